@@ -149,7 +149,7 @@ fn is_temporary(path: &Path) -> bool {
 }
 
 fn remove_if_abandoned(path: &Path) -> io::Result<bool> {
-    let removed = File::open(path).and_then(|file| match file.try_lock() {
+    let removed = File::open_any(path).and_then(|file| match file.try_lock() {
         // Held while it is removed, so that whoever just created it sees that it is gone.
         Ok(true) => folder::remove_file(path).map(|()| true),
         Ok(false) => Ok(false),

@@ -4,8 +4,8 @@ use std::fs::{Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use crate::folder;
 use crate::gate::{self, Change, Kind};
+use crate::{folder, substitute};
 
 /// An open file that remembers its path. Reads and writes go straight to the system: wrap it in a buffer for small ones.
 /// As with the standard library's file, they may do less than asked.
@@ -19,8 +19,18 @@ impl File {
     /// Opens a file to read it.
     ///
     /// # Errors
-    /// If there is none, or it may not be read.
+    /// If there is none, it may not be read, or something else is in its place: a [`Substitute`](crate::Substitute).
     pub fn open(path: impl AsRef<Path>) -> io::Result<File> {
+        let file = File::open_any(path.as_ref())?;
+        substitute::expect_contents(&file.file)?;
+        Ok(file)
+    }
+
+    /// Opens a file to read it, whatever its contents are.
+    ///
+    /// # Errors
+    /// If there is none, it may not be read, or it is a pipe, a socket or a device.
+    pub fn open_any(path: impl AsRef<Path>) -> io::Result<File> {
         File::with(OpenOptions::new().read(true), Kind::Open, path.as_ref())
     }
 
@@ -63,6 +73,9 @@ impl File {
 
     fn with(options: &OpenOptions, kind: Kind, path: &Path) -> io::Result<File> {
         gate::pass(kind, path)?;
+        if kind == Kind::Open {
+            substitute::expect_file(path)?;
+        }
         Ok(File { path: path.into(), file: options.open(path)? })
     }
 

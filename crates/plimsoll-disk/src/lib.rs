@@ -7,8 +7,12 @@
 //! * [`ScratchFile`] holds what memory has no room for, under no name.
 //! * [`Appender`] appends lines, each of which is on the disk before the next one is begun.
 //!
+//! * What is no file but a pipe, a device, or a text in the place of one is refused by what it is before anything is read: see
+//!   [`Substitute`].
+//!
 //! Nothing here buffers, waits, or retries but what a signal interrupted: a program that is built without the feature
-//! `faults` makes the system calls of `std::fs`, and the one by which a disk takes room for a file, and no others. With
+//! `faults` makes the system calls of `std::fs`, those that tell a file from a substitute, and the one by which a disk takes room for a
+//! file, and no others. With
 //! the feature, which only tests ask for, each operation is numbered and can be made to fail, and what a power failure
 //! could leave of a folder can be computed: see the module `faults`.
 
@@ -21,6 +25,7 @@ mod folder;
 mod gate;
 mod read;
 mod scratch;
+mod substitute;
 pub mod zip;
 
 pub use appender::Appender;
@@ -28,5 +33,6 @@ pub use file::File;
 pub use folder::{
     create_dir_all, entries, exists, metadata, read_dir, remove_file, remove_folder, rename, sync_folder,
 };
-pub use read::{TooLong, read, read_to_string};
+pub use read::{TooLong, read, read_to_string, without_mark};
 pub use scratch::ScratchFile;
+pub use substitute::Substitute;

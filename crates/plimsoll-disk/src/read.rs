@@ -30,8 +30,8 @@ impl std::fmt::Display for TooLong {
 
 impl std::error::Error for TooLong {}
 
-/// Reads a whole file that has at most `most` bytes. No more than its length is allocated, unless it grows meanwhile or
-/// is a pipe, which tells no length.
+/// Reads a whole file that has at most `most` bytes. No more than its length is allocated, unless it grows
+/// meanwhile.
 ///
 /// # Errors
 /// [`TooLong`] if it has more bytes, or the operating system's error.
@@ -51,10 +51,20 @@ pub fn read(path: impl AsRef<Path>, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a whole file of UTF-8 text that has at most `most` bytes.
+/// A text without the byte order mark that some programs begin one of UTF-8 with.
+pub fn without_mark(mut text: Vec<u8>) -> Vec<u8> {
+    const MARK: &[u8] = b"\xef\xbb\xbf";
+    if text.starts_with(MARK) {
+        text.drain(..MARK.len());
+    }
+    text
+}
+
+/// Reads a whole file of UTF-8 text that has at most `most` bytes, without a byte order mark.
 ///
 /// # Errors
 /// As [`read`], and `InvalidData` if it is not UTF-8.
 pub fn read_to_string(path: impl AsRef<Path>, most: u64) -> io::Result<String> {
-    String::from_utf8(read(path, most)?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    String::from_utf8(without_mark(read(path, most)?))
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-use plimsoll_disk::{File, TooLong};
+use plimsoll_disk::{File, Substitute, TooLong};
 
 #[test]
 fn a_file_is_read_whole_up_to_the_bytes_that_are_allowed_and_refused_beyond() {
@@ -26,7 +26,55 @@ fn a_file_that_tells_no_length_is_bounded_as_well() {
     let version = plimsoll_disk::read("/proc/version", 4096).unwrap();
     assert_eq!(version, fs::read("/proc/version").unwrap());
     assert!(TooLong::of(&plimsoll_disk::read("/proc/version", 3).unwrap_err()).is_some());
-    assert_eq!(plimsoll_disk::read("/dev/zero", 1000).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+    // A device need not end: it is not opened.
+    let error = plimsoll_disk::read("/dev/zero", 1000).unwrap_err();
+    assert_eq!(Substitute::of(&error), Some(Substitute::CharacterDevice));
+}
+
+#[test]
+fn what_stands_in_the_place_of_a_file_is_told_by_what_it_is_and_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |name: &str| {
+        let error = File::open(folder.path().join(name)).unwrap_err();
+        Substitute::of(&error).unwrap_or_else(|| panic!("{name}: {error}"))
+    };
+    let pipe = folder.path().join("a.nii.gz");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert_eq!(of("a.nii.gz"), Substitute::NamedPipe);
+    assert_eq!(Substitute::of(&File::append(&pipe).unwrap_err()), Some(Substitute::NamedPipe));
+    let _bound = std::os::unix::net::UnixListener::bind(folder.path().join("b.nii.gz")).unwrap();
+    assert_eq!(of("b.nii.gz"), Substitute::Socket);
+    let link = |name: &str, to: &str| std::os::unix::fs::symlink(to, folder.path().join(name)).unwrap();
+    link("c.nii.gz", "../.git/annex/objects/xX/1z/SHA256E-s9--0a.nii.gz/SHA256E-s9--0a.nii.gz");
+    assert_eq!(of("c.nii.gz"), Substitute::GitAnnex);
+    link("d.nii.gz", "/dev/zero");
+    assert_eq!(of("d.nii.gz"), Substitute::CharacterDevice);
+    assert!(plimsoll_disk::read("/dev/null", 1).unwrap().is_empty());
+    link("e.nii.gz", "nowhere");
+    assert_eq!(File::open(folder.path().join("e.nii.gz")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    fs::write(
+        folder.path().join("f.pth"),
+        "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n",
+    )
+    .unwrap();
+    assert_eq!(of("f.pth"), Substitute::GitLfs);
+    fs::write(folder.path().join("g.json"), "<!DOCTYPE html><html><body>log in").unwrap();
+    assert_eq!(of("g.json"), Substitute::WebPage);
+    assert!(File::open_any(folder.path().join("g.json")).is_ok());
+    // A file is read from its beginning, whatever was looked at before.
+    fs::write(folder.path().join("h"), "abc").unwrap();
+    let mut text = String::new();
+    File::open(folder.path().join("h")).unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(text, "abc");
+}
+
+#[test]
+fn a_text_is_read_without_its_byte_order_mark() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("dataset.json");
+    fs::write(&path, "\u{feff}{}").unwrap();
+    assert_eq!(plimsoll_disk::read_to_string(&path, 9).unwrap(), "{}");
+    assert_eq!(plimsoll_disk::without_mark(b"{}".to_vec()), b"{}");
 }
 
 #[test]

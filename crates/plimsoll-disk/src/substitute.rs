@@ -1,0 +1,190 @@
+//! What is found where a file should be: a pipe, or a text that a tool put in its place.
+//!
+//! Reading a named pipe waits for whoever writes to it, and a device may never end, so neither is opened. `/dev/null` is: it is an empty file.
+
+use std::fmt;
+use std::fs::{self, Metadata};
+use std::io;
+use std::path::Path;
+
+/// Something that is not the file that it should be. It comes inside of an [`io::Error`]; [`Substitute::of`] gets it out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Substitute {
+    /// A named pipe.
+    NamedPipe,
+    /// A socket.
+    Socket,
+    /// A device of characters, like a terminal.
+    CharacterDevice,
+    /// A device of blocks, like a disk.
+    BlockDevice,
+    /// A link or a pointer of git-annex, whose contents are elsewhere.
+    GitAnnex,
+    /// A pointer of Git LFS, whose contents are elsewhere.
+    GitLfs,
+    /// A page of the web, as servers send it for a file that has to be asked for in another way.
+    WebPage,
+}
+
+impl Substitute {
+    /// The reason of an error, if it is this.
+    pub fn of(error: &io::Error) -> Option<Substitute> {
+        error.get_ref()?.downcast_ref().copied()
+    }
+
+    /// A remedy to suggest to the user.
+    pub fn hint(self) -> &'static str {
+        match self {
+            Substitute::NamedPipe
+            | Substitute::Socket
+            | Substitute::CharacterDevice
+            | Substitute::BlockDevice => {
+                "move it out of the folder, or write what it delivers into a file and name that"
+            }
+            Substitute::GitAnnex => {
+                "get its contents with `git annex get` or `datalad get`, and give the same command again"
+            }
+            Substitute::GitLfs => "get its contents with `git lfs pull`, and give the same command again",
+            Substitute::WebPage => {
+                "open it in a browser to see what the server says (a log-in, an agreement, an error), and download the file again"
+            }
+        }
+    }
+
+    /// What a path leads to, if that is no file that can be read to an end, or a link to contents that are elsewhere. Nothing is opened.
+    fn at(path: &Path) -> Option<Substitute> {
+        match fs::metadata(path) {
+            Ok(found) => Substitute::of_kind(&found),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let target = fs::read_link(path).ok()?;
+                target.to_string_lossy().contains(ANNEX_LINK).then_some(Substitute::GitAnnex)
+            }
+            Err(_) => None,
+        }
+    }
+
+    #[cfg(unix)]
+    fn of_kind(found: &Metadata) -> Option<Substitute> {
+        use std::os::unix::fs::FileTypeExt;
+        let kind = found.file_type();
+        let kinds = [
+            (kind.is_fifo(), Substitute::NamedPipe),
+            (kind.is_socket(), Substitute::Socket),
+            (kind.is_char_device() && !is_null(found), Substitute::CharacterDevice),
+            (kind.is_block_device(), Substitute::BlockDevice),
+        ];
+        kinds.into_iter().find(|(is_of, _)| *is_of).map(|(_, substitute)| substitute)
+    }
+
+    #[cfg(not(unix))]
+    fn of_kind(_: &Metadata) -> Option<Substitute> {
+        None
+    }
+
+    /// What an open file is instead, by its first bytes.
+    fn within(file: &fs::File) -> Option<Substitute> {
+        let mut head = [0; HEAD];
+        let found = read_start(file, &mut head).ok()?;
+        Substitute::of_head(head.get(..found)?)
+    }
+
+    fn of_head(head: &[u8]) -> Option<Substitute> {
+        let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
+        let begins =
+            |start: &&[u8]| text.get(..start.len()).is_some_and(|text| text.eq_ignore_ascii_case(start));
+        if ANNEX_POINTERS.iter().any(begins) {
+            Some(Substitute::GitAnnex)
+        } else if LFS_POINTERS.iter().any(begins) {
+            Some(Substitute::GitLfs)
+        } else if PAGES.iter().any(begins) {
+            Some(Substitute::WebPage)
+        } else {
+            None
+        }
+    }
+}
+
+/// Whether it is the device that is always empty, which people name where a file may be empty.
+#[cfg(unix)]
+fn is_null(found: &Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata("/dev/null").is_ok_and(|null| null.rdev() == found.rdev())
+}
+
+/// The bytes of a file that are looked at.
+const HEAD: usize = 64;
+
+/// What links of git-annex lead through.
+const ANNEX_LINK: &str = ".git/annex/objects/";
+
+const ANNEX_POINTERS: [&[u8]; 1] = [b"/annex/objects/"];
+const LFS_POINTERS: [&[u8]; 2] =
+    [b"version https://git-lfs.github.com/spec/", b"version https://hawser.github.com/spec/"];
+const PAGES: [&[u8]; 2] = [b"<!doctype html", b"<html"];
+
+/// Reads the first bytes of a file, wherever it stands.
+#[cfg(unix)]
+fn read_start(file: &fs::File, head: &mut [u8]) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::read_at(file, head, 0)
+}
+
+/// Reads the first bytes of a file, wherever it stands.
+#[cfg(windows)]
+fn read_start(file: &fs::File, head: &mut [u8]) -> io::Result<usize> {
+    // This moves the position of the file.
+    let found = std::os::windows::fs::FileExt::seek_read(file, head, 0)?;
+    io::Seek::rewind(&mut &*file)?;
+    Ok(found)
+}
+
+/// Refuses what is no file, without opening it.
+pub(crate) fn expect_file(path: &Path) -> io::Result<()> {
+    Substitute::at(path).map_or(Ok(()), |found| Err(found.into()))
+}
+
+/// Refuses a text in the place of a file.
+pub(crate) fn expect_contents(file: &fs::File) -> io::Result<()> {
+    Substitute::within(file).map_or(Ok(()), |found| Err(found.into()))
+}
+
+impl From<Substitute> for io::Error {
+    fn from(substitute: Substitute) -> io::Error {
+        io::Error::other(substitute)
+    }
+}
+
+impl fmt::Display for Substitute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Substitute::NamedPipe => "it is a named pipe, not a file",
+            Substitute::Socket => "it is a socket, not a file",
+            Substitute::CharacterDevice => "it is a character device, not a file",
+            Substitute::BlockDevice => "it is a block device, not a file",
+            Substitute::GitAnnex => "it is a pointer of git-annex, whose contents are not on this machine",
+            Substitute::GitLfs => "it is a pointer of Git LFS, whose contents are not on this machine",
+            Substitute::WebPage => "it is a page of the web (HTML), not the file that its name says",
+        })
+    }
+}
+
+impl std::error::Error for Substitute {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_in_place_of_files_are_told_by_how_they_begin() {
+        let of = |head: &str| Substitute::of_head(head.as_bytes());
+        assert_eq!(
+            of("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a"),
+            Some(Substitute::GitLfs)
+        );
+        assert_eq!(of("/annex/objects/SHA256E-s123--0a.nii.gz\n"), Some(Substitute::GitAnnex));
+        assert_eq!(of("\u{feff} \r\n<!DOCTYPE html>\n<html>"), Some(Substitute::WebPage));
+        assert_eq!(of("<HTML lang=\"en\">"), Some(Substitute::WebPage));
+        for other in ["", "version 1", "/annex", "<?xml version=\"1.0\"?>", "NRRD0004", "<htm"] {
+            assert_eq!(of(other), None, "{other:?}");
+        }
+    }
+}
