@@ -36,6 +36,11 @@ impl DecodeError {
     pub fn hint(&self) -> Option<String> {
         match self {
             DecodeError::Length { .. } => None,
+            DecodeError::NotALabel { value, .. } if *value > 255.0 && value.fract() == 0.0 => Some(format!(
+                "labels are from 0 to 255: renumber {value} as one of these that no other label has, in the label maps and in the description \
+                 (with NumPy: labels[labels == {value}] = …, saved as 8 bits); a .seg.nrrd of 3D Slicer is read by the names of its segments, \
+                 whatever their values"
+            )),
             DecodeError::NotALabel { .. } => Some(
                 "if this is an image, not a label map, it is in the wrong folder; \
                  otherwise save the labels as whole numbers, with nearest-neighbour interpolation"

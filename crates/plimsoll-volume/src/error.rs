@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use plimsoll_disk::Substitute;
 use plimsoll_image::ImageError;
 use plimsoll_memory::{Bytes, MapError};
 
@@ -268,6 +269,48 @@ pub enum VolumeError {
         /// The value.
         value: u8,
     },
+    /// Values of a label map mean nothing without names, and which classes the names are is not known.
+    #[error("{path}: {why}")]
+    UnnamedClasses {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// A segment of a label map has a name that no class has, or its segments overlap.
+    #[error("{path}: voxel {voxel:?} (depth, height, width) is {found}, which is no class of the data set")]
+    UnknownSegment {
+        /// The file.
+        path: PathBuf,
+        /// (depth, height, width), from 0.
+        voxel: [usize; 3],
+        /// The names of its segments, and their value.
+        found: String,
+    },
+    /// A voxel of a segmentation has a value that no segment of the file has.
+    #[error(
+        "{path}: voxel {voxel:?} (depth, height, width) is {value} in layer {layer}, a value of no segment of the file"
+    )]
+    NoSegment {
+        /// The file.
+        path: PathBuf,
+        /// (depth, height, width), from 0.
+        voxel: [usize; 3],
+        /// The layer, from 0.
+        layer: usize,
+        /// The value.
+        value: i64,
+    },
+    /// Two segments of a file with many of them overlap.
+    #[error("{path}: voxel {voxel:?} (depth, height, width) is in the segments {:?} and {:?}", .segments[0], .segments[1])]
+    Overlap {
+        /// The file.
+        path: PathBuf,
+        /// (depth, height, width), from 0.
+        voxel: [usize; 3],
+        /// Their names.
+        segments: [String; 2],
+    },
     /// There is no room for a buffer.
     #[error("{path}: {problem}")]
     Memory {
@@ -344,6 +387,11 @@ fn list(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
+/// What to do where names of a label map are not those of classes.
+pub const SEGMENT_HINT: &str = "give it the name of a class in the file, or in the table beside it; or say in dataset.json which class it is, like \"segments\": {\"Segment_1\": \"vessel\"} \
+                                (in plimsoll.toml [data] segments = { \"Segment_1\" = \"vessel\" }); or read all files by value with \
+                                \"segments\": \"values\"";
+
 impl VolumeError {
     pub(crate) fn of_memory(path: &Path, problem: MapError) -> VolumeError {
         VolumeError::Memory { path: path.into(), problem: Box::new(problem) }
@@ -372,6 +420,7 @@ impl VolumeError {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             VolumeError::Io { source, .. } => match source.kind() {
+                _ if Substitute::of(source).is_some() => return Substitute::of(source).map(|found| found.hint().into()),
                 io::ErrorKind::NotFound => "check the path".into(),
                 io::ErrorKind::PermissionDenied => "check who may read and write there".into(),
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -389,7 +438,8 @@ impl VolumeError {
             },
             VolumeError::Added { hint, .. } => return hint.clone(),
             VolumeError::Text { hint, .. } => (*hint).into(),
-            VolumeError::NotForLabels { .. } => "write the labels as .nii.gz, .nrrd or .mha, in one channel of whole numbers".into(),
+            VolumeError::NotForLabels { .. } => "write the labels as .nii.gz, .nrrd or .mha, in one channel of whole numbers; 3D Slicer opens segmentations of most formats, and saves them \
+                 as .seg.nrrd, whose names are read".into(),
             VolumeError::UnknownName { .. } => "convert a volume to NIfTI and name it .nii.gz, a plain image to PNG or TIFF".into(),
             VolumeError::Picture { problem } => return problem.hint(),
             VolumeError::Stack { .. } => {
@@ -428,6 +478,18 @@ impl VolumeError {
             VolumeError::UnknownLabel { .. } => {
                 "correct the label map, or name its value under `labels`; `plimsoll inspect` names all of them".into()
             }
+            VolumeError::UnnamedClasses { .. } => {
+                "put a dataset.json with \"labels\" of these names beside the folder of label maps; or save the segments in one layer".into()
+            }
+            VolumeError::UnknownSegment { .. } => SEGMENT_HINT.into(),
+            VolumeError::NoSegment { .. } => {
+                "open the file in 3D Slicer and save it again, so that each of its values has a segment with a name".into()
+            }
+            VolumeError::Overlap { .. } => format!(
+                "in 3D Slicer, take the voxels from one of the two with Logical operators, Subtract; segments that overlap are read as regions \
+                 where a file has {} at most",
+                crate::segments::MOST_OVERLAPPING
+            ),
             VolumeError::Memory { .. } => {
                 "raise the memory line, or read the volume by regions instead of whole".into()
             }

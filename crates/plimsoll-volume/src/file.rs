@@ -12,8 +12,8 @@ use crate::picture::Content;
 use crate::reader::{Reader, Readers, SCRATCH};
 use crate::region::runs_by_chunk;
 use crate::{
-    DecodeError, ElementType, Geometry, IndexFolder, Scaling, Spacing, VolumeError, VoxelBox, decode_f32,
-    decode_labels,
+    DecodeError, ElementType, Geometry, IndexFolder, LabelValues, Scaling, SegmentCoding, Segments, Spacing,
+    VolumeError, VoxelBox, decode_f32, decode_labels,
 };
 
 /// An image in a file, or in a folder of files, of any format that `docs/formats.md` of the project lists.
@@ -29,6 +29,7 @@ pub struct VolumeFile {
     readers: Readers,
     header: Option<Box<NiftiHeader>>,
     layout: Layout,
+    segments: Option<Box<Segments>>,
 }
 
 impl VolumeFile {
@@ -68,8 +69,8 @@ impl VolumeFile {
     }
 
     pub(crate) fn of(opened: Opened) -> VolumeFile {
-        let Opened { path, layout, header, source } = opened;
-        VolumeFile { path, readers: Readers::new(source), header, layout }
+        let Opened { path, layout, header, source, segments } = opened;
+        VolumeFile { path, readers: Readers::new(source), header, layout, segments }
     }
 
     /// Makes regions of deflated voxels cost what they hold and a little more: takes their access points from a folder, or finds them while
@@ -102,6 +103,25 @@ impl VolumeFile {
     /// If the budget has no room, or the picture is damaged.
     pub fn decode(&mut self, budget: &Budget) -> Result<(), VolumeError> {
         self.readers.first.source.decode(budget)
+    }
+
+    /// The names that the file gives its values, if it was opened as [`Content::Segments`] and gives them names.
+    pub fn segments(&self) -> Option<&Segments> {
+        self.segments.as_deref()
+    }
+
+    /// Checks that classes of its voxels are known: where values mean nothing by themselves, they follow from names.
+    ///
+    /// # Errors
+    /// If they are not known.
+    pub fn expect_values(&self, values: Option<&LabelValues>) -> Result<(), VolumeError> {
+        let by_name = self.segments().is_some_and(|segments| segments.coding != SegmentCoding::Values);
+        if !by_name || values.is_some() {
+            return Ok(());
+        }
+        let why =
+            "which classes its segments are follows from their names, and no data set has classes of these";
+        Err(VolumeError::UnnamedClasses { path: self.path.clone(), why: why.into() })
     }
 
     /// The file with the voxels, or that which names it.

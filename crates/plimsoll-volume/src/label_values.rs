@@ -1,13 +1,16 @@
-//! Label maps whose values are not the numbers of classes: 0 and 255 for background and vessel, say.
+//! Label maps whose values are not the numbers of classes: 0 and 255 for background and vessel, or numbers that mean what the file itself
+//! says.
 
 use std::path::Path;
 
-use crate::{VolumeError, VoxelBox};
+use crate::{Segments, VolumeError, VoxelBox};
 
 /// Which class each value of a label map stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelValues {
     classes: Box<[Option<u8>; 256]>,
+    /// The names that the file gives its values, if classes follow from these.
+    segments: Option<Box<Segments>>,
 }
 
 impl LabelValues {
@@ -17,7 +20,45 @@ impl LabelValues {
         for (value, class) in pairs {
             classes[usize::from(value)] = Some(class);
         }
-        LabelValues { classes }
+        LabelValues { classes, segments: None }
+    }
+
+    /// Of a file that names its values. `class` is the class of a voxel that is in segments of these names, if there is one. 0 is the
+    /// background, unless its name is a class.
+    pub fn of_segments(segments: &Segments, class: impl Fn(&[&str]) -> Option<u8>) -> LabelValues {
+        let mut classes = Box::new([None; 256]);
+        classes[0] = Some(0);
+        for code in segments.codes() {
+            let found = class(&segments.names_of(code));
+            // Tables call the background "???", "Clear Label", or nothing.
+            classes[usize::from(code)] = if code == 0 { found.or(Some(0)) } else { found };
+        }
+        LabelValues { classes, segments: Some(Box::new(segments.clone())) }
+    }
+
+    /// A value as messages show it: with the names that its file gives it, if classes follow from names.
+    pub fn shown(&self, value: u8) -> String {
+        let Some(segments) = &self.segments else { return value.to_string() };
+        let names = segments.names_of(value);
+        let quoted: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+        match quoted.len() {
+            0 => format!("{value}, which the file gives no name"),
+            1 => format!("{} (the value {value})", quoted[0]),
+            _ => format!("{} at once", quoted.join(" and ")),
+        }
+    }
+
+    /// Whether classes follow from names in the file.
+    pub fn are_by_name(&self) -> bool {
+        self.segments.is_some()
+    }
+
+    /// The error of a voxel whose value has no class.
+    pub fn unknown(&self, path: &Path, voxel: [usize; 3], value: u8) -> VolumeError {
+        match self.segments {
+            None => VolumeError::UnknownLabel { path: path.into(), voxel, value },
+            Some(_) => VolumeError::UnknownSegment { path: path.into(), voxel, found: self.shown(value) },
+        }
     }
 
     /// The class of a value.
@@ -35,7 +76,7 @@ impl LabelValues {
             *label = self.class(*label).ok_or_else(|| {
                 let within = [at / (height * width), at / width % height, at % width];
                 let voxel = [0, 1, 2].map(|axis| region.start[axis] + within[axis]);
-                VolumeError::UnknownLabel { path: path.into(), voxel, value: *label }
+                self.unknown(path, voxel, *label)
             })?;
         }
         Ok(())

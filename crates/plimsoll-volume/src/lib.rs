@@ -33,10 +33,12 @@ mod npz;
 mod nrrd;
 mod orientation;
 mod picture;
+mod placed;
 mod pull;
 mod raw;
 mod reader;
 mod region;
+mod segments;
 mod spacing;
 mod stack;
 mod stored;
@@ -52,7 +54,7 @@ mod zstd;
 pub use affine::{Affine, Spacing};
 pub use decode::{DecodeError, decode_f32, decode_labels};
 pub use element::{ByteOrder, ElementType, Scaling};
-pub use error::VolumeError;
+pub use error::{SEGMENT_HINT, VolumeError};
 pub use file::VolumeFile;
 pub use format::{
     Beginning, Format, Opened, VoxelSource, add_format, image_ending, image_endings, written_ending,
@@ -69,6 +71,7 @@ pub use pull::{
     Outside, PullError, SourceBlock, box_of_points, pull_cubic, pull_labels, pull_linear, pull_nearest,
     sample_cubic, sample_labels, sample_linear,
 };
+pub use segments::{NamedValue, SegmentCoding, Segments};
 pub use stored::StoredVolume;
 pub use voxel_box::VoxelBox;
 pub use voxel_map::{SingularMap, VoxelMap};

@@ -17,13 +17,26 @@ use crate::{Affine, ByteOrder, ElementType, Geometry, Scaling, Spacing, VolumeEr
 pub const ENDINGS: [&str; 6] = [".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp"];
 
 /// What the voxels of a file are: of pictures, colours and classes are stored in different ways.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Content {
     /// Intensities: the colours of a palette are looked up.
     #[default]
     Intensities,
     /// Classes: indices of a palette are what they are, and formats that change numbers are refused.
     Labels,
+    /// Classes whose values mean what their own file says: [`segments`](crate::VolumeFile::segments) has the names, by which values are to be
+    /// mapped. Layers are read as one label map.
+    Segments {
+        /// The grid of the image, on which a file that has a part of it is placed; none if that is not known.
+        on: Option<Geometry>,
+    },
+}
+
+impl Content {
+    /// Whether voxels are classes.
+    pub fn is_labels(&self) -> bool {
+        !matches!(self, Content::Intensities)
+    }
 }
 
 /// A picture whose header was read, and its pixels once they are decoded.
@@ -94,7 +107,7 @@ impl Picture {
                 let header = *file.header();
                 (File::Intensities(file), header.extent, header.channels, header.bits)
             }
-            Content::Labels => {
+            Content::Labels | Content::Segments { .. } => {
                 let file = LabelImage::open(path, &options).map_err(refused)?;
                 let (extent, bits) = (file.extent(), file.bits());
                 (File::Labels(file), extent, 1, bits)
@@ -114,7 +127,7 @@ impl Picture {
         let layout =
             Layout { geometry, channels, element_type, byte_order, scaling: Scaling::NONE, start: 0, bytes };
         let source = Box::new(Picture { path: path.into(), file, decoded: None });
-        Ok(Opened { path: path.into(), layout, header: None, source })
+        Ok(Opened { path: path.into(), layout, header: None, source, segments: None })
     }
 }
 

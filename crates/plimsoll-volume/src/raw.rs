@@ -72,6 +72,17 @@ impl Raw {
     }
 }
 
+impl Raw {
+    /// Reads all channels of consecutive voxels from voxel `first` on, where the channels of a voxel are stored together.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is damaged.
+    pub(crate) fn read_together(&mut self, first: usize, bytes: &mut [u8]) -> Result<(), VolumeError> {
+        let step = self.layout.channels as u64 * self.layout.element_type.size() as u64;
+        self.read_at(self.layout.start + first as u64 * step, bytes)
+    }
+}
+
 impl VoxelSource for Raw {
     fn read(&mut self, channel: usize, first: usize, bytes: &mut [u8]) -> Result<(), VolumeError> {
         let Layout { geometry, channels, element_type, start, .. } = self.layout;

@@ -9,6 +9,7 @@ mod formats;
 mod pulling;
 mod reading;
 mod reference;
+mod segments;
 mod space;
 mod stacks;
 mod support;

@@ -14,9 +14,10 @@ use plimsoll_memory::{Budget, Bytes};
 
 use crate::nifti::{Layout, NiftiHeader};
 use crate::picture::Content;
+use crate::placed::placed_on;
 use crate::{
-    ByteOrder, ElementType, Geometry, IndexFolder, Scaling, VolumeError, meta_image, nifti, npy, npz, nrrd,
-    picture, zarr,
+    ByteOrder, ElementType, Geometry, IndexFolder, Scaling, Segments, VolumeError, meta_image, nifti, npy,
+    npz, nrrd, picture, zarr,
 };
 pub use beginning::Beginning;
 
@@ -114,6 +115,8 @@ pub struct Opened {
     /// Of NIfTI.
     pub(crate) header: Option<Box<NiftiHeader>>,
     pub(crate) source: Box<dyn VoxelSource>,
+    /// Of a label map whose file names its values.
+    pub(crate) segments: Option<Box<Segments>>,
 }
 
 impl Opened {
@@ -131,7 +134,7 @@ impl Opened {
         let bytes = nifti::bytes_of(&geometry.shape(), element_type).ok_or_else(too_large)?;
         let (byte_order, scaling) = (ByteOrder::NATIVE, Scaling::NONE);
         let layout = Layout { geometry, channels: 1, element_type, byte_order, scaling, start: 0, bytes };
-        Ok(Opened { path: path.into(), layout, header: None, source })
+        Ok(Opened { path: path.into(), layout, header: None, source, segments: None })
     }
 }
 
@@ -227,10 +230,13 @@ pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError>
     };
     // Half a pair is what its name says: voxels may begin with anything.
     let is_half = named.is_some_and(|format| format.endings.contains(&".img"));
-    match if is_half { named } else { told.or(named) } {
-        Some(format) => (format.open)(path, content),
-        None => Err(VolumeError::UnknownName { path: path.into() }),
-    }
+    let format = if is_half { named } else { told.or(named) };
+    let format = format.ok_or_else(|| VolumeError::UnknownName { path: path.into() })?;
+    let opened = (format.open)(path, content)?;
+    Ok(match content {
+        Content::Segments { on: Some(grid) } if opened.segments.is_some() => placed_on(opened, &grid),
+        _ => opened,
+    })
 }
 
 /// The format whose ending a name has.

@@ -155,7 +155,7 @@ pub(crate) fn open(path: &Path, _content: Content) -> Result<Opened, VolumeError
         }
     };
     let source = Box::new(Raw::new(&data, stream, layout, Channels::Together)?);
-    Ok(Opened { path: path.into(), layout, header: None, source })
+    Ok(Opened { path: path.into(), layout, header: None, source, segments: None })
 }
 
 /// What is around compressed voxels: MetaIO writes zlib's stream, and reads gzip as well.

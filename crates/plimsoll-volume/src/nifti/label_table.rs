@@ -33,6 +33,26 @@ impl LabelTable {
         bytes
     }
 
+    /// Reads the table of extensions of a header, if there is one: the first in them.
+    pub(crate) fn decode(extensions: &[u8]) -> Option<LabelTable> {
+        let text = String::from_utf8_lossy(extensions);
+        let (_, table) = text.split_once("<LabelTable>")?;
+        let (table, _) = table.split_once("</LabelTable>")?;
+        let label = |text: &str| {
+            let (tag, rest) = text.split_once('>')?;
+            let (_, key) = tag.split_once("Key=\"")?;
+            let (key, _) = key.split_once('"')?;
+            let (name, _) = rest.split_once("</Label>")?;
+            let name = match name.trim().strip_prefix("<![CDATA[") {
+                Some(name) => name.strip_suffix("]]>").unwrap_or(name).replace("]]]]><![CDATA[>", "]]>"),
+                None => unescaped(name.trim()),
+            };
+            Some((key.trim().parse().ok()?, name))
+        };
+        let labels: Vec<(u16, String)> = table.split("<Label ").skip(1).filter_map(label).collect();
+        (!labels.is_empty()).then_some(LabelTable { labels })
+    }
+
     /// The table as a `CaretExtension`, whose labels have colours that differ from their neighbours' in the list.
     fn xml(&self) -> String {
         let mut xml = String::from(
@@ -52,6 +72,13 @@ impl LabelTable {
         );
         xml
     }
+}
+
+/// A text of XML without its escapes.
+fn unescaped(text: &str) -> String {
+    const ESCAPES: [(&str, &str); 5] =
+        [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&amp;", "&")];
+    ESCAPES.iter().fold(text.to_string(), |text, (escape, letter)| text.replace(escape, letter))
 }
 
 /// Saturation and brightness of labels that follow each other, found by search: the least difference of two colours is then largest. There are
@@ -75,6 +102,17 @@ pub fn colour(place: usize) -> [f64; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_is_read_as_it_is_written_and_as_others_escape_it() {
+        let labels = vec![(1, "aorta".to_string()), (300, "a ]]> b & <c>".to_string())];
+        let table = LabelTable { labels };
+        assert_eq!(LabelTable::decode(&table.encode()), Some(table));
+        let other = b"<LabelTable><Label Key=\"4\" Red=\"1\">left &amp; right</Label></LabelTable>";
+        assert_eq!(LabelTable::decode(other).unwrap().labels, [(4, "left & right".to_string())]);
+        assert_eq!(LabelTable::decode(b"<LabelTable></LabelTable>"), None);
+        assert_eq!(LabelTable::decode(b"<LabelTable><Label Key=\"4\">"), None);
+    }
 
     #[test]
     fn colours_of_more_than_a_hundred_labels_can_be_told_apart() {

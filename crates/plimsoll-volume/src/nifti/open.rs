@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use crate::VolumeError;
 use crate::format::Opened;
-use crate::nifti::{HeaderError, NiftiHeader, NiftiVersion, names};
+use crate::nifti::{HeaderError, LabelTable, NiftiHeader, NiftiVersion, names};
 use crate::picture::Content;
 use crate::raw::{Channels, Raw, damaged_or_refused};
 use crate::stream::ByteStream;
+use crate::{Segments, VolumeError};
 
 /// Whether a file begins as a header does, in either byte order.
 pub(crate) fn begins(head: &[u8]) -> bool {
@@ -19,12 +19,16 @@ pub(crate) fn begins(head: &[u8]) -> bool {
 ///
 /// # Errors
 /// If a file is missing, the header is not usable, or the file is too short for what the header describes.
-pub(crate) fn open(path: &Path, _content: Content) -> Result<Opened, VolumeError> {
+pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError> {
     let parts = names::parts(path)?;
     let mut stream = open_stream(&parts.header)?;
     let header = read_header(&parts.header, &mut stream)?;
     let in_header = |problem| VolumeError::Header { path: parts.header.clone(), problem };
     let layout = header.layout().map_err(in_header)?;
+    let segments = match content {
+        Content::Segments { .. } if !header.pair => read_segments(&mut stream, &header, layout.start),
+        _ => None,
+    };
     let data_path = match (header.pair, parts.image) {
         (false, _) => parts.header.clone(),
         (true, Some(image)) => {
@@ -34,7 +38,24 @@ pub(crate) fn open(path: &Path, _content: Content) -> Result<Opened, VolumeError
         (true, None) => return Err(in_header(HeaderError::PairInOneFile)),
     };
     let source = Raw::new(&data_path, stream, layout, Channels::Apart)?;
-    Ok(Opened { path: data_path, layout, header: Some(Box::new(header)), source: Box::new(source) })
+    Ok(Opened { path: data_path, layout, header: Some(Box::new(header)), source: Box::new(source), segments })
+}
+
+/// The most bytes of extensions that are searched for a table of labels.
+const MOST_EXTENSIONS: u64 = 1 << 20;
+
+/// The names of values in a table behind the header, if there is one that can be read. One that cannot be read names nothing.
+fn read_segments(stream: &mut ByteStream, header: &NiftiHeader, end: u64) -> Option<Box<Segments>> {
+    let start = header.version.header_size() as u64;
+    let length = end.checked_sub(start).filter(|length| (12..=MOST_EXTENSIONS).contains(length))?;
+    // No longer than the limit above.
+    let mut bytes = vec![0; length as usize];
+    stream.read_exact_at(start, &mut bytes).ok()?;
+    let announced = bytes.first().is_some_and(|first| *first != 0);
+    let table = announced.then(|| LabelTable::decode(&bytes)).flatten()?;
+    let of_bytes = |(value, name)| Some((u8::try_from(value).ok()?, name));
+    let segments = Segments::of_table(table.labels.into_iter().filter_map(of_bytes));
+    (!segments.named.is_empty()).then(|| Box::new(segments))
 }
 
 fn open_stream(path: &Path) -> Result<ByteStream, VolumeError> {

@@ -48,7 +48,7 @@ pub(crate) fn open_array(
         return Err(refused(format!("its shape is {shape:?}, and with its header it has {bytes} bytes")));
     }
     let source = Box::new(Raw::new(path, stream, layout, order(&header))?);
-    Ok(Opened { path: path.into(), layout, header: None, source })
+    Ok(Opened { path: path.into(), layout, header: None, source, segments: None })
 }
 
 fn read_header(path: &Path, stream: &mut ByteStream, at: u64) -> Result<(Header, u64), VolumeError> {

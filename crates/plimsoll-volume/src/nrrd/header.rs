@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::segments::Pairs;
 use crate::text::{LineError, Lines, numbers, short};
 use crate::{ByteOrder, ElementType};
 
@@ -9,6 +10,8 @@ use crate::{ByteOrder, ElementType};
 #[derive(Debug, Default)]
 pub(super) struct Fields {
     fields: BTreeMap<String, String>,
+    /// Key/value pairs of segments.
+    pub(super) segments: Pairs,
     /// The bytes of the header, up to the voxels behind it.
     pub(super) length: u64,
 }
@@ -58,8 +61,12 @@ impl Fields {
         let mut found = Fields::default();
         lines.next()?;
         while let Some(line) = lines.next()?.filter(|line| !line.is_empty()) {
-            // Keys and their values are of no format that is known here.
-            if line.starts_with('#') || is_pair(&line) {
+            // Of keys and their values, those of segments are read.
+            if is_pair(&line) {
+                found.segments.note(&line);
+                continue;
+            }
+            if line.starts_with('#') {
                 continue;
             }
             let (name, rest) = line.split_once(':').ok_or_else(|| {

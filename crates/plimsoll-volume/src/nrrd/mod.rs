@@ -3,7 +3,9 @@
 //! Format: <https://teem.sourceforge.net/nrrd/format.html>. Its axes run fastest first; its world is LPS, RAS or LAS, which each file says.
 
 mod header;
+mod layers;
 mod open;
+mod segments;
 mod write;
 
 pub(crate) use open::{begins, open};

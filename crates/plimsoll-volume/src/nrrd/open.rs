@@ -3,16 +3,19 @@
 use std::path::Path;
 
 use super::header::{Fields, vector};
+use super::layers::Layers;
+use super::segments::Coded;
 use crate::VolumeError;
 use crate::format::Opened;
 use crate::gzip::{Stretch, Wrapper};
 use crate::nifti::{Layout, bytes_of};
 use crate::picture::Content;
 use crate::raw::{Channels, Raw};
+use crate::segments::SegmentCoding;
 use crate::stream::ByteStream;
 use crate::text::{Lines, data_file, grid, numbers};
 use crate::unit::millimetres;
-use crate::{Geometry, Scaling};
+use crate::{ElementType, Geometry, Scaling};
 
 const MAGIC: &[u8] = b"NRRD000";
 const HINT: &str = "write it again as NRRD, raw or with gzip, with three axes of space, or as .nii.gz";
@@ -29,7 +32,7 @@ pub(crate) fn begins(head: &[u8]) -> bool {
 pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError> {
     let refused = |why: String| VolumeError::Text { path: path.into(), format: "NRRD", why, hint: HINT };
     let mut lines = Lines::open(path)?;
-    let fields = Fields::read(&mut lines).map_err(|error| error.of(lines.path(), refused))?;
+    let mut fields = Fields::read(&mut lines).map_err(|error| error.of(lines.path(), refused))?;
     let (layout, order) = layout(&fields).map_err(refused)?;
     if content == Content::Labels && layout.channels > 1 {
         let why = format!("it has {} layers, whose segments may overlap", layout.channels);
@@ -43,12 +46,33 @@ pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError>
         }
         Some(named) => (data_file(path, named).map_err(refused)?, 0),
     };
+    let described = std::mem::take(&mut fields.segments);
     let (layout, stream) = stream(&fields, layout, &data, start).map_err(|error| match error {
         Failed::Io(source) => VolumeError::Io { path: data.clone(), action: "open", source },
         Failed::Why(why) => refused(why),
     })?;
-    let source = Box::new(Raw::new(&data, stream, layout, order)?);
-    Ok(Opened { path: path.into(), layout, header: None, source })
+    let raw = Raw::new(&data, stream, layout, order)?;
+    let (path, header) = (path.to_path_buf(), None);
+    let Content::Segments { .. } = content else {
+        return Ok(Opened { path, layout, header, source: Box::new(raw), segments: None });
+    };
+    let Some(Coded { segments, codes }) = described.coded(layout.channels).map_err(refused)? else {
+        return match layout.channels {
+            1 => Ok(Opened { path, layout, header, source: Box::new(raw), segments: None }),
+            layers => {
+                let why = format!("it has {layers} layers, and no `Segment0_Name` says what they are");
+                Err(VolumeError::NotForLabels { path, why })
+            }
+        };
+    };
+    let named = Some(Box::new(segments.clone()));
+    if segments.coding == SegmentCoding::Values {
+        return Ok(Opened { path, layout, header, source: Box::new(raw), segments: named });
+    }
+    let source = Layers::new(&path, raw, (layout, order), (segments, codes)).map_err(refused)?;
+    let bytes = layout.geometry.voxel_count() as u64;
+    let layout = Layout { channels: 1, element_type: ElementType::U8, start: 0, bytes, ..layout };
+    Ok(Opened { path, layout, header, source: Box::new(source), segments: named })
 }
 
 enum Failed {

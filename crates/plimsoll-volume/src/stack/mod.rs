@@ -164,7 +164,7 @@ impl Stack {
         let element_size = form.element_type.size();
         let source =
             Box::new(Stack { path: path.into(), planes, page_bytes, element_size, lengths, decoded: None });
-        Ok(Opened { path: path.into(), layout, header: None, source })
+        Ok(Opened { path: path.into(), layout, header: None, source, segments: None })
     }
 
     /// What the decoder reads a page from, and has beside it; and the names of slices.

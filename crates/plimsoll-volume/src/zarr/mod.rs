@@ -104,7 +104,7 @@ pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError>
         );
     }
     let source = Box::new(Chunks::new(folder, array, placed));
-    Ok(Opened { path: path.into(), layout, header: None, source })
+    Ok(Opened { path: path.into(), layout, header: None, source, segments: None })
 }
 
 /// What is said of a group or an array beside its own metadata; nothing where there is nothing.

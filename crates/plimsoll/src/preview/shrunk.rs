@@ -113,7 +113,9 @@ fn pulled(
         let block = SourceBlock::new(&voxels[..], region, stored.shape()).map_err(|error| wrong(&error))?;
         match content {
             Content::Intensities => pull_linear(&block, &map, out, Outside::Clamp, plane),
-            Content::Labels => pull_nearest(&block, &map, out, Outside::Clamp, plane),
+            Content::Labels | Content::Segments { .. } => {
+                pull_nearest(&block, &map, out, Outside::Clamp, plane)
+            }
         }
         .map_err(|error| wrong(&error))?;
     }

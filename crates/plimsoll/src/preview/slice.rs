@@ -130,7 +130,9 @@ pub fn pull(
         let mut values = Mapped::<f32>::zeroed(budget, "a slice", size[0] * size[1])?;
         match content {
             Content::Intensities => pull_linear(&block, &map, out_shape, Outside::Clamp, &mut values),
-            Content::Labels => pull_nearest(&block, &map, out_shape, Outside::Clamp, &mut values),
+            Content::Labels | Content::Segments { .. } => {
+                pull_nearest(&block, &map, out_shape, Outside::Clamp, &mut values)
+            }
         }
         .map_err(|error| wrong(&error))?;
         pulled.push(values);
