@@ -80,6 +80,12 @@ pub enum ImageError {
         /// What is not read.
         feature: String,
     },
+    /// Samples have 16 bits, but the range that they use is not known.
+    #[error("{} has 16 bits a sample, but the images that the range of samples was taken from have 8", path.display())]
+    NoRange {
+        /// The image.
+        path: PathBuf,
+    },
     /// The budget has no room to decode it.
     #[error("{}, {height} × {width} pixels: {source}", path.display())]
     Memory {
@@ -169,6 +175,7 @@ impl ImageError {
             | ImageError::CutOff { path, .. }
             | ImageError::Damaged { path, .. }
             | ImageError::Unsupported { path, .. }
+            | ImageError::NoRange { path }
             | ImageError::Memory { path, .. }
             | ImageError::LargerThanPlanned { path, .. }
             | ImageError::MaskExtent { path, .. }
@@ -202,6 +209,7 @@ impl ImageError {
             ImageError::Unsupported { .. } => {
                 "convert it to PNG with 8 bits, grey or RGB, one file for each page".into()
             }
+            ImageError::NoRange { .. } => "convert it to 8 bits as the other images were".into(),
             ImageError::Memory { .. } => "raise --ram, or make the image smaller".into(),
             ImageError::MaskExtent { .. } => {
                 "save the mask on the grid of the image that it was drawn on".into()

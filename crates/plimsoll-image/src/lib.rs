@@ -26,7 +26,7 @@ pub use dataset::{
     DatasetError, Fold, FoldError, GroupSource, ImageCase, ImageDataset, ImageProblem, InspectOptions,
     Inspection, LabelSource, ProblemKind, Split, TableSettings, folds, inspect, state_of,
 };
-pub use decode::{DecodeOptions, Decoded, Grey16, Header, ImageFile, LabelImage, Orientation};
+pub use decode::{DecodeOptions, Decoded, Header, ImageFile, LabelImage, Levels, Orientation, SampleRange};
 pub use decoder::{Panicked, run_decoder};
 pub use encode::write_label_png;
 pub use error::{ImageError, SettingError};

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::common::{file, numbers, reference};
 use plimsoll_image::{
     DatasetError, DecodeOptions, FoldError, GroupSource, ImageCase, ImageDataset, InspectOptions, Inspection,
-    LabelSource, ProblemKind, Split, TableSettings, folds, inspect, state_of,
+    LabelSource, ProblemKind, SampleRange, Split, TableSettings, folds, inspect, state_of,
 };
 use plimsoll_memory::{Budget, Bytes};
 use tempfile::TempDir;
@@ -210,7 +210,12 @@ fn what_is_wrong_with_images_is_found_and_told_apart_before_training() {
         ..settings("image", "level")
     };
     let dataset = ImageDataset::from_table(folder.path().join("table.csv"), &settings, &budget()).unwrap();
-    let options = |contents, threads| InspectOptions { decode: DecodeOptions::default(), contents, threads };
+    let options = |contents, threads| InspectOptions {
+        decode: DecodeOptions::default(),
+        channels: 3,
+        contents,
+        threads,
+    };
     let found = inspect(&dataset, &options(true, 3), &budget()).unwrap();
     let kinds: Vec<_> = found.problems.iter().map(|problem| (problem.kind, problem.case)).collect();
     assert_eq!(
@@ -257,13 +262,65 @@ fn what_is_wrong_with_images_is_found_and_told_apart_before_training() {
     let changed = state_of(&dataset, &options(true, 3));
     assert!(changed != state && load(changed, cases).is_none());
     let text = std::fs::read_to_string(&path).unwrap();
-    for damaged in [&text[..text.len() / 2], "", "[]", &text.replace("\"version\":1", "\"version\":0")] {
+    for damaged in [&text[..text.len() / 2], "", "[]", &text.replace("\"version\":2", "\"version\":0")] {
         std::fs::write(&path, damaged).unwrap();
         assert_eq!(load(state, cases), None, "{damaged}");
     }
     let small = Budget::new(Bytes(1000));
     std::fs::write(&path, &text).unwrap();
     assert!(Inspection::load_if_current(&path, state, cases, &small).is_err(), "reading takes more");
+}
+
+/// Saves a grey image of 16 bits, 20 × 20, whose samples rise from `low` to `high`.
+fn put_grey_16(folder: &Path, name: &str, low: u16, high: u16) {
+    let value = |at: u32| low + (u32::from(high - low) * at / 399) as u16;
+    let image = image::ImageBuffer::from_fn(20, 20, |x, y| image::Luma([value(20 * y + x)]));
+    std::fs::create_dir_all(folder.join(name).parent().unwrap()).unwrap();
+    image.save(folder.join(name)).unwrap();
+}
+
+#[test]
+fn images_are_judged_as_the_network_sees_them_by_the_range_of_the_data_set() {
+    let folder = tempfile::tempdir().unwrap();
+    put_grey_16(folder.path(), "train/low/a.png", 2000, 5000);
+    put_grey_16(folder.path(), "train/high/b.tif", 40000, 43000);
+    put_grey_16(folder.path(), "train/high/c.png", 40000, 40010);
+    // What is set aside for the end has no part in the range.
+    put_grey_16(folder.path(), "test/low/d.png", 0, 65535);
+    let white = image::RgbaImage::from_fn(20, 20, |x, y| match (x, y) {
+        (0, 0) => image::Rgba([0, 0, 0, 255]),
+        _ => image::Rgba([255, 255, 255, x as u8]),
+    });
+    white.save(folder.path().join("train/low/white.png")).unwrap();
+    // Alpha is dropped, so that an image whose alpha alone varies is constant.
+    let alpha = image::RgbaImage::from_fn(20, 20, |x, _| image::Rgba([9, 9, 9, x as u8]));
+    alpha.save(folder.path().join("train/high/alpha.png")).unwrap();
+    let dataset = ImageDataset::from_folders(folder.path(), &budget()).unwrap();
+    let options =
+        InspectOptions { decode: DecodeOptions::default(), channels: 3, contents: true, threads: 2 };
+    let found = inspect(&dataset, &options, &budget()).unwrap();
+    assert_eq!(found.range_16_bit, SampleRange::new(2000, 43000));
+    let of = |kind| found.problems.iter().filter(move |problem| problem.kind == kind).collect::<Vec<_>>();
+    let (constant, saturated) = (of(ProblemKind::Constant), of(ProblemKind::Saturated));
+    assert_eq!(constant.len(), 2, "{:#?}", found.problems);
+    assert!(constant[0].text.contains("alpha.png"), "{}", constant[0]);
+    assert!(constant[1].text.contains("c.png are the same; its 16-bit samples are 40000 to 40010"));
+    assert!(saturated.len() == 1 && saturated[0].text.contains("99.8 % of the pixels"), "{saturated:?}");
+    assert_eq!(of(ProblemKind::MixedDepths).len(), 1);
+    // With one pixel that is much brighter than all others, these have few levels.
+    std::fs::remove_file(folder.path().join("train/high/c.png")).unwrap();
+    put_grey_16(folder.path(), "train/high/c.png", 2000, 3000);
+    let dataset = ImageDataset::from_folders(folder.path(), &budget()).unwrap();
+    let found = inspect(&dataset, &options, &budget()).unwrap();
+    let few = found.problems.iter().find(|problem| problem.kind == ProblemKind::FewLevels).unwrap();
+    assert!(few.text.contains("c.png has only the levels 0 to 6 of 0 to 255"), "{few}");
+    // A range that is set holds.
+    let range_16_bit = SampleRange::new(0, 100);
+    let decode = DecodeOptions { range_16_bit, ..DecodeOptions::default() };
+    let found = inspect(&dataset, &InspectOptions { decode, ..options }, &budget()).unwrap();
+    assert_eq!(found.range_16_bit, range_16_bit);
+    let constant = found.problems.iter().filter(|problem| problem.kind == ProblemKind::Constant).count();
+    assert_eq!(constant, 4, "{:#?}", found.problems);
 }
 
 fn dataset(labels: &[f64], groups: &[f64]) -> ImageDataset {

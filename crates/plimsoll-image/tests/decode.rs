@@ -3,7 +3,7 @@
 use crate::common;
 
 use common::{compare, file, reference};
-use plimsoll_image::{DecodeOptions, Extent, Grey16, ImageError, ImageFile, Orientation};
+use plimsoll_image::{DecodeOptions, Extent, ImageError, ImageFile, Orientation, SampleRange};
 use plimsoll_memory::{Budget, Bytes};
 
 fn read(
@@ -17,7 +17,7 @@ fn read(
     assert!(budget.peak() <= file.decoding_bytes().unwrap(), "{}", path.display());
     assert_eq!(budget.used(), file.image_bytes().unwrap());
     let mut samples = vec![0; file.extent().pixels() * channels];
-    decoded.write(&file, channels, &mut samples);
+    decoded.write(&file, channels, &mut samples)?;
     drop(decoded);
     assert_eq!(budget.used(), Bytes::ZERO);
     Ok((file.extent(), samples))
@@ -31,7 +31,11 @@ fn files_are_read_as_pil_reads_them() {
             if out.is_null() {
                 continue;
             }
-            let (extent, samples) = read(&file(name), &DecodeOptions::default(), channels).unwrap();
+            // PIL clips grey of 16 bits at 255, and takes the high bytes of colours.
+            let range =
+                if name.contains("grey") { SampleRange::new(0, 255) } else { Some(SampleRange::FULL) };
+            let options = DecodeOptions { range_16_bit: range, ..DecodeOptions::default() };
+            let (extent, samples) = read(&file(name), &options, channels).unwrap();
             assert_eq!(extent, common::extent(&out["shape"]), "{name}");
             let difference = compare(&samples, out);
             // Decoders of JPEG round differently, more so if colours are subsampled; all other formats are exact.
@@ -72,12 +76,37 @@ fn orientation_is_applied_where_it_is_asked_for() {
 }
 
 #[test]
-fn grey_of_16_bits_may_keep_its_high_byte() {
-    let options = DecodeOptions { grey16: Grey16::HighByte, ..DecodeOptions::default() };
+fn samples_of_16_bits_are_scaled_by_the_range_of_the_data_set() {
+    let options = DecodeOptions { range_16_bit: Some(SampleRange::FULL), ..DecodeOptions::default() };
     let (extent, samples) = read(&file("grey16.png"), &options, 1).unwrap();
-    // v · 257 with its lowest bits changed: the high byte is v.
+    // v · 257 with its lowest bits changed, which is nearest to v of 255.
     let expected: Vec<u8> = common::image(extent, 3).into_iter().step_by(3).collect();
     assert_eq!(samples, expected);
+    // Grey and colours, PNG and TIFF: round(255 (v − low) / (high − low)), clipped.
+    let folder = tempfile::tempdir().unwrap();
+    let values = [0u16, 2000, 2001, 2080, 2081, 21500, 42919, 42920, 43000, 43001, u16::MAX];
+    let expected = [0, 0, 0, 0, 1, 121, 254, 255, 255, 255, 255];
+    let range_16_bit = SampleRange::new(2000, 43000);
+    let options = DecodeOptions { range_16_bit, ..DecodeOptions::default() };
+    for ending in ["png", "tif"] {
+        let path = folder.path().join(format!("grey.{ending}"));
+        let width = values.len() as u32;
+        image::ImageBuffer::<image::Luma<u16>, _>::from_raw(width, 1, values.to_vec())
+            .unwrap()
+            .save(&path)
+            .unwrap();
+        assert_eq!(read(&path, &options, 1).unwrap().1, expected, "{ending}");
+        let error = read(&path, &DecodeOptions::default(), 1).unwrap_err();
+        assert!(matches!(error, ImageError::NoRange { .. }), "{error}");
+        let path = folder.path().join(format!("rgb.{ending}"));
+        let colours = values.iter().flat_map(|value| [*value, 2000, 43000]).collect();
+        image::ImageBuffer::<image::Rgb<u16>, Vec<u16>>::from_raw(width, 1, colours)
+            .unwrap()
+            .save(&path)
+            .unwrap();
+        let red: Vec<u8> = read(&path, &options, 3).unwrap().1.into_iter().step_by(3).collect();
+        assert_eq!(red, expected, "{ending}");
+    }
 }
 
 #[test]

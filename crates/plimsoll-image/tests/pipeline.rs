@@ -9,7 +9,7 @@ use plimsoll_image::process::resize::Filter;
 use plimsoll_image::process::tensor::Filling;
 use plimsoll_image::{
     Augmentation, Blurring, DecodeOptions, Erasing, Extent, ImageError, ImageFile, Largest, Pipeline,
-    PipelineSettings, PreparedCache, Recipe, Scale, Scratch, SettingError, Step,
+    PipelineSettings, PreparedCache, Recipe, SampleRange, Scale, Scratch, SettingError, Step,
 };
 use plimsoll_memory::{Budget, Bytes};
 
@@ -29,8 +29,9 @@ fn largest(names: &[&str]) -> Largest {
 }
 
 fn pipeline(steps: &[Step], names: &[&str]) -> Pipeline {
-    Pipeline::new(PipelineSettings { steps: steps.into(), ..PipelineSettings::default() }, largest(names))
-        .unwrap()
+    let decode = DecodeOptions { range_16_bit: Some(SampleRange::FULL), ..DecodeOptions::default() };
+    let settings = PipelineSettings { steps: steps.into(), decode, ..PipelineSettings::default() };
+    Pipeline::new(settings, largest(names)).unwrap()
 }
 
 fn load(pipeline: &Pipeline, name: &str, recipe: &Recipe) -> Vec<f32> {

@@ -1,7 +1,9 @@
 //! The task of giving each image a class, or labels.
 
 use plimsoll_data::Sampling;
-use plimsoll_image::{Augmentation, ImageDataset, Largest, Pipeline, PipelineSettings, SettingError};
+use plimsoll_image::{
+    Augmentation, ImageDataset, Largest, Pipeline, PipelineSettings, SampleRange, SettingError,
+};
 use plimsoll_nn::ConfigError;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +17,17 @@ pub struct ImageSummary {
     pub name: String,
     /// Its classes, by the numbers of their labels.
     pub classes: Vec<String>,
+}
+
+/// A data set of images that a run learns from.
+#[derive(Clone, Copy, Debug)]
+pub struct ImageSource<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its cases and classes.
+    pub dataset: &'a ImageDataset,
+    /// The range of its samples of 16 bits; none if all images have 8.
+    pub range_16_bit: Option<SampleRange>,
 }
 
 /// A class for each image, or any of several labels.
@@ -42,8 +55,7 @@ impl ClassificationTask {
     /// If a target is set that does not go with the data set, or classes that it does not have.
     pub(crate) fn new(
         settings: &ImageSettings,
-        name: &str,
-        dataset: &ImageDataset,
+        ImageSource { name, dataset, range_16_bit }: ImageSource<'_>,
     ) -> Result<ClassificationTask, RunError> {
         let refuse = |setting, found: String, expected: String| {
             Err(ConfigError::Value { setting, found, expected }.into())
@@ -77,7 +89,7 @@ impl ClassificationTask {
             dataset: ImageSummary { name: name.into(), classes: known.clone() },
             labels,
             target,
-            pipeline: settings.pipeline(),
+            pipeline: settings.pipeline(range_16_bit),
             augmentation: settings.augmentation(),
             sampling: settings.sampling.unwrap_or_default(),
         };

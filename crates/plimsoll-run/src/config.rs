@@ -2,7 +2,6 @@
 
 use plimsoll_data::{Dataset, Fingerprint, Fold};
 use plimsoll_graph::ops::{Activation, Component, CrossEntropy, Loss, SoftDice, WeightedBce};
-use plimsoll_image::ImageDataset;
 use plimsoll_nn::bounds::{check_batch, check_count};
 use plimsoll_nn::{
     Classifies, ConfigError, Decay, Design, Network, NetworkName, NetworkSettings, Objective, Optimizer,
@@ -13,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::bounds::{check_near, check_spacing, check_steps, check_validation};
 use crate::slices;
 use crate::{
-    BadNumbers, ClassWeights, ClassificationTask, EarlyStopping, ImageTarget, Precision, Products, RunError,
-    SegmentationTask, Settings, Task, Topology,
+    BadNumbers, ClassWeights, ClassificationTask, EarlyStopping, ImageSource, ImageTarget, Precision,
+    Products, RunError, SegmentationTask, Settings, Task, Topology,
 };
 
 /// The most voxels that a patch of a volume has where nobody asked for another size, as many as nnU-Net's has at its reference memory of
@@ -181,7 +180,7 @@ impl RunConfig {
     /// If the settings contradict themselves, or are of volumes.
     pub fn resolve_images(
         settings: &Settings,
-        (name, dataset): (&str, &ImageDataset),
+        source: ImageSource<'_>,
         trained_on: &dyn Fn(&Task) -> Vec<usize>,
     ) -> Result<RunConfig, RunError> {
         settings.check()?;
@@ -200,7 +199,7 @@ impl RunConfig {
             settings.expect_none_of(setting, is_given, "images are given a class as a whole")?;
         }
         let of_images = settings.images.clone().unwrap_or_default();
-        let task = ClassificationTask::new(&of_images, name, dataset)?;
+        let task = ClassificationTask::new(&of_images, source)?;
         let patch = task.patch()?;
         let design = Design {
             in_channels: task.pipeline.channels,
@@ -338,7 +337,11 @@ impl RunConfig {
         match (&mut self.task, &model.task) {
             (Task::Segmentation(own), theirs) => own.adopt_normalisation(theirs.segmentation()?),
             (Task::Classification(own), theirs) => {
+                let range_16_bit = own.pipeline.decode.range_16_bit;
                 own.pipeline = theirs.classification()?.pipeline.clone();
+                let decode = &mut own.pipeline.decode;
+                // A model of images with 8 bits knows no range.
+                decode.range_16_bit = decode.range_16_bit.or(range_16_bit);
                 Ok(())
             }
         }

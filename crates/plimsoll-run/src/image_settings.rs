@@ -2,13 +2,16 @@
 
 use plimsoll_data::Sampling;
 use plimsoll_image::process::resize::Filter;
-use plimsoll_image::{Augmentation, PipelineSettings, Step, TableSettings};
+use plimsoll_image::{Augmentation, DecodeOptions, PipelineSettings, SampleRange, Step, TableSettings};
 use serde::{Deserialize, Serialize};
 
 use crate::ImageTarget;
 
 /// Rows and columns where nothing else is set: what torchvision's networks expect.
 const SIZE: [usize; 2] = [224, 224];
+
+/// RGB where nothing else is set.
+const CHANNELS: usize = 3;
 
 /// How the classes weigh in the cross-entropy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +45,8 @@ pub struct ImageSettings {
     pub size: Option<[usize; 2]>,
     /// 1, grey, or 3, RGB [default: 3].
     pub channels: Option<usize>,
+    /// The range of samples of 16 bits that becomes 0 to 255 [default: that of all images of the data set but those of `test`].
+    pub range_16_bit: Option<SampleRange>,
     /// The filter of resizing [default: bilinear].
     pub filter: Option<Filter>,
     /// The grey up to which the border of a photograph of the retina is dark, and cropped [default: nothing is cropped].
@@ -71,6 +76,7 @@ impl ImageSettings {
         ImageSettings {
             size: self.size.or(other.size),
             channels: self.channels.or(other.channels),
+            range_16_bit: self.range_16_bit.or(other.range_16_bit),
             filter: self.filter.or(other.filter),
             circle_crop: self.circle_crop.or(other.circle_crop),
             clahe: self.clahe.or(other.clahe),
@@ -84,15 +90,22 @@ impl ImageSettings {
         }
     }
 
-    /// How an image becomes the input of a network.
-    pub fn pipeline(&self) -> PipelineSettings {
+    /// The channels of the network's input: 1, grey, or 3, RGB.
+    pub fn channels(&self) -> usize {
+        self.channels.unwrap_or(CHANNELS)
+    }
+
+    /// How an image becomes the input of a network, where the samples of 16 bits of the data set have this range.
+    pub fn pipeline(&self, range_16_bit: Option<SampleRange>) -> PipelineSettings {
         let [height, width] = self.size.unwrap_or(SIZE);
         let crop = self.circle_crop.map(|tolerance| Step::CircleCrop { tolerance });
         let clahe = self.clahe.map(|clip| Step::Clahe { clip, tiles: [8, 8] });
         let resize = Step::Resize { height, width, filter: self.filter.unwrap_or_default() };
         let graham = self.ben_graham.map(|sigma| Step::BenGraham { sigma });
+        let range_16_bit = self.range_16_bit.or(range_16_bit);
         PipelineSettings {
-            channels: self.channels.unwrap_or(3),
+            decode: DecodeOptions { range_16_bit, ..DecodeOptions::default() },
+            channels: self.channels(),
             steps: [crop, clahe, Some(resize), graham].into_iter().flatten().collect(),
             ..PipelineSettings::default()
         }

@@ -131,7 +131,7 @@ mod tests {
             dataset: ImageSummary { name: "images".into(), classes: names },
             labels: (0..classes as u32).collect(),
             target,
-            pipeline: ImageSettings::default().pipeline(),
+            pipeline: ImageSettings::default().pipeline(None),
             augmentation: Default::default(),
             sampling: Sampling::Shuffled,
         }

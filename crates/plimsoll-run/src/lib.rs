@@ -50,7 +50,7 @@ mod way_out;
 pub use averages::start_averages;
 pub use cache_folder::{cache_folder, points_folder};
 pub use checkpoint::{CheckpointKind, Checkpoints, PartSums, Progress, Resumed, checkpoint_origin};
-pub use classification::{ClassificationTask, ImageSummary};
+pub use classification::{ClassificationTask, ImageSource, ImageSummary};
 pub use config::RunConfig;
 pub use error::{RunError, one_line, printable};
 pub use events::{EpochCost, Event, EventLog, StopReason, TimedEvent, each_event};

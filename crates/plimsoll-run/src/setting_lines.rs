@@ -225,6 +225,7 @@ pub const SETTING_LINES: &[SettingLine] = &[
 
     line("images", &[], "size", Follows("[224, 224]"), "height and width that images are resized to, in pixels"),
     line("images", &[], "channels", Follows("3"), "1, grey, or 3, RGB"),
+    line("images", &[], "range_16_bit", Follows("that of all images but those of test"), "the range of samples of 16 bits that becomes 0 to 255: [low, high]; samples outside are clipped"),
     line("images", &[], "filter", Follows("\"bilinear\""), "of resizing: \"bilinear\", \"bicubic\" or \"lanczos\""),
     line("images", &[], "circle_crop", Follows("nothing is cropped"), "the grey up to which the border of a photograph of the retina is dark, and cropped"),
     line("images", &[], "clahe", Follows("not equalised"), "equalises lightness locally before resizing: the most that a level may have, as a multiple of a uniform histogram"),

@@ -130,6 +130,6 @@ fn the_settings_of_images_in_the_documentation_are_settings() {
     let settings: Settings = toml::from_str(files[0]).unwrap();
     settings.check().unwrap();
     let images = settings.images.unwrap();
-    assert_eq!(images.pipeline().steps.len(), 3);
+    assert_eq!(images.pipeline(None).steps.len(), 3);
     assert!(images.table.is_some_and(|table| table.image == "id_code"));
 }

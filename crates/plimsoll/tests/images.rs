@@ -31,6 +31,64 @@ fn train<'a>(data: &'a str, settings: &'a str, out: &'a str) -> Vec<&'a str> {
 }
 
 #[test]
+fn grey_images_of_16_bits_are_told_apart_by_the_range_of_the_data_set() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("images");
+    for (class, low) in [("dark", 2000u32), ("bright", 40_000)] {
+        for (split, count) in [("train", 4), ("val", 2), ("test", 2)] {
+            let folder = data.join(split).join(class);
+            fs::create_dir_all(&folder).unwrap();
+            for number in 0..count {
+                let value = |x: u32, y: u32| image::Luma([(low + (x * 24 + y) * 3000 / 575 - number) as u16]);
+                let name = folder.join(format!("{split}_{number}.png"));
+                image::ImageBuffer::<image::Luma<u16>, Vec<u16>>::from_fn(24, 24, value).save(name).unwrap();
+            }
+        }
+    }
+    let settings = dir.path().join("settings.toml");
+    let text =
+        "batch_size = 4\nepochs = 1\n[network]\nfeatures = [128, 128, 128, 128]\n[images]\nsize = [32, 32]\n";
+    fs::write(&settings, text).unwrap();
+    let (data, settings) = (data.to_str().unwrap(), settings.to_str().unwrap());
+    let run = dir.path().join("run");
+    let ended = plimsoll().args(train(data, settings, run.to_str().unwrap())).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(ended.status.success(), "{said}");
+    // The lowest and the highest of training and validation: 2000 − 3 and 40 000 + 3000.
+    assert!(said.contains("16-bit samples: 1997 to 43000 become 0 to 255"), "{said}");
+    let specification = fs::read(run.join("fold_0/specification.json")).unwrap();
+    let specification: serde_json::Value = serde_json::from_slice(&specification).unwrap();
+    let decode = &specification["config"]["task"]["classification"]["pipeline"]["decode"];
+    assert_eq!(decode["range_16_bit"], serde_json::json!([1997, 43000]));
+    let table = dir.path().join("table.csv");
+    let test = format!("{data}/test");
+    run_json(&[
+        "predict",
+        run.to_str().unwrap(),
+        "-i",
+        &test,
+        "-o",
+        table.to_str().unwrap(),
+        "--ram",
+        "512MiB",
+    ]);
+    let table = fs::read_to_string(table).unwrap();
+    let row = |class: &str| {
+        table
+            .lines()
+            .find(|line| line.contains(class))
+            .unwrap()
+            .split(',')
+            .skip(2)
+            .collect::<Vec<_>>()
+            .join(",")
+    };
+    assert_ne!(row("dark/test_0"), row("bright/test_0"), "{table}");
+    let found = run_json(&["inspect", data]);
+    assert_eq!(found["range_16_bit"], serde_json::json!([1997, 43000]));
+}
+
+#[test]
 fn a_killed_run_on_images_goes_on_to_the_same_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let (data, settings) = images(dir.path());

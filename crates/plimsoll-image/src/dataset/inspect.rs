@@ -11,15 +11,17 @@ use plimsoll_memory::{Budget, Bytes, Digest, OverBudget};
 use serde::{Deserialize, Serialize};
 
 use super::{ImageCase, ImageDataset, Split};
-use crate::decode::{DecodeOptions, ImageFile};
+use crate::decode::{DecodeOptions, Decoded, ImageFile, Levels, SampleRange};
 use crate::pipeline::Largest;
 use crate::{DatasetError, ImageError};
 
 /// How images are inspected.
 #[derive(Clone, Copy, Debug)]
 pub struct InspectOptions {
-    /// How files are read.
+    /// How files are read. Without a range of samples of 16 bits, it is that of all images but those of `test`.
     pub decode: DecodeOptions,
+    /// The channels that the network sees: 1 or 3.
+    pub channels: usize,
     /// Whether images are decoded, to find those that are damaged, constant or there twice. Otherwise only headers are read.
     pub contents: bool,
     /// The number of threads.
@@ -40,8 +42,14 @@ pub enum ProblemKind {
     DuplicateAcrossSplits,
     /// The same pixels are there twice.
     Duplicate,
-    /// All pixels are the same.
+    /// All pixels are the same, as the network sees them.
     Constant,
+    /// Nearly all pixels are black or white, as the network sees them.
+    Saturated,
+    /// An image of 16 bits has few of the 256 levels that the network sees.
+    FewLevels,
+    /// Some images have 16 bits a sample, others 8.
+    MixedDepths,
     /// A group, such as a patient, is in two splits.
     GroupAcrossSplits,
     /// No case has the class.
@@ -51,7 +59,19 @@ pub enum ProblemKind {
 impl ProblemKind {
     /// Whether the data set should not be used before it is mended.
     pub fn is_error(self) -> bool {
-        !matches!(self, ProblemKind::Duplicate | ProblemKind::Constant | ProblemKind::EmptyClass)
+        match self {
+            ProblemKind::Missing
+            | ProblemKind::Unreadable
+            | ProblemKind::ContradictingDuplicate
+            | ProblemKind::DuplicateAcrossSplits
+            | ProblemKind::GroupAcrossSplits => true,
+            ProblemKind::Duplicate
+            | ProblemKind::Constant
+            | ProblemKind::Saturated
+            | ProblemKind::FewLevels
+            | ProblemKind::MixedDepths
+            | ProblemKind::EmptyClass => false,
+        }
     }
 
     fn hint(self) -> &'static str {
@@ -66,6 +86,11 @@ impl ProblemKind {
             ProblemKind::DuplicateAcrossSplits => "leave one of the two out, the one to train on",
             ProblemKind::Duplicate => "leave one of the two out: it counts twice",
             ProblemKind::Constant => "leave the case out, unless it is meant to be so",
+            ProblemKind::Saturated => "check how the image was exported, or leave the case out",
+            ProblemKind::FewLevels => {
+                "check the image that has the highest samples, or set `range_16_bit = [low, high]` in [images]"
+            }
+            ProblemKind::MixedDepths => "export all images with the same number of bits",
             ProblemKind::GroupAcrossSplits => "move all cases of the group into one split",
             ProblemKind::EmptyClass => "leave the class out, or add images of it",
         }
@@ -105,19 +130,31 @@ pub struct Inspection {
     pub largest: Largest,
     /// Whether each case can be read.
     pub readable: Vec<bool>,
+    /// The range of samples of 16 bits that becomes 0 to 255: the one that was set, else that of all images but those of `test`; none
+    /// where no such image has 16 bits, or images were not decoded.
+    pub range_16_bit: Option<SampleRange>,
     /// The pixels of each case; none where images were not decoded, or could not be.
     pub contents: Vec<Option<Digest>>,
 }
 
+/// The share of black or of white pixels from which on an image counts as saturated.
+const SATURATED: f64 = 0.95;
+
+/// The difference of the least and the greatest of 256 levels below which an image of 16 bits has few of them.
+const FEW_LEVELS: u8 = 16;
+
 /// What is known of one image.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Content {
-    digest: Option<Digest>,
-    constant: bool,
+    digest: Digest,
+    /// The least and the greatest sample; none of an image with 8 bits.
+    samples: Option<(u16, u16)>,
+    /// None until the range of samples of 16 bits is known.
+    levels: Option<Levels>,
 }
 
-/// Reads the headers of all images, and the images themselves if wanted, one at a time on each thread. Beside what decoding
-/// takes, 64 bytes for each case are reserved.
+/// Reads the headers of all images, and the images themselves if wanted, one at a time on each thread; those of 16 bits a second time
+/// once the range of their samples is known. Beside what decoding takes, 128 bytes for each case are reserved.
 ///
 /// # Errors
 /// If the memory is not available for the list, or for the largest image on one thread. With less memory than for all threads,
@@ -131,7 +168,7 @@ pub fn inspect(
         path: dataset.cases.first().map_or_else(PathBuf::new, |case| case.path.clone()),
         source,
     };
-    let bytes = Bytes::of(dataset.cases.len().saturating_mul(64));
+    let bytes = Bytes::of(dataset.cases.len().saturating_mul(128));
     let _list = budget.reserve("inspection of images", bytes).map_err(memory)?;
     let mut problems = Vec::new();
     let mut largest = Largest::default();
@@ -143,42 +180,112 @@ pub fn inspect(
             Err(error) => problems.push(unreadable(at, case, &error)),
         }
     }
-    let mut digests = vec![None; dataset.cases.len()];
+    let (mut range_16_bit, mut digests) = (options.decode.range_16_bit, vec![None; dataset.cases.len()]);
     if options.contents {
-        let contents = Mutex::new((vec![Content::default(); dataset.cases.len()], Vec::new()));
+        let reading = Reading { dataset, options, budget };
+        let mut contents = reading.each(&mut readable, &mut problems, |_, decoded| reading.content(decoded));
+        range_16_bit = range_16_bit.or_else(|| range_of(dataset, &contents));
+        if let Some(range) = range_16_bit {
+            let is_left = |content: &Option<Content>| content.is_some_and(|content| content.levels.is_none());
+            let mut left: Vec<bool> = contents.iter().map(is_left).collect();
+            let levels = |_, decoded: &Decoded| decoded.levels(options.channels, range);
+            let found = reading.each(&mut left, &mut problems, levels);
+            for (content, levels) in contents.iter_mut().zip(found) {
+                if let (Some(content), Some(levels)) = (content, levels) {
+                    content.levels = Some(levels);
+                }
+            }
+        }
+        digests = contents.iter().map(|content| content.map(|content| content.digest)).collect();
+        find_levels(dataset, &contents, &mut problems);
+        find_mixed_depths(dataset, &contents, &mut problems);
+        find_duplicates(dataset, &digests, &mut problems);
+    }
+    find_leaks(dataset, &mut problems);
+    find_empty_classes(dataset, &mut problems);
+    problems.sort_by_key(|problem| (problem.kind, problem.case));
+    Ok(Inspection { problems, largest, readable, range_16_bit, contents: digests })
+}
+
+/// Images that are decoded one at a time on each thread.
+struct Reading<'a> {
+    dataset: &'a ImageDataset,
+    options: &'a InspectOptions,
+    budget: &'a Budget,
+}
+
+impl Reading<'_> {
+    /// What `look` finds in each image that is chosen. Those that cannot be read are no longer chosen, and are problems.
+    fn each<T: Clone + Send>(
+        &self,
+        chosen: &mut [bool],
+        problems: &mut Vec<ImageProblem>,
+        look: impl Fn(usize, &Decoded) -> T + Sync,
+    ) -> Vec<Option<T>> {
+        let cases = &self.dataset.cases;
+        let found = Mutex::new((vec![None; cases.len()], Vec::new()));
         let next = AtomicUsize::new(0);
+        let is_chosen = &*chosen;
         std::thread::scope(|scope| {
-            for _ in 0..options.threads.max(1) {
+            for _ in 0..self.options.threads.max(1) {
                 scope.spawn(|| {
                     loop {
                         let at = next.fetch_add(1, Ordering::Relaxed);
-                        let Some(case) = dataset.cases.get(at) else { break };
-                        if !readable.get(at).copied().unwrap_or(false) {
+                        let Some(case) = cases.get(at) else { break };
+                        if is_chosen.get(at) != Some(&true) {
                             continue;
                         }
-                        let read = content(case, options, budget);
-                        let mut found = contents.lock().unwrap_or_else(PoisonError::into_inner);
+                        let read = self.decode(case, |decoded| look(at, decoded));
+                        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
                         match read {
-                            Ok(content) => found.0[at] = content,
+                            Ok(content) => found.0[at] = Some(content),
                             Err(error) => found.1.push(unreadable(at, case, &error)),
                         }
                     }
                 });
             }
         });
-        let (contents, failed) = contents.into_inner().unwrap_or_else(PoisonError::into_inner);
-        for at in failed.iter().filter_map(|problem| problem.case) {
-            readable[at] = false;
+        let (found, failed) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for at in failed.iter().filter_map(|problem: &ImageProblem| problem.case) {
+            chosen[at] = false;
         }
         problems.extend(failed);
-        digests = contents.iter().map(|content| content.digest).collect();
-        find_constant(dataset, &contents, &mut problems);
-        find_duplicates(dataset, &contents, &mut problems);
+        found
     }
-    find_leaks(dataset, &mut problems);
-    find_empty_classes(dataset, &mut problems);
-    problems.sort_by_key(|problem| (problem.kind, problem.case));
-    Ok(Inspection { problems, largest, readable, contents: digests })
+
+    fn decode<T>(&self, case: &ImageCase, look: impl FnOnce(&Decoded) -> T) -> Result<T, ImageError> {
+        let file = ImageFile::open(&case.path, &self.options.decode)?;
+        let extent = file.extent();
+        let memory = |source| ImageError::Memory {
+            path: case.path.clone(),
+            height: extent.height,
+            width: extent.width,
+            source,
+        };
+        // Threads wait for each other here, and never while they hold anything.
+        let bytes = file.decoding_bytes().map_err(memory)?;
+        let turn = self
+            .budget
+            .reserve_in_turn("inspection of images", bytes)
+            .map_err(|error| memory(error.into()))?;
+        Ok(look(&file.decode(&turn.into_budget())?))
+    }
+
+    fn content(&self, decoded: &Decoded) -> Content {
+        let samples = decoded.range_16_bit();
+        // The range is of no use to images with 8 bits.
+        let range = samples.map_or(Some(SampleRange::FULL), |_| self.options.decode.range_16_bit);
+        let levels = range.map(|range| decoded.levels(self.options.channels, range));
+        Content { digest: decoded.digest(), samples, levels }
+    }
+}
+
+/// The range of all samples of 16 bits, but those of images that are set aside for the end.
+fn range_of(dataset: &ImageDataset, contents: &[Option<Content>]) -> Option<SampleRange> {
+    let seen = dataset.cases.iter().zip(contents).filter(|(case, _)| case.split != Some(Split::Test));
+    let samples = seen.filter_map(|(_, content)| content.as_ref()?.samples);
+    let all = samples.reduce(|(low, high), (least, most)| (low.min(least), high.max(most)));
+    all.map(|(low, high)| SampleRange::spanning(low, high))
 }
 
 fn unreadable(at: usize, case: &ImageCase, error: &ImageError) -> ImageProblem {
@@ -188,34 +295,58 @@ fn unreadable(at: usize, case: &ImageCase, error: &ImageError) -> ImageProblem {
     ImageProblem { kind, case: Some(at), text: format!("case {}: {error}", case.name) }
 }
 
-fn content(case: &ImageCase, options: &InspectOptions, budget: &Budget) -> Result<Content, ImageError> {
-    let file = ImageFile::open(&case.path, &options.decode)?;
-    let extent = file.extent();
-    let memory = |source| ImageError::Memory {
-        path: case.path.clone(),
-        height: extent.height,
-        width: extent.width,
-        source,
-    };
-    // Threads wait for each other here, and never while they hold anything.
-    let bytes = file.decoding_bytes().map_err(memory)?;
-    let turn = budget.reserve_in_turn("inspection of images", bytes).map_err(|error| memory(error.into()))?;
-    let decoded = file.decode(&turn.into_budget())?;
-    Ok(Content { digest: Some(decoded.digest()), constant: decoded.is_constant() })
-}
-
-fn find_constant(dataset: &ImageDataset, contents: &[Content], problems: &mut Vec<ImageProblem>) {
+/// Images that show the network nothing, or next to nothing.
+fn find_levels(dataset: &ImageDataset, contents: &[Option<Content>], problems: &mut Vec<ImageProblem>) {
     for (at, (case, content)) in dataset.cases.iter().zip(contents).enumerate() {
-        if content.constant {
-            let text = format!("case {}: all pixels of {} are the same", case.name, case.path.display());
-            problems.push(ImageProblem { kind: ProblemKind::Constant, case: Some(at), text });
+        let Some((content, levels)) = content.as_ref().and_then(|content| Some((content, content.levels?)))
+        else {
+            continue;
+        };
+        let (name, path) = (&case.name, case.path.display());
+        let [low, high] = levels.range;
+        let samples = content
+            .samples
+            .map_or_else(String::new, |(least, most)| format!("; its 16-bit samples are {least} to {most}"));
+        let mut add = |kind, text| problems.push(ImageProblem { kind, case: Some(at), text });
+        if levels.is_constant {
+            add(ProblemKind::Constant, format!("case {name}: all pixels of {path} are the same{samples}"));
+            continue;
+        }
+        for (share, colour) in [(levels.black, "black"), (levels.white, "white")] {
+            if share >= SATURATED {
+                let percent = 100.0 * share;
+                let text =
+                    format!("case {name}: {percent:.1} % of the pixels of {path} are {colour}{samples}");
+                add(ProblemKind::Saturated, text);
+            }
+        }
+        if content.samples.is_some() && high - low < FEW_LEVELS {
+            let text =
+                format!("case {name}: {path} has only the levels {low} to {high} of 0 to 255{samples}");
+            add(ProblemKind::FewLevels, text);
         }
     }
 }
 
+/// Samples of 8 bits are taken as they are, those of 16 bits scaled, so that both together rarely mean the same.
+fn find_mixed_depths(dataset: &ImageDataset, contents: &[Option<Content>], problems: &mut Vec<ImageProblem>) {
+    let known = || dataset.cases.iter().zip(contents).filter_map(|(case, content)| Some((case, (*content)?)));
+    let first = |is_deep| known().find(|(_, content)| content.samples.is_some() == is_deep);
+    if let (Some((deep, _)), Some((flat, _))) = (first(true), first(false)) {
+        let count = known().filter(|(_, content)| content.samples.is_some()).count();
+        let text = format!(
+            "{count} of {} images have 16 bits a sample, such as {}; the others have 8, such as {}",
+            known().count(),
+            deep.path.display(),
+            flat.path.display()
+        );
+        problems.push(ImageProblem { kind: ProblemKind::MixedDepths, case: None, text });
+    }
+}
+
 /// Each case is compared with the first that has the same pixels.
-fn find_duplicates(dataset: &ImageDataset, contents: &[Content], problems: &mut Vec<ImageProblem>) {
-    let known = contents.iter().enumerate().filter_map(|(at, content)| Some((content.digest?, at)));
+fn find_duplicates(dataset: &ImageDataset, digests: &[Option<Digest>], problems: &mut Vec<ImageProblem>) {
+    let known = digests.iter().enumerate().filter_map(|(at, digest)| Some(((*digest)?, at)));
     let mut order: Vec<(Digest, usize)> = known.collect();
     order.sort_unstable();
     for same in order.chunk_by(|a, b| a.0 == b.0) {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{ImageDataset, InspectOptions, Inspection};
 
 /// The version of what is kept. Raise it when an inspection finds more, or something else.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The longest file that is read: that of some millions of images fits.
 const LONGEST: u64 = 256 << 20;
@@ -36,7 +36,8 @@ pub fn state_of(dataset: &ImageDataset, options: &InspectOptions) -> Digest {
         digester.update(&(field.len() as u64).to_le_bytes());
         digester.update(field);
     };
-    add(format!("{:?} {} {}", options.decode, options.contents, dataset.multi_label).as_bytes());
+    add(format!("{:?} {} {} {}", options.decode, options.channels, options.contents, dataset.multi_label)
+        .as_bytes());
     for class in &dataset.classes {
         add(class.as_bytes());
     }

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use header::Header;
 pub use labels::LabelImage;
 pub use orientation::Orientation;
-pub use samples::{Decoded, Grey16};
+pub use samples::{Decoded, Levels, SampleRange};
 
 use crate::ImageError;
 use crate::decoder::{Panicked, run_decoder};
@@ -41,8 +41,9 @@ const METADATA: u64 = 256 << 10;
 pub struct DecodeOptions {
     /// Whether the orientation that cameras write is applied.
     pub orientation: Orientation,
-    /// How grey images of 16 bits become 8 bits.
-    pub grey16: Grey16,
+    /// The range of samples of 16 bits that becomes 0 to 255; none where no image of the data set has 16 bits, so that such an image is
+    /// refused.
+    pub range_16_bit: Option<SampleRange>,
     /// The most pixels that an image may have, height × width.
     pub most_pixels: u64,
     /// The longest file that is read.
@@ -50,11 +51,11 @@ pub struct DecodeOptions {
 }
 
 impl Default for DecodeOptions {
-    /// As PIL reads images, up to 2²⁸ pixels and 1 GiB.
+    /// As PIL reads images of 8 bits, up to 2²⁸ pixels and 1 GiB.
     fn default() -> DecodeOptions {
         DecodeOptions {
             orientation: Orientation::default(),
-            grey16: Grey16::default(),
+            range_16_bit: None,
             most_pixels: 1 << 28,
             most_bytes: Bytes::gib(1),
         }

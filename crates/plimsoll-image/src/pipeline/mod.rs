@@ -237,7 +237,7 @@ impl Pipeline {
         }
         let decoded = file.decode(&scratch.decoding)?;
         let length = extent.pixels() * channels;
-        decoded.write(&file, channels, &mut scratch.front[..length]);
+        decoded.write(&file, channels, &mut scratch.front[..length])?;
         drop(decoded);
         Ok(file)
     }

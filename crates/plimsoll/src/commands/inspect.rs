@@ -6,7 +6,7 @@ use std::path::Path;
 use plimsoll_data::{
     Dataset, Fingerprint, FoundData, Inspection, Labels, Problem, Region, Severity, resampled_shape,
 };
-use plimsoll_image::{ImageDataset, Split};
+use plimsoll_image::{ImageDataset, SampleRange, Split};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_run::Settings;
 use plimsoll_train::RunData;
@@ -66,6 +66,9 @@ struct ImageReport<'a> {
     classes: Vec<(&'a str, usize)>,
     problems: Vec<String>,
     largest_pixels: usize,
+    /// The samples of 16 bits that become 0 and 255.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    range_16_bit: Option<SampleRange>,
     warnings: &'a [String],
 }
 
@@ -101,7 +104,8 @@ pub fn run(args: &Inspect, as_json: bool) -> Outcome {
             errors.map(ToString::to_string).collect()
         }
         Listed::Images { name, place, dataset } => {
-            let inspection = inspect_images(&place, &dataset, threads, &line.budget, true)?;
+            let images = settings.images.clone().unwrap_or_default();
+            let inspection = inspect_images(&place, &dataset, (&images, threads), &line.budget, true)?;
             if as_json {
                 json(&ImageReport {
                     name: &name,
@@ -109,6 +113,7 @@ pub fn run(args: &Inspect, as_json: bool) -> Outcome {
                     classes: class_counts(&dataset),
                     problems: inspection.problems.iter().map(ToString::to_string).collect(),
                     largest_pixels: inspection.largest.pixels,
+                    range_16_bit: inspection.range_16_bit,
                     warnings: &dataset.warnings,
                 })?;
             } else {
@@ -237,6 +242,9 @@ fn print_images(name: &str, dataset: &ImageDataset, inspection: &plimsoll_image:
     }
     table.print();
     println!("the largest image has {} pixels", inspection.largest.pixels);
+    if let Some(range) = inspection.range_16_bit {
+        println!("16-bit samples: {range} become 0 to 255");
+    }
     for problem in &inspection.problems {
         let severity = if problem.kind.is_error() { "error" } else { "warning" };
         println!("{severity}: {problem}");

@@ -152,6 +152,9 @@ pub fn classify(
     let budget = Budget::new(limits(&System::default(), request.ram).line);
     let classifiers = Classifiers::open(&request.model, others, request.checkpoint)?;
     let (task, labels) = known_classes(&classifiers)?;
+    if let Some(range) = task.pipeline.decode.range_16_bit.filter(|_| !quiet) {
+        eprintln!("16-bit samples: {range} become 0 to 255, as in training");
+    }
     let settings = settings_of(&request.model)?;
     let listed = list(&request.input, &settings, &budget)?;
     if options.mistakes.is_some() && listed.classes.is_empty() {

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_data::{Dataset, FoundData, InspectConfig, Inspection, LabelCensus, Severity};
 use plimsoll_disk::atomic;
-use plimsoll_image::{DecodeOptions, ImageDataset, InspectOptions};
+use plimsoll_image::{ImageDataset, InspectOptions};
 use plimsoll_memory::{Budget, Bytes, Digest};
-use plimsoll_run::{cache_folder, points_folder};
+use plimsoll_run::{ImageSettings, cache_folder, points_folder};
 
 use super::listed::Opening;
 use crate::failure::{Failure, Outcome};
@@ -81,15 +81,17 @@ fn kept_census(path: &Path, budget: &Budget) -> Outcome<Option<LabelCensus>> {
 /// The file of what was found of images, in the folder of a data set in the cache.
 const IMAGES: &str = "images.json";
 
-/// Inspects images: reads all of them once, or takes what an earlier command found as long as nothing has changed since.
+/// Inspects images as settings say that the network sees them, or takes what an earlier command found as long as nothing has changed
+/// since.
 pub fn inspect_images(
     place: &Path,
     dataset: &ImageDataset,
-    threads: usize,
+    (images, threads): (&ImageSettings, usize),
     budget: &Budget,
     quiet: bool,
 ) -> Result<plimsoll_image::Inspection, Failure> {
-    let options = InspectOptions { decode: DecodeOptions::default(), contents: true, threads };
+    let decode = images.pipeline(None).decode;
+    let options = InspectOptions { decode, channels: images.channels(), contents: true, threads };
     // Files that change from here on are read as they are by then, and found to be changed by the next command.
     let state = plimsoll_image::state_of(dataset, &options);
     let folder = self::place(place);
@@ -116,6 +118,9 @@ pub fn inspect_images(
         }
     };
     if !quiet {
+        if let Some(range) = found.range_16_bit {
+            eprintln!("16-bit samples: {range} become 0 to 255");
+        }
         let count = found.problems.iter().filter(|problem| !problem.kind.is_error()).count();
         if let Some(first) = found.problems.iter().find(|problem| !problem.kind.is_error()) {
             let more = if count > 1 {

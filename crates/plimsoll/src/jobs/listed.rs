@@ -6,7 +6,7 @@ use std::sync::Arc;
 use plimsoll_data::{Dataset, DatasetError, Fold, FoundData, Inspection, Problem, Severity, Splits};
 use plimsoll_image::{ImageDataset, LabelSource, Split, TableSettings, folds};
 use plimsoll_memory::Budget;
-use plimsoll_run::Settings;
+use plimsoll_run::{ImageSettings, Settings};
 use plimsoll_train::RunData;
 
 use super::inspect::{census, expect_sound, inspect, inspect_images};
@@ -138,10 +138,10 @@ impl Listed {
         }
     }
 
-    /// Inspects it on so many threads, and refuses cases that cannot be used, or leaves them out.
+    /// Inspects it, and refuses cases that cannot be used, or leaves them out.
     pub fn inspect(
         self,
-        (threads, skip_bad_cases): (usize, bool),
+        &Inspecting { threads, skip_bad_cases, images }: &Inspecting<'_>,
         budget: &Budget,
         quiet: bool,
     ) -> Outcome<InspectedData> {
@@ -168,7 +168,7 @@ impl Listed {
                 "move the files that are named without it out of the data set",
             )),
             Listed::Images { name, place, dataset } => {
-                let inspection = inspect_images(&place, &dataset, threads, budget, quiet)?;
+                let inspection = inspect_images(&place, &dataset, (images, threads), budget, quiet)?;
                 if let Some(first) = inspection.problems.iter().find(|problem| problem.kind.is_error()) {
                     let count = inspection.problems.iter().filter(|problem| problem.kind.is_error()).count();
                     let more = if count > 1 {
@@ -183,6 +183,15 @@ impl Listed {
             }
         }
     }
+}
+
+/// How a data set is inspected.
+pub struct Inspecting<'a> {
+    pub threads: usize,
+    /// Whether cases that cannot be used are left out.
+    pub skip_bad_cases: bool,
+    /// How images become inputs.
+    pub images: &'a ImageSettings,
 }
 
 /// A data set that was inspected.

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use plimsoll_data::Fold;
 use plimsoll_memory::Bytes;
 use plimsoll_plan::{Backend, Plans};
-use plimsoll_run::{Machine, PatchCost, RunConfig, Settings, Task};
+use plimsoll_run::{ImageSource, Machine, PatchCost, RunConfig, Settings, Task};
 use plimsoll_train::{
     Concession, PlannedRun, Planning, PlanningStep, RunData, TrainError, largest_patch, patch_costs,
     plan_run_allowing,
 };
 
 use super::line::{Line, driver_bytes};
-use super::listed::{InspectedData, Listed, Opening};
+use super::listed::{InspectedData, Inspecting, Listed, Opening};
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
 
@@ -101,7 +101,12 @@ impl PlanRequest {
     /// Inspects the data set.
     pub fn inspect(&self, listed: Listed, line: Line, quiet: bool) -> Outcome<Opened> {
         let machine = self.machine(line.limits.line);
-        let found = listed.inspect((machine.threads, self.skip_bad_cases), &line.budget, quiet)?;
+        let inspecting = Inspecting {
+            threads: machine.threads,
+            skip_bad_cases: self.skip_bad_cases,
+            images: &self.settings.images.clone().unwrap_or_default(),
+        };
+        let found = listed.inspect(&inspecting, &line.budget, quiet)?;
         let InspectedData { name, data, skipped } = found;
         for skipped in skipped.iter().filter(|_| !quiet) {
             eprintln!("warning: {skipped}");
@@ -148,9 +153,11 @@ impl PlanRequest {
                     }
                 }
             }
-            RunData::Images { dataset, .. } => {
+            RunData::Images { dataset, inspection } => {
                 let trained_on = |task: &Task| opened.data.class_counts(task, fold);
-                RunConfig::resolve_images(settings, (&opened.name, dataset), &trained_on)?
+                let range_16_bit = inspection.range_16_bit;
+                let source = ImageSource { name: &opened.name, dataset, range_16_bit };
+                RunConfig::resolve_images(settings, source, &trained_on)?
             }
         };
         if let Some(model) = &self.plans_from {
