@@ -128,22 +128,119 @@ fn normalisation_matches_nnu_net() {
     }
 }
 
-#[test]
-fn a_sample_of_many_foreground_voxels_has_their_statistics() {
+/// Mean, standard deviation, and the percentiles 0.5, 50 and 99.5 as NumPy computes them of 10⁸ draws that have each of these values
+/// equally often, of each case as often as of any other.
+fn properties(cases: &[Vec<f32>]) -> [f64; 5] {
+    const DRAWS: f64 = 1e8;
+    let weights = cases.iter().flat_map(|case| case.iter().map(|value| (*value, 1.0 / case.len() as f64)));
+    let mut all: Vec<(f32, f64)> = weights.collect();
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let count = cases.len() as f64;
+    let mean = all.iter().map(|(value, weight)| f64::from(*value) * weight).sum::<f64>() / count;
+    let variance = all.iter().map(|(value, weight)| (f64::from(*value) - mean).powi(2) * weight);
+    let std = (variance.sum::<f64>() / count).sqrt();
+    let draw = |number: f64| {
+        let mut below = 0.0;
+        let reaches = |(_, weight): &&(f32, f64)| {
+            below += weight / count * DRAWS;
+            below > number + 1e-3
+        };
+        f64::from(all.iter().find(reaches).unwrap_or(all.last().unwrap()).0)
+    };
+    let [low, median, high] = [0.5, 50.0, 99.5].map(|percent| {
+        let rank = percent / 100.0 * (DRAWS - 1.0);
+        draw(rank.floor()) + (draw(rank.floor() + 1.0) - draw(rank.floor())) * (rank - rank.floor())
+    });
+    [mean, std, low, median, high]
+}
+
+/// The same as they were found, of the first channel.
+fn found(raw: &Raw, threads: usize) -> [f64; 5] {
+    let config = InspectConfig { threads, seed: 9 };
+    let found = Inspection::run(&raw.open(), config, &Budget::new(Bytes::mib(8)), &|_, _| {}).unwrap();
+    let IntensityProperties { mean, median, std, percentile_99_5, percentile_00_5, .. } =
+        found.fingerprint.unwrap().foreground_intensity_properties_per_channel[&0];
+    [mean, std, percentile_00_5, median, percentile_99_5]
+}
+
+/// Writes cases with these foreground voxels, in planes of 10 × 10 that are filled up with background far from them.
+fn of_foreground(cases: &[Vec<f32>], element_type: ElementType) -> Raw {
     let raw = Raw::new(&["CT"], json!({"background": 0, "organ": 1}));
-    let geometry = grid([40, 40, 40], [1.0; 3]);
-    raw.case("a", 1, &geometry, &vec![1; 64_000]);
-    let found = inspect(&raw.open()).fingerprint.unwrap().foreground_intensity_properties_per_channel[&0];
-    let mut all: Vec<f32> = (0..64_000).map(|i| (hash(i) >> 8) as f32 - 1000.0).collect();
-    let exact = IntensityProperties::of(&mut all).unwrap();
-    // Four standard deviations of the mean of 10 000, and of a percentile in the tail of a uniform distribution.
-    assert!((found.mean - exact.mean).abs() < 4.0 * exact.std / 100.0, "{found:?} against {exact:?}");
-    assert!((found.std / exact.std - 1.0).abs() < 0.02, "{found:?} against {exact:?}");
-    for (ours, theirs) in
-        [(found.percentile_00_5, exact.percentile_00_5), (found.percentile_99_5, exact.percentile_99_5)]
-    {
-        assert!((ours - theirs).abs() < 15.0, "{found:?} against {exact:?}");
+    for (number, values) in cases.iter().enumerate() {
+        let planes = values.len() / 100 + 1;
+        let geometry = grid([planes, 10, 10], [1.0; 3]);
+        let filled = |values: Vec<f32>, with: f32| {
+            values.into_iter().chain(std::iter::repeat(with)).take(100 * planes).collect::<Vec<f32>>()
+        };
+        let id = format!("case_{number}");
+        write_image(&raw.image(&id, 0), &geometry, 1, element_type, &filled(values.clone(), 30_000.0));
+        let labels = filled(vec![1.0; values.len()], 0.0);
+        write_image(&raw.label(&id), &geometry, 1, ElementType::U8, &labels);
     }
+    raw.set("numTraining", Some(cases.len().into()));
+    raw
+}
+
+#[test]
+fn every_foreground_voxel_counts_and_every_case_weighs_alike() {
+    let case = |count: u64, shift: f32| (0..count).map(|i| (hash(i) >> 8) as f32 - shift).collect::<Vec<_>>();
+    let cases = [case(64_000, 1000.0), case(997, 0.0), case(3, 2000.0), case(20_011, 500.0)];
+    let raw = of_foreground(&cases, ElementType::I16);
+    let (ours, expected) = (found(&raw, 1), properties(&cases));
+    for (ours, expected) in ours.into_iter().zip(expected) {
+        assert!((ours - expected).abs() <= 1e-9 * expected.abs(), "{ours} instead of {expected}");
+    }
+    for threads in [2, 3] {
+        assert_eq!(found(&raw, threads).map(f64::to_bits), ours.map(f64::to_bits), "{threads} threads");
+    }
+}
+
+#[test]
+fn intensities_that_are_not_whole_have_the_moments_of_all_and_percentiles_within_a_2048th() {
+    for scale in [0.37f32, 1e-4] {
+        let case = |count: u64, shift: f32| {
+            let values = (0..count).map(|i| ((hash(i) >> 8) as f32 + shift) * scale);
+            values.collect::<Vec<_>>()
+        };
+        let cases = [case(5_000, 100.5), case(1_000, 3_000.25)];
+        let raw = of_foreground(&cases, ElementType::F32);
+        for (place, (ours, expected)) in found(&raw, 2).into_iter().zip(properties(&cases)).enumerate() {
+            let tolerance = if place < 2 { 1e-12 } else { 1.0 / 2048.0 };
+            assert!((ours - expected).abs() <= tolerance * expected.abs(), "{ours} instead of {expected}");
+        }
+    }
+}
+
+#[test]
+fn an_image_that_clipping_makes_constant_is_named() {
+    let case = |low: f32| (0..1000).map(|i| low + i as f32).collect::<Vec<_>>();
+    let raw = Raw::new(&["CT"], json!({"background": 0, "organ": 1}));
+    for (id, values, label) in [("a", case(100.0), 1.0), ("b", case(-5000.0), 0.0), ("c", case(200.0), 1.0)] {
+        let geometry = grid([10, 10, 10], [1.0; 3]);
+        write_image(&raw.image(id, 0), &geometry, 1, ElementType::I16, &values);
+        write_image(&raw.label(id), &geometry, 1, ElementType::U8, &[label; 1000]);
+    }
+    raw.set("numTraining", Some(3.into()));
+    let problems = inspect(&raw.open()).problems;
+    let found: Vec<_> =
+        problems.iter().filter(|problem| problem.text.contains("all clipped to one")).collect();
+    assert!(found.len() == 1 && found[0].case == "b", "{problems:#?}");
+    assert!(found[0].text.starts_with("channel CT has values from -5000 to -4001,"), "{}", found[0].text);
+}
+
+#[test]
+fn a_case_with_an_error_that_its_image_reveals_is_not_in_the_statistics() {
+    let good = vec![vec![1.0, 2.0, 3.0, 5.0], vec![8.0; 6]];
+    let mut all = good.clone();
+    all.push(vec![900.0, f32::NAN, 901.0]);
+    let raw = of_foreground(&all, ElementType::F32);
+    let dataset = raw.open();
+    let inspection = inspect(&dataset);
+    assert!(inspection.has_errors());
+    assert_eq!(
+        found(&raw, 2).map(f64::to_bits),
+        found(&of_foreground(&good, ElementType::F32), 1).map(f64::to_bits)
+    );
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The inspection of one case, in one pass over each of its files.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use plimsoll_memory::{Budget, Bytes, Digest, Digester};
 use plimsoll_volume::{
@@ -11,8 +11,9 @@ use plimsoll_volume::{
 
 use crate::dataset::{Case, Channel};
 use crate::fingerprint::CaseFingerprint;
-use crate::inspect::image_scan::{self, ImageScan, Source};
-use crate::inspect::label_scan::{self, LabelScan};
+use crate::inspect::histogram::Histogram;
+use crate::inspect::image_scan::{self, Foreground, ImageScan, Source};
+use crate::inspect::label_scan::{self, LabelPlanes, LabelScan};
 use crate::inspect::moments::Moments;
 use crate::inspect::problem::{Problem, Problems, Severity};
 use crate::inspect::{InspectError, judge};
@@ -29,8 +30,10 @@ pub(crate) struct CaseReport {
     pub(crate) fingerprint: Option<CaseFingerprint>,
     /// `None` without a readable label map.
     pub(crate) labels: Option<LabelScan>,
-    /// By channel, the values of sampled foreground voxels.
-    pub(crate) intensities: Vec<Vec<f32>>,
+    /// By channel, the moments of the foreground.
+    pub(crate) foreground: Vec<Moments>,
+    /// Whether its foreground is in the histograms.
+    pub(crate) is_counted: bool,
 }
 
 /// The inspection to run on a case.
@@ -39,8 +42,10 @@ pub(crate) struct Task<'a> {
     pub(crate) channels: &'a [Channel],
     /// `None` for a case that is only predicted.
     pub(crate) labels: Option<&'a Labels>,
-    /// The number of foreground voxels that are sampled for statistics.
-    pub(crate) intensities: usize,
+    /// By channel, the intensities of the foreground of all cases; empty if they are not counted.
+    pub(crate) histograms: &'a [Mutex<Histogram>],
+    /// The weight of all foreground voxels of the case together.
+    pub(crate) weight: u64,
     /// The key of the random sample.
     pub(crate) key: u64,
     /// Where images are decoded to be kept, as far as it has room for them and they are no pictures.
@@ -49,6 +54,14 @@ pub(crate) struct Task<'a> {
     pub(crate) indexes: Option<&'a IndexFolder>,
     /// Set from outside to end early.
     pub(crate) stop: Option<&'a AtomicBool>,
+}
+
+/// The foreground of a case that is counted.
+struct Counted {
+    /// The first and the last plane with foreground.
+    planes: [usize; 2],
+    /// The weight of each of its voxels.
+    weight: u64,
 }
 
 /// A channel that was read.
@@ -92,20 +105,19 @@ impl Task<'_> {
         }
         let labels = self.read_labels(&mut problems, label.as_mut(), &memory)?;
         let label_bytes = label.as_ref().map_or(Bytes::ZERO, |label| Bytes(label.stored_bytes()));
-        let label_shape = label.map(|label| label.geometry().shape());
-        let channels = self.read_channels(&mut problems, &mut images, &memory, |image| {
-            // Positions in the label map are positions in an image of the same shape.
-            let same = label_shape == Some(image.geometry().shape());
-            labels.as_ref().filter(|_| same).map_or(&[][..], |scan| &scan.foreground)
-        })?;
+        // A case with an error is left out of the data set's statistics.
+        let counted = labels.as_ref().filter(|_| !problems.any_error()).and_then(|scan| self.counted(scan));
+        let foreground = label.as_mut().zip(counted);
+        let is_counted = foreground.is_some() && !self.histograms.is_empty();
+        let channels = self.read_channels(&mut problems, &mut images, foreground, &memory)?;
         let mut fingerprint = None;
         if let (Some(grid), false) = (grid, problems.any_error()) {
             let found = self.fingerprint(grid, &channels, (labels.as_ref(), label_bytes), decoding_bytes);
             judge::ranges(&mut problems, self.case, self.channels, &found);
             fingerprint = (!problems.any_error()).then_some(found);
         }
-        let intensities = channels.into_iter().map(|channel| channel.scan.values).collect();
-        Ok(CaseReport { problems: problems.found, fingerprint, labels, intensities })
+        let foreground = channels.into_iter().map(|channel| channel.scan.foreground).collect();
+        Ok(CaseReport { problems: problems.found, fingerprint, labels, foreground, is_counted })
     }
 
     fn open_images(&self, problems: &mut Problems) -> Vec<Option<VolumeFile>> {
@@ -170,12 +182,10 @@ impl Task<'_> {
         let decoding = decoding_bytes(images, label);
         let layers =
             images.iter().flatten().chain(label).map(VolumeFile::layer_bytes).max().unwrap_or(Bytes::ZERO);
+        // Planes of the label map are read once by themselves, and once beside those of each channel.
         let label = label.map_or(0, label_scan::plane_bytes);
-        let samples = self.labels.map_or(0, |labels| {
-            let values = self.intensities * self.channels.len() * size_of::<f32>();
-            label_scan::sample_bytes(labels, self.intensities) + values as u64
-        });
-        let bytes = Bytes(image.max(label)) + Bytes(files) + Bytes(samples) + decoding;
+        let samples = self.labels.map_or(0, label_scan::sample_bytes);
+        let bytes = Bytes(image) + Bytes(label) + Bytes(files) + Bytes(samples) + decoding;
         // With room for all planes that chunks are part of, each chunk is decoded once, and else once for each of its planes.
         let reserve = |bytes| budget.reserve_in_turn("inspection", bytes);
         let reserved = match layers {
@@ -192,13 +202,8 @@ impl Task<'_> {
         memory: &Budget,
     ) -> Result<Option<LabelScan>, InspectError> {
         let (Some(label), Some(labels)) = (label, self.labels) else { return Ok(None) };
-        let scanned = label_scan::scan(
-            label,
-            (labels, self.case.reading.label_values.as_deref()),
-            self.intensities,
-            self.key,
-            memory,
-        )?;
+        let scanned =
+            label_scan::scan(label, (labels, self.case.reading.label_values.as_deref()), self.key, memory)?;
         let scan = usable(problems, label.path(), scanned);
         if let Some(scan) = &scan {
             judge::label_values(problems, label.path(), scan, labels);
@@ -206,28 +211,42 @@ impl Task<'_> {
         Ok(scan)
     }
 
+    /// How the foreground is counted; `None` if there is none.
+    fn counted(&self, scan: &LabelScan) -> Option<Counted> {
+        let voxels: u64 = scan.counts.iter().take(self.labels?.classes()).skip(1).sum();
+        Some(Counted { planes: scan.foreground_planes?, weight: self.weight.checked_div(voxels)? })
+    }
+
     /// Reads the channels. If one cannot be read, an error has been added to `problems`.
-    fn read_channels<'b>(
+    fn read_channels(
         &self,
         problems: &mut Problems,
         images: &mut [Option<VolumeFile>],
+        mut counted: Option<(&mut VolumeFile, Counted)>,
         memory: &Budget,
-        positions: impl Fn(&VolumeFile) -> &'b [u64],
     ) -> Result<Vec<ReadChannel>, InspectError> {
         let mut channels = Vec::with_capacity(self.channels.len());
-        for (file, channel) in self.case.images.iter().zip(self.channels) {
+        for (number, (file, channel)) in self.case.images.iter().zip(self.channels).enumerate() {
             let at = self.case.image_files().position(|path| path == file.path);
             let Some(image) = at.and_then(|at| images.get_mut(at)).and_then(Option::as_mut) else { continue };
             if file.index >= image.channels() {
                 continue;
             }
             let Some(decoded) = usable(problems, &file.path, self.decode(&file.path)) else { continue };
-            let (element_type, positions) = (image.element_type(), positions(image));
+            let element_type = image.element_type();
+            let foreground = match (&mut counted, self.labels, self.histograms.get(number)) {
+                (Some((label, Counted { planes, weight })), Some(labels), Some(histogram)) => {
+                    let labels = (labels, self.case.reading.label_values.as_deref());
+                    let labels = LabelPlanes::new(label, labels, *planes, memory)?;
+                    Some(Foreground { labels, histogram, weight: *weight })
+                }
+                _ => None,
+            };
             let source = match &decoded {
                 Some(volume) => Source::Decoded(volume),
                 None => Source::File(image),
             };
-            let scanned = image_scan::scan(source, file.index, positions, memory, self.stop)?;
+            let scanned = image_scan::scan(source, file.index, foreground, memory, self.stop)?;
             if let Some(scan) = usable(problems, &file.path, scanned) {
                 judge::finite(problems, &file.path, &channel.name, &scan);
                 channels.push(ReadChannel { element_type, scan });

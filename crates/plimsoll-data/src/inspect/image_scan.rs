@@ -1,12 +1,15 @@
-//! One pass over a channel of an image: statistics, the box of non-zero voxels, non-finite values, and the values at
-//! given positions.
+//! One pass over a channel of an image: statistics, the box of non-zero voxels, non-finite values, and the intensities of
+//! foreground.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use plimsoll_memory::{Budget, Digest, Digester, Mapped};
 use plimsoll_volume::{StoredVolume, VolumeError, VolumeFile, VoxelBox};
 
 use crate::inspect::InspectError;
+use crate::inspect::histogram::Histogram;
+use crate::inspect::label_scan::LabelPlanes;
 use crate::inspect::moments::Moments;
 
 /// The contents of a channel.
@@ -19,8 +22,8 @@ pub(crate) struct ImageScan {
     pub(crate) not_finite: u64,
     /// The value and the position of the first such voxel.
     pub(crate) first_not_finite: Option<(f32, [usize; 3])>,
-    /// The values at the given positions.
-    pub(crate) values: Vec<f32>,
+    /// The moments of the foreground.
+    pub(crate) foreground: Moments,
     /// Of all values.
     pub(crate) digest: Digest,
 }
@@ -38,6 +41,15 @@ pub(crate) enum Source<'a> {
     Decoded(&'a StoredVolume),
 }
 
+/// The foreground of the image, whose intensities are counted.
+pub(crate) struct Foreground<'a> {
+    pub(crate) labels: LabelPlanes<'a>,
+    /// The channel's, of all cases.
+    pub(crate) histogram: &'a Mutex<Histogram>,
+    /// The weight of each voxel of this case.
+    pub(crate) weight: u64,
+}
+
 /// Why a pass ended early.
 enum Ended {
     Stopped,
@@ -50,12 +62,12 @@ impl From<VolumeError> for Ended {
     }
 }
 
-/// Reads a channel, one plane within `memory`, and as many as chunks are deep if there is room for them. `positions` are in order. The outer error is the budget's, or that `stop` was
+/// Reads a channel, one plane within `memory`, and as many as chunks are deep if there is room for them. The outer error is the budget's, or that `stop` was
 /// set; the inner one is the file's.
 pub(crate) fn scan(
     source: Source<'_>,
     channel: usize,
-    positions: &[u64],
+    mut foreground: Option<Foreground<'_>>,
     memory: &Budget,
     stop: Option<&AtomicBool>,
 ) -> Result<Result<ImageScan, VolumeError>, InspectError> {
@@ -67,14 +79,13 @@ pub(crate) fn scan(
     let count = height * width;
     let mut plane = Mapped::<f32>::zeroed(memory, "a plane of an image", count)?;
     let mut bounds = Bounds::default();
-    let mut remaining = positions;
     let mut digester = Digester::default();
     let mut scan = ImageScan {
         nonzero: Moments::NONE,
         nonzero_box: None,
         not_finite: 0,
         first_not_finite: None,
-        values: Vec::with_capacity(positions.len()),
+        foreground: Moments::NONE,
         digest: Digest::of(&[]),
     };
     let visit = |d: usize, plane: &mut [f32]| {
@@ -82,11 +93,13 @@ pub(crate) fn scan(
             return Err(Ended::Stopped);
         }
         digester.update(bytemuck::cast_slice(plane));
-        let end = ((d + 1) * count) as u64;
-        let (here, later) = remaining.split_at(remaining.partition_point(|position| *position < end));
-        remaining = later;
-        scan.values.extend(here.iter().map(|position| plane[*position as usize % count]));
         scan.take_out_not_finite(plane, d, width);
+        if let Some(Foreground { labels, histogram, weight }) = &mut foreground {
+            labels.for_foreground(d, plane, |values| {
+                scan.foreground = scan.foreground.and(Moments::of(values));
+                histogram.lock().unwrap_or_else(PoisonError::into_inner).add(values, *weight);
+            })?;
+        }
         scan.nonzero = scan.nonzero.and(Moments::of_nonzero(plane));
         for (h, row) in plane.chunks_exact(width).enumerate() {
             bounds.include_row(d, h, row);

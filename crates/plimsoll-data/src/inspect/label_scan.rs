@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use plimsoll_memory::{Budget, Digest, Digester, Mapped};
-use plimsoll_volume::{DecodeError, LabelValues, VolumeError, VolumeFile, decode_labels};
+use plimsoll_volume::{DecodeError, LabelValues, VolumeError, VolumeFile, VoxelBox, decode_labels};
 
 use crate::Labels;
 use crate::inspect::InspectError;
@@ -13,6 +13,9 @@ use plimsoll_random::mix;
 
 /// The largest number of distinct unexpected values that are reported; a file with more is not a label map.
 const WRONG_VALUES: usize = 8;
+
+/// The number of intensities of foreground that are passed on together.
+const TOGETHER: usize = 4096;
 
 /// A value that is not a label of the data set.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,15 +37,15 @@ pub(crate) struct LabelScan {
     pub(crate) classes: Vec<Vec<u64>>,
     /// The unit of positions.
     pub(crate) unit: u64,
-    /// Sampled positions of all foreground, for the statistics of intensities.
-    pub(crate) foreground: Vec<u64>,
+    /// The first and the last plane with foreground; `None` if there is none.
+    pub(crate) foreground_planes: Option<[usize; 2]>,
     /// Of all labels.
     pub(crate) digest: Digest,
 }
 
 /// The bytes that a scan allocates beside the planes.
-pub(crate) fn sample_bytes(labels: &Labels, intensities: usize) -> u64 {
-    labels.classes() as u64 * Sample::bytes(POSITIONS) + Sample::bytes(intensities)
+pub(crate) fn sample_bytes(labels: &Labels) -> u64 {
+    labels.classes() as u64 * Sample::bytes(POSITIONS)
 }
 
 /// The bytes of a plane, stored and decoded.
@@ -57,7 +60,6 @@ pub(crate) fn plane_bytes(file: &VolumeFile) -> u64 {
 pub(crate) fn scan(
     file: &mut VolumeFile,
     (labels, values): (&Labels, Option<&LabelValues>),
-    intensities: usize,
     key: u64,
     memory: &Budget,
 ) -> Result<Result<LabelScan, VolumeError>, InspectError> {
@@ -66,7 +68,7 @@ pub(crate) fn scan(
     let (plane, size) = (height * width, file.element_type().size());
     let (element_type, scaling) = (file.element_type(), file.scaling());
     let mut decoded = Mapped::<u8>::zeroed(memory, "a plane of labels", plane)?;
-    let mut tally = Tally::new(labels, intensities, key, unit(file.geometry().voxel_count()));
+    let mut tally = Tally::new(labels, key, unit(file.geometry().voxel_count()));
     let read = file.for_each_plane::<VolumeError>(0, memory, |d, stored| {
         let before = (d * plane) as u64;
         if decode_labels(element_type, scaling, stored, &mut decoded).is_err() {
@@ -89,7 +91,7 @@ pub(crate) fn scan(
                 });
             }
         }
-        tally.visit(&decoded, before);
+        tally.visit(&decoded, d, before);
         Ok(())
     });
     Ok(read.map(|()| tally.finish(shape)))
@@ -106,12 +108,12 @@ struct Tally<'a> {
     seen: u64,
     unit: u64,
     classes: Vec<Sample>,
-    foreground: Sample,
+    foreground_planes: Option<[usize; 2]>,
     digester: Digester,
 }
 
 impl Tally<'_> {
-    fn new(labels: &Labels, intensities: usize, key: u64, unit: u64) -> Tally<'_> {
+    fn new(labels: &Labels, key: u64, unit: u64) -> Tally<'_> {
         let sample = |class: usize| Sample::new(POSITIONS, mix(key ^ class as u64));
         Tally {
             labels,
@@ -122,12 +124,12 @@ impl Tally<'_> {
             seen: 0,
             unit,
             classes: (0..labels.classes()).map(sample).collect(),
-            foreground: Sample::new(intensities, mix(key ^ 0x100)),
+            foreground_planes: None,
             digester: Digester::default(),
         }
     }
 
-    fn visit(&mut self, plane: &[u8], before: u64) {
+    fn visit(&mut self, plane: &[u8], d: usize, before: u64) {
         self.seen += plane.len() as u64;
         self.digester.update(plane);
         for (position, &label) in (before..).zip(plane) {
@@ -140,7 +142,7 @@ impl Tally<'_> {
             }
             *count += 1;
             if self.labels.is_foreground(label) {
-                self.foreground.show(position);
+                self.foreground_planes.get_or_insert([d, d])[1] = d;
                 if position.is_multiple_of(self.unit) {
                     self.classes[usize::from(label)].show(position);
                 }
@@ -194,7 +196,80 @@ impl Tally<'_> {
             more_wrong: self.more_wrong,
             classes: self.classes.into_iter().map(Sample::into_sorted).collect(),
             unit: self.unit,
-            foreground: self.foreground.into_sorted(),
+            foreground_planes: self.foreground_planes,
         }
+    }
+}
+
+/// The planes of a label map that was scanned, read again beside those of an image.
+pub(crate) struct LabelPlanes<'a> {
+    file: &'a mut VolumeFile,
+    labels: &'a Labels,
+    values: Option<&'a LabelValues>,
+    /// The first and the last plane with foreground.
+    planes: [usize; 2],
+    stored: Mapped<u8>,
+    decoded: Mapped<u8>,
+}
+
+impl<'a> LabelPlanes<'a> {
+    /// The planes of a label map between the first and the last with foreground, held in [`plane_bytes`] of `memory`.
+    pub(crate) fn new(
+        file: &'a mut VolumeFile,
+        (labels, values): (&'a Labels, Option<&'a LabelValues>),
+        planes: [usize; 2],
+        memory: &Budget,
+    ) -> Result<LabelPlanes<'a>, InspectError> {
+        let [_, height, width] = file.geometry().shape();
+        let stored = height * width * file.element_type().size();
+        Ok(LabelPlanes {
+            labels,
+            values,
+            planes,
+            stored: Mapped::zeroed(memory, "a plane of labels", stored)?,
+            decoded: Mapped::zeroed(memory, "a plane of labels", height * width)?,
+            file,
+        })
+    }
+
+    /// Calls `visit` with the values of `image` where the label map has foreground in plane `d`, in order, some at a time.
+    pub(crate) fn for_foreground(
+        &mut self,
+        d: usize,
+        image: &[f32],
+        mut visit: impl FnMut(&[f32]),
+    ) -> Result<(), VolumeError> {
+        let [first, last] = self.planes;
+        if !(first..=last).contains(&d) {
+            return Ok(());
+        }
+        let [_, height, width] = self.file.geometry().shape();
+        let plane = VoxelBox { start: [d, 0, 0], shape: [1, height, width] };
+        self.file.read_region(0, plane, &mut self.stored)?;
+        let (element_type, scaling) = (self.file.element_type(), self.file.scaling());
+        if decode_labels(element_type, scaling, &self.stored, &mut self.decoded).is_err() {
+            // Its scan has found this to be an error of the case, unless the file has changed since.
+            return self.file.region_labels(0, plane, &mut self.decoded);
+        }
+        let class = |label: u8| match self.values {
+            Some(values) => values.class(label).unwrap_or(0),
+            None => label,
+        };
+        let mut some = [0.0; TOGETHER];
+        let mut count = 0;
+        for (value, label) in image.iter().zip(&*self.decoded) {
+            let label = class(*label);
+            if label == 0 || !self.labels.is_foreground(label) {
+                continue;
+            }
+            some[count] = *value;
+            count += 1;
+            if count == TOGETHER {
+                visit(&some);
+                count = 0;
+            }
+        }
+        visit(&some[..count]);
+        Ok(())
     }
 }

@@ -8,6 +8,7 @@ mod case;
 mod error;
 mod far;
 mod foreground;
+mod histogram;
 mod image_scan;
 mod judge;
 mod label_scan;
@@ -21,12 +22,12 @@ mod store;
 mod threads;
 mod values;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use plimsoll_memory::{Budget, Bytes, Mapped};
+use plimsoll_memory::{Budget, Bytes, MapError, Reservation};
 use plimsoll_volume::{IndexFolder, Spacing};
 
 pub use case::inspection_bytes;
@@ -45,15 +46,11 @@ use crate::VolumeCache;
 use crate::dataset::{Case, Channel, Dataset};
 use crate::fingerprint::{CaseFingerprint, Fingerprint};
 use crate::inspect::case::{CaseReport, Task};
+use crate::inspect::histogram::Histogram;
 use crate::inspect::stamp::FileStamp;
 use crate::inspect::threads::on_threads;
 use crate::statistics::IntensityProperties;
 use plimsoll_random::mix;
-
-/// The largest number of foreground voxels that are sampled for the statistics of intensities: per case, and over all
-/// cases.
-const INTENSITIES_OF_A_CASE: usize = 10_000;
-const INTENSITIES_IN_ALL: usize = 4_000_000;
 
 /// The patch shape that is quoted in warnings about cases that would grow.
 const USUAL_PATCH: [usize; 3] = [96; 3];
@@ -121,23 +118,32 @@ impl Inspection {
         observe: &(dyn Fn(usize, usize) + Sync),
     ) -> Result<Inspection, InspectError> {
         let cases = &dataset.cases;
-        let samples = (INTENSITIES_IN_ALL / cases.len().max(1)).clamp(1, INTENSITIES_OF_A_CASE);
         // Taken before anything is read, so that a file that changes meanwhile is not considered current later.
         let stamps = stamp::stamps(dataset);
-        let shared = SharedScan {
-            dataset,
-            seed: config.seed,
-            samples,
-            indexes,
-            budget,
-            next: AtomicUsize::new(0),
-            stop: AtomicBool::new(false),
-            findings: Mutex::new(Findings::new(dataset, samples, budget)?),
+        let mut uncounted = BTreeSet::new();
+        let mut inspection = loop {
+            let shared = SharedScan {
+                dataset,
+                seed: config.seed,
+                weight: u64::MAX / 2 / (cases.len().max(1) as u64),
+                uncounted: &uncounted,
+                indexes,
+                budget,
+                next: AtomicUsize::new(0),
+                stop: AtomicBool::new(false),
+                histograms: Histograms::new(dataset, budget)?,
+                findings: Mutex::new(Findings::new(dataset)),
+            };
+            let threads = config.threads.clamp(1, cases.len().max(1));
+            on_threads("inspect", threads, &shared.stop, || shared.work(observe))?;
+            let findings = shared.findings.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let (inspection, unsound) = findings.finish(dataset, &shared.histograms, config.seed, &stamps);
+            if unsound.is_empty() {
+                break inspection;
+            }
+            // An error was found in cases only after their intensities had been counted: they are read again without these.
+            uncounted.extend(unsound);
         };
-        let threads = config.threads.clamp(1, cases.len().max(1));
-        on_threads("inspect", threads, &shared.stop, || shared.work(observe))?;
-        let findings = shared.findings.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let mut inspection = findings.finish(dataset, samples, config.seed, stamps);
         if let Some(fingerprint) = inspection.fingerprint.as_mut().filter(|all| masks::are_used(dataset, all))
         {
             inspection.masks = masks::find(dataset, fingerprint, config.threads, budget, observe)?;
@@ -185,7 +191,17 @@ pub fn inspect_images(
     stop: &AtomicBool,
 ) -> Result<(Vec<Problem>, Option<CaseFingerprint>), InspectError> {
     let stop = Some(stop);
-    let task = Task { case, channels, labels: None, intensities: 0, key: 0, decoded, indexes: None, stop };
+    let task = Task {
+        case,
+        channels,
+        labels: None,
+        histograms: &[],
+        weight: 0,
+        key: 0,
+        decoded,
+        indexes: None,
+        stop,
+    };
     let report = task.run(budget).map_err(|problem| problem.in_case(&case.id))?;
     Ok((report.problems, report.fingerprint))
 }
@@ -194,11 +210,15 @@ pub fn inspect_images(
 struct SharedScan<'a> {
     dataset: &'a Dataset,
     seed: u64,
-    samples: usize,
+    /// The weight of each case in the histograms.
+    weight: u64,
+    /// Cases whose intensities are not counted.
+    uncounted: &'a BTreeSet<usize>,
     indexes: Option<&'a IndexFolder>,
     budget: &'a Budget,
     next: AtomicUsize,
     stop: AtomicBool,
+    histograms: Histograms,
     findings: Mutex<Findings>,
 }
 
@@ -217,7 +237,8 @@ impl SharedScan<'_> {
                 case,
                 channels,
                 labels: Some(labels),
-                intensities: self.samples,
+                histograms: if self.uncounted.contains(&number) { &[] } else { &self.histograms.channels },
+                weight: self.weight,
                 key,
                 decoded: None,
                 indexes: self.indexes,
@@ -244,65 +265,85 @@ type SoundCase = (CaseFingerprint, ForegroundIndex);
 struct Findings {
     /// The problems of each case and, if it is valid, its fingerprint and index.
     reports: Vec<Option<(Vec<Problem>, Option<SoundCase>)>>,
-    /// `[channel][case][sample]`.
-    intensities: Mapped<f32>,
-    /// Whether each case has any.
-    has_intensities: Vec<bool>,
-    samples: usize,
+    /// Of each case the moments of the foreground by channel, and whether it is in the histograms.
+    foreground: Vec<(Vec<Moments>, bool)>,
     done: usize,
 }
 
-impl Findings {
-    fn new(dataset: &Dataset, samples: usize, budget: &Budget) -> Result<Findings, InspectError> {
-        let cases = dataset.cases.len();
-        let count = cases.saturating_mul(dataset.channels.len()).saturating_mul(samples);
-        let reservation = budget.reserve("samples of intensities", Mapped::<f32>::bytes(count)?)?;
-        Ok(Findings {
-            reports: (0..cases).map(|_| None).collect(),
-            intensities: Mapped::within(reservation, count)?,
-            has_intensities: vec![false; cases],
-            samples,
-            done: 0,
+/// The intensities of the foreground of all cases.
+struct Histograms {
+    channels: Vec<Mutex<Histogram>>,
+    /// Of the moments of each case.
+    _moments: Reservation,
+}
+
+impl Histograms {
+    fn new(dataset: &Dataset, budget: &Budget) -> Result<Histograms, InspectError> {
+        let moments = dataset.cases.len().saturating_mul(dataset.channels.len().max(1));
+        let bytes = Bytes::of(moments.saturating_mul(size_of::<Moments>()));
+        let all = Histogram::reserves()?.0.saturating_mul(dataset.channels.len() as u64);
+        // All of them or none: what is missing is known at once.
+        drop(budget.reserve("histograms of intensities", bytes + Bytes(all)).map_err(MapError::from)?);
+        let one = |_: &Channel| Ok(Mutex::new(Histogram::new(budget)?));
+        Ok(Histograms {
+            _moments: budget.reserve("moments of intensities", bytes).map_err(MapError::from)?,
+            channels: dataset.channels.iter().map(one).collect::<Result<_, MapError>>()?,
         })
+    }
+
+    /// The properties of a channel, of which the moments of each case are given: cases weigh alike.
+    fn properties(&self, channel: usize, cases: &[Moments]) -> Option<IntensityProperties> {
+        let histogram = self.channels.get(channel)?.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mean, std) = Moments::of_equal_cases(cases)?;
+        let all = cases.iter().fold(Moments::NONE, |all, case| all.and(*case));
+        let [low, median, high] =
+            histogram.percentiles([0.5, 50.0, 99.5])?.map(|value| value.clamp(all.min, all.max));
+        Some(IntensityProperties {
+            mean,
+            median,
+            std,
+            min: all.min,
+            max: all.max,
+            percentile_99_5: high,
+            percentile_00_5: low,
+        })
+    }
+}
+
+impl Findings {
+    fn new(dataset: &Dataset) -> Findings {
+        let cases = dataset.cases.len();
+        Findings {
+            reports: (0..cases).map(|_| None).collect(),
+            foreground: vec![(Vec::new(), false); cases],
+            done: 0,
+        }
     }
 
     /// Adds the findings about a case. Returns the number of finished cases.
     fn keep(&mut self, number: usize, report: CaseReport, budget: &Budget) -> Result<usize, InspectError> {
-        let CaseReport { problems, fingerprint, labels, intensities } = report;
+        let CaseReport { problems, fingerprint, labels, foreground, is_counted } = report;
         let sound = match (fingerprint, labels) {
             (Some(fingerprint), Some(labels)) => {
                 let index = ForegroundIndex::new(&labels.classes, labels.unit, budget)?;
-                let cases = self.reports.len();
-                for (channel, values) in intensities.iter().enumerate() {
-                    let first = (channel * cases + number) * self.samples;
-                    // The voxels of a case with few foreground voxels are repeated, so that every case has the same
-                    // weight, as when drawing with replacement.
-                    let slots = &mut self.intensities[first..first + self.samples];
-                    slots.iter_mut().zip(values.iter().cycle()).for_each(|(slot, value)| *slot = *value);
-                    self.has_intensities[number] |= !values.is_empty();
-                }
                 Some((fingerprint, index))
             }
             _ => None,
         };
         self.reports[number] = Some((problems, sound));
+        self.foreground[number] = (foreground, is_counted);
         self.done += 1;
         Ok(self.done)
     }
 
-    fn finish(mut self, dataset: &Dataset, samples: usize, seed: u64, stamps: Vec<FileStamp>) -> Inspection {
-        let cases = self.reports.len();
-        let mut properties = BTreeMap::new();
-        for channel in 0..dataset.channels.len() {
-            let of_channel =
-                &mut self.intensities[channel * cases * samples..(channel + 1) * cases * samples];
-            let mut end = 0;
-            for number in (0..cases).filter(|number| self.has_intensities[*number]) {
-                of_channel.copy_within(number * samples..(number + 1) * samples, end);
-                end += samples;
-            }
-            properties.extend(IntensityProperties::of(&mut of_channel[..end]).map(|found| (channel, found)));
-        }
+    /// The inspection; and the cases whose intensities were counted although they have an error.
+    fn finish(
+        self,
+        dataset: &Dataset,
+        histograms: &Histograms,
+        seed: u64,
+        stamps: &[FileStamp],
+    ) -> (Inspection, Vec<usize>) {
         let mut problems = Vec::new();
         let mut sound = Vec::new();
         for (found, of_case) in self.reports.into_iter().flatten() {
@@ -311,12 +352,33 @@ impl Findings {
         }
         let (sound, of_units) = far::take_out(dataset, sound);
         problems.extend(of_units);
-        let (fingerprints, foreground) = sound.into_iter().unzip();
+        let (fingerprints, foreground): (Vec<CaseFingerprint>, Vec<ForegroundIndex>) =
+            sound.into_iter().unzip();
+        let is_sound: Vec<bool> = {
+            let sound: BTreeSet<&str> = fingerprints.iter().map(|case| case.id.as_str()).collect();
+            dataset.cases.iter().map(|case| sound.contains(case.id.as_str())).collect()
+        };
+        let counted = self.foreground.iter().zip(&is_sound).enumerate();
+        let unsound =
+            counted.filter(|(_, ((_, is_counted), is_sound))| *is_counted && !**is_sound).map(|(at, _)| at);
+        let unsound: Vec<usize> = unsound.collect();
+        let mut properties = BTreeMap::new();
+        for channel in 0..dataset.channels.len() {
+            let counted = self
+                .foreground
+                .iter()
+                .zip(&is_sound)
+                .filter(|((_, is_counted), is_sound)| *is_counted && **is_sound);
+            let cases: Vec<Moments> = counted.filter_map(|((of, _), _)| of.get(channel).copied()).collect();
+            properties.extend(histograms.properties(channel, &cases).map(|found| (channel, found)));
+        }
         let fingerprint = Fingerprint::of(fingerprints, properties);
         if let Some(fingerprint) = &fingerprint {
             problems.extend(blow_ups(dataset, fingerprint));
+            problems.extend(clipped_away(dataset, fingerprint));
         }
-        Inspection { problems, fingerprint, foreground, masks: Vec::new(), stamps, seed }
+        let stamps = stamps.to_vec();
+        (Inspection { problems, fingerprint, foreground, masks: Vec::new(), stamps, seed }, unsound)
     }
 }
 
@@ -346,6 +408,39 @@ fn blow_ups(dataset: &Dataset, fingerprint: &Fingerprint) -> Vec<Problem> {
         })
     };
     fingerprint.blow_ups(&grid).into_iter().filter_map(warn).collect()
+}
+
+/// Warnings about images of which clipping to the data set's intensities leaves a single value.
+fn clipped_away(dataset: &Dataset, fingerprint: &Fingerprint) -> Vec<Problem> {
+    let properties = &fingerprint.foreground_intensity_properties_per_channel;
+    let mut problems = Vec::new();
+    for found in &fingerprint.cases {
+        let Some(case) = dataset.cases.iter().find(|case| case.id == found.id) else { continue };
+        let channels = dataset.channels.iter().zip(&found.channels).zip(&case.images).enumerate();
+        for (index, ((channel, own), file)) in channels {
+            let Some(bounds) = properties.get(&index).filter(|_| channel.normalisation == Normalisation::Ct)
+            else {
+                continue;
+            };
+            let (low, high) = (bounds.percentile_00_5, bounds.percentile_99_5);
+            // An image that is constant by itself is reported as such.
+            let is_flat = own.min < own.max && (own.max <= low || own.min >= high);
+            if is_flat {
+                problems.push(Problem {
+                    severity: Severity::Warning,
+                    case: found.id.clone(),
+                    file: file.path.clone(),
+                    text: format!(
+                        "channel {} has values from {} to {}, which are all clipped to one: the foreground of the data set lies \
+                         between {low} and {high}",
+                        channel.name, own.min, own.max
+                    ),
+                    hint: Some("check the unit of its intensities, such as Hounsfield units".into()),
+                });
+            }
+        }
+    }
+    problems
 }
 
 /// A spacing in millimetres or micrometres, whichever avoids leading zeros.

@@ -46,6 +46,29 @@ impl Moments {
         Moments { count, mean, squares, min: f64::from(min), max: f64::from(max) }
     }
 
+    /// The moments of `values`, which must be finite.
+    pub(crate) fn of(values: &[f32]) -> Moments {
+        if values.is_empty() {
+            return Moments::NONE;
+        }
+        let mean = sum(values, f64::from) / values.len() as f64;
+        let squares = sum(values, |value| (f64::from(value) - mean).powi(2));
+        let min = values.iter().copied().fold(f32::INFINITY, f32::min);
+        let max = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        Moments { count: values.len() as u64, mean, squares, min: f64::from(min), max: f64::from(max) }
+    }
+
+    /// The moments of cases that weigh alike, however many values they have: the mean of means, and the root of the mean square distance
+    /// from it. Cases without values are left out; `None` if all are.
+    pub(crate) fn of_equal_cases(cases: &[Moments]) -> Option<(f64, f64)> {
+        let cases = || cases.iter().filter(|case| case.count > 0);
+        let count = cases().count() as f64;
+        let mean = cases().map(|case| case.mean).sum::<f64>() / count;
+        let square = |case: &Moments| case.squares / case.count as f64 + (case.mean - mean).powi(2);
+        let variance = cases().map(square).sum::<f64>() / count;
+        (count > 0.0).then_some((mean, variance.sqrt()))
+    }
+
     /// The moments of both together (Chan, Golub and LeVeque 1979), without cancellation however far the mean is from
     /// zero.
     pub(crate) fn and(self, other: Moments) -> Moments {

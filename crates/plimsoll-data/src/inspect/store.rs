@@ -26,7 +26,7 @@ const INDEX: &str = "foreground_index.bin";
 const MASKS: &str = "nonzero_masks.bin";
 
 /// The version of the entry `inspection`. Raise it when the samples or the statistics change.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// The largest fingerprint that is read: that of a hundred thousand cases fits.
 const LARGEST: u64 = 256 << 20;
