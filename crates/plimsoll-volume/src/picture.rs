@@ -18,7 +18,10 @@ pub const ENDINGS: [&str; 6] = [".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp"
 
 /// What the voxels of a file are: of pictures, colours and classes are stored in different ways.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "a value is made for each file that is opened, and none is stored")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a value is made for each file that is opened, and none is stored"
+)]
 pub enum Content {
     /// Intensities: the colours of a palette are looked up.
     #[default]

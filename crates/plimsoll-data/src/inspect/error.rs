@@ -34,7 +34,7 @@ pub enum InspectError {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: VolumeError,
+        source: Box<VolumeError>,
     },
     /// The mask of a case cannot be found.
     #[error("case {case}: {source}")]

@@ -119,7 +119,8 @@ fn stamps(found: &FoundData) -> Vec<FileStamp> {
 
 /// The number of voxels of each value.
 fn counts(path: &Path, budget: &Budget) -> Result<[u64; 256], InspectError> {
-    let unreadable = |source: VolumeError| InspectError::Labels { path: path.into(), source };
+    let unreadable =
+        |source: VolumeError| InspectError::Labels { path: path.into(), source: Box::new(source) };
     let mut file = VolumeFile::open_labels(path).map_err(unreadable)?;
     let [_, height, width] = file.geometry().shape();
     let (element_type, scaling) = (file.element_type(), file.scaling());
