@@ -133,6 +133,38 @@ pub enum RunError {
         /// Cases, and what else.
         changed: Vec<String>,
     },
+    /// The data set has cases that were not there when a run was begun, and that none of its folds has.
+    #[error("{} was begun without these cases, which are in none of its folds: {}", folder.display(), cases.join(", "))]
+    NewCases {
+        /// The folder.
+        folder: PathBuf,
+        /// Their names.
+        cases: Vec<String>,
+    },
+    /// Cases that are to be included have come when all folds were begun.
+    #[error("{} has begun all its folds without these cases: {}", folder.display(), cases.join(", "))]
+    AllFoldsBegun {
+        /// The folder.
+        folder: PathBuf,
+        /// Their names.
+        cases: Vec<String>,
+    },
+    /// A sweep was begun without cases that the data set has now.
+    #[error("the sweep {} was begun without these cases, which are in none of its folds: {}", folder.display(), cases.join(", "))]
+    NewCasesOfSweep {
+        /// The folder.
+        folder: PathBuf,
+        /// Their names.
+        cases: Vec<String>,
+    },
+    /// The data set no longer has cases of a run's folds.
+    #[error("{} was begun with cases that the data set no longer has: {}", folder.display(), cases.join(", "))]
+    LostCases {
+        /// The folder.
+        folder: PathBuf,
+        /// Their names.
+        cases: Vec<String>,
+    },
     /// The file of initial weights is not what it was.
     #[error("{} is not the file that the run was begun with: its contents are others", path.display())]
     OtherWeights {
@@ -405,6 +437,20 @@ impl RunError {
             }
             RunError::ChangedData { .. } => Some(
                 "restore the data; or add --accept-changed-data to go on with what is there now, which is written down".into(),
+            ),
+            RunError::NewCases { .. } => Some(
+                "add --new-cases include to have folds that are not begun train on and validate them, or --new-cases leave-out to go \
+                 on without them"
+                    .into(),
+            ),
+            RunError::AllFoldsBegun { .. } => Some(
+                "begin another run with --out, or add --new-cases leave-out to go on without them".into(),
+            ),
+            RunError::NewCasesOfSweep { .. } => {
+                Some("begin another sweep with --out, or move these cases out of the data set".into())
+            }
+            RunError::LostCases { .. } => Some(
+                "restore them; or add --accept-changed-data to take them out of the folds that are not begun".into(),
             ),
             RunError::OtherWeights { .. } => {
                 Some("restore the file, or begin another run with --out".into())

@@ -66,6 +66,7 @@ pub(crate) fn trained_folds(
         found.training.net == known.config.training.net
             && found.training.patch == known.config.training.patch
             && found.task.predicts_as(&known.config.task)
+            && found.task.normalises_as(&known.config.task)
     };
     match others.iter().find(|(_, other)| !is_same(&other.config)) {
         Some((other, _)) => {

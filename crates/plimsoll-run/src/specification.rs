@@ -43,6 +43,9 @@ pub struct Specification {
     pub fold: FoldName,
     /// Its cases, as they were divided when it began.
     pub cases: Fold,
+    /// Cases of the data set that are in none of the run's folds, as its user knows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// The contents of each of these cases.
     pub data: BTreeMap<String, Digest>,
     /// Where parameters come from.
@@ -182,6 +185,7 @@ impl Specification {
             config,
             fold,
             cases,
+            left_out: Vec::new(),
             data,
             initial,
             programs,
@@ -313,6 +317,11 @@ impl Specification {
             }
             changes.push(format!("data: {}", changed.join(", ")));
         }
+        let more_left_out: Vec<&str> =
+            now.left_out.iter().filter(|case| !self.left_out.contains(case)).map(String::as_str).collect();
+        if !more_left_out.is_empty() {
+            changes.push(format!("left out: {}", more_left_out.join(", ")));
+        }
         let mut differences = differences(&self.config, &now.config)?;
         // What follows from the data is kept as it was.
         differences.retain(|difference| !difference.is_of_data());
@@ -359,6 +368,7 @@ impl Specification {
         next.config.bad_numbers = now.config.bad_numbers;
         next.config.early_stopping = now.config.early_stopping;
         next.settings = now.settings.clone();
+        next.left_out.extend(more_left_out.into_iter().map(String::from));
         next.config.task.adopt_classes(&now.config.task);
         for (case, content) in &mut next.data {
             if let Some(now) = now.data.get(case) {

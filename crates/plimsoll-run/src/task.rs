@@ -94,7 +94,7 @@ impl Task {
     }
 
     /// What of its data set is not as in another: classes, channels.
-    pub(crate) fn changed_data(&self, now: &Task) -> Vec<String> {
+    pub fn changed_data(&self, now: &Task) -> Vec<String> {
         let mut changed = Vec::new();
         match (self, now) {
             (Task::Segmentation(known), Task::Segmentation(found)) => {
@@ -125,6 +125,42 @@ impl Task {
             (Task::Segmentation(own), Task::Segmentation(now)) => own.dataset = now.dataset,
             (Task::Classification(own), Task::Classification(now)) => own.dataset = now.dataset,
             (own, now) => *own = now,
+        }
+    }
+
+    /// Whether both normalise images alike, so that one model can predict with the weights of both.
+    pub(crate) fn normalises_as(&self, other: &Task) -> bool {
+        match (self, other) {
+            (Task::Segmentation(one), Task::Segmentation(other)) => {
+                one.dataset.foreground_intensity_properties_per_channel
+                    == other.dataset.foreground_intensity_properties_per_channel
+            }
+            // Of images, the pipeline has been compared.
+            _ => true,
+        }
+    }
+
+    /// Takes over how the images of a run are normalised that was begun before: by the intensities that its data set had then, and by its
+    /// range of samples of 16 bits unless one is set. One model predicts with all folds of a run.
+    pub fn keep_normalisation(&mut self, begun: &Task, range_is_set: bool) {
+        match (self, begun) {
+            (Task::Segmentation(own), Task::Segmentation(begun)) => {
+                let (own, begun) = (&mut own.dataset, &begun.dataset);
+                own.foreground_intensity_properties_per_channel
+                    .clone_from(&begun.foreground_intensity_properties_per_channel);
+                for (own, begun) in own.channels.iter_mut().zip(&begun.channels) {
+                    if own.name == begun.name {
+                        own.normalisation = begun.normalisation;
+                    }
+                }
+            }
+            (Task::Classification(own), Task::Classification(begun)) => {
+                if !range_is_set {
+                    own.pipeline.decode.range_16_bit = begun.pipeline.decode.range_16_bit;
+                }
+            }
+            // Another task is another run.
+            _ => {}
         }
     }
 

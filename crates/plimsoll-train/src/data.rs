@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use plimsoll_data::{CaseFingerprint, Dataset, Fold, ImageSamples, Inspection};
-use plimsoll_image::ImageDataset;
-use plimsoll_memory::{Bytes, Digest};
+use plimsoll_image::{ImageCase, ImageDataset};
+use plimsoll_memory::{Bytes, Digest, Digester};
 use plimsoll_run::{RunConfig, Task};
 
 use crate::TrainError;
@@ -111,7 +111,7 @@ impl RunData {
         }
     }
 
-    /// The contents of all cases that are sound, by name.
+    /// The contents of all cases that are sound, by name: images with their labels.
     pub fn contents(&self) -> HashMap<&str, Digest> {
         match self {
             RunData::Volumes { inspection, .. } => {
@@ -120,7 +120,13 @@ impl RunData {
             }
             RunData::Images { dataset, inspection } => {
                 let cases = dataset.cases.iter().zip(&inspection.contents);
-                cases.filter_map(|(case, content)| Some((&case.name[..], (*content)?))).collect()
+                let content = |case: &ImageCase, Digest(pixels): Digest| {
+                    let mut content = Digester::default();
+                    content.update(&pixels.to_le_bytes());
+                    case.labels.iter().for_each(|label| content.update(&label.to_le_bytes()));
+                    content.finish()
+                };
+                cases.filter_map(|(case, pixels)| Some((&case.name[..], content(case, (*pixels)?)))).collect()
             }
         }
     }

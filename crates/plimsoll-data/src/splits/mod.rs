@@ -223,12 +223,32 @@ impl Splits {
     /// If the file cannot be read, names cases that are not there, or has a case twice where it may be only once.
     pub fn read(path: impl AsRef<Path>, ids: &[String]) -> Result<Splits, SplitsError> {
         let path = path.as_ref();
-        let failed = |source| SplitsError::Io { path: path.into(), action: "read", source };
-        let bytes = plimsoll_disk::read(path, LARGEST).map_err(failed)?;
-        let splits: Splits = serde_json::from_slice(&bytes)
-            .map_err(|problem| SplitsError::Json { path: path.into(), problem })?;
+        let splits = Splits::parse(path)?;
         splits.check(path, ids)?;
         Ok(splits)
+    }
+
+    /// Reads the `splits_final.json` of a run, whose cases the data set may have lost since.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or has a case twice where it may be only once.
+    pub fn read_of_run(path: impl AsRef<Path>) -> Result<Splits, SplitsError> {
+        let path = path.as_ref();
+        let splits = Splits::parse(path)?;
+        splits.check_lists(path)?;
+        Ok(splits)
+    }
+
+    /// All cases that are in a fold.
+    pub fn cases(&self) -> BTreeSet<&str> {
+        let lists = self.folds.iter().flat_map(|fold| fold.train.iter().chain(&fold.val));
+        lists.map(String::as_str).collect()
+    }
+
+    fn parse(path: &Path) -> Result<Splits, SplitsError> {
+        let failed = |source| SplitsError::Io { path: path.into(), action: "read", source };
+        let bytes = plimsoll_disk::read(path, LARGEST).map_err(failed)?;
+        serde_json::from_slice(&bytes).map_err(|problem| SplitsError::Json { path: path.into(), problem })
     }
 
     /// Writes the folds atomically in the format of `splits_final.json`.
@@ -250,6 +270,15 @@ impl Splits {
     /// If there is none.
     pub fn fold(&self, fold: usize) -> Result<&Fold, SplitsError> {
         self.folds.get(fold).ok_or(SplitsError::NoSuchFold { fold, folds: self.folds.len() })
+    }
+
+    /// Checks that no list is empty or has a case twice, and that none trains and validates; `path` is named by errors.
+    ///
+    /// # Errors
+    /// If one is or has.
+    pub fn check_lists(&self, path: &Path) -> Result<(), SplitsError> {
+        let ids: Vec<String> = self.cases().into_iter().map(String::from).collect();
+        self.check(path, &ids)
     }
 
     fn check(&self, path: &Path, ids: &[String]) -> Result<(), SplitsError> {

@@ -12,6 +12,7 @@ use plimsoll_train::Concession;
 
 use super::{Compute, Files, MissingScores, Precision, Ram, network, target_spacing, thread_count, triple};
 use crate::failure::{Failure, Outcome};
+use crate::jobs::data_changes::NewCases;
 use crate::jobs::plan::{PlanRequest, settings};
 use crate::jobs::train::{FoldChoice, TrainRequest, WeightChoice};
 use crate::monitors::Monitoring;
@@ -58,9 +59,13 @@ pub struct Train {
     /// Go on from the last checkpoint.
     #[arg(long)]
     pub resume: bool,
-    /// Go on though images, labels or classes have changed since the run began.
-    #[arg(long, requires = "resume")]
+    /// Go on though images, labels or classes have changed since the run began, or cases are gone.
+    #[arg(long)]
     pub accept_changed_data: bool,
+    /// What becomes of cases that the data set has gained since the run began: folds that are not begun validate and train on them, or
+    /// they are left out.
+    #[arg(long, value_name = "CHOICE")]
+    pub new_cases: Option<NewCases>,
     /// Start from these weights: .safetensors, .pt or .pth.
     #[arg(long, value_name = "FILE")]
     pub weights: Option<PathBuf>,
@@ -123,6 +128,7 @@ impl Train {
             warm: self.warm,
             resume: self.resume,
             accept_changed_data: self.accept_changed_data,
+            new_cases: self.new_cases,
             weights: self.weights.as_ref().map(|path| WeightChoice {
                 path: path.clone(),
                 allow_extra: self.allow_extra,

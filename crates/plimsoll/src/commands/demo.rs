@@ -196,6 +196,7 @@ pub fn training(
         warm: false,
         resume: false,
         accept_changed_data: false,
+        new_cases: None,
         weights: None,
         splits: None,
         monitoring: Monitoring::default(),

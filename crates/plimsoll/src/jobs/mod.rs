@@ -6,6 +6,7 @@ pub mod candidates;
 pub mod classify;
 pub mod compare;
 pub mod compare_images;
+pub mod data_changes;
 pub mod ensemble;
 pub mod evaluate;
 mod finished_cases;

@@ -1,5 +1,6 @@
 //! Training folds of a run: one after the other, or several at once.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use plimsoll_data::{Fold, Splits};
@@ -13,6 +14,7 @@ use plimsoll_train::{Company, Job, PlannedRun, RunData, train};
 use serde::Serialize;
 
 use super::at_once::{AtOnce, Sharing};
+use super::data_changes::{Begun, NewCases, unassigned};
 use super::listed::Listed;
 use super::plan::{Opened, PlanRequest};
 use super::validate::{ValidateRequest, cross_validate, summary_of};
@@ -42,6 +44,8 @@ pub struct TrainRequest {
     pub resume: bool,
     /// Whether data that has changed since the run began is taken as it is.
     pub accept_changed_data: bool,
+    /// What becomes of cases that the data set has gained since the run was begun.
+    pub new_cases: Option<NewCases>,
     /// Parameters to start from, instead of random ones.
     pub weights: Option<WeightChoice>,
     /// Folds, instead of those of the run or of the data set.
@@ -82,6 +86,8 @@ pub enum FoldChoice {
 struct FoldToTrain {
     folder: FoldFolder,
     cases: Fold,
+    /// Cases of the data set that are in no fold of the run.
+    left_out: Vec<String>,
 }
 
 /// What follows from files' names and their first lines, before any image is read.
@@ -90,13 +96,20 @@ pub(super) struct Checked {
     folds: Vec<FoldToTrain>,
     /// To be kept with the run, where it has none yet.
     splits: Option<Splits>,
+    /// Whether the run's own are to be replaced, since its data set has changed.
+    replaces_splits: bool,
     initial: InitialWeights,
 }
 
 impl Checked {
     /// A fold with these cases that begins at random, and the folds to be kept with its run.
-    pub(super) fn of_fold(folder: FoldFolder, cases: Fold, splits: Option<Splits>) -> Checked {
-        Checked { folds: vec![FoldToTrain { folder, cases }], splits, initial: InitialWeights::Seed }
+    pub(super) fn of_fold(
+        folder: FoldFolder,
+        cases: Fold,
+        (splits, left_out): (Option<Splits>, Vec<String>),
+    ) -> Checked {
+        let folds = vec![FoldToTrain { folder, cases, left_out }];
+        Checked { folds, splits, replaces_splits: false, initial: InitialWeights::Seed }
     }
 
     /// The same with other initial weights.
@@ -111,7 +124,10 @@ impl TrainRequest {
         let ids = listed.names();
         let mut problems = Vec::new();
         let mut found = |problem: Failure| problems.push(problem);
-        let splits = self.splits(listed, &ids).map_err(&mut found).ok().flatten();
+        let begun = Begun::of(&self.run).map_err(&mut found).unwrap_or(Begun { folds: Vec::new() });
+        let placed = self.splits(listed, &ids).and_then(|splits| self.place(splits, &begun, &ids));
+        let (splits, replaces_splits) = placed.map_err(&mut found).unwrap_or((None, false));
+        let left_out = splits.as_ref().map_or_else(Vec::new, |splits| unassigned(&ids, splits));
         let initial = self.initial().unwrap_or_else(|problem| {
             found(problem);
             InitialWeights::Seed
@@ -124,7 +140,10 @@ impl TrainRequest {
         let mut folds = Vec::new();
         for name in names {
             let cases = match (name, &splits) {
-                (FoldName::All, _) => Ok(Fold::all(&ids)),
+                (FoldName::All, _) => {
+                    let expected = begun.expect_all(&self.run.fold(name), &ids, self.new_cases);
+                    expected.map(|()| Fold::all(&ids))
+                }
                 (FoldName::Number(number), Some(splits)) => {
                     splits.fold(number).cloned().map_err(Failure::from)
                 }
@@ -139,7 +158,10 @@ impl TrainRequest {
                 found(RunError::Locked { folder: folder.path().into(), holder: by.to_string() }.into());
             }
             match cases {
-                Ok(cases) => folds.push(FoldToTrain { folder, cases }),
+                Ok(cases) => {
+                    let left_out = if name == FoldName::All { Vec::new() } else { left_out.clone() };
+                    folds.push(FoldToTrain { folder, cases, left_out });
+                }
                 Err(problem) => found(problem),
             }
         }
@@ -154,7 +176,7 @@ impl TrainRequest {
                 matches!(self.folds, FoldChoice::Every)
                     || folds.iter().any(|fold| fold.folder.name() != FoldName::All)
             });
-            return Ok(Checked { folds, splits, initial });
+            return Ok(Checked { folds, splits, replaces_splits, initial });
         }
         let all: Vec<String> = problems.iter().map(Failure::line).collect();
         let hint = problems.first().map_or("", Failure::hint);
@@ -173,10 +195,33 @@ impl TrainRequest {
         let places = [self.splits.clone(), Some(self.run.splits()), listed.splits_file()];
         let only_all = self.folds == FoldChoice::Named(vec![FoldName::All]);
         Ok(match places.into_iter().flatten().find(|path| path.is_file()) {
+            Some(path) if path == self.run.splits() => Some(Splits::read_of_run(path)?),
             Some(path) => Some(Splits::read(path, ids)?),
             None if only_all => None,
             None => Some(listed.usual_splits()?),
         })
+    }
+
+    /// Does with cases that the data set has gained or lost what is chosen. Returns also whether the run's splits are to be replaced.
+    fn place(
+        &self,
+        splits: Option<Splits>,
+        begun: &Begun,
+        ids: &[String],
+    ) -> Outcome<(Option<Splits>, bool)> {
+        // Fold `all` is of no splits.
+        let has_numbers = match &self.folds {
+            FoldChoice::Every => true,
+            FoldChoice::Named(names) => names.iter().any(|name| *name != FoldName::All),
+        };
+        let Some(mut splits) = splits.filter(|_| has_numbers) else { return Ok((None, false)) };
+        let run = self.run.path();
+        let is_shorter = begun.remove_lost(run, &mut splits, ids, self.accept_changed_data)?;
+        let (is_longer, notice) = begun.place_new(run, &mut splits, ids, self.new_cases)?;
+        if let Some(notice) = notice {
+            eprintln!("warning: {notice}");
+        }
+        Ok((Some(splits), is_shorter || is_longer))
     }
 
     /// Where parameters come from.
@@ -259,7 +304,7 @@ pub(super) fn train_opened(
     quiet: bool,
 ) -> Outcome<Trained> {
     let prepared = prepare(request, checked, opened, quiet)?;
-    let Prepared { folds, splits, planned, at_once, .. } = &prepared;
+    let Prepared { folds, splits, replaces_splits, planned, at_once, .. } = &prepared;
     if !quiet {
         crate::commands::print_plan(planned);
         if let Some(at_once) = at_once {
@@ -271,7 +316,8 @@ pub(super) fn train_opened(
         // What a killed process left; what another one writes is locked.
         sweep(request.run.path()).map_err(|error| Failure::of_path(request.run.path(), &error))?;
     }
-    if let Some(splits) = splits.as_ref().filter(|_| at_once.is_some() && !request.run.splits().exists()) {
+    let is_due = at_once.is_some() && !request.run.splits().exists();
+    if let Some(splits) = splits.as_ref().filter(|_| is_due || *replaces_splits) {
         // Which of several folds would be the first to write them is not known.
         let made = plimsoll_disk::create_dir_all(request.run.path());
         made.map_err(|error| Failure::of_path(request.run.path(), &error))?;
@@ -383,6 +429,7 @@ pub(super) struct Prepared {
     folds: Vec<FoldToTrain>,
     /// To be kept with the run, where it has none yet.
     splits: Option<Splits>,
+    replaces_splits: bool,
     initial: InitialWeights,
     pub(super) planned: PlannedRun,
     /// If more than one fold trains at a time.
@@ -395,13 +442,13 @@ impl Prepared {
         &self,
         request: &TrainRequest,
         opened: &Opened,
-        FoldToTrain { folder, cases }: &FoldToTrain,
+        fold @ FoldToTrain { folder, .. }: &FoldToTrain,
         company: Option<Company>,
     ) -> Outcome<Job> {
         Ok(Job {
             planned: self.planned.clone(),
             data: opened.data.clone(),
-            asked: asked(request, opened, &self.planned, (folder, cases), &self.initial)?,
+            asked: asked(request, opened, &self.planned, fold, &self.initial)?,
             folder: folder.clone(),
             resume: request.resume,
             splits: self.splits.clone().map(|splits| (request.run.splits(), splits)),
@@ -433,11 +480,12 @@ fn prepare(request: &TrainRequest, checked: Checked, opened: &mut Opened, quiet:
     let group = request.parallel.min(checked.folds.len()).max(1);
     let sharing = Sharing::new(&request.plan, request.device, opened);
     let part = sharing.part(group, opened);
+    let replaces_splits = checked.replaces_splits;
     let Settled { folds, splits, initial, config, is_set, fold } = settle(request, checked, opened, part)?;
     let plan = |plan: &PlanRequest, opened: &Opened| plan.plan(opened, (&config, &fold), is_set, quiet);
     let planned = sharing.plan(group, opened, plan)?;
     let at_once = (group > 1).then(|| AtOnce::new(group, opened, &planned));
-    Ok(Prepared { folds, splits, initial, planned, at_once })
+    Ok(Prepared { folds, splits, replaces_splits, initial, planned, at_once })
 }
 
 /// The same of folds that have one of so many equal parts of the machine, whether they fit it or not. What is open has the whole machine
@@ -455,7 +503,7 @@ pub(super) fn prepare_part(
     let plan = |plan: &PlanRequest, opened: &Opened| plan.plan(opened, (&config, &fold), is_set, true);
     let planned = sharing.planned(parts, opened, &plan);
     opened.machine = whole;
-    Ok(Prepared { folds, splits, initial, planned: planned?, at_once: None })
+    Ok(Prepared { folds, splits, replaces_splits: false, initial, planned: planned?, at_once: None })
 }
 
 /// What is to be trained, before it is planned.
@@ -474,7 +522,7 @@ struct Settled {
 /// is said.
 fn settle(
     request: &TrainRequest,
-    Checked { mut folds, splits, mut initial }: Checked,
+    Checked { mut folds, splits, mut initial, .. }: Checked,
     opened: &Opened,
     part: Machine,
 ) -> Outcome<Settled> {
@@ -510,6 +558,8 @@ fn settle(
                 keep_what_follows_from_patch(&mut config, &settings, known);
             }
             config.task.adopt_dataset(resolved.task);
+            let range_is_set = settings.images.as_ref().is_some_and(|images| images.range_16_bit.is_some());
+            config.task.keep_normalisation(&known.config.task, range_is_set);
             if request.plan.settings.micro_batch.is_none() {
                 config.training.micro_batch = known.config.training.micro_batch;
             }
@@ -524,8 +574,20 @@ fn settle(
     if let Some(begun) = begun.filter(|_| folds.iter().any(|fold| !fold.folder.is_begun())) {
         begun.expect_settings_of(request.run.path(), &config)?;
     }
+    if folds.iter().any(|fold| !fold.folder.is_begun()) && !request.accept_changed_data {
+        Begun::of(&request.run)?.expect_same_data(
+            request.run.path(),
+            &config.task,
+            &opened.data.contents(),
+        )?;
+    }
     for fold in &mut folds {
-        fold.cases = opened.data.used(&config.task, &fold.cases);
+        let used = opened.data.used(&config.task, &fold.cases);
+        if fold.folder.name() == FoldName::All {
+            let known: BTreeSet<&String> = used.train.iter().collect();
+            fold.left_out = fold.cases.train.iter().filter(|case| !known.contains(case)).cloned().collect();
+        }
+        fold.cases = used;
     }
     let fold = opened.data.used(&config.task, &fold);
     Ok(Settled { folds, splits, initial, config, is_set, fold })
@@ -552,7 +614,7 @@ fn asked(
     request: &TrainRequest,
     opened: &Opened,
     planned: &PlannedRun,
-    (folder, cases): (&FoldFolder, &Fold),
+    FoldToTrain { folder, cases, left_out }: &FoldToTrain,
     initial: &InitialWeights,
 ) -> Outcome<Asked> {
     let known = if folder.is_begun() { Some(Specification::read(folder)?) } else { None };
@@ -566,7 +628,7 @@ fn asked(
         None => request.plan.settings.clone(),
     };
     let contents = opened.data.contents();
-    let specification = Specification::new(
+    let mut specification = Specification::new(
         (settings, planned.config.clone()),
         (folder.name(), cases.clone()),
         &|case| contents.get(case).copied(),
@@ -574,6 +636,15 @@ fn asked(
         planned.programs.all(),
         planned.backend.arithmetic(),
     )?;
+    specification.left_out.clone_from(left_out);
+    if folder.name() == FoldName::All {
+        // What is new since the fold was begun is in no list.
+        let known: BTreeSet<&str> =
+            cases.train.iter().chain(&cases.val).chain(left_out).map(String::as_str).collect();
+        let mut new: Vec<&str> = contents.keys().copied().filter(|case| !known.contains(case)).collect();
+        new.sort_unstable();
+        specification.left_out.extend(new.into_iter().map(String::from));
+    }
     Ok(Asked {
         specification,
         names_cases,
@@ -597,6 +668,6 @@ pub(super) fn describe_opened(
 ) -> Outcome<Specification> {
     let Prepared { folds, initial, planned, .. } = prepare(request, checked, opened, quiet)?;
     let first = folds.first().ok_or_else(no_fold)?;
-    let asked = asked(request, opened, &planned, (&first.folder, &first.cases), &initial)?;
+    let asked = asked(request, opened, &planned, first, &initial)?;
     Ok(asked.specification)
 }

@@ -164,10 +164,98 @@ fn a_case_that_was_added_changes_nothing_of_a_run_that_was_begun_before() {
     let killed = Running::start(&mut tiny.train(&run, &settings)).until(|| epochs() > 2).signal("KILL").end();
     assert_eq!(killed.status, None);
     // Intensities of the data set, by which images are normalised, are others now: those of the run are not.
+    add_case(&tiny, "vessel_003");
+    let said = error(&tiny, &run, &["--epochs", "30", "--resume"]);
+    assert!(said.contains("which are in none of its folds: vessel_003\nhint: add --new-cases"), "{said}");
+    tiny.trained(&run, &["--epochs", "30", "--resume", "--new-cases", "leave-out"]);
+    let read = |run: &Path, file: &str| fs::read(run.join("fold_0").join(file)).unwrap();
+    let weights = "checkpoint_final.safetensors";
+    assert!(read(&run, weights) == read(&whole, weights), "with a case more");
+    // What was chosen is written down, and holds.
+    let specification: serde_json::Value = serde_json::from_slice(&read(&run, "specification.json")).unwrap();
+    assert_eq!(specification["left_out"], serde_json::json!(["vessel_003"]));
+    assert_eq!(specification["amendments"][0]["changes"], serde_json::json!(["left out: vessel_003"]));
+    tiny.trained(&run, &["--epochs", "30", "--resume"]);
+}
+
+/// Adds a case that is a copy of the first.
+fn add_case(tiny: &Tiny, name: &str) {
     for (folder, ending) in [("imagesTr", "_0000"), ("labelsTr", "")] {
         let path = |case: &str| tiny.data.join(folder).join(format!("{case}{ending}.nii.gz"));
-        fs::copy(path("vessel_000"), path("vessel_003")).unwrap();
+        fs::copy(path("vessel_000"), path(name)).unwrap();
     }
-    tiny.trained(&run, &["--epochs", "30", "--resume"]);
-    expect_same(&run, &whole, "with a case more");
+}
+
+#[test]
+fn cases_that_a_data_set_has_gained_are_named_and_included_or_left_out_by_choice() {
+    let tiny = Tiny::new();
+    let run = tiny.path("run");
+    let of = |fold: &'static str, more: &[&'static str]| {
+        [&["--epochs", "1", "--fold", fold, "--skip-validation"], more].concat()
+    };
+    tiny.trained(&run, &of("0", &[]));
+    let folds = || -> Vec<plimsoll_data::Fold> {
+        serde_json::from_slice(&fs::read(run.join("splits_final.json")).unwrap()).unwrap()
+    };
+    let before = folds();
+    add_case(&tiny, "vessel_003");
+    let said = error(&tiny, &run, &of("1", &[]));
+    assert!(
+        said.contains("run was begun without these cases, which are in none of its folds: vessel_003"),
+        "{said}"
+    );
+    assert!(!run.join("fold_1").exists() && folds() == before);
+    tiny.trained(&run, &of("1", &["--new-cases", "include"]));
+    let after = folds();
+    assert_eq!(after[0], before[0]);
+    let new = String::from("vessel_003");
+    assert!(after[1].val.contains(&new) && !after[1].train.contains(&new));
+    assert!(after[2].train.contains(&new) && !after[2].val.contains(&new));
+    // Both folds normalise images alike, since one model predicts with both.
+    let intensities = |fold: &str| -> serde_json::Value {
+        let text = fs::read(run.join(fold).join("specification.json")).unwrap();
+        let all: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        all["config"]["task"]["segmentation"]["dataset"]["foreground_intensity_properties_per_channel"]
+            .clone()
+    };
+    assert!(intensities("fold_0").is_object() && intensities("fold_0") == intensities("fold_1"));
+    // Nothing is new any more. What comes next can still be left out.
+    tiny.trained(&run, &of("0", &["--resume"]));
+    add_case(&tiny, "vessel_004");
+    let ended = tiny.trained(&run, &of("2", &["--new-cases", "leave-out"]));
+    assert!(ended.said.contains("warning: the case vessel_004 is left out of all folds"), "{ended:?}");
+    // All folds are begun.
+    add_case(&tiny, "vessel_005");
+    let said = error(&tiny, &run, &of("2", &["--resume", "--new-cases", "include"]));
+    assert!(
+        said.contains("has begun all its folds without these cases: vessel_005\nhint: begin another run"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_fold_that_begins_after_data_has_changed_is_refused_by_name() {
+    let tiny = Tiny::new();
+    let run = tiny.path("run");
+    let of = |fold: &'static str, more: &[&'static str]| {
+        [&["--epochs", "1", "--fold", fold, "--skip-validation"], more].concat()
+    };
+    tiny.trained(&run, &of("0", &[]));
+    change_last_voxel(&tiny.data.join("labelsTr/vessel_001.nii.gz"));
+    let said = error(&tiny, &run, &of("1", &[]));
+    assert!(
+        said.contains("run was begun with other data; changed since: vessel_001\nhint: restore"),
+        "{said}"
+    );
+    assert!(!run.join("fold_1").exists());
+    tiny.trained(&run, &of("1", &["--accept-changed-data"]));
+    // A case that is gone is taken out of the fold that is left.
+    for path in ["imagesTr/vessel_001_0000.nii.gz", "labelsTr/vessel_001.nii.gz"] {
+        fs::remove_file(tiny.data.join(path)).unwrap();
+    }
+    let said = error(&tiny, &run, &of("2", &[]));
+    assert!(
+        said.contains("begun with cases that the data set no longer has: vessel_001\nhint: restore"),
+        "{said}"
+    );
 }

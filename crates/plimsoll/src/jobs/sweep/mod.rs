@@ -26,6 +26,7 @@ pub use trials::{TrialReport, TrialState};
 
 use self::planning::PlannedArm;
 use self::unchanged::DataState;
+use super::data_changes::{Begun, unassigned};
 use super::listed::Listed;
 use super::plan::{Opened, PlanRequest};
 use super::train::{Checked, FoldChoice, TrainRequest, expect_missing_is_used};
@@ -185,7 +186,8 @@ impl<'a> Sweep<'a> {
         let fold = self.fold(trial);
         let settings = Settings { seed: Some(trial.seed), ..asked.settings.clone() };
         let splits = self.cases.splits.clone().filter(|_| trial.fold != FoldName::All);
-        let checked = Checked::of_fold(fold.clone(), self.cases.fold(trial.fold)?, splits);
+        let left_out = splits.as_ref().map_or_else(Vec::new, |splits| unassigned(&self.cases.names, splits));
+        let checked = Checked::of_fold(fold.clone(), self.cases.fold(trial.fold)?, (splits, left_out));
         let request = TrainRequest {
             plan: PlanRequest { settings, ..job.plan.clone() },
             run: job.folder.run(&trial.arm, trial.seed),
@@ -195,6 +197,7 @@ impl<'a> Sweep<'a> {
             warm: job.warm,
             resume: fold.is_begun(),
             accept_changed_data: false,
+            new_cases: None,
             weights: None,
             splits: None,
             monitoring: job.monitoring.clone(),
@@ -258,6 +261,9 @@ impl SweepJob {
             Some(path) => Some(Splits::read(path, &names)?),
             None => Some(listed.usual_splits()?),
         };
+        if let Some(splits) = &splits {
+            self.expect_known(&unassigned(&names, splits))?;
+        }
         let folds = match (&asked.folds, &splits) {
             (Some(folds), _) => folds.clone(),
             (None, Some(splits)) => (0..splits.folds.len()).map(FoldName::Number).collect(),
@@ -273,6 +279,31 @@ impl SweepJob {
             Some(_) => Ok((cases, trials)),
             None => Err(Failure::new(trials.too_many(), "divide it into several sweeps")),
         }
+    }
+}
+
+impl SweepJob {
+    /// Checks that cases which are in no fold were so when the sweep began.
+    fn expect_known(&self, unassigned: &[String]) -> Outcome {
+        if unassigned.is_empty() || !self.folder.is_begun() {
+            return Ok(());
+        }
+        let trials = self.folder.read()?;
+        for (arm, seed) in
+            trials.arms.iter().flat_map(|arm| trials.seeds.iter().map(move |seed| (arm, *seed)))
+        {
+            let begun = Begun::of(&self.folder.run(&arm.name, seed))?;
+            let Some((_, first)) = begun.folds.iter().find(|(fold, _)| fold.name() != FoldName::All) else {
+                continue;
+            };
+            let new = unassigned.iter().filter(|case| !first.left_out.contains(case)).cloned();
+            let cases: Vec<String> = new.collect();
+            return match cases.is_empty() {
+                true => Ok(()),
+                false => Err(RunError::NewCasesOfSweep { folder: self.folder.path().into(), cases }.into()),
+            };
+        }
+        Ok(())
     }
 }
 
