@@ -1,6 +1,6 @@
 //! What a run is trained on.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use plimsoll_data::{CaseFingerprint, Dataset, Fold, ImageSamples, Inspection};
@@ -149,6 +149,47 @@ impl RunData {
         counts
     }
 
+    /// The classes of a task that no case of a fold's training part has: a network does not learn them.
+    pub fn untrained_classes(&self, task: &Task, fold: &Fold) -> Vec<UntrainedClass> {
+        let has: HashSet<(&str, usize)> = self.occurrences().into_iter().collect();
+        let of = |cases: &[String], class: usize| -> Vec<String> {
+            cases.iter().filter(|case| has.contains(&(case.as_str(), class))).cloned().collect()
+        };
+        let named: Vec<(usize, &str)> = match task {
+            // The background is no class that is learned by itself.
+            Task::Segmentation(task) => {
+                task.dataset.labels.names().iter().map(String::as_str).enumerate().skip(1).collect()
+            }
+            Task::Classification(task) => {
+                task.labels.iter().map(|label| *label as usize).zip(task.classes()).collect()
+            }
+        };
+        let untrained = named.into_iter().filter(|(class, _)| of(&fold.train, *class).is_empty());
+        untrained
+            .map(|(class, name)| UntrainedClass { name: name.into(), validation: of(&fold.val, class) })
+            .collect()
+    }
+
+    /// The classes of each case.
+    fn occurrences(&self) -> Vec<(&str, usize)> {
+        match self {
+            RunData::Volumes { inspection, .. } => {
+                let cases = inspection.fingerprint.iter().flat_map(|all| &all.cases);
+                let of = |case: &'_ CaseFingerprint| {
+                    let present = case.label_voxels.iter().enumerate().filter(|(_, voxels)| **voxels > 0);
+                    present.map(|(class, _)| class).collect::<Vec<_>>()
+                };
+                cases.flat_map(|case| of(case).into_iter().map(|class| (&case.id[..], class))).collect()
+            }
+            RunData::Images { dataset, .. } => {
+                let of =
+                    |case: &'_ ImageCase| case.labels.iter().map(|label| *label as usize).collect::<Vec<_>>();
+                let cases = dataset.cases.iter();
+                cases.flat_map(|case| of(case).into_iter().map(|class| (&case.name[..], class))).collect()
+            }
+        }
+    }
+
     /// The cases of a fold that a task has a use for: of images, those of the classes that are told apart; of volumes, those that are not
     /// left out.
     pub fn used(&self, task: &Task, fold: &Fold) -> Fold {
@@ -170,6 +211,15 @@ impl RunData {
             (RunData::Images { .. }, _) => fold.clone(),
         }
     }
+}
+
+/// A class that no case of a fold's training part has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UntrainedClass {
+    /// Its name.
+    pub name: String,
+    /// The validation cases that have it.
+    pub validation: Vec<String>,
 }
 
 /// What the cache takes of a prepared image beside its pixels.

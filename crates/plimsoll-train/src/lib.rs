@@ -21,7 +21,7 @@ mod trainer;
 
 pub use concessions::Concession;
 pub use curve::{CurveProgress, RunPoint, run_curve};
-pub use data::{DataFacts, RunData, ScratchFacts};
+pub use data::{DataFacts, RunData, ScratchFacts, UntrainedClass};
 pub use error::TrainError;
 pub use patch_size::{largest_patch, patch_costs};
 pub use plan_run::{PlannedRun, plan_run_allowing};

@@ -36,6 +36,8 @@ struct Report<'a> {
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     regions: &'a [Region],
     problems: &'a [Problem],
+    /// Classes that no case has.
+    absent_classes: Vec<&'a str>,
     fingerprint: Option<&'a Fingerprint>,
     index_bytes: Bytes,
     warnings: &'a [String],
@@ -52,6 +54,7 @@ impl<'a> Report<'a> {
             labels: named.map(|(name, class)| (name.as_str(), labels.value_in_files(class))).collect(),
             regions: labels.regions(),
             problems: &inspection.problems,
+            absent_classes: absent_classes(dataset, inspection),
             fingerprint: inspection.fingerprint.as_ref(),
             index_bytes: inspection.index_bytes(),
             warnings: &dataset.warnings,
@@ -296,12 +299,26 @@ pub fn print(dataset: &Dataset, inspection: &Inspection) {
             spacing(fingerprint.target_spacing.0)
         );
     }
+    for class in absent_classes(dataset, inspection) {
+        println!("warning: class {class} is in no label map");
+        println!("  hint: take the class out of the description, or add cases that have it");
+    }
     for problem in &inspection.problems {
         println!("{}: {problem}", problem.severity);
         if let Some(hint) = &problem.hint {
             println!("  hint: {hint}");
         }
     }
+}
+
+/// The names of classes that no case has; none where no case can be used.
+fn absent_classes<'a>(dataset: &'a Dataset, inspection: &Inspection) -> Vec<&'a str> {
+    let Some(fingerprint) = &inspection.fingerprint else { return Vec::new() };
+    let is_absent = |class: usize| {
+        fingerprint.cases.iter().all(|case| case.label_voxels.get(class).is_none_or(|voxels| *voxels == 0))
+    };
+    let named = dataset.labels.names().iter().enumerate().skip(1);
+    named.filter(|(class, _)| is_absent(*class)).map(|(_, name)| name.as_str()).collect()
 }
 
 /// A spacing as people write it: as many digits as it needs to be told from others, no more.

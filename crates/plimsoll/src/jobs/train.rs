@@ -8,9 +8,9 @@ use plimsoll_disk::atomic::sweep;
 use plimsoll_metrics::{CrossValidation, Missing, Summary};
 use plimsoll_run::{
     Asked, FoldFolder, FoldName, InitialWeights, Machine, Resolved, RunConfig, RunError, RunFolder,
-    RunRecord, Settings, Specification, StopReason, holder,
+    RunRecord, Settings, Specification, StopReason, Task, holder,
 };
-use plimsoll_train::{Company, Job, PlannedRun, RunData, train};
+use plimsoll_train::{Company, Job, PlannedRun, RunData, UntrainedClass, train};
 use serde::Serialize;
 
 use super::at_once::{AtOnce, Sharing};
@@ -311,6 +311,11 @@ pub(super) fn train_opened(
             at_once.print();
         }
     }
+    for FoldToTrain { folder, cases, .. } in folds.iter().filter(|_| !quiet) {
+        for warning in class_warnings(&opened.data, &planned.config.task, folder.name(), cases) {
+            eprintln!("warning: {warning}");
+        }
+    }
     planned.numbers.check()?;
     if request.run.path().is_dir() {
         // What a killed process left; what another one writes is locked.
@@ -445,6 +450,8 @@ impl Prepared {
         fold @ FoldToTrain { folder, .. }: &FoldToTrain,
         company: Option<Company>,
     ) -> Outcome<Job> {
+        let mut notes = opened.skipped.clone();
+        notes.extend(class_warnings(&opened.data, &self.planned.config.task, folder.name(), &fold.cases));
         Ok(Job {
             planned: self.planned.clone(),
             data: opened.data.clone(),
@@ -455,7 +462,7 @@ impl Prepared {
             log_steps: request.monitoring.steps,
             company,
             warm: request.warm,
-            notes: opened.skipped.clone(),
+            notes,
         })
     }
 
@@ -469,6 +476,24 @@ impl Prepared {
         let first = self.folds.first().ok_or_else(no_fold)?;
         Ok(Job { resume: true, ..self.job(request, opened, first, company)? })
     }
+}
+
+/// Warnings about classes that no training case of a fold has.
+fn class_warnings<'a>(
+    data: &RunData,
+    task: &Task,
+    name: FoldName,
+    fold: &'a Fold,
+) -> impl Iterator<Item = String> + use<'a> {
+    data.untrained_classes(task, fold).into_iter().map(move |UntrainedClass { name: class, validation }| {
+        match validation.first() {
+            None => format!("class {class} is in no case of fold {name}"),
+            Some(first) => format!(
+                "class {class} is in no training case of fold {name}, but in {} validation cases, such as {first}",
+                validation.len()
+            ),
+        }
+    })
 }
 
 fn no_fold() -> Failure {

@@ -259,3 +259,32 @@ fn a_fold_that_begins_after_data_has_changed_is_refused_by_name() {
         "{said}"
     );
 }
+
+#[test]
+fn a_class_that_only_validation_cases_have_is_named() {
+    let tiny = Tiny::new();
+    let run = tiny.path("run");
+    let description = tiny.data.join("dataset.json");
+    let text = fs::read_to_string(&description).unwrap();
+    let text = text.replace("\"vessel\": 1", "\"vessel\": 1, \"rare\": 2, \"absent\": 3");
+    fs::write(&description, text).unwrap();
+    let splits = tiny.path("splits.json");
+    let folds = serde_json::json!([{ "train": ["vessel_000", "vessel_002"], "val": ["vessel_001"] }]);
+    fs::write(&splits, folds.to_string()).unwrap();
+    let label = tiny.data.join("labelsTr/vessel_001.nii.gz");
+    let volume = StoredVolume::read(&label, &Budget::new(Bytes::mib(8)), "test").unwrap();
+    let mut labels = volume.bytes().to_vec();
+    *labels.last_mut().unwrap() = 2;
+    let mut writer = VolumeWriter::create(&label, volume.geometry(), 1, ElementType::U8, None).unwrap();
+    writer.write_planes(&labels).unwrap();
+    writer.finish().unwrap();
+    let ended = tiny.trained(&run, &["--epochs", "1", "--splits", splits.to_str().unwrap()]);
+    let expected = [
+        "class rare is in no training case of fold 0, but in 1 validation cases, such as vessel_001",
+        "class absent is in no case of fold 0",
+    ];
+    assert_eq!(warnings(&run.join("fold_0")), expected);
+    for warning in expected {
+        assert!(ended.said.contains(&format!("warning: {warning}")), "{ended:?}");
+    }
+}
