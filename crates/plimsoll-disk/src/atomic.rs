@@ -3,10 +3,10 @@
 //! The contents go to a temporary file in the same folder, which is renamed once the disk has it: within one folder a rename
 //! replaces an older file in a single step. A write that fails, or a process that is killed, leaves the older file as it was.
 //!
-//! A killed process leaves its temporary file as well. It was locked, and the lock ended with the process: by that
-//! [`sweep`] tells it from one that is being written, also by another container on the same folder.
+//! A killed process leaves its temporary file as well. It was locked, and the lock ended with the process: that distinguishes it
+//! from one that is being written, also by another container on the same folder. The next file of the same name removes it, and so does
+//! [`sweep`] of its folder. Temporary files are numbered from 0, so that those of a name are found without listing the folder.
 
-use std::hash::{BuildHasher, RandomState};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -15,8 +15,11 @@ use crate::{File, folder};
 /// The bytes that [`write()`] collects before each write to the file.
 pub const BUFFER: usize = 64 << 10;
 
-/// The hexadecimal digits that make the name of a temporary file its own.
+/// The hexadecimal digits that number the temporary files of a name.
 const DIGITS: usize = 16;
+
+/// The most bytes of a name in that of its temporary file: file systems take 255, with the number and the ending.
+const LONGEST_STEM: usize = 200;
 
 /// An unbuffered file under a temporary name. [`commit`](Self::commit) gives it its final name; if it is dropped before, the
 /// temporary file is removed.
@@ -28,7 +31,7 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Creates and locks the temporary file `.NAME.RANDOM.partial` beside `path`.
+    /// Creates and locks the temporary file `.NAME.NUMBER.partial` beside `path`, and removes those of this name that killed processes left.
     ///
     /// # Errors
     /// If `path` does not end in a file name, or the temporary file cannot be created.
@@ -36,25 +39,37 @@ impl AtomicFile {
         let Some(name) = path.file_name() else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"));
         };
+        let name = name.to_string_lossy();
+        let stem = &name[..name.floor_char_boundary(LONGEST_STEM)];
+        let temporary = |number: u64| path.with_file_name(format!(".{stem}.{number:0DIGITS$x}.partial"));
+        let mut number = 0;
         loop {
-            // The standard library keys its hash maps from the system's source of random numbers.
-            let random = RandomState::new().hash_one(name);
-            let temporary = format!(".{}.{random:0DIGITS$x}.partial", name.to_string_lossy());
-            let file = match File::create_new(path.with_file_name(temporary)) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+            let file = match File::create_new(temporary(number)) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    if !remove_if_abandoned(&temporary(number))? {
+                        number += 1;
+                    }
+                    continue;
+                }
                 result => result?,
             };
             // From here on dropping it removes the file.
             let created = AtomicFile { path: path.into(), file, committed: false };
             let locked = match created.file.try_lock() {
-                // Without locks `sweep` removes nothing, so that nothing needs to be locked.
+                // Without locks nothing is removed, so that nothing needs to be locked.
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => true,
                 result => result?,
             };
-            // A sweep may have come between creating and locking.
-            if locked && folder::exists(created.file.path())? {
-                return Ok(created);
+            // Another process may have removed it between creating and locking.
+            if !locked || !created.file.is_at_its_path()? {
+                continue;
             }
+            // Of several processes that were killed at once.
+            let mut next = number + 1;
+            while remove_if_abandoned(&temporary(next))? {
+                next += 1;
+            }
+            return Ok(created);
         }
     }
 
@@ -109,7 +124,8 @@ impl Seek for AtomicFile {
 
 impl Drop for AtomicFile {
     fn drop(&mut self) {
-        if !self.committed {
+        // The number of a file without a name may have been taken by another.
+        if !self.committed && self.file.is_at_its_path().unwrap_or(false) {
             // The error that led here is the one to report; a leftover temporary file is swept one day.
             let _ = folder::remove_file(self.file.path());
         }
@@ -159,6 +175,8 @@ fn remove_if_abandoned(path: &Path) -> io::Result<bool> {
     match removed {
         // It was committed, or another sweep was faster.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        // It is another user's.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(false),
         result => result,
     }
 }

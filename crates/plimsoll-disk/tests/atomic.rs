@@ -112,6 +112,40 @@ fn what_a_killed_process_left_is_swept_and_what_is_being_written_is_not() {
 }
 
 #[test]
+fn the_next_file_of_a_name_removes_what_killed_processes_left_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("report.html");
+    let left = |number: u64| folder.path().join(format!(".report.html.{number:016x}.partial"));
+    let other = folder.path().join(".other.html.0000000000000000.partial");
+    [left(0), left(1), left(2), other.clone()].iter().for_each(|path| fs::write(path, b"half").unwrap());
+    write(&path, |file| file.write_all(b"whole")).unwrap();
+    assert_eq!(names(folder.path()), [other, path.clone()], "what another file left is not its own");
+    // One that is being written stays, and what was left behind it goes.
+    let held = AtomicFile::create(&path).unwrap();
+    fs::write(left(1), b"half").unwrap();
+    fs::write(left(2), b"half").unwrap();
+    write(&path, |file| file.write_all(b"newer")).unwrap();
+    assert!(left(0).exists() && !left(1).exists() && !left(2).exists());
+    // Its number is free again when it has no name, and it removes nothing that has its name then.
+    fs::remove_file(left(0)).unwrap();
+    let newer = AtomicFile::create(&path).unwrap();
+    drop(held);
+    assert!(left(0).exists());
+    newer.commit().unwrap();
+}
+
+#[test]
+fn a_name_as_long_as_a_file_system_takes_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["n".repeat(255), format!("{}é", "é".repeat(126)), format!("x{}", "é".repeat(127))] {
+        let path = folder.path().join(name);
+        write(&path, |file| file.write_all(b"whole")).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"whole");
+    }
+    assert_eq!(names(folder.path()).len(), 3);
+}
+
+#[test]
 fn sweeping_beside_a_writer_never_takes_its_files() {
     let folder = tempfile::tempdir().unwrap();
     let path = |i: usize| folder.path().join(format!("file{i}"));

@@ -151,16 +151,21 @@ fn a_prediction_that_is_killed_leaves_nothing_that_is_taken_for_labels_and_is_do
     let seconds = start.elapsed();
     for part in [3, 6, 8] {
         let args = large.args(&killed, &["--ram", &least]);
-        let before = names(&killed);
+        // A file of the same name that was made later is another one.
+        let made = |name: String| {
+            let created = fs::metadata(killed.join(&name)).and_then(|found| found.created()).ok();
+            (name, created)
+        };
+        let before: Vec<_> = names(&killed).into_iter().map(made).collect();
         let mut child = plimsoll().args(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let start = Instant::now();
         // The file of labels is there under another name as soon as the case has begun. Files without a name have one for a moment.
-        let begun = || -> Vec<String> {
-            let is_begun = |name: &String| name.ends_with(".partial") && !before.contains(name);
-            names(&killed).into_iter().filter(is_begun).collect()
+        let begun = || -> Vec<_> {
+            let found = names(&killed).into_iter().filter(|name| name.ends_with(".partial")).map(made);
+            found.filter(|found| !before.contains(found)).collect()
         };
         let mut seen = Vec::new();
-        while !begun().iter().any(|name| seen.contains(name)) {
+        while !begun().iter().any(|found| seen.contains(found)) {
             assert!(start.elapsed() < PATIENCE && child.try_wait().unwrap().is_none(), "nothing is begun");
             seen = begun();
             std::thread::sleep(Duration::from_millis(20));
