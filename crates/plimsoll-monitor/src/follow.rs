@@ -243,6 +243,7 @@ fn in_words(event: &Event) -> Option<String> {
             Some(format!("planned: {planned} of the line's {line}{device}"))
         }
         Event::Epoch(_) | Event::Sample(_) | Event::Checkpoint { .. } => None,
+        Event::Change { steps, what, .. } => Some(format!("changed from step {steps} on: {what}")),
         Event::Warning { what } => Some(format!("warning: {what}")),
         Event::Eviction { volumes, cache } => Some(format!(
             "{volumes} volume(s) evicted: others need memory, and the cache may hold {cache} now"

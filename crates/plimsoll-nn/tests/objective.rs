@@ -168,6 +168,16 @@ fn what_cannot_be_is_said_with_option_and_component() {
         let said = fault(options);
         assert!(said.contains(part), "{said}");
     }
+    // What takes its place has no effect then, which is reported and no fault.
+    for options in
+        [r#", "otherwise": "boundary_l1""#, r#", "mode": "validation", "otherwise": "boundary_l1""#]
+    {
+        let unused = with_surface(options);
+        assert_eq!(unused.fault(3), None);
+        assert_eq!(unused.unused_otherwise().len(), 1, "{options}");
+    }
+    let used = with_surface(r#", "every": 2, "otherwise": "boundary_l1""#);
+    assert!(used.unused_otherwise().is_empty());
     let said = |components: &str| training(objective(components)).programs().unwrap_err().to_string();
     let never = said(r#"{"name": "boundary", "every": 2}"#);
     assert!(never.contains("some steps have no component"), "{never}");

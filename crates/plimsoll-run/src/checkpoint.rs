@@ -78,6 +78,8 @@ pub struct Progress {
     pub plateau: PlateauState,
     /// Of the loss, where features are stored in halves; else as at the beginning.
     pub loss_scale: LossScale,
+    /// Changes to the run that it knows of, see [`Specification::adapt`].
+    pub amendments: usize,
 }
 
 /// Keys of the header.

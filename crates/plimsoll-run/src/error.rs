@@ -9,9 +9,10 @@ use plimsoll_nn::ConfigError;
 use plimsoll_nn::weights::WeightError;
 use plimsoll_plan::EngineError;
 
-use crate::WayOut;
+use crate::difference;
 use crate::monai::MonaiError;
 use crate::nnunet::NnUnetError;
+use crate::{SettingChange, WayOut};
 
 /// Why a run cannot be described, found or gone on with.
 #[derive(Debug, thiserror::Error)]
@@ -98,12 +99,28 @@ pub enum RunError {
         specification: PathBuf,
     },
     /// Something else is asked for than what a run was begun with.
-    #[error("{} is a run with other settings: {}", folder.display(), differences.join("; "))]
+    #[error("{} is a run with other settings: {}", folder.display(), difference::one_line(changes))]
     OtherSpecification {
         /// The folder.
         folder: PathBuf,
         /// All settings that differ, with both values.
-        differences: Vec<String>,
+        changes: Vec<SettingChange>,
+    },
+    /// Settings that cannot change when a run resumes are others than when it began.
+    #[error("{} is a run with other settings: {}", folder.display(), difference::one_line(changes))]
+    FixedSettings {
+        /// The folder.
+        folder: PathBuf,
+        /// All of these settings, with both values.
+        changes: Vec<SettingChange>,
+    },
+    /// The data set has other channels or classes than when a run began, so that no network fits both.
+    #[error("{} was begun with other data: {}", folder.display(), difference::one_line(changes))]
+    OtherData {
+        /// The folder.
+        folder: PathBuf,
+        /// The numbers that differ, with both values.
+        changes: Vec<SettingChange>,
     },
     /// A run was written by an older program, or by a newer one.
     #[error(
@@ -176,7 +193,7 @@ pub enum RunError {
     Shortened {
         /// What is asked for.
         epochs: u64,
-        /// What is done.
+        /// Epochs that are done or begun.
         done: u64,
     },
     /// Folds of one run are of different networks.
@@ -427,6 +444,14 @@ impl RunError {
             RunError::OtherSpecification { .. } => {
                 Some("leave these out to go on as begun, or begin another run with --out".into())
             }
+            RunError::FixedSettings { .. } => Some(
+                "leave these out to go on as begun, or begin another run with --out; only `epochs`, learning rates and their `decay`, \
+                 weights and steps of components of the loss, `bad_numbers` and `early_stopping` may change"
+                    .into(),
+            ),
+            RunError::OtherData { .. } => {
+                Some("restore the data set, or begin another run with --out".into())
+            }
             RunError::OtherVersion { .. } => Some(
                 "take the program that wrote it, whose `plimsoll models export` makes a model of the run in one file; or train it again with \
                  --out"
@@ -455,7 +480,7 @@ impl RunError {
             RunError::OtherWeights { .. } => {
                 Some("restore the file, or begin another run with --out".into())
             }
-            RunError::Shortened { .. } => Some("ask for at least as many epochs as are done".into()),
+            RunError::Shortened { done, .. } => Some(format!("give --epochs {done} or more")),
             RunError::OtherTask { .. } => Some("name the folder of a run of that kind".into()),
             RunError::OtherChannels { .. } => Some("take the plans of a model of such images".into()),
             RunError::FoldsDiffer { .. } => Some("name one fold's folder instead of the run's".into()),
@@ -484,9 +509,10 @@ impl RunError {
             RunError::NotFinite { .. } => Some(
                 "lower --learning-rate; the last checkpoint is from before that, and --resume goes on from it".into(),
             ),
-            RunError::NoSoundCheckpoint { .. } | RunError::LostCheckpoints { .. } => {
-                Some("restore one from a copy, or remove the folder to begin anew".into())
-            }
+            RunError::NoSoundCheckpoint { folder, .. } | RunError::LostCheckpoints { folder, .. } => Some(format!(
+                "restore one from a copy; or remove {} and give the same command without --resume to begin anew",
+                folder.display()
+            )),
             RunError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 Some("choose a folder that can be written with --out".into())
             }

@@ -9,7 +9,7 @@ use plimsoll_disk::Appender;
 use plimsoll_memory::{Bytes, Digest};
 use serde::{Deserialize, Serialize};
 
-use crate::{CheckpointKind, FoldFolder, Holder, LONGEST_LINE, RunError, Sample, each_line};
+use crate::{CheckpointKind, FoldFolder, Holder, LONGEST_LINE, RunError, Sample, SettingChange, each_line};
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,6 +60,15 @@ pub enum Event {
         /// What that took.
         seconds: f64,
     },
+    /// The run was changed when it resumed.
+    Change {
+        /// Steps done before.
+        steps: u64,
+        /// What was changed.
+        what: String,
+        /// Settings of it.
+        changes: Vec<SettingChange>,
+    },
     /// Something that its user should know.
     Warning {
         /// What.
@@ -92,6 +101,7 @@ impl Event {
             Event::Epoch(_) => "epoch",
             Event::Sample(_) => "sample",
             Event::Checkpoint { .. } => "checkpoint",
+            Event::Change { .. } => "change",
             Event::Warning { .. } => "warning",
             Event::Eviction { .. } => "eviction",
             Event::Stop { .. } => "stop",

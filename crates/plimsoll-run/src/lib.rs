@@ -12,6 +12,7 @@ mod cache_folder;
 mod checkpoint;
 mod classification;
 mod config;
+mod difference;
 mod error;
 mod events;
 mod export;
@@ -52,6 +53,7 @@ pub use cache_folder::{cache_folder, points_folder};
 pub use checkpoint::{CheckpointKind, Checkpoints, PartSums, Progress, Resumed, checkpoint_origin};
 pub use classification::{ClassificationTask, ImageSource, ImageSummary};
 pub use config::RunConfig;
+pub use difference::{SettingChange, setting_changes};
 pub use error::{RunError, one_line, printable};
 pub use events::{EpochCost, Event, EventLog, StopReason, TimedEvent, each_event};
 pub use export::{Exported, export_weights};
@@ -75,7 +77,7 @@ pub use sample::{CgroupUse, Pressure, Sample, SystemSample};
 pub use segmentation_model::{Answers, Interpolated, SegmentationModel, Windows};
 pub use setting_lines::{SETTING_LINES, SettingLine, Usual};
 pub use settings::Settings;
-pub use specification::{Amendment, Asked, InitialWeights, Specification, digest_of};
+pub use specification::{Amendment, Asked, Continuation, InitialWeights, Specification, digest_of};
 pub use state::{Account, AskedOf, FoldState, Status};
 pub use sweep::{
     Arm, AskedArm, Resolved, SweepFolder, SweepRequest, Trial, TrialFailure, TrialPattern, Trials,

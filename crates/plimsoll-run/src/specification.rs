@@ -11,23 +11,26 @@ use plimsoll_data::Fold;
 use plimsoll_disk::File;
 use plimsoll_graph::Program;
 use plimsoll_memory::{Digest, Digester};
+use plimsoll_nn::PlateauState;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{FoldFolder, FoldName, RunConfig, RunError, Settings, as_written, read_json, write_json};
+use crate::difference::{Difference, as_object, asked_for, differences};
+use crate::{
+    FoldFolder, FoldName, Progress, RunConfig, RunError, Score, SettingChange, Settings, read_json,
+    write_json,
+};
 
 /// Of the file and of what stands beside it; one of another version is refused. 2: checkpoints and journals have the factor that a loss is
-/// multiplied by (`loss_scale`). 3: configurations have what convolutions multiply (`products`).
-const VERSION: u32 = 3;
+/// multiplied by (`loss_scale`). 3: configurations have what convolutions multiply (`products`). 4: amendments have
+/// settings with both values, and checkpoints the number of amendments that they know of.
+const VERSION: u32 = 4;
 
 /// The longest file that is read: that of a hundred thousand cases fits.
 const LONGEST: u64 = 64 << 20;
 
 /// Bytes of a weight file that are read at a time.
 const PIECE: usize = 64 << 10;
-
-/// Settings that may change when a run goes on: how long it is, and what ends it.
-const MAY_CHANGE: [&str; 4] = ["epochs", "schedule.total_steps", "bad_numbers", "early_stopping"];
 
 /// What the training of a fold is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -134,8 +137,84 @@ pub struct Amendment {
     pub before: Digest,
     /// Steps done before it.
     pub steps: u64,
-    /// What was changed.
-    pub changes: Vec<String>,
+    /// Settings that were changed.
+    pub changes: Vec<SettingChange>,
+    /// Cases, and what else of the data, that were no longer as they were and were accepted.
+    pub data: Vec<String>,
+    /// Cases that were left out of all folds from then on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
+}
+
+impl Amendment {
+    /// Returns `true` if bits of steps follow from it, and not only how many steps there are.
+    fn changes_bits(&self) -> bool {
+        !self.data.is_empty() || !self.changes.iter().all(SettingChange::is_of_end)
+    }
+}
+
+impl std::fmt::Display for Amendment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let listed = |what: &str, of: &[String]| (!of.is_empty()).then(|| format!("{what}: {}", of.join(", ")));
+        let data = listed("data", &self.data).into_iter().chain(listed("left out", &self.left_out));
+        let changes = self.changes.iter().map(ToString::to_string);
+        f.write_str(&data.chain(changes).collect::<Vec<_>>().join("; "))
+    }
+}
+
+/// A run that resumes, with the changes that were asked for.
+#[derive(Debug)]
+pub struct Continuation {
+    before: Specification,
+    now: Specification,
+    changes: Vec<SettingChange>,
+    data: Vec<String>,
+    left_out: Vec<String>,
+    notes: Vec<String>,
+}
+
+impl Continuation {
+    /// The specification from a step on. Returns also what the user should know.
+    ///
+    /// # Errors
+    /// If it ends before that step.
+    pub fn from_step(self, steps: u64) -> Result<(Specification, Vec<String>), RunError> {
+        let Continuation { before, now, changes, data, left_out, mut notes } = self;
+        if changes.is_empty() && data.is_empty() && left_out.is_empty() {
+            return Ok((before, notes));
+        }
+        let RunConfig { epochs, iterations_per_epoch, .. } = now.config;
+        if epochs.saturating_mul(iterations_per_epoch) < steps {
+            return Err(RunError::Shortened { epochs, done: steps.div_ceil(iterations_per_epoch.max(1)) });
+        }
+        if before.config.epochs != epochs {
+            notes.push(format!(
+                "extended from {} to {epochs} epochs: from step {steps} on, learning rates are those of a run of {epochs} \
+                 epochs",
+                before.config.epochs
+            ));
+        }
+        let identity = before.identity()?;
+        let mut next = before;
+        next.config.epochs = epochs;
+        next.config.schedule = now.config.schedule;
+        next.config.training.loss = now.config.training.loss;
+        next.config.bad_numbers = now.config.bad_numbers;
+        next.config.early_stopping = now.config.early_stopping;
+        if changes.iter().any(|change| change.is_of("loss")) {
+            next.programs = now.programs;
+        }
+        next.settings = now.settings;
+        next.left_out.extend(left_out.iter().cloned());
+        next.config.task.adopt_classes(&now.config.task);
+        for (case, content) in &mut next.data {
+            if let Some(now) = now.data.get(case) {
+                *content = *now;
+            }
+        }
+        next.amendments.push(Amendment { before: identity, steps, changes, data, left_out });
+        Ok((next, notes))
+    }
 }
 
 /// What is to be trained, as it was asked for now.
@@ -169,14 +248,7 @@ impl Specification {
             None => Err(RunError::UnknownCase { case: id.clone() }),
         };
         let data = cases.train.iter().chain(&cases.val).map(content).collect::<Result<_, _>>()?;
-        let program = |program: &Program| {
-            let text = serde_json::to_vec(program).map_err(|problem| RunError::Unwritable {
-                what: format!("program `{}`", program.name),
-                why: problem.to_string(),
-            })?;
-            Ok((program.name.clone(), Digest::of(&text)))
-        };
-        let programs = programs.iter().map(program).collect::<Result<_, RunError>>()?;
+        let programs = programs.iter().map(digest_of_program).collect::<Result<_, RunError>>()?;
         let amendments = Vec::new();
         let version = VERSION;
         Ok(Specification {
@@ -199,7 +271,7 @@ impl Specification {
     /// # Errors
     /// If it cannot be written as JSON.
     pub fn identity(&self) -> Result<Digest, RunError> {
-        let Specification { version, config, fold, cases, data, initial, programs, .. } = self;
+        let Specification { version, config, fold, cases, data, initial, programs, amendments, .. } = self;
         let initial = match initial {
             InitialWeights::Seed => None,
             InitialWeights::File { content, new_head, sum_stem, .. } => Some((content, new_head, sum_stem)),
@@ -207,7 +279,11 @@ impl Specification {
         let mut config = config.clone();
         // What ends a run says how far it goes, not what it computes.
         (config.bad_numbers, config.early_stopping) = Default::default();
-        let text = serde_json::to_vec(&(version, &config, fold, cases, data, initial, programs));
+        // Two runs that were changed alike at different steps differ in their bits.
+        let changed = amendments.iter().filter(|amendment| amendment.changes_bits());
+        let changed: Vec<(u64, Digest)> =
+            changed.map(|amendment| (amendment.steps, amendment.before)).collect();
+        let text = serde_json::to_vec(&(version, &config, fold, cases, data, initial, programs, changed));
         let unwritable = |problem: serde_json::Error| RunError::Unwritable {
             what: "the specification".into(),
             why: problem.to_string(),
@@ -295,102 +371,117 @@ impl Specification {
         write_json(&folder.specification(), self)
     }
 
-    /// The specification that a run goes on with: what it was begun with, and what may be changed since. Returns also what its
-    /// user should know.
+    /// Compares the run with what is asked for now, before anything of it is read or held.
     ///
     /// # Errors
-    /// If something else is asked for than what was begun, with all differences; if cases have changed since and that is not
-    /// accepted, with their names.
-    pub fn go_on(
-        &self,
-        folder: &FoldFolder,
-        asked: &Asked,
-        steps: u64,
-    ) -> Result<(Specification, Vec<String>), RunError> {
+    /// If a setting differs that may not change, with all of these; if cases have changed and that is not accepted, with their names;
+    /// if this program computes something else than that which began the run.
+    pub fn compare(&self, folder: &FoldFolder, asked: &Asked) -> Result<Continuation, RunError> {
         let now = &asked.specification;
-        let mut notes = Vec::new();
-        let mut changes = Vec::new();
-        let changed = self.changed_cases(now);
-        if !changed.is_empty() {
-            if !asked.accepts_changed_data {
-                return Err(RunError::ChangedData { folder: folder.path().into(), changed });
-            }
-            changes.push(format!("data: {}", changed.join(", ")));
+        let data = self.changed_cases(now);
+        if !data.is_empty() && !asked.accepts_changed_data {
+            return Err(RunError::ChangedData { folder: folder.path().into(), changed: data });
         }
-        let more_left_out: Vec<&str> =
-            now.left_out.iter().filter(|case| !self.left_out.contains(case)).map(String::as_str).collect();
-        if !more_left_out.is_empty() {
-            changes.push(format!("left out: {}", more_left_out.join(", ")));
-        }
-        let mut differences = differences(&self.config, &now.config)?;
-        // What follows from the data is kept as it was.
-        differences.retain(|difference| !difference.is_of_data());
-        let (may, mut must_not): (Vec<_>, Vec<_>) =
-            differences.into_iter().partition(|difference| difference.may_change());
+        let left_out = now.left_out.iter().filter(|case| !self.left_out.contains(case)).cloned().collect();
+        let changes = self.expect_may_change(folder, (&now.settings, &now.config))?;
+        let mut others = Vec::new();
         if asked.names_cases && self.cases != now.cases {
-            must_not.push(Difference::new(
-                "the cases of the fold",
-                of_fold(&self.cases),
-                of_fold(&now.cases),
-            ));
+            let (known, now) = (of_fold(&self.cases), of_fold(&now.cases));
+            others.push(SettingChange::of_texts("the cases of the fold", known, now));
         }
         if asked.names_weights && self.initial != now.initial {
-            must_not.push(Difference::new("--weights", self.initial.to_string(), now.initial.to_string()));
+            let (known, now) = (self.initial.to_string(), now.initial.to_string());
+            others.push(SettingChange::of_texts("--weights", known, now));
         }
-        if !must_not.is_empty() {
-            let differences = must_not.iter().map(ToString::to_string).collect();
-            return Err(RunError::OtherSpecification { folder: folder.path().into(), differences });
+        if !others.is_empty() {
+            return Err(RunError::FixedSettings { folder: folder.path().into(), changes: others });
         }
-        if self.programs != now.programs {
+        // Components of the loss are constants of the programs, so that only those of the run as it was can be compared.
+        let is_as_begun = match changes.iter().any(|change| change.is_of("loss")) {
+            true => {
+                let programs = self.config.training.programs()?;
+                let all = programs.gradients.iter().chain(&programs.update).chain([&programs.validate]);
+                all.map(digest_of_program).collect::<Result<BTreeMap<_, _>, _>>()? == self.programs
+            }
+            false => self.programs == now.programs,
+        };
+        if !is_as_begun {
             return Err(RunError::OtherPrograms { folder: folder.path().into() });
         }
+        let mut notes = Vec::new();
         if self.backend != now.backend {
             let text = "bits may differ from those of a run that stays where it was begun";
-            notes.push(format!("it was begun on {} and goes on on {}: {text}", self.backend, now.backend));
+            notes.push(format!("it was begun on {} and resumes on {}: {text}", self.backend, now.backend));
         }
-        changes.extend(may.iter().map(ToString::to_string));
-        let mut next = self.clone();
-        if changes.is_empty() {
-            return Ok((next, notes));
+        Ok(Continuation { before: self.clone(), now: now.clone(), changes, data, left_out, notes })
+    }
+
+    /// The settings that change from those of the run to these, all of which may.
+    ///
+    /// # Errors
+    /// If a setting differs that may not change, with all of these.
+    pub fn expect_may_change(
+        &self,
+        folder: &FoldFolder,
+        (settings, config): (&Settings, &RunConfig),
+    ) -> Result<Vec<SettingChange>, RunError> {
+        let mut differences = differences(&self.config, config)?;
+        // What follows from the data is kept as it was.
+        differences.retain(|difference| !difference.is_of_data());
+        let (of_data, differences): (Vec<_>, Vec<_>) =
+            differences.into_iter().partition(Difference::is_extent_of_data);
+        if !of_data.is_empty() {
+            let changes = of_data.into_iter().map(|difference| difference.change).collect();
+            return Err(RunError::OtherData { folder: folder.path().into(), changes });
         }
-        let RunConfig { epochs, schedule, iterations_per_epoch, .. } = now.config;
-        if epochs.saturating_mul(iterations_per_epoch) < steps {
-            return Err(RunError::Shortened { epochs, done: steps / iterations_per_epoch.max(1) });
+        let (may, must_not): (Vec<_>, Vec<_>) =
+            differences.into_iter().partition(|difference| difference.effect.is_some());
+        if !must_not.is_empty() {
+            let changes = must_not.into_iter().map(|difference| difference.change).collect();
+            let changes = asked_for(changes, (&self.settings, settings))?;
+            return Err(RunError::FixedSettings { folder: folder.path().into(), changes });
         }
-        if next.config.epochs != epochs {
-            notes.push(format!(
-                "extended from {} to {epochs} epochs: from step {steps} on, learning rates are those of a run of {epochs} \
-                 epochs",
-                next.config.epochs
-            ));
-        }
-        (next.config.epochs, next.config.schedule.total_steps) = (epochs, schedule.total_steps);
-        next.config.bad_numbers = now.config.bad_numbers;
-        next.config.early_stopping = now.config.early_stopping;
-        next.settings = now.settings.clone();
-        next.left_out.extend(more_left_out.into_iter().map(String::from));
-        next.config.task.adopt_classes(&now.config.task);
-        for (case, content) in &mut next.data {
-            if let Some(now) = now.data.get(case) {
-                *content = *now;
+        Ok(may.into_iter().map(|difference| difference.change).collect())
+    }
+
+    /// Brings what a checkpoint remembers of scores and learning rates up to the changes that were made since it was written.
+    pub fn adapt(&self, progress: &mut Progress) {
+        for amendment in self.amendments.iter().skip(progress.amendments) {
+            let is_any = |settings: &[&str]| {
+                let is_of = |change: &SettingChange| settings.iter().any(|setting| change.is_of(setting));
+                amendment.changes.iter().any(is_of)
+            };
+            if is_any(&["learning_rate", "decay"]) {
+                // A rate that is set is the rate that steps have.
+                progress.plateau = PlateauState::default();
+            }
+            let score = self.config.early_stopping.map(|rule| rule.score);
+            let is_other_loss = is_any(&["loss"]) && score == Some(Score::ValidationLoss);
+            if is_other_loss || is_any(&["early_stopping.score"]) {
+                // Scores of two kinds cannot be compared.
+                progress.patience = None;
             }
         }
-        next.amendments.push(Amendment { before: self.identity()?, steps, changes });
-        Ok((next, notes))
+        progress.amendments = self.amendments.len();
     }
 
     /// That another fold of the same run has the same settings: their predictions are averaged.
     ///
     /// # Errors
     /// If it has not, with all differences.
-    pub fn expect_settings_of(&self, run: &Path, other: &RunConfig) -> Result<(), RunError> {
-        let found = differences(&self.config, other)?;
-        let found: Vec<String> =
-            found.iter().filter(|difference| !difference.is_of_data()).map(ToString::to_string).collect();
-        match found.is_empty() {
-            true => Ok(()),
-            false => Err(RunError::OtherSpecification { folder: run.into(), differences: found }),
+    pub fn expect_settings_of(
+        &self,
+        run: &Path,
+        (settings, config): (&Settings, &RunConfig),
+    ) -> Result<(), RunError> {
+        let mut found = differences(&self.config, config)?;
+        found.retain(|difference| !difference.is_of_data());
+        if found.is_empty() {
+            return Ok(());
         }
+        let changes = found.into_iter().map(|difference| difference.change).collect();
+        let changes = asked_for(changes, (&self.settings, settings))?;
+        Err(RunError::OtherSpecification { folder: run.into(), changes })
     }
 
     /// What of the data is not as it was: classes, channels, cases.
@@ -399,38 +490,6 @@ impl Specification {
         let is_other = |(case, content): &(&String, &Digest)| now.data.get(*case) != Some(*content);
         changed.extend(self.data.iter().filter(is_other).map(|(case, _)| case.clone()));
         changed
-    }
-}
-
-/// A place where two configurations differ.
-struct Difference {
-    place: String,
-    known: String,
-    now: String,
-}
-
-impl Difference {
-    fn new(place: impl Into<String>, known: String, now: String) -> Difference {
-        Difference { place: place.into(), known, now }
-    }
-
-    /// Whether it follows from the data set, and is set by nobody.
-    fn is_of_data(&self) -> bool {
-        let of_task = self.place.strip_prefix("task.").and_then(|rest| rest.split_once('.'));
-        of_task.is_some_and(|(_, part)| part.starts_with("dataset."))
-    }
-
-    fn may_change(&self) -> bool {
-        let is = |name: &&str| {
-            self.place.strip_prefix(*name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
-        MAY_CHANGE.iter().any(is)
-    }
-}
-
-impl std::fmt::Display for Difference {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} was {}, now {}", self.place, self.known, self.now)
     }
 }
 
@@ -452,34 +511,11 @@ fn of_fold(fold: &Fold) -> String {
     format!("{} to train on, {} to validate with", names(&fold.train), names(&fold.val))
 }
 
-fn as_object(config: &RunConfig) -> Result<serde_json::Map<String, Value>, RunError> {
-    let unwritable = |why: String| RunError::Unwritable { what: "the configuration".into(), why };
-    match as_written(config) {
-        Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err(unwritable("it is no object".into())),
-        Err(problem) => Err(unwritable(problem.to_string())),
-    }
-}
-
-/// All places where two configurations differ.
-fn differences(known: &RunConfig, now: &RunConfig) -> Result<Vec<Difference>, RunError> {
-    let mut found = Vec::new();
-    let (known, now) = (Value::Object(as_object(known)?), Value::Object(as_object(now)?));
-    compare(&known, &now, String::new(), &mut found);
-    Ok(found)
-}
-
-fn compare(known: &Value, now: &Value, place: String, found: &mut Vec<Difference>) {
-    match (known, now) {
-        (Value::Object(known), Value::Object(now)) => {
-            let keys: std::collections::BTreeSet<&String> = known.keys().chain(now.keys()).collect();
-            for key in keys {
-                let place = if place.is_empty() { key.clone() } else { format!("{place}.{key}") };
-                let value = |of: &serde_json::Map<String, Value>| of.get(key).cloned().unwrap_or(Value::Null);
-                compare(&value(known), &value(now), place, found);
-            }
-        }
-        _ if known == now => {}
-        _ => found.push(Difference::new(place, known.to_string(), now.to_string())),
-    }
+/// The name of a program, and the digest of its text.
+fn digest_of_program(program: &Program) -> Result<(String, Digest), RunError> {
+    let text = serde_json::to_vec(program).map_err(|problem| RunError::Unwritable {
+        what: format!("program `{}`", program.name),
+        why: problem.to_string(),
+    })?;
+    Ok((program.name.clone(), Digest::of(&text)))
 }

@@ -171,7 +171,7 @@ impl Account {
             }
             Event::Warning { what } => self.last_warning = Some(what.clone()),
             Event::Stop { why, detail, .. } => self.ended = Some((*why, detail.clone())),
-            Event::Checkpoint { .. } | Event::Eviction { .. } => {}
+            Event::Change { .. } | Event::Checkpoint { .. } | Event::Eviction { .. } => {}
         }
         self.last_event = Some((timed.time.clone(), timed.event.kind().into()));
     }

@@ -75,12 +75,9 @@ fn another_configuration_is_not_mixed_into_a_run() {
     let run = run.to_str().unwrap();
     let mut args = small_run(data, run);
     run_json(&args);
-    args.extend(["--learning-rate", "0.5", "--resume"]);
+    args.extend(["--batch-size", "4", "--resume"]);
     let error = run_error(&args);
-    assert!(
-        error.contains("is a run with other settings: schedule.learning_rate was 0.01, now 0.5\n"),
-        "{error}"
-    );
+    assert!(error.contains("is a run with other settings: batch_size was 2, now 4\n"), "{error}");
 }
 
 #[test]

@@ -100,25 +100,31 @@ impl Timing {
             let expected = format!("it must be below `every`, which is {}", self.every);
             return fault("phase", self.phase.to_string(), &expected);
         }
-        let given = [
-            ("every", self.every != 1),
-            ("from_epoch", self.from_epoch != 0),
-            ("otherwise", self.otherwise != Otherwise::Nothing),
-            ("rescale", self.rescale),
-        ];
+        let given =
+            [("every", self.every != 1), ("from_epoch", self.from_epoch != 0), ("rescale", self.rescale)];
         if let (AppliesTo::Validation, Some((option, _))) =
             (self.mode, given.iter().find(|(_, given)| *given))
         {
             return fault(option, "given".into(), "with mode = \"validation\" no step has the component");
         }
-        let needs_every = [("rescale", self.rescale), ("otherwise", self.otherwise != Otherwise::Nothing)];
-        if let (1, Some((option, _))) = (self.every, needs_every.iter().find(|(_, given)| *given)) {
-            return fault(option, "given".into(), "with every = 1 there is no step without the component");
+        if self.every == 1 && self.rescale {
+            return fault("rescale", "given".into(), "with every = 1 there is no step without the component");
         }
         if self.rescale && self.otherwise != Otherwise::Nothing {
             let expected = "`otherwise` holds the weight on the other steps already";
             return fault("rescale", "true".into(), expected);
         }
         None
+    }
+
+    /// Why nothing takes the component's place though `otherwise` is set, if that is so. It is no fault: a schedule may be changed while
+    /// a run is not running, and the rest of it then stays.
+    pub(super) fn unused_otherwise(&self) -> Option<&'static str> {
+        match (self.otherwise, self.mode, self.every) {
+            (Otherwise::Nothing, ..) => None,
+            (_, AppliesTo::Validation, _) => Some("with mode = \"validation\" no step has the component"),
+            (_, _, 1) => Some("with every = 1 there is no step without the component"),
+            _ => None,
+        }
     }
 }

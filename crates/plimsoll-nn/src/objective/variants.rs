@@ -118,6 +118,12 @@ impl Objective {
         Some((option, found, format!("the run has {epochs} epochs, the first of which is 0")))
     }
 
+    /// The components whose `otherwise` is set without effect, each with the reason.
+    pub fn unused_otherwise(&self) -> Vec<(&'static str, &'static str)> {
+        let of_term = |term: &Term| Some((term.name(), term.timing().unused_otherwise()?));
+        self.components.iter().filter_map(of_term).collect()
+    }
+
     /// What is wrong with the schedules of all components together.
     pub(super) fn variants_fault(&self) -> Option<(String, String, String)> {
         if self.period() > LONGEST_PERIOD {

@@ -58,6 +58,8 @@ impl Run {
         }
         warnings.extend(lock.abandoned().map(told_of));
         let known = if folder.is_begun() { Some(Specification::read(&folder)?) } else { None };
+        // What differs is reported before tensors of other shapes are looked for in checkpoints.
+        let continuation = known.as_ref().map(|known| known.compare(&folder, &asked)).transpose()?;
         let mut engine = open_engine(&*planned.backend, planned.plan.clone(), budget)?;
         let updating = planned.programs.updating();
         let net = planned.config.training.net.as_architecture();
@@ -74,14 +76,21 @@ impl Run {
             }
             progress = resumed.progress;
         }
-        let specification = match known {
-            Some(known) => {
-                let (next, notes) = known.go_on(&folder, &asked, progress.steps)?;
+        let specification = match continuation {
+            Some(continuation) => {
+                let (next, notes) = continuation.from_step(progress.steps)?;
                 warnings.extend(notes);
                 next
             }
             None => asked.specification,
         };
+        specification.adapt(&mut progress);
+        if let Some(last) = specification.amendments.last().filter(|last| last.steps > progress.steps) {
+            warnings.push(format!(
+                "steps {} to {} are run again, with the settings that held from step {} on",
+                progress.steps, last.steps, last.steps
+            ));
+        }
         if !is_resumed {
             expect_none_was_written(&folder)?;
             let loaded = initialise(&mut *engine, &planned, &specification, &mut checkpoints)?;
@@ -142,6 +151,7 @@ impl Run {
             device: numbers.device.as_ref().map(|device| [device.vram_budget_bytes, device.total_bytes]),
             seconds_per_step: numbers.predicted_seconds_per_step,
         })?;
+        record_changes(&specification, &folder, &mut events, observer)?;
         // Room for as many times as there can be steps, as long as that is not much.
         let steps = specification.config.schedule.total_steps.saturating_sub(progress.steps);
         let kept = steps.min(KEPT_TIMES as u64) as usize;
@@ -245,6 +255,26 @@ fn expect_none_was_written(folder: &FoldFolder) -> Result<(), RunError> {
         Some(steps) => Err(RunError::LostCheckpoints { folder: folder.path().into(), steps }),
         None => Ok(()),
     }
+}
+
+/// Writes down the changes that no process has written down yet: one may have been killed just after it had made them.
+fn record_changes(
+    specification: &Specification,
+    folder: &FoldFolder,
+    events: &mut EventLog,
+    observer: &mut dyn Observer,
+) -> Result<(), RunError> {
+    if specification.amendments.is_empty() {
+        return Ok(());
+    }
+    let mut recorded = 0;
+    each_event(folder, |timed| recorded += usize::from(matches!(timed.event, Event::Change { .. })))?;
+    for amendment in specification.amendments.iter().skip(recorded) {
+        let (steps, what) = (amendment.steps, amendment.to_string());
+        observer.loaded(&format!("changed from step {steps} on: {what}"));
+        events.say(Event::Change { steps, what, changes: amendment.changes.clone() })?;
+    }
+    Ok(())
 }
 
 /// What a start makes that was not there before, to be removed if it fails.

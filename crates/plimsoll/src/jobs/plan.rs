@@ -187,6 +187,9 @@ impl PlanRequest {
         );
         progress.finish();
         let planned = planned?;
+        for (component, because) in config.training.loss.unused_otherwise().into_iter().filter(|_| !quiet) {
+            eprintln!("warning: loss: `otherwise` of {component} is unused: {because}");
+        }
         if let Some(warning) = coarser_elsewhere(&opened.data, config).filter(|_| !quiet) {
             eprintln!("warning: {warning}");
         }

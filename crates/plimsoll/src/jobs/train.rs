@@ -551,9 +551,10 @@ fn settle(
     opened: &Opened,
     part: Machine,
 ) -> Outcome<Settled> {
-    let begun = request.run.folds()?;
-    let begun = match begun.first() {
-        Some(fold) => Some(Specification::read(fold)?),
+    // A fold that resumes has its own settings, and one that begins those of the folds before it.
+    let resumed = folds.iter().map(|fold| &fold.folder).find(|folder| folder.is_begun()).cloned();
+    let begun = match resumed.or(request.run.folds()?.into_iter().next()) {
+        Some(fold) => Some(Specification::read(&fold)?),
         None => None,
     };
     if let Some(begun) = begun.as_ref().filter(|_| request.weights.is_none()) {
@@ -596,8 +597,17 @@ fn settle(
             (config, true)
         }
     };
+    let known_settings = known.as_ref().map(|known| known.settings.clone());
+    let settings = match known_settings {
+        Some(known) => request.plan.settings.clone().or(known),
+        None => request.plan.settings.clone(),
+    };
     if let Some(begun) = begun.filter(|_| folds.iter().any(|fold| !fold.folder.is_begun())) {
-        begun.expect_settings_of(request.run.path(), &config)?;
+        begun.expect_settings_of(request.run.path(), (&settings, &config))?;
+    }
+    // What may not change is reported before it is planned.
+    for fold in folds.iter().filter(|fold| fold.folder.is_begun()) {
+        Specification::read(&fold.folder)?.expect_may_change(&fold.folder, (&settings, &config))?;
     }
     if folds.iter().any(|fold| !fold.folder.is_begun()) && !request.accept_changed_data {
         Begun::of(&request.run)?.expect_same_data(

@@ -91,6 +91,9 @@ impl History {
             Event::Plan { line, planned, .. } => self.plan = Some([line, planned]),
             Event::Epoch(cost) => self.epochs.push(cost),
             Event::Checkpoint { seconds, .. } => self.checkpoint_seconds += seconds,
+            Event::Change { steps, what, .. } => {
+                self.tell(&time, "changed", format!("from step {steps} on: {what}"));
+            }
             Event::Warning { what } => {
                 self.warnings += 1;
                 self.tell(&time, "warning", what);

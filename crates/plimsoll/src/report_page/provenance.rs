@@ -53,7 +53,7 @@ pub fn section(folds: &[Fold]) -> Outcome<String> {
     );
     for fold in folds.iter().filter(|fold| !fold.specification.amendments.is_empty()) {
         let amendments = fold.specification.amendments.iter().map(|amendment| {
-            let changes = escaped(&amendment.changes.join("; "));
+            let changes = escaped(&amendment.to_string());
             format!(
                 "<li>after step {}: {changes} (before: <code>{}</code>)</li>",
                 amendment.steps, amendment.before

@@ -72,8 +72,7 @@ fn data_that_has_changed_is_taken_as_it_is_where_that_is_asked_for_and_that_is_w
     tiny.trained(&run, &["--epochs", "2", "--resume", "--accept-changed-data"]);
     let text = fs::read_to_string(run.join("fold_0/specification.json")).unwrap();
     let specification: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let changes = specification["amendments"][0]["changes"].as_array().unwrap();
-    assert_eq!(changes[0], "data: vessel_001");
+    assert_eq!(specification["amendments"][0]["data"], serde_json::json!(["vessel_001"]));
     assert_eq!(specification["amendments"][0]["steps"], 2);
     // What was accepted is what is expected from now on.
     tiny.trained(&run, &["--resume"]);
@@ -84,11 +83,20 @@ fn a_run_that_goes_on_has_its_own_settings_and_names_exactly_those_that_differ()
     let tiny = Tiny::new();
     let run = tiny.path("run");
     tiny.trained(&run, &["--learning-rate", "0.02", "--seed", "7"]);
-    let said = error(&tiny, &run, &["--resume", "--learning-rate", "0.5"]);
-    let expected = "fold_0 is a run with other settings: schedule.learning_rate was 0.02, now 0.5\nhint: leave these out";
+    let said = error(&tiny, &run, &["--resume", "--batch-size", "4"]);
+    let expected = "fold_0 is a run with other settings: batch_size was 2, now 4\nhint: leave these out";
     assert!(said.contains(expected), "{said}");
-    let said = error(&tiny, &run, &["--resume", "--learning-rate", "0.5", "--seed", "8"]);
-    assert!(said.contains("now 0.5; seed was 7, now 8\n") || said.contains("now 8; schedule"), "{said}");
+    let said = error(&tiny, &run, &["--resume", "--batch-size", "4", "--seed", "8"]);
+    assert!(said.contains("settings: seed was 7, now 8; batch_size was 2, now 4\n"), "{said}");
+    // Tensors of checkpoints have other shapes then: the settings are named, and not the tensors.
+    let said = error(&tiny, &run, &["--resume", "--features", "16,64"]);
+    assert!(
+        said.contains("settings: network.features was [4, 8], now [16, 64]\nhint: leave these out"),
+        "{said}"
+    );
+    // Neither is a plan made first that does not fit.
+    let said = error(&tiny, &run, &["--resume", "--features", "512,1024"]);
+    assert!(said.contains("settings: network.features was [4, 8], now [512, 1024]\n"), "{said}");
     tiny.trained(&run, &["--resume"]);
     let said = error(&tiny, &run, &[]);
     assert!(said.contains("fold_0 holds a run already\nhint: add --resume"), "{said}");
@@ -174,7 +182,7 @@ fn a_case_that_was_added_changes_nothing_of_a_run_that_was_begun_before() {
     // What was chosen is written down, and holds.
     let specification: serde_json::Value = serde_json::from_slice(&read(&run, "specification.json")).unwrap();
     assert_eq!(specification["left_out"], serde_json::json!(["vessel_003"]));
-    assert_eq!(specification["amendments"][0]["changes"], serde_json::json!(["left out: vessel_003"]));
+    assert_eq!(specification["amendments"][0]["left_out"], serde_json::json!(["vessel_003"]));
     tiny.trained(&run, &["--epochs", "30", "--resume"]);
 }
 
@@ -287,4 +295,121 @@ fn a_class_that_only_validation_cases_have_is_named() {
     for warning in expected {
         assert!(ended.said.contains(&format!("warning: {warning}")), "{ended:?}");
     }
+}
+
+/// A loss of which one component is computed on some steps.
+fn staggered(tiny: &Tiny, every: u64, weight: f64) -> String {
+    let path = tiny.path(&format!("every {every}, {weight}.toml"));
+    let text = format!(
+        "[[loss.components]]\nname = \"soft_dice\"\nweight = {weight}\n\n[[loss.components]]\nname = \"boundary\"\nevery = \
+         {every}\nweight = 0.1\notherwise = \"boundary_l1\"\n"
+    );
+    fs::write(&path, text).unwrap();
+    path.to_str().unwrap().into()
+}
+
+fn read_json(path: &Path) -> serde_json::Value {
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[test]
+fn loss_and_learning_rate_change_on_resume_are_recorded_and_kills_do_not_change_the_bits() {
+    let tiny = Tiny::new();
+    let (whole, killed) = (tiny.path("whole"), tiny.path("killed"));
+    let (before, after) = (staggered(&tiny, 2, 1.0), staggered(&tiny, 1, 0.5));
+    let first = ["--config", &before, "--epochs", "2"];
+    let change = ["--config", &after, "--epochs", "30", "--resume", "--learning-rate", "0.02"];
+    for run in [&whole, &killed] {
+        tiny.trained(run, &first);
+    }
+    let ended = tiny.trained(&whole, &change);
+    let said = "warning: loss: `otherwise` of boundary is unused: with every = 1 there is no step without the component";
+    assert!(ended.said.contains(said), "{ended:?}");
+    let epochs =
+        || fs::read_to_string(killed.join("fold_0/metrics.jsonl")).unwrap_or_default().lines().count();
+    let ended = Running::start(&mut tiny.train(&killed, &change)).until(|| epochs() > 4).signal("KILL").end();
+    assert_eq!(ended.status, None);
+    tiny.trained(&killed, &["--epochs", "30", "--resume"]);
+    expect_same(&killed, &whole, "after a change and a kill");
+
+    for run in [&whole, &killed] {
+        let amendments = read_json(&run.join("fold_0/specification.json"))["amendments"].clone();
+        assert_eq!(amendments.as_array().unwrap().len(), 1, "{amendments}");
+        let events = fs::read_to_string(run.join("fold_0/events.jsonl")).unwrap();
+        let events = events.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let changes: Vec<serde_json::Value> = events.filter(|event| event["event"] == "change").collect();
+        assert_eq!(changes.len(), 1, "{changes:?}");
+        assert_eq!(changes[0]["steps"], 4);
+        let what = "epochs was 2, now 30; learning_rate was 0.01, now 0.02; loss.soft_dice.weight was 1.0, now 0.5; \
+                    loss.boundary.every was 2, now 1";
+        for part in what.split("; ") {
+            assert!(changes[0]["what"].as_str().unwrap().contains(part), "{part}: {changes:?}");
+        }
+        let page = tiny.path("page.html");
+        let mut report = crate::support::plimsoll();
+        let ended = Ended::of(report.arg("report").arg(run).arg("-o").arg(&page));
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+        assert!(fs::read_to_string(&page).unwrap().contains("loss.boundary.every was 2, now 1"));
+    }
+    let metrics = fs::read_to_string(whole.join("fold_0/metrics.jsonl")).unwrap();
+    let third: serde_json::Value = serde_json::from_str(metrics.lines().nth(2).unwrap()).unwrap();
+    // By hand: 0.02 · (1 − 5/60)^0.9 at the last step of the third epoch.
+    let rate = 0.02 * (1.0 - 5.0 / 60.0f64).powf(0.9);
+    assert!((third["learning_rate"].as_f64().unwrap() / rate - 1.0).abs() < 1e-12, "{third}");
+}
+
+#[test]
+fn a_rule_that_ends_a_run_may_change_and_scores_of_another_kind_are_not_compared() {
+    let tiny = Tiny::new();
+    let run = tiny.path("run");
+    let rule = |name: &str, text: &str| {
+        let path = tiny.path(name);
+        fs::write(&path, format!("[early_stopping]\npatience = 50\n{text}")).unwrap();
+        path.to_str().unwrap().to_string()
+    };
+    let (dice, loss) = (rule("dice.toml", ""), rule("loss.toml", "score = \"validation_loss\"\n"));
+    tiny.trained(&run, &["--config", &dice]);
+    tiny.trained(&run, &["--config", &loss, "--resume", "--epochs", "3"]);
+    let file = plimsoll_nn::weights::SafetensorsFile::open(&run.join("fold_0/checkpoint_latest.safetensors"))
+        .unwrap();
+    let progress: serde_json::Value = serde_json::from_str(&file.metadata()["plimsoll.progress"]).unwrap();
+    let metrics = fs::read_to_string(run.join("fold_0/metrics.jsonl")).unwrap();
+    let last: serde_json::Value = serde_json::from_str(metrics.lines().last().unwrap()).unwrap();
+    let best = -last["validation_loss"].as_f64().unwrap();
+    assert_eq!(
+        progress["patience"],
+        serde_json::json!([best, 0]),
+        "the third epoch's loss is the first of its kind"
+    );
+}
+
+#[test]
+fn an_epoch_that_is_begun_counts_for_the_least_number_of_epochs() {
+    let tiny = Tiny::new();
+    let run = tiny.path("run");
+    tiny.trained(&run, &[]);
+    let said = error(&tiny, &run, &["--resume", "--epochs", "1"]);
+    assert!(
+        said.contains("2 epochs are done already, but `epochs` is 1\nhint: give --epochs 2 or more"),
+        "{said}"
+    );
+    tiny.trained(&run, &["--resume", "--epochs", "2"]);
+}
+
+#[test]
+fn checkpoints_that_cannot_be_used_are_answered_with_a_way_to_begin_anew_that_works() {
+    let tiny = Tiny::new();
+    let run = tiny.path("run");
+    tiny.trained(&run, &[]);
+    for name in ["latest", "previous", "final", "best"] {
+        let path = run.join(format!("fold_0/checkpoint_{name}.safetensors"));
+        if path.exists() {
+            fs::write(path, "damaged").unwrap();
+        }
+    }
+    let said = error(&tiny, &run, &["--resume"]);
+    assert!(said.contains("no checkpoint in ") && said.contains("without --resume"), "{said}");
+    let folder = said.split("or remove ").nth(1).unwrap().split(" and give").next().unwrap();
+    fs::remove_dir_all(folder).unwrap();
+    tiny.trained(&run, &[]);
 }

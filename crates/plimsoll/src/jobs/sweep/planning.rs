@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use plimsoll_memory::Bytes;
-use plimsoll_run::{AskedArm, Resolved, RunError, RunPlan, Trial, as_written};
+use plimsoll_run::{AskedArm, Resolved, RunError, RunPlan, Trial, setting_changes};
 use serde::Serialize;
 
 use super::Sweep;
@@ -102,9 +102,9 @@ impl Sweep<'_> {
             false => None,
         };
         if let Some(like) = like.as_ref().filter(|like| like.settings != asked.settings) {
-            let differences = differences(&like.settings, &asked.settings)?;
+            let changes = setting_changes(&like.settings, &asked.settings)?;
             let folder = self.job.folder.path().join(&trial.arm);
-            return Err(RunError::OtherSpecification { folder, differences }.into());
+            return Err(RunError::OtherSpecification { folder, changes }.into());
         }
         let mut parts = most;
         loop {
@@ -194,14 +194,6 @@ fn told_together(problems: Vec<Failure>) -> Outcome {
     let Some(first) = problems.first() else { return Ok(()) };
     let lines: Vec<String> = problems.iter().map(Failure::line).collect();
     Err(Failure::new(lines.join("; also: "), first.hint()))
-}
-
-/// Which settings differ, with both values.
-fn differences(known: &plimsoll_run::Settings, now: &plimsoll_run::Settings) -> Outcome<Vec<String>> {
-    let (known, now) = (as_written(known)?, as_written(now)?);
-    let keys = known.as_object().into_iter().flat_map(|known| known.keys());
-    let differs = keys.filter(|key| known.get(*key) != now.get(*key));
-    Ok(differs.map(|key| format!("{key} was {}, now {}", known[key], now[key])).collect())
 }
 
 /// How many of `all` equal parts of the machine a trial takes that has one of `parts`.
