@@ -8,7 +8,7 @@ use plimsoll_data::{
 use plimsoll_nn::ConfigError;
 use plimsoll_nn::bounds::{MOST_BATCH, check_count, check_patch_size};
 
-use crate::{EarlyStopping, RunError, Settings};
+use crate::{EarlyStoppingSettings, RunError, Settings};
 
 /// The most steps of a run: up to there every number of steps is one of `f64` too.
 pub const MOST_STEPS: u64 = 1 << 53;
@@ -144,7 +144,7 @@ impl Settings {
         check_steps(self.epochs.unwrap_or(1), self.iterations_per_epoch.unwrap_or(1))?;
         self.validation_iterations.map_or(Ok(()), check_validation)?;
         self.oversample_foreground.map_or(Ok(()), |share| check_share("oversample_foreground", share))?;
-        self.early_stopping.as_ref().map_or(Ok(()), EarlyStopping::check)?;
+        self.early_stopping.as_ref().map_or(Ok(()), EarlyStoppingSettings::check)?;
         self.augmentation.map_or(Ok(()), check_augmentation)?;
         Ok(())
     }

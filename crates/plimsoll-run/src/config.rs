@@ -279,16 +279,7 @@ impl RunConfig {
             settings.iterations_per_epoch.unwrap_or(usual.iterations_per_epoch),
         );
         check_steps(epochs, iterations_per_epoch)?;
-        if let Some(rule) = settings.early_stopping.filter(|rule| !rule.score.is_of(&task)) {
-            return Err(ConfigError::Value {
-                setting: "early_stopping.score",
-                found: format!("{:?}", rule.score),
-                expected: "volumes have ema_pseudo_dice, pseudo_dice and validation_loss, images accuracy, \
-                           balanced_accuracy, kappa and validation_loss"
-                    .into(),
-            }
-            .into());
-        }
+        let early_stopping = settings.early_stopping.map(|rule| rule.of_task(&task));
         let config = RunConfig {
             training: Training {
                 net,
@@ -318,14 +309,12 @@ impl RunConfig {
             validation_iterations: settings.validation_iterations.unwrap_or(usual.validation_iterations),
             seed: settings.seed.unwrap_or(0),
             bad_numbers: settings.bad_numbers.unwrap_or_default(),
-            early_stopping: settings.early_stopping,
+            early_stopping,
         };
+        // What does not fit together is reported before a run is planned, and nothing is begun that could not be read again.
         config.schedule.check()?;
-        // What does not fit together is said now, and not when the run begins.
         config.training.programs()?;
-        if let Some((option, found, expected)) = config.training.loss.epochs_fault(epochs) {
-            return Err(ConfigError::Loss { option, found, expected }.into());
-        }
+        config.check()?;
         Ok(config)
     }
 
@@ -391,7 +380,10 @@ impl RunConfig {
         expect(total == steps, "total_steps", total.to_string(), &format!("the run has {steps}"))?;
         schedule.check()?;
         check_validation(self.validation_iterations)?;
-        self.early_stopping.as_ref().map_or(Ok(()), EarlyStopping::check)?;
+        if let Some((option, found, expected)) = training.loss.epochs_fault(*epochs) {
+            return Err(ConfigError::Loss { option, found, expected }.into());
+        }
+        self.early_stopping.map_or(Ok(()), |rule| rule.check(task))?;
         Ok(())
     }
 

@@ -70,7 +70,7 @@ pub use model_source::{ModelSource, pairs_in};
 pub use parameters::{LoadOptions, LoadReport, read_parameters, read_some_parameters};
 pub use parts::{DevicePlan, Machine, Part, PatchCost, RunPlan};
 pub use plimsoll_plan::DeviceState;
-pub use policy::{BadNumbers, EarlyStopping, Score};
+pub use policy::{BadNumbers, EarlyStopping, EarlyStoppingSettings, Score};
 pub use precision::{Precision, Products};
 pub use record::{CacheSummary, DeviceRecord, RunRecord};
 pub use sample::{CgroupUse, Pressure, Sample, SystemSample};

@@ -32,11 +32,10 @@ fn few() -> u64 {
 }
 
 /// A number of an epoch that says how good a network is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Score {
     /// The moving average of the pseudo-Dice.
-    #[default]
     EmaPseudoDice,
     /// The mean pseudo-Dice.
     PseudoDice,
@@ -51,6 +50,28 @@ pub enum Score {
 }
 
 impl Score {
+    /// All of them.
+    const ALL: [Score; 6] = [
+        Score::EmaPseudoDice,
+        Score::PseudoDice,
+        Score::Accuracy,
+        Score::BalancedAccuracy,
+        Score::Kappa,
+        Score::ValidationLoss,
+    ];
+
+    /// The name in configurations.
+    fn name(self) -> &'static str {
+        match self {
+            Score::EmaPseudoDice => "ema_pseudo_dice",
+            Score::PseudoDice => "pseudo_dice",
+            Score::Accuracy => "accuracy",
+            Score::BalancedAccuracy => "balanced_accuracy",
+            Score::Kappa => "kappa",
+            Score::ValidationLoss => "validation_loss",
+        }
+    }
+
     /// Whether runs of a task have it.
     pub fn is_of(self, task: &Task) -> bool {
         match self {
@@ -83,29 +104,72 @@ pub struct EarlyStopping {
     /// Epochs without a better score after which it ends.
     pub patience: u64,
     /// Which score.
-    #[serde(default)]
     pub score: Score,
+    /// By how much a score must be better to count.
+    pub min_delta: f64,
+}
+
+/// When a run ends before its last epoch, as a user sets it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EarlyStoppingSettings {
+    /// Epochs without a better score after which it ends.
+    pub patience: u64,
+    /// Which score [default: that by which checkpoints of the task are compared].
+    #[serde(default)]
+    pub score: Option<Score>,
     /// By how much a score must be better to count.
     #[serde(default)]
     pub min_delta: f64,
 }
 
-impl EarlyStopping {
-    /// That the numbers make sense.
+impl EarlyStoppingSettings {
+    /// Completes it with the score of a task.
+    pub(crate) fn of_task(&self, task: &Task) -> EarlyStopping {
+        let EarlyStoppingSettings { patience, score, min_delta } = *self;
+        EarlyStopping { patience, score: score.unwrap_or_else(|| task.usual_score()), min_delta }
+    }
+
+    /// Checks that the numbers make sense.
     ///
     /// # Errors
     /// If the patience is 0, or the difference is negative or no number.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        let wrong = |setting, found: String, expected: &str| {
-            Err(ConfigError::Value { setting, found, expected: expected.into() })
-        };
-        if self.patience == 0 {
-            return wrong("early_stopping.patience", "0".into(), "1 or more epochs");
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        check_numbers(self.patience, self.min_delta)
+    }
+}
+
+/// Checks that a patience is above zero, and that a difference is a number from 0 up.
+fn check_numbers(patience: u64, min_delta: f64) -> Result<(), ConfigError> {
+    let wrong = |setting, found: String, expected: &str| {
+        Err(ConfigError::Value { setting, found, expected: expected.into() })
+    };
+    if patience == 0 {
+        return wrong("early_stopping.patience", "0".into(), "1 or more epochs");
+    }
+    if !(min_delta.is_finite() && min_delta >= 0.0) {
+        return wrong("early_stopping.min_delta", min_delta.to_string(), "a number from 0 up");
+    }
+    Ok(())
+}
+
+impl EarlyStopping {
+    /// Checks that the numbers make sense, and that runs of a task have the score.
+    ///
+    /// # Errors
+    /// If the patience is 0, the difference is negative or no number, or the score is of other tasks.
+    pub fn check(&self, task: &Task) -> Result<(), ConfigError> {
+        check_numbers(self.patience, self.min_delta)?;
+        if self.score.is_of(task) {
+            return Ok(());
         }
-        if !(self.min_delta.is_finite() && self.min_delta >= 0.0) {
-            return wrong("early_stopping.min_delta", self.min_delta.to_string(), "a number from 0 up");
-        }
-        Ok(())
+        let known: Vec<&str> =
+            Score::ALL.iter().filter(|score| score.is_of(task)).map(|score| score.name()).collect();
+        Err(ConfigError::Value {
+            setting: "early_stopping.score",
+            found: self.score.name().into(),
+            expected: format!("runs of this data set have {}", known.join(", ")),
+        })
     }
 
     /// The best score so far and the epochs since, after an epoch; and whether the run ends with it.

@@ -269,7 +269,7 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line("groups", &[], "rate", Required, "what the learning rate of these parameters is multiplied by"),
 
     line("early_stopping", &[], "patience", Required, "epochs without a better score after which the run ends"),
-    line("early_stopping", &[], "score", Is("\"ema_pseudo_dice\""), "which: \"ema_pseudo_dice\", \"pseudo_dice\" or \"validation_loss\"; of images \"accuracy\", \"balanced_accuracy\", \"kappa\" or \"validation_loss\""),
+    line("early_stopping", &[], "score", Follows("\"ema_pseudo_dice\", of images \"balanced_accuracy\""), "which: \"ema_pseudo_dice\", \"pseudo_dice\" or \"validation_loss\"; of images \"accuracy\", \"balanced_accuracy\", \"kappa\" or \"validation_loss\""),
     line("early_stopping", &[], "min_delta", Is("0.0"), "by how much a score must be better to count"),
 
     line("augmentation", &[], "p_rotation", Is("0.2"), "the probability of a rotation"),

@@ -6,7 +6,7 @@ use plimsoll_data::{Augmentation, DataOptions, DataSettings, Oversampling, Regio
 use plimsoll_nn::{Decay, NetworkSettings, Objective, Optimizer, ParameterGroup, or_infinity};
 use serde::{Deserialize, Serialize};
 
-use crate::{BadNumbers, EarlyStopping, ImageSettings, Precision};
+use crate::{BadNumbers, EarlyStoppingSettings, ImageSettings, Precision};
 
 /// What a user may set, in `plimsoll.toml` or by flags. Unknown keys are errors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -75,7 +75,7 @@ pub struct Settings {
     /// What is done where a loss or a gradient is no longer a number [default: the run stops].
     pub bad_numbers: Option<BadNumbers>,
     /// When the run ends before its last epoch [default: never].
-    pub early_stopping: Option<EarlyStopping>,
+    pub early_stopping: Option<EarlyStoppingSettings>,
 }
 
 impl Settings {

@@ -35,6 +35,7 @@ mod rates;
 mod regions;
 mod report;
 mod resume;
+mod same_settings;
 mod scaling;
 mod scores;
 mod segment;

@@ -348,7 +348,10 @@ fn a_table_of_images_and_what_does_not_fit_them() {
             "no cross_entropy",
         ),
         (format!("{network}[images]\nclasses = [\"0_none\", \"9_all\"]\n"), "9_all"),
-        (format!("{network}[early_stopping]\npatience = 2\n"), "`early_stopping.score`"),
+        (
+            format!("{network}[early_stopping]\npatience = 2\nscore = \"ema_pseudo_dice\"\n"),
+            "`early_stopping.score` is ema_pseudo_dice, but runs of this data set have accuracy",
+        ),
         ("[network]\nnet = \"plain\"\n".into(), "`net` is plain"),
     ] {
         let error = refused(data, &toml, &[]);
