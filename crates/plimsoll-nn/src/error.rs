@@ -29,6 +29,25 @@ pub enum ConfigError {
         /// What is possible.
         expected: String,
     },
+    /// Heads of an attention do not divide the channels of their stage.
+    #[error(
+        "`feature_size` is {feature_size}, but the {features} channels of stage {stage} cannot be shared by {heads} heads \
+         (`num_heads`)"
+    )]
+    Heads {
+        /// Channels before the first stage.
+        feature_size: usize,
+        /// The stage, from 1.
+        stage: usize,
+        /// Its channels.
+        features: usize,
+        /// Its heads.
+        heads: usize,
+        /// The least larger feature size that all heads divide; none up to the most that is possible.
+        fitting_size: Option<usize>,
+        /// Heads that divide the channels of each stage.
+        fitting_heads: Vec<usize>,
+    },
     /// A component of the loss has an option that it cannot have.
     #[error("loss: {option} is {found}, but {expected}")]
     Loss {
@@ -114,6 +133,10 @@ impl ConfigError {
             )),
             ConfigError::Length { list: setting, .. } | ConfigError::Value { setting, .. } => {
                 Some(format!("leave `{setting}` out for its default; `plimsoll settings` says what each is"))
+            }
+            ConfigError::Heads { fitting_size, fitting_heads, .. } => {
+                let size = fitting_size.map_or(String::new(), |size| format!(", or `feature_size = {size}`"));
+                Some(format!("in [network] set `num_heads = {fitting_heads:?}`{size}"))
             }
             ConfigError::Loss { .. } => {
                 Some("`plimsoll settings` lists the components of a loss and their options".into())

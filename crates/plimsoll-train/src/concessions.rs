@@ -3,7 +3,7 @@
 use plimsoll_graph::DType;
 use plimsoll_memory::Bytes;
 use plimsoll_plan::DeviceMemory;
-use plimsoll_run::{Precision, Products, RunConfig, WayOut};
+use plimsoll_run::{Precision, Products, RunConfig, Task, WayOut};
 
 use crate::TrainError;
 use crate::candidate::{Needs, Site};
@@ -47,6 +47,8 @@ impl Concession {
                     .map(|loss| changed(&|config| config.training.loss.clone_from(&loss)))
                     .collect()
             }
+            // What goes into the network is then a whole image, whose size is not the patch's to change.
+            Concession::Patch if matches!(config.task, Task::Classification(_)) => Vec::new(),
             Concession::Patch => config
                 .training
                 .net

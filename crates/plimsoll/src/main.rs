@@ -32,6 +32,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use failure::Failure;
 use plimsoll_memory::{CountingAllocator, keep_resident_small};
+use plimsoll_run::{SETTING_LINES, SettingLine};
 use signal_hook::consts::SIGPIPE;
 
 #[global_allocator]
@@ -86,16 +87,41 @@ fn wrong_arguments(wrong: &clap::Error) -> Failure {
             ContextValue::Strings(several) => several.first().cloned(),
             _ => None,
         });
+    let setting = match wrong.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(flag)) if wrong.kind() == ErrorKind::UnknownArgument => setting_of(flag),
+        _ => None,
+    };
     // What the parser proposes for unknown flags, to pass them on as values, is no help: no command takes such values.
     let usage = rest.lines().map(str::trim).find(|line| line.starts_with("Usage: "));
-    let hint = match (near, wrong.kind(), usage) {
-        (Some(near), ..) => format!("did you mean `{near}`?"),
+    let hint = match (setting.or(near.map(|near| format!("did you mean `{near}`?"))), wrong.kind(), usage) {
+        (Some(hint), ..) => hint,
         (None, ErrorKind::MissingRequiredArgument | ErrorKind::ArgumentConflict, Some(usage)) => {
             usage.to_string()
         }
         _ => format!("`{} --help` lists what there is", command_given()),
     };
     Failure::new(words.join(" "), hint)
+}
+
+/// The way to a setting that has no flag, where an unknown flag is called like it: `--image-size` like `size` of `[images]`.
+fn setting_of(flag: &str) -> Option<String> {
+    // No other command takes settings from a file.
+    if !["plimsoll plan", "plimsoll train"].contains(&command_given().as_str()) {
+        return None;
+    }
+    let name = flag.trim_start_matches('-').split('=').next()?.replace('-', "_");
+    let is_it = |line: &&SettingLine| {
+        let table = line.table.trim_end_matches('s');
+        name == line.key
+            || name == format!("{table}_{}", line.key)
+            || name == format!("{}_{}", line.table, line.key)
+    };
+    let line = SETTING_LINES.iter().find(is_it)?;
+    let table = if line.table.is_empty() { String::new() } else { format!(" of [{}]", line.table) };
+    Some(format!(
+        "`{}`{table} has no flag here: set it in plimsoll.toml; `plimsoll settings` says what it may be",
+        line.key
+    ))
 }
 
 /// The command that was given, as far as it is one.

@@ -14,6 +14,7 @@ mod evaluate;
 mod export;
 mod failing_disk;
 mod faults;
+mod followed_hints;
 mod hints;
 mod hostile_settings;
 mod images;

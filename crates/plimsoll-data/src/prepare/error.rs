@@ -104,9 +104,13 @@ impl PrepareError {
     /// A remedy to suggest to the user.
     pub fn hint(&self) -> Option<String> {
         match self {
-            PrepareError::Transposed { .. } | PrepareError::Cubic { .. } | PrepareError::AfterZoom { .. } | PrepareError::Within => {
+            PrepareError::Transposed { .. } | PrepareError::AfterZoom { .. } | PrepareError::Within => {
                 Some("the model's description is damaged, or of a program that is not supported: check its plans.json".into())
             }
+            PrepareError::Cubic { what } => Some(format!(
+                "set `order` to 1, and `order_z` to 0, in `{}_kwargs` of the model's plans.json: {what} are then interpolated linearly",
+                if *what == "labels" { "resampling_fn_seg" } else { "resampling_fn_probabilities" }
+            )),
             PrepareError::SeveralPlanes { .. } => Some("predict each plane as a picture of its own, or with a model of volumes".into()),
             PrepareError::OnePlane => Some("give a TIFF file with a page for each plane".into()),
             PrepareError::Geometry(problem) => problem.hint(),

@@ -15,6 +15,8 @@ use crate::RunError;
 
 /// What is run, and how.
 pub(super) const CONFIG: &str = "configs/inference.json";
+/// The same in a language that is not read here.
+const YAML: [&str; 2] = ["configs/inference.yaml", "configs/inference.yml"];
 /// What it is.
 pub(super) const METADATA: &str = "configs/metadata.json";
 /// The weights.
@@ -28,6 +30,11 @@ const HEAP_PER_BYTE: u64 = 128;
 /// Reads a bundle.
 pub(super) fn read(folder: &Path, budget: &Budget) -> Result<Description, RunError> {
     let (config, metadata) = (folder.join(CONFIG), folder.join(METADATA));
+    if let Some(yaml) = YAML.map(|name| folder.join(name)).into_iter().find(|path| path.is_file())
+        && !config.is_file()
+    {
+        return Err(MonaiError::Yaml { path: yaml }.into());
+    }
     let inference = read_json(&config, budget)?;
     let about = read_json(&metadata, budget)?;
     let values = inference.values(&config);

@@ -36,6 +36,12 @@ pub enum MonaiError {
         /// What.
         why: String,
     },
+    /// The configuration of a bundle is written in YAML.
+    #[error("{}: configurations of bundles are read as JSON, and this one is YAML", path.display())]
+    Yaml {
+        /// The file.
+        path: PathBuf,
+    },
     /// There is no room to read a file.
     #[error("{}: {source}", path.display())]
     OverBudget {
@@ -70,6 +76,10 @@ impl MonaiError {
                 "write a model.toml beside the weights that says the same in the terms of docs/models.md"
                     .into()
             }
+            MonaiError::Yaml { path } => format!(
+                "write the same as {}, for example with Python's yaml.safe_load and json.dump",
+                path.with_extension("json").display()
+            ),
             MonaiError::OverBudget { .. } => "raise --ram".into(),
         }
     }

@@ -199,6 +199,22 @@ impl SwinUnetr {
         depths.iter().enumerate().flat_map(|(stage, depth)| (0..*depth).map(move |block| (stage, block)))
     }
 
+    /// The least feature size from the set one on that the heads divide, if there is one.
+    fn next_feature_size(&self) -> Option<usize> {
+        let divides = |size: &usize| {
+            self.num_heads.iter().enumerate().all(|(stage, heads)| (size << stage).is_multiple_of(*heads))
+        };
+        (self.feature_size..=MOST_FEATURES >> STAGES).find(divides)
+    }
+
+    /// The most heads of each stage, up to those that are set, that divide its channels.
+    fn fitting_heads(&self) -> Vec<usize> {
+        let fitting = |(stage, heads): (usize, &usize)| {
+            (1..=*heads).rev().find(|heads| self.features_of(stage).is_multiple_of(*heads)).unwrap_or(1)
+        };
+        self.num_heads.iter().enumerate().map(fitting).collect()
+    }
+
     /// The least feature size that the heads divide; all others are multiples of it.
     fn feature_unit(&self) -> usize {
         let divides = |size: &usize| {
@@ -247,14 +263,16 @@ impl Architecture for SwinUnetr {
         }
         for (stage, heads) in self.num_heads.iter().enumerate().filter(|_| self.attention) {
             let features = self.features_of(stage);
-            ConfigError::expect(
-                features.is_multiple_of(*heads),
-                ("feature_size", self.feature_size),
-                format!(
-                    "the {features} channels of stage {} cannot be shared by {heads} heads (`num_heads`)",
-                    stage + 1
-                ),
-            )?;
+            if !features.is_multiple_of(*heads) {
+                return Err(ConfigError::Heads {
+                    feature_size: self.feature_size,
+                    stage: stage + 1,
+                    features,
+                    heads: *heads,
+                    fitting_size: self.next_feature_size(),
+                    fitting_heads: self.fitting_heads(),
+                });
+            }
         }
         Ok(())
     }
