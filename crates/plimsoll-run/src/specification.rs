@@ -155,7 +155,8 @@ impl Amendment {
 
 impl std::fmt::Display for Amendment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let listed = |what: &str, of: &[String]| (!of.is_empty()).then(|| format!("{what}: {}", of.join(", ")));
+        let listed =
+            |what: &str, of: &[String]| (!of.is_empty()).then(|| format!("{what}: {}", of.join(", ")));
         let data = listed("data", &self.data).into_iter().chain(listed("left out", &self.left_out));
         let changes = self.changes.iter().map(ToString::to_string);
         f.write_str(&data.chain(changes).collect::<Vec<_>>().join("; "))
