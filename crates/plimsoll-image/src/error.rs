@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use plimsoll_disk::Substitute;
 use plimsoll_memory::{Bytes, MapError, OverBudget};
 
 /// Why an image cannot be read. Each error names the file.
@@ -196,7 +197,8 @@ impl ImageError {
             ImageError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                 "check the path, and the ending that is appended to names".into()
             }
-            ImageError::Io { .. } | ImageError::Length { .. } => return None,
+            ImageError::Io { source, .. } => return Substitute::of(source).map(|found| found.hint().into()),
+            ImageError::Length { .. } => return None,
             ImageError::Empty { .. } | ImageError::CutOff { .. } | ImageError::Damaged { .. } => {
                 "copy the file again from its source, or leave the case out".into()
             }

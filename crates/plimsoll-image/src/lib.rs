@@ -24,7 +24,7 @@ mod raster;
 pub use cache::{PreparedCache, PreparedStatistics};
 pub use dataset::{
     DatasetError, Fold, FoldError, GroupSource, ImageCase, ImageDataset, ImageProblem, InspectOptions,
-    Inspection, LabelSource, ProblemKind, Split, TableSettings, folds, inspect, state_of,
+    Inspection, LabelSource, ProblemKind, Split, TableSettings, folds, inspect, separator, state_of,
 };
 pub use decode::{DecodeOptions, Decoded, Header, ImageFile, LabelImage, Levels, Orientation, SampleRange};
 pub use decoder::{Panicked, run_decoder};

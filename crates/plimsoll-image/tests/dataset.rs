@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::common::{file, numbers, reference};
 use plimsoll_image::{
     DatasetError, DecodeOptions, FoldError, GroupSource, ImageCase, ImageDataset, InspectOptions, Inspection,
-    LabelSource, ProblemKind, SampleRange, Split, TableSettings, folds, inspect, state_of,
+    LabelSource, ProblemKind, SampleRange, Split, TableSettings, folds, inspect, separator, state_of,
 };
 use plimsoll_memory::{Budget, Bytes};
 use tempfile::TempDir;
@@ -38,6 +38,23 @@ fn table(text: &str, settings: &TableSettings) -> Result<ImageDataset, DatasetEr
     let path = folder.path().join("table.csv");
     std::fs::write(&path, text).unwrap();
     ImageDataset::from_table(&path, settings, &budget())
+}
+
+#[test]
+fn tables_of_other_separators_are_the_same_data_set() {
+    let text = "\u{feff}image,label,note\na.png,1,\"x, y; z\"\nb.png,0,-\n";
+    let expected = table(text, &settings("image", "label")).unwrap();
+    assert_eq!(expected.cases.len(), 2);
+    for separator in [";", "\t"] {
+        let cell = |text: &str| text.replace("x, y; z", "@").replace(',', separator).replace('@', "x, y; z");
+        let found = table(&cell(text), &settings("image", "label")).unwrap();
+        let of = |dataset: &ImageDataset| -> Vec<_> {
+            dataset.cases.iter().map(|case| (case.name.clone(), case.labels.clone())).collect()
+        };
+        assert_eq!((of(&found), &found.classes), (of(&expected), &expected.classes), "{separator:?}");
+    }
+    assert_eq!(separator(b"\"a;b;c\",label"), b',');
+    assert_eq!(separator(b"image"), b',');
 }
 
 #[test]

@@ -106,12 +106,15 @@ pub struct ImageProblem {
     pub case: Option<usize>,
     /// The description, with file and numbers.
     pub text: String,
+    /// The remedy of an error of the file; none where it follows from the kind.
+    #[serde(default)]
+    pub remedy: Option<String>,
 }
 
 impl ImageProblem {
     /// A remedy to suggest to the user.
-    pub fn hint(&self) -> &'static str {
-        self.kind.hint()
+    pub fn hint(&self) -> &str {
+        self.remedy.as_deref().unwrap_or(self.kind.hint())
     }
 }
 
@@ -292,7 +295,8 @@ fn unreadable(at: usize, case: &ImageCase, error: &ImageError) -> ImageProblem {
     let missing =
         matches!(error, ImageError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound);
     let kind = if missing { ProblemKind::Missing } else { ProblemKind::Unreadable };
-    ImageProblem { kind, case: Some(at), text: format!("case {}: {error}", case.name) }
+    let remedy = error.hint().filter(|_| !missing);
+    ImageProblem { kind, case: Some(at), text: format!("case {}: {error}", case.name), remedy }
 }
 
 /// Images that show the network nothing, or next to nothing.
@@ -307,7 +311,7 @@ fn find_levels(dataset: &ImageDataset, contents: &[Option<Content>], problems: &
         let samples = content
             .samples
             .map_or_else(String::new, |(least, most)| format!("; its 16-bit samples are {least} to {most}"));
-        let mut add = |kind, text| problems.push(ImageProblem { kind, case: Some(at), text });
+        let mut add = |kind, text| problems.push(ImageProblem { kind, case: Some(at), text, remedy: None });
         if levels.is_constant {
             add(ProblemKind::Constant, format!("case {name}: all pixels of {path} are the same{samples}"));
             continue;
@@ -368,7 +372,7 @@ fn find_duplicates(dataset: &ImageDataset, digests: &[Option<Digest>], problems:
             } else {
                 (ProblemKind::Duplicate, both)
             };
-            problems.push(ImageProblem { kind, case: Some(*at), text });
+            problems.push(ImageProblem { kind, case: Some(*at), text, remedy: None });
         }
     }
 }
@@ -386,7 +390,12 @@ fn find_leaks(dataset: &ImageDataset, problems: &mut Vec<ImageProblem>) {
         if first != split {
             let (one, two) = (first.name(), split.name());
             let text = format!("group {group}: case {name} is in {one}, but case {} in {two}", case.name);
-            problems.push(ImageProblem { kind: ProblemKind::GroupAcrossSplits, case: Some(at), text });
+            problems.push(ImageProblem {
+                kind: ProblemKind::GroupAcrossSplits,
+                case: Some(at),
+                text,
+                remedy: None,
+            });
         }
     }
 }
@@ -401,7 +410,7 @@ fn find_empty_classes(dataset: &ImageDataset, problems: &mut Vec<ImageProblem>) 
         for (class, _) in dataset.classes.iter().zip(counts).filter(|(_, count)| *count == 0) {
             let place = split.map_or_else(String::new, |split| format!(" in {}", split.name()));
             let text = format!("class {class} has no images{place}");
-            problems.push(ImageProblem { kind: ProblemKind::EmptyClass, case: None, text });
+            problems.push(ImageProblem { kind: ProblemKind::EmptyClass, case: None, text, remedy: None });
         }
     }
 }

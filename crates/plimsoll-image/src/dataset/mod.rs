@@ -18,7 +18,7 @@ pub use error::DatasetError;
 pub use folds::{Fold, FoldError, folds};
 pub use inspect::{ImageProblem, InspectOptions, Inspection, ProblemKind, inspect};
 pub use kept::state_of;
-pub use table::{GroupSource, LabelSource, TableSettings};
+pub use table::{GroupSource, LabelSource, TableSettings, separator};
 
 /// What a case takes in memory beside the bytes of its names: the case itself, its list of labels, allocations.
 const CASE_BYTES: u64 = size_of::<ImageCase>() as u64 + 128;

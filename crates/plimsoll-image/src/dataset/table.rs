@@ -1,7 +1,7 @@
 //! Data sets that a table lists: a CSV file with a column of images and one or more of labels.
 
 use std::collections::BTreeMap;
-use std::io::BufReader;
+use std::io::{self, BufReader, Read, Seek};
 use std::path::{Component, Path, PathBuf};
 
 use csv::{ReaderBuilder, StringRecord, Trim};
@@ -156,13 +156,57 @@ impl LabelSource {
 
 fn reader(path: &Path) -> Result<(csv::Reader<BufReader<File>>, Bytes), DatasetError> {
     let failed = |source| DatasetError::io(path, source);
-    let file = File::open(path).map_err(failed)?;
+    let mut file = File::open(path).map_err(failed)?;
     let found = Bytes(file.len().map_err(failed)?);
     if found > LONGEST {
         return Err(DatasetError::TooLong { path: path.into(), found, most: LONGEST });
     }
-    Ok((ReaderBuilder::new().trim(Trim::All).from_reader(BufReader::new(file)), found))
+    let mut start = [0; LONGEST_HEADER];
+    let length = read_up_to(&mut file, &mut start).and_then(|length| file.rewind().map(|()| length));
+    let separator = separator(start.get(..length.map_err(failed)?).unwrap_or(&start));
+    let mut reader = ReaderBuilder::new();
+    Ok((reader.trim(Trim::All).delimiter(separator).from_reader(BufReader::new(file)), found))
 }
+
+/// The most bytes of a header that are searched for what separates its cells.
+const LONGEST_HEADER: usize = 4096;
+
+/// Reads until a buffer is full or a file ends; how many bytes it has read.
+fn read_up_to(file: &mut File, to: &mut [u8]) -> io::Result<usize> {
+    let mut found = 0;
+    while let Some(rest) = to.get_mut(found..).filter(|rest| !rest.is_empty()) {
+        match file.read(rest)? {
+            0 => break,
+            count => found += count,
+        }
+    }
+    Ok(found)
+}
+
+/// What separates the cells of a table: of comma, semicolon, which spreadsheets write where the comma is in numbers, and tab the one that its
+/// first line has most often outside of quotes; of equally many the comma.
+pub fn separator(text: &[u8]) -> u8 {
+    let (mut counts, mut is_quoted) = ([0_usize; 3], false);
+    for byte in text.iter().take_while(|byte| **byte != b'\n') {
+        match byte {
+            b'"' => is_quoted = !is_quoted,
+            byte if !is_quoted => {
+                SEPARATORS
+                    .iter()
+                    .zip(&mut counts)
+                    .filter(|(own, _)| *own == byte)
+                    .for_each(|(_, count)| *count += 1);
+            }
+            _ => {}
+        }
+    }
+    let most = counts.iter().copied().max().unwrap_or(0);
+    let found = SEPARATORS.iter().zip(counts).find(|(_, count)| *count == most);
+    found.map_or(b',', |(separator, _)| *separator)
+}
+
+/// What separates cells, the usual first.
+const SEPARATORS: [u8; 3] = [b',', b';', b'\t'];
 
 fn csv_error(path: &Path, error: csv::Error) -> DatasetError {
     let problem = error.to_string();
