@@ -10,11 +10,70 @@ use crate::attributes::{
 };
 use crate::fragments::{Fragment, Fragments};
 use crate::held::Held;
+use crate::place::Place;
 use crate::reader::Reader;
 use crate::syntax::{Order, Syntax};
 
 /// What stands before a file of DICOM: 128 bytes of anything, and these.
 pub(crate) const MAGIC: (usize, &[u8; 4]) = (128, b"DICM");
+
+/// How a file begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// As DICOM PS3.10 says: with 128 bytes of anything, and `DICM`.
+    Preamble,
+    /// With the first group, without what should stand before it.
+    Meta,
+    /// With the elements of its object, as ACR-NEMA and some scanners write them.
+    Elements {
+        /// Whether elements say of which type they are.
+        is_explicit: bool,
+    },
+}
+
+impl Start {
+    /// How a file begins that is one of DICOM, by its first bytes.
+    pub(crate) fn of(head: &[u8]) -> Option<Start> {
+        if head.get(MAGIC.0..).is_some_and(|rest| rest.starts_with(MAGIC.1)) {
+            return Some(Start::Preamble);
+        }
+        let first = Begun::at(head, 0)?;
+        if first.is_explicit && first.tag == GROUP_LENGTH && first.length == 4 {
+            return Some(Start::Meta);
+        }
+        let is_early = first.tag.0 == 0x0008 && first.tag.1 <= 0x0018 && first.length <= MOST_FIRST;
+        let next = Begun::at(head, first.end)?;
+        let follows = next.tag.0 == 0x0008 && next.tag > first.tag && next.is_explicit == first.is_explicit;
+        (is_early && follows).then_some(Start::Elements { is_explicit: first.is_explicit })
+    }
+}
+
+/// The longest value of the first element of an object: names of character sets.
+const MOST_FIRST: usize = 96;
+
+/// The beginning of an element among the first bytes of a file.
+struct Begun {
+    tag: Tag,
+    is_explicit: bool,
+    length: usize,
+    /// Behind its value.
+    end: usize,
+}
+
+impl Begun {
+    fn at(head: &[u8], at: usize) -> Option<Begun> {
+        let of: [u8; 8] = head.get(at..at.checked_add(8)?)?.try_into().ok()?;
+        let [a, b, c, d, kind @ .., low, high] = of;
+        let tag = (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]));
+        let is_explicit = SHORT.iter().any(|short| **short == kind);
+        let length = match is_explicit {
+            true => usize::from(u16::from_le_bytes([low, high])),
+            false => usize::try_from(u32::from_le_bytes([kind[0], kind[1], low, high])).ok()?,
+        };
+        let end = at.checked_add(8)?.checked_add(length)?;
+        length.is_multiple_of(2).then_some(Begun { tag, is_explicit, length, end })
+    }
+}
 
 /// How many sequences and items may be open: 32 of each.
 const MOST_OPEN: usize = 64;
@@ -95,6 +154,28 @@ pub(crate) fn read_meta(mut reader: Reader<'_>) -> Result<(Meta, Reader<'_>), Di
     if reader.bytes()? != Some(*MAGIC.1) {
         return Err(reader.wrong("it does not begin as DICOM does"));
     }
+    read_group(reader)
+}
+
+/// As [`read_meta`], of a file that may begin with its first group, or with its elements: then it has no class, and its transfer syntax is
+/// the one that its elements are written in.
+///
+/// # Errors
+/// As [`read_meta`].
+pub(crate) fn read_start(place: &Place) -> Result<(Meta, Reader<'_>), DicomError> {
+    match place.start()? {
+        Some(Start::Elements { is_explicit }) => {
+            let uid = if is_explicit { Syntax::EXPLICIT } else { Syntax::IMPLICIT };
+            let meta = Meta { class: None, syntax: Syntax::of(uid), syntax_uid: uid.into() };
+            Ok((meta, place.open()?))
+        }
+        Some(Start::Meta) => read_group(place.open()?),
+        Some(Start::Preamble) | None => read_meta(place.open()?),
+    }
+}
+
+/// Reads the first group from where the reader stands.
+fn read_group(reader: Reader<'_>) -> Result<(Meta, Reader<'_>), DicomError> {
     let mut walk = Walk { reader, is_explicit: true, order: Order::Little, open: Vec::new() };
     let first = walk.element()?.filter(|element| element.tag == GROUP_LENGTH && element.length == 4);
     let Some(length) = first.map(|_| walk.reader.bytes::<4>()).transpose()?.flatten() else {

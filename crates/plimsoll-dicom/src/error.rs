@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use plimsoll_disk::Substitute;
 use plimsoll_memory::{MapError, OverBudget};
 use plimsoll_volume::{GeometryError, VolumeError};
 
@@ -50,6 +51,14 @@ pub enum DicomError {
         /// The file.
         path: PathBuf,
         /// What the reader said.
+        why: String,
+    },
+    /// Pixels are damaged, or not what the file says of them.
+    #[error("{}: {why}", path.display())]
+    Pixels {
+        /// The file.
+        path: PathBuf,
+        /// What the decoder said.
         why: String,
     },
     /// An attribute is missing, or is not what it must be.
@@ -222,13 +231,36 @@ pub enum DicomError {
     },
 }
 
+/// Attributes that say how pixels and frames are stored, of which not all that DICOM allows is read.
+const OF_PIXELS: [&str; 9] = [
+    "HighBit",
+    "BitsStored",
+    "BitsAllocated",
+    "SamplesPerPixel",
+    "PhotometricInterpretation",
+    "PixelRepresentation",
+    "ModalityLUTSequence",
+    "NumberOfFrames",
+    "TransferSyntaxUID",
+];
+
 impl DicomError {
     /// What to do about it; none where the error of the system says it.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            DicomError::Io { .. } => return None,
+            DicomError::Io { source, .. } => return Substitute::of(source).map(|found| found.hint().into()),
             DicomError::Unreadable { .. } => {
                 "copy the file again from where it is from, or take it away".into()
+            }
+            DicomError::Pixels { .. } => {
+                "if it is the same where it is from, no copy helps: convert the series to NIfTI with a program that reads it, as dcm2niix or \
+                 SimpleITK may, and look at the result"
+                    .into()
+            }
+            DicomError::Attribute { attribute, .. } if OF_PIXELS.contains(attribute) => {
+                "convert the series to NIfTI with a program that reads such pixels, as dcm2niix or SimpleITK may, and look at the result; or \
+                 take the file away if it is no slice"
+                    .into()
             }
             DicomError::Attribute { .. } => "take away what is no slice of a volume".into(),
             DicomError::Nothing { .. } => {

@@ -12,7 +12,7 @@ use crate::attributes::{
     MODALITY_LUT, MOST_VALUE, ORIENTATION, PHOTOMETRIC, PIXEL_SPACING, POSITION, REPRESENTATION, ROWS,
     SAMPLES, SERIES, SLICE_THICKNESS, SLOPE, SYNTAX, TEMPORAL_POSITION, Tag,
 };
-use crate::elements::{Pixels, read_elements, read_meta};
+use crate::elements::{Pixels, read_elements, read_start};
 use crate::held::Held;
 use crate::place::Place;
 use crate::syntax::{Coding, Order, Syntax};
@@ -42,6 +42,9 @@ const BESIDE: [&str; 4] = [
 /// Of them CT, whose pixels are numbers of Hounsfield only once they are rescaled.
 const CT: [&str; 3] =
     ["1.2.840.10008.5.1.4.1.1.2", "1.2.840.10008.5.1.4.1.1.2.1", "1.2.840.10008.5.1.4.1.1.2.2"];
+
+/// What an object is, as it says itself.
+const OBJECT_CLASS: Tag = (0x0008, 0x0016);
 
 /// The most that any length or position may be, in mm.
 const MOST_LENGTH: f64 = 1e6;
@@ -179,15 +182,23 @@ impl Header {
 /// If it is damaged, says too little or what makes no slice, or the budget has no room for its frames.
 pub(crate) fn read(place: Place, budget: &Budget) -> Result<Option<(Header, Held<Plane>)>, DicomError> {
     let _reading = budget.reserve("a header of DICOM", READING)?;
-    let (meta, reader) = read_meta(place.open()?)?;
-    let class = meta.class.as_deref().unwrap_or("");
+    let (meta, reader) = read_start(&place)?;
+    if meta.class.as_deref().is_some_and(|class| BESIDE.contains(&class)) {
+        return Ok(None);
+    }
+    let is_ct = meta.class.as_deref().is_some_and(|class| CT.contains(&class));
+    // Without a first group the object says itself what it is.
+    let asked: &[Tag] = if meta.class.is_some() { &[] } else { &[OBJECT_CLASS] };
+    let mut planes = Held::new(budget, "frames of DICOM");
+    let contents =
+        read_elements(reader, meta.syntax, asked, budget, &mut |of| Ok(planes.push(plane(of, is_ct)?)?))?;
+    let own = contents.root.get(OBJECT_CLASS).map(|uid| String::from_utf8_lossy(uid).into_owned());
+    let class = meta.class.or(own).unwrap_or_default();
+    let class = class.trim_matches(['\0', ' ']);
     if BESIDE.contains(&class) {
         return Ok(None);
     }
     let is_ct = CT.contains(&class);
-    let mut planes = Held::new(budget, "frames of DICOM");
-    let contents =
-        read_elements(reader, meta.syntax, &[], budget, &mut |of| Ok(planes.push(plane(of, is_ct)?)?))?;
     let levels = [&contents.root];
     let of = Attributes { path: place.path(), frame: None, levels: &levels };
     // A slice without rows is cut off; a report or the folder of a disk has none.
@@ -244,7 +255,7 @@ pub(crate) fn values(
     // Kept while it is read, and once more for the caller.
     let asked = Bytes::of(2 * tags.len() * MOST_VALUE);
     let _reading = budget.reserve("a header of DICOM", READING + asked)?;
-    let (meta, reader) = read_meta(place.open()?)?;
+    let (meta, reader) = read_start(place)?;
     let contents = read_elements(reader, meta.syntax, tags, budget, &mut |_| Ok(()))?;
     Ok(tags.iter().map(|tag| contents.root.get(*tag).map(<[u8]>::to_vec)).collect())
 }

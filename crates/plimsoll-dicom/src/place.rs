@@ -6,7 +6,7 @@ use plimsoll_memory::{Budget, Bytes, OverBudget, Reservation};
 
 use crate::DicomError;
 use crate::archive::{Member, each_member, is_archive};
-use crate::elements::MAGIC;
+use crate::elements::{MAGIC, Start};
 use crate::held::Held;
 use crate::reader::Reader;
 
@@ -52,8 +52,16 @@ impl Place {
     /// # Errors
     /// If its beginning cannot be read: one that is damaged may be a slice.
     pub(crate) fn is_dicom(&self) -> Result<bool, DicomError> {
-        let start = self.open()?.bytes::<{ MAGIC.0 + MAGIC.1.len() }>()?;
-        Ok(start.is_some_and(|start| start.ends_with(MAGIC.1)))
+        Ok(self.start()?.is_some())
+    }
+
+    /// How it begins, if it is one of DICOM.
+    ///
+    /// # Errors
+    /// As [`is_dicom`](Self::is_dicom).
+    pub(crate) fn start(&self) -> Result<Option<Start>, DicomError> {
+        let head = self.open()?.bytes::<{ MAGIC.0 + MAGIC.1.len() }>()?;
+        Ok(head.and_then(|head| Start::of(&head)))
     }
 
     /// What it takes in memory beside its own size.

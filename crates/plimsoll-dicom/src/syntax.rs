@@ -51,8 +51,8 @@ const fn compressed(uid: &'static str, name: &'static str, coding: Coding, is_lo
 
 /// All that are read.
 static ALL: [Syntax; 14] = [
-    plain("1.2.840.10008.1.2", "Implicit VR Little Endian", false, Order::Little),
-    plain("1.2.840.10008.1.2.1", "Explicit VR Little Endian", true, Order::Little),
+    plain(Syntax::IMPLICIT, "Implicit VR Little Endian", false, Order::Little),
+    plain(Syntax::EXPLICIT, "Explicit VR Little Endian", true, Order::Little),
     plain("1.2.840.10008.1.2.2", "Explicit VR Big Endian", true, Order::Big),
     Syntax {
         is_deflated: true,
@@ -76,6 +76,11 @@ static ALL: [Syntax; 14] = [
 ];
 
 impl Syntax {
+    /// Implicit VR Little Endian.
+    pub(crate) const IMPLICIT: &'static str = "1.2.840.10008.1.2";
+    /// Explicit VR Little Endian.
+    pub(crate) const EXPLICIT: &'static str = "1.2.840.10008.1.2.1";
+
     /// That of a unique number; none where it is not read.
     pub(crate) fn of(uid: &str) -> Option<&'static Syntax> {
         ALL.iter().find(|syntax| syntax.uid == uid)

@@ -7,9 +7,10 @@ use plimsoll_volume::{
     Beginning, Content, ElementType, Format, Opened, VolumeError, VoxelSource, add_format,
 };
 
-use crate::elements::{MAGIC, Pixels};
+use crate::elements::{Pixels, Start, read_start};
 use crate::header::READING;
 use crate::pixels::Decoder;
+use crate::place::Place;
 use crate::syntax::Coding;
 use crate::write::rescale;
 use crate::{DicomError, Series, has_dicom};
@@ -34,15 +35,24 @@ pub fn register() {
 fn is_told_by(beginning: &Beginning) -> bool {
     let head = beginning.head();
     let may_have = beginning.is_folder() || head.starts_with(b"PK\x03\x04");
-    let begins = head.get(MAGIC.0..).is_some_and(|rest| rest.starts_with(MAGIC.1));
+    let begins = Start::of(head).is_some();
     // What cannot be read is told when it is opened.
     begins || may_have && has_dicom(beginning.path()).unwrap_or(true)
 }
 
 fn open(path: &Path, content: Content) -> Result<Opened, VolumeError> {
     let headers = Budget::new(HEADERS);
-    let series = Series::find(path, &headers).map_err(added)?;
-    if content == Content::Labels
+    let series = Series::find(path, &headers).map_err(|error| match (&error, content.is_labels()) {
+        (DicomError::Nothing { .. }, true) => match segments_in(path) {
+            Some(what) => {
+                let why = format!("it is {what}, which is written and not read");
+                VolumeError::NotForLabels { path: path.into(), why }
+            }
+            None => added(error),
+        },
+        _ => added(error),
+    })?;
+    if content.is_labels()
         && let Some(why) = series.loss()
     {
         return Err(VolumeError::NotForLabels { path: path.into(), why });
@@ -52,6 +62,22 @@ fn open(path: &Path, content: Content) -> Result<Opened, VolumeError> {
     let source =
         SeriesVoxels { series, element, pixels: rows * columns, kept: headers.used(), prepared: None };
     Opened::new(path, geometry, element, Box::new(source))
+}
+
+/// What a file is that names segments, and has no slices of an image.
+fn segments_in(path: &Path) -> Option<&'static str> {
+    if !path.is_file() {
+        return None;
+    }
+    let place = Place::File(path.into());
+    let (meta, _) = read_start(&place).ok()?;
+    match meta.class?.as_str() {
+        "1.2.840.10008.5.1.4.1.1.66.4" | "1.2.840.10008.5.1.4.1.1.66.7" => {
+            Some("a segmentation of DICOM (SEG)")
+        }
+        "1.2.840.10008.5.1.4.1.1.481.3" => Some("a set of structures of DICOM (RTSTRUCT)"),
+        _ => None,
+    }
 }
 
 fn added(error: DicomError) -> VolumeError {

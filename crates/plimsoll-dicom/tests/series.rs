@@ -59,6 +59,73 @@ fn voxels_and_their_places_are_simpleitks() {
     }
 }
 
+#[test]
+fn files_without_a_preamble_are_the_same_volume() {
+    const PREAMBLE: usize = 132;
+    let dir = tempfile::tempdir().unwrap();
+    let known: HashMap<String, Known> =
+        serde_json::from_slice(&fs::read(oracle("series.json")).unwrap()).unwrap();
+    for name in known.keys() {
+        let expected = Series::find(&oracle(name), &budget()).unwrap();
+        let files = copy(name, &dir.path().join(name));
+        let whole: Vec<Vec<u8>> = files.iter().map(|file| fs::read(file).unwrap()).collect();
+        // Beginning with the first group, and with the object itself.
+        let of_group =
+            |bytes: &[u8]| PREAMBLE + 12 + u32::from_le_bytes(bytes[140..144].try_into().unwrap()) as usize;
+        let starts: [&dyn Fn(&[u8]) -> usize; 2] = [&|_| PREAMBLE, &of_group];
+        for start in starts {
+            for (file, bytes) in files.iter().zip(&whole) {
+                fs::write(file, &bytes[start(bytes)..]).unwrap();
+            }
+            let folder = dir.path().join(name);
+            assert!(has_dicom(&folder).unwrap());
+            let found = Series::find(&folder, &budget()).unwrap();
+            assert!(found.geometry().difference(expected.geometry(), 1e-9).is_none(), "{name}");
+            assert_eq!(found.what(), expected.what());
+            let voxels = |series: &Series, path: &str| {
+                let path = dir.path().join(path);
+                series.write(&path, &budget(), &AtomicBool::new(false)).unwrap();
+                let mut voxels = vec![0.0; SHAPE.iter().product()];
+                let mut file = VolumeFile::open(&path).unwrap();
+                file.region_f32(0, VoxelBox::whole(SHAPE), &mut voxels).unwrap();
+                voxels
+            };
+            assert_eq!(voxels(&found, "found.nii"), voxels(&expected, "expected.nii"), "{name}");
+            // The file by itself is told to be one by what it begins with.
+            plimsoll_dicom::register();
+            assert!(VolumeFile::open(&folder).is_ok());
+        }
+    }
+}
+
+#[test]
+fn what_is_no_dicom_is_not_taken_for_a_file_without_a_preamble() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a");
+    let tables = [
+        vec![8u8; 400],
+        [[8, 0, 0, 0].as_slice(), &[0; 400]].concat(),
+        vec![0; 400],
+        b"8\0\x05\0CS".repeat(60),
+    ];
+    for bytes in tables {
+        fs::write(&path, bytes).unwrap();
+        assert!(!has_dicom(&path).unwrap());
+    }
+}
+
+#[test]
+fn hints_of_pixels_do_not_ask_for_what_cannot_help() {
+    let attribute = |attribute| DicomError::Attribute { path: "a.dcm".into(), attribute, why: "is 8".into() };
+    for name in ["HighBit", "NumberOfFrames", "BitsAllocated", "PhotometricInterpretation"] {
+        let hint = attribute(name).hint().unwrap();
+        assert!(hint.starts_with("convert the series to NIfTI"), "{name}: {hint}");
+    }
+    assert!(attribute("ImagePositionPatient").hint().unwrap().starts_with("take away"));
+    let pixels = DicomError::Pixels { path: "a.dcm".into(), why: "its pixels are signed".into() };
+    assert!(!pixels.hint().unwrap().starts_with("copy"));
+}
+
 /// That the folder of a series is read as an image just as the file that it was written to, within what it says to reserve.
 fn expect_same_as_image(folder: &Path, written: &Path) {
     plimsoll_dicom::register();

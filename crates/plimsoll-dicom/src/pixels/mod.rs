@@ -88,7 +88,7 @@ impl Decoder {
     /// what decoding takes.
     pub(crate) fn decode(&mut self, slice: &Slice) -> Result<&[u16], DicomError> {
         let header = &slice.header;
-        let unreadable = |why: String| DicomError::Unreadable {
+        let unreadable = |why: String| DicomError::Pixels {
             path: header.place.path().into(),
             why: match header.frames {
                 1 => why,
