@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_volume::{Content, IndexFolder, StoredVolume, VolumeError, VolumeFile};
+use plimsoll_volume::{Content, Geometry, IndexFolder, StoredVolume, VolumeError, VolumeFile};
 use serde::Serialize;
 
 use crate::Case;
@@ -51,6 +51,8 @@ struct Known {
     size: Bytes,
     /// Whether a region of the file costs little more than what it holds, with access points if it is compressed.
     has_cheap_regions: bool,
+    /// Its grid.
+    geometry: Geometry,
 }
 
 enum Entry {
@@ -200,7 +202,9 @@ impl VolumeCache {
         let Some(first) = case.files().next() else { return Ok(true) };
         let room = self.decoding_room(first)?;
         let files = case.image_files().map(|path| (path, Content::Intensities));
-        for (path, content) in files.chain(case.label.as_deref().map(|path| (path, Content::Labels))) {
+        let on = Some(self.known(first, Content::Intensities)?.geometry);
+        let label = case.label.as_deref().map(|path| (path, Content::Segments { on }));
+        for (path, content) in files.chain(label) {
             let Known { size, .. } = self.known(path, content)?;
             let state = self.lock();
             let is_there = state.entries.contains_key(path);
@@ -251,7 +255,7 @@ impl VolumeCache {
         let file = VolumeFile::open_as(path, content)?;
         // A volume that cannot be addressed does not fit either.
         let size = StoredVolume::reserves(file.stored_bytes()).unwrap_or(Bytes(u64::MAX));
-        let known = Known { size, has_cheap_regions: file.has_cheap_regions() };
+        let known = Known { size, has_cheap_regions: file.has_cheap_regions(), geometry: *file.geometry() };
         self.lock().known.insert(path.into(), known);
         Ok(known)
     }
@@ -276,7 +280,7 @@ impl VolumeCache {
     }
 
     fn make_room(&self, state: &mut CacheState, path: &Path, known: Known) -> Turn {
-        let Known { size, has_cheap_regions } = known;
+        let Known { size, has_cheap_regions, .. } = known;
         let idle = state.entries.values().filter_map(Entry::idle_bytes).sum::<Bytes>();
         // Of cases that are drawn at random, those that are here are as likely to be next as those that are not. So where regions cost
         // little in the file, decoding one whole volume after the other would cost time and find no more of them.

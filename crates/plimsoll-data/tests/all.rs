@@ -14,6 +14,7 @@ mod phantom;
 mod prepared;
 mod pulling;
 mod sampling;
+mod segments;
 mod splits;
 mod support;
 mod targets;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use plimsoll_memory::{Budget, Mapped};
-use plimsoll_volume::{Geometry, LabelValues, VolumeFile, VoxelBox};
+use plimsoll_volume::{Content, Geometry, LabelValues, VolumeFile, VoxelBox};
 
 use crate::{MetricError, Overlap};
 
@@ -112,6 +112,8 @@ pub struct CaseFiles {
     reference_values: Option<Arc<LabelValues>>,
     /// The label of the reference, as a class, whose voxels no score counts.
     ignore: Option<u8>,
+    /// The same of the prediction.
+    prediction_values: Option<Arc<LabelValues>>,
     /// The decoded labels of both, in this order, if they are held.
     held: Option<[Mapped<u8>; 2]>,
     /// What lengths in headers are in, in millimetres, whatever headers say; none where they are right.
@@ -124,11 +126,19 @@ impl CaseFiles {
     /// # Errors
     /// If a file cannot be read or the grids differ.
     pub fn open(prediction: &Path, reference: &Path) -> Result<CaseFiles, MetricError> {
+        let open = |path: &Path, on| VolumeFile::open_as(path, Content::Segments { on });
+        // Either of them may have a part of the grid of the other.
+        let mut expected = open(reference, None)?;
+        let found = open(prediction, Some(*expected.geometry()))?;
+        if expected.segments().is_some() && found.geometry().shape() != expected.geometry().shape() {
+            expected = open(reference, Some(*found.geometry()))?;
+        }
         let files = CaseFiles {
-            prediction: VolumeFile::open_labels(prediction)?,
-            reference: VolumeFile::open_labels(reference)?,
+            prediction: found,
+            reference: expected,
             reference_values: None,
             ignore: None,
+            prediction_values: None,
             held: None,
             unit: None,
         };
@@ -142,9 +152,18 @@ impl CaseFiles {
         }
     }
 
-    /// The same, with what the values of the reference stand for.
-    pub fn with_reference_values(self, reference_values: Option<Arc<LabelValues>>) -> CaseFiles {
-        CaseFiles { reference_values, ..self }
+    /// The same, with the classes that values of the reference and of the prediction have; none where values are the numbers of classes.
+    ///
+    /// # Errors
+    /// If classes of a file follow from names of segments alone, and none are given.
+    pub fn with_values(
+        self,
+        reference_values: Option<Arc<LabelValues>>,
+        prediction_values: Option<Arc<LabelValues>>,
+    ) -> Result<CaseFiles, MetricError> {
+        self.reference.expect_values(reference_values.as_deref())?;
+        self.prediction.expect_values(prediction_values.as_deref())?;
+        Ok(CaseFiles { reference_values, prediction_values, ..self })
     }
 
     /// Leaves voxels whose reference label is `ignore` out of every score.
@@ -168,8 +187,16 @@ impl CaseFiles {
         self.geometry().spacing().0.map(|length| length * scale)
     }
 
-    /// Replaces what was read of the reference by classes.
-    fn replace(&self, region: VoxelBox, reference: &mut [u8]) -> Result<(), MetricError> {
+    /// Replaces what was read of the prediction and of the reference by classes.
+    fn replace(
+        &self,
+        region: VoxelBox,
+        prediction: &mut [u8],
+        reference: &mut [u8],
+    ) -> Result<(), MetricError> {
+        if let Some(values) = &self.prediction_values {
+            values.replace(self.prediction.path(), region, prediction)?;
+        }
         match &self.reference_values {
             Some(values) => Ok(values.replace(self.reference.path(), region, reference)?),
             None => Ok(()),
@@ -195,7 +222,8 @@ impl CaseFiles {
         for (file, labels) in files.into_iter().zip(&mut held) {
             file.region_labels(0, whole, labels)?;
         }
-        self.replace(whole, &mut held[1])?;
+        let [prediction, reference] = &mut held;
+        self.replace(whole, prediction, reference)?;
         self.held = Some(held);
         Ok(())
     }
@@ -229,7 +257,7 @@ impl CaseFiles {
         }
         self.prediction.region_labels(0, region, prediction)?;
         self.reference.region_labels(0, region, reference)?;
-        self.replace(region, reference)
+        self.replace(region, prediction, reference)
     }
 }
 

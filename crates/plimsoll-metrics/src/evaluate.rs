@@ -23,6 +23,8 @@ pub struct CasePaths {
     pub reference: PathBuf,
     /// Which class each of its values stands for; none where values are the numbers of classes.
     pub reference_values: Option<Arc<LabelValues>>,
+    /// The same of the prediction.
+    pub prediction_values: Option<Arc<LabelValues>>,
 }
 
 /// Scores cases. Overlap needs memory for two planes; the other groups, one class and one group at a time, up to some
@@ -53,7 +55,8 @@ fn evaluate_case(
     threads: usize,
 ) -> Result<CaseScores, MetricError> {
     let files = CaseFiles::open(&case.prediction, &case.reference)?;
-    let files = files.with_reference_values(case.reference_values.clone()).with_ignored(settings.ignore);
+    let files = files.with_values(case.reference_values.clone(), case.prediction_values.clone())?;
+    let files = files.with_ignored(settings.ignore);
     let mut files = files.with_unit(settings.millimetres_per_unit);
     let of_shape = settings.groups.iter().any(|group| *group != Group::Overlap);
     if of_shape {

@@ -41,6 +41,7 @@ fn run_with(folders: &Folders, settings: Settings, line: Bytes) -> Result<Summar
             prediction: folders.predictions.join(reference.file_name().unwrap()),
             reference,
             reference_values: None,
+            prediction_values: None,
         })
         .collect();
     evaluate(&cases, &settings, &Budget::new(line), 1, &|_| ())

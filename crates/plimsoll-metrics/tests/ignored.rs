@@ -23,7 +23,12 @@ fn score(shape: [usize; 3], reference: &[u8], prediction: &[u8], ignore: Option<
     let [expected, predicted] = ["reference.nii.gz", "prediction.nii.gz"].map(|name| dir.path().join(name));
     write(&expected, shape, reference);
     write(&predicted, shape, prediction);
-    let cases = [CasePaths { prediction: predicted, reference: expected, reference_values: None }];
+    let cases = [CasePaths {
+        prediction: predicted,
+        reference: expected,
+        reference_values: None,
+        prediction_values: None,
+    }];
     let groups = Group::ALL.into_iter().collect();
     let settings = Settings { groups, ignore, ..Settings::new(vec![1, 2]) };
     evaluate(&cases, &settings, &Budget::new(Bytes::mib(32)), 1, &|_| ()).unwrap()

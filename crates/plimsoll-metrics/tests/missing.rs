@@ -38,7 +38,7 @@ fn scored(missing: Missing) -> Summary {
         let [reference, prediction] = ["r", "p"].map(|name| dir.path().join(format!("{name}{case}.nii.gz")));
         write(&reference, &voxel(expected));
         write(&prediction, &voxel(found));
-        CasePaths { prediction, reference, reference_values: None }
+        CasePaths { prediction, reference, reference_values: None, prediction_values: None }
     });
     let cases: Vec<CasePaths> = cases.collect();
     let groups = [Group::Overlap, Group::Surface].into();

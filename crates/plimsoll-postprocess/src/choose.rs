@@ -329,7 +329,8 @@ fn measure(
     let mut measure_case =
         |Pair { prediction, reference, reference_values, millimetres_per_unit }: &Pair| -> Result<(), PostprocessError> {
             let mut predicted = LabelMap::read(prediction, budget)?;
-            let mut expected = LabelMap::read(reference, budget)?;
+            let values = reference_values.as_deref();
+            let mut expected = LabelMap::read_on(reference, *predicted.geometry(), values, budget)?;
             if let Some(values) = reference_values {
                 expected.replace(reference, values)?;
             }

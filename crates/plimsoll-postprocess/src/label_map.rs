@@ -4,7 +4,7 @@ use std::path::Path;
 
 use plimsoll_memory::{Budget, Mapped};
 use plimsoll_volume::{
-    ElementType, Geometry, LabelValues, NiftiHeader, Spacing, VolumeError, VolumeFile, VolumeWriter, VoxelBox,
+    Content, ElementType, Geometry, LabelValues, NiftiHeader, Spacing, VolumeFile, VolumeWriter, VoxelBox,
 };
 
 use crate::PostprocessError;
@@ -32,7 +32,25 @@ impl LabelMap {
     /// If it cannot be read, has several channels or a voxel that is no label, or the budget has no room for two bytes for each voxel
     /// and a plane.
     pub fn read(path: &Path, budget: &Budget) -> Result<LabelMap, PostprocessError> {
-        let mut file = VolumeFile::open_labels(path)?;
+        LabelMap::of(VolumeFile::open_labels(path)?, path, budget)
+    }
+
+    /// Reads a file whose values are to be [replaced](Self::replace), on a grid that it may have a part of.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and if classes follow from names of segments alone, and no values are given.
+    pub(crate) fn read_on(
+        path: &Path,
+        on: Geometry,
+        values: Option<&LabelValues>,
+        budget: &Budget,
+    ) -> Result<LabelMap, PostprocessError> {
+        let file = VolumeFile::open_as(path, Content::Segments { on: Some(on) })?;
+        file.expect_values(values)?;
+        LabelMap::of(file, path, budget)
+    }
+
+    fn of(mut file: VolumeFile, path: &Path, budget: &Budget) -> Result<LabelMap, PostprocessError> {
         if file.channels() != 1 {
             return Err(PostprocessError::Channels { path: path.into(), channels: file.channels() });
         }
@@ -103,7 +121,7 @@ impl LabelMap {
                 value: f32::from(*label),
             })?;
             let class = values.class(value);
-            *label = class.ok_or_else(|| VolumeError::UnknownLabel { path: path(), voxel, value })?.into();
+            *label = class.ok_or_else(|| values.unknown(&path(), voxel, value))?.into();
         }
         Ok(())
     }

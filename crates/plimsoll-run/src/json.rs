@@ -35,7 +35,9 @@ pub fn as_written(value: &impl Serialize) -> Result<Value, serde_json::Error> {
 /// # Errors
 /// If it is not there, longer, or not such a value.
 pub fn read_json<T: DeserializeOwned>(path: &Path, most: u64) -> Result<T, RunError> {
-    let text = plimsoll_disk::read(path, most).map_err(|source| RunError::io(path, source))?;
+    let text = plimsoll_disk::read(path, most)
+        .map(plimsoll_disk::without_mark)
+        .map_err(|source| RunError::io(path, source))?;
     serde_json::from_slice(&text)
         .map_err(|problem| RunError::Json { path: path.into(), why: problem.to_string() })
 }

@@ -128,6 +128,7 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line("data", &[], "labels", Follows("what is found by names"), "where label maps are, in the same way: a folder or pattern, a column, the end of names"),
     line("data", &[], "case", Follows("a column like `case` or `id`; else the name of the image"), "the column of a table that names cases"),
     line("data", &[], "channels", Follows("names of folders, columns or files"), "the names of channels, which decide how they are normalised: a list; \"CT\" as CT, others by their own mean and deviation"),
+    line("data", &[], "segments", Follows("the classes of the same names"), "which classes names in label maps are (.seg.nrrd, NIfTI with a table of labels, dseg.tsv of BIDS): { \"Segment_1\" = \"vessel\" }; \"values\" to go by values instead"),
     line("data", &[], "unit", Follows("as headers say"), "the unit that lengths in headers are in, whatever they say: \"µm\", \"mm\" or \"m\""),
 
     line("network", &[], "net", Is("\"plain\""), "\"plain\" or \"resenc\", nnU-Net's PlainConvUNet and ResidualEncoderUNet; \"dynunet\", \"segresnet\", \"segresnetds\" or \"swinunetr\", MONAI's; \"seresnext50\", SE-ResNeXt50 32×4d, which gives an image one class"),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use plimsoll_disk::Substitute;
 pub use plimsoll_run::one_line;
 
 /// Why a command failed.
@@ -28,7 +29,8 @@ impl Failure {
 
     /// From what the system said of a file or a folder.
     pub fn of_path(path: &Path, error: &io::Error) -> Failure {
-        Failure::new(format!("{}: {error}", path.display()), way_out_of(error.kind()))
+        let hint = Substitute::of(error).map_or_else(|| way_out_of(error.kind()), Substitute::hint);
+        Failure::new(format!("{}: {error}", path.display()), hint)
     }
 
     /// The same, with another status for the process to end with.
@@ -83,7 +85,9 @@ fn way_out(error: &anyhow::Error) -> String {
     }
     let said_by_system = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>());
     match said_by_system {
-        Some(error) => way_out_of(error.kind()).into(),
+        Some(error) => {
+            Substitute::of(error).map_or_else(|| way_out_of(error.kind()), Substitute::hint).into()
+        }
         None if error.chain().any(|cause| cause.is::<plimsoll_memory::OverBudget>()) => "raise --ram".into(),
         None => match error.chain().find_map(|cause| cause.downcast_ref::<plimsoll_plan::PlanError>()) {
             Some(_) => {
@@ -94,6 +98,12 @@ fn way_out(error: &anyhow::Error) -> String {
     }
 }
 
+/// What to do about something in the place of a file, whichever reader found it.
+fn of_substitute(error: &anyhow::Error) -> Option<String> {
+    let mut errors = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+    errors.find_map(Substitute::of).map(|found| found.hint().into())
+}
+
 /// Errors that know what to do about themselves.
 macro_rules! with_hint {
     ($($error:ty),* $(,)?) => {
@@ -101,7 +111,8 @@ macro_rules! with_hint {
             fn from(error: $error) -> Failure {
                 let hint = error.hint();
                 let error = anyhow::Error::from(error);
-                Failure { hint: hint.unwrap_or_else(|| way_out(&error)), error, status: FAILED }
+                let hint = of_substitute(&error).or(hint).unwrap_or_else(|| way_out(&error));
+                Failure { hint, error, status: FAILED }
             }
         })*
     };

@@ -41,6 +41,7 @@ mod scaling;
 mod scores;
 mod segment;
 mod segment_more;
+mod segments;
 mod slices;
 mod structures;
 mod support;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::support::{run_error, run_json};
+use crate::support::{plimsoll, run_error, run_json};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{VolumeError, VolumeFile, VolumeWriter};
 
@@ -36,6 +36,22 @@ fn voxels(path: &Path) -> Vec<u8> {
     };
     file.for_each_plane(0, &budget, add).unwrap();
     all
+}
+
+#[test]
+fn what_a_file_says_of_itself_is_told_with_its_prediction() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = oracles().join("nnunet/flat/results/Dataset103_Flat/nnUNetTrainer__nnUNetPlans__2d");
+    let tilted = oracles().join("dicom/tilted");
+    let out = dir.path().join("out");
+    let args = ["predict", "-m", text(&model), "-i", text(&tilted), "-o", text(&out), "--ram", "1GiB"];
+    let report = run_json(&args);
+    let [warning] = &report["warnings"].as_array().unwrap()[..] else { panic!("{report}") };
+    assert!(warning["warning"].as_str().unwrap().contains("a line that is tilted by"), "{warning}");
+    assert!(warning["file"].as_str().unwrap().ends_with("tilted"), "{warning}");
+    let printed = plimsoll().args(args).arg("--overwrite").output().unwrap();
+    let said = String::from_utf8_lossy(&printed.stderr);
+    assert!(said.contains("warning: tilted: ") && said.contains("tilted by"), "{said}");
 }
 
 #[test]

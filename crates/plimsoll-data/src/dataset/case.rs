@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_volume::{LabelValues, VolumeFile};
+use plimsoll_volume::{LabelValues, Segments, VolumeFile};
 use serde::{Deserialize, Serialize};
 
 use crate::Normalisation;
@@ -53,6 +53,8 @@ pub struct Case {
 pub struct Reading {
     /// Which class each value of the label map stands for; none where values are the numbers of classes.
     pub label_values: Option<Arc<LabelValues>>,
+    /// The names that its label map gives values, or a table beside it does.
+    pub segments: Option<Arc<Segments>>,
     /// The unit that lengths in headers are in, whatever headers say; none where they are right.
     pub unit: Option<LengthUnit>,
 }

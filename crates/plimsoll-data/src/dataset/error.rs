@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use plimsoll_disk::Substitute;
 use plimsoll_volume::VolumeError;
 
 use crate::dataset::label_entries::{LabelFault, ORDER};
@@ -78,6 +79,24 @@ pub enum DatasetError {
         values: String,
         /// The line that would say it.
         said: String,
+    },
+    /// Segments of a label map overlap, and nothing says that they are regions.
+    #[error("{}: its segments {} overlap, and classes do not", .path.display(), .names.join(" and "))]
+    SegmentsOverlap {
+        /// The label map.
+        path: PathBuf,
+        /// The names of segments that share a voxel.
+        names: Vec<String>,
+    },
+    /// Some label maps name their classes, with different values, and others do not.
+    #[error("{}: some label maps name a class {name:?}, others have the value {value} without a name", .folder.display())]
+    SegmentValues {
+        /// The data set.
+        folder: PathBuf,
+        /// A name.
+        name: String,
+        /// A value without one.
+        value: u8,
     },
     /// The operating system reported an error.
     #[error("cannot {action} {path}")]
@@ -344,6 +363,17 @@ impl DatasetError {
                 "`plimsoll inspect FOLDER --write` makes a dataset.json that says it with names to correct; or write into plimsoll.toml: \
                  labels = {{ {said} }}"
             ),
+            DatasetError::SegmentsOverlap { names, .. } => format!(
+                "write which values they have together into plimsoll.toml: [regions] with {:?} = [1, 2], {:?} = 2 and order = [{:?}, {:?}], if the \
+                 second is a part of the first; or take the voxels from one of them",
+                names.first().map_or("organ", String::as_str),
+                names.get(1).map_or("tumour", String::as_str),
+                names.first().map_or("organ", String::as_str),
+                names.get(1).map_or("tumour", String::as_str),
+            ),
+            DatasetError::SegmentValues { name, value, .. } => format!(
+                "say which value each name has in files without names, in plimsoll.toml: labels = {{ {name:?} = {value} }}"
+            ),
             DatasetError::NoLayout { .. } => LAYOUTS.into(),
             DatasetError::Layout { hint, .. } => hint.clone(),
             DatasetError::NoPartner { .. } => {
@@ -377,8 +407,12 @@ impl DatasetError {
             DatasetError::SameValue { .. } | DatasetError::SameName { .. } => {
                 "give every class a name and a value of its own".into()
             }
-            DatasetError::LabelValue { .. } => {
-                "renumber the labels from 0 to 255, in the description and in the label maps".into()
+            DatasetError::LabelValue { found, .. } => {
+                format!(
+                    "renumber {found} as a number from 1 to 255 that no other label has, in the description and in the label maps (with NumPy: \
+                     labels[labels == {found}] = …, saved as 8 bits); a .seg.nrrd of 3D Slicer is read by the names of its segments, whatever \
+                     their values"
+                )
             }
             DatasetError::TooManyClasses { .. } => "merge classes, or split the task".into(),
             DatasetError::NoCases { .. } => {
@@ -409,7 +443,8 @@ impl DatasetError {
                     .into()
             }
             DatasetError::Volume(problem) => return problem.hint(),
-            DatasetError::Io { .. } | DatasetError::TooLarge { .. } => return None,
+            DatasetError::Io { source, .. } => return Substitute::of(source).map(|found| found.hint().into()),
+            DatasetError::TooLarge { .. } => return None,
         })
     }
 }

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use plimsoll_disk::TooLong;
+use plimsoll_disk::{TooLong, without_mark};
 use plimsoll_volume::{PICTURE_ENDINGS, image_endings, written_ending};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::Normalisation;
-use crate::dataset::{Channel, DatasetError, LengthUnit, Names, Ordered};
+use crate::dataset::{Channel, DatasetError, LengthUnit, Names, Ordered, SegmentRule};
 
 /// The largest description that is read: a Decathlon description of a hundred thousand cases fits.
 const LARGEST: u64 = 16 << 20;
@@ -27,6 +27,8 @@ pub(crate) struct Description {
     pub(crate) file_ending: Option<String>,
     /// The unit that lengths in headers are in, whatever headers say.
     pub(crate) unit: Option<LengthUnit>,
+    /// Which classes names in label maps are.
+    pub(crate) segments: Option<SegmentRule>,
     raw: Raw,
 }
 
@@ -43,6 +45,8 @@ struct Raw {
     training_cases: Option<u64>,
     /// The unit that lengths in headers are in, whatever headers say.
     unit: Option<LengthUnit>,
+    /// Which classes names in label maps are.
+    segments: Option<SegmentRule>,
     /// nnU-Net's list of files by case.
     dataset: Option<BTreeMap<String, ListedCase>>,
     training: Option<Vec<Entry>>,
@@ -101,6 +105,7 @@ impl Description {
             training_cases: raw.training_cases,
             file_ending: raw.file_ending.take(),
             unit: raw.unit,
+            segments: raw.segments.take(),
             raw,
         })
     }
@@ -185,8 +190,10 @@ pub fn prediction_ending(ending: &str) -> &str {
     written_ending(ending)
 }
 
+/// Reads a text, without the mark that some programs begin one of Unicode with.
 pub(crate) fn read_bounded(path: &Path) -> Result<Vec<u8>, DatasetError> {
-    plimsoll_disk::read(path, LARGEST).map_err(|source: io::Error| match TooLong::of(&source) {
+    let read = plimsoll_disk::read(path, LARGEST).map(without_mark);
+    read.map_err(|source: io::Error| match TooLong::of(&source) {
         Some(TooLong { found, most }) => DatasetError::TooLarge { path: path.into(), found, most },
         None => DatasetError::Io { path: path.into(), action: "read", source },
     })

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::dataset::label_entries::{IGNORE, LabelEntries, Ordered};
-use crate::dataset::{DatasetError, Region};
+use crate::dataset::{DatasetError, Region, SegmentRule};
 
 /// The largest number of classes, background included: labels are bytes, and one value must be left for "ignore".
 const MOST_CLASSES: usize = 255;
@@ -26,6 +26,9 @@ pub struct Labels {
     /// Sets of classes that are predicted for themselves; empty where each class is.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) regions: Vec<Region>,
+    /// Which classes names in label maps are, if that is not what they are called.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) segments: Option<SegmentRule>,
 }
 
 /// Classes as a file has them, which need not be possible.
@@ -37,12 +40,14 @@ struct Stored {
     values: Vec<u8>,
     #[serde(default)]
     regions: Vec<Region>,
+    #[serde(default)]
+    segments: Option<SegmentRule>,
 }
 
 impl TryFrom<Stored> for Labels {
     type Error = String;
 
-    fn try_from(Stored { names, ignore, values, regions }: Stored) -> Result<Labels, String> {
+    fn try_from(Stored { names, ignore, values, regions, segments }: Stored) -> Result<Labels, String> {
         let classes = names.len();
         if !(1..=MOST_CLASSES).contains(&classes) {
             return Err(format!("there are {classes} classes; there must be from 1 to {MOST_CLASSES}"));
@@ -56,7 +61,7 @@ impl TryFrom<Stored> for Labels {
         if !values.is_empty() && values.len() != count {
             return Err(format!("{} values in files are not one for each of {count} labels", values.len()));
         }
-        let labels = Labels { names, ignore, values, regions };
+        let labels = Labels { names, ignore, values, regions, segments };
         match labels.regions_fault() {
             Some(fault) => Err(fault),
             None => Ok(labels),
@@ -171,6 +176,7 @@ impl Labels {
             ignore: ignored.map(|_| found as u8),
             values: if are_numbers { Vec::new() } else { values },
             regions: Vec::new(),
+            segments: None,
         })
     }
 
@@ -227,9 +233,14 @@ mod tests {
     fn classes_that_differ_in_the_side_alone_are_found_by_their_names() {
         let sides = |names: &[&str]| {
             let names = names.iter().map(|name| (*name).to_string()).collect();
-            let labels =
-                Labels::try_from(Stored { names, ignore: None, values: Vec::new(), regions: Vec::new() })
-                    .unwrap();
+            let labels = Labels::try_from(Stored {
+                names,
+                ignore: None,
+                values: Vec::new(),
+                regions: Vec::new(),
+                segments: None,
+            })
+            .unwrap();
             labels.sides().map(|(one, other)| (one.to_string(), other.to_string()))
         };
         let pair = |one: &str, other: &str| Some((one.to_string(), other.to_string()));

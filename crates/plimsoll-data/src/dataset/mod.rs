@@ -13,6 +13,7 @@ mod labels;
 mod layout;
 mod predictions;
 mod regions;
+mod segments;
 mod series;
 mod settings;
 
@@ -30,6 +31,8 @@ pub use layout::{
 };
 pub use predictions::{PredictedPair, ReferenceMap, pair_predictions, reference_maps};
 pub use regions::{Region, RegionSettings, RegionValues};
+pub(crate) use segments::folded;
+pub use segments::{SegmentNames, SegmentRule, SegmentsBy};
 pub use settings::{DataOptions, DataSettings, LayoutName, LengthUnit, Names};
 
 use files::Folder;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::dataset::RegionSettings;
+use crate::dataset::{RegionSettings, SegmentRule};
 
 /// The table `[data]`. What is not said is found from what is there. Unknown keys are errors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -25,6 +25,8 @@ pub struct DataSettings {
     pub channels: Option<Vec<String>>,
     /// The unit that lengths in headers are in, whatever headers say [default: as headers say].
     pub unit: Option<LengthUnit>,
+    /// Which classes names in label maps are: `"values"` to go by values instead, or names with those of classes [default: the same names].
+    pub segments: Option<SegmentRule>,
 }
 
 impl DataSettings {
@@ -38,6 +40,7 @@ impl DataSettings {
             case: self.case.or(other.case),
             channels: self.channels.or(other.channels),
             unit: self.unit.or(other.unit),
+            segments: self.segments.or(other.segments),
         }
     }
 }

@@ -74,7 +74,8 @@ impl Task<'_> {
     pub(crate) fn run(&self, budget: &Budget) -> Result<CaseReport, InspectError> {
         let mut problems = Problems::of(&self.case.id);
         let mut images = self.open_images(&mut problems);
-        let mut label = self.open_label(&mut problems);
+        let first = images.iter().flatten().next().map(|image| *image.geometry());
+        let mut label = self.open_label(&mut problems, first);
         let grid = match images.iter().flatten().next() {
             Some(image) => self.grid(&mut problems, image),
             None => None,
@@ -152,10 +153,11 @@ impl Task<'_> {
         scaled.map_err(|problem| problems.error(file.path(), format!("in {unit}: {problem}"), hint)).ok()
     }
 
-    fn open_label(&self, problems: &mut Problems) -> Option<VolumeFile> {
+    /// Opens the label map. A segmentation that has a part of the image's grid is placed on it.
+    fn open_label(&self, problems: &mut Problems, on: Option<Geometry>) -> Option<VolumeFile> {
         self.labels?;
         let path = self.case.label.as_deref()?;
-        let label = usable(problems, path, VolumeFile::open_labels(path))?;
+        let label = usable(problems, path, VolumeFile::open_as(path, Content::Segments { on }))?;
         warn(problems, &label);
         let found = label.channels();
         if found != 1 {
@@ -206,7 +208,8 @@ impl Task<'_> {
             label_scan::scan(label, (labels, self.case.reading.label_values.as_deref()), self.key, memory)?;
         let scan = usable(problems, label.path(), scanned);
         if let Some(scan) = &scan {
-            judge::label_values(problems, label.path(), scan, labels);
+            let values = self.case.reading.label_values.as_deref();
+            judge::label_values(problems, label.path(), scan, (labels, values));
         }
         Ok(scan)
     }

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::path::Path;
 
-use plimsoll_volume::{Geometry, GeometryDifference, VolumeError};
+use plimsoll_volume::{Geometry, GeometryDifference, LabelValues, SEGMENT_HINT, VolumeError};
 
 use crate::dataset::{Case, Channel};
 use crate::fingerprint::CaseFingerprint;
@@ -71,14 +71,32 @@ pub(crate) fn grids(
 }
 
 /// Values of a label map that are not labels; a label map without foreground.
-pub(crate) fn label_values(problems: &mut Problems, path: &Path, scan: &LabelScan, labels: &Labels) {
-    let hint = "correct the label map, or add the label to dataset.json; if this is an image, it is in the wrong folder";
+pub(crate) fn label_values(
+    problems: &mut Problems,
+    path: &Path,
+    scan: &LabelScan,
+    (labels, values): (&Labels, Option<&LabelValues>),
+) {
+    let by_name = values.filter(|values| values.are_by_name());
+    let hint = match by_name {
+        Some(_) => SEGMENT_HINT,
+        None => {
+            "correct the label map, or add the label to dataset.json; if this is an image, it is in the wrong folder"
+        }
+    };
+    let shown = |value: f64| match by_name {
+        // Only bytes were looked up by their names.
+        Some(values) if (0.0..=255.0).contains(&value) && value.fract() == 0.0 => values.shown(value as u8),
+        _ => value.to_string(),
+    };
     for wrong in &scan.wrong {
         problems.error(
             path,
             format!(
                 "{} voxels are {}, which is not a label of the data set; the first is at {:?} (depth, height, width)",
-                wrong.voxels, wrong.value, wrong.first
+                wrong.voxels,
+                shown(wrong.value),
+                wrong.first
             ),
             hint,
         );

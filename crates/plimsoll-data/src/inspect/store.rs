@@ -44,6 +44,9 @@ struct InspectionRecord {
     labels: Labels,
     /// The unit that headers were taken to be in, where the user said so.
     unit: Option<LengthUnit>,
+    /// A checksum of the classes that values of each label map have.
+    #[serde(default)]
+    label_values: u64,
     files: Vec<FileStamp>,
     problems: Vec<Problem>,
     /// The number of positions by case and class.
@@ -112,6 +115,7 @@ impl Inspection {
             channels: dataset.channels.clone(),
             labels: dataset.labels.clone(),
             unit: unit_of(dataset),
+            label_values: label_values(dataset),
             files: self.stamps.clone(),
             problems: self.problems.clone(),
             index_counts: self.foreground.iter().map(ForegroundIndex::counts).collect(),
@@ -150,6 +154,7 @@ impl Inspection {
             && kept.channels == dataset.channels
             && kept.labels == dataset.labels
             && kept.unit == unit_of(dataset)
+            && kept.label_values == label_values(dataset)
             && kept.files == stamps(dataset)
             && are_of(&cases, dataset)
             && kept.index_counts.len() == cases.len()
@@ -236,6 +241,18 @@ fn read_fingerprint(path: &Path, budget: &Budget) -> Result<Option<StoredFingerp
         budget.reserve("fingerprint", Bytes(length.saturating_mul(HEAP_PER_BYTE))).map_err(MapError::from)?;
     let Ok(bytes) = plimsoll_disk::read(path, length) else { return Ok(None) };
     Ok(serde_json::from_slice(&bytes).ok())
+}
+
+/// A checksum of the classes that values of each label map have.
+fn label_values(dataset: &Dataset) -> u64 {
+    let mut sum = Fnv1a::default();
+    for values in dataset.cases.iter().map(|case| case.reading.label_values.as_deref()) {
+        sum.update(&[u8::from(values.is_some())]);
+        for class in values.into_iter().flat_map(|values| (0..=u8::MAX).map(|value| values.class(value))) {
+            sum.update(&class.map_or([0, 0], |class| [1, class]));
+        }
+    }
+    sum.finish()
 }
 
 /// The unit that the headers of a data set are in, where the user says so: the same of all its cases.

@@ -1,15 +1,15 @@
 //! The values that label maps have, of a data set that does not say what its classes are.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use plimsoll_memory::{Budget, Mapped};
-use plimsoll_volume::{VolumeError, VolumeFile, VoxelBox, decode_labels};
+use plimsoll_volume::{Content, SegmentCoding, Segments, VolumeError, VolumeFile, VoxelBox, decode_labels};
 use serde::{Deserialize, Serialize};
 
-use crate::dataset::{DatasetError, FoundData, Labels};
+use crate::dataset::{DatasetError, FoundData, Labels, folded};
 use crate::inspect::InspectError;
 use crate::inspect::stamp::{FileStamp, stamp};
 use crate::inspect::threads::on_threads;
@@ -20,10 +20,34 @@ const LISTED: usize = 12;
 /// The values that label maps of a data set have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LabelCensus {
-    /// By value the number of cases and of voxels.
+    /// By value the number of cases and of voxels, of values that their files give no names.
     pub values: BTreeMap<u8, (u64, u64)>,
+    /// The classes that files name.
+    #[serde(default)]
+    names: BTreeMap<String, NamedClass>,
+    /// Names of segments of one file that overlap.
+    #[serde(default)]
+    overlap: Option<(PathBuf, Vec<String>)>,
     /// The state of the files when they were read.
     files: Vec<FileStamp>,
+}
+
+/// A class that label maps have by its name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct NamedClass {
+    /// The number of cases and of voxels.
+    count: (u64, u64),
+    /// The values that files store for it.
+    values: BTreeSet<u8>,
+    /// Whether a file has it in a layer, where values say nothing.
+    in_layers: bool,
+}
+
+/// What one label map has.
+struct Counts<'a> {
+    path: &'a Path,
+    segments: Option<&'a Segments>,
+    voxels: [u64; 256],
 }
 
 impl LabelCensus {
@@ -38,25 +62,56 @@ impl LabelCensus {
         observe: &(dyn Fn(usize) + Sync),
     ) -> Result<LabelCensus, InspectError> {
         let files = stamps(found);
-        let maps: Vec<&Path> = found.label_maps().map(|(_, path)| path).collect();
+        let maps: Vec<(&Path, Option<&Segments>)> = found
+            .cases
+            .iter()
+            .filter_map(|case| Some((case.label.as_deref()?, case.reading.segments.as_deref())))
+            .collect();
         let (next, stop, done) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicUsize::new(0));
-        let values = Mutex::new(BTreeMap::<u8, (u64, u64)>::new());
+        let empty =
+            LabelCensus { values: BTreeMap::new(), names: BTreeMap::new(), overlap: None, files: Vec::new() };
+        let census = Mutex::new(empty);
         let work = || -> Result<(), InspectError> {
             while !stop.load(Ordering::Relaxed) {
-                let Some(path) = maps.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
-                let counts = counts(path, budget).inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
-                let mut values = values.lock().unwrap_or_else(PoisonError::into_inner);
-                for (value, voxels) in (0..=u8::MAX).zip(counts).filter(|(_, voxels)| *voxels > 0) {
-                    let (cases, all) = values.entry(value).or_default();
-                    *cases += 1;
-                    *all += voxels;
-                }
+                let Some((path, segments)) = maps.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
+                let voxels = counts(path, budget).inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
+                let counts = Counts { path, segments: *segments, voxels };
+                census.lock().unwrap_or_else(PoisonError::into_inner).add(&counts);
                 observe(done.fetch_add(1, Ordering::Relaxed) + 1);
             }
             Ok(())
         };
         on_threads("label values", threads.clamp(1, maps.len().max(1)), &stop, work)?;
-        Ok(LabelCensus { values: values.into_inner().unwrap_or_else(PoisonError::into_inner), files })
+        Ok(LabelCensus { files, ..census.into_inner().unwrap_or_else(PoisonError::into_inner) })
+    }
+
+    fn add(&mut self, counts: &Counts<'_>) {
+        for (code, voxels) in (0..=u8::MAX).zip(counts.voxels).filter(|(_, voxels)| *voxels > 0) {
+            // Whatever a file calls the background.
+            let segments = counts.segments.filter(|_| code != 0);
+            let names = segments.map_or_else(Vec::new, |segments| segments.names_of(code));
+            let count = match names[..] {
+                [] => self.values.entry(code).or_default(),
+                [name] => {
+                    let class = self.names.entry(name.to_string()).or_default();
+                    match segments.map(|segments| segments.coding) {
+                        Some(SegmentCoding::Values) => {
+                            class.values.insert(code);
+                        }
+                        _ => class.in_layers = true,
+                    }
+                    &mut class.count
+                }
+                _ => {
+                    let names = names.into_iter().map(str::to_string).collect();
+                    let found = (counts.path.to_path_buf(), names);
+                    // The same one, whichever thread comes first.
+                    self.overlap = Some(self.overlap.take().map_or(found.clone(), |first| first.min(found)));
+                    continue;
+                }
+            };
+            *count = (count.0 + 1, count.1 + voxels);
+        }
     }
 
     /// Whether no label map has changed since.
@@ -64,16 +119,47 @@ impl LabelCensus {
         self.files == stamps(found)
     }
 
+    /// Whether each name has one value and each value one name, in all files.
+    fn agrees(&self) -> bool {
+        let named = self.names.values().flat_map(|class| &class.values);
+        let values: BTreeSet<&u8> =
+            named.clone().chain(self.values.keys().filter(|value| **value != 0)).collect();
+        let unnamed = self.values.keys().filter(|value| **value != 0).count();
+        self.names.values().all(|class| class.values.len() == 1 && !class.in_layers)
+            && named.count() + unnamed == values.len()
+    }
+
+    /// A warning, where files give the same class different values, so that classes are numbered in the order of their names.
+    pub fn warning(&self) -> Option<String> {
+        let several = self.names.iter().find(|(_, class)| class.values.len() > 1);
+        let (name, class) = several.filter(|_| !self.agrees())?;
+        let values = class.values.iter().map(u8::to_string).collect::<Vec<_>>().join(" and ");
+        Some(format!(
+            "label maps number their classes differently, {name:?} is {values}: they are read by the names in the files, and classes are \
+             numbered in the order of these"
+        ))
+    }
+
     /// A name for each value: as the data set says, or else `background` of 0, `foreground` of a single other one, and `label 2` and so on.
-    pub fn classes(&self, found: &FoundData) -> Vec<(String, u8)> {
+    pub fn classes(&self) -> Vec<(String, u8)> {
+        let names = self.names.keys().filter(|name| !is_background(name));
+        if !self.names.is_empty() && !self.agrees() {
+            let background = ("background".to_string(), 0);
+            return std::iter::once(background).chain(names.cloned().zip(1..=u8::MAX)).collect();
+        }
+        let named: BTreeMap<u8, &String> = self
+            .names
+            .iter()
+            .flat_map(|(name, class)| class.values.iter().map(move |value| (*value, name)))
+            .collect();
         let others = self.values.keys().filter(|value| **value != 0).count();
-        let name = |value: u8| match found.value_names.get(&value) {
-            Some(name) => name.clone(),
+        let name = |value: u8| match named.get(&value) {
+            Some(name) => (*name).clone(),
             None if value == 0 => "background".into(),
             None if others == 1 => "foreground".into(),
             None => format!("label {value}"),
         };
-        let values: BTreeSet<u8> = self.values.keys().copied().chain([0]).collect();
+        let values: BTreeSet<u8> = self.values.keys().chain(named.keys()).copied().chain([0]).collect();
         let mut taken = BTreeSet::new();
         let own = |value: u8| {
             let name = name(value);
@@ -90,10 +176,20 @@ impl LabelCensus {
     /// # Errors
     /// If they are not: what other values stand for must be said.
     pub fn labels(&self, found: &FoundData) -> Result<Labels, DatasetError> {
-        let classes = self.classes(found);
+        let classes = self.classes();
+        if let Some((path, names)) = &self.overlap {
+            return Err(DatasetError::SegmentsOverlap { path: path.clone(), names: names.clone() });
+        }
+        let unnamed = self.values.keys().copied().find(|value| *value != 0);
+        if let (Some(value), Some(name), false) = (unnamed, self.names.keys().next(), self.agrees()) {
+            let (folder, name) = (found.folder.clone(), name.clone());
+            return Err(DatasetError::SegmentValues { folder, name, value });
+        }
         let values = classes.iter().map(|(name, value)| (name.clone(), u64::from(*value))).collect();
         let labels = Labels::of_values(&found.folder, &values)?;
-        if labels.other_values().is_empty() && classes.len() > 1 {
+        // Names say what classes are, whatever their values.
+        let are_named = unnamed.is_none() && !self.names.is_empty();
+        if (labels.other_values().is_empty() || are_named) && classes.len() > 1 {
             return Ok(labels);
         }
         let listed: Vec<String> = self.values.keys().take(LISTED).map(u8::to_string).collect();
@@ -113,6 +209,11 @@ impl LabelCensus {
     }
 }
 
+/// Whether a file calls the background so.
+fn is_background(name: &str) -> bool {
+    folded(name) == "background"
+}
+
 fn stamps(found: &FoundData) -> Vec<FileStamp> {
     found.label_maps().map(|(_, path)| stamp(&found.folder, path)).collect()
 }
@@ -121,7 +222,7 @@ fn stamps(found: &FoundData) -> Vec<FileStamp> {
 fn counts(path: &Path, budget: &Budget) -> Result<[u64; 256], InspectError> {
     let unreadable =
         |source: VolumeError| InspectError::Labels { path: path.into(), source: Box::new(source) };
-    let mut file = VolumeFile::open_labels(path).map_err(unreadable)?;
+    let mut file = VolumeFile::open_as(path, Content::Segments { on: None }).map_err(unreadable)?;
     let [_, height, width] = file.geometry().shape();
     let (element_type, scaling) = (file.element_type(), file.scaling());
     let stored = Mapped::<u8>::bytes(height * width * element_type.size())?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_volume::{Content, LabelValues, StoredVolume, VolumeError, VolumeFile, VoxelBox};
+use plimsoll_volume::{Content, Geometry, LabelValues, StoredVolume, VolumeError, VolumeFile, VoxelBox};
 
 use crate::dataset::{Case, Channel};
 use crate::inspect::MaskRuns;
@@ -50,11 +50,15 @@ impl Image {
         }
     }
 
-    fn shape(&self) -> [usize; 3] {
+    fn geometry(&self) -> Geometry {
         match self {
-            Image::Memory(volume) => volume.geometry().shape(),
-            Image::File(file) => file.geometry().shape(),
+            Image::Memory(volume) => *volume.geometry(),
+            Image::File(file) => *file.geometry(),
         }
+    }
+
+    fn shape(&self) -> [usize; 3] {
+        self.geometry().shape()
     }
 
     /// Reads a region of a channel as real values.
@@ -185,9 +189,10 @@ impl CaseSource {
             };
             channels.push(SourceChannel { image, index: file.index, intensity: *intensity });
         }
+        let on = images.first().map(Image::geometry);
         let label = match case.label.as_deref().filter(|_| with_label) {
             Some(path) => Some(LabelMap {
-                image: Image::open((path, Content::Labels), cache, decoding, stop)?,
+                image: Image::open((path, Content::Segments { on }), cache, decoding, stop)?,
                 values: case.reading.label_values.clone(),
             }),
             None => None,
@@ -237,5 +242,55 @@ impl CaseSource {
     pub(crate) fn channel(&mut self, channel: usize) -> (&mut Image, SourceChannel) {
         let found = self.channels[channel];
         (&mut self.images[found.image], found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::Labels;
+    use crate::dataset::{ChannelFile, Reading, SegmentNames};
+
+    fn nrrd(path: &Path, (side, origin): (usize, usize), segments: &str, voxels: &[u8]) {
+        let header = format!(
+            "NRRD0004\ntype: uchar\ndimension: 3\nspace: LPS\nsizes: {side} {side} {side}\nspace directions: (1,0,0) (0,1,0) (0,0,1)\n\
+             encoding: raw\nspace origin: ({origin},{origin},{origin})\n{segments}\n"
+        );
+        fs::write(path, [header.as_bytes(), voxels].concat()).unwrap();
+    }
+
+    #[test]
+    fn patches_of_a_cropped_segmentation_have_the_classes_of_its_names_in_memory_and_from_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (image, label) = (dir.path().join("a.nrrd"), dir.path().join("a.seg.nrrd"));
+        nrrd(&image, (4, 0), "", &[7; 64]);
+        let segments =
+            "Segment0_Name:=tumour\nSegment0_LabelValue:=1\nSegment1_Name:=organ\nSegment1_LabelValue:=9\n";
+        nrrd(&label, (2, 1), segments, &[1, 9, 0, 0, 0, 0, 9, 9]);
+        let known = [("background".to_string(), 0), ("organ".to_string(), 1), ("tumour".to_string(), 2)];
+        let labels = Labels::of_values(Path::new("dataset.json"), &known.into()).unwrap();
+        let segments = SegmentNames::default().of(&label).unwrap();
+        let values = labels.reference_values(segments.as_deref()).map(Arc::new);
+        let case = Case {
+            id: "a".into(),
+            images: vec![ChannelFile { path: image, index: 0 }],
+            label: Some(label),
+            reading: Reading { label_values: values, segments, unit: None },
+        };
+        let mut expected = [0; 64];
+        for (at, class) in [(21, 2), (22, 1), (41, 1), (42, 1)] {
+            expected[at] = class;
+        }
+        for room in [Bytes::mib(1), Bytes::ZERO] {
+            let cache = VolumeCache::new(Budget::new(room));
+            assert_eq!(cache.fill(&case, &AtomicBool::new(false)).unwrap(), room > Bytes::ZERO);
+            let mut source = CaseSource::open(&case, &[Intensity::UNCHANGED], true, &cache).unwrap();
+            let mut found = [9; 64];
+            source.label_map().unwrap().read(VoxelBox::whole([4; 3]), &mut found).unwrap();
+            assert_eq!(found, expected);
+            assert!(source.shapes().all(|(_, shape)| shape == [4; 3]));
+        }
     }
 }

@@ -344,7 +344,7 @@ fn find_mixed_depths(dataset: &ImageDataset, contents: &[Option<Content>], probl
             deep.path.display(),
             flat.path.display()
         );
-        problems.push(ImageProblem { kind: ProblemKind::MixedDepths, case: None, text });
+        problems.push(ImageProblem { kind: ProblemKind::MixedDepths, case: None, text, remedy: None });
     }
 }
 

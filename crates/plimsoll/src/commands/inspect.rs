@@ -150,7 +150,7 @@ fn describe(place: &Path, opening: &Opening<'_>, budget: &Budget) -> Outcome<Dat
     let labels = match &found.labels {
         Some(labels) => labels.clone(),
         None => {
-            let classes = census(&found, opening, budget)?.classes(&found);
+            let classes = census(&found, opening, budget)?.classes();
             let values = classes.iter().map(|(name, value)| (name.clone(), u64::from(*value))).collect();
             Labels::of_values(&path, &values)?
         }

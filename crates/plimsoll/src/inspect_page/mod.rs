@@ -10,7 +10,7 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use plimsoll_data::{CaseFingerprint, Dataset, Inspection, Labels, Problem};
+use plimsoll_data::{Case, CaseFingerprint, Dataset, Inspection, Labels, Problem};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::LabelTable;
 
@@ -71,7 +71,6 @@ pub fn page(
     put("<h2>Spacing, size, volume</h2>\n<div class=\"plots\">\n")?;
     plots((dataset, cases, units), budget, &mut put)?;
     put("</div>\n<h2>Cases</h2>\n<div class=\"cases\">\n")?;
-    let table = label_table(dataset);
     for (done, case) in dataset.cases.iter().enumerate() {
         let found = cases.iter().find(|found| found.id == case.id);
         let problems: Vec<&Problem> =
@@ -80,6 +79,7 @@ pub fn page(
         let mut card = format!("<div class=\"{class}\">");
         let image = case.image_files().next().zip(case.label.as_deref());
         if let Some((image, labels)) = image.filter(|_| found.is_some()) {
+            let table = case_table(dataset, case);
             let png = thumbnail(&Files { image, labels, names: &table }, SIDE, budget)?;
             // Writing to a string cannot fail.
             let _ =
@@ -219,6 +219,18 @@ fn flags(dataset: &Dataset, problems: &[Problem]) -> String {
 fn volume(case: &CaseFingerprint, class: usize) -> f64 {
     let voxel: f64 = case.spacing().0.iter().product();
     case.label_voxels.get(class).map_or(0.0, |voxels| *voxels as f64 * voxel)
+}
+
+/// The names of the values of one label map, each class in its place: files may number them differently.
+fn case_table(dataset: &Dataset, case: &Case) -> LabelTable {
+    let Some(values) = &case.reading.label_values else { return label_table(dataset) };
+    let value = |class: u8| {
+        let own = (1..=u8::MAX).find(|value| values.class(*value) == Some(class));
+        // A class that the file does not have keeps its place, with a value that no byte is.
+        own.map_or(u16::MAX - u16::from(class), u16::from)
+    };
+    let named = dataset.labels.names().iter().zip(0..=u8::MAX).skip(1);
+    LabelTable { labels: named.map(|(name, class)| (value(class), name.clone())).collect() }
 }
 
 /// The names of classes by their values in files.

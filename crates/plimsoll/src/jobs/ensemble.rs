@@ -23,7 +23,7 @@ use super::predict::{
     predict_into,
 };
 use super::prediction_plan::{PredictionPlan, destination, earlier_plans, plan_cases};
-use super::prediction_report::{Cases, Failed, Found, Kept, Predicted, Report};
+use super::prediction_report::{Cases, Failed, Found, ImageWarning, Kept, Predicted, Report};
 use super::previews::Previews;
 use crate::failure::{Failure, Outcome};
 
@@ -99,6 +99,7 @@ pub fn predict_ensemble(requests: &[PredictRequest], stop: &AtomicBool, quiet: b
     let mean = Mean { members: &members, answers: &model.answers, to: &to, keeps };
     let (done, missing): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| mean.is_done(case));
     forget(request, missing.iter().copied(), &budget)?;
+    let warnings = ImageWarning::of(missing.iter().copied(), quiet);
     let mut states: Vec<CaseState> = missing.into_iter().map(CaseState::new).collect();
     for (number, member) in (1..).zip(&members) {
         if !quiet && !states.is_empty() {
@@ -120,7 +121,7 @@ pub fn predict_ensemble(requests: &[PredictRequest], stop: &AtomicBool, quiet: b
     }
     labels.process(&mut found, &budget, stop)?;
     let not_drawn = previews.map_or(Ok(Vec::new()), |previews| previews.draw(&found, &budget, stop))?;
-    Report::of(found, not_drawn, finished, (request, start), &budget)
+    Report::of(found, (warnings, not_drawn), finished, (request, start), &budget)
 }
 
 /// Plans what each model of several would hold and take, with the probabilities that it writes for the mean.

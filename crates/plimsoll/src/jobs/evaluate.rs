@@ -281,6 +281,7 @@ fn draw_all(
             reference: &case.reference_file,
             reference_values: paths.reference_values.as_deref(),
             prediction: &case.prediction_file,
+            prediction_values: paths.prediction_values.as_deref(),
             ignore,
         };
         let png = comparison(&files, Frame::LARGE, budget)?;

@@ -43,10 +43,14 @@ impl Listed {
     pub fn open(place: &Path, opening: &Opening<'_>, budget: &Budget) -> Outcome<Listed> {
         let settings = opening.settings;
         let options = settings.data_options(opening.allow_outside);
-        if let Some(found) = FoundData::find(place, &options)? {
+        if let Some(mut found) = FoundData::find(place, &options)? {
             let labels = match found.labels.clone() {
                 Some(labels) => labels,
-                None => census(&found, opening, budget)?.labels(&found)?,
+                None => {
+                    let census = census(&found, opening, budget)?;
+                    found.warnings.extend(census.warning());
+                    census.labels(&found)?
+                }
             };
             return Ok(Listed::Volumes(found.with_labels(labels)));
         }

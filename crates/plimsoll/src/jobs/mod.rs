@@ -16,6 +16,7 @@ pub mod label_folder;
 pub mod line;
 pub mod listed;
 pub mod mistakes;
+mod named_values;
 pub mod outliers;
 pub mod pair_ensembles;
 pub mod pairs;

@@ -216,7 +216,12 @@ impl Job<'_> {
             };
             label_by_mean(&request, &line.budget, self.stop.flag()).map_err(|problem| self.ended(problem))?;
             let reference_values = case.reading.label_values.clone();
-            paths.push(CasePaths { prediction: labels, reference, reference_values });
+            paths.push(CasePaths {
+                prediction: labels,
+                reference,
+                reference_values,
+                prediction_values: None,
+            });
         }
         let summary = score(&paths, self.settings, &line.budget, self.asked.threads, self.quiet)?;
         write_json(&scores, &summary)?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_data::LengthUnit;
+use plimsoll_data::{LengthUnit, SegmentNames};
 use plimsoll_memory::{Bytes, resident};
 use plimsoll_metrics::Summary;
 use plimsoll_postprocess::{
@@ -182,10 +182,10 @@ pub fn choose_for(
     let task = Specification::read(first)?.config.task;
     let in_data = &task.segmentation()?.dataset.labels;
     let ignore = in_data.ignore().map(u16::from);
-    let reference_values = in_data.file_values().map(Arc::new);
     let names: BTreeMap<u16, String> =
         (0..).zip(in_data.scored_names()).filter(|(label, _)| *label != 0).collect();
     let mut pairs = Vec::new();
+    let mut segment_names = SegmentNames::default();
     for fold in &folds {
         let folder = fold.validation();
         let summary = folder.join("summary.json");
@@ -198,8 +198,9 @@ pub fn choose_for(
             // The run may have been moved since.
             let own = case.prediction_file.file_name().map(|name| folder.join(name));
             let prediction = own.unwrap_or(case.prediction_file);
-            let reference_values = reference_values.clone();
             let reference = case.reference_file;
+            let segments = segment_names.of(&reference)?;
+            let reference_values = in_data.reference_values(segments.as_deref()).map(Arc::new);
             pairs.push(Pair { prediction, reference, reference_values, millimetres_per_unit });
         }
     }

@@ -24,7 +24,7 @@ use super::label_folder::{LabelFolder, make_folder};
 use super::outliers::{Counting, Remedy, Windows};
 use super::prediction_plan::CaseFiles;
 use super::prediction_record::Record;
-use super::prediction_report::{Cases, Found, Kept, Predicted, Report};
+use super::prediction_report::{Cases, Found, ImageWarning, Kept, Predicted, Report};
 use super::previews::Previews;
 use super::steps::StepChoice;
 use crate::duration::duration;
@@ -279,6 +279,7 @@ pub fn predict_all(request: &PredictRequest, stop: &AtomicBool, quiet: bool) -> 
     let is_done = |case: &Case| labels.is_processed(case, &to);
     let (done, left): (Vec<Case>, Vec<Case>) = cases.iter().cloned().partition(is_done);
     let folds = model.weights.len();
+    let warnings = ImageWarning::of(left.iter().filter(|case| !to.keeps(case)), quiet);
     let predicted = left.iter().filter(|case| !to.keeps(case));
     forget(request, predicted, &budget)?;
     let mut finished = FinishedCases::none(request, folds);
@@ -290,7 +291,7 @@ pub fn predict_all(request: &PredictRequest, stop: &AtomicBool, quiet: bool) -> 
     labels.process(&mut cases, &budget, stop)?;
     cases.kept.extend(done.iter().map(|case| Kept::new(case.id.clone(), last.file(case))));
     let not_drawn = previews.map_or(Ok(Vec::new()), |previews| previews.draw(&cases, &budget, stop))?;
-    Report::of(cases, not_drawn, finished, (request, start), &budget)
+    Report::of(cases, (warnings, not_drawn), finished, (request, start), &budget)
 }
 
 /// Refuses what can be predicted with no model.

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use plimsoll_data::Case;
 use plimsoll_infer::{CaseReport, CaseTimes, FolderReport, Outcome as CaseOutcome, PredictPlan};
 use plimsoll_memory::{Budget, Bytes, MappedFiles, Reservation, mapped_files, resident};
+use plimsoll_volume::VolumeFile;
 use serde::Serialize;
 
 use super::finished_cases::FinishedCases;
@@ -109,6 +111,33 @@ impl From<Found> for Cases {
     }
 }
 
+/// What a user should know of an image that is predicted.
+#[derive(Clone, Debug, Serialize)]
+pub struct ImageWarning {
+    pub case: String,
+    pub file: PathBuf,
+    pub warning: String,
+}
+
+impl ImageWarning {
+    /// What the files of cases say of themselves, which is printed unless `quiet`. One that cannot be opened says why where it is predicted.
+    pub(super) fn of<'a>(cases: impl IntoIterator<Item = &'a Case>, quiet: bool) -> Vec<ImageWarning> {
+        let mut found = Vec::new();
+        for case in cases {
+            for path in case.image_files() {
+                let Ok(file) = VolumeFile::open(path) else { continue };
+                for warning in file.warnings() {
+                    if !quiet {
+                        eprintln!("warning: {}: {}: {warning}", case.id, path.display());
+                    }
+                    found.push(ImageWarning { case: case.id.clone(), file: path.into(), warning });
+                }
+            }
+        }
+        found
+    }
+}
+
 /// What came of all cases.
 #[derive(Serialize)]
 pub struct Report {
@@ -122,6 +151,8 @@ pub struct Report {
     pub cases: Vec<Predicted>,
     pub kept: Vec<Kept>,
     pub failed: Vec<Failed>,
+    /// What files of the images that were to be predicted say of themselves: pixels that were compressed with loss, a tilted gantry, lengths without a unit.
+    pub warnings: Vec<ImageWarning>,
     /// Cases whose labels are there, but could not be drawn.
     pub previews_failed: Vec<Failed>,
     /// What the case that held most was planned to hold; none if no case was predicted.
@@ -140,7 +171,7 @@ impl Report {
     /// end: then that tells how they were made.
     pub(super) fn of(
         cases: Cases,
-        previews_failed: Vec<Failed>,
+        (warnings, previews_failed): (Vec<ImageWarning>, Vec<Failed>),
         finished: FinishedCases,
         (request, start): (&PredictRequest, Instant),
         budget: &Budget,
@@ -175,6 +206,7 @@ impl Report {
             cases: predicted,
             kept,
             failed,
+            warnings,
             previews_failed,
             planned_bytes,
             peak_rss_bytes,

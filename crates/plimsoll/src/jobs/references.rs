@@ -4,7 +4,6 @@ use std::error::Error;
 use std::io;
 use std::iter::successors;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use plimsoll_data::{
     DatasetError, FoundData, Labels, Layout, LengthUnit, PredictedPair, ReferenceMap, bids_label,
@@ -17,6 +16,7 @@ use plimsoll_volume::image_endings;
 use super::evaluate::{AND, EvaluateRequest};
 use super::inspect::census;
 use super::listed::Opening;
+use super::named_values::name_values;
 use crate::failure::{Failure, Outcome};
 
 /// Pairs of predictions and references with the description of the references.
@@ -66,19 +66,20 @@ impl References {
             Some(Around { data, .. }) => data.file_ending.clone(),
             None => usual_ending(references)?,
         };
-        let reference_values = labels.as_ref().and_then(Labels::file_values).map(Arc::new);
         let case = |prediction: PathBuf, reference: PathBuf| CasePaths {
             prediction,
             reference,
-            reference_values: reference_values.clone(),
+            reference_values: None,
+            prediction_values: None,
         };
-        let cases = match is_one {
+        let mut cases = match is_one {
             true => vec![case(predictions.clone(), references.clone())],
             false => {
                 let pairs = pairs(request, around.as_ref(), &ending)?;
                 pairs.into_iter().map(|pair| case(pair.prediction, pair.reference)).collect()
             }
         };
+        name_values(&mut cases, labels.as_ref())?;
         let unit = around.as_ref().and_then(|around| around.data.unit);
         Ok(References { cases, labels, unit, ending, folder: folder_of(references, is_one), fault })
     }

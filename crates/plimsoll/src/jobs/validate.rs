@@ -117,6 +117,7 @@ impl ValidateRequest<'_> {
                     prediction: to.file(case),
                     reference: case.label.clone()?,
                     reference_values: case.reading.label_values.clone(),
+                    prediction_values: None,
                 })
             })
             .collect();

@@ -34,14 +34,21 @@ pub struct Comparison<'a> {
     pub prediction: &'a Path,
     /// The class of the reference whose voxels are neither right nor wrong, and not outlined.
     pub ignore: Option<u8>,
+    /// The same of the prediction.
+    pub prediction_values: Option<&'a LabelValues>,
 }
 
 /// Draws the axial, the coronal and the sagittal slice that have the most voxels that are wrong, or if none is, the most labels, as a PNG.
 /// Slices are in true proportions, anterior or the head up and the patient's right on the left; a plain image is drawn as it is stored.
 pub fn comparison(files: &Comparison<'_>, frame: Frame, budget: &Budget) -> Outcome<Vec<u8>> {
-    let mut reference =
-        Classes { source: Source::labels(files.reference, budget)?, values: files.reference_values };
-    let mut prediction = Classes { source: Source::labels(files.prediction, budget)?, values: None };
+    let mut reference = Classes {
+        source: Source::labels(files.reference, files.image, budget)?,
+        values: files.reference_values,
+    };
+    let mut prediction = Classes {
+        source: Source::labels(files.prediction, files.image, budget)?,
+        values: files.prediction_values,
+    };
     let geometry = *reference.source.geometry();
     let [expected, found] = [geometry.shape(), prediction.source.geometry().shape()];
     if found != expected {

@@ -102,7 +102,7 @@ fn of_one_shape((labels, geometry): (&Path, &Geometry), image: &Path) -> Outcome
 /// or the head up and the patient's right on the left; of an image of one slice that slice. Where labels are in a small part, that part is
 /// shown with what is around it.
 pub fn draw(files: &Files<'_>, path: &Path, budget: &Budget) -> Outcome {
-    let mut labels = Source::labels(files.labels, budget)?;
+    let mut labels = Source::labels(files.labels, files.image, budget)?;
     let geometry = *labels.geometry();
     let is_picture = of_one_shape((files.labels, &geometry), files.image)?;
     let found = Foreground::find(&mut labels, budget)?;

@@ -77,12 +77,12 @@ pub fn shrunk_image(path: &Path, most: usize, budget: &Budget) -> Outcome<Small>
 
 /// The classes of a label map, in the same way.
 pub fn shrunk_labels(
-    path: &Path,
+    (path, image): (&Path, &Path),
     (values, ignore): (Option<&LabelValues>, Option<u8>),
     most: usize,
     budget: &Budget,
 ) -> Outcome<Small> {
-    let mut labels = Classes { source: Source::labels(path, budget)?, values };
+    let mut labels = Classes { source: Source::labels(path, image, budget)?, values };
     let (grid, found) = pulled(&mut labels.source, Content::Labels, most, budget)?;
     let class = |place: usize| match u8::try_from(labels.class(found[place])) {
         // An ignored voxel belongs to no class.

@@ -26,19 +26,24 @@ impl Source {
     }
 
     /// A label map, which is gone through twice, as where slices are follows from all of it: in memory if half of what is left of the budget
-    /// has room for it, and else in the file.
-    pub fn labels(path: &Path, budget: &Budget) -> Outcome<Source> {
-        let mut file = VolumeFile::open_labels(path)?;
+    /// has room for it, and else in the file. A segmentation that has a part of its image's grid is placed on it.
+    pub fn labels(path: &Path, image: &Path, budget: &Budget) -> Outcome<Source> {
+        let mut file = VolumeFile::open_as(path, Content::Segments { on: None })?;
+        let mut content = Content::Labels;
+        if file.segments().is_some() {
+            content = Content::Segments { on: Some(*VolumeFile::open(image)?.geometry()) };
+            file = VolumeFile::open_as(path, content)?;
+        }
         let needed = Bytes(file.stored_bytes()) + file.decoding_bytes();
         if needed.0 <= budget.free().0 / 2 {
             drop(file);
-            let read = (path, Content::Labels);
+            let read = (path, content);
             let never = AtomicBool::new(false);
             // It ends early only where it is stopped.
             if let Some(volume) = StoredVolume::read_unless(read, (budget, "labels"), budget, &never)? {
                 return Ok(Source::Memory(Box::new(volume)));
             }
-            file = VolumeFile::open_labels(path)?;
+            file = VolumeFile::open_as(path, content)?;
         }
         file.decode(budget)?;
         Ok(Source::File(Box::new(file)))

@@ -13,7 +13,7 @@ use crate::progress_picture::canvas::Canvas;
 
 /// Draws a case as a PNG whose longer side has so many pixels.
 pub fn thumbnail(files: &Files<'_>, side: usize, budget: &Budget) -> Outcome<Vec<u8>> {
-    let mut labels = Source::labels(files.labels, budget)?;
+    let mut labels = Source::labels(files.labels, files.image, budget)?;
     let geometry = *labels.geometry();
     let is_picture = VolumeFile::open(files.image)?.is_picture();
     let found = Foreground::find(&mut labels, budget)?;

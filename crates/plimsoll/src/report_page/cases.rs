@@ -184,6 +184,7 @@ fn draw(fold: &Fold, images: &Images, name: &str, case: &CaseScores, budget: &Bu
         reference_values: found.values.as_deref(),
         prediction: &found.prediction,
         ignore: found.ignore,
+        prediction_values: None,
     };
     comparison(&files, Frame::SMALL, budget)
 }

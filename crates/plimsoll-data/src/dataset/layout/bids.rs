@@ -29,7 +29,6 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
     let images = subjects(&place.folder)?;
     let derivatives = place.folder.join("derivatives");
     let mut label_maps = Subjects::new();
-    let mut tables = Vec::new();
     if derivatives.is_dir() {
         let is_asked = data.labels.as_ref().is_some_and(|labels| labels.contains(DESCRIBED));
         let pipelines = list(&derivatives)?.into_iter().filter(|path| path.is_dir());
@@ -41,7 +40,6 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
             for (subject, paths) in subjects(&folder)? {
                 label_maps.entry(subject).or_default().extend(paths);
             }
-            tables.extend(list(&folder)?.into_iter().filter(|path| file_name(path).ends_with("dseg.tsv")));
         }
     }
     let all: BTreeSet<String> = label_maps.values().flatten().map(|path| suffix(path)).collect();
@@ -109,7 +107,7 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
         channels: channels(place, &names)?,
         unit: None,
         labels: None,
-        value_names: value_names(&tables)?,
+        segments: None,
         folds: BTreeMap::new(),
         file_ending: usual_ending(&cases, &mut warnings),
         layout: Layout::Bids { labels: label },
@@ -323,23 +321,4 @@ fn only(place: &Place<'_>, id: &str, end: &str, paths: &[PathBuf]) -> Result<Opt
              images = \"run-01_T1w\"",
         )),
     }
-}
-
-/// The names of values, where a table of them is there.
-fn value_names(tables: &[PathBuf]) -> Result<BTreeMap<u8, String>, DatasetError> {
-    let mut names = BTreeMap::new();
-    for table in tables {
-        let text = String::from_utf8_lossy(&read_bounded(table)?).into_owned();
-        let mut lines = text.lines().map(|line| line.split('\t').map(str::trim).collect::<Vec<_>>());
-        let Some(header) = lines.next() else { continue };
-        let column = |name: &str| header.iter().position(|found| *found == name);
-        let Some((index, name)) = column("index").zip(column("name")) else { continue };
-        for line in lines {
-            let value = line.get(index).and_then(|value| value.parse().ok());
-            if let Some((value, name)) = value.zip(line.get(name)) {
-                names.insert(value, (*name).to_string());
-            }
-        }
-    }
-    Ok(names)
 }

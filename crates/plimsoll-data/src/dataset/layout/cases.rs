@@ -81,7 +81,7 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
         channels: channels(place, &images)?,
         unit: None,
         labels: None,
-        value_names: BTreeMap::new(),
+        segments: None,
         folds: BTreeMap::new(),
         file_ending: usual_ending(&cases, &mut warnings),
         layout: Layout::Cases { images, labels: label },

@@ -68,7 +68,7 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
         channels: found.channels,
         unit: description.unit,
         labels,
-        value_names: BTreeMap::new(),
+        segments: description.segments.clone(),
         folds: found.folds,
         file_ending: found.ending,
         cases: found.cases,
@@ -98,6 +98,17 @@ fn in_folders(
     let channels = description.channels()?.ok_or_else(|| missing("channel_names"))?;
     if description.labels.is_none() {
         return Err(missing("labels"));
+    }
+    for folder in ["imagesTr", "labelsTr"] {
+        if !place.folder.join(folder).is_dir() {
+            return Err(DatasetError::Layout {
+                path: description.path.clone(),
+                problem: format!("it lists no files, and there is no folder {folder} beside it, in which they would be"),
+                hint: "put images into imagesTr/ and label maps into labelsTr/; or list them in it under \"dataset\" or \"training\"; or, where \
+                       they are in other folders, say under [data] of plimsoll.toml: layout = \"pairs\""
+                    .into(),
+            });
+        }
     }
     let images = Folder::read(&place.folder.join("imagesTr"), &ending)?;
     let mut cases = images.channel_cases(&channels, warnings)?;

@@ -19,17 +19,18 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use plimsoll_volume::Segments;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-pub(crate) use place::Place;
+pub(crate) use place::{Place, stem};
 
 use crate::Normalisation;
 use crate::dataset::files::file_name;
 use crate::dataset::series::DICOM;
 use crate::dataset::{
     Case, Channel, DataOptions, DataSettings, Dataset, DatasetError, Labels, LayoutName, LengthUnit, Ordered,
-    Reading,
+    Reading, SegmentNames, SegmentRule,
 };
 
 /// How the files of a data set are laid out.
@@ -106,8 +107,8 @@ pub struct FoundData {
     pub unit: Option<LengthUnit>,
     /// Its classes, if something says what they are.
     pub labels: Option<Labels>,
-    /// Names of values of label maps, where something says them.
-    pub value_names: BTreeMap<u8, String>,
+    /// Which classes names in label maps are, where something says so.
+    pub segments: Option<SegmentRule>,
     /// The fold that each training case is to be validated in, where a list says so of all of them.
     pub folds: BTreeMap<String, u64>,
     /// What most of its images end in, with the dot.
@@ -152,11 +153,13 @@ impl FoundData {
         };
         let Some(mut found) = found else {
             // A layout that is asked for by its keys is not guessed to be another kind of data.
-            let is_asked = DataSettings { unit: None, ..options.data.clone() } != DataSettings::default();
+            let is_asked = DataSettings { unit: None, segments: None, ..options.data.clone() }
+                != DataSettings::default();
             let is_asked = is_asked || options.labels.is_some() || options.regions.is_some();
             return if is_asked { Err(place.unknown()) } else { Ok(None) };
         };
         found.unit = options.data.unit.or(found.unit);
+        found.segments = options.data.segments.clone().or(found.segments);
         if let Some(said) = &options.labels {
             let mut said = said.clone();
             if !said.values().any(|value| *value == 0) {
@@ -170,6 +173,12 @@ impl FoundData {
                 None => regions.labels()?,
             });
         }
+        let mut names = SegmentNames::default();
+        for case in &mut found.cases {
+            if let Some(label) = &case.label {
+                case.reading.segments = names.of(label)?;
+            }
+        }
         Ok(Some(found))
     }
 
@@ -180,10 +189,19 @@ impl FoundData {
 
     /// The data set with these classes.
     pub fn with_labels(self, labels: Labels) -> Dataset {
-        let reading = Reading { label_values: labels.file_values().map(Arc::new), unit: self.unit };
-        let read = |cases: Vec<Case>| -> Vec<Case> {
-            cases.into_iter().map(|case| Case { reading: reading.clone(), ..case }).collect()
+        let labels = labels.with_segments(self.segments.clone());
+        let by_value = labels.file_values().map(Arc::new);
+        let values = |segments: &Option<Arc<Segments>>| match segments {
+            Some(segments) => labels.reference_values(Some(segments)).map(Arc::new),
+            None => by_value.clone(),
         };
+        let read = |case: Case| {
+            let Reading { segments, .. } = case.reading;
+            let reading = Reading { label_values: values(&segments), segments, unit: self.unit };
+            Case { reading, ..case }
+        };
+        let read = |cases: Vec<Case>| -> Vec<Case> { cases.into_iter().map(read).collect() };
+        let (cases, test_cases) = (read(self.cases), read(self.test_cases));
         Dataset {
             folder: self.folder,
             name: self.name,
@@ -192,8 +210,8 @@ impl FoundData {
             labels,
             folds: self.folds,
             file_ending: self.file_ending,
-            cases: read(self.cases),
-            test_cases: read(self.test_cases),
+            cases,
+            test_cases,
             warnings: self.warnings,
         }
     }
@@ -223,6 +241,7 @@ impl FoundData {
             training_cases: self.cases.len(),
             dataset: self.cases.iter().map(files).collect(),
             unit: self.unit,
+            segments: self.segments.clone(),
         }
     }
 }
@@ -242,6 +261,8 @@ pub struct DataDescription {
     dataset: BTreeMap<String, Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     unit: Option<LengthUnit>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    segments: Option<SegmentRule>,
 }
 
 /// Channels of these names, or of those that the user gives them.

@@ -77,7 +77,7 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
         channels: channels(place, &names)?,
         unit: None,
         labels: None,
-        value_names: BTreeMap::new(),
+        segments: None,
         folds: BTreeMap::new(),
         file_ending: usual_ending(&cases, &mut warnings),
         layout: Layout::Pairs { images: image_places, labels: label_place },

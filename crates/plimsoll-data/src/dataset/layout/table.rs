@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use csv::{ReaderBuilder, StringRecord};
+use plimsoll_image::separator;
 
 use crate::dataset::json::read_bounded;
 use crate::dataset::layout::place::{enumerated, stem};
@@ -25,10 +26,8 @@ impl Stored {
     fn read(file: &Path, lines: usize) -> Result<Stored, DatasetError> {
         let bytes = read_bounded(file)?;
         let is_tsv = file.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("tsv"));
-        let separator = if is_tsv { b'\t' } else { b',' };
-        // Spreadsheets begin a text of Unicode with a mark.
-        let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
-        let mut reader = ReaderBuilder::new().delimiter(separator).from_reader(text);
+        let separator = if is_tsv { b'\t' } else { separator(&bytes) };
+        let mut reader = ReaderBuilder::new().delimiter(separator).from_reader(&*bytes);
         let wrong = |problem: csv::Error| DatasetError::Layout {
             path: file.into(),
             problem: format!("it is not a table: {problem}"),
@@ -133,7 +132,7 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
         channels: channels(place, &names)?,
         unit: None,
         labels: None,
-        value_names: BTreeMap::new(),
+        segments: None,
         folds: BTreeMap::new(),
         file_ending: usual_ending(&cases, &mut warnings),
         layout: Layout::Table { file: file.clone(), images: names, labels: stored.header[label].clone() },
