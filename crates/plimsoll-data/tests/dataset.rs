@@ -307,6 +307,34 @@ fn images_to_predict_are_found_by_channels_or_file_by_file() {
 }
 
 #[test]
+fn a_fault_in_the_files_of_one_image_does_not_refuse_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = ["a_0000", "a_0001", "b_0000", "c_0000", "c_0001", "c_0002", "d", "e_0000", "e_0001"];
+    names.iter().for_each(|name| touch(&folder.path().join(format!("{name}.nii.gz"))));
+    let found = Dataset::find_images(folder.path(), &channels(2), ".nii.gz").unwrap();
+    assert_eq!(found.cases.iter().map(|case| &*case.id).collect::<Vec<_>>(), ["a", "e"]);
+    let refused: Vec<(&str, String)> =
+        found.refused.iter().map(|image| (&*image.case, image.error.to_string())).collect();
+    assert_eq!(refused.iter().map(|(case, _)| *case).collect::<Vec<_>>(), ["d", "b", "c"]);
+    for ((_, error), said) in
+        refused.iter().zip(["not named like a channel", "b_0001.nii.gz is missing", "is for channel 2"])
+    {
+        assert!(error.contains(said), "{error}");
+    }
+    // Of pictures, one that lacks nothing does not say how the others are stored.
+    let folder = tempfile::tempdir().unwrap();
+    ["a_0000", "b_0000", "b_0001"].iter().for_each(|name| touch(&folder.path().join(format!("{name}.png"))));
+    let found = Dataset::find_images(folder.path(), &channels(2), ".png").unwrap();
+    let files: Vec<usize> = found.cases.iter().map(|case| case.image_files().count()).collect();
+    assert!(files == [1, 2] && found.refused.is_empty(), "{found:?}");
+    // Where none is left, the fault is the error.
+    let folder = tempfile::tempdir().unwrap();
+    touch(&folder.path().join("b_0000.nii.gz"));
+    let error = Dataset::find_images(folder.path(), &channels(2), ".nii.gz").unwrap_err();
+    assert!(matches!(error, DatasetError::MissingChannel { .. }), "{error}");
+}
+
+#[test]
 fn an_image_that_should_hold_all_channels_is_checked() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("p.nii.gz");

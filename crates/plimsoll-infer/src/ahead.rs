@@ -10,7 +10,9 @@ use plimsoll_data::{
     Case, CaseFingerprint, Channel, InspectError, Problem, VolumeCache, inspect_images, inspection_bytes,
 };
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_volume::{VolumeError, VolumeFile};
+use plimsoll_volume::VolumeFile;
+
+use crate::InferError;
 
 use crate::headers::Headers;
 
@@ -50,7 +52,7 @@ impl Needed {
     ///
     /// # Errors
     /// If a header cannot be read: that is told when the case is inspected.
-    pub(crate) fn of(case: &Case, earlier: Option<&Path>) -> Result<Option<Needed>, VolumeError> {
+    pub(crate) fn of(case: &Case, earlier: Option<&Path>) -> Result<Option<Needed>, InferError> {
         let Some(headers) = Headers::read(case, earlier)? else { return Ok(None) };
         let decoded = if headers.decoding == Bytes::ZERO { headers.decoded } else { Bytes::ZERO };
         Ok(Some(Needed { inspection: inspection_bytes(case)?, decoded }))

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use plimsoll_data::{InspectError, NoStatistics, PatchError, PrepareError, Problem};
+use plimsoll_data::{DatasetError, InspectError, NoStatistics, PatchError, PrepareError, Problem};
 use plimsoll_memory::{Bytes, MapError, OverBudget};
 use plimsoll_nn::ConfigError;
 use plimsoll_plan::{EngineError, PlanError};
@@ -47,6 +47,9 @@ pub enum InferError {
     /// An image cannot be read.
     #[error(transparent)]
     Image(#[from] plimsoll_image::ImageError),
+    /// The files of a case are not those that the model needs.
+    #[error(transparent)]
+    Files(Box<DatasetError>),
     /// A case's images cannot be inspected.
     #[error(transparent)]
     Inspect(#[from] InspectError),
@@ -220,7 +223,8 @@ impl InferError {
                 _ => true,
             },
             InferError::Patch(PatchError::Volume(error)) | InferError::Volume(error) => !is_of_output(error),
-            InferError::Grid { .. }
+            InferError::Files(_)
+            | InferError::Grid { .. }
             | InferError::Unsound { .. }
             | InferError::Unreadable { .. }
             | InferError::OtherShape { .. }
@@ -254,6 +258,7 @@ impl InferError {
             InferError::Config(error) => error.hint(),
             InferError::Images(error) => error.hint(),
             InferError::Image(error) => error.hint(),
+            InferError::Files(error) => error.hint(),
             InferError::Inspect(error) => error.hint(),
             InferError::Unsound { problem } => problem.hint.clone(),
             InferError::Normalisation { source, .. } => source.hint(),

@@ -6,6 +6,8 @@ use plimsoll_data::Case;
 use plimsoll_memory::Bytes;
 use plimsoll_volume::{Geometry, HeaderError, Spacing, VolumeError, VolumeFile};
 
+use crate::InferError;
+
 /// What the headers of a case's images say. Whether the files keep to it is seen when they are read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Headers {
@@ -26,11 +28,12 @@ impl Headers {
     /// images; in a plan they may still be to be written.
     ///
     /// # Errors
-    /// If a file cannot be opened.
-    pub(crate) fn read(case: &Case, earlier: Option<&Path>) -> Result<Option<Headers>, VolumeError> {
+    /// If a file cannot be opened, or does not hold the channels that are read from it.
+    pub(crate) fn read(case: &Case, earlier: Option<&Path>) -> Result<Option<Headers>, InferError> {
         let mut found: Option<Headers> = None;
         for path in case.image_files() {
             let file = VolumeFile::open(path)?;
+            case.expect_channels_of(&file).map_err(|fault| InferError::Files(Box::new(fault)))?;
             match &mut found {
                 Some(headers) => headers.add(&file),
                 None => found.insert(Headers::of_first(case, &file)?).add(&file),

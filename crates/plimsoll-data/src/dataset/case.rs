@@ -7,7 +7,7 @@ use plimsoll_volume::{LabelValues, Segments, VolumeFile};
 use serde::{Deserialize, Serialize};
 
 use crate::Normalisation;
-use crate::dataset::LengthUnit;
+use crate::dataset::{DatasetError, LengthUnit};
 
 /// One channel of every image of a data set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +71,26 @@ impl Case {
     pub fn image_files(&self) -> impl Iterator<Item = &Path> {
         let is_first = |at: usize| !self.images[..at].iter().any(|other| other.path == self.images[at].path);
         (0..self.images.len()).filter(move |at| is_first(*at)).map(|at| self.images[at].path.as_path())
+    }
+
+    /// Checks that each image file holds the channels that are read from it: opens the headers of all of them.
+    ///
+    /// # Errors
+    /// If a file cannot be opened, or holds more or fewer channels.
+    pub fn expect_channels(&self) -> Result<(), DatasetError> {
+        self.image_files().try_for_each(|path| self.expect_channels_of(&VolumeFile::open(path)?))
+    }
+
+    /// Checks that an open image file of the case holds the channels that are read from it.
+    ///
+    /// # Errors
+    /// If it holds more or fewer.
+    pub fn expect_channels_of(&self, file: &VolumeFile) -> Result<(), DatasetError> {
+        let expected = self.images.iter().filter(|image| image.path == file.path()).count();
+        match file.channels() {
+            found if found == expected => Ok(()),
+            found => Err(DatasetError::ChannelCount { path: file.path().into(), found, expected }),
+        }
     }
 
     /// Each file of the case once: images first, then the label map.

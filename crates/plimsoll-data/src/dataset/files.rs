@@ -50,27 +50,25 @@ impl Folder {
         Ok(Folder { path: path.into(), names, file_ending: file_ending.into() })
     }
 
-    /// Adds folders of slices, whose names have no ending.
+    /// Adds a folder of slices, whose name has no ending.
     ///
     /// # Errors
-    /// If there is another image of the name of one.
-    pub(crate) fn add_series(&mut self, series: &[PathBuf]) -> Result<(), DatasetError> {
-        for folder in series {
-            let name = file_name(folder);
-            let other = format!("{name}{}", self.file_ending);
-            if self.names.contains(&other) {
-                let problem = format!("{name} and {other} are two images of one name");
-                let hint = "keep one of them in the folder, or rename it".into();
-                return Err(DatasetError::Layout { path: self.path.clone(), problem, hint });
-            }
+    /// If there is another image of its name.
+    pub(crate) fn add_series(&mut self, folder: &Path) -> Result<(), DatasetError> {
+        let name = file_name(folder);
+        let other = format!("{name}{}", self.file_ending);
+        if self.names.contains(&other) {
+            let problem = format!("{name} and {other} are two images of one name");
+            let hint = "keep one of them in the folder, or rename it".into();
+            return Err(DatasetError::Layout { path: self.path.clone(), problem, hint });
         }
-        self.names.extend(series.iter().map(|folder| file_name(folder)));
-        self.names.sort();
+        let place = self.names.partition_point(|known| *known < name);
+        self.names.insert(place, name);
         Ok(())
     }
 
     /// The names without the ending.
-    fn stems(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn stems(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(|name| name.strip_suffix(self.file_ending.as_str()).unwrap_or(name))
     }
 
@@ -132,7 +130,7 @@ impl Folder {
         Ok(found.keys().map(|id| self.case_of_channel_files(id, channels.len())).collect())
     }
 
-    fn case_of_channel_files(&self, id: &str, channels: usize) -> Case {
+    pub(crate) fn case_of_channel_files(&self, id: &str, channels: usize) -> Case {
         // A folder of slices may be named without the ending.
         let file = |channel| {
             let name = channel_name(id, channel, &self.file_ending);
@@ -170,39 +168,6 @@ impl Folder {
             Some((case, path)) => Err(DatasetError::MissingLabel { case, path, others }),
             None => Ok(()),
         }
-    }
-
-    /// The cases to predict. With `alone`, the folder's single entry was given as a file and is the whole case.
-    pub(crate) fn cases_to_predict(
-        &self,
-        alone: bool,
-        channels: &[Channel],
-    ) -> Result<Vec<Case>, DatasetError> {
-        let by_channels = !alone && self.stems().any(|stem| matches!(split_channel(stem), Some((_, 0))));
-        if by_channels {
-            if let Some((_, name)) =
-                self.stems().zip(&self.names).find(|(stem, _)| split_channel(stem).is_none())
-            {
-                let (path, file_ending) = (self.path.join(name), self.file_ending.clone());
-                return Err(DatasetError::MixedNames { path, file_ending });
-            }
-            return self.channel_cases(channels, &mut Vec::new());
-        }
-        let whole = |(stem, name): (&str, &String)| {
-            let path = self.path.join(name);
-            let id = match split_channel(stem) {
-                // A single file of a single channel: the channel number is not part of the case's name.
-                Some((id, 0)) if alone && channels.len() == 1 => id,
-                _ => stem,
-            };
-            Case {
-                id: id.into(),
-                images: all_channels_of(&path, channels.len()),
-                label: None,
-                reading: Reading::default(),
-            }
-        };
-        Ok(self.stems().zip(&self.names).map(whole).collect())
     }
 }
 

@@ -7,6 +7,7 @@
 mod case;
 mod error;
 mod files;
+mod found_images;
 mod json;
 mod label_entries;
 mod labels;
@@ -22,6 +23,7 @@ use std::path::{Path, PathBuf};
 
 pub use case::{Case, Channel, ChannelFile, Reading, is_case_name};
 pub use error::DatasetError;
+pub use found_images::{FoundImages, RefusedImage};
 pub use json::{is_image_ending, is_picture_ending, label_ending, name_ending, prediction_ending};
 pub use label_entries::{LabelEntries, LabelEntry, LabelFault, Ordered};
 pub use labels::Labels;
@@ -37,7 +39,7 @@ pub use settings::{DataOptions, DataSettings, LayoutName, LengthUnit, Names};
 
 use files::Folder;
 use plimsoll_volume::{VolumeFile, image_ending, image_endings};
-use series::{DICOM, series_in};
+use series::{DICOM, each_series, series_in};
 
 /// A data set as its folder describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,9 +91,8 @@ impl Dataset {
         }
     }
 
-    /// Finds images to predict: `CASE_0000.nii.gz`, `CASE_0001.nii.gz`, … in a folder; or, where no file is named like
-    /// that, every file is a case of its own that holds all channels. `path` may also be one such file, or a folder that is one image: a
-    /// series of slices. Sorted by id, without label maps.
+    /// Finds images to predict, all of which must be sound: as [`find_images`](Self::find_images), with the first fault as an error. A file that
+    /// is supposed to hold several channels is opened.
     ///
     /// # Errors
     /// If there are no images, a channel of a case is missing, or an image that should hold all channels does not.
@@ -100,8 +101,27 @@ impl Dataset {
         channels: &[Channel],
         file_ending: &str,
     ) -> Result<Vec<Case>, DatasetError> {
+        let cases = Dataset::find_images(path, channels, file_ending)?.expect_all()?;
+        for case in cases.iter().filter(|case| case.images.len() > 1 && case.image_files().count() == 1) {
+            case.expect_channels()?;
+        }
+        Ok(cases)
+    }
+
+    /// Finds images to predict: `CASE_0000.nii.gz`, `CASE_0001.nii.gz`, … in a folder; or, where no file is named like
+    /// that, every file is a case of its own that holds all channels. `path` may also be one such file, or a folder that is one image: a
+    /// series of slices. Sorted by id, without label maps. No image is opened: see [`Case::expect_channels`].
+    ///
+    /// # Errors
+    /// If the folder cannot be read, or has no image that can be predicted.
+    pub fn find_images(
+        path: impl AsRef<Path>,
+        channels: &[Channel],
+        file_ending: &str,
+    ) -> Result<FoundImages, DatasetError> {
         let path = path.as_ref();
         let is_one = path.is_file() || is_one_image(path, file_ending)?;
+        let mut refused = Vec::new();
         let folder = if is_one {
             // `.` and the like have no name of their own.
             let named = match path.file_name() {
@@ -113,29 +133,24 @@ impl Dataset {
         } else {
             let mut folder = Folder::read(path, file_ending)?;
             if file_ending.eq_ignore_ascii_case(DICOM) {
-                folder.add_series(&series_in(path)?)?;
+                for (series, found) in each_series(path)? {
+                    let added = found.and_then(|is_series| match is_series {
+                        true => folder.add_series(&series),
+                        false => Ok(()),
+                    });
+                    if let Err(error) = added {
+                        refused.push(RefusedImage { case: files::file_name(&series), error });
+                    }
+                }
             }
             folder
         };
-        let cases = folder.cases_to_predict(is_one, channels)?;
-        if cases.is_empty() {
+        let mut found = folder.images_to_predict(is_one, channels);
+        found.refused.splice(..0, refused);
+        if found.cases.is_empty() && found.refused.is_empty() {
             return Err(DatasetError::NoCases { folder: path.into(), file_ending: file_ending.into() });
         }
-        // A file that is supposed to hold several channels is checked before prediction starts.
-        for case in
-            cases.iter().filter(|case| channels.len() > 1 && case.images[0].path == case.images[1].path)
-        {
-            let path = &case.images[0].path;
-            let found = VolumeFile::open(path)?.channels();
-            if found != channels.len() {
-                return Err(DatasetError::ChannelCount {
-                    path: path.clone(),
-                    found,
-                    expected: channels.len(),
-                });
-            }
-        }
-        Ok(cases)
+        found.expect_any()
     }
 
     /// What the names of the images to predict end in: `usual`, that of the images which a model was trained on, wherever there are any or

@@ -53,12 +53,27 @@ fn is_slice(path: &Path) -> Result<bool, DatasetError> {
 /// If the folder, one in it, or a file of one whose name does not say what it is, cannot be read.
 pub(crate) fn series_in(folder: &Path) -> Result<Vec<PathBuf>, DatasetError> {
     let mut found = Vec::new();
-    for path in list(folder)? {
-        if name_ending(&file_name(&path)).is_none() && path.is_dir() && is_series(&path)? {
+    for (path, is_series) in each_series(folder)? {
+        if is_series? {
             found.push(path);
         }
     }
     Ok(found)
+}
+
+/// The folders in a folder whose names do not say what they are, sorted, and whether each is a series of slices, or why that cannot be
+/// determined.
+///
+/// # Errors
+/// If the folder cannot be read.
+pub(crate) fn each_series(
+    folder: &Path,
+) -> Result<impl Iterator<Item = (PathBuf, Result<bool, DatasetError>)>, DatasetError> {
+    let unnamed = |path: &PathBuf| name_ending(&file_name(path)).is_none() && path.is_dir();
+    Ok(list(folder)?.into_iter().filter(unnamed).map(|path| {
+        let is_series = is_series(&path);
+        (path, is_series)
+    }))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use plimsoll_data::{BIDS_DESCRIPTION, BIDS_GENERATOR, Case, bids_images, is_predicted};
+use plimsoll_data::{BIDS_DESCRIPTION, BIDS_GENERATOR, FoundImages, bids_images, is_predicted};
 use plimsoll_disk::atomic;
 use plimsoll_run::SegmentationModel;
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ const SIDECAR: &str = "desc-plimsoll_dseg.json";
 const IGNORED: &str = ".bidsignore";
 
 /// The images of a data set that a model sees.
-pub(super) fn images(input: &Path, suffixes: &[String], model: &SegmentationModel) -> Outcome<Vec<Case>> {
+pub(super) fn images(input: &Path, suffixes: &[String], model: &SegmentationModel) -> Outcome<FoundImages> {
     let named: Vec<String> = match suffixes {
         [] => model.channels.iter().map(|channel| channel.name.clone()).collect(),
         said => said.to_vec(),

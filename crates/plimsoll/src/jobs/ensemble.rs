@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use plimsoll_data::{Case, prediction_ending};
+use plimsoll_data::{Case, FoundImages, prediction_ending};
 use plimsoll_infer::{
     CaseReport, CaseTimes, Destination, EnsembleRequest, InferError, LabelNames, Outcome as CaseOutcome,
     PredictPlan, label_by_mean,
@@ -20,7 +20,7 @@ use super::label_folder::LabelFolder;
 use super::outliers::OtherSpacing;
 use super::predict::{
     Opened, PredictRequest, VolumeOptions, earlier_labels, expect_earlier_used, expect_sound, forget, open,
-    predict_into,
+    predict_into, refuse,
 };
 use super::prediction_plan::{PredictionPlan, destination, earlier_plans, plan_cases};
 use super::prediction_report::{Cases, Failed, Found, ImageWarning, Kept, Predicted, Report};
@@ -42,6 +42,8 @@ struct Ensemble<'a> {
     labels: LabelFolder,
     members: Vec<Member>,
     cases: Vec<Case>,
+    /// Images that no model can predict.
+    refused: Vec<Failed>,
     /// Where labels of the mean go.
     to: Destination,
 }
@@ -58,7 +60,8 @@ impl<'a> Ensemble<'a> {
         let labels = LabelFolder::of(request, &budget, quiet)?;
         let members = open_all(requests, &budget)?;
         let model = &members.first().ok_or_else(no_model)?.opened.model;
-        let cases = request.images(model)?;
+        let FoundImages { cases, refused } = request.images(model)?;
+        let refused = refuse(refused, quiet);
         let to = Destination {
             folder: labels.folder.clone(),
             names: LabelNames::Cases,
@@ -69,7 +72,7 @@ impl<'a> Ensemble<'a> {
         };
         to.check(&cases)?;
         labels.last(&to).check(&cases)?;
-        Ok(Ensemble { request, budget, labels, members, cases, to })
+        Ok(Ensemble { request, budget, labels, members, cases, refused, to })
     }
 }
 
@@ -91,7 +94,7 @@ struct CaseState<'a> {
 /// Segments every image of the input with several models. The requests differ in the model, and in what follows from its kind.
 pub fn predict_ensemble(requests: &[PredictRequest], stop: &AtomicBool, quiet: bool) -> Outcome<Report> {
     let start = Instant::now();
-    let Ensemble { request, budget, labels, members, cases, to } = Ensemble::open(requests, quiet)?;
+    let Ensemble { request, budget, labels, members, cases, refused, to } = Ensemble::open(requests, quiet)?;
     let model = &members.first().ok_or_else(no_model)?.opened.model;
     labels.make()?;
     let previews = request.volumes.preview.then(|| Previews::of(&cases, model));
@@ -108,7 +111,7 @@ pub fn predict_ensemble(requests: &[PredictRequest], stop: &AtomicBool, quiet: b
         member.predict(&cases, &mut states, &budget, stop, quiet)?;
     }
     let kept = |case: &Case| Kept::new(case.id.clone(), to.file(case));
-    let mut found = Cases { kept: done.into_iter().map(kept).collect(), ..Cases::default() };
+    let mut found = Cases { kept: done.into_iter().map(kept).collect(), failed: refused, ..Cases::default() };
     let folds = members.iter().map(|member| member.opened.model.weights.len()).sum();
     let mut finished = FinishedCases::none(request, folds);
     for state in states {
@@ -126,7 +129,7 @@ pub fn predict_ensemble(requests: &[PredictRequest], stop: &AtomicBool, quiet: b
 
 /// Plans what each model of several would hold and take, with the probabilities that it writes for the mean.
 pub fn plan_ensemble(requests: &[PredictRequest], quiet: bool) -> Outcome<Vec<PredictionPlan>> {
-    let Ensemble { request, budget, members, cases, to, .. } = Ensemble::open(requests, true)?;
+    let Ensemble { request, budget, members, cases, refused, to, .. } = Ensemble::open(requests, true)?;
     let model = &members.first().ok_or_else(no_model)?.opened.model;
     let keeps = request.volumes.probabilities;
     let mean = Mean { members: &members, answers: &model.answers, to: &to, keeps };
@@ -143,7 +146,9 @@ pub fn plan_ensemble(requests: &[PredictRequest], quiet: bool) -> Outcome<Vec<Pr
         to.check(&missing)?;
         let (kept, left): (Vec<Case>, Vec<Case>) = missing.iter().cloned().partition(|case| to.keeps(case));
         let kept = kept.into_iter().chain(done.iter().cloned()).collect();
-        plans.push(plan_cases((&request, opened), left, kept, &to, (&budget, quiet))?);
+        let mut plan = plan_cases((&request, opened), left, kept, &to, (&budget, quiet))?;
+        plan.refused.splice(..0, refused.iter().cloned());
+        plans.push(plan);
     }
     Ok(plans)
 }

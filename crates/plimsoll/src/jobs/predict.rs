@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use plimsoll_data::{Case, Dataset, LengthUnit, prediction_ending};
+use plimsoll_data::{Case, Dataset, FoundImages, LengthUnit, RefusedImage, prediction_ending};
 use plimsoll_infer::{
     CaseReport, CaseSpacing, Destination, FolderProgress, InferError, LabelNames, Outcome as CaseOutcome,
     PredictOptions, Predictor, predict_cases,
@@ -24,7 +24,7 @@ use super::label_folder::{LabelFolder, make_folder};
 use super::outliers::{Counting, Remedy, Windows};
 use super::prediction_plan::CaseFiles;
 use super::prediction_record::Record;
-use super::prediction_report::{Cases, Found, ImageWarning, Kept, Predicted, Report};
+use super::prediction_report::{Cases, Failed, Found, ImageWarning, Kept, Predicted, Report};
 use super::previews::Previews;
 use super::steps::StepChoice;
 use crate::duration::duration;
@@ -65,14 +65,14 @@ impl VolumeOptions {
 }
 
 impl PredictRequest {
-    /// The images that are there for a model.
-    pub fn images(&self, model: &SegmentationModel) -> Outcome<Vec<Case>> {
-        let mut cases = match &self.volumes.bids {
+    /// Finds the images for a model.
+    pub fn images(&self, model: &SegmentationModel) -> Outcome<FoundImages> {
+        let mut found = match &self.volumes.bids {
             Some(suffixes) => bids::images(&self.input, suffixes, model)?,
-            None => Dataset::images(&self.input, &model.channels, &model.file_ending)?,
+            None => Dataset::find_images(&self.input, &model.channels, &model.file_ending)?,
         };
-        cases.iter_mut().for_each(|case| case.reading.unit = self.volumes.unit);
-        Ok(cases)
+        found.cases.iter_mut().for_each(|case| case.reading.unit = self.volumes.unit);
+        Ok(found)
     }
 }
 
@@ -194,7 +194,8 @@ pub(super) fn earlier_labels(
         Some(given) => Ok(Some(given.clone())),
         None => {
             let stage = stage_request(request, &opened.folder, previous)?;
-            predict_all(&stage, stop, quiet)?.check()?;
+            // A case that fails here fails at the later stage as well, and does not end the others.
+            predict_all(&stage, stop, quiet)?;
             Ok(Some(stage.output))
         }
     }
@@ -251,7 +252,8 @@ pub fn predict_all(request: &PredictRequest, stop: &AtomicBool, quiet: bool) -> 
     let labels = LabelFolder::of(request, &budget, quiet)?;
     let opened = open(request, &budget)?;
     expect_earlier_used(request, &[&opened])?;
-    let cases = request.images(&opened.model)?;
+    let FoundImages { cases, refused } = request.images(&opened.model)?;
+    let refused = refuse(refused, quiet);
     // Before anything is predicted: another program's folder is refused.
     if request.volumes.bids.is_some() {
         bids::describe(request, &opened, labels.is_kept_apart())?;
@@ -288,10 +290,22 @@ pub fn predict_all(request: &PredictRequest, stop: &AtomicBool, quiet: bool) -> 
     let found =
         predict_into(to_labels, (&cases, &left, model), request, &budget, (stop, quiet), &mut finish)?;
     let mut cases = Cases::from(found);
+    cases.failed.splice(..0, refused);
     labels.process(&mut cases, &budget, stop)?;
     cases.kept.extend(done.iter().map(|case| Kept::new(case.id.clone(), last.file(case))));
     let not_drawn = previews.map_or(Ok(Vec::new()), |previews| previews.draw(&cases, &budget, stop))?;
     Report::of(cases, (warnings, not_drawn), finished, (request, start), &budget)
+}
+
+/// Prints why images are refused, and returns them as cases that failed.
+pub(super) fn refuse(refused: Vec<RefusedImage>, quiet: bool) -> Vec<Failed> {
+    let progress = Progress::lines("", 0, quiet);
+    let fail = |RefusedImage { case, error }| {
+        let failed = Failed::new(case, error);
+        progress.say(failed.error.clone());
+        failed
+    };
+    refused.into_iter().map(fail).collect()
 }
 
 /// Refuses what can be predicted with no model.

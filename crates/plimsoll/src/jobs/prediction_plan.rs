@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use plimsoll_data::{Case, prediction_ending};
+use plimsoll_data::{Case, FoundImages, prediction_ending};
 use plimsoll_infer::{
     CaseEstimate, CaseRequest, Destination, HostSums, PredictOptions, PredictPlan, Predictor, RingStorage,
     forward_program,
@@ -17,7 +17,8 @@ use serde::Serialize;
 use super::label_folder::LabelFolder;
 use super::outliers::{Counting, Outlier, Remedy, Windows};
 use super::predict::{
-    Opened, PredictRequest, can_overlap, earlier_stage, expect_earlier_used, expect_sound, open, stage_folder,
+    Opened, PredictRequest, can_overlap, earlier_stage, expect_earlier_used, expect_sound, open, refuse,
+    stage_folder,
 };
 use super::prediction_report::Failed;
 use crate::duration::grouped;
@@ -174,12 +175,14 @@ pub fn plan_prediction(request: &PredictRequest, quiet: bool) -> Outcome<Vec<Pre
     expect_earlier_used(request, &[&opened])?;
     let mut plans = earlier_plans(request, &opened, quiet)?;
     let model = &opened.model;
-    let cases = request.images(model)?;
+    let FoundImages { cases, refused } = request.images(model)?;
     let to = destination(request, &opened, labels.folder.clone());
     to.check(&cases)?;
     labels.last(&to).check(&cases)?;
     let (kept, cases): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(|case| labels.is_kept(case, &to));
-    plans.push(plan_cases((request, &opened), cases, kept, &to, (&budget, quiet))?);
+    let mut plan = plan_cases((request, &opened), cases, kept, &to, (&budget, quiet))?;
+    plan.refused.splice(..0, refuse(refused, true));
+    plans.push(plan);
     Ok(plans)
 }
 

@@ -64,7 +64,7 @@ impl Kept {
 }
 
 /// A case that could not be predicted.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 pub struct Failed {
     pub case: String,
     pub error: String,

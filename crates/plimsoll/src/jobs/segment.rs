@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use plimsoll_data::Case;
+use plimsoll_data::{Case, RefusedImage};
 use plimsoll_dicom::Series;
 use plimsoll_disk::atomic::sweep;
 use plimsoll_infer::{InferError, PredictOptions, Written, merge_labels, split_labels};
@@ -182,6 +182,11 @@ impl Job<'_> {
         }
         let beside = self.beside(&request.output);
         let input = Input::open((&request.input, kind), series, beside, &self.budget, stop)?;
+        for RefusedImage { case, error } in input.refused {
+            let failure = Failure::from(error);
+            let (error, hint) = (failure.line(), failure.hint().into());
+            report.failed.push(Failed { image: request.input.join(case), error, hint });
+        }
         let cases = &input.cases;
         let outputs = self.outputs(cases, kind)?;
         for (case, output) in cases.iter().zip(outputs) {

@@ -57,6 +57,61 @@ fn train<'a>(data: &'a str, out: &'a str) -> Vec<&'a str> {
 }
 
 #[test]
+fn one_grey_or_truncated_picture_does_not_end_a_prediction() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = pictures(dir.path());
+    let place = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let (out, images, labels) = (place("run"), place("images"), place("labels"));
+    let mut args = train(data.to_str().unwrap(), &out);
+    args.extend(["--fold", "0", "--skip-validation"]);
+    let short = [("--epochs", "1"), ("--iterations", "1"), ("--validation-iterations", "1")];
+    for (flag, value) in short {
+        let at = args.iter().position(|arg| *arg == flag).unwrap();
+        args[at + 1] = value;
+    }
+    run_json(&args);
+    let folder = Path::new(&images);
+    fs::create_dir(folder).unwrap();
+    let sound = fs::read(data.join("imagesTs/photo_8_0000.png")).unwrap();
+    for case in ["a", "z"] {
+        fs::write(folder.join(format!("{case}_0000.png")), &sound).unwrap();
+    }
+    png(&folder.join("grey_0000.png"), png::ColorType::Grayscale, SIZE, &[7; SIZE[0] * SIZE[1]]);
+    fs::write(folder.join("cut_0000.png"), &sound[..sound.len() / 2]).unwrap();
+    fs::write(folder.join("text_0000.png"), "no picture").unwrap();
+    png(&folder.join("stray.png"), png::ColorType::Grayscale, SIZE, &[7; SIZE[0] * SIZE[1]]);
+    let predict = ["predict", &out, "-i", &images, "-o", &labels, "--ram", "512MiB", "--threads", "1"];
+    let names = |list: &serde_json::Value| -> Vec<String> {
+        let mut names: Vec<String> =
+            list.as_array().unwrap().iter().map(|case| case["case"].as_str().unwrap().into()).collect();
+        names.sort();
+        names
+    };
+    let bad = ["cut", "grey", "stray", "text"];
+    for plan in [&["--plan"][..], &[]] {
+        let output = plimsoll().args(predict).args(plan).arg("--json").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&said);
+        assert!(!output.status.success() && said.contains(" of 6 cases could not be predicted"), "{said}");
+        let (done, failed) = match plan {
+            [] => (&report["cases"], &report["failed"]),
+            _ => (&report[0]["cases"], &report[0]["refused"]),
+        };
+        // A picture that ends early has a whole header.
+        let done = names(done).into_iter().filter(|case| case != "cut").collect::<Vec<_>>();
+        let failed = names(failed);
+        assert_eq!(done, ["a", "z"], "{report}");
+        assert!(
+            bad.iter()
+                .all(|case| failed.iter().any(|name| name == case) || (*case == "cut" && !plan.is_empty()))
+        );
+    }
+    for case in ["a", "z"] {
+        assert!(Path::new(&labels).join(format!("{case}.png")).is_file());
+    }
+}
+
+#[test]
 fn plain_images_are_trained_predicted_as_label_images_scored_and_drawn() {
     let dir = tempfile::tempdir().unwrap();
     let data = pictures(dir.path());

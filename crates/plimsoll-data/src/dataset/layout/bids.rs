@@ -12,7 +12,7 @@ use crate::dataset::files::{file_name, list};
 use crate::dataset::json::read_bounded;
 use crate::dataset::layout::place::{images_in, stem};
 use crate::dataset::layout::{FoundData, Layout, Place, channels, usual_ending};
-use crate::dataset::{Case, ChannelFile, DataOptions, DatasetError, LayoutName, Names, Reading};
+use crate::dataset::{Case, ChannelFile, DataOptions, DatasetError, FoundImages, LayoutName, Names, Reading};
 
 /// What the names of segmentations end in, the usual first.
 const SEGMENTATIONS: [&str; 4] = ["dseg", "mask", "seg", "label"];
@@ -142,23 +142,15 @@ pub fn is_predicted(folder: &Path) -> Result<bool, DatasetError> {
 }
 
 /// The images of a data set of BIDS that are to be predicted. Of one suffix, like `T1w`, each image is a case, named as it is without the
-/// suffix; of several, which are the channels in their order, each session or subject that has all of them is one.
+/// suffix; of several, which are the channels in their order, each session or subject that has all of them is one. A subject that lacks one, or has two of a suffix,
+/// and images that would have their labels in one file, are refused.
 ///
 /// # Errors
-/// If the folder cannot be read, a subject has two images of a suffix of several, lacks one, there are no images, or two would have their
-/// labels in one file.
-pub fn bids_images(root: &Path, suffixes: &[String]) -> Result<Vec<Case>, DatasetError> {
+/// If the folder cannot be read, or has no image that can be predicted.
+pub fn bids_images(root: &Path, suffixes: &[String]) -> Result<FoundImages, DatasetError> {
     let options = DataOptions::default();
     let place = Place::of(root, &options)?;
-    // Here names are said on the command line, not in a file of settings.
-    let asked = |error: DatasetError| match error {
-        DatasetError::Layout { path, problem, .. } => {
-            let hint = "say more of the end of the name that is meant: --bids=run-01_T1w,FLAIR";
-            DatasetError::Layout { path, problem, hint: hint.into() }
-        }
-        error => error,
-    };
-    let mut cases = Vec::new();
+    let mut found = FoundImages::default();
     for (id, paths) in subjects(root)? {
         if let [suffix] = suffixes {
             let end = format!("_{suffix}");
@@ -166,53 +158,95 @@ pub fn bids_images(root: &Path, suffixes: &[String]) -> Result<Vec<Case>, Datase
                 let name = stem(&path);
                 let Some(id) = name.strip_suffix(&end) else { continue };
                 let images = vec![ChannelFile { path: path.clone(), index: 0 }];
-                cases.push(Case { id: id.into(), images, label: None, reading: Reading::default() });
+                found.cases.push(Case { id: id.into(), images, label: None, reading: Reading::default() });
             }
             continue;
         }
-        let found: Vec<Option<PathBuf>> = suffixes
-            .iter()
-            .map(|suffix| only(&place, &id, suffix, &paths))
-            .collect::<Result<_, _>>()
-            .map_err(asked)?;
-        if found.iter().all(Option::is_none) {
-            continue;
+        match channels_of_subject((&place, root), &id, suffixes, &paths) {
+            Ok(None) => {}
+            Ok(Some(images)) => {
+                found.cases.push(Case { id, images, label: None, reading: Reading::default() });
+            }
+            Err(error) => found.refuse(&id, error),
         }
-        let mut images = Vec::new();
-        for (channel, (path, suffix)) in found.into_iter().zip(suffixes).enumerate() {
-            let Some(path) = path else {
-                let (path, name) = (root.join(&id).join(format!("…_{suffix}…")), suffix.clone());
-                return Err(DatasetError::MissingChannel { case: id, channel, name, path, others: 0 });
-            };
-            images.push(ChannelFile { path, index: 0 });
-        }
-        cases.push(Case { id, images, label: None, reading: Reading::default() });
     }
-    if cases.is_empty() {
+    if found.cases.is_empty() && found.refused.is_empty() {
         let listed = suffixes.join(", _");
         return Err(place.fault(
             format!("there are no images sub-*/…/sub-*_{listed}"),
             "say what their names end in: --bids=T1w, or --bids=T1w,FLAIR for a model of two channels",
         ));
     }
-    cases.sort_by(|one, other| one.id.cmp(&other.id));
-    expect_apart(&place, root, &cases)?;
-    Ok(cases)
+    found.cases.sort_by(|one, other| one.id.cmp(&other.id));
+    refuse_same_labels(&place, root, &mut found);
+    found.expect_any()
 }
 
-/// Refuses cases that would have their labels in one file.
-fn expect_apart(place: &Place<'_>, root: &Path, cases: &[Case]) -> Result<(), DatasetError> {
-    let mut labels: BTreeMap<PathBuf, &Case> = BTreeMap::new();
-    for case in cases {
-        if let Some(other) = labels.insert(bids_label(case), case) {
-            let [one, other] = [other, case].map(|case| case.image_files().next().unwrap_or(root).display());
-            return Err(place.fault(
-                format!("{one} and {other} would have their labels in one file, {}", bids_label(case).display()),
-                "leave one of them in the folder, or name them so that an entity other than `desc` tells them apart, like run-1 and run-2",
-            ));
+/// The images of a subject, one for each suffix; none if it has none of them.
+///
+/// # Errors
+/// If it lacks one, or has two of a suffix.
+fn channels_of_subject(
+    (place, root): (&Place<'_>, &Path),
+    id: &str,
+    suffixes: &[String],
+    paths: &[PathBuf],
+) -> Result<Option<Vec<ChannelFile>>, DatasetError> {
+    // Here names are given on the command line, not in a file of settings.
+    let asked = |error: DatasetError| match error {
+        DatasetError::Layout { path, problem, .. } => {
+            let hint = "say more of the end of the name that is meant: --bids=run-01_T1w,FLAIR";
+            DatasetError::Layout { path, problem, hint: hint.into() }
+        }
+        error => error,
+    };
+    let found: Vec<Option<PathBuf>> = suffixes
+        .iter()
+        .map(|suffix| only(place, id, suffix, paths))
+        .collect::<Result<_, _>>()
+        .map_err(asked)?;
+    if found.iter().all(Option::is_none) {
+        return Ok(None);
+    }
+    let mut images = Vec::new();
+    for (channel, (path, suffix)) in found.into_iter().zip(suffixes).enumerate() {
+        let Some(path) = path else {
+            let (path, name) = (root.join(id).join(format!("…_{suffix}…")), suffix.clone());
+            return Err(DatasetError::MissingChannel { case: id.into(), channel, name, path, others: 0 });
+        };
+        images.push(ChannelFile { path, index: 0 });
+    }
+    Ok(Some(images))
+}
+
+/// Refuses all cases whose labels would be in one file with another case's.
+fn refuse_same_labels(place: &Place<'_>, root: &Path, found: &mut FoundImages) {
+    let mut labels: BTreeMap<PathBuf, Vec<Case>> = BTreeMap::new();
+    for case in found.cases.drain(..) {
+        labels.entry(bids_label(&case)).or_default().push(case);
+    }
+    for (label, mut cases) in labels {
+        let first = |case: &Case| case.image_files().next().unwrap_or(root).to_path_buf();
+        if let [one, other, ..] = &cases[..] {
+            let images = [first(one), first(other)];
+            let problem = format!(
+                "{} and {} would have their labels in one file, {}",
+                images[0].display(),
+                images[1].display(),
+                label.display()
+            );
+            for case in &cases {
+                let error = place.fault(
+                    problem.clone(),
+                    "leave one of them in the folder, or name them so that an entity other than `desc` tells them apart, like run-1 and run-2",
+                );
+                found.refuse(&case.id, error);
+            }
+        } else {
+            found.cases.append(&mut cases);
         }
     }
-    Ok(())
+    found.cases.sort_by(|one, other| one.id.cmp(&other.id));
 }
 
 /// Where a derivative data set of BIDS has the labels of a case, without the ending: `sub-01/ses-02/anat/sub-01_ses-02_desc-plimsoll_dseg`.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use plimsoll_data::{Case, Channel, Dataset, Normalisation};
+use plimsoll_data::{Case, Channel, Dataset, FoundImages, Normalisation, RefusedImage};
 use plimsoll_dicom::{Series, has_dicom};
 use plimsoll_disk::atomic::sweep;
 use plimsoll_memory::Budget;
@@ -63,6 +63,8 @@ impl Kind {
 /// The images of a task.
 pub struct Input {
     pub cases: Vec<Case>,
+    /// Images that cannot be segmented.
+    pub refused: Vec<RefusedImage>,
     /// The image that a series was brought into, which is removed with it.
     _image: Option<PartsFolder>,
 }
@@ -77,14 +79,16 @@ impl Input {
         stop: &AtomicBool,
     ) -> Outcome<Input> {
         let Some(series) = series else {
-            return Ok(Input { cases: images(path, kind)?, _image: None });
+            let FoundImages { cases, refused } = images(path, kind)?;
+            return Ok(Input { cases, refused, _image: None });
         };
         plimsoll_disk::create_dir_all(beside).map_err(|error| Failure::of_path(beside, &error))?;
         let name = series_name(path);
         let folder = PartsFolder::make(beside, &folder_name(&name))?;
         let image: PathBuf = folder.plain(&name);
         series.write(&image, budget, stop)?;
-        Ok(Input { cases: images(&image, &Kind::Image)?, _image: Some(folder) })
+        let FoundImages { cases, refused } = images(&image, &Kind::Image)?;
+        Ok(Input { cases, refused, _image: Some(folder) })
     }
 
     /// Removes what killed processes have left in `beside` of the series of a path.
@@ -107,7 +111,7 @@ fn folder_name(series: &str) -> String {
 }
 
 /// The images of a path as they are stored: of a series of DICOM, its slices.
-pub(super) fn images(path: &Path, kind: &Kind) -> Outcome<Vec<Case>> {
+pub(super) fn images(path: &Path, kind: &Kind) -> Outcome<FoundImages> {
     // How it is normalised follows from each model.
     let channels = [Channel { name: "image".into(), normalisation: Normalisation::None }];
     let is_plain = path.is_file() && path.extension().is_some_and(|ending| ending == "nii");
@@ -116,5 +120,5 @@ pub(super) fn images(path: &Path, kind: &Kind) -> Outcome<Vec<Case>> {
         Kind::Image if is_plain => ".nii",
         Kind::Image | Kind::Folder => ENDING,
     };
-    Ok(Dataset::images(path, &channels, ending)?)
+    Ok(Dataset::find_images(path, &channels, ending)?)
 }

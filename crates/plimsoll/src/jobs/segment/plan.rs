@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use plimsoll_data::FoundImages;
 use plimsoll_infer::{PredictOptions, zoomed_image};
 use plimsoll_run::total_segmentator::{PartModel, Task};
 
@@ -25,7 +26,9 @@ pub fn plan_all(request: &SegmentRequest, quiet: bool) -> Outcome<Vec<Prediction
         job.expect_no_slice(&series)?;
         job.expect_referable(&series)?;
     }
-    let cases = images(&request.input, &kind)?;
+    let FoundImages { cases, refused } = images(&request.input, &kind)?;
+    let refused: Vec<Failed> =
+        refused.into_iter().map(|image| Failed::new(image.case, image.error)).collect();
     let outputs = job.outputs(&cases, &kind)?;
     let (mut files, mut kept) = (Vec::new(), Vec::new());
     for (case, labels) in cases.into_iter().zip(outputs) {
@@ -44,7 +47,9 @@ pub fn plan_all(request: &SegmentRequest, quiet: bool) -> Outcome<Vec<Prediction
         };
         let stage = Stage { name: &name, task, models, spacing, within: None, subset, changes };
         for part in stage.parts() {
-            plans.push(job.plan_part(&stage, part, (&files, &kept))?);
+            let mut plan = job.plan_part(&stage, part, (&files, &kept))?;
+            plan.refused.splice(..0, refused.iter().cloned());
+            plans.push(plan);
         }
     }
     Ok(plans)
