@@ -12,7 +12,7 @@ use plimsoll_plan::EngineError;
 use crate::difference;
 use crate::monai::MonaiError;
 use crate::nnunet::NnUnetError;
-use crate::{SettingChange, WayOut};
+use crate::{FolderUse, SettingChange, WayOut};
 
 /// Why a run cannot be described, found or gone on with.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +91,24 @@ pub enum RunError {
     Occupied {
         /// The folder.
         folder: PathBuf,
+    },
+    /// A folder has another use.
+    #[error("{} holds {found}, and cannot hold {wanted} as well", folder.display())]
+    OtherUse {
+        /// The folder.
+        folder: PathBuf,
+        /// Its use.
+        found: FolderUse,
+        /// The use that it was to have.
+        wanted: FolderUse,
+    },
+    /// The files of a folder show two uses.
+    #[error("{} holds {} and {}: which of them is meant is not clear", folder.display(), found.0, found.1)]
+    SeveralUses {
+        /// The folder.
+        folder: PathBuf,
+        /// Two of its uses.
+        found: (FolderUse, FolderUse),
     },
     /// There is no run to go on with.
     #[error("there is no run to go on with: {} is not there", specification.display())]
@@ -438,6 +456,17 @@ impl RunError {
             RunError::Occupied { .. } => {
                 Some("add --resume to go on with it, or choose another folder with --out".into())
             }
+            RunError::OtherUse { found: FolderUse::Pairs, wanted: FolderUse::Classification, .. } => Some(
+                "add --one-vs-one --resume to go on with the pairs, or choose another folder with --out".into(),
+            ),
+            RunError::OtherUse { found, wanted: FolderUse::Predictions, .. } => Some(match found {
+                FolderUse::Predictions => "report it with the command and this line".into(),
+                _ => "choose another folder for the labels with -o".into(),
+            }),
+            RunError::OtherUse { .. } => Some("choose another folder with --out".into()),
+            RunError::SeveralUses { .. } => Some(
+                "move one of them to another folder, or name the folder of one fold or of one pair itself".into(),
+            ),
             RunError::NothingToResume { .. } => {
                 Some("leave --resume out to begin one, or name the folder that it was begun in with --out".into())
             }

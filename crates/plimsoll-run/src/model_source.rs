@@ -8,7 +8,7 @@ use plimsoll_disk::File;
 use crate::model_file::{MODEL_ENDING, ModelFile};
 use crate::monai::MonaiModel;
 use crate::nnunet::is_nnunet;
-use crate::{FoldFolder, RunError, RunFolder};
+use crate::{FoldFolder, FolderUse, RunError, RunFolder};
 
 /// The beginning of a file that is looked at.
 const BEGINNING: usize = 4096;
@@ -49,6 +49,10 @@ impl ModelSource {
     }
 
     fn of_folder(path: &Path) -> Result<ModelSource, RunError> {
+        let mut uses = FolderUse::all_of(path)?.into_iter();
+        if let (Some(one), Some(other)) = (uses.next(), uses.next()) {
+            return Err(RunError::SeveralUses { folder: path.into(), found: (one, other) });
+        }
         let is_fold = FoldFolder::at(path).is_some_and(|fold| fold.is_begun());
         if is_fold || !RunFolder::new(path).folds()?.is_empty() {
             return Ok(ModelSource::Run(path.into()));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use plimsoll_data::{Dataset, DatasetError, Fold, FoundData, Inspection, Problem, Severity, Splits};
 use plimsoll_image::{ImageDataset, LabelSource, Split, TableSettings, folds};
 use plimsoll_memory::Budget;
-use plimsoll_run::{ImageSettings, Settings};
+use plimsoll_run::{FolderUse, ImageSettings, Settings};
 use plimsoll_train::RunData;
 
 use super::inspect::{census, expect_sound, inspect, inspect_images};
@@ -76,6 +76,14 @@ impl Listed {
         };
         let name = place.file_stem().unwrap_or(place.as_os_str()).to_string_lossy().into_owned();
         Ok(Listed::Images { name, place: place.into(), dataset: Arc::new(dataset) })
+    }
+
+    /// The use of a folder in which a network for it is trained.
+    pub fn folder_use(&self) -> FolderUse {
+        match self {
+            Listed::Volumes(_) => FolderUse::Segmentation,
+            Listed::Images { .. } => FolderUse::Classification,
+        }
     }
 
     /// What is unusual, for its user.

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use plimsoll_run::{ImageTarget, RunError, RunFolder, Specification};
+use plimsoll_run::{FolderUse, ImageTarget, RunError, RunFolder, Specification};
 use serde::Serialize;
 
 use super::listed::Listed;
@@ -80,6 +80,7 @@ pub fn describe_pairs(request: &TrainRequest, quiet: bool) -> Outcome<Vec<Descri
 fn open(request: &TrainRequest, quiet: bool) -> Outcome<(Vec<CheckedPair>, Opened)> {
     let line = request.plan.draw_line()?;
     let listed = request.plan.open_dataset(&line, quiet)?;
+    FolderUse::Pairs.expect_in(request.run.path())?;
     let mut pairs = Vec::new();
     let begun = first_begun(request)?;
     for (pair, own) in pair_requests(request, begun.as_ref(), &listed)? {

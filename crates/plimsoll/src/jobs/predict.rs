@@ -16,7 +16,7 @@ use plimsoll_plan::Backend;
 use plimsoll_run::model_file::ModelFile;
 use plimsoll_run::monai::MonaiModel;
 use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel, find_model, is_nnunet};
-use plimsoll_run::{CheckpointKind, Model, ModelSource, SegmentationModel, Windows as Placement};
+use plimsoll_run::{CheckpointKind, FolderUse, Model, ModelSource, SegmentationModel, Windows as Placement};
 
 use super::bids;
 use super::finished_cases::FinishedCases;
@@ -311,6 +311,7 @@ pub(super) fn refuse(refused: Vec<RefusedImage>, quiet: bool) -> Vec<Failed> {
 /// Refuses what can be predicted with no model.
 pub(super) fn expect_sound(request: &PredictRequest, budget: &Budget) -> Outcome {
     keep_apart(&request.input, &request.output)?;
+    FolderUse::Predictions.expect_in(&request.output)?;
     // Read again when it is replaced: until then its memory is the network's.
     Record::read(&request.output, budget).map(|_| ())
 }

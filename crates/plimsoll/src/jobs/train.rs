@@ -290,6 +290,7 @@ pub(super) fn expect_missing_is_used(listed: &Listed, missing: Missing) -> Outco
 fn open(request: &TrainRequest, quiet: bool) -> Outcome<(Checked, Opened)> {
     let line = request.plan.draw_line()?;
     let listed = request.plan.open_dataset(&line, quiet)?;
+    listed.folder_use().expect_in(request.run.path())?;
     let checked = request.check(&listed)?;
     expect_missing_is_used(&listed, request.missing)?;
     Ok((checked, request.plan.inspect(listed, line, quiet)?))

@@ -7,7 +7,7 @@ use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{ElementType, StoredVolume, VolumeWriter};
 
 use super::Running;
-use crate::support::{Ended, Tiny, expect_same, warnings};
+use crate::support::{Ended, Tiny, expect_same, plimsoll, warnings};
 
 fn error(tiny: &Tiny, run: &Path, more: &[&str]) -> String {
     Ended::of(&mut tiny.train(run, more)).error(1)
@@ -412,4 +412,33 @@ fn checkpoints_that_cannot_be_used_are_answered_with_a_way_to_begin_anew_that_wo
     let folder = said.split("or remove ").nth(1).unwrap().split(" and give").next().unwrap();
     fs::remove_dir_all(folder).unwrap();
     tiny.trained(&run, &[]);
+}
+
+#[test]
+fn a_folder_has_one_use() {
+    let tiny = Tiny::new();
+    let run = tiny.path("run");
+    tiny.trained(&run, &["--skip-validation"]);
+    let images = tiny.data.join("imagesTs");
+    let predict = |to: &std::path::Path| {
+        let mut command = plimsoll();
+        command.args(["predict", "-m"]).arg(&run).arg("-i").arg(&images).arg("-o").arg(to);
+        Ended::of(command.args(["--ram", "512MiB", "--threads", "1"]))
+    };
+    let error = predict(&run).error(1);
+    assert!(
+        error.contains("holds folds of a run that labels voxels, and cannot hold predictions"),
+        "{error}"
+    );
+    let labels = run.join("labels");
+    assert_eq!(predict(&labels).status, Some(0), "a folder below it is another one");
+    for (out, held) in [
+        (labels.clone(), "holds predictions"),
+        (run.join("fold_0"), "holds one fold of a run"),
+        (run.join("fold_0/more"), "holds one fold of a run"),
+    ] {
+        let error = Ended::of(&mut tiny.train(&out, &[])).error(1);
+        assert!(error.contains(held) && error.contains("another folder with --out"), "{error}");
+        assert!(!out.join("fold_0").exists());
+    }
 }

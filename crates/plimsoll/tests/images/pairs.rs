@@ -60,6 +60,27 @@ fn pairs_of_classes_are_trained_go_on_and_vote() {
         let error = run_error(&[&args[..], &flag].concat());
         assert!(error.contains(&format!("{} has no effect", flag[0])), "{error}");
     }
+    // A run of all classes beside the pairs would be used in their place.
+    for resume in [&[][..], &["--resume"]] {
+        let error = run_error(&[&train(data, settings, run_path)[..], &["--epochs", "1"], resume].concat());
+        assert!(error.contains("holds classifiers of pairs of classes (--one-vs-one)"), "{error}");
+        assert!(error.contains("hint: add --one-vs-one --resume"), "{error}");
+        let pair = run.join("pair_0_1");
+        let error = run_error(
+            &[&train(data, settings, pair.to_str().unwrap())[..], &["--fold", "1"], resume].concat(),
+        );
+        assert!(error.contains("holds classifiers of pairs of classes"), "{error}");
+    }
+    assert!(!run.join("fold_0").exists());
+    // Where both are there, neither is chosen silently.
+    fs::create_dir(run.join("fold_0")).unwrap();
+    fs::copy(run.join("pair_0_1/fold_0/specification.json"), run.join("fold_0/specification.json")).unwrap();
+    let error = run_error(&["predict", run_path, "-i", &test, "-o", out, "--overwrite"]);
+    assert!(
+        error.contains("classifies images and classifiers of pairs") && error.contains("not clear"),
+        "{error}"
+    );
+    fs::remove_dir_all(run.join("fold_0")).unwrap();
     // Votes that are weighted by accuracies need them; others do not.
     fs::remove_file(run.join("pair_0_2/fold_0/metrics.jsonl")).unwrap();
     let error = run_error(&args);

@@ -16,8 +16,8 @@ use plimsoll_disk::File;
 use plimsoll_disk::atomic::sweep as sweep_unfinished;
 use plimsoll_metrics::Missing;
 use plimsoll_run::{
-    AskedArm, FoldFolder, FoldName, Resolved, RunError, Settings, SweepFolder, SweepRequest, Trial,
-    TrialPattern, Trials, write_json,
+    AskedArm, FoldFolder, FoldName, FolderUse, Resolved, RunError, Settings, SweepFolder, SweepRequest,
+    Trial, TrialPattern, Trials, write_json,
 };
 
 pub use batch::{BatchFile, BatchSystem};
@@ -93,6 +93,7 @@ impl Cases {
 impl<'a> Sweep<'a> {
     /// Opens and inspects the data set, and plans every arm. Nothing is written.
     pub fn open(job: &'a SweepJob, quiet: bool) -> Outcome<Sweep<'a>> {
+        FolderUse::Sweep.expect_in(job.folder.path())?;
         let stored = job.stored()?;
         job.expect_one_data_set()?;
         let line = job.plan.draw_line()?;
