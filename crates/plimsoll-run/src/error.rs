@@ -548,6 +548,9 @@ impl RunError {
             RunError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 Some("free space on the disk, then --resume".into())
             }
+            RunError::Io { source, .. } if source.kind() == io::ErrorKind::FileTooLarge => {
+                Some("raise the limit of file sizes (`ulimit -f`), then --resume".into())
+            }
             RunError::OwnNames { .. } => {
                 Some("`plimsoll models export` writes it to a file that this program predicts with".into())
             }

@@ -73,6 +73,7 @@ fn way_out_of(kind: io::ErrorKind) -> &'static str {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "make room on that disk, or choose another one"
         }
+        io::ErrorKind::FileTooLarge => "raise the limit of file sizes (`ulimit -f`), or choose another disk",
         _ => "check the path, the disk and who may write there",
     }
 }

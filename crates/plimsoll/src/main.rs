@@ -1,5 +1,9 @@
 //! The command line. No algorithm lives here: arguments, progress, reports.
-#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types))]
+
+// First, so that all others print through it.
+#[macro_use]
+mod output;
 
 mod args;
 mod backend;
@@ -24,8 +28,6 @@ mod watch;
 mod watcher;
 
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand as NO_COMMAND;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -33,7 +35,6 @@ use clap::{CommandFactory, Parser};
 use failure::Failure;
 use plimsoll_memory::{CountingAllocator, keep_resident_small};
 use plimsoll_run::{SETTING_LINES, SettingLine};
-use signal_hook::consts::SIGPIPE;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -41,7 +42,8 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 fn main() -> ExitCode {
     keep_resident_small();
     plimsoll_dicom::register();
-    end_with_the_pipe();
+    signals::end_with_the_pipe();
+    signals::keep_over_file_limit();
     let arguments = match args::with_own_names(std::env::args_os()) {
         Ok(arguments) => arguments,
         Err(refused) => {
@@ -58,21 +60,17 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match commands::run(&args) {
+    let went = commands::run(&args).and_then(|()| match args.may_lose_output() {
+        true => Ok(()),
+        false => output::check(),
+    });
+    match went {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             failure.print();
             ExitCode::from(failure.status())
         }
     }
-}
-
-/// Lets whoever reads what is printed go away, like `head`: then the process ends as the system has it, by SIGPIPE, and not with
-/// a message that no one reads. What is being written to disk is never half there.
-fn end_with_the_pipe() {
-    let always = Arc::new(AtomicBool::new(true));
-    // Where it cannot be had, printing fails instead.
-    let _ = signal_hook::flag::register_conditional_default(SIGPIPE, always);
 }
 
 /// What the parser says, which is a paragraph that may list arguments, perhaps tips, and the usage, in one line and a hint.

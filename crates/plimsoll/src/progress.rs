@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::output::{escaped, in_line};
+
 /// Plain lines are at least this far apart.
 const LINES_EVERY: Duration = Duration::from_secs(15);
 
@@ -29,7 +31,7 @@ impl Progress {
             if let Ok(style) = style {
                 bar.set_style(style);
             }
-            bar.set_prefix(what.clone());
+            bar.set_prefix(in_line(&what));
             bar
         });
         let last_line = (!quiet && !terminal).then(|| Mutex::new(Instant::now()));
@@ -83,7 +85,7 @@ impl Progress {
     /// So much is done.
     pub fn set(&self, done: u64, note: String) {
         if let Some(bar) = &self.bar {
-            bar.set_message(note);
+            bar.set_message(in_line(&note));
             bar.set_position(done);
         } else {
             self.line(&format!("{done}/{} {note}", self.of));
@@ -93,7 +95,7 @@ impl Progress {
     /// Prints a line of its own.
     pub fn say(&self, line: String) {
         match &self.bar {
-            Some(bar) => bar.println(line),
+            Some(bar) => bar.println(escaped(&line)),
             None if self.last_line.is_some() => eprintln!("{line}"),
             None => {}
         }

@@ -7,6 +7,7 @@ use plimsoll_disk::atomic;
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
+use crate::output::in_line;
 
 /// A table with a header; columns are as wide as they need to be, numbers to the right.
 #[derive(Debug, Default)]
@@ -22,7 +23,7 @@ impl Table {
 
     /// Appends a row.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
+        self.rows.push(cells.into_iter().map(|cell| in_line(&cell)).collect());
     }
 
     /// Prints it, indented by two.

@@ -12,6 +12,7 @@ use plimsoll_train::{Observer, PlannedRun, StepReport};
 use crate::drawing::draw_step;
 use crate::duration::duration;
 use crate::monitors::{FoldMonitors, Monitors};
+use crate::output::take_notice;
 use crate::progress::Progress;
 use crate::progress_picture::{self, EpochPoint};
 
@@ -246,6 +247,10 @@ impl Observer for Watcher {
     fn saving(&mut self) {
         let written = self.monitors.saving();
         self.monitored(written);
+    }
+
+    fn notice(&mut self) -> Option<String> {
+        take_notice()
     }
 
     fn warning(&mut self, what: &str) {

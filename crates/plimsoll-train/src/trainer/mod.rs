@@ -115,6 +115,11 @@ pub trait Observer {
     fn saving(&mut self);
     /// Something that the user should know.
     fn warning(&mut self, what: &str);
+    /// Returns what went wrong with the observer itself, to be recorded among the events of the run; none if nothing did since the last
+    /// call.
+    fn notice(&mut self) -> Option<String> {
+        None
+    }
 }
 
 /// Trains a fold, from the beginning or from its last checkpoint, to the end or until `stop` is set; then there is a checkpoint
@@ -192,6 +197,7 @@ impl Run {
         let mut last_look = Instant::now();
         let mut last_sample = Instant::now();
         loop {
+            self.note(observer)?;
             let steps = self.progress.steps;
             if steps / per_epoch > self.progress.validated {
                 // Where this fails or is stopped, it is done again from the checkpoint.
@@ -277,6 +283,14 @@ impl Run {
         self.events.say(Event::Warning { what })
     }
 
+    /// Records what went wrong with the observer.
+    fn note(&mut self, observer: &mut dyn Observer) -> Result<(), RunError> {
+        match observer.notice() {
+            Some(what) => self.events.say(Event::Warning { what }),
+            None => Ok(()),
+        }
+    }
+
     /// Writes down how the run ended and what it held.
     fn end(
         mut self,
@@ -292,6 +306,7 @@ impl Run {
         };
         let problem = match went {
             Ok(_) => {
+                self.note(observer)?;
                 self.doubt_rates(observer)?;
                 self.say_waiting(observer)?;
                 let record = self.record(why);

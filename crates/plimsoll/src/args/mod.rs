@@ -64,6 +64,13 @@ pub struct Args {
     pub json: bool,
 }
 
+impl Args {
+    /// Whether the command succeeds even if its output cannot be printed: the result of a training is in its folder.
+    pub fn may_lose_output(&self) -> bool {
+        !self.json && matches!(self.command, Command::Train(_) | Command::Sweep(_))
+    }
+}
+
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {

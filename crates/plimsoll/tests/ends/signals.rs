@@ -13,7 +13,7 @@ fn batch_systems_are_told_to_try_again_and_shells_which_signal_it_was_and_each_l
     let latest = run.join("fold_0/checkpoint_latest.safetensors");
     let mut steps = 0;
     for (number, (signal, status)) in
-        [("TERM", 75), ("USR1", 75), ("INT", 130), ("HUP", 129)].iter().enumerate()
+        [("TERM", 75), ("USR1", 75), ("XCPU", 75), ("INT", 130), ("HUP", 129)].iter().enumerate()
     {
         let resume: &[&str] = if number == 0 { &[] } else { &["--resume"] };
         let mut command =

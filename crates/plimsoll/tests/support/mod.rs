@@ -162,6 +162,14 @@ impl Ended {
         command.output().unwrap().into()
     }
 
+    /// Runs a command whose standard output goes to a file.
+    pub fn of_printed_to(command: &mut Command, file: fs::File) -> Ended {
+        let mut child = command.stdout(file).stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        std::io::Read::read_to_string(child.stderr.as_mut().unwrap(), &mut said).unwrap();
+        Ended { status: child.wait().unwrap().code(), said, printed: String::new() }
+    }
+
     /// That it failed with this status and one error, which comes last with its hint; returns both lines.
     pub fn error(&self, status: i32) -> String {
         assert_eq!(self.status, Some(status), "{self:?}");
