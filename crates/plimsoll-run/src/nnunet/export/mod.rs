@@ -77,8 +77,56 @@ fn folds(model: &Model) -> Result<Vec<(FoldName, PathBuf)>, RunError> {
     model.weights.iter().map(named).collect()
 }
 
+/// The first line of the file that is written first, by which a folder that a killed export left is known.
+const TITLE: &str = "# A model of Plimsoll for nnU-Net 2";
+
+/// The most bytes of that file that are read.
+const LONGEST_README: u64 = 64 << 10;
+
+/// The file that is written last.
+const PLANS: &str = "plans.json";
+
+/// Removes what an export left in a folder that was killed, as far as no process writes to it. A folder of anything else stays as it is.
+fn remove_unfinished(to: &Path) -> io::Result<()> {
+    let readme = to.join(README);
+    if !to.is_dir() || plimsoll_disk::exists(to.join(PLANS))? {
+        return Ok(());
+    }
+    let entries = plimsoll_disk::read_dir(to)?;
+    let is_title = |text: String| text.lines().next() == Some(TITLE);
+    let is_ours = match plimsoll_disk::exists(&readme)? {
+        true => plimsoll_disk::read_to_string(&readme, LONGEST_README).is_ok_and(is_title),
+        false => false,
+    };
+    // Before the first file has its name, there is only a temporary one.
+    plimsoll_disk::atomic::sweep(to)?;
+    if !is_ours {
+        return Ok(());
+    }
+    for folder in entries.iter().filter(|path| FoldFolder::at(path).is_some() && path.is_dir()) {
+        plimsoll_disk::atomic::sweep(folder)?;
+        let weights = folder.join(WEIGHTS);
+        if plimsoll_disk::exists(&weights)? {
+            plimsoll_disk::remove_file(&weights)?;
+        }
+        // One that has other files is not ours, or is being written to.
+        let _ = plimsoll_disk::remove_folder(folder);
+    }
+    for name in [DATASET, README] {
+        if plimsoll_disk::exists(to.join(name))? {
+            plimsoll_disk::remove_file(to.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+const README: &str = "README.md";
+const DATASET: &str = "dataset.json";
+const WEIGHTS: &str = "checkpoint_final.pth";
+
 /// That nothing is in the place of the folder.
 fn expect_free(to: &Path) -> Result<(), RunError> {
+    remove_unfinished(to).map_err(|source| RunError::io(to, source))?;
     if !plimsoll_disk::exists(to).map_err(|source| RunError::io(to, source))? {
         return Ok(());
     }
@@ -100,27 +148,24 @@ fn write(
     written: &mut Vec<PathBuf>,
 ) -> Result<(), RunError> {
     make(to, written)?;
+    write_text(&to.join(README), &readme(described, folds, to), written)?;
     let mirror = described.mirror();
     let said = Said { trainer: TRAINER, configuration: described.configuration(), mirror: &mirror };
     for (name, weights) in folds {
         let folder = to.join(format!("fold_{name}"));
         make(&folder, written)?;
-        let path = folder.join("checkpoint_final.pth");
+        let path = folder.join(WEIGHTS);
         written.push(path.clone());
         checkpoint::write(weights, described.net, &said, &path, budget)?;
     }
-    let texts = [
-        ("dataset.json", pretty(to, &described.dataset())?),
-        ("README.md", readme(described, folds, to)),
-        ("plans.json", pretty(to, &described.plans())?),
-    ];
-    for (name, text) in texts {
-        let path = to.join(name);
-        written.push(path.clone());
-        plimsoll_disk::atomic::write(&path, |file| file.write_all(text.as_bytes()))
-            .map_err(|source| RunError::io(&path, source))?;
-    }
-    Ok(())
+    write_text(&to.join(DATASET), &pretty(to, &described.dataset())?, written)?;
+    write_text(&to.join(PLANS), &pretty(to, &described.plans())?, written)
+}
+
+fn write_text(path: &Path, text: &str, written: &mut Vec<PathBuf>) -> Result<(), RunError> {
+    written.push(path.into());
+    plimsoll_disk::atomic::write(path, |file| file.write_all(text.as_bytes()))
+        .map_err(|source| RunError::io(path, source))
 }
 
 /// Makes a folder, and those that it is in, where they are not there.
@@ -151,7 +196,7 @@ fn readme(described: &Described<'_>, folds: &[(FoldName, PathBuf)], to: &Path) -
     let folds = folds.join(" ");
     let differences: String = DIFFERENCES.iter().map(|difference| format!("- {difference}\n")).collect();
     format!(
-        "# A model of Plimsoll for nnU-Net 2\n\n\
+        "{TITLE}\n\n\
          ```sh\n\
          nnUNetv2_predict_from_modelfolder -m {folder} -i IMAGES -o LABELS -f {folds}\n\
          ```\n\n\
