@@ -78,7 +78,8 @@ pub struct Progress {
     pub plateau: PlateauState,
     /// Of the loss, where features are stored in halves; else as at the beginning.
     pub loss_scale: LossScale,
-    /// Changes to the run that it knows of, see [`Specification::adapt`].
+    /// Changes to the run that it knows of, see [`Specification::adapt`]; none if it names none.
+    #[serde(default)]
     pub amendments: usize,
 }
 

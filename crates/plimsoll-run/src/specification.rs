@@ -141,9 +141,6 @@ pub struct Amendment {
     pub changes: Vec<SettingChange>,
     /// Cases, and what else of the data, that were no longer as they were and were accepted.
     pub data: Vec<String>,
-    /// Cases that were left out of all folds from then on.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub left_out: Vec<String>,
 }
 
 impl Amendment {
@@ -155,11 +152,9 @@ impl Amendment {
 
 impl std::fmt::Display for Amendment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let listed =
-            |what: &str, of: &[String]| (!of.is_empty()).then(|| format!("{what}: {}", of.join(", ")));
-        let data = listed("data", &self.data).into_iter().chain(listed("left out", &self.left_out));
+        let data = (!self.data.is_empty()).then(|| format!("data: {}", self.data.join(", ")));
         let changes = self.changes.iter().map(ToString::to_string);
-        f.write_str(&data.chain(changes).collect::<Vec<_>>().join("; "))
+        f.write_str(&data.into_iter().chain(changes).collect::<Vec<_>>().join("; "))
     }
 }
 
@@ -180,8 +175,10 @@ impl Continuation {
     /// # Errors
     /// If it ends before that step.
     pub fn from_step(self, steps: u64) -> Result<(Specification, Vec<String>), RunError> {
-        let Continuation { before, now, changes, data, left_out, mut notes } = self;
-        if changes.is_empty() && data.is_empty() && left_out.is_empty() {
+        let Continuation { mut before, now, changes, data, left_out, mut notes } = self;
+        // No step depends on cases that are in no fold, so that leaving them out amends nothing.
+        before.left_out.extend(left_out);
+        if changes.is_empty() && data.is_empty() {
             return Ok((before, notes));
         }
         let RunConfig { epochs, iterations_per_epoch, .. } = now.config;
@@ -206,14 +203,13 @@ impl Continuation {
             next.programs = now.programs;
         }
         next.settings = now.settings;
-        next.left_out.extend(left_out.iter().cloned());
         next.config.task.adopt_classes(&now.config.task);
         for (case, content) in &mut next.data {
             if let Some(now) = now.data.get(case) {
                 *content = *now;
             }
         }
-        next.amendments.push(Amendment { before: identity, steps, changes, data, left_out });
+        next.amendments.push(Amendment { before: identity, steps, changes, data });
         Ok((next, notes))
     }
 }

@@ -214,10 +214,11 @@ const FOLLOWED: [&str; 14] = [
 ];
 
 /// Errors whose hints are not followed here: they pass on another error's, or ask for a file, a version or a decision of the user.
-const NOT_FOLLOWED: [&str; 41] = [
+const NOT_FOLLOWED: [&str; 47] = [
     "ConfigError::Background",
     "ConfigError::Graph",
     "ConfigError::Loss",
+    "RunError::AllFoldsBegun",
     "RunError::ChangedData",
     "RunError::Checkpoint",
     "RunError::Config",
@@ -230,9 +231,12 @@ const NOT_FOLLOWED: [&str; 41] = [
     "RunError::Json",
     "RunError::LicensedTask",
     "RunError::Locked",
+    "RunError::LostCases",
     "RunError::Memory",
     "RunError::ModelFile",
     "RunError::Monai",
+    "RunError::NewCases",
+    "RunError::NewCasesOfSweep",
     "RunError::NnUnet",
     "RunError::NoFold",
     "RunError::NoHome",
@@ -249,9 +253,11 @@ const NOT_FOLLOWED: [&str; 41] = [
     "RunError::OtherPrograms",
     "RunError::OtherSpecification",
     "RunError::OtherTask",
+    "RunError::OtherUse",
     "RunError::OtherVersion",
     "RunError::OtherWeights",
     "RunError::OwnNames",
+    "RunError::SeveralUses",
     "RunError::Sweep",
     "RunError::UnknownCase",
     "RunError::Unwritable",

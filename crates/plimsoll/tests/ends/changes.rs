@@ -182,7 +182,7 @@ fn a_case_that_was_added_changes_nothing_of_a_run_that_was_begun_before() {
     // What was chosen is written down, and holds.
     let specification: serde_json::Value = serde_json::from_slice(&read(&run, "specification.json")).unwrap();
     assert_eq!(specification["left_out"], serde_json::json!(["vessel_003"]));
-    assert_eq!(specification["amendments"][0]["left_out"], serde_json::json!(["vessel_003"]));
+    assert_eq!(specification["amendments"], serde_json::json!([]));
     tiny.trained(&run, &["--epochs", "30", "--resume"]);
 }
 

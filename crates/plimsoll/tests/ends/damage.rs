@@ -105,7 +105,8 @@ fn with_both_checkpoints_damaged_nothing_is_begun_anew_and_both_are_named() {
     let error = stopped.resume(&run).error(1);
     assert!(error.contains("no checkpoint in ") && error.contains("fold_0 can be used: "), "{error}");
     assert!(error.contains("checkpoint_latest") && error.contains("checkpoint_previous"), "{error}");
-    assert!(error.contains("hint: restore one from a copy, or remove the folder to begin anew"), "{error}");
+    assert!(error.contains("hint: restore one from a copy; or remove "), "{error}");
+    assert!(error.contains(" and give the same command without --resume to begin anew"), "{error}");
     for name in ["latest", "previous"] {
         fs::remove_file(run.join(format!("fold_0/checkpoint_{name}.safetensors"))).unwrap();
     }
