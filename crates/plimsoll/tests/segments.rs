@@ -69,7 +69,7 @@ fn references_are_scored_by_the_names_of_their_segments_and_where_they_lie() {
     for case in summary["metric_per_case"].as_array().unwrap() {
         for class in ["1", "2"] {
             assert_eq!(case["metrics"][class]["Dice"], 1.0, "{case}");
-            assert_eq!(case["metrics"][class]["n_ref"], 4, "{case}");
+            assert_eq!(case["metrics"][class]["n_ref"], 4.0, "{case}");
         }
     }
     // A name that the data set does not have is named, with its file.

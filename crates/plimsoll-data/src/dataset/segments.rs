@@ -4,6 +4,9 @@
 //! what its own file says, so that two files may number the same classes differently.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::io;
+use std::iter::successors;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -58,11 +61,11 @@ pub struct SegmentNames {
 }
 
 impl SegmentNames {
-    /// The names that a label map has for its values; none where it has none. A file that cannot be opened has none: whoever reads its voxels
-    /// says why.
+    /// The names that a label map has for its values; none where it has none. A file that is missing or is no volume has none: whoever reads
+    /// its voxels says why.
     ///
     /// # Errors
-    /// If a table beside it cannot be read, or gives a value two names.
+    /// If the operating system cannot read the file or a table beside it, or the table gives a value two names.
     pub fn of(&mut self, path: &Path) -> Result<Option<Arc<Segments>>, DatasetError> {
         let name = file_name(path);
         if name.starts_with("sub-")
@@ -74,8 +77,12 @@ impl SegmentNames {
         if !ending.is_some_and(|ending| NAMING.contains(&&*ending)) {
             return Ok(None);
         }
-        let file = VolumeFile::open_as(path, Content::Segments { on: None });
-        Ok(file.ok().and_then(|file| file.segments().cloned()).map(Arc::new))
+        match VolumeFile::open_as(path, Content::Segments { on: None }) {
+            Ok(file) => Ok(file.segments().cloned().map(Arc::new)),
+            // The next try may succeed, and would read other classes without the names.
+            Err(error) if is_of_system(&error) => Err(error.into()),
+            Err(_) => Ok(None),
+        }
     }
 
     /// The table of BIDS that is for a file: in its folder or one above it, the nearest, and there the one that shares the most entities.
@@ -102,8 +109,14 @@ impl SegmentNames {
     fn in_folder(&mut self, folder: &Path) -> Result<&[Table], DatasetError> {
         if !self.tables.contains_key(folder) {
             let mut tables = Vec::new();
-            // A folder above the label map that may not be listed has no table for it.
-            let paths = list(folder).unwrap_or_else(|_| Vec::new());
+            let paths = match list(folder) {
+                Ok(paths) => paths,
+                // A folder above the label map that may not be listed has no table for it.
+                Err(DatasetError::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
+                    Vec::new()
+                }
+                Err(error) => return Err(error),
+            };
             for path in paths.iter().filter(|path| file_name(path).ends_with(TABLE)) {
                 if let Some(segments) = table(path)? {
                     let name = file_name(path);
@@ -115,6 +128,13 @@ impl SegmentNames {
         }
         Ok(self.tables.get(folder).map_or(&[], Vec::as_slice))
     }
+}
+
+/// Returns `true` if the operating system failed to read a file that it has.
+fn is_of_system(error: &(dyn Error + 'static)) -> bool {
+    successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source())
+        .filter_map(|error| error.downcast_ref::<io::Error>())
+        .any(|error| error.raw_os_error().is_some() && error.kind() != io::ErrorKind::NotFound)
 }
 
 /// The parts of a name like `sub-01` and `desc-manual`.
@@ -317,8 +337,9 @@ mod tests {
 
     #[test]
     fn segments_that_overlap_are_the_label_of_all_their_regions() {
-        let text = json!({"background": 0, "whole": [1, 2, 4], "core": [2, 4], "enhancing": 4}).to_string();
-        let entries: Ordered<serde_json::Value> = serde_json::from_str(&text).unwrap();
+        // A text, since the order of regions counts and `json!` sorts them.
+        let text = r#"{"background": 0, "whole": [1, 2, 4], "core": [2, 4], "enhancing": 4}"#;
+        let entries: Ordered<serde_json::Value> = serde_json::from_str(text).unwrap();
         let labels = Labels::from_json(Path::new("dataset.json"), &entries, Some(&json!([1, 2, 4]))).unwrap();
         let found =
             segments(SegmentCoding::Sets, &[(1, "core"), (2, "whole"), (4, "enhancing"), (8, "bone")]);
