@@ -57,11 +57,11 @@ fn large_volumes_are_inspected_and_sampled_within_a_few_megabytes() {
     let raw = large();
     let dataset: Dataset = raw.open();
     let (before, resident_before, files) = (heap_use().now, resident().unwrap().now, mapped_files().unwrap());
-    let budget = Budget::new(Bytes::mib(4));
+    let budget = Budget::new(Bytes::mib(8));
     let config = InspectConfig { threads: 1, seed: 1 };
     let inspection = Arc::new(Inspection::run(&dataset, config, &budget, &|_, _| ()).unwrap());
-    // A plane is 1 MiB as f32, and three open files take 2.25 MiB; samples and buffers are less than half of one.
-    assert!(budget.peak() < Bytes(3900 << 10), "{}", budget.peak());
+    // A plane is 1 MiB as f32, three open files take 2.25 MiB, the histograms of two channels 3.5 MiB.
+    assert!(budget.peak() < Bytes(7600 << 10), "{}", budget.peak());
     let heap = heap_use().peak - before;
     assert!(heap < Bytes::mib(3), "{heap}");
 

@@ -42,16 +42,19 @@ fn voxels(path: &Path) -> Vec<u8> {
 fn what_a_file_says_of_itself_is_told_with_its_prediction() {
     let dir = tempfile::tempdir().unwrap();
     let model = oracles().join("nnunet/flat/results/Dataset103_Flat/nnUNetTrainer__nnUNetPlans__2d");
-    let tilted = oracles().join("dicom/tilted");
+    let lossy = oracles().join("dicom/compressed/jpeg_ls_near");
     let out = dir.path().join("out");
-    let args = ["predict", "-m", text(&model), "-i", text(&tilted), "-o", text(&out), "--ram", "1GiB"];
+    let args = ["predict", "-m", text(&model), "-i", text(&lossy), "-o", text(&out), "--ram", "1GiB"];
     let report = run_json(&args);
     let [warning] = &report["warnings"].as_array().unwrap()[..] else { panic!("{report}") };
-    assert!(warning["warning"].as_str().unwrap().contains("a line that is tilted by"), "{warning}");
-    assert!(warning["file"].as_str().unwrap().ends_with("tilted"), "{warning}");
+    assert!(
+        warning["warning"].as_str().unwrap().contains("3 of 3 slices were compressed with loss"),
+        "{warning}"
+    );
+    assert!(warning["file"].as_str().unwrap().ends_with("jpeg_ls_near"), "{warning}");
     let printed = plimsoll().args(args).arg("--overwrite").output().unwrap();
     let said = String::from_utf8_lossy(&printed.stderr);
-    assert!(said.contains("warning: tilted: ") && said.contains("tilted by"), "{said}");
+    assert!(said.contains("warning: jpeg_ls_near: ") && said.contains("compressed with loss"), "{said}");
 }
 
 #[test]

@@ -45,7 +45,6 @@ struct InspectionRecord {
     /// The unit that headers were taken to be in, where the user said so.
     unit: Option<LengthUnit>,
     /// A checksum of the classes that values of each label map have.
-    #[serde(default)]
     label_values: u64,
     files: Vec<FileStamp>,
     problems: Vec<Problem>,
