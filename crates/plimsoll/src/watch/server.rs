@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plimsoll_disk::File;
+use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::page::{failed, page};
 use super::watched::Watched;
@@ -74,7 +74,11 @@ pub fn serve(watched: &mut Watched, port: u16) -> Outcome {
 /// Random hexadecimal digits from the system.
 fn token() -> Outcome<String> {
     let mut bytes = [0; TOKEN];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    // The kernel returns as many as this at once.
+    let filled = getrandom(&mut bytes, GetRandomFlags::empty()).map_err(io::Error::from)?;
+    if filled != TOKEN {
+        return Err(io::Error::other(format!("the system gave {filled} of {TOKEN} random bytes")).into());
+    }
     let mut text = String::with_capacity(2 * TOKEN);
     for byte in bytes {
         // Writing to a string cannot fail.
