@@ -95,6 +95,7 @@ impl Destination {
 
 /// What came of a case.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one is made for each case, and most cases are predicted")]
 pub enum Outcome {
     /// It was predicted.
     Predicted {

@@ -154,12 +154,10 @@ impl Task {
                     }
                 }
             }
-            (Task::Classification(own), Task::Classification(begun)) => {
-                if !range_is_set {
-                    own.pipeline.decode.range_16_bit = begun.pipeline.decode.range_16_bit;
-                }
+            (Task::Classification(own), Task::Classification(begun)) if !range_is_set => {
+                own.pipeline.decode.range_16_bit = begun.pipeline.decode.range_16_bit;
             }
-            // Another task is another run.
+            // A range that the user sets is kept; another task is another run.
             _ => {}
         }
     }
