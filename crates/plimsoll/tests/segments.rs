@@ -86,7 +86,8 @@ fn references_are_scored_by_the_names_of_their_segments_and_where_they_lie() {
     // Without a data set, files that disagree are refused.
     fs::remove_file(dir.path().join("dataset.json")).unwrap();
     let error = run_error(&[&evaluate[..], &["--labels", "1,2"]].concat());
-    assert!(error.contains("\"organ\" has the value 2, but 1 in") && error.contains("a.nrrd"), "{error}");
+    assert!(error.contains("b.nrrd: the value 1 is \"tumor\", but \"organ\" in"), "{error}");
+    assert!(error.contains("a.nrrd"), "{error}");
 }
 
 #[test]

@@ -62,6 +62,8 @@ impl References {
                 }
             },
         };
+        let segments = around.as_ref().and_then(|around| around.data.segments.clone());
+        let labels = labels.map(|labels| labels.with_segments(segments));
         let ending = match &around {
             Some(Around { data, .. }) => data.file_ending.clone(),
             None => usual_ending(references)?,
