@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::Bytes;
-use crate::limit::{Limit, System};
+use crate::limit::{Limit, System, Unread};
 
 /// A mounted hierarchy that accounts memory.
 struct Hierarchy {
@@ -19,10 +19,11 @@ struct Hierarchy {
     root: String,
 }
 
-/// Every limit that a control group sets, less what other processes of the group already hold.
-pub(crate) fn limits(system: &System, own_resident: Bytes) -> Vec<Limit> {
-    let groups = groups(system);
-    groups.iter().flat_map(|(group, version)| group_limits(group, *version, own_resident)).collect()
+/// Returns every limit that a control group sets, less what other processes of the group already hold, and adds files that
+/// could not be read to `unread`.
+pub(crate) fn limits(system: &System, own_resident: Bytes, unread: &mut Vec<Unread>) -> Vec<Limit> {
+    let groups = groups(system, unread);
+    groups.iter().flat_map(|(group, version)| group_limits(group, *version, own_resident, unread)).collect()
 }
 
 /// How many processes the kernel has killed for memory in the control group of this process; none where no group says.
@@ -32,13 +33,15 @@ pub fn oom_kills(system: &System) -> Option<u64> {
         field(&fs::read_to_string(group.join(file)).ok()?, "oom_kill").map(|Bytes(count)| count)
     };
     // The group's own count stands before those of its ancestors.
-    groups(system).iter().find_map(count)
+    groups(system, &mut Vec::new()).iter().find_map(count)
 }
 
 /// The control groups of this process that account memory, with the version of their hierarchy: its own and all above it.
-fn groups(system: &System) -> Vec<(PathBuf, u8)> {
-    let groups = fs::read_to_string(system.proc.join("self/cgroup")).unwrap_or_default();
-    let mounts = fs::read_to_string(system.proc.join("self/mountinfo")).unwrap_or_default();
+fn groups(system: &System, unread: &mut Vec<Unread>) -> Vec<(PathBuf, u8)> {
+    let mut read = |file: &str| Unread::read(&system.proc.join(file), unread);
+    let (Some(groups), Some(mounts)) = (read("self/cgroup"), read("self/mountinfo")) else {
+        return Vec::new();
+    };
     let mut found = Vec::new();
     for hierarchy in mounts.lines().filter_map(|line| hierarchy(system, line)) {
         let Some(path) = group_path(&groups, hierarchy.version) else {
@@ -92,30 +95,34 @@ fn group_path(groups: &str, version: u8) -> Option<&str> {
     })
 }
 
-fn group_limits(group: &Path, version: u8, own_resident: Bytes) -> Vec<Limit> {
+fn group_limits(group: &Path, version: u8, own_resident: Bytes, unread: &mut Vec<Unread>) -> Vec<Limit> {
     let (files, anonymous): (&[&str], &str) = match version {
         1 => (&["memory.limit_in_bytes"], "total_rss"),
         _ => (&["memory.max", "memory.high"], "anon"),
     };
     // If the statistics cannot be read, only the limit itself is known.
-    let held_by_others = fs::read_to_string(group.join("memory.stat"))
-        .ok()
+    let held_by_others = Unread::read(&group.join("memory.stat"), unread)
         .and_then(|stat| field(&stat, anonymous))
-        .unwrap_or_default()
-        .saturating_sub(own_resident);
-    files
-        .iter()
-        .filter_map(|file| {
-            let path = group.join(file);
-            let limit = fs::read_to_string(&path).ok()?.trim().parse::<u64>().ok()?;
+        .map_or(Bytes::ZERO, |held| held.saturating_sub(own_resident));
+    let mut limits = Vec::new();
+    for file in files {
+        let path = group.join(file);
+        let Some(text) = Unread::read(&path, unread) else { continue };
+        match text.trim().parse::<u64>() {
             // Version 1 writes "no limit" as the largest whole number of pages.
-            (limit < 1 << 60).then(|| Limit {
+            Ok(limit) if limit < 1 << 60 => limits.push(Limit {
                 source: format!("cgroup v{version} {}", path.display()),
                 bytes: Bytes(limit) - held_by_others,
                 ceiling: Bytes(limit),
-            })
-        })
-        .collect()
+            }),
+            Ok(_) => {}
+            Err(_) if text.trim() == "max" => {}
+            Err(_) => {
+                unread.push(Unread { path, reason: format!("{:?} is no number of bytes", text.trim()) })
+            }
+        }
+    }
+    limits
 }
 
 fn field(stat: &str, name: &str) -> Option<Bytes> {

@@ -35,7 +35,7 @@ pub use bytes::{Bytes, ParseBytesError};
 pub use cgroup::oom_kills;
 pub use digest::{Digest, Digester};
 pub use hash::{Fnv1a, fnv1a};
-pub use limit::{Limit, System};
+pub use limit::{Limit, System, Unread};
 pub use limits::{Limits, limits, shortfall};
 pub use mapped::{MapError, Mapped};
 pub use mappings::{MappedFiles, mapped_files};

@@ -1,6 +1,7 @@
 //! One memory limit, and where the system describes its limits.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use serde::Serialize;
 
@@ -15,6 +16,30 @@ pub struct Limit {
     pub bytes: Bytes,
     /// The limit itself.
     pub ceiling: Bytes,
+}
+
+/// A file of the system that exists but could not be read, so that a limit in it is unknown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unread {
+    /// The file.
+    pub path: PathBuf,
+    /// Why it could not be read.
+    pub reason: String,
+}
+
+impl Unread {
+    /// Reads a file of the system. Returns `None` if it does not exist, which systems without that kind of limit may do, or if
+    /// it cannot be read, which is added to `unread`.
+    pub(crate) fn read(path: &Path, unread: &mut Vec<Unread>) -> Option<String> {
+        match fs::read_to_string(path) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => {
+                unread.push(Unread { path: path.into(), reason: error.to_string() });
+                None
+            }
+        }
+    }
 }
 
 /// The root folders that limits are read from. Only tests override the defaults.

@@ -1,10 +1,8 @@
 //! How much memory this process may hold: the least of all limits.
 
-use std::fs;
-
 use serde::Serialize;
 
-use crate::limit::{Limit, System};
+use crate::limit::{Limit, System, Unread};
 use crate::{Bytes, cgroup, resident};
 
 /// All limits that were found, and the line that follows from them.
@@ -12,6 +10,8 @@ use crate::{Bytes, cgroup, resident};
 pub struct Limits {
     /// Every limit, the tightest first.
     pub found: Vec<Limit>,
+    /// Files that exist but could not be read: a limit in them is unknown and may be lower than all that were found.
+    pub unread: Vec<Unread>,
     /// What the user asked for, if anything.
     pub asked: Option<Bytes>,
     /// The line to stay under: what was asked for, but never more than the limits leave.
@@ -35,16 +35,17 @@ fn own_share() -> Bytes {
 
 /// Reads every limit, as [`limits`], for a process of which `own` is resident.
 fn limits_of(system: &System, own: Bytes, asked: Option<Bytes>) -> Limits {
-    let mut found = cgroup::limits(system, own);
-    found.extend(resource_limits(system));
-    found.extend(available(system, own));
+    let mut unread = Vec::new();
+    let mut found = cgroup::limits(system, own, &mut unread);
+    found.extend(resource_limits(system, &mut unread));
+    found.extend(available(system, own, &mut unread));
     found.sort_by_key(|limit| limit.bytes);
     let tightest = found.first().map_or(Bytes(u64::MAX), |limit| limit.bytes);
     let line = match asked {
         Some(asked) => asked.min(tightest),
         None => tightest - Bytes(tightest.0 / MARGIN),
     };
-    Limits { found, asked, line }
+    Limits { found, unread, asked, line }
 }
 
 /// How far the line exceeds what is left to this process now, since other processes may hold more than when the line
@@ -55,14 +56,19 @@ pub fn shortfall(system: &System, line: Bytes) -> Bytes {
 
 /// Returns the shortfall, as [`shortfall`], for a process of which `own` is resident.
 fn shortfall_of(system: &System, own: Bytes, line: Bytes) -> Bytes {
-    let groups = cgroup::limits(system, own).into_iter().map(|limit| limit.bytes);
-    let machine = available(system, own).map(|limit| limit.bytes - Bytes(limit.bytes.0 / MARGIN));
+    // Files that cannot be read were reported when the limit was set.
+    let mut unread = Vec::new();
+    let groups = cgroup::limits(system, own, &mut unread).into_iter().map(|limit| limit.bytes);
+    let machine =
+        available(system, own, &mut unread).map(|limit| limit.bytes - Bytes(limit.bytes.0 / MARGIN));
     line - groups.chain(machine).min().unwrap_or(line)
 }
 
 /// `RLIMIT_AS` and `RLIMIT_DATA`, from `/proc/self/limits`, whose columns are at fixed places: name to 26, soft limit to 47.
-fn resource_limits(system: &System) -> Vec<Limit> {
-    let text = fs::read_to_string(system.proc.join("self/limits")).unwrap_or_default();
+fn resource_limits(system: &System, unread: &mut Vec<Unread>) -> Vec<Limit> {
+    let Some(text) = Unread::read(&system.proc.join("self/limits"), unread) else {
+        return Vec::new();
+    };
     text.lines()
         .filter_map(|line| {
             let source = match line.get(..26)?.trim() {
@@ -77,9 +83,9 @@ fn resource_limits(system: &System) -> Vec<Limit> {
 }
 
 /// Memory that the kernel estimates it could provide without swapping, plus what this process holds already.
-fn available(system: &System, own: Bytes) -> Option<Limit> {
+fn available(system: &System, own: Bytes, unread: &mut Vec<Unread>) -> Option<Limit> {
     let path = system.proc.join("meminfo");
-    let text = fs::read_to_string(&path).ok()?;
+    let text = Unread::read(&path, unread)?;
     let kib = |name: &str| {
         let line = text.lines().find(|line| line.starts_with(name))?;
         line.split_whitespace().nth(1)?.parse::<u64>().ok()
@@ -96,6 +102,7 @@ fn available(system: &System, own: Bytes) -> Option<Limit> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::path::Path;
 
     fn write(path: &Path, text: &str) {
@@ -178,6 +185,22 @@ mod tests {
         write(&mount.join("user/memory.stat"), &format!("anon {}\nfile 5\n", 3500_u64 << 20));
         let limits = limits_of(&system, Bytes::mib(500), None);
         assert_eq!(limits.found[0].bytes, Bytes::mib(4096 - 3000), "{limits:?}");
+    }
+
+    #[test]
+    fn a_limit_that_cannot_be_read_is_reported_and_not_taken_for_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let system = machine(
+            dir.path(),
+            "0::/job\n",
+            "35 31 0:32 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw,nsdelegate\n",
+        );
+        let group = dir.path().join("sys/fs/cgroup/job");
+        write(&group.join("memory.high"), "1 GiB\n");
+        // A folder in place of the file: reading it fails for every user, root included.
+        fs::create_dir_all(group.join("memory.max")).unwrap();
+        let unread: Vec<_> = limits(&system, None).unread.into_iter().map(|unread| unread.path).collect();
+        assert_eq!(unread, [group.join("memory.max"), group.join("memory.high")]);
     }
 
     #[test]

@@ -74,5 +74,8 @@ pub fn run(ram: &Ram, as_json: bool) -> Outcome {
         table.row([limit.bytes.to_string(), limit.ceiling.to_string(), limit.source.clone()]);
     }
     table.print();
+    for unread in &machine.limits.unread {
+        println!("unknown  {}: {}", unread.path.display(), unread.reason);
+    }
     Ok(())
 }
