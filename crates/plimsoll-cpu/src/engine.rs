@@ -70,7 +70,7 @@ impl CpuEngine {
             None => Pool::new(options.threads)?,
         };
         let machine = Machine { pool, level: options.level };
-        let base = Ptr(arena.as_mut_ptr());
+        let base = Ptr(arena.start());
         let mut programs = Vec::with_capacity(lowered.len());
         for (program, lowered) in plan.ids().zip(lowered) {
             let schedule = plan.schedule(program);

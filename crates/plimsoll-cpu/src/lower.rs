@@ -264,17 +264,22 @@ pub(crate) fn single<K: Kernel + Send + 'static>(kernel: K) -> Box<dyn BoundNode
     Box::new(Single(kernel))
 }
 
-/// A node of a few operations on small tables, by one thread.
+/// A node of a few operations on small tables, by one thread. Only [`serial`] makes one.
 struct Serial<F>(F);
 
 impl<F: Fn() + Send + Sync> BoundNode for Serial<F> {
     unsafe fn run(&self, _machine: &Machine) {
+        // The closure is safe to call here: this contract is the one that `serial` names.
         (self.0)();
     }
 }
 
-/// Boxes operations of one thread as a node.
-pub(crate) fn serial(run: impl Fn() + Send + Sync + 'static) -> Box<dyn BoundNode> {
+/// Boxes operations of one thread as a node, which calls them only inside [`BoundNode::run`].
+///
+/// # Safety
+/// Under the contract of [`BoundNode::run`], every call of `run` must be sound: it accesses only operands, results and scratch of
+/// its node, each within its size, and writes only to results and scratch.
+pub(crate) unsafe fn serial(run: impl Fn() + Send + Sync + 'static) -> Box<dyn BoundNode> {
     Box::new(Serial(run))
 }
 

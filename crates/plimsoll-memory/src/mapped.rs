@@ -3,12 +3,15 @@
 //! A general-purpose allocator often keeps freed memory, so the resident size stays after a large buffer is freed. A
 //! mapping is returned to the system at once, so the ledger agrees with the resident size.
 
+#![allow(unsafe_code, reason = "slices over mapped pages")]
+
 use std::io;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 
 use bytemuck::Pod;
-use memmap2::MmapMut;
+use memmap2::{MmapMut, MmapRaw};
 
 use crate::{Budget, Bytes, OverBudget, Reservation};
 
@@ -42,7 +45,8 @@ pub enum MapError {
 /// huge, become resident when they are first written.
 #[derive(Debug)]
 pub struct Mapped<T> {
-    map: Option<MmapMut>,
+    /// The pages; `None` for a buffer without elements.
+    map: Option<MmapRaw>,
     len: usize,
     reservation: Reservation,
     element: PhantomData<T>,
@@ -75,7 +79,7 @@ impl<T: Pod> Mapped<T> {
                     source,
                 })?;
                 ask_for_huge_pages(&map);
-                Some(map)
+                Some(MmapRaw::from(map))
             }
         };
         Ok(Mapped { map, len, reservation, element: PhantomData })
@@ -95,6 +99,18 @@ impl<T: Pod> Mapped<T> {
             .ok_or(MapError::TooLarge { count: len, size })
     }
 
+    /// Returns the address of the first element. It is aligned for `T`, valid for reads and writes of all elements, and stays
+    /// the same until the buffer is dropped.
+    ///
+    /// It is derived from the mapping, not from a borrow of the buffer, so that slices of the buffer that are taken in between
+    /// do not invalidate it. Nobody may hold such a slice while the address is used.
+    pub fn start(&self) -> *mut T {
+        match &self.map {
+            Some(map) => map.as_mut_ptr().cast(),
+            None => NonNull::dangling().as_ptr(),
+        }
+    }
+
     /// The bytes reserved for this buffer.
     pub fn reserved(&self) -> Bytes {
         self.reservation.bytes()
@@ -104,26 +120,26 @@ impl<T: Pod> Mapped<T> {
 /// Huge pages save kernels that stream over large buffers most address translation misses. The system may decline, and
 /// never makes more resident than is mapped.
 fn ask_for_huge_pages(map: &MmapMut) {
-    #[cfg(target_os = "linux")]
-    let _ = map.advise(memmap2::Advice::HugePage);
+    // The interpreter that checks for undefined behaviour knows no advice.
+    if cfg!(not(miri)) {
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::HugePage);
+    }
 }
 
 impl<T: Pod> Deref for Mapped<T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
-        match &self.map {
-            Some(map) => bytemuck::cast_slice(&map[..self.len * size_of::<T>()]),
-            None => &[],
-        }
+        // SAFETY: `start` is aligned and valid for `len` elements, as `within` has mapped pages for them. The pages are zeroed,
+        // and any bits are a `T: Pod`. The borrow of `self` keeps them mapped.
+        unsafe { std::slice::from_raw_parts(self.start(), self.len) }
     }
 }
 
 impl<T: Pod> DerefMut for Mapped<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        match &mut self.map {
-            Some(map) => bytemuck::cast_slice_mut(&mut map[..self.len * size_of::<T>()]),
-            None => &mut [],
-        }
+        // SAFETY: as in `deref`; `&mut self` makes the slice the only one.
+        unsafe { std::slice::from_raw_parts_mut(self.start(), self.len) }
     }
 }
 

@@ -140,7 +140,7 @@ impl Lower for DownsampleLabels {
         let (from, to, batch) = (cx.input(0).shape.spatial(), self.output, cx.input(0).shape.batch());
         Ok(Kernels::new([], move |places| {
             let (source, result): (Ptr<u8>, Ptr<u8>) = (places.input(0), places.output(0));
-            serial(move || {
+            let run = move || {
                 let (source, result) = (source, result);
                 let at = |axis: usize, place: usize| DownsampleLabels::source(place, to[axis], from[axis]);
                 let mut place = 0;
@@ -157,7 +157,9 @@ impl Lower for DownsampleLabels {
                         }
                     }
                 }
-            })
+            };
+            // SAFETY: `run` accesses only the operands and results of this node, within their sizes.
+            unsafe { serial(run) }
         }))
     }
 }
@@ -167,11 +169,13 @@ impl Lower for Fill {
         let (value, count) = (self.value, cx.output_count(0));
         Ok(Kernels::new([], move |places| {
             let result: Ptr<f32> = places.output(0);
-            serial(move || {
+            let run = move || {
                 let result = result;
                 // SAFETY: the result has `count` numbers, which nobody else touches while the node runs.
                 unsafe { std::slice::from_raw_parts_mut(result.0, count) }.fill(value);
-            })
+            };
+            // SAFETY: `run` accesses only the operands and results of this node, within their sizes.
+            unsafe { serial(run) }
         }))
     }
 }
@@ -183,7 +187,7 @@ impl Lower for WeightedSum {
             let operands: Vec<(Ptr<f32>, f32)> =
                 weights.iter().enumerate().map(|(i, weight)| (places.input(i), *weight)).collect();
             let result: Ptr<f32> = places.output(0);
-            serial(move || {
+            let run = move || {
                 let result = result;
                 for i in 0..count {
                     // SAFETY: all operands and the result have `count` numbers.
@@ -192,7 +196,9 @@ impl Lower for WeightedSum {
                         *result.0.add(i) = operands.iter().map(term).sum::<f64>() as f32;
                     }
                 }
-            })
+            };
+            // SAFETY: `run` accesses only the operands and results of this node, within their sizes.
+            unsafe { serial(run) }
         }))
     }
 }
@@ -204,7 +210,7 @@ impl Lower for Join {
             let tables: Vec<(Ptr<f32>, usize)> =
                 counts.iter().enumerate().map(|(i, count)| (places.input(i), *count)).collect();
             let result: Ptr<f32> = places.output(0);
-            serial(move || {
+            let run = move || {
                 let mut to = result;
                 for (table, count) in &tables {
                     // SAFETY: each table has its count of numbers, and the result room for all; it lies apart from them.
@@ -213,7 +219,9 @@ impl Lower for Join {
                         to = to.add(*count);
                     }
                 }
-            })
+            };
+            // SAFETY: `run` accesses only the operands and results of this node, within their sizes.
+            unsafe { serial(run) }
         }))
     }
 }

@@ -277,7 +277,7 @@ impl Lower for ClDice {
         Ok(Kernels::new([], move |places| {
             let (sums, result): ([Ptr<f32>; 2], Ptr<f32>) =
                 ([places.input(0), places.input(1)], places.output(0));
-            serial(move || {
+            let run = move || {
                 // Whole pointers are captured, not their fields.
                 let (sums, result) = (sums, result);
                 // SAFETY: the sums are written before the loss is taken of them; the result is one number.
@@ -288,7 +288,9 @@ impl Lower for ClDice {
                     };
                     *result.0 = ((0..samples).map(value).sum::<f64>() / samples as f64) as f32;
                 }
-            })
+            };
+            // SAFETY: `run` accesses only the operands and results of this node, within their sizes.
+            unsafe { serial(run) }
         }))
     }
 }
@@ -300,7 +302,7 @@ impl Lower for ClDiceGrad {
             let upstream: Ptr<f32> = places.input(0);
             let sums: [Ptr<f32>; 2] = [places.input(1), places.input(2)];
             let results: [Ptr<f32>; 2] = [places.output(0), places.output(1)];
-            serial(move || {
+            let run = move || {
                 let (upstream, sums, results) = (upstream, sums, results);
                 for sample in 0..samples {
                     // SAFETY: the sums and the gradient are written; the results are like the sums.
@@ -315,7 +317,9 @@ impl Lower for ClDiceGrad {
                         }
                     }
                 }
-            })
+            };
+            // SAFETY: `run` accesses only the operands and results of this node, within their sizes.
+            unsafe { serial(run) }
         }))
     }
 }
@@ -343,11 +347,13 @@ impl Lower for SoftRecall {
         let (op, size) = (*self, (cx.input(0).shape.dim(0), cx.input(0).shape.dim(1)));
         Ok(Kernels::new([], move |places| {
             let (sums, result): (Ptr<f32>, Ptr<f32>) = (places.input(0), places.output(0));
-            serial(move || {
+            let run = move || {
                 let (sums, result) = (sums, result);
                 // SAFETY: the sums are written before the loss is taken of them; the result is one number.
                 unsafe { *result.0 = recall(op, size, sums, |_, _| {}) as f32 };
-            })
+            };
+            // SAFETY: `run` accesses only the operands and results of this node, within their sizes.
+            unsafe { serial(run) }
         }))
     }
 }
@@ -358,7 +364,7 @@ impl Lower for SoftRecallGrad {
         Ok(Kernels::new([], move |places| {
             let (upstream, sums): (Ptr<f32>, Ptr<f32>) = (places.input(0), places.input(1));
             let result: Ptr<f32> = places.output(0);
-            serial(move || {
+            let run = move || {
                 let (upstream, sums, result) = (upstream, sums, result);
                 // SAFETY: the sums and the gradient are written; the result is like the sums, so it has both numbers of a pair.
                 unsafe {
@@ -367,7 +373,9 @@ impl Lower for SoftRecallGrad {
                         *result.0.add(place + 1) = 0.0;
                     });
                 }
-            })
+            };
+            // SAFETY: `run` accesses only the operands and results of this node, within their sizes.
+            unsafe { serial(run) }
         }))
     }
 }

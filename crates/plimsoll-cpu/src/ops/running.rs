@@ -17,7 +17,7 @@ impl Lower for RunningUpdate {
             let [mean, variance, batches]: [Ptr<f32>; 3] = [0, 1, 2].map(|operand| places.input(operand));
             let (statistics, of_batch): (Ptr<f32>, Ptr<f32>) = (places.input(3), places.input(4));
             let norm: Option<Ptr<f32>> = guarded.then(|| places.input(5));
-            serial(move || {
+            let run = move || {
                 let (mean, variance, batches) = (mean, variance, batches);
                 let (statistics, of_batch) = (statistics, of_batch);
                 let moved = |known: f32, new: f32| (1.0 - momentum) * known + momentum * new;
@@ -38,7 +38,9 @@ impl Lower for RunningUpdate {
                     }
                     *batches.0 += 1.0;
                 }
-            })
+            };
+            // SAFETY: `run` accesses only the operands and results of this node, within their sizes.
+            unsafe { serial(run) }
         }))
     }
 }
@@ -50,7 +52,7 @@ impl Lower for NormFromRunning {
         Ok(Kernels::new([], move |places| {
             let (mean, variance): (Ptr<f32>, Ptr<f32>) = (places.input(0), places.input(1));
             let statistics: Ptr<f32> = places.output(0);
-            serial(move || {
+            let run = move || {
                 let (mean, variance, statistics) = (mean, variance, statistics);
                 for (place, channel) in (0..batch * blocks).map(|block| (block, block % blocks * LANES)) {
                     for lane in 0..LANES {
@@ -64,7 +66,9 @@ impl Lower for NormFromRunning {
                         }
                     }
                 }
-            })
+            };
+            // SAFETY: `run` accesses only the operands and results of this node, within their sizes.
+            unsafe { serial(run) }
         }))
     }
 }
@@ -80,7 +84,7 @@ impl Lower for RunningFactors {
         Ok(Kernels::new([], move |places| {
             let (variance, scale): (Ptr<f32>, Ptr<f32>) = (places.input(0), places.input(1));
             let factors: Ptr<f32> = places.output(0);
-            serial(move || {
+            let run = move || {
                 let (variance, scale, factors) = (variance, scale, factors);
                 for place in 0..batch * blocks * LANES {
                     let channel = place % (blocks * LANES);
@@ -91,7 +95,9 @@ impl Lower for RunningFactors {
                         *factors.0.add(place) = (f64::from(*scale.0.add(channel)) / deviation) as f32;
                     }
                 }
-            })
+            };
+            // SAFETY: `run` accesses only the operands and results of this node, within their sizes.
+            unsafe { serial(run) }
         }))
     }
 }

@@ -11,7 +11,7 @@ impl Lower for ZeroClass {
         let (batch, voxels) = (cx.input(0).shape.batch(), cx.input(0).shape.voxels());
         Ok(Kernels::new([], move |places| {
             let (from, to): (Ptr<f32>, Ptr<f32>) = (places.input(0), places.output(0));
-            serial(move || {
+            let run = move || {
                 let (from, to) = (from, to);
                 for sample in 0..batch {
                     // SAFETY: the operand has `voxels` numbers for each sample and the result twice as many, apart from it.
@@ -21,7 +21,9 @@ impl Lower for ZeroClass {
                         std::ptr::copy_nonoverlapping(from.0.add(sample * voxels), pair.add(voxels), voxels);
                     }
                 }
-            })
+            };
+            // SAFETY: `run` accesses only the operands and results of this node, within their sizes.
+            unsafe { serial(run) }
         }))
     }
 }
@@ -31,7 +33,7 @@ impl Lower for ZeroClassGrad {
         let (batch, voxels) = (cx.input(0).shape.batch(), cx.input(0).shape.voxels());
         Ok(Kernels::new([], move |places| {
             let (from, to): (Ptr<f32>, Ptr<f32>) = (places.input(0), places.output(0));
-            serial(move || {
+            let run = move || {
                 let (from, to) = (from, to);
                 for sample in 0..batch {
                     // SAFETY: the result has `voxels` numbers for each sample and the operand twice as many, apart from it.
@@ -40,7 +42,9 @@ impl Lower for ZeroClassGrad {
                         std::ptr::copy_nonoverlapping(second, to.0.add(sample * voxels), voxels);
                     }
                 }
-            })
+            };
+            // SAFETY: `run` accesses only the operands and results of this node, within their sizes.
+            unsafe { serial(run) }
         }))
     }
 }
