@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use plimsoll_graph::{DType, Program};
 use plimsoll_memory::{Reservation, fnv1a};
+use plimsoll_parallel::{Level, MOST_THREADS, TaskLog};
 use plimsoll_plan::{
     Backend, Bf16Products, Engine, EngineError, LoweredNode, LoweredProgram, PlanError, Rates, Unsupported,
     VerifiedPlan, agree,
@@ -17,10 +18,8 @@ use crate::layout::assign::assign;
 use crate::lower::{ALIGNMENT, Context, Kernels, unsupported};
 use crate::lowered::{CpuNode, CpuProgram};
 use crate::measure::measure;
-use crate::options::{CpuOptions, MOST_THREADS, Products};
-use crate::pool::TaskLog;
+use crate::options::{CpuOptions, Products};
 use crate::rates;
-use crate::simd::Level;
 use crate::simd::dot::DotLevel;
 
 /// The CPU with some threads and an instruction set.

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use plimsoll_graph::{DType, TensorId, TensorInfo};
 use plimsoll_memory::{Mapped, Reservation, watch_this_thread};
+use plimsoll_parallel::{Pool, TaskLog};
 use plimsoll_plan::{
     Block, Engine, EngineError, HostSlice, HostSliceMut, HostView, Launch, ProgramId, ProgramPlan, Timings,
     VerifiedPlan,
@@ -16,7 +17,6 @@ use crate::layout::Layout;
 use crate::lower::{ALIGNMENT, BoundNode, Places};
 use crate::lowered::{CpuNode, CpuProgram};
 use crate::options::CpuOptions;
-use crate::pool::{Pool, TaskLog};
 use crate::simd::Bf16;
 
 /// A plan over an arena.
@@ -66,7 +66,7 @@ impl CpuEngine {
             arena[plan.persistent_bytes()..].fill(POISON);
         }
         let pool = match &log {
-            Some(log) => Pool::logged(Arc::clone(log))?,
+            Some(log) => Pool::logged(Arc::clone(log)),
             None => Pool::new(options.threads)?,
         };
         let machine = Machine { pool, level: options.level };

@@ -1,12 +1,13 @@
 //! A kernel: tasks that any thread may run, compiled for each instruction set.
 
-use crate::pool::Pool;
+use plimsoll_parallel::{Level, Pool};
+
 #[cfg(target_arch = "x86_64")]
 use crate::simd::dot::{Avx2Dot, Avx512Bf16};
 use crate::simd::dot::{Dot, DotLevel, PortableDot};
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{Avx2, Avx512};
-use crate::simd::{Level, Portable, Simd};
+use crate::simd::{Portable, Simd};
 
 /// Work that is divided into tasks. How it is divided must not depend on the number of threads.
 ///

@@ -25,12 +25,10 @@ mod measure;
 mod ops;
 mod options;
 mod peak;
-mod pool;
 mod rates;
 mod simd;
 
 pub use backend::CpuBackend;
 pub use options::{CpuOptions, Products};
 pub use peak::fma_peak;
-pub use pool::{LaunchTasks, TaskLog, barrier_seconds};
-pub use simd::Level;
+pub use plimsoll_parallel::{LaunchTasks, Level, TaskLog, barrier_seconds};

@@ -1,6 +1,6 @@
 //! How to run.
 
-use crate::simd::Level;
+use plimsoll_parallel::Level;
 
 /// What convolutions multiply where features are stored as bf16, but for those that [a choice](plimsoll_plan::Bf16Products) keeps in
 /// f32. Sums are f32 in either case.
@@ -26,9 +26,6 @@ pub struct CpuOptions {
     /// For tests: what no node has written yet, and after each node what nobody will read again, is NaN.
     pub poison: bool,
 }
-
-/// The most threads that a backend may have; scratch grows with them.
-pub(crate) const MOST_THREADS: usize = 1024;
 
 impl CpuOptions {
     /// As many threads, and the machine's best instruction set.

@@ -3,11 +3,11 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use plimsoll_parallel::{Level, Pool};
 use plimsoll_plan::EngineError;
 
 use crate::kernel::{Kernel, Machine};
-use crate::pool::Pool;
-use crate::simd::{LANES, Level, Simd};
+use crate::simd::{LANES, Simd};
 
 /// Enough independent sums to hide the latency of two units.
 const SUMS: usize = 12;

@@ -6,11 +6,11 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use plimsoll_graph::Cost;
+use plimsoll_parallel::STACK_BYTES;
 use plimsoll_plan::{EngineError, Rates};
 
 use crate::lower::Kernels;
 use crate::peak::fma_peak;
-use crate::pool::STACK_BYTES;
 
 /// Starting the threads on a node and waiting for the last of them.
 const SECONDS_PER_NODE: f64 = 5e-6;

@@ -9,6 +9,7 @@ use std::ops::Range;
 use bytemuck::Pod;
 use plimsoll_data::TargetGrid;
 use plimsoll_memory::{Budget, Bytes, MapError, OverBudget, Reservation};
+use plimsoll_parallel::Pool;
 use plimsoll_run::Answers;
 use plimsoll_volume::VoxelBox;
 
@@ -16,7 +17,6 @@ use crate::lines::{AlongLine, LineRoom, Planes};
 use crate::places::{AxisPlaces, Place};
 use crate::ring::RingShape;
 use crate::sums::Sum;
-use crate::workers::Crew;
 
 /// The number of labels above 0 from which they are written in 16 bits, as nnU-Net does.
 const WIDE: u16 = 255;
@@ -217,11 +217,11 @@ impl Export {
         planes: Option<&Planes<'_, S>>,
         labels: (&mut [u8], &mut [u8]),
         probabilities: &mut [f32],
-        (crew, rooms): (&Crew, &mut [LineRoom]),
+        (pool, rooms): (&Pool, &mut [LineRoom]),
     ) {
-        self.labels(planes, labels, (crew, &mut *rooms));
+        self.labels(planes, labels, (pool, &mut *rooms));
         if !probabilities.is_empty() {
-            self.probabilities(planes, probabilities, (crew, rooms));
+            self.probabilities(planes, probabilities, (pool, rooms));
         }
     }
 
@@ -230,7 +230,7 @@ impl Export {
         &self,
         planes: Option<&Planes<'_, S>>,
         (labels, turned): (&mut [u8], &mut [u8]),
-        threads: (&Crew, &mut [LineRoom]),
+        threads: (&Pool, &mut [LineRoom]),
     ) {
         match labels.len() == self.slice_voxels() {
             true => self.plane_of_labels::<u8, S>(planes, (labels, turned), threads),
@@ -245,7 +245,7 @@ impl Export {
         &self,
         planes: Option<&Planes<'_, S>>,
         (labels, turned): (&mut [L], &mut [L]),
-        (crew, rooms): (&Crew, &mut [LineRoom]),
+        (pool, rooms): (&Pool, &mut [LineRoom]),
     ) {
         labels.fill(L::of(0));
         let Some(planes) = planes else { return };
@@ -257,10 +257,10 @@ impl Export {
         if self.lines_are_rows {
             let lines = labels.chunks_exact_mut(columns).skip(first_row);
             let lines = lines.map(|line| &mut line[first_column..]);
-            crew.share(self.lines.iter().copied().zip(lines), rooms, decide);
+            pool.share(self.lines.iter().copied().zip(lines), rooms, decide);
             return;
         }
-        crew.share(self.lines.iter().copied().zip(turned.chunks_exact_mut(rows)), rooms, decide);
+        pool.share(self.lines.iter().copied().zip(turned.chunks_exact_mut(rows)), rooms, decide);
         let lines = labels.chunks_exact_mut(columns).skip(first_row).take(self.along.count());
         for (row, line) in lines.enumerate() {
             let of_row = turned[row..].iter().step_by(rows).take(self.lines.len());
@@ -274,7 +274,7 @@ impl Export {
         &self,
         planes: Option<&Planes<'_, S>>,
         probabilities: &mut [f32],
-        (crew, rooms): (&Crew, &mut [LineRoom]),
+        (pool, rooms): (&Pool, &mut [LineRoom]),
     ) {
         let (outputs, [_, _, width]) = (self.answers.outputs(), self.extent);
         probabilities.fill(0.0);
@@ -288,7 +288,7 @@ impl Export {
             false => (self.along.count(), self.lines.len()),
         };
         let lines = probabilities.chunks_exact_mut(outputs * width).skip(first_row).take(rows);
-        crew.share(lines.enumerate(), rooms, |(row, of_row), room| {
+        pool.share(lines.enumerate(), rooms, |(row, of_row), room| {
             let covered = first_column..first_column + columns;
             let (of_row, activation) = (of_row, self.shape.activation);
             room.probabilities((of_row, width), covered, (&self.answers, activation), |output, rooms, to| {
@@ -310,6 +310,7 @@ pub(crate) fn lines_are_rows(grid: &TargetGrid, shape: &RingShape, slices: usize
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workers;
     use std::path::Path;
     use std::sync::Arc;
 
@@ -395,7 +396,7 @@ mod tests {
         let summing = Summing {
             storage: RingStorage::F32,
             looks: 1,
-            crew: Arc::new(Crew::new(threads)),
+            pool: Arc::new(workers::start(threads)),
             summands,
             on_device: false,
         };

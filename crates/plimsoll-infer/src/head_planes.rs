@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
+use plimsoll_parallel::Pool;
 
 use crate::lines::Planes;
 use crate::places::Place;
 use crate::ring::{Ring, RingShape};
 use crate::summands::PointHead;
 use crate::sums::Sum;
-use crate::workers::Crew;
 
 /// The planes on both sides of a slice.
 const PLANES: usize = 2;
@@ -17,7 +17,7 @@ const PLANES: usize = 2;
 /// Logits of the planes around a slice. Slices are asked for in order, so that each plane is made once.
 pub(crate) struct HeadPlanes {
     head: Arc<PointHead>,
-    crew: Arc<Crew>,
+    pool: Arc<Pool>,
     shape: RingShape,
     /// `[place][line][output][voxel of the line]`, so that a line is one thread's.
     logits: Mapped<f32>,
@@ -49,16 +49,16 @@ impl HeadPlanes {
     pub(crate) fn new(
         shape: RingShape,
         head: &Arc<PointHead>,
-        crew: &Arc<Crew>,
+        pool: &Arc<Pool>,
         budget: &Budget,
     ) -> Result<HeadPlanes, MapError> {
         let room = |_| Mapped::zeroed(budget, "logits of planes", head.room());
         Ok(HeadPlanes {
             logits: Mapped::zeroed(budget, "logits of planes", HeadPlanes::count(&shape, head))?,
             planes: [None; PLANES],
-            rooms: (0..crew.threads()).map(room).collect::<Result<_, _>>()?,
+            rooms: (0..pool.threads()).map(room).collect::<Result<_, _>>()?,
             head: Arc::clone(head),
-            crew: Arc::clone(crew),
+            pool: Arc::clone(pool),
             shape,
         })
     }
@@ -90,7 +90,7 @@ impl HeadPlanes {
         let [_, length] = shape.tile.extent;
         let plane = HeadPlanes::count(shape, head) / PLANES;
         let lines = self.logits[place * plane..][..plane].chunks_exact_mut((length * head.outputs()).max(1));
-        self.crew.share(lines.enumerate(), &mut self.rooms, |(line, logits), room| {
+        self.pool.share(lines.enumerate(), &mut self.rooms, |(line, logits), room| {
             head.line((means, shape.plane(), line * length), logits, room);
             if let Some(activation) = shape.activation {
                 activation.apply(logits, length);

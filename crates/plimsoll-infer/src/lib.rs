@@ -50,7 +50,6 @@ mod stream;
 mod summands;
 mod sums;
 mod times;
-mod vectors;
 mod windows;
 mod workers;
 mod zoomed_labels;

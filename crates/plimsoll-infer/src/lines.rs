@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use bytemuck::cast_slice_mut;
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
+use plimsoll_parallel::{Loop, widest};
 use plimsoll_run::Answers;
 
 use crate::places::Place;
 use crate::ring::{Activation, RingShape};
 use crate::sums::Sum;
-use crate::vectors::widest;
 
 /// Where the covered voxels of a line lie in a line of logits.
 pub(crate) enum AlongLine {
@@ -279,16 +279,28 @@ impl LineRoom {
 
 /// Gives voxels a class whose logits are larger than their largest so far. Without a branch, so that the compiler does several at once.
 fn raise(class: u32, logits: &[f32], largest: &mut [f32], labels: &mut [u32]) {
-    widest(
-        #[inline(always)]
-        || {
-            for ((label, largest), logit) in labels.iter_mut().zip(largest).zip(logits) {
-                let is_larger = *logit > *largest;
-                *label = if is_larger { class } else { *label };
-                *largest = if is_larger { *logit } else { *largest };
-            }
-        },
-    );
+    widest(Raise { class, logits, largest, labels });
+}
+
+struct Raise<'a> {
+    class: u32,
+    logits: &'a [f32],
+    largest: &'a mut [f32],
+    labels: &'a mut [u32],
+}
+
+impl Loop for Raise<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const LANES: usize>(self) {
+        let Raise { class, logits, largest, labels } = self;
+        for ((label, largest), logit) in labels.iter_mut().zip(largest).zip(logits) {
+            let is_larger = *logit > *largest;
+            *label = if is_larger { class } else { *label };
+            *largest = if is_larger { *logit } else { *largest };
+        }
+    }
 }
 
 impl AlongLine {

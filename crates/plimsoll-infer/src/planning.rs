@@ -217,7 +217,7 @@ impl Predictor {
     pub(crate) fn summing(&self, storage: RingStorage, on_device: bool) -> Summing {
         let looks = self.looks().saturating_mul(self.model.weights.len());
         let summands = self.summands.clone();
-        Summing { summands, storage, looks, crew: Arc::clone(&self.crew), on_device }
+        Summing { summands, storage, looks, pool: Arc::clone(&self.pool), on_device }
     }
 
     /// Numbers of windows looked at at once that are copied from a device where this process sums them: none where they lie in memory of this process.

@@ -11,6 +11,7 @@ use plimsoll_data::{Case, CaseFingerprint, PREPARED_SCRATCH, Preparation, Scratc
 use plimsoll_graph::DType;
 use plimsoll_memory::{Budget, Bytes, Reservation};
 use plimsoll_nn::weights::WeightFile;
+use plimsoll_parallel::Pool;
 use plimsoll_plan::Backend;
 use plimsoll_run::{RunError, SegmentationModel};
 use plimsoll_volume::{ElementType, VolumeFile, VoxelBox};
@@ -34,7 +35,7 @@ use crate::summands::{Summands, Summed};
 use crate::sums::RingStorage;
 use crate::times::{Clock, PredictedCase};
 use crate::windows::{Weights, WindowWeights};
-use crate::workers::Crew;
+use crate::workers;
 use crate::{CaseSpacing, InferError, PredictPlan};
 
 /// How to predict.
@@ -130,7 +131,7 @@ pub struct Predictor {
     pub(crate) weights: Weights,
     pub(crate) buffers: Buffers,
     /// The threads that sum windows and decide labels.
-    pub(crate) crew: Arc<Crew>,
+    pub(crate) pool: Arc<Pool>,
     pub(crate) scratch: Scratch,
     /// Made for the first case, and again for one whose logits leave its arena no room.
     pub(crate) running: Option<Running>,
@@ -183,7 +184,7 @@ impl Predictor {
             forward,
             summands,
             buffers,
-            crew: Arc::new(Crew::new(options.threads)),
+            pool: Arc::new(workers::start(options.threads)),
             running: None,
             spacings: BTreeMap::new(),
             overhead: held,

@@ -9,6 +9,7 @@
 use std::ops::Range;
 
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
+use plimsoll_parallel::Pool;
 use plimsoll_plan::HostView;
 
 use crate::lines::Planes;
@@ -16,7 +17,6 @@ use crate::places::Place;
 use crate::shares::WindowShares;
 use crate::summands::Summands;
 use crate::sums::{RingStorage, Sum};
-use crate::workers::Crew;
 
 /// The shape of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,7 +250,7 @@ impl<S: Sum> Ring<S> {
     pub(crate) fn add<E: Send>(
         &mut self,
         window: &WindowLogits<'_, E>,
-        (crew, rooms): (&Crew, &mut [Room<E>]),
+        (pool, rooms): (&Pool, &mut [Room<E>]),
     ) -> Result<bool, E> {
         let shape = self.shape;
         let of_ring = (&shape, self.channels, self.limit);
@@ -267,7 +267,7 @@ impl<S: Sum> Ring<S> {
             (!group.is_empty()).then_some(group)
         });
         rooms.iter_mut().for_each(|room| room.outcome = Ok(true));
-        crew.share(groups, rooms, |mut planes, room| {
+        pool.share(groups, rooms, |mut planes, room| {
             if let Ok(true) = room.outcome {
                 room.outcome = window.add_to(of_ring, &mut planes, room);
             }
@@ -280,10 +280,10 @@ impl<S: Sum> Ring<S> {
     }
 
     /// Makes of the means of planes of logits, from one to another in the order of passing, what is interpolated.
-    pub(crate) fn finish<T: Send>(&mut self, from: usize, to: usize, (crew, threads): (&Crew, &mut [T])) {
+    pub(crate) fn finish<T: Send>(&mut self, from: usize, to: usize, (pool, threads): (&Pool, &mut [T])) {
         let (activation, voxels) = (self.shape.activation, self.shape.plane());
         if let Some(activation) = activation {
-            crew.share(self.slots(from, to.max(from)), threads, |(_, means), _| {
+            pool.share(self.slots(from, to.max(from)), threads, |(_, means), _| {
                 activation.apply(means, voxels)
             });
         }
@@ -319,9 +319,9 @@ impl<S: Sum> Ring<S> {
         &mut self,
         from: usize,
         before: usize,
-        (crew, threads): (&Crew, &mut [T]),
+        (pool, threads): (&Pool, &mut [T]),
     ) {
-        crew.share(self.slots(from, before.max(from)), threads, |(_, sums), _| sums.fill(S::zeroed()));
+        pool.share(self.slots(from, before.max(from)), threads, |(_, sums), _| sums.fill(S::zeroed()));
     }
 }
 

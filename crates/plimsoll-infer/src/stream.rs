@@ -9,6 +9,7 @@ use half::f16;
 use plimsoll_data::TargetGrid;
 use plimsoll_graph::TensorId;
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
+use plimsoll_parallel::Pool;
 use plimsoll_plan::{EngineError, ProgramId, SumsPlanes};
 
 use crate::device_sums::summed_window;
@@ -21,7 +22,6 @@ use crate::shares::Shares;
 use crate::summands::Summands;
 use crate::sums::{RingStorage, Sum};
 use crate::windows::Weights;
-use crate::workers::Crew;
 
 /// How windows are summed.
 #[derive(Clone)]
@@ -33,7 +33,7 @@ pub(crate) struct Summing {
     /// How often each window is looked at: by each fold of weights, in each way that it is mirrored.
     pub(crate) looks: usize,
     /// On which threads.
-    pub(crate) crew: Arc<Crew>,
+    pub(crate) pool: Arc<Pool>,
     /// Whether the device that the network runs on adds them.
     pub(crate) on_device: bool,
 }
@@ -52,14 +52,14 @@ struct Means<S> {
 
 impl<S: Sum> Means<S> {
     fn new(shape: RingShape, summing: &Summing, budget: &Budget) -> Result<Means<S>, MapError> {
-        let Summing { summands, crew, on_device, .. } = summing;
-        let head = summands.head().map(|head| HeadPlanes::new(shape, head, crew, budget));
+        let Summing { summands, pool, on_device, .. } = summing;
+        let head = summands.head().map(|head| HeadPlanes::new(shape, head, pool, budget));
         let ring = Ring::new(shape, summands, shape.host_planes(*on_device), budget)?;
         Ok(Means { ring, head: head.transpose()? })
     }
 
     /// Says that planes are finished, from one to another in the order of passing.
-    fn finish<T: Send>(&mut self, from: usize, to: usize, threads: (&Crew, &mut [T])) {
+    fn finish<T: Send>(&mut self, from: usize, to: usize, threads: (&Pool, &mut [T])) {
         // What is interpolated are logits, or what becomes of them: of features they are made later.
         if self.head.is_none() {
             self.ring.finish(from, to, threads);
@@ -71,7 +71,7 @@ impl<S: Sum> Means<S> {
         &mut self,
         (export, slice): (&Export, usize),
         (labels, turned, probabilities): (&mut [u8], &mut [u8], &mut [f32]),
-        threads: (&Crew, &mut [LineRoom]),
+        threads: (&Pool, &mut [LineRoom]),
     ) {
         let (place, labels) = (export.place(slice).copied(), (labels, turned));
         match &mut self.head {
@@ -89,7 +89,7 @@ impl<S: Sum> Means<S> {
 
 /// The ring, and the way out of it.
 pub(crate) struct Stream {
-    crew: Arc<Crew>,
+    pool: Arc<Pool>,
     sums: Sums,
     shares: Shares,
     export: Export,
@@ -117,12 +117,12 @@ impl Stream {
     ) -> Result<Bytes, MapError> {
         let [_, height, width] = rows.part_extent();
         let rooms = Export::room_bytes(&rows.shape, [height, width])?;
-        let rooms = Bytes(rooms.0.saturating_mul(summing.crew.threads() as u64));
+        let rooms = Bytes(rooms.0.saturating_mul(summing.pool.threads() as u64));
         let [labels, turned, probabilities] = Stream::of_slice(grid, rows, wanted);
         let labels = Mapped::<u8>::bytes(labels)? + Mapped::<u8>::bytes(turned)?;
         let slices = labels + Mapped::<f32>::bytes(probabilities)?;
-        let Summing { summands, storage, crew, on_device, .. } = summing;
-        let head = summands.head().map(|head| HeadPlanes::bytes(&rows.shape, head, crew.threads()));
+        let Summing { summands, storage, pool, on_device, .. } = summing;
+        let head = summands.head().map(|head| HeadPlanes::bytes(&rows.shape, head, pool.threads()));
         let ring = rows.shape.bytes(summands, *storage, rows.shape.host_planes(*on_device))?;
         let ring = ring + head.transpose()?.unwrap_or(Bytes::ZERO) + Shares::bytes(&rows.shape, weights)?;
         Ok(ring + slices + Export::bytes(grid) + rooms)
@@ -145,7 +145,7 @@ impl Stream {
         (weights, summing): (&Weights, &Summing),
         budget: &Budget,
     ) -> Result<Stream, MapError> {
-        let Summing { storage, looks, ref crew, .. } = *summing;
+        let Summing { storage, looks, ref pool, .. } = *summing;
         let export = Export::new(grid, rows.shape, (&rows.part, rows.slices), wanted.answers, budget)?;
         let [labels, turned, probabilities] = Stream::of_slice(grid, rows, wanted);
         Ok(Stream {
@@ -157,8 +157,8 @@ impl Stream {
             labels: Mapped::zeroed(budget, "labels", labels)?,
             turned: Mapped::zeroed(budget, "labels", turned)?,
             probabilities: Mapped::zeroed(budget, "probabilities", probabilities)?,
-            rooms: (0..crew.threads()).map(|_| export.room(budget)).collect::<Result<_, _>>()?,
-            crew: Arc::clone(crew),
+            rooms: (0..pool.threads()).map(|_| export.room(budget)).collect::<Result<_, _>>()?,
+            pool: Arc::clone(pool),
             export,
             fetched: 0,
             finished: 0,
@@ -196,8 +196,8 @@ impl Stream {
     ) -> Result<bool, E> {
         let window = WindowLogits { start, mirrored, shares: self.shares.of(start), logits };
         match &mut self.sums {
-            Sums::F32(means) => means.ring.add(&window, (&self.crew, rooms)),
-            Sums::F16(means) => means.ring.add(&window, (&self.crew, rooms)),
+            Sums::F32(means) => means.ring.add(&window, (&self.pool, rooms)),
+            Sums::F16(means) => means.ring.add(&window, (&self.pool, rooms)),
         }
     }
 
@@ -230,11 +230,11 @@ impl Stream {
             match &mut self.sums {
                 Sums::F32(means) => {
                     device.read_plane(slot, bytemuck::cast_slice_mut(means.ring.plane_mut(plane)))?;
-                    means.finish(plane, plane + 1, (&self.crew, &mut self.rooms));
+                    means.finish(plane, plane + 1, (&self.pool, &mut self.rooms));
                 }
                 Sums::F16(means) => {
                     device.read_plane(slot, bytemuck::cast_slice_mut(means.ring.plane_mut(plane)))?;
-                    means.finish(plane, plane + 1, (&self.crew, &mut self.rooms));
+                    means.finish(plane, plane + 1, (&self.pool, &mut self.rooms));
                 }
             }
         }
@@ -254,8 +254,8 @@ impl Stream {
         let finished = rows.finished_after(row);
         if device.is_none() {
             match &mut self.sums {
-                Sums::F32(means) => means.finish(self.finished, finished, (&self.crew, &mut self.rooms)),
-                Sums::F16(means) => means.finish(self.finished, finished, (&self.crew, &mut self.rooms)),
+                Sums::F32(means) => means.finish(self.finished, finished, (&self.pool, &mut self.rooms)),
+                Sums::F16(means) => means.finish(self.finished, finished, (&self.pool, &mut self.rooms)),
             }
         }
         self.finished = self.finished.max(finished);
@@ -277,10 +277,10 @@ impl Stream {
                 (self.cleared..needed).try_for_each(|plane| device.clear_plane(rows.shape.slot(plane)))?;
             }
             (None, Sums::F32(means)) => {
-                means.ring.clear_before(self.cleared, needed, (&self.crew, &mut self.rooms))
+                means.ring.clear_before(self.cleared, needed, (&self.pool, &mut self.rooms))
             }
             (None, Sums::F16(means)) => {
-                means.ring.clear_before(self.cleared, needed, (&self.crew, &mut self.rooms))
+                means.ring.clear_before(self.cleared, needed, (&self.pool, &mut self.rooms))
             }
         }
         self.cleared = self.cleared.max(needed);
@@ -289,11 +289,11 @@ impl Stream {
 
     /// Makes the labels of a slice, and its probabilities if they are wanted.
     fn decide(&mut self, slice: usize) {
-        let Stream { crew, sums, export, labels, turned, probabilities, rooms, .. } = self;
+        let Stream { pool, sums, export, labels, turned, probabilities, rooms, .. } = self;
         let (of, made) = ((&*export, slice), (&mut labels[..], &mut turned[..], &mut probabilities[..]));
         match sums {
-            Sums::F32(means) => means.decide(of, made, (crew, rooms)),
-            Sums::F16(means) => means.decide(of, made, (crew, rooms)),
+            Sums::F32(means) => means.decide(of, made, (pool, rooms)),
+            Sums::F16(means) => means.decide(of, made, (pool, rooms)),
         }
     }
 }
@@ -306,6 +306,7 @@ mod tests {
     use crate::rows::Strips;
     use crate::summands::head_of;
     use crate::windows::{WindowWeights, gaussian};
+    use crate::workers;
     use plimsoll_plan::HostView;
     use plimsoll_run::{Answers, Windows};
     use plimsoll_volume::{Affine, Geometry, Reorientation, Spacing};
@@ -356,7 +357,7 @@ mod tests {
         (weights, mirrored): (&Weights, [bool; 3]),
         (summing, given): (&Summing, Given),
     ) -> (Vec<u8>, Vec<u32>) {
-        let (window, threads) = (whole.shape.window, summing.crew.threads());
+        let (window, threads) = (whole.shape.window, summing.pool.threads());
         let budget = Budget::new(Bytes(1 << 26));
         let answers = Answers::Classes(2);
         let wanted = Wanted { answers: &answers, probabilities: true };
@@ -457,7 +458,7 @@ mod tests {
             let all = Weights::new(Windows::Even, window, asked);
             let weights = all.along.clone();
             let storage = if in_halves { RingStorage::F16 } else { RingStorage::F32 };
-            let summing = Summing { summands: summands(has_head), storage, looks: 1, crew: Arc::new(Crew::new(threads)), on_device: false };
+            let summing = Summing { summands: summands(has_head), storage, looks: 1, pool: Arc::new(workers::start(threads)), on_device: false };
             let (labels, _) = streamed((&grid, &stored), (&rows, None), (&all, mirrored), (&summing, given));
             let whole = whole(&rows, &weights);
             for (voxel, label) in voxels(stored.shape()).zip(labels) {
@@ -520,7 +521,7 @@ mod tests {
             let rows = Rows::new(&grid, window, step, slices);
             let weights = Weights { along: gaussian(window), least };
             let storage = if in_halves { RingStorage::F16 } else { RingStorage::F32 };
-            let summing = Summing { summands: summands(has_head), storage, looks: 1, crew: Arc::new(Crew::new(threads)), on_device: false };
+            let summing = Summing { summands: summands(has_head), storage, looks: 1, pool: Arc::new(workers::start(threads)), on_device: false };
             let of = |strips| streamed((&grid, &stored), (&rows, strips), (&weights, mirrored), (&summing, given));
             let whole = of(None);
             let axis = slice_axes(slices)[second];

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use plimsoll_memory::{Budget, Mapped};
 use plimsoll_nn::Headless;
+use plimsoll_parallel::{Loop, widest};
 use plimsoll_run::{LoadOptions, SegmentationModel, read_some_parameters};
-use pulp::{Arch, Simd, WithSimd};
 use serde::Serialize;
 
 use crate::InferError;
@@ -129,7 +129,7 @@ impl PointHead {
                 S::widen(&plane[number * voxels + first + from..][..count], &mut feature[..count]);
             }
             let logits = &mut *logits;
-            Arch::new().dispatch(Piece { head: self, features, logits, length, of: from..from + count });
+            widest(Piece { head: self, features, logits, length, of: from..from + count });
         }
     }
 }
@@ -145,44 +145,51 @@ struct Piece<'a> {
     of: Range<usize>,
 }
 
-impl WithSimd for Piece<'_> {
+impl Loop for Piece<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(mut self, simd: S) {
-        let mut output = 0;
-        while output < self.head.outputs {
-            let done = if TOGETHER <= self.head.outputs - output { TOGETHER } else { 1 };
-            match done {
-                TOGETHER => self.products::<S, TOGETHER>(simd, output),
-                _ => self.products::<S, 1>(simd, output),
-            }
-            output += done;
+    fn run<const LANES: usize>(mut self) {
+        match LANES {
+            16 => self.all::<{ 16 * VECTORS }>(),
+            8 => self.all::<{ 8 * VECTORS }>(),
+            _ => self.all::<{ 4 * VECTORS }>(),
         }
     }
 }
 
 impl Piece<'_> {
+    /// The logits of all outputs, of `BLOCK` voxels at a time.
+    #[inline(always)]
+    fn all<const BLOCK: usize>(&mut self) {
+        let mut output = 0;
+        while output < self.head.outputs {
+            let done = if TOGETHER <= self.head.outputs - output { TOGETHER } else { 1 };
+            match done {
+                TOGETHER => self.products::<BLOCK, TOGETHER>(output),
+                _ => self.products::<BLOCK, 1>(output),
+            }
+            output += done;
+        }
+    }
+
     /// The logits of `N` outputs. A sum begins with the bias and goes through the features in their order.
     #[inline(always)]
-    fn products<S: Simd, const N: usize>(&mut self, simd: S, first: usize) {
+    fn products<const BLOCK: usize, const N: usize>(&mut self, first: usize) {
         let of: [(&[f32], f32); N] = std::array::from_fn(|number| self.head.of_output(first + number));
         let mut logits = [[0.0; PIECE]; N];
-        for from in (0..PIECE / S::F32_LANES).step_by(VECTORS) {
-            let mut sums = of.map(|(_, bias)| [simd.splat_f32s(bias); VECTORS]);
+        for from in (0..PIECE).step_by(BLOCK) {
+            let mut sums = of.map(|(_, bias)| [bias; BLOCK]);
             for (number, feature) in self.features.iter().enumerate() {
-                let (feature, _) = S::as_simd_f32s(feature);
-                let feature: [S::f32s; VECTORS] = std::array::from_fn(|vector| feature[from + vector]);
+                let feature = &feature[from..from + BLOCK];
                 for ((weights, _), sums) in of.iter().zip(&mut sums) {
-                    let weight = simd.splat_f32s(weights[number]);
-                    for (sum, feature) in sums.iter_mut().zip(feature) {
-                        *sum = simd.add_f32s(*sum, simd.mul_f32s(weight, feature));
-                    }
+                    let weight = weights[number];
+                    // Products and sums are rounded one by one at every width.
+                    sums.iter_mut().zip(feature).for_each(|(sum, feature)| *sum += weight * feature);
                 }
             }
             for (logits, sums) in logits.iter_mut().zip(&sums) {
-                let (logits, _) = S::as_mut_simd_f32s(logits);
-                logits[from..from + VECTORS].copy_from_slice(sums);
+                logits[from..from + BLOCK].copy_from_slice(sums);
             }
         }
         for (number, logits) in logits.iter().enumerate() {

@@ -1,7 +1,8 @@
 //! The surface of a mask as neighbourhood codes: one per cell between eight voxels, or four pixels.
 
+use plimsoll_parallel::Pool;
+
 use crate::grid::{check_length, voxels};
-use crate::workers::each;
 use crate::{Label, MorphologyError};
 
 /// The shape of the grid of cells of a mask: each cell lies between eight voxels, some of which are out of bounds for
@@ -37,7 +38,7 @@ pub fn surface_codes<L: Label>(
         |z: usize, y: usize| (z < depth && y < height).then(|| &mask[(z * height + y) * width..][..width]);
     let cells = (height + 1) * (width + 1);
     let slices = (depth + 1).div_ceil(threads);
-    each(codes.chunks_mut(slices * cells).enumerate(), |(part, codes)| {
+    Pool::or_single(threads).each(codes.chunks_mut(slices * cells).enumerate(), |(part, codes)| {
         for (at, codes) in codes.chunks_exact_mut(width + 1).enumerate() {
             let (z, y) = (part * slices + at / (height + 1), at % (height + 1));
             // Rows and slices out of bounds are background.

@@ -1,12 +1,12 @@
 //! Erosion and dilation by the neighbours of each voxel.
 
 use plimsoll_memory::{Budget, Mapped};
+use plimsoll_parallel::Pool;
 
 use crate::bits::BitVolume;
 use crate::carve::Carver;
 use crate::grid::check_length;
 use crate::rows::{WORD, words};
-use crate::workers::each;
 use crate::{Connectivity, Label, MorphologyError};
 
 /// Erodes a mask of `shape` (depth, height, width) `iterations` times: a voxel of `eroded` is true if it and all its
@@ -70,8 +70,9 @@ fn repeat<L: Label>(
     let mut carver = Carver::new(&mut memory);
     let mut from = BitVolume::read(&mask, shape, &mut carver);
     let mut to = BitVolume::new(shape, &mut carver);
+    let pool = Pool::or_single(threads);
     for _ in 0..iterations {
-        once(&from, &mut to, connectivity, threads, join);
+        once(&from, &mut to, connectivity, &pool, join);
         std::mem::swap(&mut from, &mut to);
     }
     from.write(out);
@@ -84,10 +85,10 @@ pub(crate) fn grow<'a>(
     other: &mut BitVolume<'a>,
     connectivity: Connectivity,
     iterations: usize,
-    threads: usize,
+    pool: &Pool,
 ) {
     for _ in 0..iterations {
-        once(bits, other, connectivity, threads, |a, b| a | b);
+        once(bits, other, connectivity, pool, |a, b| a | b);
         std::mem::swap(bits, other);
     }
 }
@@ -97,13 +98,13 @@ fn once(
     from: &BitVolume<'_>,
     to: &mut BitVolume<'_>,
     connectivity: Connectivity,
-    threads: usize,
+    pool: &Pool,
     join: impl Fn(u64, u64) -> u64 + Copy + Sync,
 ) {
     let [depth, height, width] = from.shape();
     let words = words(width);
-    let rows = (depth * height).div_ceil(threads);
-    each(to.words_mut().chunks_mut(rows * words).enumerate(), |(part, words_of_part)| {
+    let rows = (depth * height).div_ceil(pool.threads());
+    pool.each(to.words_mut().chunks_mut(rows * words).enumerate(), |(part, words_of_part)| {
         for (at, row) in words_of_part.chunks_exact_mut(words).enumerate() {
             let at = part * rows + at;
             join_row(from, (at / height, at % height), connectivity, row, join);

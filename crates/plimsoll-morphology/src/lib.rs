@@ -23,7 +23,6 @@ mod slabs;
 mod surface;
 mod thin;
 mod tube;
-mod workers;
 
 pub use cells::{cell_shape, contour_codes, surface_codes};
 pub use components::{Region, component_sizes, components, largest_component};

@@ -3,7 +3,7 @@
 //! Algorithms are compiled once and not per label type, so they read rows through the trait object [`Rows`].
 
 use crate::Label;
-use crate::simd::{Instructions, Kernel, LANES, Simd};
+use crate::simd::{Instructions, Kernel, LANES, Simd, Supported};
 
 /// The bits of a word.
 pub(crate) const WORD: usize = u64::BITS as usize;
@@ -68,12 +68,12 @@ struct Read<'a, L> {
 
 impl<L: Label> Kernel for Read<'_, L> {
     #[inline(always)]
-    fn run<S: Simd>(self) {
+    fn run<S: Simd>(self, on: Supported<S>) {
         let words = words(self.width);
         let foreground = self.bits.foreground.chunks_exact_mut(words);
         let Some(boundary) = self.bits.boundary else {
             for (row, foreground) in self.voxels.chunks_exact(self.width).zip(foreground) {
-                read_foreground::<L, S>(row, foreground);
+                read_foreground(on, row, foreground);
             }
             return;
         };
@@ -82,7 +82,7 @@ impl<L: Label> Kernel for Read<'_, L> {
         for (row, (foreground, boundary)) in
             self.voxels.chunks_exact(self.width).zip(foreground.zip(boundary))
         {
-            read_foreground::<L, S>(row, foreground);
+            read_foreground(on, row, foreground);
             // Most rows of a small structure's mask.
             if foreground.iter().all(|word| *word == 0) {
                 boundary.fill(0);
@@ -90,7 +90,7 @@ impl<L: Label> Kernel for Read<'_, L> {
                 continue;
             }
             if self.all_labels {
-                label_boundaries::<L, S>(row, boundary);
+                label_boundaries(on, row, boundary);
             } else {
                 foreground_boundaries(row.len(), foreground, boundary);
             }
@@ -102,16 +102,16 @@ impl<L: Label> Kernel for Read<'_, L> {
 }
 
 #[inline(always)]
-fn read_foreground<L: Label, S: Simd>(row: &[L], foreground: &mut [u64]) {
+fn read_foreground<L: Label, S: Simd>(on: Supported<S>, row: &[L], foreground: &mut [u64]) {
     let (whole, rest) = row.as_chunks::<WORD>();
     for (word, labels) in foreground.iter_mut().zip(whole) {
-        *word = S::bits(&labels.map(|label| u8::from(label.is_foreground())));
+        *word = S::bits(on, &labels.map(|label| u8::from(label.is_foreground())));
     }
     if let (Some(last), 1..) = (foreground.last_mut(), rest.len()) {
         *last = match row.last_chunk::<WORD>() {
             // Those that the word before has already are shifted out.
             Some(labels) => {
-                S::bits(&labels.map(|label| u8::from(label.is_foreground()))) >> (WORD - rest.len())
+                S::bits(on, &labels.map(|label| u8::from(label.is_foreground()))) >> (WORD - rest.len())
             }
             None => few_bits(rest.iter().map(|label| label.is_foreground())),
         };
@@ -119,18 +119,18 @@ fn read_foreground<L: Label, S: Simd>(row: &[L], foreground: &mut [u64]) {
 }
 
 #[inline(always)]
-fn label_boundaries<L: Label, S: Simd>(row: &[L], boundary: &mut [u64]) {
+fn label_boundaries<L: Label, S: Simd>(on: Supported<S>, row: &[L], boundary: &mut [u64]) {
     // The first voxel has no boundary on its left.
     let mut left = 0;
     for (at, word) in boundary.iter_mut().enumerate() {
         let (here, right) = (&row[at * WORD..], &row[at * WORD + 1..]);
         // Whether a voxel differs from its right neighbour.
         let differs = match (here.first_chunk::<WORD>(), right.first_chunk::<WORD>()) {
-            (Some(here), Some(right)) => differing::<L, S>(here, right),
+            (Some(here), Some(right)) => differing(on, here, right),
             _ => match (row[..row.len() - 1].last_chunk::<WORD>(), row.last_chunk::<WORD>()) {
                 // Those that the word before has already are shifted out.
                 (Some(before), Some(last)) if !right.is_empty() => {
-                    differing::<L, S>(before, last) >> (WORD - right.len())
+                    differing(on, before, last) >> (WORD - right.len())
                 }
                 _ => few_bits(here.iter().zip(right).map(|(here, right)| here != right)),
             },
@@ -142,8 +142,8 @@ fn label_boundaries<L: Label, S: Simd>(row: &[L], boundary: &mut [u64]) {
 
 /// A bit for each voxel that differs from its neighbour.
 #[inline(always)]
-fn differing<L: Label, S: Simd>(labels: &[L; WORD], neighbours: &[L; WORD]) -> u64 {
-    S::bits(&std::array::from_fn(|at| u8::from(labels[at] != neighbours[at])))
+fn differing<L: Label, S: Simd>(on: Supported<S>, labels: &[L; WORD], neighbours: &[L; WORD]) -> u64 {
+    S::bits(on, &std::array::from_fn(|at| u8::from(labels[at] != neighbours[at])))
 }
 
 #[inline(always)]

@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 
+use plimsoll_parallel::Pool;
+
 use crate::Connectivity;
 use crate::carve::{Carver, sum};
 use crate::forest::{Forest, SliceRuns};
 use crate::rows::Rows;
 use crate::runs::{Run, RunKind, RunReader};
-use crate::workers::each;
 
 /// The slices of one thread, and its buffers.
 pub(crate) struct Slab<'a> {
@@ -19,6 +20,7 @@ pub(crate) struct Slab<'a> {
 /// All slabs of a volume, in order.
 pub(crate) struct Slabs<'a> {
     slabs: Vec<Slab<'a>>,
+    pool: Pool,
     /// Voxels of a slab; the last may have fewer.
     voxels: usize,
 }
@@ -52,7 +54,7 @@ impl<'a> Slabs<'a> {
     ) -> Slabs<'a> {
         let [depth, height, width] = shape;
         let thickness = thickness(depth, threads);
-        let slabs = (0..depth)
+        let slabs: Vec<_> = (0..depth)
             .step_by(thickness)
             .zip(memory.chunks_exact_mut(slab_bytes(height, width)))
             .map(|(first, memory)| {
@@ -62,7 +64,8 @@ impl<'a> Slabs<'a> {
                 Slab { slices: first..(first + thickness).min(depth), reader, runs }
             })
             .collect();
-        Slabs { slabs, voxels: thickness * height * width }
+        let pool = Pool::or_single(slabs.len());
+        Slabs { slabs, pool, voxels: thickness * height * width }
     }
 
     /// Adds all runs to `parents`, which has one element per voxel, and joins those that touch.
@@ -83,9 +86,10 @@ impl<'a> Slabs<'a> {
         self.slabs.iter_mut()
     }
 
-    /// Runs `work` for each slab and its part of `voxels`, each on a thread of its own, the first on the calling thread.
+    /// Runs `work` for each slab and its part of `voxels`, on as many threads as there are slabs.
     pub(crate) fn each<T: Send>(&mut self, voxels: &mut [T], work: impl Fn(&mut Slab<'a>, &mut [T]) + Sync) {
-        each(self.slabs.iter_mut().zip(voxels.chunks_mut(self.voxels)), |(slab, voxels)| work(slab, voxels));
+        let parts = self.slabs.iter_mut().zip(voxels.chunks_mut(self.voxels));
+        self.pool.each(parts, |(slab, voxels)| work(slab, voxels));
     }
 }
 

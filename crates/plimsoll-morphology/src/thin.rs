@@ -5,13 +5,13 @@
 //! several threads; then they are checked again and removed one after the other.
 
 use plimsoll_memory::{Budget, Mapped};
+use plimsoll_parallel::Pool;
 
 use crate::bits::BitVolume;
 use crate::carve::Carver;
 use crate::cube::Cube;
 use crate::grid::check_length;
 use crate::rows::{WORD, words};
-use crate::workers::each;
 use crate::{Label, MorphologyError};
 
 /// The side that a layer is taken from: the neighbour that must be background, in steps along depth, height and width.
@@ -63,23 +63,18 @@ pub fn skeletonize<L: Label>(
     let mut carver = Carver::new(&mut memory);
     let mut bits = BitVolume::read(&mask, shape, &mut carver);
     let mut candidates = BitVolume::new(shape, &mut carver);
-    thin(&mut bits, &mut candidates, recheck, threads);
+    thin(&mut bits, &mut candidates, recheck, &Pool::or_single(threads));
     bits.write(skeleton);
     Ok(())
 }
 
 /// Thins a mask; `candidates` is scratch of the same shape.
-pub(crate) fn thin(
-    bits: &mut BitVolume<'_>,
-    candidates: &mut BitVolume<'_>,
-    recheck: Recheck,
-    threads: usize,
-) {
+pub(crate) fn thin(bits: &mut BitVolume<'_>, candidates: &mut BitVolume<'_>, recheck: Recheck, pool: &Pool) {
     let sides = if bits.shape()[0] == 1 { &SIDES[..SIDES_OF_IMAGE] } else { &SIDES[..] };
     loop {
         let mut any = false;
         for side in sides {
-            find(bits, *side, candidates, threads);
+            find(bits, *side, candidates, pool);
             any |= delete(bits, candidates, recheck);
         }
         if !any {
@@ -89,11 +84,11 @@ pub(crate) fn thin(
 }
 
 /// Marks the candidates: border voxels of this side that may be removed.
-fn find(bits: &BitVolume<'_>, side: Side, candidates: &mut BitVolume<'_>, threads: usize) {
+fn find(bits: &BitVolume<'_>, side: Side, candidates: &mut BitVolume<'_>, pool: &Pool) {
     let [depth, height, width] = bits.shape();
     let words = words(width);
-    let rows = (depth * height).div_ceil(threads);
-    each(candidates.words_mut().chunks_mut(rows * words).enumerate(), |(part, candidates)| {
+    let rows = (depth * height).div_ceil(pool.threads());
+    pool.each(candidates.words_mut().chunks_mut(rows * words).enumerate(), |(part, candidates)| {
         for (at, to) in candidates.chunks_exact_mut(words).enumerate() {
             let at = part * rows + at;
             let (z, y) = (at / height, at % height);

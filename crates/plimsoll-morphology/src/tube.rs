@@ -1,5 +1,7 @@
 //! Dilated skeletons.
 
+use plimsoll_parallel::Pool;
+
 use crate::bits::BitVolume;
 use crate::carve::{Carver, LINE};
 use crate::erode::grow;
@@ -38,8 +40,9 @@ pub fn tubed_skeleton<L: Label>(
     let mut carver = Carver::new(scratch);
     let mut bits = BitVolume::read(&mask, shape, &mut carver);
     let mut other = BitVolume::new(shape, &mut carver);
-    thin(&mut bits, &mut other, recheck, 1);
-    grow(&mut bits, &mut other, Connectivity::Faces, radius, 1);
+    let pool = Pool::single();
+    thin(&mut bits, &mut other, recheck, &pool);
+    grow(&mut bits, &mut other, Connectivity::Faces, radius, &pool);
     bits.write(tube);
     Ok(())
 }

@@ -1,10 +1,11 @@
 //! The buffers of a transform that all units of work share.
 
+use plimsoll_parallel::Parts;
+
 use super::envelope::Axis;
 use super::job::Job;
 use crate::rows::Rows;
 use crate::simd::Instructions;
-use crate::workers::Parts;
 
 /// The settings, input, output and shared scratch of one transform.
 #[derive(Clone, Copy)]

@@ -17,7 +17,7 @@ use std::iter;
 use std::ops::Range;
 
 use super::store::Store;
-use crate::simd::{LANES, Simd};
+use crate::simd::{LANES, Simd, Supported};
 
 /// The stride of the rows whose apexes are searched for.
 const STEP: usize = 8;
@@ -116,7 +116,7 @@ pub(super) struct Columns<'a, 'w> {
 impl Columns<'_, '_> {
     /// Writes the envelope, row by row, to `store`, except for rows of zeroes, which do not change.
     #[inline(always)]
-    pub(super) fn lower_envelope<S: Simd>(&mut self, store: &Store<'_>) {
+    pub(super) fn lower_envelope<S: Simd>(&mut self, on: Supported<S>, store: &Store<'_>) {
         let n = self.values.len();
         let candidates = self.list();
         if candidates == 0 {
@@ -126,17 +126,17 @@ impl Columns<'_, '_> {
         }
         // Past the ends there is no row to bound the candidates.
         let all = Apexes { least: 0, greatest: candidates as u32 - 1 };
-        self.decide::<S>(0, all, all, store);
+        self.decide(on, 0, all, all, store);
         let last = n - 1;
         if last > 0 {
-            self.decide::<S>(last, self.scratch.apexes[0], all, store);
+            self.decide(on, last, self.scratch.apexes[0], all, store);
         }
         let mut step = n.next_power_of_two() / 2;
         while step >= STEP {
             for y in (step..last).step_by(2 * step) {
                 let apexes = &self.scratch.apexes;
                 let (above, below) = (apexes[y - step], apexes[(y + step).min(last)]);
-                self.decide::<S>(y, above, below, store);
+                self.decide(on, y, above, below, store);
             }
             step /= 2;
         }
@@ -144,8 +144,8 @@ impl Columns<'_, '_> {
             let next = (y + STEP).min(last);
             match next - (y + 1) {
                 0 => {}
-                1..=FEW => self.between::<S, FEW>(y + 1, next, store),
-                _ => self.between::<S, BETWEEN>(y + 1, next, store),
+                1..=FEW => self.between::<S, FEW>(on, y + 1, next, store),
+                _ => self.between::<S, BETWEEN>(on, y + 1, next, store),
             }
         }
     }
@@ -187,7 +187,14 @@ impl Columns<'_, '_> {
 
     /// Computes row `y`, whose candidates range from the smallest `above` to the largest `below`, and its apexes.
     #[inline(always)]
-    fn decide<S: Simd>(&mut self, y: usize, above: Apexes, below: Apexes, store: &Store<'_>) {
+    fn decide<S: Simd>(
+        &mut self,
+        on: Supported<S>,
+        y: usize,
+        above: Apexes,
+        below: Apexes,
+        store: &Store<'_>,
+    ) {
         let highest = self.greatest[y];
         if highest == 0.0 {
             let own = self.scratch.rank[y];
@@ -196,10 +203,10 @@ impl Columns<'_, '_> {
         }
         let (from, to) = self.within_reach(y, y + 1, highest, above.least as usize, below.greatest as usize);
         let costs = self.axis.costs_from(y);
-        let mut lowest = S::splat(f32::INFINITY);
-        let mut at = S::index(0);
+        let mut lowest = S::splat(on, f32::INFINITY);
+        let mut at = S::index(on, 0);
         for (place, &row) in self.scratch.rows[from..=to].iter().enumerate() {
-            let value = S::load(&self.values[row as usize]).plus(S::splat(costs[row as usize]));
+            let value = S::load(on, &self.values[row as usize]).plus(S::splat(on, costs[row as usize]));
             value.lower((from + place) as u32, &mut lowest, &mut at);
         }
         let (least, greatest) = S::range(at, at);
@@ -212,31 +219,37 @@ impl Columns<'_, '_> {
 
     /// The rows `first..end`, up to `N`, whose neighbours on both sides are known.
     #[inline(always)]
-    fn between<S: Simd, const N: usize>(&mut self, first: usize, end: usize, store: &Store<'_>) {
+    fn between<S: Simd, const N: usize>(
+        &mut self,
+        on: Supported<S>,
+        first: usize,
+        end: usize,
+        store: &Store<'_>,
+    ) {
         let highest = self.greatest[first..end].iter().fold(0.0, |a, &b| if a < b { b } else { a });
         let least = self.scratch.apexes[first - 1].least as usize;
         let greatest = self.scratch.apexes[end].greatest as usize;
         let (from, to) = self.within_reach(first, end, highest, least, greatest);
         // All `N` rows are computed, even if there are fewer: the table is long enough.
         let costs = self.axis.costs_from(first + N - 1);
-        let mut lowest = [S::splat(f32::INFINITY); N];
-        let mut at = [S::index(0); N];
+        let mut lowest = [S::splat(on, f32::INFINITY); N];
+        let mut at = [S::index(on, 0); N];
         let candidates = self.scratch.rows[from..=to].iter();
         if store.features.is_some() {
             for (place, &row) in candidates.enumerate() {
-                let values = S::load(&self.values[row as usize]);
+                let values = S::load(on, &self.values[row as usize]);
                 let costs = &costs[row as usize..][..N];
                 for y in 0..N {
-                    let value = values.plus(S::splat(costs[N - 1 - y]));
+                    let value = values.plus(S::splat(on, costs[N - 1 - y]));
                     value.lower((from + place) as u32, &mut lowest[y], &mut at[y]);
                 }
             }
         } else {
             for &row in candidates {
-                let values = S::load(&self.values[row as usize]);
+                let values = S::load(on, &self.values[row as usize]);
                 let costs = &costs[row as usize..][..N];
                 for y in 0..N {
-                    lowest[y] = values.plus(S::splat(costs[N - 1 - y])).lesser(lowest[y]);
+                    lowest[y] = values.plus(S::splat(on, costs[N - 1 - y])).lesser(lowest[y]);
                 }
             }
         }
@@ -246,7 +259,7 @@ impl Columns<'_, '_> {
             lowest.store(row);
         }
         for (y, row) in (first..end).zip(&rows) {
-            store.row(y, S::load(row));
+            store.row(y, S::load(on, row));
         }
         if store.features.is_some() {
             for (y, at) in (first..end).zip(at) {

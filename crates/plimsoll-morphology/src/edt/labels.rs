@@ -6,7 +6,7 @@
 
 use super::envelope::Axis;
 use super::store::Store;
-use crate::simd::{LANES, Simd};
+use crate::simd::{LANES, Simd, Supported};
 
 /// Rows that are searched before the stopping criterion is checked again.
 const STRIDE: usize = 4;
@@ -58,7 +58,7 @@ impl LabelColumns<'_> {
     /// Writes the minimum of `value + cost` for each voxel, row by row, to `store`, except for rows of zeroes. An apex
     /// is the row of another voxel, or of the voxel itself.
     #[inline(always)]
-    pub(super) fn nearest<S: Simd>(&self, store: &Store<'_>) {
+    pub(super) fn nearest<S: Simd>(&self, on: Supported<S>, store: &Store<'_>) {
         let n = self.values.len();
         let costs = self.axis.forward();
         for (y, own) in self.values.iter().enumerate() {
@@ -78,9 +78,9 @@ impl LabelColumns<'_> {
                     }
                 }
                 distance += STRIDE;
-                greatest = S::load(&found.lowest).greatest();
+                greatest = S::load(on, &found.lowest).greatest();
             }
-            store.row(y, S::load(&found.lowest));
+            store.row(y, S::load(on, &found.lowest));
             store.apexes(y, &found.apexes);
         }
     }

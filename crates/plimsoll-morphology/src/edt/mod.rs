@@ -16,17 +16,21 @@ mod scratch;
 mod store;
 mod tile;
 
+use std::ops::Range;
+
 use buffers::Buffers;
 use job::Job;
 use passes::{Unit, Work};
+use scratch::Worker;
 
 pub use job::{Distance, EdtOptions};
 pub use store::NO_FEATURE;
 
+use plimsoll_parallel::{Parts, Phase, Pool};
+
 use crate::grid::{check_length, check_numbered, voxels};
 use crate::rows::Rows;
 use crate::simd::Instructions;
-use crate::workers::{Parts, in_phases};
 use crate::{Label, MorphologyError};
 
 /// The bytes of scratch that [`edt`] needs: a slice or a plane and some rows per thread, and one byte for every
@@ -133,9 +137,12 @@ fn run(
     let tiles = job.tiles();
     // The last pass: all tiles at a height. Adjacent rows share cache lines, so several form a portion.
     let whole_rows = job.tiles_at_once == tiles;
-    let last =
-        if whole_rows { (height, (height / job.threads / 8).clamp(1, 16)) } else { (height * tiles, 1) };
-    in_phases(scratch::workers(job, rest), [(depth, 1), last], |worker, phase, units| {
+    let last = match whole_rows {
+        true => Phase { units: height, grain: (height / job.threads / 8).clamp(1, 16) },
+        false => Phase { units: height * tiles, grain: 1 },
+    };
+    let phases = [Phase { units: depth, grain: 1 }, last];
+    let work = |worker: &mut Worker<'_>, phase: usize, units: Range<usize>| {
         for unit in units {
             let unit = match phase {
                 0 => Unit::Slice(unit),
@@ -144,7 +151,16 @@ fn run(
             };
             instructions.run(Work { data, worker: &mut *worker, unit });
         }
-    });
+    };
+    let mut workers = scratch::workers(job, rest);
+    match (job.threads, workers.next()) {
+        // A list of workers would be an allocation.
+        (1, Some(mut own)) => Pool::single().run_phases(std::slice::from_mut(&mut own), phases, work),
+        (threads, own) => {
+            let mut workers: Vec<_> = own.into_iter().chain(workers).collect();
+            Pool::or_single(threads).run_phases(&mut workers, phases, work);
+        }
+    }
     Ok(())
 }
 
@@ -165,7 +181,7 @@ mod tests {
         for distance in [Distance::ToBackground, Distance::ToOtherLabel, Distance::Signed] {
             let options = EdtOptions { distance, squared: false };
             let job = Job::new(shape, [2.5, 0.7, 0.7], &options, true, 2).unwrap();
-            let results: Vec<_> = Instructions::all()
+            let results: Vec<_> = Instructions::available()
                 .map(|instructions| {
                     let mut scratch = vec![0; scratch::bytes(&job)];
                     let mut out = vec![0.0; mask.len()];

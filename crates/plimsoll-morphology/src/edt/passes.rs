@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use plimsoll_parallel::prefetch;
+
 use super::buffers::Buffers;
 use super::job::Distance;
 use super::row::{Pieces, Row};
@@ -9,7 +11,7 @@ use super::scratch::Worker;
 use super::store::{Pass, STATES, busy, state};
 use super::tile::Tile;
 use crate::rows::Bits;
-use crate::simd::{Kernel, LANES, Simd, prefetch};
+use crate::simd::{Kernel, LANES, Simd, Supported};
 
 /// A unit of work.
 pub(super) enum Unit {
@@ -30,7 +32,7 @@ pub(super) struct Work<'a, 'w> {
 impl Kernel for Work<'_, '_> {
     #[inline(always)]
     #[allow(unsafe_code)]
-    fn run<S: Simd>(self) {
+    fn run<S: Simd>(self, on: Supported<S>) {
         let Work { data, worker, unit } = self;
         let [depth, height, width] = data.job.shape;
         let tiles = data.job.tiles();
@@ -46,7 +48,7 @@ impl Kernel for Work<'_, '_> {
                 let states = data.job.states();
                 // SAFETY: a slice belongs to one unit of work.
                 unsafe { data.states.part(z * height * states, height * states) }.fill(state::ZERO);
-                let busy = (0..height).map(|y| data.row::<S>(worker, *z, y)).sum();
+                let busy = (0..height).map(|y| data.row(on, worker, *z, y)).sum();
                 data.clear(*z, busy);
                 (height, z * height * width, width, data.axes[1], 0..tiles)
             }
@@ -54,7 +56,7 @@ impl Kernel for Work<'_, '_> {
                 worker.greatest[..depth * indices.len()].fill(0.0);
                 for z in 0..depth {
                     data.prefetch(z, *y + 1, indices.clone());
-                    data.load::<S>(worker, z, *y, indices.clone());
+                    data.load(on, worker, z, *y, indices.clone());
                 }
                 (depth, y * width, height * width, data.axes[0], indices.clone())
             }
@@ -75,7 +77,7 @@ impl Kernel for Work<'_, '_> {
                 axis,
                 pass,
             };
-            tile.pass::<S>(&data, worker);
+            tile.pass(on, &data, worker);
         }
     }
 }
@@ -85,7 +87,7 @@ impl Buffers<'_> {
     /// before. Returns the number of pieces that are not zero.
     #[inline(always)]
     #[allow(unsafe_code)]
-    fn row<S: Simd>(&self, worker: &mut Worker<'_>, z: usize, y: usize) -> usize {
+    fn row<S: Simd>(&self, on: Supported<S>, worker: &mut Worker<'_>, z: usize, y: usize) -> usize {
         let [_, height, width] = self.job.shape;
         let tiles = self.job.tiles();
         let row = z * height + y;
@@ -104,7 +106,7 @@ impl Buffers<'_> {
         };
         let (values, greatest) = (&mut worker.plane[y..], &mut worker.greatest[y..]);
         let to = Pieces { values, greatest, stride: height, states: &mut *states };
-        bits.distances::<S>(width, self.job.weights[2], signed, to);
+        bits.distances(on, width, self.job.weights[2], signed, to);
         if self.job.features {
             let to = worker.plane_features[y..].iter_mut().step_by(height).take(tiles);
             bits.features(width, start as u32, signed, to);
@@ -140,7 +142,14 @@ impl Buffers<'_> {
     /// Copies pieces of row (`z`, `y`) of the output to row `z` of the worker's tiles, whose maxima are zero before.
     #[inline(always)]
     #[allow(unsafe_code)]
-    fn load<S: Simd>(&self, worker: &mut Worker<'_>, z: usize, y: usize, tiles: Range<usize>) {
+    fn load<S: Simd>(
+        &self,
+        on: Supported<S>,
+        worker: &mut Worker<'_>,
+        z: usize,
+        y: usize,
+        tiles: Range<usize>,
+    ) {
         let [depth, height, width] = self.job.shape;
         let row = z * height + y;
         let start = row * width + tiles.start * LANES;
@@ -158,7 +167,7 @@ impl Buffers<'_> {
                 }
             } else {
                 copy_lanes(lanes, &out[at * LANES..][..LANES.min(len - at * LANES)]);
-                *greatest = S::load(lanes).greatest();
+                *greatest = S::load(on, lanes).greatest();
             }
             if self.job.distance == Distance::ToOtherLabel {
                 // SAFETY: in the last pass they are only read.
@@ -183,7 +192,7 @@ impl Buffers<'_> {
             return;
         }
         for (tile, _) in busy(self.states(row), tiles).filter(|(_, state)| *state == state::MIXED) {
-            prefetch(self.out.whole(), row * width + tile * LANES, LANES);
+            prefetch(self.out.address(row * width + tile * LANES), LANES);
         }
     }
 

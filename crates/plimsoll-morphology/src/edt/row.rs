@@ -6,7 +6,7 @@
 
 use super::store::{NO_FEATURE, state};
 use crate::rows::WORD;
-use crate::simd::{LANES, Simd};
+use crate::simd::{LANES, Simd, Supported};
 
 /// The lowest bits of a word, one per lane of a piece.
 const LANE_BITS: u64 = u64::MAX >> (WORD - LANES);
@@ -40,7 +40,14 @@ impl Row<'_> {
     /// last voxel, so that idle lanes never differ from a busy one. Background voxels are zero or, if `signed`, have
     /// distances too, and those of foreground voxels are negated; no piece is then marked as zero.
     #[inline(always)]
-    pub(super) fn distances<S: Simd>(&mut self, width: usize, weight: f32, signed: bool, to: Pieces<'_>) {
+    pub(super) fn distances<S: Simd>(
+        &mut self,
+        on: Supported<S>,
+        width: usize,
+        weight: f32,
+        signed: bool,
+        to: Pieces<'_>,
+    ) {
         let Pieces { values, greatest, stride, states } = to;
         let uniform = self.boundary.iter().all(|bits| *bits == 0);
         if uniform && !signed {
@@ -77,8 +84,8 @@ impl Row<'_> {
                     next => (next - (first + LANES) as u64) as f32,
                 };
                 let here = (boundary >> shift & LANE_BITS) as u32;
-                let distance = S::distances(here, left, right);
-                let squared = distance.times(distance).times(S::splat(weight));
+                let distance = S::distances(on, here, left, right);
+                let squared = distance.times(distance).times(S::splat(on, weight));
                 let squared = if signed { squared.negated(inside) } else { squared.only(inside) };
                 let piece = first / LANES;
                 let lanes = &mut values[piece * stride];

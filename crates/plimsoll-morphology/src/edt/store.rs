@@ -3,8 +3,9 @@
 use std::iter;
 use std::ops::Range;
 
+use plimsoll_parallel::Parts;
+
 use crate::simd::{LANES, Simd};
-use crate::workers::Parts;
 
 /// The feature of a voxel that has none; no voxel has this number.
 pub const NO_FEATURE: u32 = u32::MAX;
@@ -115,10 +116,10 @@ impl Store<'_> {
     #[inline(always)]
     pub(super) fn row<S: Simd>(&self, y: usize, values: S) {
         let values = if self.root { values.root() } else { values };
-        let values = values.times(S::splat(self.scale));
+        let values = values.times(S::splat(values.proof(), self.scale));
         let to = self.to(y);
         if self.busy == LANES {
-            let values = if self.part.is_some() { S::load(to).plus(values) } else { values };
+            let values = if self.part.is_some() { S::load(values.proof(), to).plus(values) } else { values };
             values.store(to);
         } else {
             let mut lanes = [0.0; LANES];

@@ -9,7 +9,7 @@ use super::labels::{LabelColumns, distinct};
 use super::scratch::Worker;
 use super::store::{Features, Finish, Members, Pass, Store};
 use crate::rows::SEVERAL;
-use crate::simd::{LANES, Simd};
+use crate::simd::{LANES, Simd, Supported};
 
 /// A tile: where its columns are read from and written to.
 pub(super) struct Tile<'a> {
@@ -39,7 +39,7 @@ struct PartScratch<'a, 'w> {
 impl Tile<'_> {
     /// Runs the pass, run by run, each in as many parts as needed.
     #[inline(always)]
-    pub(super) fn pass<S: Simd>(&self, data: &Buffers<'_>, worker: &mut Worker<'_>) {
+    pub(super) fn pass<S: Simd>(&self, on: Supported<S>, data: &Buffers<'_>, worker: &mut Worker<'_>) {
         let values = &mut worker.plane[self.rows.clone()];
         let greatest = &worker.greatest[self.rows.clone()];
         let soles = worker.soles.get(self.rows.clone()).unwrap_or_default();
@@ -53,7 +53,7 @@ impl Tile<'_> {
             scratch: EnvelopeScratch { apexes, rows, rank },
         };
         if data.job.distance == Distance::Signed {
-            return self.signs::<S>(values, &mut room, &store);
+            return self.signs(on, values, &mut room, &store);
         }
         let mut done = 0;
         for run in runs(greatest) {
@@ -73,10 +73,10 @@ impl Tile<'_> {
                         data.mask.numbers(self.start + y * self.stride, lanes, self.busy);
                     }
                 }
-                self.labels::<S>(values, greatest, labels, &mut room, &store);
+                self.labels(on, values, greatest, labels, &mut room, &store);
             } else {
                 let mut columns = Columns { values, greatest, axis: self.axis, scratch: &mut room.scratch };
-                columns.lower_envelope::<S>(&store);
+                columns.lower_envelope(on, &store);
             }
         }
         store.keep(done..n);
@@ -106,6 +106,7 @@ impl Tile<'_> {
     #[inline(always)]
     fn labels<S: Simd>(
         &self,
+        on: Supported<S>,
         values: &[[f32; LANES]],
         greatest: &[f32],
         labels: &[[u32; LANES]],
@@ -116,27 +117,33 @@ impl Tile<'_> {
         let Some(count) = distinct(labels, &mut few) else {
             let features = store.features.map(|features| Features { labels, ..features });
             let columns = LabelColumns { values, greatest, labels, axis: self.axis };
-            return columns.nearest::<S>(&Store { features, ..*store });
+            return columns.nearest(on, &Store { features, ..*store });
         };
         (0..values.len()).filter(|y| greatest[*y] > 0.0).for_each(|y| store.clear(y));
         for &label in &few[..count] {
             let own = |y: usize| {
                 // Rows that are all zero need not have been written.
-                let all = if greatest[y] > 0.0 { S::load(&values[y]) } else { S::splat(0.0) };
+                let all = if greatest[y] > 0.0 { S::load(on, &values[y]) } else { S::splat(on, 0.0) };
                 all.only_equal(&labels[y], label)
             };
             let store = Store { part: Some(Members::Label(label, labels)), ..*store };
-            room.envelope(self.axis, values.len(), own, &store);
+            room.envelope(on, self.axis, values.len(), own, &store);
         }
     }
 
     /// All rows of signed distances.
     #[inline(always)]
-    fn signs<S: Simd>(&self, values: &[[f32; LANES]], room: &mut PartScratch<'_, '_>, store: &Store<'_>) {
-        let (mut outside, mut inside) = (S::splat(0.0), S::splat(0.0));
+    fn signs<S: Simd>(
+        &self,
+        on: Supported<S>,
+        values: &[[f32; LANES]],
+        room: &mut PartScratch<'_, '_>,
+        store: &Store<'_>,
+    ) {
+        let (mut outside, mut inside) = (S::splat(on, 0.0), S::splat(on, 0.0));
         for row in values {
-            outside = outside.greater(S::load(row));
-            inside = inside.greater(S::load(row).times(S::splat(-1.0)));
+            outside = outside.greater(S::load(on, row));
+            inside = inside.greater(S::load(on, row).times(S::splat(on, -1.0)));
         }
         let there = [outside.greatest() > 0.0, inside.greatest() > 0.0];
         let both = there == [true; 2];
@@ -147,10 +154,10 @@ impl Tile<'_> {
             if !there {
                 continue;
             }
-            let own = |y: usize| S::load(&values[y]).times(S::splat(sign)).greater(S::splat(0.0));
+            let own = |y: usize| S::load(on, &values[y]).times(S::splat(on, sign)).greater(S::splat(on, 0.0));
             let part = both.then_some(Members::Negative(sign < 0.0, values));
             let store = Store { part, scale: sign * store.scale, ..*store };
-            room.envelope(self.axis, values.len(), own, &store);
+            room.envelope(on, self.axis, values.len(), own, &store);
         }
     }
 }
@@ -158,7 +165,14 @@ impl Tile<'_> {
 impl PartScratch<'_, '_> {
     /// Adds the envelope of `n` rows of a part, which has its own runs.
     #[inline(always)]
-    fn envelope<S: Simd>(&mut self, axis: Axis<'_>, n: usize, rows: impl Fn(usize) -> S, store: &Store<'_>) {
+    fn envelope<S: Simd>(
+        &mut self,
+        on: Supported<S>,
+        axis: Axis<'_>,
+        n: usize,
+        rows: impl Fn(usize) -> S,
+        store: &Store<'_>,
+    ) {
         let (values, greatest) = (&mut self.values[..n], &mut self.greatest[..n]);
         for (y, (values, greatest)) in values.iter_mut().zip(greatest.iter_mut()).enumerate() {
             let row = rows(y);
@@ -169,7 +183,7 @@ impl PartScratch<'_, '_> {
             let ends = with_ends(&run, n);
             let (values, greatest) = (&mut values[ends.clone()], &greatest[ends.clone()]);
             let mut columns = Columns { values, greatest, axis, scratch: &mut self.scratch };
-            columns.lower_envelope::<S>(&store.skipping(ends.start));
+            columns.lower_envelope(on, &store.skipping(ends.start));
         }
     }
 }

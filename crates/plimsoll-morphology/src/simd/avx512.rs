@@ -1,23 +1,27 @@
 //! Blocks of sixteen lanes of AVX-512.
 //!
-//! SAFETY of all that follows: the type is only used in `super::with_avx512`, so the machine has the instructions; loads and
-//! stores are of as many elements as a slice was just checked to have.
+//! SAFETY of all that follows: a block, an index or a proof exists only where the machine has the instructions, see [`Supported`];
+//! loads and stores are of as many elements as a slice was just checked to have.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
 
-use super::vector::Simd;
+use super::vector::{Simd, Supported};
 
 /// Sixteen lanes of AVX-512.
 #[derive(Clone, Copy)]
 pub(super) struct Zmm(__m512);
 
+/// Integers of as many lanes.
+#[derive(Clone, Copy)]
+pub(super) struct ZmmIndex(__m512i);
+
 impl Simd for Zmm {
-    type Index = __m512i;
+    type Index = ZmmIndex;
     const WIDTH: usize = 16;
 
     #[inline(always)]
-    fn bits(bytes: &[u8; 64]) -> u64 {
+    fn bits(_: Supported<Self>, bytes: &[u8; 64]) -> u64 {
         // SAFETY: see above.
         unsafe {
             let bytes = _mm512_loadu_si512(bytes.as_ptr().cast());
@@ -25,7 +29,7 @@ impl Simd for Zmm {
         }
     }
     #[inline(always)]
-    fn distances(boundaries: u32, left: f32, right: f32) -> Self {
+    fn distances(_: Supported<Self>, boundaries: u32, left: f32, right: f32) -> Self {
         // SAFETY: see above.
         unsafe {
             let lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -75,7 +79,7 @@ impl Simd for Zmm {
         Zmm(unsafe { _mm512_mask_sub_ps(self.0, bits as __mmask16, _mm512_setzero_ps(), self.0) })
     }
     #[inline(always)]
-    fn load(from: &[f32]) -> Self {
+    fn load(_: Supported<Self>, from: &[f32]) -> Self {
         let from = &from[..16];
         // SAFETY: see above.
         Zmm(unsafe { _mm512_loadu_ps(from.as_ptr()) })
@@ -87,20 +91,20 @@ impl Simd for Zmm {
         unsafe { _mm512_storeu_ps(to.as_mut_ptr(), self.0) }
     }
     #[inline(always)]
-    fn splat(value: f32) -> Self {
+    fn splat(_: Supported<Self>, value: f32) -> Self {
         // SAFETY: see above.
         Zmm(unsafe { _mm512_set1_ps(value) })
     }
     #[inline(always)]
-    fn index(value: u32) -> Self::Index {
+    fn index(_: Supported<Self>, value: u32) -> Self::Index {
         // SAFETY: see above.
-        unsafe { _mm512_set1_epi32(value as i32) }
+        ZmmIndex(unsafe { _mm512_set1_epi32(value as i32) })
     }
     #[inline(always)]
     fn store_index(index: Self::Index, to: &mut [u32]) {
         let to = &mut to[..16];
         // SAFETY: see above.
-        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), index) }
+        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), index.0) }
     }
     #[inline(always)]
     fn plus(self, other: Self) -> Self {
@@ -133,7 +137,7 @@ impl Simd for Zmm {
         unsafe {
             let lower = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(self.0, lowest.0);
             lowest.0 = _mm512_min_ps(self.0, lowest.0);
-            *at = _mm512_mask_set1_epi32(*at, lower, index as i32);
+            at.0 = _mm512_mask_set1_epi32(at.0, lower, index as i32);
         }
     }
     #[inline(always)]
@@ -144,11 +148,14 @@ impl Simd for Zmm {
     #[inline(always)]
     fn sort_index(index: Self::Index, other: Self::Index) -> (Self::Index, Self::Index) {
         // SAFETY: see above.
-        unsafe { (_mm512_min_epi32(index, other), _mm512_max_epi32(index, other)) }
+        unsafe {
+            let (index, other) = (index.0, other.0);
+            (ZmmIndex(_mm512_min_epi32(index, other)), ZmmIndex(_mm512_max_epi32(index, other)))
+        }
     }
     #[inline(always)]
     fn range(low: Self::Index, high: Self::Index) -> (i32, i32) {
         // SAFETY: see above.
-        unsafe { (_mm512_reduce_min_epi32(low), _mm512_reduce_max_epi32(high)) }
+        unsafe { (_mm512_reduce_min_epi32(low.0), _mm512_reduce_max_epi32(high.0)) }
     }
 }

@@ -1,8 +1,9 @@
 //! Blocks in portable Rust, and blocks composed of two narrower ones.
+#![allow(unsafe_code, reason = "a proof for a pair is one for its halves")]
 
-use super::vector::Simd;
+use super::vector::{Simd, Supported};
 
-/// Two narrower blocks as one.
+/// Two narrower blocks as one, with the same instruction set.
 #[derive(Clone, Copy)]
 pub(super) struct Pair<A>(A, A);
 
@@ -11,17 +12,20 @@ impl<A: Simd> Simd for Pair<A> {
     const WIDTH: usize = 2 * A::WIDTH;
 
     #[inline(always)]
-    fn bits(bytes: &[u8; 64]) -> u64 {
-        A::bits(bytes)
+    fn bits(on: Supported<Self>, bytes: &[u8; 64]) -> u64 {
+        A::bits(of_half(on), bytes)
     }
     #[inline(always)]
-    fn distances(boundaries: u32, left: f32, right: f32) -> Self {
+    fn distances(on: Supported<Self>, boundaries: u32, left: f32, right: f32) -> Self {
         let low = boundaries & lanes::<A>();
         let high = boundaries >> A::WIDTH;
         let width = A::WIDTH as f32;
         let behind_low = if high == 0 { right + width } else { high.trailing_zeros() as f32 };
         let before_high = if low == 0 { left + width } else { (A::WIDTH as u32 - low.ilog2()) as f32 };
-        Pair(A::distances(low, left, behind_low), A::distances(high, before_high, right))
+        Pair(
+            A::distances(of_half(on), low, left, behind_low),
+            A::distances(of_half(on), high, before_high, right),
+        )
     }
     #[inline(always)]
     fn only(self, bits: u32) -> Self {
@@ -36,8 +40,8 @@ impl<A: Simd> Simd for Pair<A> {
         Pair(self.0.negated(bits & lanes::<A>()), self.1.negated(bits >> A::WIDTH))
     }
     #[inline(always)]
-    fn load(from: &[f32]) -> Self {
-        Pair(A::load(from), A::load(&from[A::WIDTH..]))
+    fn load(on: Supported<Self>, from: &[f32]) -> Self {
+        Pair(A::load(of_half(on), from), A::load(of_half(on), &from[A::WIDTH..]))
     }
     #[inline(always)]
     fn store(self, to: &mut [f32]) {
@@ -45,12 +49,12 @@ impl<A: Simd> Simd for Pair<A> {
         self.1.store(&mut to[A::WIDTH..]);
     }
     #[inline(always)]
-    fn splat(value: f32) -> Self {
-        Pair(A::splat(value), A::splat(value))
+    fn splat(on: Supported<Self>, value: f32) -> Self {
+        Pair(A::splat(of_half(on), value), A::splat(of_half(on), value))
     }
     #[inline(always)]
-    fn index(value: u32) -> Self::Index {
-        (A::index(value), A::index(value))
+    fn index(on: Supported<Self>, value: u32) -> Self::Index {
+        (A::index(of_half(on), value), A::index(of_half(on), value))
     }
     #[inline(always)]
     fn store_index(index: Self::Index, to: &mut [u32]) {
@@ -97,6 +101,13 @@ impl<A: Simd> Simd for Pair<A> {
     }
 }
 
+/// The proof for the halves of a pair.
+#[inline(always)]
+fn of_half<A>(_: Supported<Pair<A>>) -> Supported<A> {
+    // SAFETY: the instruction set of a pair is the one of its halves.
+    unsafe { Supported::assert() }
+}
+
 /// A bit for each lane.
 #[inline(always)]
 fn lanes<A: Simd>() -> u32 {
@@ -119,7 +130,7 @@ impl Simd for Eight {
     const WIDTH: usize = 8;
 
     #[inline(always)]
-    fn bits(bytes: &[u8; 64]) -> u64 {
+    fn bits(_: Supported<Self>, bytes: &[u8; 64]) -> u64 {
         let mut bits = 0;
         for (at, byte) in bytes.iter().enumerate() {
             bits |= u64::from(*byte != 0) << at;
@@ -127,7 +138,7 @@ impl Simd for Eight {
         bits
     }
     #[inline(always)]
-    fn distances(boundaries: u32, left: f32, right: f32) -> Self {
+    fn distances(_: Supported<Self>, boundaries: u32, left: f32, right: f32) -> Self {
         let mut lanes = NEAR[boundaries as usize];
         for (at, lane) in lanes.iter_mut().enumerate() {
             let from_left = left + (at + 1) as f32;
@@ -159,7 +170,7 @@ impl Simd for Eight {
         self
     }
     #[inline(always)]
-    fn load(from: &[f32]) -> Self {
+    fn load(_: Supported<Self>, from: &[f32]) -> Self {
         let mut lanes = [0.0; 8];
         lanes.copy_from_slice(&from[..8]);
         Eight(lanes)
@@ -169,11 +180,11 @@ impl Simd for Eight {
         to[..8].copy_from_slice(&self.0);
     }
     #[inline(always)]
-    fn splat(value: f32) -> Self {
+    fn splat(_: Supported<Self>, value: f32) -> Self {
         Eight([value; 8])
     }
     #[inline(always)]
-    fn index(value: u32) -> Self::Index {
+    fn index(_: Supported<Self>, value: u32) -> Self::Index {
         [value; 8]
     }
     #[inline(always)]

@@ -6,6 +6,8 @@
 use std::ops::Range;
 
 use super::grad_run::{COLUMN, GradRun};
+use plimsoll_parallel::LINE;
+
 use crate::kernel::{DotKernel, Ptr};
 use crate::kernels::chunk::TASKS;
 use crate::kernels::geometry::TapGrid;
@@ -13,7 +15,7 @@ use crate::kernels::patch::{Blocks, PatchShape};
 use crate::kernels::sum_parts::SumParts;
 use crate::lower::product;
 use crate::simd::dot::{Dot, PAIR};
-use crate::simd::{LANES, LINE, Simd};
+use crate::simd::{LANES, Simd};
 
 /// Output blocks that share a gathered patch, at most.
 const SHARING: usize = 8;

@@ -7,13 +7,15 @@
 
 use super::winograd_gather::TransformPlane;
 use super::{DotOperands, ROW, SQUARE};
+use plimsoll_parallel::LINE;
+
 use crate::kernel::DotKernel;
 use crate::kernels::chunk::TASKS;
 use crate::kernels::f23::{POINTS, RESULTS, WIDTH, results};
 use crate::kernels::geometry::TapGrid;
 use crate::lower::product;
 use crate::simd::dot::{Dot, DotBody, PAIR, PAIRS};
-use crate::simd::{LANES, LINE, Simd};
+use crate::simd::{LANES, Simd};
 use plimsoll_graph::Window;
 
 /// Points of a tile.

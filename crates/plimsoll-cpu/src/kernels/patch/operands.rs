@@ -1,8 +1,10 @@
 //! Patches and single rows as operands of dot products of bf16.
 
+use plimsoll_parallel::prefetch;
+
 use super::{Affine, Blocks, PatchShape, SourceBlock};
 use crate::simd::dot::{Dot, PAIR};
-use crate::simd::{Bf16, Element, LANES, Simd, fetch};
+use crate::simd::{Bf16, Element, LANES, Simd};
 
 impl Blocks {
     /// Gathers the patch of one of the blocks whose first position is `first` (depth, height), rounded to bf16.
@@ -247,7 +249,7 @@ impl<T: AsOperand> SourceBlock<T> {
     /// [`Blocks::fetch`] of this block.
     fn fetch(&self, sample: usize, first: usize, count: usize) {
         let place = sample * self.sample_stride + first * LANES;
-        fetch(self.data.0.cast_const().wrapping_add(place), count * LANES);
+        prefetch(self.data.0.cast_const().wrapping_add(place), count * LANES);
     }
 
     /// [`Blocks::row`] of this block.

@@ -11,7 +11,9 @@ mod avx512;
 mod exact;
 mod portable;
 
-use super::{LANES, Level, Simd};
+use plimsoll_parallel::Level;
+
+use super::{LANES, Simd};
 
 /// Values of a pair.
 pub(crate) const PAIR: usize = 2;
@@ -123,8 +125,7 @@ impl DotLevel {
     /// The best that this machine has at a level, which it must have.
     pub(crate) fn of(level: Level) -> DotLevel {
         match level {
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx512 if is_x86_feature_detected!("avx512bf16") => DotLevel::Avx512Bf16,
+            Level::Avx512 if level.multiplies_bf16() => DotLevel::Avx512Bf16,
             Level::Avx512 | Level::Avx2 => DotLevel::Avx2,
             Level::Portable => DotLevel::Portable,
         }

@@ -96,8 +96,7 @@ fn run(
 
 /// The levels of this machine, the portable one first.
 fn levels() -> Vec<DotLevel> {
-    let all = [Level::Portable, Level::Avx2, Level::Avx512].into_iter();
-    let mut levels: Vec<DotLevel> = all.filter(|level| *level <= Level::detect()).map(DotLevel::of).collect();
+    let mut levels: Vec<DotLevel> = Level::available().map(DotLevel::of).collect();
     levels.dedup();
     levels
 }

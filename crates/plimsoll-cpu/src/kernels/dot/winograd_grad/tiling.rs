@@ -3,14 +3,16 @@
 use plimsoll_graph::Window;
 
 use super::{GROUP, PAIR_RESULTS, RUN_PAIRS};
+use plimsoll_parallel::LINE;
+
 use crate::kernels::chunk::TASKS;
 use crate::kernels::dot::grad_run::COLUMN;
 use crate::kernels::dot::winograd::{PlaneTaps, READ, SQUARE_POINTS, plane_taps};
 use crate::kernels::f23::{RESULTS, WIDTH};
 use crate::kernels::geometry::TapGrid;
 use crate::lower::product;
+use crate::simd::LANES;
 use crate::simd::dot::PAIR;
-use crate::simd::{LANES, LINE};
 
 /// The most bytes of planes and sums, which should stay in the second-level cache.
 const CACHED_BYTES: usize = 900 << 10;

@@ -2,6 +2,7 @@
 //!
 //! Which thread takes which task is not fixed; what a task computes must not depend on it. Nothing is allocated after
 //! the threads are started.
+#![allow(unsafe_code, reason = "a job is a function behind a pointer")]
 
 mod gate;
 mod log;
@@ -21,7 +22,8 @@ use gate::{Gate, JobNumber, MOST_WANTED};
 pub use log::{LaunchTasks, TaskLog};
 use schedule::claim;
 
-use crate::options::MOST_THREADS;
+/// The most threads of a pool.
+pub const MOST_THREADS: usize = 1024;
 
 const _: () = assert!(MOST_THREADS <= MOST_WANTED, "the gate counts the threads of a job");
 
@@ -41,18 +43,26 @@ struct Shared {
     threads: usize,
     next_task: AtomicUsize,
     panicked: AtomicBool,
-    /// Whether a job is under way. There is room for one.
-    running: AtomicBool,
 }
 
 // SAFETY: what a job's `data` points to is `Sync` (`Pool::run` asks for it) and outlives the job (`Pool::run` waits for its
-// end). `job` is written by the one who has set `running`, while the gate is closed and nobody is inside, and read inside
+// end). `job` is written by the one who has set `Pool::running`, while the gate is closed and nobody is inside, and read inside
 // alone; the gate orders both, as its file says.
 unsafe impl Sync for Shared {}
 // SAFETY: as for `Sync`.
 unsafe impl Send for Shared {}
 
 impl Shared {
+    fn new(threads: usize) -> Shared {
+        Shared {
+            gate: Gate::new(threads),
+            job: UnsafeCell::new(None),
+            threads,
+            next_task: AtomicUsize::new(0),
+            panicked: AtomicBool::new(false),
+        }
+    }
+
     /// Takes tasks until none is left.
     fn work(&self, job: Job, thread: usize) {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -95,52 +105,75 @@ impl Drop for Running<'_> {
 }
 
 /// A fixed number of threads, the caller's among them.
-pub(crate) struct Pool {
-    shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
-    /// Where it is kept what each task took: then there is no thread but the caller's.
+pub struct Pool {
+    /// The other threads; `None` if there are none, so that a pool of one thread allocates nothing.
+    others: Option<Others>,
+    /// Whether a job is under way. There is room for one.
+    running: AtomicBool,
+    /// The log of a pool that measures its tasks, which has no thread but the caller's.
     log: Option<Arc<TaskLog>>,
 }
 
-/// Kernels keep what is large in planned scratch, so their threads need little stack.
-pub(crate) const STACK_BYTES: usize = 512 << 10;
+/// The threads of a pool besides the caller's.
+struct Others {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// The stack of a thread of [`Pool::new`]: kernels keep large data in planned scratch.
+pub const STACK_BYTES: usize = 512 << 10;
 
 impl Pool {
-    /// Starts `threads − 1` threads in addition to the caller's.
+    /// Starts `threads − 1` threads in addition to the caller's, each with a stack of [`STACK_BYTES`].
     ///
     /// # Errors
-    /// If the system refuses a thread, or these are more than [`MOST_THREADS`].
-    pub(crate) fn new(threads: usize) -> io::Result<Pool> {
-        let threads = threads.max(1);
+    /// If the system refuses a thread, or there are more than [`MOST_THREADS`].
+    pub fn new(threads: usize) -> io::Result<Pool> {
+        Pool::named(threads, "kernel", STACK_BYTES)
+    }
+
+    /// Starts threads as [`Pool::new`] does, with a name for debuggers and a stack of `stack_bytes` each.
+    ///
+    /// # Errors
+    /// As for [`Pool::new`].
+    pub fn named(threads: usize, name: &str, stack_bytes: usize) -> io::Result<Pool> {
         if threads > MOST_THREADS {
             let problem = format!("{threads} threads: at most {MOST_THREADS} are possible");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
         }
-        let shared = Arc::new(Shared {
-            gate: Gate::new(threads),
-            job: UnsafeCell::new(None),
-            threads,
-            next_task: AtomicUsize::new(0),
-            panicked: AtomicBool::new(false),
-            running: AtomicBool::new(false),
-        });
-        let mut pool = Pool { shared, threads: Vec::new(), log: None };
-        for thread in 1..threads {
-            let shared = Arc::clone(&pool.shared);
-            let handle = std::thread::Builder::new()
-                .name(format!("kernel-{thread}"))
-                .stack_size(STACK_BYTES)
-                .spawn(move || serve(&shared, thread))?;
-            pool.threads.push(handle);
+        if threads <= 1 {
+            return Ok(Pool::single());
         }
-        Ok(pool)
+        let mut others = Others { shared: Arc::new(Shared::new(threads)), threads: Vec::new() };
+        for thread in 1..threads {
+            let shared = Arc::clone(&others.shared);
+            let handle = std::thread::Builder::new()
+                .name(format!("{name}-{thread}"))
+                .stack_size(stack_bytes)
+                .spawn(move || serve(&shared, thread))?;
+            others.threads.push(handle);
+        }
+        Ok(Pool { others: Some(others), ..Pool::single() })
     }
 
-    /// The caller's thread alone, and what each task takes goes to a log.
-    pub(crate) fn logged(log: Arc<TaskLog>) -> io::Result<Pool> {
-        let mut pool = Pool::new(1)?;
-        pool.log = Some(log);
-        Ok(pool)
+    /// Uses the caller's thread alone. Allocates nothing.
+    pub const fn single() -> Pool {
+        Pool { others: None, running: AtomicBool::new(false), log: None }
+    }
+
+    /// Uses the caller's thread alone, and adds the time of each task to a log.
+    pub fn logged(log: Arc<TaskLog>) -> Pool {
+        Pool { log: Some(log), ..Pool::single() }
+    }
+
+    /// Starts threads as [`Pool::new`] does, and uses the caller's alone if the system refuses one.
+    pub fn or_single(threads: usize) -> Pool {
+        Pool::new(threads.min(MOST_THREADS)).unwrap_or_else(|_| Pool::single())
+    }
+
+    /// The number of threads, the caller's included.
+    pub fn threads(&self) -> usize {
+        self.others.as_ref().map_or(1, |others| others.shared.threads)
     }
 
     /// Calls `f(task, thread)` for every task, and returns when all are done. No two calls at a time have the same thread,
@@ -148,7 +181,7 @@ impl Pool {
     ///
     /// # Panics
     /// If a task panics, or the pool is running already: tasks must not run others, nor two threads share a pool.
-    pub(crate) fn run<F: Fn(usize, usize) + Sync>(&self, tasks: usize, f: &F) {
+    pub fn run<F: Fn(usize, usize) + Sync>(&self, tasks: usize, f: &F) {
         /// # Safety
         /// `data` points to an `F` that lives until the call returns.
         unsafe fn call<F: Fn(usize, usize)>(data: *const (), task: usize, thread: usize) {
@@ -156,25 +189,22 @@ impl Pool {
             let f = unsafe { &*data.cast::<F>() };
             f(task, thread);
         }
-        let shared = &*self.shared;
         // A second job would take the first one's place while threads are still at work on that; a log would wait for itself.
-        let _running = Running::begin(&shared.running);
+        let _running = Running::begin(&self.running);
         if let Some(log) = &self.log {
             return log.kernel(tasks, |task| f(task, 0));
         }
+        let Some(Others { shared, .. }) = self.others.as_ref().filter(|_| tasks > 1) else {
+            return (0..tasks).for_each(|task| f(task, 0));
+        };
         let job = Job { call: call::<F>, data: std::ptr::from_ref(f).cast(), tasks };
         shared.next_task.store(0, Ordering::Relaxed);
-        let wanted = shared.threads.min(tasks);
-        if wanted > 1 {
-            // SAFETY: the gate is closed and nobody is inside: so it was made, and so each job leaves it. `running` was set here,
-            // so no other call writes.
-            unsafe { *shared.job.get() = Some(job) };
-            shared.gate.open(wanted);
-        }
+        // SAFETY: the gate is closed and nobody is inside: so it was made, and so each job leaves it. `running` was set here,
+        // so no other call writes.
+        unsafe { *shared.job.get() = Some(job) };
+        shared.gate.open(shared.threads.min(tasks));
         shared.work(job, 0);
-        if wanted > 1 {
-            shared.gate.close();
-        }
+        shared.gate.close();
         assert!(!shared.panicked.swap(false, Ordering::Relaxed), "a kernel panicked on another thread");
     }
 }
@@ -194,7 +224,7 @@ fn serve(shared: &Shared, thread: usize) {
     }
 }
 
-impl Drop for Pool {
+impl Drop for Others {
     fn drop(&mut self) {
         self.shared.gate.stop();
         for thread in self.threads.drain(..) {
@@ -215,7 +245,8 @@ pub fn barrier_seconds(threads: usize) -> io::Result<[f64; 2]> {
     const WARM_UP: usize = 100;
     let pool = Pool::new(threads)?;
     // Without a core for each, who waits must let the others begin.
-    let pause: fn() = if pool.shared.gate.looks() { std::hint::spin_loop } else { std::thread::yield_now };
+    let looks = pool.others.as_ref().is_some_and(|others| others.shared.gate.looks());
+    let pause: fn() = if looks { std::hint::spin_loop } else { std::thread::yield_now };
     let median = |rounds: usize, rest: Option<Duration>| {
         let mut seconds = Vec::with_capacity(rounds + WARM_UP);
         for _ in 0..rounds + WARM_UP {
@@ -316,7 +347,7 @@ mod tests {
     fn a_task_cannot_run_others_and_the_pool_goes_on() {
         let log = Arc::new(TaskLog::default());
         log.begin(0);
-        for pool in [Pool::new(2).unwrap(), Pool::logged(log).unwrap()] {
+        for pool in [Pool::new(2).unwrap(), Pool::logged(log)] {
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 pool.run(3, &|_, _| pool.run(1, &|_, _| ()));
             }));

@@ -19,7 +19,7 @@
 //! sleep are under a mutex that the waker takes, too, so that no call falls between them.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How many threads are inside.
@@ -80,7 +80,9 @@ impl Gate {
     /// Closed. Threads look before they sleep only if each of `threads` has a core: otherwise who looks keeps a core from who
     /// works.
     pub(super) fn new(threads: usize) -> Gate {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // The system's answer reads files of the process's control groups, which takes longer than a small kernel.
+        static CORES: OnceLock<usize> = OnceLock::new();
+        let cores = *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
         Gate { spin: if threads <= cores { SPIN } else { Duration::ZERO }, ..Gate::default() }
     }
 

@@ -66,7 +66,7 @@ impl TaskLog {
     }
 
     /// The launch that runs next.
-    pub(crate) fn begin(&self, launch: usize) {
+    pub fn begin(&self, launch: usize) {
         let mut state = self.lock();
         let length = state.launches.len().max(launch + 1);
         state.launches.resize(length, LaunchTasks { serial: f64::INFINITY, kernels: Vec::new() });
@@ -74,7 +74,7 @@ impl TaskLog {
     }
 
     /// It has ended.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         let mut state = self.lock();
         let (launch, serial) = (state.launch, (computing() - state.begun - state.in_tasks).max(0.0));
         if let Some(launch) = state.launches.get_mut(launch) {

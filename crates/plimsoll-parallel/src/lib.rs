@@ -1,0 +1,19 @@
+//! Threads and instruction sets.
+//!
+//! [`Pool`] runs tasks on a fixed number of threads, [`Level`] names the instruction sets that kernels are compiled for, and
+//! [`Parts`] lets threads write disjoint parts of one slice. Work is divided by shape, never by the number of threads, so the
+//! results have the same bits on any number of them.
+
+mod level;
+mod parts;
+mod pool;
+mod prefetch;
+mod share;
+mod widest;
+
+pub use level::Level;
+pub use parts::Parts;
+pub use pool::{LaunchTasks, MOST_THREADS, Pool, STACK_BYTES, TaskLog, barrier_seconds};
+pub use prefetch::{LINE, prefetch};
+pub use share::Phase;
+pub use widest::{Loop, widest};
