@@ -285,8 +285,14 @@ mod tests {
             skipped_steps: 0,
             loss_scale: None,
         };
-        let cost =
-            EpochCost { epoch: 4, seconds: 12.5, validation_seconds: 1.0, resident_bytes: Some(1 << 20) };
+        let cost = EpochCost {
+            epoch: 4,
+            seconds: 12.5,
+            validation_seconds: 1.0,
+            resident_bytes: Some(1 << 20),
+            peak_resident_bytes: None,
+            ram_budget_bytes: None,
+        };
         let pressure =
             Pressure { some_percent: 1.0, full_percent: 0.0, some_seconds: 2.5, full_seconds: 0.0 };
         let sample = Sample {

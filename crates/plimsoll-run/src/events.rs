@@ -120,6 +120,13 @@ pub struct EpochCost {
     pub validation_seconds: f64,
     /// Resident memory at the end of the epoch; none where the system does not say.
     pub resident_bytes: Option<u64>,
+    /// The most resident memory since the process began to train; none where the system does not say, or where several folds share the
+    /// process.
+    #[serde(default)]
+    pub peak_resident_bytes: Option<u64>,
+    /// The memory limit of the run; none in files of earlier versions.
+    #[serde(default)]
+    pub ram_budget_bytes: Option<u64>,
 }
 
 /// Why a process ended in order.

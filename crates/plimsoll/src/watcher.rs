@@ -154,6 +154,17 @@ pub fn point(record: &EpochRecord, cost: Option<&EpochCost>) -> EpochPoint {
     }
 }
 
+/// The most resident memory against the limit, like `170.9 of 192.0 MiB`.
+fn memory(cost: &EpochCost) -> Option<String> {
+    let (peak, limit) = (Bytes(cost.peak_resident_bytes?).to_string(), Bytes(cost.ram_budget_bytes?));
+    let limit = limit.to_string();
+    let peak = match (peak.rsplit_once(' '), limit.rsplit_once(' ')) {
+        (Some((number, unit)), Some((_, same))) if unit == same => number,
+        _ => &peak,
+    };
+    Some(format!("{peak} of {limit}"))
+}
+
 impl Observer for Watcher {
     fn begin(&mut self, specification: &Specification, first_step: u64, engine: &str) {
         match Appender::open(self.folder.log()) {
@@ -217,10 +228,11 @@ impl Observer for Watcher {
             ),
         };
         self.say(format!(
-            "epoch {}: loss {}, validation {}, {scores}, {:.1} s{left}",
+            "epoch {}: loss {}, validation {}, {scores}, {}{:.1} s{left}",
             record.epoch,
             number(record.train_loss),
             number(record.validation_loss),
+            memory(cost).map_or(String::new(), |memory| format!("{memory}, ")),
             cost.seconds
         ));
         // After going back to a checkpoint, epochs are done again.
@@ -255,5 +267,26 @@ impl Observer for Watcher {
 
     fn warning(&mut self, what: &str) {
         self.say(format!("warning: {what}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_has_its_unit_once_where_both_numbers_share_it() {
+        let cost = |peak: Option<Bytes>, limit: Bytes| EpochCost {
+            epoch: 0,
+            seconds: 1.0,
+            validation_seconds: 0.5,
+            resident_bytes: None,
+            peak_resident_bytes: peak.map(|peak| peak.0),
+            ram_budget_bytes: Some(limit.0),
+        };
+        let shown = |peak, limit| memory(&cost(peak, limit));
+        assert_eq!(shown(Some(Bytes(179_201_638)), Bytes::mib(192)).unwrap(), "170.9 of 192.0 MiB");
+        assert_eq!(shown(Some(Bytes::mib(512)), Bytes::mib(2048)).unwrap(), "512.0 MiB of 2.00 GiB");
+        assert_eq!(shown(None, Bytes::mib(192)), None);
     }
 }

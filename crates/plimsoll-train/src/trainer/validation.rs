@@ -60,11 +60,14 @@ impl Run {
             loss_scale: self.scales_loss().then_some(self.progress.loss_scale),
         };
         self.journal.append(&record)?;
+        let resident = resident().ok();
         let cost = EpochCost {
             epoch: record.epoch,
             seconds: epoch_start.elapsed().as_secs_f64(),
             validation_seconds: start.elapsed().as_secs_f64(),
-            resident_bytes: resident().ok().map(|resident| resident.now.0),
+            resident_bytes: resident.map(|resident| resident.now.0),
+            peak_resident_bytes: resident.filter(|_| self.company.is_none()).map(|resident| resident.peak.0),
+            ram_budget_bytes: Some(self.planned.numbers.ram_budget_bytes.0),
         };
         self.events.say(Event::Epoch(cost))?;
         self.sample(observer)?;
