@@ -120,11 +120,19 @@ impl DeviceMemory {
     }
 }
 
+/// Returns the memory of an arena where it lies: whole pages of this process, or whole pieces of a device's memory.
+pub fn arena_memory(backend: &dyn Backend, bytes: usize) -> Bytes {
+    match backend.device_memory() {
+        Some(_) => DeviceMemory::arena_bytes(bytes),
+        None => Bytes::of(bytes.next_multiple_of(4096)),
+    }
+}
+
 /// What an engine of a plan takes of this process's line: the arena, or what is staged on its way to a device.
 pub fn engine_bytes(backend: &dyn Backend, plan: &Plan) -> Bytes {
     match backend.device_memory() {
         Some(_) => DeviceMemory::staging_bytes(&plan.programs),
-        None => Bytes::of(plan.arena_bytes.next_multiple_of(4096)),
+        None => arena_memory(backend, plan.arena_bytes),
     }
 }
 

@@ -39,7 +39,7 @@ mod work;
 
 pub use agree::agree;
 pub use backend::{Backend, Rates};
-pub use device_memory::{DeviceMemory, DriverUse, engine_bytes, open_engine};
+pub use device_memory::{DeviceMemory, DriverUse, arena_memory, engine_bytes, open_engine};
 pub use device_state::DeviceState;
 pub use engine::{Engine, EngineError, HostSlice, HostSliceMut, HostView};
 pub use error::{PlanError, Unsupported};

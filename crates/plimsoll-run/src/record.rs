@@ -21,9 +21,9 @@ pub struct RunRecord {
     pub planning_peak_rss_bytes: Option<Bytes>,
     /// What was held of a device with memory of its own; none on the processor.
     pub device: Option<DeviceRecord>,
-    /// The arena.
+    /// Memory of the arena, in whole pages: the plan's figure of the same name.
     pub arena_bytes: Bytes,
-    /// What of it kernels were given.
+    /// The part of it that kernels were given, up to its highest address and in whole pages.
     pub arena_used_bytes: Bytes,
     /// Heap allocations of the threads that run steps, after the first step.
     pub heap_allocations_in_steps: u64,

@@ -128,6 +128,48 @@ fn a_page_of_all_folds_holds_their_numbers_and_needs_nothing_else() {
 }
 
 #[test]
+fn plan_record_and_page_state_one_figure_of_the_arena() {
+    let tiny = Tiny::new();
+    let run = tiny.path("run");
+    let shape = ["--net", "dynunet", "--features", "4,8", "--patch-size", "8", "--threads", "1"];
+    let short = ["--epochs", "2", "--iterations", "2", "--validation-iterations", "1"];
+    let start = ["plan", tiny.data.to_str().unwrap(), "--ram", "512MiB", "--config", "/dev/null"];
+    let plan = run_json(&[&start[..], &shape, &short].concat());
+    tiny.trained(&run, &["--fold", "0", "--skip-validation"]);
+    let fold = run.join("fold_0");
+    let text = |name: &str| fs::read_to_string(fold.join(name)).unwrap();
+    let record: serde_json::Value = serde_json::from_str(&text("run.json")).unwrap();
+    let arena = plan["arena_bytes"].as_u64().unwrap();
+    assert_eq!(record["arena_bytes"], arena);
+    assert_eq!(record["planned_bytes"], plan["total_bytes"]);
+    let of = |list: &str, key: &str, bytes: &str| {
+        let found = record[list].as_array().unwrap().iter().find(|part| part[key] == "arena");
+        found.unwrap()[bytes].as_u64().unwrap()
+    };
+    assert_eq!(of("planned", "name", "bytes"), arena);
+    assert_eq!(of("held", "holder", "peak"), arena);
+    let events = text("events.jsonl");
+    let events = events.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let (samples, others): (Vec<_>, Vec<_>) = events.partition(|event| event["event"] == "sample");
+    assert!(!samples.is_empty() && samples.iter().all(|sample| sample["held_bytes"]["arena"] == arena));
+    // The peak of each epoch grows towards the record's, below the limit.
+    let epochs: Vec<_> = others.iter().filter(|event| event["event"] == "epoch").collect();
+    let peaks: Vec<u64> = epochs.iter().map(|epoch| epoch["peak_resident_bytes"].as_u64().unwrap()).collect();
+    assert!(peaks.len() == 2 && peaks.is_sorted(), "{peaks:?}");
+    assert!(peaks[1] <= record["peak_rss_bytes"].as_u64().unwrap() && peaks[0] > arena, "{peaks:?}");
+    assert!(epochs.iter().all(|epoch| epoch["ram_budget_bytes"] == 512 << 20));
+    let shown = plimsoll_memory::Bytes(arena).to_string();
+    assert!(text("arena.svg").contains(&format!("arena {shown}, lower bound")));
+    let number = |bytes: u64| format!("{:.1} of 512.0 MiB", bytes as f64 / f64::from(1 << 20));
+    for peak in peaks {
+        assert!(text("log.txt").contains(&format!(", {}, ", number(peak))), "{}", text("log.txt"));
+    }
+    let html = page(&run, &[]);
+    let row = html.split("<td>arena</td>").nth(1).unwrap().split("</tr>").next().unwrap();
+    assert_eq!(row.matches(&format!("{shown}<")).count(), 2, "planned and held: {row}");
+}
+
+#[test]
 fn what_is_missing_is_said_on_the_page() {
     let tiny = Tiny::new();
     let run = tiny.path("run");

@@ -17,7 +17,7 @@ use plimsoll_data::{BatchReader, Loader, Splits};
 use plimsoll_memory::{
     Budget, Bytes, Digest, HeapUse, HolderUse, System, heap_use, mapped_files, resident, shortfall,
 };
-use plimsoll_plan::Engine;
+use plimsoll_plan::{Engine, arena_memory};
 use plimsoll_run::{
     Asked, CheckpointKind, Checkpoints, DeviceRecord, EpochCost, EpochRecord, Event, EventLog, FoldFolder,
     Journal, Lock, PartSums, Progress, RunConfig, RunError, RunRecord, Sample, Specification, StopReason,
@@ -400,8 +400,8 @@ impl Run {
                 used_bytes: self.engine.device_bytes().map(|bytes| device.driver.context + bytes),
                 planned: numbers.device_parts(),
             }),
-            arena_bytes: Bytes::of(self.planned.plan.arena_bytes),
-            arena_used_bytes: Bytes::of(self.engine.used_bytes()),
+            arena_bytes: numbers.arena_bytes,
+            arena_used_bytes: arena_memory(&*self.planned.backend, self.engine.used_bytes()),
             heap_allocations_in_steps: self.allocations,
             steps: self.progress.steps,
             skipped_steps: self.progress.skipped.0,
