@@ -15,12 +15,17 @@ use crate::args::Plan;
 use crate::drawing::draw_step;
 use crate::duration::{duration, grouped};
 use crate::failure::{Failure, Outcome};
+use crate::jobs::pairs::{PlannedPair, PlannedPairs, plan_pairs};
+use crate::jobs::plan::PlanRequest;
 use crate::progress::Progress;
 use crate::report::{Table, json};
 
 /// Plans a run; fails if it does not fit the line.
 pub fn run(args: &Plan, as_json: bool) -> Outcome {
     let request = args.run.request(args.run.compute.open_to_plan()?)?;
+    if args.one_vs_one {
+        return run_pairs(&request, as_json);
+    }
     let (opened, mut planned, fold) = request.prepare(as_json)?;
     if !args.pareto && args.explain.is_none() {
         planned.numbers.patches = request.patch_costs(&opened, &planned, &fold)?;
@@ -58,6 +63,49 @@ pub fn run(args: &Plan, as_json: bool) -> Outcome {
     }
     numbers.check()?;
     Ok(())
+}
+
+/// Plans a run for each pair of classes; fails if one does not fit the limit.
+fn run_pairs(request: &PlanRequest, as_json: bool) -> Outcome {
+    let planned = plan_pairs(request, as_json)?;
+    if as_json {
+        json(&planned)?;
+    } else {
+        print_pairs(&planned);
+    }
+    planned.pairs.iter().try_for_each(|pair| pair.plan.check())?;
+    Ok(())
+}
+
+fn print_pairs(planned: &PlannedPairs) {
+    let mut table =
+        Table::new(["classes", "planned", "arena", "least line", "steps", "predicted step", "time"]);
+    for PlannedPair { classes: [one, other], plan, .. } in &planned.pairs {
+        table.row([
+            format!("{one} and {other}"),
+            plan.total_bytes.to_string(),
+            plan.arena_bytes.to_string(),
+            plan.minimum_ram_bytes.to_string(),
+            grouped(plan.steps),
+            format!("{:.3} s", plan.predicted_seconds_per_step),
+            duration(plan.predicted_seconds),
+        ]);
+    }
+    table.row([
+        "all, one after the other".into(),
+        planned.planned_bytes.to_string(),
+        String::new(),
+        planned.minimum_ram_bytes.to_string(),
+        grouped(planned.steps),
+        String::new(),
+        duration(planned.predicted_seconds),
+    ]);
+    table.print();
+    for PlannedPair { classes: [one, other], plan, .. } in &planned.pairs {
+        for change in &plan.changes {
+            eprintln!("warning: {one} and {other}: changed so that the run fits: {change}");
+        }
+    }
 }
 
 /// Prints a plan as a table.

@@ -3,13 +3,16 @@
 use std::io;
 use std::path::Path;
 
-use plimsoll_run::{FolderUse, ImageTarget, RunError, RunFolder, Specification};
+use plimsoll_image::ImageDataset;
+use plimsoll_memory::Bytes;
+use plimsoll_run::{FolderUse, ImageTarget, RunError, RunFolder, RunPlan, Settings, Specification};
 use serde::Serialize;
 
 use super::listed::Listed;
-use super::plan::Opened;
+use super::plan::{Opened, PlanRequest};
 use super::train::{Checked, TrainRequest, Trained, describe_opened, train_opened};
 use crate::failure::{Failure, Outcome};
+use crate::progress::Progress;
 use crate::report::{write, write_json};
 use crate::signals::Stop;
 
@@ -113,19 +116,7 @@ fn pair_requests(
     begun: Option<&Specification>,
     listed: &Listed,
 ) -> Outcome<Vec<((u32, u32), TrainRequest)>> {
-    let Listed::Images { dataset, .. } = listed else {
-        return Err(Failure::new(
-            "--one-vs-one tells classes of images apart, and this data set has a label for each voxel",
-            "leave it out",
-        ));
-    };
-    let target = request.plan.settings.images.as_ref().and_then(|images| images.target);
-    if dataset.multi_label || target.is_some_and(|target| target != ImageTarget::OneOf) {
-        return Err(Failure::new(
-            "--one-vs-one tells pairs of classes apart, and here labels are several or in order",
-            "leave it out, or set `images.target` to one_of",
-        ));
-    }
+    let dataset = images_in_pairs(&request.plan.settings, listed)?;
     let given = request.plan.settings.images.as_ref().and_then(|images| images.classes.clone());
     let names = match (given, recorded_classes(request)?) {
         (Some(given), Some(recorded)) if is_other(&given, &recorded) => {
@@ -144,6 +135,45 @@ fn pair_requests(
         (Some(given), None) => given,
         (None, None) => dataset.classes.clone(),
     };
+    let mut all = Vec::new();
+    for (pair, classes) in pairs_among(dataset, &names)? {
+        let mut own = request.clone();
+        own.run = pair_run(request.run.path(), pair);
+        // A pair that was not begun is, and one that was goes on.
+        own.resume = request.resume && !own.run.folds()?.is_empty();
+        if let Some(begun) = begun {
+            own.plan.settings = own.plan.settings.or(begun.settings.clone());
+        }
+        own.plan.settings.images.get_or_insert_default().classes = Some(classes.into());
+        all.push((pair, own));
+    }
+    if request.resume && all.iter().all(|(_, request)| !request.resume) {
+        let specification = request.run.path().join("pair_0_1");
+        return Err(RunError::NothingToResume { specification }.into());
+    }
+    Ok(all)
+}
+
+/// The images of a data set whose classes can be told apart in pairs.
+fn images_in_pairs<'a>(settings: &Settings, listed: &'a Listed) -> Outcome<&'a ImageDataset> {
+    let Listed::Images { dataset, .. } = listed else {
+        return Err(Failure::new(
+            "--one-vs-one tells classes of images apart, and this data set has a label for each voxel",
+            "leave it out",
+        ));
+    };
+    let target = settings.images.as_ref().and_then(|images| images.target);
+    if dataset.multi_label || target.is_some_and(|target| target != ImageTarget::OneOf) {
+        return Err(Failure::new(
+            "--one-vs-one tells pairs of classes apart, and here labels are several or in order",
+            "leave it out, or set `images.target` to one_of",
+        ));
+    }
+    Ok(dataset)
+}
+
+/// All pairs of some classes of a data set, by the numbers of their labels and by name.
+fn pairs_among(dataset: &ImageDataset, names: &[String]) -> Outcome<Vec<((u32, u32), [String; 2])>> {
     if let Some(unknown) = names.iter().find(|name| !dataset.classes.contains(name)) {
         let message = format!("`images.classes`: the data set has no class {unknown}");
         return Err(Failure::new(message, format!("it has {}", dataset.classes.join(", "))));
@@ -153,23 +183,74 @@ fn pair_requests(
     let mut all = Vec::new();
     for (first, (a, one)) in numbers.iter().enumerate() {
         for (b, other) in numbers.iter().skip(first + 1) {
-            let mut own = request.clone();
-            own.run = pair_run(request.run.path(), (*a, *b));
-            // A pair that was not begun is, and one that was goes on.
-            own.resume = request.resume && !own.run.folds()?.is_empty();
-            if let Some(begun) = begun {
-                own.plan.settings = own.plan.settings.or(begun.settings.clone());
-            }
-            let images = own.plan.settings.images.get_or_insert_default();
-            images.classes = Some(vec![(*one).clone(), (*other).clone()]);
-            all.push(((*a, *b), own));
+            all.push(((*a, *b), [(*one).clone(), (*other).clone()]));
         }
     }
-    if request.resume && all.iter().all(|(_, request)| !request.resume) {
-        let specification = request.run.path().join("pair_0_1");
-        return Err(RunError::NothingToResume { specification }.into());
-    }
     Ok(all)
+}
+
+/// The plan of training one pair of classes.
+#[derive(Serialize)]
+pub struct PlannedPair {
+    /// The two, by the numbers of their labels.
+    pub pair: (u32, u32),
+    /// The names of both.
+    pub classes: [String; 2],
+    /// The plan of the first fold.
+    pub plan: RunPlan,
+}
+
+/// The plans of all pairs, which are trained one after the other.
+#[derive(Serialize)]
+pub struct PlannedPairs {
+    pub pairs: Vec<PlannedPair>,
+    /// Planned memory of the largest pair: each gives its memory back before the next begins.
+    pub planned_bytes: Bytes,
+    /// The least limit under which every pair fits.
+    pub minimum_ram_bytes: Bytes,
+    /// Steps of all pairs together.
+    pub steps: u64,
+    /// Predicted time of all pairs together.
+    pub predicted_seconds: f64,
+}
+
+/// Plans a run for each pair of classes. Pairs of the same shape share one plan of their programs.
+pub fn plan_pairs(request: &PlanRequest, quiet: bool) -> Outcome<PlannedPairs> {
+    let line = request.draw_line()?;
+    let listed = request.open_dataset(&line, quiet)?;
+    let dataset = images_in_pairs(&request.settings, &listed)?;
+    let given = request.settings.images.as_ref().and_then(|images| images.classes.as_ref());
+    let asked = pairs_among(dataset, given.unwrap_or(&dataset.classes))?;
+    let fold = listed.first_fold()?;
+    let opened = request.inspect(listed, line, quiet)?;
+    let progress = Progress::new("planning", asked.len() as u64, quiet);
+    let mut pairs = Vec::new();
+    for (pair, classes) in asked {
+        progress.set(pairs.len() as u64, format!("{} and {}", classes[0], classes[1]));
+        let mut settings = request.settings.clone();
+        settings.images.get_or_insert_default().classes = Some(classes.to_vec());
+        let config = request.resolve(&settings, &opened, &fold, opened.machine)?;
+        let used = opened.data.used(&config.task, &fold);
+        let planned = request.plan(&opened, (&config, &used), settings.micro_batch.is_some(), true)?;
+        pairs.push(PlannedPair { pair, classes, plan: planned.numbers });
+    }
+    progress.finish();
+    let largest = |bytes: fn(&RunPlan) -> Bytes| pairs.iter().map(|pair| bytes(&pair.plan)).max();
+    let (Some(planned_bytes), Some(minimum_ram_bytes)) =
+        (largest(|plan| plan.total_bytes), largest(|plan| plan.minimum_ram_bytes))
+    else {
+        return Err(Failure::new(
+            "--one-vs-one tells pairs of classes apart, and fewer than two are to be told apart",
+            "name two classes or more in `images.classes`, or leave it out",
+        ));
+    };
+    Ok(PlannedPairs {
+        planned_bytes,
+        minimum_ram_bytes,
+        steps: pairs.iter().map(|pair| pair.plan.steps).sum(),
+        predicted_seconds: pairs.iter().map(|pair| pair.plan.predicted_seconds).sum(),
+        pairs,
+    })
 }
 
 /// The file beside the runs of pairs that says of which classes they are.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::{images, train};
-use crate::support::{run_error, run_json};
+use crate::support::{dataset, plimsoll, run_error, run_json};
 
 #[test]
 fn pairs_of_classes_are_trained_go_on_and_vote() {
@@ -168,4 +168,47 @@ fn pairs_begin_from_the_weights_of_another_run_and_say_what_they_are() {
         .concat(),
     );
     assert_eq!(initial("pair_1_2"), initial("pair_0_1"));
+}
+
+#[test]
+fn pairs_are_planned_as_they_are_trained() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, settings) = images(dir.path());
+    let (data, settings) = (data.to_str().unwrap(), settings.to_str().unwrap());
+    let command = ["plan", data, "--config", settings, "--ram", "512MiB", "--threads", "1", "--epochs", "1"];
+    let command = [&command[..], &["--one-vs-one"]].concat();
+    let planned = run_json(&command);
+    let out = dir.path().join("out");
+    let trained = [&train(data, settings, out.to_str().unwrap())[..], &["--one-vs-one", "--epochs", "1"]];
+    let trained = run_json(&[&trained.concat()[..], &["--skip-validation"]].concat());
+    let (pairs, trained) = (planned["pairs"].as_array().unwrap(), trained.as_array().unwrap());
+    assert_eq!((pairs.len(), trained.len()), (3, 3));
+    let (mut steps, mut seconds) = (0, 0.0);
+    for (planned, trained) in pairs.iter().zip(trained) {
+        let (plan, record) = (&planned["plan"], &trained["folds"][0]);
+        assert_eq!(planned["pair"], trained["pair"]);
+        assert_eq!(plan["steps"], record["steps"]);
+        assert_eq!(plan["arena_bytes"], record["arena_bytes"]);
+        assert_eq!(plan["total_bytes"], record["planned_bytes"]);
+        steps += plan["steps"].as_u64().unwrap();
+        seconds += plan["predicted_seconds"].as_f64().unwrap();
+    }
+    assert_eq!(planned["steps"], steps);
+    assert!((planned["predicted_seconds"].as_f64().unwrap() - seconds).abs() < 1e-9);
+    assert_eq!(planned["planned_bytes"], pairs[0]["plan"]["total_bytes"], "all pairs are of one size");
+    let printed = plimsoll().args(&command).output().unwrap();
+    let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
+    for row in ["0_none and 1_mild", "0_none and 2_moderate", "1_mild and 2_moderate", "all, one after"] {
+        assert_eq!(printed.lines().filter(|line| line.trim_start().starts_with(row)).count(), 1, "{printed}");
+    }
+    // A limit below the least is refused with it.
+    let low = command.iter().map(|arg| if *arg == "512MiB" { "24MiB" } else { arg }).collect::<Vec<_>>();
+    let error = String::from_utf8_lossy(&plimsoll().args(low).output().unwrap().stderr).into_owned();
+    assert!(error.contains("error: ") && error.contains("hint: "), "{error}");
+    // Label maps have no pairs of classes.
+    let volumes = dataset(dir.path());
+    let of_volumes = ["plan", volumes.to_str().unwrap(), "--config", "/dev/null", "--one-vs-one"];
+    let error = run_error(&of_volumes);
+    assert!(error.contains("has a label for each voxel"), "{error}");
+    assert!(plimsoll().args(&of_volumes[..4]).args(["--ram", "2GiB"]).output().unwrap().status.success());
 }
