@@ -117,7 +117,7 @@ pub fn predict_ensemble(requests: &[PredictRequest], stop: &AtomicBool, quiet: b
     for state in states {
         let before = found.predicted.len();
         if state.error.is_none() {
-            labels.remove_processed([state.case], &to)?;
+            labels.remove_outdated([state.case], &to)?;
         }
         mean.label(state, &mut found, &budget, stop)?;
         found.predicted.iter().skip(before).for_each(|predicted| finished.add(predicted));

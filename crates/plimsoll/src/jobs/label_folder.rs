@@ -13,6 +13,7 @@ use plimsoll_postprocess::{Step, process_file};
 use super::predict::PredictRequest;
 use super::prediction_report::{Cases, Failed};
 use crate::failure::{Failure, Outcome};
+use crate::preview::preview_of;
 
 /// The folder below that of labels in which they are as they were before post-processing.
 pub(super) const UNPROCESSED: &str = "unprocessed";
@@ -68,24 +69,27 @@ impl LabelFolder {
         self.is_processed(case, to) || to.keeps(case)
     }
 
-    /// Removes the labels that steps were done on, of cases that are about to be predicted `to` a folder. Were this call killed before the
-    /// steps are done anew, the next one would else keep them as those of the new predictions.
-    pub(super) fn remove_processed<'a>(
+    /// Removes the files that are made of labels of cases which are about to be predicted `to` a folder: previews, labels that steps were
+    /// done on, and probabilities if none are written now. If this call is killed before they are made anew, the next one would otherwise
+    /// keep them as those of the new labels.
+    pub(super) fn remove_outdated<'a>(
         &self,
         cases: impl IntoIterator<Item = &'a Case>,
         to: &Destination,
     ) -> Outcome {
-        if !self.is_kept_apart() {
-            return Ok(());
-        }
         let last = self.last(to);
+        let with_probabilities = Destination { probabilities: true, ..to.clone() };
         let mut folders = BTreeSet::new();
         for case in cases {
-            let file = last.file(case);
-            let io = |error| Failure::of_path(&file, &error);
-            if plimsoll_disk::exists(&file).map_err(io)? {
-                plimsoll_disk::remove_file(&file).map_err(io)?;
-                folders.extend(file.parent().map(Path::to_path_buf));
+            let labels = last.file(case);
+            let probabilities = with_probabilities.probabilities(case).filter(|_| !to.probabilities);
+            let mut outdated = vec![preview_of(&labels)];
+            outdated.extend(probabilities);
+            outdated.extend(self.is_kept_apart().then_some(labels));
+            for file in outdated {
+                if remove_if_there(&file)? {
+                    folders.extend(file.parent().map(Path::to_path_buf));
+                }
             }
         }
         folders.iter().try_for_each(|folder| {
@@ -116,6 +120,7 @@ impl LabelFolder {
             if is_new || !last.exists() {
                 expect_going(stop)?;
                 last.parent().map_or(Ok(()), make_folder)?;
+                remove_if_there(&preview_of(&last))?;
                 let unit = self.unit.map(LengthUnit::millimetres);
                 if let Err(error) = process_file(file, &last, steps, unit, budget, self.threads) {
                     failed.push(Failed::new(case.into(), error));
@@ -137,6 +142,16 @@ impl LabelFolder {
             }
         }
         Ok(())
+    }
+}
+
+/// Removes a file; returns whether there was one.
+fn remove_if_there(file: &Path) -> Outcome<bool> {
+    match file.is_file() {
+        true => {
+            plimsoll_disk::remove_file(file).map(|()| true).map_err(|error| Failure::of_path(file, &error))
+        }
+        false => Ok(false),
     }
 }
 

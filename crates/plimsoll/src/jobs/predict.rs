@@ -327,7 +327,7 @@ pub(super) fn forget<'a>(
 }
 
 /// Predicts those cases of `all` that are left with a model, into a folder that is made. Each is passed to `finish` as soon as it is there.
-/// Where steps are done on labels, what they made of earlier labels of these cases is removed first.
+/// Files that were made of earlier labels of these cases are removed first.
 pub(super) fn predict_into(
     (to, labels): (&Destination, Option<&LabelFolder>),
     (all, cases, model): (&[Case], &[Case], SegmentationModel),
@@ -351,7 +351,7 @@ pub(super) fn predict_into(
         cases.iter().filter_map(|case| Some(to.file(case).parent()?.to_path_buf())).collect();
     std::iter::once(&to.folder).chain(&folders).try_for_each(|folder| make_folder(folder))?;
     if let Some(labels) = labels {
-        labels.remove_processed(cases.iter().filter(|case| left.contains(case.id.as_str())), to)?;
+        labels.remove_outdated(cases.iter().filter(|case| left.contains(case.id.as_str())), to)?;
     }
     let mut watcher = Watcher::new(quiet).knowing(windows.clone(), can_overlap);
     let report = predict_cases(&mut predictor, cases, to, stop, &mut |progress| {

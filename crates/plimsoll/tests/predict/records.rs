@@ -145,6 +145,45 @@ fn of_a_call_that_is_killed_the_record_has_each_case_that_it_had_finished() {
 }
 
 #[test]
+fn previews_and_probabilities_of_labels_that_a_killed_call_replaced_are_not_left_beside_new_ones() {
+    let steps = "[[steps]]\nstep = \"keep_largest\"\nlabels = [1]\n";
+    for with_steps in [false, true] {
+        let folders = Folders::new();
+        let cases = ["a", "b", "c", "d"];
+        cases.iter().for_each(|case| folders.add_sound(case));
+        let file = folders.dir.path().join("steps.toml");
+        fs::write(&file, steps).unwrap();
+        let of_steps = ["--postprocessing", file.to_str().unwrap()];
+        let mut args = folders.args(&model(), &["--threads", "1"]);
+        args.extend(of_steps.iter().filter(|_| with_steps).map(|arg| (*arg).to_string()));
+        let with = |more: &[&str]| {
+            let more = more.iter().map(|arg| (*arg).to_string());
+            args.iter().cloned().chain(more).collect::<Vec<_>>()
+        };
+        let preview = |case: &str| folders.labels().join(format!("{case}.preview.png"));
+        let probabilities = |case: &str| match with_steps {
+            true => folders.labels().join(format!("unprocessed/{case}.npz")),
+            false => folders.labels().join(format!("{case}.npz")),
+        };
+        let (succeeded, _, errors) = outcome(&with(&["--preview", "--save-probabilities"]));
+        assert!(succeeded, "{errors}");
+        let expected = cases.map(|case| fs::read(preview(case)).unwrap());
+        for case in cases {
+            assert!(probabilities(case).is_file());
+            fs::write(preview(case), "of other labels").unwrap();
+        }
+        // A call that was to replace labels, without previews or probabilities of its own.
+        kill_behind_first_case(&folders, &with(&["--overwrite"]));
+        for case in cases {
+            assert!(!preview(case).exists() && !probabilities(case).exists(), "{case}, {with_steps}");
+        }
+        let (succeeded, report, errors) = outcome(&with(&["--preview"]));
+        assert!(succeeded, "{errors}");
+        assert_eq!(cases.map(|case| fs::read(preview(case)).unwrap()), expected, "{report}");
+    }
+}
+
+#[test]
 fn labels_of_steps_are_never_kept_as_those_of_labels_that_a_killed_call_replaced() {
     let cases = ["a", "b", "c", "d", "e", "f"];
     let steps = "[[steps]]\nstep = \"keep_largest\"\nlabels = [1]\n";
