@@ -190,7 +190,14 @@ impl Report {
         {
             is_torn = !record.is_whole();
             let (mut earlier, memory) = record.by_case();
-            kept.iter_mut().for_each(|kept| kept.earlier = earlier.remove(&kept.case));
+            for kept in &mut kept {
+                let mut found = earlier.remove(&kept.case);
+                if let Some(found) = &mut found {
+                    // A killed call recorded the file as it was before steps were done on it.
+                    found.predicted["file"] = serde_json::to_value(&kept.file)?;
+                }
+                kept.earlier = found;
+            }
             held = Some(memory);
         }
         let planned_bytes = predicted.iter().filter_map(|case| Some(case.plan.as_ref()?.total_bytes)).max();

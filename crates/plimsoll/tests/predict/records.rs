@@ -275,7 +275,7 @@ fn behind_a_call_that_was_killed_after_its_last_case_the_record_is_whole_again()
         let report = predict();
         assert_eq!(written(), report);
         assert_eq!((names(&report, "kept").len(), report["kept"][0]["file"].as_str()), (2, labels.to_str()));
-        assert!(report["kept"][0]["earlier"].is_object(), "{report}");
+        assert_eq!(report["kept"][0]["earlier"]["predicted"]["file"].as_str(), labels.to_str(), "{report}");
         predict();
         assert_eq!(written(), report, "nothing is to be changed any more");
     };
