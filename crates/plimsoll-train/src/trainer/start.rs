@@ -188,9 +188,7 @@ impl Run {
         for warning in warnings {
             run.warn(warning, observer)?;
         }
-        for what in notes {
-            run.events.say(Event::Warning { what })?;
-        }
+        record_notes(notes, &mut run)?;
         Ok(run)
     }
 
@@ -255,6 +253,16 @@ fn expect_none_was_written(folder: &FoldFolder) -> Result<(), RunError> {
         Some(steps) => Err(RunError::LostCheckpoints { folder: folder.path().into(), steps }),
         None => Ok(()),
     }
+}
+
+/// Writes down notes about the data that no process has written down yet: each call that resumes a run finds them again.
+fn record_notes(mut notes: Vec<String>, run: &mut Run) -> Result<(), RunError> {
+    each_event(&run.folder, |timed| {
+        if let Event::Warning { what } = timed.event {
+            notes.retain(|note| *note != what);
+        }
+    })?;
+    notes.into_iter().try_for_each(|what| run.events.say(Event::Warning { what }))
 }
 
 /// Writes down the changes that no process has written down yet: one may have been killed just after it had made them.

@@ -295,6 +295,18 @@ fn a_class_that_only_validation_cases_have_is_named() {
     for warning in expected {
         assert!(ended.said.contains(&format!("warning: {warning}")), "{ended:?}");
     }
+    // A call that resumes prints them again, but the run and its page list each once.
+    tiny.trained(&run, &["--epochs", "2", "--resume"]);
+    let ended = tiny.trained(&run, &["--epochs", "3", "--resume"]);
+    assert!(ended.said.contains(&format!("warning: {}", expected[0])), "{ended:?}");
+    let mut of_classes = warnings(&run.join("fold_0"));
+    of_classes.retain(|warning| warning.starts_with("class "));
+    assert_eq!(of_classes, expected);
+    let page = tiny.path("page.html");
+    let written = [("report", run.as_path()), ("-o", page.as_path())];
+    let args = written.iter().flat_map(|(word, path)| [word, path.to_str().unwrap()]);
+    assert_eq!(Ended::of(plimsoll().args(args)).status, Some(0));
+    assert_eq!(fs::read_to_string(page).unwrap().matches(&format!("<td>{}", expected[0])).count(), 1);
 }
 
 /// A loss of which one component is computed on some steps.
