@@ -67,7 +67,7 @@ impl ModelSource {
         if MonaiModel::is_bundle(path) {
             return Ok(ModelSource::MonaiBundle(path.into()));
         }
-        let why = "it has no fold_0 of a run, no plans.json of nnU-Net and no configs/inference.json of a MONAI bundle";
+        let why = "it has no fold_0 of a run, no plans.json of nnU-Net and no configs/inference.json or .yaml of a MONAI bundle";
         Err(RunError::NotAModel { path: path.into(), why: why.into() })
     }
 

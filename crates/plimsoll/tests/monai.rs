@@ -237,6 +237,120 @@ fn the_unet_of_monai_is_not_trained() {
     assert!(error.contains("`net` is unet") && error.contains("only predicted with"), "{error}");
 }
 
+/// The configuration of `oracles/monai/bundle`, written as bundles of MONAI's model zoo are in YAML.
+const IN_YAML: &str = r#"---
+imports:
+- "$import glob"
+- "$import os"
+bundle_root: "/workspace/balls"
+image_key: image
+output_dir: "$@bundle_root + '/eval'"
+dataset_dir: "/workspace/data"
+datalist: "$list(sorted(glob.glob(@dataset_dir + '/imagesTs/*.nii.gz')))"
+device: "$torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')"
+spatial_size: [24, 24, 12]
+network_def:
+  _target_: UNet   # of MONAI
+  spatial_dims: 3
+  in_channels: 1
+  out_channels: 2
+  channels: [4, 8, 16]
+  strides:
+  - 2
+  - 2
+  num_res_units: 1
+  norm: batch
+network: "$@network_def.to(@device)"
+preprocessing:
+  _target_: Compose
+  transforms:
+  - _target_: LoadImaged
+    keys: "@image_key"
+  - _target_: EnsureChannelFirstd
+    keys: "@image_key"
+  - _target_: Orientationd
+    keys: "@image_key"
+    axcodes: RAS
+  - _target_: Spacingd
+    keys: "@image_key"
+    pixdim: [1.5, 1.5, 2.0]
+    mode: bilinear
+  - {_target_: ScaleIntensityRanged, keys: "@image_key", a_min: -57, a_max: 264, b_min: 0, b_max: 1, clip: true}
+  - _target_: EnsureTyped
+    keys: "@image_key"
+inferer:
+  _target_: SlidingWindowInferer
+  roi_size: "@spatial_size"
+  sw_batch_size: 4
+  overlap: 0.5
+postprocessing:
+  _target_: Compose
+  transforms:
+  - _target_: Activationsd
+    keys: pred
+    softmax: yes
+  - _target_: Invertd
+    keys: pred
+    transform: "@preprocessing"
+    orig_keys: "@image_key"
+    nearest_interp: false
+  - _target_: AsDiscreted
+    keys: pred
+    argmax: true
+  - _target_: SaveImaged
+    _disabled_: true
+    keys: pred
+    output_dir: "@output_dir"
+run:
+- "$@evaluator.run()"
+"#;
+
+#[test]
+fn a_bundle_in_yaml_labels_as_the_same_in_json() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("bundle");
+    let case = oracles().join("bundle");
+    for file in ["configs/metadata.json", "models/model.pt"] {
+        fs::create_dir_all(folder.join(file).parent().unwrap()).unwrap();
+        fs::copy(case.join(file), folder.join(file)).unwrap();
+    }
+    // The second as some editors of Windows save it.
+    for (name, mark) in [("inference.yaml", ""), ("inference.yml", "\u{feff}")] {
+        let config = folder.join("configs").join(name);
+        fs::write(&config, format!("{mark}{IN_YAML}")).unwrap();
+        let (share, foreground) = agreement(&folder, &case.join("images"), &case.join("labels.nii.gz"), &[]);
+        assert!(foreground > 500 && share >= 0.9999, "{name}: {share}, {foreground}");
+        fs::remove_file(&config).unwrap();
+    }
+    let (config, out) = (folder.join("configs/inference.yaml"), text(&dir.path().join("labels")));
+    let (folder, images) = (text(&folder), text(&case.join("images")));
+    let predict = ["predict", &folder, "-i", &images, "-o", &out, "--ram", "256MiB"];
+    for (from, to, says, way) in [
+        ("axcodes: RAS", "axcodes: LPS", "axcodes are \"LPS\"", "write a model.toml"),
+        (
+            "pixdim: [1.5, 1.5, 2.0]",
+            "pixdim: \"$@spatial_size\"",
+            "the expression `$@spatial_size`",
+            "write a model.toml",
+        ),
+        ("spatial_size: [24", "spatial_size: &a [*a, 24", "aliases are not read", "mend the file"),
+        ("image_key: image", "image_key: !!python/name:os.system", "the tag", "mend the file"),
+        ("norm: batch", "norm: [batch", "line ", "mend the file"),
+    ] {
+        fs::write(&config, IN_YAML.replace(from, to)).unwrap();
+        let error = run_error(&predict);
+        assert!(
+            error.contains("inference.yaml") && error.contains(says) && error.contains(way),
+            "{to}: {error}"
+        );
+        assert!(!Path::new(&out).exists());
+    }
+    for bytes in [&b"- "[..], b"\xff", &b"[".repeat(100_000), &vec![b' '; 5 << 20]] {
+        fs::write(&config, bytes).unwrap();
+        assert!(run_error(&predict).contains("inference.yaml"));
+    }
+}
+
 #[test]
 fn what_a_bundle_does_otherwise_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();

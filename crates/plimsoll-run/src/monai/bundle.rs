@@ -1,6 +1,6 @@
 //! A bundle of MONAI: its configuration of inference, its metadata, its weights.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use plimsoll_memory::{Budget, Bytes, Reservation};
 use serde::Deserialize;
@@ -11,11 +11,12 @@ use super::error::MonaiError;
 use super::network::NetworkArguments;
 use super::transforms::{After, Before, after, before, last_part};
 use super::values::{MOST_REPEATED, Values};
+use super::yaml;
 use crate::RunError;
 
 /// What is run, and how.
-pub(super) const CONFIG: &str = "configs/inference.json";
-/// The same in a language that is not read here.
+const CONFIG: &str = "configs/inference.json";
+/// The same in YAML, which is read if there is none in JSON.
 const YAML: [&str; 2] = ["configs/inference.yaml", "configs/inference.yml"];
 /// What it is.
 pub(super) const METADATA: &str = "configs/metadata.json";
@@ -24,19 +25,23 @@ const WEIGHTS: &str = "models/model.pt";
 
 /// The longest file that is read.
 const LONGEST: u64 = 4 << 20;
-/// What a byte of JSON becomes at most: an object with one entry takes room for eleven.
+/// The most bytes of memory for a byte of JSON, where the shortest object with an entry has 7 bytes and takes room for eleven entries.
 const HEAP_PER_BYTE: u64 = 128;
+/// The same of YAML, where the shortest such object, `{a}`, has 3 bytes and a comma.
+const HEAP_PER_BYTE_OF_YAML: u64 = 256;
+
+/// Returns the configuration of a bundle: in JSON, or in YAML if that alone is there.
+pub(super) fn config_of(folder: &Path) -> PathBuf {
+    let json = folder.join(CONFIG);
+    let yaml = || YAML.map(|name| folder.join(name)).into_iter().find(|path| path.is_file());
+    if json.is_file() { json } else { yaml().unwrap_or(json) }
+}
 
 /// Reads a bundle.
 pub(super) fn read(folder: &Path, budget: &Budget) -> Result<Description, RunError> {
-    let (config, metadata) = (folder.join(CONFIG), folder.join(METADATA));
-    if let Some(yaml) = YAML.map(|name| folder.join(name)).into_iter().find(|path| path.is_file())
-        && !config.is_file()
-    {
-        return Err(MonaiError::Yaml { path: yaml }.into());
-    }
-    let inference = read_json(&config, budget)?;
-    let about = read_json(&metadata, budget)?;
+    let (config, metadata) = (config_of(folder), folder.join(METADATA));
+    let inference = File::read(&config, budget)?;
+    let about = File::read(&metadata, budget)?;
     let values = inference.values(&config);
     let of_key = |key: &str, why: String| values.refuse(format!("`{key}`: {why}"));
     let network = network(&values)?;
@@ -83,35 +88,41 @@ pub(super) fn read(folder: &Path, budget: &Budget) -> Result<Description, RunErr
     })
 }
 
-/// A file, and the room for it and for all values that are made of it.
-struct Json {
+/// A file in JSON or YAML, and the room for it and for all values that are made of it.
+struct File {
     root: Map<String, Value>,
     length: usize,
     _held: Reservation,
 }
 
-impl Json {
+impl File {
+    fn read(path: &Path, budget: &Budget) -> Result<File, RunError> {
+        let io = |source| RunError::io(path, source);
+        let wrong = |why: String| MonaiError::syntax(path, why);
+        let length = plimsoll_disk::metadata(path).map_err(io)?.len();
+        if length > LONGEST {
+            return Err(wrong(format!("it has {length} bytes, and {LONGEST} are the most")).into());
+        }
+        let is_json = path.extension().is_some_and(|ending| ending == "json");
+        let per_byte = if is_json { HEAP_PER_BYTE } else { HEAP_PER_BYTE_OF_YAML };
+        // Once as it is read, and once with its references followed.
+        let bytes = (2 * length + MOST_REPEATED as u64) * per_byte;
+        let held = budget.reserve("a configuration of MONAI", Bytes(bytes));
+        let held = held.map_err(|source| MonaiError::OverBudget { path: path.into(), source })?;
+        let text = plimsoll_disk::read(path, length).map(plimsoll_disk::without_mark).map_err(io)?;
+        let root = match is_json {
+            true => serde_json::from_slice(&text).map_err(|problem| wrong(problem.to_string()))?,
+            false => {
+                let text = std::str::from_utf8(&text).map_err(|problem| wrong(problem.to_string()))?;
+                yaml::read(text).map_err(wrong)?
+            }
+        };
+        Ok(File { root, length: text.len(), _held: held })
+    }
+
     fn values<'a>(&'a self, path: &'a Path) -> Values<'a> {
         Values::new(path, &self.root, self.length)
     }
-}
-
-fn read_json(path: &Path, budget: &Budget) -> Result<Json, RunError> {
-    let io = |source| RunError::io(path, source);
-    let length = plimsoll_disk::metadata(path).map_err(io)?.len();
-    if length > LONGEST {
-        return Err(
-            MonaiError::syntax(path, format!("it has {length} bytes, and {LONGEST} are the most")).into()
-        );
-    }
-    // Once as it is read, and once with its references followed.
-    let bytes = (2 * length + MOST_REPEATED as u64) * HEAP_PER_BYTE;
-    let held = budget.reserve("a configuration of MONAI", Bytes(bytes));
-    let held = held.map_err(|source| MonaiError::OverBudget { path: path.into(), source })?;
-    let text = plimsoll_disk::read(path, length).map_err(io)?;
-    let read = serde_json::from_slice(&text);
-    let root = read.map_err(|problem| MonaiError::syntax(path, problem.to_string()))?;
-    Ok(Json { root, length: text.len(), _held: held })
 }
 
 /// The network by its constructor: `network_def`, or `network` where that is one.

@@ -36,12 +36,6 @@ pub enum MonaiError {
         /// What.
         why: String,
     },
-    /// The configuration of a bundle is written in YAML.
-    #[error("{}: configurations of bundles are read as JSON, and this one is YAML", path.display())]
-    Yaml {
-        /// The file.
-        path: PathBuf,
-    },
     /// There is no room to read a file.
     #[error("{}: {source}", path.display())]
     OverBudget {
@@ -56,7 +50,8 @@ impl MonaiError {
     /// About a file, a `model.toml` or one of a bundle.
     pub(super) fn refuse(path: &Path, why: impl Into<String>) -> MonaiError {
         let why = shown(&why.into());
-        match path.extension().is_some_and(|ending| ending == "json") {
+        match path.extension().is_some_and(|ending| ["json", "yaml", "yml"].iter().any(|one| ending == *one))
+        {
             true => MonaiError::Bundle { path: path.into(), why },
             false => MonaiError::Config { path: path.into(), why },
         }
@@ -76,10 +71,6 @@ impl MonaiError {
                 "write a model.toml beside the weights that says the same in the terms of docs/models.md"
                     .into()
             }
-            MonaiError::Yaml { path } => format!(
-                "write the same as {}, for example with Python's yaml.safe_load and json.dump",
-                path.with_extension("json").display()
-            ),
             MonaiError::OverBudget { .. } => "raise --ram".into(),
         }
     }

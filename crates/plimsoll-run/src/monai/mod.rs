@@ -1,8 +1,8 @@
 //! Models of MONAI: weights with a small file that says what they are of, and bundles.
 //!
 //! ```text
-//! model.toml, model.pt                              a description of our own beside weights
-//! BUNDLE/configs/inference.json, metadata.json      a bundle of MONAI's model zoo
+//! model.toml, model.pt                                    a description of our own beside weights
+//! BUNDLE/configs/inference.json or .yaml, metadata.json   a bundle of MONAI's model zoo
 //! BUNDLE/models/model.pt
 //! ```
 //!
@@ -19,6 +19,7 @@ mod geometry_tests;
 mod network;
 mod transforms;
 mod values;
+mod yaml;
 
 use std::path::{Path, PathBuf};
 
@@ -52,12 +53,12 @@ impl MonaiModel {
     /// # Errors
     /// As [`open_config`](Self::open_config).
     pub fn open_bundle(folder: &Path, budget: &Budget) -> Result<MonaiModel, RunError> {
-        bundle::read(folder, budget)?.open(&folder.join(bundle::CONFIG), budget)
+        bundle::read(folder, budget)?.open(&bundle::config_of(folder), budget)
     }
 
     /// Whether a folder is one of a bundle.
     pub fn is_bundle(folder: &Path) -> bool {
-        [bundle::CONFIG, bundle::METADATA].iter().any(|file| folder.join(file).is_file())
+        bundle::config_of(folder).is_file() || folder.join(bundle::METADATA).is_file()
     }
 
     /// Whether a file of `length` bytes is to be read as a `model.toml`: by its name, or since it begins as a text and is no longer than
