@@ -57,6 +57,7 @@ fn source_description(input: &Path) -> Outcome<Value> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Value::Null),
         read => read.map_err(|error| Failure::of_path(&path, &error))?,
     };
+    let text = plimsoll_disk::without_mark(text);
     serde_json::from_slice(&text).map_err(|problem| {
         let message = format!("{} is no JSON: {problem}", path.display());
         Failure::new(message, "mend it: the name and the DOI of the derivatives' source are read from it")
