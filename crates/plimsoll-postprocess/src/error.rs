@@ -125,7 +125,7 @@ impl PostprocessError {
                 Some("give it predictions and references of the same images".into())
             }
             PostprocessError::Nothing { .. } => {
-                Some("predict cases whose labels are known first, as `plimsoll train --validate` does".into())
+                Some("predict cases whose labels are known first, as `plimsoll train` does unless --skip-validation is given".into())
             }
         }
     }

@@ -1,6 +1,9 @@
 //! Hints are followed: what one proposes is accepted.
 
-use std::collections::BTreeSet;
+mod data;
+mod known;
+mod scores;
+
 use std::fs;
 use std::path::Path;
 
@@ -193,94 +196,4 @@ fn ways_to_resume_that_are_proposed_are_accepted() {
     let said = hint(&args(&["--resume", "--epochs", "1"]));
     let proposed = flags(&said);
     expect_accepted(&with(&args(&["--resume"]), &proposed), &said);
-}
-
-/// Errors whose hints are followed by a test, here or in `ends::changes`; and those that share such a hint.
-const FOLLOWED: [&str; 14] = [
-    "ConfigError::Coarsest",
-    "ConfigError::Heads",
-    "ConfigError::Length",
-    "ConfigError::Patch",
-    "ConfigError::Unused",
-    "ConfigError::Value",
-    "RunError::FixedSettings",
-    "RunError::Infeasible",
-    "RunError::InfeasibleOnDevice",
-    "RunError::LostCheckpoints",
-    "RunError::NoSoundCheckpoint",
-    "RunError::NothingToResume",
-    "RunError::Occupied",
-    "RunError::Shortened",
-];
-
-/// Errors whose hints are not followed here: they pass on another error's, or ask for a file, a version or a decision of the user.
-const NOT_FOLLOWED: [&str; 47] = [
-    "ConfigError::Background",
-    "ConfigError::Graph",
-    "ConfigError::Loss",
-    "RunError::AllFoldsBegun",
-    "RunError::ChangedData",
-    "RunError::Checkpoint",
-    "RunError::Config",
-    "RunError::DamagedModel",
-    "RunError::Engine",
-    "RunError::Extra",
-    "RunError::FarSpacing",
-    "RunError::FoldsDiffer",
-    "RunError::Io",
-    "RunError::Json",
-    "RunError::LicensedTask",
-    "RunError::Locked",
-    "RunError::LostCases",
-    "RunError::Memory",
-    "RunError::ModelFile",
-    "RunError::Monai",
-    "RunError::NewCases",
-    "RunError::NewCasesOfSweep",
-    "RunError::NnUnet",
-    "RunError::NoFold",
-    "RunError::NoHome",
-    "RunError::NoMode",
-    "RunError::NoModel",
-    "RunError::NoRun",
-    "RunError::NoTask",
-    "RunError::NoTaskWeights",
-    "RunError::NotAModel",
-    "RunError::NotExported",
-    "RunError::NotFinite",
-    "RunError::OtherChannels",
-    "RunError::OtherData",
-    "RunError::OtherPrograms",
-    "RunError::OtherSpecification",
-    "RunError::OtherTask",
-    "RunError::OtherUse",
-    "RunError::OtherVersion",
-    "RunError::OtherWeights",
-    "RunError::OwnNames",
-    "RunError::SeveralUses",
-    "RunError::Sweep",
-    "RunError::UnknownCase",
-    "RunError::Unwritable",
-    "RunError::Weights",
-];
-
-#[test]
-fn each_hint_of_runs_and_settings_is_followed_or_known_not_to_be() {
-    let mut found = BTreeSet::new();
-    for (name, source) in [
-        ("RunError", include_str!("../../plimsoll-run/src/error.rs")),
-        ("ConfigError", include_str!("../../plimsoll-nn/src/error.rs")),
-    ] {
-        let hints = source.split("pub fn hint(&self)").nth(1).unwrap();
-        let hints = hints.split("\n    }\n").next().unwrap();
-        for variant in hints.split(&format!("{name}::")).skip(1) {
-            let variant: String = variant.chars().take_while(|letter| letter.is_alphanumeric()).collect();
-            found.insert(format!("{name}::{variant}"));
-        }
-    }
-    assert!(found.len() > 40, "{found:?}");
-    let known: BTreeSet<String> =
-        FOLLOWED.iter().chain(&NOT_FOLLOWED).map(|name| (*name).to_string()).collect();
-    let unknown: Vec<&String> = found.difference(&known).collect();
-    assert!(unknown.is_empty(), "follow the hints of {unknown:?} in a test");
 }

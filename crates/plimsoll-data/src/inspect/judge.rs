@@ -70,6 +70,23 @@ pub(crate) fn grids(
     }
 }
 
+/// The remedy for a value that is not a label of the data set.
+const LABEL_HINT: &str =
+    "correct the label map, or add the label to dataset.json; if this is an image, it is in the wrong folder";
+
+/// The remedy for a certain value: labels are whole numbers from 0 to 255, so that no others can be added.
+fn label_hint(value: f64) -> String {
+    let is_whole = value >= 0.0 && value.fract() == 0.0;
+    match (is_whole, value <= 255.0) {
+        (true, true) => LABEL_HINT.into(),
+        (true, false) => format!(
+            "renumber {value} as a number from 1 to 255 in the label map (with NumPy: labels[labels == {value}] = …, saved as 8 bits), and \
+             add that to dataset.json; if this is an image, it is in the wrong folder"
+        ),
+        (false, _) => "correct the label map: labels are whole numbers from 0 to 255; if this is an image, it is in the wrong folder".into(),
+    }
+}
+
 /// Values of a label map that are not labels; a label map without foreground.
 pub(crate) fn label_values(
     problems: &mut Problems,
@@ -78,12 +95,7 @@ pub(crate) fn label_values(
     (labels, values): (&Labels, Option<&LabelValues>),
 ) {
     let by_name = values.filter(|values| values.are_by_name());
-    let hint = match by_name {
-        Some(_) => SEGMENT_HINT,
-        None => {
-            "correct the label map, or add the label to dataset.json; if this is an image, it is in the wrong folder"
-        }
-    };
+    let hint = if by_name.is_some() { SEGMENT_HINT } else { LABEL_HINT };
     let shown = |value: f64| match by_name {
         // Only bytes were looked up by their names.
         Some(values) if (0.0..=255.0).contains(&value) && value.fract() == 0.0 => values.shown(value as u8),
@@ -98,7 +110,10 @@ pub(crate) fn label_values(
                 shown(wrong.value),
                 wrong.first
             ),
-            hint,
+            &match by_name {
+                None => label_hint(wrong.value),
+                Some(_) => hint.into(),
+            },
         );
     }
     if scan.more_wrong > 0 {

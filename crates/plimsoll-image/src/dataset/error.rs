@@ -150,7 +150,7 @@ impl DatasetError {
             DatasetError::NoCases { .. } => "images end in .png, .jpg, .jpeg, .tif, .tiff or .bmp".into(),
             DatasetError::TooLong { .. } => "check that it is the table, and not the images".into(),
             DatasetError::Csv { .. } => {
-                "a table has a header and the same number of cells in each line, separated by commas".into()
+                "a table has a header and the same number of cells in each line, separated by commas, semicolons or tabs".into()
             }
             DatasetError::NoColumn { .. } => "give the names of the columns in the settings of the table".into(),
             DatasetError::Cell { .. } => "correct the cell, or remove the line".into(),

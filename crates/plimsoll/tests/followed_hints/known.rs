@@ -1,0 +1,451 @@
+//! Every hint of an error is followed by a test, or known not to be, with the reason; and flags that hints name are flags.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use crate::support::plimsoll;
+
+/// Errors whose hints are followed by a test, here or in `ends::changes` and `hints`; and those that share such a hint.
+const FOLLOWED: &[&str] = &[
+    "ComparisonError::MissingCases",
+    "ComparisonError::NoScore",
+    "ComparisonError::SameName",
+    "ComparisonError::TooFew",
+    "ConfigError::Coarsest",
+    "ConfigError::Heads",
+    "ConfigError::Length",
+    "ConfigError::Patch",
+    "ConfigError::Unused",
+    "ConfigError::Value",
+    "DatasetError::ChannelNumbers",
+    "DatasetError::ExtraChannel",
+    "DatasetError::FileEnding",
+    "DatasetError::LabelForm",
+    "DatasetError::LabelValue",
+    "DatasetError::MissingKey",
+    "DatasetError::MissingLabel",
+    "DatasetError::MissingPredictions",
+    "DatasetError::NoBackground",
+    "DatasetError::Outside",
+    "DatasetError::Region",
+    "DatasetError::RegionOrder",
+    "DatasetError::SameName",
+    "DatasetError::SameValue",
+    "ImageDatasetError::Cell",
+    "ImageDatasetError::Csv",
+    "ImageDatasetError::MixedFolders",
+    "ImageDatasetError::NoColumn",
+    "ImageDatasetError::Twice",
+    "ImageError::Foreign",
+    "RunError::AllFoldsBegun",
+    "RunError::ChangedData",
+    "RunError::FixedSettings",
+    "RunError::Infeasible",
+    "RunError::InfeasibleOnDevice",
+    "RunError::LostCases",
+    "RunError::LostCheckpoints",
+    "RunError::NewCases",
+    "RunError::NoSoundCheckpoint",
+    "RunError::NotAModel",
+    "RunError::NothingToResume",
+    "RunError::Occupied",
+    "RunError::OtherUse",
+    "RunError::Shortened",
+    "SplitsError::Duplicate",
+    "SplitsError::Empty",
+    "SplitsError::Json",
+    "SplitsError::NoFolds",
+    "SplitsError::NoSuchFold",
+    "SplitsError::OneFold",
+    "SplitsError::Overlap",
+    "SplitsError::TooFewCases",
+    "SplitsError::Unknown",
+];
+
+/// Errors whose hints are not followed, by the reason.
+const NOT_FOLLOWED: &[(&str, &[&str])] = &[
+    (
+        "it passes on the hint of another error, or leaves it to the system's message",
+        &[
+            "ComparisonError::Table",
+            "ConfigError::Graph",
+            "DatasetError::Layout",
+            "DatasetError::TooLarge",
+            "DatasetError::Volume",
+            "DicomError::Grid",
+            "DicomError::Volume",
+            "HeaderError::Geometry",
+            "ImageError::Length",
+            "InferError::Config",
+            "InferError::Engine",
+            "InferError::Files",
+            "InferError::Image",
+            "InferError::Images",
+            "InferError::Inspect",
+            "InferError::Normalisation",
+            "InferError::Patch",
+            "InferError::Plan",
+            "InferError::Prepare",
+            "InferError::Run",
+            "InferError::Unreadable",
+            "InferError::Unsound",
+            "InferError::Volume",
+            "InferError::Write",
+            "InspectError::Labels",
+            "MetricError::Class",
+            "MetricError::Length",
+            "MetricError::Morphology",
+            "MetricError::Volume",
+            "PostprocessError::Io",
+            "PostprocessError::Map",
+            "PostprocessError::Morphology",
+            "PostprocessError::Volume",
+            "RunError::Config",
+            "RunError::Engine",
+            "RunError::Monai",
+            "RunError::NnUnet",
+            "RunError::NotExported",
+            "RunError::Unwritable",
+            "RunError::Weights",
+            "TableError::Io",
+            "TableError::Labelling",
+            "TableError::Names",
+            "TableError::NoClass",
+            "TableError::Shape",
+            "TrainError::Config",
+            "TrainError::Engine",
+            "TrainError::Images",
+            "TrainError::Loader",
+            "TrainError::Plan",
+            "TrainError::Run",
+            "TrainError::Sampler",
+            "TrainError::Splits",
+            "VolumeError::Abandoned",
+            "VolumeError::Added",
+            "VolumeError::BufferLength",
+            "VolumeError::Channel",
+            "VolumeError::Header",
+            "VolumeError::NotALabel",
+            "VolumeError::NotDecoded",
+            "VolumeError::PartialPlane",
+            "VolumeError::Picture",
+            "VolumeError::PlaneCount",
+            "VolumeError::Region",
+            "VolumeError::Template",
+            "VolumeError::Text",
+            "VolumeError::TooLarge",
+            "VolumeError::UnwritableSize",
+        ],
+    ),
+    (
+        "it asks for more memory, another disk or a permission: `faults`, `failing_disk` and tests of limits do so",
+        &[
+            "ComparisonError::Memory",
+            "DatasetError::Io",
+            "DicomError::Io",
+            "DicomError::Memory",
+            "DicomError::OverBudget",
+            "ImageDatasetError::Io",
+            "ImageDatasetError::Memory",
+            "ImageError::Io",
+            "ImageError::Memory",
+            "ImageError::Pixels",
+            "ImageError::TooLong",
+            "InferError::Infeasible",
+            "InferError::InfeasibleOnDevice",
+            "InferError::Memory",
+            "InferError::OverBudget",
+            "InferError::Spool",
+            "InferError::WindowBatch",
+            "InspectError::Case",
+            "InspectError::Io",
+            "InspectError::Memory",
+            "InspectError::Thread",
+            "MetricError::Memory",
+            "PostprocessError::Memory",
+            "RunError::Io",
+            "RunError::Locked",
+            "RunError::Memory",
+            "SplitsError::Io",
+            "TableError::Memory",
+            "TrainError::Memory",
+            "TrainError::OverBudget",
+            "VolumeError::Decompress",
+            "VolumeError::Io",
+            "VolumeError::Memory",
+        ],
+    ),
+    (
+        "it asks for the file as it was, from a copy or its source",
+        &[
+            "DatasetError::DuplicateCase",
+            "DatasetError::Json",
+            "DatasetError::MissingChannel",
+            "DatasetError::NoName",
+            "DicomError::Gap",
+            "DicomError::OtherShape",
+            "DicomError::Unreadable",
+            "HeaderError::BitsPerVoxel",
+            "HeaderError::Dimension",
+            "HeaderError::DimensionCount",
+            "HeaderError::PairInOneFile",
+            "HeaderError::Quaternion",
+            "HeaderError::Scaling",
+            "HeaderError::Spacing",
+            "HeaderError::TooLarge",
+            "HeaderError::VoxelOffset",
+            "ImageError::CutOff",
+            "ImageError::Damaged",
+            "ImageError::Empty",
+            "ImageError::LargerThanPlanned",
+            "InferError::OtherNetwork",
+            "InferError::OtherShape",
+            "InferError::Probabilities",
+            "RunError::Checkpoint",
+            "RunError::DamagedModel",
+            "RunError::Json",
+            "RunError::ModelFile",
+            "RunError::OtherData",
+            "RunError::OtherPrograms",
+            "RunError::OtherVersion",
+            "RunError::OtherWeights",
+            "RunError::UnknownCase",
+            "VolumeError::Damaged",
+            "VolumeError::ImpossibleSize",
+            "VolumeError::MissingPart",
+            "VolumeError::NoHeader",
+            "VolumeError::TooShort",
+            "VolumeError::Trailing",
+        ],
+    ),
+    (
+        "it asks for a conversion or a correction by another program",
+        &[
+            "DatasetError::ChannelCount",
+            "DatasetError::SegmentValues",
+            "DatasetError::SegmentsOverlap",
+            "DicomError::Attribute",
+            "DicomError::Differs",
+            "DicomError::Doubled",
+            "DicomError::Nothing",
+            "DicomError::Pixels",
+            "DicomError::Several",
+            "DicomError::Stray",
+            "HeaderError::Datatype",
+            "HeaderError::Magic",
+            "HeaderError::NotNifti",
+            "HeaderError::Unit",
+            "ImageError::LabelSamples",
+            "ImageError::LossyLabels",
+            "ImageError::MaskExtent",
+            "ImageError::NoRange",
+            "ImageError::Unsupported",
+            "InferError::Grid",
+            "MetricError::Geometry",
+            "RunError::LicensedTask",
+            "RunError::NoHome",
+            "RunError::NoTaskWeights",
+            "VolumeError::NoSegment",
+            "VolumeError::NotForLabels",
+            "VolumeError::Overlap",
+            "VolumeError::Stack",
+            "VolumeError::StackLengths",
+            "VolumeError::StackSpacing",
+            "VolumeError::TemplateDiffers",
+            "VolumeError::UnknownLabel",
+            "VolumeError::UnknownName",
+            "VolumeError::UnknownSegment",
+            "VolumeError::UnnamedClasses",
+        ],
+    ),
+    (
+        "it names what to choose from, or another path, of which the user decides",
+        &[
+            "ComparisonError::CaseTwice",
+            "ComparisonError::ClassNames",
+            "ComparisonError::Classes",
+            "ComparisonError::Count",
+            "ComparisonError::Labelling",
+            "ComparisonError::NoClass",
+            "ComparisonError::NoClassNamed",
+            "ComparisonError::NoCommonCases",
+            "ComparisonError::NoDiagonal",
+            "ComparisonError::NoImageScore",
+            "ComparisonError::NoName",
+            "ComparisonError::OtherLabel",
+            "ComparisonError::OtherReference",
+            "ComparisonError::OtherVoxels",
+            "ComparisonError::Parameters",
+            "ComparisonError::Repeats",
+            "ConfigError::Background",
+            "ConfigError::Loss",
+            "DatasetError::MixedNames",
+            "DatasetError::NoCases",
+            "DatasetError::NoDatasetJson",
+            "DatasetError::NoLayout",
+            "DatasetError::NoPartner",
+            "DatasetError::NoPredictions",
+            "DatasetError::NotAFolder",
+            "DatasetError::TooManyClasses",
+            "DatasetError::Values",
+            "DicomError::Interrupted",
+            "DicomError::InterruptedWriting",
+            "DicomError::Segments",
+            "DicomError::TooManyMasks",
+            "DicomError::Unencodable",
+            "ImageDatasetError::MixedLabels",
+            "ImageDatasetError::NoCases",
+            "ImageDatasetError::NoClasses",
+            "ImageDatasetError::TooLong",
+            "ImageDatasetError::TooManyClasses",
+            "InferError::Interrupted",
+            "InferError::NoFeatures",
+            "InferError::ReplacesImage",
+            "PostprocessError::Channels",
+            "PostprocessError::NotALabel",
+            "PostprocessError::Nothing",
+            "PostprocessError::OtherGrid",
+            "PostprocessError::Radius",
+            "PostprocessError::Steps",
+            "RunError::Extra",
+            "RunError::FarSpacing",
+            "RunError::FoldsDiffer",
+            "RunError::NewCasesOfSweep",
+            "RunError::NoFold",
+            "RunError::NoMode",
+            "RunError::NoModel",
+            "RunError::NoRun",
+            "RunError::NoTask",
+            "RunError::OtherChannels",
+            "RunError::OtherSpecification",
+            "RunError::OtherTask",
+            "RunError::OwnNames",
+            "RunError::SeveralUses",
+            "RunError::Sweep",
+            "TableError::Empty",
+            "TableError::Line",
+            "VolumeError::UnwritablePicture",
+            "VolumeError::UnwrittenName",
+            "VolumeError::WritesPair",
+        ],
+    ),
+    (
+        "numbers that went wrong: `ends::bad_numbers` follows its ways out",
+        &["InferError::NotFinite", "RunError::NotFinite", "TrainError::BadNumbers"],
+    ),
+];
+
+/// The errors that commands print, with the file of each.
+const ERRORS: [(&str, &str); 16] = [
+    ("RunError", "plimsoll-run/src/error.rs"),
+    ("ConfigError", "plimsoll-nn/src/error.rs"),
+    ("DatasetError", "plimsoll-data/src/dataset/error.rs"),
+    ("InspectError", "plimsoll-data/src/inspect/error.rs"),
+    ("SplitsError", "plimsoll-data/src/splits/mod.rs"),
+    ("InferError", "plimsoll-infer/src/error.rs"),
+    ("MetricError", "plimsoll-metrics/src/error.rs"),
+    ("ComparisonError", "plimsoll-metrics/src/comparison/error.rs"),
+    ("TableError", "plimsoll-metrics/src/classification/table.rs"),
+    ("VolumeError", "plimsoll-volume/src/error.rs"),
+    ("HeaderError", "plimsoll-volume/src/nifti/error.rs"),
+    ("DicomError", "plimsoll-dicom/src/error.rs"),
+    ("ImageError", "plimsoll-image/src/error.rs"),
+    ("ImageDatasetError", "plimsoll-image/src/dataset/error.rs"),
+    ("PostprocessError", "plimsoll-postprocess/src/error.rs"),
+    ("TrainError", "plimsoll-train/src/error.rs"),
+];
+
+/// The body of `hint` of an error.
+fn hints(file: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
+    let source = fs::read_to_string(path).unwrap();
+    let body = source.split("pub fn hint(&self)").nth(1).unwrap();
+    body.split("\n    }\n").next().unwrap().to_string()
+}
+
+#[test]
+fn each_hint_is_followed_or_known_not_to_be() {
+    let mut found = BTreeSet::new();
+    for (name, file) in ERRORS {
+        let hints = hints(file);
+        let of_source = if name == "ImageDatasetError" { "DatasetError" } else { name };
+        for variant in hints.split(&format!("{of_source}::")).skip(1) {
+            let variant: String = variant.chars().take_while(|letter| letter.is_alphanumeric()).collect();
+            found.insert(format!("{name}::{variant}"));
+        }
+    }
+    assert!(found.len() > 250, "{found:?}");
+    let known = || FOLLOWED.iter().chain(NOT_FOLLOWED.iter().flat_map(|(_, names)| *names));
+    let names: BTreeSet<String> = known().map(|name| (*name).to_string()).collect();
+    assert_eq!(names.len(), known().count(), "each stands in one list");
+    let unknown: Vec<&String> = found.difference(&names).collect();
+    assert!(unknown.is_empty(), "follow the hints of {unknown:?} in a test");
+    let gone: Vec<&String> = names.difference(&found).collect();
+    assert!(gone.is_empty(), "no error has the hints of {gone:?}");
+}
+
+/// The flags that the help of a command lists.
+fn flags_of(command: &[&str]) -> BTreeSet<String> {
+    let output = plimsoll().args(command).arg("--help").output().unwrap();
+    assert!(output.status.success(), "{command:?}");
+    let help = String::from_utf8(output.stdout).unwrap();
+    let lines = help.lines().filter(|line| line.trim_start().starts_with('-'));
+    lines
+        .flat_map(|line| line.split([' ', ',', '=', '[']))
+        .filter(|word| word.starts_with("--"))
+        .map(String::from)
+        .collect()
+}
+
+/// Commands with subcommands have theirs behind a space.
+const COMMANDS: [&str; 19] = [
+    "demo",
+    "doctor",
+    "inspect",
+    "plan",
+    "settings",
+    "train",
+    "sweep",
+    "status",
+    "watch",
+    "report",
+    "predict",
+    "segment",
+    "postprocess",
+    "models import",
+    "models show",
+    "models export",
+    "evaluate",
+    "compare",
+    "export",
+];
+
+#[test]
+fn flags_that_hints_name_are_flags_of_the_commands() {
+    let commands = COMMANDS.map(|name| {
+        let words: Vec<&str> = name.split(' ').collect();
+        (name, flags_of(&words))
+    });
+    let is_flag = |flag: &String| commands.iter().any(|(_, flags)| flags.contains(flag));
+    let mut count = 0;
+    for (name, file) in ERRORS {
+        // Texts that go on in the next line.
+        let hints = hints(file).replace("\\\n", " ");
+        for flag in super::flags(&hints.replace('"', " ")).iter().filter(|word| word.starts_with("--")) {
+            let flag = flag.trim_end_matches(|last: char| !last.is_ascii_lowercase()).to_string();
+            assert!(is_flag(&flag), "{name}: there is no flag {flag}");
+            count += 1;
+        }
+        // Commands that are written out have the flags that are named with them.
+        for command in super::quoted(&hints) {
+            let Some(rest) = command.strip_prefix("plimsoll ") else { continue };
+            let found = commands.iter().find(|(name, _)| rest.starts_with(name));
+            let (name, flags) = found.unwrap_or_else(|| panic!("there is no command `{command}`"));
+            for flag in super::flags(&command).iter().filter(|word| word.starts_with("--")) {
+                assert!(flags.contains(flag), "`{name}` has no flag {flag}");
+            }
+        }
+    }
+    assert!(count > 40, "{count}");
+}
