@@ -24,7 +24,7 @@ use crate::simd::{LANES, Simd};
 const SHARING: usize = 8;
 /// Floats of the sums of blocks that share a patch: with the patch they stay in the second-level cache.
 const SHARED_SUMS: usize = 16 << 10;
-/// Of these, how many are summed at once: more have no registers.
+/// Of these, how many are summed at once, at most: more have no registers.
 const TOGETHER: usize = 2;
 /// The least positions of a part, for its partial sum to be worth it.
 const PART_POSITIONS: usize = 1024;
@@ -197,8 +197,12 @@ impl WeightGrad {
                     let (mut sums, mut inputs) = (sums, self.inputs.as_slice());
                     let mut first = 0;
                     while !inputs.is_empty() {
-                        let tile = S::TILE_INPUTS.min(1 << inputs.len().ilog2());
+                        let tile = match inputs.len() >= S::GRAD_INPUTS {
+                            true => S::GRAD_INPUTS,
+                            false => 1 << inputs.len().ilog2(),
+                        };
                         match tile {
+                            6 => run.accumulate::<S, B, 6, OWN>(sums, source, inputs, first, from),
                             8 => run.accumulate::<S, B, 8, OWN>(sums, source, inputs, first, from),
                             4 => run.accumulate::<S, B, 4, OWN>(sums, source, inputs, first, from),
                             2 => run.accumulate::<S, B, 2, OWN>(sums, source, inputs, first, from),
@@ -321,9 +325,9 @@ impl Kernel for WeightGrad {
                     [0, 1].map(|axis| tiling.shape.chunk[axis].min(tiling.positions[axis] - first[axis]));
                 let at = Chunk { sample, first, count };
                 self.gather::<S>(source, &at, scratch);
-                for b in (0..shared.len()).step_by(TOGETHER) {
+                for b in (0..shared.len()).step_by(S::GRAD_BLOCKS) {
                     let (block, sums) = (shared.start + b, sums.add(b * tiling.out_block_weights));
-                    match (tiling.blocks.lanes, shared.len() - b) {
+                    match (tiling.blocks.lanes, S::GRAD_BLOCKS.min(shared.len() - b)) {
                         // Each block of results reads a block of its own, so none are shared.
                         (Lanes::Own(_), _) => self.add::<S, 1, true>(block, &at, sums, scratch),
                         (_, 1) => self.add::<S, 1, false>(block, &at, sums, scratch),

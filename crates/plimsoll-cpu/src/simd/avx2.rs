@@ -19,6 +19,9 @@ impl Simd for Avx2 {
     const TILE_BLOCKS: usize = 1;
     const TILE_POSITIONS: usize = 6;
     const TILE_INPUTS: usize = 4;
+    // 6 × 2 sums, 2 gradients and 1 input: with two blocks the sums alone would take all 16 registers.
+    const GRAD_BLOCKS: usize = 1;
+    const GRAD_INPUTS: usize = 6;
 
     #[inline(always)]
     unsafe fn call<B: Body>(body: B) {

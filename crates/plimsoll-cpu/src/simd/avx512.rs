@@ -18,6 +18,8 @@ impl Simd for Avx512 {
     const TILE_POSITIONS: usize = 14;
     // 8 × 2 sums are enough to hide the latency of two multiply-add units, four cycles each.
     const TILE_INPUTS: usize = 8;
+    const GRAD_BLOCKS: usize = 2;
+    const GRAD_INPUTS: usize = 8;
 
     #[inline(always)]
     unsafe fn call<B: Body>(body: B) {

@@ -22,6 +22,8 @@ impl Simd for Portable {
     const TILE_BLOCKS: usize = 1;
     const TILE_POSITIONS: usize = 2;
     const TILE_INPUTS: usize = 2;
+    const GRAD_BLOCKS: usize = 2;
+    const GRAD_INPUTS: usize = 2;
 
     #[inline(always)]
     unsafe fn call<B: Body>(body: B) {

@@ -33,7 +33,8 @@ impl Run<'_> {
         gradient: [*const f32; B],
     ) {
         // Tiles that the registers cannot hold are not asked for, and so not compiled.
-        if const { I > S::TILE_INPUTS } {
+        if const { B > S::GRAD_BLOCKS || I > S::GRAD_INPUTS || (I != S::GRAD_INPUTS && !I.is_power_of_two()) }
+        {
             return;
         }
         // SAFETY: planes, rows and columns are below those of the run, `i < I` and `b < B`: all places are as this
