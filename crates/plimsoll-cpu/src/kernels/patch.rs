@@ -12,7 +12,7 @@ pub(crate) use operands::operand_value;
 
 use super::geometry::TapGrid;
 use crate::kernel::Ptr;
-use crate::simd::{Bf16, Simd};
+use crate::simd::{Bf16, LANES, Simd};
 
 /// The shape of gathered patches of a convolution.
 #[derive(Clone, Debug)]
@@ -29,12 +29,18 @@ pub(crate) struct PatchShape {
     low: [isize; 3],
     span: [usize; 3],
     source: [usize; 3],
+    /// Whether each position is a voxel of the source, and reads that one alone.
+    is_pointwise: bool,
 }
 
 impl PatchShape {
     /// For chunks of some positions along depth and height.
     pub(crate) fn new(grid: &TapGrid, chunk: [usize; 2], lanes: usize) -> PatchShape {
         let extent = |axis: usize| (chunk[axis] - 1) * grid.step[axis] + grid.span[axis] + 1;
+        // A transposed convolution may have positions behind the end of its source.
+        let are_voxels =
+            grid.positions.iter().zip(grid.source).all(|(positions, source)| *positions <= source);
+        let reads_one = grid.step == [1; 3] && grid.span == [0; 3] && grid.low == [0; 3];
         PatchShape {
             chunk,
             planes: extent(0),
@@ -45,6 +51,7 @@ impl PatchShape {
             low: grid.low,
             span: grid.span,
             source: grid.source,
+            is_pointwise: are_voxels && reads_one,
         }
     }
 
@@ -66,6 +73,13 @@ impl PatchShape {
     /// Floats from one position to the next along depth and height.
     pub(crate) fn position_strides(&self) -> [usize; 2] {
         [self.step[0] * self.plane(), self.step[1] * self.row()]
+    }
+
+    /// Floats of features from one position to the next along depth and height in the source itself, if each position is a voxel of
+    /// it and reads that one alone.
+    pub(crate) fn source_strides(&self) -> Option<[usize; 2]> {
+        let [_, height, width] = self.source;
+        self.is_pointwise.then_some([height * width * LANES, width * LANES])
     }
 
     /// Where a tap's source is, relative to that of the position.
@@ -141,6 +155,30 @@ impl Blocks {
             }
             _ => None,
         }
+    }
+
+    /// The address of the first of `count` blocks of a sample and the floats from one to the next, if readers see all of them in f32 and as
+    /// they are stored, at equal distances.
+    ///
+    /// # Safety
+    /// The blocks' buffers are as [`SourceBlock::data`] says, and `sample` is one of their samples.
+    #[inline(always)]
+    pub(crate) unsafe fn run_of_f32(
+        &self,
+        first: usize,
+        count: usize,
+        sample: usize,
+    ) -> Option<(*const f32, usize)> {
+        // SAFETY: this function's contract is that of each call.
+        let at = |block: usize| unsafe { self.as_f32(first + block, sample) };
+        let start = at(0)?;
+        let stride = match count {
+            1 => 0,
+            _ => (at(1)? as usize).checked_sub(start as usize)? / size_of::<f32>(),
+        };
+        (2..count)
+            .all(|block| at(block) == Some(start.wrapping_add(block * stride)))
+            .then_some((start, stride))
     }
 
     /// [`SourceBlock::widen`] of one of the blocks.

@@ -1,6 +1,7 @@
 //! The convolution kernel: sums over taps, a register tile of outputs × positions at a time.
 //!
-//! A task gathers the patch that a chunk of positions reads, then walks its tiles. Within a tile the whole sum over input
+//! A task gathers the patch that a chunk of positions reads, then walks its tiles. A pointwise convolution of features that are stored as they
+//! are read needs no patch: its tiles read the features themselves. Within a tile the whole sum over input
 //! channels and taps stays in registers: each step loads the weights of sixteen outputs per block and multiplies them with
 //! one input of each position.
 
@@ -140,21 +141,62 @@ impl TapConv {
         }
     }
 
+    /// The features of a chunk in place, if the convolution is pointwise and they are stored as they are read.
+    ///
+    /// # Safety
+    /// [`Kernel::task`]'s contract for this kernel. `at` is a chunk of the grid, and `first` the first of `reach` blocks of the source.
+    #[inline(always)]
+    unsafe fn in_place(&self, at: &TaskOrigin, first: usize) -> Option<Patch> {
+        let Source::Features(blocks) = &self.operands.source else { return None };
+        let strides = self.tiling.shape.source_strides()?;
+        // SAFETY: the blocks are the source's, and the chunk's first position is a voxel of it, since each position reads the one at its place.
+        unsafe {
+            let (start, block) = blocks.run_of_f32(first, self.blocks.reach, at.sample)?;
+            Some(Patch {
+                from: start.add(at.first[0] * strides[0] + at.first[1] * strides[1]),
+                block,
+                strides,
+            })
+        }
+    }
+
+    /// What a chunk reads, gathered.
+    ///
+    /// # Safety
+    /// As for [`TapConv::in_place`]; `patch` is valid for writes of [`ConvTiling::patch`] floats.
+    #[inline(always)]
+    unsafe fn gathered<S: Simd>(&self, at: &TaskOrigin, first: usize, patch: *mut f32) -> Patch {
+        let shape = &self.tiling.shape;
+        // SAFETY: the chunk and the blocks are the source's, as this function's contract says, and the patch has room for `reach` blocks.
+        unsafe {
+            match &self.operands.source {
+                Source::Image(image) => image.gather(shape, at.sample, at.first, patch),
+                Source::Features(blocks) => {
+                    for i in 0..self.blocks.reach {
+                        let to = patch.add(i * shape.block());
+                        blocks.gather::<S>(first + i, shape, at.sample, at.first, to);
+                    }
+                }
+            }
+        }
+        Patch { from: patch, block: shape.block(), strides: shape.position_strides() }
+    }
+
     /// Walks the rows of one phase within a chunk, for some output blocks.
     ///
     /// # Safety
     /// [`Kernel::task`]'s contract for this kernel. `at` is a chunk of the grid, `blocks` are the first output block and
-    /// one or two of them, of the task's split, and `patch` has [`ConvTiling::patch`] floats, gathered for `at`.
+    /// one or two of them, of the task's split, and `patch` holds what the chunk reads of `reach` blocks.
     #[inline(always)]
     unsafe fn phase<S: Simd>(
         &self,
         at: &TaskOrigin,
         phase: &PhaseTaps,
         blocks: (usize, usize),
-        patch: *const f32,
+        patch: &Patch,
     ) {
         let shape = &self.tiling.shape;
-        let strides = shape.position_strides();
+        let strides = patch.strides;
         let width = phase.count[2];
         // Images are a small part of the work and have narrower tiles, of one row.
         let (rows_at_once, widest) = match self.blocks.lanes {
@@ -172,8 +214,9 @@ impl TapConv {
                     let place = (d - at.first[0]) * strides[0] + (h - at.first[1]) * strides[1];
                     let args = Tile {
                         // SAFETY: `d` and `h` are below the chunk's end and `from` below the width, so the position is one
-                        // of the chunk's, and the patch, as large as `PatchShape::block` says, has a column for it.
-                        source: unsafe { patch.add(place + from * shape.lanes) },
+                        // of the chunk's, and the patch has a column for it.
+                        source: unsafe { patch.from.add(place + from * shape.lanes) },
+                        block_stride: patch.block,
                         row_stride: strides[1],
                         phase,
                         position: [d, h, from],
@@ -193,6 +236,16 @@ impl TapConv {
             }
         }
     }
+}
+
+/// What a chunk of positions reads.
+struct Patch {
+    /// The column of the first position, of the first block.
+    from: *const f32,
+    /// Floats from one block to the next.
+    block: usize,
+    /// Floats from one position to the next along depth and height.
+    strides: [usize; 2],
 }
 
 /// Where a task is.
@@ -217,21 +270,16 @@ impl Kernel for TapConv {
         // SAFETY: scratch has a patch for `thread`. The chunk is one of the grid's, whose first position is inside
         // it; source blocks from `first` on are `reach` by the layout of the weights, as many as a patch has room for.
         unsafe {
-            let patch = self.operands.patches.0.add(thread * length);
-            match &self.operands.source {
-                Source::Image(image) => image.gather(shape, sample, at.first, patch),
-                Source::Features(blocks) => {
-                    let first = self.blocks.first[split.start];
-                    for i in 0..self.blocks.reach {
-                        blocks.gather::<S>(first + i, shape, sample, at.first, patch.add(i * shape.block()));
-                    }
-                }
-            }
+            let first = self.blocks.first[split.start];
+            let patch = self.in_place(&at, first).unwrap_or_else(
+                #[inline(always)]
+                || self.gathered::<S>(&at, first, self.operands.patches.0.add(thread * length)),
+            );
             let mut block = split.start;
             while block < split.end {
                 let count = S::TILE_BLOCKS.min(2).min(split.end - block);
                 for phase in &self.phases {
-                    self.phase::<S>(&at, phase, (block, count), patch);
+                    self.phase::<S>(&at, phase, (block, count), &patch);
                 }
                 block += count;
             }

@@ -23,6 +23,8 @@ pub(super) struct Tile<'a> {
     /// The first position's place in the patch.
     pub(super) source: *const f32,
     pub(super) row_stride: usize,
+    /// Floats from one block of inputs to the next.
+    pub(super) block_stride: usize,
     pub(super) phase: &'a PhaseTaps,
     pub(super) position: [usize; 3],
     pub(super) sample: usize,
@@ -119,7 +121,7 @@ impl TapConv {
     ///
     /// # Safety
     /// [`Kernel::task`](crate::kernel::Kernel::task)'s contract for this kernel. `args.source` is the place of
-    /// `args.position` in a gathered patch of [`ConvTiling::patch`](super::ConvTiling::patch) floats, and `R` rows of `W`
+    /// `args.position` in what its chunk reads, `reach` blocks that are `block_stride` apart, and `R` rows of `W`
     /// positions from there on are the chunk's. `args.block` and the next `B − 1` are output blocks of the task.
     #[inline(always)]
     unsafe fn tile<S: Simd, const B: usize, const R: usize, const W: usize, const L: u8>(
@@ -144,7 +146,7 @@ impl TapConv {
             for first in (0..self.blocks.reach).step_by(together) {
                 let mut sums = [[[S::zero(); W]; R]; B];
                 for source_block in first..self.blocks.reach.min(first + together) {
-                    let source = args.source.add(source_block * self.tiling.shape.block());
+                    let source = args.source.add(source_block * args.block_stride);
                     let weights = self.operands.weights.0.add(args.block * out_block + source_block * pair);
                     for tap in &args.phase.taps {
                         let source = source.add(tap.source);
