@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_memory::MapError;
 use plimsoll_morphology::MorphologyError;
-use plimsoll_volume::{GeometryDifference, VolumeError};
+use plimsoll_volume::{GeometryDifference, GeometryError, VolumeError};
 
 /// Why a label map cannot be processed.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +73,9 @@ pub enum PostprocessError {
         /// Why.
         source: Box<PostprocessError>,
     },
+    /// The grid at right angles around a sheared one is none.
+    #[error("a grid at right angles around it: {0}")]
+    Grid(#[from] GeometryError),
     /// A prediction and its reference are not on one grid.
     #[error("{} does not lie on the grid of {}: {difference}", prediction.display(), reference.display())]
     OtherGrid {
@@ -97,6 +100,7 @@ impl PostprocessError {
         match self {
             PostprocessError::Memory(_)
             | PostprocessError::Morphology(_)
+            | PostprocessError::Grid(_)
             | PostprocessError::Radius { .. } => {
                 PostprocessError::Map { path: path.into(), source: Box::new(self) }
             }
@@ -108,6 +112,7 @@ impl PostprocessError {
     pub fn hint(&self) -> Option<String> {
         match self {
             PostprocessError::Volume(error) => error.hint(),
+            PostprocessError::Grid(error) => error.hint(),
             PostprocessError::Memory(_) => Some("raise --ram".into()),
             PostprocessError::Morphology(MorphologyError::Memory(_)) => Some("raise --ram".into()),
             PostprocessError::Morphology(_) => Some("look at the file with `plimsoll inspect`".into()),

@@ -133,6 +133,11 @@ impl LabelMap {
         Spacing(self.geometry.spacing().0.map(|length| length * scale))
     }
 
+    /// The same with labels on another grid. A header says where the old one was, so that another is written.
+    pub(crate) fn on(self, geometry: Geometry, labels: Mapped<u16>) -> LabelMap {
+        LabelMap { labels, geometry, header: None, ..self }
+    }
+
     /// The grid.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry

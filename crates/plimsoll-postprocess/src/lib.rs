@@ -17,6 +17,7 @@ mod error;
 mod file;
 mod holes;
 mod label_map;
+mod orthogonal;
 mod steps;
 mod vertebrae;
 
@@ -25,5 +26,6 @@ pub use choose::{Choice, ChoiceTargets, LabelGain, Pair, choose};
 pub use error::PostprocessError;
 pub use file::{Chosen, Postprocessing, is_json};
 pub use label_map::LabelMap;
+pub use orthogonal::{is_sheared, make_orthogonal};
 pub use steps::{LabelSet, LeastSize, Neighbours, Step};
 pub use vertebrae::{Vertebrae, number_vertebrae};

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::support::{Tiny, plimsoll, run_error, run_json};
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_volume::{ElementType, StoredVolume, VolumeWriter};
+use plimsoll_volume::{Affine, ElementType, Geometry, StoredVolume, VolumeFile, VolumeWriter};
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -141,4 +141,67 @@ fn steps_that_help_are_written_into_the_run_and_done_by_predict() {
     let wrong = run_error(&["predict", text(&run), "-i", text(&images), "-o", text(&tiny.path("wrong"))]);
     assert!(wrong.contains("postprocessing.toml, line 2") && wrong.contains("melt"), "{wrong}");
     assert!(!tiny.path("wrong").exists());
+}
+
+/// Writes a volume of 8 bits.
+fn write_u8(path: &Path, geometry: &Geometry, voxels: &[u8]) {
+    let [_, height, width] = geometry.shape();
+    let mut writer = VolumeWriter::create(path, geometry, 1, ElementType::U8, None).unwrap();
+    voxels.chunks(height * width).for_each(|plane| writer.write_planes(plane).unwrap());
+    writer.finish().unwrap();
+}
+
+#[test]
+fn labels_of_sheared_images_are_written_on_grids_at_right_angles_as_the_warning_says() {
+    let tiny = Tiny::new();
+    let (images, out) = (tiny.path("sheared"), tiny.path("labels"));
+    fs::create_dir(&images).unwrap();
+    // Each slice lies one row and a half further along the height.
+    let affine = Affine([[0.0, 0.0, 1e-3, 0.0], [1.5e-3, 1e-3, 0.0, 0.0], [2e-3, 0.0, 0.0, 0.0]]);
+    let sheared = Geometry::new([9, 12, 14], affine).unwrap();
+    let voxels: Vec<u8> = (0..9 * 12 * 14).map(|place| (place * 37 % 251) as u8).collect();
+    write_u8(&images.join("a_0000.nii.gz"), &sheared, &voxels);
+    fs::copy(tiny.data.join("imagesTr/vessel_000_0000.nii.gz"), images.join("b_0000.nii.gz")).unwrap();
+    let run = tiny.path("run");
+    tiny.trained(&run, &["--fold", "0", "--skip-validation"]);
+    let args =
+        ["predict", text(&run), "-i", text(&images), "-o", text(&out), "--ram", "512MiB", "--threads", "1"];
+    let report = run_json(&args);
+    let warnings = report["warnings"].as_array().unwrap();
+    let warnings: Vec<&str> = warnings.iter().map(|warning| warning["warning"].as_str().unwrap()).collect();
+    let [warning] = warnings[..] else { panic!("{report}") };
+    assert!(warning.contains("not at right angles") && report["warnings"][0]["case"] == "a", "{warning}");
+    let command = warning.split('`').nth(1).unwrap();
+    // Labels that are known in place of those that were predicted.
+    write_u8(&out.join("a.nii.gz"), &sheared, &voxels);
+    let straight = tiny.path("straight");
+    let command = command.replace("LABELS", text(&out)).replace("OUT", text(&straight));
+    let args: Vec<&str> = command.split(' ').skip(1).collect();
+    let report = run_json(&args);
+    let files = report["files"].as_array().unwrap();
+    let resampled: Vec<bool> = files.iter().map(|file| file["resampled"].as_bool().unwrap()).collect();
+    assert_eq!(resampled, [true, false]);
+    assert_eq!(labels(&straight.join("b.nii.gz")), labels(&out.join("b.nii.gz")));
+    let file = VolumeFile::open(&straight.join("a.nii.gz")).unwrap();
+    let grid = *file.geometry();
+    assert_eq!(grid.shape(), [9, 24, 14]);
+    let rows = grid.affine().0;
+    for (a, b) in [(0, 1), (0, 2), (1, 2)] {
+        let product: f64 = rows.iter().map(|row| row[a] * row[b]).sum();
+        assert!(product.abs() < 1e-12, "{rows:?}");
+    }
+    let found = labels(&straight.join("a.nii.gz"));
+    for (place, label) in found.iter().enumerate() {
+        let index = [place / (24 * 14), place / 14 % 24, place % 14];
+        let at = sheared.world_to_voxel(grid.voxel_to_world(index.map(|index| index as f64)));
+        // Half a voxel is rounded up; files store affines in 32 bits.
+        let [d, h, w] = at.map(|at| (at + 0.5 + 1e-4).floor());
+        let is_inside = (0.0..12.0).contains(&h);
+        let expected = if is_inside { voxels[((d * 12.0 + h) * 14.0 + w) as usize] } else { 0 };
+        assert_eq!(*label, expected, "{index:?} is at {at:?}");
+    }
+    // A second call keeps what is there; steps are something else.
+    assert_eq!(run_json(&args)["kept"].as_array().unwrap().len(), 2);
+    let error = run_error(&[&args[..], &["--steps", "steps.toml"]].concat());
+    assert!(error.contains("cannot be used with"), "{error}");
 }

@@ -15,10 +15,10 @@ pub struct Postprocess {
     pub run: Option<PathBuf>,
     /// Try steps on the predictions of all validation cases, and write those that raise the Dice of a label, and lower that of none, to
     /// postprocessing.toml in the run, which `predict` then does.
-    #[arg(long, requires = "run", conflicts_with_all = ["input", "output", "steps"])]
+    #[arg(long, requires = "run", conflicts_with_all = ["input", "output", "steps", "orthogonal"])]
     pub choose: bool,
     /// A label map, or a folder of them.
-    #[arg(short, long, value_name = "IN", required_unless_present = "choose", requires_all = ["output", "steps"])]
+    #[arg(short, long, value_name = "IN", required_unless_present = "choose", requires = "output")]
     pub input: Option<PathBuf>,
     /// Where they are written: a label map, or another folder.
     #[arg(short, long, value_name = "OUT")]
@@ -26,6 +26,10 @@ pub struct Postprocess {
     /// The steps: a .toml or .json file of our own, or nnU-Net's postprocessing.json.
     #[arg(long, value_name = "FILE")]
     pub steps: Option<PathBuf>,
+    /// In place of steps: write label maps whose axes are not at right angles, as of a tilted gantry, on grids that are, which other programs
+    /// open; each voxel gets the nearest label.
+    #[arg(long, conflicts_with_all = ["steps", "unit"])]
+    pub orthogonal: bool,
     /// The unit that lengths in headers are in, whatever headers say: um, mm or m. Radii and volumes of steps are in millimetres.
     #[arg(long, value_name = "UNIT")]
     pub unit: Option<LengthUnit>,

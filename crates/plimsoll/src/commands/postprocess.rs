@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::args::Postprocess;
 use crate::failure::{Failure, Outcome};
-use crate::jobs::postprocess::{PostprocessRequest, choose_for, postprocess};
+use crate::jobs::postprocess::{Change, PostprocessRequest, choose_for, postprocess};
 use crate::report::{Table, json};
 
 /// Does steps on label maps, or chooses steps.
@@ -13,16 +13,21 @@ pub fn run(args: &Postprocess, as_json: bool) -> Outcome {
     if let Some(run) = &args.run {
         return choose(run, args, threads, as_json);
     }
-    let (Some(input), Some(output), Some(steps)) = (&args.input, &args.output, &args.steps) else {
+    let change = match (&args.steps, args.orthogonal) {
+        (Some(steps), _) => Some(Change::Steps(steps.clone())),
+        (None, true) => Some(Change::Orthogonal),
+        (None, false) => None,
+    };
+    let (Some(input), Some(output), Some(change)) = (&args.input, &args.output, change) else {
         return Err(Failure::new(
             "label maps, where they are written, and steps are needed",
-            "`plimsoll postprocess -i LABELS -o OUT --steps postprocessing.toml`",
+            "`plimsoll postprocess -i LABELS -o OUT --steps postprocessing.toml`, or with --orthogonal in place of steps",
         ));
     };
     let request = PostprocessRequest {
         input: input.clone(),
         output: output.clone(),
-        steps: steps.clone(),
+        change,
         unit: args.unit,
         overwrite: args.overwrite,
         ram: args.ram.ram,
@@ -36,7 +41,12 @@ pub fn run(args: &Postprocess, as_json: bool) -> Outcome {
         println!("{step}");
     }
     for done in &report.files {
-        println!("{}: {} voxels changed", done.file.display(), done.changed_voxels);
+        let file = done.file.display();
+        match (done.resampled, args.orthogonal) {
+            (true, _) => println!("{file}: on a grid at right angles"),
+            (false, true) => println!("{file}: at right angles already"),
+            (false, false) => println!("{file}: {} voxels changed", done.changed_voxels),
+        }
     }
     for kept in &report.kept {
         println!("{} was there already, and was kept; --overwrite replaces it", kept.display());

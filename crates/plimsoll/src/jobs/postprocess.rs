@@ -8,7 +8,7 @@ use plimsoll_data::{LengthUnit, SegmentNames};
 use plimsoll_memory::{Bytes, resident};
 use plimsoll_metrics::Summary;
 use plimsoll_postprocess::{
-    ChoiceTargets, Chosen, LabelGain, Pair, Postprocessing, Step, choose, process_file,
+    ChoiceTargets, Chosen, LabelGain, Pair, Postprocessing, Step, choose, make_orthogonal, process_file,
 };
 use plimsoll_run::{FoldName, RunFolder, Specification, read_json};
 use plimsoll_volume::image_endings;
@@ -26,8 +26,8 @@ pub struct PostprocessRequest {
     pub input: PathBuf,
     /// The same.
     pub output: PathBuf,
-    /// The file of steps.
-    pub steps: PathBuf,
+    /// What is done.
+    pub change: Change,
     /// What lengths in headers are in, whatever headers say.
     pub unit: Option<LengthUnit>,
     /// Whether what is there is replaced.
@@ -38,12 +38,22 @@ pub struct PostprocessRequest {
     pub threads: usize,
 }
 
-/// A label map that steps were done on.
+/// What is done with label maps.
+pub enum Change {
+    /// The steps of this file.
+    Steps(PathBuf),
+    /// Sheared grids become such at right angles.
+    Orthogonal,
+}
+
+/// A label map that was changed.
 #[derive(Serialize)]
 pub struct Processed {
     pub file: PathBuf,
     /// Voxels that changed, counted step by step.
     pub changed_voxels: u64,
+    /// Whether it is on another grid now.
+    pub resampled: bool,
 }
 
 /// What came of all.
@@ -60,7 +70,10 @@ pub struct Report {
 /// Does steps on all label maps of the input, one after the other.
 pub fn postprocess(request: &PostprocessRequest, quiet: bool) -> Outcome<Report> {
     let line = Line::draw(request.ram, request.threads)?;
-    let steps = read_steps(&request.steps, &line.budget)?;
+    let steps = match &request.change {
+        Change::Steps(file) => read_steps(file, &line.budget)?,
+        Change::Orthogonal => Vec::new(),
+    };
     let pairs = files(&request.input, &request.output)?;
     for (from, to) in &pairs {
         // What is not there yet is another file.
@@ -85,8 +98,13 @@ pub fn postprocess(request: &PostprocessRequest, quiet: bool) -> Outcome<Report>
         if to.exists() && !request.overwrite {
             kept.push(to);
         } else {
-            let changed_voxels = process_file(&from, &to, &steps, unit, &line.budget, request.threads)?;
-            files.push(Processed { file: to, changed_voxels });
+            let (changed_voxels, resampled) = match &request.change {
+                Change::Steps(_) => {
+                    (process_file(&from, &to, &steps, unit, &line.budget, request.threads)?, false)
+                }
+                Change::Orthogonal => (0, make_orthogonal(&from, &to, &line.budget)?),
+            };
+            files.push(Processed { file: to, changed_voxels, resampled });
         }
         progress.set(done, String::new());
     }

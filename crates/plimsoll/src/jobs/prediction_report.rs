@@ -7,6 +7,7 @@ use std::time::Instant;
 use plimsoll_data::Case;
 use plimsoll_infer::{CaseReport, CaseTimes, FolderReport, Outcome as CaseOutcome, PredictPlan};
 use plimsoll_memory::{Budget, Bytes, MappedFiles, Reservation, mapped_files, resident};
+use plimsoll_postprocess::is_sheared;
 use plimsoll_volume::VolumeFile;
 use serde::Serialize;
 
@@ -111,6 +112,10 @@ impl From<Found> for Cases {
     }
 }
 
+/// The warning about an image whose axes are not at right angles.
+pub(super) const SHEARED: &str = "its axes are not at right angles, and labels are on its grid, which SimpleITK does not open: `plimsoll postprocess -i LABELS -o OUT \
+     --orthogonal` writes them on one at right angles";
+
 /// What a user should know of an image that is predicted.
 #[derive(Clone, Debug, Serialize)]
 pub struct ImageWarning {
@@ -126,7 +131,8 @@ impl ImageWarning {
         for case in cases {
             for path in case.image_files() {
                 let Ok(file) = VolumeFile::open(path) else { continue };
-                for warning in file.warnings() {
+                let sheared = is_sheared(file.geometry()).then(|| SHEARED.to_string());
+                for warning in file.warnings().into_iter().chain(sheared) {
                     if !quiet {
                         eprintln!("warning: {}: {}: {warning}", case.id, path.display());
                     }

@@ -22,8 +22,9 @@ use plimsoll_disk::atomic::sweep;
 use plimsoll_infer::{InferError, PredictOptions, Written, merge_labels, split_labels};
 use plimsoll_memory::{Budget, Bytes, MappedFiles, mapped_files, resident};
 use plimsoll_plan::Backend;
+use plimsoll_postprocess::is_sheared;
 use plimsoll_run::total_segmentator::{Crop, Mode, ModelSize, Task, TaskModels};
-use plimsoll_volume::LabelTable;
+use plimsoll_volume::{LabelTable, VolumeFile};
 use serde::Serialize;
 
 pub use self::encoded::DicomForm;
@@ -34,6 +35,7 @@ use self::input::{Input, Kind};
 use self::parts::PartsFolder;
 pub use self::plan::plan_all;
 use crate::failure::{Failure, Outcome};
+use crate::jobs::prediction_report::SHEARED;
 use crate::preview::{beside, preview_of};
 
 /// What the names of label maps end in, and those of images in folders.
@@ -126,7 +128,10 @@ pub struct Report {
 pub fn segment_all(request: &SegmentRequest, stop: &AtomicBool, quiet: bool) -> Outcome<Report> {
     let (job, kind) = Job::checked(request, stop, quiet)?;
     let series = kind.series(&job.budget)?;
-    let warnings = series.as_ref().map_or_else(Vec::new, Series::warnings);
+    let mut warnings = series.as_ref().map_or_else(Vec::new, Series::warnings);
+    if series.as_ref().is_some_and(|series| is_sheared(series.geometry())) {
+        warnings.push(SHEARED.into());
+    }
     for warning in warnings.iter().filter(|_| !quiet) {
         eprintln!("warning: {}: {warning}", request.input.display());
     }
@@ -188,6 +193,15 @@ impl Job<'_> {
             report.failed.push(Failed { image: request.input.join(case), error, hint });
         }
         let cases = &input.cases;
+        // The series itself was looked at before it was brought into an image.
+        for image in cases.iter().filter(|_| series.is_none()).flat_map(Case::image_files) {
+            let is_tilted = VolumeFile::open(image).is_ok_and(|file| is_sheared(file.geometry()));
+            let warning = format!("{}: {SHEARED}", image.display());
+            if is_tilted && !self.quiet {
+                eprintln!("warning: {warning}");
+            }
+            report.warnings.extend(is_tilted.then_some(warning));
+        }
         let outputs = self.outputs(cases, kind)?;
         for (case, output) in cases.iter().zip(outputs) {
             let Some(image) = case.images.first().map(|image| image.path.clone()) else { continue };

@@ -97,6 +97,7 @@ const NOT_FOLLOWED: &[(&str, &[&str])] = &[
             "MetricError::Length",
             "MetricError::Morphology",
             "MetricError::Volume",
+            "PostprocessError::Grid",
             "PostprocessError::Io",
             "PostprocessError::Map",
             "PostprocessError::Morphology",
