@@ -247,7 +247,7 @@ impl Splits {
 
     fn parse(path: &Path) -> Result<Splits, SplitsError> {
         let failed = |source| SplitsError::Io { path: path.into(), action: "read", source };
-        let bytes = plimsoll_disk::read(path, LARGEST).map_err(failed)?;
+        let bytes = plimsoll_disk::read(path, LARGEST).map(plimsoll_disk::without_mark).map_err(failed)?;
         serde_json::from_slice(&bytes).map_err(|problem| SplitsError::Json { path: path.into(), problem })
     }
 

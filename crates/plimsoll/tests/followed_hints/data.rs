@@ -171,6 +171,11 @@ fn what_is_proposed_for_folds_is_accepted() {
     let said = hint(&train("empty", &given));
     assert!(said.contains("use fold `all`"), "{said}");
     expect_accepted(&train("empty", &["--fold", "all"]), &said);
+    // Folds as some editors of Windows save them.
+    right();
+    let marked = format!("\u{feff}{}", fs::read_to_string(&splits).unwrap());
+    fs::write(&splits, marked).unwrap();
+    expect_accepted(&train("marked", &given), "a byte order mark");
     // A file that is no list of folds: without it, folds are made.
     fs::write(&splits, "{").unwrap();
     let said = hint(&train("no", &given));
