@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::support::{dataset, expect_same, plimsoll, run_error, run_json};
 use plimsoll_image::phantom::{self, PhantomImages};
 
+mod changes;
 mod pairs;
 
 /// Three of the five grades, and settings of a run of seconds.

@@ -10,12 +10,14 @@ use plimsoll_data::Splits;
 use plimsoll_memory::Digest;
 use plimsoll_run::{FoldFolder, FoldName, RunError, RunFolder, Specification, Task};
 
+use super::listed::Listed;
+use super::new_cases::include;
 use crate::failure::Outcome;
 
 /// What becomes of cases that the data set has gained since the run was begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum NewCases {
-    /// Each is validated in a fold that is not begun yet, and trained on in the others that are not.
+    /// Each is validated in a fold that is not begun yet, and trained on in the others that are not; groups stay together.
     Include,
     /// They are in no fold.
     LeaveOut,
@@ -86,7 +88,7 @@ impl Begun {
         &self,
         run: &Path,
         splits: &mut Splits,
-        ids: &[String],
+        (cases, ids): (&Listed, &[String]),
         choice: Option<NewCases>,
     ) -> Outcome<(bool, Option<String>)> {
         let new = self.without_left_out(unassigned(ids, splits));
@@ -96,22 +98,21 @@ impl Begun {
         match choice {
             Some(NewCases::Include) => {
                 let begun = self.numbers();
-                let mut open: Vec<usize> =
+                let open: Vec<usize> =
                     (0..splits.folds.len()).filter(|number| !begun.contains(number)).collect();
-                // A case that none can validate would be trained on alone.
-                for case in &new {
-                    open.sort_by_key(|number| (splits.folds[*number].val.len(), *number));
-                    let Some((validates, trains)) = open.split_first() else {
-                        return Err(RunError::AllFoldsBegun { folder: run.into(), cases: new }.into());
-                    };
-                    splits.folds[*validates].val.push(case.clone());
-                    trains.iter().for_each(|number| splits.folds[*number].train.push(case.clone()));
+                if open.is_empty() {
+                    return Err(RunError::AllFoldsBegun { folder: run.into(), cases: new }.into());
                 }
-                let all = listed(&new);
-                Ok((
-                    true,
-                    Some(format!("{all} new since the run began: included in folds that are not begun")),
-                ))
+                let only_trained = include(splits, &open, &new, &cases.traits());
+                let mut notice =
+                    format!("{} new since the run began: included in folds that are not begun", listed(&new));
+                if !only_trained.is_empty() {
+                    notice.push_str(&format!(
+                        "; {} only trained on, because a fold that is begun validates other images of the same group",
+                        listed(&only_trained)
+                    ));
+                }
+                Ok((true, Some(notice)))
             }
             Some(NewCases::LeaveOut) => Ok((false, Some(format!("{} left out of all folds", listed(&new))))),
             None if self.folds.is_empty() => {

@@ -10,6 +10,7 @@ use plimsoll_run::{FolderUse, ImageSettings, Settings};
 use plimsoll_train::RunData;
 
 use super::inspect::{census, expect_sound, inspect, inspect_images};
+use super::new_cases::{Traits, TraitsOf};
 use crate::failure::{Failure, Outcome};
 
 /// The file of folds in the folder of a data set.
@@ -101,6 +102,20 @@ impl Listed {
             Listed::Images { dataset, .. } => {
                 let cases = dataset.cases.iter().filter(|case| case.split != Some(Split::Test));
                 cases.map(|case| case.name.clone()).collect()
+            }
+        }
+    }
+
+    /// The groups and classes of images, by name; empty of volumes, which have neither.
+    pub fn traits(&self) -> TraitsOf<'_> {
+        match self {
+            Listed::Volumes(_) => TraitsOf::new(),
+            Listed::Images { dataset, .. } => {
+                let named = dataset.cases.iter().map(|case| {
+                    let traits = Traits { group: case.group.as_deref(), labels: &case.labels };
+                    (case.name.as_str(), traits)
+                });
+                named.collect()
             }
         }
     }

@@ -17,6 +17,7 @@ pub mod line;
 pub mod listed;
 pub mod mistakes;
 mod named_values;
+mod new_cases;
 pub mod outliers;
 pub mod pair_ensembles;
 pub mod pairs;

@@ -125,7 +125,7 @@ impl TrainRequest {
         let mut problems = Vec::new();
         let mut found = |problem: Failure| problems.push(problem);
         let begun = Begun::of(&self.run).map_err(&mut found).unwrap_or(Begun { folds: Vec::new() });
-        let placed = self.splits(listed, &ids).and_then(|splits| self.place(splits, &begun, &ids));
+        let placed = self.splits(listed, &ids).and_then(|splits| self.place(splits, &begun, (listed, &ids)));
         let (splits, replaces_splits) = placed.map_err(&mut found).unwrap_or((None, false));
         let left_out = splits.as_ref().map_or_else(Vec::new, |splits| unassigned(&ids, splits));
         let initial = self.initial().unwrap_or_else(|problem| {
@@ -207,7 +207,7 @@ impl TrainRequest {
         &self,
         splits: Option<Splits>,
         begun: &Begun,
-        ids: &[String],
+        (listed, ids): (&Listed, &[String]),
     ) -> Outcome<(Option<Splits>, bool)> {
         // Fold `all` is of no splits.
         let has_numbers = match &self.folds {
@@ -217,7 +217,7 @@ impl TrainRequest {
         let Some(mut splits) = splits.filter(|_| has_numbers) else { return Ok((None, false)) };
         let run = self.run.path();
         let is_shorter = begun.remove_lost(run, &mut splits, ids, self.accept_changed_data)?;
-        let (is_longer, notice) = begun.place_new(run, &mut splits, ids, self.new_cases)?;
+        let (is_longer, notice) = begun.place_new(run, &mut splits, (listed, ids), self.new_cases)?;
         if let Some(notice) = notice {
             eprintln!("warning: {notice}");
         }

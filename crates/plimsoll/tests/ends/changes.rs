@@ -266,6 +266,15 @@ fn a_fold_that_begins_after_data_has_changed_is_refused_by_name() {
         said.contains("begun with cases that the data set no longer has: vessel_001\nhint: restore"),
         "{said}"
     );
+    // Accepted, it is in no list of the fold that begins, and stays in those of the others.
+    tiny.trained(&run, &of("2", &["--accept-changed-data"]));
+    let splits: Vec<plimsoll_data::Fold> =
+        serde_json::from_slice(&fs::read(run.join("splits_final.json")).unwrap()).unwrap();
+    let has =
+        |fold: &plimsoll_data::Fold| fold.train.iter().chain(&fold.val).any(|case| case == "vessel_001");
+    assert_eq!(splits.iter().map(has).collect::<Vec<_>>(), [true, true, false]);
+    let begun = read_json(&run.join("fold_2/specification.json"));
+    assert!(!begun["cases"].to_string().contains("vessel_001"), "{begun}");
 }
 
 #[test]
