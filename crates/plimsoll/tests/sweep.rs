@@ -7,7 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::{Ended, Tiny, expect_same, plimsoll, results};
+use plimsoll_memory::{Budget, Bytes};
 use plimsoll_run::SweepFolder;
+use plimsoll_volume::{ElementType, StoredVolume, VolumeWriter};
 use serde_json::Value;
 
 /// What all arms have in common: a training of milliseconds.
@@ -386,4 +388,45 @@ fn a_signal_ends_a_sweep_in_order_and_a_task_puts_itself_back_into_the_queue() {
     assert!(error.contains("SIGUSR1: stopped with 1 of 1 trials to do"), "{error}");
     assert_eq!(fs::read_to_string(requeued).unwrap().trim(), "requeue 9_1");
     assert!(results(&out).keys().any(|path| path.ends_with("checkpoint_latest.safetensors")));
+}
+
+#[test]
+fn a_sweep_on_a_data_set_that_has_changed_is_refused_by_name() {
+    let sweeps = Sweeps::new();
+    let (file, out) =
+        (sweeps.file("few.toml", "folds = [0, 1]", "[[arm]]\nname = 'only'"), sweeps.path("sweep"));
+    sweeps.done(&file, &out, &["--skip-validation"]);
+    let more = sweeps.file("more.toml", "folds = [0, 1]\nseeds = [0, 1]", "[[arm]]\nname = 'only'");
+    let data = &sweeps.tiny.data;
+    let error = || Ended::of(&mut sweeps.command(&more, &out, &["--resume", "--skip-validation"])).error(1);
+    let copy = |from: &str, to: &str| {
+        for (folder, ending) in [("imagesTr", "_0000"), ("labelsTr", "")] {
+            let path = |case: &str| data.join(folder).join(format!("{case}{ending}.nii.gz"));
+            fs::copy(path(from), path(to)).unwrap();
+        }
+    };
+    // A case more.
+    copy("vessel_000", "vessel_003");
+    let said = error();
+    assert!(said.contains("vessel_003") && said.contains("hint: begin another sweep with --out"), "{said}");
+    for path in ["imagesTr/vessel_003_0000.nii.gz", "labelsTr/vessel_003.nii.gz"] {
+        fs::remove_file(data.join(path)).unwrap();
+    }
+    // Another label map.
+    let label = data.join("labelsTr/vessel_001.nii.gz");
+    let before = fs::read(&label).unwrap();
+    let volume = StoredVolume::read(&label, &Budget::new(Bytes::mib(8)), "test").unwrap();
+    let mut labels = volume.bytes().to_vec();
+    *labels.last_mut().unwrap() ^= 1;
+    let mut writer = VolumeWriter::create(&label, volume.geometry(), 1, ElementType::U8, None).unwrap();
+    writer.write_planes(&labels).unwrap();
+    writer.finish().unwrap();
+    let said = error();
+    assert!(
+        said.contains("was begun with other data; changed since: vessel_001\nhint: restore the data"),
+        "{said}"
+    );
+    // As it was, the sweep is added to.
+    fs::write(&label, before).unwrap();
+    sweeps.done(&more, &out, &["--resume", "--skip-validation"]);
 }

@@ -25,7 +25,7 @@ pub use planning::{ArmReport, SweepReport};
 pub use trials::{TrialReport, TrialState};
 
 use self::planning::PlannedArm;
-use self::unchanged::DataState;
+use self::unchanged::{DataState, expect_data_of_begun};
 use super::data_changes::{Begun, unassigned};
 use super::listed::Listed;
 use super::plan::{Opened, PlanRequest};
@@ -119,6 +119,9 @@ impl<'a> Sweep<'a> {
             return Err(Failure::new(message, format!("arms are {}", arms.join(", "))));
         }
         let opened = job.plan.inspect(listed, line, quiet)?;
+        if let Some(stored) = &stored {
+            expect_data_of_begun(&job.folder, stored, &opened.data)?;
+        }
         let state = DataState::of(&opened.data, &opened.line.budget)?;
         let mut sweep = Sweep { job, trials, stored, cases, arms: Vec::new(), opened, state };
         sweep.plan(quiet)?;

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use plimsoll_memory::{Budget, Bytes, MapError, Reservation};
+use plimsoll_memory::{Budget, Bytes, Digest, MapError, Reservation};
+use plimsoll_run::{FoldFolder, Specification, SweepFolder, Trials};
 use plimsoll_train::RunData;
 
 use crate::failure::{Failure, Outcome};
@@ -54,6 +55,34 @@ impl DataState {
         }
     }
 }
+
+/// Checks that images and labels are those that the first trial of a sweep began with: trials of different data cannot be compared.
+///
+/// # Errors
+/// If some are others, with their names.
+pub fn expect_data_of_begun(folder: &SweepFolder, trials: &Trials, data: &RunData) -> Outcome {
+    let begun = trials.each().map(|trial| folder.trial(&trial.arm, trial.seed, trial.fold));
+    let Some(first) = begun.into_iter().find(FoldFolder::is_begun) else { return Ok(()) };
+    let (known, now) = (Specification::read(&first)?.data, data.contents());
+    let is_other =
+        |(case, content): &(&String, &Digest)| now.get(case.as_str()).is_some_and(|now| now != *content);
+    let changed: Vec<&str> = known.iter().filter(is_other).map(|(case, _)| case.as_str()).collect();
+    let shown = changed.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+    let more = match changed.len().checked_sub(SHOWN) {
+        None | Some(0) => String::new(),
+        Some(more) => format!(" and {more} more"),
+    };
+    match changed.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(
+            format!("{} was begun with other data; changed since: {shown}{more}", folder.path().display()),
+            "restore the data, or begin another sweep with --out",
+        )),
+    }
+}
+
+/// Cases that an error names.
+const SHOWN: usize = 10;
 
 fn stamp(path: &Path) -> Stamp {
     let metadata = plimsoll_disk::metadata(path).ok();
