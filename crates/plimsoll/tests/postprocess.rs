@@ -182,7 +182,7 @@ fn labels_of_sheared_images_are_written_on_grids_at_right_angles_as_the_warning_
     let resampled: Vec<bool> = files.iter().map(|file| file["resampled"].as_bool().unwrap()).collect();
     assert_eq!(resampled, [true, false]);
     assert_eq!(labels(&straight.join("b.nii.gz")), labels(&out.join("b.nii.gz")));
-    let file = VolumeFile::open(&straight.join("a.nii.gz")).unwrap();
+    let file = VolumeFile::open(straight.join("a.nii.gz")).unwrap();
     let grid = *file.geometry();
     assert_eq!(grid.shape(), [9, 24, 14]);
     let rows = grid.affine().0;

@@ -136,7 +136,7 @@ fn pair_requests(
         (None, None) => dataset.classes.clone(),
     };
     let mut all = Vec::new();
-    for (pair, classes) in pairs_among(dataset, &names)? {
+    for ClassPair { labels: pair, names: classes } in pairs_among(dataset, &names)? {
         let mut own = request.clone();
         own.run = pair_run(request.run.path(), pair);
         // A pair that was not begun is, and one that was goes on.
@@ -172,8 +172,15 @@ fn images_in_pairs<'a>(settings: &Settings, listed: &'a Listed) -> Outcome<&'a I
     Ok(dataset)
 }
 
-/// All pairs of some classes of a data set, by the numbers of their labels and by name.
-fn pairs_among(dataset: &ImageDataset, names: &[String]) -> Outcome<Vec<((u32, u32), [String; 2])>> {
+/// Two classes of a data set.
+struct ClassPair {
+    /// The numbers of their labels.
+    labels: (u32, u32),
+    names: [String; 2],
+}
+
+/// All pairs of some classes of a data set.
+fn pairs_among(dataset: &ImageDataset, names: &[String]) -> Outcome<Vec<ClassPair>> {
     if let Some(unknown) = names.iter().find(|name| !dataset.classes.contains(name)) {
         let message = format!("`images.classes`: the data set has no class {unknown}");
         return Err(Failure::new(message, format!("it has {}", dataset.classes.join(", "))));
@@ -183,7 +190,7 @@ fn pairs_among(dataset: &ImageDataset, names: &[String]) -> Outcome<Vec<((u32, u
     let mut all = Vec::new();
     for (first, (a, one)) in numbers.iter().enumerate() {
         for (b, other) in numbers.iter().skip(first + 1) {
-            all.push(((*a, *b), [(*one).clone(), (*other).clone()]));
+            all.push(ClassPair { labels: (*a, *b), names: [(*one).clone(), (*other).clone()] });
         }
     }
     Ok(all)
@@ -225,7 +232,7 @@ pub fn plan_pairs(request: &PlanRequest, quiet: bool) -> Outcome<PlannedPairs> {
     let opened = request.inspect(listed, line, quiet)?;
     let progress = Progress::new("planning", asked.len() as u64, quiet);
     let mut pairs = Vec::new();
-    for (pair, classes) in asked {
+    for ClassPair { labels: pair, names: classes } in asked {
         progress.set(pairs.len() as u64, format!("{} and {}", classes[0], classes[1]));
         let mut settings = request.settings.clone();
         settings.images.get_or_insert_default().classes = Some(classes.to_vec());
