@@ -4,33 +4,23 @@
 //! at its own place in the file: a compressed archive, as nnU-Net writes it, is decompressed by all of them side by side. The checksum of
 //! the whole is put together from those of the outputs, and compared after the last plane.
 
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use crc32fast::Hasher;
-use flate2::bufread::DeflateDecoder;
-use plimsoll_disk::File;
 use plimsoll_memory::{Budget, Bytes, Reservation};
+use plimsoll_volume::{ArrayMember, ByteOrder, ElementType, MemberReader};
 
 use crate::InferError;
 
-/// Bytes read from a file at a time.
-const BUFFER: usize = 32 << 10;
-
-/// What a reader takes: its buffer, the decompressor's window, and a part that is decoded.
+/// The memory of a reader: its buffer, the decompressor's window, and a part that is decoded.
 const READER: Bytes = Bytes(128 << 10);
 
-/// The longest header of an array that is believed.
-const LONGEST_HEADER: usize = 64 << 10;
+/// The memory of the headers of an array and of its archive.
+const HEADERS: Bytes = Bytes(1 << 20);
 
-/// ZIP's headers before a file.
-const LOCAL_HEADER: usize = 30;
-
-/// The flag of a file whose checksum stands behind it, as its writer could not go back.
-const SUM_BEHIND: u16 = 1 << 3;
-
-/// What may stand before such a checksum.
-const BEFORE_SUM: [u8; 4] = *b"PK\x07\x08";
+/// The array's name in the archive.
+const NAME: &str = "probabilities";
 
 /// Probabilities `[output][depth][height][width]` in f32.
 pub(crate) struct ProbabilityReader {
@@ -40,69 +30,17 @@ pub(crate) struct ProbabilityReader {
     shape: [usize; 3],
     /// Planes that are still to be read.
     left: usize,
-    /// Of the array's header.
+    /// The checksum of the array's header.
     header: Hasher,
-    /// What the whole array's checksum is said to be; none if it stands behind the array.
-    sum: Option<u32>,
+    /// The checksum of the whole array, as the archive states it.
+    stated: u32,
     _reservation: Reservation,
 }
 
-/// An output of the array, and the checksum of what has been read of it.
+/// An output of the array, and the checksum of the part of it that has been read.
 struct Output {
-    source: Source,
+    source: MemberReader,
     sum: Hasher,
-}
-
-/// A file of an archive, from some place on.
-enum Source {
-    Stored(BufReader<File>),
-    Compressed(DeflateDecoder<BufReader<File>>),
-}
-
-impl Read for Source {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Source::Stored(file) => file.read(to),
-            Source::Compressed(file) => file.read(to),
-        }
-    }
-}
-
-impl Source {
-    /// The checksum behind the array, of which all has been read.
-    fn sum_behind(&mut self) -> io::Result<u32> {
-        let behind = match self {
-            Source::Stored(file) => file,
-            Source::Compressed(file) => {
-                // The end of what is compressed comes after its last byte.
-                if file.read(&mut [0])? != 0 {
-                    return Err(invalid("its array is longer than its shape".into()));
-                }
-                file.get_mut()
-            }
-        };
-        let mut sum = [0; 4];
-        behind.read_exact(&mut sum)?;
-        if sum == BEFORE_SUM {
-            behind.read_exact(&mut sum)?;
-        }
-        Ok(u32::from_le_bytes(sum))
-    }
-}
-
-/// What the headers of an archive say.
-struct Headers {
-    is_compressed: bool,
-    /// Where the file of the array begins in the archive.
-    data: u64,
-    /// Where the array begins in its file.
-    array: u64,
-    outputs: usize,
-    shape: [usize; 3],
-    /// The checksum of the array's header.
-    header: Hasher,
-    /// The checksum of the array's file; none if it stands behind it.
-    sum: Option<u32>,
 }
 
 impl ProbabilityReader {
@@ -117,42 +55,21 @@ impl ProbabilityReader {
         budget: &Budget,
     ) -> Result<ProbabilityReader, InferError> {
         let failed = |source| InferError::Probabilities { path: path.into(), source };
-        let bytes = Bytes(READER.0.saturating_mul(outputs as u64 + 1));
+        let member = {
+            let _headers = budget.reserve("headers of probabilities", HEADERS)?;
+            ArrayMember::open(path, NAME).map_err(failed)?
+        };
+        let bytes = Bytes(READER.0.saturating_mul(outputs as u64));
         let reservation = budget.reserve("readers of probabilities", bytes)?;
-        let headers = headers(path).map_err(failed)?;
-        if (headers.outputs, headers.shape) != (outputs, shape) {
-            let (found, [depth, height, width]) = (headers.outputs, headers.shape);
-            let [d, h, w] = shape;
-            return Err(failed(invalid(format!(
-                "it has {found} outputs of {depth} × {height} × {width} voxels, but {outputs} of {d} × {h} × {w} are \
-                 averaged"
-            ))));
-        }
-        let voxels = shape.iter().product::<usize>() as u64;
-        let readers = (0..outputs).map(|output| {
-            let skip = headers.array + output as u64 * voxels * size_of::<f32>() as u64;
-            let mut source = reader(path, headers.data, headers.is_compressed, skip)?;
-            // Of a compressed one what precedes has to be decompressed.
-            if headers.is_compressed {
-                let skipped = io::copy(&mut source.by_ref().take(skip), &mut io::sink())?;
-                if skipped != skip {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
-                }
-            }
-            Ok(Output { source, sum: Hasher::new() })
-        });
+        check(&member, outputs, shape).map_err(failed)?;
+        let bytes = shape.iter().product::<usize>() as u64 * size_of::<f32>() as u64;
+        let readers = (0..outputs as u64)
+            .map(|output| Ok(Output { source: member.reader(path, output * bytes)?, sum: Hasher::new() }));
         let outputs = readers.collect::<io::Result<_>>().map_err(failed)?;
-        let Headers { header, sum, .. } = headers;
-        let left = shape[0];
-        Ok(ProbabilityReader {
-            path: path.into(),
-            outputs,
-            shape,
-            left,
-            header,
-            sum,
-            _reservation: reservation,
-        })
+        let mut header = Hasher::new();
+        header.update(&member.header);
+        let (path, left, stated) = (path.into(), shape[0], member.checksum);
+        Ok(ProbabilityReader { path, outputs, shape, left, header, stated, _reservation: reservation })
     }
 
     /// Adds the next plane to `sums`, `[output][row][column]`.
@@ -184,20 +101,15 @@ impl ProbabilityReader {
         if self.left == 0 { self.check_sum() } else { Ok(()) }
     }
 
-    /// Compares the checksum of all that has been read with what it is said to be.
-    fn check_sum(&mut self) -> io::Result<()> {
+    /// Compares the checksum of all that has been read with the stated one.
+    fn check_sum(&self) -> io::Result<()> {
         let mut found = self.header.clone();
         self.outputs.iter().for_each(|output| found.combine(&output.sum));
-        let found = found.finalize();
-        let said = match (self.sum, self.outputs.last_mut()) {
-            (Some(said), _) => said,
-            (None, Some(last)) => last.source.sum_behind()?,
-            (None, None) => return Ok(()),
-        };
-        if found != said {
-            return Err(invalid(format!("it is damaged: its checksum is {found:08x}, not {said:08x}")));
+        let (found, stated) = (found.finalize(), self.stated);
+        if found == stated {
+            return Ok(());
         }
-        Ok(())
+        Err(invalid(format!("it is damaged: its checksum is {found:08x}, not {stated:08x}")))
     }
 }
 
@@ -205,83 +117,25 @@ fn invalid(text: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
-/// A reader of the file that begins at `data`; of one that is not compressed, from `skip` on.
-fn reader(path: &Path, data: u64, is_compressed: bool, skip: u64) -> io::Result<Source> {
-    let mut file = File::open(path)?;
-    let past = || invalid("its array is longer than any file".into());
-    let skip = if is_compressed { 0 } else { skip };
-    file.seek(SeekFrom::Start(data.checked_add(skip).ok_or_else(past)?))?;
-    let file = BufReader::with_capacity(BUFFER, file);
-    Ok(if is_compressed { Source::Compressed(DeflateDecoder::new(file)) } else { Source::Stored(file) })
-}
-
-/// Reads the headers of the first file of an archive, and of the array in it.
-fn headers(path: &Path) -> io::Result<Headers> {
-    let mut file = File::open(path)?;
-    let mut header = [0; LOCAL_HEADER];
-    file.read_exact(&mut header)?;
-    let number = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
-    let mut name = vec![0; usize::from(number(26))];
-    file.read_exact(&mut name)?;
-    if header[..4] != *b"PK\x03\x04" || name != b"probabilities.npy" {
-        return Err(invalid("it is no .npz whose first array is `probabilities`".into()));
+/// Checks that an array is one of probabilities of an image of `shape` with so many outputs.
+fn check(member: &ArrayMember, outputs: usize, shape: [usize; 3]) -> io::Result<()> {
+    let kind = (member.element_type, member.byte_order, member.is_fortran);
+    let extents: Result<[usize; 4], _> = member.shape.as_slice().try_into();
+    let (Ok([found, depth, height, width]), (ElementType::F32, ByteOrder::Little, false)) = (extents, kind)
+    else {
+        let ArrayMember { element_type, shape, .. } = member;
+        return Err(invalid(format!(
+            "its array is no `[output][depth][height][width]` in little-endian f32 in C's order, but {shape:?} in {}",
+            element_type.name()
+        )));
+    };
+    if (found, [depth, height, width]) == (outputs, shape) {
+        return Ok(());
     }
-    let is_compressed = match number(8) {
-        0 => false,
-        8 => true,
-        method => return Err(invalid(format!("it is compressed by method {method} of ZIP, not deflate"))),
-    };
-    let sum = match number(6) & SUM_BEHIND {
-        0 => Some(u32::from_le_bytes([header[14], header[15], header[16], header[17]])),
-        _ => None,
-    };
-    let data = (LOCAL_HEADER + name.len()) as u64 + u64::from(number(28));
-    let mut array = reader(path, data, is_compressed, 0)?;
-    let mut start = [0; 12];
-    array.read_exact(&mut start[..8])?;
-    let before = match (&start[..6], start[6]) {
-        (b"\x93NUMPY", 1) => 10,
-        (b"\x93NUMPY", 2 | 3) => 12,
-        _ => return Err(invalid("`probabilities` is no array of NumPy".into())),
-    };
-    array.read_exact(&mut start[8..before])?;
-    // Where it has two bytes, the others are zero.
-    let length = u32::from_le_bytes([start[8], start[9], start[10], start[11]]) as usize;
-    if length > LONGEST_HEADER {
-        return Err(invalid(format!("the header of its array is said to have {length} bytes")));
-    }
-    let mut text = vec![0; length];
-    array.read_exact(&mut text)?;
-    let mut header = Hasher::new();
-    header.update(&start[..before]);
-    header.update(&text);
-    let text = String::from_utf8_lossy(&text);
-    let shape = shape(&text).ok_or_else(|| {
-        invalid(format!("its array is no `[output][depth][height][width]` in f32: {}", text.trim()))
-    })?;
-    let [outputs, depth, height, width] = shape;
-    Ok(Headers {
-        is_compressed,
-        data,
-        array: (before + length) as u64,
-        outputs,
-        shape: [depth, height, width],
-        header,
-        sum,
-    })
-}
-
-/// The four extents of an array that is described so, if it is of f32 in C's order.
-fn shape(description: &str) -> Option<[usize; 4]> {
-    let after = |key: &str| Some(description.split_once(key)?.1.trim_start_matches(':').trim_start());
-    let is_f32 = after("'descr'")?.starts_with("'<f4'");
-    let is_in_order = after("'fortran_order'")?.starts_with("False");
-    let inside = after("'shape'")?.strip_prefix('(')?.split_once(')')?.0;
-    let extents = inside.split(',').map(str::trim).filter(|extent| !extent.is_empty());
-    let extents: Vec<usize> = extents.map(|extent| extent.parse().ok()).collect::<Option<_>>()?;
-    // What cannot be addressed is no array.
-    extents.iter().try_fold(size_of::<f32>(), |product, extent| product.checked_mul(*extent))?;
-    if is_f32 && is_in_order { extents.try_into().ok() } else { None }
+    let [d, h, w] = shape;
+    Err(invalid(format!(
+        "it has {found} outputs of {depth} × {height} × {width} voxels, but {outputs} of {d} × {h} × {w} are averaged"
+    )))
 }
 
 #[cfg(test)]
@@ -289,7 +143,10 @@ mod tests {
     use super::*;
     use crate::npz::ProbabilityWriter;
     use std::fs;
-    use std::io::Write;
+    use std::io::{Cursor, Write};
+
+    use zip::write::SimpleFileOptions;
+    use zip::{CompressionMethod, ZipWriter};
 
     /// Outputs of the archive that is tested, and its shape.
     const OUTPUTS: usize = 2;
@@ -316,7 +173,7 @@ mod tests {
     fn read(folder: &Path, bytes: &[u8]) -> Result<f64, String> {
         let path = folder.join("read.npz");
         fs::write(&path, bytes).unwrap();
-        let budget = Budget::new(Bytes::mib(1));
+        let budget = Budget::new(Bytes::mib(2));
         let mut reader =
             ProbabilityReader::open(&path, OUTPUTS, SHAPE, &budget).map_err(|error| error.to_string())?;
         let mut sums = vec![0.0; VALUES / SHAPE[0]];
@@ -341,8 +198,9 @@ mod tests {
             let error = read(folder.path(), &bytes).unwrap_err();
             assert!(error.contains("it is damaged: its checksum is"), "{error}");
         }
-        // Of the header's padding, and of the checksum itself.
-        for at in [first - 2, 14] {
+        // A bit of the header's padding, and one of the checksum in the archive's directory.
+        let directory = sound.windows(4).rposition(|four| four == b"PK\x01\x02").unwrap();
+        for at in [first - 2, directory + 16] {
             let mut bytes = sound.clone();
             bytes[at] ^= 1;
             assert!(read(folder.path(), &bytes).unwrap_err().contains("it is damaged"), "{at}");
@@ -350,31 +208,23 @@ mod tests {
     }
 
     #[test]
-    fn checksums_are_found_behind_arrays_and_compressed_arrays_have_them_too() {
+    fn archives_are_read_compressed_or_not_and_with_checksums_behind_members() {
         let folder = tempfile::tempdir().unwrap();
         let (sound, data) = written(folder.path());
         let expected = read(folder.path(), &sound).unwrap();
-        let (array, sum) = (&sound[data..][..ARRAY_HEADER + 4 * VALUES], &sound[14..18]);
-        let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
-        encoder.write_all(array).unwrap();
-        let compressed = encoder.finish().unwrap();
-        for (method, content) in [(0, array), (8, &compressed[..])] {
-            for behind in [None, Some(&b""[..]), Some(&BEFORE_SUM[..])] {
-                let mut start = sound[..data].to_vec();
-                start[8] = method;
-                let mut end = Vec::new();
-                if let Some(before) = behind {
-                    start[6] |= SUM_BEHIND as u8;
-                    start[14..18].fill(0);
-                    end = [before, sum].concat();
-                }
-                let bytes = [&start, content, &end].concat();
-                assert_eq!(read(folder.path(), &bytes), Ok(expected), "{method} {behind:?}");
-                let mut other = bytes;
-                let at = if behind.is_some() { other.len() - 1 } else { 14 };
-                other[at] ^= 1;
-                let error = read(folder.path(), &other).unwrap_err();
-                assert!(error.contains("it is damaged"), "{method} {behind:?}: {error}");
+        let array = &sound[data..][..ARRAY_HEADER + 4 * VALUES];
+        for method in [CompressionMethod::Stored, CompressionMethod::Deflated] {
+            let options = SimpleFileOptions::default().compression_method(method);
+            let mut seekable = ZipWriter::new(Cursor::new(Vec::new()));
+            let mut streamed = ZipWriter::new_stream(Vec::new());
+            seekable.start_file("probabilities.npy", options).unwrap();
+            seekable.write_all(array).unwrap();
+            streamed.start_file("probabilities.npy", options).unwrap();
+            streamed.write_all(array).unwrap();
+            let (seekable, streamed) =
+                (seekable.finish().unwrap().into_inner(), streamed.finish().unwrap().into_inner());
+            for bytes in [seekable, streamed] {
+                assert_eq!(read(folder.path(), &bytes), Ok(expected), "{method}");
             }
         }
     }
@@ -383,30 +233,36 @@ mod tests {
     fn the_checksum_that_numpy_writes_is_that_of_what_is_read() {
         let file = "../../oracles/nnunet/flat/expected/2d/second.npz";
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
-        let Headers { outputs, shape, sum, is_compressed, .. } = headers(&path).unwrap();
-        assert!(is_compressed && sum.is_some_and(|sum| sum != 0));
-        let budget = Budget::new(Bytes::mib(1));
-        let mut reader = ProbabilityReader::open(&path, outputs, shape, &budget).unwrap();
-        let mut sums = vec![0.0; outputs * shape[1] * shape[2]];
-        (0..shape[0]).for_each(|_| reader.add_plane(&mut sums).unwrap());
+        let member = ArrayMember::open(&path, NAME).unwrap();
+        let [outputs, depth, height, width] = member.shape[..].try_into().unwrap();
+        let budget = Budget::new(Bytes::mib(2));
+        let mut reader = ProbabilityReader::open(&path, outputs, [depth, height, width], &budget).unwrap();
+        let mut sums = vec![0.0; outputs * height * width];
+        (0..depth).for_each(|_| reader.add_plane(&mut sums).unwrap());
     }
 
     #[test]
-    fn arrays_of_other_numbers_orders_and_extents_are_not_taken() {
-        let described = |descr: &str, order: &str, shape: &str| {
-            format!("{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}   \n")
-        };
-        assert_eq!(shape(&described("<f4", "False", "(3, 9, 30, 32)")), Some([3, 9, 30, 32]));
-        for (descr, order, extents) in [
-            ("<f8", "False", "(3, 9, 30, 32)"),
-            ("<f4", "True", "(3, 9, 30, 32)"),
-            ("<f4", "False", "(9, 30, 32)"),
-            ("<f4", "False", "(3, 9, 30, -1)"),
-            ("<f4", "False", "(4294967296, 4294967296, 1, 1)"),
-            ("<f4", "False", "3, 9, 30, 32"),
-        ] {
-            assert_eq!(shape(&described(descr, order, extents)), None, "{descr} {order} {extents}");
+    fn arrays_of_other_numbers_orders_and_extents_are_refused() {
+        let sound = ArrayMember::open(
+            &Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles/nnunet/flat/expected/2d/second.npz"),
+            NAME,
+        )
+        .unwrap();
+        let [outputs, depth, height, width] = sound.shape[..].try_into().unwrap();
+        let shape = [depth, height, width];
+        assert!(check(&sound, outputs, shape).is_ok());
+        assert!(check(&sound, outputs + 1, shape).unwrap_err().to_string().contains("are averaged"));
+        assert!(check(&sound, outputs, [depth, width + 1, height]).is_err());
+        let changes: [fn(&mut ArrayMember); 4] = [
+            |array| array.element_type = ElementType::F64,
+            |array| array.byte_order = ByteOrder::Big,
+            |array| array.is_fortran = true,
+            |array| array.shape = vec![9, 30, 32],
+        ];
+        for change in changes {
+            let mut array = sound.clone();
+            change(&mut array);
+            assert!(check(&array, outputs, shape).unwrap_err().to_string().contains("in C's order"));
         }
-        assert_eq!(shape(""), None);
     }
 }

@@ -17,6 +17,8 @@ use plimsoll_memory::{Budget, Bytes};
 use plimsoll_run::Answers;
 use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel};
 use plimsoll_volume::{VolumeError, VolumeFile};
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
 
 fn oracle(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles/nnunet").join(name)
@@ -311,7 +313,7 @@ fn probabilities_are_those_that_nnunet_writes() {
     }
 }
 
-/// Writes an `.npz` as NumPy compresses it, without the directory at its end.
+/// Writes an `.npz` as NumPy compresses it.
 fn compress(path: &Path, values: &[f32], [depth, height, width]: [usize; 3]) {
     let classes = values.len() / (depth * height * width);
     let mut text = format!(
@@ -322,15 +324,11 @@ fn compress(path: &Path, values: &[f32], [depth, height, width]: [usize; 3]) {
     array.extend((text.len() as u16).to_le_bytes());
     array.extend(text.as_bytes());
     array.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-    let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::new(6));
-    encoder.write_all(&array).unwrap();
-    let name = b"probabilities.npy";
-    let mut header = [0; 30];
-    header[..4].copy_from_slice(b"PK\x03\x04");
-    header[8] = 8;
-    header[14..18].copy_from_slice(&crc32fast::hash(&array).to_le_bytes());
-    header[26] = name.len() as u8;
-    fs::write(path, [&header[..], name, &encoder.finish().unwrap()].concat()).unwrap();
+    let options = SimpleFileOptions::default().compression_method(CompressionMethod::Deflated);
+    let mut archive = ZipWriter::new(fs::File::create(path).unwrap());
+    archive.start_file("probabilities.npy", options).unwrap();
+    archive.write_all(&array).unwrap();
+    archive.finish().unwrap();
 }
 
 /// The labels of a case by the mean of several files.

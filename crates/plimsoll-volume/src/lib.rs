@@ -64,6 +64,7 @@ pub use gzip::IndexFolder;
 pub use label_values::LabelValues;
 pub use memory::{MemoryVolume, MemoryVolumeError};
 pub use nifti::{HeaderError, LabelTable, NiftiHeader, NiftiVersion, colour as label_colour};
+pub use npz::{ArrayMember, MemberReader};
 pub use nrrd::{Segment, is_segmentation};
 pub use orientation::{Direction, Orientation, Reorientation};
 pub use picture::{Content, ENDINGS as PICTURE_ENDINGS, is_picture};

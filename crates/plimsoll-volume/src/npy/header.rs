@@ -1,5 +1,7 @@
 //! The header of an array: a dictionary in Python's own letters.
 
+use std::io::{self, Read};
+
 use crate::{ByteOrder, ElementType};
 
 /// What an array begins with.
@@ -8,21 +10,60 @@ pub(super) const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// The longest header that is read; NumPy itself warns of longer ones.
 pub(super) const MOST_HEADER: usize = 10_000;
 
-/// What a header says.
+/// The bytes before a header, of which the first version uses ten.
+pub(super) const START: usize = 12;
+
+/// Reads the first bytes of an array. Returns where its header begins, and its length.
+///
+/// # Errors
+/// If they begin no array, or one of a version or a length of header that is not read.
+pub(super) fn extent(start: &[u8; START]) -> Result<(usize, usize), &'static str> {
+    if !start.starts_with(MAGIC) {
+        return Err("it does not begin as one");
+    }
+    let [.., major, _, a, b, c, d] = *start;
+    let (begin, length) = match major {
+        1 => (10, usize::from(u16::from_le_bytes([a, b]))),
+        2 | 3 => (START, u32::from_le_bytes([a, b, c, d]) as usize),
+        _ => return Err("its version is none that is known"),
+    };
+    match length {
+        0..=MOST_HEADER => Ok((begin, length)),
+        _ => Err("its header is longer than any array has"),
+    }
+}
+
+/// The header of an array.
 #[derive(Debug, PartialEq)]
-pub(super) struct Header {
-    pub(super) element_type: ElementType,
-    pub(super) byte_order: ByteOrder,
-    pub(super) is_fortran: bool,
-    pub(super) shape: Vec<usize>,
+pub(crate) struct Header {
+    pub(crate) element_type: ElementType,
+    pub(crate) byte_order: ByteOrder,
+    pub(crate) is_fortran: bool,
+    pub(crate) shape: Vec<usize>,
 }
 
 impl Header {
+    /// Reads the start of an array. Returns the header and all bytes before the elements.
+    ///
+    /// # Errors
+    /// If they cannot be read; or `InvalidData` if they begin no array of numbers that are read.
+    pub(crate) fn read_from(source: &mut impl Read) -> io::Result<(Header, Vec<u8>)> {
+        let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+        let mut bytes = vec![0; START];
+        source.read_exact(&mut bytes)?;
+        let start = bytes.first_chunk().ok_or(io::ErrorKind::UnexpectedEof)?;
+        let (begin, length) = extent(start).map_err(|why| wrong(format!("the start of an array: {why}")))?;
+        bytes.resize((begin + length).max(START), 0);
+        source.read_exact(&mut bytes[START..])?;
+        let header = Header::read(&String::from_utf8_lossy(&bytes[begin..])).map_err(wrong)?;
+        Ok((header, bytes))
+    }
+
     /// Reads the dictionary `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4, 5), }`.
     ///
     /// # Errors
     /// If it says less, or what is no array of numbers that are read.
-    pub(super) fn read(text: &str) -> Result<Header, String> {
+    pub(crate) fn read(text: &str) -> Result<Header, String> {
         let behind = |key: &str| {
             let found = [format!("'{key}':"), format!("\"{key}\":")]
                 .iter()

@@ -7,4 +7,5 @@
 mod header;
 mod open;
 
+pub(crate) use header::Header;
 pub(crate) use open::{begins, open, open_array};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::header::{Header, MAGIC, MOST_HEADER};
+use super::header::{Header, MAGIC, START, extent};
 use crate::format::Opened;
 use crate::nifti::{Layout, bytes_of};
 use crate::picture::Content;
@@ -58,23 +58,12 @@ fn read_header(path: &Path, stream: &mut ByteStream, at: u64) -> Result<(Header,
         why: why.into(),
         hint: HINT,
     };
-    let mut start = [0; 12];
+    let mut start = [0; START];
     let found = stream.read_some_at(at, &mut start);
     found.map_err(|error| damaged_or_refused(path, stream, start.len() as u64, error))?;
-    if !start.starts_with(MAGIC) {
-        return Err(refused("it does not begin as one"));
-    }
-    let [.., major, _, a, b, c, d] = start;
-    let (length, begin) = match major {
-        1 => (usize::from(u16::from_le_bytes([a, b])), 10),
-        2 | 3 => (u32::from_le_bytes([a, b, c, d]) as usize, 12),
-        _ => return Err(refused("its version is none that is known")),
-    };
-    if length > MOST_HEADER {
-        return Err(refused("its header is longer than any array has"));
-    }
+    let (begin, length) = extent(&start).map_err(refused)?;
     let mut text = vec![0; length];
-    let begin = at.saturating_add(begin);
+    let begin = at.saturating_add(begin as u64);
     let end = begin.saturating_add(length as u64);
     let read = stream.read_exact_at(begin, &mut text);
     read.map_err(|error| damaged_or_refused(path, stream, end, error))?;

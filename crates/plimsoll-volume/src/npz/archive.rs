@@ -67,6 +67,6 @@ pub(super) fn members(file: &mut (impl Read + Seek)) -> io::Result<Vec<Member>> 
     Ok(members)
 }
 
-fn wrong(why: String) -> io::Error {
+pub(super) fn wrong(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }

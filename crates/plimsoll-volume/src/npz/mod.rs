@@ -4,6 +4,7 @@
 //! its place in the file; `numpy.savez_compressed` deflates them.
 
 mod archive;
+mod member;
 
 use std::path::Path;
 
@@ -16,6 +17,7 @@ use crate::npy::open_array;
 use crate::picture::Content;
 use crate::stream::ByteStream;
 use archive::{Member, Method, members};
+pub use member::{ArrayMember, MemberReader};
 
 /// The array that is read where there are several.
 const NAME: &str = "data";
