@@ -508,8 +508,7 @@ impl Waiting {
 
 const WEIGHTS: &str = "a file of weights";
 
-/// The most that opening any of a model's files of weights takes: of a pickle, all that it says. A tensor whose elements do not follow each
-/// other in the file takes more when it is read, of what the line has left then.
+/// The most that opening any of a model's files of weights takes: the whole content of a pickle. Reading tensors takes nothing more.
 fn opening_bytes(model: &SegmentationModel, budget: &Budget) -> Result<Bytes, InferError> {
     let mut most = Bytes::ZERO;
     for weights in &model.weights {

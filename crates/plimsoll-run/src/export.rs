@@ -1,5 +1,6 @@
 //! A model's weights as a file of their own, as the authors of the network load it.
 
+use std::collections::BTreeSet;
 use std::io::{self, BufWriter};
 use std::path::Path;
 
@@ -80,6 +81,7 @@ pub fn export_weights(
         return Err(RunError::OwnNames { network: net.describe() });
     }
     let mut from = SafetensorsFile::open(checkpoint)?;
+    from.verify_others(&BTreeSet::new())?;
     let own: Vec<Stored> = stored_tensors(&from).collect();
     let mut exported = Exported { tensors: own.len(), duplicates: 0, averaged: 0 };
     let mut tensors = Vec::new();

@@ -11,6 +11,7 @@ mod pytorch;
 pub mod safetensors;
 mod source;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -225,6 +226,39 @@ impl WeightFile {
             WeightFile::Pytorch(file) => file.read(name, shape, values),
         }
     }
+
+    /// Passes the values of the named tensor to `each` in runs of the logical order of its shape, each with the index of its first
+    /// value. Takes the same memory for every tensor.
+    ///
+    /// # Errors
+    /// As [`read_named`](Self::read_named).
+    pub fn each_run(&mut self, name: &str, shape: &Shape, each: &mut EachRun<'_>) -> Result<(), WeightError> {
+        match self {
+            WeightFile::Safetensors(file) => file.each_run(name, shape, each),
+            WeightFile::Pytorch(file) => file.each_run(name, shape, each),
+        }
+    }
+
+    /// Checks all tensors except those in `read`, including tensors that no network uses: their bytes must match their checksums, where
+    /// the file has any, and their values must be finite.
+    ///
+    /// # Errors
+    /// If a tensor is damaged, has a value that is not finite, or cannot be read.
+    pub fn verify_others(&mut self, read: &BTreeSet<&str>) -> Result<(), WeightError> {
+        match self {
+            WeightFile::Safetensors(file) => file.verify_others(read),
+            WeightFile::Pytorch(file) => file.verify_others(read),
+        }
+    }
+}
+
+/// Receives a run of a tensor's values and the index of the first in the logical order of its shape.
+pub type EachRun<'a> = dyn FnMut(usize, &[f32]) + 'a;
+
+/// Copies a run into the values of the whole tensor.
+fn copy_run(first: usize, run: &[f32], values: &mut [f32]) {
+    let own = values.iter_mut().skip(first);
+    own.zip(run).for_each(|(value, read)| *value = *read);
 }
 
 /// Whether a tensor of a file can be one of another shape: axes of extent one may be more or fewer. What is of two dimensions in

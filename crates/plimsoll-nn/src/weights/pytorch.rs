@@ -1,17 +1,17 @@
 //! PyTorch state dicts and checkpoints.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use plimsoll_disk::File;
 use plimsoll_graph::Shape;
-use plimsoll_memory::{Budget, Bytes, Reservation};
+use plimsoll_memory::{Budget, Reservation};
 
 use super::archive::{self, Member, directory};
 use super::pickle::{Id, Refusal, Room, Tensor, Value, Values, load};
 use super::prefix::by_bare_name;
-use super::{WeightError, element_bytes, fits, widen};
+use super::{EachRun, WeightError, copy_run, element_bytes, fits, widen};
 
 /// An open `.pt` or `.pth` file. Nothing in it is executed: tensors are found by reading its pickle as data.
 pub struct PytorchFile {
@@ -24,7 +24,8 @@ pub struct PytorchFile {
     /// All that its pickle says.
     values: Values,
     places: Places,
-    budget: Budget,
+    /// Storages whose bytes matched their checksum.
+    verified: BTreeSet<String>,
     /// What all of these take.
     _held: Option<Reservation>,
 }
@@ -49,8 +50,12 @@ const OBJECTS: &str = "objects of a .pth file";
 /// Beside what is counted: buffers of readers.
 const BUFFERS: u64 = 64 << 10;
 
-/// Elements are read in pieces of so many bytes, a multiple of the bytes of an element of any type.
-const PIECE: usize = 32 << 10;
+/// Elements that are read at a time, and the most bytes they take.
+const RUN: usize = 4096;
+const PIECE: usize = RUN * 8;
+
+/// The prefix of the names of members that contain storages.
+const STORAGES: &str = "data/";
 
 /// A tensor under its name, beside that name and its extents.
 const NAMED: u64 = 512;
@@ -99,8 +104,8 @@ impl PytorchFile {
             WeightError::format(path, why)
         };
         let tensors = by_bare_name(found).map_err(twice)?;
-        let (path, budget, _held) = (path.into(), budget.clone(), room.into_held());
-        Ok(PytorchFile { path, file, length, tensors, values, places, budget, _held })
+        let (path, verified, _held) = (path.into(), BTreeSet::new(), room.into_held());
+        Ok(PytorchFile { path, file, length, tensors, values, places, verified, _held })
     }
 
     /// The names of all tensors, in order.
@@ -145,17 +150,26 @@ impl PytorchFile {
         }
     }
 
-    /// Reads a tensor as f32, in pieces. One whose elements do not follow each other in the file takes what lies between its first
-    /// and its last from the budget meanwhile.
+    /// Reads a tensor as f32.
     ///
     /// # Errors
-    /// If it is not there, has another shape, is not of real numbers, claims more bytes than the file has, cannot be read, is
-    /// damaged, or the budget has no room.
+    /// If it is not there, has another shape, is not of real numbers, claims more bytes than the file has, cannot be read, or is
+    /// damaged.
     ///
     /// # Panics
     /// If there is not room for just as many values as the shape has.
     pub fn read(&mut self, name: &str, shape: &Shape, values: &mut [f32]) -> Result<(), WeightError> {
         assert_eq!(values.len(), shape.count(), "room for another tensor");
+        self.each_run(name, shape, &mut |first, run| copy_run(first, run, values))
+    }
+
+    /// Passes the values of a tensor to `each` in runs of the logical order of its shape, each with the index of its first value. Every
+    /// value is passed once; runs come in the order in which the file stores them. Takes buffers of fixed size, whatever the tensor's
+    /// size and strides.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn each_run(&mut self, name: &str, shape: &Shape, each: &mut EachRun<'_>) -> Result<(), WeightError> {
         let path = &self.path;
         let Some(tensor) = self.tensors.get(name) else {
             return Err(WeightError::Missing { path: path.into(), name: name.into(), shape: shape.clone() });
@@ -165,43 +179,64 @@ impl PytorchFile {
             let (path, name) = (path.into(), name.into());
             return Err(WeightError::Shape { path, name, found, expected: shape.clone() });
         }
+        let tensor = tensor.clone();
+        self.read_found(name, &tensor, each)
+    }
+
+    fn read_found(&mut self, name: &str, tensor: &Tensor, each: &mut EachRun<'_>) -> Result<(), WeightError> {
+        let Stored { start, span, size, checksum } = self.find(name, tensor)?;
+        let dtype = tensor.storage.dtype;
+        let elements = Elements { start: start.saturating_add(tensor.offset * size as u64), dtype, size };
+        if !tensor.is_contiguous() {
+            let read = elements.read_strided(&mut self.file, (tensor, span), each);
+            return read.map_err(|error| self.failed(name, error));
+        }
+        let found = elements.read(&mut self.file, span, each);
+        let found = found.map_err(|error| self.failed(name, error))?;
+        match checksum {
+            Some(checksum) if checksum != found => {
+                Err(WeightError::Damaged { path: self.path.clone(), tensor: Some(name.into()) })
+            }
+            Some(_) => {
+                self.verified.extend(self.values.text(tensor.storage.key).map(str::to_string));
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Finds the elements of a tensor, whose claims are checked against the lengths of its storage and of the file.
+    fn find(&mut self, name: &str, tensor: &Tensor) -> Result<Stored, WeightError> {
+        let path = &self.path;
         let dtype = tensor.storage.dtype;
         let Some(size) = element_bytes(dtype) else {
             let why = format!("`{name}` is {dtype}, which is no type of real numbers");
             return Err(WeightError::format(path, why));
         };
-        let failed = |error: io::Error| match error.kind() {
-            io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
-                WeightError::format(path, format!("`{name}`: {error}"))
-            }
-            _ => WeightError::io(path, error),
-        };
+        let count = tensor.shape.iter().fold(1u64, |count, extent| count.saturating_mul(*extent));
         // The elements from the first to behind the last.
         let span =
             tensor.shape.iter().zip(&tensor.strides).try_fold(1u64, |span, (extent, stride)| match extent {
                 0 => Some(0),
                 _ => span.checked_add((extent - 1).checked_mul(*stride)?),
             });
-        let span = if values.is_empty() { Some(0) } else { span };
+        let span = if count == 0 { Some(0) } else { span };
         let end =
             span.and_then(|span| tensor.offset.checked_add(span)).filter(|end| *end <= tensor.storage.count);
         let bytes = end.and_then(|end| end.checked_mul(size as u64)).filter(|bytes| *bytes <= self.length);
         let (Some(span), Some(_)) = (span, bytes) else {
             let why = format!(
-                "`{name}` claims {} elements behind {}, but its storage has {} and the file {} bytes",
-                values.len(),
-                tensor.offset,
-                tensor.storage.count,
-                self.length
+                "`{name}` claims {count} elements behind {}, but its storage has {} and the file {} bytes",
+                tensor.offset, tensor.storage.count, self.length
             );
             return Err(WeightError::format(path, why));
         };
         let Some(key) = self.values.text(tensor.storage.key) else {
             return Err(WeightError::format(path, format!("the storage of `{name}` has no name")));
         };
-        let (start, checksum) = match &self.places {
+        match &self.places {
             Places::Archive(members) => {
-                let member = members.get(&format!("data/{key}"));
+                let member = members.get(&format!("{STORAGES}{key}"));
                 let expected = tensor.storage.count.checked_mul(size as u64);
                 let Some(member) = member.filter(|member| Some(member.length) == expected) else {
                     let why = format!(
@@ -213,44 +248,78 @@ impl PytorchFile {
                 // A checksum is of the whole member. Where none is asked for, PyTorch writes none.
                 let is_whole = tensor.offset == 0 && span == tensor.storage.count && tensor.is_contiguous();
                 let checksum = Some(member.checksum).filter(|checksum| is_whole && *checksum != 0);
-                (member.start(&mut self.file).map_err(failed)?, checksum)
+                let start = member.start(&mut self.file).map_err(|error| self.failed(name, error))?;
+                Ok(Stored { start, span, size, checksum })
             }
             Places::Legacy(storages) => match storages.get(key) {
-                Some(start) => (*start, None),
-                None => {
-                    return Err(WeightError::format(
-                        path,
-                        format!("`{name}` is in `{key}`, which is not there"),
-                    ));
-                }
+                Some(start) => Ok(Stored { start: *start, span, size, checksum: None }),
+                None => Err(WeightError::format(path, format!("`{name}` is in `{key}`, which is not there"))),
             },
-        };
-        let start = start.saturating_add(tensor.offset * size as u64);
-        if tensor.is_contiguous() {
-            let found = read_elements(&mut self.file, start, (dtype, size), values).map_err(failed)?;
-            if checksum.is_some_and(|checksum| checksum != found) {
-                return Err(WeightError::Damaged { path: path.into(), tensor: Some(name.into()) });
-            }
-            return Ok(());
         }
-        let held = self.budget.reserve("weights of a .pth file", Bytes(span.saturating_mul(4)));
-        let _held = held.map_err(|source| WeightError::OverBudget { path: path.into(), source })?;
-        let mut all = vec![0.0; usize::try_from(span).unwrap_or(0)];
-        read_elements(&mut self.file, start, (dtype, size), &mut all).map_err(failed)?;
-        let mut index = vec![0; tensor.shape.len()];
-        for value in values {
-            let place: u64 = index.iter().zip(&tensor.strides).map(|(index, stride)| index * stride).sum();
-            *value = all.get(place as usize).copied().unwrap_or(f32::NAN);
-            for (index, extent) in index.iter_mut().zip(&tensor.shape).rev() {
-                *index += 1;
-                if *index < *extent {
-                    break;
-                }
-                *index = 0;
+    }
+
+    /// Checks all tensors except those in `read`: their values must be finite, and their bytes must match their checksums. Members of
+    /// the archive that no tensor covers as a whole are compared with their checksums as well.
+    ///
+    /// # Errors
+    /// If a value is not finite, or bytes do not match their checksum or cannot be read.
+    pub fn verify_others(&mut self, read: &BTreeSet<&str>) -> Result<(), WeightError> {
+        // By storage: several tensors may be views of one.
+        let mut others: BTreeMap<Id, (String, Tensor)> = BTreeMap::new();
+        for (name, tensor) in &self.tensors {
+            let storage = &tensor.storage;
+            if !read.contains(name.as_str()) && element_bytes(storage.dtype).is_some() {
+                let (shape, strides) = (vec![storage.count], vec![1]);
+                let whole = Tensor { storage: storage.clone(), offset: 0, shape, strides };
+                others.insert(storage.key, (name.clone(), whole));
+            }
+        }
+        for (name, whole) in others.into_values() {
+            let (mut count, mut of) = (0, 0);
+            self.read_found(&name, &whole, &mut |_, run| {
+                of += run.len();
+                count += run.iter().filter(|value| !value.is_finite()).count();
+            })?;
+            if count > 0 {
+                return Err(WeightError::NotFinite { path: self.path.clone(), name, count, of });
+            }
+        }
+        let Places::Archive(members) = &self.places else { return Ok(()) };
+        let is_unknown = |(name, member): &(&String, &Member)| {
+            let is_verified = name.strip_prefix(STORAGES).is_some_and(|key| self.verified.contains(key));
+            member.checksum != 0 && !is_verified
+        };
+        let unknown: Vec<(String, Member)> =
+            members.iter().filter(is_unknown).map(|(name, member)| (name.clone(), *member)).collect();
+        for (name, member) in unknown {
+            let found = checksum_of(&mut self.file, &member).map_err(|error| self.failed(&name, error))?;
+            if found != member.checksum {
+                return Err(WeightError::Damaged { path: self.path.clone(), tensor: Some(name) });
             }
         }
         Ok(())
     }
+
+    fn failed(&self, name: &str, error: io::Error) -> WeightError {
+        match error.kind() {
+            io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
+                WeightError::format(&self.path, format!("`{name}`: {error}"))
+            }
+            _ => WeightError::io(&self.path, error),
+        }
+    }
+}
+
+/// The elements of a tensor in the file.
+struct Stored {
+    /// The first byte of its storage.
+    start: u64,
+    /// Elements from the tensor's first to its last, including both.
+    span: u64,
+    /// Bytes of an element.
+    size: usize,
+    /// The checksum of the storage, where the tensor covers all of it.
+    checksum: Option<u32>,
 }
 
 /// What a checkpoint says beside its tensors.
@@ -275,21 +344,101 @@ fn shape_of(tensor: &Tensor) -> Shape {
     Shape(tensor.shape.iter().map(|extent| usize::try_from(*extent).unwrap_or(usize::MAX)).collect())
 }
 
-/// Reads elements that follow each other, and tells the checksum of their bytes.
-fn read_elements(
-    file: &mut File,
+/// The elements of a type that begin at a place in the file.
+struct Elements<'a> {
+    /// The first byte.
     start: u64,
-    (dtype, size): (&str, usize),
-    values: &mut [f32],
-) -> io::Result<u32> {
+    dtype: &'a str,
+    /// Bytes of an element.
+    size: usize,
+}
+
+impl Elements<'_> {
+    /// Reads elements that follow each other, in runs. Returns the checksum of their bytes.
+    fn read(&self, file: &mut File, count: u64, each: &mut EachRun<'_>) -> io::Result<u32> {
+        file.seek(SeekFrom::Start(self.start))?;
+        let (mut piece, mut values) = ([0; PIECE], [0.0; RUN]);
+        let mut checksum = crc32fast::Hasher::new();
+        let (mut first, mut left) = (0, count);
+        while left > 0 {
+            let length = left.min(RUN as u64) as usize;
+            left -= length as u64;
+            let (bytes, values) = (&mut piece[..length * self.size], &mut values[..length]);
+            file.read_exact(bytes)?;
+            checksum.update(bytes);
+            widen(self.dtype, bytes, values);
+            each(first, values);
+            first += length;
+        }
+        Ok(checksum.finalize())
+    }
+
+    /// Reads the elements of a tensor that do not follow each other and all lie before `span`, one by one, in the order of the file as
+    /// far as the strides of its axes define one.
+    fn read_strided(
+        &self,
+        file: &mut File,
+        (tensor, span): (&Tensor, u64),
+        each: &mut EachRun<'_>,
+    ) -> io::Result<()> {
+        let mut step = 1;
+        let mut axes: Vec<Axis> = Vec::with_capacity(tensor.shape.len());
+        for (extent, stride) in tensor.shape.iter().zip(&tensor.strides).rev() {
+            axes.push(Axis { extent: *extent, stride: *stride, step, index: 0 });
+            step *= *extent;
+        }
+        // The axis with the smallest stride in the file varies fastest, so that one window of the file serves many elements.
+        axes.sort_by_key(|axis| axis.stride);
+        let (mut piece, mut values) = ([0; PIECE], [0.0; RUN]);
+        // The elements of the file that are in `values`.
+        let mut window = 0..0;
+        for _ in 0..step {
+            let place: u64 = axes.iter().map(|axis| axis.index * axis.stride).sum();
+            if !window.contains(&place) {
+                let length = (RUN as u64).min(span.saturating_sub(place)) as usize;
+                let (bytes, values) = (&mut piece[..length * self.size], &mut values[..length]);
+                file.seek(SeekFrom::Start(self.start.saturating_add(place * self.size as u64)))?;
+                file.read_exact(bytes)?;
+                widen(self.dtype, bytes, values);
+                window = place..place + length as u64;
+            }
+            let value = values.get((place - window.start) as usize).ok_or(io::ErrorKind::UnexpectedEof)?;
+            let logical: u64 = axes.iter().map(|axis| axis.index * axis.step).sum();
+            each(logical as usize, std::slice::from_ref(value));
+            for axis in &mut axes {
+                axis.index += 1;
+                if axis.index < axis.extent {
+                    break;
+                }
+                axis.index = 0;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An axis of a tensor whose elements are walked one by one.
+struct Axis {
+    extent: u64,
+    /// Elements of the file from one index to the next.
+    stride: u64,
+    /// Elements of the logical order from one index to the next.
+    step: u64,
+    index: u64,
+}
+
+/// The checksum of a member's bytes.
+fn checksum_of(file: &mut File, member: &Member) -> io::Result<u32> {
+    let start = member.start(file)?;
     file.seek(SeekFrom::Start(start))?;
-    let mut piece = [0; PIECE];
     let mut checksum = crc32fast::Hasher::new();
-    for values in values.chunks_mut(PIECE / size) {
-        let Some(bytes) = piece.get_mut(..values.len() * size) else { continue };
+    let mut piece = [0; PIECE];
+    let mut left = member.length;
+    while left > 0 {
+        let bytes = &mut piece[..left.min(PIECE as u64) as usize];
         file.read_exact(bytes)?;
         checksum.update(bytes);
-        widen(dtype, bytes, values);
+        left -= bytes.len() as u64;
     }
     Ok(checksum.finalize())
 }
@@ -394,6 +543,7 @@ fn state_dict(values: &Values, room: &mut Room) -> Result<Vec<(String, Tensor)>,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_memory::Bytes;
 
     /// The pickle of a dict without tensors.
     const EMPTY_DICT: &[u8] = b"\x80\x02}.";
@@ -488,12 +638,44 @@ mod tests {
         let name = "encoder.stages.0.0.convs.0.conv.weight";
         let shape = file.shape(name).unwrap();
         let mut values = vec![0.0; shape.count()];
-        // Elements that follow each other are read in pieces.
+        // Reading reserves nothing, neither for contiguous tensors nor for strided ones.
         let _others = budget.reserve("others", budget.free()).unwrap();
         file.read(name, &shape, &mut values).unwrap();
-        // Those that do not, are gathered from what lies between them.
-        file.tensors.get_mut(name).unwrap().strides.reverse();
-        let error = file.read(name, &shape, &mut values).unwrap_err();
-        assert!(matches!(error, WeightError::OverBudget { .. }), "{error}");
+        let [outputs, rest] = [shape.dim(0), shape.count() / shape.dim(0)];
+        let tensor = file.tensors.get_mut(name).unwrap();
+        (tensor.shape, tensor.strides) = (vec![rest as u64, outputs as u64], vec![1, rest as u64]);
+        let mut transposed = vec![0.0; values.len()];
+        file.read(name, &Shape(vec![rest, outputs]), &mut transposed).unwrap();
+        for (place, value) in transposed.iter().enumerate() {
+            assert_eq!(*value, values[place % outputs * rest + place / outputs]);
+        }
+        // All outputs have the weights of the first.
+        file.tensors.get_mut(name).unwrap().strides = vec![1, 0];
+        file.read(name, &Shape(vec![rest, outputs]), &mut transposed).unwrap();
+        for (place, value) in transposed.iter().enumerate() {
+            assert_eq!(*value, values[place / outputs]);
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_anywhere_in_an_archive_is_detected_even_if_no_tensor_was_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("weights.pth");
+        let (whole, budget) = (state_dict(), Budget::new(Bytes::mib(16)));
+        std::fs::write(&path, &whole).unwrap();
+        let verify = || PytorchFile::open(&path, &budget)?.verify_others(&BTreeSet::new());
+        verify().unwrap();
+        let file = PytorchFile::open(&path, &budget).unwrap();
+        let Places::Archive(members) = &file.places else { panic!("an archive") };
+        let mut opened = File::open(&path).unwrap();
+        for (name, member) in members.iter().filter(|(_, member)| member.length > 0) {
+            let start = member.start(&mut opened).unwrap() as usize;
+            for place in [start, start + member.length as usize - 1] {
+                let mut damaged = whole.clone();
+                damaged[place] ^= 1;
+                std::fs::write(&path, &damaged).unwrap();
+                assert!(verify().is_err(), "{name}");
+            }
+        }
     }
 }

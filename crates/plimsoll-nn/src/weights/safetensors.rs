@@ -4,7 +4,7 @@
 //! elements, little-endian. The published crate wants whole files in memory; a checkpoint is larger than that, so this reads
 //! and writes one tensor after the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use plimsoll_graph::Shape;
 use plimsoll_memory::Digester;
 
 use super::header::{CHECKSUMS, Entry, HEADER, Header, HeaderFault, METADATA, ZEROS, header_checksum};
-use super::{WeightError, element_bytes, fits, widen};
+use super::{EachRun, WeightError, copy_run, element_bytes, fits, widen};
 
 /// Headers beyond this are not believed: it is room for some twenty thousand tensors. A header is held once as text and, taken
 /// apart, at most eight times more.
@@ -141,6 +141,38 @@ impl SafetensorsFile {
         entries.iter().try_for_each(|(name, entry)| self.stream(name, entry, |_| ()))
     }
 
+    /// Checks all tensors except those in `read`: their bytes must match their checksums, where the file has any, and their values must
+    /// be finite.
+    ///
+    /// # Errors
+    /// If a tensor does not match its checksum, has a value that is not finite, or cannot be read.
+    pub fn verify_others(&mut self, read: &BTreeSet<&str>) -> Result<(), WeightError> {
+        let is_other = |(name, _): &(&String, &Entry)| !read.contains(name.as_str());
+        let others: Vec<(String, Entry)> = self
+            .header
+            .entries
+            .iter()
+            .filter(is_other)
+            .map(|(name, entry)| (name.clone(), entry.clone()))
+            .collect();
+        for (name, entry) in others {
+            let mut count = 0;
+            self.stream_values(&name, &entry, &mut |_, run| {
+                count += run.iter().filter(|value| !value.is_finite()).count();
+            })?;
+            if count > 0 {
+                let (path, of) = (self.path.clone(), Shape(entry.shape).count());
+                return Err(WeightError::NotFinite {
+                    path,
+                    name: format!("{}{name}", self.prefix),
+                    count,
+                    of,
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// Reads all tensors, compares them with their checksums and looks for values of f32 that are not finite; returns all that is wrong.
     /// `observe` is told the bytes that were read so far, and of how many.
     ///
@@ -182,6 +214,15 @@ impl SafetensorsFile {
     /// If there is not room for just as many values as the shape has.
     pub fn read(&mut self, name: &str, shape: &Shape, values: &mut [f32]) -> Result<(), WeightError> {
         assert_eq!(values.len(), shape.count(), "room for another tensor");
+        self.each_run(name, shape, &mut |first, run| copy_run(first, run, values))
+    }
+
+    /// Passes the values of a tensor to `each` in runs, in the logical order of its shape, each with the index of its first value, and
+    /// compares the tensor with its checksum, if it has one.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn each_run(&mut self, name: &str, shape: &Shape, each: &mut EachRun<'_>) -> Result<(), WeightError> {
         let path = &self.path;
         let Some(entry) = self.header.entries.get(name).cloned() else {
             return Err(WeightError::Missing { path: path.into(), name: name.into(), shape: shape.clone() });
@@ -191,16 +232,31 @@ impl SafetensorsFile {
             let (path, name) = (path.into(), name.into());
             return Err(WeightError::Shape { path, name, found, expected: shape.clone() });
         }
-        // That a known type has as many bytes as its shape asks for was seen when the file was opened.
-        let Some(size) = element_bytes(&entry.dtype) else {
+        if element_bytes(&entry.dtype).is_none() {
             let why = format!("`{name}` is {}, which is no type of real numbers", entry.dtype);
             return Err(WeightError::format(path, why));
-        };
-        let mut rest = values;
-        self.stream(name, &entry, |bytes| {
-            let (now, later) = std::mem::take(&mut rest).split_at_mut(bytes.len() / size);
-            widen(&entry.dtype, bytes, now);
-            rest = later;
+        }
+        self.stream_values(name, &entry, each)
+    }
+
+    /// Passes the values of a tensor to `each`, and compares its bytes with their checksum. Types that are not real numbers have no
+    /// values.
+    fn stream_values(
+        &mut self,
+        name: &str,
+        entry: &Entry,
+        each: &mut EachRun<'_>,
+    ) -> Result<(), WeightError> {
+        let (mut first, mut values) = (0, [0.0; RUN]);
+        self.stream(name, entry, |bytes| {
+            // Opening the file checked that a known type has as many bytes as its shape asks for.
+            let Some(size) = element_bytes(&entry.dtype) else { return };
+            for bytes in bytes.chunks(RUN * size) {
+                let values = &mut values[..bytes.len() / size];
+                widen(&entry.dtype, bytes, values);
+                each(first, values);
+                first += values.len();
+            }
         })
     }
 
@@ -233,6 +289,9 @@ impl SafetensorsFile {
 
 /// Bytes that are read or written at a time: whole elements of any type.
 const CHUNK_BYTES: usize = 64 << 10;
+
+/// The most values in a run.
+const RUN: usize = 4096;
 
 /// Writes a file of f32 tensors: `fill(i, values)` gives those of the i-th, in the logical order of its shape, in `buffer`,
 /// which must have room for the largest. The order in the file is that given. Checksums of the tensors and of the header stand
@@ -438,6 +497,29 @@ mod tests {
         let file = SafetensorsFile::open(&path).unwrap();
         let sums: BTreeMap<String, String> = serde_json::from_str(&file.metadata()[CHECKSUMS]).unwrap();
         assert_eq!(sums["b"], Digest::of(&b).to_string());
+    }
+
+    #[test]
+    fn tensors_that_were_not_read_are_verified() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("weights.safetensors");
+        let whole = small(&path);
+        let verify =
+            |read: &[&str]| SafetensorsFile::open(&path)?.verify_others(&read.iter().copied().collect());
+        verify(&[]).unwrap();
+        let mut damaged = whole.clone();
+        *damaged.last_mut().unwrap() ^= 1;
+        std::fs::write(&path, &damaged).unwrap();
+        assert!(
+            matches!(verify(&["a"]), Err(WeightError::Damaged { tensor: Some(name), .. }) if name == "b")
+        );
+        verify(&["b"]).unwrap();
+        // A file without checksums is still checked for values that are not finite.
+        let header = br#"{"a":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}}"#;
+        let nan = half::f16::NAN.to_le_bytes();
+        let bytes = [&(header.len() as u64).to_le_bytes()[..], header, &[0, 0x3c], &nan].concat();
+        std::fs::write(&path, bytes).unwrap();
+        assert!(matches!(verify(&[]), Err(WeightError::NotFinite { count: 1, of: 2, .. })));
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! Writing a model's file, a tensor at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufWriter};
 use std::path::Path;
 
 use plimsoll_disk::atomic::{AtomicFile, BUFFER};
 use plimsoll_graph::Shape;
 use plimsoll_memory::{Budget, Digest, Mapped};
-use plimsoll_nn::weights::{SafetensorsFile, WeightError, safetensors};
+use plimsoll_nn::weights::{SafetensorsFile, safetensors};
 use serde::Serialize;
 
 use super::{FoldRecord, ModelFile, ModelRecord, RECORD, prefix};
@@ -53,7 +53,8 @@ pub fn export_model(
     let (mut files, mut records) = (Vec::new(), Vec::new());
     let (mut names, mut tensors, mut averaged) = (Vec::new(), Vec::new(), 0);
     for (number, (fold, specification)) in folds.iter().enumerate() {
-        let file = SafetensorsFile::open(&fold.checkpoint(kind))?;
+        let mut file = SafetensorsFile::open(&fold.checkpoint(kind))?;
+        file.verify_others(&BTreeSet::new())?;
         records.push(record((fold, specification), kind, &file)?);
         for Stored { name, source, shape } in stored_tensors(&file) {
             averaged += usize::from(source != name);
@@ -77,14 +78,7 @@ pub fn export_model(
         let mut file = BufWriter::with_capacity(BUFFER, AtomicFile::create(to)?);
         safetensors::write(&mut file, &names, &metadata, &mut buffer, |i, values| {
             let Tensor { fold, source, shape } = &tensors[i];
-            files[*fold].read(source, shape, values).map_err(io::Error::other)?;
-            match values.iter().filter(|value| !value.is_finite()).count() {
-                0 => Ok(()),
-                count => {
-                    let (path, name) = (folds[*fold].0.checkpoint(kind), source.clone());
-                    Err(io::Error::other(WeightError::NotFinite { path, name, count, of: values.len() }))
-                }
-            }
+            files[*fold].read(source, shape, values).map_err(io::Error::other)
         })?;
         file.into_inner().map_err(io::IntoInnerError::into_error)?.commit()
     };

@@ -3,10 +3,7 @@
 use std::path::Path;
 
 use plimsoll_graph::{Shape, TensorId, TensorInfo};
-use plimsoll_memory::{Budget, Bytes};
 use plimsoll_nn::weights::{WeightError, WeightFile};
-
-use crate::RunError;
 
 /// Channels of images that networks for photographs are trained on.
 const COLOURS: usize = 3;
@@ -20,44 +17,36 @@ pub(super) fn coloured(shape: &Shape) -> Shape {
 /// Reads weights of an image of three channels, and sums them over these.
 pub(super) fn read_summed(
     file: &mut WeightFile,
-    path: &Path,
-    (name, shape): (&str, &Shape),
+    name: &str,
+    shape: &Shape,
     values: &mut [f32],
-    budget: &Budget,
-) -> Result<(), RunError> {
-    let of_colours = coloured(shape);
-    let bytes = Bytes::of(of_colours.count() * size_of::<f32>());
-    let held = budget.reserve("weights of three channels", bytes);
-    let _held = held.map_err(|source| WeightError::OverBudget { path: path.into(), source })?;
-    let mut all = vec![0.0; of_colours.count()];
-    file.read_named(name, &of_colours, &mut all)?;
+) -> Result<(), WeightError> {
     let taps = shape.spatial().iter().product::<usize>().max(1);
-    for (values, of_output) in values.chunks_mut(taps).zip(all.chunks(COLOURS * taps)) {
-        for (tap, value) in values.iter_mut().enumerate() {
-            *value = of_output.iter().skip(tap).step_by(taps).sum();
+    values.fill(0.0);
+    file.each_run(name, &coloured(shape), &mut |first, run| {
+        for (place, weight) in (first..).zip(run) {
+            let (output, tap) = (place / (COLOURS * taps), place % taps);
+            if let Some(value) = values.get_mut(output * taps + tap) {
+                *value += weight;
+            }
         }
-    }
-    Ok(())
+    })
 }
 
-/// Reads a part of a tensor, that which begins with the element `first`.
+/// Reads a part of a tensor, which begins with the element `first`.
 fn read_part(
     file: &mut WeightFile,
-    path: &Path,
     (name, whole): (&str, &Shape),
     first: usize,
     values: &mut [f32],
-    budget: &Budget,
-) -> Result<(), RunError> {
-    let bytes = Bytes::of(whole.count() * size_of::<f32>());
-    let held = budget.reserve("weights of two maps", bytes);
-    let _held = held.map_err(|source| WeightError::OverBudget { path: path.into(), source })?;
-    let mut all = vec![0.0; whole.count()];
-    file.read_named(name, whole, &mut all)?;
-    for (value, of_file) in values.iter_mut().zip(all.iter().skip(first)) {
-        *value = *of_file;
-    }
-    Ok(())
+) -> Result<(), WeightError> {
+    file.each_run(name, whole, &mut |start, run| {
+        for (place, weight) in (start..).zip(run) {
+            if let Some(value) = place.checked_sub(first).and_then(|place| values.get_mut(place)) {
+                *value = *weight;
+            }
+        }
+    })
 }
 
 /// A step with such values would make all others like them, and the learning rate would be blamed.
@@ -85,16 +74,13 @@ impl Found {
         (file, path): (&mut WeightFile, &Path),
         info: &TensorInfo,
         values: &mut [f32],
-        budget: &Budget,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), WeightError> {
         match &self.held {
             Held::Itself => file.read_named(&self.name, &info.shape, values)?,
-            Held::OfColours => read_summed(file, path, (&self.name, &info.shape), values, budget)?,
-            Held::Part { whole, first } => {
-                read_part(file, path, (&self.name, whole), *first, values, budget)?
-            }
+            Held::OfColours => read_summed(file, &self.name, &info.shape, values)?,
+            Held::Part { whole, first } => read_part(file, (&self.name, whole), *first, values)?,
         }
-        Ok(check_finite(path, &self.name, values)?)
+        check_finite(path, &self.name, values)
     }
 }
 

@@ -220,14 +220,7 @@ mod tests {
         let budget = Budget::new(Bytes::mib(1));
         let mut of_file = WeightFile::open(&path, &budget).unwrap();
         let mut values = vec![0.0; 64 * 49];
-        read_summed(
-            &mut of_file,
-            &path,
-            ("conv1.weight", &Shape(vec![64, 1, 1, 7, 7])),
-            &mut values,
-            &budget,
-        )
-        .unwrap();
+        read_summed(&mut of_file, "conv1.weight", &Shape(vec![64, 1, 1, 7, 7]), &mut values).unwrap();
         assert!(values.iter().all(|value| *value == 1.5), "thrice one half");
     }
 

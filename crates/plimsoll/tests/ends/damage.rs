@@ -3,22 +3,28 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::support::{Ended, Tiny, expect_same, warnings};
+use crate::support::{Ended, Tiny, expect_same, run_error, warnings};
 
 /// A run that is done, and one like it that was stopped by the disk before its last epoch was over.
 struct Stopped {
     tiny: Tiny,
     whole: PathBuf,
+    more: &'static [&'static str],
 }
 
 const SETTINGS: [&str; 6] = ["--epochs", "3", "--iterations", "2", "--ram", "512MiB"];
 
 impl Stopped {
     fn new() -> Stopped {
+        Stopped::with(&[])
+    }
+
+    /// With other settings.
+    fn with(more: &'static [&'static str]) -> Stopped {
         let tiny = Tiny::new();
         let whole = tiny.path("whole");
-        tiny.trained(&whole, &SETTINGS);
-        Stopped { tiny, whole }
+        tiny.trained(&whole, &[&SETTINGS[..], more].concat());
+        Stopped { tiny, whole, more }
     }
 
     /// A copy of the run as it was before its final checkpoint was written.
@@ -31,7 +37,7 @@ impl Stopped {
     }
 
     fn resume(&self, run: &Path) -> Ended {
-        Ended::of(&mut self.tiny.train(run, &[&SETTINGS[..], &["--resume"]].concat()))
+        Ended::of(&mut self.tiny.train(run, &[&SETTINGS[..], self.more, &["--resume"]].concat()))
     }
 
     fn expect_resumed(&self, run: &Path, says: &str) {
@@ -136,5 +142,57 @@ fn without_the_numbers_of_epochs_that_are_done_a_run_goes_on_and_says_so() {
         let all = fs::read_to_string(stopped.whole.join("fold_0/metrics.jsonl")).unwrap();
         assert_eq!(lines.lines().last(), all.lines().last(), "{name}");
         assert_eq!(lines.lines().count(), if name == "torn" { 2 } else { 1 }, "{name}");
+    }
+}
+
+/// The tensors of a file of safetensors, with the place of the first byte of each.
+fn tensors(path: &Path) -> Vec<(String, usize)> {
+    let bytes = fs::read(path).unwrap();
+    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header: serde_json::Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
+    let tensors = header.as_object().unwrap().iter().filter(|(name, _)| *name != "__metadata__");
+    let start =
+        |tensor: &serde_json::Value| 8 + length + tensor["data_offsets"][0].as_u64().unwrap() as usize;
+    tensors.map(|(name, tensor)| (name.clone(), start(tensor))).collect()
+}
+
+#[test]
+fn a_flipped_bit_in_any_tensor_is_named_by_whatever_reads_the_file() {
+    let stopped = Stopped::with(&["--net", "plain"]);
+    let fold = stopped.whole.join("fold_0");
+    let [last, latest] = ["final", "latest"].map(|name| fold.join(format!("checkpoint_{name}.safetensors")));
+    let sound = fs::read(&last).unwrap();
+    let flipped = |path: &Path, place: usize| {
+        let mut bytes = sound.clone();
+        bytes[place] ^= 1;
+        fs::write(path, bytes).unwrap();
+    };
+    let found = tensors(&last);
+    let idle = found.iter().find(|(name, _)| name.ends_with("conv.bias")).expect("a bias before a norm");
+    let moment = found.iter().find(|(name, _)| name.contains('/')).expect("a moment");
+    let parameter = found.iter().find(|(name, _)| name.ends_with("conv.weight")).unwrap();
+    let text = |path: &Path| path.to_str().unwrap().to_string();
+    let (run, images) = (text(&stopped.whole), text(&stopped.tiny.data.join("imagesTs")));
+    for (name, place) in [idle, moment, parameter] {
+        flipped(&last, *place);
+        let to = text(&stopped.tiny.path("to"));
+        for command in [
+            &["predict", &run, "-i", &images, "-o", &to, "--ram", "512MiB"][..],
+            &["export", &run, "--fold", "0", "--format", "onnx", "-o", &format!("{to}.onnx")],
+            &["export", &run, "--fold", "0", "--format", "safetensors", "-o", &format!("{to}.safetensors")],
+            &["models", "export", &run, &format!("{to}.plimsoll")],
+        ] {
+            let error = run_error(command);
+            assert!(error.contains("is damaged") && error.contains(name.as_str()), "{command:?}: {error}");
+        }
+        fs::write(&last, &sound).unwrap();
+        // A run that goes on takes the checkpoint before.
+        let resumed = stopped.copy(&name.replace(['/', '.'], "_"));
+        let latest_of_copy = resumed.join("fold_0/checkpoint_latest.safetensors");
+        assert!(fs::read(&latest).unwrap().len() == sound.len());
+        let mut bytes = fs::read(&latest_of_copy).unwrap();
+        bytes[*place] ^= 1;
+        fs::write(&latest_of_copy, bytes).unwrap();
+        stopped.expect_resumed(&resumed, "checkpoint_previous.safetensors");
     }
 }

@@ -1,5 +1,6 @@
 //! `checkpoint_final.pth`: the archive that `torch.load` reads, with what nnU-Net looks for in order to predict.
 
+use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Seek, Write};
 use std::path::Path;
 
@@ -53,6 +54,7 @@ pub(super) fn write(
     budget: &Budget,
 ) -> Result<(), RunError> {
     let mut from = SafetensorsFile::open(checkpoint)?;
+    from.verify_others(&BTreeSet::new())?;
     let storages = storages(&from, net);
     let largest = storages.iter().map(|storage| storage.shape.count()).max();
     // A file without tensors is refused when it is opened as weights of a network; here it has nothing to hold.
