@@ -128,3 +128,24 @@ fn names_of_files_and_folders_are_reserved() {
     assert!(error.to_string().contains("names of files"), "{error}");
     assert_eq!(budget.used(), Bytes::ZERO);
 }
+
+#[test]
+fn an_archive_that_grows_far_beyond_its_length_is_refused_before_anything_is_written() {
+    use std::io::Write;
+    use zip::write::SimpleFileOptions;
+    let dir = tempfile::tempdir().unwrap();
+    let archive = dir.path().join("model.zip");
+    let mut writer = zip::ZipWriter::new(fs::File::create(&archive).unwrap());
+    let deflated = SimpleFileOptions::default().compression_method(zip::CompressionMethod::Deflated);
+    writer.start_file("Dataset001_A/T__P__2d/plans.json", deflated).unwrap();
+    writer.write_all(b"{}").unwrap();
+    for number in 0..20 {
+        writer.start_file(format!("Dataset001_A/T__P__2d/zeros_{number}"), deflated).unwrap();
+        writer.write_all(&vec![0; 1 << 20]).unwrap();
+    }
+    writer.finish().unwrap();
+    let to = dir.path().join("to");
+    let error = import_all(&archive, &to).unwrap_err();
+    assert!(error.contains("its files have 20.0 MiB together"), "{error}");
+    assert!(!to.exists());
+}

@@ -16,9 +16,15 @@ use crate::nnunet::NnUnetError;
 const DIRECTORY_BYTE: u64 = 16;
 /// Deflate makes at most 1032 bytes of one; what claims more is no archive of weights.
 const MOST_GROWTH: u64 = 1040;
+/// The most bytes that all files of an archive may have together for each byte of the archive, beside a constant for texts and pictures.
+/// Weights barely shrink: an archive that grows further would fill the disk with zeros.
+const MOST_TOGETHER: u64 = 16;
+const BESIDE: Bytes = Bytes::mib(16);
 
 pub(super) struct Archive {
     path: PathBuf,
+    /// The bytes of the archive.
+    length: u64,
     archive: ZipArchive<File>,
     /// Places of files in the archive, without those of folders.
     places: Vec<usize>,
@@ -37,8 +43,9 @@ impl Archive {
         let held =
             budget.reserve("the directory of an archive", Bytes(directory.saturating_mul(DIRECTORY_BYTE)));
         let _held = held.map_err(|source| NnUnetError::OverBudget { path: path.into(), source })?;
+        let length = file.len().map_err(failed)?;
         let archive = ZipArchive::new(file).map_err(|error| refuse(error.to_string()))?;
-        Ok(Archive { path: path.into(), archive, places: Vec::new(), _held })
+        Ok(Archive { path: path.into(), length, archive, places: Vec::new(), _held })
     }
 }
 
@@ -79,7 +86,17 @@ impl Source for Archive {
             self.places.push(place);
             listed.push(Listed { name: own, bytes });
         }
-        Ok(listed)
+        let all = listed.iter().fold(0u64, |all, file| all.saturating_add(file.bytes));
+        let most = self.length.saturating_mul(MOST_TOGETHER).saturating_add(BESIDE.0);
+        match all > most {
+            true => Err(refuse(format!(
+                "its files have {} together, but an archive of {} may have at most {}",
+                Bytes(all),
+                Bytes(self.length),
+                Bytes(most)
+            ))),
+            false => Ok(listed),
+        }
     }
 
     fn copy(
