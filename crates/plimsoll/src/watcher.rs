@@ -14,7 +14,7 @@ use crate::duration::duration;
 use crate::monitors::{FoldMonitors, Monitors};
 use crate::output::take_notice;
 use crate::progress::Progress;
-use crate::progress_picture::{self, EpochPoint};
+use crate::progress_picture::{self, EpochPoint, History};
 
 /// Shows how a run goes.
 pub struct Watcher {
@@ -30,7 +30,7 @@ pub struct Watcher {
     of: u64,
     /// Steps done.
     steps: u64,
-    points: Vec<EpochPoint>,
+    history: History,
     /// The drawing of the arena, until it is written when the run begins: drawn while nothing of the run is held.
     arena: Option<String>,
     /// None where it cannot be written.
@@ -77,7 +77,7 @@ impl Watcher {
             began: None,
             of: numbers.steps,
             steps: 0,
-            points: Vec::new(),
+            history: History::default(),
             arena: Some(draw_step(planned)),
             log: None,
             monitors: monitors.of_fold(folder, numbers),
@@ -124,7 +124,7 @@ impl Watcher {
         each_epoch(&self.folder, |record| {
             let cost = costs.get(&record.epoch);
             if cost.is_some() {
-                self.points.push(point(&record, cost));
+                self.history.push(point(&record, cost));
             }
         })
     }
@@ -235,12 +235,10 @@ impl Observer for Watcher {
             memory(cost).map_or(String::new(), |memory| format!("{memory}, ")),
             cost.seconds
         ));
-        // After going back to a checkpoint, epochs are done again.
-        self.points.retain(|point| point.epoch < record.epoch);
-        self.points.push(point(record, Some(cost)));
+        self.history.push(point(record, Some(cost)));
         let run = self.folder.path().parent().unwrap_or(self.folder.path());
         let title = format!("fold {} of {}", self.folder.name(), run.display());
-        let drawn = progress_picture::png(&title, &self.points, self.planned).and_then(|picture| {
+        let drawn = progress_picture::png(&title, &self.history, self.planned).and_then(|picture| {
             atomic::write(&self.folder.picture(), |file| file.write_all(&picture))?;
             Ok(picture)
         });

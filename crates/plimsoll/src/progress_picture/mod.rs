@@ -2,6 +2,7 @@
 
 pub mod axis;
 pub mod canvas;
+mod history;
 mod panel;
 
 use std::io;
@@ -10,6 +11,7 @@ use axis::Axis;
 use canvas::{Canvas, Colour};
 use embedded_graphics::mono_font::iso_8859_1::{FONT_7X13, FONT_10X20};
 use embedded_graphics::text::Alignment;
+pub use history::History;
 use panel::{Panel, Series};
 use plimsoll_memory::Bytes;
 
@@ -55,14 +57,16 @@ pub struct EpochPoint {
 ///
 /// # Errors
 /// If the encoder fails.
-pub fn png(title: &str, points: &[EpochPoint], planned: Bytes) -> io::Result<Vec<u8>> {
+pub fn png(title: &str, history: &History, planned: Bytes) -> io::Result<Vec<u8>> {
     let mut canvas = Canvas::new(WIDTH, HEIGHT);
-    let (first, last) = (points.first().map_or(0, |p| p.epoch), points.last().map_or(0, |p| p.epoch));
+    let epochs = || history.points().map(|(point, _)| point.epoch);
+    // Without an epoch the axis has none but the first.
+    let (first, last) = (epochs().next().unwrap_or(0), epochs().last().unwrap_or(0));
     let epochs = Axis::of_epochs(first, last, 6.0);
     canvas.text(title, [24.0, 32.0], &FONT_10X20, INK, Alignment::Left);
-    canvas.text(&in_words(points), [24.0, 52.0], &FONT_7X13, GREY, Alignment::Left);
+    canvas.text(&in_words(history), [24.0, 52.0], &FONT_7X13, GREY, Alignment::Left);
     let (width, height) = (WIDTH as f64 / 2.0, (HEIGHT as f64 - HEAD) / 3.0);
-    for (place, panel) in panels(points, planned).iter().enumerate() {
+    for (place, panel) in panels(history, planned).iter().enumerate() {
         let corner = [(place % 2) as f64 * width, HEAD + (place / 2) as f64 * height];
         panel.draw(&mut canvas, corner, [width, height], &epochs);
     }
@@ -70,18 +74,9 @@ pub fn png(title: &str, points: &[EpochPoint], planned: Bytes) -> io::Result<Vec
 }
 
 /// The state of a run in a line.
-fn in_words(points: &[EpochPoint]) -> String {
-    let Some(last) = points.last() else { return "no epoch is done yet".into() };
-    let took: f64 = points.iter().map(|point| point.seconds).filter(|seconds| seconds.is_finite()).sum();
-    let best = points
-        .iter()
-        .filter_map(|point| Some((point.epoch, point.ema_pseudo_dice.filter(|dice| dice.is_finite())?)))
-        .max_by(|a, b| a.1.total_cmp(&b.1));
-    let most_accurate = points
-        .iter()
-        .filter_map(|point| Some((point.epoch, point.accuracy?)))
-        .max_by(|a, b| a.1.total_cmp(&b.1));
-    let best = match (best, most_accurate) {
+fn in_words(history: &History) -> String {
+    let Some((last, totals)) = history.last() else { return "no epoch is done yet".into() };
+    let best = match (totals.best, totals.most_accurate) {
         (Some((epoch, dice)), _) => format!(" · best average pseudo-Dice {dice:.4} in epoch {epoch}"),
         (None, Some((epoch, accuracy))) => {
             format!(" · best balanced accuracy {accuracy:.4} in epoch {epoch}")
@@ -94,30 +89,23 @@ fn in_words(points: &[EpochPoint]) -> String {
         last.epoch,
         number(last.train_loss),
         number(last.validation_loss),
-        duration(took)
+        duration(totals.seconds)
     )
 }
 
-fn panels(points: &[EpochPoint], planned: Bytes) -> [Panel<'static>; 6] {
+fn panels(history: &History, planned: Bytes) -> [Panel<'static>; 6] {
     let series = |name, colour, of: &dyn Fn(&EpochPoint) -> Option<f64>| Series {
         name,
         colour,
-        points: points.iter().filter_map(|point| Some((point.epoch, of(point)?))).collect(),
+        points: history.points().filter_map(|(point, _)| Some((point.epoch, of(point)?))).collect(),
     };
     let panel = |title, series, from_zero| Panel { title, series, mark: None, from_zero };
-    let (unit, memory) =
-        match planned.0.max(points.iter().filter_map(|point| point.resident_bytes).max().unwrap_or(0)) {
-            most if most >= 1 << 30 => ((1u64 << 30) as f64, "resident memory, GiB"),
-            _ => ((1u64 << 20) as f64, "resident memory, MiB"),
-        };
-    let mut before = 0.0;
-    let hours: Vec<(u64, f64)> = points
-        .iter()
-        .map(|point| {
-            before += if point.seconds.is_finite() { point.seconds } else { 0.0 };
-            (point.epoch, before / 3600.0)
-        })
-        .collect();
+    let (unit, memory) = match history.last().map_or(planned.0, |(_, totals)| totals.most_held.max(planned.0))
+    {
+        most if most >= 1 << 30 => ((1u64 << 30) as f64, "resident memory, GiB"),
+        _ => ((1u64 << 20) as f64, "resident memory, MiB"),
+    };
+    let hours = history.points().map(|(point, totals)| (point.epoch, totals.seconds / 3600.0)).collect();
     [
         panel(
             "loss",
@@ -127,7 +115,7 @@ fn panels(points: &[EpochPoint], planned: Bytes) -> [Panel<'static>; 6] {
             ],
             false,
         ),
-        match points.iter().any(|point| point.accuracy.is_some()) {
+        match history.points().any(|(point, _)| point.accuracy.is_some()) {
             true => panel(
                 "accuracy and kappa",
                 vec![
@@ -207,10 +195,10 @@ mod tests {
 
     #[test]
     fn any_number_of_epochs_is_drawn() {
-        let empty = png("run", &[], Bytes::mib(700)).unwrap();
+        let empty = png("run", &History::default(), Bytes::mib(700)).unwrap();
         for count in [1, 2, 37, 1000, 5000] {
             let started = Instant::now();
-            let picture = png("run", &epochs(count), Bytes::mib(700)).unwrap();
+            let picture = png("run", &epochs(count).into_iter().collect(), Bytes::mib(700)).unwrap();
             // Generous, as tests run beside others: alone it takes a tenth of that.
             assert!(started.elapsed().as_secs_f64() < 2.0, "{count} epochs took {:?}", started.elapsed());
             let (width, height, _) = decoded(&picture);
@@ -222,7 +210,9 @@ mod tests {
     #[test]
     fn what_is_not_finite_breaks_nothing_and_is_marked() {
         let mut points = epochs(40);
-        let sound = png("run", &points, Bytes::mib(700)).unwrap();
+        let drawn =
+            |points: &[EpochPoint], planned| png("run", &points.iter().copied().collect(), planned).unwrap();
+        let sound = drawn(&points, Bytes::mib(700));
         points[7].train_loss = None;
         points[8].validation_loss = Some(f64::INFINITY);
         points[9].train_loss = Some(f64::MAX);
@@ -231,12 +221,12 @@ mod tests {
         points[12].ema_pseudo_dice = Some(f64::NAN);
         points[13].learning_rate = f64::MIN;
         points[14].resident_bytes = Some(u64::MAX);
-        let damaged = png("run", &points, Bytes(u64::MAX)).unwrap();
+        let damaged = drawn(&points, Bytes(u64::MAX));
         assert!(decoded(&damaged).2 > 1000 && damaged != sound);
         for point in &mut points {
             (point.train_loss, point.validation_loss, point.seconds) = (None, Some(f64::NAN), 0.0);
             (point.mean_pseudo_dice, point.ema_pseudo_dice, point.learning_rate) = (None, None, 0.0);
         }
-        decoded(&png("run", &points, Bytes::ZERO).unwrap());
+        decoded(&drawn(&points, Bytes::ZERO));
     }
 }
