@@ -60,7 +60,7 @@ pub fn splits(bytes: &[u8]) {
     let folder = Folder::new();
     let path = folder.write("splits_final.json", bytes);
     let ids = CASES.map(str::to_string);
-    match Splits::read(&path, &ids) {
+    match Splits::read(&path, &ids, &Budget::new(ROOM)) {
         Ok(splits) => {
             assert!(!splits.folds.is_empty());
             let named = splits.folds.iter().flat_map(|fold| fold.train.iter().chain(&fold.val));
@@ -73,7 +73,7 @@ pub fn splits(bytes: &[u8]) {
     }
 }
 
-/// A `dataset_fingerprint.json`, then a zero, the length of a `foreground_index.bin` in two bytes, little-endian, that, and a
+/// An `inspection.jsonl`, then a zero, the length of a `foreground_index.bin` in two bytes, little-endian, that, and a
 /// `nonzero_masks.bin`.
 pub fn fingerprint(bytes: &[u8]) {
     is_fingerprint(bytes);
@@ -82,7 +82,7 @@ pub fn fingerprint(bytes: &[u8]) {
 /// Whether such bytes are what is known of the data set here; it is used if so.
 pub fn is_fingerprint(bytes: &[u8]) -> bool {
     let mut parts = bytes.splitn(2, |byte| *byte == 0);
-    let folder = Folder::with("dataset_fingerprint.json", parts.next().unwrap_or_default());
+    let folder = Folder::with("inspection.jsonl", parts.next().unwrap_or_default());
     let rest = parts.next().unwrap_or_default();
     let (length, rest) = rest.split_at(rest.len().min(2));
     let length = length.iter().rev().fold(0, |length, byte| (length << 8) | usize::from(*byte));
@@ -142,6 +142,7 @@ fn known_dataset() -> Option<Dataset> {
         test_cases: Vec::new(),
         folds: BTreeMap::new(),
         warnings: Vec::new(),
+        memory: Default::default(),
         folder,
     })
 }

@@ -39,11 +39,11 @@ mod statistics;
 pub use cache::{CacheStatistics, VolumeCache};
 pub use dataset::{
     BIDS_DESCRIPTION, BIDS_GENERATOR, Case, Channel, ChannelFile, DataDescription, DataOptions, DataSettings,
-    Dataset, DatasetError, FoundData, FoundImages, LabelEntries, LabelEntry, LabelFault, Labels, Layout,
-    LayoutName, LengthUnit, Names, Ordered, PredictedPair, Reading, ReferenceMap, RefusedImage, Region,
-    RegionSettings, RegionValues, SegmentNames, SegmentRule, SegmentsBy, bids_images, bids_label,
+    Dataset, DatasetError, FilesMemory, FoundData, FoundImages, LabelEntries, LabelEntry, LabelFault, Labels,
+    Layout, LayoutName, LengthUnit, Names, Ordered, PredictedPair, Reading, ReferenceMap, RefusedImage,
+    Region, RegionSettings, RegionValues, SegmentNames, SegmentRule, SegmentsBy, bids_images, bids_label,
     is_case_name, is_image_ending, is_picture_ending, is_predicted, label_ending, pair_predictions,
-    prediction_ending, reference_maps,
+    prediction_ending, reference_maps, reserve_images,
 };
 pub use fingerprint::{BlowUp, CaseFingerprint, Fingerprint, NoStatistics};
 pub use inspect::{

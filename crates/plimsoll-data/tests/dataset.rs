@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::support::{Raw, grid, write_image};
 use plimsoll_data::{Channel, Dataset, DatasetError, Normalisation};
+use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::ElementType;
 use serde_json::{Value, json};
 
@@ -311,7 +312,8 @@ fn a_fault_in_the_files_of_one_image_does_not_refuse_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let names = ["a_0000", "a_0001", "b_0000", "c_0000", "c_0001", "c_0002", "d", "e_0000", "e_0001"];
     names.iter().for_each(|name| touch(&folder.path().join(format!("{name}.nii.gz"))));
-    let found = Dataset::find_images(folder.path(), &channels(2), ".nii.gz").unwrap();
+    let found =
+        Dataset::find_images(folder.path(), &channels(2), ".nii.gz", &Budget::new(Bytes::mib(64))).unwrap();
     assert_eq!(found.cases.iter().map(|case| &*case.id).collect::<Vec<_>>(), ["a", "e"]);
     let refused: Vec<(&str, String)> =
         found.refused.iter().map(|image| (&*image.case, image.error.to_string())).collect();
@@ -324,13 +326,15 @@ fn a_fault_in_the_files_of_one_image_does_not_refuse_the_others() {
     // Of pictures, one that lacks nothing does not say how the others are stored.
     let folder = tempfile::tempdir().unwrap();
     ["a_0000", "b_0000", "b_0001"].iter().for_each(|name| touch(&folder.path().join(format!("{name}.png"))));
-    let found = Dataset::find_images(folder.path(), &channels(2), ".png").unwrap();
+    let found =
+        Dataset::find_images(folder.path(), &channels(2), ".png", &Budget::new(Bytes::mib(64))).unwrap();
     let files: Vec<usize> = found.cases.iter().map(|case| case.image_files().count()).collect();
     assert!(files == [1, 2] && found.refused.is_empty(), "{found:?}");
     // Where none is left, the fault is the error.
     let folder = tempfile::tempdir().unwrap();
     touch(&folder.path().join("b_0000.nii.gz"));
-    let error = Dataset::find_images(folder.path(), &channels(2), ".nii.gz").unwrap_err();
+    let error = Dataset::find_images(folder.path(), &channels(2), ".nii.gz", &Budget::new(Bytes::mib(64)))
+        .unwrap_err();
     assert!(matches!(error, DatasetError::MissingChannel { .. }), "{error}");
 }
 

@@ -6,13 +6,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use plimsoll_data::{
-    DataOptions, DataSettings, Dataset, FoundData, LabelCensus, Labels, LayoutName, Names, Splits,
+    DataOptions, DataSettings, Dataset, DatasetError, FoundData, LabelCensus, Labels, LayoutName, Names,
+    Splits,
 };
 use plimsoll_disk::faults::{Fault, FaultKind, inject};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::ElementType;
 use serde_json::json;
 use support::{block, grid, write_image};
+
+/// Finds a data set within the memory that tests have.
+fn find(place: &Path, options: &DataOptions) -> Result<Option<FoundData>, DatasetError> {
+    FoundData::find(place, options, &Budget::new(Bytes::mib(64)))
+}
 
 const SHAPE: [usize; 3] = [6, 8, 8];
 
@@ -58,12 +64,12 @@ impl Place {
     }
 
     fn find_with(&self, options: &DataOptions) -> FoundData {
-        FoundData::find(self.path(), options).unwrap().unwrap()
+        find(self.path(), options).unwrap().unwrap()
     }
 
     /// The error, which must have a hint.
     fn refused(&self, options: &DataOptions) -> String {
-        let error = FoundData::find(self.path(), options).unwrap_err();
+        let error = find(self.path(), options).unwrap_err();
         format!("{error}\n{}", error.hint().unwrap())
     }
 }
@@ -167,7 +173,7 @@ fn patterns_and_folders_say_what_names_do_not() {
 #[test]
 fn patterns_of_one_folder_need_no_layout_to_be_named() {
     let place = Place::new(&["a_im.nii", "a_gt.nii", "b_im.nii", "b_gt.nii", "notes.txt"]);
-    assert!(FoundData::find(place.path(), &DataOptions::default()).unwrap().is_none());
+    assert!(find(place.path(), &DataOptions::default()).unwrap().is_none());
     let data = DataSettings {
         images: names(&["*_im.nii"]),
         labels: Some("*_gt.nii".into()),
@@ -213,8 +219,7 @@ fn a_series_of_slices_is_an_image_in_all_layouts() {
 
     let table = with_series(&["scans/a", "scans/b"], &["a.nii", "b.nii"]);
     table.write("cases.csv", "id,image,label\na,scans/a,a.nii\nb,scans/b,b.nii\n");
-    let of_table =
-        FoundData::find(&table.path().join("cases.csv"), &DataOptions::default()).unwrap().unwrap();
+    let of_table = find(&table.path().join("cases.csv"), &DataOptions::default()).unwrap().unwrap();
     assert_eq!(files(&of_table), ["a: scans/a | a.nii", "b: scans/b | b.nii"]);
     table.write(
         "datalist.json",
@@ -266,7 +271,7 @@ fn missing_partners_and_ambiguous_names_are_named() {
 #[test]
 fn folders_of_classes_are_no_pairs() {
     let place = Place::new(&["cats/1.png", "dogs/2.png"]);
-    assert!(FoundData::find(place.path(), &DataOptions::default()).unwrap().is_none());
+    assert!(find(place.path(), &DataOptions::default()).unwrap().is_none());
     // What is asked for is not taken for something else.
     let data = DataSettings { layout: None, channels: Some(vec!["CT".into()]), ..DataSettings::default() };
     assert!(place.refused(&with(data)).contains("there are cats/, dogs/"));
@@ -368,7 +373,7 @@ fn what_was_predicted_is_no_reference_wherever_derivatives_are() {
     let place = Place::new(&names);
     place.touch("derivatives/plimsoll/sub-01/anat/sub-01_desc-plimsoll_dseg.nii.gz");
     place.touch("derivatives/plimsoll/dataset_description.json/file");
-    let error = FoundData::find(place.path(), &DataOptions::default()).unwrap_err().to_string();
+    let error = find(place.path(), &DataOptions::default()).unwrap_err().to_string();
     assert!(error.contains("dataset_description.json"), "{error}");
 }
 
@@ -382,12 +387,12 @@ fn a_table_has_columns_of_paths() {
     let place = Place::new(&["x/1.nii", "x/2.nii", "y/1.nii", "y/2.nii", "z/1.nii", "z/2.nii"]);
     let text = "patient,age,t1,t2,mask\np1,40,x/1.nii,z/1.nii,y/1.nii\np2,50,x/2.nii,z/2.nii,y/2.nii\n";
     let (path, options) = table(&place, text);
-    let found = FoundData::find(&path, &options).unwrap().unwrap();
+    let found = find(&path, &options).unwrap().unwrap();
     assert_eq!(files(&found), ["p1: x/1.nii z/1.nii | y/1.nii", "p2: x/2.nii z/2.nii | y/2.nii"]);
     assert_eq!(found.layout.to_string(), "the table cases.csv, columns t1, t2 and mask");
     let refused = |text: &str, data: DataSettings| {
         let (path, _) = table(&place, text);
-        let error = FoundData::find(&path, &with(data)).unwrap_err();
+        let error = find(&path, &with(data)).unwrap_err();
         format!("{error}\n{}", error.hint().unwrap())
     };
     let none = DataSettings::default;
@@ -403,7 +408,7 @@ fn a_table_has_columns_of_paths() {
     assert!(said.contains("it is not a table"), "{said}");
     // Of images with classes.
     let (path, options) = table(&place, "image,label\n1.png,cat\n");
-    assert!(FoundData::find(&path, &options).unwrap().is_none());
+    assert!(find(&path, &options).unwrap().is_none());
 }
 
 #[test]
@@ -539,7 +544,7 @@ fn unreadable<'a, T>(folder: &'a Path, does: Box<dyn FnOnce() -> T + 'a>) -> T {
 fn a_folder_that_cannot_be_read_is_named_where_it_may_be_of_images_and_not_asked_for_where_it_is_none() {
     let place = Place::new(&["images/a.nii", "labels/a.nii", "more/deep/b.nii"]);
     let images = place.path().join("images");
-    let find = |data: DataSettings| FoundData::find(place.path(), &with(data));
+    let find = |data: DataSettings| self::find(place.path(), &with(data));
     let error = unreadable(&images, Box::new(|| find(DataSettings::default()))).unwrap_err();
     assert_eq!(error.to_string(), format!("cannot list {}", images.display()));
     let said = || DataSettings {

@@ -84,7 +84,10 @@ fn files_that_number_the_same_classes_differently_are_read_by_name() {
     let data = DataSettings { segments: Some(by_value), ..DataSettings::default() };
     described(dir.path(), "");
     let options = DataOptions { data, ..DataOptions::default() };
-    assert_eq!(counts(&Dataset::open_with(dir.path(), &options).unwrap())[1], [59, 2, 3]);
+    assert_eq!(
+        counts(&Dataset::open_with(dir.path(), &options, &Budget::new(Bytes::mib(64))).unwrap())[1],
+        [59, 2, 3]
+    );
 }
 
 #[test]
@@ -113,7 +116,8 @@ fn a_value_without_a_segment_is_an_error() {
 fn without_a_description_classes_are_the_names_in_the_files() {
     let dir = tempfile::tempdir().unwrap();
     data_set(dir.path(), [("organ", 1), ("tumour", 2)], [("organ", 2), ("tumour", 1)]);
-    let found = FoundData::find(dir.path(), &DataOptions::default()).unwrap().unwrap();
+    let found =
+        FoundData::find(dir.path(), &DataOptions::default(), &Budget::new(Bytes::mib(64))).unwrap().unwrap();
     let census = census(&found);
     assert!(census.warning().unwrap().contains("\"organ\" is 1 and 2"), "{:?}", census.warning());
     let labels = census.labels(&found).unwrap();
@@ -121,7 +125,8 @@ fn without_a_description_classes_are_the_names_in_the_files() {
     assert_eq!(counts(&found.with_labels(labels)), [[59, 3, 2], [59, 3, 2]]);
     // Values with gaps are no question where names say what they are.
     data_set(dir.path(), [("organ", 5), ("tumour", 9)], [("organ", 5), ("tumour", 9)]);
-    let found = FoundData::find(dir.path(), &DataOptions::default()).unwrap().unwrap();
+    let found =
+        FoundData::find(dir.path(), &DataOptions::default(), &Budget::new(Bytes::mib(64))).unwrap().unwrap();
     let census = self::census(&found);
     assert_eq!(census.warning(), None);
     let labels = census.labels(&found).unwrap();
@@ -150,7 +155,7 @@ fn a_table_of_bids_is_of_the_label_map_that_it_is_nearest_to() {
     let table = |path: &str, text: &str| fs::write(root.join(path), text).unwrap();
     table("derivatives/manual/dseg.tsv", "index\tname\n0\tbackground\n1\torgan\n2\ttumour\n");
     table("derivatives/manual/sub-02/anat/sub-02_dseg.tsv", "\u{feff}index\tname\n1\ttumour\n2\torgan\n");
-    let find = || FoundData::find(root, &DataOptions::default());
+    let find = || FoundData::find(root, &DataOptions::default(), &Budget::new(Bytes::mib(64)));
     let found = find().unwrap().unwrap();
     let labels = census(&found).labels(&found).unwrap();
     assert_eq!(labels.names(), ["background", "organ", "tumour"]);
@@ -185,7 +190,7 @@ fn a_description_without_its_folders_says_which_are_missing_and_what_helps() {
     // What the hint says is accepted.
     let data = DataSettings { layout: Some(plimsoll_data::LayoutName::Pairs), ..DataSettings::default() };
     let options = DataOptions { data, ..DataOptions::default() };
-    let found = FoundData::find(dir.path(), &options).unwrap().unwrap();
+    let found = FoundData::find(dir.path(), &options, &Budget::new(Bytes::mib(64))).unwrap().unwrap();
     assert_eq!(census(&found).labels(&found).unwrap().names(), ["background", "organ", "tumour"]);
 }
 
@@ -197,7 +202,8 @@ fn tables_of_spreadsheets_in_other_countries_are_read() {
         let text = "\u{feff}case,image,label\na,raw/a.nrrd,seg/a.seg.nrrd\nb,raw/b.nrrd,seg/b.seg.nrrd\n";
         let table = dir.path().join("cases.csv");
         fs::write(&table, text.replace(',', separator)).unwrap();
-        let found = FoundData::find(&table, &DataOptions::default()).unwrap().unwrap();
+        let found =
+            FoundData::find(&table, &DataOptions::default(), &Budget::new(Bytes::mib(64))).unwrap().unwrap();
         let labels = census(&found).labels(&found).unwrap();
         assert_eq!(counts(&found.with_labels(labels)), [[59, 3, 2], [59, 3, 2]], "{separator:?}");
     }

@@ -4,7 +4,12 @@ use std::fs;
 
 use crate::support::{numbers, oracle};
 use plimsoll_data::{Fold, Splits, SplitsError};
+use plimsoll_memory::{Budget, Bytes};
 use serde_json::{Value, json};
+
+fn budget() -> Budget {
+    Budget::new(Bytes::mib(1))
+}
 
 fn ids(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("case_{number:04}")).collect()
@@ -47,7 +52,7 @@ fn folds_round_trip_through_the_file() {
     let splits = Splits::make(&ids(7)).unwrap();
     splits.write(&path).unwrap();
     splits.write(&path).unwrap();
-    assert_eq!(Splits::read(&path, &ids(7)).unwrap(), splits);
+    assert_eq!(Splits::read(&path, &ids(7), &budget()).unwrap(), splits);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
     assert!(matches!(splits.fold(5), Err(SplitsError::NoSuchFold { fold: 5, folds: 5 })));
     assert_eq!(splits.fold(4).unwrap(), &splits.folds[4]);
@@ -57,7 +62,7 @@ fn error_of(folds: Value) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("splits_final.json");
     fs::write(&path, folds.to_string()).unwrap();
-    let error = Splits::read(&path, &ids(3)).unwrap_err();
+    let error = Splits::read(&path, &ids(3), &budget()).unwrap_err();
     assert!(error.hint().is_some(), "{error}");
     error.to_string().replace(&path.display().to_string(), "FILE")
 }
@@ -88,7 +93,32 @@ fn a_case_may_be_in_no_fold() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("splits_final.json");
     fs::write(&path, json!([{"train": ["case_0002"], "val": ["case_0000"]}]).to_string()).unwrap();
-    assert_eq!(Splits::read(&path, &ids(3)).unwrap().folds.len(), 1);
-    let error = Splits::read(folder.path().join("none"), &ids(3)).unwrap_err();
+    assert_eq!(Splits::read(&path, &ids(3), &budget()).unwrap().folds.len(), 1);
+    let error = Splits::read(folder.path().join("none"), &ids(3), &budget()).unwrap_err();
     assert!(matches!(error, SplitsError::Io { action: "read", .. }));
+}
+
+#[test]
+fn folds_are_read_within_a_budget_and_held_as_long_as_they_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("splits_final.json");
+    let names = ids(2);
+    // A hundred thousand folds of two cases.
+    let fold = format!("{{\"train\":[\"{}\"],\"val\":[\"{}\"]}}", names[0], names[1]);
+    fs::write(&path, format!("[{}]", vec![fold; 100_000].join(","))).unwrap();
+    let small = Budget::new(Bytes::mib(16));
+    let error = Splits::read(&path, &names, &small).unwrap_err();
+    assert!(matches!(error, SplitsError::Memory { .. }), "{error}");
+    assert!(error.hint().unwrap().contains("--ram"));
+    assert_eq!(small.used(), Bytes::ZERO);
+    let large = Budget::new(Bytes::mib(256));
+    let splits = Splits::read(&path, &names, &large).unwrap();
+    assert_eq!(splits.folds.len(), 100_000);
+    // Two lists and two names in each fold.
+    assert!(large.used() > Bytes(100_000 * (4 * 24 + 20)), "{}", large.used());
+    let copy = splits.clone();
+    drop(splits);
+    assert!(large.used() > Bytes::ZERO);
+    drop(copy);
+    assert_eq!(large.used(), Bytes::ZERO);
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use plimsoll_disk::Substitute;
+use plimsoll_memory::OverBudget;
 use plimsoll_volume::VolumeError;
 
 use crate::dataset::label_entries::{LabelFault, ORDER};
@@ -107,6 +108,14 @@ pub enum DatasetError {
         action: &'static str,
         /// The operating system's error.
         source: io::Error,
+    },
+    /// The budget has no room for the names of its files, or for its description.
+    #[error("{path}: {source}")]
+    Memory {
+        /// The folder or the file.
+        path: PathBuf,
+        /// The holders of the budget.
+        source: OverBudget,
     },
     /// The description is implausibly large.
     #[error("{path} has {found} bytes; a description of a data set has at most {most}")]
@@ -444,6 +453,7 @@ impl DatasetError {
             }
             DatasetError::Volume(problem) => return problem.hint(),
             DatasetError::Io { source, .. } => return Substitute::of(source).map(|found| found.hint().into()),
+            DatasetError::Memory { .. } => "raise --ram, or divide the folder into smaller ones".into(),
             DatasetError::TooLarge { .. } => return None,
         })
     }

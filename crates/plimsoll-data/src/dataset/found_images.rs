@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::dataset::files::{Folder, all_channels_of, channel_name, split_channel};
 use crate::dataset::json::is_picture_ending;
-use crate::dataset::{Case, Channel, DatasetError, Reading};
+use crate::dataset::{Case, Channel, DatasetError, FilesMemory, Reading};
 
 /// The images of a folder that are to be predicted. A fault in the files of one image does not affect the others.
 #[derive(Debug, Default)]
@@ -13,6 +13,8 @@ pub struct FoundImages {
     pub cases: Vec<Case>,
     /// The images that cannot be predicted, judged by names alone.
     pub refused: Vec<RefusedImage>,
+    /// The reservation for the names of their files.
+    pub memory: FilesMemory,
 }
 
 /// An image that cannot be predicted.
@@ -72,7 +74,8 @@ impl Folder {
                 reading: Reading::default(),
             }
         };
-        FoundImages { cases: self.stems().zip(&self.names).map(whole).collect(), refused: Vec::new() }
+        let cases = self.stems().zip(&self.names).map(whole).collect();
+        FoundImages { cases, ..FoundImages::default() }
     }
 
     /// Finds the cases of a folder with a file for each channel, or with pictures that hold all channels.

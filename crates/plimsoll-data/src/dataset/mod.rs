@@ -7,6 +7,7 @@
 mod case;
 mod error;
 mod files;
+mod finding;
 mod found_images;
 mod json;
 mod label_entries;
@@ -23,6 +24,7 @@ use std::path::{Path, PathBuf};
 
 pub use case::{Case, Channel, ChannelFile, Reading, is_case_name};
 pub use error::DatasetError;
+pub use finding::{FilesMemory, reserve_images};
 pub use found_images::{FoundImages, RefusedImage};
 pub use json::{is_image_ending, is_picture_ending, label_ending, name_ending, prediction_ending};
 pub use label_entries::{LabelEntries, LabelEntry, LabelFault, Ordered};
@@ -38,6 +40,7 @@ pub use segments::{SegmentNames, SegmentRule, SegmentsBy};
 pub use settings::{DataOptions, DataSettings, LayoutName, LengthUnit, Names};
 
 use files::Folder;
+use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{VolumeFile, image_ending, image_endings};
 use series::{DICOM, each_series, series_in};
 
@@ -64,25 +67,34 @@ pub struct Dataset {
     pub test_cases: Vec<Case>,
     /// Warnings about harmless irregularities.
     pub warnings: Vec<String>,
+    /// The reservation for the names of its files.
+    pub memory: FilesMemory,
 }
 
+/// The limit for the names of a data set if the caller has no budget.
+const USUAL: Bytes = Bytes::mib(256);
+
 impl Dataset {
-    /// Opens a data set whose description says what its classes are, in `dataset.json`.
+    /// Opens a data set whose description says what its classes are, in `dataset.json`, in at most 256 MiB.
     ///
     /// # Errors
     /// If the folder is not a data set, its description is not usable, there are no cases, or a file of a case is
     /// missing. The error names the file.
     pub fn open(folder: impl AsRef<Path>) -> Result<Dataset, DatasetError> {
-        Dataset::open_with(folder, &DataOptions::default())
+        Dataset::open_with(folder, &DataOptions::default(), &Budget::new(USUAL))
     }
 
-    /// The same, with what a user says of it.
+    /// The same, with what a user says of it, within a budget.
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn open_with(folder: impl AsRef<Path>, options: &DataOptions) -> Result<Dataset, DatasetError> {
+    pub fn open_with(
+        folder: impl AsRef<Path>,
+        options: &DataOptions,
+        budget: &Budget,
+    ) -> Result<Dataset, DatasetError> {
         let folder = folder.as_ref();
-        let Some(found) = FoundData::find(folder, options)? else {
+        let Some(found) = FoundData::find(folder, options, budget)? else {
             return Err(DatasetError::NoDatasetJson { folder: folder.into() });
         };
         match found.labels.clone() {
@@ -92,7 +104,7 @@ impl Dataset {
     }
 
     /// Finds images to predict, all of which must be sound: as [`find_images`](Self::find_images), with the first fault as an error. A file that
-    /// is supposed to hold several channels is opened.
+    /// is supposed to hold several channels is opened. Takes at most 256 MiB for names.
     ///
     /// # Errors
     /// If there are no images, a channel of a case is missing, or an image that should hold all channels does not.
@@ -101,7 +113,8 @@ impl Dataset {
         channels: &[Channel],
         file_ending: &str,
     ) -> Result<Vec<Case>, DatasetError> {
-        let cases = Dataset::find_images(path, channels, file_ending)?.expect_all()?;
+        let budget = Budget::new(USUAL);
+        let cases = Dataset::find_images(path, channels, file_ending, &budget)?.expect_all()?;
         for case in cases.iter().filter(|case| case.images.len() > 1 && case.image_files().count() == 1) {
             case.expect_channels()?;
         }
@@ -110,16 +123,19 @@ impl Dataset {
 
     /// Finds images to predict: `CASE_0000.nii.gz`, `CASE_0001.nii.gz`, … in a folder; or, where no file is named like
     /// that, every file is a case of its own that holds all channels. `path` may also be one such file, or a folder that is one image: a
-    /// series of slices. Sorted by id, without label maps. No image is opened: see [`Case::expect_channels`].
+    /// series of slices. Sorted by id, without label maps. No image is opened: see [`Case::expect_channels`]. The memory that names and
+    /// their cases take, including requests and plans for them, is reserved before the folder is listed.
     ///
     /// # Errors
-    /// If the folder cannot be read, or has no image that can be predicted.
+    /// If the folder cannot be read, has no image that can be predicted, or the budget has no room for its names.
     pub fn find_images(
         path: impl AsRef<Path>,
         channels: &[Channel],
         file_ending: &str,
+        budget: &Budget,
     ) -> Result<FoundImages, DatasetError> {
         let path = path.as_ref();
+        let memory = finding::reserve_images(path, budget)?;
         let is_one = path.is_file() || is_one_image(path, file_ending)?;
         let mut refused = Vec::new();
         let folder = if is_one {
@@ -146,6 +162,7 @@ impl Dataset {
             folder
         };
         let mut found = folder.images_to_predict(is_one, channels);
+        found.memory = memory;
         found.refused.splice(..0, refused);
         if found.cases.is_empty() && found.refused.is_empty() {
             return Err(DatasetError::NoCases { folder: path.into(), file_ending: file_ending.into() });

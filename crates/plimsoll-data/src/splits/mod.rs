@@ -4,18 +4,22 @@
 //! whose order comes from NumPy's Mersenne Twister. Results can therefore be compared fold by fold.
 
 mod mersenne;
+mod reserved;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use plimsoll_disk::atomic;
+use plimsoll_memory::{Budget, Bytes, OverBudget};
 use serde::{Deserialize, Serialize};
+
+use crate::FilesMemory;
 
 use mersenne::MersenneTwister;
 
 /// The number of folds, unless there are fewer cases.
-const FOLDS: usize = 5;
+pub(crate) const FOLDS: usize = 5;
 
 /// nnU-Net's `random_state`.
 const SEED: u32 = 12345;
@@ -41,11 +45,20 @@ impl Fold {
 }
 
 /// The folds of a data set, as `splits_final.json` has them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Splits {
     /// The folds.
     pub folds: Vec<Fold>,
+    /// The reservation for folds that were read from a file.
+    #[serde(skip)]
+    memory: FilesMemory,
+}
+
+impl From<Vec<Fold>> for Splits {
+    fn from(folds: Vec<Fold>) -> Splits {
+        Splits { folds, memory: FilesMemory::default() }
+    }
 }
 
 impl Splits {
@@ -65,7 +78,7 @@ impl Splits {
             };
             Fold { train: of(false), val: of(true) }
         };
-        Ok(Splits { folds: numbers.into_iter().map(fold).collect() })
+        Ok(numbers.into_iter().map(fold).collect::<Vec<Fold>>().into())
     }
 }
 
@@ -93,6 +106,14 @@ pub enum SplitsError {
         action: &'static str,
         /// The operating system's error.
         source: io::Error,
+    },
+    /// The budget has no room for the folds.
+    #[error("{path}: {source}")]
+    Memory {
+        /// The file.
+        path: PathBuf,
+        /// The holders of the budget.
+        source: OverBudget,
     },
     /// The file is not JSON, or not a list of folds.
     #[error("{path} is not a list of folds {{\"train\": […], \"val\": […]}}: {problem}")]
@@ -168,6 +189,7 @@ impl SplitsError {
         Some(match self {
             SplitsError::TooFewCases { .. } => "use fold `all` to train and validate on all cases".into(),
             SplitsError::Io { .. } => return None,
+            SplitsError::Memory { .. } => "raise --ram, or name a file with fewer folds".into(),
             SplitsError::Json { .. } | SplitsError::NoFolds { .. } => {
                 "remove the file to have the folds created again".into()
             }
@@ -214,16 +236,17 @@ impl Splits {
         };
         let fold =
             |number: usize| Fold { train: pick(&|fold| fold != number), val: pick(&|fold| fold == number) };
-        Ok(Splits { folds: (0..folds).map(fold).collect() })
+        Ok((0..folds).map(fold).collect::<Vec<Fold>>().into())
     }
 
     /// Reads `splits_final.json` and checks it against the cases of the data set. Not every case needs to be in it.
     ///
     /// # Errors
-    /// If the file cannot be read, names cases that are not there, or has a case twice where it may be only once.
-    pub fn read(path: impl AsRef<Path>, ids: &[String]) -> Result<Splits, SplitsError> {
+    /// If the file cannot be read, names cases that are not there, or has a case twice where it may be only once; or the budget has no
+    /// room for it.
+    pub fn read(path: impl AsRef<Path>, ids: &[String], budget: &Budget) -> Result<Splits, SplitsError> {
         let path = path.as_ref();
-        let splits = Splits::parse(path)?;
+        let splits = Splits::parse(path, budget)?;
         splits.check(path, ids)?;
         Ok(splits)
     }
@@ -231,10 +254,10 @@ impl Splits {
     /// Reads the `splits_final.json` of a run, whose cases the data set may have lost since.
     ///
     /// # Errors
-    /// If the file cannot be read, or has a case twice where it may be only once.
-    pub fn read_of_run(path: impl AsRef<Path>) -> Result<Splits, SplitsError> {
+    /// If the file cannot be read, has a case twice where it may be only once, or the budget has no room for it.
+    pub fn read_of_run(path: impl AsRef<Path>, budget: &Budget) -> Result<Splits, SplitsError> {
         let path = path.as_ref();
-        let splits = Splits::parse(path)?;
+        let splits = Splits::parse(path, budget)?;
         splits.check_lists(path)?;
         Ok(splits)
     }
@@ -245,10 +268,22 @@ impl Splits {
         lists.map(String::as_str).collect()
     }
 
-    fn parse(path: &Path) -> Result<Splits, SplitsError> {
+    /// Parses a file of folds, whose memory is reserved as it grows.
+    fn parse(path: &Path, budget: &Budget) -> Result<Splits, SplitsError> {
         let failed = |source| SplitsError::Io { path: path.into(), action: "read", source };
-        let bytes = plimsoll_disk::read(path, LARGEST).map(plimsoll_disk::without_mark).map_err(failed)?;
-        serde_json::from_slice(&bytes).map_err(|problem| SplitsError::Json { path: path.into(), problem })
+        let refused = |source| SplitsError::Memory { path: path.into(), source };
+        let length = plimsoll_disk::metadata(path).map_err(failed)?.len().min(LARGEST);
+        // A name with escapes is copied while it is parsed.
+        let bytes = Bytes(length.saturating_mul(2));
+        let _text = budget.reserve("text of folds", bytes).map_err(refused)?;
+        let text = plimsoll_disk::read(path, length).map(plimsoll_disk::without_mark).map_err(failed)?;
+        let (folds, memory) = reserved::parse(&text, budget).map_err(|problem| match problem {
+            reserved::Problem::Json(problem) => SplitsError::Json { path: path.into(), problem },
+            reserved::Problem::OverBudget(source) => refused(source),
+        })?;
+        // The memory of a data set includes its cases in the usual folds.
+        let memory = if folds.len() > FOLDS { memory } else { FilesMemory::default() };
+        Ok(Splits { folds, memory })
     }
 
     /// Writes the folds atomically in the format of `splits_final.json`.

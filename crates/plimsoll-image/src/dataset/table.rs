@@ -1,7 +1,7 @@
 //! Data sets that a table lists: a CSV file with a column of images and one or more of labels.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufReader, Read, Seek};
+use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::path::{Component, Path, PathBuf};
 
 use csv::{ReaderBuilder, StringRecord, Trim};
@@ -216,14 +216,26 @@ fn csv_error(path: &Path, error: csv::Error) -> DatasetError {
     }
 }
 
-/// The length of a table, and how many lines it has below the header.
+/// Returns the length of a table and the most lines that it can have below the header. Only the ends of lines are counted: the parser
+/// would keep a whole line, which may be the whole file, before anything is reserved.
 fn count(path: &Path) -> Result<(Bytes, usize), DatasetError> {
-    let (mut reader, length) = reader(path)?;
-    let (mut record, mut count) = (csv::ByteRecord::new(), 0);
-    while reader.read_byte_record(&mut record).map_err(|error| csv_error(path, error))? {
-        count += 1;
+    let failed = |source| DatasetError::io(path, source);
+    let (reader, length) = reader(path)?;
+    let mut file = reader.into_inner();
+    // The last line may have no end, and the first is the header.
+    let (mut count, mut after_return) = (0, false);
+    loop {
+        let bytes = file.fill_buf().map_err(failed)?;
+        if bytes.is_empty() {
+            return Ok((length, count));
+        }
+        for byte in bytes {
+            count += usize::from(*byte == b'\r' || *byte == b'\n' && !after_return);
+            after_return = *byte == b'\r';
+        }
+        let read = bytes.len();
+        file.consume(read);
     }
-    Ok((length, count))
 }
 
 /// A table that is being read.

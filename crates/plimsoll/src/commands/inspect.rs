@@ -135,7 +135,7 @@ pub fn run(args: &Inspect, as_json: bool) -> Outcome {
 /// Writes a description of what is found, and opens it.
 fn describe(place: &Path, opening: &Opening<'_>, budget: &Budget) -> Outcome<Dataset> {
     let options = opening.settings.data_options(opening.allow_outside);
-    let Some(found) = FoundData::find(place, &options)? else {
+    let Some(found) = FoundData::find(place, &options, budget)? else {
         let message = format!("{} has nothing that looks like images with label maps", place.display());
         return Err(Failure::new(
             message,

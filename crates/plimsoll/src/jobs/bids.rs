@@ -8,6 +8,7 @@ use std::path::Path;
 
 use plimsoll_data::{BIDS_DESCRIPTION, BIDS_GENERATOR, FoundImages, bids_images, is_predicted};
 use plimsoll_disk::atomic;
+use plimsoll_memory::Budget;
 use plimsoll_run::SegmentationModel;
 use serde_json::{Value, json};
 
@@ -31,7 +32,12 @@ const SIDECAR: &str = "desc-plimsoll_dseg.json";
 const IGNORED: &str = ".bidsignore";
 
 /// The images of a data set that a model sees.
-pub(super) fn images(input: &Path, suffixes: &[String], model: &SegmentationModel) -> Outcome<FoundImages> {
+pub(super) fn images(
+    input: &Path,
+    suffixes: &[String],
+    model: &SegmentationModel,
+    budget: &Budget,
+) -> Outcome<FoundImages> {
     let named: Vec<String> = match suffixes {
         [] => model.channels.iter().map(|channel| channel.name.clone()).collect(),
         said => said.to_vec(),
@@ -41,7 +47,7 @@ pub(super) fn images(input: &Path, suffixes: &[String], model: &SegmentationMode
         let message = format!("--bids names {found} suffixes, but the model has {expected} channels");
         return Err(Failure::new(message, "name one for each channel, in their order: --bids=T1w,FLAIR"));
     }
-    bids_images(input, &named).map_err(|problem| match suffixes {
+    bids_images(input, &named, budget).map_err(|problem| match suffixes {
         [] => {
             let hint = "say what the names of images end in, one for each channel: --bids=T1w,FLAIR";
             Failure::new(problem.to_string(), hint)

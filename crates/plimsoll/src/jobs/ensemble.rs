@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use plimsoll_data::{Case, FoundImages, prediction_ending};
+use plimsoll_data::{Case, FilesMemory, FoundImages, prediction_ending};
 use plimsoll_infer::{
     CaseReport, CaseTimes, Destination, EnsembleRequest, InferError, LabelNames, Outcome as CaseOutcome,
     PredictPlan, label_by_mean,
@@ -46,6 +46,8 @@ struct Ensemble<'a> {
     refused: Vec<Failed>,
     /// Where labels of the mean go.
     to: Destination,
+    /// The reservation for the names of images.
+    memory: FilesMemory,
 }
 
 fn no_model() -> Failure {
@@ -60,7 +62,7 @@ impl<'a> Ensemble<'a> {
         let labels = LabelFolder::of(request, &budget, quiet)?;
         let members = open_all(requests, &budget)?;
         let model = &members.first().ok_or_else(no_model)?.opened.model;
-        let FoundImages { cases, refused } = request.images(model)?;
+        let FoundImages { cases, refused, memory } = request.images(model, &budget)?;
         let refused = refuse(refused, quiet);
         let to = Destination {
             folder: labels.folder.clone(),
@@ -72,7 +74,7 @@ impl<'a> Ensemble<'a> {
         };
         to.check(&cases)?;
         labels.last(&to).check(&cases)?;
-        Ok(Ensemble { request, budget, labels, members, cases, refused, to })
+        Ok(Ensemble { request, budget, labels, members, cases, refused, to, memory })
     }
 }
 
@@ -94,7 +96,8 @@ struct CaseState<'a> {
 /// Segments every image of the input with several models. The requests differ in the model, and in what follows from its kind.
 pub fn predict_ensemble(requests: &[PredictRequest], stop: &AtomicBool, quiet: bool) -> Outcome<Report> {
     let start = Instant::now();
-    let Ensemble { request, budget, labels, members, cases, refused, to } = Ensemble::open(requests, quiet)?;
+    let Ensemble { request, budget, labels, members, cases, refused, to, memory: _memory } =
+        Ensemble::open(requests, quiet)?;
     let model = &members.first().ok_or_else(no_model)?.opened.model;
     labels.make()?;
     let previews = request.volumes.preview.then(|| Previews::of(&cases, model));
@@ -129,7 +132,8 @@ pub fn predict_ensemble(requests: &[PredictRequest], stop: &AtomicBool, quiet: b
 
 /// Plans what each model of several would hold and take, with the probabilities that it writes for the mean.
 pub fn plan_ensemble(requests: &[PredictRequest], quiet: bool) -> Outcome<Vec<PredictionPlan>> {
-    let Ensemble { request, budget, members, cases, refused, to, .. } = Ensemble::open(requests, true)?;
+    let Ensemble { request, budget, members, cases, refused, to, memory: _memory, .. } =
+        Ensemble::open(requests, true)?;
     let model = &members.first().ok_or_else(no_model)?.opened.model;
     let keeps = request.volumes.probabilities;
     let mean = Mean { members: &members, answers: &model.answers, to: &to, keeps };

@@ -44,7 +44,7 @@ impl Listed {
     pub fn open(place: &Path, opening: &Opening<'_>, budget: &Budget) -> Outcome<Listed> {
         let settings = opening.settings;
         let options = settings.data_options(opening.allow_outside);
-        if let Some(mut found) = FoundData::find(place, &options)? {
+        if let Some(mut found) = FoundData::find(place, &options, budget)? {
             let labels = match found.labels.clone() {
                 Some(labels) => labels,
                 None => {
@@ -144,7 +144,7 @@ impl Listed {
         let train = dataset.of_split(Some(Split::Train));
         let val = dataset.of_split(Some(Split::Val));
         if !train.is_empty() && !val.is_empty() {
-            return Ok(Splits { folds: vec![Fold { train: names(&train), val: names(&val) }] });
+            return Ok(vec![Fold { train: names(&train), val: names(&val) }].into());
         }
         let all: Vec<usize> = (0..dataset.cases.len())
             .filter(|at| dataset.cases.get(*at).is_some_and(|case| case.split != Some(Split::Test)))
@@ -154,7 +154,7 @@ impl Listed {
             Failure::new(problem.to_string(), "add images, or divide them into folders train and val")
         })?;
         let folds = made.iter().map(|fold| Fold { train: names(&fold.train), val: names(&fold.val) });
-        Ok(Splits { folds: folds.collect() })
+        Ok(folds.collect::<Vec<Fold>>().into())
     }
 
     /// The first fold; of volumes all cases, since no plan depends on how they are divided.

@@ -94,7 +94,7 @@ mod tests {
             let labels: &[u32] = if case.ends_with('0') { &[0] } else { &[1] };
             (case, Traits { group: Some(group), labels })
         });
-        (Splits { folds }, traits.into())
+        (Splits::from(folds), traits.into())
     }
 
     #[test]

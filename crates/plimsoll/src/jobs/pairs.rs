@@ -87,7 +87,7 @@ fn open(request: &TrainRequest, quiet: bool) -> Outcome<(Vec<CheckedPair>, Opene
     let mut pairs = Vec::new();
     let begun = first_begun(request)?;
     for (pair, own) in pair_requests(request, begun.as_ref(), &listed)? {
-        let mut checked = own.check(&listed)?;
+        let mut checked = own.check(&listed, &line.budget)?;
         // Pairs that are begun now begin as the others did.
         if let Some(begun) = begun.as_ref().filter(|_| request.weights.is_none()) {
             checked = checked.with_initial(begun.initial.clone());

@@ -66,10 +66,10 @@ impl VolumeOptions {
 
 impl PredictRequest {
     /// Finds the images for a model.
-    pub fn images(&self, model: &SegmentationModel) -> Outcome<FoundImages> {
+    pub fn images(&self, model: &SegmentationModel, budget: &Budget) -> Outcome<FoundImages> {
         let mut found = match &self.volumes.bids {
-            Some(suffixes) => bids::images(&self.input, suffixes, model)?,
-            None => Dataset::find_images(&self.input, &model.channels, &model.file_ending)?,
+            Some(suffixes) => bids::images(&self.input, suffixes, model, budget)?,
+            None => Dataset::find_images(&self.input, &model.channels, &model.file_ending, budget)?,
         };
         found.cases.iter_mut().for_each(|case| case.reading.unit = self.volumes.unit);
         Ok(found)
@@ -252,7 +252,7 @@ pub fn predict_all(request: &PredictRequest, stop: &AtomicBool, quiet: bool) -> 
     let labels = LabelFolder::of(request, &budget, quiet)?;
     let opened = open(request, &budget)?;
     expect_earlier_used(request, &[&opened])?;
-    let FoundImages { cases, refused } = request.images(&opened.model)?;
+    let FoundImages { cases, refused, memory: _memory } = request.images(&opened.model, &budget)?;
     let refused = refuse(refused, quiet);
     // Before anything is predicted: another program's folder is refused.
     if request.volumes.bids.is_some() {

@@ -175,7 +175,7 @@ pub fn plan_prediction(request: &PredictRequest, quiet: bool) -> Outcome<Vec<Pre
     expect_earlier_used(request, &[&opened])?;
     let mut plans = earlier_plans(request, &opened, quiet)?;
     let model = &opened.model;
-    let FoundImages { cases, refused } = request.images(model)?;
+    let FoundImages { cases, refused, memory: _memory } = request.images(model, &budget)?;
     let to = destination(request, &opened, labels.folder.clone());
     to.check(&cases)?;
     labels.last(&to).check(&cases)?;

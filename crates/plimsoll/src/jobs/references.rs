@@ -6,8 +6,9 @@ use std::iter::successors;
 use std::path::{Path, PathBuf};
 
 use plimsoll_data::{
-    DatasetError, FoundData, Labels, Layout, LengthUnit, PredictedPair, ReferenceMap, bids_label,
-    is_predicted, label_ending, pair_predictions, prediction_ending, reference_maps,
+    DatasetError, FilesMemory, FoundData, Labels, Layout, LengthUnit, PredictedPair, ReferenceMap,
+    bids_label, is_predicted, label_ending, pair_predictions, prediction_ending, reference_maps,
+    reserve_images,
 };
 use plimsoll_memory::Budget;
 use plimsoll_metrics::CasePaths;
@@ -33,6 +34,8 @@ pub struct References {
     pub folder: PathBuf,
     /// Why that folder is not a data set, if it looks like one.
     pub fault: Option<DatasetError>,
+    /// The reservations for the names of predictions and references.
+    _memory: [FilesMemory; 2],
 }
 
 /// The data set that references belong to.
@@ -48,8 +51,9 @@ impl References {
         let EvaluateRequest { predictions, references, threads, .. } = request;
         // A file of references beside a folder of predictions is a list or a table of cases.
         let is_one = references.is_file() && !predictions.is_dir();
+        let memory = [reserve_images(predictions, budget)?, reserve_images(references, budget)?];
         let mut fault = None;
-        let around = around(request, is_one, &mut fault)?;
+        let around = around(request, is_one, budget, &mut fault)?;
         let labels = match &around {
             None => None,
             Some(Around { data, .. }) => match &data.labels {
@@ -83,7 +87,15 @@ impl References {
         };
         name_values(&mut cases, labels.as_ref())?;
         let unit = around.as_ref().and_then(|around| around.data.unit);
-        Ok(References { cases, labels, unit, ending, folder: folder_of(references, is_one), fault })
+        Ok(References {
+            cases,
+            labels,
+            unit,
+            ending,
+            folder: folder_of(references, is_one),
+            fault,
+            _memory: memory,
+        })
     }
 }
 
@@ -98,6 +110,7 @@ fn folder_of(references: &Path, is_one: bool) -> PathBuf {
 fn around(
     request: &EvaluateRequest,
     is_one: bool,
+    budget: &Budget,
     fault: &mut Option<DatasetError>,
 ) -> Outcome<Option<Around>> {
     let options = request.data.data_options(request.allow_outside);
@@ -109,7 +122,7 @@ fn around(
         if is_one && !is_described {
             continue;
         }
-        match FoundData::find(&place, &options) {
+        match FoundData::find(&place, &options, budget) {
             Ok(Some(data)) if is_root || is_described || has_references(&data, request) => {
                 return Ok(Some(Around { data, is_root }));
             }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use plimsoll_data::{Fold, Splits};
 use plimsoll_disk::atomic::sweep;
+use plimsoll_memory::Budget;
 use plimsoll_metrics::{CrossValidation, Missing, Summary};
 use plimsoll_run::{
     Asked, FoldFolder, FoldName, InitialWeights, Machine, Resolved, RunConfig, RunError, RunFolder,
@@ -120,12 +121,13 @@ impl Checked {
 
 impl TrainRequest {
     /// All that can be known at once. Everything that is wrong is told together.
-    pub(super) fn check(&self, listed: &Listed) -> Outcome<Checked> {
+    pub(super) fn check(&self, listed: &Listed, budget: &Budget) -> Outcome<Checked> {
         let ids = listed.names();
         let mut problems = Vec::new();
         let mut found = |problem: Failure| problems.push(problem);
         let begun = Begun::of(&self.run).map_err(&mut found).unwrap_or(Begun { folds: Vec::new() });
-        let placed = self.splits(listed, &ids).and_then(|splits| self.place(splits, &begun, (listed, &ids)));
+        let placed =
+            self.splits(listed, &ids, budget).and_then(|splits| self.place(splits, &begun, (listed, &ids)));
         let (splits, replaces_splits) = placed.map_err(&mut found).unwrap_or((None, false));
         let left_out = splits.as_ref().map_or_else(Vec::new, |splits| unassigned(&ids, splits));
         let initial = self.initial().unwrap_or_else(|problem| {
@@ -185,7 +187,7 @@ impl TrainRequest {
 
     /// The folds: those that were given, else the run's, else the data set's, else the usual ones; none if only `all` is asked for
     /// and there are too few cases to divide.
-    fn splits(&self, listed: &Listed, ids: &[String]) -> Outcome<Option<Splits>> {
+    fn splits(&self, listed: &Listed, ids: &[String], budget: &Budget) -> Outcome<Option<Splits>> {
         if let Some(given) = &self.splits
             && !given.is_file()
         {
@@ -195,8 +197,8 @@ impl TrainRequest {
         let places = [self.splits.clone(), Some(self.run.splits()), listed.splits_file()];
         let only_all = self.folds == FoldChoice::Named(vec![FoldName::All]);
         Ok(match places.into_iter().flatten().find(|path| path.is_file()) {
-            Some(path) if path == self.run.splits() => Some(Splits::read_of_run(path)?),
-            Some(path) => Some(Splits::read(path, ids)?),
+            Some(path) if path == self.run.splits() => Some(Splits::read_of_run(path, budget)?),
+            Some(path) => Some(Splits::read(path, ids, budget)?),
             None if only_all => None,
             None => Some(listed.usual_splits()?),
         })
@@ -291,7 +293,7 @@ fn open(request: &TrainRequest, quiet: bool) -> Outcome<(Checked, Opened)> {
     let line = request.plan.draw_line()?;
     let listed = request.plan.open_dataset(&line, quiet)?;
     listed.folder_use().expect_in(request.run.path())?;
-    let checked = request.check(&listed)?;
+    let checked = request.check(&listed, &line.budget)?;
     expect_missing_is_used(&listed, request.missing)?;
     Ok((checked, request.plan.inspect(listed, line, quiet)?))
 }

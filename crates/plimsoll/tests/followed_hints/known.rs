@@ -144,6 +144,7 @@ const NOT_FOLLOWED: &[(&str, &[&str])] = &[
         &[
             "ComparisonError::Memory",
             "DatasetError::Io",
+            "DatasetError::Memory",
             "DicomError::Io",
             "DicomError::Memory",
             "DicomError::OverBudget",
@@ -169,6 +170,7 @@ const NOT_FOLLOWED: &[(&str, &[&str])] = &[
             "RunError::Locked",
             "RunError::Memory",
             "SplitsError::Io",
+            "SplitsError::Memory",
             "TableError::Memory",
             "TrainError::Memory",
             "TrainError::OverBudget",

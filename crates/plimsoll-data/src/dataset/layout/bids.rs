@@ -6,13 +6,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use plimsoll_memory::Budget;
 use serde_json::Value;
 
 use crate::dataset::files::{file_name, list};
 use crate::dataset::json::read_bounded;
 use crate::dataset::layout::place::{images_in, stem};
 use crate::dataset::layout::{FoundData, Layout, Place, channels, usual_ending};
-use crate::dataset::{Case, ChannelFile, DataOptions, DatasetError, FoundImages, LayoutName, Names, Reading};
+use crate::dataset::{
+    Case, ChannelFile, DataOptions, DatasetError, FilesMemory, FoundImages, LayoutName, Names, Reading,
+    finding,
+};
 
 /// What the names of segmentations end in, the usual first.
 const SEGMENTATIONS: [&str; 4] = ["dseg", "mask", "seg", "label"];
@@ -114,6 +118,7 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
         cases,
         test_cases,
         warnings,
+        memory: FilesMemory::default(),
     })
 }
 
@@ -146,11 +151,12 @@ pub fn is_predicted(folder: &Path) -> Result<bool, DatasetError> {
 /// and images that would have their labels in one file, are refused.
 ///
 /// # Errors
-/// If the folder cannot be read, or has no image that can be predicted.
-pub fn bids_images(root: &Path, suffixes: &[String]) -> Result<FoundImages, DatasetError> {
+/// If the folder cannot be read, has no image that can be predicted, or the budget has no room for its names.
+pub fn bids_images(root: &Path, suffixes: &[String], budget: &Budget) -> Result<FoundImages, DatasetError> {
     let options = DataOptions::default();
+    let memory = finding::reserve_images(root, budget)?;
     let place = Place::of(root, &options)?;
-    let mut found = FoundImages::default();
+    let mut found = FoundImages { memory, ..FoundImages::default() };
     for (id, paths) in subjects(root)? {
         if let [suffix] = suffixes {
             let end = format!("_{suffix}");

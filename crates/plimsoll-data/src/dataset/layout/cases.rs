@@ -7,7 +7,7 @@ use crate::dataset::files::file_name;
 use crate::dataset::layout::place::{enumerated, images_in};
 use crate::dataset::layout::{FoundData, Layout, Place, channels, usual_ending, words};
 use crate::dataset::series::{DICOM, is_series};
-use crate::dataset::{Case, ChannelFile, DatasetError, LayoutName, Names, Reading};
+use crate::dataset::{Case, ChannelFile, DatasetError, FilesMemory, LayoutName, Names, Reading};
 
 /// The files of a case by what their names say beside that of the case: `t1c`, `flair`, `seg`.
 type Roles = BTreeMap<String, PathBuf>;
@@ -88,6 +88,7 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
         cases,
         test_cases: Vec::new(),
         warnings,
+        memory: FilesMemory::default(),
     })
 }
 

@@ -10,8 +10,8 @@ use crate::dataset::json::{Description, Listed};
 use crate::dataset::layout::place::stem;
 use crate::dataset::layout::{FoundData, Layout, Place, usual_ending};
 use crate::dataset::{
-    Case, Channel, ChannelFile, DatasetError, Labels, LayoutName, Reading, is_case_name, label_ending,
-    name_ending,
+    Case, Channel, ChannelFile, DatasetError, FilesMemory, Labels, LayoutName, Reading, is_case_name,
+    label_ending, name_ending,
 };
 
 /// Names of descriptions, in the order in which they are looked for.
@@ -74,6 +74,7 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
         cases: found.cases,
         test_cases: found.test_cases,
         warnings,
+        memory: FilesMemory::default(),
     })
 }
 

@@ -9,7 +9,7 @@ mod described;
 pub(crate) mod matching;
 mod pairs;
 mod place;
-mod table;
+pub(crate) mod table;
 pub(crate) mod words;
 
 pub use bids::{BIDS_DESCRIPTION, BIDS_GENERATOR, bids_images, bids_label, is_predicted};
@@ -19,6 +19,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use plimsoll_memory::Budget;
 use plimsoll_volume::Segments;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -29,8 +30,8 @@ use crate::Normalisation;
 use crate::dataset::files::file_name;
 use crate::dataset::series::DICOM;
 use crate::dataset::{
-    Case, Channel, DataOptions, DataSettings, Dataset, DatasetError, Labels, LayoutName, LengthUnit, Ordered,
-    Reading, SegmentNames, SegmentRule,
+    Case, Channel, DataOptions, DataSettings, Dataset, DatasetError, FilesMemory, Labels, LayoutName,
+    LengthUnit, Ordered, Reading, SegmentNames, SegmentRule, finding,
 };
 
 /// How the files of a data set are laid out.
@@ -119,15 +120,32 @@ pub struct FoundData {
     pub test_cases: Vec<Case>,
     /// Warnings about harmless irregularities.
     pub warnings: Vec<String>,
+    /// The reservation for the names of its files.
+    pub memory: FilesMemory,
 }
 
 impl FoundData {
-    /// Finds the cases of a folder, or of a table or a list; none where nothing there looks like label maps.
+    /// Finds the cases of a folder, or of a table or a list; none where nothing there looks like label maps. The memory of names,
+    /// descriptions and tables is reserved before they are read; the memory that the cases keep stays reserved.
     ///
     /// # Errors
     /// If it is described but not as it should be, a folder that may say what it is cannot be read, a file of a case is missing, names cannot be told apart, or a setting is not of
     /// the layout that is there.
-    pub fn find(place: &Path, options: &DataOptions) -> Result<Option<FoundData>, DatasetError> {
+    pub fn find(
+        place: &Path,
+        options: &DataOptions,
+        budget: &Budget,
+    ) -> Result<Option<FoundData>, DatasetError> {
+        let held = finding::reserve(place, budget)?;
+        let found = FoundData::find_unreserved(place, options)?;
+        Ok(found.map(|mut found| {
+            let kept = finding::kept_bytes(found.cases.iter().chain(&found.test_cases));
+            found.memory = FilesMemory::shrunk(held, kept);
+            found
+        }))
+    }
+
+    fn find_unreserved(place: &Path, options: &DataOptions) -> Result<Option<FoundData>, DatasetError> {
         let place = Place::of(place, options)?;
         let layout = options.data.layout.or_else(|| place.layout());
         if layout.is_none() {
@@ -213,6 +231,7 @@ impl FoundData {
             cases,
             test_cases,
             warnings: self.warnings,
+            memory: self.memory,
         }
     }
 

@@ -7,7 +7,7 @@ use crate::dataset::files::{file_name, split_channel};
 use crate::dataset::layout::matching::{Named, matched};
 use crate::dataset::layout::place::{enumerated, images_in};
 use crate::dataset::layout::{FoundData, Layout, Place, channels, usual_ending, words};
-use crate::dataset::{Case, ChannelFile, DatasetError, LayoutName, Names, Reading};
+use crate::dataset::{Case, ChannelFile, DatasetError, FilesMemory, LayoutName, Names, Reading};
 
 /// Images of a folder, by the names of cases.
 type Images = BTreeMap<String, PathBuf>;
@@ -84,6 +84,7 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
         cases,
         test_cases: Vec::new(),
         warnings,
+        memory: FilesMemory::default(),
     })
 }
 

@@ -1,16 +1,20 @@
 //! A table with a line for each case and columns of paths: an image for each channel, and a label map.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use csv::{ReaderBuilder, StringRecord};
+use plimsoll_disk::File;
 use plimsoll_image::separator;
 
 use crate::dataset::json::read_bounded;
 use crate::dataset::layout::place::{enumerated, stem};
 use crate::dataset::layout::{FoundData, Layout, Place, channels, usual_ending, words};
 use crate::dataset::series::is_series;
-use crate::dataset::{Case, ChannelFile, DatasetError, Names, Reading, is_case_name, name_ending};
+use crate::dataset::{
+    Case, ChannelFile, DatasetError, FilesMemory, Names, Reading, is_case_name, name_ending,
+};
 
 /// Columns that name cases.
 const NAMES: [&str; 8] = ["case", "case_id", "id", "name", "patient", "patient_id", "subject", "subject_id"];
@@ -22,12 +26,15 @@ struct Stored {
 }
 
 impl Stored {
-    /// Reads at most so many lines below the header.
-    fn read(file: &Path, lines: usize) -> Result<Stored, DatasetError> {
-        let bytes = read_bounded(file)?;
+    fn read(file: &Path) -> Result<Stored, DatasetError> {
+        Stored::parse(file, &read_bounded(file)?, usize::MAX)
+    }
+
+    /// Parses the header and at most `lines` lines below it.
+    fn parse(file: &Path, bytes: &[u8], lines: usize) -> Result<Stored, DatasetError> {
         let is_tsv = file.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("tsv"));
-        let separator = if is_tsv { b'\t' } else { separator(&bytes) };
-        let mut reader = ReaderBuilder::new().delimiter(separator).from_reader(&*bytes);
+        let separator = if is_tsv { b'\t' } else { separator(bytes) };
+        let mut reader = ReaderBuilder::new().delimiter(separator).from_reader(bytes);
         let wrong = |problem: csv::Error| DatasetError::Layout {
             path: file.into(),
             problem: format!("it is not a table: {problem}"),
@@ -60,13 +67,20 @@ impl Stored {
     }
 }
 
-/// Whether a table has label maps in a column: else it may be one of images with classes.
+/// The length of the beginning of a table that is searched for its header and its first line.
+const BEGINNING: u64 = 64 << 10;
+
+/// Whether a table has label maps in a column: else it may be one of images with classes. Its beginning alone is read.
 pub(crate) fn is_of_volumes(file: &Path) -> bool {
-    Stored::read(file, 1).is_ok_and(|stored| {
-        let is_label =
-            |(column, name): (usize, &String)| words::is_of_labels(name) && stored.has_images(file, column);
-        stored.header.iter().enumerate().any(is_label)
-    })
+    let mut beginning = Vec::new();
+    let read = File::open(file).and_then(|open| open.take(BEGINNING).read_to_end(&mut beginning));
+    read.is_ok()
+        && Stored::parse(file, &beginning, 1).is_ok_and(|stored| {
+            let is_label = |(column, name): (usize, &String)| {
+                words::is_of_labels(name) && stored.has_images(file, column)
+            };
+            stored.header.iter().enumerate().any(is_label)
+        })
 }
 
 pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
@@ -74,7 +88,7 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
         let hint = "name the table itself: plimsoll inspect FOLDER/cases.csv";
         return Err(place.fault("`data.layout` is table, but this is a folder".into(), hint));
     };
-    let stored = Stored::read(file, usize::MAX)?;
+    let stored = Stored::read(file)?;
     let data = &place.options.data;
     let hint =
         "name its columns in plimsoll.toml: under [data], images = [\"t1\", \"t2\"] and labels = \"label\"";
@@ -139,6 +153,7 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
         cases,
         test_cases: Vec::new(),
         warnings,
+        memory: FilesMemory::default(),
     })
 }
 

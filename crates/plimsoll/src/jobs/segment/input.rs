@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use plimsoll_data::{Case, Channel, Dataset, FoundImages, Normalisation, RefusedImage};
+use plimsoll_data::{Case, Channel, Dataset, FilesMemory, FoundImages, Normalisation, RefusedImage};
 use plimsoll_dicom::{Series, has_dicom};
 use plimsoll_disk::atomic::sweep;
 use plimsoll_memory::Budget;
@@ -65,6 +65,8 @@ pub struct Input {
     pub cases: Vec<Case>,
     /// Images that cannot be segmented.
     pub refused: Vec<RefusedImage>,
+    /// The reservation for the names of files.
+    _memory: FilesMemory,
     /// The image that a series was brought into, which is removed with it.
     _image: Option<PartsFolder>,
 }
@@ -79,16 +81,16 @@ impl Input {
         stop: &AtomicBool,
     ) -> Outcome<Input> {
         let Some(series) = series else {
-            let FoundImages { cases, refused } = images(path, kind)?;
-            return Ok(Input { cases, refused, _image: None });
+            let FoundImages { cases, refused, memory } = images(path, kind, budget)?;
+            return Ok(Input { cases, refused, _memory: memory, _image: None });
         };
         plimsoll_disk::create_dir_all(beside).map_err(|error| Failure::of_path(beside, &error))?;
         let name = series_name(path);
         let folder = PartsFolder::make(beside, &folder_name(&name))?;
         let image: PathBuf = folder.plain(&name);
         series.write(&image, budget, stop)?;
-        let FoundImages { cases, refused } = images(&image, &Kind::Image)?;
-        Ok(Input { cases, refused, _image: Some(folder) })
+        let FoundImages { cases, refused, memory } = images(&image, &Kind::Image, budget)?;
+        Ok(Input { cases, refused, _memory: memory, _image: Some(folder) })
     }
 
     /// Removes what killed processes have left in `beside` of the series of a path.
@@ -111,7 +113,7 @@ fn folder_name(series: &str) -> String {
 }
 
 /// The images of a path as they are stored: of a series of DICOM, its slices.
-pub(super) fn images(path: &Path, kind: &Kind) -> Outcome<FoundImages> {
+pub(super) fn images(path: &Path, kind: &Kind, budget: &Budget) -> Outcome<FoundImages> {
     // How it is normalised follows from each model.
     let channels = [Channel { name: "image".into(), normalisation: Normalisation::None }];
     let is_plain = path.is_file() && path.extension().is_some_and(|ending| ending == "nii");
@@ -120,5 +122,5 @@ pub(super) fn images(path: &Path, kind: &Kind) -> Outcome<FoundImages> {
         Kind::Image if is_plain => ".nii",
         Kind::Image | Kind::Folder => ENDING,
     };
-    Ok(Dataset::find_images(path, &channels, ending)?)
+    Ok(Dataset::find_images(path, &channels, ending, budget)?)
 }

@@ -26,7 +26,7 @@ pub fn plan_all(request: &SegmentRequest, quiet: bool) -> Outcome<Vec<Prediction
         job.expect_no_slice(&series)?;
         job.expect_referable(&series)?;
     }
-    let FoundImages { cases, refused } = images(&request.input, &kind)?;
+    let FoundImages { cases, refused, memory: _memory } = images(&request.input, &kind, &job.budget)?;
     let refused: Vec<Failed> =
         refused.into_iter().map(|image| Failed::new(image.case, image.error)).collect();
     let outputs = job.outputs(&cases, &kind)?;

@@ -14,6 +14,7 @@ use std::path::Path;
 use plimsoll_data::{Fold, Splits};
 use plimsoll_disk::File;
 use plimsoll_disk::atomic::sweep as sweep_unfinished;
+use plimsoll_memory::Budget;
 use plimsoll_metrics::Missing;
 use plimsoll_run::{
     AskedArm, FoldFolder, FoldName, FolderUse, Resolved, RunError, Settings, SweepFolder, SweepRequest,
@@ -99,7 +100,7 @@ impl<'a> Sweep<'a> {
         let line = job.plan.draw_line()?;
         let listed = job.plan.open_dataset(&line, quiet)?;
         expect_missing_is_used(&listed, job.missing)?;
-        let (cases, trials) = job.cases(&listed)?;
+        let (cases, trials) = job.cases(&listed, &line.budget)?;
         if let Some(stored) = &stored {
             let missing = stored.missing_from(&trials);
             if !missing.is_empty() {
@@ -246,7 +247,7 @@ impl SweepJob {
 
     /// How the data set is divided, and the trials that follow. The folds are those that the sweep began with, else those that its file
     /// names, else the data set's, else the usual ones.
-    fn cases(&self, listed: &Listed) -> Outcome<(Cases, Trials)> {
+    fn cases(&self, listed: &Listed, budget: &Budget) -> Outcome<(Cases, Trials)> {
         let names = listed.names();
         let asked = &self.asked;
         let only_all = asked.folds.as_deref() == Some(&[FoldName::All]);
@@ -256,13 +257,13 @@ impl SweepJob {
                 let message = format!("{} is not there", given.display());
                 return Err(Failure::new(message, "leave `splits` out to have folds made"));
             }
-            (Some(own), Some(given)) if given.is_file() => expect_same_folds(own, given, &names)?,
+            (Some(own), Some(given)) if given.is_file() => expect_same_folds((own, given), &names, budget)?,
             _ => {}
         }
         let places = [own, asked.splits.clone(), listed.splits_file()];
         let splits = match places.into_iter().flatten().find(|path| path.is_file()) {
             _ if only_all => None,
-            Some(path) => Some(Splits::read(path, &names)?),
+            Some(path) => Some(Splits::read(path, &names, budget)?),
             None => Some(listed.usual_splits()?),
         };
         if let Some(splits) = &splits {
@@ -312,8 +313,8 @@ impl SweepJob {
 }
 
 /// That a file has the folds that the sweep began with.
-fn expect_same_folds(own: &Path, given: &Path, names: &[String]) -> Outcome {
-    if Splits::read(own, names)? == Splits::read(given, names)? {
+fn expect_same_folds((own, given): (&Path, &Path), names: &[String], budget: &Budget) -> Outcome {
+    if Splits::read(own, names, budget)? == Splits::read(given, names, budget)? {
         return Ok(());
     }
     let message =

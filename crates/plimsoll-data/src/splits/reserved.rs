@@ -1,0 +1,172 @@
+//! A parser of folds within a budget: the memory of each name is reserved before it is kept.
+
+use std::fmt;
+
+use plimsoll_memory::{Budget, Bytes, OverBudget, Reservation};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+use crate::{FilesMemory, Fold};
+
+/// The bytes that are reserved at a time.
+const STEP: u64 = 64 << 10;
+
+/// The most that a name takes beside its text: a growing list has a capacity of up to twice its length, and is copied from one half as
+/// large; the checks keep two references.
+const NAME: u64 = 3 * size_of::<String>() as u64 + 4 * size_of::<usize>() as u64;
+
+/// The most that a fold takes beside its names.
+const FOLD: u64 = 3 * size_of::<Fold>() as u64;
+
+/// The reason why folds could not be parsed.
+pub(super) enum Problem {
+    Json(serde_json::Error),
+    OverBudget(OverBudget),
+}
+
+/// Parses a list of folds. Returns also the reservation for them.
+pub(super) fn parse(text: &[u8], budget: &Budget) -> Result<(Vec<Fold>, FilesMemory), Problem> {
+    let mut room = Room { budget, needed: 0, held: None, refused: None };
+    let mut from = serde_json::Deserializer::from_slice(text);
+    let parsed = FoldsSeed(&mut room).deserialize(&mut from).and_then(|folds| from.end().map(|()| folds));
+    match (parsed, room.refused) {
+        (_, Some(refused)) => Err(Problem::OverBudget(refused)),
+        (Err(problem), None) => Err(Problem::Json(problem)),
+        (Ok(folds), None) => Ok((folds, room.held.map(FilesMemory::from).unwrap_or_default())),
+    }
+}
+
+struct Room<'a> {
+    budget: &'a Budget,
+    needed: u64,
+    held: Option<Reservation>,
+    /// The refusal of the budget.
+    refused: Option<OverBudget>,
+}
+
+impl Room<'_> {
+    fn add<E: Error>(&mut self, bytes: u64) -> Result<(), E> {
+        self.needed = self.needed.saturating_add(bytes);
+        if self.held.as_ref().is_none_or(|held| held.bytes() < Bytes(self.needed)) {
+            // The old reservation makes room for the new one, which includes it.
+            self.held = None;
+            match self.budget.reserve("folds", Bytes(self.needed.div_ceil(STEP).saturating_mul(STEP))) {
+                Ok(held) => self.held = Some(held),
+                Err(refused) => {
+                    self.refused = Some(refused);
+                    return Err(E::custom("there is no room for it"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A list of folds.
+struct FoldsSeed<'a, 'b>(&'a mut Room<'b>);
+
+impl<'de> DeserializeSeed<'de> for FoldsSeed<'_, '_> {
+    type Value = Vec<Fold>;
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Vec<Fold>, D::Error> {
+        from.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for FoldsSeed<'_, '_> {
+    type Value = Vec<Fold>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of folds")
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Fold>, A::Error> {
+        let mut folds = Vec::new();
+        while let Some(fold) = list.next_element_seed(FoldSeed(&mut *self.0))? {
+            folds.push(fold);
+        }
+        Ok(folds)
+    }
+}
+
+/// A fold.
+struct FoldSeed<'a, 'b>(&'a mut Room<'b>);
+
+impl<'de> DeserializeSeed<'de> for FoldSeed<'_, '_> {
+    type Value = Fold;
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Fold, D::Error> {
+        self.0.add(FOLD)?;
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for FoldSeed<'_, '_> {
+    type Value = Fold;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a fold with `train` and `val`")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fold, A::Error> {
+        let (mut train, mut val) = (None, None);
+        while let Some(key) = map.next_key::<Key>()? {
+            let (list, name) = match key {
+                Key::Train => (&mut train, "train"),
+                Key::Val => (&mut val, "val"),
+            };
+            if list.is_some() {
+                return Err(A::Error::duplicate_field(name));
+            }
+            *list = Some(map.next_value_seed(NamesSeed(&mut *self.0))?);
+        }
+        let train = train.ok_or_else(|| A::Error::missing_field("train"))?;
+        let val = val.ok_or_else(|| A::Error::missing_field("val"))?;
+        Ok(Fold { train, val })
+    }
+}
+
+#[derive(serde::Deserialize)]
+#[serde(field_identifier, rename_all = "lowercase")]
+enum Key {
+    Train,
+    Val,
+}
+
+/// A list of names.
+struct NamesSeed<'a, 'b>(&'a mut Room<'b>);
+
+impl<'de> DeserializeSeed<'de> for NamesSeed<'_, '_> {
+    type Value = Vec<String>;
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Vec<String>, D::Error> {
+        from.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for NamesSeed<'_, '_> {
+    type Value = Vec<String>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of names of cases")
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<String>, A::Error> {
+        let mut names = Vec::new();
+        while let Some(name) = list.next_element_seed(NameSeed(&mut *self.0))? {
+            names.push(name);
+        }
+        Ok(names)
+    }
+}
+
+/// A name.
+struct NameSeed<'a, 'b>(&'a mut Room<'b>);
+
+impl<'de> DeserializeSeed<'de> for NameSeed<'_, '_> {
+    type Value = String;
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<String, D::Error> {
+        from.deserialize_str(self)
+    }
+}
+
+impl<'de> Visitor<'de> for NameSeed<'_, '_> {
+    type Value = String;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a case")
+    }
+    fn visit_str<E: Error>(self, name: &str) -> Result<String, E> {
+        self.0.add(NAME + name.len() as u64)?;
+        Ok(name.to_string())
+    }
+}
