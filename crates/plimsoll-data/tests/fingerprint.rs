@@ -9,7 +9,7 @@ use plimsoll_disk::faults::{Fault, FaultKind, crash_states, inject, lay_out, rec
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{ElementType, Reorientation, Spacing};
 use serde_json::{Value, json};
-use support::{Raw, grid, hash, inspect, numbers, oracle, shape, three, write_image};
+use support::{Raw, SavedLines, grid, hash, inspect, numbers, oracle, shape, three, write_image};
 
 /// The data set of the oracle. The stored orientation must not matter, so every case has another one.
 fn made_up(oracle: &Value) -> Raw {
@@ -317,7 +317,7 @@ fn a_saved_inspection_is_loaded_bitwise_while_nothing_changes() {
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
         .collect();
-    assert_eq!(names.len(), 2, "{names:?}");
+    assert_eq!(names.len(), 3, "{names:?}");
     // nnU-Net's names are at the top.
     let text = fs::read(folder.path().join("dataset_fingerprint.json")).unwrap();
     let json: Value = serde_json::from_slice(&text).unwrap();
@@ -400,8 +400,8 @@ fn a_saved_inspection_is_outdated_once_anything_changes() {
     assert!(load(folder.path(), &dataset).is_none(), "a missing file");
     fs::write(label, &bytes).unwrap();
     assert!(load(folder.path(), &dataset).is_none(), "the same bytes, but written later");
-    fs::write(folder.path().join("dataset_fingerprint.json"), "{}").unwrap();
-    assert!(load(folder.path(), &dataset).is_none(), "a damaged fingerprint");
+    fs::write(folder.path().join("inspection.jsonl"), "{}\n").unwrap();
+    assert!(load(folder.path(), &dataset).is_none(), "damaged lines");
 }
 
 #[test]
@@ -432,29 +432,67 @@ fn spacings_are_those_of_the_canonical_axes() {
 fn a_saved_inspection_with_places_beyond_its_images_is_not_believed() {
     let (_data, dataset) = support::phantom(4);
     let (folder, _) = saved(&dataset);
-    let (index, text) = ("foreground_index.bin", "dataset_fingerprint.json");
-    let [index, text] = [index, text].map(|name| folder.path().join(name));
-    let (positions, json) = (fs::read(&index).unwrap(), fs::read(&text).unwrap());
-    let json: Value = serde_json::from_slice(&json).unwrap();
+    let index = folder.path().join("foreground_index.bin");
+    let positions = fs::read(&index).unwrap();
     // Whoever makes such a file gives it the checksum as well.
-    let loaded = |positions: &[u8], change: &dyn Fn(&mut Value)| {
-        let mut json = json.clone();
-        json["inspection"]["index_hash"] = plimsoll_memory::fnv1a(positions).into();
-        change(&mut json);
+    let sound = fs::read(folder.path().join("inspection.jsonl")).unwrap();
+    let loaded = |positions: &[u8], change: &dyn Fn(&mut SavedLines)| {
+        fs::write(folder.path().join("inspection.jsonl"), &sound).unwrap();
+        let mut lines = SavedLines::read(folder.path());
+        lines.head["index_hash"] = plimsoll_memory::fnv1a(positions).into();
+        change(&mut lines);
+        lines.write();
         fs::write(&index, positions).unwrap();
-        fs::write(&text, serde_json::to_vec(&json).unwrap()).unwrap();
         load(folder.path(), &dataset).is_some()
     };
     assert!(loaded(&positions, &|_| ()));
     let beyond = [&u32::MAX.to_le_bytes()[..], &positions[4..]].concat();
     assert!(!loaded(&beyond, &|_| ()), "a position");
-    assert!(
-        !loaded(&positions, &|json| json["cases"][0]["nonzero_box"]["start"][0] = u64::MAX.into()),
-        "a box"
-    );
-    assert!(
-        !loaded(&positions, &|json| json["cases"][0]["channels"] = Value::Array(Vec::new())),
-        "no channel"
-    );
-    assert!(!loaded(&positions, &|json| json["cases"][0]["id"] = "../elsewhere".into()), "another case");
+    let of_case = |change: &dyn Fn(&mut Value)| {
+        loaded(&positions, &|lines: &mut SavedLines| change(&mut lines.cases[0]))
+    };
+    assert!(!of_case(&|line| line["case"]["nonzero_box"]["start"][0] = u64::MAX.into()), "a box");
+    assert!(!of_case(&|line| line["case"]["channels"] = Value::Array(Vec::new())), "no channel");
+    assert!(!of_case(&|line| line["case"]["id"] = "../elsewhere".into()), "another case");
+    assert!(!of_case(&|line| line["index"][1] = u64::MAX.into()), "more positions than there are");
+    assert!(!loaded(&positions, &|lines| lines.files[0]["bytes"] = 1.into()), "another file");
+    assert!(!loaded(&positions, &|lines| lines.cases.push(lines.cases[0].clone())), "one case more");
+    assert!(!loaded(&positions, &|lines| drop(lines.cases.pop())), "one case fewer");
+}
+
+#[test]
+fn the_least_budget_inspects_any_number_of_cases_and_loads_what_was_found() {
+    for count in [1usize, 2, 7, 60, 300, 2000] {
+        let raw = Raw::new(&["CT"], json!({"background": 0, "organ": 1}));
+        raw.case("c0000", 1, &grid([6, 7, 8], [1.0; 3]), &support::block([6, 7, 8]));
+        for number in 1..count {
+            let id = format!("c{number:04}");
+            fs::hard_link(raw.image("c0000", 0), raw.image(&id, 0)).unwrap();
+            fs::hard_link(raw.label("c0000"), raw.label(&id)).unwrap();
+        }
+        let dataset = raw.open();
+        let (folder, inspection) = saved(&dataset);
+        let least = inspection.least_bytes(&dataset);
+        for threads in [1, 2] {
+            let config = InspectConfig { threads, ..config() };
+            let again = Inspection::run(&dataset, config, &Budget::new(least), &|_, _| ()).unwrap();
+            assert_eq!(again.fingerprint, inspection.fingerprint);
+            assert_eq!(again.least_bytes(&dataset), least, "{count} cases, {threads} threads");
+        }
+        let budget = Budget::new(least);
+        let loaded =
+            Inspection::load_if_current(folder.path(), &dataset, config(), &budget).unwrap().unwrap();
+        assert_eq!(loaded.fingerprint, inspection.fingerprint);
+        assert_eq!(loaded.least_bytes(&dataset), least, "{count} cases");
+        // Lines are read one at a time, so that a case takes a kilobyte or two beside its index.
+        let reading = budget.peak() - loaded.index_bytes();
+        assert!(reading <= Bytes((192 << 10) + 2048 * count as u64), "{count} cases: {reading}");
+        // It is the least but for one reservation of the reader.
+        let less = Budget::new(least - Bytes(65 << 10));
+        let fits = |budget: &Budget| {
+            Inspection::load_if_current(folder.path(), &dataset, config(), budget).is_ok()
+                && Inspection::run(&dataset, config(), budget, &|_, _| ()).is_ok()
+        };
+        assert!(!fits(&less), "{count} cases fit {}", less.line());
+    }
 }

@@ -13,7 +13,7 @@ use plimsoll_data::{
 use plimsoll_memory::{Budget, Bytes, Fnv1a};
 use plimsoll_volume::{ElementType, Spacing};
 use serde_json::{Value, json};
-use support::{Raw, grid, hash, ids, inspect, numbers, only, oracle, write_image};
+use support::{Raw, SavedLines, grid, hash, ids, inspect, numbers, only, oracle, write_image};
 
 const SHAPE: [usize; 3] = [10, 12, 14];
 const VOXELS: usize = SHAPE[0] * SHAPE[1] * SHAPE[2];
@@ -193,25 +193,27 @@ fn masks_are_kept_with_the_inspection() {
     std::fs::write(&path, &bytes).unwrap();
     assert!(load().is_none());
     // Nor is one taken that fits its checksum, but ends before its last plane, or has another number of voxels than the case.
-    let text = folder.path().join("dataset_fingerprint.json");
-    let known: Value = serde_json::from_slice(&std::fs::read(&text).unwrap()).unwrap();
-    let mut of_other = known.clone();
+    let known = std::fs::read(folder.path().join("inspection.jsonl")).unwrap();
+    let changed = |change: &dyn Fn(&mut SavedLines)| {
+        std::fs::write(folder.path().join("inspection.jsonl"), &known).unwrap();
+        let mut lines = SavedLines::read(folder.path());
+        change(&mut lines);
+        lines.write();
+        load()
+    };
     bytes = good.clone();
     bytes[0] ^= 0x80;
     let mut hash = Fnv1a::default();
     hash.update(&bytes);
-    of_other["inspection"]["mask_hash"] = json!(hash.finish());
     std::fs::write(&path, &bytes).unwrap();
-    std::fs::write(&text, of_other.to_string()).unwrap();
-    assert!(load().is_none());
+    assert!(changed(&|lines| lines.head["mask_hash"] = json!(hash.finish())).is_none());
     std::fs::write(&path, &good).unwrap();
-    let mut of_other = known.clone();
-    let voxels = known["cases"][0]["mask_voxels"].as_u64().unwrap();
-    of_other["cases"][0]["mask_voxels"] = json!(voxels + 1);
-    std::fs::write(&text, of_other.to_string()).unwrap();
-    assert!(load().is_none());
-    std::fs::write(&text, known.to_string()).unwrap();
-    assert!(load().is_some());
+    let more = |lines: &mut SavedLines| {
+        let voxels = lines.cases[0]["case"]["mask_voxels"].as_u64().unwrap();
+        lines.cases[0]["case"]["mask_voxels"] = json!(voxels + 1);
+    };
+    assert!(changed(&more).is_none());
+    assert!(changed(&|_| ()).is_some());
 }
 
 /// Four cases that are all alike.

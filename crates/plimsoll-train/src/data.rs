@@ -106,8 +106,20 @@ impl RunData {
     /// What is held of it all the time, whoever trains on it.
     pub fn index_bytes(&self) -> Bytes {
         match self {
-            RunData::Volumes { inspection, .. } => inspection.index_bytes(),
+            RunData::Volumes { dataset, inspection } => inspection.index_bytes() + dataset.memory.bytes(),
             RunData::Images { dataset, .. } => dataset.reserved(),
+        }
+    }
+
+    /// The least memory, beside the process itself, that opening the data takes before anything is planned: inspecting the data set the
+    /// first time, and loading the inspection later.
+    pub fn opening_bytes(&self) -> Bytes {
+        match self {
+            RunData::Volumes { dataset, inspection } => {
+                let inspecting = inspection.least_bytes(dataset) + dataset.memory.bytes();
+                inspecting.max(dataset.memory.most_bytes())
+            }
+            RunData::Images { dataset, inspection } => dataset.reserved() + inspection.least_bytes(),
         }
     }
 

@@ -401,3 +401,81 @@ fn predicting_and_evaluating_hold_what_they_plan() {
     let [planned, code_mapped, peak, code_resident] = numbers[..] else { panic!("{last}") };
     check_tight(&Sizes { planned, peak, code_mapped, code_resident }, "evaluate");
 }
+
+/// A data set of so many tiny cases, which all have the same voxels.
+fn tiny_cases(folder: &Path, count: usize) -> PathBuf {
+    let data = folder.join(format!("tiny_{count}"));
+    for part in ["imagesTr", "labelsTr"] {
+        fs::create_dir_all(data.join(part)).unwrap();
+    }
+    let description = format!(
+        r#"{{"channel_names": {{"0": "CT"}}, "labels": {{"background": 0, "ball": 1}},
+            "numTraining": {count}, "file_ending": ".nii"}}"#
+    );
+    fs::write(data.join("dataset.json"), description).unwrap();
+    let geometry = Geometry::new([8; 3], Affine::from_spacing(Spacing([1.0; 3]))).unwrap();
+    let write = |path: PathBuf, element, bytes: &[u8]| {
+        let mut writer = VolumeWriter::create(&path, &geometry, 1, element, None).unwrap();
+        writer.write_planes(bytes).unwrap();
+        writer.finish().unwrap();
+    };
+    let voxels: Vec<u8> = (0..512i16).flat_map(|at| (at * 37 % 900 - 200).to_ne_bytes()).collect();
+    let labels: Vec<u8> = (0..512).map(|at| u8::from(at / 64 % 3 == 1)).collect();
+    let (image, label) = (|n| format!("imagesTr/c{n:05}_0000.nii"), |n| format!("labelsTr/c{n:05}.nii"));
+    write(data.join(image(0)), ElementType::I16, &voxels);
+    write(data.join(label(0)), ElementType::U8, &labels);
+    for number in 1..count {
+        fs::hard_link(data.join(image(0)), data.join(image(number))).unwrap();
+        fs::hard_link(data.join(label(0)), data.join(label(number))).unwrap();
+    }
+    data
+}
+
+#[test]
+fn the_least_limit_covers_the_whole_life_of_a_run_for_any_number_of_cases() {
+    let dir = tempfile::tempdir().unwrap();
+    for (count, fold) in [(3, "0"), (60, "0"), (300, "all"), (2000, "all")] {
+        let data = tiny_cases(dir.path(), count);
+        let (run, cache) =
+            (dir.path().join(format!("run_{count}")), dir.path().join(format!("cache_{count}")));
+        let command = |args: &[&str]| {
+            let mut command = plimsoll();
+            command.env("XDG_CACHE_HOME", &cache).args(args).arg("--json");
+            let output = command.output().unwrap();
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{count} cases: {args:?}: {errors}");
+            serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+        };
+        let settings = |ram: &'static str, epochs: &'static str| {
+            let mut args = vec![data.to_str().unwrap(), "--ram", ram, "--epochs", epochs];
+            args.extend(["--net", "dynunet", "--features", "4,8", "--patch-size", "8,8,8", "--threads", "1"]);
+            args.extend(["--iterations", "2", "--validation-iterations", "1", "--config", "/dev/null"]);
+            args
+        };
+        // Whether the data set was inspected before makes no difference to the least limit.
+        let plan = || bytes(&command(&[&["plan"][..], &settings("1GiB", "1")].concat()), "minimum_ram_bytes");
+        let least = plan();
+        assert_eq!(plan(), least, "{count} cases");
+        fs::remove_dir_all(&cache).unwrap();
+        let least: &'static str = least.to_string().leak();
+        let tail = ["--fold", fold, "--out", run.to_str().unwrap()];
+        command(&[&["train"][..], &settings(least, "1"), &tail].concat());
+        // The second start reads what the first one found, and resumes.
+        command(&[&["train"][..], &settings(least, "2"), &tail, &["--resume"]].concat());
+        let labels = dir.path().join(format!("labels_{count}"));
+        let one = data.join("imagesTr/c00000_0000.nii");
+        let (one, labels) = (one.to_str().unwrap(), labels.to_str().unwrap());
+        command(&[
+            "predict",
+            run.to_str().unwrap(),
+            "-i",
+            one,
+            "-o",
+            labels,
+            "--ram",
+            least,
+            "--threads",
+            "1",
+        ]);
+    }
+}

@@ -50,6 +50,22 @@ pub struct CaseFingerprint {
 }
 
 impl CaseFingerprint {
+    /// Frees the spare capacity of its lists.
+    pub(crate) fn shrink(&mut self) {
+        self.id.shrink_to_fit();
+        self.element_types.shrink_to_fit();
+        self.channels.shrink_to_fit();
+        self.label_voxels.shrink_to_fit();
+    }
+
+    /// The bytes of its name and lists on the heap.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.id.len()
+            + size_of_val(&self.element_types[..])
+            + size_of_val(&self.channels[..])
+            + size_of_val(&self.label_voxels[..])
+    }
+
     /// What its files take in a cache of decoded volumes: each in whole pages.
     pub fn decoded_bytes(&self) -> Bytes {
         const PAGE: u64 = 4096;

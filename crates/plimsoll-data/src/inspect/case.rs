@@ -34,6 +34,8 @@ pub(crate) struct CaseReport {
     pub(crate) foreground: Vec<Moments>,
     /// Whether its foreground is in the histograms.
     pub(crate) is_counted: bool,
+    /// The bytes that reading the case reserved.
+    pub(crate) needed: Bytes,
 }
 
 /// The inspection to run on a case.
@@ -92,7 +94,7 @@ impl Task<'_> {
                 judge::grids(&mut problems, label.path(), &found, grid, "the image");
             }
         }
-        let memory = self.reserve(&images, label.as_ref(), budget)?;
+        let (memory, needed) = self.reserve(&images, label.as_ref(), budget)?;
         let decoding_bytes = decoding_bytes(&images, label.as_ref());
         for file in images.iter_mut().chain(std::iter::once(&mut label)) {
             let Some(opened) = file else { continue };
@@ -118,7 +120,7 @@ impl Task<'_> {
             fingerprint = (!problems.any_error()).then_some(found);
         }
         let foreground = channels.into_iter().map(|channel| channel.scan.foreground).collect();
-        Ok(CaseReport { problems: problems.found, fingerprint, labels, foreground, is_counted })
+        Ok(CaseReport { problems: problems.found, fingerprint, labels, foreground, is_counted, needed })
     }
 
     fn open_images(&self, problems: &mut Problems) -> Vec<Option<VolumeFile>> {
@@ -172,13 +174,13 @@ impl Task<'_> {
     }
 
     /// Reserves all memory of the case: the largest plane (planes are held one after the other), open files and
-    /// samples.
+    /// samples. Returns also the bytes without which the case cannot be read.
     fn reserve(
         &self,
         images: &[Option<VolumeFile>],
         label: Option<&VolumeFile>,
         budget: &Budget,
-    ) -> Result<Budget, InspectError> {
+    ) -> Result<(Budget, Bytes), InspectError> {
         let files = images.iter().flatten().chain(label).count() as u64 * OPEN_FILE;
         let image = images.iter().flatten().map(image_scan::plane_bytes).max().unwrap_or(0);
         let decoding = decoding_bytes(images, label);
@@ -194,7 +196,7 @@ impl Task<'_> {
             Bytes::ZERO => reserve(bytes),
             layers => reserve(bytes + layers).or_else(|_| reserve(bytes)),
         };
-        Ok(reserved?.into_budget())
+        Ok((reserved?.into_budget(), bytes))
     }
 
     fn read_labels(

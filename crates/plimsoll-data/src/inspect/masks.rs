@@ -31,10 +31,18 @@ fn leave_room(labels: &Labels) -> bool {
     !labels.contains(OUTSIDE)
 }
 
-/// A case's mask, and how many voxels it has.
-type FoundMask = (Arc<MaskRuns>, u64);
+/// The mask of a case.
+#[derive(Clone)]
+struct FoundMask {
+    runs: Arc<MaskRuns>,
+    /// The number of voxels inside it.
+    voxels: u64,
+    /// The bytes that finding it reserved.
+    needed: Bytes,
+}
 
-/// The masks of the cases of a fingerprint, in its order, which then knows how many voxels each has.
+/// Finds the masks of the cases of a fingerprint, in its order, which then knows how many voxels each has. Returns also the most memory
+/// that finding one takes.
 ///
 /// # Errors
 /// If a file cannot be read any more, the budget has no room, or a thread cannot be started.
@@ -44,7 +52,7 @@ pub(crate) fn find(
     threads: usize,
     budget: &Budget,
     observe: &(dyn Fn(usize, usize) + Sync),
-) -> Result<Vec<Arc<MaskRuns>>, InspectError> {
+) -> Result<(Vec<Arc<MaskRuns>>, Bytes), InspectError> {
     let count = fingerprint.cases.len();
     let (next, done, stop) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
     let found: Mutex<Vec<Option<FoundMask>>> = Mutex::new(vec![None; count]);
@@ -77,21 +85,23 @@ pub(crate) fn find(
     on_threads("masks", threads.clamp(1, count.max(1)), &stop, work)?;
     let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut masks = Vec::with_capacity(count);
+    let mut largest = Bytes::ZERO;
     for (case, mask) in fingerprint.cases.iter_mut().zip(found) {
-        let (mask, voxels) = mask.ok_or(InspectError::ThreadLost)?;
+        let FoundMask { runs, voxels, needed } = mask.ok_or(InspectError::ThreadLost)?;
         case.mask_voxels = Some(voxels);
-        masks.push(mask);
+        largest = largest.max(needed);
+        masks.push(runs);
     }
-    Ok(masks)
+    Ok((masks, largest))
 }
 
-/// The mask of a case, and how many voxels it has.
+/// Finds the mask of a case.
 fn of(
     case: &Case,
     found: &CaseFingerprint,
     budget: &Budget,
     stop: &AtomicBool,
-) -> Result<(Arc<MaskRuns>, u64), InspectError> {
+) -> Result<FoundMask, InspectError> {
     let covered = found.nonzero_box;
     let mask = Mask::bytes(covered)?;
     let files = VolumeFile::OPEN_BYTES.0 * case.files().count() as u64;
@@ -99,8 +109,8 @@ fn of(
     // Holes are filled with a second bit for each voxel.
     let bytes = mask + mask + Survey::bytes(covered)? + Bytes(files) + found.decoding_bytes;
     let refused = |problem: MapError| InspectError::Case { case: case.id.clone(), problem };
-    let mut memory =
-        budget.reserve_in_turn("masks", bytes + most).map_err(|problem| refused(problem.into()))?;
+    let needed = bytes + most;
+    let mut memory = budget.reserve_in_turn("masks", needed).map_err(|problem| refused(problem.into()))?;
     // Runs are taken from it, so that no other thread can have what they need by then.
     let room = memory.split_off(most);
     let memory = memory.into_budget();
@@ -122,5 +132,5 @@ fn of(
         problem => InspectError::Mask { case: case.id.clone(), source: Box::new(problem) },
     })?;
     let runs = MaskRuns::of(&mask, room).map_err(refused)?;
-    Ok((Arc::new(runs), mask.voxels()))
+    Ok(FoundMask { runs: Arc::new(runs), voxels: mask.voxels(), needed })
 }

@@ -16,6 +16,7 @@ mod mask_runs;
 mod masks;
 mod moments;
 mod problem;
+mod record_lines;
 mod sample;
 mod stamp;
 mod store;
@@ -78,6 +79,8 @@ pub struct Inspection {
     /// The state of the files when they were read.
     stamps: Vec<FileStamp>,
     seed: u64,
+    /// The least budget in which the data set can be inspected again.
+    least: Bytes,
 }
 
 impl Inspection {
@@ -146,7 +149,9 @@ impl Inspection {
         };
         if let Some(fingerprint) = inspection.fingerprint.as_mut().filter(|all| masks::are_used(dataset, all))
         {
-            inspection.masks = masks::find(dataset, fingerprint, config.threads, budget, observe)?;
+            let (masks, largest) = masks::find(dataset, fingerprint, config.threads, budget, observe)?;
+            inspection.masks = masks;
+            inspection.least = inspection.least.max(inspection.index_bytes() + largest);
         }
         Ok(inspection)
     }
@@ -160,6 +165,12 @@ impl Inspection {
     pub fn index_bytes(&self) -> Bytes {
         let masks: Bytes = self.masks.iter().map(|mask| mask.reserved()).sum();
         self.foreground.iter().map(ForegroundIndex::bytes).sum::<Bytes>() + masks
+    }
+
+    /// The least budget, beside the memory of the process itself, in which the data set can be inspected again and this inspection can be
+    /// loaded: the memory that a run needs before it begins, the first time and later.
+    pub fn least_bytes(&self, dataset: &Dataset) -> Bytes {
+        self.least.max(self.index_bytes() + self.loading_bytes(dataset))
     }
 
     /// Has z-scores be those of the mask, by nnU-Net's rule (`use_mask_for_norm`): where cropping to what is not zero leaves less than
@@ -268,6 +279,8 @@ struct Findings {
     /// Of each case the moments of the foreground by channel, and whether it is in the histograms.
     foreground: Vec<(Vec<Moments>, bool)>,
     done: usize,
+    /// The most memory that reading a case takes.
+    largest: Bytes,
 }
 
 /// The intensities of the foreground of all cases.
@@ -275,6 +288,8 @@ struct Histograms {
     channels: Vec<Mutex<Histogram>>,
     /// Of the moments of each case.
     _moments: Reservation,
+    /// The bytes reserved for histograms and moments.
+    reserved: Bytes,
 }
 
 impl Histograms {
@@ -286,6 +301,7 @@ impl Histograms {
         drop(budget.reserve("histograms of intensities", bytes + Bytes(all)).map_err(MapError::from)?);
         let one = |_: &Channel| Ok(Mutex::new(Histogram::new(budget)?));
         Ok(Histograms {
+            reserved: bytes + Bytes(all),
             _moments: budget.reserve("moments of intensities", bytes).map_err(MapError::from)?,
             channels: dataset.channels.iter().map(one).collect::<Result<_, MapError>>()?,
         })
@@ -317,12 +333,14 @@ impl Findings {
             reports: (0..cases).map(|_| None).collect(),
             foreground: vec![(Vec::new(), false); cases],
             done: 0,
+            largest: Bytes::ZERO,
         }
     }
 
     /// Adds the findings about a case. Returns the number of finished cases.
     fn keep(&mut self, number: usize, report: CaseReport, budget: &Budget) -> Result<usize, InspectError> {
-        let CaseReport { problems, fingerprint, labels, foreground, is_counted } = report;
+        let CaseReport { problems, fingerprint, labels, foreground, is_counted, needed } = report;
+        self.largest = self.largest.max(needed);
         let sound = match (fingerprint, labels) {
             (Some(fingerprint), Some(labels)) => {
                 let index = ForegroundIndex::new(&labels.classes, labels.unit, budget)?;
@@ -378,7 +396,10 @@ impl Findings {
             problems.extend(clipped_away(dataset, fingerprint));
         }
         let stamps = stamps.to_vec();
-        (Inspection { problems, fingerprint, foreground, masks: Vec::new(), stamps, seed }, unsound)
+        // The largest case may be the last, while the indices of all others are kept.
+        let indices: Bytes = foreground.iter().map(ForegroundIndex::bytes).sum();
+        let least = histograms.reserved + indices + self.largest;
+        (Inspection { problems, fingerprint, foreground, masks: Vec::new(), stamps, seed, least }, unsound)
     }
 }
 

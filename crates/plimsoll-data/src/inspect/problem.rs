@@ -30,6 +30,14 @@ pub struct Problem {
     pub hint: Option<String>,
 }
 
+impl Problem {
+    /// The memory that it takes.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let texts = self.case.len() + self.file.as_os_str().len() + self.text.len();
+        size_of::<Problem>() + texts + self.hint.as_ref().map_or(0, String::len)
+    }
+}
+
 impl fmt::Display for Severity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -19,6 +19,11 @@ pub(crate) struct FileStamp {
 }
 
 impl FileStamp {
+    /// The memory that it takes.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        size_of::<FileStamp>() + self.path.as_os_str().len()
+    }
+
     /// Where the file is.
     pub(crate) fn place(&self, folder: &Path) -> PathBuf {
         folder.join(&self.path)

@@ -128,6 +128,36 @@ pub fn inspect(dataset: &Dataset) -> Inspection {
     Inspection::run(dataset, config, &Budget::new(Bytes::mib(64)), &|_, _| ()).unwrap()
 }
 
+/// The lines of a saved inspection: what is known of all cases together, then files, problems and cases.
+pub struct SavedLines {
+    pub path: PathBuf,
+    pub head: Value,
+    pub files: Vec<Value>,
+    pub problems: Vec<Value>,
+    pub cases: Vec<Value>,
+}
+
+impl SavedLines {
+    pub fn read(folder: &Path) -> SavedLines {
+        let path = folder.join("inspection.jsonl");
+        let text = fs::read_to_string(&path).unwrap();
+        let mut lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let head = lines.next().unwrap();
+        let mut take = |key: &str| -> Vec<Value> {
+            let count = head[key].as_u64().unwrap();
+            (0..count).map(|_| lines.next().unwrap()).collect()
+        };
+        let [files, problems, cases] = ["files", "problems", "cases"].map(&mut take);
+        SavedLines { path, head, files, problems, cases }
+    }
+
+    pub fn write(&self) {
+        let lines = std::iter::once(&self.head).chain(&self.files).chain(&self.problems).chain(&self.cases);
+        let text: String = lines.map(|line| format!("{line}\n")).collect();
+        fs::write(&self.path, text).unwrap();
+    }
+}
+
 /// The text of the only problem.
 pub fn only(problems: &[Problem]) -> &Problem {
     assert_eq!(problems.len(), 1, "{problems:#?}");

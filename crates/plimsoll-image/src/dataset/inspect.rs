@@ -171,8 +171,7 @@ pub fn inspect(
         path: dataset.cases.first().map_or_else(PathBuf::new, |case| case.path.clone()),
         source,
     };
-    let bytes = Bytes::of(dataset.cases.len().saturating_mul(128));
-    let _list = budget.reserve("inspection of images", bytes).map_err(memory)?;
+    let _list = budget.reserve("inspection of images", list_bytes(dataset.cases.len())).map_err(memory)?;
     let mut problems = Vec::new();
     let mut largest = Largest::default();
     let mut readable = vec![false; dataset.cases.len()];
@@ -208,6 +207,11 @@ pub fn inspect(
     find_empty_classes(dataset, &mut problems);
     problems.sort_by_key(|problem| (problem.kind, problem.case));
     Ok(Inspection { problems, largest, readable, range_16_bit, contents: digests })
+}
+
+/// The bytes that the list of an inspection's findings reserves.
+pub(super) fn list_bytes(cases: usize) -> Bytes {
+    Bytes::of(cases.saturating_mul(128))
 }
 
 /// Images that are decoded one at a time on each thread.

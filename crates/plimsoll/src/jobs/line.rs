@@ -58,9 +58,14 @@ impl Line {
         self.overhead = None;
     }
 
+    /// The memory of the process itself, before it trains.
+    pub fn own_bytes(&self) -> Bytes {
+        Overhead::new(self.threads).total() + self.driver
+    }
+
     /// Reserves what the process itself takes.
     pub fn hold_overhead(&mut self) -> Outcome {
-        let needed = Overhead::new(self.threads).total() + self.driver;
+        let needed = self.own_bytes();
         let held = self.budget.reserve("overhead", needed).map_err(|_| {
             let driver = match self.driver {
                 Bytes::ZERO => String::new(),

@@ -186,7 +186,13 @@ impl PlanRequest {
             Planning { plans: &opened.plans, observer: &observer },
         );
         progress.finish();
-        let planned = planned?;
+        let mut planned = planned?;
+        // A part of the machine opens nothing: the data set was opened with the whole limit.
+        if opened.machine.line == opened.line.limits.line {
+            let opening = opened.line.own_bytes() + opened.data.opening_bytes();
+            let numbers = &mut planned.numbers;
+            numbers.minimum_ram_bytes = numbers.minimum_ram_bytes.max(opening);
+        }
         for (component, because) in config.training.loss.unused_otherwise().into_iter().filter(|_| !quiet) {
             eprintln!("warning: loss: `otherwise` of {component} is unused: {because}");
         }
