@@ -10,6 +10,8 @@ mod operands;
 pub(crate) use block::{Affine, BlockNorm, SourceBlock, norm_act};
 pub(crate) use operands::operand_value;
 
+use std::ops::Range;
+
 use super::geometry::TapGrid;
 use crate::kernel::Ptr;
 use crate::simd::{Bf16, LANES, Simd};
@@ -29,7 +31,7 @@ pub(crate) struct PatchShape {
     low: [isize; 3],
     span: [usize; 3],
     source: [usize; 3],
-    /// Whether each position is a voxel of the source, and reads that one alone.
+    /// `true` if the position at each place reads the source's voxel at that place, and no other.
     is_pointwise: bool,
 }
 
@@ -37,7 +39,7 @@ impl PatchShape {
     /// For chunks of some positions along depth and height.
     pub(crate) fn new(grid: &TapGrid, chunk: [usize; 2], lanes: usize) -> PatchShape {
         let extent = |axis: usize| (chunk[axis] - 1) * grid.step[axis] + grid.span[axis] + 1;
-        // A transposed convolution may have positions behind the end of its source.
+        // A transposed convolution with padding of its result has positions beyond the end of its source.
         let are_voxels =
             grid.positions.iter().zip(grid.source).all(|(positions, source)| *positions <= source);
         let reads_one = grid.step == [1; 3] && grid.span == [0; 3] && grid.low == [0; 3];
@@ -75,11 +77,16 @@ impl PatchShape {
         [self.step[0] * self.plane(), self.step[1] * self.row()]
     }
 
-    /// Floats of features from one position to the next along depth and height in the source itself, if each position is a voxel of
-    /// it and reads that one alone.
+    /// Floats from one position to the next along depth and height in a stored block of the source, if the position at
+    /// each place reads the voxel at that place and no other.
     pub(crate) fn source_strides(&self) -> Option<[usize; 2]> {
         let [_, height, width] = self.source;
         self.is_pointwise.then_some([height * width * LANES, width * LANES])
+    }
+
+    /// Floats of one stored block of the source.
+    pub(crate) fn stored_block(&self) -> usize {
+        self.source.iter().product::<usize>() * LANES
     }
 
     /// Where a tap's source is, relative to that of the position.
@@ -110,6 +117,14 @@ impl PatchShape {
             })
         })
     }
+}
+
+/// Blocks of a sample at equal distances.
+pub(crate) struct BlockRun {
+    /// The first block.
+    pub(crate) start: *const f32,
+    /// Floats from one block to the next; 0 for a single block.
+    pub(crate) stride: usize,
 }
 
 /// The blocks of one or several sources, in order, as they are stored.
@@ -157,28 +172,22 @@ impl Blocks {
         }
     }
 
-    /// The address of the first of `count` blocks of a sample and the floats from one to the next, if readers see all of them in f32 and as
-    /// they are stored, at equal distances.
+    /// The addresses of a range of blocks of a sample, if all of them are f32 that readers use as stored, and lie at
+    /// ascending, equal distances.
     ///
     /// # Safety
-    /// The blocks' buffers are as [`SourceBlock::data`] says, and `sample` is one of their samples.
+    /// [`Blocks::as_f32`]'s contract, for each of the blocks. All of them lie in one allocation.
     #[inline(always)]
-    pub(crate) unsafe fn run_of_f32(
-        &self,
-        first: usize,
-        count: usize,
-        sample: usize,
-    ) -> Option<(*const f32, usize)> {
-        // SAFETY: this function's contract is that of each call.
-        let at = |block: usize| unsafe { self.as_f32(first + block, sample) };
-        let start = at(0)?;
-        let stride = match count {
+    pub(crate) unsafe fn run_of_f32(&self, blocks: Range<usize>, sample: usize) -> Option<BlockRun> {
+        // SAFETY: blocks beyond the last one are a panic; for the others, this function's contract is that of the call.
+        let at = |block: usize| unsafe { self.as_f32(block, sample) };
+        let start = at(blocks.start)?;
+        let stride = match blocks.len() {
             1 => 0,
-            _ => (at(1)? as usize).checked_sub(start as usize)? / size_of::<f32>(),
+            _ => start.addr().abs_diff(at(blocks.start + 1)?.addr()) / size_of::<f32>(),
         };
-        (2..count)
-            .all(|block| at(block) == Some(start.wrapping_add(block * stride)))
-            .then_some((start, stride))
+        let is_at = |(i, block): (usize, usize)| at(block) == Some(start.wrapping_add(i * stride));
+        blocks.enumerate().all(is_at).then_some(BlockRun { start, stride })
     }
 
     /// [`SourceBlock::widen`] of one of the blocks.
@@ -190,7 +199,7 @@ impl Blocks {
         &self,
         block: usize,
         sample: usize,
-        voxels: std::ops::Range<usize>,
+        voxels: Range<usize>,
         to: *mut f32,
     ) {
         // SAFETY: this function's contract is that of the call; the index is checked.
@@ -258,5 +267,84 @@ impl ImageSource {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_graph::Window;
+
+    use super::*;
+
+    /// The voxels that the taps of a position read, by the definition of a [`TapGrid`]; empty if a tap is out of bounds.
+    fn reads(grid: &TapGrid, position: [usize; 3]) -> Vec<[usize; 3]> {
+        let place = |shift: [isize; 3]| {
+            let at = [0, 1, 2].map(|axis| (position[axis] * grid.step[axis]).checked_add_signed(shift[axis]));
+            let [Some(d), Some(h), Some(w)] = at else { return None };
+            [d, h, w].iter().zip(grid.source).all(|(at, extent)| *at < extent).then_some([d, h, w])
+        };
+        let taps = grid.phases.iter().flat_map(|phase| &phase.taps);
+        taps.map(|tap| place(tap.shift)).collect::<Option<Vec<_>>>().unwrap_or_default()
+    }
+
+    /// `true` if all taps of each position read the voxel at the position's own place.
+    fn reads_itself(grid: &TapGrid) -> bool {
+        let [depth, height, width] = grid.positions;
+        (0..depth * height * width).all(|at| {
+            let position = [at / (height * width), at / width % height, at % width];
+            let read = reads(grid, position);
+            !read.is_empty() && read.iter().all(|voxel| *voxel == position)
+        })
+    }
+
+    const SOURCE: [usize; 3] = [4, 5, 3];
+
+    /// Grids of a kernel along one axis and none along the others: a convolution, and transposed ones to each extent that
+    /// may have had this source.
+    fn grids(axis: usize, kernel: usize, stride: usize, padding: usize) -> Vec<TapGrid> {
+        let along = |value, others| std::array::from_fn(|a| if a == axis { value } else { others });
+        let window =
+            Window { kernel: along(kernel, 1), stride: along(stride, 1), padding: along(padding, 0) };
+        let result = |extent: usize| std::array::from_fn(|a| if a == axis { extent } else { SOURCE[a] });
+        let padded = (SOURCE[axis] + 2 * padding).checked_sub(kernel);
+        let convolution = padded
+            .map(|padded| TapGrid::convolution(&window, SOURCE, result(padded / stride + 1)))
+            .into_iter();
+        let least = (SOURCE[axis] - 1) * stride + kernel;
+        let transposed = (least..least + stride)
+            .filter_map(|extent| extent.checked_sub(2 * padding))
+            .map(|extent| TapGrid::transposed(&window, SOURCE, result(extent)));
+        convolution.chain(transposed).collect()
+    }
+
+    #[test]
+    fn a_source_is_read_in_place_only_if_each_position_reads_its_own_voxel() {
+        for (axis, kernel, stride, padding) in (0..3).flat_map(|axis| {
+            (1..=3).flat_map(move |k| (1..=3).flat_map(move |s| (0..=1).map(move |p| (axis, k, s, p))))
+        }) {
+            for grid in grids(axis, kernel, stride, padding) {
+                let strides = PatchShape::new(&grid, [2, 2], LANES).source_strides();
+                let Some(strides) = strides else { continue };
+                assert!(reads_itself(&grid), "{grid:?}");
+                assert_eq!(strides, [5 * 3 * LANES, 3 * LANES]);
+            }
+        }
+    }
+
+    #[test]
+    fn pointwise_convolutions_and_transposed_ones_of_blocks_are_read_in_place() {
+        for axis in 0..3 {
+            let in_place = |kernel, stride| {
+                let grids = grids(axis, kernel, stride, 0);
+                grids.iter().map(grid_is_in_place).collect::<Vec<_>>()
+            };
+            assert_eq!(in_place(1, 1), [true, true], "axis {axis}");
+            // A convolution of blocks reads several voxels; its transpose reads one. A longer result has no other source.
+            assert_eq!(in_place(2, 2), [false, true, false], "axis {axis}");
+        }
+    }
+
+    fn grid_is_in_place(grid: &TapGrid) -> bool {
+        PatchShape::new(grid, [2, 2], LANES).source_strides().is_some()
     }
 }

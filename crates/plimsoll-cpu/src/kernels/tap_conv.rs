@@ -1,9 +1,9 @@
 //! The convolution kernel: sums over taps, a register tile of outputs × positions at a time.
 //!
-//! A task gathers the patch that a chunk of positions reads, then walks its tiles. A pointwise convolution of features that are stored as they
-//! are read needs no patch: its tiles read the features themselves. Within a tile the whole sum over input
-//! channels and taps stays in registers: each step loads the weights of sixteen outputs per block and multiplies them with
-//! one input of each position.
+//! A task gathers the patch that a chunk of positions reads, then walks its tiles. A pointwise convolution of f32 features
+//! that are not normalised as they are read needs no patch: its tiles read the stored features. Within a tile the whole
+//! sum over input channels and taps stays in registers: each step loads the weights of sixteen outputs per block and
+//! multiplies them with one input of each position.
 
 mod tile;
 
@@ -141,33 +141,34 @@ impl TapConv {
         }
     }
 
-    /// The features of a chunk in place, if the convolution is pointwise and they are stored as they are read.
+    /// The stored features that a chunk reads, if the convolution is pointwise and reads them as they are stored.
     ///
     /// # Safety
-    /// [`Kernel::task`]'s contract for this kernel. `at` is a chunk of the grid, and `first` the first of `reach` blocks of the source.
+    /// [`Kernel::task`]'s contract for this kernel. `at` is a chunk of the grid, and `first` the first of `reach` blocks
+    /// of the source.
     #[inline(always)]
     unsafe fn in_place(&self, at: &TaskOrigin, first: usize) -> Option<Patch> {
         let Source::Features(blocks) = &self.operands.source else { return None };
         let strides = self.tiling.shape.source_strides()?;
-        // SAFETY: the blocks are the source's, and the chunk's first position is a voxel of it, since each position reads the one at its place.
+        let chunk = at.first[0] * strides[0] + at.first[1] * strides[1];
+        debug_assert!(chunk < self.tiling.shape.stored_block(), "a chunk beyond the source");
+        // SAFETY: the blocks are the source's, `at.sample` is one of its samples, and all of them are in the arena. The
+        // chunk's first position is on the grid, and so by `source_strides` a voxel of each block.
         unsafe {
-            let (start, block) = blocks.run_of_f32(first, self.blocks.reach, at.sample)?;
-            Some(Patch {
-                from: start.add(at.first[0] * strides[0] + at.first[1] * strides[1]),
-                block,
-                strides,
-            })
+            let run = blocks.run_of_f32(first..first + self.blocks.reach, at.sample)?;
+            Some(Patch { from: run.start.add(chunk), block: run.stride, strides })
         }
     }
 
-    /// What a chunk reads, gathered.
+    /// A copy in scratch of the features that a chunk reads.
     ///
     /// # Safety
     /// As for [`TapConv::in_place`]; `patch` is valid for writes of [`ConvTiling::patch`] floats.
     #[inline(always)]
     unsafe fn gathered<S: Simd>(&self, at: &TaskOrigin, first: usize, patch: *mut f32) -> Patch {
         let shape = &self.tiling.shape;
-        // SAFETY: the chunk and the blocks are the source's, as this function's contract says, and the patch has room for `reach` blocks.
+        // SAFETY: the chunk and the blocks are the source's, as this function's contract says, and the patch has room for
+        // `reach` blocks.
         unsafe {
             match &self.operands.source {
                 Source::Image(image) => image.gather(shape, at.sample, at.first, patch),
@@ -186,7 +187,7 @@ impl TapConv {
     ///
     /// # Safety
     /// [`Kernel::task`]'s contract for this kernel. `at` is a chunk of the grid, `blocks` are the first output block and
-    /// one or two of them, of the task's split, and `patch` holds what the chunk reads of `reach` blocks.
+    /// one or two of them, of the task's split, and `patch` has all features that the chunk reads, of `reach` blocks.
     #[inline(always)]
     unsafe fn phase<S: Simd>(
         &self,
@@ -214,7 +215,8 @@ impl TapConv {
                     let place = (d - at.first[0]) * strides[0] + (h - at.first[1]) * strides[1];
                     let args = Tile {
                         // SAFETY: `d` and `h` are below the chunk's end and `from` below the width, so the position is one
-                        // of the chunk's, and the patch has a column for it.
+                        // of the chunk's. A gathered patch has a column for each of them; stored features have a voxel for
+                        // each position of the grid, if `source_strides` says that they are read in place.
                         source: unsafe { patch.from.add(place + from * shape.lanes) },
                         block_stride: patch.block,
                         row_stride: strides[1],
@@ -238,9 +240,9 @@ impl TapConv {
     }
 }
 
-/// What a chunk of positions reads.
+/// The features that a chunk of positions reads: gathered in scratch, or as stored.
 struct Patch {
-    /// The column of the first position, of the first block.
+    /// The column of the chunk's first position in the first block.
     from: *const f32,
     /// Floats from one block to the next.
     block: usize,

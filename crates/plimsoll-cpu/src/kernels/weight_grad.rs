@@ -24,7 +24,7 @@ use crate::simd::{LANES, Simd};
 const SHARING: usize = 8;
 /// Floats of the sums of blocks that share a patch: with the patch they stay in the second-level cache.
 const SHARED_SUMS: usize = 16 << 10;
-/// Of these, how many are summed at once, at most: more have no registers.
+/// Of these, how many are summed at once, at most: [`Simd::GRAD_BLOCKS`] of each instruction set.
 const TOGETHER: usize = 2;
 /// The least positions of a part, for its partial sum to be worth it.
 const PART_POSITIONS: usize = 1024;
@@ -325,6 +325,7 @@ impl Kernel for WeightGrad {
                     [0, 1].map(|axis| tiling.shape.chunk[axis].min(tiling.positions[axis] - first[axis]));
                 let at = Chunk { sample, first, count };
                 self.gather::<S>(source, &at, scratch);
+                const { assert!(S::GRAD_BLOCKS <= TOGETHER, "scratch has no room for so many gradients") };
                 for b in (0..shared.len()).step_by(S::GRAD_BLOCKS) {
                     let (block, sums) = (shared.start + b, sums.add(b * tiling.out_block_weights));
                     match (tiling.blocks.lanes, S::GRAD_BLOCKS.min(shared.len() - b)) {

@@ -40,9 +40,9 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     const TILE_POSITIONS: usize;
     /// The register tile of a weight gradient: how many inputs.
     const TILE_INPUTS: usize;
-    /// The register tile of a weight gradient by direct sums: how many blocks of sixteen outputs, 1 or 2.
+    /// Blocks of sixteen outputs in the register tile of a weight gradient by direct sums: 1 or 2.
     const GRAD_BLOCKS: usize;
-    /// The same: how many inputs, 2, 4, 6 or 8.
+    /// Inputs in the register tile of a weight gradient by direct sums: 2, 4, 6 or 8.
     const GRAD_INPUTS: usize;
 
     /// Runs a body as a function of its own, compiled for this instruction set: for bodies that are too large to be

@@ -20,7 +20,7 @@ const TAPS_TOGETHER: usize = 9;
 
 /// Where a tile is.
 pub(super) struct Tile<'a> {
-    /// The first position's place in the patch.
+    /// The first position's column in the first block of its chunk's patch.
     pub(super) source: *const f32,
     pub(super) row_stride: usize,
     /// Floats from one block of inputs to the next.
@@ -121,7 +121,7 @@ impl TapConv {
     ///
     /// # Safety
     /// [`Kernel::task`](crate::kernel::Kernel::task)'s contract for this kernel. `args.source` is the place of
-    /// `args.position` in what its chunk reads, `reach` blocks that are `block_stride` apart, and `R` rows of `W`
+    /// `args.position` in the patch of its chunk, whose `reach` blocks are `block_stride` apart, and `R` rows of `W`
     /// positions from there on are the chunk's. `args.block` and the next `B − 1` are output blocks of the task.
     #[inline(always)]
     unsafe fn tile<S: Simd, const B: usize, const R: usize, const W: usize, const L: u8>(

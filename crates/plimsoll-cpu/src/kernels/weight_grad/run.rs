@@ -32,10 +32,10 @@ impl Run<'_> {
         first: usize,
         gradient: [*const f32; B],
     ) {
-        // Tiles that the registers cannot hold are not asked for, and so not compiled.
+        // Registers cannot hold other tiles: callers never choose them, so they are not compiled.
         if const { B > S::GRAD_BLOCKS || I > S::GRAD_INPUTS || (I != S::GRAD_INPUTS && !I.is_power_of_two()) }
         {
-            return;
+            unreachable!("no tile of {B} blocks × {I} inputs");
         }
         // SAFETY: planes, rows and columns are below those of the run, `i < I` and `b < B`: all places are as this
         // function's contract says.
