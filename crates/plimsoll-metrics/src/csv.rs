@@ -36,12 +36,42 @@ pub(crate) fn number(score: Option<f64>) -> String {
     score.map(|score| score.to_string()).unwrap_or_default()
 }
 
-/// A field, quoted if necessary.
-pub(crate) fn quoted(field: &str) -> Cow<'_, str> {
-    if field.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", field.replace('"', "\"\"")).into()
+/// The mark before a text that a spreadsheet would take for a formula.
+const MARK: char = '\'';
+
+/// A text as a cell of a table. Spreadsheets run a cell that begins with `=`, `+`, `-`, `@`, a tab or a carriage return, so such a text
+/// gets an apostrophe before it, by which they know a text; numbers get none. [`text_of`] returns the text.
+pub fn cell_of(text: &str) -> Cow<'_, str> {
+    match is_marked_or_formula(text) && !is_number(text) {
+        true => format!("{MARK}{text}").into(),
+        false => text.into(),
+    }
+}
+
+/// The text of a cell that [`cell_of`] wrote.
+pub fn text_of(cell: &str) -> &str {
+    // What only looks like a marked text was never marked.
+    cell.strip_prefix(MARK).filter(|text| is_marked_or_formula(text)).unwrap_or(cell)
+}
+
+/// Returns `true` if a spreadsheet would run a text, or the text behind its marks.
+fn is_marked_or_formula(text: &str) -> bool {
+    text.trim_start_matches(MARK).starts_with(['=', '+', '-', '@', '\t', '\r'])
+}
+
+fn is_number(text: &str) -> bool {
+    let has_only = text.chars().all(|character| character.is_ascii_digit() || "+-.eE".contains(character));
+    has_only && text.parse::<f64>().is_ok()
+}
+
+/// A text as a field, marked and quoted if necessary.
+pub(crate) fn quoted(text: &str) -> Cow<'_, str> {
+    let cell = cell_of(text);
+    // Space around a field that is not quoted is not part of it.
+    if cell.contains([',', '"', '\n', '\r']) || cell.trim() != cell {
+        format!("\"{}\"", cell.replace('"', "\"\"")).into()
     } else {
-        field.into()
+        cell
     }
 }
 
@@ -86,8 +116,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn no_text_is_a_formula_and_every_text_is_read_back() {
+        let formulas = [
+            "=1+1", "+a", "-a", "@SUM(A1)", "\t=1", "\r=1", "-1+1", "=\"a\",b", "-", "-inf", "'=1", "''@",
+            "'-1",
+        ];
+        for text in formulas {
+            let cell = cell_of(text);
+            assert!(cell.starts_with('\'') && cell.len() == text.len() + 1, "{text:?}: {cell:?}");
+            assert_eq!(text_of(&cell), text);
+            let line = format!("{},x", quoted(text));
+            let found = fields(&line).unwrap();
+            assert_eq!((text_of(&found[0]), &*found[1]), (text, "x"), "{line:?}");
+        }
+        for text in ["-0.5", "+3", "-1e-7", "a=1", "'", "'a", "case-1", "", "1", "\"=1\""] {
+            assert_eq!(cell_of(text), text);
+            assert_eq!(text_of(text), text);
+        }
+    }
+
+    #[test]
     fn fields_round_trip() {
-        for field in ["a", "", "a,b", "say \"no\"", "\"", "ä, \"\",\" b"] {
+        for field in ["a", "", "a,b", "say \"no\"", "\"", "ä, \"\",\" b", " a "] {
             let line = format!("{},{},x", quoted(field), quoted(field));
             assert_eq!(fields(&line).unwrap(), [field, field, "x"], "{line}");
         }

@@ -19,7 +19,7 @@ pub mod classifiers;
 mod compare;
 pub mod comparison;
 mod cross_validation;
-mod csv;
+pub mod csv;
 mod error;
 mod evaluate;
 mod lesions;

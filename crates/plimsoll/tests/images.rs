@@ -474,6 +474,33 @@ fn grades_in_their_order_are_trained_and_predicted() {
     assert!(refused.contains("several or in order"), "{refused}");
 }
 
+/// Names of classes and images that spreadsheets would run are texts in tables, and the same names for whoever scores them.
+#[test]
+fn names_that_begin_as_formulas_are_no_formulas_in_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, _) = images(dir.path());
+    let names = ["=1+1", "-mild", "@two"];
+    for split in ["train", "val", "test"] {
+        for (grade, name) in phantom::GRADES[..3].iter().zip(names) {
+            fs::rename(data.join(split).join(grade), data.join(split).join(name)).unwrap();
+        }
+    }
+    let (_, _, rows) = trained_with("", data.to_str().unwrap(), dir.path());
+    let is_formula = |cell: &String| cell.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    assert_eq!(rows[0], ["case", "label", "'-mild", "'=1+1", "'@two", "predicted"]);
+    assert!(rows.iter().flatten().all(|cell| !is_formula(cell)), "{rows:?}");
+    assert!(rows[1..].iter().all(|row| rows[0][2..5].contains(&row[1])), "{rows:?}");
+    let is_table = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "csv");
+    let written =
+        fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).find(is_table).unwrap();
+    let scores = run_json(&["evaluate", "--classification", written.to_str().unwrap()]);
+    let classes: Vec<&str> =
+        scores["classes"].as_array().unwrap().iter().map(|class| class["name"].as_str().unwrap()).collect();
+    assert_eq!(classes, ["-mild", "=1+1", "@two"]);
+    let table = fs::read_to_string(dir.path().join("scores.csv")).unwrap();
+    assert!(table.contains("\n'=1+1,auroc,") && !table.contains("\n=1+1"), "{table}");
+}
+
 #[test]
 fn images_with_several_labels_are_trained_and_predicted() {
     let dir = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_disk::File;
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped, Reservation};
 
-use crate::csv::{fields, quoted};
+use crate::csv::{fields, quoted, text_of};
 
 /// The length limit of a line, in bytes.
 const LONGEST_LINE: u64 = 1 << 20;
@@ -386,7 +386,7 @@ fn parse(line: &str, row: &mut [f64], columns: usize) -> Result<(String, String)
             .filter(|probability| (0.0..=1.0).contains(probability))
             .ok_or_else(|| format!("`{text}` is not a probability from 0 to 1"))?;
     }
-    Ok((name.to_string(), label.to_string()))
+    Ok((text_of(name).into(), text_of(label).into()))
 }
 
 /// The number of a class.
@@ -471,7 +471,7 @@ impl Lines {
                 );
             }
         };
-        let classes: Vec<String> = classes.iter().map(|class| class.to_string()).collect();
+        let classes: Vec<String> = classes.iter().map(|class| text_of(class).into()).collect();
         let distinct: std::collections::BTreeSet<&String> = classes.iter().collect();
         if distinct.len() < classes.len() {
             return Err(self.error("two classes have the same name"));

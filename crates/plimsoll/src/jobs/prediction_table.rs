@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use plimsoll_image::ImageDataset;
 use plimsoll_memory::Mapped;
+use plimsoll_metrics::csv::cell_of;
 use plimsoll_run::ClassificationTask;
 
 /// What is between several labels.
@@ -43,7 +44,8 @@ impl PredictionTable<'_> {
         let against = |(a, b): &(usize, usize)| format!("{} vs {}", self.class(*b), self.class(*a));
         let of_pairs: Vec<String> = pairs.iter().flat_map(|pairs| &pairs.pairs).map(against).collect();
         let header = ["case", "label"].into_iter().chain(self.classes.iter().copied()).chain(["predicted"]);
-        table.write_record(header.chain(of_pairs.iter().map(String::as_str)))?;
+        let header = header.chain(of_pairs.iter().map(String::as_str));
+        table.write_record(header.map(|name| cell_of(name).into_owned()))?;
         let rows = self.images.cases.iter().zip(self.probabilities.chunks_exact(self.classes.len().max(1)));
         for (place, (case, row)) in rows.enumerate() {
             if left_out.binary_search(&place).is_ok() {
@@ -58,8 +60,9 @@ impl PredictionTable<'_> {
                 pairs.and_then(|pairs| pairs.second.chunks_exact(pairs.pairs.len().max(1)).nth(place));
             let number = |probability: &f64| format!("{probability:.6}");
             let numbers = row.iter().map(number);
-            let fields = [case.name.clone(), label].into_iter().chain(numbers);
-            let fields = fields.chain([predicted]);
+            let fields =
+                [&case.name, &label].map(|text| cell_of(text).into_owned()).into_iter().chain(numbers);
+            let fields = fields.chain([cell_of(&predicted).into_owned()]);
             table.write_record(fields.chain(second.into_iter().flatten().map(number)))?;
         }
         table.flush()
