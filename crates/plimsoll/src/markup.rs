@@ -1,13 +1,17 @@
 //! What pages and drawings have in common: text as HTML and XML, the style of a page, numbers as they are read.
 
+use crate::output;
+
 /// The style that all pages begin with.
 pub const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding:0 1rem;color:#1d232b}\
     h1{font-size:1.5rem;margin:0}h2{font-size:1.1rem;margin:2rem 0 .5rem}p.lead{color:#55606e;margin:.3rem 0}\
     .plots{display:flex;flex-wrap:wrap;gap:1.5rem}figure{margin:0}figcaption{color:#55606e;font-size:.85rem}\
     svg{max-width:100%;height:auto}svg text{font:11px system-ui,sans-serif;fill:#55606e}svg .grid{stroke:#e3e7ec}";
 
-/// Text as HTML and XML, in elements and in attributes.
+/// Text as HTML and XML, in elements and in attributes. Control characters, which XML does not have, and those that change the direction of
+/// writing are written as in a terminal.
 pub fn escaped(text: &str) -> String {
+    let text = output::escaped(text);
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
@@ -42,5 +46,6 @@ mod tests {
     #[test]
     fn no_text_can_end_an_element_or_an_attribute() {
         assert_eq!(escaped("<b>\"&\""), "&lt;b&gt;&quot;&amp;&quot;");
+        assert_eq!(escaped("a\u{1b}b\u{202e}\n"), "a\\u001bb\\u202e\n");
     }
 }
