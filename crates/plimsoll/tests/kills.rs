@@ -1,5 +1,6 @@
 //! A training of several folds that is killed again and again comes to the files of one that was not.
 
+mod outputs;
 mod predictions;
 
 use std::fs;

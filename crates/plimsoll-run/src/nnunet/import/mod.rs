@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::path::{Component, Path, PathBuf};
 
-use plimsoll_disk::atomic;
+use plimsoll_disk::{File, atomic};
 use plimsoll_memory::{Budget, Bytes};
 
 use archive::Archive;
@@ -43,6 +43,17 @@ pub struct Imported {
     pub licences: Vec<PathBuf>,
 }
 
+impl Imported {
+    /// Counts a file.
+    fn add(&mut self, file: &Listed, path: PathBuf) {
+        self.files += 1;
+        self.bytes += file.bytes;
+        if is_licence(&file.name) {
+            self.licences.push(path);
+        }
+    }
+}
+
 /// A file that is to be imported: its name below the folder, and its bytes.
 struct Listed {
     name: PathBuf,
@@ -54,7 +65,7 @@ struct Listed {
 ///
 /// # Errors
 /// If it holds no model, a name in it leads elsewhere, it claims more than it can hold or than there is room for, a file is there
-/// already, or it cannot be read or written. What was written until then is taken away again, and so are folders that were made.
+/// already, or it cannot be read or written. Files that an import which was killed wrote are kept, and the others written. What was written until then is taken away again, and so are folders that were made.
 pub fn import(
     from: &Path,
     to: &Path,
@@ -126,15 +137,16 @@ fn write_all(
         let (needed, free) = (Bytes(all), Bytes(free));
         return Err(refuse(format!("it needs {needed}, but {} has room for {free}", to.display())).into());
     }
-    for file in listed {
-        let path = to.join(&file.name);
-        if is_there(&path).map_err(failed(&path))? {
-            return Err(refuse(format!("{} is there already", path.display())).into());
-        }
-    }
+    let kept = written_before(source, (from, to), listed)?;
     let mut imported = Imported::default();
     for (place, file) in listed.iter().enumerate() {
         let path = to.join(&file.name);
+        if kept.contains(&place) {
+            written.keep();
+            imported.add(file, path);
+            copied(imported.bytes, all);
+            continue;
+        }
         let folder = path.parent().unwrap_or(to);
         written.make_folder(folder).map_err(failed(folder))?;
         let before = imported.bytes;
@@ -152,11 +164,7 @@ fn write_all(
             _ => RunError::io(&path, error),
         })?;
         written.file();
-        imported.bytes = before + file.bytes;
-        imported.files += 1;
-        if is_licence(&file.name) {
-            imported.licences.push(path);
-        }
+        imported.add(file, path);
     }
     let tops: BTreeSet<&Path> = listed
         .iter()
@@ -170,6 +178,65 @@ fn write_all(
         imported.models.extend(models_below(to, 0)?);
     }
     Ok(imported)
+}
+
+/// The places of files that exist with the same contents: an import that was killed wrote them, and the rest is written now.
+///
+/// # Errors
+/// If a file exists with other contents, all files exist, or one cannot be read.
+fn written_before(
+    source: &mut dyn Source,
+    (from, to): (&Path, &Path),
+    listed: &[Listed],
+) -> Result<BTreeSet<usize>, RunError> {
+    let mut found = BTreeSet::new();
+    for (place, file) in listed.iter().enumerate() {
+        let path = to.join(&file.name);
+        let failed = |source| RunError::io(&path, source);
+        if !is_there(&path).map_err(failed)? {
+            continue;
+        }
+        let is_same = is_copy(source, (place, file), &path).map_err(failed)?;
+        found.insert(place);
+        // With nothing left to write, nothing was interrupted.
+        if !is_same || found.len() == listed.len() {
+            let why = format!("{} is there already", path.display());
+            return Err(NnUnetError::Import { path: from.into(), why }.into());
+        }
+    }
+    Ok(found)
+}
+
+/// Returns `true` if a path leads to a file of the same bytes as one of the source. A link is no copy.
+fn is_copy(source: &mut dyn Source, (place, file): (usize, &Listed), path: &Path) -> io::Result<bool> {
+    if !path.symlink_metadata()?.is_file() || plimsoll_disk::metadata(path)?.len() != file.bytes {
+        return Ok(false);
+    }
+    let mut comparison = Comparison { file: File::open_any(path)?, piece: vec![0; PIECE], is_same: true };
+    source.copy(place, file, &mut comparison, &mut |_| {})?;
+    Ok(comparison.is_same)
+}
+
+/// Compares what is written to it with a file.
+struct Comparison {
+    file: File,
+    piece: Vec<u8>,
+    is_same: bool,
+}
+
+impl Write for Comparison {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for bytes in bytes.chunks(PIECE) {
+            let Some(found) = self.piece.get_mut(..bytes.len()) else { break };
+            self.file.read_exact(found)?;
+            self.is_same &= *found == *bytes;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Whether a file is the text of a licence, by its name.

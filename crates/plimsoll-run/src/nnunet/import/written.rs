@@ -10,18 +10,25 @@ use super::Listed;
 pub(super) struct Written<'a> {
     to: &'a Path,
     listed: &'a [Listed],
-    /// How many files are written.
-    files: usize,
     /// How many folders were made for the folder that all files are in.
     for_target: usize,
-    /// How many folders were made for each file, up to the one that is being written.
-    for_files: Vec<u16>,
+    /// What was made for each file, up to the one that is being written.
+    for_files: Vec<Made>,
+}
+
+/// What was made for a file.
+#[derive(Clone, Copy, Default)]
+struct Made {
+    /// Folders on the way to it.
+    folders: u16,
+    /// Whether the file itself was written.
+    file: bool,
 }
 
 impl<'a> Written<'a> {
     /// Nothing yet of files that are to be below a folder.
     pub(super) fn new(to: &'a Path, listed: &'a [Listed]) -> Written<'a> {
-        Written { to, listed, files: 0, for_target: 0, for_files: Vec::new() }
+        Written { to, listed, for_target: 0, for_files: Vec::new() }
     }
 
     /// Makes the folder that all files are in, where it is not there.
@@ -33,14 +40,21 @@ impl<'a> Written<'a> {
     /// Makes the folder of the next file, where it is not there.
     pub(super) fn make_folder(&mut self, folder: &Path) -> io::Result<()> {
         // Paths of systems are far shorter than so many folders.
-        let missing = u16::try_from(missing(folder)?).map_err(|_| io::ErrorKind::InvalidFilename)?;
-        self.for_files.push(missing);
+        let folders = u16::try_from(missing(folder)?).map_err(|_| io::ErrorKind::InvalidFilename)?;
+        self.for_files.push(Made { folders, file: false });
         plimsoll_disk::create_dir_all(folder)
     }
 
-    /// The next file is written.
+    /// The file whose folder was made last is written.
     pub(super) fn file(&mut self) {
-        self.files += 1;
+        if let Some(made) = self.for_files.last_mut() {
+            made.file = true;
+        }
+    }
+
+    /// The next file exists already, and stays.
+    pub(super) fn keep(&mut self) {
+        self.for_files.push(Made::default());
     }
 
     /// Takes away files and folders that were made, the last ones first. Folders that others have put something into stay.
@@ -49,10 +63,10 @@ impl<'a> Written<'a> {
             let Some(file) = self.listed.get(place) else { continue };
             let path = self.to.join(&file.name);
             // The error that led here is the one that counts, so that none of these does.
-            if place < self.files {
+            if made.file {
                 let _ = plimsoll_disk::remove_file(&path);
             }
-            for folder in path.ancestors().skip(1).take(usize::from(*made)) {
+            for folder in path.ancestors().skip(1).take(usize::from(made.folders)) {
                 let _ = plimsoll_disk::remove_folder(folder);
             }
         }
