@@ -6,6 +6,7 @@
 //!   processes left of such.
 //! * [`ScratchFile`] holds what memory has no room for, under no name.
 //! * [`Appender`] appends lines, each of which is on the disk before the next one is begun.
+//! * [`outputs`] refuses outputs of a command that would replace its inputs.
 //!
 //! * What is no file but a pipe, a device, or a text in the place of one is refused by what it is before anything is read: see
 //!   [`Substitute`].
@@ -23,6 +24,7 @@ pub mod faults;
 mod file;
 mod folder;
 mod gate;
+pub mod outputs;
 mod read;
 mod scratch;
 mod substitute;

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use plimsoll_disk::Substitute;
+use plimsoll_disk::outputs::{OutputError, OutputRemedy};
 pub use plimsoll_run::one_line;
 
 /// Why a command failed.
@@ -117,6 +118,24 @@ macro_rules! with_hint {
             }
         })*
     };
+}
+
+impl From<OutputError> for Failure {
+    fn from(error: OutputError) -> Failure {
+        let hint = match error.remedy() {
+            OutputRemedy::NewFile(name) => format!("name a new file with {name}"),
+            OutputRemedy::NewFileOrMove(name) => {
+                format!("name a new file with {name}, or move the existing one away")
+            }
+            OutputRemedy::OtherEnding(name) => format!("name a file of another ending with {name}"),
+            OutputRemedy::Move => "move it away".into(),
+            OutputRemedy::FolderElsewhere(name) => {
+                format!("name a new folder outside of all inputs with {name}")
+            }
+            OutputRemedy::CheckPath => "check the path, the disk and who may read and write there".into(),
+        };
+        Failure { error: anyhow::Error::from(error), hint, status: FAILED }
+    }
 }
 
 /// Errors that do not.

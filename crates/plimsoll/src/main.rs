@@ -9,6 +9,7 @@ mod args;
 mod backend;
 mod commands;
 mod comparison_picture;
+mod contents;
 mod drawing;
 mod duration;
 mod epoch_chart;

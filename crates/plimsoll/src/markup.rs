@@ -1,5 +1,6 @@
 //! What pages and drawings have in common: text as HTML and XML, the style of a page, numbers as they are read.
 
+use crate::contents::GENERATOR;
 use crate::output;
 
 /// The style that all pages begin with.
@@ -19,7 +20,7 @@ pub fn escaped(text: &str) -> String {
 pub fn beginning(title: &str, head: &str, styles: &[&str]) -> String {
     let (title, styles) = (escaped(title), styles.concat());
     format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">{head}<title>{title}</title>\
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">{GENERATOR}{head}<title>{title}</title>\
          <style>{STYLE}{styles}</style></head><body>\n"
     )
 }

@@ -3,6 +3,9 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+/// The program that wrote a picture, as its `Software`.
+pub const SOFTWARE: &str = "plimsoll";
+
 /// Writes red, green and blue of each pixel, `[row][column][channel]`, as a PNG: with a palette where there are at most 256 colours,
 /// as in a grey picture with a few lines, which is a third of the size.
 pub fn write_png(to: &mut dyn Write, [height, width]: [usize; 2], samples: &[u8]) -> io::Result<()> {
@@ -10,6 +13,7 @@ pub fn write_png(to: &mut dyn Write, [height, width]: [usize; 2], samples: &[u8]
         |pixels: usize| u32::try_from(pixels).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
     let mut encoder = png::Encoder::new(to, side(width)?, side(height)?);
     encoder.set_compression(png::Compression::Balanced);
+    encoder.add_text_chunk("Software".into(), SOFTWARE.into())?;
     match Indexed::of(samples) {
         Some(Indexed { palette, pixels }) => {
             encoder.set_color(png::ColorType::Indexed);

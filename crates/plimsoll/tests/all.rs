@@ -34,6 +34,7 @@ mod predict;
 mod products;
 mod rates;
 mod regions;
+mod replaced_inputs;
 mod report;
 mod resume;
 mod same_settings;

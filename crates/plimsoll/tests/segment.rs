@@ -136,7 +136,7 @@ fn what_cannot_be_segmented_is_told_before_anything_is_written() {
         "--overwrite",
     ];
     let refused = run_error(&[&args[..], &with].concat());
-    assert!(refused.contains("would replace an image"), "{refused}");
+    assert!(refused.contains("would be written over"), "{refused}");
     // A plan refuses what could not be done, in the same words.
     assert_eq!(run_error(&[&args[..], &with, &["--plan"]].concat()), refused);
     assert_eq!(on("total", &[&with[..], &["--roi-subset", "livre", "--plan"]].concat()), unknown);

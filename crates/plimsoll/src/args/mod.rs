@@ -9,6 +9,7 @@ mod missing;
 mod models;
 mod nnunet;
 mod other_names;
+mod outputs;
 mod postprocess;
 mod predict;
 mod report;

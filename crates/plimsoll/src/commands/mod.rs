@@ -41,6 +41,7 @@ pub use plan::print as print_plan;
 /// Runs the command that was asked for.
 pub fn run(args: &Args) -> Outcome {
     check_environment()?;
+    args.command.files()?.check()?;
     match &args.command {
         Command::Demo(demo) => demo::run(demo, args.json),
         Command::Doctor(ram) => doctor::run(ram, args.json),

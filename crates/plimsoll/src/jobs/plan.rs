@@ -18,7 +18,7 @@ use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
 
 /// The file of settings that is read where it is there.
-const SETTINGS_FILE: &str = "plimsoll.toml";
+pub const SETTINGS_FILE: &str = "plimsoll.toml";
 
 /// The longest file of settings that is read: twice what all of them take with their comments. Of a text with many mistakes, the
 /// parser may take up to a kibibyte for each byte.

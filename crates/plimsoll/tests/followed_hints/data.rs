@@ -197,7 +197,7 @@ fn what_is_proposed_for_predictions_is_accepted() {
     };
     // Labels in the folder of the images.
     let said = hint(&predict(&images, &["--ram", "512MiB"]));
-    assert!(said.contains("another folder with -o"), "{said}");
+    assert!(said.contains("name a folder outside of all inputs with --output"), "{said}");
     expect_accepted(&predict(&tiny.path("labels"), &["--ram", "512MiB"]), &said);
     // Something that is no model.
     let mut args = predict(&tiny.path("again"), &["--ram", "512MiB"]);

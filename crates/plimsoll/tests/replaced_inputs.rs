@@ -1,0 +1,309 @@
+//! No command writes over a file that it, the run or the data set reads.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::support::{Tiny, plimsoll, run_error};
+
+/// The place of the output in a command.
+const OUT: &str = "OUT";
+
+/// A data set, a run and predictions, and files of every other kind that commands read.
+struct Place {
+    tiny: Tiny,
+    run: PathBuf,
+    /// All files, to find any change.
+    before: BTreeMap<PathBuf, Vec<u8>>,
+}
+
+impl Place {
+    fn new() -> Place {
+        let tiny = Tiny::new();
+        let run = tiny.path("run");
+        tiny.trained(&run, &["--fold", "0"]);
+        for (name, text) in [
+            ("settings.toml", "seed = 1\n"),
+            ("splits.json", "[]\n"),
+            ("steps.toml", "steps = []\n"),
+            ("sweep.toml", "seeds = [0]\n"),
+            ("table.csv", "case,label,a,b\nx,a,1,0\ny,b,0,1\n"),
+        ] {
+            fs::write(tiny.path(name), text).unwrap();
+        }
+        let validated = run.join("fold_0/validation");
+        let predictions = tiny.path("predictions");
+        fs::create_dir(&predictions).unwrap();
+        for file in fs::read_dir(validated).unwrap() {
+            let file = file.unwrap().path();
+            if file.to_string_lossy().ends_with(".nii.gz") {
+                fs::copy(&file, predictions.join(file.file_name().unwrap())).unwrap();
+            }
+        }
+        let before = files(tiny.dir.path());
+        Place { tiny, run, before }
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.tiny.path(name).to_str().unwrap().into()
+    }
+
+    /// The first file of a folder.
+    fn first(&self, folder: &str) -> String {
+        let mut found: Vec<PathBuf> =
+            fs::read_dir(self.tiny.path(folder)).unwrap().map(|entry| entry.unwrap().path()).collect();
+        found.sort();
+        found[0].strip_prefix(self.tiny.dir.path()).unwrap().to_str().unwrap().into()
+    }
+
+    /// Runs a command with an output, and expects that it refuses before it changes anything.
+    fn refuses(&self, command: &[&str], out: &Path) {
+        let args: Vec<String> = command
+            .iter()
+            .map(|word| match *word {
+                OUT => out.to_str().unwrap().into(),
+                word if word.starts_with('@') => self.text(&word[1..]),
+                word => word.into(),
+            })
+            .collect();
+        let error = run_error(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        let is_guarded = ["would be written over", "would replace ", "would put its files among them"]
+            .iter()
+            .any(|words| error.contains(words));
+        assert!(is_guarded, "{args:?}: {error}");
+        assert!(error.contains(out.file_stem().unwrap().to_str().unwrap()), "{args:?}: {error}");
+        assert!(error.contains("\nhint: name a new f"), "{args:?}: {error}");
+        let after = files(self.tiny.dir.path());
+        for (path, contents) in &self.before {
+            assert!(after.get(path) == Some(contents), "{args:?} changed {}", path.display());
+        }
+    }
+}
+
+/// All files below a folder, with their contents.
+fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true if path.is_symlink() => {}
+            true => found.extend(files(&path)),
+            false => {
+                found.insert(path.clone(), fs::read(&path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+/// A command, the output of which is `OUT`, and its inputs.
+type Row<'a> = (&'a [&'a str], &'a [&'a str]);
+
+const DATASET: [&str; 3] = ["dataset/dataset.json", "IMAGE", "LABEL"];
+const RUN: [&str; 4] = [
+    "run/fold_0/checkpoint_final.safetensors",
+    "run/fold_0/specification.json",
+    "run/fold_0/events.jsonl",
+    "run/fold_0/validation/summary.json",
+];
+
+const FILES: &[Row<'_>] = &[
+    (&["inspect", "@dataset", "--config", "@settings.toml", "--page", OUT], &DATASET),
+    (&["inspect", "@dataset", "--config", "@settings.toml", "--page", OUT], &["settings.toml"]),
+    (&["plan", "@dataset", "--config", "@settings.toml", "--draw", OUT], &DATASET),
+    (&["plan", "@dataset", "--config", "@settings.toml", "--draw", OUT], &["settings.toml"]),
+    (&["bench", "load", "@dataset", "--config", "@settings.toml", "--draw", OUT], &DATASET),
+    (&["train", "@dataset", "--out", "@new", "--plans-from", "@run", "--openmetrics", OUT], &RUN),
+    (
+        &["train", "@dataset", "--out", "@new", "--splits", "@splits.json", "--openmetrics", OUT],
+        &["splits.json"],
+    ),
+    (
+        &["train", "@dataset", "--out", "@new", "--weights", "@table.csv", "--openmetrics", OUT],
+        &["table.csv"],
+    ),
+    (&["train", "@dataset", "--out", "@new", "--openmetrics", OUT], &DATASET),
+    (&["sweep", "@sweep.toml", "@dataset", "--out", "@new", "--slurm", OUT], &DATASET),
+    (&["sweep", "@sweep.toml", "@dataset", "--out", "@new", "--slurm", OUT], &["sweep.toml"]),
+    (&["sweep", "@sweep.toml", "@dataset", "--out", "@new", "--kubernetes", OUT], &["sweep.toml"]),
+    (&["report", "@run", "--dataset", "@dataset", "--output", OUT], &DATASET),
+    (&["report", "@run", "--output", OUT], &RUN),
+    // The data set that the run was trained on.
+    (&["report", "@run", "--output", OUT], &DATASET),
+    (&["predict", "@run", "-i", "@dataset/imagesTr", "--overwrite", "-o", OUT], &DATASET),
+    (&["predict", "@run", "-i", "@dataset/imagesTr", "--overwrite", "-o", OUT], &RUN),
+    (&["predict", "@run", "-i", "@table.csv", "--overwrite", "-o", OUT], &["table.csv"]),
+    (&["segment", "-i", "@IMAGE", "--ml", "--overwrite", "-o", OUT], &["IMAGE"]),
+    (
+        &["postprocess", "-i", "@LABEL", "--steps", "@steps.toml", "--overwrite", "-o", OUT],
+        &["LABEL", "steps.toml"],
+    ),
+    (&["models", "export", "@run", OUT, "--overwrite"], &RUN),
+    (&["export", "@run", "--overwrite", "-o", OUT], &RUN),
+    (&["export", "@run", "--format", "onnx", "--overwrite", "-o", OUT], &RUN),
+    (&["evaluate", "@predictions", "@dataset/labelsTr", "-o", OUT], &["LABEL", "PREDICTION"]),
+    (&["evaluate", "@predictions", "@dataset", "-o", OUT], &DATASET),
+    (&["evaluate", "--classification", "@table.csv", "--overwrite", "-o", OUT], &["table.csv"]),
+    (&["compare", "@run", "@run/fold_0", "--csv", OUT], &RUN),
+    (&["compare", "@run", "@run/fold_0", "--picture", OUT], &RUN),
+    (
+        &["compare", "@run", "@run/fold_0", "--data", "@dataset", "--ensembles", "@new", "--csv", OUT],
+        &DATASET,
+    ),
+];
+
+const FOLDERS: &[Row<'_>] = &[
+    (&["train", "@dataset", "--out", OUT], &["dataset", "dataset/imagesTr", "dataset/labelsTr/new"]),
+    (&["train", "@dataset", "--plans-from", "@run", "--out", OUT], &["run", "run/fold_0/new"]),
+    (&["sweep", "@sweep.toml", "@dataset", "--out", OUT], &["dataset", "dataset/labelsTr"]),
+    (
+        &["predict", "@run", "-i", "@dataset/imagesTs", "--overwrite", "-o", OUT],
+        &[
+            "dataset",
+            "dataset/imagesTs",
+            "dataset/imagesTr",
+            "dataset/labelsTr",
+            "dataset/labelsTr/new",
+            "dataset/imagesTs/new",
+        ],
+    ),
+    (&["segment", "-i", "@dataset/imagesTr", "--overwrite", "-o", OUT], &["dataset/imagesTr"]),
+    (
+        &["postprocess", "-i", "@predictions", "--steps", "@steps.toml", "--overwrite", "-o", OUT],
+        &["predictions"],
+    ),
+    (&["models", "import", "@run", "-o", OUT], &["run"]),
+    (&["export", "@run", "--format", "nnunet", "-o", OUT], &["run", "run/fold_0", "run/fold_0/new"]),
+    (
+        &["evaluate", "@predictions", "@dataset", "--images", "@dataset/imagesTr", "--pictures", OUT],
+        &["predictions", "dataset", "dataset/imagesTr", "dataset/labelsTr"],
+    ),
+    (&["compare", "@run", "@run/fold_0", "--data", "@dataset", "--ensembles", OUT], &["run", "dataset"]),
+];
+
+#[test]
+fn no_file_that_a_command_reads_is_replaced_under_any_of_its_names() {
+    let place = Place::new();
+    let named = [
+        ("IMAGE", place.first("dataset/imagesTr")),
+        ("LABEL", place.first("dataset/labelsTr")),
+        ("PREDICTION", place.first("predictions")),
+    ];
+    let real =
+        |word: &str| named.iter().fold(word.to_string(), |word, (name, file)| word.replace(name, file));
+    for (number, (command, inputs)) in FILES.iter().enumerate() {
+        let command: Vec<String> = command.iter().map(|word| real(word)).collect();
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
+        for (which, input) in inputs.iter().enumerate() {
+            let input = place.tiny.path(&real(input));
+            place.refuses(&command, &input);
+            // Where a file of scores may be replaced by scores, a link to it is no other file.
+            let name = format!("link_{number}_{which}_{}", input.file_name().unwrap().to_str().unwrap());
+            let links = tempfile::tempdir_in(place.tiny.dir.path()).unwrap();
+            let hard = links.path().join(&name);
+            fs::hard_link(&input, &hard).unwrap();
+            place.refuses(&command, &hard);
+            fs::remove_file(&hard).unwrap();
+            #[cfg(unix)]
+            {
+                let soft = links.path().join(&name);
+                std::os::unix::fs::symlink(&input, &soft).unwrap();
+                place.refuses(&command, &soft);
+                assert!(soft.is_symlink());
+            }
+        }
+    }
+}
+
+#[test]
+fn no_folder_that_a_command_reads_gets_its_outputs() {
+    let place = Place::new();
+    for (command, folders) in FOLDERS {
+        for folder in *folders {
+            place.refuses(command, &place.tiny.path(folder));
+        }
+    }
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink(place.tiny.path("dataset/labelsTr"), place.tiny.path("link")).unwrap();
+        place.refuses(
+            &["predict", "@run", "-i", "@dataset/imagesTs", "--overwrite", "-o", OUT],
+            &place.tiny.path("link"),
+        );
+    }
+}
+
+/// Files beside a named output have names that follow from it.
+#[test]
+fn files_beside_a_named_output_replace_no_input_either() {
+    let place = Place::new();
+    let page = ["inspect", "@dataset", "--page", OUT];
+    place.refuses(&page, &place.tiny.path("dataset/dataset.html"));
+    place.refuses(&page, &place.tiny.path("splits.html"));
+    let scores = ["evaluate", "@predictions", "@dataset", "-o", OUT];
+    place.refuses(&scores, &place.tiny.path("table.json"));
+    place.refuses(
+        &["evaluate", "--classification", "@table.csv", "--overwrite", "-o", OUT],
+        &place.tiny.path("table.json"),
+    );
+    let (run, one, same) = (place.text("run"), place.text("one"), place.text("run/../one"));
+    let twice = run_error(&["compare", &run, &run, "--csv", &one, "--picture", &same]);
+    assert!(twice.contains("would be written twice, by --csv and by --picture"), "{twice}");
+}
+
+/// A file that the user has written is not a result of the command, and is not replaced by one.
+#[test]
+fn files_of_other_contents_are_kept_and_own_results_are_replaced() {
+    let place = Place::new();
+    place.refuses(
+        &["inspect", "@dataset", "--page", OUT],
+        &place.tiny.path("splits.json").with_file_name("steps.toml"),
+    );
+    fs::write(place.run.join("postprocessing.toml"), "steps = []\n").unwrap();
+    let kept = run_error(&["postprocess", place.run.to_str().unwrap(), "--choose"]);
+    assert!(
+        kept.contains("is not a file of steps that were chosen") && kept.contains("hint: move it away"),
+        "{kept}"
+    );
+    assert_eq!(fs::read_to_string(place.run.join("postprocessing.toml")).unwrap(), "steps = []\n");
+    fs::remove_file(place.run.join("postprocessing.toml")).unwrap();
+    let (page, csv, picture) =
+        (place.text("dataset/page.html"), place.text("run/c.csv"), place.text("run/c.png"));
+    let (dataset, run) = (place.text("dataset"), place.text("run"));
+    let report = place.text("run/report.html");
+    let (labels, predictions) = (place.text("dataset/labelsTr"), place.text("predictions"));
+    let graph = place.text("run/model.onnx");
+    let (weights, model) = (place.text("weights.safetensors"), place.text("model.plimsoll"));
+    let drawing = place.text("dataset/arena.svg");
+    let metrics = place.text("dataset/metrics.prom");
+    for _ in 0..2 {
+        for command in [
+            &["inspect", &dataset, "--page", &page][..],
+            &["compare", &run, &format!("{run}/fold_0"), "--csv", &csv, "--picture", &picture],
+            &["report", &run, "-o", &report],
+            &["evaluate", &predictions, &labels, "--partial"],
+            &["export", &run, "--format", "onnx", "--overwrite", "-o", &graph],
+            &["export", &run, "--overwrite", "-o", &weights],
+            &["models", "export", &run, &model, "--overwrite"],
+        ] {
+            let done = plimsoll().args(command).output().unwrap();
+            assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+        }
+        let more = [
+            "--draw",
+            &drawing,
+            "--config",
+            "/dev/null",
+            "--patch-size",
+            "8",
+            "--features",
+            "4,8",
+            "--net",
+            "dynunet",
+        ];
+        let done = plimsoll().args(["plan", &dataset]).args(more).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let _ = fs::remove_dir_all(place.tiny.path("other"));
+        place.tiny.trained(&place.tiny.path("other"), &["--openmetrics", &metrics]);
+    }
+}
