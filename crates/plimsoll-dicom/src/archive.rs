@@ -42,6 +42,7 @@ pub(crate) fn is_archive(path: &Path) -> Result<bool, DicomError> {
     let io = |source| DicomError::Io { path: path.into(), source };
     let mut start = Vec::with_capacity(LOCAL.0.len());
     let file = File::open(path).map_err(io)?;
+    #[expect(clippy::disallowed_methods, reason = "`take` limits the bytes")]
     file.take(LOCAL.0.len() as u64).read_to_end(&mut start).map_err(io)?;
     Ok(start == LOCAL.0)
 }
@@ -121,6 +122,7 @@ fn find_end(file: &mut File, length: u64) -> io::Result<Option<[u8; END.1]>> {
     let tail_length = length.min(END.1 as u64 + MOST_COMMENT);
     file.seek(SeekFrom::Start(length - tail_length))?;
     let mut tail = Vec::with_capacity(tail_length as usize);
+    #[expect(clippy::disallowed_methods, reason = "`take` limits the bytes")]
     file.by_ref().take(tail_length).read_to_end(&mut tail)?;
     let Some(at) = tail.windows(END.0.len()).rposition(|window| window == END.0) else { return Ok(None) };
     Ok(tail.get(at..at + END.1).and_then(|end| end.try_into().ok()))

@@ -1,8 +1,8 @@
 //! Names: what a folder has, and changes to that.
 
 use std::fs::{self, Metadata};
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 use crate::gate::{self, Change, Kind};
 
@@ -68,18 +68,55 @@ pub fn sync_folder(folder: impl AsRef<Path>) -> io::Result<()> {
     Ok(())
 }
 
-/// The paths of all that is in a folder, in the order of their names.
+/// The most bytes of paths that [`read_dir`] reads: those of some ten thousand files.
+const USUAL: u64 = 1 << 20;
+
+/// The paths of all files in a folder that has few, in the order of their names. A folder that a user fills is read by [`entries`], which
+/// keeps nothing, or by [`read_dir_within`], after its bytes were reserved.
 ///
 /// # Errors
-/// If there is no such folder, or it cannot be read.
+/// If there is no such folder, it cannot be read, or its paths have more than 1 MiB.
 pub fn read_dir(folder: impl AsRef<Path>) -> io::Result<Vec<PathBuf>> {
+    read_dir_within(folder, USUAL)
+}
+
+/// The paths of all files in a folder, in the order of their names, if they take at most `most` bytes.
+///
+/// # Errors
+/// If there is no such folder, it cannot be read, or its paths take more.
+pub fn read_dir_within(folder: impl AsRef<Path>, most: u64) -> io::Result<Vec<PathBuf>> {
     let folder = folder.as_ref();
-    gate::pass(Kind::ReadFolder, folder)?;
-    let entries = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
-    let mut paths = entries.collect::<io::Result<Vec<PathBuf>>>()?;
+    let (mut paths, mut found) = (Vec::new(), 0u64);
+    for path in entries(folder)? {
+        let path = path?;
+        found = found.saturating_add(path_bytes(&path));
+        if found > most {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, TooManyNames { most }));
+        }
+        paths.push(path);
+    }
     paths.sort();
     Ok(paths)
 }
+
+/// The bytes that a path takes in a list of paths.
+pub fn path_bytes(path: &Path) -> u64 {
+    (size_of::<PathBuf>() + path.as_os_str().len()) as u64
+}
+
+/// A folder has more files than its reader allows.
+#[derive(Clone, Copy, Debug)]
+struct TooManyNames {
+    most: u64,
+}
+
+impl fmt::Display for TooManyNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the paths of its files take more than {} bytes", self.most)
+    }
+}
+
+impl std::error::Error for TooManyNames {}
 
 /// The paths of all that is in a folder, one after the other as the system has them, so that a folder of many files need not be held
 /// in memory at once.
@@ -110,4 +147,23 @@ pub fn exists(path: impl AsRef<Path>) -> io::Result<bool> {
     let path = path.as_ref();
     gate::pass(Kind::Metadata, path)?;
     fs::exists(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_of_more_names_than_allowed_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["b", "a", "c"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let all = read_dir(folder.path()).unwrap();
+        assert_eq!(all, ["a", "b", "c"].map(|name| folder.path().join(name)));
+        let bytes: u64 = all.iter().map(|path| path_bytes(path)).sum();
+        assert_eq!(read_dir_within(folder.path(), bytes).unwrap(), all);
+        let error = read_dir_within(folder.path(), bytes - 1).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+    }
 }

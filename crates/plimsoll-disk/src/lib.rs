@@ -33,7 +33,8 @@ pub mod zip;
 pub use appender::Appender;
 pub use file::File;
 pub use folder::{
-    create_dir_all, entries, exists, metadata, read_dir, remove_file, remove_folder, rename, sync_folder,
+    create_dir_all, entries, exists, metadata, path_bytes, read_dir, read_dir_within, remove_file,
+    remove_folder, rename, sync_folder,
 };
 pub use read::{TooLong, read, read_to_string, without_mark};
 pub use scratch::ScratchFile;

@@ -136,6 +136,7 @@ pub fn holder(folder: &FoldFolder) -> Option<(Holder, bool)> {
 
 fn read(file: &mut File) -> Option<Holder> {
     let mut text = Vec::new();
+    #[expect(clippy::disallowed_methods, reason = "`take` limits the bytes")]
     Read::by_ref(file).take(MOST).read_to_end(&mut text).ok()?;
     serde_json::from_slice(&text).ok()
 }

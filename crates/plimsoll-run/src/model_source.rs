@@ -76,6 +76,7 @@ impl ModelSource {
         let mut beginning = Vec::with_capacity(BEGINNING);
         let file = File::open(path).map_err(|source| RunError::io(path, source))?;
         let length = file.len().map_err(|source| RunError::io(path, source))?;
+        #[expect(clippy::disallowed_methods, reason = "`take` limits the bytes")]
         let read = file.take(BEGINNING as u64).read_to_end(&mut beginning);
         read.map_err(|source| RunError::io(path, source))?;
         // Neither of the others begins as a text: both have bytes of numbers that are zero.

@@ -479,3 +479,30 @@ fn the_least_limit_covers_the_whole_life_of_a_run_for_any_number_of_cases() {
         ]);
     }
 }
+
+#[test]
+fn a_folder_of_a_hundred_thousand_files_is_refused_before_its_names_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let images = dir.path().join("many/imagesTr");
+    fs::create_dir_all(&images).unwrap();
+    let description = r#"{"channel_names": {"0": "CT"}, "labels": {"background": 0, "ball": 1},
+        "numTraining": 100000, "file_ending": ".nii.gz"}"#;
+    fs::write(dir.path().join("many/dataset.json"), description).unwrap();
+    for number in 0..100_000 {
+        fs::File::create(images.join(format!("case_{number:06}_0000.nii.gz"))).unwrap();
+    }
+    let model = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../oracles/nnunet/flat/results/Dataset103_Flat/nnUNetTrainer__nnUNetPlans__2d");
+    let [data, labels] = ["many", "labels"].map(|name| dir.path().join(name));
+    let [data, images, model, labels] = [&data, &images, &model, &labels].map(|path| path.to_str().unwrap());
+    for args in [
+        &["inspect", data][..],
+        &["predict", model, "-i", images, "-o", labels, "--plan"],
+        &["predict", model, "-i", images, "-o", labels],
+    ] {
+        let output = plimsoll().args(args).args(["--ram", "90MiB", "--threads", "1"]).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{args:?}");
+        assert!(errors.contains("names of files") && errors.contains("--ram"), "{args:?}: {errors}");
+    }
+}

@@ -14,13 +14,17 @@ pub(crate) struct Folder {
     pub(crate) file_ending: String,
 }
 
+/// The most bytes of paths in a folder. Finding a data set, and images to predict, reserves them before.
+const MOST_NAMES: u64 = 1 << 30;
+
 /// What is in a folder but hidden files, sorted: some systems leave a dot file beside every file.
 ///
 /// # Errors
 /// If it cannot be read, which names it.
 pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, DatasetError> {
     let failed = |source: io::Error| DatasetError::Io { path: folder.into(), action: "list", source };
-    let mut found = plimsoll_disk::read_dir(folder).map_err(failed)?;
+    #[expect(clippy::disallowed_methods, reason = "finding a data set or its images reserved the names")]
+    let mut found = plimsoll_disk::read_dir_within(folder, MOST_NAMES).map_err(failed)?;
     found.retain(|path| !file_name(path).starts_with('.'));
     found.sort();
     Ok(found)

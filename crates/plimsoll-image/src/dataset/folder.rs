@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use plimsoll_memory::Budget;
+use plimsoll_memory::{Budget, Reservation};
 
-use super::{DatasetError, ImageCase, ImageDataset, Split, reserve};
+use super::{DatasetError, ImageCase, ImageDataset, Split, list, reserve};
 
 /// Endings of images.
 const ENDINGS: [&str; 6] = ["png", "jpg", "jpeg", "tif", "tiff", "bmp"];
@@ -25,7 +25,7 @@ impl ImageDataset {
     /// If a folder cannot be read, there are no classes or images, splits and classes are mixed, or the memory is not available.
     pub fn from_folders(root: impl AsRef<Path>, budget: &Budget) -> Result<ImageDataset, DatasetError> {
         let root = root.as_ref();
-        let top = subfolders(root)?;
+        let top = subfolders(root, budget)?;
         let splits: Vec<Split> = top.iter().filter_map(|(name, _)| Split::of(name)).collect();
         let mut folders = Vec::new();
         if splits.is_empty() {
@@ -37,7 +37,8 @@ impl ImageDataset {
             }
             for (name, path) in top {
                 let split = Split::of(&name);
-                folders.extend(subfolders(&path)?.into_iter().map(|(name, path)| (split, name, path)));
+                folders
+                    .extend(subfolders(&path, budget)?.into_iter().map(|(name, path)| (split, name, path)));
             }
         }
         if folders.is_empty() {
@@ -54,7 +55,7 @@ impl ImageDataset {
         let (mut cases, mut warnings, mut memory) = (Vec::new(), Vec::new(), Vec::new());
         for (split, class, folder) in folders {
             let mut found = Found::default();
-            found.search(&folder, DEEPEST)?;
+            found.search(&folder, DEEPEST, budget)?;
             let text = found.images.iter().map(|path| 2 * path.as_os_str().len() as u64).sum();
             memory.push(reserve(budget, found.images.len(), text).map_err(DatasetError::memory(root))?);
             if let Some(first) = found.others.first() {
@@ -96,9 +97,10 @@ fn is_folder(path: &Path) -> Result<bool, DatasetError> {
 }
 
 /// Folders in a folder, by name.
-fn subfolders(folder: &Path) -> Result<Vec<(String, PathBuf)>, DatasetError> {
+fn subfolders(folder: &Path, budget: &Budget) -> Result<Vec<(String, PathBuf)>, DatasetError> {
     let mut found = Vec::new();
-    for path in plimsoll_disk::read_dir(folder).map_err(|source| DatasetError::io(folder, source))? {
+    let (paths, _names) = list(folder, budget)?;
+    for path in paths {
         if !is_hidden(&path) && is_folder(&path)? {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             found.push((name, path));
@@ -111,11 +113,15 @@ fn subfolders(folder: &Path) -> Result<Vec<(String, PathBuf)>, DatasetError> {
 struct Found {
     images: Vec<PathBuf>,
     others: Vec<PathBuf>,
+    /// The reservations of these paths.
+    names: Vec<Reservation>,
 }
 
 impl Found {
-    fn search(&mut self, folder: &Path, depth: usize) -> Result<(), DatasetError> {
-        for path in plimsoll_disk::read_dir(folder).map_err(|source| DatasetError::io(folder, source))? {
+    fn search(&mut self, folder: &Path, depth: usize, budget: &Budget) -> Result<(), DatasetError> {
+        let (paths, names) = list(folder, budget)?;
+        self.names.push(names);
+        for path in paths {
             if is_hidden(&path) {
                 continue;
             }
@@ -123,7 +129,7 @@ impl Found {
             if is_image(&path) {
                 self.images.push(path);
             } else if depth > 0 && is_folder(&path)? {
-                self.search(&path, depth - 1)?;
+                self.search(&path, depth - 1, budget)?;
             } else {
                 self.others.push(path);
             }

@@ -9,7 +9,7 @@ mod labels;
 mod table;
 mod unlabelled;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use plimsoll_memory::{Budget, Bytes, OverBudget, Reservation};
 use serde::{Deserialize, Serialize};
@@ -109,6 +109,21 @@ impl ImageDataset {
     pub fn reserved(&self) -> Bytes {
         self.memory.iter().map(Reservation::bytes).sum()
     }
+}
+
+/// Lists a folder in the order of names, after the memory of its paths was reserved.
+fn list(folder: &Path, budget: &Budget) -> Result<(Vec<PathBuf>, Reservation), DatasetError> {
+    let failed = |source| DatasetError::io(folder, source);
+    let mut bytes = 0u64;
+    for path in plimsoll_disk::entries(folder).map_err(failed)? {
+        bytes = bytes.saturating_add(plimsoll_disk::path_bytes(&path.map_err(failed)?));
+    }
+    // A growing list has a capacity of up to twice its length.
+    let held = budget.reserve("names of files", Bytes(bytes.saturating_mul(2)));
+    let held = held.map_err(DatasetError::memory(folder))?;
+    #[expect(clippy::disallowed_methods, reason = "the bytes were reserved")]
+    let paths = plimsoll_disk::read_dir_within(folder, bytes).map_err(failed)?;
+    Ok((paths, held))
 }
 
 /// Reserves a list of so many cases, whose names, paths, groups and labels have `text` bytes together.

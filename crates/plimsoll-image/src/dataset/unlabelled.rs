@@ -5,7 +5,7 @@ use std::path::Path;
 use plimsoll_memory::Budget;
 
 use super::folder::is_image;
-use super::{DatasetError, ImageCase, ImageDataset, reserve};
+use super::{DatasetError, ImageCase, ImageDataset, list, reserve};
 
 impl ImageDataset {
     /// Lists one image, or the images of a folder, those in folders of it left out. There are no classes, and no labels.
@@ -16,9 +16,9 @@ impl ImageDataset {
         let place = place.as_ref();
         let is_folder =
             plimsoll_disk::metadata(place).map_err(|source| DatasetError::io(place, source))?.is_dir();
-        let mut paths = match is_folder {
-            true => plimsoll_disk::read_dir(place).map_err(|source| DatasetError::io(place, source))?,
-            false => vec![place.to_path_buf()],
+        let (mut paths, _names) = match is_folder {
+            true => list(place, budget).map(|(paths, names)| (paths, Some(names)))?,
+            false => (vec![place.to_path_buf()], None),
         };
         paths.retain(|path| is_image(path));
         if paths.is_empty() {

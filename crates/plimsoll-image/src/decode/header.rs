@@ -122,6 +122,7 @@ pub(super) fn read(path: &Path, options: &DecodeOptions) -> Result<Header, Image
         return Err(ImageError::TooLong { path: path.into(), found: file_bytes, most: options.most_bytes });
     }
     let mut start = Vec::new();
+    #[expect(clippy::disallowed_methods, reason = "`take` limits the bytes")]
     file.by_ref().take(8).read_to_end(&mut start).map_err(failed)?;
     file.seek(SeekFrom::Start(0)).map_err(failed)?;
     let Some(format) = Format::of(&start) else {

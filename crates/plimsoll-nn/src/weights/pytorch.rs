@@ -447,6 +447,7 @@ fn checksum_of(file: &mut File, member: &Member) -> io::Result<u32> {
 fn read_values(file: &mut File, length: u64, room: &mut Room) -> Result<(Values, Places), Refusal> {
     let (place, magic) = TAR_MAGIC;
     let mut start = Vec::new();
+    #[expect(clippy::disallowed_methods, reason = "`take` limits the bytes")]
     file.by_ref().take((place + magic.len()) as u64).read_to_end(&mut start)?;
     if start.get(place..) == Some(magic) {
         // Such an archive could only be read by holding all of it.
@@ -477,6 +478,7 @@ fn read_archive(file: &mut File, room: &mut Room) -> Result<(Values, Places), Re
     if let Some((start, length)) = order.transpose()? {
         let mut order = Vec::new();
         file.seek(SeekFrom::Start(start))?;
+        #[expect(clippy::disallowed_methods, reason = "`take` limits the bytes")]
         file.by_ref().take(length.min(PIECE as u64)).read_to_end(&mut order)?;
         if order != b"little" {
             return Err(Refusal::NoPickle(

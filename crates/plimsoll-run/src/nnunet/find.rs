@@ -47,8 +47,12 @@ pub fn models_below(folder: &Path, depth: usize) -> Result<Vec<PathBuf>, RunErro
         if holds_model(&folder) {
             found.push(folder);
         } else if depth > 0 && folder.is_dir() {
-            let entries = plimsoll_disk::read_dir(&folder).map_err(|source| RunError::io(&folder, source))?;
-            left.extend(entries.into_iter().filter(|entry| entry.is_dir()).map(|entry| (entry, depth - 1)));
+            for entry in plimsoll_disk::entries(&folder).map_err(|source| RunError::io(&folder, source))? {
+                let entry = entry.map_err(|source| RunError::io(&folder, source))?;
+                if entry.is_dir() {
+                    left.push((entry, depth - 1));
+                }
+            }
         }
     }
     found.sort();

@@ -89,7 +89,8 @@ pub(super) fn remove_others(graph: &Path, kept: Option<&Path>) -> io::Result<()>
             digest.len() == DIGITS && digest.bytes().all(|byte| byte.is_ascii_hexdigit())
         })
     };
-    for path in plimsoll_disk::read_dir(folder)? {
+    for path in plimsoll_disk::entries(folder)? {
+        let path = path?;
         let found = path.file_name().and_then(|name| name.to_str());
         let is_kept = kept.is_some_and(|kept| kept.file_name() == path.file_name());
         if found.is_some_and(is_of_graph) && !is_kept {

@@ -142,11 +142,9 @@ fn load(cases: &[&Case], budget: &Budget) -> Outcome<Load> {
 /// Asks the system to forget a file, or those of a folder of slices, and returns their bytes.
 fn forget(path: &Path) -> io::Result<Bytes> {
     if path.is_dir() {
-        return plimsoll_disk::read_dir(path)?
-            .iter()
-            .filter(|path| path.is_file())
-            .map(|path| forget(path))
-            .sum();
+        let files =
+            plimsoll_disk::entries(path)?.filter(|path| path.as_ref().is_ok_and(|path| path.is_file()));
+        return files.map(|path| forget(&path?)).sum();
     }
     let file = File::open(path)?;
     // Where the system keeps it, cold is as warm.

@@ -291,10 +291,9 @@ fn settings_of(model: &Path) -> Outcome<Settings> {
 /// The images of the input: with labels from a table or from folders of classes, else without.
 fn list(input: &Path, settings: &Settings, budget: &Budget) -> Outcome<Arc<ImageDataset>> {
     let has_folders = input.is_dir()
-        && plimsoll_disk::read_dir(input)
+        && plimsoll_disk::entries(input)
             .map_err(|error| Failure::of_path(input, &error))?
-            .iter()
-            .any(|path| path.is_dir());
+            .any(|path| path.is_ok_and(|path| path.is_dir()));
     let is_table = input.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("csv"));
     if has_folders || is_table {
         let mut settings = settings.clone();

@@ -57,8 +57,8 @@ impl Listed {
         }
         let is_table = place.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("csv"));
         let has_folders = || -> Outcome<bool> {
-            let found = plimsoll_disk::read_dir(place).map_err(|error| Failure::of_path(place, &error))?;
-            Ok(found.iter().any(|path| path.is_dir()))
+            let mut found = plimsoll_disk::entries(place).map_err(|error| Failure::of_path(place, &error))?;
+            Ok(found.any(|path| path.is_ok_and(|path| path.is_dir())))
         };
         if !is_table && !place.is_dir() {
             return Err(DatasetError::NotAFolder { path: place.into() }.into());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_data::{LengthUnit, SegmentNames};
+use plimsoll_data::{LengthUnit, SegmentNames, reserve_images};
 use plimsoll_memory::{Bytes, resident};
 use plimsoll_metrics::Summary;
 use plimsoll_postprocess::{
@@ -74,6 +74,7 @@ pub fn postprocess(request: &PostprocessRequest, quiet: bool) -> Outcome<Report>
         Change::Steps(file) => read_steps(file, &line.budget)?,
         Change::Orthogonal => Vec::new(),
     };
+    let _names = reserve_images(&request.input, &line.budget)?;
     let pairs = files(&request.input, &request.output)?;
     for (from, to) in &pairs {
         // What is not there yet is another file.
@@ -136,7 +137,9 @@ fn files(input: &Path, output: &Path) -> Outcome<Vec<(PathBuf, PathBuf)>> {
         let is_preview = path.to_string_lossy().ends_with(PREVIEW);
         path.is_file() && !is_preview && is_image
     };
-    let mut all = plimsoll_disk::read_dir(input).map_err(|error| Failure::of_path(input, &error))?;
+    // Their names are reserved.
+    let all: Result<Vec<PathBuf>, _> = plimsoll_disk::entries(input).and_then(Iterator::collect);
+    let mut all = all.map_err(|error| Failure::of_path(input, &error))?;
     all.sort();
     let pairs: Vec<(PathBuf, PathBuf)> = all
         .iter()

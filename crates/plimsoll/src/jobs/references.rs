@@ -202,9 +202,12 @@ fn in_bids(data: &FoundData, request: &EvaluateRequest, ending: &str) -> Outcome
 /// What the names of label maps end in where no data set says so: that of a file, and of a folder that of NIfTI if it has any, else the
 /// ending that most of its images have.
 fn usual_ending(references: &Path) -> Outcome<String> {
-    let names = match references.is_file() {
+    // The names of references are reserved.
+    let names: Vec<PathBuf> = match references.is_file() {
         true => vec![references.to_path_buf()],
-        false => plimsoll_disk::read_dir(references).map_err(|error| Failure::of_path(references, &error))?,
+        false => plimsoll_disk::entries(references)
+            .and_then(Iterator::collect)
+            .map_err(|error| Failure::of_path(references, &error))?,
     };
     let count = |ending: &&str| names.iter().filter(|path| path.to_string_lossy().ends_with(*ending)).count();
     let usual = ".nii.gz";

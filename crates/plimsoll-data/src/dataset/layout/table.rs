@@ -73,6 +73,7 @@ const BEGINNING: u64 = 64 << 10;
 /// Whether a table has label maps in a column: else it may be one of images with classes. Its beginning alone is read.
 pub(crate) fn is_of_volumes(file: &Path) -> bool {
     let mut beginning = Vec::new();
+    #[expect(clippy::disallowed_methods, reason = "`take` limits the bytes")]
     let read = File::open(file).and_then(|open| open.take(BEGINNING).read_to_end(&mut beginning));
     read.is_ok()
         && Stored::parse(file, &beginning, 1).is_ok_and(|stored| {

@@ -38,8 +38,9 @@ impl Kind {
         if !metadata.is_dir() {
             return Ok(Kind::Folder);
         }
-        let entries = plimsoll_disk::read_dir(path).map_err(|error| Failure::of_path(path, &error))?;
-        let has_nifti = entries.iter().any(|entry| entry.to_string_lossy().ends_with(ENDING));
+        let mut entries = plimsoll_disk::entries(path).map_err(|error| Failure::of_path(path, &error))?;
+        let has_nifti =
+            entries.any(|entry| entry.is_ok_and(|entry| entry.to_string_lossy().ends_with(ENDING)));
         match has_nifti || !has_dicom(path)? {
             true => Ok(Kind::Folder),
             false => Ok(Kind::Series(path.into())),

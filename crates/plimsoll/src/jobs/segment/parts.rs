@@ -13,7 +13,9 @@ pub struct PartsFolder(PathBuf);
 impl PartsFolder {
     /// Removes the folders of a case that processes have left which are no longer there.
     pub fn sweep(beside: &Path, case: &str) -> Outcome {
-        for path in plimsoll_disk::read_dir(beside).map_err(|error| Failure::of_path(beside, &error))? {
+        let failed = |error| Failure::of_path(beside, &error);
+        for path in plimsoll_disk::entries(beside).map_err(failed)? {
+            let path = path.map_err(failed)?;
             if let Some(process) = process_of(&path, case)
                 && !Path::new("/proc").join(process.to_string()).exists()
             {
