@@ -31,7 +31,7 @@ pub enum OutputError {
         part: &'static str,
     },
     /// A folder of outputs is a folder of inputs.
-    #[error("{} is the folder of {input}, which this command reads: {name} would put its files among them", path.display())]
+    #[error("{} is the folder of {input}, which this command reads: {name} would put its files among them, and files of the same name would be replaced", path.display())]
     IsInputs {
         /// The argument that names the output.
         name: &'static str,
