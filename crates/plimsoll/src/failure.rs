@@ -123,14 +123,14 @@ macro_rules! with_hint {
 impl From<OutputError> for Failure {
     fn from(error: OutputError) -> Failure {
         let hint = match error.remedy() {
-            OutputRemedy::NewFile(name) => format!("name a new file with {name}"),
+            OutputRemedy::NewFile(name) => format!("name a file that does not exist yet with {name}"),
             OutputRemedy::NewFileOrMove(name) => {
-                format!("name a new file with {name}, or move the existing one away")
+                format!("name a file that does not exist yet with {name}, or move the existing one away")
             }
             OutputRemedy::OtherEnding(name) => format!("name a file of another ending with {name}"),
             OutputRemedy::Move => "move it away".into(),
             OutputRemedy::FolderElsewhere(name) => {
-                format!("name a new folder outside of all inputs with {name}")
+                format!("name a folder outside of all inputs with {name}")
             }
             OutputRemedy::CheckPath => "check the path, the disk and who may read and write there".into(),
         };

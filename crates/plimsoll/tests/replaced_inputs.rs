@@ -72,7 +72,7 @@ impl Place {
             .any(|words| error.contains(words));
         assert!(is_guarded, "{args:?}: {error}");
         assert!(error.contains(out.file_stem().unwrap().to_str().unwrap()), "{args:?}: {error}");
-        assert!(error.contains("\nhint: name a new f"), "{args:?}: {error}");
+        assert!(error.contains("\nhint: name a f"), "{args:?}: {error}");
         let after = files(self.tiny.dir.path());
         for (path, contents) in &self.before {
             assert!(after.get(path) == Some(contents), "{args:?} changed {}", path.display());
