@@ -15,7 +15,7 @@ use crate::{LabelMap, PostprocessError};
 /// The cosine of two axes from which they count as sheared: more than the rounding of an affine in f32, and less than what moves a voxel.
 const SHEARED: f64 = 1e-5;
 
-/// How far a coordinate may be beyond a voxel by rounding, in voxels: that of an affine in f32 over a thousand slices.
+/// The most that rounding moves a coordinate, in voxels: an affine in f32 over a thousand slices.
 const ROUNDING: f64 = 1e-4;
 
 /// Reads a label map and writes it under another name, on a grid at right angles: each voxel has the label of the nearest one of the old
@@ -53,7 +53,7 @@ fn dot(a: [f64; 3], b: [f64; 3]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// Whether two axes of a grid are not at right angles.
+/// Returns `true` if two axes of a grid are not at right angles.
 pub fn is_sheared(geometry: &Geometry) -> bool {
     let rows = geometry.affine().0;
     let column = |axis: usize| rows.map(|row| row[axis]);
@@ -64,7 +64,7 @@ pub fn is_sheared(geometry: &Geometry) -> bool {
 }
 
 impl Orthogonal {
-    /// That of a sheared grid; none if its axes are at right angles already.
+    /// Returns the grid at right angles for a sheared grid; `None` if its axes are at right angles already.
     ///
     /// # Errors
     /// If the new grid would have more voxels than a volume may have.

@@ -59,9 +59,9 @@ pub enum OutputError {
         name: &'static str,
         /// The output.
         path: PathBuf,
-        /// What the command writes.
+        /// The output that the command writes.
         expected: &'static str,
-        /// Whether no argument names another path.
+        /// `true` if no argument names another path.
         is_fixed: bool,
     },
     /// Two outputs are one file.

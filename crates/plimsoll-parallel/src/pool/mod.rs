@@ -108,7 +108,7 @@ impl Drop for Running<'_> {
 pub struct Pool {
     /// The other threads; `None` if there are none, so that a pool of one thread allocates nothing.
     others: Option<Others>,
-    /// Whether a job is under way. There is room for one.
+    /// `true` while a job is under way. There is room for one.
     running: AtomicBool,
     /// The log of a pool that measures its tasks, which has no thread but the caller's.
     log: Option<Arc<TaskLog>>,

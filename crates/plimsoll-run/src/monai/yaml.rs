@@ -157,7 +157,7 @@ fn integer(text: &str) -> Option<Option<i64>> {
     })
 }
 
-/// Whether a text has a point behind a digit, or before one if there is no sign, and an exponent only with a sign.
+/// Returns `true` if a text has a point behind a digit, or before one if there is no sign, and an exponent only with a sign.
 fn is_float(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {

@@ -21,7 +21,7 @@ pub struct ArrayMember {
     pub element_type: ElementType,
     /// The order of their bytes.
     pub byte_order: ByteOrder,
-    /// Whether the first axis varies fastest.
+    /// `true` if the first axis varies fastest.
     pub is_fortran: bool,
     /// Its extents.
     pub shape: Vec<usize>,

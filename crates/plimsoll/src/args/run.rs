@@ -25,7 +25,7 @@ pub struct Plan {
     /// Print the curve of memory against time: what less memory would cost.
     #[arg(long, conflicts_with = "explain")]
     pub pareto: bool,
-    /// Of images: plan a classifier for each pair of classes, as `train --one-vs-one` trains them.
+    /// Plan a classifier of images for each pair of classes, as `train --one-vs-one` trains them.
     #[arg(long, conflicts_with_all = ["pareto", "explain", "draw"])]
     pub one_vs_one: bool,
     /// Draw the arena of the training program into this SVG file: time across, addresses up.

@@ -1,4 +1,4 @@
-//! Which folds that are not begun validate the cases that a data set has gained.
+//! The choice of folds for cases that a data set has gained since a run began.
 //!
 //! Cases of a group, such as a patient, stay together: one that is validated in a fold must not be trained on there. Of the folds that a
 //! group may be validated in, it goes to the one with the fewest cases of its classes, so that classes keep their shares.
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_data::Splits;
 
-/// What decides where a case belongs.
+/// The properties of a case that decide which fold it belongs to.
 #[derive(Clone, Copy, Default)]
 pub struct Traits<'a> {
     /// The patient.

@@ -26,7 +26,7 @@ pub struct PostprocessRequest {
     pub input: PathBuf,
     /// The same.
     pub output: PathBuf,
-    /// What is done.
+    /// The change to make.
     pub change: Change,
     /// What lengths in headers are in, whatever headers say.
     pub unit: Option<LengthUnit>,
@@ -38,7 +38,7 @@ pub struct PostprocessRequest {
     pub threads: usize,
 }
 
-/// What is done with label maps.
+/// A change of label maps.
 pub enum Change {
     /// The steps of this file.
     Steps(PathBuf),
@@ -52,7 +52,7 @@ pub struct Processed {
     pub file: PathBuf,
     /// Voxels that changed, counted step by step.
     pub changed_voxels: u64,
-    /// Whether it is on another grid now.
+    /// `true` if it is on another grid now.
     pub resampled: bool,
 }
 

@@ -12,16 +12,16 @@ pub(super) struct Written<'a> {
     listed: &'a [Listed],
     /// How many folders were made for the folder that all files are in.
     for_target: usize,
-    /// What was made for each file, up to the one that is being written.
+    /// The folders and files that were made, up to the file that is being written.
     for_files: Vec<Made>,
 }
 
-/// What was made for a file.
+/// The folders and the file that were made for a file.
 #[derive(Clone, Copy, Default)]
 struct Made {
     /// Folders on the way to it.
     folders: u16,
-    /// Whether the file itself was written.
+    /// `true` if the file itself was written.
     file: bool,
 }
 
