@@ -41,8 +41,8 @@ fn samples(dataset: &Arc<ImageDataset>, mixup: f64, answer: Answer, budget: &Bud
         answer,
     };
     let augmentation = Augmentation { flip_horizontal: 0.5, brightness: 0.3, mixup, ..Default::default() };
-    let cache =
-        PreparedCache::new(budget.part("cache", Bytes(40_000)).unwrap(), dataset.cases.len()).unwrap();
+    let part = budget.part("cache", Bytes(40_000)).unwrap();
+    let cache = PreparedCache::new(part, dataset.cases.len(), budget).unwrap();
     Arc::new(ImageSamples::new(Arc::clone(dataset), fold, (pipeline, augmentation), cache, budget).unwrap())
 }
 

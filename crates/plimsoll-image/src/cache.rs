@@ -44,13 +44,18 @@ pub struct PreparedStatistics {
 }
 
 impl PreparedCache {
-    /// A cache for `cases` images that holds at most `budget`, which nothing else should use.
+    /// The bytes of the list of `cases` images.
+    pub fn list_bytes(cases: usize) -> Bytes {
+        Bytes::of(cases.saturating_mul(size_of::<OnceLock<Held>>()))
+    }
+
+    /// A cache for `cases` images that holds at most `budget`, which nothing else should use. Its list, which it has whether or
+    /// not there is room for an image, is reserved from `of_run`.
     ///
     /// # Errors
-    /// If the budget has no room for the list of images.
-    pub fn new(budget: Budget, cases: usize) -> Result<PreparedCache, OverBudget> {
-        let index =
-            budget.reserve("list of prepared images", Bytes::of(cases * size_of::<OnceLock<Held>>()))?;
+    /// If the budget of the run has no room for the list of images.
+    pub fn new(budget: Budget, cases: usize, of_run: &Budget) -> Result<PreparedCache, OverBudget> {
+        let index = of_run.reserve("list of prepared images", PreparedCache::list_bytes(cases))?;
         let cases = (0..cases).map(|_| OnceLock::new()).collect();
         let limit = AtomicU64::new(budget.line().0);
         let (hits, misses) = (AtomicU64::new(0), AtomicU64::new(0));

@@ -109,8 +109,9 @@ fn the_cache_changes_nothing_but_the_time_and_keeps_to_its_limit() {
     let names = ["rgb.png", "plain.tif", "alpha.png"];
     let recipe = everything().recipe(5, 6, 7, 8, pipeline.extent());
     let each = pipeline.output_length() as u64;
-    // Room for two images and the list.
-    let cache = PreparedCache::new(Budget::new(Bytes(2 * each + 600)), 3).unwrap();
+    // Room for two images.
+    let list = Budget::new(Bytes(600));
+    let cache = PreparedCache::new(Budget::new(Bytes(2 * each + 600)), 3, &list).unwrap();
     let budget = Budget::new(pipeline.scratch_bytes().unwrap());
     let mut scratch = Scratch::new(&pipeline, &budget).unwrap();
     for round in 0..2 {
@@ -123,7 +124,7 @@ fn the_cache_changes_nothing_but_the_time_and_keeps_to_its_limit() {
     let statistics = cache.statistics();
     assert_eq!((statistics.hits, statistics.misses, statistics.kept), (2, 4, 2));
     assert!(statistics.now <= Bytes(2 * each + 600));
-    assert!(PreparedCache::new(Budget::new(Bytes(10)), 3).is_err());
+    assert!(PreparedCache::new(Budget::new(Bytes(2 * each)), 3, &Budget::new(Bytes(10))).is_err());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use plimsoll_data::{CaseFingerprint, Dataset, Fold, ImageSamples, Inspection};
-use plimsoll_image::{ImageCase, ImageDataset};
+use plimsoll_image::{ImageCase, ImageDataset, PreparedCache};
 use plimsoll_memory::{Bytes, Digest, Digester};
 use plimsoll_run::{RunConfig, Task};
 
@@ -89,9 +89,11 @@ impl RunData {
                 Ok(DataFacts {
                     cases: dataset.cases.len(),
                     validated: config.validated(fold),
-                    decoded: Bytes::of(used.saturating_mul(prepared) + dataset.cases.len() * PREPARED_BESIDE),
+                    decoded: Bytes::of(used.saturating_mul(prepared)),
                     largest: Bytes::of(prepared),
-                    index: self.index_bytes() + ImageSamples::list_bytes(dataset.cases.len()),
+                    index: self.index_bytes()
+                        + ImageSamples::list_bytes(dataset.cases.len())
+                        + PreparedCache::list_bytes(dataset.cases.len()),
                     // Each thread decodes in its own scratch.
                     decoding: Bytes::ZERO,
                     scratch: ScratchFacts::Fixed(
@@ -234,5 +236,5 @@ pub struct UntrainedClass {
     pub validation: Vec<String>,
 }
 
-/// What the cache takes of a prepared image beside its pixels.
+/// The bytes that the cache reserves for a prepared image beside its pixels.
 const PREPARED_BESIDE: usize = 64;

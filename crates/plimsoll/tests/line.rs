@@ -506,3 +506,60 @@ fn a_folder_of_a_hundred_thousand_files_is_refused_before_its_names_are_read() {
         assert!(errors.contains("names of files") && errors.contains("--ram"), "{args:?}: {errors}");
     }
 }
+/// Pictures of two classes in folders, hard links of one file for each class.
+fn tiny_pictures(folder: &Path, count: usize) -> PathBuf {
+    let data = folder.join(format!("pictures_{count}"));
+    for (class, low) in [("dark", 10u32), ("bright", 150)] {
+        let of_class = data.join(class);
+        fs::create_dir_all(&of_class).unwrap();
+        let first = of_class.join("p00000.png");
+        let value = |x: u32, y: u32| image::Luma([(low + (x * 7 + y) % 90) as u8]);
+        image::ImageBuffer::<image::Luma<u8>, Vec<u8>>::from_fn(40, 40, value).save(&first).unwrap();
+        for number in 1..count / 2 {
+            fs::hard_link(&first, of_class.join(format!("p{number:05}.png"))).unwrap();
+        }
+    }
+    data
+}
+
+#[test]
+fn the_least_limit_covers_the_whole_life_of_a_run_on_any_number_of_pictures() {
+    let dir = tempfile::tempdir().unwrap();
+    for count in [6, 60, 3000] {
+        let data = tiny_pictures(dir.path(), count);
+        let [run, cache, settings] =
+            ["run", "cache", "settings.toml"].map(|name| dir.path().join(format!("{count}_{name}")));
+        fs::write(
+            &settings,
+            "batch_size = 2\n[network]\nfeatures = [128, 128, 128, 128]\n[images]\nsize = [32, 32]\n",
+        )
+        .unwrap();
+        let [data, out, settings] = [&data, &run, &settings].map(|path| path.to_str().unwrap());
+        let command = |args: &[&str]| {
+            let mut command = plimsoll();
+            command.env("XDG_CACHE_HOME", &cache).args(args).args(["--threads", "1", "--json"]);
+            let output = command.output().unwrap();
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{count} pictures: {args:?}: {errors}");
+            serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+        };
+        let plan = || {
+            bytes(&command(&["plan", data, "--config", settings, "--ram", "1GiB"]), "minimum_ram_bytes")
+                .to_string()
+        };
+        let least = plan();
+        assert_eq!(plan(), least, "{count} pictures");
+        fs::remove_dir_all(&cache).unwrap();
+        let train = |epochs| {
+            let mut args = vec!["train", data, "--config", settings, "--out", out, "--ram", &least];
+            args.extend(["--fold", "0", "--iterations", "2", "--epochs", epochs]);
+            args
+        };
+        command(&train("1"));
+        command(&[&train("2")[..], &["--resume"]].concat());
+        let table = dir.path().join(format!("{count}.csv"));
+        let one = Path::new(data).join("dark/p00000.png");
+        let (one, table) = (one.to_str().unwrap(), table.to_str().unwrap());
+        command(&["predict", out, "-i", one, "-o", table, "--ram", &least]);
+    }
+}

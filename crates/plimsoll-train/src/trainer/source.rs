@@ -61,7 +61,7 @@ impl Source {
                 let task = config.task.classification()?;
                 let fold = image_fold(&dataset, task, specification, config.training.batch)?;
                 let pipeline = task.pipeline(inspection.largest)?;
-                let cache = PreparedCache::new(cache()?, dataset.cases.len())?;
+                let cache = PreparedCache::new(cache()?, dataset.cases.len(), budget)?;
                 let how = (pipeline, task.augmentation.clone());
                 let samples = ImageSamples::new(Arc::clone(&dataset), fold, how, cache, budget)?;
                 Ok(Source::Images { samples: Arc::new(samples), dataset })
