@@ -68,7 +68,7 @@ pub fn sync_folder(folder: impl AsRef<Path>) -> io::Result<()> {
     Ok(())
 }
 
-/// The most bytes of paths that [`read_dir`] reads: those of some ten thousand files.
+/// The most bytes of paths that [`read_dir`] reads: some ten thousand files.
 const USUAL: u64 = 1 << 20;
 
 /// The paths of all files in a folder that has few, in the order of their names. A folder that a user fills is read by [`entries`], which

@@ -117,7 +117,7 @@ fn invalid(text: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
-/// Checks that an array is one of probabilities of an image of `shape` with so many outputs.
+/// Checks that an array holds probabilities of an image of `shape` with `outputs` outputs.
 fn check(member: &ArrayMember, outputs: usize, shape: [usize; 3]) -> io::Result<()> {
     let kind = (member.element_type, member.byte_order, member.is_fortran);
     let extents: Result<[usize; 4], _> = member.shape.as_slice().try_into();

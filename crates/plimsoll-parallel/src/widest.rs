@@ -25,7 +25,7 @@ pub fn widest<L: Loop>(body: L) -> L::Output {
         // SAFETY: `detect` has asked the processor for every feature of the level.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => unsafe { with_avx512(body) },
-        // SAFETY: as above.
+        // SAFETY: `detect` has asked the processor for AVX2 and FMA.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => unsafe { with_avx2(body) },
         _ => body.run::<4>(),

@@ -101,7 +101,7 @@ impl Orthogonal {
         Ok(Some(Orthogonal { geometry, shape, shears: [by_row, by_slice, along], first }))
     }
 
-    /// Labels on the new grid: of each voxel that of the nearest one of the old grid, and 0 outside of it.
+    /// Labels on the new grid: each voxel has the label of the nearest voxel of the old grid, and 0 outside of it.
     fn resample(&self, labels: &[u16], budget: &Budget) -> Result<Mapped<u16>, MapError> {
         let [_, old_height, old_width] = self.shape;
         let [depth, height, width] = self.geometry.shape();
@@ -127,7 +127,7 @@ impl Orthogonal {
     }
 }
 
-/// The voxel nearest to a position along an axis of so many; none outside of all.
+/// The voxel nearest to a position along an axis of `count` voxels; `None` outside of all.
 fn nearest(at: f64, count: usize) -> Option<usize> {
     let rounded = (at + 0.5 + ROUNDING).floor();
     (rounded >= 0.0 && rounded < count as f64).then_some(rounded as usize)

@@ -402,7 +402,7 @@ fn predicting_and_evaluating_hold_what_they_plan() {
     check_tight(&Sizes { planned, peak, code_mapped, code_resident }, "evaluate");
 }
 
-/// A data set of so many tiny cases, which all have the same voxels.
+/// A data set of tiny cases, which all have the same voxels.
 fn tiny_cases(folder: &Path, count: usize) -> PathBuf {
     let data = folder.join(format!("tiny_{count}"));
     for part in ["imagesTr", "labelsTr"] {

@@ -163,7 +163,7 @@ impl TapConv {
     /// A copy in scratch of the features that a chunk reads.
     ///
     /// # Safety
-    /// As for [`TapConv::in_place`]; `patch` is valid for writes of [`ConvTiling::patch`] floats.
+    /// [`TapConv::in_place`]'s contract; `patch` is valid for writes of [`ConvTiling::patch`] floats.
     #[inline(always)]
     unsafe fn gathered<S: Simd>(&self, at: &TaskOrigin, first: usize, patch: *mut f32) -> Patch {
         let shape = &self.tiling.shape;

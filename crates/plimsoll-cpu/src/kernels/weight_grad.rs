@@ -24,7 +24,7 @@ use crate::simd::{LANES, Simd};
 const SHARING: usize = 8;
 /// Floats of the sums of blocks that share a patch: with the patch they stay in the second-level cache.
 const SHARED_SUMS: usize = 16 << 10;
-/// Of these, how many are summed at once, at most: [`Simd::GRAD_BLOCKS`] of each instruction set.
+/// The most of these that are summed at once: [`Simd::GRAD_BLOCKS`] of each instruction set.
 const TOGETHER: usize = 2;
 /// The least positions of a part, for its partial sum to be worth it.
 const PART_POSITIONS: usize = 1024;

@@ -8,7 +8,7 @@ use plimsoll_disk::File;
 use plimsoll_memory::{Budget, Bytes, MapError, OverBudget, Reservation};
 use serde::de::DeserializeOwned;
 
-/// The longest line that is read. The longest that is written is that of a data set's labels.
+/// The longest line that is read. The longest line that is written lists a data set's labels.
 const LONGEST: usize = 256 << 10;
 
 /// The bytes of the reader's buffer.

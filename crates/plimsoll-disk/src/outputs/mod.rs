@@ -49,7 +49,7 @@ pub struct OutputFile {
     pub name: &'static str,
     /// The file.
     pub path: PathBuf,
-    /// What is written.
+    /// The content to write.
     pub contents: Contents,
     /// The rule for an existing file.
     pub existing: Existing,

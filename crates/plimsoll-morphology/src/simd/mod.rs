@@ -59,6 +59,6 @@ fn with_avx512<K: Kernel>(kernel: K) {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn with_avx2<K: Kernel>(kernel: K) {
-    // SAFETY: as above.
+    // SAFETY: this function is called only where the machine has AVX2 and FMA, which it enables.
     kernel.run(unsafe { Supported::<Pair<Pair<avx2::Ymm>>>::assert() });
 }

@@ -135,7 +135,7 @@ impl Pool {
     /// Starts threads as [`Pool::new`] does, with a name for debuggers and a stack of `stack_bytes` each.
     ///
     /// # Errors
-    /// As for [`Pool::new`].
+    /// The same as for [`Pool::new`].
     pub fn named(threads: usize, name: &str, stack_bytes: usize) -> io::Result<Pool> {
         if threads > MOST_THREADS {
             let problem = format!("{threads} threads: at most {MOST_THREADS} are possible");

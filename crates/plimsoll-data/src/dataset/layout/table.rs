@@ -70,7 +70,7 @@ impl Stored {
 /// The length of the beginning of a table that is searched for its header and its first line.
 const BEGINNING: u64 = 64 << 10;
 
-/// Whether a table has label maps in a column: else it may be one of images with classes. Its beginning alone is read.
+/// Returns `true` if a table has label maps in a column; otherwise it may be one of images with classes. Its beginning alone is read.
 pub(crate) fn is_of_volumes(file: &Path) -> bool {
     let mut beginning = Vec::new();
     #[expect(clippy::disallowed_methods, reason = "`take` limits the bytes")]
