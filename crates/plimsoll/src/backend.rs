@@ -10,9 +10,9 @@ use plimsoll_cuda::{Architecture, CudaBackend, DeviceError, DeviceSource, Driver
 use plimsoll_memory::{Bytes, resident_anonymous};
 use plimsoll_plan::{Backend, DeviceMemory, DriverUse, EngineError, PlanError};
 use plimsoll_reference::ReferenceBackend;
+use plimsoll_run::Precision;
 use serde::Serialize;
 
-use crate::args::Precision;
 use crate::failure::{Failure, Outcome, one_line};
 
 /// What of a card's free memory is left to others where no line is drawn: as of the machine's.

@@ -14,6 +14,8 @@ pub struct Failure {
     error: anyhow::Error,
     hint: String,
     status: u8,
+    /// Whether it only says that the job was asked to stop.
+    is_stopped: bool,
 }
 
 /// The status of a process that failed, where nothing else is said.
@@ -25,7 +27,7 @@ pub type Outcome<T = ()> = Result<T, Failure>;
 impl Failure {
     /// From a message of the command line's own, with what to do about it.
     pub fn new(message: impl fmt::Display, hint: impl Into<String>) -> Failure {
-        Failure { error: anyhow::anyhow!("{message}"), hint: hint.into(), status: FAILED }
+        Failure { error: anyhow::anyhow!("{message}"), hint: hint.into(), status: FAILED, is_stopped: false }
     }
 
     /// From what the system said of a file or a folder.
@@ -34,9 +36,18 @@ impl Failure {
         Failure::new(format!("{}: {error}", path.display()), hint)
     }
 
-    /// The same, with another status for the process to end with.
-    pub fn with_status(self, status: u8) -> Failure {
-        Failure { status, ..self }
+    /// From a job that was asked to stop, with what it has kept and how to go on.
+    pub fn stopped(message: impl fmt::Display, hint: impl Into<String>) -> Failure {
+        Failure { is_stopped: true, ..Failure::new(message, hint) }
+    }
+
+    /// The same after a signal: with the status of a process that the signal ended, and with its name if the job only says that it was stopped.
+    pub fn with_signal(self, name: &str, status: u8) -> Failure {
+        let error = match self.is_stopped {
+            true => anyhow::anyhow!("{name}: {}", self.error),
+            false => self.error,
+        };
+        Failure { error, status, ..self }
     }
 
     /// What the process ends with.
@@ -114,7 +125,7 @@ macro_rules! with_hint {
                 let hint = error.hint();
                 let error = anyhow::Error::from(error);
                 let hint = of_substitute(&error).or(hint).unwrap_or_else(|| way_out(&error));
-                Failure { hint, error, status: FAILED }
+                Failure { hint, error, status: FAILED, is_stopped: false }
             }
         })*
     };
@@ -134,7 +145,7 @@ impl From<OutputError> for Failure {
             }
             OutputRemedy::CheckPath => "check the path, the disk and who may read and write there".into(),
         };
-        Failure { error: anyhow::Error::from(error), hint, status: FAILED }
+        Failure { error: anyhow::Error::from(error), hint, status: FAILED, is_stopped: false }
     }
 }
 
@@ -144,7 +155,7 @@ macro_rules! without_hint {
         $(impl From<$error> for Failure {
             fn from(error: $error) -> Failure {
                 let error = anyhow::Error::from(error);
-                Failure { hint: way_out(&error), error, status: FAILED }
+                Failure { hint: way_out(&error), error, status: FAILED, is_stopped: false }
             }
         })*
     };

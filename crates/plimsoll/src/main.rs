@@ -10,9 +10,11 @@ mod backend;
 mod commands;
 mod comparison_picture;
 mod contents;
+mod context;
 mod drawing;
 mod duration;
 mod epoch_chart;
+mod events;
 mod failure;
 mod inspect_page;
 mod jobs;
@@ -20,11 +22,11 @@ mod markup;
 mod monitors;
 mod picture;
 mod preview;
-mod progress;
 mod progress_picture;
 mod report;
 mod report_page;
 mod signals;
+mod terminal;
 mod watch;
 mod watcher;
 
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
     match went {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
+            let failure = signals::of_signal(failure);
             failure.print();
             ExitCode::from(failure.status())
         }

@@ -11,6 +11,7 @@ use std::thread;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGUSR1, SIGXCPU, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
+use crate::context::StopToken;
 use crate::failure::{Failure, Outcome};
 
 /// What is listened to, with the name and the status that a process ends with.
@@ -26,11 +27,18 @@ const ENDS: [(i32, &str, u8); 5] = [
 static ENDS_WITH_PIPE: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
 /// Lets the reader of the output go away, like `head`: the process then ends by SIGPIPE, as is usual, without a message that nobody reads.
-/// A file that is being written is never left half-written. From [`Stop::end_in_order`] on, the output is dropped instead.
+/// A file that is being written is never left half-written. From [`keep_over_closed_pipe`] on, the output is dropped instead.
 pub fn end_with_the_pipe() {
     let ends = ENDS_WITH_PIPE.get_or_init(|| Arc::new(AtomicBool::new(true)));
     // Where it cannot be registered, writing fails instead.
     let _ = signal_hook::flag::register_conditional_default(SIGPIPE, Arc::clone(ends));
+}
+
+/// Drops output that nobody reads from now on, where it ended the process: there are results to keep.
+pub fn keep_over_closed_pipe() {
+    if let Some(ends) = ENDS_WITH_PIPE.get() {
+        ends.store(false, Ordering::Relaxed);
+    }
 }
 
 /// Makes a write beyond the limit of file sizes (`ulimit -f`) an error of that write, where the signal would end the process.
@@ -42,76 +50,43 @@ pub fn keep_over_file_limit() {
 /// A thread that only waits needs little.
 const STACK: usize = 64 << 10;
 
-/// Whether the process was told to end, and how.
-#[derive(Clone)]
-pub struct Stop {
-    asked: Arc<AtomicBool>,
-    signal: Arc<AtomicI32>,
-    /// Whether there is something to save.
-    orderly: Arc<AtomicBool>,
+/// The signal that was received first; 0 before.
+static RECEIVED: AtomicI32 = AtomicI32::new(0);
+
+/// Asks a job to stop at each signal from now on. A second signal, or the first before there are results to keep, ends the process at once.
+pub fn listen(stop: &StopToken) -> Outcome {
+    let mut signals = Signals::new(ENDS.map(|(signal, ..)| signal))?;
+    let stop = stop.clone();
+    thread::Builder::new().name("signals".into()).stack_size(STACK).spawn(move || {
+        for signal in signals.forever() {
+            hear(signal, &stop);
+        }
+    })?;
+    Ok(())
 }
 
-impl Stop {
-    /// Listens to signals from now on.
-    pub fn listen() -> Outcome<Stop> {
-        let stop =
-            Stop { asked: Arc::default(), signal: Arc::new(AtomicI32::new(0)), orderly: Arc::default() };
-        let mut signals = Signals::new(ENDS.map(|(signal, ..)| signal))?;
-        let heard = stop.clone();
-        thread::Builder::new().name("signals".into()).stack_size(STACK).spawn(move || {
-            for signal in signals.forever() {
-                heard.hear(signal);
-            }
-        })?;
-        Ok(stop)
+fn hear(signal: i32, stop: &StopToken) {
+    let is_first = !stop.is_asked();
+    stop.ask();
+    if !is_first && signal == SIGXCPU {
+        // The system repeats it each second.
+        return;
     }
-
-    fn hear(&self, signal: i32) {
-        let first = !self.asked.swap(true, Ordering::Relaxed);
-        if !first && signal == SIGXCPU {
-            // The system repeats it each second.
-            return;
-        }
-        self.signal.store(signal, Ordering::Relaxed);
-        if !(first && self.orderly.load(Ordering::Relaxed)) {
-            let failure = self.failure("ended at once", "the same command begins again, or --resume goes on");
-            failure.print();
-            std::process::exit(failure.status().into());
-        }
+    RECEIVED.store(signal, Ordering::Relaxed);
+    if !(is_first && stop.has_results()) {
+        let hint = "the same command begins again, or --resume goes on";
+        let failure = of_signal(Failure::stopped("ended at once", hint));
+        failure.print();
+        std::process::exit(failure.status().into());
     }
+}
 
-    /// From now on there is something to save: signals set the flag.
-    pub fn end_in_order(&self) {
-        self.orderly.store(true, Ordering::Relaxed);
-        if let Some(ends) = ENDS_WITH_PIPE.get() {
-            ends.store(false, Ordering::Relaxed);
-        }
-    }
-
-    /// Set once the process is to end.
-    pub fn flag(&self) -> &AtomicBool {
-        &self.asked
-    }
-
-    /// Whether the process is to end.
-    pub fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Relaxed)
-    }
-
-    /// A failure that a signal may be the cause of: then the process ends with the signal's status.
-    pub fn cause_of(&self, failure: Failure) -> Failure {
-        let signal = self.signal.load(Ordering::Relaxed);
-        match ENDS.iter().find(|(known, ..)| *known == signal) {
-            Some((_, _, status)) => failure.with_status(*status),
-            None => failure,
-        }
-    }
-
-    /// What the process ends with: the signal by name, what was done about it, how to go on.
-    pub fn failure(&self, what: impl std::fmt::Display, hint: impl Into<String>) -> Failure {
-        let signal = self.signal.load(Ordering::Relaxed);
-        let found = ENDS.iter().find(|(known, ..)| *known == signal);
-        let (name, status) = found.map_or(("a signal", 1), |(_, name, status)| (*name, *status));
-        Failure::new(format!("{name}: {what}"), hint).with_status(status)
+/// Completes a failure that a signal may have caused: it ends the process with the signal's status, and an error that only says that the job was
+/// stopped names the signal.
+pub fn of_signal(failure: Failure) -> Failure {
+    let signal = RECEIVED.load(Ordering::Relaxed);
+    match ENDS.iter().find(|(known, ..)| *known == signal) {
+        Some((_, name, status)) => failure.with_signal(name, *status),
+        None => failure,
     }
 }

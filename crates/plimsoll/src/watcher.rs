@@ -9,15 +9,16 @@ use plimsoll_run::{
 };
 use plimsoll_train::{Observer, PlannedRun, StepReport};
 
+use crate::context::{Context, Progress};
 use crate::drawing::draw_step;
 use crate::duration::duration;
+use crate::events;
 use crate::monitors::{FoldMonitors, Monitors};
-use crate::output::take_notice;
-use crate::progress::Progress;
 use crate::progress_picture::{self, EpochPoint, History};
 
 /// Shows how a run goes.
 pub struct Watcher {
+    context: Context,
     progress: Progress,
     /// Before each line that is printed, where several folds train at once.
     prefix: String,
@@ -42,9 +43,9 @@ pub struct Watcher {
 
 impl Watcher {
     /// Of a fold.
-    pub fn new(folder: &FoldFolder, planned: &PlannedRun, monitors: &Monitors, quiet: bool) -> Watcher {
-        let progress = Progress::new("training", planned.numbers.steps, quiet);
-        Watcher::with(progress, String::new(), folder, planned, monitors)
+    pub fn new(folder: &FoldFolder, planned: &PlannedRun, monitors: &Monitors, context: &Context) -> Watcher {
+        let progress = context.work("training", planned.numbers.steps);
+        Watcher::with(context, progress, String::new(), folder, planned, monitors)
     }
 
     /// Of one fold among several: lines alone, which begin with a title.
@@ -53,14 +54,15 @@ impl Watcher {
         folder: &FoldFolder,
         planned: &PlannedRun,
         monitors: &Monitors,
-        quiet: bool,
+        context: &Context,
     ) -> Watcher {
         let prefix = format!("{title}: ");
-        let progress = Progress::lines(format!("{prefix}training"), planned.numbers.steps, quiet);
-        Watcher::with(progress, prefix, folder, planned, monitors)
+        let progress = context.work_beside(format!("{prefix}training"), planned.numbers.steps);
+        Watcher::with(context, progress, prefix, folder, planned, monitors)
     }
 
     fn with(
+        context: &Context,
         progress: Progress,
         prefix: String,
         folder: &FoldFolder,
@@ -69,6 +71,7 @@ impl Watcher {
     ) -> Watcher {
         let numbers = &planned.numbers;
         Watcher {
+            context: context.clone(),
             progress,
             prefix,
             folder: folder.clone(),
@@ -83,11 +86,6 @@ impl Watcher {
             monitors: monitors.of_fold(folder, numbers),
             has_failed: false,
         }
-    }
-
-    /// All is done.
-    pub fn finish(&self) {
-        self.progress.finish();
     }
 
     fn say(&mut self, line: String) {
@@ -130,12 +128,16 @@ impl Watcher {
     }
 
     /// Time left, by the steps of this process with all that came between them.
-    fn left(&self, steps: u64) -> Option<String> {
+    fn left(&self, steps: u64) -> Option<f64> {
         let (began, first) = self.began?;
         let done = steps.checked_sub(first).filter(|done| *done > 0)?;
-        let seconds = began.elapsed().as_secs_f64() / done as f64 * self.of.saturating_sub(steps) as f64;
-        Some(duration(seconds))
+        Some(began.elapsed().as_secs_f64() / done as f64 * self.of.saturating_sub(steps) as f64)
     }
+}
+
+/// The time left, behind other numbers of a line.
+fn words_of(left: Option<f64>) -> String {
+    left.map_or(String::new(), |seconds| format!(", {} left", duration(seconds)))
 }
 
 /// What an epoch came to, with what it took where that is known.
@@ -203,8 +205,9 @@ impl Observer for Watcher {
         self.steps = report.steps;
         let written = self.monitors.step(report);
         self.monitored(written);
-        let left = self.left(report.steps).map_or(String::new(), |left| format!(", {left} left"));
-        self.progress.set(report.steps, format!("loss {mean:.4}, {:.2} s{left}", report.seconds));
+        let left = self.left(report.steps);
+        let note = format!("loss {mean:.4}, {:.2} s{}", report.seconds, words_of(left));
+        self.progress.set_with_left(report.steps, note, left);
     }
 
     fn validating(&mut self, done: u64, of: u64) {
@@ -213,7 +216,7 @@ impl Observer for Watcher {
 
     fn epoch(&mut self, record: &EpochRecord, cost: &EpochCost) {
         let number = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.4}"));
-        let left = self.left(record.steps).map_or(String::new(), |left| format!(", {left} left"));
+        let left = words_of(self.left(record.steps));
         let scores = match &record.classification {
             Some(scores) => format!(
                 "accuracy {:.4} (balanced {:.4}), kappa {}",
@@ -235,6 +238,7 @@ impl Observer for Watcher {
             memory(cost).map_or(String::new(), |memory| format!("{memory}, ")),
             cost.seconds
         ));
+        self.context.emit(&events::Event::Epoch { fold: self.folder.name(), record, cost });
         self.history.push(point(record, Some(cost)));
         let run = self.folder.path().parent().unwrap_or(self.folder.path());
         let title = format!("fold {} of {}", self.folder.name(), run.display());
@@ -260,7 +264,7 @@ impl Observer for Watcher {
     }
 
     fn notice(&mut self) -> Option<String> {
-        take_notice()
+        self.context.take_journal_line()
     }
 
     fn warning(&mut self, what: &str) {

@@ -19,6 +19,7 @@ use crate::args::BenchData;
 use crate::failure::{Failure, Outcome};
 use crate::jobs::plan::Opened;
 use crate::report::{Table, json};
+use crate::terminal;
 
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,7 +75,7 @@ struct Report {
 /// Measures, and prints what was found.
 pub fn run(args: &BenchData, part: Part, as_json: bool) -> Outcome {
     let request = args.run.request(args.run.compute.open()?)?;
-    let (opened, planned, fold) = request.prepare(as_json)?;
+    let (opened, planned, fold) = request.prepare(&terminal::observed(as_json))?;
     planned.numbers.check()?;
     let RunData::Volumes { dataset, inspection } = &opened.data else {
         return Err(Failure::new("this data set has images, not volumes", "name a data set of volumes"));

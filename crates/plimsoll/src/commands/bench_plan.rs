@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use crate::args::BenchPlan;
 use crate::failure::{Failure, Outcome};
-use crate::progress::Progress;
 use crate::report::{Table, json};
+use crate::terminal;
 
 /// Components that are planned one at a time, beside Dice and cross-entropy.
 const COMPONENTS: [&str; 16] = [
@@ -59,7 +59,7 @@ pub fn run(args: &BenchPlan, as_json: bool) -> Outcome {
     let nets = if args.net.is_empty() { NetworkName::ALL } else { &args.net[..] };
     let losses = losses()?;
     let backend = args.compute.open_to_plan()?;
-    let progress = Progress::new("planning", (nets.len() * losses.len()) as u64, as_json);
+    let progress = terminal::observed(as_json).work("planning", (nets.len() * losses.len()) as u64);
     let (mut rows, mut refused) = (Vec::new(), Vec::new());
     for net in nets {
         for (name, loss) in &losses {
@@ -70,7 +70,7 @@ pub fn run(args: &BenchPlan, as_json: bool) -> Outcome {
             }
         }
     }
-    progress.finish();
+    drop(progress);
     if as_json {
         return json(&rows);
     }

@@ -93,7 +93,7 @@ struct Step<'a> {
 
 impl Step<'_> {
     fn plan(&self, threads: usize) -> Outcome<(CpuBackend, VerifiedPlan)> {
-        let backend = processor(threads, self.precision)?;
+        let backend = processor(threads, self.precision.into())?;
         let plan = plan(std::slice::from_ref(self.program), &backend, Options::default())?;
         Ok((backend, plan))
     }

@@ -13,17 +13,17 @@ use crate::failure::Outcome;
 use crate::jobs::compare::{CompareRequest, LabelReport, Report, compare};
 use crate::jobs::evaluate::missing_words;
 use crate::report::{Table, json, or_dash};
-use crate::signals::Stop;
+use crate::terminal;
 
 /// Columns of classes that are printed; of more only the mean.
 const MOST_COLUMNS: usize = 8;
 
 /// Says which candidates are better.
 pub fn run(args: &Compare, as_json: bool) -> Outcome {
-    let stop = Stop::listen()?;
+    let context = terminal::context(as_json)?;
     let ensembles = args.ensembles()?;
     if ensembles.is_some() {
-        stop.end_in_order();
+        context.keep_results();
     }
     let bootstrap = Bootstrap { resamples: args.resamples.get(), seed: args.seed, ..Bootstrap::default() };
     let request = CompareRequest {
@@ -39,7 +39,7 @@ pub fn run(args: &Compare, as_json: bool) -> Outcome {
         ensembles,
         ram: args.ram.ram,
     };
-    let report = compare(&request, &stop, as_json).map_err(|failure| stop.cause_of(failure))?;
+    let report = compare(&request, &context)?;
     if as_json {
         return json(&report);
     }

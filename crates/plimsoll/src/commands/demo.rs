@@ -14,8 +14,10 @@ use plimsoll_plan::Backend;
 use plimsoll_run::{CheckpointKind, FoldName, RunFolder, Settings};
 use serde::Serialize;
 
+use super::scores::print_scores;
 use super::{demo_images, inspect, plan, train};
 use crate::args::Demo;
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::jobs::evaluate::{self, Compared, EvaluateRequest};
 use crate::jobs::plan::PlanRequest;
@@ -23,7 +25,7 @@ use crate::jobs::predict::{PredictRequest, VolumeOptions, predict_all};
 use crate::jobs::train::{FoldChoice, TrainRequest, train_folds};
 use crate::monitors::Monitoring;
 use crate::report::{Table, json, or_dash, write, write_json};
-use crate::signals::Stop;
+use crate::terminal;
 
 /// What the demonstration comes to.
 #[derive(Serialize)]
@@ -41,7 +43,7 @@ struct Report {
 
 /// Makes a data set, inspects it, plans, trains, predicts, evaluates.
 pub fn run(args: &Demo, as_json: bool) -> Outcome {
-    let stop = Stop::listen()?;
+    let context = terminal::context(as_json)?;
     let job = if args.classification { demo_images::run } else { whole_job };
     match &args.out {
         Some(folder) => {
@@ -51,16 +53,16 @@ pub fn run(args: &Demo, as_json: bool) -> Outcome {
             }
             let io = |error| Failure::of_path(folder, &error);
             plimsoll_disk::create_dir_all(folder).map_err(io)?;
-            job(args, folder, &stop, as_json)
+            job(args, folder, &context, as_json)
         }
         None => {
             let folder = tempfile::tempdir()?;
-            job(args, folder.path(), &stop, as_json)
+            job(args, folder.path(), &context, as_json)
         }
     }
 }
 
-fn whole_job(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
+fn whole_job(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outcome {
     let start = Instant::now();
     let say = |what: &str| {
         if !quiet {
@@ -78,7 +80,7 @@ fn whole_job(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
         TrainRequest { validate: false, ..training(args, &data, settings(), (&run, backend.clone())) };
     say(&format!("a plan under a line of {}", args.ram));
     {
-        let (opened, planned, _) = request.plan.prepare(quiet)?;
+        let (opened, planned, _) = request.plan.prepare(context)?;
         if !quiet {
             inspect::print_data(&opened.data);
             plan::print(&planned);
@@ -86,7 +88,7 @@ fn whole_job(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
         planned.numbers.check()?;
     }
     say("training");
-    let trained = train_folds(&request, stop, quiet)?;
+    let trained = train_folds(&request, context)?;
     let Some(record) = trained.folds.into_iter().next().map(|fold| fold.record) else {
         return Err(Failure::new(
             "the demonstration trained nothing",
@@ -94,7 +96,7 @@ fn whole_job(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
         ));
     };
     if !record.finished {
-        return Err(stop.failure(
+        return Err(Failure::stopped(
             format!("stopped after step {}", record.steps),
             "a demonstration starts anew each time",
         ));
@@ -116,7 +118,7 @@ fn whole_job(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
         ram: Some(args.ram),
         backend,
     };
-    predict_all(&request, stop.flag(), quiet)?.check()?;
+    predict_all(&request, context)?.check()?;
     say("evaluating");
     let request = EvaluateRequest {
         predictions,
@@ -133,9 +135,9 @@ fn whole_job(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
         ram: Some(args.ram),
         threads,
     };
-    let Compared { summary, names, .. } = evaluate::compare(&request, quiet)?;
+    let Compared { summary, names, .. } = evaluate::compare(&request, context)?;
     if !quiet {
-        evaluate::print(&summary, &names);
+        print_scores(&summary, &names);
     }
     let report = Report {
         ram_budget_bytes: args.ram,

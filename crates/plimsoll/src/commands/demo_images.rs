@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::demo;
 use crate::args::Demo;
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::jobs::classify::{ClassifyOptions, classify};
 use crate::jobs::line::Line;
@@ -21,7 +22,6 @@ use crate::jobs::pairs::train_pairs;
 use crate::jobs::predict::{PredictRequest, VolumeOptions};
 use crate::jobs::train::train_folds;
 use crate::report::{Table, json, write, write_json};
-use crate::signals::Stop;
 
 /// Images that are drawn, of those that are wrong.
 const MISTAKES: Option<NonZeroUsize> = NonZeroUsize::new(4);
@@ -46,7 +46,7 @@ struct Report {
 }
 
 /// Makes images in five grades, and tells them apart with one network and with one for each pair of grades.
-pub fn run(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
+pub fn run(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outcome {
     let start = Instant::now();
     let say = |what: &str| {
         if !quiet {
@@ -64,11 +64,11 @@ pub fn run(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
         let run = folder.join(if is_pairs { "pairs" } else { "run" });
         let request = demo::training(args, &data, settings(), (&run, backend.clone()));
         let trained = match is_pairs {
-            true => train_pairs(&request, stop, quiet)?.into_iter().map(|pair| pair.trained).collect(),
-            false => vec![train_folds(&request, stop, quiet)?],
+            true => train_pairs(&request, context)?.into_iter().map(|pair| pair.trained).collect(),
+            false => vec![train_folds(&request, context)?],
         };
         if trained.iter().any(|trained| trained.is_stopped) {
-            return Err(stop.failure("stopped while training", "a demonstration starts anew each time"));
+            return Err(Failure::stopped("stopped while training", "a demonstration starts anew each time"));
         }
         let planned =
             trained.iter().flat_map(|trained| &trained.folds).map(|fold| fold.record.planned_bytes).max();
@@ -86,7 +86,7 @@ pub fn run(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
         };
         let options =
             ClassifyOptions { mistakes: MISTAKES.filter(|_| !is_pairs), ..ClassifyOptions::default() };
-        let classified = classify((&request, &[]), options, stop.flag(), quiet)?;
+        let classified = classify((&request, &[]), options, context)?;
         let line = Line::draw(Some(args.ram), 1)?;
         let report = score(
             &Cases::read(&classified.file, Labelling::OneClass, &line.budget)?,

@@ -4,22 +4,24 @@ use plimsoll_memory::{mapped_files, resident};
 use plimsoll_metrics::{Group, Settings, Surface};
 
 use super::classification;
+use super::scores::print_scores;
 use crate::args::{Evaluate, Metrics, SurfaceKind};
 use crate::failure::{Failure, Outcome};
-use crate::jobs::evaluate::{Compared, EvaluateRequest, compare, print};
+use crate::jobs::evaluate::{Compared, EvaluateRequest, compare};
 use crate::jobs::plan::settings as data_settings;
 use crate::report::json;
+use crate::terminal;
 
 /// Compares predictions with references.
 pub fn run(args: &Evaluate, as_json: bool) -> Outcome {
     if let Some(table) = &args.classification.table {
         return classification::run(table, args, as_json);
     }
-    let Compared { summary, names, reserved } = compare(&request(args)?, as_json)?;
+    let Compared { summary, names, reserved } = compare(&request(args)?, &terminal::observed(as_json))?;
     if as_json {
         return json(&summary);
     }
-    print(&summary, &names);
+    print_scores(&summary, &names);
     let (peak, code) = (resident()?.peak, mapped_files()?);
     println!(
         "reserved {reserved} at most, {} of it code; peak resident {peak}, {} of it code",

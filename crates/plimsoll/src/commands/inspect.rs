@@ -13,14 +13,15 @@ use plimsoll_train::RunData;
 use serde::Serialize;
 
 use crate::args::Inspect;
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::inspect_page::{page, region_line};
 use crate::jobs::inspect::{census, inspect, inspect_images};
 use crate::jobs::line::Line;
 use crate::jobs::listed::{Listed, Opening};
 use crate::jobs::plan::settings;
-use crate::progress::Progress;
 use crate::report::{Table, json, write, write_json};
+use crate::terminal;
 
 /// The file that describes a data set.
 const DESCRIPTION: &str = "dataset.json";
@@ -77,13 +78,14 @@ struct ImageReport<'a> {
 
 /// Inspects a data set; fails if a case cannot be used.
 pub fn run(args: &Inspect, as_json: bool) -> Outcome {
+    let context = terminal::observed(as_json);
     let threads = args.threads.count();
     args.page.as_deref().map_or(Ok(()), check_page)?;
     let line = Line::draw(args.ram.ram, threads)?;
     let flags = Settings { data: args.files.settings(), ..Settings::default() };
     let settings = settings(args.config.as_deref(), flags)?;
     let opening =
-        Opening { settings: &settings, allow_outside: args.files.allow_outside, threads, quiet: as_json };
+        Opening { settings: &settings, allow_outside: args.files.allow_outside, threads, context: &context };
     let listed = match args.write {
         true => Listed::Volumes(describe(&args.dataset, &opening, &line.budget)?),
         false => Listed::open(&args.dataset, &opening, &line.budget)?,
@@ -94,21 +96,22 @@ pub fn run(args: &Inspect, as_json: bool) -> Outcome {
     }
     let errors: Vec<String> = match listed {
         Listed::Volumes(dataset) => {
-            let inspection = inspect(&dataset, threads, &line.budget, as_json)?;
+            let inspection = inspect(&dataset, threads, &line.budget, &context)?;
             if as_json {
                 json(&Report::of(&dataset, &inspection))?;
             } else {
                 print(&dataset, &inspection);
             }
             if let Some(path) = &args.page {
-                write_page(path, &dataset, &inspection, &line.budget, as_json)?;
+                write_page(path, &dataset, &inspection, &line.budget, &context)?;
             }
             let errors = inspection.problems.iter().filter(|problem| problem.severity == Severity::Error);
             errors.map(ToString::to_string).collect()
         }
         Listed::Images { name, place, dataset } => {
             let images = settings.images.clone().unwrap_or_default();
-            let inspection = inspect_images(&place, &dataset, (&images, threads), &line.budget, true)?;
+            let inspection =
+                inspect_images(&place, &dataset, (&images, threads), &line.budget, &context.silent())?;
             if as_json {
                 json(&ImageReport {
                     name: &name,
@@ -178,9 +181,9 @@ fn write_page(
     dataset: &Dataset,
     inspection: &Inspection,
     budget: &Budget,
-    quiet: bool,
+    context: &Context,
 ) -> Outcome {
-    let progress = Progress::new("drawing", dataset.cases.len() as u64, quiet);
+    let progress = context.work("drawing", dataset.cases.len() as u64);
     let observe = |done: usize| progress.set(done as u64, String::new());
     let mut fault = None;
     let written = write(path, |file| {
@@ -189,7 +192,7 @@ fn write_page(
             io::Error::other("the page is not whole")
         })
     });
-    progress.finish();
+    drop(progress);
     fault.map_or(written, Err)?;
     write(&path.with_extension("json"), |file| write_json(file, &Report::of(dataset, inspection)))
 }

@@ -25,6 +25,7 @@ mod predict;
 mod predicted_step;
 mod prediction_plan;
 mod report;
+mod scores;
 mod segment;
 mod settings;
 mod status;

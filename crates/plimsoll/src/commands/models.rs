@@ -10,11 +10,12 @@ use plimsoll_run::{Model, ModelSource, printable};
 use serde::Serialize;
 
 use crate::args::{ExportModel, ImportModels, Models, ShowModels, VerifyModel};
+use crate::context::Progress;
 use crate::failure::{Failure, Outcome};
 use crate::jobs::line::Line;
 use crate::jobs::pairs::pair_run;
-use crate::progress::Progress;
 use crate::report::json;
+use crate::terminal;
 
 /// How deep below a folder models are looked for: those of a data set, of a folder of data sets.
 const MOST_DEPTH: usize = 3;
@@ -60,11 +61,9 @@ fn import_models(args: &ImportModels, as_json: bool) -> Outcome {
     let line = Line::draw(args.ram.ram, 1)?;
     let mut bar: Option<Progress> = None;
     let imported = import(&args.from, &to, &line.budget, &mut |done, all| {
-        bar.get_or_insert_with(|| Progress::new("bytes", all, as_json)).set(done, String::new());
+        bar.get_or_insert_with(|| terminal::observed(as_json).work("bytes", all)).set(done, String::new());
     });
-    if let Some(bar) = bar {
-        bar.finish();
-    }
+    drop(bar);
     let imported = imported?;
     let models = imported.models.iter().map(|folder| shown(folder, &line)).collect();
     let report = Report {
@@ -181,11 +180,9 @@ fn verify(args: &VerifyModel, as_json: bool) -> Outcome {
     let line = Line::draw(args.ram.ram, 1)?;
     let mut bar: Option<Progress> = None;
     let verified = ModelFile::verify(&args.file, &line.budget, &mut |done, all| {
-        bar.get_or_insert_with(|| Progress::new("bytes", all, as_json)).set(done, String::new());
+        bar.get_or_insert_with(|| terminal::observed(as_json).work("bytes", all)).set(done, String::new());
     });
-    if let Some(bar) = bar {
-        bar.finish();
-    }
+    drop(bar);
     let verified = verified?;
     if as_json {
         return json(&verified);

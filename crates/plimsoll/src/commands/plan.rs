@@ -17,8 +17,8 @@ use crate::duration::{duration, grouped};
 use crate::failure::{Failure, Outcome};
 use crate::jobs::pairs::{PlannedPair, PlannedPairs, plan_pairs};
 use crate::jobs::plan::PlanRequest;
-use crate::progress::Progress;
 use crate::report::{Table, json};
+use crate::terminal;
 
 /// Plans a run; fails if it does not fit the line.
 pub fn run(args: &Plan, as_json: bool) -> Outcome {
@@ -26,7 +26,7 @@ pub fn run(args: &Plan, as_json: bool) -> Outcome {
     if args.one_vs_one {
         return run_pairs(&request, as_json);
     }
-    let (opened, mut planned, fold) = request.prepare(as_json)?;
+    let (opened, mut planned, fold) = request.prepare(&terminal::observed(as_json))?;
     if !args.pareto && args.explain.is_none() {
         planned.numbers.patches = request.patch_costs(&opened, &planned, &fold)?;
     }
@@ -37,7 +37,7 @@ pub fn run(args: &Plan, as_json: bool) -> Outcome {
     if args.pareto {
         let is_set = request.settings.micro_batch.is_some();
         let facts = opened.data.facts(&planned.config, &fold)?;
-        let progress = Progress::new("searching", 100, as_json);
+        let progress = terminal::observed(as_json).work("searching", 100);
         let curve = run_curve(
             &planned.config,
             is_set,
@@ -47,7 +47,7 @@ pub fn run(args: &Plan, as_json: bool) -> Outcome {
                 progress.set((100.0 * share) as u64, format!("micro-batch {micro_batch}, {points} points"))
             },
         );
-        progress.finish();
+        drop(progress);
         let curve = curve?;
         return if as_json { json(&curve) } else { print_curve(&curve, numbers) };
     }
@@ -67,7 +67,7 @@ pub fn run(args: &Plan, as_json: bool) -> Outcome {
 
 /// Plans a run for each pair of classes; fails if one does not fit the limit.
 fn run_pairs(request: &PlanRequest, as_json: bool) -> Outcome {
-    let planned = plan_pairs(request, as_json)?;
+    let planned = plan_pairs(request, &terminal::observed(as_json))?;
     if as_json {
         json(&planned)?;
     } else {

@@ -6,6 +6,7 @@ use crate::args::Postprocess;
 use crate::failure::{Failure, Outcome};
 use crate::jobs::postprocess::{Change, PostprocessRequest, choose_for, postprocess};
 use crate::report::{Table, json};
+use crate::terminal;
 
 /// Does steps on label maps, or chooses steps.
 pub fn run(args: &Postprocess, as_json: bool) -> Outcome {
@@ -33,7 +34,7 @@ pub fn run(args: &Postprocess, as_json: bool) -> Outcome {
         ram: args.ram.ram,
         threads,
     };
-    let report = postprocess(&request, as_json)?;
+    let report = postprocess(&request, &terminal::observed(as_json))?;
     if as_json {
         return json(&report);
     }
@@ -62,7 +63,7 @@ fn choose(run: &Path, args: &Postprocess, threads: usize, as_json: bool) -> Outc
             "leave it out: steps are chosen anew",
         ));
     }
-    let report = choose_for(run, args.unit, args.ram.ram, threads, as_json)?;
+    let report = choose_for(run, args.unit, args.ram.ram, threads, &terminal::observed(as_json))?;
     if as_json {
         return json(&report);
     }

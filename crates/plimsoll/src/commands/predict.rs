@@ -18,12 +18,12 @@ use crate::jobs::prediction_plan::{ring_line, strips_line, sums_line};
 use crate::jobs::prediction_report::Predicted;
 use crate::jobs::steps::of_model;
 use crate::report::{Table, json};
-use crate::signals::Stop;
+use crate::terminal;
 
 /// Segments images.
 pub fn run(args: &Predict, as_json: bool) -> Outcome {
-    let stop = Stop::listen()?;
-    stop.end_in_order();
+    let context = terminal::context(as_json)?;
+    context.keep_results();
     let (model, others) = args.models()?;
     let is_classifier = is_classifier(&model)?;
     expect_averaged((&model, is_classifier), &others)?;
@@ -38,8 +38,8 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
             pair_columns: args.pair_columns,
             mistakes: args.mistakes,
         };
-        let classified = classify((&request, &others), options, stop.flag(), as_json);
-        let classified = classified.map_err(|failure| stop.cause_of(failure))?;
+        let classified = classify((&request, &others), options, &context);
+        let classified = classified?;
         let check = || match classified.failed.first() {
             None => Ok(()),
             Some(first) => {
@@ -72,15 +72,15 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
         return prediction_plan::run(&requests?, as_json);
     }
     let report = match others.is_empty() {
-        true => predict_all(&request, stop.flag(), as_json),
+        true => predict_all(&request, &context),
         false => {
             let others = others.into_iter().map(|model| args.request(model, Arc::clone(&backend)));
             let requests: Outcome<Vec<PredictRequest>> = std::iter::once(Ok(request)).chain(others).collect();
             let requests = requests?;
-            predict_ensemble(&requests, stop.flag(), as_json)
+            predict_ensemble(&requests, &context)
         }
     };
-    let report = report.map_err(|failure| stop.cause_of(failure))?;
+    let report = report?;
     if as_json {
         json(&report)?;
         return report.check();

@@ -9,12 +9,13 @@ use crate::jobs::ensemble::plan_ensemble;
 use crate::jobs::predict::PredictRequest;
 use crate::jobs::prediction_plan::{PredictionPlan, plan_prediction, ring_line, strips_line, sums_line};
 use crate::report::{Table, json};
+use crate::terminal;
 
 /// Plans what a model would hold and take, or each of several of which the mean is made; fails if a case could not be predicted.
 pub fn run(requests: &[PredictRequest], as_json: bool) -> Outcome {
     let plans = match requests {
-        [request] => plan_prediction(request, as_json),
-        _ => plan_ensemble(requests, as_json),
+        [request] => plan_prediction(request, &terminal::observed(as_json)),
+        _ => plan_ensemble(requests, &terminal::observed(as_json)),
     };
     show(&plans?, as_json)
 }

@@ -8,7 +8,7 @@ use crate::args::Segment;
 use crate::failure::{Failure, Outcome};
 use crate::jobs::segment::{plan_all, segment_all};
 use crate::report::json;
-use crate::signals::Stop;
+use crate::terminal;
 
 /// A task, as it is listed.
 #[derive(Serialize)]
@@ -27,12 +27,11 @@ pub fn run(args: &Segment, as_json: bool) -> Outcome {
         return list(args, as_json);
     }
     if args.plan {
-        return prediction_plan::show(&plan_all(&args.request()?, as_json)?, as_json);
+        return prediction_plan::show(&plan_all(&args.request()?, &terminal::observed(as_json))?, as_json);
     }
-    let stop = Stop::listen()?;
-    stop.end_in_order();
-    let report =
-        segment_all(&args.request()?, stop.flag(), as_json).map_err(|failure| stop.cause_of(failure))?;
+    let context = terminal::context(as_json)?;
+    context.keep_results();
+    let report = segment_all(&args.request()?, &context)?;
     if as_json {
         json(&report)?;
     } else {

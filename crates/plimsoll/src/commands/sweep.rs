@@ -9,18 +9,18 @@ use crate::duration::duration;
 use crate::failure::{Failure, Outcome};
 use crate::jobs::sweep::{ArmReport, Sweep, SweepReport, TrialReport, TrialState};
 use crate::report::{Table, json, or_dash};
-use crate::signals::Stop;
+use crate::terminal;
 
 /// Failed trials that are named in the error line.
 const MOST_NAMED: usize = 5;
 
 /// Plans a sweep and trains its trials.
 pub fn run(args: &Arguments, as_json: bool) -> Outcome {
-    let stop = Stop::listen()?;
+    let context = terminal::context(as_json)?;
     let mut job = args.job()?;
     // What would be held can be asked of a sweep that was begun, too.
     job.resume |= args.plan && job.folder.is_begun();
-    let mut sweep = Sweep::open(&job, as_json)?;
+    let mut sweep = Sweep::open(&job, &context)?;
     let report = sweep.report();
     if !as_json {
         print_plan(&report);
@@ -43,13 +43,13 @@ pub fn run(args: &Arguments, as_json: bool) -> Outcome {
         }
         return if as_json { json(&report) } else { Ok(()) };
     }
-    let trials = sweep.run(&stop, as_json)?;
+    let trials = sweep.run(&context)?;
     if as_json {
         json(&serde_json::json!({ "folder": job.folder.path(), "plan": report, "trials": trials }))?;
     } else {
         print_trials(&trials);
     }
-    finish(&trials, &stop)
+    finish(&trials, context.stop.is_asked())
 }
 
 fn print_plan(report: &SweepReport) {
@@ -139,7 +139,7 @@ fn print_trials(trials: &[TrialReport]) {
 }
 
 /// Says what is not done, and why.
-fn finish(trials: &[TrialReport], stop: &Stop) -> Outcome {
+fn finish(trials: &[TrialReport], is_stopped: bool) -> Outcome {
     let failed: Vec<(&TrialReport, &String, &String)> = trials
         .iter()
         .filter_map(|report| match &report.state {
@@ -148,9 +148,9 @@ fn finish(trials: &[TrialReport], stop: &Stop) -> Outcome {
         })
         .collect();
     let left = trials.iter().filter(|report| report.state.is_left()).count();
-    if left > 0 && stop.is_asked() {
+    if left > 0 && is_stopped {
         let what = format!("stopped with {} of {} trials to do; checkpoints are written", left, trials.len());
-        return Err(stop.failure(what, "the same command with --resume goes on to the same bits"));
+        return Err(Failure::stopped(what, "the same command with --resume goes on to the same bits"));
     }
     if let Some((_, _, hint)) = failed.first() {
         let named: Vec<String> = failed

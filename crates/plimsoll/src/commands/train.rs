@@ -2,37 +2,38 @@
 
 use plimsoll_run::{RunRecord, Specification, StopReason};
 
+use super::scores::{print_folds, print_scores};
 use crate::args::Train;
+use crate::failure::Failure;
 use crate::failure::Outcome;
 use crate::jobs::evaluate::ClassNames;
 use crate::jobs::pairs::{describe_pairs, train_pairs};
 use crate::jobs::train::{Trained, describe, train_folds};
-use crate::jobs::{evaluate, validate};
 use crate::report::{Table, json, or_dash};
-use crate::signals::Stop;
+use crate::terminal;
 
 /// Kinds of operations of which the summary says what they took.
 const LONGEST: usize = 4;
 
 /// Trains folds.
 pub fn run(args: &Train, as_json: bool) -> Outcome {
-    let stop = Stop::listen()?;
+    let context = terminal::context(as_json)?;
     let request = args.request()?;
     if args.print_settings && args.one_vs_one {
-        return json(&describe_pairs(&request, as_json)?);
+        return json(&describe_pairs(&request, &context)?);
     }
     if args.print_settings {
-        return json(&describe(&request, as_json)?);
+        return json(&describe(&request, &context)?);
     }
     if args.one_vs_one {
-        let pairs = train_pairs(&request, &stop, as_json)?;
+        let pairs = train_pairs(&request, &context)?;
         if as_json {
             json(&pairs)?;
         }
         let Some(last) = pairs.into_iter().next_back() else { return Ok(()) };
-        return finish(&last.trained, &stop, !as_json);
+        return finish(&last.trained, !as_json);
     }
-    let trained = train_folds(&request, &stop, as_json)?;
+    let trained = train_folds(&request, &context)?;
     if as_json {
         match trained.folds.as_slice() {
             [only] => json(only)?,
@@ -43,18 +44,18 @@ pub fn run(args: &Train, as_json: bool) -> Outcome {
             }))?,
         }
     }
-    finish(&trained, &stop, !as_json)
+    finish(&trained, !as_json)
 }
 
 /// Says what came of it, and whether the process was told to end.
-fn finish(trained: &Trained, stop: &Stop, is_told: bool) -> Outcome {
+fn finish(trained: &Trained, is_told: bool) -> Outcome {
     let Some(last) = trained.folds.last() else { return Ok(()) };
     if is_told {
         for fold in &trained.folds {
             println!("fold {}: {}", fold.fold, fold.record.ended);
             summary(&fold.record);
             if let Some(validation) = &fold.validation {
-                evaluate::print(validation, &class_names(&fold.record.specification)?);
+                print_scores(validation, &class_names(&fold.record.specification)?);
             }
         }
         if let Some(at_once) = &trained.at_once {
@@ -67,7 +68,7 @@ fn finish(trained: &Trained, stop: &Stop, is_told: bool) -> Outcome {
             );
         }
         if let Some(scores) = &trained.scores {
-            validate::print(scores, &class_names(&last.record.specification)?);
+            print_folds(scores, &class_names(&last.record.specification)?);
         }
     }
     if !trained.is_stopped {
@@ -84,7 +85,7 @@ fn finish(trained: &Trained, stop: &Stop, is_told: bool) -> Outcome {
         }
         [] => format!("stopped while fold {} was validated; what is predicted is kept", last.fold),
     };
-    Err(stop.failure(what, "the same command with --resume goes on to the same bits"))
+    Err(Failure::stopped(what, "the same command with --resume goes on to the same bits"))
 }
 
 /// The names of the classes that voxels are labelled with.

@@ -15,9 +15,9 @@ use serde::Serialize;
 use super::line::{Line, driver_bytes};
 use super::plan::{Opened, PlanRequest};
 use crate::backend::DeviceName;
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::monitors::Monitors;
-use crate::signals::Stop;
 use crate::watcher::Watcher;
 
 /// The stack of the thread that leads a fold; those of its kernels and its loader are planned.
@@ -166,14 +166,6 @@ impl AtOnce {
         }
     }
 
-    /// Says so before the first step.
-    pub fn print(&self) {
-        println!(
-            "{} folds at once, each with {} thread(s): {} planned for each, {} for all together, of the line's {}",
-            self.folds, self.threads_each, self.planned_bytes_each, self.planned_bytes, self.ram_budget_bytes
-        );
-    }
-
     /// What each fold's training is told of the others.
     pub fn company(&self) -> Company {
         Company { folds: self.folds, planned_bytes: self.planned_bytes }
@@ -187,9 +179,8 @@ impl AtOnce {
         &mut self,
         jobs: Vec<Job>,
         line: &mut Line,
-        stop: &Stop,
         monitors: &Monitors,
-        quiet: bool,
+        context: &Context,
     ) -> Outcome<Vec<RunRecord>> {
         // Each fold's own would begin it anew for all.
         forget_heap_peak();
@@ -213,7 +204,7 @@ impl AtOnce {
                 for (part, job) in parts {
                     let name = format!("fold {}", job.folder.name());
                     let title = name.clone();
-                    let lead = move || lead(job, &part, &title, monitors, stop, quiet);
+                    let lead = move || lead(job, &part, &title, monitors, context);
                     let builder = thread::Builder::new().name(name).stack_size(STACK.0 as usize);
                     leaders.push(builder.spawn_scoped(scope, lead)?);
                 }
@@ -241,15 +232,13 @@ pub(super) fn lead(
     part: &Budget,
     title: &str,
     monitors: &Monitors,
-    stop: &Stop,
-    quiet: bool,
+    context: &Context,
 ) -> Result<RunRecord, TrainError> {
-    let mut watcher = Watcher::of_several(title, &job.folder, &job.planned, monitors, quiet);
-    let trained = train(job, part, stop.flag(), &mut watcher);
+    let mut watcher = Watcher::of_several(title, &job.folder, &job.planned, monitors, context);
+    let trained = train(job, part, context.stop.flag(), &mut watcher);
     if let Err(problem) = &trained {
         watcher.warning(&format!("ended with an error: {problem}"));
     }
-    watcher.finish();
     trained
 }
 

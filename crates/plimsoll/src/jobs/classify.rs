@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use plimsoll_image::{ImageDataset, ImageFile, Largest};
 use plimsoll_infer::{ImageExplainer, ImagePredictor};
@@ -22,8 +21,8 @@ use super::mistakes::{Mistakes, Sheet, Worst};
 use super::pairs::pair_run;
 use super::predict::PredictRequest;
 use super::prediction_table::{PairProbabilities, PredictionTable};
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
-use crate::progress::Progress;
 use crate::report::write;
 
 /// What came of all images.
@@ -142,8 +141,7 @@ pub struct ClassifyOptions {
 pub fn classify(
     (request, others): (&PredictRequest, &[PathBuf]),
     options: ClassifyOptions,
-    stop: &AtomicBool,
-    quiet: bool,
+    context: &Context,
 ) -> Outcome<Classified> {
     if request.output.exists() && !request.overwrite {
         let message = format!("{} is there already", request.output.display());
@@ -152,8 +150,8 @@ pub fn classify(
     let budget = Budget::new(limits(&System::default(), request.ram).line);
     let classifiers = Classifiers::open(&request.model, others, request.checkpoint)?;
     let (task, labels) = known_classes(&classifiers)?;
-    if let Some(range) = task.pipeline.decode.range_16_bit.filter(|_| !quiet) {
-        eprintln!("16-bit samples: {range} become 0 to 255, as in training");
+    if let Some(range) = task.pipeline.decode.range_16_bit {
+        context.note(format_args!("16-bit samples: {range} become 0 to 255, as in training"));
     }
     let settings = settings_of(&request.model)?;
     let listed = list(&request.input, &settings, &budget)?;
@@ -181,8 +179,7 @@ pub fn classify(
     drop(decodings);
     let images: Vec<(&str, &Path)> =
         listed.cases.iter().map(|case| (case.name.as_str(), case.path.as_path())).collect();
-    let mut run =
-        Run { request, largest, images: &images, budget: &budget, stop, quiet, planned: Bytes::ZERO };
+    let mut run = Run { request, largest, images: &images, budget: &budget, context, planned: Bytes::ZERO };
     let classes = labels.len();
     let mut probabilities =
         Mapped::<f64>::zeroed(&budget, "probabilities", images.len().saturating_mul(classes))?;
@@ -228,7 +225,7 @@ pub fn classify(
     let planned_bytes = run.planned;
     let failed: Vec<String> = failed.into_iter().map(|(_, problem)| problem).collect();
     for problem in &failed {
-        eprintln!("warning: {problem}");
+        context.warn(problem);
     }
     Ok(Classified {
         file: request.output.clone(),
@@ -300,7 +297,12 @@ fn list(input: &Path, settings: &Settings, budget: &Budget) -> Outcome<Arc<Image
         if let Some(images) = settings.images.as_mut().filter(|_| has_folders) {
             images.table = None;
         }
-        let opening = Opening { settings: &settings, allow_outside: false, threads: 1, quiet: true };
+        let opening = Opening {
+            settings: &settings,
+            allow_outside: false,
+            threads: 1,
+            context: &Context::unobserved(),
+        };
         if let Listed::Images { dataset, .. } = Listed::open(input, &opening, budget)? {
             return Ok(dataset);
         }
@@ -314,8 +316,7 @@ struct Run<'a> {
     largest: Largest,
     images: &'a [(&'a str, &'a Path)],
     budget: &'a Budget,
-    stop: &'a AtomicBool,
-    quiet: bool,
+    context: &'a Context,
     /// What the classifier that held most was planned to hold.
     planned: Bytes,
 }
@@ -331,11 +332,12 @@ impl Run<'_> {
         let mut predictor =
             ImagePredictor::new(model, self.largest, how, &self.request.backend, self.budget)?;
         self.planned = self.planned.max(self.budget.used());
-        let progress = Progress::new(what.to_string(), self.images.len() as u64, self.quiet);
-        let failed = predictor.add_probabilities(self.images, sums, self.stop, &mut |done, of| {
-            progress.set((done * self.images.len() / of.max(1)) as u64, String::new())
-        });
-        progress.finish();
+        let progress = self.context.work(what.to_string(), self.images.len() as u64);
+        let failed =
+            predictor.add_probabilities(self.images, sums, self.context.stop.flag(), &mut |done, of| {
+                progress.set((done * self.images.len() / of.max(1)) as u64, String::new())
+            });
+        drop(progress);
         Ok(failed?.into_iter().map(|(place, problem)| (place, problem.to_string())).collect())
     }
 
@@ -357,7 +359,7 @@ impl Run<'_> {
         let threads = self.request.options.threads;
         let explainer =
             ImageExplainer::new(model, self.largest, threads, &self.request.backend, self.budget)?;
-        let sheet = Sheet::new(explainer, mistakes, listed, (self.stop, self.quiet), self.budget)?;
+        let sheet = Sheet::new(explainer, mistakes, listed, self.context, self.budget)?;
         self.planned = self.planned.max(self.budget.used());
         let title =
             format!("{found} of {} images are wrong: the worst {}", listed.cases.len(), mistakes.len());

@@ -18,9 +18,9 @@ use super::line::{Line, driver_bytes};
 use super::pair_ensembles::{PairEnsembles, TrainedCandidate};
 use super::validate::LONGEST_SUMMARY;
 use crate::comparison_picture;
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::report::write;
-use crate::signals::Stop;
 
 /// Scores take less memory than the text that they are read from; both are held at once, and so is a copy of the text of nnU-Net, which writes what is no
 /// JSON.
@@ -81,6 +81,7 @@ pub struct LabelReport {
 struct Reader<'a> {
     budget: &'a Budget,
     common_cases: bool,
+    context: &'a Context,
     held: Vec<Reservation>,
     not_validated: Vec<PathBuf>,
     /// The names of classes, and who said so.
@@ -88,7 +89,7 @@ struct Reader<'a> {
 }
 
 /// Compares candidates, and writes what is asked for.
-pub fn compare(request: &CompareRequest, stop: &Stop, quiet: bool) -> Outcome<Report> {
+pub fn compare(request: &CompareRequest, context: &Context) -> Outcome<Report> {
     let mut sources = Vec::new();
     for path in &request.candidates {
         sources.extend(sources_at(path)?);
@@ -97,13 +98,16 @@ pub fn compare(request: &CompareRequest, stop: &Stop, quiet: bool) -> Outcome<Re
     let shorts: BTreeSet<&String> = sources.iter().map(|source| &source.names[0]).collect();
     let which = usize::from(shorts.len() < sources.len());
     match Kind::of(&sources)? {
-        Kind::LabelMaps => compare_labels(request, &sources, which, stop, quiet)
-            .map(|report| Report::LabelMaps(report.into())),
+        Kind::LabelMaps => {
+            compare_labels(request, &sources, which, context).map(|report| Report::LabelMaps(report.into()))
+        }
         Kind::Images if request.missing.is_some() => Err(Failure::new(
             "--missing is of label maps: every image of a classifier has its scores",
             "leave it out",
         )),
-        Kind::Images => compare_images(request, &sources, which).map(|report| Report::Images(report.into())),
+        Kind::Images => {
+            compare_images(request, &sources, which, context).map(|report| Report::Images(report.into()))
+        }
     }
 }
 
@@ -111,8 +115,7 @@ fn compare_labels(
     request: &CompareRequest,
     sources: &[Source],
     which: usize,
-    stop: &Stop,
-    quiet: bool,
+    context: &Context,
 ) -> Outcome<LabelReport> {
     if request.several_labels {
         return Err(Failure::new("--several-labels is of tables of images", "leave it out"));
@@ -130,6 +133,7 @@ fn compare_labels(
     let mut reader = Reader {
         budget: &line.budget,
         common_cases: request.common_cases,
+        context,
         held: Vec::new(),
         not_validated: Vec::new(),
         classes: None,
@@ -174,7 +178,7 @@ fn compare_labels(
             let compared = sources.iter().filter(|source| kept.contains(&*source.names[which]));
             let trained = trained(compared, which)?;
             let (found, _held) =
-                ensembles.validate(&trained, (paired.cases(), paired.settings()), &mut line, stop, quiet)?;
+                ensembles.validate(&trained, (paired.cases(), paired.settings()), &mut line, context)?;
             for (at, one) in trained.iter().enumerate() {
                 for other in &trained[at + 1..] {
                     let of_both = [&one.name, &other.name].into_iter().filter_map(|name| folders.get(name));
@@ -251,7 +255,7 @@ impl Reader<'_> {
         if path.is_file() {
             return Ok(Some(self.summary(&path)?));
         }
-        not_validated(fold, &path, self.common_cases)?;
+        not_validated(fold, &path, self.common_cases, self.context)?;
         self.not_validated.push(fold.path().into());
         Ok(None)
     }
@@ -288,9 +292,9 @@ impl Reader<'_> {
 }
 
 /// That a fold which is not validated may be left out.
-pub fn not_validated(fold: &FoldFolder, path: &Path, common_cases: bool) -> Outcome {
+pub fn not_validated(fold: &FoldFolder, path: &Path, common_cases: bool, context: &Context) -> Outcome {
     if common_cases {
-        eprintln!("warning: {} is not validated and is left out", fold.path().display());
+        context.warn(format_args!("{} is not validated and is left out", fold.path().display()));
         return Ok(());
     }
     let message = format!("{} is not validated: {} is not there", fold.path().display(), path.display());

@@ -20,6 +20,7 @@ use super::line::Line;
 use super::pair_ensembles::{PairEnsembles, pair_folder};
 use super::validate_images::PREDICTIONS;
 use crate::comparison_picture;
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::report::write;
 
@@ -55,13 +56,19 @@ pub fn labelling_of(target: ImageTarget) -> Labelling {
 struct Reader<'a> {
     budget: &'a Budget,
     common_cases: bool,
+    context: &'a Context,
     /// Of tables that no run says it of.
     labelling: Labelling,
     not_validated: Vec<PathBuf>,
 }
 
 /// Compares classifiers, and writes what is asked for.
-pub fn compare_images(request: &CompareRequest, sources: &[Source], which: usize) -> Outcome<ImageReport> {
+pub fn compare_images(
+    request: &CompareRequest,
+    sources: &[Source],
+    which: usize,
+    context: &Context,
+) -> Outcome<ImageReport> {
     if let Some(flag) = request.ensembles.as_ref().and_then(|ensembles| ensembles.of_predictions) {
         let message = format!("{flag} has no effect: what classifiers said of validation images is there");
         return Err(Failure::new(message, "leave it out"));
@@ -70,6 +77,7 @@ pub fn compare_images(request: &CompareRequest, sources: &[Source], which: usize
     let mut reader = Reader {
         budget: &line.budget,
         common_cases: request.common_cases,
+        context,
         labelling: labelling(sources, request.several_labels)?,
         not_validated: Vec::new(),
     };
@@ -205,7 +213,7 @@ impl Reader<'_> {
                 for fold in folds {
                     let path = fold.validation().join(PREDICTIONS);
                     if !path.is_file() {
-                        not_validated(fold, &path, self.common_cases)?;
+                        not_validated(fold, &path, self.common_cases, self.context)?;
                         self.not_validated.push(fold.path().into());
                         continue;
                     }

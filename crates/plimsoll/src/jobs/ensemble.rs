@@ -25,6 +25,7 @@ use super::predict::{
 use super::prediction_plan::{PredictionPlan, destination, earlier_plans, plan_cases};
 use super::prediction_report::{Cases, Failed, Found, ImageWarning, Kept, Predicted, Report};
 use super::previews::Previews;
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 
 /// A model of several.
@@ -55,15 +56,15 @@ fn no_model() -> Failure {
 }
 
 impl<'a> Ensemble<'a> {
-    fn open(requests: &'a [PredictRequest], quiet: bool) -> Outcome<Ensemble<'a>> {
+    fn open(requests: &'a [PredictRequest], context: &Context) -> Outcome<Ensemble<'a>> {
         let request = requests.first().ok_or_else(no_model)?;
         let budget = Budget::new(limits(&System::default(), request.ram).line);
         expect_sound(request, &budget)?;
-        let labels = LabelFolder::of(request, &budget, quiet)?;
-        let members = open_all(requests, &budget)?;
+        let labels = LabelFolder::of(request, &budget, context)?;
+        let members = open_all(requests, &budget, context)?;
         let model = &members.first().ok_or_else(no_model)?.opened.model;
         let FoundImages { cases, refused, memory } = request.images(model, &budget)?;
-        let refused = refuse(refused, quiet);
+        let refused = refuse(refused, context);
         let to = Destination {
             folder: labels.folder.clone(),
             names: LabelNames::Cases,
@@ -94,10 +95,10 @@ struct CaseState<'a> {
 }
 
 /// Segments every image of the input with several models. The requests differ in the model, and in what follows from its kind.
-pub fn predict_ensemble(requests: &[PredictRequest], stop: &AtomicBool, quiet: bool) -> Outcome<Report> {
+pub fn predict_ensemble(requests: &[PredictRequest], context: &Context) -> Outcome<Report> {
     let start = Instant::now();
     let Ensemble { request, budget, labels, members, cases, refused, to, memory: _memory } =
-        Ensemble::open(requests, quiet)?;
+        Ensemble::open(requests, context)?;
     let model = &members.first().ok_or_else(no_model)?.opened.model;
     labels.make()?;
     let previews = request.volumes.preview.then(|| Previews::of(&cases, model));
@@ -105,35 +106,40 @@ pub fn predict_ensemble(requests: &[PredictRequest], stop: &AtomicBool, quiet: b
     let mean = Mean { members: &members, answers: &model.answers, to: &to, keeps };
     let (done, missing): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| mean.is_done(case));
     forget(request, missing.iter().copied(), &budget)?;
-    let warnings = ImageWarning::of(missing.iter().copied(), quiet);
+    let warnings = ImageWarning::of(missing.iter().copied(), context);
     let mut states: Vec<CaseState> = missing.into_iter().map(CaseState::new).collect();
     for (number, member) in (1..).zip(&members) {
-        if !quiet && !states.is_empty() {
-            eprintln!("model {number} of {}: {}", members.len(), member.opened.folder.display());
+        if !states.is_empty() {
+            context.note(format_args!(
+                "model {number} of {}: {}",
+                members.len(),
+                member.opened.folder.display()
+            ));
         }
-        member.predict(&cases, &mut states, &budget, stop, quiet)?;
+        member.predict(&cases, &mut states, &budget, context)?;
     }
     let kept = |case: &Case| Kept::new(case.id.clone(), to.file(case));
     let mut found = Cases { kept: done.into_iter().map(kept).collect(), failed: refused, ..Cases::default() };
     let folds = members.iter().map(|member| member.opened.model.weights.len()).sum();
-    let mut finished = FinishedCases::none(request, folds);
+    let mut finished = FinishedCases::none(request, folds, context);
     for state in states {
         let before = found.predicted.len();
         if state.error.is_none() {
             labels.remove_outdated([state.case], &to)?;
         }
-        mean.label(state, &mut found, &budget, stop)?;
+        mean.label(state, &mut found, &budget, context.stop.flag())?;
         found.predicted.iter().skip(before).for_each(|predicted| finished.add(predicted));
     }
-    labels.process(&mut found, &budget, stop)?;
-    let not_drawn = previews.map_or(Ok(Vec::new()), |previews| previews.draw(&found, &budget, stop))?;
-    Report::of(found, (warnings, not_drawn), finished, (request, start), &budget)
+    labels.process(&mut found, &budget, context.stop.flag())?;
+    let not_drawn =
+        previews.map_or(Ok(Vec::new()), |previews| previews.draw(&found, &budget, context.stop.flag()))?;
+    Report::of(found, (warnings, not_drawn), finished, (request, start), (&budget, context))
 }
 
 /// Plans what each model of several would hold and take, with the probabilities that it writes for the mean.
-pub fn plan_ensemble(requests: &[PredictRequest], quiet: bool) -> Outcome<Vec<PredictionPlan>> {
+pub fn plan_ensemble(requests: &[PredictRequest], context: &Context) -> Outcome<Vec<PredictionPlan>> {
     let Ensemble { request, budget, members, cases, refused, to, memory: _memory, .. } =
-        Ensemble::open(requests, true)?;
+        Ensemble::open(requests, &context.silent())?;
     let model = &members.first().ok_or_else(no_model)?.opened.model;
     let keeps = request.volumes.probabilities;
     let mean = Mean { members: &members, answers: &model.answers, to: &to, keeps };
@@ -143,14 +149,14 @@ pub fn plan_ensemble(requests: &[PredictRequest], quiet: bool) -> Outcome<Vec<Pr
         let alone = VolumeOptions { probabilities: true, ..request.volumes.clone() };
         let request = PredictRequest { volumes: alone, ..request.clone() };
         if !missing.is_empty() {
-            plans.extend(earlier_plans(&request, opened, quiet)?);
+            plans.extend(earlier_plans(&request, opened, context)?);
         }
         // Its labels go beside its probabilities, and no steps are done on them.
         let to = destination(&request, opened, request.output.clone());
         to.check(&missing)?;
         let (kept, left): (Vec<Case>, Vec<Case>) = missing.iter().cloned().partition(|case| to.keeps(case));
         let kept = kept.into_iter().chain(done.iter().cloned()).collect();
-        let mut plan = plan_cases((&request, opened), left, kept, &to, (&budget, quiet))?;
+        let mut plan = plan_cases((&request, opened), left, kept, &to, (&budget, context))?;
         plan.refused.splice(..0, refused.iter().cloned());
         plans.push(plan);
     }
@@ -158,10 +164,10 @@ pub fn plan_ensemble(requests: &[PredictRequest], quiet: bool) -> Outcome<Vec<Pr
 }
 
 /// Opens all models, and refuses those whose probabilities are not of the same.
-fn open_all(requests: &[PredictRequest], budget: &Budget) -> Outcome<Vec<Member>> {
+fn open_all(requests: &[PredictRequest], budget: &Budget, context: &Context) -> Outcome<Vec<Member>> {
     let mut members: Vec<Member> = Vec::with_capacity(requests.len());
     for request in requests {
-        let opened = open(request, budget)?;
+        let opened = open(request, budget, context)?;
         let mut own = request.clone();
         own.output = request.output.join(named_by_path(&opened.folder));
         if let Some(same) = members.iter().find(|member| member.request.output == own.output) {
@@ -241,8 +247,7 @@ impl Member {
         all: &[Case],
         states: &mut [CaseState<'_>],
         budget: &Budget,
-        stop: &AtomicBool,
-        quiet: bool,
+        context: &Context,
     ) -> Outcome {
         let Member { opened, request } = self;
         let mut states: Vec<&mut CaseState> = states.iter_mut().filter(|s| s.error.is_none()).collect();
@@ -255,14 +260,14 @@ impl Member {
             ending: prediction_ending(&opened.model.file_ending).into(),
             overwrite: request.overwrite,
             probabilities: true,
-            earlier: earlier_labels(request, opened, stop, quiet)?,
+            earlier: earlier_labels(request, opened, context)?,
         };
         let cases: Vec<Case> = states.iter().map(|state| state.case.clone()).collect();
         let (model, left) = (opened.model.clone(), &cases[..]);
         // A case is finished when it has its mean.
         let mut finish = |_: &Predicted| {};
         let Found { report, windows } =
-            predict_into((&to, None), (all, left, model), request, budget, (stop, quiet), &mut finish)?;
+            predict_into((&to, None), (all, left, model), request, budget, context, &mut finish)?;
         for (state, CaseReport { outcome, .. }) in states.iter_mut().zip(report.cases) {
             state.other_spacings.extend(windows.used(&state.case.id).cloned());
             state.add(outcome);

@@ -5,31 +5,14 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_data::{Labels, LengthUnit, prediction_ending};
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_metrics::{CasePaths, Metric, Missing, Settings, Summary, evaluate};
+use plimsoll_metrics::{CasePaths, Missing, Settings, Summary, evaluate};
 
 use super::line::Line;
 use super::references::References;
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::preview::{Comparison, Frame, comparison};
-use crate::progress::Progress;
-use crate::report::{Table, or_dash, write, write_json};
-
-/// Scores that are printed, of those that were asked for.
-const PRINTED: [Metric; 13] = [
-    Metric::Dice,
-    Metric::IoU,
-    Metric::Sensitivity,
-    Metric::Precision,
-    Metric::HD95,
-    Metric::ASSD,
-    Metric::NSD,
-    Metric::ClDice,
-    Metric::TopologyScore,
-    Metric::LesionF1,
-    Metric::PQ,
-    Metric::Predicted,
-    Metric::Reference,
-];
+use crate::report::{write, write_json};
 
 /// Predictions to be compared with references: two folders, or two files.
 pub struct EvaluateRequest {
@@ -92,16 +75,16 @@ impl ClassNames {
 }
 
 /// Compares, and writes the scores.
-pub fn compare(request: &EvaluateRequest, quiet: bool) -> Outcome<Compared> {
+pub fn compare(request: &EvaluateRequest, context: &Context) -> Outcome<Compared> {
     let EvaluateRequest { predictions, threads, .. } = request;
     let line = Line::draw(request.ram, *threads)?;
-    let found = References::find(request, &line.budget, quiet)?;
+    let found = References::find(request, &line.budget, context)?;
     let millimetres_per_unit = request.unit.or(found.unit).map(LengthUnit::millimetres);
     let Scored { classes, regions, names } = Scored::of(request, &found)?;
     let ignore = request.ignore.or(found.labels.as_ref().and_then(Labels::ignore));
     expect_none_ignored(&classes, &regions, ignore)?;
     let settings = Settings { classes, regions, ignore, millimetres_per_unit, ..request.settings.clone() };
-    let summary = score(&found.cases, &settings, &line.budget, *threads, quiet)?;
+    let summary = score(&found.cases, &settings, &line.budget, *threads, context)?;
     if let Some((images, pictures)) = &request.pictures {
         draw_all(&summary, images, &found, (pictures, ignore), &line.budget)?;
     }
@@ -132,12 +115,12 @@ pub fn score(
     settings: &Settings,
     budget: &Budget,
     threads: usize,
-    quiet: bool,
+    context: &Context,
 ) -> Outcome<Summary> {
-    let progress = Progress::new("evaluating", cases.len() as u64, quiet);
+    let progress = context.work("evaluating", cases.len() as u64);
     let done = |done: usize| progress.set(done as u64, String::new());
     let summary = evaluate(cases, settings, budget, threads, &done);
-    progress.finish();
+    drop(progress);
     Ok(summary?)
 }
 
@@ -290,49 +273,12 @@ fn draw_all(
     Ok(())
 }
 
-/// Prints scores as a table.
-pub fn print(summary: &Summary, names: &ClassNames) {
-    let asked = summary.metrics();
-    let metrics: Vec<Metric> = PRINTED.into_iter().filter(|metric| asked.contains(metric)).collect();
-    let columns = metrics.iter().map(|metric| metric.name());
-    let mut table = Table::new(["case", "class"].into_iter().chain(columns));
-    let shown = |metric: Metric| {
-        move |score: f64| match metric.is_count() {
-            true => format!("{score:.0}"),
-            false => format!("{score:.4}"),
-        }
-    };
-    for case in &summary.metric_per_case {
-        let name = case.reference_file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        for (class, scores) in &case.metrics {
-            let numbers = metrics.iter().map(|metric| or_dash(scores.get(*metric).map(shown(*metric))));
-            table.row([name.clone(), names.name(*class)].into_iter().chain(numbers));
-        }
-    }
-    let over = match summary.metric_per_case.len() {
-        1 => "mean of 1 case".to_string(),
-        cases => format!("mean of {cases} cases"),
-    };
-    let classes = summary.mean.keys().map(|class| (Some(*class), names.name(*class)));
-    for (class, name) in classes.chain([(None, "all".into())]) {
-        let means = metrics.iter().map(|metric| {
-            let mean = summary.mean_of(class, *metric);
-            mean.cases.beside(mean.value, shown(*metric))
-        });
-        table.row([over.clone(), name].into_iter().chain(means));
-    }
-    table.print();
-    if metrics.iter().any(|metric| summary.mean_of(None, *metric).cases.missing > 0) {
-        println!("{}", missing_words(summary.settings.missing));
-    }
-}
-
 /// The convention of means over cases in which a class is missing, for people.
 pub fn missing_words(missing: Missing) -> &'static str {
     match missing {
         Missing::Ignore => {
             "(n of N): N cases, of which n have the score; means leave the others out, which favours whoever finds nothing: \
-             --missing worst or diagonal counts them"
+             the conventions `worst` and `diagonal` count them"
         }
         Missing::Worst => {
             "(n of N): N cases, of which n have the score; missing ones count as 0, and missing distances as infinite"

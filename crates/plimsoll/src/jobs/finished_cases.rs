@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::predict::PredictRequest;
 use super::prediction_record::EarlierCall;
 use super::prediction_report::Predicted;
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 
 /// The file, beside labels.
@@ -35,6 +36,7 @@ struct Line<'a> {
 
 /// The cases that this call has finished.
 pub(super) struct FinishedCases {
+    context: Context,
     path: PathBuf,
     folds: usize,
     engine: String,
@@ -53,8 +55,9 @@ enum Lines {
 
 impl FinishedCases {
     /// None yet, of a call that predicts with so many folds of weights.
-    pub(super) fn none(request: &PredictRequest, folds: usize) -> FinishedCases {
+    pub(super) fn none(request: &PredictRequest, folds: usize, context: &Context) -> FinishedCases {
         FinishedCases {
+            context: context.clone(),
             path: lines_of(&request.output),
             folds,
             engine: request.backend.identity(),
@@ -68,7 +71,8 @@ impl FinishedCases {
     pub(super) fn add(&mut self, predicted: &Predicted) {
         if let Err(failure) = self.append(predicted) {
             let case = &predicted.case;
-            eprintln!("warning: {}: what {case} took is not recorded before the end", failure.line());
+            self.context
+                .warn(format_args!("{}: what {case} took is not recorded before the end", failure.line()));
         }
     }
 
@@ -100,9 +104,7 @@ impl FinishedCases {
             self.lines = own.map_or(Lines::OfAnother, Lines::Own);
             if matches!(self.lines, Lines::OfAnother) {
                 let path = self.path.display();
-                eprintln!(
-                    "warning: {path} is of another call into this folder: what cases of this one took is recorded at its end alone"
-                );
+                self.context.warn(format_args!("{path} belongs to another call into this folder: times of this call are recorded at its end"));
             }
         }
         match &mut self.lines {

@@ -9,14 +9,14 @@ use plimsoll_memory::{Budget, Bytes, Digest};
 use plimsoll_run::{ImageSettings, cache_folder, points_folder};
 
 use super::listed::Opening;
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
-use crate::progress::Progress;
 
 /// The seed of the samples of foreground voxels. It is no setting: the same data set has one fingerprint.
 const INSPECTION_SEED: u64 = 0;
 
 /// Inspects a data set, or takes what an earlier command found as long as no file has changed since.
-pub fn inspect(dataset: &Dataset, threads: usize, budget: &Budget, quiet: bool) -> Outcome<Inspection> {
+pub fn inspect(dataset: &Dataset, threads: usize, budget: &Budget, context: &Context) -> Outcome<Inspection> {
     let config = InspectConfig { threads, seed: INSPECTION_SEED };
     let kept = place(&dataset.folder);
     if let Some(folder) = &kept
@@ -24,10 +24,10 @@ pub fn inspect(dataset: &Dataset, threads: usize, budget: &Budget, quiet: bool) 
     {
         return Ok(inspection);
     }
-    let progress = Progress::new("inspecting", dataset.cases.len() as u64, quiet);
+    let progress = context.work("inspecting", dataset.cases.len() as u64);
     let observe = |done: usize, _: usize| progress.set(done as u64, String::new());
     let inspection = Inspection::run_indexing(dataset, config, points_folder().as_ref(), budget, &observe)?;
-    progress.finish();
+    drop(progress);
     if let Some(folder) = kept {
         // What cannot be kept is found again by the next command.
         let _ = plimsoll_disk::create_dir_all(&folder).map(|()| inspection.save(&folder, dataset));
@@ -53,10 +53,10 @@ pub fn census(found: &FoundData, opening: &Opening<'_>, budget: &Budget) -> Outc
     {
         return Ok(census);
     }
-    let progress = Progress::new("reading label maps", found.cases.len() as u64, opening.quiet);
+    let progress = opening.context.work("reading label maps", found.cases.len() as u64);
     let census =
         LabelCensus::take(found, opening.threads, budget, &|done| progress.set(done as u64, String::new()));
-    progress.finish();
+    drop(progress);
     let census = census?;
     if let Some(folder) = kept {
         // What cannot be kept is found again by the next command.
@@ -88,7 +88,7 @@ pub fn inspect_images(
     dataset: &ImageDataset,
     (images, threads): (&ImageSettings, usize),
     budget: &Budget,
-    quiet: bool,
+    context: &Context,
 ) -> Result<plimsoll_image::Inspection, Failure> {
     let decode = images.pipeline(None).decode;
     let options = InspectOptions { decode, channels: images.channels(), contents: true, threads };
@@ -105,9 +105,9 @@ pub fn inspect_images(
     let found = match kept {
         Some(found) => found,
         None => {
-            let progress = Progress::without_end("inspecting images", quiet);
+            let progress = context.work_without_end("inspecting images");
             let found = plimsoll_image::inspect(dataset, &options, budget);
-            progress.finish();
+            drop(progress);
             let found = found.map_err(Failure::from)?;
             if let Some(folder) = folder {
                 // What cannot be kept is found again by the next command.
@@ -117,19 +117,17 @@ pub fn inspect_images(
             found
         }
     };
-    if !quiet {
-        if let Some(range) = found.range_16_bit {
-            eprintln!("16-bit samples: {range} become 0 to 255");
-        }
-        let count = found.problems.iter().filter(|problem| !problem.kind.is_error()).count();
-        if let Some(first) = found.problems.iter().find(|problem| !problem.kind.is_error()) {
-            let more = if count > 1 {
-                format!(" (and {} more; see `plimsoll inspect`)", count - 1)
-            } else {
-                String::new()
-            };
-            eprintln!("warning: {}: {first}{more}", place.display());
-        }
+    if let Some(range) = found.range_16_bit {
+        context.note(format_args!("16-bit samples: {range} become 0 to 255"));
+    }
+    let count = found.problems.iter().filter(|problem| !problem.kind.is_error()).count();
+    if let Some(first) = found.problems.iter().find(|problem| !problem.kind.is_error()) {
+        let more = if count > 1 {
+            format!(" (and {} more; see `plimsoll inspect`)", count - 1)
+        } else {
+            String::new()
+        };
+        context.warn(format_args!("{}: {first}{more}", place.display()));
     }
     Ok(found)
 }

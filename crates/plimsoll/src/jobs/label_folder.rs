@@ -12,6 +12,7 @@ use plimsoll_postprocess::{Step, process_file};
 
 use super::predict::PredictRequest;
 use super::prediction_report::{Cases, Failed};
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::preview::preview_of;
 
@@ -31,16 +32,14 @@ pub(super) struct LabelFolder {
 
 impl LabelFolder {
     /// That of a request.
-    pub(super) fn of(request: &PredictRequest, budget: &Budget, quiet: bool) -> Outcome<LabelFolder> {
+    pub(super) fn of(request: &PredictRequest, budget: &Budget, context: &Context) -> Outcome<LabelFolder> {
         let (output, threads) = (request.output.clone(), request.options.threads);
         let unit = request.volumes.unit;
         match request.volumes.postprocessing.steps(&request.model, budget)? {
             None => Ok(LabelFolder { folder: output, steps: None, unit, threads }),
             Some((path, steps)) => {
-                if !quiet {
-                    let why = "--no-postprocessing leaves labels as they are predicted";
-                    eprintln!("steps of {} are done on labels; {why}", path.display());
-                }
+                let why = "--no-postprocessing leaves labels as they are predicted";
+                context.note(format_args!("steps of {} are done on labels; {why}", path.display()));
                 let folder = output.join(UNPROCESSED);
                 Ok(LabelFolder { folder, steps: Some((output, steps)), unit, threads })
             }

@@ -11,6 +11,7 @@ use plimsoll_train::RunData;
 
 use super::inspect::{census, expect_sound, inspect, inspect_images};
 use super::new_cases::{Traits, TraitsOf};
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 
 /// The file of folds in the folder of a data set.
@@ -35,8 +36,8 @@ pub struct Opening<'a> {
     pub allow_outside: bool,
     /// Label maps that are read at a time, where nothing says what their values are.
     pub threads: usize,
-    /// Whether no progress is shown.
-    pub quiet: bool,
+    /// Sees how far label maps are read.
+    pub context: &'a Context,
 }
 
 impl Listed {
@@ -170,11 +171,11 @@ impl Listed {
         self,
         &Inspecting { threads, skip_bad_cases, images }: &Inspecting<'_>,
         budget: &Budget,
-        quiet: bool,
+        context: &Context,
     ) -> Outcome<InspectedData> {
         match self {
             Listed::Volumes(mut dataset) => {
-                let inspection = inspect(&dataset, threads, budget, quiet)?;
+                let inspection = inspect(&dataset, threads, budget, context)?;
                 let mut skipped = Vec::new();
                 match skip_bad_cases {
                     true => skipped = leave_out(&mut dataset, &inspection),
@@ -195,7 +196,7 @@ impl Listed {
                 "move the files that are named without it out of the data set",
             )),
             Listed::Images { name, place, dataset } => {
-                let inspection = inspect_images(&place, &dataset, (images, threads), budget, quiet)?;
+                let inspection = inspect_images(&place, &dataset, (images, threads), budget, context)?;
                 if let Some(first) = inspection.problems.iter().find(|problem| problem.kind.is_error()) {
                     let count = inspection.problems.iter().filter(|problem| problem.kind.is_error()).count();
                     let more = if count > 1 {

@@ -2,7 +2,6 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 
 use base64::engine::general_purpose::STANDARD;
 use base64::write::EncoderWriter;
@@ -12,10 +11,10 @@ use plimsoll_memory::{Budget, Bytes, Mapped, Reservation};
 use plimsoll_run::{ClassificationTask, ImageTarget, LABEL_THRESHOLD};
 use serde::Serialize;
 
+use crate::context::Context;
 use crate::failure::Outcome;
 use crate::markup::escaped;
 use crate::picture::write_png;
-use crate::progress::Progress;
 use crate::report::write;
 
 /// The height of a picture on the sheet, in pixels.
@@ -145,7 +144,7 @@ impl<'a> Sheet<'a> {
         mut explainer: ImageExplainer,
         mistakes: &'a [Mistake],
         images: &'a ImageDataset,
-        (stop, quiet): (&AtomicBool, bool),
+        context: &Context,
         budget: &Budget,
     ) -> Outcome<Sheet<'a>> {
         let of_mistake = |mistake: &'a Mistake| {
@@ -163,11 +162,11 @@ impl<'a> Sheet<'a> {
         let samples = 3 * explainer.image_extent().pixels();
         let picture = Mapped::zeroed(budget, "pictures", samples)?;
         let compressed = budget.reserve("pictures", Bytes::of(samples) + COMPRESSOR)?;
-        let progress = Progress::new("explaining", questions.len() as u64, quiet);
+        let progress = context.work("explaining", questions.len() as u64);
         let done =
             &mut |done: usize, of: usize| progress.set((done * questions.len() / of) as u64, String::new());
-        let made = explainer.maps(&questions, &mut maps, stop, done);
-        progress.finish();
+        let made = explainer.maps(&questions, &mut maps, context.stop.flag(), done);
+        drop(progress);
         made?;
         Ok(Sheet { explainer, mistakes, images, maps, picture, _compressed: compressed })
     }

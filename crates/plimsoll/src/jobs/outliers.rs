@@ -6,6 +6,7 @@ use plimsoll_infer::{CaseRequest, CaseSpacing, CaseView, Predictor};
 use plimsoll_volume::Spacing;
 use serde::Serialize;
 
+use crate::context::Context;
 use crate::duration::{duration, grouped};
 use crate::failure::{Failure, Outcome};
 
@@ -91,7 +92,12 @@ impl Windows {
     ///
     /// # Errors
     /// If an outlier that is to be predicted has no fewer windows at the spacing that is asked for, or it cannot be meant.
-    pub fn count(predictor: &mut Predictor, cases: &[Counting<'_>], remedy: Remedy) -> Outcome<Windows> {
+    pub fn count(
+        predictor: &mut Predictor,
+        cases: &[Counting<'_>],
+        remedy: Remedy,
+        context: &Context,
+    ) -> Outcome<Windows> {
         let mut windows = Windows::default();
         let mut views = Vec::new();
         for counting in cases {
@@ -115,9 +121,9 @@ impl Windows {
             };
         }
         if matches!(remedy, Remedy::See(_)) && !has_outlier {
-            eprintln!(
-                "warning: no case has far more windows than the others: --outlier-spacing changes none"
-            );
+            context.warn(format_args!(
+                "no case has far more windows than the others: --outlier-spacing changes none"
+            ));
         }
         Ok(windows)
     }

@@ -28,8 +28,8 @@ use super::line::Line;
 use super::listed::{Listed, Opening};
 use super::predict_fold::{FoldPrediction, fold_labels};
 use super::validate::{LONGEST_SUMMARY, Origin};
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
-use crate::signals::Stop;
 
 /// Ensembles to be predicted.
 pub struct PairEnsembles {
@@ -62,8 +62,7 @@ struct Job<'a> {
     /// The place of each case in the data set, by its name.
     places: BTreeMap<String, usize>,
     settings: &'a Settings,
-    stop: &'a Stop,
-    quiet: bool,
+    context: &'a Context,
 }
 
 /// Two repeats whose probabilities are averaged.
@@ -81,8 +80,7 @@ impl PairEnsembles {
         trained: &[TrainedCandidate],
         (cases, settings): (&[String], &Settings),
         line: &mut Line,
-        stop: &Stop,
-        quiet: bool,
+        context: &Context,
     ) -> Outcome<(Vec<Candidate>, Vec<Reservation>)> {
         let Some(first) = trained.iter().flat_map(|one| one.repeats.iter().flatten()).next() else {
             return Err(Failure::new("there is no model to average", "name folders of runs, or of a sweep"));
@@ -95,14 +93,14 @@ impl PairEnsembles {
             settings: &specification.settings,
             allow_outside: self.allow_outside,
             threads: self.threads,
-            quiet,
+            context,
         };
         let Listed::Volumes(dataset) = Listed::open(of_dataset, &opening, &line.budget)? else {
             let message = format!("{} is a data set of images with classes", of_dataset.display());
             return Err(Failure::new(message, "name the data set that the candidates were trained on"));
         };
         let places = dataset.cases.iter().enumerate().map(|(place, case)| (case.id.clone(), place)).collect();
-        let job = Job { asked: self, dataset, places, settings, stop, quiet };
+        let job = Job { asked: self, dataset, places, settings, context };
         let cases: BTreeSet<&str> = cases.iter().map(String::as_str).collect();
         let (mut found, mut held) = (Vec::new(), Vec::new());
         for (at, one) in trained.iter().enumerate() {
@@ -214,7 +212,8 @@ impl Job<'_> {
                 image,
                 labels: &labels,
             };
-            label_by_mean(&request, &line.budget, self.stop.flag()).map_err(|problem| self.ended(problem))?;
+            label_by_mean(&request, &line.budget, self.context.stop.flag())
+                .map_err(|problem| self.ended(problem))?;
             let reference_values = case.reading.label_values.clone();
             paths.push(CasePaths {
                 prediction: labels,
@@ -223,7 +222,7 @@ impl Job<'_> {
                 prediction_values: None,
             });
         }
-        let summary = score(&paths, self.settings, &line.budget, self.asked.threads, self.quiet)?;
+        let summary = score(&paths, self.settings, &line.budget, self.asked.threads, self.context)?;
         write_json(&scores, &summary)?;
         held.push(self.room(&scores, line)?);
         // Last: it says that all before it is there.
@@ -249,12 +248,9 @@ impl Job<'_> {
             write_json(&said, &origin)?;
         }
         if !cases.iter().all(|case| to.keeps(case)) {
-            if !self.quiet {
-                eprintln!("predicting {} cases of {}", cases.len(), fold.path().display());
-            }
+            self.context.note(format_args!("predicting {} cases of {}", cases.len(), fold.path().display()));
             let PairEnsembles { backend, threads, .. } = self.asked;
-            let prediction =
-                FoldPrediction { backend, threads: *threads, stop: self.stop, quiet: self.quiet };
+            let prediction = FoldPrediction { backend, threads: *threads, context: self.context };
             if !prediction.predict(model.clone(), cases, &to, line)? {
                 return Err(self.interrupted());
             }
@@ -285,7 +281,7 @@ impl Job<'_> {
     }
 
     fn interrupted(&self) -> Failure {
-        self.stop.failure("not all ensembles are predicted", "the same command goes on")
+        Failure::stopped("not all ensembles are predicted", "the same command goes on")
     }
 }
 

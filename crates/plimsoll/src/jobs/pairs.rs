@@ -11,10 +11,10 @@ use serde::Serialize;
 use super::listed::Listed;
 use super::plan::{Opened, PlanRequest};
 use super::train::{Checked, TrainRequest, Trained, describe_opened, train_opened};
+use crate::context::Context;
+use crate::events::Event;
 use crate::failure::{Failure, Outcome};
-use crate::progress::Progress;
 use crate::report::{write, write_json};
-use crate::signals::Stop;
 
 /// A classifier of two classes.
 #[derive(Serialize)]
@@ -44,16 +44,15 @@ struct CheckedPair {
 
 /// Trains a classifier for each pair of classes, one after the other, each a run of its own in a folder of its own: what one held is
 /// given back before the next begins.
-pub fn train_pairs(request: &TrainRequest, stop: &Stop, quiet: bool) -> Outcome<Vec<TrainedPair>> {
-    let (pairs, mut opened) = open(request, quiet)?;
+pub fn train_pairs(request: &TrainRequest, context: &Context) -> Outcome<Vec<TrainedPair>> {
+    let (pairs, mut opened) = open(request, context)?;
     let folder = request.run.path();
     record_classes(folder, &pairs)?;
     let mut all = Vec::new();
     for CheckedPair { pair, request, checked } in pairs {
-        if !quiet {
-            println!("\n== classes {} and {}, in {}", pair.0, pair.1, request.run.path().display());
-        }
-        let trained = match train_opened(&request, checked, &mut opened, stop, quiet) {
+        let title = format!("classes {} and {}, in {}", pair.0, pair.1, request.run.path().display());
+        context.emit(&Event::Part { title: &title });
+        let trained = match train_opened(&request, checked, &mut opened, context) {
             Ok(trained) => trained,
             Err(failure) => {
                 forget_classes(folder)?;
@@ -70,31 +69,31 @@ pub fn train_pairs(request: &TrainRequest, stop: &Stop, quiet: bool) -> Outcome<
 }
 
 /// What would be trained: the specification of each pair.
-pub fn describe_pairs(request: &TrainRequest, quiet: bool) -> Outcome<Vec<DescribedPair>> {
-    let (pairs, mut opened) = open(request, quiet)?;
+pub fn describe_pairs(request: &TrainRequest, context: &Context) -> Outcome<Vec<DescribedPair>> {
+    let (pairs, mut opened) = open(request, context)?;
     let described = pairs.into_iter().map(|CheckedPair { pair, request, checked }| {
-        let specification = describe_opened(&request, checked, &mut opened, quiet)?;
+        let specification = describe_opened(&request, checked, &mut opened, context)?;
         Ok(DescribedPair { pair, specification })
     });
     described.collect()
 }
 
 /// Checks what is asked for of all pairs, and inspects.
-fn open(request: &TrainRequest, quiet: bool) -> Outcome<(Vec<CheckedPair>, Opened)> {
+fn open(request: &TrainRequest, context: &Context) -> Outcome<(Vec<CheckedPair>, Opened)> {
     let line = request.plan.draw_line()?;
-    let listed = request.plan.open_dataset(&line, quiet)?;
+    let listed = request.plan.open_dataset(&line, context)?;
     FolderUse::Pairs.expect_in(request.run.path())?;
     let mut pairs = Vec::new();
     let begun = first_begun(request)?;
     for (pair, own) in pair_requests(request, begun.as_ref(), &listed)? {
-        let mut checked = own.check(&listed, &line.budget)?;
+        let mut checked = own.check(&listed, &line.budget, context)?;
         // Pairs that are begun now begin as the others did.
         if let Some(begun) = begun.as_ref().filter(|_| request.weights.is_none()) {
             checked = checked.with_initial(begun.initial.clone());
         }
         pairs.push(CheckedPair { pair, request: own, checked });
     }
-    Ok((pairs, request.plan.inspect(listed, line, quiet)?))
+    Ok((pairs, request.plan.inspect(listed, line, context)?))
 }
 
 /// The specification of the first pair that was begun, of a run that goes on.
@@ -222,15 +221,15 @@ pub struct PlannedPairs {
 }
 
 /// Plans a run for each pair of classes. Pairs of the same shape share one plan of their programs.
-pub fn plan_pairs(request: &PlanRequest, quiet: bool) -> Outcome<PlannedPairs> {
+pub fn plan_pairs(request: &PlanRequest, context: &Context) -> Outcome<PlannedPairs> {
     let line = request.draw_line()?;
-    let listed = request.open_dataset(&line, quiet)?;
+    let listed = request.open_dataset(&line, context)?;
     let dataset = images_in_pairs(&request.settings, &listed)?;
     let given = request.settings.images.as_ref().and_then(|images| images.classes.as_ref());
     let asked = pairs_among(dataset, given.unwrap_or(&dataset.classes))?;
     let fold = listed.first_fold()?;
-    let opened = request.inspect(listed, line, quiet)?;
-    let progress = Progress::new("planning", asked.len() as u64, quiet);
+    let opened = request.inspect(listed, line, context)?;
+    let progress = context.work("planning", asked.len() as u64);
     let mut pairs = Vec::new();
     for ClassPair { labels: pair, names: classes } in asked {
         progress.set(pairs.len() as u64, format!("{} and {}", classes[0], classes[1]));
@@ -238,10 +237,11 @@ pub fn plan_pairs(request: &PlanRequest, quiet: bool) -> Outcome<PlannedPairs> {
         settings.images.get_or_insert_default().classes = Some(classes.to_vec());
         let config = request.resolve(&settings, &opened, &fold, opened.machine)?;
         let used = opened.data.used(&config.task, &fold);
-        let planned = request.plan(&opened, (&config, &used), settings.micro_batch.is_some(), true)?;
+        let planned =
+            request.plan(&opened, (&config, &used), settings.micro_batch.is_some(), &context.silent())?;
         pairs.push(PlannedPair { pair, classes, plan: planned.numbers });
     }
-    progress.finish();
+    drop(progress);
     let largest = |bytes: fn(&RunPlan) -> Bytes| pairs.iter().map(|pair| bytes(&pair.plan)).max();
     let (Some(planned_bytes), Some(minimum_ram_bytes)) =
         (largest(|plan| plan.total_bytes), largest(|plan| plan.minimum_ram_bytes))

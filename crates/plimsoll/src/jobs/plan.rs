@@ -14,8 +14,8 @@ use plimsoll_train::{
 
 use super::line::{Line, driver_bytes};
 use super::listed::{InspectedData, Inspecting, Listed, Opening};
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
-use crate::progress::Progress;
 
 /// The file of settings that is read where it is there.
 pub const SETTINGS_FILE: &str = "plimsoll.toml";
@@ -79,37 +79,35 @@ impl PlanRequest {
     }
 
     /// Opens the data set, whose description alone is read.
-    pub fn open_dataset(&self, line: &Line, quiet: bool) -> Outcome<Listed> {
+    pub fn open_dataset(&self, line: &Line, context: &Context) -> Outcome<Listed> {
         let opening = Opening {
             settings: &self.settings,
             allow_outside: self.allow_outside,
             threads: self.threads,
-            quiet,
+            context,
         };
         let listed = Listed::open(&self.dataset, &opening, &line.budget)?;
-        if !quiet {
-            if let Listed::Volumes(dataset) = &listed {
-                eprintln!("layout: {}, {} cases", dataset.layout, dataset.cases.len());
-            }
-            for warning in listed.warnings() {
-                eprintln!("warning: {warning}");
-            }
+        if let Listed::Volumes(dataset) = &listed {
+            context.note(format_args!("layout: {}, {} cases", dataset.layout, dataset.cases.len()));
+        }
+        for warning in listed.warnings() {
+            context.warn(warning);
         }
         Ok(listed)
     }
 
     /// Inspects the data set.
-    pub fn inspect(&self, listed: Listed, line: Line, quiet: bool) -> Outcome<Opened> {
+    pub fn inspect(&self, listed: Listed, line: Line, context: &Context) -> Outcome<Opened> {
         let machine = self.machine(line.limits.line);
         let inspecting = Inspecting {
             threads: machine.threads,
             skip_bad_cases: self.skip_bad_cases,
             images: &self.settings.images.clone().unwrap_or_default(),
         };
-        let found = listed.inspect(&inspecting, &line.budget, quiet)?;
+        let found = listed.inspect(&inspecting, &line.budget, context)?;
         let InspectedData { name, data, skipped } = found;
-        for skipped in skipped.iter().filter(|_| !quiet) {
-            eprintln!("warning: {skipped}");
+        for skipped in &skipped {
+            context.warn(skipped);
         }
         Ok(Opened { data, name, machine, line, plans: Plans::default(), skipped })
     }
@@ -172,10 +170,10 @@ impl PlanRequest {
         opened: &Opened,
         (config, fold): (&RunConfig, &Fold),
         micro_batch_is_set: bool,
-        quiet: bool,
+        context: &Context,
     ) -> Outcome<PlannedRun> {
         let facts = opened.data.facts(config, fold)?;
-        let progress = Progress::without_end("planning", quiet);
+        let progress = context.work_without_end("planning");
         let observer = |step: PlanningStep| progress.show(attempt(step));
         let planned = plan_run_allowing(
             &self.allowed,
@@ -185,7 +183,7 @@ impl PlanRequest {
             facts,
             Planning { plans: &opened.plans, observer: &observer },
         );
-        progress.finish();
+        drop(progress);
         let mut planned = planned?;
         // A part of the machine opens nothing: the data set was opened with the whole limit.
         if opened.machine.line == opened.line.limits.line {
@@ -193,18 +191,18 @@ impl PlanRequest {
             let numbers = &mut planned.numbers;
             numbers.minimum_ram_bytes = numbers.minimum_ram_bytes.max(opening);
         }
-        for (component, because) in config.training.loss.unused_otherwise().into_iter().filter(|_| !quiet) {
-            eprintln!("warning: loss: `otherwise` of {component} is unused: {because}");
+        for (component, because) in config.training.loss.unused_otherwise() {
+            context.warn(format_args!("loss: `otherwise` of {component} is unused: {because}"));
         }
-        if let Some(warning) = coarser_elsewhere(&opened.data, config).filter(|_| !quiet) {
-            eprintln!("warning: {warning}");
+        if let Some(warning) = coarser_elsewhere(&opened.data, config) {
+            context.warn(warning);
         }
-        if let Some(warning) = mirrored_sides(config).filter(|_| !quiet) {
-            eprintln!("warning: {warning}");
+        if let Some(warning) = mirrored_sides(config) {
+            context.warn(warning);
         }
-        if !quiet && planned.numbers.feasible {
+        if planned.numbers.feasible {
             for change in &planned.numbers.changes {
-                eprintln!("warning: changed so that the run fits: {change}");
+                context.warn(format_args!("changed so that the run fits: {change}"));
             }
         }
         Ok(planned)
@@ -259,14 +257,14 @@ impl PlanRequest {
     }
 
     /// Opens, inspects, resolves and plans a run that is not to begin: that of the first fold, which is returned as well.
-    pub fn prepare(&self, quiet: bool) -> Outcome<(Opened, PlannedRun, Fold)> {
+    pub fn prepare(&self, context: &Context) -> Outcome<(Opened, PlannedRun, Fold)> {
         let line = self.draw_line()?;
-        let listed = self.open_dataset(&line, quiet)?;
+        let listed = self.open_dataset(&line, context)?;
         let fold = listed.first_fold()?;
-        let opened = self.inspect(listed, line, quiet)?;
+        let opened = self.inspect(listed, line, context)?;
         let config = self.resolve(&self.settings, &opened, &fold, opened.machine)?;
         let fold = opened.data.used(&config.task, &fold);
-        let planned = self.plan(&opened, (&config, &fold), self.settings.micro_batch.is_some(), quiet)?;
+        let planned = self.plan(&opened, (&config, &fold), self.settings.micro_batch.is_some(), context)?;
         Ok((opened, planned, fold))
     }
 }

@@ -16,9 +16,9 @@ use serde::Serialize;
 
 use super::line::Line;
 use super::steps::read_steps;
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::preview::PREVIEW;
-use crate::progress::Progress;
 
 /// Label maps to do steps on.
 pub struct PostprocessRequest {
@@ -68,7 +68,7 @@ pub struct Report {
 }
 
 /// Does steps on all label maps of the input, one after the other.
-pub fn postprocess(request: &PostprocessRequest, quiet: bool) -> Outcome<Report> {
+pub fn postprocess(request: &PostprocessRequest, context: &Context) -> Outcome<Report> {
     let line = Line::draw(request.ram, request.threads)?;
     let steps = match &request.change {
         Change::Steps(file) => read_steps(file, &line.budget)?,
@@ -93,7 +93,7 @@ pub fn postprocess(request: &PostprocessRequest, quiet: bool) -> Outcome<Report>
         plimsoll_disk::atomic::sweep(folder).map_err(|error| Failure::of_path(folder, &error))?;
     }
     let unit = request.unit.map(LengthUnit::millimetres);
-    let progress = Progress::new("processing", pairs.len() as u64, quiet);
+    let progress = context.work("processing", pairs.len() as u64);
     let (mut files, mut kept) = (Vec::new(), Vec::new());
     for (done, (from, to)) in (1..).zip(pairs) {
         if to.exists() && !request.overwrite {
@@ -109,7 +109,7 @@ pub fn postprocess(request: &PostprocessRequest, quiet: bool) -> Outcome<Report>
         }
         progress.set(done, String::new());
     }
-    progress.finish();
+    drop(progress);
     let reserved_bytes = line.budget.peak();
     Ok(Report { steps, files, kept, reserved_bytes, peak_rss_bytes: resident()?.peak })
 }
@@ -186,7 +186,7 @@ pub fn choose_for(
     unit: Option<LengthUnit>,
     ram: Option<Bytes>,
     threads: usize,
-    quiet: bool,
+    context: &Context,
 ) -> Outcome<ChoiceReport> {
     let millimetres_per_unit = unit.map(LengthUnit::millimetres);
     let run = RunFolder::new(run);
@@ -233,11 +233,11 @@ pub fn choose_for(
         false => ChoiceTargets::Regions(regions.iter().map(wide).collect()),
     };
     let rounds = (targets.rounds() * pairs.len()) as u64;
-    let progress = Progress::new("trying steps on cases", rounds, quiet);
+    let progress = context.work("trying steps on cases", rounds);
     let chosen = choose(&pairs, &targets, ignore, &line.budget, threads, &mut |done, _| {
         progress.set(done as u64, String::new());
     });
-    progress.finish();
+    drop(progress);
     let chosen = chosen?;
     let folds = folds.iter().map(|fold| fold.name().to_string()).collect();
     let postprocessing = Postprocessing {

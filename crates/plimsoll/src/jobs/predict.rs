@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use plimsoll_data::{Case, Dataset, FoundImages, LengthUnit, RefusedImage, prediction_ending};
@@ -27,9 +26,9 @@ use super::prediction_record::Record;
 use super::prediction_report::{Cases, Failed, Found, ImageWarning, Kept, Predicted, Report};
 use super::previews::Previews;
 use super::steps::StepChoice;
+use crate::context::{Context, Progress, TimeLeft};
 use crate::duration::duration;
 use crate::failure::{Failure, Outcome, one_line};
-use crate::progress::{Progress, TimeLeft};
 
 /// What predictions of volumes have beside those of whole images.
 #[derive(Clone, Debug, Default)]
@@ -109,8 +108,8 @@ pub(super) struct Opened {
 }
 
 /// Opens a model.
-pub(super) fn open(request: &PredictRequest, budget: &Budget) -> Outcome<Opened> {
-    let mut opened = open_model(request, budget)?;
+pub(super) fn open(request: &PredictRequest, budget: &Budget, context: &Context) -> Outcome<Opened> {
+    let mut opened = open_model(request, budget, context)?;
     // Images of another format than those that it was trained on are the same to it.
     let ending = &mut opened.model.file_ending;
     *ending = match &request.volumes.bids {
@@ -135,7 +134,7 @@ pub(super) fn open(request: &PredictRequest, budget: &Budget) -> Outcome<Opened>
     Ok(opened)
 }
 
-fn open_model(request: &PredictRequest, budget: &Budget) -> Outcome<Opened> {
+fn open_model(request: &PredictRequest, budget: &Budget, context: &Context) -> Outcome<Opened> {
     let own = |model: Model| -> Outcome<Opened> {
         let model = SegmentationModel::try_from(model)?;
         Ok(Opened { folder: request.model.clone(), model, previous: None })
@@ -143,14 +142,16 @@ fn open_model(request: &PredictRequest, budget: &Budget) -> Outcome<Opened> {
     match ModelSource::of(&request.model)? {
         ModelSource::Run(folder) => own(Model::open(&folder, request.checkpoint)?),
         ModelSource::File(file) => own(ModelFile::open(&file)?.model()),
-        ModelSource::MonaiBundle(folder) => of_monai(request, MonaiModel::open_bundle(&folder, budget)?),
-        ModelSource::MonaiConfig(file) => of_monai(request, MonaiModel::open_config(&file, budget)?),
+        ModelSource::MonaiBundle(folder) => {
+            of_monai(request, MonaiModel::open_bundle(&folder, budget)?, context)
+        }
+        ModelSource::MonaiConfig(file) => of_monai(request, MonaiModel::open_config(&file, budget)?, context),
         ModelSource::NnUnet(folder) => {
             let folder = find_model(&folder)?;
             let choice = request.volumes.nnunet.clone().unwrap_or_default();
             let opened = NnUnetModel::open(&folder, &choice, budget)?;
             if request.volumes.verbose {
-                opened.lines().iter().for_each(|line| eprintln!("{line}"));
+                opened.lines().iter().for_each(|line| context.note(line));
             }
             Ok(Opened { folder, model: opened.model, previous: opened.previous })
         }
@@ -162,9 +163,9 @@ fn open_model(request: &PredictRequest, budget: &Budget) -> Outcome<Opened> {
 }
 
 /// A model of MONAI, opened.
-fn of_monai(request: &PredictRequest, opened: MonaiModel) -> Outcome<Opened> {
+fn of_monai(request: &PredictRequest, opened: MonaiModel, context: &Context) -> Outcome<Opened> {
     if request.volumes.verbose {
-        opened.lines().iter().for_each(|line| eprintln!("{line}"));
+        opened.lines().iter().for_each(|line| context.note(line));
     }
     Ok(Opened { folder: request.model.clone(), model: opened.model, previous: None })
 }
@@ -186,8 +187,7 @@ pub(super) fn expect_earlier_used(request: &PredictRequest, models: &[&Opened]) 
 pub(super) fn earlier_labels(
     request: &PredictRequest,
     opened: &Opened,
-    stop: &AtomicBool,
-    quiet: bool,
+    context: &Context,
 ) -> Outcome<Option<PathBuf>> {
     let Some(previous) = &opened.previous else { return Ok(None) };
     match &request.volumes.earlier {
@@ -195,7 +195,7 @@ pub(super) fn earlier_labels(
         None => {
             let stage = stage_request(request, &opened.folder, previous)?;
             // A case that fails here fails at the later stage as well, and does not end the others.
-            predict_all(&stage, stop, quiet)?;
+            predict_all(&stage, context)?;
             Ok(Some(stage.output))
         }
     }
@@ -245,20 +245,20 @@ fn stage_request(request: &PredictRequest, folder: &Path, previous: &str) -> Out
 }
 
 /// Segments every image of the input.
-pub fn predict_all(request: &PredictRequest, stop: &AtomicBool, quiet: bool) -> Outcome<Report> {
+pub fn predict_all(request: &PredictRequest, context: &Context) -> Outcome<Report> {
     let start = Instant::now();
     let budget = Budget::new(limits(&System::default(), request.ram).line);
     expect_sound(request, &budget)?;
-    let labels = LabelFolder::of(request, &budget, quiet)?;
-    let opened = open(request, &budget)?;
+    let labels = LabelFolder::of(request, &budget, context)?;
+    let opened = open(request, &budget, context)?;
     expect_earlier_used(request, &[&opened])?;
     let FoundImages { cases, refused, memory: _memory } = request.images(&opened.model, &budget)?;
-    let refused = refuse(refused, quiet);
+    let refused = refuse(refused, context);
     // Before anything is predicted: another program's folder is refused.
     if request.volumes.bids.is_some() {
         bids::describe(request, &opened, labels.is_kept_apart())?;
     }
-    let earlier = earlier_labels(request, &opened, stop, quiet)?;
+    let earlier = earlier_labels(request, &opened, context)?;
     let Opened { model, .. } = opened;
     let previews = request.volumes.preview.then(|| Previews::of(&cases, &model));
     let to = Destination {
@@ -272,37 +272,36 @@ pub fn predict_all(request: &PredictRequest, stop: &AtomicBool, quiet: bool) -> 
     // Where labels are when all is done: below it those that are to be processed.
     let last = labels.last(&to);
     last.check(&cases)?;
-    if !quiet && to.ending != model.file_ending {
-        eprintln!(
+    if to.ending != model.file_ending {
+        context.note(format_args!(
             "images end in {}, which labels are not written as: theirs end in {}",
             model.file_ending, to.ending
-        );
+        ));
     }
     let is_done = |case: &Case| labels.is_processed(case, &to);
     let (done, left): (Vec<Case>, Vec<Case>) = cases.iter().cloned().partition(is_done);
     let folds = model.weights.len();
-    let warnings = ImageWarning::of(left.iter().filter(|case| !to.keeps(case)), quiet);
+    let warnings = ImageWarning::of(left.iter().filter(|case| !to.keeps(case)), context);
     let predicted = left.iter().filter(|case| !to.keeps(case));
     forget(request, predicted, &budget)?;
-    let mut finished = FinishedCases::none(request, folds);
+    let mut finished = FinishedCases::none(request, folds, context);
     let mut finish = |predicted: &Predicted| finished.add(predicted);
     let to_labels = (&to, Some(&labels));
-    let found =
-        predict_into(to_labels, (&cases, &left, model), request, &budget, (stop, quiet), &mut finish)?;
+    let found = predict_into(to_labels, (&cases, &left, model), request, &budget, context, &mut finish)?;
     let mut cases = Cases::from(found);
     cases.failed.splice(..0, refused);
-    labels.process(&mut cases, &budget, stop)?;
+    labels.process(&mut cases, &budget, context.stop.flag())?;
     cases.kept.extend(done.iter().map(|case| Kept::new(case.id.clone(), last.file(case))));
-    let not_drawn = previews.map_or(Ok(Vec::new()), |previews| previews.draw(&cases, &budget, stop))?;
-    Report::of(cases, (warnings, not_drawn), finished, (request, start), &budget)
+    let not_drawn =
+        previews.map_or(Ok(Vec::new()), |previews| previews.draw(&cases, &budget, context.stop.flag()))?;
+    Report::of(cases, (warnings, not_drawn), finished, (request, start), (&budget, context))
 }
 
 /// Prints why images are refused, and returns them as cases that failed.
-pub(super) fn refuse(refused: Vec<RefusedImage>, quiet: bool) -> Vec<Failed> {
-    let progress = Progress::lines("", 0, quiet);
+pub(super) fn refuse(refused: Vec<RefusedImage>, context: &Context) -> Vec<Failed> {
     let fail = |RefusedImage { case, error }| {
         let failed = Failed::new(case, error);
-        progress.say(failed.error.clone());
+        context.note(&failed.error);
         failed
     };
     refused.into_iter().map(fail).collect()
@@ -333,7 +332,7 @@ pub(super) fn predict_into(
     (all, cases, model): (&[Case], &[Case], SegmentationModel),
     request: &PredictRequest,
     budget: &Budget,
-    (stop, quiet): (&AtomicBool, bool),
+    context: &Context,
     finish: &mut dyn FnMut(&Predicted),
 ) -> Outcome<Found> {
     to.check(cases)?;
@@ -346,15 +345,15 @@ pub(super) fn predict_into(
         .iter()
         .map(|files| Counting { request: files.request(), is_kept: !left.contains(files.case.id.as_str()) });
     let remedy = Remedy::asked(request.volumes.outlier_spacing);
-    let windows = Windows::count(&mut predictor, &counting.collect::<Vec<_>>(), remedy)?;
+    let windows = Windows::count(&mut predictor, &counting.collect::<Vec<_>>(), remedy, context)?;
     let folders: BTreeSet<PathBuf> =
         cases.iter().filter_map(|case| Some(to.file(case).parent()?.to_path_buf())).collect();
     std::iter::once(&to.folder).chain(&folders).try_for_each(|folder| make_folder(folder))?;
     if let Some(labels) = labels {
         labels.remove_outdated(cases.iter().filter(|case| left.contains(case.id.as_str())), to)?;
     }
-    let mut watcher = Watcher::new(quiet).knowing(windows.clone(), can_overlap);
-    let report = predict_cases(&mut predictor, cases, to, stop, &mut |progress| {
+    let mut watcher = Watcher::new(context).knowing(windows.clone(), can_overlap);
+    let report = predict_cases(&mut predictor, cases, to, context.stop.flag(), &mut |progress| {
         watcher.see(progress);
         if let FolderProgress::Case { report, .. } = progress {
             Predicted::of(report, &windows).iter().for_each(&mut *finish);
@@ -397,8 +396,8 @@ pub(super) fn of_case(case: &str, error: String) -> String {
 }
 
 /// Shows how far the cases are.
-pub struct Watcher {
-    quiet: bool,
+pub struct Watcher<'a> {
+    context: &'a Context,
     /// The bar of the present case, and when its first window began.
     case: Option<(Progress, Instant)>,
     left: TimeLeft,
@@ -406,10 +405,10 @@ pub struct Watcher {
     can_overlap: bool,
 }
 
-impl Watcher {
-    pub fn new(quiet: bool) -> Watcher {
+impl<'a> Watcher<'a> {
+    pub fn new(context: &'a Context) -> Watcher<'a> {
         Watcher {
-            quiet,
+            context,
             case: None,
             left: TimeLeft::default(),
             windows: Windows::default(),
@@ -420,7 +419,7 @@ impl Watcher {
     /// With the windows of all cases: one that has far more than the others is called out before it begins, with `--overlap` as a way out
     /// of it where that makes them fewer.
     #[must_use]
-    pub fn knowing(self, windows: Windows, can_overlap: bool) -> Watcher {
+    pub fn knowing(self, windows: Windows, can_overlap: bool) -> Watcher<'a> {
         Watcher { windows, can_overlap, ..self }
     }
 
@@ -428,15 +427,14 @@ impl Watcher {
         match progress {
             FolderProgress::Window { number, of, case, windows } => {
                 if self.case.is_none()
-                    && !self.quiet
                     && let Some(outlier) = self.windows.outlier(&case.id)
                 {
                     // Without the time: rates of this machine are measured for `--plan` alone.
-                    eprintln!("warning: {}", outlier.line(&case.id, None, self.can_overlap));
+                    self.context.warn(format_args!("{}", outlier.line(&case.id, None, self.can_overlap)));
                 }
                 let (bar, start) = self.case.get_or_insert_with(|| {
                     let what = format!("case {number} of {of}, windows");
-                    (Progress::new(what, windows.of as u64, self.quiet), Instant::now())
+                    (self.context.work(what, windows.of as u64), Instant::now())
                 });
                 let seconds = start.elapsed().as_secs_f64();
                 let more = self.windows.behind(&case.id).unwrap_or((of - number) as f64);
@@ -449,14 +447,12 @@ impl Watcher {
             }
             FolderProgress::Case { number, of, report } => {
                 let bar = self.case.take().map(|(bar, _)| bar);
-                let bar = bar.unwrap_or_else(|| Progress::new("", 0, self.quiet));
-                bar.finish();
-                self.say_end(&bar, number, of, report);
+                self.say_end(bar.as_ref(), number, of, report);
             }
         }
     }
 
-    fn say_end(&mut self, bar: &Progress, number: usize, of: usize, report: &CaseReport) {
+    fn say_end(&mut self, bar: Option<&Progress>, number: usize, of: usize, report: &CaseReport) {
         let more = self.windows.behind(&report.case).unwrap_or((of - number) as f64);
         let left = |times: &TimeLeft| match times.of_cases(more) {
             Some(left) if number < of => format!("; about {} left", duration(left)),
@@ -467,9 +463,14 @@ impl Watcher {
                 self.left.done(*seconds);
                 let left = left(&self.left);
                 let case = &report.case;
-                bar.note(format!("case {number} of {of}: {case}, {windows} windows in {seconds:.1} s{left}"));
+                let line =
+                    format!("case {number} of {of}: {case}, {windows} windows in {seconds:.1} s{left}");
+                match bar {
+                    Some(bar) => bar.note(line),
+                    None => self.context.note(line),
+                }
             }
-            CaseOutcome::Failed(error) => bar.say(told(&report.case, error)),
+            CaseOutcome::Failed(error) => self.context.note(told(&report.case, error)),
             CaseOutcome::Kept => {}
         }
     }

@@ -12,8 +12,8 @@ use plimsoll_run::SegmentationModel;
 
 use super::line::Line;
 use super::predict::Watcher;
+use crate::context::Context;
 use crate::failure::Outcome;
-use crate::signals::Stop;
 
 /// The share of a window from one to the next.
 const STEP: f64 = 0.5;
@@ -22,8 +22,7 @@ const STEP: f64 = 0.5;
 pub(super) struct FoldPrediction<'a> {
     pub(super) backend: &'a Arc<dyn Backend>,
     pub(super) threads: usize,
-    pub(super) stop: &'a Stop,
-    pub(super) quiet: bool,
+    pub(super) context: &'a Context,
 }
 
 impl FoldPrediction<'_> {
@@ -39,8 +38,8 @@ impl FoldPrediction<'_> {
         let options = PredictOptions::new(STEP, false, self.threads);
         let found = line.lend_overhead(|budget| {
             let mut predictor = Predictor::new(model, options, Arc::clone(self.backend), budget)?;
-            let mut watcher = Watcher::new(self.quiet);
-            Ok(predict_cases(&mut predictor, cases, to, self.stop.flag(), &mut |progress| {
+            let mut watcher = Watcher::new(self.context);
+            Ok(predict_cases(&mut predictor, cases, to, self.context.stop.flag(), &mut |progress| {
                 watcher.see(progress)
             }))
         })?;

@@ -21,9 +21,9 @@ use super::predict::{
     stage_folder,
 };
 use super::prediction_report::Failed;
+use crate::context::Context;
 use crate::duration::grouped;
 use crate::failure::{Failure, Outcome};
-use crate::progress::Progress;
 
 /// A case that would be predicted.
 #[derive(Serialize)]
@@ -120,10 +120,10 @@ impl ModelToPlan<'_> {
         self,
         files: &[CaseFiles],
         kept: &[CaseFiles],
-        quiet: bool,
+        context: &Context,
     ) -> Outcome<PredictionPlan> {
         let ModelToPlan { name, model, options, backend, budget, can_overlap, is_ahead, remedy } = self;
-        let progress = Progress::without_end("planning", quiet);
+        let progress = context.work_without_end("planning");
         let program = forward_program(&model, &options, backend)?;
         let machine = Machine { line: budget.line(), threads: options.threads, loader_threads: 1 };
         let backend = measured(machine, backend, std::slice::from_ref(&program));
@@ -132,13 +132,13 @@ impl ModelToPlan<'_> {
         let counting = files.iter().map(|files| (files, false)).chain(kept.iter().map(|files| (files, true)));
         let counting: Vec<Counting<'_>> =
             counting.map(|(files, is_kept)| Counting { request: files.request(), is_kept }).collect();
-        let windows = Windows::count(&mut predictor, &counting, remedy)?;
+        let windows = Windows::count(&mut predictor, &counting, remedy, context)?;
         let requests: Vec<CaseRequest<'_>> = files.iter().map(CaseFiles::request).collect();
         let planned = match is_ahead {
             true => predictor.plan(&requests),
             false => predictor.plan_alone(&requests),
         };
-        progress.finish();
+        drop(progress);
         let (mut fit, mut refused) = (Vec::new(), Vec::new());
         for (CaseFiles { case, .. }, planned) in files.iter().zip(planned?) {
             match planned {
@@ -167,21 +167,21 @@ impl ModelToPlan<'_> {
 }
 
 /// Plans what a request would hold and take, with the earlier stages of a cascade first.
-pub fn plan_prediction(request: &PredictRequest, quiet: bool) -> Outcome<Vec<PredictionPlan>> {
+pub fn plan_prediction(request: &PredictRequest, context: &Context) -> Outcome<Vec<PredictionPlan>> {
     let budget = Budget::new(limits(&System::default(), request.ram).line);
     expect_sound(request, &budget)?;
-    let labels = LabelFolder::of(request, &budget, true)?;
-    let opened = open(request, &budget)?;
+    let labels = LabelFolder::of(request, &budget, &context.silent())?;
+    let opened = open(request, &budget, context)?;
     expect_earlier_used(request, &[&opened])?;
-    let mut plans = earlier_plans(request, &opened, quiet)?;
+    let mut plans = earlier_plans(request, &opened, context)?;
     let model = &opened.model;
     let FoundImages { cases, refused, memory: _memory } = request.images(model, &budget)?;
     let to = destination(request, &opened, labels.folder.clone());
     to.check(&cases)?;
     labels.last(&to).check(&cases)?;
     let (kept, cases): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(|case| labels.is_kept(case, &to));
-    let mut plan = plan_cases((request, &opened), cases, kept, &to, (&budget, quiet))?;
-    plan.refused.splice(..0, refuse(refused, true));
+    let mut plan = plan_cases((request, &opened), cases, kept, &to, (&budget, context))?;
+    plan.refused.splice(..0, refuse(refused, &context.silent()));
     plans.push(plan);
     Ok(plans)
 }
@@ -190,10 +190,10 @@ pub fn plan_prediction(request: &PredictRequest, quiet: bool) -> Outcome<Vec<Pre
 pub(super) fn earlier_plans(
     request: &PredictRequest,
     opened: &Opened,
-    quiet: bool,
+    context: &Context,
 ) -> Outcome<Vec<PredictionPlan>> {
     match earlier_stage(request, opened)? {
-        Some(stage) => plan_prediction(&stage, quiet),
+        Some(stage) => plan_prediction(&stage, context),
         None => Ok(Vec::new()),
     }
 }
@@ -216,7 +216,7 @@ pub(super) fn plan_cases(
     cases: Vec<Case>,
     kept: Vec<Case>,
     to: &Destination,
-    (budget, quiet): (&Budget, bool),
+    (budget, context): (&Budget, &Context),
 ) -> Outcome<PredictionPlan> {
     let files = |cases: Vec<Case>| -> Vec<CaseFiles> {
         cases.into_iter().map(|case| CaseFiles::of(case, to)).collect()
@@ -233,7 +233,7 @@ pub(super) fn plan_cases(
         backend: &*request.backend,
         budget,
     };
-    to_plan.plan(&files, &kept, quiet)
+    to_plan.plan(&files, &kept, context)
 }
 
 /// What is said of sums that are not in single precision to somebody who has not said how they are to be stored: else no line would make

@@ -15,6 +15,7 @@ use super::finished_cases::FinishedCases;
 use super::outliers::{OtherSpacing, Windows};
 use super::predict::{PredictRequest, of_case};
 use super::prediction_record::{EarlierCall, Record, write_record};
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 
 /// A case that was predicted.
@@ -125,17 +126,15 @@ pub struct ImageWarning {
 }
 
 impl ImageWarning {
-    /// What the files of cases say of themselves, which is printed unless `quiet`. One that cannot be opened says why where it is predicted.
-    pub(super) fn of<'a>(cases: impl IntoIterator<Item = &'a Case>, quiet: bool) -> Vec<ImageWarning> {
+    /// What the files of cases say of themselves. One that cannot be opened says why where it is predicted.
+    pub(super) fn of<'a>(cases: impl IntoIterator<Item = &'a Case>, context: &Context) -> Vec<ImageWarning> {
         let mut found = Vec::new();
         for case in cases {
             for path in case.image_files() {
                 let Ok(file) = VolumeFile::open(path) else { continue };
                 let sheared = is_sheared(file.geometry()).then(|| SHEARED.to_string());
                 for warning in file.warnings().into_iter().chain(sheared) {
-                    if !quiet {
-                        eprintln!("warning: {}: {}: {warning}", case.id, path.display());
-                    }
+                    context.warn(format_args!("{}: {}: {warning}", case.id, path.display()));
                     found.push(ImageWarning { case: case.id.clone(), file: path.into(), warning });
                 }
             }
@@ -180,15 +179,16 @@ impl Report {
         (warnings, previews_failed): (Vec<ImageWarning>, Vec<Failed>),
         finished: FinishedCases,
         (request, start): (&PredictRequest, Instant),
-        budget: &Budget,
+        (budget, context): (&Budget, &Context),
     ) -> Outcome<Report> {
         let Cases { predicted, mut kept, failed, processed } = cases;
         match kept.len() {
             0 => {}
-            1 => eprintln!("warning: 1 prediction is there already and was kept; --overwrite replaces it"),
-            n => eprintln!(
-                "warning: {n} predictions are there already and were kept; --overwrite replaces them"
-            ),
+            1 => context
+                .warn(format_args!("1 prediction is there already and was kept; --overwrite replaces it")),
+            n => context.warn(format_args!(
+                "{n} predictions are there already and were kept; --overwrite replaces them"
+            )),
         }
         let (mut held, mut is_torn) = (None, false);
         if !kept.is_empty()

@@ -18,6 +18,7 @@ use super::evaluate::{AND, EvaluateRequest};
 use super::inspect::census;
 use super::listed::Opening;
 use super::named_values::name_values;
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 
 /// Pairs of predictions and references with the description of the references.
@@ -47,7 +48,7 @@ struct Around {
 
 impl References {
     /// Finds the references of a request: those of a data set, or of a folder of label maps in a data set or by itself, or one label map.
-    pub fn find(request: &EvaluateRequest, budget: &Budget, quiet: bool) -> Outcome<References> {
+    pub fn find(request: &EvaluateRequest, budget: &Budget, context: &Context) -> Outcome<References> {
         let EvaluateRequest { predictions, references, threads, .. } = request;
         // A file of references beside a folder of predictions is a list or a table of cases.
         let is_one = references.is_file() && !predictions.is_dir();
@@ -61,7 +62,7 @@ impl References {
                 None if request.has_numbers_alone() => None,
                 None => {
                     let (settings, allow_outside) = (&request.data, request.allow_outside);
-                    let opening = Opening { settings, allow_outside, threads: *threads, quiet };
+                    let opening = Opening { settings, allow_outside, threads: *threads, context };
                     Some(census(data, &opening, budget)?.labels(data)?)
                 }
             },

@@ -13,7 +13,6 @@ mod stages;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use plimsoll_data::{Case, RefusedImage};
@@ -34,6 +33,7 @@ use self::extras::{Extras, written};
 use self::input::{Input, Kind};
 use self::parts::PartsFolder;
 pub use self::plan::plan_all;
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::jobs::prediction_report::SHEARED;
 use crate::preview::{beside, preview_of};
@@ -125,15 +125,15 @@ pub struct Report {
 }
 
 /// Segments every image of the input.
-pub fn segment_all(request: &SegmentRequest, stop: &AtomicBool, quiet: bool) -> Outcome<Report> {
-    let (job, kind) = Job::checked(request, stop, quiet)?;
+pub fn segment_all(request: &SegmentRequest, context: &Context) -> Outcome<Report> {
+    let (job, kind) = Job::checked(request, context)?;
     let series = kind.series(&job.budget)?;
     let mut warnings = series.as_ref().map_or_else(Vec::new, Series::warnings);
     if series.as_ref().is_some_and(|series| is_sheared(series.geometry())) {
         warnings.push(SHEARED.into());
     }
-    for warning in warnings.iter().filter(|_| !quiet) {
-        eprintln!("warning: {}: {warning}", request.input.display());
+    for warning in &warnings {
+        context.warn(format_args!("{}: {warning}", request.input.display()));
     }
     let mut report = Report {
         task: request.task.clone(),
@@ -168,8 +168,7 @@ struct Job<'a> {
     /// The body, where images are cut to it.
     body: Option<Crop>,
     budget: Budget,
-    stop: &'a AtomicBool,
-    quiet: bool,
+    context: &'a Context,
 }
 
 impl Job<'_> {
@@ -181,12 +180,12 @@ impl Job<'_> {
 
     /// Makes what is missing of each image.
     fn segment_each(&self, kind: &Kind, series: Option<&Series>, report: &mut Report) -> Outcome {
-        let Job { request, stop, .. } = self;
+        let Job { request, context, .. } = self;
         if let Some(series) = series {
             self.expect_referable(series)?;
         }
         let beside = self.beside(&request.output);
-        let input = Input::open((&request.input, kind), series, beside, &self.budget, stop)?;
+        let input = Input::open((&request.input, kind), series, beside, &self.budget, context.stop.flag())?;
         for RefusedImage { case, error } in input.refused {
             let failure = Failure::from(error);
             let (error, hint) = (failure.line(), failure.hint().into());
@@ -197,8 +196,8 @@ impl Job<'_> {
         for image in cases.iter().filter(|_| series.is_none()).flat_map(Case::image_files) {
             let is_tilted = VolumeFile::open(image).is_ok_and(|file| is_sheared(file.geometry()));
             let warning = format!("{}: {SHEARED}", image.display());
-            if is_tilted && !self.quiet {
-                eprintln!("warning: {warning}");
+            if is_tilted {
+                context.warn(&warning);
             }
             report.warnings.extend(is_tilted.then_some(warning));
         }
@@ -226,7 +225,7 @@ impl Job<'_> {
                     let seconds = start.elapsed().as_secs_f64();
                     report.images.push(Segmented { image: named, output, seconds, planned_bytes });
                 }
-                Err(failure) if kind.is_one() || stop.load(Ordering::Relaxed) => return Err(failure),
+                Err(failure) if kind.is_one() || context.stop.is_asked() => return Err(failure),
                 Err(failure) => {
                     report.failed.push(Failed {
                         image: named,
@@ -458,12 +457,17 @@ impl Job<'_> {
         }
         let is_whole = self.request.one_file && !is_encoded(output);
         let whole = if is_whole { output.to_path_buf() } else { parts.file("whole") };
-        merge_labels(&found, &Written { path: &whole, image, names: &names }, &self.budget, self.stop)?;
+        merge_labels(
+            &found,
+            &Written { path: &whole, image, names: &names },
+            &self.budget,
+            self.context.stop.flag(),
+        )?;
         match (self.request.one_file, is_whole) {
             (true, true) => {}
             (true, false) => self.encode(series, &whole, output)?,
             (false, _) => {
-                split_labels(&whole, output, &names, &self.budget, self.stop)?;
+                split_labels(&whole, output, &names, &self.budget, self.context.stop.flag())?;
                 self.derive((image, &whole), output, &parts)?;
             }
         }
@@ -474,6 +478,12 @@ impl Job<'_> {
 
     /// Makes what is asked for beside a label map.
     fn make(&self, extras: &Extras, image: &Path, labels: &Path) -> Outcome {
-        extras.make((image, labels), &self.names(), self.request.extras, &self.budget, self.stop)
+        extras.make(
+            (image, labels),
+            &self.names(),
+            self.request.extras,
+            &self.budget,
+            self.context.stop.flag(),
+        )
     }
 }

@@ -21,9 +21,10 @@ use super::plan::{Opened, PlanRequest};
 use super::validate::{ValidateRequest, cross_validate, summary_of};
 use super::validate_images::{ImageValidation, PREDICTIONS};
 use crate::backend::DeviceName;
+use crate::context::Context;
+use crate::events::Event;
 use crate::failure::{Failure, Outcome};
 use crate::monitors::{Monitoring, Monitors};
-use crate::signals::Stop;
 use crate::watcher::Watcher;
 
 /// Folds to be trained.
@@ -121,13 +122,14 @@ impl Checked {
 
 impl TrainRequest {
     /// All that can be known at once. Everything that is wrong is told together.
-    pub(super) fn check(&self, listed: &Listed, budget: &Budget) -> Outcome<Checked> {
+    pub(super) fn check(&self, listed: &Listed, budget: &Budget, context: &Context) -> Outcome<Checked> {
         let ids = listed.names();
         let mut problems = Vec::new();
         let mut found = |problem: Failure| problems.push(problem);
         let begun = Begun::of(&self.run).map_err(&mut found).unwrap_or(Begun { folds: Vec::new() });
-        let placed =
-            self.splits(listed, &ids, budget).and_then(|splits| self.place(splits, &begun, (listed, &ids)));
+        let placed = self
+            .splits(listed, &ids, budget)
+            .and_then(|splits| self.place(splits, &begun, (listed, &ids), context));
         let (splits, replaces_splits) = placed.map_err(&mut found).unwrap_or((None, false));
         let left_out = splits.as_ref().map_or_else(Vec::new, |splits| unassigned(&ids, splits));
         let initial = self.initial().unwrap_or_else(|problem| {
@@ -210,6 +212,7 @@ impl TrainRequest {
         splits: Option<Splits>,
         begun: &Begun,
         (listed, ids): (&Listed, &[String]),
+        context: &Context,
     ) -> Outcome<(Option<Splits>, bool)> {
         // Fold `all` is of no splits.
         let has_numbers = match &self.folds {
@@ -221,7 +224,7 @@ impl TrainRequest {
         let is_shorter = begun.remove_lost(run, &mut splits, ids, self.accept_changed_data)?;
         let (is_longer, notice) = begun.place_new(run, &mut splits, (listed, ids), self.new_cases)?;
         if let Some(notice) = notice {
-            eprintln!("warning: {notice}");
+            context.warn(notice);
         }
         Ok((Some(splits), is_shorter || is_longer))
     }
@@ -269,9 +272,9 @@ pub struct Trained {
 
 /// Trains and validates folds, so many at a time as is asked for, until all are done or the process is told to end. What is done
 /// already is not done again. Folds that train at once are validated one after the other, each with the whole line.
-pub fn train_folds(request: &TrainRequest, stop: &Stop, quiet: bool) -> Outcome<Trained> {
-    let (checked, mut opened) = open(request, quiet)?;
-    train_opened(request, checked, &mut opened, stop, quiet)
+pub fn train_folds(request: &TrainRequest, context: &Context) -> Outcome<Trained> {
+    let (checked, mut opened) = open(request, context)?;
+    train_opened(request, checked, &mut opened, context)
 }
 
 /// Refuses a convention for missing scores where classifiers are validated, which have none.
@@ -289,13 +292,13 @@ pub(super) fn expect_missing_is_used(listed: &Listed, missing: Missing) -> Outco
 }
 
 /// Checks and inspects.
-fn open(request: &TrainRequest, quiet: bool) -> Outcome<(Checked, Opened)> {
+fn open(request: &TrainRequest, context: &Context) -> Outcome<(Checked, Opened)> {
     let line = request.plan.draw_line()?;
-    let listed = request.plan.open_dataset(&line, quiet)?;
+    let listed = request.plan.open_dataset(&line, context)?;
     listed.folder_use().expect_in(request.run.path())?;
-    let checked = request.check(&listed, &line.budget)?;
+    let checked = request.check(&listed, &line.budget, context)?;
     expect_missing_is_used(&listed, request.missing)?;
-    Ok((checked, request.plan.inspect(listed, line, quiet)?))
+    Ok((checked, request.plan.inspect(listed, line, context)?))
 }
 
 /// Trains and validates folds of a data set that is open.
@@ -303,20 +306,14 @@ pub(super) fn train_opened(
     request: &TrainRequest,
     checked: Checked,
     opened: &mut Opened,
-    stop: &Stop,
-    quiet: bool,
+    context: &Context,
 ) -> Outcome<Trained> {
-    let prepared = prepare(request, checked, opened, quiet)?;
+    let prepared = prepare(request, checked, opened, context)?;
     let Prepared { folds, splits, replaces_splits, planned, at_once, .. } = &prepared;
-    if !quiet {
-        crate::commands::print_plan(planned);
-        if let Some(at_once) = at_once {
-            at_once.print();
-        }
-    }
-    for FoldToTrain { folder, cases, .. } in folds.iter().filter(|_| !quiet) {
+    context.emit(&Event::Planned { planned, at_once: at_once.as_ref() });
+    for FoldToTrain { folder, cases, .. } in folds {
         for warning in class_warnings(&opened.data, &planned.config.task, folder.name(), cases) {
-            eprintln!("warning: {warning}");
+            context.warn(warning);
         }
     }
     planned.numbers.check()?;
@@ -339,11 +336,11 @@ pub(super) fn train_opened(
         let company = trained.at_once.as_ref().map(AtOnce::company);
         let jobs = some.iter().map(|fold| prepared.job(request, opened, fold, company));
         let jobs = jobs.collect::<Outcome<Vec<Job>>>()?;
-        stop.end_in_order();
+        context.keep_results();
         let records = match &mut trained.at_once {
-            Some(at_once) => at_once.train(jobs, &mut opened.line, stop, &monitors, quiet)?,
+            Some(at_once) => at_once.train(jobs, &mut opened.line, &monitors, context)?,
             None => {
-                let alone = jobs.into_iter().map(|job| train_alone(job, opened, stop, &monitors, quiet));
+                let alone = jobs.into_iter().map(|job| train_alone(job, opened, &monitors, context));
                 alone.collect::<Outcome<_>>()?
             }
         };
@@ -352,7 +349,7 @@ pub(super) fn train_opened(
             let mut validation = None;
             let is_validated = request.validate && is_validated(folder.name());
             if is_validated && !stopped && !trained.is_stopped {
-                match validate(request, opened, (folder, &record), stop, quiet)? {
+                match validate(request, opened, (folder, &record), context)? {
                     Validated::Volumes(summary) => validation = Some(summary),
                     Validated::Images => {}
                     Validated::Stopped => trained.is_stopped = true,
@@ -398,8 +395,7 @@ pub(super) fn validate(
     request: &TrainRequest,
     opened: &mut Opened,
     (folder, record): (&FoldFolder, &RunRecord),
-    stop: &Stop,
-    quiet: bool,
+    context: &Context,
 ) -> Outcome<Validated> {
     let (backend, threads) = (&request.plan.backend, request.plan.threads);
     match &opened.data {
@@ -407,12 +403,12 @@ pub(super) fn validate(
             let tensorboard = request.monitoring.tensorboard;
             let missing = request.missing;
             let fold = ValidateRequest { folder, record, dataset, backend, threads, missing, tensorboard };
-            let summary = fold.run(&mut opened.line, stop, quiet)?;
+            let summary = fold.run(&mut opened.line, context)?;
             Ok(summary.map_or(Validated::Stopped, Validated::Volumes))
         }
         RunData::Images { dataset, .. } => {
             let fold = ImageValidation { folder, record, images: dataset, backend, threads };
-            let is_done = fold.run(&mut opened.line, stop, quiet)?;
+            let is_done = fold.run(&mut opened.line, context)?;
             Ok(if is_done { Validated::Images } else { Validated::Stopped })
         }
     }
@@ -422,13 +418,11 @@ pub(super) fn validate(
 pub(super) fn train_alone(
     job: Job,
     opened: &Opened,
-    stop: &Stop,
     monitors: &Monitors,
-    quiet: bool,
+    context: &Context,
 ) -> Outcome<RunRecord> {
-    let mut watcher = Watcher::new(&job.folder, &job.planned, monitors, quiet);
-    let record = train(job, &opened.line.budget, stop.flag(), &mut watcher)?;
-    watcher.finish();
+    let mut watcher = Watcher::new(&job.folder, &job.planned, monitors, context);
+    let record = train(job, &opened.line.budget, context.stop.flag(), &mut watcher)?;
     Ok(record)
 }
 
@@ -504,13 +498,18 @@ fn no_fold() -> Failure {
 }
 
 /// Checks, inspects, resolves and plans; what is known of the run holds unless something else is said.
-fn prepare(request: &TrainRequest, checked: Checked, opened: &mut Opened, quiet: bool) -> Outcome<Prepared> {
+fn prepare(
+    request: &TrainRequest,
+    checked: Checked,
+    opened: &mut Opened,
+    context: &Context,
+) -> Outcome<Prepared> {
     let group = request.parallel.min(checked.folds.len()).max(1);
     let sharing = Sharing::new(&request.plan, request.device, opened);
     let part = sharing.part(group, opened);
     let replaces_splits = checked.replaces_splits;
     let Settled { folds, splits, initial, config, is_set, fold } = settle(request, checked, opened, part)?;
-    let plan = |plan: &PlanRequest, opened: &Opened| plan.plan(opened, (&config, &fold), is_set, quiet);
+    let plan = |plan: &PlanRequest, opened: &Opened| plan.plan(opened, (&config, &fold), is_set, context);
     let planned = sharing.plan(group, opened, plan)?;
     let at_once = (group > 1).then(|| AtOnce::new(group, opened, &planned));
     Ok(Prepared { folds, splits, replaces_splits, initial, planned, at_once })
@@ -528,7 +527,8 @@ pub(super) fn prepare_part(
     let sharing = Sharing::new(&request.plan, request.device, opened);
     let part = sharing.part(parts, opened);
     let Settled { folds, splits, initial, config, is_set, fold } = settle(request, checked, opened, part)?;
-    let plan = |plan: &PlanRequest, opened: &Opened| plan.plan(opened, (&config, &fold), is_set, true);
+    let silent = Context::unobserved();
+    let plan = |plan: &PlanRequest, opened: &Opened| plan.plan(opened, (&config, &fold), is_set, &silent);
     let planned = sharing.planned(parts, opened, &plan);
     opened.machine = whole;
     Ok(Prepared { folds, splits, replaces_splits: false, initial, planned: planned?, at_once: None })
@@ -692,9 +692,9 @@ fn asked(
 }
 
 /// What would be trained: the specification of the first fold that is asked for.
-pub fn describe(request: &TrainRequest, quiet: bool) -> Outcome<Specification> {
-    let (checked, mut opened) = open(request, quiet)?;
-    describe_opened(request, checked, &mut opened, quiet)
+pub fn describe(request: &TrainRequest, context: &Context) -> Outcome<Specification> {
+    let (checked, mut opened) = open(request, context)?;
+    describe_opened(request, checked, &mut opened, context)
 }
 
 /// The same, of a data set that is open.
@@ -702,9 +702,9 @@ pub(super) fn describe_opened(
     request: &TrainRequest,
     checked: Checked,
     opened: &mut Opened,
-    quiet: bool,
+    context: &Context,
 ) -> Outcome<Specification> {
-    let Prepared { folds, initial, planned, .. } = prepare(request, checked, opened, quiet)?;
+    let Prepared { folds, initial, planned, .. } = prepare(request, checked, opened, context)?;
     let first = folds.first().ok_or_else(no_fold)?;
     let asked = asked(request, opened, &planned, first, &initial)?;
     Ok(asked.specification)

@@ -7,7 +7,7 @@ use plimsoll_data::{Case, Dataset};
 use plimsoll_disk::atomic::sweep;
 use plimsoll_infer::Destination;
 use plimsoll_memory::{Budget, Digest};
-use plimsoll_metrics::{CasePaths, CrossValidation, Metric, Missing, OverFolds, Settings, Summary};
+use plimsoll_metrics::{CasePaths, CrossValidation, Missing, Settings, Summary};
 use plimsoll_monitor::tensorboard::EventFile;
 use plimsoll_plan::Backend;
 use plimsoll_run::{
@@ -16,14 +16,14 @@ use plimsoll_run::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::evaluate::{ClassNames, foreground, score};
+use super::evaluate::{foreground, score};
 use super::line::Line;
 use super::predict_fold::{FoldPrediction, fold_labels};
 use crate::failure::{Failure, Outcome};
 use crate::inspect_page::label_table;
 use crate::preview::{Files, thumbnail};
-use crate::report::{Table, or_dash};
-use crate::signals::Stop;
+
+use crate::context::Context;
 
 /// The longest summary that is read: that of a hundred thousand cases fits.
 pub(super) const LONGEST_SUMMARY: u64 = 256 << 20;
@@ -89,7 +89,7 @@ impl ValidateRequest<'_> {
 
     /// Predicts what is not predicted yet, and scores all; none if it was told to end before. What is there of another
     /// checkpoint is removed first.
-    pub fn run(&self, line: &mut Line, stop: &Stop, quiet: bool) -> Outcome<Option<Summary>> {
+    pub fn run(&self, line: &mut Line, context: &Context) -> Outcome<Option<Summary>> {
         let folder = self.folder.validation();
         let io = |error| Failure::of_path(&folder, &error);
         let cases = self.cases()?;
@@ -106,7 +106,7 @@ impl ValidateRequest<'_> {
             return Ok(Some(summary));
         }
         let model = Model::open(self.folder.path(), CheckpointKind::Final)?.try_into()?;
-        let prediction = FoldPrediction { backend: self.backend, threads: self.threads, stop, quiet };
+        let prediction = FoldPrediction { backend: self.backend, threads: self.threads, context };
         if !prediction.predict(model, &cases, &to, line)? {
             return Ok(None);
         }
@@ -126,14 +126,13 @@ impl ValidateRequest<'_> {
         let missing = self.missing;
         let settings =
             Settings { regions, ignore, missing, ..Settings::new(foreground(&self.dataset.labels)) };
-        let summary = score(&pairs, &settings, &line.budget, self.threads, quiet)?;
+        let summary = score(&pairs, &settings, &line.budget, self.threads, context)?;
         write_json(&self.summary(), &summary)?;
         if self.tensorboard
             && let Err(failure) = self.show(&cases, &to, &line.budget)
-            && !quiet
         {
             // The predictions and their scores are there without it.
-            eprintln!("warning: monitoring: {}", failure.line());
+            context.warn(format_args!("monitoring: {}", failure.line()));
         }
         Ok(Some(summary))
     }
@@ -215,30 +214,4 @@ fn validated_folds(run: &RunFolder) -> Outcome<Vec<FoldFolder>> {
     let mut folds = run.folds()?;
     folds.retain(|fold| summary_of(fold).is_file());
     Ok(folds)
-}
-
-/// Prints the Dice of each class over folds. A mean that not all cases have stands with how many do.
-pub fn print(found: &CrossValidation, classes: &ClassNames) {
-    let names: Vec<String> =
-        found.folds.iter().map(|fold| format!("fold {}, {} cases", fold.fold, fold.cases)).collect();
-    let over_folds = format!("mean of {} folds", found.folds.len());
-    let columns = names.iter().map(String::as_str).chain([over_folds.as_str(), "sd"]);
-    let mut table = Table::new(["Dice"].into_iter().chain(columns));
-    let number = |value: f64| format!("{value:.4}");
-    let mut row = |what: String, class: Option<u8>, over: Option<&OverFolds>| {
-        let folds = found.folds.iter().map(|fold| {
-            let mean = fold.mean_of(class, Metric::Dice);
-            mean.cases.beside(mean.value, number)
-        });
-        let over = [
-            or_dash(over.map(|over| over.shown(number))),
-            or_dash(over.map(|over| over.sd).filter(|sd| sd.is_finite()).map(number)),
-        ];
-        table.row([what].into_iter().chain(folds).chain(over));
-    };
-    for (class, scores) in &found.classes {
-        row(classes.name(*class), Some(*class), scores.get(&Metric::Dice));
-    }
-    row("all".into(), None, found.foreground.get(&Metric::Dice));
-    table.print();
 }

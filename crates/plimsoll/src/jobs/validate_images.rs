@@ -15,10 +15,9 @@ use super::line::Line;
 use super::mistakes::{Sheet, Worst};
 use super::prediction_table::PredictionTable;
 use super::validate::keep_or_clear;
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
-use crate::progress::Progress;
 use crate::report::write;
-use crate::signals::Stop;
 
 /// The table of the probabilities of the validation images, in the folder of validation.
 pub const PREDICTIONS: &str = "predictions.csv";
@@ -40,7 +39,7 @@ pub struct ImageValidation<'a> {
 
 impl ImageValidation<'_> {
     /// Classifies what is not classified yet; false if it was told to end before. What is there of another checkpoint is removed first.
-    pub fn run(&self, line: &mut Line, stop: &Stop, quiet: bool) -> Outcome<bool> {
+    pub fn run(&self, line: &mut Line, context: &Context) -> Outcome<bool> {
         let folder = self.folder.validation();
         let io = |error| Failure::of_path(&folder, &error);
         plimsoll_disk::create_dir_all(&folder).map_err(io)?;
@@ -56,9 +55,8 @@ impl ImageValidation<'_> {
         if places.is_empty() {
             return Ok(true);
         }
-        let done = line.lend_overhead(|budget| {
-            self.classify(&places, left_out, (&table, &drawing), (stop, quiet), budget)
-        })?;
+        let done = line
+            .lend_overhead(|budget| self.classify(&places, left_out, (&table, &drawing), context, budget))?;
         Ok(done)
     }
 
@@ -67,7 +65,7 @@ impl ImageValidation<'_> {
         places: &[usize],
         mut left_out: Vec<usize>,
         (table, drawing): (&Path, &Path),
-        (stop, quiet): (&Stop, bool),
+        context: &Context,
         budget: &Budget,
     ) -> Outcome<bool> {
         let model = Model::open(self.folder.path(), CheckpointKind::Final)?;
@@ -86,19 +84,19 @@ impl ImageValidation<'_> {
         let mut found = Mapped::<f64>::zeroed(budget, "probabilities", images.len().saturating_mul(count))?;
         let mut predictor =
             ImagePredictor::new(model.clone(), largest, (false, self.threads), self.backend, budget)?;
-        let progress = Progress::new("classifying the validation images", images.len() as u64, quiet);
+        let progress = context.work("classifying the validation images", images.len() as u64);
         let see = &mut |done: usize, of: usize| {
             progress.set((done * images.len() / of.max(1)) as u64, String::new());
         };
-        let added = predictor.add_probabilities(&images, &mut found, stop.flag(), see);
-        progress.finish();
+        let added = predictor.add_probabilities(&images, &mut found, context.stop.flag(), see);
+        drop(progress);
         drop(predictor);
         let failed = match added {
             Err(InferError::Interrupted { .. }) => return Ok(false),
             other => other?,
         };
         for (place, problem) in &failed {
-            eprintln!("warning: {problem}");
+            context.warn(problem);
             left_out.push(places[*place]);
         }
         left_out.sort_unstable();
@@ -110,7 +108,7 @@ impl ImageValidation<'_> {
         let worst = Worst::find(self.images, &task, (&probabilities, &left_out), DRAWN, budget)?;
         if worst.found > 0 {
             let explainer = ImageExplainer::new(model, largest, self.threads, self.backend, budget)?;
-            let sheet = Sheet::new(explainer, &worst.mistakes, self.images, (stop.flag(), quiet), budget);
+            let sheet = Sheet::new(explainer, &worst.mistakes, self.images, context, budget);
             let title = format!(
                 "{} of {} images are wrong: the worst {}",
                 worst.found,
@@ -118,7 +116,7 @@ impl ImageValidation<'_> {
                 worst.mistakes.len()
             );
             match sheet {
-                Err(_) if stop.is_asked() => return Ok(false),
+                Err(_) if context.stop.is_asked() => return Ok(false),
                 sheet => sheet?.write(&title, drawing)?,
             }
         }

@@ -13,6 +13,7 @@ use plimsoll_volume::LabelValues;
 
 use super::read::Fold;
 use super::scores::Cases;
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::jobs::listed::{Listed, Opening};
 use crate::markup::escaped;
@@ -60,7 +61,9 @@ impl Images {
             }
         };
         let settings = &fold.specification.settings;
-        let opening = Opening { settings, allow_outside: wanted.allow_outside, threads: 1, quiet: true };
+        let context = Context::unobserved();
+        let opening =
+            Opening { settings, allow_outside: wanted.allow_outside, threads: 1, context: &context };
         match Listed::open(&place, &opening, budget)? {
             Listed::Volumes(dataset) => Ok(Images { dataset }),
             Listed::Images { .. } => {

@@ -85,7 +85,7 @@ impl Job<'_> {
             stored.ok_or_else(|| Failure::new(format!("{} has no image", case.id), "name an image"))?;
         let file = parts.plain(&format!("{}-image", stage.name));
         let _overhead = self.overhead()?;
-        write_zoomed(case, &image, &file, &self.budget, self.stop)?;
+        write_zoomed(case, &image, &file, &self.budget, self.context.stop.flag())?;
         let images = vec![ChannelFile { path: file, index: 0 }];
         Ok(ZoomedFile {
             image,
@@ -107,7 +107,7 @@ impl Job<'_> {
         let names = all_names(stage.task);
         let mut labels = parts.plain(&format!("{}-labels", stage.name));
         let to = Written { path: &labels, image: &image.path, names: &names };
-        merge_labels(found, &to, &self.budget, self.stop)?;
+        merge_labels(found, &to, &self.budget, self.context.stop.flag())?;
         for (number, change) in stage.changes.iter().enumerate() {
             let to = parts.plain(&format!("{}-change-{number}", stage.name));
             self.change(change, stage.task, &zoomed.image, (&labels, &to))?;
@@ -115,7 +115,7 @@ impl Job<'_> {
         }
         let to = parts.file(&format!("{}-stored", stage.name));
         let grid = zoomed.image.grid();
-        labels_as_stored((&labels, &grid), &zoomed.stored, &to, &self.budget, self.stop)?;
+        labels_as_stored((&labels, &grid), &zoomed.stored, &to, &self.budget, self.context.stop.flag())?;
         Ok(as_they_are(to))
     }
 
@@ -150,7 +150,7 @@ impl Job<'_> {
             }
             Change::Grow { radius_mm } => {
                 let growth = Growth { radius_mm: *radius_mm, spacing, inside: None };
-                return Ok(grow_labels(from, to, &growth, &self.budget, self.stop)?);
+                return Ok(grow_labels(from, to, &growth, &self.budget, self.context.stop.flag())?);
             }
         };
         process_file(from, to, &[step], None, &self.budget, threads)?;

@@ -1,7 +1,6 @@
 //! What is refused before any image is read, whether images are to be segmented or only planned.
 
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
 
 use plimsoll_data::Case;
 use plimsoll_memory::{Budget, System, limits};
@@ -9,6 +8,7 @@ use plimsoll_run::total_segmentator::{Crop, Task, weights_folder};
 
 use super::input::Kind;
 use super::{ENDING, Job, SegmentRequest};
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 
 impl<'a> Job<'a> {
@@ -16,11 +16,7 @@ impl<'a> Job<'a> {
     ///
     /// Refuses labels that the task does not have, options that have no effect on it, names that no label map can be written under, labels that cannot be looked for, and
     /// weights that are not there.
-    pub(super) fn checked(
-        request: &'a SegmentRequest,
-        stop: &'a AtomicBool,
-        quiet: bool,
-    ) -> Outcome<(Job<'a>, Kind)> {
+    pub(super) fn checked(request: &'a SegmentRequest, context: &'a Context) -> Outcome<(Job<'a>, Kind)> {
         let task = Task::named(&request.task)?;
         let models = task.models(&request.task, request.mode)?;
         if let Some(unknown) = request.subset.iter().find(|class| task.value(class).is_none()) {
@@ -33,7 +29,7 @@ impl<'a> Job<'a> {
         };
         let budget = Budget::new(limits(&System::default(), request.ram).line);
         let body = if request.body_seg { Some(Crop::body()?) } else { None };
-        let job = Job { request, task, models, weights, body, budget, stop, quiet };
+        let job = Job { request, task, models, weights, body, budget, context };
         let kind = Kind::of(&request.input)?;
         job.expect_effect()?;
         job.expect_series(&kind)?;

@@ -72,7 +72,7 @@ impl Job<'_> {
     pub(super) fn encode(&self, series: Option<&Series>, labels: &Path, output: &Path) -> Outcome {
         let names = self.names();
         if !is_dicom_name(output) {
-            return Ok(write_segmentation(labels, output, &names, &self.budget, self.stop)?);
+            return Ok(write_segmentation(labels, output, &names, &self.budget, self.context.stop.flag())?);
         }
         let Some(series) = series else { return Err(no_series(&self.request.input, output)) };
         let (names, description) = (&names, &self.request.task);
@@ -80,11 +80,23 @@ impl Job<'_> {
         match self.request.dicom {
             DicomForm::Segmentation(kind) => {
                 let request = SegmentationRequest { kind, names, description, algorithm };
-                Ok(series.write_segmentation(labels, output, &request, &self.budget, self.stop)?)
+                Ok(series.write_segmentation(
+                    labels,
+                    output,
+                    &request,
+                    &self.budget,
+                    self.context.stop.flag(),
+                )?)
             }
             DicomForm::Structures => {
                 let request = StructuresRequest { names, description, algorithm };
-                Ok(series.write_structures(labels, output, &request, &self.budget, self.stop)?)
+                Ok(series.write_structures(
+                    labels,
+                    output,
+                    &request,
+                    &self.budget,
+                    self.context.stop.flag(),
+                )?)
             }
         }
     }

@@ -1,7 +1,6 @@
 //! What a task would hold and take, from the headers of images alone.
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 
 use plimsoll_data::FoundImages;
 use plimsoll_infer::{PredictOptions, zoomed_image};
@@ -12,6 +11,7 @@ use super::encoded::is_encoded;
 use super::input::images;
 use super::stages::{Stage, open};
 use super::{Job, STEPS, SegmentRequest};
+use crate::context::Context;
 use crate::failure::Outcome;
 use crate::jobs::outliers::Remedy;
 use crate::jobs::prediction_plan::{CaseFiles, ModelToPlan, PredictionPlan};
@@ -19,9 +19,8 @@ use crate::jobs::prediction_report::Failed;
 
 /// Plans each model of a task, before them those that find where to look, and after them those that refine it: for the whole images, of which
 /// what is looked at may be a part.
-pub fn plan_all(request: &SegmentRequest, quiet: bool) -> Outcome<Vec<PredictionPlan>> {
-    let never = AtomicBool::new(false);
-    let (job, kind) = Job::checked(request, &never, quiet)?;
+pub fn plan_all(request: &SegmentRequest, context: &Context) -> Outcome<Vec<PredictionPlan>> {
+    let (job, kind) = Job::checked(request, context)?;
     if let Some(series) = kind.series(&job.budget)? {
         job.expect_no_slice(&series)?;
         job.expect_referable(&series)?;
@@ -88,7 +87,7 @@ impl Job<'_> {
             is_ahead: false,
             remedy: Remedy::None,
         };
-        let mut plan = model.plan(files, kept, self.quiet)?;
+        let mut plan = model.plan(files, kept, self.context)?;
         if !stage.changes.is_empty() {
             self.with_changes(stage, files, &mut plan)?;
         }

@@ -40,7 +40,12 @@ impl Job<'_> {
         let (labels, others, refined) = (parts.plain("found"), parts.plain("inside"), parts.plain("refined"));
         for (parts, to, task) in [(&found, &labels, self.task), (&other, &others, task)] {
             let names = all_names(task);
-            merge_labels(parts, &Written { path: to, image, names: &names }, &self.budget, self.stop)?;
+            merge_labels(
+                parts,
+                &Written { path: to, image, names: &names },
+                &self.budget,
+                self.context.stop.flag(),
+            )?;
         }
         let growth = Growth {
             radius_mm: refinement.radius_mm,
@@ -48,7 +53,7 @@ impl Job<'_> {
             spacing: VolumeFile::open(image)?.stated_spacing(),
             inside: Some((&others, inside)),
         };
-        grow_labels(&labels, &refined, &growth, &self.budget, self.stop)?;
+        grow_labels(&labels, &refined, &growth, &self.budget, self.context.stop.flag())?;
         Ok(as_they_are(refined))
     }
 
@@ -65,6 +70,6 @@ impl Job<'_> {
         let [body, skin] = DERIVED.map(|name| folder.join(format!("{name}{ENDING}")));
         let files = SkinFiles { body: &body, skin: &skin, meanwhile: &parts.plain("skin") };
         let _overhead = self.overhead()?;
-        Ok(write_skin((image, labels), &files, &self.budget, self.stop)?)
+        Ok(write_skin((image, labels), &files, &self.budget, self.context.stop.flag())?)
     }
 }

@@ -14,9 +14,9 @@ use plimsoll_volume::{Spacing, VolumeFile, VoxelBox};
 use super::change::least_line;
 use super::parts::PartsFolder;
 use super::{Job, STEPS};
+use crate::context::Progress;
 use crate::failure::Outcome;
 use crate::jobs::prediction_plan::{ring_line, strips_line};
-use crate::progress::Progress;
 
 /// A task that is run on an image, or a part of it.
 pub(super) struct Stage<'a> {
@@ -139,21 +139,19 @@ impl Job<'_> {
             let what = format!("{}, {} {} of {}", case.id, stage.name, number + 1, needed.len());
             let mut bar: Option<Progress> = None;
             let request = CaseRequest { case, earlier: None, labels: &file, probabilities: None, within };
-            let PredictedCase { plan, .. } = predictor.predict(&request, self.stop, &mut |windows| {
-                let bar =
-                    bar.get_or_insert_with(|| Progress::new(what.clone(), windows.of as u64, self.quiet));
-                bar.set(windows.windows as u64, String::new());
-            })?;
-            if let Some(bar) = bar {
-                bar.finish();
-            }
+            let PredictedCase { plan, .. } =
+                predictor.predict(&request, self.context.stop.flag(), &mut |windows| {
+                    let bar = bar.get_or_insert_with(|| self.context.work(what.clone(), windows.of as u64));
+                    bar.set(windows.windows as u64, String::new());
+                })?;
+            drop(bar);
             // Who asked for it knows it.
-            let unasked = ring_line(&plan).filter(|_| self.request.options.ring.is_none() && !self.quiet);
+            let unasked = ring_line(&plan).filter(|_| self.request.options.ring.is_none());
             if let Some(line) = unasked {
-                eprintln!("warning: {what}: {line}");
+                self.context.warn(format_args!("{what}: {line}"));
             }
-            if let Some(line) = strips_line(&plan).filter(|_| !self.quiet) {
-                eprintln!("{what}: {line}");
+            if let Some(line) = strips_line(&plan) {
+                self.context.note(format_args!("{what}: {line}"));
             }
             *most = (*most).max(plan.total_bytes);
             found.push(PartLabels { file, lookup: stage.task.lookup(part)? });
@@ -182,7 +180,7 @@ impl Job<'_> {
             let wanted: Vec<u8> = crop.to.iter().filter_map(|class| task.value(class)).collect();
             let values = (0..).zip(&part.lookup).filter(|(_, value)| wanted.contains(value));
             let values: Vec<u16> = values.map(|(value, _)| value).collect();
-            let of_part = box_of_labels(&part.file, &values, &self.budget, self.stop)?;
+            let of_part = box_of_labels(&part.file, &values, &self.budget, self.context.stop.flag())?;
             found = match (found, of_part) {
                 (Some(one), Some(other)) => Some(one.around(&other)),
                 (one, other) => one.or(other),

@@ -32,6 +32,7 @@ use super::listed::Listed;
 use super::plan::{Opened, PlanRequest};
 use super::train::{Checked, FoldChoice, TrainRequest, expect_missing_is_used};
 use crate::backend::DeviceName;
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::monitors::Monitoring;
 use crate::report::write;
@@ -93,12 +94,12 @@ impl Cases {
 
 impl<'a> Sweep<'a> {
     /// Opens and inspects the data set, and plans every arm. Nothing is written.
-    pub fn open(job: &'a SweepJob, quiet: bool) -> Outcome<Sweep<'a>> {
+    pub fn open(job: &'a SweepJob, context: &Context) -> Outcome<Sweep<'a>> {
         FolderUse::Sweep.expect_in(job.folder.path())?;
         let stored = job.stored()?;
         job.expect_one_data_set()?;
         let line = job.plan.draw_line()?;
-        let listed = job.plan.open_dataset(&line, quiet)?;
+        let listed = job.plan.open_dataset(&line, context)?;
         expect_missing_is_used(&listed, job.missing)?;
         let (cases, trials) = job.cases(&listed, &line.budget)?;
         if let Some(stored) = &stored {
@@ -119,13 +120,13 @@ impl<'a> Sweep<'a> {
             let message = format!("--only {pattern}: there is no such trial");
             return Err(Failure::new(message, format!("arms are {}", arms.join(", "))));
         }
-        let opened = job.plan.inspect(listed, line, quiet)?;
+        let opened = job.plan.inspect(listed, line, context)?;
         if let Some(stored) = &stored {
             expect_data_of_begun(&job.folder, stored, &opened.data)?;
         }
         let state = DataState::of(&opened.data, &opened.line.budget)?;
         let mut sweep = Sweep { job, trials, stored, cases, arms: Vec::new(), opened, state };
-        sweep.plan(quiet)?;
+        sweep.plan(context)?;
         Ok(sweep)
     }
 

@@ -7,9 +7,9 @@ use plimsoll_run::{AskedArm, Resolved, RunError, RunPlan, Trial, setting_changes
 use serde::Serialize;
 
 use super::Sweep;
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::jobs::train::prepare_part;
-use crate::progress::Progress;
 
 /// An arm whose trials are planned.
 pub struct PlannedArm {
@@ -66,7 +66,7 @@ pub struct ArmReport {
 
 impl Sweep<'_> {
     /// Plans a trial of each arm. All that is wrong with any of them is told together.
-    pub(super) fn plan(&mut self, quiet: bool) -> Outcome {
+    pub(super) fn plan(&mut self, context: &Context) -> Outcome {
         let trials = self.asked_trials();
         let most = self.job.parallel.min(trials.len()).max(1);
         // A task of one trial need not plan the arms of others, once they are written down. Whoever adds to a sweep writes its request
@@ -74,7 +74,7 @@ impl Sweep<'_> {
         let is_added_to = self.stored.as_ref() != Some(&self.trials);
         let is_needed = |arm: &&AskedArm| is_added_to || trials.iter().any(|trial| trial.arm == arm.arm.name);
         let asked: Vec<&AskedArm> = self.job.asked.arms.iter().filter(is_needed).collect();
-        let progress = Progress::new("planning", asked.len() as u64, quiet);
+        let progress = context.work("planning", asked.len() as u64);
         let mut problems: Vec<Failure> = Vec::new();
         for (number, arm) in asked.into_iter().enumerate() {
             progress.set(number as u64, arm.arm.name.clone());
@@ -86,7 +86,7 @@ impl Sweep<'_> {
                 }
             }
         }
-        progress.finish();
+        drop(progress);
         told_together(problems)
     }
 

@@ -15,10 +15,10 @@ use plimsoll_train::{Company, TrainError};
 use super::Sweep;
 use super::planning::{PlannedArm, width};
 use super::trials::no_arm;
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::jobs::at_once::{STACK, lead, part_of, share};
 use crate::jobs::line::driver_bytes;
-use crate::signals::Stop;
 
 /// A trial that has ended.
 struct Ending {
@@ -44,8 +44,7 @@ impl Sweep<'_> {
     pub(super) fn side_by_side(
         &mut self,
         todo: &[Trial],
-        stop: &Stop,
-        quiet: bool,
+        context: &Context,
     ) -> Outcome<Vec<(Trial, RunRecord)>> {
         // Each trial's own would begin it anew for all.
         forget_heap_peak();
@@ -58,9 +57,9 @@ impl Sweep<'_> {
             for trial in todo {
                 let parts = self.arm(trial).ok_or_else(|| no_arm(trial))?.parts;
                 while pool.free < width(all, parts) {
-                    pool.wait(self, quiet)?;
+                    pool.wait(self, context)?;
                 }
-                if stop.is_asked() {
+                if context.stop.is_asked() {
                     break;
                 }
                 if self.is_elsewhere(trial).is_some() {
@@ -70,15 +69,15 @@ impl Sweep<'_> {
                     // It has the whole machine, and all others have ended.
                     pool.common = None;
                     self.opened.line.hold_overhead()?;
-                    let went = self.train_and_validate(trial, stop, quiet);
+                    let went = self.train_and_validate(trial, context);
                     self.opened.line.give_overhead_back();
-                    self.conclude(trial, went, quiet)?;
-                } else if let Err(failure) = self.begin(trial, scope, &mut pool, stop, quiet) {
-                    self.conclude(trial, Err(failure), quiet)?;
+                    self.conclude(trial, went, context)?;
+                } else if let Err(failure) = self.begin(trial, scope, &mut pool, context) {
+                    self.conclude(trial, Err(failure), context)?;
                 }
             }
             while pool.free < all {
-                pool.wait(self, quiet)?;
+                pool.wait(self, context)?;
             }
             Ok(())
         });
@@ -93,8 +92,7 @@ impl Sweep<'_> {
         trial: &Trial,
         scope: &'scope thread::Scope<'scope, 'env>,
         pool: &mut Pool,
-        stop: &'env Stop,
-        quiet: bool,
+        context: &'env Context,
     ) -> Outcome {
         let budget = self.opened.line.budget.clone();
         let PlannedArm { numbers, parts, .. } = self.arm(trial).ok_or_else(|| no_arm(trial))?;
@@ -112,12 +110,12 @@ impl Sweep<'_> {
         let company = Company { folds: parts, planned_bytes };
         let job = prepared.trial(&request, &self.opened, Some(company))?;
         drop(prepared);
-        stop.end_in_order();
+        context.keep_results();
         let (title, sender, width) = (trial.to_string(), pool.sender.clone(), width(pool.all, parts));
         let trial = trial.clone();
         let monitors = request.monitoring.open(&request.run);
         let leader = move || {
-            let trained = catch_unwind(AssertUnwindSafe(|| lead(job, &part, &title, &monitors, stop, quiet)));
+            let trained = catch_unwind(AssertUnwindSafe(|| lead(job, &part, &title, &monitors, context)));
             drop((part, own));
             // Whoever waits for it lives as long as this thread.
             let _ = sender.send(Ending { trial, width, trained });
@@ -133,7 +131,7 @@ impl Sweep<'_> {
 
 impl Pool {
     /// Waits until a trial ends.
-    fn wait(&mut self, sweep: &Sweep<'_>, quiet: bool) -> Outcome {
+    fn wait(&mut self, sweep: &Sweep<'_>, context: &Context) -> Outcome {
         let Ending { trial, width, trained } = self
             .endings
             .recv()
@@ -142,13 +140,11 @@ impl Pool {
         match trained.unwrap_or_else(|panic| resume_unwind(panic)) {
             Ok(record) if record.ended == StopReason::Signal => Ok(()),
             Ok(record) => {
-                if !quiet {
-                    println!("{trial}: {}", record.ended);
-                }
+                context.note(format_args!("{trial}: {}", record.ended));
                 self.trained.push((trial, record));
                 Ok(())
             }
-            Err(problem) => sweep.conclude(&trial, Err(problem.into()), quiet),
+            Err(problem) => sweep.conclude(&trial, Err(problem.into()), context),
         }
     }
 }

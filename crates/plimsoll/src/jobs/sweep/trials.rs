@@ -16,12 +16,13 @@ use serde::Serialize;
 
 use super::Sweep;
 use super::planning::PlannedArm;
+use crate::context::Context;
+use crate::events::Event;
 use crate::failure::{Failure, Outcome};
 use crate::jobs::train::{
     Prepared, TrainRequest, has_validation, is_validated, prepare_part, train_alone, validate,
 };
 use crate::jobs::validate::{cross_validate, read_summary};
-use crate::signals::Stop;
 
 /// What came of a trial.
 #[derive(Clone, Debug, Serialize)]
@@ -89,7 +90,7 @@ impl TrialState {
 impl Sweep<'_> {
     /// Trains and validates all trials that are asked for and not done, until the process is told to end. A trial that fails is
     /// written down, and the others go on.
-    pub fn run(&mut self, stop: &Stop, quiet: bool) -> Outcome<Vec<TrialReport>> {
+    pub fn run(&mut self, context: &Context) -> Outcome<Vec<TrialReport>> {
         let asked = self.asked_trials();
         let (done, todo): (Vec<Trial>, Vec<Trial>) =
             asked.iter().cloned().partition(|trial| self.is_done(trial));
@@ -97,16 +98,16 @@ impl Sweep<'_> {
             // Another process may have come to its end.
             self.forget_failure(trial)?;
         }
-        if !quiet && !done.is_empty() {
-            println!("{} of {} trials are done already", done.len(), asked.len());
+        if !done.is_empty() {
+            context.note(format_args!("{} of {} trials are done already", done.len(), asked.len()));
         }
         match self.job.parallel {
-            1 => self.one_by_one(&todo, stop, quiet)?,
+            1 => self.one_by_one(&todo, context)?,
             _ => {
-                let trained = self.side_by_side(&todo, stop, quiet)?;
+                let trained = self.side_by_side(&todo, context)?;
                 for (trial, record) in trained {
-                    let validated = self.validate_trained(&trial, &record, stop, quiet);
-                    self.conclude(&trial, validated, quiet)?;
+                    let validated = self.validate_trained(&trial, &record, context);
+                    self.conclude(&trial, validated, context)?;
                 }
             }
         }
@@ -114,32 +115,31 @@ impl Sweep<'_> {
         asked.iter().map(|trial| self.report_of(trial)).collect()
     }
 
-    fn one_by_one(&mut self, todo: &[Trial], stop: &Stop, quiet: bool) -> Outcome {
+    fn one_by_one(&mut self, todo: &[Trial], context: &Context) -> Outcome {
         for (number, trial) in todo.iter().enumerate() {
-            if stop.is_asked() {
+            if context.stop.is_asked() {
                 break;
             }
             if self.is_elsewhere(trial).is_some() {
                 continue;
             }
-            if !quiet {
-                println!("\n== {trial}: trial {} of {}", number + 1, todo.len());
-            }
-            let went = self.train_and_validate(trial, stop, quiet);
-            self.conclude(trial, went, quiet)?;
+            let title = format!("{trial}: trial {} of {}", number + 1, todo.len());
+            context.emit(&Event::Part { title: &title });
+            let went = self.train_and_validate(trial, context);
+            self.conclude(trial, went, context)?;
         }
         Ok(())
     }
 
     /// Trains and validates a trial with the whole machine.
-    pub(super) fn train_and_validate(&mut self, trial: &Trial, stop: &Stop, quiet: bool) -> Outcome {
+    pub(super) fn train_and_validate(&mut self, trial: &Trial, context: &Context) -> Outcome {
         let (request, prepared) = self.prepare(trial, 1)?;
         let job = prepared.trial(&request, &self.opened, None)?;
         drop(prepared);
-        stop.end_in_order();
+        context.keep_results();
         let monitors = request.monitoring.open(&request.run);
-        let record = train_alone(job, &self.opened, stop, &monitors, quiet)?;
-        self.validate(&request, trial, &record, stop, quiet)
+        let record = train_alone(job, &self.opened, &monitors, context)?;
+        self.validate(&request, trial, &record, context)
     }
 
     /// Plans a trial for one of so many parts of the machine.
@@ -154,10 +154,10 @@ impl Sweep<'_> {
     }
 
     /// Validates a trial that was trained side by side with others: with the whole line, so that labels do not depend on these.
-    fn validate_trained(&mut self, trial: &Trial, record: &RunRecord, stop: &Stop, quiet: bool) -> Outcome {
+    fn validate_trained(&mut self, trial: &Trial, record: &RunRecord, context: &Context) -> Outcome {
         let PlannedArm { asked, resolved, .. } = self.arm(trial).ok_or_else(|| no_arm(trial))?;
         let (request, _) = self.request(asked, Some(resolved.clone()), trial)?;
-        self.validate(&request, trial, record, stop, quiet)
+        self.validate(&request, trial, record, context)
     }
 
     fn validate(
@@ -165,28 +165,25 @@ impl Sweep<'_> {
         request: &TrainRequest,
         trial: &Trial,
         record: &RunRecord,
-        stop: &Stop,
-        quiet: bool,
+        context: &Context,
     ) -> Outcome {
         let is_asked = self.job.validate && is_validated(trial.fold);
-        if is_asked && record.ended != StopReason::Signal && !stop.is_asked() {
+        if is_asked && record.ended != StopReason::Signal && !context.stop.is_asked() {
             // Where it is told to end meanwhile, the next process predicts what is left.
             let fold = self.fold(trial);
-            validate(request, &mut self.opened, (&fold, record), stop, quiet)?;
+            validate(request, &mut self.opened, (&fold, record), context)?;
         }
         Ok(())
     }
 
     /// Writes down that a trial failed, or that it no longer does. One that another process has begun meanwhile is that one's.
-    pub(super) fn conclude(&self, trial: &Trial, went: Outcome, quiet: bool) -> Outcome {
+    pub(super) fn conclude(&self, trial: &Trial, went: Outcome, context: &Context) -> Outcome {
         let Err(failure) = went else { return self.forget_failure(trial) };
         let path = self.job.folder.failure(trial);
         if self.is_elsewhere(trial).is_some() {
             return Ok(());
         }
-        if !quiet {
-            eprintln!("warning: {trial} failed: {}", failure.line());
-        }
+        context.warn(format_args!("{trial} failed: {}", failure.line()));
         let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         let failed = TrialFailure { time, error: failure.line(), hint: failure.hint().into() };
         if let Some(run) = path.parent() {

@@ -1,0 +1,78 @@
+//! Events of jobs, and their observers.
+
+use plimsoll_run::{EpochCost, EpochRecord, FoldName};
+use plimsoll_train::PlannedRun;
+
+use crate::jobs::at_once::AtOnce;
+
+/// Sees the events of a job while it runs.
+///
+/// Events come from any thread of the job, which waits for the observer: an observer that needs long delays the job.
+pub trait Observer: Send + Sync {
+    /// Sees an event.
+    fn event(&self, event: &Event<'_>);
+
+    /// Returns a line that the journal of a run must keep, such as a note that output was lost, once.
+    fn take_journal_line(&self) -> Option<String> {
+        None
+    }
+}
+
+/// An observer that ignores all events.
+#[derive(Clone, Copy, Debug)]
+pub struct Unobserved;
+
+impl Observer for Unobserved {
+    fn event(&self, _: &Event<'_>) {}
+}
+
+/// A piece of work of a job, such as evaluating the cases of a data set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// A number that no other work of this process has.
+    pub id: u64,
+    /// A short description, like `evaluating`.
+    pub title: String,
+    /// The number of its pieces; none where it is not known.
+    pub pieces: Option<u64>,
+    /// Whether other work of the same job runs at the same time.
+    pub is_beside_others: bool,
+}
+
+/// An event of a job.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A user should check something; the job goes on.
+    Warning { text: &'a str },
+    /// The job made a choice or found a fact that a user may want to know.
+    Note { text: &'a str },
+    /// Work began.
+    WorkBegan { work: &'a Work },
+    /// A number of pieces of work is done.
+    WorkAdvanced {
+        work: &'a Work,
+        done: u64,
+        /// The present piece, or numbers of the last one.
+        note: &'a str,
+        /// An estimate, where there is one.
+        seconds_left: Option<f64>,
+    },
+    /// A line about work.
+    WorkLine {
+        work: &'a Work,
+        text: &'a str,
+        /// Whether it only repeats what the work's progress has shown.
+        repeats_progress: bool,
+    },
+    /// Work ended, finished or not.
+    WorkEnded { work: &'a Work },
+    /// A run is planned and about to begin.
+    Planned { planned: &'a PlannedRun, at_once: Option<&'a AtOnce> },
+    /// A part of the job begins that has a title of its own, such as a trial of a sweep.
+    Part { title: &'a str },
+    /// From now on the job has results that it saves when it is asked to stop.
+    ResultsToKeep,
+    /// An epoch of a fold is done and recorded.
+    Epoch { fold: FoldName, record: &'a EpochRecord, cost: &'a EpochCost },
+}
