@@ -77,6 +77,11 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
+    /// The run that tells two classes apart, by their numbers, within the run of a classifier for each pair.
+    pub fn of_pair(run: &Path, (one, other): (u32, u32)) -> RunFolder {
+        RunFolder::new(run.join(format!("pair_{one}_{other}")))
+    }
+
     /// At a place, where it need not be yet.
     pub fn new(path: impl Into<PathBuf>) -> RunFolder {
         RunFolder { path: path.into() }
@@ -212,5 +217,15 @@ impl FoldFolder {
     /// Predictions of the validation cases.
     pub fn validation(&self) -> PathBuf {
         self.path.join("validation")
+    }
+
+    /// The table of the probabilities of the validation images, of a classifier.
+    pub fn image_predictions(&self) -> PathBuf {
+        self.validation().join("predictions.csv")
+    }
+
+    /// The drawing of the validation images that a classifier is most wrong about, where any is.
+    pub fn mistakes(&self) -> PathBuf {
+        self.validation().join("mistakes.svg")
     }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use plimsoll_disk::Substitute;
 use plimsoll_disk::outputs::{OutputError, OutputRemedy};
+use plimsoll_report::ReportError;
 pub use plimsoll_run::one_line;
 
 /// Why a command failed.
@@ -146,6 +147,40 @@ impl From<OutputError> for Failure {
             OutputRemedy::CheckPath => "check the path, the disk and who may read and write there".into(),
         };
         Failure { error: anyhow::Error::from(error), hint, status: FAILED, is_stopped: false }
+    }
+}
+
+impl From<ReportError> for Failure {
+    fn from(error: ReportError) -> Failure {
+        let hint = match &error {
+            ReportError::NoRun { .. } => {
+                "name the folder that `plimsoll train --out` or `plimsoll sweep` wrote, or a fold of it"
+                    .into()
+            }
+            ReportError::DatasetUnknown { .. } | ReportError::CaseMissing { .. } => {
+                format!("{}: --dataset", error.hint())
+            }
+            ReportError::Slice { .. } => {
+                "leave --preview out, and look at the case with `plimsoll inspect`".into()
+            }
+            ReportError::Shrink { .. } => "leave --volumes out".into(),
+            ReportError::TooManyRows { .. } => {
+                "choose scores with --metric, classes with --class, or fewer candidates".into()
+            }
+            _ => error.hint(),
+        };
+        match error {
+            ReportError::File { path, source } => Failure::of_path(&path, &source),
+            ReportError::Io(error) => error.into(),
+            ReportError::Json(error) => error.into(),
+            ReportError::Memory(error) => error.into(),
+            ReportError::Map(error) => error.into(),
+            ReportError::Metric(error) => error.into(),
+            ReportError::Run(error) => error.into(),
+            ReportError::Table(error) => error.into(),
+            ReportError::Volume(error) => error.into(),
+            own => Failure { hint, error: own.into(), status: FAILED, is_stopped: false },
+        }
     }
 }
 

@@ -4,10 +4,11 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use plimsoll_disk::atomic;
+use plimsoll_report::text::in_line;
+pub use plimsoll_report::text::or_dash;
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
-use crate::output::in_line;
 
 /// A table with a header; columns are as wide as they need to be, numbers to the right.
 #[derive(Debug, Default)]
@@ -43,11 +44,6 @@ impl Table {
             println!("{}", line.trim_end());
         }
     }
-}
-
-/// A value as tables show it, where there may be none.
-pub fn or_dash(value: Option<impl std::fmt::Display>) -> String {
-    value.map_or("–".into(), |value| value.to_string())
 }
 
 /// A word as a shell takes it for one.

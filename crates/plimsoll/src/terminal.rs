@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use plimsoll_report::text::{escaped, in_line};
 
 use crate::commands::print_plan;
 use crate::context::{Context, StopToken};
 use crate::events::{Event, Observer, Work};
 use crate::failure::Outcome;
-use crate::output::{escaped, in_line, take_notice};
+use crate::output::take_notice;
 use crate::signals;
 
 /// The least time between two plain lines about the progress of one work.

@@ -4,17 +4,17 @@ use std::time::Instant;
 
 use plimsoll_disk::{Appender, atomic};
 use plimsoll_memory::Bytes;
+use plimsoll_report::drawing::draw_step;
+use plimsoll_report::duration::duration;
+use plimsoll_report::progress_picture::{self, EpochPoint, History};
 use plimsoll_run::{
     EpochCost, EpochRecord, Event, FoldFolder, Sample, Specification, each_epoch, each_event,
 };
 use plimsoll_train::{Observer, PlannedRun, StepReport};
 
 use crate::context::{Context, Progress};
-use crate::drawing::draw_step;
-use crate::duration::duration;
 use crate::events;
 use crate::monitors::{FoldMonitors, Monitors};
-use crate::progress_picture::{self, EpochPoint, History};
 
 /// Shows how a run goes.
 pub struct Watcher {
@@ -81,7 +81,7 @@ impl Watcher {
             of: numbers.steps,
             steps: 0,
             history: History::default(),
-            arena: Some(draw_step(planned)),
+            arena: Some(draw_step(&planned.plan, planned.programs.fullest(), numbers)),
             log: None,
             monitors: monitors.of_fold(folder, numbers),
             has_failed: false,
@@ -122,7 +122,7 @@ impl Watcher {
         each_epoch(&self.folder, |record| {
             let cost = costs.get(&record.epoch);
             if cost.is_some() {
-                self.history.push(point(&record, cost));
+                self.history.push(EpochPoint::of(&record, cost));
             }
         })
     }
@@ -138,22 +138,6 @@ impl Watcher {
 /// The time left, behind other numbers of a line.
 fn words_of(left: Option<f64>) -> String {
     left.map_or(String::new(), |seconds| format!(", {} left", duration(seconds)))
-}
-
-/// What an epoch came to, with what it took where that is known.
-pub fn point(record: &EpochRecord, cost: Option<&EpochCost>) -> EpochPoint {
-    EpochPoint {
-        epoch: record.epoch,
-        learning_rate: record.learning_rate,
-        train_loss: record.train_loss,
-        validation_loss: record.validation_loss,
-        mean_pseudo_dice: record.mean_pseudo_dice,
-        ema_pseudo_dice: record.ema_pseudo_dice,
-        accuracy: record.classification.as_ref().map(|scores| scores.balanced_accuracy),
-        kappa: record.classification.as_ref().and_then(|scores| scores.kappa),
-        seconds: cost.map_or(f64::NAN, |cost| cost.seconds),
-        resident_bytes: cost.and_then(|cost| cost.resident_bytes),
-    }
 }
 
 /// The most resident memory against the limit, like `170.9 of 192.0 MiB`.
@@ -239,7 +223,8 @@ impl Observer for Watcher {
             cost.seconds
         ));
         self.context.emit(&events::Event::Epoch { fold: self.folder.name(), record, cost });
-        self.history.push(point(record, Some(cost)));
+
+        self.history.push(EpochPoint::of(record, Some(cost)));
         let run = self.folder.path().parent().unwrap_or(self.folder.path());
         let title = format!("fold {} of {}", self.folder.name(), run.display());
         let drawn = progress_picture::png(&title, &self.history, self.planned).and_then(|picture| {

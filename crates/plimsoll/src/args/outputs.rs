@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use plimsoll_disk::outputs::{CommandFiles, Contents, Existing, Input, OutputFile, OutputFolder};
+use plimsoll_report::contents;
 use plimsoll_run::{FolderUse, RunFolder};
 
 use super::{
     Bench, Command, Compare, Evaluate, Export, ExportFormat, ExportModel, ImportModels, Inspect, Models,
     Plan, Postprocess, Predict, Report, RunArgs, Segment, Sweep, Train,
 };
-use crate::contents;
 use crate::failure::Outcome;
 use crate::jobs::plan::SETTINGS_FILE;
 

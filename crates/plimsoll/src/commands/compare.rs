@@ -11,7 +11,6 @@ use super::compared::{
 use crate::args::Compare;
 use crate::failure::Outcome;
 use crate::jobs::compare::{CompareRequest, LabelReport, Report, compare};
-use crate::jobs::evaluate::missing_words;
 use crate::report::{Table, json, or_dash};
 use crate::terminal;
 
@@ -89,7 +88,7 @@ fn print_score(comparison: &Comparison, score: &ScoreComparison) {
         }
     }
     if score.candidates.iter().any(|scores| scores.counts.missing > 0) {
-        println!("{}", missing_words(comparison.missing));
+        println!("{}", plimsoll_report::missing_words(comparison.missing));
     }
     if let Some(ranking) = &score.ranking {
         print_stability([ranking.mean_tau, ranking.low_tau], comparison.bootstrap.confidence);

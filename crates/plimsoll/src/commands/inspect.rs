@@ -8,6 +8,7 @@ use plimsoll_data::{
 };
 use plimsoll_image::{ImageDataset, SampleRange, Split};
 use plimsoll_memory::{Budget, Bytes};
+use plimsoll_report::inspect_page::{page, region_line};
 use plimsoll_run::Settings;
 use plimsoll_train::RunData;
 use serde::Serialize;
@@ -15,7 +16,6 @@ use serde::Serialize;
 use crate::args::Inspect;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
-use crate::inspect_page::{page, region_line};
 use crate::jobs::inspect::{census, inspect, inspect_images};
 use crate::jobs::line::Line;
 use crate::jobs::listed::{Listed, Opening};
@@ -193,7 +193,7 @@ fn write_page(
         })
     });
     drop(progress);
-    fault.map_or(written, Err)?;
+    fault.map_or(written, |error| Err(error.into()))?;
     write(&path.with_extension("json"), |file| write_json(file, &Report::of(dataset, inspection)))
 }
 

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plimsoll_infer::{CaseTimes, RingStorage};
+use plimsoll_report::duration::grouped;
 use plimsoll_run::ModelSource;
 
 use super::prediction_plan;
 use crate::args::Predict;
-use crate::duration::grouped;
 use crate::failure::{Failure, Outcome};
 use crate::jobs::classify::{ClassifyOptions, classify, is_classifier};
 use crate::jobs::ensemble::predict_ensemble;

@@ -2,8 +2,8 @@
 
 use plimsoll_infer::{PredictPlan, Summed};
 use plimsoll_memory::Bytes;
+use plimsoll_report::duration::{duration, grouped};
 
-use crate::duration::{duration, grouped};
 use crate::failure::Outcome;
 use crate::jobs::ensemble::plan_ensemble;
 use crate::jobs::predict::PredictRequest;

@@ -1,16 +1,22 @@
 //! `plimsoll report`
 
 use std::io;
+use std::path::Path;
 
-use plimsoll_run::{FoldFolder, SweepFolder};
+use plimsoll_data::Dataset;
+use plimsoll_memory::Budget;
+use plimsoll_report::Unavailable;
+use plimsoll_report::report_page::{Wanted, folds, pairs_page, run_page, sweep_page};
+use plimsoll_run::{FoldFolder, Settings, SweepFolder};
 use serde::Serialize;
 
 use crate::args;
-use crate::failure::Outcome;
+use crate::context::Context;
+use crate::failure::{Failure, Outcome};
 use crate::jobs::line::Line;
+use crate::jobs::listed::{Listed, Opening};
 use crate::jobs::pairs::pairs_of;
 use crate::report::{json, write};
-use crate::report_page::{Wanted, folds, pairs_page, run_page, sweep_page};
 
 /// What was written.
 #[derive(Serialize)]
@@ -37,12 +43,14 @@ pub fn run(args: &args::Report, as_json: bool) -> Outcome {
         (false, pairs) if !pairs.is_empty() => Found::Pairs(pairs),
         (false, _) => Found::Folds(folds(&args.run)?),
     };
-    let wanted = Wanted {
-        dataset: args.dataset.as_deref(),
-        allow_outside: args.allow_outside,
-        count: args.cases,
-        volumes: args.volumes,
+    let open = |place: &Path, settings: &Settings, budget: &Budget| {
+        let context = Context::unobserved();
+        let opening = Opening { settings, allow_outside: args.allow_outside, threads: 1, context: &context };
+        open_volumes(place, &opening, budget)
+            .map_err(|failure| Unavailable { error: failure.line(), hint: failure.hint().into() })
     };
+    let wanted =
+        Wanted { dataset: args.dataset.as_deref(), open: &open, count: args.cases, volumes: args.volumes };
     let mut fault = None;
     let written = write(&args.output, |file| {
         let to = (args.output.as_path(), file);
@@ -56,11 +64,22 @@ pub fn run(args: &args::Report, as_json: bool) -> Outcome {
             io::Error::other("the page is not whole")
         })
     });
-    fault.map_or(written, Err)?;
+    fault.map_or(written, |error| Err(error.into()))?;
     let bytes = plimsoll_disk::metadata(&args.output)?.len();
     if as_json {
         return json(&Written { page: args.output.clone(), bytes });
     }
     println!("{}: {:.2} MB; it needs no network", args.output.display(), bytes as f64 / 1e6);
     Ok(())
+}
+
+/// Opens the data set that a page has pictures of.
+fn open_volumes(place: &Path, opening: &Opening<'_>, budget: &Budget) -> Outcome<Dataset> {
+    match Listed::open(place, opening, budget)? {
+        Listed::Volumes(dataset) => Ok(dataset),
+        Listed::Images { .. } => {
+            let message = format!("{} has no label maps", place.display());
+            Err(Failure::new(message, "name the data set that was trained with: --dataset"))
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! Tables of scores.
 
 use plimsoll_metrics::{CrossValidation, Metric, OverFolds, Summary};
+use plimsoll_report::{ClassNames, missing_words};
 
-use crate::jobs::evaluate::{ClassNames, missing_words};
 use crate::report::{Table, or_dash};
 
 /// Scores that are printed, of those that were asked for.

@@ -1,12 +1,12 @@
 //! `plimsoll status`
 
+use plimsoll_report::duration::duration;
+use plimsoll_report::live::folds_in;
 use plimsoll_run::{Status, SweepFolder, Trial, TrialFailure};
 use serde::Serialize;
 
 use crate::args;
-use crate::duration::duration;
 use crate::failure::Outcome;
-use crate::jobs::folds::folds_in;
 use crate::report::{Table, json, or_dash};
 
 /// How a fold of a run stands.

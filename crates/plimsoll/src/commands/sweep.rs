@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use plimsoll_metrics::CaseCounts;
+use plimsoll_report::duration::duration;
 
 use crate::args::Sweep as Arguments;
-use crate::duration::duration;
 use crate::failure::{Failure, Outcome};
 use crate::jobs::sweep::{ArmReport, Sweep, SweepReport, TrialReport, TrialState};
 use crate::report::{Table, json, or_dash};

@@ -1,12 +1,12 @@
 //! `plimsoll train`
 
+use plimsoll_report::ClassNames;
 use plimsoll_run::{RunRecord, Specification, StopReason};
 
 use super::scores::{print_folds, print_scores};
 use crate::args::Train;
 use crate::failure::Failure;
 use crate::failure::Outcome;
-use crate::jobs::evaluate::ClassNames;
 use crate::jobs::pairs::{describe_pairs, train_pairs};
 use crate::jobs::train::{Trained, describe, train_folds};
 use crate::report::{Table, json, or_dash};

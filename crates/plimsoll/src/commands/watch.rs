@@ -1,9 +1,11 @@
 //! `plimsoll watch`
 
+use plimsoll_report::live::Watched;
+
 use crate::args;
 use crate::failure::Outcome;
 use crate::report::json;
-use crate::watch::{Watched, once, serve, show};
+use crate::watch::{once, serve, show};
 
 /// Shows how runs go, in a terminal, as one frame of text, or as a page.
 pub fn run(args: &args::Watch, as_json: bool) -> Outcome {

@@ -9,6 +9,7 @@ use plimsoll_metrics::comparison::{
     Candidate, Comparison, ComparisonSettings, Paired, Repeat, compare_candidates, ensemble_name,
 };
 use plimsoll_metrics::{Metric, Missing, Summary};
+use plimsoll_report::comparison_picture;
 use plimsoll_run::{FoldFolder, Specification};
 use serde::Serialize;
 
@@ -17,7 +18,6 @@ use super::compare_images::{ImageReport, compare_images};
 use super::line::{Line, driver_bytes};
 use super::pair_ensembles::{PairEnsembles, TrainedCandidate};
 use super::validate::LONGEST_SUMMARY;
-use crate::comparison_picture;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::report::write;

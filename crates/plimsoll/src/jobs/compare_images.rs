@@ -10,7 +10,9 @@ use plimsoll_metrics::classifiers::{
     compare_classifiers,
 };
 use plimsoll_metrics::comparison::ensemble_name;
-use plimsoll_run::{ImageTarget, Specification};
+use plimsoll_report::comparison_picture;
+use plimsoll_report::report_page::labelling_of;
+use plimsoll_run::Specification;
 use serde::Serialize;
 
 use super::candidates::{Place, Scored, Source};
@@ -18,8 +20,6 @@ use super::compare::{CompareRequest, not_validated};
 use super::label_folder::make_folder;
 use super::line::Line;
 use super::pair_ensembles::{PairEnsembles, pair_folder};
-use super::validate_images::PREDICTIONS;
-use crate::comparison_picture;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::report::write;
@@ -42,14 +42,6 @@ pub struct ImageReport {
     pub not_validated: Vec<PathBuf>,
     pub reserved_bytes: Bytes,
     pub peak_rss_bytes: Bytes,
-}
-
-/// How many classes an image is of, by what is learned.
-pub fn labelling_of(target: ImageTarget) -> Labelling {
-    match target {
-        ImageTarget::AnyOf => Labelling::SeveralLabels,
-        ImageTarget::OneOf | ImageTarget::Ordinal => Labelling::OneClass,
-    }
 }
 
 /// Tables as they are read.
@@ -211,7 +203,7 @@ impl Reader<'_> {
             Scored::Table(path) => tables.push(Table::read_named(path, self.labelling, self.budget)?),
             Scored::Folds(folds) => {
                 for fold in folds {
-                    let path = fold.validation().join(PREDICTIONS);
+                    let path = fold.image_predictions();
                     if !path.is_file() {
                         not_validated(fold, &path, self.common_cases, self.context)?;
                         self.not_validated.push(fold.path().into());

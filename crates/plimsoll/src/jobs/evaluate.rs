@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_data::{Labels, LengthUnit, prediction_ending};
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_metrics::{CasePaths, Missing, Settings, Summary, evaluate};
+use plimsoll_metrics::{CasePaths, Settings, Summary, evaluate};
+use plimsoll_report::ClassNames;
+use plimsoll_report::preview::{Comparison, Frame, comparison};
 
 use super::line::Line;
 use super::references::References;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
-use crate::preview::{Comparison, Frame, comparison};
 use crate::report::{write, write_json};
 
 /// Predictions to be compared with references: two folders, or two files.
@@ -50,28 +51,6 @@ pub struct Compared {
     pub names: ClassNames,
     /// The most that was reserved for it at a time: code, heap and stacks included.
     pub reserved: Bytes,
-}
-
-/// The names of classes, by their numbers; empty where they are not known.
-#[derive(Clone, Debug, Default)]
-pub struct ClassNames(Vec<String>);
-
-impl From<Vec<String>> for ClassNames {
-    fn from(names: Vec<String>) -> ClassNames {
-        ClassNames(names)
-    }
-}
-
-impl ClassNames {
-    /// Of what is scored of a data set: its classes, or its regions.
-    pub fn of(labels: &Labels) -> ClassNames {
-        ClassNames(labels.scored_names())
-    }
-
-    /// The name of a class; its number where it has none.
-    pub fn name(&self, class: u8) -> String {
-        self.0.get(usize::from(class)).cloned().unwrap_or_else(|| class.to_string())
-    }
 }
 
 /// Compares, and writes the scores.
@@ -193,7 +172,11 @@ impl Scored {
         Ok(Scored {
             classes: numbers,
             regions: asked.iter().map(region).collect::<Outcome<_>>()?,
-            names: ClassNames(["background".to_string()].into_iter().chain(asked.iter().cloned()).collect()),
+            names: ["background".to_string()]
+                .into_iter()
+                .chain(asked.iter().cloned())
+                .collect::<Vec<_>>()
+                .into(),
         })
     }
 }
@@ -271,20 +254,4 @@ fn draw_all(
         write(&folder.join(format!("{id}.png")), |file| file.write_all(&png))?;
     }
     Ok(())
-}
-
-/// The convention of means over cases in which a class is missing, for people.
-pub fn missing_words(missing: Missing) -> &'static str {
-    match missing {
-        Missing::Ignore => {
-            "(n of N): N cases, of which n have the score; means leave the others out, which favours whoever finds nothing: \
-             the conventions `worst` and `diagonal` count them"
-        }
-        Missing::Worst => {
-            "(n of N): N cases, of which n have the score; missing ones count as 0, and missing distances as infinite"
-        }
-        Missing::Diagonal => {
-            "(n of N): N cases, of which n have the score; missing ones count as 0, and missing distances as the diagonal of the image"
-        }
-    }
 }

@@ -9,12 +9,12 @@ use plimsoll_disk::atomic::sweep;
 use plimsoll_infer::Destination;
 use plimsoll_memory::Budget;
 use plimsoll_postprocess::{Step, process_file};
+use plimsoll_report::preview::preview_of;
 
 use super::predict::PredictRequest;
 use super::prediction_report::{Cases, Failed};
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
-use crate::preview::preview_of;
 
 /// The folder below that of labels in which they are as they were before post-processing.
 pub(super) const UNPROCESSED: &str = "unprocessed";

@@ -8,13 +8,13 @@ use base64::write::EncoderWriter;
 use plimsoll_image::{Extent, ImageDataset};
 use plimsoll_infer::{ImageExplainer, Question};
 use plimsoll_memory::{Budget, Bytes, Mapped, Reservation};
+use plimsoll_report::markup::escaped;
+use plimsoll_report::picture::write_png;
 use plimsoll_run::{ClassificationTask, ImageTarget, LABEL_THRESHOLD};
 use serde::Serialize;
 
 use crate::context::Context;
 use crate::failure::Outcome;
-use crate::markup::escaped;
-use crate::picture::write_png;
 use crate::report::write;
 
 /// The height of a picture on the sheet, in pixels.

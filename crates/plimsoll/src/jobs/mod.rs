@@ -10,7 +10,6 @@ pub mod data_changes;
 pub mod ensemble;
 pub mod evaluate;
 mod finished_cases;
-pub mod folds;
 pub mod inspect;
 pub mod label_folder;
 pub mod line;

@@ -3,11 +3,11 @@
 
 use plimsoll_data::{Preparation, TargetSpacing};
 use plimsoll_infer::{CaseRequest, CaseSpacing, CaseView, Predictor};
+use plimsoll_report::duration::{duration, grouped};
 use plimsoll_volume::Spacing;
 use serde::Serialize;
 
 use crate::context::Context;
-use crate::duration::{duration, grouped};
 use crate::failure::{Failure, Outcome};
 
 /// A case with more windows than so many times the median is an outlier.

@@ -328,5 +328,5 @@ pub fn pairs_of(folder: &Path) -> Outcome<Vec<(u32, u32)>> {
 
 /// The folder of the run of a pair.
 pub fn pair_run(run: &Path, (a, b): (u32, u32)) -> RunFolder {
-    RunFolder::new(run.join(format!("pair_{a}_{b}")))
+    RunFolder::of_pair(run, (a, b))
 }

@@ -10,6 +10,7 @@ use plimsoll_metrics::Summary;
 use plimsoll_postprocess::{
     ChoiceTargets, Chosen, LabelGain, Pair, Postprocessing, Step, choose, make_orthogonal, process_file,
 };
+use plimsoll_report::preview::PREVIEW;
 use plimsoll_run::{FoldName, RunFolder, Specification, read_json};
 use plimsoll_volume::image_endings;
 use serde::Serialize;
@@ -18,7 +19,6 @@ use super::line::Line;
 use super::steps::read_steps;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
-use crate::preview::PREVIEW;
 
 /// Label maps to do steps on.
 pub struct PostprocessRequest {

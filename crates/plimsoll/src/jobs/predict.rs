@@ -12,6 +12,7 @@ use plimsoll_infer::{
 };
 use plimsoll_memory::{Budget, Bytes, System, limits};
 use plimsoll_plan::Backend;
+use plimsoll_report::duration::duration;
 use plimsoll_run::model_file::ModelFile;
 use plimsoll_run::monai::MonaiModel;
 use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel, find_model, is_nnunet};
@@ -27,7 +28,6 @@ use super::prediction_report::{Cases, Failed, Found, ImageWarning, Kept, Predict
 use super::previews::Previews;
 use super::steps::StepChoice;
 use crate::context::{Context, Progress, TimeLeft};
-use crate::duration::duration;
 use crate::failure::{Failure, Outcome, one_line};
 
 /// What predictions of volumes have beside those of whole images.

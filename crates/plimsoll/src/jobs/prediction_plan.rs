@@ -10,6 +10,7 @@ use plimsoll_infer::{
 };
 use plimsoll_memory::{Budget, Bytes, System, limits};
 use plimsoll_plan::Backend;
+use plimsoll_report::duration::grouped;
 use plimsoll_run::{Machine, SegmentationModel};
 use plimsoll_train::measured;
 use serde::Serialize;
@@ -22,7 +23,6 @@ use super::predict::{
 };
 use super::prediction_report::Failed;
 use crate::context::Context;
-use crate::duration::grouped;
 use crate::failure::{Failure, Outcome};
 
 /// A case that would be predicted.

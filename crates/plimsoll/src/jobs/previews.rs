@@ -6,13 +6,13 @@ use std::sync::atomic::AtomicBool;
 
 use plimsoll_data::Case;
 use plimsoll_memory::Budget;
+use plimsoll_report::preview::{Files, draw, preview_of};
 use plimsoll_run::{Answers, SegmentationModel};
 use plimsoll_volume::LabelTable;
 
 use super::label_folder::expect_going;
 use super::prediction_report::{Cases, Failed};
 use crate::failure::Outcome;
-use crate::preview::{Files, draw, preview_of};
 
 /// What is drawn, and over what.
 pub struct Previews {

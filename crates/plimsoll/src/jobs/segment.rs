@@ -22,6 +22,7 @@ use plimsoll_infer::{InferError, PredictOptions, Written, merge_labels, split_la
 use plimsoll_memory::{Budget, Bytes, MappedFiles, mapped_files, resident};
 use plimsoll_plan::Backend;
 use plimsoll_postprocess::is_sheared;
+use plimsoll_report::preview::{beside, preview_of};
 use plimsoll_run::total_segmentator::{Crop, Mode, ModelSize, Task, TaskModels};
 use plimsoll_volume::{LabelTable, VolumeFile};
 use serde::Serialize;
@@ -36,7 +37,6 @@ pub use self::plan::plan_all;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::jobs::prediction_report::SHEARED;
-use crate::preview::{beside, preview_of};
 
 /// What the names of label maps end in, and those of images in folders.
 const ENDING: &str = ".nii.gz";

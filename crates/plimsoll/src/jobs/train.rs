@@ -19,7 +19,7 @@ use super::data_changes::{Begun, NewCases, unassigned};
 use super::listed::Listed;
 use super::plan::{Opened, PlanRequest};
 use super::validate::{ValidateRequest, cross_validate, summary_of};
-use super::validate_images::{ImageValidation, PREDICTIONS};
+use super::validate_images::ImageValidation;
 use crate::backend::DeviceName;
 use crate::context::Context;
 use crate::events::Event;
@@ -386,7 +386,7 @@ pub(super) fn is_validated(fold: FoldName) -> bool {
 pub(super) fn has_validation(opened: &Opened, folder: &FoldFolder) -> bool {
     match opened.data {
         RunData::Volumes { .. } => summary_of(folder).is_file(),
-        RunData::Images { .. } => folder.validation().join(PREDICTIONS).is_file(),
+        RunData::Images { .. } => folder.image_predictions().is_file(),
     }
 }
 

@@ -10,6 +10,8 @@ use plimsoll_memory::{Budget, Digest};
 use plimsoll_metrics::{CasePaths, CrossValidation, Missing, Settings, Summary};
 use plimsoll_monitor::tensorboard::EventFile;
 use plimsoll_plan::Backend;
+use plimsoll_report::inspect_page::label_table;
+use plimsoll_report::preview::{Files, thumbnail};
 use plimsoll_run::{
     CheckpointKind, FoldFolder, Model, RunError, RunFolder, RunRecord, checkpoint_origin, read_json,
     write_json,
@@ -19,11 +21,8 @@ use serde::{Deserialize, Serialize};
 use super::evaluate::{foreground, score};
 use super::line::Line;
 use super::predict_fold::{FoldPrediction, fold_labels};
-use crate::failure::{Failure, Outcome};
-use crate::inspect_page::label_table;
-use crate::preview::{Files, thumbnail};
-
 use crate::context::Context;
+use crate::failure::{Failure, Outcome};
 
 /// The longest summary that is read: that of a hundred thousand cases fits.
 pub(super) const LONGEST_SUMMARY: u64 = 256 << 20;

@@ -19,12 +19,6 @@ use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::report::write;
 
-/// The table of the probabilities of the validation images, in the folder of validation.
-pub const PREDICTIONS: &str = "predictions.csv";
-
-/// The drawing of those that are most wrong, where any is.
-pub const MISTAKES: &str = "mistakes.svg";
-
 /// How many images are drawn.
 const DRAWN: usize = 4;
 
@@ -44,7 +38,7 @@ impl ImageValidation<'_> {
         let io = |error| Failure::of_path(&folder, &error);
         plimsoll_disk::create_dir_all(&folder).map_err(io)?;
         sweep(&folder).map_err(io)?;
-        let (table, drawing) = (folder.join(PREDICTIONS), folder.join(MISTAKES));
+        let (table, drawing) = (self.folder.image_predictions(), self.folder.mistakes());
         keep_or_clear(&folder, self.record, &[table.clone(), drawing.clone()])?;
         if table.is_file() {
             return Ok(true);

@@ -1,6 +1,10 @@
 //! What is watched, drawn into a frame of a terminal.
 
 use plimsoll_monitor::FoldFollower;
+use plimsoll_report::duration::duration;
+use plimsoll_report::live::{Watched, WatchedFold, bars, below};
+use plimsoll_report::progress_picture::axis::Axis;
+use plimsoll_report::text::or_dash;
 use ratatui::backend::TestBackend;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -10,12 +14,6 @@ use ratatui::widgets::{
     Axis as ChartAxis, Block, Chart, Dataset, GraphType, Paragraph, Row, Table, TableState,
 };
 use ratatui::{Frame, Terminal};
-
-use super::bars::{bars, below};
-use super::watched::{Watched, WatchedFold};
-use crate::duration::duration;
-use crate::progress_picture::axis::Axis;
-use crate::report::or_dash;
 
 /// Columns of a frame that is printed, where the variable COLUMNS does not say.
 const COLUMNS: u16 = 140;

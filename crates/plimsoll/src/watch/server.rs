@@ -13,10 +13,9 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use plimsoll_report::live::{Watched, failed, page};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::page::{failed, page};
-use super::watched::Watched;
 use crate::failure::{Failure, Outcome};
 
 /// The most bytes of a request.

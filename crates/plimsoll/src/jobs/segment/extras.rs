@@ -6,11 +6,11 @@ use std::time::SystemTime;
 
 use plimsoll_infer::{LabelStatistics, label_statistics};
 use plimsoll_memory::Budget;
+use plimsoll_report::preview::{Files, draw};
 use plimsoll_volume::LabelTable;
 use serde::{Serialize, Serializer};
 
 use crate::failure::Outcome;
-use crate::preview::{Files, draw};
 use crate::report::{write, write_json};
 
 /// What is asked for beside labels.
@@ -61,7 +61,7 @@ impl Extras {
         }
         match &self.preview {
             None => Ok(()),
-            Some(path) => draw(&Files { image, labels, names }, path, budget),
+            Some(path) => Ok(draw(&Files { image, labels, names }, path, budget)?),
         }
     }
 }

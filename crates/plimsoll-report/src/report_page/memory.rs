@@ -1,0 +1,266 @@
+//! What was planned, drawn beside what was held, against the line.
+
+use std::fmt::Write;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_run::Part;
+
+use super::read::Fold;
+use super::record::{Cache, Record};
+use super::samples;
+use super::table::{Cell, Table};
+use crate::error::{Outcome, ReportError};
+use crate::markup::escaped;
+
+/// Pixels of the drawing.
+const WIDTH: f64 = 1100.0;
+const LEFT: f64 = 120.0;
+const BAR: f64 = 30.0;
+const GAP: f64 = 12.0;
+const TOP: f64 = 30.0;
+
+/// Parts that are narrower have no name in the bar.
+const NAMED: f64 = 46.0;
+
+/// Colours of parts, by their places in the plan.
+pub const COLOURS: [&str; 9] =
+    ["#8c8c8c", "#b8b8b8", "#d9d9d9", "#56b4e9", "#e69f00", "#f0e442", "#009e73", "#cc79a7", "#0072b2"];
+
+/// How much of the drawing the line must leave to the bars, for it to be drawn where it is.
+const LEAST_SHARE: f64 = 0.3;
+
+/// A part of a bar.
+struct Piece {
+    name: String,
+    bytes: Bytes,
+    colour: &'static str,
+}
+
+/// The longest drawing of an arena that is put on a page.
+const MOST_ARENA: u64 = 600 << 10;
+
+/// The plan and what was held, of all folds.
+pub fn section(folds: &[Fold], budget: &Budget, put: &mut dyn FnMut(&str) -> Outcome) -> Outcome {
+    put("<h2 id=\"memory\">Memory: planned, and held</h2>\n")?;
+    put(&of_records(folds))?;
+    put(&of_samples(folds))?;
+    put(&samples::drawings(folds))?;
+    arena(folds, budget, put)
+}
+
+/// What was held of folds that have not ended in order: as far as samples saw it.
+fn of_samples(folds: &[Fold]) -> String {
+    let mut html = String::new();
+    let open = folds.iter().filter(|fold| fold.record.is_none() && !fold.history.samples.is_empty());
+    for fold in open {
+        let samples = &fold.history.samples;
+        let planned = fold
+            .history
+            .plan
+            .map_or(String::new(), |[line, planned]| format!("Line {line}; planned {planned}; "));
+        let _ = writeln!(
+            html,
+            "<p>{}, as far as samples saw it: {planned}resident at most {}.</p>",
+            escaped(&fold.name()),
+            shown(samples.peak)
+        );
+        let mut table = Table::new(["holder", "held at most"]);
+        for (holder, most) in &samples.most {
+            table.row([Cell::text(holder), Cell::bytes(Some(*most))]);
+        }
+        html.push_str(&table.html());
+    }
+    html
+}
+
+/// The arena while a step runs, of the fold that held most, or of any that has it drawn.
+fn arena(folds: &[Fold], budget: &Budget, put: &mut dyn FnMut(&str) -> Outcome) -> Outcome {
+    let peak = |fold: &&Fold| fold.record.as_ref().and_then(|record| record.peak_rss_bytes);
+    let drawn = folds.iter().filter(|fold| fold.folder.arena().is_file());
+    let Some(fold) = drawn.max_by_key(peak) else { return Ok(()) };
+    let path = fold.folder.arena();
+    let of_path = |error| ReportError::of_path(&path, error);
+    let length = plimsoll_disk::metadata(&path).map_err(of_path)?.len();
+    put(&format!("<details open><summary>{}: the arena while a step runs", escaped(&fold.name())))?;
+    if length > MOST_ARENA {
+        let place = escaped(&path.display().to_string());
+        return put(&format!("</summary><p>It is drawn in <code>{place}</code>.</p></details>\n"));
+    }
+    put(": predicted time across, addresses up, a box for each value that is held</summary><figure>")?;
+    // As it is read, as letters, and as part of a tag.
+    let _held = budget.reserve("a drawing", Bytes(4 * length))?;
+    let svg = plimsoll_disk::read(&path, length).map_err(of_path)?;
+    // An image runs no scripts, whoever wrote the file.
+    put("<img alt=\"the arena while a step runs\" src=\"data:image/svg+xml;base64,")?;
+    put(&BASE64_STANDARD.encode(svg))?;
+    put("\"></figure></details>\n")
+}
+
+/// What folds wrote down as they ended.
+fn of_records(folds: &[Fold]) -> String {
+    let mut html = String::new();
+    let known: Vec<(&Fold, &Record)> =
+        folds.iter().filter_map(|fold| Some((fold, fold.record.as_ref()?))).collect();
+    let peak = |record: &Record| record.peak_rss_bytes;
+    let Some((fold, record)) = known.iter().max_by_key(|(_, record)| peak(record)).copied() else {
+        html.push_str(
+            "<p>No fold has ended in order yet, so what was held at most is not written down.</p>\n",
+        );
+        return html;
+    };
+    let which = if folds.len() > 1 { format!(", {}, which held most", fold.name()) } else { String::new() };
+    let line = record.ram_budget_bytes;
+    let _ = writeln!(
+        html,
+        "<p>Line {line}; planned {}; resident at most {}{which}. {} heap allocations in steps.</p>\n<figure>{}</figure>",
+        record.planned_bytes,
+        shown(record.peak_rss_bytes),
+        record.heap_allocations_in_steps,
+        bars(record)
+    );
+    let mut table = Table::new(["part", "planned", "held at most"]);
+    for part in &record.planned {
+        table.row([
+            Cell::text(&part.name),
+            Cell::bytes(Some(part.bytes)),
+            Cell::bytes(record.held(&part.name)),
+        ]);
+    }
+    table.row([
+        Cell::text("all, as resident"),
+        Cell::bytes(Some(record.planned_bytes)),
+        Cell::bytes(record.peak_rss_bytes),
+    ]);
+    html.push_str(&table.html());
+    let Cache { hits, misses, bypasses, evictions } = record.cache;
+    let _ = writeln!(
+        html,
+        "<p>Of the cache: {hits} hits, {misses} volumes read into it, {bypasses} read by regions since they did not fit, {evictions} \
+         evicted.</p>"
+    );
+    if let Some(device) = &record.device {
+        let mut table = Table::new(["part of the device's memory", "planned"]);
+        device.planned.iter().for_each(|part| {
+            table.row([Cell::text(&part.name), Cell::bytes(Some(part.bytes))]);
+        });
+        let _ = writeln!(
+            html,
+            "<p>Line of the device {}; planned {}; used {}.</p>{}",
+            device.vram_budget_bytes,
+            device.planned_bytes,
+            shown(device.used_bytes),
+            table.html()
+        );
+    }
+    if known.len() > 1 {
+        let mut table = Table::new(["fold", "line", "planned", "resident at most", "while planning"]);
+        for (fold, record) in known {
+            table.row([
+                Cell::text(&fold.folder.name().to_string()),
+                Cell::bytes(Some(record.ram_budget_bytes)),
+                Cell::bytes(Some(record.planned_bytes)),
+                Cell::bytes(record.peak_rss_bytes),
+                Cell::bytes(record.planning_peak_rss_bytes),
+            ]);
+        }
+        html.push_str(&table.html());
+    }
+    html
+}
+
+fn shown(bytes: Option<Bytes>) -> String {
+    bytes.map_or("an unknown number".into(), |bytes| bytes.to_string())
+}
+
+/// Two bars, one below the other, with the line.
+fn bars(record: &Record) -> String {
+    let piece = |place: usize, part: &Part, bytes: Bytes| Piece {
+        name: part.name.clone(),
+        bytes,
+        colour: COLOURS[place % COLOURS.len()],
+    };
+    let numbered = || record.planned.iter().enumerate();
+    let planned: Vec<Piece> = numbered().map(|(place, part)| piece(place, part, part.bytes)).collect();
+    let held: Vec<Piece> =
+        numbered().filter_map(|(place, part)| Some(piece(place, part, record.held(&part.name)?))).collect();
+    let sum = |pieces: &[Piece]| pieces.iter().map(|piece| piece.bytes).sum::<Bytes>();
+    let most = sum(&planned).max(sum(&held)).max(record.peak_rss_bytes.unwrap_or(Bytes::ZERO));
+    let line = record.ram_budget_bytes;
+    let is_near = most.0 as f64 >= LEAST_SHARE * line.0 as f64;
+    let all = if is_near { most.max(line) } else { most };
+    let x = |bytes: Bytes| LEFT + bytes.0 as f64 / all.0.max(1) as f64 * (WIDTH - LEFT - 130.0);
+    let height = TOP + 2.0 * BAR + GAP + 34.0;
+    let mut svg =
+        format!("<svg viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" role=\"img\">");
+    for (row, (what, pieces)) in [("planned", &planned), ("held at most", &held)].into_iter().enumerate() {
+        let y = TOP + row as f64 * (BAR + GAP);
+        // Writing to a string cannot fail.
+        let _ = write!(
+            svg,
+            "<text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{what}</text>",
+            LEFT - 8.0,
+            y + BAR / 2.0 + 4.0
+        );
+        let mut before = Bytes::ZERO;
+        for Piece { name, bytes, colour } in pieces {
+            let (left, right) = (x(before), x(before + *bytes));
+            let name = escaped(name);
+            let _ = write!(
+                svg,
+                "<rect x=\"{left:.1}\" y=\"{y}\" width=\"{:.1}\" height=\"{BAR}\" fill=\"{colour}\" stroke=\"#fff\" \
+                 stroke-width=\"0.6\"><title>{name}: {bytes}</title></rect>",
+                right - left
+            );
+            if right - left > NAMED.max(7.0 * name.len() as f64) {
+                let ink = if matches!(*colour, "#0072b2" | "#009e73") { "#fff" } else { "#1d232b" };
+                let _ = write!(
+                    svg,
+                    "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" style=\"fill:{ink}\">{name}</text>",
+                    (left + right) / 2.0,
+                    y + BAR / 2.0 + 4.0
+                );
+            }
+            before += *bytes;
+        }
+        let _ = write!(
+            svg,
+            "<text x=\"{:.1}\" y=\"{:.1}\">{before}</text>",
+            x(before) + 6.0,
+            y + BAR / 2.0 + 4.0
+        );
+    }
+    let bottom = TOP + 2.0 * BAR + GAP;
+    if let Some(peak) = record.peak_rss_bytes {
+        let at = x(peak);
+        let _ = write!(
+            svg,
+            "<path d=\"M{at:.1} {:.1}V{:.1}\" stroke=\"#1d232b\" stroke-width=\"1.5\"/><text x=\"{at:.1}\" y=\"{:.1}\" \
+             text-anchor=\"middle\">resident at most {peak}</text>",
+            TOP + BAR + GAP - 4.0,
+            bottom + 6.0,
+            bottom + 20.0
+        );
+    }
+    match is_near {
+        true => {
+            let at = x(line);
+            let _ = write!(
+                svg,
+                "<path class=\"mark\" d=\"M{at:.1} 14V{:.1}\"/><text class=\"marked\" x=\"{at:.1}\" y=\"11\" \
+                 text-anchor=\"middle\">line {line}</text>",
+                bottom + 6.0
+            );
+        }
+        false => {
+            let share = 100.0 * most.0 as f64 / line.0.max(1) as f64;
+            let _ = write!(
+                svg,
+                "<text class=\"marked\" x=\"{WIDTH}\" y=\"16\" text-anchor=\"end\">line {line}, of which this is {share:.0} % →</text>"
+            );
+        }
+    }
+    svg.push_str("</svg>");
+    svg
+}
