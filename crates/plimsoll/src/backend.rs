@@ -13,7 +13,9 @@ use plimsoll_reference::ReferenceBackend;
 use plimsoll_run::Precision;
 use serde::Serialize;
 
-use crate::failure::{Failure, Outcome, one_line};
+use plimsoll_run::one_line;
+
+use crate::error::{Error, Outcome};
 
 /// What of a card's free memory is left to others where no line is drawn: as of the machine's.
 const MARGIN: u64 = 16;
@@ -77,7 +79,7 @@ impl DeviceName {
         match self {
             DeviceName::Cuda(ordinal) => Card::find(ordinal)?.below(vram),
             DeviceName::Kind(architecture) => Err(DeviceError::Nowhere { architecture }.into()),
-            DeviceName::Cpu | DeviceName::Reference if vram.is_some() => Err(Failure::new(
+            DeviceName::Cpu | DeviceName::Reference if vram.is_some() => Err(Error::new(
                 format!("--vram has no effect: --device {self} has no memory of its own"),
                 "leave it out, or name a GPU, like --device cuda:0",
             )),
@@ -91,7 +93,7 @@ impl DeviceName {
         let DeviceName::Kind(architecture) = self else { return self.open(threads, vram) };
         let Some(line) = vram else {
             let message = format!("{self} is a kind of card: how much memory it has is not known");
-            return Err(Failure::new(message, "draw a line there with --vram, like --vram 12GiB"));
+            return Err(Error::new(message, "draw a line there with --vram, like --vram 12GiB"));
         };
         within(CudaBackend::new(Arc::new(Nowhere(architecture))), line, DriverUse::USUAL)
     }
@@ -105,9 +107,9 @@ impl DeviceName {
     }
 }
 
-impl From<DeviceError> for Failure {
-    fn from(error: DeviceError) -> Failure {
-        Failure::new(one_line(&error), error.hint())
+impl From<DeviceError> for Error {
+    fn from(error: DeviceError) -> Error {
+        Error::new(one_line(&error), error.hint())
     }
 }
 
@@ -116,7 +118,7 @@ fn within(backend: CudaBackend, line: Bytes, driver: DriverUse) -> Outcome<Arc<d
     let memory = DeviceMemory::new(line, driver).map_err(|_| {
         let message =
             format!("the driver holds {} of the card, but the line there is {line}", driver.of_device());
-        Failure::new(message, "raise --vram")
+        Error::new(message, "raise --vram")
     })?;
     Ok(Arc::new(backend.within(memory)))
 }
@@ -193,7 +195,7 @@ impl Card {
                 self.ordinal,
                 self.driver.name()
             );
-            return Err(Failure::new(message, format!("draw the line there at or below {free}")));
+            return Err(Error::new(message, format!("draw the line there at or below {free}")));
         }
         let line = vram.unwrap_or(free - Bytes(free.0 / MARGIN));
         let driver = self.driver_use();
@@ -252,7 +254,7 @@ pub fn check_environment() -> Outcome {
         None => Ok(()),
         Some(name) => {
             let message = format!("{} is `{name}`, which is no instruction set", Level::VARIABLE);
-            Err(Failure::new(message, "avx512, avx2 or portable; the machine's best if it is not set"))
+            Err(Error::new(message, "avx512, avx2 or portable; the machine's best if it is not set"))
         }
     }
 }

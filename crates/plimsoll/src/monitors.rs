@@ -11,7 +11,7 @@ use plimsoll_monitor::tensorboard::EventFile;
 use plimsoll_run::{EpochCost, EpochRecord, FoldFolder, RunFolder, RunPlan, Sample};
 use plimsoll_train::StepReport;
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 
 /// About how many pictures of the curves are kept of a run: each has all epochs before it.
 const PICTURES: u64 = 20;
@@ -37,10 +37,10 @@ impl Monitoring {
             let what =
                 if folder.is_dir() { "is no name of a file" } else { "is in a folder that is not there" };
             let message = format!("--openmetrics {} {what}", path.display());
-            return Err(Failure::new(message, "name a file, like /var/lib/node_exporter/plimsoll.prom"));
+            return Err(Error::new(message, "name a file, like /var/lib/node_exporter/plimsoll.prom"));
         }
         rustix::fs::access(folder, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
-            .map_err(|error| Failure::of_path(folder, &error.into()))
+            .map_err(|error| Error::of_path(folder, &error.into()))
     }
 
     /// What the folds of a run share.

@@ -16,7 +16,7 @@ use super::line::{Line, driver_bytes};
 use super::plan::{Opened, PlanRequest};
 use crate::backend::DeviceName;
 use crate::context::Context;
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 use crate::monitors::Monitors;
 use crate::watcher::Watcher;
 
@@ -135,7 +135,7 @@ impl<'a> Sharing<'a> {
                     "{folds} folds at once do not fit {which}: each needs {needed}, and its part is {part}, with what they have in \
                      common"
                 );
-                return Err(Failure::new(message, format!("--parallel {fewer} fits, or raise {flag}")));
+                return Err(Error::new(message, format!("--parallel {fewer} fits, or raise {flag}")));
             }
             if fewer == 1 {
                 // Not even one alone: it says why.

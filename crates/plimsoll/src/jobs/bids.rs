@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::label_folder::{UNPROCESSED, make_folder};
 use super::predict::{Opened, PredictRequest};
 use super::previews::names;
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 
 /// What images and labels of BIDS end in.
 pub(super) const ENDING: &str = ".nii.gz";
@@ -45,12 +45,12 @@ pub(super) fn images(
     if named.len() != model.channels.len() {
         let (found, expected) = (named.len(), model.channels.len());
         let message = format!("--bids names {found} suffixes, but the model has {expected} channels");
-        return Err(Failure::new(message, "name one for each channel, in their order: --bids=T1w,FLAIR"));
+        return Err(Error::new(message, "name one for each channel, in their order: --bids=T1w,FLAIR"));
     }
     bids_images(input, &named, budget).map_err(|problem| match suffixes {
         [] => {
             let hint = "say what the names of images end in, one for each channel: --bids=T1w,FLAIR";
-            Failure::new(problem.to_string(), hint)
+            Error::new(problem.to_string(), hint)
         }
         _ => problem.into(),
     })
@@ -61,12 +61,12 @@ fn source_description(input: &Path) -> Outcome<Value> {
     let path = input.join(BIDS_DESCRIPTION);
     let text = match plimsoll_disk::read(&path, LONGEST) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Value::Null),
-        read => read.map_err(|error| Failure::of_path(&path, &error))?,
+        read => read.map_err(|error| Error::of_path(&path, &error))?,
     };
     let text = plimsoll_disk::without_mark(text);
     serde_json::from_slice(&text).map_err(|problem| {
         let message = format!("{} is no JSON: {problem}", path.display());
-        Failure::new(message, "mend it: the name and the DOI of the derivatives' source are read from it")
+        Error::new(message, "mend it: the name and the DOI of the derivatives' source are read from it")
     })
 }
 
@@ -79,7 +79,7 @@ pub(super) fn describe(request: &PredictRequest, opened: &Opened, has_unprocesse
             "choose another folder, like -o {}",
             request.input.join("derivatives/plimsoll").display()
         );
-        return Err(Failure::new(message, hint));
+        return Err(Error::new(message, hint));
     }
     let source = source_description(&request.input)?;
     make_folder(folder)?;
@@ -130,7 +130,7 @@ pub(super) fn describe(request: &PredictRequest, opened: &Opened, has_unprocesse
     for (name, text) in files {
         let path = folder.join(name);
         atomic::write(&path, |file| file.write_all(text.as_bytes()))
-            .map_err(|error| Failure::of_path(&path, &error))?;
+            .map_err(|error| Error::of_path(&path, &error))?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_run::{FoldFolder, FoldName, RunFolder, Specification, SweepFolder, Task};
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 
 /// The scores of a folder of predictions.
 pub const SUMMARY: &str = "summary.json";
@@ -83,7 +83,7 @@ pub fn sources_at(path: &Path) -> Outcome<Vec<Source>> {
             ),
             false => format!("{} is no folder, no summary.json, and no table of images", path.display()),
         };
-        return Err(Failure::new(
+        return Err(Error::new(
             message,
             "name folders of runs that `train --folds all` has trained, or of a sweep",
         ));
@@ -99,7 +99,7 @@ fn nnunet_folds(path: &Path) -> Outcome<Option<Vec<(String, PathBuf)>>> {
     if !path.is_dir() {
         return Ok(None);
     }
-    let entries = plimsoll_disk::read_dir(path).map_err(|error| Failure::of_path(path, &error))?;
+    let entries = plimsoll_disk::read_dir(path).map_err(|error| Error::of_path(path, &error))?;
     let fold = |entry: &PathBuf| {
         let fold = FoldFolder::at(entry).filter(|fold| fold.name() != FoldName::All)?;
         let summary = fold.validation().join(SUMMARY);
@@ -114,9 +114,9 @@ fn has_ending(path: &Path, ending: &str) -> bool {
     path.extension().is_some_and(|own| own.eq_ignore_ascii_case(ending))
 }
 
-fn no_folds(path: &Path) -> Failure {
+fn no_folds(path: &Path) -> Error {
     let message = format!("{} has no folds with cases that they were not trained on", path.display());
-    Failure::new(message, "train it with --fold 0, 1, …, or --folds all")
+    Error::new(message, "train it with --fold 0, 1, …, or --folds all")
 }
 
 /// What candidates do: label voxels, or give images classes.
@@ -147,7 +147,7 @@ impl Kind {
                         images.display(),
                         labels.display()
                     );
-                    return Err(Failure::new(message, "compare runs of the same data set"));
+                    return Err(Error::new(message, "compare runs of the same data set"));
                 }
                 Some(_) => {}
             }

@@ -22,8 +22,8 @@ use super::pairs::pair_run;
 use super::predict::PredictRequest;
 use super::prediction_table::{PairProbabilities, PredictionTable};
 use crate::context::Context;
-use crate::failure::{Failure, Outcome};
-use crate::report::write;
+use crate::error::{Error, Outcome};
+use crate::files::write;
 
 /// What came of all images.
 #[derive(Serialize)]
@@ -73,7 +73,7 @@ impl Classifiers {
             let model = match ModelSource::of(path)? {
                 ModelSource::Pairs { .. } => {
                     let message = format!("the classifiers of pairs in {} vote", path.display());
-                    return Err(Failure::new(message, "predict with them alone"));
+                    return Err(Error::new(message, "predict with them alone"));
                 }
                 ModelSource::File(file) => ModelFile::open(&file)?.model(),
                 ModelSource::Run(_)
@@ -94,7 +94,7 @@ impl Classifiers {
             Classifiers::Mean(models) => models.first(),
             Classifiers::Pairs(models) => models.first().map(|(_, model)| model),
         };
-        first.ok_or_else(|| Failure::new("there is no classifier", "name the folder of one that is trained"))
+        first.ok_or_else(|| Error::new("there is no classifier", "name the folder of one that is trained"))
     }
 
     /// All of them.
@@ -123,7 +123,7 @@ fn expect_alike((one, own): (&Path, &Model), (other, others): (&Path, &Model)) -
         other.display(),
         names[1]
     );
-    Err(Failure::new(message, "average models that learn the same of the same classes"))
+    Err(Error::new(message, "average models that learn the same of the same classes"))
 }
 
 /// What is made of what classifiers say.
@@ -145,7 +145,7 @@ pub fn classify(
 ) -> Outcome<Classified> {
     if request.output.exists() && !request.overwrite {
         let message = format!("{} is there already", request.output.display());
-        return Err(Failure::new(message, "--overwrite replaces it"));
+        return Err(Error::new(message, "--overwrite replaces it"));
     }
     let budget = Budget::new(limits(&System::default(), request.ram).line);
     let classifiers = Classifiers::open(&request.model, others, request.checkpoint)?;
@@ -158,7 +158,7 @@ pub fn classify(
     if options.mistakes.is_some() && listed.classes.is_empty() {
         let message =
             format!("--mistakes: the labels of the images in {} are not known", request.input.display());
-        return Err(Failure::new(message, "give a folder for each class, or a .csv file with their labels"));
+        return Err(Error::new(message, "give a folder for each class, or a .csv file with their labels"));
     }
     let mut largest = Largest::default();
     let mut decodings = Vec::new();
@@ -251,7 +251,7 @@ fn known_classes(classifiers: &Classifiers) -> Outcome<(ClassificationTask, Vec<
             let needed = labels.len() * (labels.len() - 1) / 2;
             if models.len() != needed {
                 let message = format!("{} of {needed} pairs of classes are trained", models.len());
-                return Err(Failure::new(
+                return Err(Error::new(
                     message,
                     "`plimsoll train --one-vs-one --resume` trains what is missing",
                 ));
@@ -289,7 +289,7 @@ fn settings_of(model: &Path) -> Outcome<Settings> {
 fn list(input: &Path, settings: &Settings, budget: &Budget) -> Outcome<Arc<ImageDataset>> {
     let has_folders = input.is_dir()
         && plimsoll_disk::entries(input)
-            .map_err(|error| Failure::of_path(input, &error))?
+            .map_err(|error| Error::of_path(input, &error))?
             .any(|path| path.is_ok_and(|path| path.is_dir()));
     let is_table = input.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("csv"));
     if has_folders || is_table {
@@ -405,8 +405,8 @@ impl Run<'_> {
     }
 }
 
-fn faulty(problem: impl std::fmt::Display) -> Failure {
-    Failure::new(problem.to_string(), "train the pairs again")
+fn faulty(problem: impl std::fmt::Display) -> Error {
+    Error::new(problem.to_string(), "train the pairs again")
 }
 
 /// The best accuracy of a classifier's folds in validation, as the published weighting takes it.
@@ -428,6 +428,6 @@ fn accuracy(model: &Model) -> Outcome<f64> {
             .map_or(Path::new("."), |weights| weights.path.parent().unwrap_or(&weights.path));
         let message =
             format!("{} has no epoch with an accuracy, by which votes are weighted", place.display());
-        Failure::new(message, "bring its metrics.jsonl back, or choose another rule: --votes sum")
+        Error::new(message, "bring its metrics.jsonl back, or choose another rule: --votes sum")
     })
 }

@@ -19,8 +19,8 @@ use super::line::{Line, driver_bytes};
 use super::pair_ensembles::{PairEnsembles, TrainedCandidate};
 use super::validate::LONGEST_SUMMARY;
 use crate::context::Context;
-use crate::failure::{Failure, Outcome};
-use crate::report::write;
+use crate::error::{Error, Outcome};
+use crate::files::write;
 
 /// Scores take less memory than the text that they are read from; both are held at once, and so is a copy of the text of nnU-Net, which writes what is no
 /// JSON.
@@ -101,7 +101,7 @@ pub fn compare(request: &CompareRequest, context: &Context) -> Outcome<Report> {
         Kind::LabelMaps => {
             compare_labels(request, &sources, which, context).map(|report| Report::LabelMaps(report.into()))
         }
-        Kind::Images if request.missing.is_some() => Err(Failure::new(
+        Kind::Images if request.missing.is_some() => Err(Error::new(
             "--missing is of label maps: every image of a classifier has its scores",
             "leave it out",
         )),
@@ -118,11 +118,11 @@ fn compare_labels(
     context: &Context,
 ) -> Outcome<LabelReport> {
     if request.several_labels {
-        return Err(Failure::new("--several-labels is of tables of images", "leave it out"));
+        return Err(Error::new("--several-labels is of tables of images", "leave it out"));
     }
     if request.ensembles.as_ref().is_some_and(|ensembles| ensembles.dataset.is_none()) {
         let message = "--ensembles predicts the validation cases of networks that label voxels anew";
-        return Err(Failure::new(message, "name the data set that they were trained on with --data"));
+        return Err(Error::new(message, "name the data set that they were trained on with --data"));
     }
     let mut line = match &request.ensembles {
         None => Line::draw(request.ram, 1)?,
@@ -203,7 +203,7 @@ fn trained<'a>(sources: impl Iterator<Item = &'a Source>, which: usize) -> Outco
         Scored::Folds(folds) => Ok(folds.iter().filter(is_validated).cloned().collect::<Vec<_>>()),
         Scored::Summaries(_) | Scored::Table(_) => {
             let message = format!("{} has no models to average", place.folder.display());
-            Err(Failure::new(message, "name folders of runs, or of a sweep, or leave out --ensembles"))
+            Err(Error::new(message, "name folders of runs, or of a sweep, or leave out --ensembles"))
         }
     };
     let candidate = |source: &Source| {
@@ -274,7 +274,7 @@ impl Reader<'_> {
                     own.display(),
                     names.join(", ")
                 );
-                return Err(Failure::new(message, "compare runs of the same data set"));
+                return Err(Error::new(message, "compare runs of the same data set"));
             }
             Some(_) => {}
         }
@@ -282,12 +282,12 @@ impl Reader<'_> {
     }
 
     fn summary(&mut self, path: &Path) -> Outcome<Summary> {
-        let length = plimsoll_disk::metadata(path).map_err(|error| Failure::of_path(path, &error))?.len();
+        let length = plimsoll_disk::metadata(path).map_err(|error| Error::of_path(path, &error))?.len();
         self.held.push(self.budget.reserve("scores", Bytes(length.saturating_mul(HELD_PER_BYTE)))?);
         let text =
-            plimsoll_disk::read(path, LONGEST_SUMMARY).map_err(|error| Failure::of_path(path, &error))?;
+            plimsoll_disk::read(path, LONGEST_SUMMARY).map_err(|error| Error::of_path(path, &error))?;
         Summary::parse(&text)
-            .map_err(|problem| Failure::new(format!("{} {problem}", path.display()), problem.hint()))
+            .map_err(|problem| Error::new(format!("{} {problem}", path.display()), problem.hint()))
     }
 }
 
@@ -300,12 +300,12 @@ pub fn not_validated(fold: &FoldFolder, path: &Path, common_cases: bool, context
     let message = format!("{} is not validated: {} is not there", fold.path().display(), path.display());
     let hint =
         "`train --resume` or `sweep --resume` validates folds that are trained; --common-cases leaves it out";
-    Err(Failure::new(message, hint))
+    Err(Error::new(message, hint))
 }
 
-fn no_scores(path: &Path) -> Failure {
+fn no_scores(path: &Path) -> Error {
     let message = format!("{} has no scores of cases", path.display());
-    Failure::new(message, "compare tables of images with each other")
+    Error::new(message, "compare tables of images with each other")
 }
 
 /// The scores that are asked for, each once.
@@ -320,7 +320,7 @@ fn metrics(asked: &[String], paired: &Paired) -> Outcome<Vec<Metric>> {
         let metric = known().find(|metric| metric.name().eq_ignore_ascii_case(name)).ok_or_else(|| {
             let names: Vec<&str> = known().map(Metric::name).collect();
             let hint = format!("scores are {}, or all", names.join(", "));
-            Failure::new(format!("{name} is no score by which label maps are compared"), hint)
+            Error::new(format!("{name} is no score by which label maps are compared"), hint)
         })?;
         found.push(metric);
     }
@@ -340,6 +340,6 @@ fn number_of(asked: &str, names: &BTreeMap<u8, String>, paired: &Paired) -> Outc
         let known = paired.classes().iter();
         let known: Vec<String> =
             known.map(|number| names.get(number).cloned().unwrap_or_else(|| number.to_string())).collect();
-        Failure::new(format!("class {asked} is not scored"), format!("these are: {}", known.join(", ")))
+        Error::new(format!("class {asked} is not scored"), format!("these are: {}", known.join(", ")))
     })
 }

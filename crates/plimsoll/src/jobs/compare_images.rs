@@ -21,8 +21,8 @@ use super::label_folder::make_folder;
 use super::line::Line;
 use super::pair_ensembles::{PairEnsembles, pair_folder};
 use crate::context::Context;
-use crate::failure::{Failure, Outcome};
-use crate::report::write;
+use crate::error::{Error, Outcome};
+use crate::files::write;
 
 /// What is compared where no score is named.
 const DEFAULT: [ImageScore; 2] = [ImageScore::ACCURACY, ImageScore::AUROC];
@@ -63,7 +63,7 @@ pub fn compare_images(
 ) -> Outcome<ImageReport> {
     if let Some(flag) = request.ensembles.as_ref().and_then(|ensembles| ensembles.of_predictions) {
         let message = format!("{flag} has no effect: what classifiers said of validation images is there");
-        return Err(Failure::new(message, "leave it out"));
+        return Err(Error::new(message, "leave it out"));
     }
     let line = Line::draw(request.ram, 1)?;
     let mut reader = Reader {
@@ -165,7 +165,7 @@ fn labelling(sources: &[Source], several: bool) -> Outcome<Labelling> {
         let Some(fold) = folds.iter().find(|fold| fold.is_begun()) else { continue };
         if several {
             let message = format!("{} says itself how many labels an image has", place.folder.display());
-            return Err(Failure::new(message, "leave out --several-labels"));
+            return Err(Error::new(message, "leave out --several-labels"));
         }
         return Ok(labelling_of(Specification::read(fold)?.config.task.classification()?.target));
     }
@@ -184,7 +184,7 @@ fn scores(asked: &[String], paired: &PairedClassifiers) -> Outcome<Vec<ImageScor
         found.push(ImageScore::named(name).ok_or_else(|| {
             let names: Vec<&str> = known().into_iter().map(ImageScore::name).collect();
             let hint = format!("scores are {}, or all", names.join(", "));
-            Failure::new(format!("{name} is no score by which classifiers are compared"), hint)
+            Error::new(format!("{name} is no score by which classifiers are compared"), hint)
         })?);
     }
     if asked.is_empty() {
@@ -216,7 +216,7 @@ impl Reader<'_> {
             // Scores of label maps are of another kind of comparison.
             Scored::Summaries(_) => {
                 let message = format!("{} has scores of label maps", place.folder.display());
-                return Err(Failure::new(message, "compare them with runs that label voxels"));
+                return Err(Error::new(message, "compare them with runs that label voxels"));
             }
         }
         Ok(tables)

@@ -5,17 +5,16 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
-use clap::ValueEnum;
 use plimsoll_data::Splits;
 use plimsoll_memory::Digest;
 use plimsoll_run::{FoldFolder, FoldName, RunError, RunFolder, Specification, Task};
 
 use super::listed::Listed;
 use super::new_cases::include;
-use crate::failure::Outcome;
+use crate::error::Outcome;
 
 /// What becomes of cases that the data set has gained since the run was begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewCases {
     /// Each is validated in a fold that is not begun yet, and trained on in the others that are not; groups stay together.
     Include,

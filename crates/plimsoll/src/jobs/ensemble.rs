@@ -26,7 +26,7 @@ use super::prediction_plan::{PredictionPlan, destination, earlier_plans, plan_ca
 use super::prediction_report::{Cases, Failed, Found, ImageWarning, Kept, Predicted, Report};
 use super::previews::Previews;
 use crate::context::Context;
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 
 /// A model of several.
 struct Member {
@@ -51,8 +51,8 @@ struct Ensemble<'a> {
     memory: FilesMemory,
 }
 
-fn no_model() -> Failure {
-    Failure::new("no model is named", "name its folder")
+fn no_model() -> Error {
+    Error::new("no model is named", "name its folder")
 }
 
 impl<'a> Ensemble<'a> {
@@ -172,7 +172,7 @@ fn open_all(requests: &[PredictRequest], budget: &Budget, context: &Context) -> 
         own.output = request.output.join(named_by_path(&opened.folder));
         if let Some(same) = members.iter().find(|member| member.request.output == own.output) {
             let message = format!("{} is named twice", same.opened.folder.display());
-            return Err(Failure::new(message, "name each model of an ensemble once"));
+            return Err(Error::new(message, "name each model of an ensemble once"));
         }
         if let Some(first) = members.first() {
             expect_same(&first.opened, &opened)?;
@@ -230,7 +230,7 @@ fn expect_same(one: &Opened, other: &Opened) -> Outcome {
                 one.folder.display(),
                 other.folder.display()
             );
-            Err(Failure::new(message, "average models of the same channels and labels"))
+            Err(Error::new(message, "average models of the same channels and labels"))
         }
     }
 }
@@ -378,6 +378,6 @@ impl Mean<'_> {
 
 fn remove(files: &[PathBuf]) -> Outcome {
     let remove =
-        |file: &PathBuf| plimsoll_disk::remove_file(file).map_err(|error| Failure::of_path(file, &error));
+        |file: &PathBuf| plimsoll_disk::remove_file(file).map_err(|error| Error::of_path(file, &error));
     files.iter().try_for_each(remove)
 }

@@ -12,8 +12,8 @@ use plimsoll_report::preview::{Comparison, Frame, comparison};
 use super::line::Line;
 use super::references::References;
 use crate::context::Context;
-use crate::failure::{Failure, Outcome};
-use crate::report::{write, write_json};
+use crate::error::{Error, Outcome};
+use crate::files::{write, write_json};
 
 /// Predictions to be compared with references: two folders, or two files.
 pub struct EvaluateRequest {
@@ -83,7 +83,7 @@ pub fn compare(request: &EvaluateRequest, context: &Context) -> Outcome<Compared
         write(&plots, |file| summary.write_box_plots(&|class| names.name(class), file))?;
     } else if plots.exists() {
         // Of other cases than the one that was scored now.
-        plimsoll_disk::remove_file(&plots).map_err(|error| Failure::of_path(&plots, &error))?;
+        plimsoll_disk::remove_file(&plots).map_err(|error| Error::of_path(&plots, &error))?;
     }
     Ok(Compared { summary, names, reserved: line.budget.peak() })
 }
@@ -130,7 +130,7 @@ impl Scored {
                     Some(fault) => fault.to_string(),
                 };
                 let message = format!("which classes to score is not known: {why}");
-                Failure::new(message, "name them, like --labels 1,2; several as one are 1+2")
+                Error::new(message, "name them, like --labels 1,2; several as one are 1+2")
             });
         };
         if !asked.iter().any(|name| name.contains(AND)) {
@@ -141,16 +141,13 @@ impl Scored {
                 && let Some(class) = classes.iter().find(|class| usize::from(**class) > count)
             {
                 let message = format!("--labels {class}: the data set has {count} regions, and no other");
-                return Err(Failure::new(
-                    message,
-                    "numbers name regions; labels are named in sums, like 1+2",
-                ));
+                return Err(Error::new(message, "numbers name regions; labels are named in sums, like 1+2"));
             }
             return Ok(of_data(classes));
         }
         let numbers = (1..=u8::MAX).take(asked.len()).collect::<Vec<u8>>();
         if numbers.len() < asked.len() {
-            return Err(Failure::new(
+            return Err(Error::new(
                 format!("--labels names {} classes", asked.len()),
                 "at most 255 are scored",
             ));
@@ -195,9 +192,9 @@ fn class_of(asked: &str, folder: &Path, described: Option<&Labels>) -> Outcome<u
     Err(match names {
         Some(names) => {
             let known = names.iter().skip(1).map(String::as_str).collect::<Vec<_>>().join(", ");
-            Failure::new(message, format!("the data set has {known}; numbers name classes, too"))
+            Error::new(message, format!("the data set has {known}; numbers name classes, too"))
         }
-        None => Failure::new(
+        None => Error::new(
             format!("{message}: {} has no dataset.json with names", folder.display()),
             "name classes by their numbers, like --labels 1,2",
         ),
@@ -213,7 +210,7 @@ fn expect_none_ignored(classes: &[u8], regions: &[Vec<u8>], ignore: Option<u8>) 
     };
     match is_asked {
         false => Ok(()),
-        true => Err(Failure::new(
+        true => Err(Error::new(
             format!(
                 "class {ignore} cannot be scored: voxels that have this label in a reference are ignored"
             ),
@@ -235,7 +232,7 @@ fn draw_all(
     (folder, ignore): (&Path, Option<u8>),
     budget: &Budget,
 ) -> Outcome {
-    plimsoll_disk::create_dir_all(folder).map_err(|error| Failure::of_path(folder, &error))?;
+    plimsoll_disk::create_dir_all(folder).map_err(|error| Error::of_path(folder, &error))?;
     let ending = &*found.ending;
     for (case, paths) in summary.metric_per_case.iter().zip(&found.cases) {
         let name = case.prediction_file.file_name().unwrap_or_default().to_string_lossy();

@@ -10,7 +10,7 @@ use plimsoll_run::{ImageSettings, cache_folder, points_folder};
 
 use super::listed::Opening;
 use crate::context::Context;
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 
 /// The seed of the samples of foreground voxels. It is no setting: the same data set has one fingerprint.
 const INSPECTION_SEED: u64 = 0;
@@ -89,7 +89,7 @@ pub fn inspect_images(
     (images, threads): (&ImageSettings, usize),
     budget: &Budget,
     context: &Context,
-) -> Result<plimsoll_image::Inspection, Failure> {
+) -> Result<plimsoll_image::Inspection, Error> {
     let decode = images.pipeline(None).decode;
     let options = InspectOptions { decode, channels: images.channels(), contents: true, threads };
     // Files that change from here on are read as they are by then, and found to be changed by the next command.
@@ -108,7 +108,7 @@ pub fn inspect_images(
             let progress = context.work_without_end("inspecting images");
             let found = plimsoll_image::inspect(dataset, &options, budget);
             drop(progress);
-            let found = found.map_err(Failure::from)?;
+            let found = found.map_err(Error::from)?;
             if let Some(folder) = folder {
                 // What cannot be kept is found again by the next command.
                 let _ = plimsoll_disk::create_dir_all(&folder)
@@ -149,5 +149,5 @@ pub fn expect_sound(inspection: &Inspection) -> Outcome {
         count => format!(" (and {} more; see `plimsoll inspect`)", count - 1),
     };
     let hint = first.hint.clone().unwrap_or_else(|| "mend the case, or remove it".into());
-    Err(Failure::new(format!("{first}{more}"), hint))
+    Err(Error::new(format!("{first}{more}"), hint))
 }

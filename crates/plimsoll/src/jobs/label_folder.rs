@@ -14,7 +14,7 @@ use plimsoll_report::preview::preview_of;
 use super::predict::PredictRequest;
 use super::prediction_report::{Cases, Failed};
 use crate::context::Context;
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 
 /// The folder below that of labels in which they are as they were before post-processing.
 pub(super) const UNPROCESSED: &str = "unprocessed";
@@ -92,14 +92,14 @@ impl LabelFolder {
             }
         }
         folders.iter().try_for_each(|folder| {
-            plimsoll_disk::sync_folder(folder).map_err(|error| Failure::of_path(folder, &error))
+            plimsoll_disk::sync_folder(folder).map_err(|error| Error::of_path(folder, &error))
         })
     }
 
     /// What is wrong with labels that are not in it.
-    fn elsewhere(&self, file: &Path) -> Failure {
+    fn elsewhere(&self, file: &Path) -> Error {
         let message = format!("{} is not in {}", file.display(), self.folder.display());
-        Failure::new(message, "report it with the command and this line")
+        Error::new(message, "report it with the command and this line")
     }
 
     /// Makes it, without what a killed process left in it.
@@ -147,9 +147,7 @@ impl LabelFolder {
 /// Removes a file; returns whether there was one.
 fn remove_if_there(file: &Path) -> Outcome<bool> {
     match file.is_file() {
-        true => {
-            plimsoll_disk::remove_file(file).map(|()| true).map_err(|error| Failure::of_path(file, &error))
-        }
+        true => plimsoll_disk::remove_file(file).map(|()| true).map_err(|error| Error::of_path(file, &error)),
         false => Ok(false),
     }
 }
@@ -157,13 +155,13 @@ fn remove_if_there(file: &Path) -> Outcome<bool> {
 /// Ends what a signal ends.
 pub(super) fn expect_going(stop: &AtomicBool) -> Outcome {
     match stop.load(Ordering::Relaxed) {
-        true => Err(Failure::new("interrupted", "the same command goes on with what is missing")),
+        true => Err(Error::new("interrupted", "the same command goes on with what is missing")),
         false => Ok(()),
     }
 }
 
 pub(super) fn make_folder(folder: &Path) -> Outcome {
-    let failed = |error| Failure::of_path(folder, &error);
+    let failed = |error| Error::of_path(folder, &error);
     plimsoll_disk::create_dir_all(folder).map_err(failed)?;
     sweep(folder).map_err(failed)?;
     Ok(())

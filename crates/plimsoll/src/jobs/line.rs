@@ -3,7 +3,7 @@
 use plimsoll_memory::{Budget, Bytes, Limits, Overhead, Reservation, System, limits};
 use plimsoll_plan::Backend;
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 
 /// The line, and the budget under it.
 pub struct Line {
@@ -37,7 +37,7 @@ impl Line {
             let message =
                 format!("--ram {asked} is more than the {} that {} leaves", tightest.bytes, tightest.source);
             let hint = format!("draw the line at or below {}", tightest.bytes);
-            return Err(Failure::new(message, hint));
+            return Err(Error::new(message, hint));
         }
         let budget = Budget::new(limits.line);
         let mut line = Line { limits, budget, overhead: None, threads, driver };
@@ -73,7 +73,7 @@ impl Line {
             };
             let message =
                 format!("the process itself needs {needed}{driver}, but the line is {}", self.limits.line);
-            Failure::new(message, "raise --ram")
+            Error::new(message, "raise --ram")
         })?;
         self.overhead = Some(held);
         Ok(())

@@ -12,7 +12,7 @@ use plimsoll_train::RunData;
 use super::inspect::{census, expect_sound, inspect, inspect_images};
 use super::new_cases::{Traits, TraitsOf};
 use crate::context::Context;
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 
 /// The file of folds in the folder of a data set.
 const SPLITS_FILE: &str = "splits_final.json";
@@ -58,7 +58,7 @@ impl Listed {
         }
         let is_table = place.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("csv"));
         let has_folders = || -> Outcome<bool> {
-            let mut found = plimsoll_disk::entries(place).map_err(|error| Failure::of_path(place, &error))?;
+            let mut found = plimsoll_disk::entries(place).map_err(|error| Error::of_path(place, &error))?;
             Ok(found.any(|path| path.is_ok_and(|path| path.is_dir())))
         };
         if !is_table && !place.is_dir() {
@@ -72,7 +72,7 @@ impl Listed {
             true => ImageDataset::from_table(place, &images.table.unwrap_or_else(usual_table), budget)?,
             false if images.table.is_some() => {
                 let message = format!("`images.table` is set, but {} is a folder", place.display());
-                return Err(Failure::new(message, "name the table itself, which ends in .csv"));
+                return Err(Error::new(message, "name the table itself, which ends in .csv"));
             }
             false => ImageDataset::from_folders(place, budget)?,
         };
@@ -152,7 +152,7 @@ impl Listed {
             .collect();
         let (count, seed) = FOLDS;
         let made = folds(dataset, &all, count, Some(seed)).map_err(|problem| {
-            Failure::new(problem.to_string(), "add images, or divide them into folders train and val")
+            Error::new(problem.to_string(), "add images, or divide them into folders train and val")
         })?;
         let folds = made.iter().map(|fold| Fold { train: names(&fold.train), val: names(&fold.val) });
         Ok(folds.collect::<Vec<Fold>>().into())
@@ -184,14 +184,14 @@ impl Listed {
                 if dataset.cases.is_empty() && !skipped.is_empty() {
                     let message =
                         format!("no case of {} can be used; {}", dataset.folder.display(), skipped[0]);
-                    return Err(Failure::new(message, "mend the files that `plimsoll inspect` names"));
+                    return Err(Error::new(message, "mend the files that `plimsoll inspect` names"));
                 }
                 inspection.choose_masks(&mut dataset.channels);
                 let name = dataset.name.clone();
                 let data = RunData::Volumes { dataset, inspection: Arc::new(inspection) };
                 Ok(InspectedData { name, data, skipped })
             }
-            Listed::Images { .. } if skip_bad_cases => Err(Failure::new(
+            Listed::Images { .. } if skip_bad_cases => Err(Error::new(
                 "--skip-bad-cases is of volumes, but this data set has images",
                 "move the files that are named without it out of the data set",
             )),
@@ -204,7 +204,7 @@ impl Listed {
                     } else {
                         String::new()
                     };
-                    return Err(Failure::new(format!("{first}{more}"), first.hint()));
+                    return Err(Error::new(format!("{first}{more}"), first.hint()));
                 }
                 let data = RunData::Images { dataset, inspection: Arc::new(inspection) };
                 Ok(InspectedData { name, data, skipped: Vec::new() })

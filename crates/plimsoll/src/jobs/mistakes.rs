@@ -14,8 +14,8 @@ use plimsoll_run::{ClassificationTask, ImageTarget, LABEL_THRESHOLD};
 use serde::Serialize;
 
 use crate::context::Context;
-use crate::failure::Outcome;
-use crate::report::write;
+use crate::error::Outcome;
+use crate::files::write;
 
 /// The height of a picture on the sheet, in pixels.
 const HEIGHT: f64 = 224.0;

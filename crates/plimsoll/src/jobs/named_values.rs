@@ -8,7 +8,7 @@ use plimsoll_data::{Labels, SegmentNames};
 use plimsoll_metrics::CasePaths;
 use plimsoll_volume::{SegmentCoding, Segments};
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 
 /// What to do where nothing says which number a class has.
 const HINT: &str = "put a dataset.json with the labels beside the folder of references: both are then read by the names in the files";
@@ -57,7 +57,7 @@ impl KnownNames {
             let (other, first) = self.values.entry(name.clone()).or_insert_with(|| (value, path.into()));
             if *other != value {
                 let (path, first) = (path.display(), first.display());
-                return Err(Failure::new(
+                return Err(Error::new(
                     format!("{path}: {name:?} has the value {value}, but {other} in {first}"),
                     HINT,
                 ));
@@ -65,7 +65,7 @@ impl KnownNames {
             let (other, first) = self.names.entry(value).or_insert_with(|| (name.clone(), path.into()));
             if other != name {
                 let (path, first) = (path.display(), first.display());
-                return Err(Failure::new(
+                return Err(Error::new(
                     format!("{path}: the value {value} is {name:?}, but {other:?} in {first}"),
                     HINT,
                 ));

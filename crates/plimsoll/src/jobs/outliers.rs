@@ -8,7 +8,7 @@ use plimsoll_volume::Spacing;
 use serde::Serialize;
 
 use crate::context::Context;
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 
 /// A case with more windows than so many times the median is an outlier.
 const TIMES_THE_MEDIAN: usize = 20;
@@ -270,7 +270,7 @@ fn used(
             trained.spacing,
             grouped(trained.windows as u64)
         );
-        return Err(Failure::new(message, "name a coarser one as --outlier-spacing Z,Y,X, or leave it out"));
+        return Err(Error::new(message, "name a coarser one as --outlier-spacing Z,Y,X, or leave it out"));
     }
     predictor.see_at(request.case, spacing);
     Ok(of_views(spacing, trained, seen, true))

@@ -29,7 +29,7 @@ use super::listed::{Listed, Opening};
 use super::predict_fold::{FoldPrediction, fold_labels};
 use super::validate::{LONGEST_SUMMARY, Origin};
 use crate::context::Context;
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 
 /// Ensembles to be predicted.
 pub struct PairEnsembles {
@@ -83,10 +83,10 @@ impl PairEnsembles {
         context: &Context,
     ) -> Outcome<(Vec<Candidate>, Vec<Reservation>)> {
         let Some(first) = trained.iter().flat_map(|one| one.repeats.iter().flatten()).next() else {
-            return Err(Failure::new("there is no model to average", "name folders of runs, or of a sweep"));
+            return Err(Error::new("there is no model to average", "name folders of runs, or of a sweep"));
         };
         let Some(of_dataset) = &self.dataset else {
-            return Err(Failure::new("cases of no data set are predicted", "name it with --data"));
+            return Err(Error::new("cases of no data set are predicted", "name it with --data"));
         };
         let specification = Specification::read(first)?;
         let opening = Opening {
@@ -97,7 +97,7 @@ impl PairEnsembles {
         };
         let Listed::Volumes(dataset) = Listed::open(of_dataset, &opening, &line.budget)? else {
             let message = format!("{} is a data set of images with classes", of_dataset.display());
-            return Err(Failure::new(message, "name the data set that the candidates were trained on"));
+            return Err(Error::new(message, "name the data set that the candidates were trained on"));
         };
         let places = dataset.cases.iter().enumerate().map(|(place, case)| (case.id.clone(), place)).collect();
         let job = Job { asked: self, dataset, places, settings, context };
@@ -120,10 +120,10 @@ impl PairEnsembles {
                 continue;
             }
             remove_files(&folder)?;
-            plimsoll_disk::remove_folder(&folder).map_err(|error| Failure::of_path(&folder, &error))?;
+            plimsoll_disk::remove_folder(&folder).map_err(|error| Error::of_path(&folder, &error))?;
         }
         let all = self.members();
-        let io = |error| Failure::of_path(&all, &error);
+        let io = |error| Error::of_path(&all, &error);
         // Those of other candidates stay, of a call that has not ended.
         if all.is_dir() && plimsoll_disk::read_dir(&all).map_err(io)?.is_empty() {
             plimsoll_disk::remove_folder(&all).map_err(io)?;
@@ -175,7 +175,7 @@ impl Job<'_> {
         make_folder(&pair.folder)?;
         if said.is_file() {
             // From here on labels and scores are no longer what it says.
-            plimsoll_disk::remove_file(&said).map_err(|error| Failure::of_path(&said, &error))?;
+            plimsoll_disk::remove_file(&said).map_err(|error| Error::of_path(&said, &error))?;
         }
         let mut members = BTreeMap::new();
         for folds in &pair.folds {
@@ -195,10 +195,7 @@ impl Job<'_> {
             };
             if one.model.answers != other.model.answers {
                 let message = format!("the labels of both models of {} differ", pair.name);
-                return Err(Failure::new(
-                    message,
-                    "leave out --ensembles, or compare runs of the same labels",
-                ));
+                return Err(Error::new(message, "leave out --ensembles, or compare runs of the same labels"));
             }
             let labels = pair.folder.join(format!("{id}{}", prediction_ending(&self.dataset.file_ending)));
             let probabilities = [one, other].map(|member| member.folder.join(format!("{id}.npz")));
@@ -232,7 +229,7 @@ impl Job<'_> {
 
     /// Room for scores that are read from a file, or were written to it.
     fn room(&self, scores: &Path, line: &Line) -> Outcome<Reservation> {
-        let length = plimsoll_disk::metadata(scores).map_err(|error| Failure::of_path(scores, &error))?.len();
+        let length = plimsoll_disk::metadata(scores).map_err(|error| Error::of_path(scores, &error))?.len();
         Ok(line.budget.reserve("scores", Bytes(length.saturating_mul(HELD_PER_BYTE)))?)
     }
 
@@ -273,15 +270,15 @@ impl Job<'_> {
         found.ok_or_else(|| RunError::UnknownCase { case: id.into() }.into())
     }
 
-    fn ended(&self, problem: InferError) -> Failure {
+    fn ended(&self, problem: InferError) -> Error {
         match problem {
             InferError::Interrupted { .. } => self.interrupted(),
             problem => problem.into(),
         }
     }
 
-    fn interrupted(&self) -> Failure {
-        Failure::stopped("not all ensembles are predicted", "the same command goes on")
+    fn interrupted(&self) -> Error {
+        Error::stopped("not all ensembles are predicted", "the same command goes on")
     }
 }
 
@@ -339,8 +336,8 @@ pub(super) fn pair_folder(name: &str, paths: &[&Path]) -> String {
 }
 
 fn remove_files(folder: &Path) -> Outcome {
-    for file in plimsoll_disk::read_dir(folder).map_err(|error| Failure::of_path(folder, &error))? {
-        plimsoll_disk::remove_file(&file).map_err(|error| Failure::of_path(&file, &error))?;
+    for file in plimsoll_disk::read_dir(folder).map_err(|error| Error::of_path(folder, &error))? {
+        plimsoll_disk::remove_file(&file).map_err(|error| Error::of_path(&file, &error))?;
     }
     Ok(())
 }

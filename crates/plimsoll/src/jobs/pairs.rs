@@ -12,9 +12,9 @@ use super::listed::Listed;
 use super::plan::{Opened, PlanRequest};
 use super::train::{Checked, TrainRequest, Trained, describe_opened, train_opened};
 use crate::context::Context;
+use crate::error::{Error, Outcome};
 use crate::events::Event;
-use crate::failure::{Failure, Outcome};
-use crate::report::{write, write_json};
+use crate::files::{write, write_json};
 
 /// A classifier of two classes.
 #[derive(Serialize)]
@@ -125,7 +125,7 @@ fn pair_requests(
                 recorded.join(", "),
                 given.join(", ")
             );
-            return Err(Failure::new(
+            return Err(Error::new(
                 message,
                 "leave `images.classes` out to go on, or begin anew with another --out",
             ));
@@ -156,14 +156,14 @@ fn pair_requests(
 /// The images of a data set whose classes can be told apart in pairs.
 fn images_in_pairs<'a>(settings: &Settings, listed: &'a Listed) -> Outcome<&'a ImageDataset> {
     let Listed::Images { dataset, .. } = listed else {
-        return Err(Failure::new(
+        return Err(Error::new(
             "--one-vs-one tells classes of images apart, and this data set has a label for each voxel",
             "leave it out",
         ));
     };
     let target = settings.images.as_ref().and_then(|images| images.target);
     if dataset.multi_label || target.is_some_and(|target| target != ImageTarget::OneOf) {
-        return Err(Failure::new(
+        return Err(Error::new(
             "--one-vs-one tells pairs of classes apart, and here labels are several or in order",
             "leave it out, or set `images.target` to one_of",
         ));
@@ -182,7 +182,7 @@ struct ClassPair {
 fn pairs_among(dataset: &ImageDataset, names: &[String]) -> Outcome<Vec<ClassPair>> {
     if let Some(unknown) = names.iter().find(|name| !dataset.classes.contains(name)) {
         let message = format!("`images.classes`: the data set has no class {unknown}");
-        return Err(Failure::new(message, format!("it has {}", dataset.classes.join(", "))));
+        return Err(Error::new(message, format!("it has {}", dataset.classes.join(", "))));
     }
     let numbers: Vec<(u32, &String)> =
         (0..).zip(&dataset.classes).filter(|(_, name)| names.contains(name)).collect();
@@ -246,7 +246,7 @@ pub fn plan_pairs(request: &PlanRequest, context: &Context) -> Outcome<PlannedPa
     let (Some(planned_bytes), Some(minimum_ram_bytes)) =
         (largest(|plan| plan.total_bytes), largest(|plan| plan.minimum_ram_bytes))
     else {
-        return Err(Failure::new(
+        return Err(Error::new(
             "--one-vs-one tells pairs of classes apart, and fewer than two are to be told apart",
             "name two classes or more in `images.classes`, or leave it out",
         ));
@@ -270,11 +270,11 @@ fn recorded_classes(request: &TrainRequest) -> Outcome<Option<Vec<String>>> {
         return Ok(None);
     }
     let text =
-        plimsoll_disk::read_to_string(&path, LONGEST).map_err(|error| Failure::of_path(&path, &error))?;
+        plimsoll_disk::read_to_string(&path, LONGEST).map_err(|error| Error::of_path(&path, &error))?;
     let classes = serde_json::from_str(&text);
     classes.map(Some).map_err(|problem| {
         let message = format!("{} is not a list of classes: {problem}", path.display());
-        Failure::new(message, "restore the file from a copy, or begin anew with another --out")
+        Error::new(message, "restore the file from a copy, or begin anew with another --out")
     })
 }
 
@@ -291,7 +291,7 @@ fn record_classes(folder: &Path, pairs: &[CheckedPair]) -> Outcome {
             classes.push(name);
         }
     }
-    plimsoll_disk::create_dir_all(folder).map_err(|error| Failure::of_path(folder, &error))?;
+    plimsoll_disk::create_dir_all(folder).map_err(|error| Error::of_path(folder, &error))?;
     write(&folder.join(CLASSES), |file| write_json(file, &classes))
 }
 
@@ -301,12 +301,10 @@ fn forget_classes(folder: &Path) -> Outcome {
         return Ok(());
     }
     let path = folder.join(CLASSES);
-    plimsoll_disk::remove_file(&path).map_err(|error| Failure::of_path(&path, &error))?;
+    plimsoll_disk::remove_file(&path).map_err(|error| Error::of_path(&path, &error))?;
     // A folder with something else in it stays.
     match plimsoll_disk::remove_folder(folder) {
-        Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => {
-            Err(Failure::of_path(folder, &error))
-        }
+        Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => Err(Error::of_path(folder, &error)),
         _ => Ok(()),
     }
 }

@@ -15,7 +15,7 @@ use plimsoll_train::{
 use super::line::{Line, driver_bytes};
 use super::listed::{InspectedData, Inspecting, Listed, Opening};
 use crate::context::Context;
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 
 /// The file of settings that is read where it is there.
 pub const SETTINGS_FILE: &str = "plimsoll.toml";
@@ -125,7 +125,7 @@ impl PlanRequest {
             RunData::Volumes { dataset, inspection } => {
                 let fingerprint = inspection.fingerprint.as_ref().ok_or_else(|| {
                     let message = format!("{} has no case to train on", dataset.folder.display());
-                    Failure::new(message, "images belong in imagesTr, and their labels in labelsTr")
+                    Error::new(message, "images belong in imagesTr, and their labels in labelsTr")
                 })?;
                 let resolved = |patch| RunConfig::resolve_with(settings, patch, dataset, fingerprint);
                 let mut patches = RunConfig::patches(settings, fingerprint)?;
@@ -324,12 +324,11 @@ pub fn settings(file: Option<&Path>, flags: Settings) -> Outcome<Settings> {
 }
 
 fn of_file(path: &Path) -> Outcome<Settings> {
-    let text =
-        plimsoll_disk::read_to_string(path, LONGEST).map_err(|error| Failure::of_path(path, &error))?;
+    let text = plimsoll_disk::read_to_string(path, LONGEST).map_err(|error| Error::of_path(path, &error))?;
     toml::from_str(&text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
         let message = format!("{}, line {line}: {}", path.display(), error.message());
-        Failure::new(message, "`plimsoll settings` lists what can be set")
+        Error::new(message, "`plimsoll settings` lists what can be set")
     })
 }

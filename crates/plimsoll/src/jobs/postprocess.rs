@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::line::Line;
 use super::steps::read_steps;
 use crate::context::Context;
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 
 /// Label maps to do steps on.
 pub struct PostprocessRequest {
@@ -82,15 +82,15 @@ pub fn postprocess(request: &PostprocessRequest, context: &Context) -> Outcome<R
             && one == other
         {
             let message = format!("{} would be replaced by what is made of it", from.display());
-            return Err(Failure::new(message, "write to another place with -o"));
+            return Err(Error::new(message, "write to another place with -o"));
         }
     }
     if let Some(folder) = match request.input.is_dir() {
         true => Some(request.output.as_path()),
         false => request.output.parent().filter(|parent| !parent.as_os_str().is_empty()),
     } {
-        plimsoll_disk::create_dir_all(folder).map_err(|error| Failure::of_path(folder, &error))?;
-        plimsoll_disk::atomic::sweep(folder).map_err(|error| Failure::of_path(folder, &error))?;
+        plimsoll_disk::create_dir_all(folder).map_err(|error| Error::of_path(folder, &error))?;
+        plimsoll_disk::atomic::sweep(folder).map_err(|error| Error::of_path(folder, &error))?;
     }
     let unit = request.unit.map(LengthUnit::millimetres);
     let progress = context.work("processing", pairs.len() as u64);
@@ -116,18 +116,18 @@ pub fn postprocess(request: &PostprocessRequest, context: &Context) -> Outcome<R
 
 /// Each label map of the input, and where it is written.
 fn files(input: &Path, output: &Path) -> Outcome<Vec<(PathBuf, PathBuf)>> {
-    let metadata = plimsoll_disk::metadata(input).map_err(|error| Failure::of_path(input, &error))?;
+    let metadata = plimsoll_disk::metadata(input).map_err(|error| Error::of_path(input, &error))?;
     if !metadata.is_dir() {
         if output.is_dir() {
             let message =
                 format!("{} is a folder, but {} is one label map", output.display(), input.display());
-            return Err(Failure::new(message, "name the file that is written with -o"));
+            return Err(Error::new(message, "name the file that is written with -o"));
         }
         return Ok(vec![(input.into(), output.into())]);
     }
     if output.is_file() {
         let message = format!("{} is a file, but {} is a folder", output.display(), input.display());
-        return Err(Failure::new(message, "name a folder with -o"));
+        return Err(Error::new(message, "name a folder with -o"));
     }
     let is_map = |path: &&PathBuf| {
         let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase());
@@ -139,7 +139,7 @@ fn files(input: &Path, output: &Path) -> Outcome<Vec<(PathBuf, PathBuf)>> {
     };
     // Their names are reserved.
     let all: Result<Vec<PathBuf>, _> = plimsoll_disk::entries(input).and_then(Iterator::collect);
-    let mut all = all.map_err(|error| Failure::of_path(input, &error))?;
+    let mut all = all.map_err(|error| Error::of_path(input, &error))?;
     all.sort();
     let pairs: Vec<(PathBuf, PathBuf)> = all
         .iter()
@@ -149,7 +149,7 @@ fn files(input: &Path, output: &Path) -> Outcome<Vec<(PathBuf, PathBuf)>> {
     match pairs.is_empty() {
         true => {
             let message = format!("{} has no label maps", input.display());
-            Err(Failure::new(message, "they end in .nii.gz, .nii, .nrrd, .mha or .png"))
+            Err(Error::new(message, "they end in .nii.gz, .nii, .nrrd, .mha or .png"))
         }
         false => Ok(pairs),
     }
@@ -198,7 +198,7 @@ pub fn choose_for(
     let Some(first) = folds.first() else {
         let message =
             format!("{} has no folds with cases that they were not trained on", run.path().display());
-        return Err(Failure::new(message, "name the folder of a run with --fold 0, 1, …, not of one fold"));
+        return Err(Error::new(message, "name the folder of a run with --fold 0, 1, …, not of one fold"));
     };
     let task = Specification::read(first)?.config.task;
     let in_data = &task.segmentation()?.dataset.labels;
@@ -213,7 +213,7 @@ pub fn choose_for(
         if !summary.is_file() {
             let message =
                 format!("fold {} is not validated: {} is not there", fold.name(), summary.display());
-            return Err(Failure::new(message, train));
+            return Err(Error::new(message, train));
         }
         for case in read_json::<Summary>(&summary, LONGEST)?.metric_per_case {
             // The run may have been moved since.

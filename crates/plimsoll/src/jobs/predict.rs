@@ -16,7 +16,9 @@ use plimsoll_report::duration::duration;
 use plimsoll_run::model_file::ModelFile;
 use plimsoll_run::monai::MonaiModel;
 use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel, find_model, is_nnunet};
-use plimsoll_run::{CheckpointKind, FolderUse, Model, ModelSource, SegmentationModel, Windows as Placement};
+use plimsoll_run::{
+    CheckpointKind, FolderUse, Model, ModelSource, SegmentationModel, Windows as Placement, one_line,
+};
 
 use super::bids;
 use super::finished_cases::FinishedCases;
@@ -28,7 +30,7 @@ use super::prediction_report::{Cases, Failed, Found, ImageWarning, Kept, Predict
 use super::previews::Previews;
 use super::steps::StepChoice;
 use crate::context::{Context, Progress, TimeLeft};
-use crate::failure::{Failure, Outcome, one_line};
+use crate::error::{Error, Outcome};
 
 /// What predictions of volumes have beside those of whole images.
 #[derive(Clone, Debug, Default)]
@@ -127,7 +129,7 @@ pub(super) fn open(request: &PredictRequest, budget: &Budget, context: &Context)
                 true => "leave --mirror-axes out: it was not mirrored at all".to_string(),
                 false => format!("choose of its axes with --mirror-axes {}", all.join(",")),
             };
-            return Err(Failure::new(message, hint));
+            return Err(Error::new(message, hint));
         }
         opened.model.mirror_axes = chosen;
     }
@@ -157,7 +159,7 @@ fn open_model(request: &PredictRequest, budget: &Budget, context: &Context) -> O
         }
         ModelSource::Pairs { folder, .. } => {
             let message = format!("{} gives each image a class as a whole", folder.display());
-            Err(Failure::new(message, "name a model that labels voxels"))
+            Err(Error::new(message, "name a model that labels voxels"))
         }
     }
 }
@@ -179,7 +181,7 @@ pub(super) fn expect_earlier_used(request: &PredictRequest, models: &[&Opened]) 
     let folders: Vec<String> = models.iter().map(|opened| opened.folder.display().to_string()).collect();
     let message = format!("-prev_stage_predictions {} has no effect", given.display());
     let hint = format!("leave it out: {} is no later stage of a cascade", folders.join(", or "));
-    Err(Failure::new(message, hint))
+    Err(Error::new(message, hint))
 }
 
 /// Where the labels of the earlier stage are that a model takes, if it takes any: those that are given, or else that stage predicts them
@@ -223,13 +225,13 @@ fn stage_request(request: &PredictRequest, folder: &Path, previous: &str) -> Out
     let Some((trained, _)) = own else {
         let message =
             format!("{} takes labels of {previous}, and is not named as nnU-Net names it", folder.display());
-        return Err(Failure::new(message, hint));
+        return Err(Error::new(message, hint));
     };
     let model = folder.with_file_name(format!("{trained}__{previous}"));
     if !is_nnunet(&model)? {
         let message =
             format!("{} takes labels of {previous}, but {} is no model", folder.display(), model.display());
-        return Err(Failure::new(message, hint));
+        return Err(Error::new(message, hint));
     }
     let output = request.output.join(previous);
     let volumes = VolumeOptions {
@@ -383,7 +385,7 @@ fn keep_apart(input: &Path, output: &Path) -> Outcome {
     }
     let message =
         format!("{} is the folder of the images: labels would stand in their place", output.display());
-    Err(Failure::new(message, "write the labels to another folder with -o"))
+    Err(Error::new(message, "write the labels to another folder with -o"))
 }
 
 /// What is wrong with a case, beginning with its name.

@@ -13,7 +13,7 @@ use plimsoll_run::SegmentationModel;
 use super::line::Line;
 use super::predict::Watcher;
 use crate::context::Context;
-use crate::failure::Outcome;
+use crate::error::Outcome;
 
 /// The share of a window from one to the next.
 const STEP: f64 = 0.5;

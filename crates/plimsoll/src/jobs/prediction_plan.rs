@@ -23,7 +23,7 @@ use super::predict::{
 };
 use super::prediction_report::Failed;
 use crate::context::Context;
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 
 /// A case that would be predicted.
 #[derive(Serialize)]
@@ -68,7 +68,7 @@ impl PredictionPlan {
         let of = refused + self.cases.len() + self.kept;
         let which = if refused == 1 { "" } else { ", the first" };
         let message = format!("{refused} of {of} cases could not be predicted{which}: {}", first.error);
-        Err(Failure::new(message, first.hint.as_str()))
+        Err(Error::new(message, first.hint.as_str()))
     }
 }
 

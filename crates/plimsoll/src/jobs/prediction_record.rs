@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::finished_cases::{left_lines, lines_of, no_record, read_lines, remove_lines};
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 
 /// The file, beside labels, of what came of them.
 const RECORD: &str = "run.json";
@@ -126,7 +126,7 @@ impl Record {
         match (dropped > 0 || has_lines, left) {
             (false, _) => {}
             (true, 0) if length(&path)?.is_some() => {
-                plimsoll_disk::remove_file(&path).map_err(|error| Failure::of_path(&path, &error))?;
+                plimsoll_disk::remove_file(&path).map_err(|error| Error::of_path(&path, &error))?;
             }
             (true, 0) => {}
             (true, _) => {
@@ -169,7 +169,7 @@ pub(super) fn write_record(output: &Path, report: &impl Serialize) -> Outcome {
 
 /// The length of a file; none where there is none. What is wrong with a folder that is none is said where it is made.
 fn length(path: &Path) -> Outcome<Option<u64>> {
-    let io = |error| Failure::of_path(path, &error);
+    let io = |error| Error::of_path(path, &error);
     if !path.parent().is_some_and(Path::is_dir) || !plimsoll_disk::exists(path).map_err(io)? {
         return Ok(None);
     }

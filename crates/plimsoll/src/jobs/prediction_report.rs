@@ -16,7 +16,7 @@ use super::outliers::{OtherSpacing, Windows};
 use super::predict::{PredictRequest, of_case};
 use super::prediction_record::{EarlierCall, Record, write_record};
 use crate::context::Context;
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 
 /// A case that was predicted.
 #[derive(Serialize)]
@@ -75,7 +75,7 @@ pub struct Failed {
 
 impl Failed {
     /// A case, and why something could not be done with it.
-    pub(super) fn new(case: String, error: impl Into<Failure>) -> Failed {
+    pub(super) fn new(case: String, error: impl Into<Error>) -> Failed {
         let error = error.into();
         let (text, hint) = (of_case(&case, error.line()), error.hint().into());
         Failed { case, error: text, hint }
@@ -247,9 +247,9 @@ impl Report {
         match (cases, previews) {
             (None, None) => Ok(()),
             (Some((cases, hint)), Some((previews, _))) => {
-                Err(Failure::new(format!("{cases}; {previews}"), hint))
+                Err(Error::new(format!("{cases}; {previews}"), hint))
             }
-            (Some((message, hint)), None) | (None, Some((message, hint))) => Err(Failure::new(message, hint)),
+            (Some((message, hint)), None) | (None, Some((message, hint))) => Err(Error::new(message, hint)),
         }
     }
 }

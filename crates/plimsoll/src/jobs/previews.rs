@@ -12,7 +12,7 @@ use plimsoll_volume::LabelTable;
 
 use super::label_folder::expect_going;
 use super::prediction_report::{Cases, Failed};
-use crate::failure::Outcome;
+use crate::error::Outcome;
 
 /// What is drawn, and over what.
 pub struct Previews {

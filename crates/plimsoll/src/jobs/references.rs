@@ -1,6 +1,6 @@
 //! The references that predictions are compared with, and what their data set says about them.
 
-use std::error::Error;
+use std::error::Error as StdError;
 use std::io;
 use std::iter::successors;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use super::inspect::census;
 use super::listed::Opening;
 use super::named_values::name_values;
 use crate::context::Context;
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 
 /// Pairs of predictions and references with the description of the references.
 pub struct References {
@@ -139,8 +139,8 @@ fn around(
 }
 
 /// Returns `true` if the operating system reported the error, so that it says nothing about the contents of a folder.
-fn is_of_system(error: &(dyn Error + 'static)) -> bool {
-    successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source())
+fn is_of_system(error: &(dyn StdError + 'static)) -> bool {
+    successors(Some(error), |error: &&(dyn StdError + 'static)| (*error).source())
         .filter_map(|error| error.downcast_ref::<io::Error>())
         .any(|error| error.raw_os_error().is_some())
 }
@@ -208,7 +208,7 @@ fn usual_ending(references: &Path) -> Outcome<String> {
         true => vec![references.to_path_buf()],
         false => plimsoll_disk::entries(references)
             .and_then(Iterator::collect)
-            .map_err(|error| Failure::of_path(references, &error))?,
+            .map_err(|error| Error::of_path(references, &error))?,
     };
     let count = |ending: &&str| names.iter().filter(|path| path.to_string_lossy().ends_with(*ending)).count();
     let usual = ".nii.gz";

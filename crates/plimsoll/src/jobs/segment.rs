@@ -35,7 +35,7 @@ use self::input::{Input, Kind};
 use self::parts::PartsFolder;
 pub use self::plan::plan_all;
 use crate::context::Context;
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 use crate::jobs::prediction_report::SHEARED;
 
 /// What the names of label maps end in, and those of images in folders.
@@ -187,7 +187,7 @@ impl Job<'_> {
         let beside = self.beside(&request.output);
         let input = Input::open((&request.input, kind), series, beside, &self.budget, context.stop.flag())?;
         for RefusedImage { case, error } in input.refused {
-            let failure = Failure::from(error);
+            let failure = Error::from(error);
             let (error, hint) = (failure.line(), failure.hint().into());
             report.failed.push(Failed { image: request.input.join(case), error, hint });
         }
@@ -279,7 +279,7 @@ impl Job<'_> {
                 let message = format!(
                     "`{class}` cannot be looked for: {name}, which finds where to look, does not have it"
                 );
-                Err(Failure::new(message, "leave --roi-subset out, or the label out of it"))
+                Err(Error::new(message, "leave --roi-subset out, or the label out of it"))
             }
         }
     }
@@ -333,7 +333,7 @@ impl Job<'_> {
     fn expect_effect(&self) -> Outcome {
         let SegmentRequest { task, body_seg, robust_crop, remove_small_blobs, by_logits, .. } = self.request;
         let none = |flag: &str, why: String| {
-            Err(Failure::new(format!("{flag} has no effect with {task}: {why}"), "leave it out"))
+            Err(Error::new(format!("{flag} has no effect with {task}: {why}"), "leave it out"))
         };
         let is_cut = self.models.crop.is_some() || !self.request.subset.is_empty();
         match self.crop() {
@@ -348,7 +348,7 @@ impl Job<'_> {
             _ if *by_logits && self.models.spacing().is_none() => {
                 none("--higher-order-resampling", "its networks' own steps resample logits anyway".into())
             }
-            _ if remove_small_blobs.is_some_and(|mm3| !(mm3.is_finite() && mm3 > 0.0)) => Err(Failure::new(
+            _ if remove_small_blobs.is_some_and(|mm3| !(mm3.is_finite() && mm3 > 0.0)) => Err(Error::new(
                 "--remove-small-blobs takes a volume in mm³ above 0",
                 "leave the number out for 200 mm³",
             )),
@@ -384,7 +384,7 @@ impl Job<'_> {
         let (output, one_file) = (&self.request.output, self.request.one_file);
         let name = output.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
         let is_file = is_encoded(output) || [".nii", ".nii.gz"].iter().any(|ending| name.ends_with(ending));
-        let wrong = |why: &str, hint: &str| Err(Failure::new(format!("{} {why}", output.display()), hint));
+        let wrong = |why: &str, hint: &str| Err(Error::new(format!("{} {why}", output.display()), hint));
         match (is_one && one_file, is_file) {
             (true, false) => wrong(
                 "is no name of a label map",
@@ -427,7 +427,7 @@ impl Job<'_> {
         if !beside.is_dir() {
             return Ok(());
         }
-        sweep(beside).map_err(|error| Failure::of_path(beside, &error))?;
+        sweep(beside).map_err(|error| Error::of_path(beside, &error))?;
         PartsFolder::sweep(beside, &case.id)
     }
 
@@ -440,10 +440,10 @@ impl Job<'_> {
         extras: &Extras,
     ) -> Outcome<Bytes> {
         let Some(image) = case.images.first().map(|image| image.path.as_path()) else {
-            return Err(Failure::new(format!("{} has no image", case.id), "name an image"));
+            return Err(Error::new(format!("{} has no image", case.id), "name an image"));
         };
         let beside = self.beside(output);
-        plimsoll_disk::create_dir_all(beside).map_err(|error| Failure::of_path(beside, &error))?;
+        plimsoll_disk::create_dir_all(beside).map_err(|error| Error::of_path(beside, &error))?;
         let parts = PartsFolder::make(beside, &case.id)?;
         let mut most = Bytes::ZERO;
         let names = self.names();

@@ -9,7 +9,7 @@ use plimsoll_run::RunFolder;
 use plimsoll_run::nnunet::{KeepLargest, read_postprocessing};
 use serde_json::Value;
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 
 /// Which steps are done after a prediction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub fn of_model(model: &Path) -> Outcome<Option<(PathBuf, Vec<Step>)>> {
         return Ok(None);
     }
     let path = RunFolder::new(model).postprocessing();
-    match plimsoll_disk::exists(&path).map_err(|error| Failure::of_path(&path, &error))? {
+    match plimsoll_disk::exists(&path).map_err(|error| Error::of_path(&path, &error))? {
         false => Ok(None),
         true => {
             let steps = Postprocessing::read(&path)?.steps;
@@ -62,7 +62,7 @@ pub fn read_steps(path: &Path, budget: &Budget) -> Outcome<Vec<Step>> {
 }
 
 fn is_nnunets(path: &Path) -> Outcome<bool> {
-    let text = plimsoll_disk::read(path, LONGEST).map_err(|error| Failure::of_path(path, &error))?;
+    let text = plimsoll_disk::read(path, LONGEST).map_err(|error| Error::of_path(path, &error))?;
     // What is no JSON at all is said by our own reader, with its line.
     let value = serde_json::from_slice::<Value>(&text).ok();
     Ok(value.is_some_and(|value| value.get("postprocessing_fns").is_some()))

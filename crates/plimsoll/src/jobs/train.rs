@@ -22,8 +22,8 @@ use super::validate::{ValidateRequest, cross_validate, summary_of};
 use super::validate_images::ImageValidation;
 use crate::backend::DeviceName;
 use crate::context::Context;
+use crate::error::{Error, Outcome};
 use crate::events::Event;
-use crate::failure::{Failure, Outcome};
 use crate::monitors::{Monitoring, Monitors};
 use crate::watcher::Watcher;
 
@@ -125,7 +125,7 @@ impl TrainRequest {
     pub(super) fn check(&self, listed: &Listed, budget: &Budget, context: &Context) -> Outcome<Checked> {
         let ids = listed.names();
         let mut problems = Vec::new();
-        let mut found = |problem: Failure| problems.push(problem);
+        let mut found = |problem: Error| problems.push(problem);
         let begun = Begun::of(&self.run).map_err(&mut found).unwrap_or(Begun { folds: Vec::new() });
         let placed = self
             .splits(listed, &ids, budget)
@@ -148,9 +148,7 @@ impl TrainRequest {
                     let expected = begun.expect_all(&self.run.fold(name), &ids, self.new_cases);
                     expected.map(|()| Fold::all(&ids))
                 }
-                (FoldName::Number(number), Some(splits)) => {
-                    splits.fold(number).cloned().map_err(Failure::from)
-                }
+                (FoldName::Number(number), Some(splits)) => splits.fold(number).cloned().map_err(Error::from),
                 // Why there are no splits was told already.
                 (FoldName::Number(_), None) => continue,
             };
@@ -182,9 +180,9 @@ impl TrainRequest {
             });
             return Ok(Checked { folds, splits, replaces_splits, initial });
         }
-        let all: Vec<String> = problems.iter().map(Failure::line).collect();
-        let hint = problems.first().map_or("", Failure::hint);
-        Err(Failure::new(all.join("; also: "), hint))
+        let all: Vec<String> = problems.iter().map(Error::line).collect();
+        let hint = problems.first().map_or("", Error::hint);
+        Err(Error::new(all.join("; also: "), hint))
     }
 
     /// The folds: those that were given, else the run's, else the data set's, else the usual ones; none if only `all` is asked for
@@ -194,7 +192,7 @@ impl TrainRequest {
             && !given.is_file()
         {
             let message = format!("{} is not there", given.display());
-            return Err(Failure::new(message, "leave --splits out to have folds made"));
+            return Err(Error::new(message, "leave --splits out to have folds made"));
         }
         let places = [self.splits.clone(), Some(self.run.splits()), listed.splits_file()];
         let only_all = self.folds == FoldChoice::Named(vec![FoldName::All]);
@@ -243,7 +241,7 @@ fn writable(run: &RunFolder) -> Outcome {
     let there = run.path().ancestors().find(|folder| folder.exists());
     let there = there.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(std::path::Path::new("."));
     rustix::fs::access(there, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
-        .map_err(|error| Failure::of_path(there, &error.into()))
+        .map_err(|error| Error::of_path(there, &error.into()))
 }
 
 /// What came of a fold.
@@ -280,7 +278,7 @@ pub fn train_folds(request: &TrainRequest, context: &Context) -> Outcome<Trained
 /// Refuses a convention for missing scores where classifiers are validated, which have none.
 pub(super) fn expect_missing_is_used(listed: &Listed, missing: Missing) -> Outcome {
     match listed {
-        Listed::Images { .. } if missing != Missing::default() => Err(Failure::new(
+        Listed::Images { .. } if missing != Missing::default() => Err(Error::new(
             format!(
                 "--missing {} is of label maps, but this data set has images with classes",
                 missing.name()
@@ -319,13 +317,13 @@ pub(super) fn train_opened(
     planned.numbers.check()?;
     if request.run.path().is_dir() {
         // What a killed process left; what another one writes is locked.
-        sweep(request.run.path()).map_err(|error| Failure::of_path(request.run.path(), &error))?;
+        sweep(request.run.path()).map_err(|error| Error::of_path(request.run.path(), &error))?;
     }
     let is_due = at_once.is_some() && !request.run.splits().exists();
     if let Some(splits) = splits.as_ref().filter(|_| is_due || *replaces_splits) {
         // Which of several folds would be the first to write them is not known.
         let made = plimsoll_disk::create_dir_all(request.run.path());
-        made.map_err(|error| Failure::of_path(request.run.path(), &error))?;
+        made.map_err(|error| Error::of_path(request.run.path(), &error))?;
         splits.write(request.run.splits())?;
     }
     let mut trained =
@@ -493,8 +491,8 @@ fn class_warnings<'a>(
     })
 }
 
-fn no_fold() -> Failure {
-    Failure::new("no fold is named", "like --fold 0")
+fn no_fold() -> Error {
+    Error::new("no fold is named", "like --fold 0")
 }
 
 /// Checks, inspects, resolves and plans; what is known of the run holds unless something else is said.

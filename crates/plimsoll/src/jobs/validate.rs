@@ -22,7 +22,7 @@ use super::evaluate::{foreground, score};
 use super::line::Line;
 use super::predict_fold::{FoldPrediction, fold_labels};
 use crate::context::Context;
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 
 /// The longest summary that is read: that of a hundred thousand cases fits.
 pub(super) const LONGEST_SUMMARY: u64 = 256 << 20;
@@ -56,10 +56,7 @@ impl Origin {
                 validated.steps,
                 trained.steps
             );
-            return Err(Failure::new(
-                message,
-                "`train --resume` without --skip-validation validates it anew",
-            ));
+            return Err(Error::new(message, "`train --resume` without --skip-validation validates it anew"));
         }
         Ok(validated)
     }
@@ -90,7 +87,7 @@ impl ValidateRequest<'_> {
     /// checkpoint is removed first.
     pub fn run(&self, line: &mut Line, context: &Context) -> Outcome<Option<Summary>> {
         let folder = self.folder.validation();
-        let io = |error| Failure::of_path(&folder, &error);
+        let io = |error| Error::of_path(&folder, &error);
         let cases = self.cases()?;
         let to = fold_labels(&folder, &self.dataset.file_ending, false);
         plimsoll_disk::create_dir_all(&folder).map_err(io)?;
@@ -139,7 +136,7 @@ impl ValidateRequest<'_> {
     /// Writes pictures of the first cases with their predicted labels for TensorBoard.
     fn show(&self, cases: &[Case], to: &Destination, budget: &Budget) -> Outcome {
         let folder = self.folder.path();
-        let io = |error| Failure::of_path(folder, &error);
+        let io = |error| Error::of_path(folder, &error);
         let steps = self.record.steps;
         let names = label_table(self.dataset);
         let mut events = EventFile::open(folder, steps).map_err(io)?;
@@ -154,7 +151,7 @@ impl ValidateRequest<'_> {
     fn cases(&self) -> Outcome<Vec<Case>> {
         let find = |id: &String| {
             let found = self.dataset.cases.iter().find(|case| case.id == *id).cloned();
-            found.ok_or_else(|| Failure::from(RunError::UnknownCase { case: id.clone() }))
+            found.ok_or_else(|| Error::from(RunError::UnknownCase { case: id.clone() }))
         };
         self.record.specification.cases.val.iter().map(find).collect()
     }
@@ -181,7 +178,7 @@ pub(super) fn keep_or_clear(folder: &Path, record: &RunRecord, files: &[PathBuf]
     let known: Option<Origin> = if said.is_file() { read_json(&said, LONGEST_SUMMARY).ok() } else { None };
     if known.as_ref() != Some(&origin) {
         for file in files.iter().filter(|file| file.exists()) {
-            plimsoll_disk::remove_file(file).map_err(|error| Failure::of_path(file, &error))?;
+            plimsoll_disk::remove_file(file).map_err(|error| Error::of_path(file, &error))?;
         }
         write_json(&said, &origin)?;
     }

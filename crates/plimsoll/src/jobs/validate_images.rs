@@ -16,8 +16,8 @@ use super::mistakes::{Sheet, Worst};
 use super::prediction_table::PredictionTable;
 use super::validate::keep_or_clear;
 use crate::context::Context;
-use crate::failure::{Failure, Outcome};
-use crate::report::write;
+use crate::error::{Error, Outcome};
+use crate::files::write;
 
 /// How many images are drawn.
 const DRAWN: usize = 4;
@@ -35,7 +35,7 @@ impl ImageValidation<'_> {
     /// Classifies what is not classified yet; false if it was told to end before. What is there of another checkpoint is removed first.
     pub fn run(&self, line: &mut Line, context: &Context) -> Outcome<bool> {
         let folder = self.folder.validation();
-        let io = |error| Failure::of_path(&folder, &error);
+        let io = |error| Error::of_path(&folder, &error);
         plimsoll_disk::create_dir_all(&folder).map_err(io)?;
         sweep(&folder).map_err(io)?;
         let (table, drawing) = (self.folder.image_predictions(), self.folder.mistakes());

@@ -17,7 +17,7 @@ use plimsoll_volume::LabelTable;
 use super::Job;
 use super::parts::PartsFolder;
 use super::stages::Stage;
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 use crate::jobs::line::driver_bytes;
 
 /// What a change of labels holds for each voxel of the grid: a label map of two bytes, and nine for a box that may be all of it.
@@ -72,7 +72,7 @@ impl Job<'_> {
             stage.name,
             image.shape()
         );
-        Err(Failure::new(message, format!("raise --ram to {needed}")))
+        Err(Error::new(message, format!("raise --ram to {needed}")))
     }
 
     /// Writes the image of a stage as its networks see it.
@@ -82,7 +82,7 @@ impl Job<'_> {
         self.expect_room(stage, &case.id, &image)?;
         let stored = case.images.first().map(|image| image.path.clone());
         let stored =
-            stored.ok_or_else(|| Failure::new(format!("{} has no image", case.id), "name an image"))?;
+            stored.ok_or_else(|| Error::new(format!("{} has no image", case.id), "name an image"))?;
         let file = parts.plain(&format!("{}-image", stage.name));
         let _overhead = self.overhead()?;
         write_zoomed(case, &image, &file, &self.budget, self.context.stop.flag())?;
@@ -162,11 +162,11 @@ impl Job<'_> {
 fn label_set(task: &Task, labels: &[String]) -> Outcome<LabelSet> {
     let value = |label: &String| task.value(label).map(u16::from).ok_or_else(|| no_label(label));
     let values = labels.iter().map(value).collect::<Outcome<BTreeSet<u16>>>()?;
-    LabelSet::try_from(values).map_err(|why| Failure::new(why, "report it: the table of tasks is not sound"))
+    LabelSet::try_from(values).map_err(|why| Error::new(why, "report it: the table of tasks is not sound"))
 }
 
-fn no_label(label: &str) -> Failure {
-    Failure::new(
+fn no_label(label: &str) -> Error {
+    Error::new(
         format!("a task changes `{label}`, which it does not have"),
         "report it: the table of tasks is not sound",
     )

@@ -9,7 +9,7 @@ use plimsoll_run::total_segmentator::{Crop, Task, weights_folder};
 use super::input::Kind;
 use super::{ENDING, Job, SegmentRequest};
 use crate::context::Context;
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 
 impl<'a> Job<'a> {
     /// The job of a request, and what its input is.
@@ -21,7 +21,7 @@ impl<'a> Job<'a> {
         let models = task.models(&request.task, request.mode)?;
         if let Some(unknown) = request.subset.iter().find(|class| task.value(class).is_none()) {
             let message = format!("`{unknown}` is no label of {}", request.task);
-            return Err(Failure::new(message, "`plimsoll segment --list` names the labels of each task"));
+            return Err(Error::new(message, "`plimsoll segment --list` names the labels of each task"));
         }
         let weights = match &request.weights {
             Some(folder) => folder.clone(),

@@ -10,7 +10,7 @@ use plimsoll_volume::is_segmentation;
 
 use super::input::Kind;
 use super::{Job, SegmentRequest};
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 
 /// What labels become in a file of DICOM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Job<'_> {
             return Ok(());
         }
         series.expect_referable(&self.budget).map_err(|error| match error {
-            DicomError::Attribute { .. } => Failure::new(
+            DicomError::Attribute { .. } => Error::new(
                 error,
                 "let the output end in .nii.gz or .seg.nrrd, with --ml: these refer to no slice",
             ),
@@ -102,9 +102,9 @@ impl Job<'_> {
     }
 }
 
-fn no_series(input: &Path, output: &Path) -> Failure {
+fn no_series(input: &Path, output: &Path) -> Error {
     let (input, output) = (input.display(), output.display());
-    Failure::new(
+    Error::new(
         format!("{output} is to refer to the slices of a series of DICOM, and {input} is none"),
         "name the folder of the series with -i, a ZIP archive of it or a file of many slices, or let the output end in .nii.gz, or \
          .seg.nrrd for 3D Slicer",

@@ -10,8 +10,8 @@ use plimsoll_report::preview::{Files, draw};
 use plimsoll_volume::LabelTable;
 use serde::{Serialize, Serializer};
 
-use crate::failure::Outcome;
-use crate::report::{write, write_json};
+use crate::error::Outcome;
+use crate::files::{write, write_json};
 
 /// What is asked for beside labels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

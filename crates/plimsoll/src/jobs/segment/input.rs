@@ -10,7 +10,7 @@ use plimsoll_memory::Budget;
 
 use super::ENDING;
 use super::parts::PartsFolder;
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 
 /// What a path names.
 pub enum Kind {
@@ -28,7 +28,7 @@ impl Kind {
     /// # Errors
     /// If there is nothing, or it cannot be read.
     pub fn of(path: &Path) -> Outcome<Kind> {
-        let metadata = plimsoll_disk::metadata(path).map_err(|error| Failure::of_path(path, &error))?;
+        let metadata = plimsoll_disk::metadata(path).map_err(|error| Error::of_path(path, &error))?;
         if metadata.is_file() {
             let name = path.to_string_lossy();
             let is_nifti = [ENDING, ".nii"].iter().any(|ending| name.ends_with(ending));
@@ -38,7 +38,7 @@ impl Kind {
         if !metadata.is_dir() {
             return Ok(Kind::Folder);
         }
-        let mut entries = plimsoll_disk::entries(path).map_err(|error| Failure::of_path(path, &error))?;
+        let mut entries = plimsoll_disk::entries(path).map_err(|error| Error::of_path(path, &error))?;
         let has_nifti =
             entries.any(|entry| entry.is_ok_and(|entry| entry.to_string_lossy().ends_with(ENDING)));
         match has_nifti || !has_dicom(path)? {
@@ -85,7 +85,7 @@ impl Input {
             let FoundImages { cases, refused, memory } = images(path, kind, budget)?;
             return Ok(Input { cases, refused, _memory: memory, _image: None });
         };
-        plimsoll_disk::create_dir_all(beside).map_err(|error| Failure::of_path(beside, &error))?;
+        plimsoll_disk::create_dir_all(beside).map_err(|error| Error::of_path(beside, &error))?;
         let name = series_name(path);
         let folder = PartsFolder::make(beside, &folder_name(&name))?;
         let image: PathBuf = folder.plain(&name);
@@ -96,7 +96,7 @@ impl Input {
 
     /// Removes what killed processes have left in `beside` of the series of a path.
     pub fn sweep(path: &Path, beside: &Path) -> Outcome {
-        sweep(beside).map_err(|error| Failure::of_path(beside, &error))?;
+        sweep(beside).map_err(|error| Error::of_path(beside, &error))?;
         let name = series_name(path);
         PartsFolder::sweep(beside, &folder_name(&name))?;
         PartsFolder::sweep(beside, &name)

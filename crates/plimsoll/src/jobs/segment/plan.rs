@@ -12,7 +12,7 @@ use super::input::images;
 use super::stages::{Stage, open};
 use super::{Job, STEPS, SegmentRequest};
 use crate::context::Context;
-use crate::failure::Outcome;
+use crate::error::Outcome;
 use crate::jobs::outliers::Remedy;
 use crate::jobs::prediction_plan::{CaseFiles, ModelToPlan, PredictionPlan};
 use crate::jobs::prediction_report::Failed;

@@ -12,7 +12,7 @@ use super::change::{all_names, as_they_are};
 use super::parts::PartsFolder;
 use super::stages::Stage;
 use super::{DERIVED, ENDING, Job};
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 
 impl Job<'_> {
     /// Lets labels grow, and cuts them to a label of another task, which is run for it.
@@ -34,7 +34,7 @@ impl Job<'_> {
         let other = self.labels(&stage, case, parts, most)?;
         let inside = task.value(&refinement.inside).ok_or_else(|| {
             let message = format!("{name} has no label `{}`", refinement.inside);
-            Failure::new(message, "report it: the table of tasks is not sound")
+            Error::new(message, "report it: the table of tasks is not sound")
         })?;
         let _overhead = self.overhead()?;
         let (labels, others, refined) = (parts.plain("found"), parts.plain("inside"), parts.plain("refined"));

@@ -15,7 +15,7 @@ use super::change::least_line;
 use super::parts::PartsFolder;
 use super::{Job, STEPS};
 use crate::context::Progress;
-use crate::failure::Outcome;
+use crate::error::Outcome;
 use crate::jobs::prediction_plan::{ring_line, strips_line};
 
 /// A task that is run on an image, or a part of it.

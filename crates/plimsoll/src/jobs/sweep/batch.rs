@@ -8,8 +8,8 @@ use plimsoll_memory::Bytes;
 use plimsoll_run::Trial;
 
 use super::Sweep;
-use crate::failure::{Failure, Outcome};
-use crate::report::{quoted, write};
+use crate::error::{Error, Outcome};
+use crate::files::write;
 
 /// What runs tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Sweep<'_> {
         };
         let text = match file.system {
             BatchSystem::Slurm => {
-                tasks.slurm().map_err(|problem| Failure::new(problem, "choose another file"))?
+                tasks.slurm().map_err(|problem| Error::new(problem, "choose another file"))?
             }
             BatchSystem::Kubernetes => tasks.kubernetes()?,
         };
@@ -181,7 +181,7 @@ exit \"$status\"
         );
         if script.len() > LONGEST_SCRIPT {
             let message = format!("the names of {count} trials are too long for one manifest");
-            return Err(Failure::new(message, "write several, each for some arms, with --only"));
+            return Err(Error::new(message, "write several, each for some arms, with --only"));
         }
         let (script, dataset, folder) = (
             json_text(&script),
@@ -261,7 +261,7 @@ fn expect_writable(word: &str) -> Outcome {
         return Ok(());
     }
     let message = format!("{word:?} would be another path in a file for a batch system");
-    Err(Failure::new(message, "choose one without double quotes, backslashes and line breaks, in UTF-8"))
+    Err(Error::new(message, "choose one without double quotes, backslashes and line breaks, in UTF-8"))
 }
 
 /// A word as sbatch reads it: it knows double quotes, and takes everything else as it is.
@@ -272,6 +272,15 @@ fn sbatch_word(word: &str) -> String {
 /// A text as JSON has it, which YAML reads too.
 fn json_text(text: &str) -> String {
     serde_json::Value::from(text).to_string()
+}
+
+/// A word as a shell takes it for one.
+pub fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=:,+@%".contains(letter);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.into(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use plimsoll_run::{
     Trial, TrialPattern, Trials, write_json,
 };
 
-pub use batch::{BatchFile, BatchSystem};
+pub use batch::{BatchFile, BatchSystem, quoted};
 pub use planning::{ArmReport, SweepReport};
 pub use trials::{TrialReport, TrialState};
 
@@ -33,9 +33,9 @@ use super::plan::{Opened, PlanRequest};
 use super::train::{Checked, FoldChoice, TrainRequest, expect_missing_is_used};
 use crate::backend::DeviceName;
 use crate::context::Context;
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
+use crate::files::write;
 use crate::monitors::Monitoring;
-use crate::report::write;
 
 /// A sweep that is asked for.
 pub struct SweepJob {
@@ -111,14 +111,14 @@ impl<'a> Sweep<'a> {
                     missing.join(", ")
                 );
                 let hint = "name all that it was begun with, to which more can be added; or begin another with --out";
-                return Err(Failure::new(message, hint));
+                return Err(Error::new(message, hint));
             }
         }
         if let Some(pattern) = job.only.iter().find(|pattern| !trials.each().any(|trial| pattern.has(&trial)))
         {
             let arms: Vec<&str> = trials.arms.iter().map(|arm| arm.name.as_str()).collect();
             let message = format!("--only {pattern}: there is no such trial");
-            return Err(Failure::new(message, format!("arms are {}", arms.join(", "))));
+            return Err(Error::new(message, format!("arms are {}", arms.join(", "))));
         }
         let opened = job.plan.inspect(listed, line, context)?;
         if let Some(stored) = &stored {
@@ -133,7 +133,7 @@ impl<'a> Sweep<'a> {
     /// Writes down what the sweep is, with its folds and what its arms came to, if that is not there yet.
     pub fn record(&self) -> Outcome {
         let SweepJob { folder, asked, .. } = self.job;
-        let io = |error| Failure::of_path(folder.path(), &error);
+        let io = |error| Error::of_path(folder.path(), &error);
         if self.stored.as_ref() == Some(&self.trials) {
             return Ok(());
         }
@@ -145,7 +145,7 @@ impl<'a> Sweep<'a> {
         if !is_ours || now != self.stored {
             let message =
                 format!("another process has begun {} just now, or added to it", folder.path().display());
-            return Err(Failure::new(message, "the same command with --resume goes on with it"));
+            return Err(Error::new(message, "the same command with --resume goes on with it"));
         }
         sweep_unfinished(folder.path()).map_err(io)?;
         if let Some(splits) = &self.cases.splits {
@@ -236,7 +236,7 @@ impl SweepJob {
         let Some((_, first)) = openings.next() else { return Ok(()) };
         match openings.find(|(_, opening)| *opening != first) {
             None => Ok(()),
-            Some((other, _)) => Err(Failure::new(
+            Some((other, _)) => Err(Error::new(
                 format!(
                     "arm `{}` sets `data`, `labels` or `images.table` otherwise than others, but all arms have one data set",
                     other.arm.name
@@ -256,7 +256,7 @@ impl SweepJob {
         match (&own, &asked.splits) {
             (None, Some(given)) if !given.is_file() => {
                 let message = format!("{} is not there", given.display());
-                return Err(Failure::new(message, "leave `splits` out to have folds made"));
+                return Err(Error::new(message, "leave `splits` out to have folds made"));
             }
             (Some(own), Some(given)) if given.is_file() => expect_same_folds((own, given), &names, budget)?,
             _ => {}
@@ -283,7 +283,7 @@ impl SweepJob {
         let trials = Trials { arms, seeds: asked.seeds.clone(), folds };
         match trials.count() {
             Some(_) => Ok((cases, trials)),
-            None => Err(Failure::new(trials.too_many(), "divide it into several sweeps")),
+            None => Err(Error::new(trials.too_many(), "divide it into several sweeps")),
         }
     }
 }
@@ -320,5 +320,5 @@ fn expect_same_folds((own, given): (&Path, &Path), names: &[String], budget: &Bu
     }
     let message =
         format!("{} has other folds than {}, which the sweep began with", given.display(), own.display());
-    Err(Failure::new(message, "begin another sweep with --out, or leave `splits` out"))
+    Err(Error::new(message, "begin another sweep with --out, or leave `splits` out"))
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::Sweep;
 use crate::context::Context;
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 use crate::jobs::train::prepare_part;
 
 /// An arm whose trials are planned.
@@ -75,14 +75,14 @@ impl Sweep<'_> {
         let is_needed = |arm: &&AskedArm| is_added_to || trials.iter().any(|trial| trial.arm == arm.arm.name);
         let asked: Vec<&AskedArm> = self.job.asked.arms.iter().filter(is_needed).collect();
         let progress = context.work("planning", asked.len() as u64);
-        let mut problems: Vec<Failure> = Vec::new();
+        let mut problems: Vec<Error> = Vec::new();
         for (number, arm) in asked.into_iter().enumerate() {
             progress.set(number as u64, arm.arm.name.clone());
             match self.plan_arm(arm, most) {
                 Ok(planned) => self.arms.push(planned),
                 Err(problem) => {
                     let message = format!("arm `{}`: {}", arm.arm.name, problem.line());
-                    problems.push(Failure::new(message, problem.hint()));
+                    problems.push(Error::new(message, problem.hint()));
                 }
             }
         }
@@ -94,7 +94,7 @@ impl Sweep<'_> {
     fn plan_arm(&mut self, asked: &AskedArm, most: usize) -> Outcome<PlannedArm> {
         let (seed, fold) = match (self.trials.seeds.first(), self.trials.folds.first()) {
             (Some(seed), Some(fold)) => (*seed, *fold),
-            _ => return Err(Failure::new("the data set is divided into no folds", "name some in `folds`")),
+            _ => return Err(Error::new("the data set is divided into no folds", "name some in `folds`")),
         };
         let trial = Trial { arm: asked.arm.name.clone(), seed, fold };
         let like = match self.is_stored(asked) {
@@ -152,9 +152,9 @@ impl Sweep<'_> {
     /// That every arm fits.
     pub fn expect_all_fit(&self) -> Outcome {
         let problems = self.arms.iter().filter_map(|arm| {
-            let problem = Failure::from(arm.numbers.check().err()?);
+            let problem = Error::from(arm.numbers.check().err()?);
             let message = format!("arm `{}` does not fit: {}", arm.asked.arm.name, problem.line());
-            Some(Failure::new(message, problem.hint()))
+            Some(Error::new(message, problem.hint()))
         });
         told_together(problems.collect())
     }
@@ -190,10 +190,10 @@ impl PlannedArm {
 }
 
 /// Several failures as one; none where there are none.
-fn told_together(problems: Vec<Failure>) -> Outcome {
+fn told_together(problems: Vec<Error>) -> Outcome {
     let Some(first) = problems.first() else { return Ok(()) };
-    let lines: Vec<String> = problems.iter().map(Failure::line).collect();
-    Err(Failure::new(lines.join("; also: "), first.hint()))
+    let lines: Vec<String> = problems.iter().map(Error::line).collect();
+    Err(Error::new(lines.join("; also: "), first.hint()))
 }
 
 /// How many of `all` equal parts of the machine a trial takes that has one of `parts`.

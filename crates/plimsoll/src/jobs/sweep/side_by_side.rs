@@ -16,7 +16,7 @@ use super::Sweep;
 use super::planning::{PlannedArm, width};
 use super::trials::no_arm;
 use crate::context::Context;
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 use crate::jobs::at_once::{STACK, lead, part_of, share};
 use crate::jobs::line::driver_bytes;
 
@@ -135,7 +135,7 @@ impl Pool {
         let Ending { trial, width, trained } = self
             .endings
             .recv()
-            .map_err(|problem| Failure::new(problem, "report it with the command and this line"))?;
+            .map_err(|problem| Error::new(problem, "report it with the command and this line"))?;
         self.free += width;
         match trained.unwrap_or_else(|panic| resume_unwind(panic)) {
             Ok(record) if record.ended == StopReason::Signal => Ok(()),

@@ -17,8 +17,8 @@ use serde::Serialize;
 use super::Sweep;
 use super::planning::PlannedArm;
 use crate::context::Context;
+use crate::error::{Error, Outcome};
 use crate::events::Event;
-use crate::failure::{Failure, Outcome};
 use crate::jobs::train::{
     Prepared, TrainRequest, has_validation, is_validated, prepare_part, train_alone, validate,
 };
@@ -187,7 +187,7 @@ impl Sweep<'_> {
         let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         let failed = TrialFailure { time, error: failure.line(), hint: failure.hint().into() };
         if let Some(run) = path.parent() {
-            plimsoll_disk::create_dir_all(run).map_err(|error| Failure::of_path(run, &error))?;
+            plimsoll_disk::create_dir_all(run).map_err(|error| Error::of_path(run, &error))?;
         }
         Ok(write_json(&path, &failed)?)
     }
@@ -200,7 +200,7 @@ impl Sweep<'_> {
         match plimsoll_disk::remove_file(&path) {
             // Another process was faster.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            removed => removed.map_err(|error| Failure::of_path(&path, &error)),
+            removed => removed.map_err(|error| Error::of_path(&path, &error)),
         }
     }
 
@@ -260,13 +260,13 @@ impl Sweep<'_> {
 /// Removes what a killed process left unfinished in the folder of a run; what another one writes is locked.
 fn sweep_run(run: &RunFolder) -> Outcome {
     match run.path().is_dir() {
-        true => sweep_unfinished(run.path()).map(drop).map_err(|error| Failure::of_path(run.path(), &error)),
+        true => sweep_unfinished(run.path()).map(drop).map_err(|error| Error::of_path(run.path(), &error)),
         false => Ok(()),
     }
 }
 
-pub(super) fn no_arm(trial: &Trial) -> Failure {
-    Failure::new(
+pub(super) fn no_arm(trial: &Trial) -> Error {
+    Error::new(
         format!("{trial} is of an arm that is not planned"),
         "report it with the command and this line",
     )

@@ -7,7 +7,7 @@ use plimsoll_memory::{Budget, Bytes, Digest, MapError, Reservation};
 use plimsoll_run::{FoldFolder, Specification, SweepFolder, Trials};
 use plimsoll_train::RunData;
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Outcome};
 
 /// The length and the modification time of a file, as far as they are known.
 type Stamp = (Option<u64>, Option<SystemTime>);
@@ -48,7 +48,7 @@ impl DataState {
         };
         match changed {
             None => Ok(()),
-            Some(path) => Err(Failure::new(
+            Some(path) => Err(Error::new(
                 format!("{} has changed since the sweep opened the data set", path.display()),
                 "put it back as it was and give the same command with --resume; or begin another sweep with --out",
             )),
@@ -74,7 +74,7 @@ pub fn expect_data_of_begun(folder: &SweepFolder, trials: &Trials, data: &RunDat
     };
     match changed.is_empty() {
         true => Ok(()),
-        false => Err(Failure::new(
+        false => Err(Error::new(
             format!("{} was begun with other data; changed since: {shown}{more}", folder.path().display()),
             "restore the data, or begin another sweep with --out",
         )),

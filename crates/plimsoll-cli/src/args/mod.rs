@@ -1,0 +1,402 @@
+//! Arguments.
+
+mod bench;
+mod bench_data;
+mod compare;
+mod evaluate;
+mod held;
+mod missing;
+mod models;
+mod nnunet;
+mod other_names;
+mod outputs;
+mod postprocess;
+mod predict;
+mod report;
+mod run;
+mod segment;
+mod sweep;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+pub use bench::{
+    Bench, BenchCurve, BenchKernels, BenchPlan, BenchPredict, BenchScaling, BenchStep, BenchedNet,
+    BenchedStep,
+};
+pub use bench_data::BenchData;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+pub use compare::Compare;
+pub use evaluate::{Evaluate, Metrics, SurfaceKind};
+pub use held::Held;
+pub use missing::MissingScores;
+pub use models::{Export, ExportFormat, ExportModel, ImportModels, Models, ShowModels, VerifyModel};
+pub use nnunet::NnUnetFlags;
+pub use other_names::with_own_names;
+use plimsoll_data::{DataSettings, LengthUnit, SpacingSetting, TargetSpacing};
+use plimsoll_graph::DType;
+use plimsoll_memory::Bytes;
+use plimsoll_nn::NetworkName;
+use plimsoll_plan::Backend;
+use plimsoll_plan::Bf16Products;
+use plimsoll_run::CheckpointKind;
+pub use postprocess::Postprocess;
+pub use predict::Predict;
+pub use report::Report;
+pub use run::{Plan, RunArgs, Train};
+pub use segment::Segment;
+pub use sweep::Sweep;
+
+use crate::failure::Outcome;
+use plimsoll::backend::DeviceName;
+
+/// Trains and runs medical-image networks inside a memory line, and never over it.
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true, max_term_width = 100)]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Print results as JSON.
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+impl Args {
+    /// Whether the command succeeds even if its output cannot be printed: the result of a training is in its folder.
+    pub fn may_lose_output(&self) -> bool {
+        !self.json && matches!(self.command, Command::Train(_) | Command::Sweep(_))
+    }
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Do the whole job on a small data set that it makes itself, in minutes.
+    Demo(Demo),
+    /// Show the machine: cores, instruction sets, and what limits memory.
+    Doctor(Ram),
+    /// Check and fingerprint a data set; name each case that is wrong or would blow up.
+    Inspect(Inspect),
+    /// Say what a run would hold, part by part, before it begins.
+    Plan(Plan),
+    /// List what can be set in plimsoll.toml, with defaults and meanings.
+    Settings,
+    /// Train a network.
+    Train(Train),
+    /// Train some choices of settings with some seeds on some folds, to be compared.
+    Sweep(Sweep),
+    /// Say how runs stand: epoch, scores, memory, time left, what happened last.
+    Status(Status),
+    /// Show how runs go, while they do: curves, memory against the line, time left. Reads their files alone.
+    Watch(Watch),
+    /// Write a page about a run or a sweep: settings, memory, curves, scores, the worst cases, what went wrong. One file, offline.
+    Report(Report),
+    /// Segment images with a trained network.
+    Predict(Predict),
+    /// Segment CT or MR images as TotalSegmentator does, with the weights that you have of it.
+    Segment(Segment),
+    /// Do steps on label maps: largest components, holes, gaps; and choose those that help by cross-validation.
+    Postprocess(Postprocess),
+    /// Import models of nnU-Net, and say what models are.
+    #[command(subcommand)]
+    Models(Models),
+    /// Compare predictions with references.
+    Evaluate(Evaluate),
+    /// Say which runs, or arms of a sweep, are better, case by case, and whether the cases can tell.
+    Compare(Compare),
+    /// Write a model's weights as PyTorch's networks load them.
+    Export(Export),
+    /// Measure speed on this machine.
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+/// Reads `D,H,W`, or one number for all three.
+fn triple<T: FromStr + Copy>(text: &str) -> Result<[T; 3], String> {
+    let numbers: Option<Vec<T>> = text.split(',').map(|number| number.trim().parse().ok()).collect();
+    match numbers.as_deref() {
+        Some([all]) => Ok([*all; 3]),
+        Some([d, h, w]) => Ok([*d, *h, *w]),
+        _ => Err("write one number, or three with commas between: depth,height,width".into()),
+    }
+}
+
+/// Reads `D,H,W` or `H,W`, or one number for three axes, in millimetres or with a unit behind the last; or `native`.
+fn target_spacing(text: &str) -> Result<SpacingSetting, String> {
+    if text == "native" {
+        return Ok(SpacingSetting::Native);
+    }
+    let number = text.trim_end_matches(|letter: char| letter.is_alphabetic());
+    // `inf` is a number without a unit, and refused by its value.
+    let has_unit = number.trim_end().ends_with(|last: char| last.is_ascii_digit() || last == '.');
+    let number = if has_unit { number } else { text };
+    let unit = match &text[number.len()..] {
+        "" => LengthUnit::Millimetre,
+        unit => unit.parse()?,
+    };
+    let lengths: Option<Vec<f64>> = number
+        .split(',')
+        .map(|number| Some(number.trim().parse::<f64>().ok()? * unit.millimetres()))
+        .collect();
+    let lengths = lengths.ok_or(
+        "write numbers with commas between: depth,height,width, or height,width; in millimetres, or with a unit behind the last, like \
+         5,1,1um; or write `native`",
+    )?;
+    let lengths = if let [all] = lengths[..] { vec![all; 3] } else { lengths };
+    TargetSpacing::try_from(lengths).map(SpacingSetting::To)
+}
+
+/// Reads the name of a network.
+fn network() -> impl TypedValueParser<Value = NetworkName> {
+    let named = NetworkName::ALL.iter().map(|net| PossibleValue::new(net.as_str()).help(net.summary()));
+    PossibleValuesParser::new(named).try_map(|name| name.parse::<NetworkName>())
+}
+
+/// Numbers without a unit below this are no memory that anything runs in, but a forgotten unit.
+const FORGOTTEN_UNIT: Bytes = Bytes::mib(1);
+
+/// Reads the memory line.
+fn line(text: &str) -> Result<Bytes, String> {
+    memory("--ram", text)
+}
+
+/// Reads the line of a device's own memory.
+fn device_line(text: &str) -> Result<Bytes, String> {
+    memory("--vram", text)
+}
+
+fn memory(flag: &str, text: &str) -> Result<Bytes, String> {
+    let bytes: Bytes = text.parse().map_err(|error: plimsoll_memory::ParseBytesError| error.to_string())?;
+    let is_bare = text.trim().ends_with(|last: char| last.is_ascii_digit());
+    if is_bare && Bytes::ZERO < bytes && bytes < FORGOTTEN_UNIT {
+        // Nobody means a thousand GiB by 1000, nor two MiB by 2.
+        let unit = if bytes.0 <= 256 { "GiB" } else { "MiB" };
+        return Err(format!("{flag} {text} is {} bytes; did you mean {}{unit}?", bytes.0, text.trim()));
+    }
+    Ok(bytes)
+}
+
+/// Reads a number of threads.
+fn thread_count(text: &str) -> Result<usize, String> {
+    let most = MOST_THREADS;
+    let count = text.parse().ok().filter(|count| (1..=most).contains(count));
+    count.ok_or_else(|| format!("from 1 to {most} threads are possible"))
+}
+
+/// The most threads of a kind.
+const MOST_THREADS: usize = 256;
+
+/// The memory line.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub struct Ram {
+    /// The memory line, like 1.5GiB [default: what the machine leaves, less a sixteenth].
+    #[arg(long, value_name = "BYTES", value_parser = line)]
+    pub ram: Option<Bytes>,
+}
+
+/// Threads of kernels.
+#[derive(Clone, Copy, Debug, Default, ClapArgs)]
+pub struct Threads {
+    /// Threads that kernels run on [default: all cores].
+    #[arg(long, value_name = "N", value_parser = thread_count)]
+    pub threads: Option<usize>,
+}
+
+/// What programs run on.
+#[derive(Clone, Copy, Debug, Default, ClapArgs)]
+pub struct Compute {
+    #[command(flatten)]
+    pub threads: Threads,
+    /// What runs programs: cpu, or an NVIDIA GPU by its number, like cuda:0; a kind of GPU, like sm_80, to plan for without one.
+    #[arg(long, value_name = "DEVICE", default_value_t)]
+    pub device: DeviceName,
+    /// The line of the GPU's memory, like 12GiB [default: what is free there, less a sixteenth].
+    #[arg(long, value_name = "BYTES", value_parser = device_line)]
+    pub vram: Option<Bytes>,
+}
+
+impl Compute {
+    /// The backend.
+    pub fn open(self) -> Outcome<Arc<dyn Backend>> {
+        Ok(self.device.open(self.threads.count(), self.vram)?)
+    }
+
+    /// The same, to plan with alone.
+    pub fn open_to_plan(self) -> Outcome<Arc<dyn Backend>> {
+        Ok(self.device.open_to_plan(self.threads.count(), self.vram)?)
+    }
+}
+
+impl From<Precision> for plimsoll_run::Precision {
+    fn from(precision: Precision) -> plimsoll_run::Precision {
+        match precision {
+            Precision::F32 => plimsoll_run::Precision::F32,
+            Precision::Bf16 => plimsoll_run::Precision::Bf16,
+            Precision::Tf32 => plimsoll_run::Precision::Tf32,
+            Precision::Bf16Dot => plimsoll_run::Precision::Bf16Dot,
+            Precision::F16 => plimsoll_run::Precision::F16,
+        }
+    }
+}
+
+impl From<Precision> for DType {
+    fn from(precision: Precision) -> DType {
+        plimsoll_run::Precision::from(precision).storage()
+    }
+}
+
+impl Precision {
+    /// A backend that computes so, wherever it can.
+    pub fn on(self, backend: Arc<dyn Backend>) -> Outcome<Arc<dyn Backend>> {
+        match self {
+            Precision::F32 | Precision::Bf16 | Precision::F16 => Ok(backend),
+            Precision::Tf32 => Ok(backend.with_tf32_products()?),
+            Precision::Bf16Dot => Ok(backend.with_bf16_products(&Bf16Products::ALL)?),
+        }
+    }
+}
+
+impl Threads {
+    /// The number asked for, or of cores.
+    pub fn count(self) -> usize {
+        self.threads
+            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+            .clamp(1, MOST_THREADS)
+    }
+}
+
+/// How features are stored, and what convolutions multiply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Precision {
+    /// 32-bit floats.
+    #[default]
+    F32,
+    /// The same, and convolutions round them to 11 bits of mantissa before they multiply them, with sums in 32 bits: on GPUs since Ampere (8.0).
+    Tf32,
+    /// The upper halves of 32-bit floats; arithmetic stays in 32 bits.
+    Bf16,
+    /// As bf16, and convolutions multiply them as well, with sums in 32 bits: on processors with AVX-512 BF16, where that is fast.
+    Bf16Dot,
+    /// 16-bit floats with more digits and a smaller range, for GPUs; the loss is scaled while training.
+    F16,
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.to_possible_value() {
+            Some(value) => f.write_str(value.get_name()),
+            None => Err(fmt::Error),
+        }
+    }
+}
+
+/// The whole job.
+#[derive(Debug, ClapArgs)]
+pub struct Demo {
+    /// Classify images instead of segmenting volumes.
+    #[arg(long)]
+    pub classification: bool,
+    /// Where the data set, the run and the predictions are left [default: a temporary folder, removed afterwards].
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// The memory line.
+    #[arg(long, value_name = "BYTES", default_value = "1GiB", value_parser = line)]
+    pub ram: Bytes,
+    #[command(flatten)]
+    pub compute: Compute,
+}
+
+/// How the files of a data set are read.
+#[derive(Debug, Default, ClapArgs)]
+pub struct Files {
+    /// The unit that lengths in headers are in, whatever headers say: um, mm or m.
+    #[arg(long, value_name = "UNIT")]
+    pub unit: Option<LengthUnit>,
+    /// Read files outside of the data set's folder that its list or table names.
+    #[arg(long)]
+    pub allow_outside: bool,
+}
+
+impl Files {
+    /// What flags say of the data set; none where they say nothing.
+    pub fn settings(&self) -> Option<DataSettings> {
+        self.unit.map(|unit| DataSettings { unit: Some(unit), ..DataSettings::default() })
+    }
+}
+
+/// A data set.
+#[derive(Debug, ClapArgs)]
+pub struct Inspect {
+    /// The data set: a folder of images and one of label maps, a folder for each case, BIDS, a table of paths, a list of MONAI, nnU-Net's raw
+    /// layout; or images, in a folder for each class or listed in a .csv file.
+    pub dataset: PathBuf,
+    #[command(flatten)]
+    pub files: Files,
+    /// Write a dataset.json into the folder that describes what is found, where none is: layout, channels, and label maps' values.
+    #[arg(long)]
+    pub write: bool,
+    /// Write a page with thumbnails, plots and what is flagged to this file, and the numbers beside it as .json.
+    #[arg(long, value_name = "FILE.html")]
+    pub page: Option<PathBuf>,
+    /// Settings [default: plimsoll.toml where it is there].
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub ram: Ram,
+    #[command(flatten)]
+    pub threads: Threads,
+}
+
+/// Runs to say the state of.
+#[derive(Debug, ClapArgs)]
+pub struct Status {
+    /// Folders of runs, of their folds, or of sweeps.
+    #[arg(required = true)]
+    pub runs: Vec<PathBuf>,
+}
+
+/// Runs to watch.
+#[derive(Debug, ClapArgs)]
+pub struct Watch {
+    /// Folders of runs, of their folds, or of sweeps.
+    #[arg(required = true)]
+    pub runs: Vec<PathBuf>,
+    /// Print one frame as text.
+    #[arg(long, conflicts_with = "serve")]
+    pub once: bool,
+    /// Show a page in a browser of this machine, on this port.
+    #[arg(
+        long,
+        value_name = "PORT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "6007"
+    )]
+    pub serve: Option<u16>,
+}
+
+/// Which checkpoint of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum WhichCheckpoint {
+    /// That after the last epoch.
+    #[default]
+    Final,
+    /// That of the highest moving average of the pseudo-Dice.
+    Best,
+    /// The last that was written.
+    Latest,
+}
+
+impl From<WhichCheckpoint> for CheckpointKind {
+    fn from(which: WhichCheckpoint) -> CheckpointKind {
+        match which {
+            WhichCheckpoint::Final => CheckpointKind::Final,
+            WhichCheckpoint::Best => CheckpointKind::Best,
+            WhichCheckpoint::Latest => CheckpointKind::Latest,
+        }
+    }
+}

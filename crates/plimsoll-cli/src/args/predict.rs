@@ -1,0 +1,241 @@
+//! Arguments of `predict`.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args as ClapArgs, ValueEnum};
+use plimsoll_data::{LengthUnit, SpacingSetting};
+use plimsoll_infer::{CaseSpacing, PredictOptions, WindowWeights};
+use plimsoll_metrics::votes::Rule;
+use plimsoll_plan::Backend;
+use plimsoll_run::ModelSource;
+
+use super::{Compute, Held, NnUnetFlags, Ram, WhichCheckpoint, target_spacing};
+use crate::failure::{Failure, Outcome};
+use plimsoll::jobs::predict::{PredictRequest, VolumeOptions};
+use plimsoll::jobs::steps::StepChoice;
+
+/// Images to segment.
+#[derive(Debug, ClapArgs)]
+pub struct Predict {
+    /// The folder of a run (all its folds are averaged), of one fold, or of one-vs-one classifiers; or of a model of nnU-Net; or a
+    /// .plimsoll file.
+    #[arg(value_name = "MODEL", required_unless_present_any = ["model_named", "dataset"], conflicts_with = "dataset")]
+    model: Option<PathBuf>,
+    /// The same; given several times, models that label voxels by the mean of their probabilities.
+    #[arg(id = "model_named", short = 'm', long = "model", value_name = "MODEL", conflicts_with_all = ["model", "dataset"])]
+    model_named: Vec<PathBuf>,
+    /// A folder of images named as in imagesTr, or one image. Of classifiers: images, folders of classes, or a .csv file.
+    #[arg(short, long, value_name = "IN")]
+    pub input: PathBuf,
+    /// The folder that label maps are written to, not that of the images; of classifiers the .csv file of probabilities.
+    #[arg(short, long, value_name = "OUT")]
+    pub output: PathBuf,
+    /// Of volumes: the unit that lengths in headers are in, whatever headers say: um, mm or m.
+    #[arg(long, value_name = "UNIT")]
+    pub unit: Option<LengthUnit>,
+    /// The checkpoint; of models of nnU-Net, -chk names its file [default: final].
+    #[arg(long, value_enum)]
+    pub checkpoint: Option<WhichCheckpoint>,
+    /// Of volumes: the share of a window that the next one covers too, from 0 to less than 1 [default: 0.5].
+    #[arg(long, value_name = "SHARE")]
+    pub overlap: Option<f64>,
+    /// Of volumes: how much the voxels of a window count where windows overlap [default: gaussian].
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub window_weights: Option<WhichWeights>,
+    /// Of volumes: see cases that have far more windows than the others at the spacing of their images, or a coarser one in mm along the
+    /// axes of the network, instead of that of training.
+    #[arg(long, value_name = "native|Z,Y,X", value_parser = case_spacing)]
+    pub outlier_spacing: Option<CaseSpacing>,
+    /// Look at each window mirrored, too, in all eight ways, or the four of slices.
+    #[arg(long)]
+    pub mirror: bool,
+    /// Of volumes: look at each window mirrored, too, along these axes of the network, of those along which it was trained mirrored: 0 is
+    /// depth, 1 height, 2 width [default of models of nnU-Net: all of those].
+    #[arg(
+        long,
+        value_name = "AXES",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u8).range(0..3),
+        conflicts_with_all = ["mirror", "disable_tta"]
+    )]
+    pub mirror_axes: Vec<u8>,
+    /// How classifiers of pairs vote [default: sum].
+    #[arg(long, value_enum)]
+    pub votes: Option<WhichVotes>,
+    /// Of classifiers of pairs: write the probabilities of each pair, too, in columns behind `predicted`.
+    #[arg(long)]
+    pub pair_columns: bool,
+    /// Of classifiers, with images whose labels are known: draw the N that are most wrong, and where in them the network finds what it
+    /// says (Grad-CAM), into an .svg beside the table.
+    #[arg(long, value_name = "N")]
+    pub mistakes: Option<NonZeroUsize>,
+    /// Of volumes: draw three slices of each case with its labels, CASE.preview.png beside them.
+    #[arg(long)]
+    pub preview: bool,
+    /// Of volumes: -i is a data set of BIDS, and -o its derivative, like IN/derivatives/plimsoll. Predicted are images whose names end in
+    /// these suffixes, one for each channel, like T1w [default: what the channels are called].
+    #[arg(long, value_name = "SUFFIXES", value_delimiter = ',', num_args = 0.., require_equals = true)]
+    pub bids: Option<Vec<String>>,
+    /// Leave labels as they are predicted, where the model has steps that help.
+    #[arg(long, conflicts_with = "postprocessing")]
+    pub no_postprocessing: bool,
+    /// Replace predictions that are there [default: they are kept, and what is missing is predicted].
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Of volumes: say what each case would hold and take, from the headers of its images alone; nothing is predicted.
+    #[arg(long)]
+    pub plan: bool,
+    #[command(flatten)]
+    pub held: Held,
+    #[command(flatten)]
+    pub ram: Ram,
+    #[command(flatten)]
+    pub compute: Compute,
+    #[command(flatten)]
+    pub nnunet: NnUnetFlags,
+}
+
+/// nnU-Net's share of a window from one to the next.
+const USUAL_STEP: f64 = 0.5;
+
+impl Predict {
+    /// The folder of the model, and those of others whose probabilities are averaged with its.
+    pub fn models(&self) -> Outcome<(PathBuf, Vec<PathBuf>)> {
+        let mut named = self.model.iter().chain(&self.model_named).cloned();
+        let first = match named.next() {
+            Some(model) => Some(model),
+            None => self.nnunet.folder()?,
+        };
+        let first = first.ok_or_else(|| Failure::new("no model is named", "name its folder"))?;
+        let others: Vec<PathBuf> = named.collect();
+        let is_archive = |path: &Path| {
+            path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("zip")) && path.is_file()
+        };
+        match std::iter::once(&first).chain(&others).find(|path| is_archive(path)) {
+            None => Ok((first, others)),
+            Some(archive) => {
+                let message = format!("{} is an archive, not the folder of a model", archive.display());
+                let hint = format!("unpack it with `plimsoll models import {}`", archive.display());
+                Err(Failure::new(message, hint))
+            }
+        }
+    }
+
+    /// The share of a window from one to the next, whichever way it is said. A step is taken as it is said: 1 − (1 − 0.2) is less than
+    /// 0.2, and would be one window more.
+    fn step(&self) -> Outcome<f64> {
+        let (said, step) = match (self.nnunet.step_size, self.overlap) {
+            (Some(step), _) => (format!("-step_size {step} is not more than 0 and at most 1"), step),
+            (None, Some(overlap)) => {
+                (format!("--overlap {overlap} is not at least 0 and less than 1"), 1.0 - overlap)
+            }
+            (None, None) => return Ok(USUAL_STEP),
+        };
+        match step > 0.0 && step <= 1.0 {
+            true => Ok(step),
+            false => Err(Failure::new(said, "half of a window, --overlap 0.5, is what most take")),
+        }
+    }
+
+    /// Which steps are done after a prediction. Those of a model are not of the mean of several.
+    fn steps(&self) -> StepChoice {
+        let is_alone = self.model.iter().chain(&self.model_named).count() <= 1;
+        match &self.nnunet.postprocessing {
+            Some(path) => StepChoice::Of(path.clone()),
+            None if self.no_postprocessing || !is_alone => StepChoice::None,
+            None => StepChoice::OfModel,
+        }
+    }
+
+    /// What is asked of a model.
+    pub fn request(&self, model: PathBuf, backend: Arc<dyn Backend>) -> Outcome<PredictRequest> {
+        let threads = self.compute.threads.count();
+        let is_nnunet = matches!(ModelSource::of(&model)?, ModelSource::NnUnet(_));
+        // As both programs do it where nothing is said.
+        let mirror = self.mirror || !self.mirror_axes.is_empty() || (is_nnunet && !self.nnunet.disable_tta);
+        Ok(PredictRequest {
+            volumes: VolumeOptions {
+                unit: self.unit,
+                nnunet: is_nnunet.then(|| self.nnunet.choice()),
+                earlier: self.nnunet.prev_stage_predictions.clone(),
+                probabilities: self.nnunet.save_probabilities,
+                postprocessing: self.steps(),
+                outlier_spacing: self.outlier_spacing,
+                mirror_axes: (!self.mirror_axes.is_empty())
+                    .then(|| [0, 1, 2].map(|axis| self.mirror_axes.contains(&axis))),
+                preview: self.preview,
+                verbose: self.nnunet.verbose,
+                bids: self.bids.clone(),
+            },
+            model,
+            checkpoint: self.checkpoint.unwrap_or_default().into(),
+            input: self.input.clone(),
+            output: self.output.clone(),
+            overwrite: self.overwrite,
+            options: PredictOptions {
+                window_weights: self.window_weights.unwrap_or_default().into(),
+                ..self.held.options(self.step()?, mirror, threads)
+            },
+            ram: self.ram.ram,
+            backend,
+        })
+    }
+}
+
+/// How much the voxels of a window count where windows overlap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum WhichWeights {
+    /// Less towards the border, where the network sees little of what is around: σ is an eighth of the window.
+    #[default]
+    Gaussian,
+    /// All alike.
+    Constant,
+}
+
+impl From<WhichWeights> for WindowWeights {
+    fn from(weights: WhichWeights) -> WindowWeights {
+        match weights {
+            WhichWeights::Gaussian => WindowWeights::Gaussian,
+            WhichWeights::Constant => WindowWeights::Constant,
+        }
+    }
+}
+
+/// Reads the spacing at which a single case is seen.
+fn case_spacing(text: &str) -> Result<CaseSpacing, String> {
+    let spacing = match target_spacing(text)? {
+        SpacingSetting::Native => return Ok(CaseSpacing::Native),
+        SpacingSetting::To(spacing) => spacing,
+    };
+    match spacing.lengths().iter().all(|length| length.is_finite() && *length > 0.0) {
+        true => Ok(CaseSpacing::Of(spacing)),
+        false => Err("a spacing is more than 0 mm along each axis".into()),
+    }
+}
+
+/// How classifiers of pairs of classes vote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum WhichVotes {
+    /// The mean probability of a class over its pairs.
+    #[default]
+    Sum,
+    /// The most pairs that are won.
+    Majority,
+    /// Probabilities that fit those of all pairs best (Wu, Lin and Weng 2004).
+    Coupling,
+    /// Means weighted by accuracy and confidence, as published for retinopathy.
+    Weighted,
+}
+
+impl From<WhichVotes> for Rule {
+    fn from(votes: WhichVotes) -> Rule {
+        match votes {
+            WhichVotes::Sum => Rule::ProbabilitySum,
+            WhichVotes::Majority => Rule::Majority,
+            WhichVotes::Coupling => Rule::Coupling,
+            WhichVotes::Weighted => Rule::Weighted,
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! Arguments of runs: what shapes them, and which are begun or gone on with.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args as ClapArgs, ValueEnum};
+use plimsoll_data::SpacingSetting;
+use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer};
+use plimsoll_plan::Backend;
+use plimsoll_run::{FoldName, Model, RunFolder, Settings};
+use plimsoll_train::Concession;
+
+use super::{Compute, Files, MissingScores, Precision, Ram, network, target_spacing, thread_count, triple};
+use crate::failure::{Failure, Outcome};
+use plimsoll::Monitoring;
+use plimsoll::jobs::data_changes::NewCases;
+use plimsoll::jobs::plan::{PlanRequest, settings};
+use plimsoll::jobs::train::{FoldChoice, TrainRequest, WeightChoice};
+
+/// A run that is planned.
+#[derive(Debug, ClapArgs)]
+pub struct Plan {
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// Print the curve of memory against time: what less memory would cost.
+    #[arg(long, conflicts_with = "explain")]
+    pub pareto: bool,
+    /// Plan a classifier of images for each pair of classes, as `train --one-vs-one` trains them.
+    #[arg(long, conflicts_with_all = ["pareto", "explain", "draw"])]
+    pub one_vs_one: bool,
+    /// Draw the arena of the training program into this SVG file: time across, addresses up.
+    #[arg(long, value_name = "FILE.svg")]
+    pub draw: Option<PathBuf>,
+    /// Say what becomes of a value of the training program, and why.
+    #[arg(long, value_name = "TENSOR")]
+    pub explain: Option<String>,
+}
+
+/// A run that is begun or gone on with.
+#[derive(Debug, ClapArgs)]
+pub struct Train {
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// The fold: 0, 1, 2, …; or `all`, which trains and validates on all cases.
+    #[arg(long, default_value = "0", conflicts_with = "folds")]
+    pub fold: String,
+    /// Several folds, like 0,2-4; or `all` that there are.
+    #[arg(long, value_name = "N,N-N,…")]
+    pub folds: Option<String>,
+    /// With --folds: so many train at once, each with its part of the line and of the threads.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = thread_count, requires = "folds")]
+    pub parallel: usize,
+    /// Of images: trains a classifier for each pair of classes, in folders of their own, whose votes are counted when predicting.
+    #[arg(long, conflicts_with = "folds")]
+    pub one_vs_one: bool,
+    /// The folder of the run [default: runs/NAME].
+    #[arg(long, value_name = "RUN")]
+    pub out: Option<PathBuf>,
+    /// Read cases into the cache before the first step, instead of when they are first used.
+    #[arg(long)]
+    pub warm: bool,
+    /// Go on from the last checkpoint.
+    #[arg(long)]
+    pub resume: bool,
+    /// Go on though images, labels or classes have changed since the run began, or cases are gone.
+    #[arg(long)]
+    pub accept_changed_data: bool,
+    /// What becomes of cases that the data set has gained since the run began: folds that are not begun validate and train on them, or
+    /// they are left out.
+    #[arg(long, value_name = "CHOICE")]
+    pub new_cases: Option<WhatOfNewCases>,
+    /// Start from these weights: .safetensors, .pt or .pth.
+    #[arg(long, value_name = "FILE")]
+    pub weights: Option<PathBuf>,
+    /// With --weights: leave out tensors that the network has no place for.
+    #[arg(long, requires = "weights")]
+    pub allow_extra: bool,
+    /// With --weights: let heads begin anew, where those of the file are of other classes or missing.
+    #[arg(long, requires = "weights")]
+    pub new_head: bool,
+    /// With --weights: sum weights of images of three channels over these, for images of one.
+    #[arg(long, requires = "weights")]
+    pub sum_stem: bool,
+    /// Folds to use instead of those of the run, or of the data set's splits_final.json.
+    #[arg(long, value_name = "FILE")]
+    pub splits: Option<PathBuf>,
+    /// Leave out predicting and scoring the validation cases of each fold once it is trained.
+    #[arg(long)]
+    pub skip_validation: bool,
+    /// How means over validation cases treat a score that is undefined because only one of prediction and reference has the class.
+    #[arg(long, value_enum, value_name = "CONVENTION", default_value_t, conflicts_with = "skip_validation")]
+    pub missing: MissingScores,
+    /// Write the numbers of each step into steps.jsonl.
+    #[arg(long)]
+    pub log_steps: bool,
+    /// Write event files of TensorBoard into the folder of each fold: numbers of epochs, with --log-steps of steps, and the curves.
+    #[arg(long)]
+    pub tensorboard: bool,
+    /// Keep a text file with the numbers of the last epoch for Prometheus, as OpenMetrics; node_exporter reads names like FILE.prom.
+    #[arg(long, value_name = "FILE")]
+    pub openmetrics: Option<PathBuf>,
+    /// Print what would be trained, all settings resolved, and stop.
+    #[arg(long)]
+    pub print_settings: bool,
+}
+
+impl Train {
+    /// What is asked for.
+    pub fn request(&self) -> Outcome<TrainRequest> {
+        let folds = match self.folds.as_deref() {
+            Some("all") => FoldChoice::Every,
+            Some(list) => FoldChoice::Named(numbers(list)?.into_iter().map(FoldName::Number).collect()),
+            None => FoldChoice::Named(vec![self.fold.parse()?]),
+        };
+        let run = self.out.clone().unwrap_or_else(|| {
+            let name = self.run.dataset.file_name().unwrap_or(self.run.dataset.as_os_str());
+            Path::new("runs").join(name)
+        });
+        let threads = self.run.compute.threads.count();
+        if self.parallel > threads {
+            let message =
+                format!("--parallel {} needs as many threads, but there are {threads}", self.parallel);
+            return Err(Failure::new(message, format!("--parallel {threads} at most, or more --threads")));
+        }
+        Ok(TrainRequest {
+            plan: self.run.request(self.run.compute.open()?)?,
+            parallel: self.parallel,
+            device: self.run.compute.device,
+            run: RunFolder::new(run),
+            folds,
+            warm: self.warm,
+            resume: self.resume,
+            accept_changed_data: self.accept_changed_data,
+            new_cases: self.new_cases.map(NewCases::from),
+            weights: self.weights.as_ref().map(|path| WeightChoice {
+                path: path.clone(),
+                allow_extra: self.allow_extra,
+                new_head: self.new_head,
+                sum_stem: self.sum_stem,
+            }),
+            splits: self.splits.clone(),
+            monitoring: Monitoring {
+                steps: self.log_steps,
+                tensorboard: self.tensorboard,
+                openmetrics: self.openmetrics.clone(),
+            },
+            validate: !self.skip_validation,
+            missing: self.missing.into(),
+            like: None,
+        })
+    }
+}
+
+/// The most folds that a list may name.
+const MOST_FOLDS: usize = 1000;
+
+/// Reads numbers and ranges of them, in order, each once.
+fn numbers(list: &str) -> Outcome<Vec<usize>> {
+    let wrong = || Failure::new(format!("`--folds {list}` names no folds"), "like 0,2-4, or `all`");
+    let mut found = std::collections::BTreeSet::new();
+    for item in list.split(',') {
+        let (first, last) = item.split_once('-').unwrap_or((item, item));
+        let number = |text: &str| text.trim().parse::<usize>().ok().filter(|number| *number < MOST_FOLDS);
+        let (first, last) = (number(first).ok_or_else(wrong)?, number(last).ok_or_else(wrong)?);
+        if first > last {
+            return Err(wrong());
+        }
+        found.extend(first..=last);
+    }
+    Ok(found.into_iter().collect())
+}
+
+/// What shapes a run.
+#[derive(Debug, Default, ClapArgs)]
+pub struct RunArgs {
+    /// The data set: a folder of images and one of label maps, a folder for each case, BIDS, a table of paths, a list of MONAI, nnU-Net's raw
+    /// layout; or images, in a folder for each class or listed in a .csv file.
+    pub dataset: PathBuf,
+    #[command(flatten)]
+    pub ram: Ram,
+    #[command(flatten)]
+    pub compute: Compute,
+    /// Threads that make batches [default: one, and one more for every eight kernel threads].
+    #[arg(long, value_name = "N", value_parser = thread_count)]
+    pub loader_threads: Option<usize>,
+    /// Leave out cases that the inspection finds an error in, and say which, instead of refusing the data set. The run keeps a record.
+    #[arg(long)]
+    pub skip_bad_cases: bool,
+    /// Settings to read [default: plimsoll.toml, if it is there].
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// 2: patches are slices across the depth, resampled in their plane alone; 3: they are volumes.
+    #[arg(long, value_parser = clap::value_parser!(u8).range(2..=3), value_name = "N")]
+    pub dimensions: Option<u8>,
+    #[command(flatten)]
+    pub files: Files,
+    /// Depth,height,width of a patch in voxels.
+    #[arg(long, value_parser = triple::<usize>, value_name = "D,H,W")]
+    pub patch_size: Option<[usize; 3]>,
+    /// Spacing that images are brought to, in millimetres: depth,height,width; of slices height,width; 5,1,1um in micrometres; or `native`:
+    /// no image is resampled.
+    #[arg(long, value_parser = target_spacing, value_name = "D,H,W")]
+    pub spacing: Option<SpacingSetting>,
+    /// Samples of a step.
+    #[arg(long, value_name = "N")]
+    pub batch_size: Option<usize>,
+    /// Samples that go through the network at a time.
+    #[arg(long, value_name = "N")]
+    pub micro_batch: Option<usize>,
+    /// How features are stored, and what convolutions multiply.
+    #[arg(long, value_enum)]
+    pub precision: Option<Precision>,
+    /// The network.
+    #[arg(long, value_parser = network())]
+    pub net: Option<NetworkName>,
+    /// Channels of each stage, the finest first.
+    #[arg(long, value_delimiter = ',', value_name = "N,N,…")]
+    pub features: Option<Vec<usize>>,
+    /// Channels of the finest stage of a SegResNet, doubled from stage to stage.
+    #[arg(long, value_name = "N")]
+    pub init_filters: Option<usize>,
+    /// Channels behind the patch embedding of swinunetr, doubled from stage to stage.
+    #[arg(long, value_name = "N")]
+    pub feature_size: Option<usize>,
+    /// The probability with which an element of a convolution's result is dropped while training.
+    #[arg(long, value_name = "P")]
+    pub dropout: Option<f32>,
+    /// Epochs.
+    #[arg(long, value_name = "N")]
+    pub epochs: Option<u64>,
+    /// Steps of an epoch.
+    #[arg(long, value_name = "N")]
+    pub iterations: Option<u64>,
+    /// Batches that are validated after each epoch.
+    #[arg(long, value_name = "N")]
+    pub validation_iterations: Option<u64>,
+    /// The optimizer.
+    #[arg(long, value_enum)]
+    pub optimizer: Option<WhichOptimizer>,
+    /// The highest learning rate.
+    #[arg(long, value_name = "RATE")]
+    pub learning_rate: Option<f64>,
+    /// Of initial weights, patches and augmentation.
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// The folder of a run whose patch, spacing, network and normalisation are taken where nothing else is set, to train on from
+    /// its weights.
+    #[arg(long, value_name = "MODEL")]
+    pub plans_from: Option<PathBuf>,
+    /// What may be changed, in this order, if the run does not fit the line otherwise; each changes the results.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT,…")]
+    pub allow: Vec<Allowed>,
+}
+
+/// A change that makes a run need less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Allowed {
+    /// Features are stored as bf16.
+    Precision,
+    /// Components of the loss that see shapes, at a lower resolution; not the factor that the loss has in f16.
+    LossScale,
+    /// A smaller patch.
+    Patch,
+    /// A narrower network.
+    Features,
+}
+
+impl std::fmt::Display for Allowed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.to_possible_value() {
+            Some(value) => f.write_str(value.get_name()),
+            None => Err(std::fmt::Error),
+        }
+    }
+}
+
+impl From<Allowed> for Concession {
+    fn from(allowed: Allowed) -> Concession {
+        match allowed {
+            Allowed::Precision => Concession::Precision,
+            Allowed::LossScale => Concession::LossScale,
+            Allowed::Patch => Concession::Patch,
+            Allowed::Features => Concession::Features,
+        }
+    }
+}
+
+impl RunArgs {
+    /// What is asked for, with what runs it.
+    pub fn request(&self, backend: Arc<dyn Backend>) -> Outcome<PlanRequest> {
+        let plans_from = self.plans_from.as_deref().map(Model::plans).transpose()?;
+        let mut settings = settings(self.config.as_deref(), self.settings())?;
+        if let Some(model) = &plans_from {
+            settings = settings.or(model.plans()?);
+        }
+        Ok(PlanRequest {
+            dataset: self.dataset.clone(),
+            settings,
+            ram: self.ram.ram,
+            threads: self.compute.threads.count(),
+            loader_threads: self.loader_threads,
+            skip_bad_cases: self.skip_bad_cases,
+            backend,
+            allowed: self.allow.iter().map(|allowed| (*allowed).into()).collect(),
+            plans_from,
+            allow_outside: self.files.allow_outside,
+        })
+    }
+
+    /// What the flags say.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            data: self.files.settings(),
+            network: NetworkSettings {
+                net: self.net,
+                features: self.features.clone(),
+                init_filters: self.init_filters,
+                feature_size: self.feature_size,
+                dropout: self.dropout,
+                ..NetworkSettings::default()
+            },
+            dimensions: self.dimensions.map(usize::from),
+            patch_size: self.patch_size,
+            spacing: self.spacing,
+            batch_size: self.batch_size,
+            micro_batch: self.micro_batch,
+            precision: self.precision.map(Into::into),
+            epochs: self.epochs,
+            iterations_per_epoch: self.iterations,
+            validation_iterations: self.validation_iterations,
+            optimizer: self.optimizer.map(|which| match which {
+                WhichOptimizer::Sgd => Optimizer::nnunet(),
+                WhichOptimizer::Adamw => Optimizer::adamw(),
+                WhichOptimizer::Adam => Optimizer::adam(),
+            }),
+            learning_rate: self.learning_rate,
+            seed: self.seed,
+            ..Settings::default()
+        }
+    }
+}
+
+/// Optimizers, with the constants that their settings default to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WhichOptimizer {
+    /// Gradient descent with Nesterov momentum 0.99, as nnU-Net.
+    Sgd,
+    /// AdamW, as PyTorch.
+    Adamw,
+    /// Adam, as PyTorch: weight decay is part of the gradient.
+    Adam,
+}
+
+/// The choice for cases that a data set has gained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WhatOfNewCases {
+    /// Each is validated in a fold that is not begun yet, and trained on in the others that are not; groups stay together.
+    Include,
+    /// They are in no fold.
+    LeaveOut,
+}
+
+impl From<WhatOfNewCases> for NewCases {
+    fn from(choice: WhatOfNewCases) -> NewCases {
+        match choice {
+            WhatOfNewCases::Include => NewCases::Include,
+            WhatOfNewCases::LeaveOut => NewCases::LeaveOut,
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! `plimsoll segment`: TotalSegmentator's tasks.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, ValueEnum};
+use plimsoll_dicom::{SegmentationType, is_dicom_name};
+use plimsoll_run::total_segmentator::{Mode, ModelSize};
+
+use super::{Compute, Held, Ram};
+use crate::failure::{Failure, Outcome};
+use plimsoll::jobs::segment::{DicomForm, ExtraChoice, SegmentRequest};
+
+/// How a file of DICOM keeps labels: a segmentation, as its attribute Segmentation Type has it, or structures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DicomLabels {
+    /// One frame for each slice, with a label in each pixel, compressed
+    Labelmap,
+    /// A mask of one bit for each label and slice that has it: larger, and known to older readers
+    Binary,
+    /// No pixels, but the outline of each label in each slice, as radiotherapy has structures (RTSTRUCT)
+    Rtstruct,
+}
+
+/// Which networks of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Size {
+    /// Those that every task has
+    Big,
+    /// Smaller ones, which total_v3 has
+    Small,
+}
+
+/// Images to segment as TotalSegmentator does it.
+#[derive(Debug, ClapArgs)]
+pub struct Segment {
+    /// The task: total, total_mr, lung_vessels, … [default: total].
+    #[arg(value_name = "TASK")]
+    pub named: Option<String>,
+    /// The same as an option, also -ta [default: total].
+    #[arg(long, value_name = "TASK", conflicts_with = "named")]
+    pub task: Option<String>,
+    /// A .nii.gz or .nii image, a folder of .nii.gz images, or one series of DICOM: a folder, a ZIP archive, or a file of many slices.
+    #[arg(short, long, value_name = "IN", required_unless_present = "list")]
+    pub input: Option<PathBuf>,
+    /// The folder of masks, one for each label; with --ml the label map, .nii.gz, .nii, or .seg.nrrd for 3D Slicer. Of a folder of images,
+    /// a folder of these. Of a series of DICOM also a segmentation of it, .dcm, with or without --ml.
+    #[arg(short, long, value_name = "OUT", required_unless_present = "list")]
+    pub output: Option<PathBuf>,
+    /// Write one file with all labels, and their names in its header, instead of a mask for each.
+    #[arg(long)]
+    pub ml: bool,
+    /// How a file of DICOM keeps labels [default: labelmap].
+    #[arg(long, visible_alias = "segmentation_type", value_name = "TYPE")]
+    pub segmentation_type: Option<DicomLabels>,
+    /// Measure the volume in mm³ and the mean intensity of each label, in statistics.json in the folder of masks, or with
+    /// --ml in NAME.statistics.json beside the label map. Labels that touch the border of the image are 0 in both.
+    #[arg(short, long)]
+    pub statistics: bool,
+    /// Measure labels that touch the border of the image, too.
+    #[arg(long, visible_alias = "stats_include_incomplete", requires = "statistics")]
+    pub stats_include_incomplete: bool,
+    /// Draw three slices with the labels: NAME.preview.png beside the label map, or preview.png in the folder of masks.
+    #[arg(short, long)]
+    pub preview: bool,
+    /// Look at 3 mm, where the task has a model for that.
+    #[arg(long, conflicts_with = "fastest")]
+    pub fast: bool,
+    /// Look at 6 mm, or at 3 mm where the task has no coarser model.
+    #[arg(long)]
+    pub fastest: bool,
+    /// Only these labels of a task of the whole body: the image is cut to what a coarser model finds of them, and only the models that
+    /// have them are run.
+    #[arg(long, visible_alias = "roi_subset", value_name = "LABEL", num_args = 1.., value_delimiter = ',')]
+    pub roi_subset: Vec<String>,
+    /// The same, where a model of 3 mm finds them: --roi-subset with --robust-crop.
+    #[arg(
+        long,
+        visible_alias = "roi_subset_robust",
+        value_name = "LABEL",
+        num_args = 1..,
+        value_delimiter = ',',
+        conflicts_with_all = ["roi_subset", "robust_crop"]
+    )]
+    pub roi_subset_robust: Vec<String>,
+    /// Bring logits to the grid of the image and decide labels there, as nnU-Net does it, instead of labels: smoother borders, more
+    /// windows to interpolate.
+    #[arg(
+        long,
+        visible_aliases = ["higher_order_resampling", "high_order_resampling"]
+    )]
+    pub higher_order_resampling: bool,
+    /// Which networks of total_v3 [default: big].
+    #[arg(long, visible_alias = "model_size", value_name = "SIZE")]
+    pub model_size: Option<Size>,
+    /// Cut the image to the body first, which a model of 6 mm finds: of use where there is much air around it.
+    #[arg(long, visible_alias = "body_seg")]
+    pub body_seg: bool,
+    /// Look for what images are cut to at 3 mm instead of 6.
+    #[arg(long, visible_alias = "robust_crop")]
+    pub robust_crop: bool,
+    /// Remove components of labels of up to so many mm³, on the grid that networks see [default of the volume: 200].
+    #[arg(long, visible_alias = "remove_small_blobs", value_name = "MM3", num_args = 0..=1, default_missing_value = "200")]
+    pub remove_small_blobs: Option<f64>,
+    /// Make only the masks of labels: of the task `body`, none of the whole body and its skin.
+    #[arg(long, visible_alias = "no_derived_masks", conflicts_with = "ml")]
+    pub no_derived_masks: bool,
+    /// The folder of weights [default: TOTALSEG_WEIGHTS_PATH, or nnunet/results in TOTALSEG_HOME_DIR or ~/.totalsegmentator].
+    #[arg(long, value_name = "DIR")]
+    pub weights: Option<PathBuf>,
+    /// List the tasks with their labels, and whether their weights are there.
+    #[arg(long)]
+    pub list: bool,
+    /// Replace files that are there [default: they are kept, and what is missing is made].
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Say what each model would hold and take, from the headers of the images alone; nothing is segmented.
+    #[arg(long)]
+    pub plan: bool,
+    #[command(flatten)]
+    pub held: Held,
+    #[command(flatten)]
+    pub ram: Ram,
+    #[command(flatten)]
+    pub compute: Compute,
+}
+
+impl Segment {
+    /// What is asked for.
+    pub fn request(&self) -> Outcome<SegmentRequest> {
+        let (Some(input), Some(output)) = (&self.input, &self.output) else {
+            return Err(Failure::new(
+                "nothing is named to be segmented",
+                "name an image with -i, and where to with -o",
+            ));
+        };
+        let task = self.named.as_deref().or(self.task.as_deref()).unwrap_or("total");
+        if self.model_size.is_some() && task != "total_v3" {
+            let message = format!("--model-size has no effect with {task}: only total_v3 has two");
+            return Err(Failure::new(message, "leave it out"));
+        }
+        if self.no_derived_masks && task != "body" {
+            let message = format!("--no-derived-masks has no effect with {task}: only body has such masks");
+            return Err(Failure::new(message, "leave it out"));
+        }
+        if self.no_derived_masks && is_dicom_name(output) {
+            let message = format!(
+                "--no-derived-masks has no effect with {}: one file has no such masks",
+                output.display()
+            );
+            return Err(Failure::new(message, "leave it out"));
+        }
+        let is_robust = !self.roi_subset_robust.is_empty();
+        let subset = if is_robust { &self.roi_subset_robust } else { &self.roi_subset };
+        if !subset.is_empty() && !task.starts_with("total") {
+            let flag = if is_robust { "--roi-subset-robust" } else { "--roi-subset" };
+            let message = format!("{flag} has no effect with {task}: it is of tasks of the whole body");
+            return Err(Failure::new(message, "leave it out"));
+        }
+        if self.segmentation_type.is_some() && !is_dicom_name(output) {
+            let message = format!("--segmentation-type has no effect with {}", output.display());
+            return Err(Failure::new(message, "leave it out, or let the output end in .dcm"));
+        }
+        Ok(SegmentRequest {
+            task: task.into(),
+            mode: match (self.fast, self.fastest) {
+                (true, _) => Mode::Fast,
+                (_, true) => Mode::Fastest,
+                _ => Mode::Default,
+            },
+            input: input.clone(),
+            output: output.clone(),
+            // A segmentation of DICOM is one file in any case.
+            one_file: self.ml || is_dicom_name(output),
+            dicom: match self.segmentation_type {
+                None | Some(DicomLabels::Labelmap) => DicomForm::Segmentation(SegmentationType::LabelMap),
+                Some(DicomLabels::Binary) => DicomForm::Segmentation(SegmentationType::Binary),
+                Some(DicomLabels::Rtstruct) => DicomForm::Structures,
+            },
+            extras: ExtraChoice {
+                statistics: self.statistics,
+                incomplete: self.stats_include_incomplete,
+                preview: self.preview,
+            },
+            subset: subset.clone(),
+            body_seg: self.body_seg,
+            robust_crop: self.robust_crop || is_robust,
+            by_logits: self.higher_order_resampling,
+            size: match self.model_size {
+                None | Some(Size::Big) => ModelSize::Big,
+                Some(Size::Small) => ModelSize::Small,
+            },
+            remove_small_blobs: self.remove_small_blobs,
+            derived: !self.no_derived_masks,
+            weights: self.weights.clone(),
+            overwrite: self.overwrite,
+            ram: self.ram.ram,
+            // How far windows are apart follows from the task.
+            options: self.held.options(1.0, false, self.compute.threads.count()),
+            backend: self.held.on(if self.plan {
+                self.compute.open_to_plan()?
+            } else {
+                self.compute.open()?
+            })?,
+        })
+    }
+}

@@ -1,0 +1,218 @@
+//! Arguments of sweeps.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args as ClapArgs;
+use plimsoll_run::{SweepFolder, SweepRequest, TrialPattern};
+
+use super::run::Allowed;
+use super::{Compute, MissingScores, Ram, thread_count};
+use crate::failure::{Failure, Outcome};
+use plimsoll::Monitoring;
+use plimsoll::backend::DeviceName;
+use plimsoll::jobs::plan::PlanRequest;
+use plimsoll::jobs::sweep::{BatchFile, BatchSystem, SweepJob};
+
+/// Some choices of settings, each trained with some seeds on some folds.
+#[derive(Debug, ClapArgs)]
+pub struct Sweep {
+    /// What is trained: a file with a table `grid` of settings or a list of `arm`, with `seeds` and `folds`; see docs/sweeps.md.
+    pub sweep: PathBuf,
+    /// The data set [default: `dataset` of the file].
+    pub dataset: Option<PathBuf>,
+    /// The folder of the sweep.
+    #[arg(short, long, value_name = "SWEEP")]
+    pub out: PathBuf,
+    /// Say what each arm would hold and how long all takes, and stop.
+    #[arg(long)]
+    pub plan: bool,
+    /// Go on with what is there; arms, seeds and folds may have been added to the file.
+    #[arg(long)]
+    pub resume: bool,
+    /// These trials alone: ARM, ARM/SEED or ARM/SEED/FOLD, with commas between.
+    #[arg(long, value_delimiter = ',', value_name = "ARM[/SEED[/FOLD]],…")]
+    pub only: Vec<TrialPattern>,
+    /// So many trials train at once, each with its part of the line and of the threads; fewer where they are too large for that.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = thread_count)]
+    pub parallel: usize,
+    /// Train nothing, but write a file for sbatch: an array with a task for each trial. For tasks on GPUs --device names their kind, like sm_80.
+    #[arg(long, value_name = "FILE.sbatch", conflicts_with_all = ["plan", "parallel"])]
+    pub slurm: Option<PathBuf>,
+    /// Train nothing, but write a manifest of an Indexed Job with a pod for each trial.
+    #[arg(long, value_name = "FILE.yaml", conflicts_with_all = ["plan", "parallel"])]
+    pub kubernetes: Option<PathBuf>,
+    #[command(flatten)]
+    pub ram: Ram,
+    #[command(flatten)]
+    pub compute: Compute,
+    /// Threads that make batches [default: one, and one more for every eight kernel threads].
+    #[arg(long, value_name = "N", value_parser = thread_count)]
+    pub loader_threads: Option<usize>,
+    /// What may be changed, in this order, in arms that do not fit the line otherwise; each changes their results.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT,…")]
+    pub allow: Vec<Allowed>,
+    /// Leave out cases that the inspection finds an error in, and say which, instead of refusing the data set. Each run keeps a record.
+    #[arg(long)]
+    pub skip_bad_cases: bool,
+    /// Read files outside of the data set's folder that its list or table names.
+    #[arg(long)]
+    pub allow_outside: bool,
+    /// Read cases into the cache before the first step of each trial, instead of when they are first used.
+    #[arg(long)]
+    pub warm: bool,
+    /// Leave out predicting and scoring the validation cases of each fold once it is trained.
+    #[arg(long)]
+    pub skip_validation: bool,
+    /// How means over validation cases treat a score that is undefined because only one of prediction and reference has the class.
+    #[arg(long, value_enum, value_name = "CONVENTION", default_value_t, conflicts_with = "skip_validation")]
+    pub missing: MissingScores,
+    /// Write the numbers of each step into steps.jsonl.
+    #[arg(long)]
+    pub log_steps: bool,
+    /// Write event files of TensorBoard into the folder of each fold: numbers of epochs, with --log-steps of steps, and the curves.
+    #[arg(long)]
+    pub tensorboard: bool,
+}
+
+impl Sweep {
+    /// What is asked for.
+    pub fn job(&self) -> Outcome<SweepJob> {
+        let asked = SweepRequest::read(&self.sweep, self.dataset.as_deref())?;
+        let threads = self.compute.threads.count();
+        if self.parallel > threads {
+            let message =
+                format!("--parallel {} needs as many threads, but there are {threads}", self.parallel);
+            return Err(Failure::new(message, format!("--parallel {threads} at most, or more --threads")));
+        }
+        let dataset = asked.dataset.clone().ok_or_else(|| {
+            let message = format!("{} names no data set, and neither does the command", self.sweep.display());
+            Failure::new(message, "write `dataset = \"…\"`, or name it behind the file")
+        })?;
+        let compute = match (self.is_for_batch(), self.compute.device) {
+            // The machine that writes the file mostly has no GPU, and one that it has is not what tasks train on.
+            (true, DeviceName::Cuda(_)) => return Err(other_card(self.compute.device)),
+            (true, _) => self.compute.open_to_plan()?,
+            (false, _) if self.plan => self.compute.open_to_plan()?,
+            (false, _) => self.compute.open()?,
+        };
+        let settings = asked.arms.first().map(|arm| arm.settings.clone()).ok_or_else(|| {
+            let message = format!("{} has no arm", self.sweep.display());
+            Failure::new(message, "list some as [[arm]], or values in [grid]")
+        })?;
+        Ok(SweepJob {
+            plan: PlanRequest {
+                dataset,
+                settings,
+                ram: self.ram.ram,
+                threads,
+                loader_threads: self.loader_threads,
+                skip_bad_cases: self.skip_bad_cases,
+                backend: compute,
+                allowed: self.allow.iter().map(|allowed| (*allowed).into()).collect(),
+                plans_from: None,
+                allow_outside: self.allow_outside,
+            },
+            asked,
+            folder: SweepFolder::new(absolute(&self.out)?),
+            device: self.compute.device,
+            parallel: self.parallel,
+            warm: self.warm,
+            monitoring: Monitoring {
+                steps: self.log_steps,
+                tensorboard: self.tensorboard,
+                openmetrics: None,
+            },
+            validate: !self.skip_validation,
+            missing: self.missing.into(),
+            resume: self.resume,
+            only: self.only.clone(),
+        })
+    }
+
+    /// Whether trials are trained by tasks of a batch system, and nothing here.
+    fn is_for_batch(&self) -> bool {
+        self.slurm.is_some() || self.kubernetes.is_some()
+    }
+
+    /// The files for batch systems, with the line that tasks have.
+    pub fn batch_files(&self, job: &SweepJob, line: plimsoll_memory::Bytes) -> Outcome<Vec<BatchFile>> {
+        let asked = [(BatchSystem::Slurm, &self.slurm), (BatchSystem::Kubernetes, &self.kubernetes)];
+        let mut files = Vec::new();
+        for (system, path) in asked {
+            let Some(path) = path else { continue };
+            let program = match system {
+                BatchSystem::Slurm => std::env::current_exe()?.to_string_lossy().into_owned(),
+                BatchSystem::Kubernetes => "plimsoll".into(),
+            };
+            files.push(BatchFile {
+                system,
+                path: path.clone(),
+                command: self.command(program, job, line),
+                threads: job.plan.threads,
+                on_gpu: matches!(self.compute.device, DeviceName::Kind(_)),
+            });
+        }
+        Ok(files)
+    }
+
+    /// The command of a task, which goes on with the sweep as it is written down.
+    fn command(&self, program: String, job: &SweepJob, line: plimsoll_memory::Bytes) -> Vec<String> {
+        let shown = |path: &Path| path.to_string_lossy().into_owned();
+        let folder = &job.folder;
+        let mut words = vec![program, "sweep".into(), shown(&folder.request()), shown(&job.plan.dataset)];
+        let mut flag = |name: &str, value: Option<String>| {
+            words.push(name.into());
+            words.extend(value);
+        };
+        flag("--out", Some(shown(folder.path())));
+        flag("--resume", None);
+        flag("--ram", Some(line.0.to_string()));
+        flag("--threads", Some(job.plan.threads.to_string()));
+        // A task has one GPU of the kind that was planned for, which is the first that it sees.
+        let device = match self.compute.device {
+            DeviceName::Kind(_) => DeviceName::Cuda(0),
+            other => other,
+        };
+        flag("--device", Some(device.to_string()));
+        if let Some(vram) = self.compute.vram {
+            flag("--vram", Some(vram.0.to_string()));
+        }
+        if let Some(threads) = self.loader_threads {
+            flag("--loader-threads", Some(threads.to_string()));
+        }
+        if !self.allow.is_empty() {
+            let names: Vec<String> = self.allow.iter().map(|allowed| allowed.to_string()).collect();
+            flag("--allow", Some(names.join(",")));
+        }
+        if self.missing != MissingScores::default() {
+            flag("--missing", Some(plimsoll_metrics::Missing::from(self.missing).name().into()));
+        }
+        let switches = [
+            ("--skip-bad-cases", self.skip_bad_cases),
+            ("--allow-outside", self.allow_outside),
+            ("--warm", self.warm),
+            ("--skip-validation", self.skip_validation),
+            ("--log-steps", self.log_steps),
+            ("--tensorboard", self.tensorboard),
+        ];
+        for (name, _) in switches.into_iter().filter(|(_, is_on)| *is_on) {
+            flag(name, None);
+        }
+        words
+    }
+}
+
+/// A card of this machine is named, where tasks train on others.
+fn other_card(device: DeviceName) -> Failure {
+    Failure::new(
+        format!(
+            "--device {device} is a GPU of this machine, but what is written here is trained by tasks elsewhere"
+        ),
+        "name the kind of GPU that tasks have, and its line: --device sm_80 --vram 12GiB plans for it without one, and each task uses the \
+         first GPU that it sees",
+    )
+}
+
+fn absolute(path: &Path) -> Outcome<PathBuf> {
+    std::path::absolute(path).map_err(|error| Failure::of_path(path, &error))
+}

@@ -1,0 +1,66 @@
+//! The commands.
+
+mod bench;
+mod bench_curve;
+mod bench_data;
+mod bench_kernels;
+mod bench_plan;
+mod bench_predict;
+mod bench_scaling;
+mod bench_step;
+mod classification;
+mod compare;
+mod compare_images;
+mod compared;
+mod demo;
+mod demo_images;
+mod doctor;
+mod evaluate;
+mod export;
+mod inspect;
+mod models;
+mod plan;
+mod postprocess;
+mod predict;
+mod predicted_step;
+mod prediction_plan;
+mod report;
+mod scores;
+mod segment;
+mod settings;
+mod status;
+mod sweep;
+mod train;
+mod watch;
+
+use crate::args::{Args, Command};
+use crate::failure::Outcome;
+use plimsoll::backend::check_environment;
+
+pub use plan::print as print_plan;
+
+/// Runs the command that was asked for.
+pub fn run(args: &Args) -> Outcome {
+    check_environment()?;
+    args.command.files()?.check()?;
+    match &args.command {
+        Command::Demo(demo) => demo::run(demo, args.json),
+        Command::Doctor(ram) => doctor::run(ram, args.json),
+        Command::Inspect(inspect) => inspect::run(inspect, args.json),
+        Command::Plan(plan) => plan::run(plan, args.json),
+        Command::Settings => settings::run(args.json),
+        Command::Train(train) => train::run(train, args.json),
+        Command::Sweep(sweep) => sweep::run(sweep, args.json),
+        Command::Predict(predict) => predict::run(predict, args.json),
+        Command::Segment(segment) => segment::run(segment, args.json),
+        Command::Postprocess(postprocess) => postprocess::run(postprocess, args.json),
+        Command::Models(models) => models::run(models, args.json),
+        Command::Evaluate(evaluate) => evaluate::run(evaluate, args.json),
+        Command::Compare(compare) => compare::run(compare, args.json),
+        Command::Export(export) => export::run(export, args.json),
+        Command::Report(report) => report::run(report, args.json),
+        Command::Status(status) => status::run(status, args.json),
+        Command::Watch(watch) => watch::run(watch, args.json),
+        Command::Bench(bench) => bench::run(bench, args.json),
+    }
+}

@@ -1,0 +1,98 @@
+//! `plimsoll segment`
+
+use plimsoll_run::total_segmentator::{ModelSize, Task, weights_folder};
+use serde::Serialize;
+
+use super::prediction_plan;
+use crate::args::Segment;
+use crate::failure::{Failure, Outcome};
+use crate::report::json;
+use crate::terminal;
+use plimsoll::jobs::segment::{plan_all, segment_all};
+
+/// A task, as it is listed.
+#[derive(Serialize)]
+struct Listed {
+    task: &'static str,
+    license: &'static str,
+    labels: &'static [String],
+    /// The numbers of data sets whose weights are there, and of those that are not, all ways to run it together.
+    weights: Vec<u32>,
+    missing: Vec<u32>,
+}
+
+/// Segments images.
+pub fn run(args: &Segment, as_json: bool) -> Outcome {
+    if args.list {
+        return list(args, as_json);
+    }
+    if args.plan {
+        return prediction_plan::show(&plan_all(&args.request()?, &terminal::observed(as_json))?, as_json);
+    }
+    let context = terminal::context(as_json)?;
+    context.keep_results();
+    let report = segment_all(&args.request()?, &context)?;
+    if as_json {
+        json(&report)?;
+    } else {
+        println!("weights of {}: {}", report.task, report.license);
+        for image in &report.images {
+            println!("{} in {:.1} s, holding {}", image.output.display(), image.seconds, image.planned_bytes);
+        }
+        for kept in &report.kept {
+            println!("{} was there already, and was kept; --overwrite replaces it", kept.display());
+        }
+        println!("peak resident {}", report.peak_rss_bytes);
+    }
+    match report.failed.first() {
+        None => Ok(()),
+        Some(first) => {
+            let of = report.failed.len() + report.images.len() + report.kept.len();
+            let message = format!(
+                "{} of {of} images could not be segmented, the first: {}: {}",
+                report.failed.len(),
+                first.image.display(),
+                first.error
+            );
+            Err(Failure::new(message, first.hint.as_str()))
+        }
+    }
+}
+
+fn list(args: &Segment, as_json: bool) -> Outcome {
+    let folder = match &args.weights {
+        Some(folder) => folder.clone(),
+        None => weights_folder()?,
+    };
+    let mut listed = Vec::new();
+    for (name, task) in Task::all()? {
+        let (mut weights, mut missing) = (Vec::new(), Vec::new());
+        for models in task.all_models() {
+            for part in &models.parts {
+                let found = models.folder(part, ModelSize::Big, &folder).is_ok();
+                if found { &mut weights } else { &mut missing }.push(part.dataset);
+            }
+        }
+        listed.push(Listed { task: name, license: &task.license, labels: &task.classes, weights, missing });
+    }
+    if as_json {
+        return json(&listed);
+    }
+    println!("weights in {}", folder.display());
+    for task in listed {
+        let numbers = |of: &[u32]| of.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+        let state = match (task.weights.as_slice(), task.missing.as_slice()) {
+            (_, []) => "all there".to_string(),
+            ([], missing) => format!("missing: {}", numbers(missing)),
+            (there, missing) => format!("there: {}; missing: {}", numbers(there), numbers(missing)),
+        };
+        println!(
+            "\n{} ({}, {} labels; {state})\n  {}",
+            task.task,
+            task.license,
+            task.labels.len(),
+            task.labels.join(" ")
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! `plimsoll train`
+
+use plimsoll_report::ClassNames;
+use plimsoll_run::{RunRecord, Specification, StopReason};
+
+use super::scores::{print_folds, print_scores};
+use crate::args::Train;
+use crate::failure::Failure;
+use crate::failure::Outcome;
+use crate::report::{Table, json, or_dash};
+use crate::terminal;
+use plimsoll::jobs::pairs::{describe_pairs, train_pairs};
+use plimsoll::jobs::train::{Trained, describe, train_folds};
+
+/// Kinds of operations of which the summary says what they took.
+const LONGEST: usize = 4;
+
+/// Trains folds.
+pub fn run(args: &Train, as_json: bool) -> Outcome {
+    let context = terminal::context(as_json)?;
+    let request = args.request()?;
+    if args.print_settings && args.one_vs_one {
+        return json(&describe_pairs(&request, &context)?);
+    }
+    if args.print_settings {
+        return json(&describe(&request, &context)?);
+    }
+    if args.one_vs_one {
+        let pairs = train_pairs(&request, &context)?;
+        if as_json {
+            json(&pairs)?;
+        }
+        let Some(last) = pairs.into_iter().next_back() else { return Ok(()) };
+        return finish(&last.trained, !as_json);
+    }
+    let trained = train_folds(&request, &context)?;
+    if as_json {
+        match trained.folds.as_slice() {
+            [only] => json(only)?,
+            all => json(&serde_json::json!({
+                "folds": all,
+                "scores": trained.scores,
+                "at_once": trained.at_once,
+            }))?,
+        }
+    }
+    finish(&trained, !as_json)
+}
+
+/// Says what came of it, and whether the process was told to end.
+fn finish(trained: &Trained, is_told: bool) -> Outcome {
+    let Some(last) = trained.folds.last() else { return Ok(()) };
+    if is_told {
+        for fold in &trained.folds {
+            println!("fold {}: {}", fold.fold, fold.record.ended);
+            summary(&fold.record);
+            if let Some(validation) = &fold.validation {
+                print_scores(validation, &class_names(&fold.record.specification)?);
+            }
+        }
+        if let Some(at_once) = &trained.at_once {
+            println!(
+                "{} folds at once: {} planned, peak resident {} of the line's {}",
+                at_once.folds,
+                at_once.planned_bytes,
+                or_dash(at_once.peak_rss_bytes),
+                at_once.ram_budget_bytes
+            );
+        }
+        if let Some(scores) = &trained.scores {
+            print_folds(scores, &class_names(&last.record.specification)?);
+        }
+    }
+    if !trained.is_stopped {
+        return Ok(());
+    }
+    let stopped: Vec<_> =
+        trained.folds.iter().filter(|fold| fold.record.ended == StopReason::Signal).collect();
+    let what = match stopped.as_slice() {
+        [only] => format!("stopped after step {}; a checkpoint is written", only.record.steps),
+        [_, ..] => {
+            let steps: Vec<String> =
+                stopped.iter().map(|fold| format!("{} of fold {}", fold.record.steps, fold.fold)).collect();
+            format!("stopped after steps {}; checkpoints are written", steps.join(", "))
+        }
+        [] => format!("stopped while fold {} was validated; what is predicted is kept", last.fold),
+    };
+    Err(Failure::stopped(what, "the same command with --resume goes on to the same bits"))
+}
+
+/// The names of the classes that voxels are labelled with.
+fn class_names(specification: &Specification) -> Outcome<ClassNames> {
+    Ok(ClassNames::of(&specification.config.task.segmentation()?.dataset.labels))
+}
+
+/// Prints what was held against what was planned.
+pub fn summary(record: &RunRecord) {
+    let mut table = Table::new(["part", "planned", "held at most"]);
+    for part in &record.planned {
+        let held = record.held.iter().find(|held| held.holder == part.name);
+        table.row([part.name.clone(), part.bytes.to_string(), or_dash(held.map(|held| held.peak))]);
+    }
+    let line = record.ram_budget_bytes;
+    table.row(["all, as resident".into(), record.planned_bytes.to_string(), or_dash(record.peak_rss_bytes)]);
+    table.print();
+    if let Some(device) = &record.device {
+        let arena = device.planned.iter().find(|part| part.name == "arena").map(|part| part.bytes);
+        println!(
+            "of the device's memory {} planned and {} used, of the line's {}; of its arena's {}, kernels were given {}",
+            device.planned_bytes,
+            or_dash(device.used_bytes),
+            device.vram_budget_bytes,
+            or_dash(arena),
+            record.arena_used_bytes
+        );
+    }
+    let each = record.seconds_per_step.map_or(String::new(), |seconds| format!(", {seconds:.3} s each"));
+    println!(
+        "{} steps{}; peak resident {} of the line's {line}, {} while planning; {} heap allocations in steps",
+        record.steps,
+        each,
+        or_dash(record.peak_rss_bytes),
+        or_dash(record.planning_peak_rss_bytes),
+        record.heap_allocations_in_steps
+    );
+    let all: f64 = record.ops.iter().map(|time| time.seconds).sum();
+    if all > 0.0 {
+        let longest = record.ops.iter().take(LONGEST);
+        let shares = longest.map(|time| format!("{} {:.1} %", time.op, 100.0 * time.seconds / all));
+        println!(
+            "{all:.1} s of computing: {}; {:.1} s of waiting for batches",
+            shares.collect::<Vec<_>>().join(", "),
+            record.waiting_seconds
+        );
+    }
+}

@@ -1,0 +1,84 @@
+//! A failed command: one line that says what is wrong, and one that says what to do.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use plimsoll::Error;
+
+/// The status of a process whose command failed.
+const FAILED: u8 = 1;
+
+/// The result of a command.
+pub type Outcome<T = ()> = Result<T, Failure>;
+
+/// Why a command failed.
+#[derive(Debug)]
+pub struct Failure {
+    line: String,
+    hint: String,
+    status: u8,
+    /// Whether the command only stopped because it was asked to.
+    is_stopped: bool,
+}
+
+impl Failure {
+    /// An error of the command line itself, with a remedy.
+    pub fn new(message: impl fmt::Display, hint: impl Into<String>) -> Failure {
+        Failure { line: message.to_string(), hint: hint.into(), status: FAILED, is_stopped: false }
+    }
+
+    /// The system's error about a file or a folder.
+    pub fn of_path(path: &Path, error: &io::Error) -> Failure {
+        Error::of_path(path, error).into()
+    }
+
+    /// A command that was asked to stop: the results that it has kept, and how to go on.
+    pub fn stopped(message: impl fmt::Display, hint: impl Into<String>) -> Failure {
+        Failure { is_stopped: true, ..Failure::new(message, hint) }
+    }
+
+    /// The same after a signal: with the status of a process that the signal ended, and with its name if the command only stopped.
+    pub fn with_signal(self, name: &str, status: u8) -> Failure {
+        let line = match self.is_stopped {
+            true => format!("{name}: {}", self.line),
+            false => self.line,
+        };
+        Failure { line, status, ..self }
+    }
+
+    /// The status of the process.
+    pub fn status(&self) -> u8 {
+        self.status
+    }
+
+    /// Prints it to the standard error stream.
+    pub fn print(&self) {
+        eprintln!("error: {}\nhint: {}", self.line, self.hint);
+    }
+
+    /// What is wrong, in one line.
+    pub fn line(&self) -> &str {
+        &self.line
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> &str {
+        &self.hint
+    }
+}
+
+impl<E> From<E> for Failure
+where
+    Error: From<E>,
+{
+    fn from(error: E) -> Failure {
+        let error = Error::from(error);
+        Failure {
+            line: error.line(),
+            hint: error.hint().into(),
+            status: FAILED,
+            is_stopped: error.is_stopped(),
+        }
+    }
+}

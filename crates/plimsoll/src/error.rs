@@ -1,0 +1,345 @@
+//! Errors of jobs, with a remedy for each.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+use std::iter::successors;
+use std::path::{Path, PathBuf};
+
+use plimsoll_disk::Substitute;
+use plimsoll_disk::outputs::{OutputError, OutputRemedy};
+use plimsoll_report::ReportError;
+use plimsoll_run::one_line;
+
+/// The result of a job.
+pub type Outcome<T = ()> = Result<T, Error>;
+
+/// An error of a job: its cause, and a remedy.
+#[derive(Debug)]
+pub struct Error {
+    cause: Box<Cause>,
+    hint: String,
+}
+
+impl Error {
+    /// A request that a job refuses, with a remedy.
+    pub fn new(message: impl fmt::Display, hint: impl Into<String>) -> Error {
+        Error::of(Cause::Refused { message: message.to_string() }, hint)
+    }
+
+    /// The system's error about a file or a folder.
+    pub fn of_path(path: &Path, error: &io::Error) -> Error {
+        let hint = Substitute::of(error).map_or_else(|| way_out_of(error.kind()), Substitute::hint);
+        let cause = Cause::File { path: path.into(), reason: error.to_string(), kind: error.kind() };
+        Error::of(cause, hint)
+    }
+
+    /// A job that was asked to stop: the results that it has kept, and how to go on.
+    pub fn stopped(message: impl fmt::Display, hint: impl Into<String>) -> Error {
+        Error::of(Cause::Stopped { message: message.to_string() }, hint)
+    }
+
+    fn of(cause: Cause, hint: impl Into<String>) -> Error {
+        Error { cause: Box::new(cause), hint: hint.into() }
+    }
+
+    /// The cause.
+    pub fn cause(&self) -> &Cause {
+        &self.cause
+    }
+
+    /// Returns whether the job only stopped because it was asked to.
+    pub fn is_stopped(&self) -> bool {
+        matches!(*self.cause, Cause::Stopped { .. })
+    }
+
+    /// The error with all its causes in one line.
+    pub fn line(&self) -> String {
+        one_line(&*self.cause)
+    }
+
+    /// The remedy as a text.
+    pub fn hint(&self) -> &str {
+        &self.hint
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.line())
+    }
+}
+
+impl StdError for Error {}
+
+/// An error and all its causes, the outermost first.
+fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    successors(Some(error), |&error| error.source())
+}
+
+/// The cause of an error: the error of the crate whose subject it is, or of the job itself.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The job refuses the request.
+    #[error("{message}")]
+    Refused {
+        /// The reason, in one line.
+        message: String,
+    },
+    /// The job was asked to stop.
+    #[error("{message}")]
+    Stopped {
+        /// The results that are kept.
+        message: String,
+    },
+    /// A file or a folder cannot be read or written.
+    #[error("{}: {reason}", path.display())]
+    File {
+        /// The file or folder.
+        path: PathBuf,
+        /// The operating system's reason.
+        reason: String,
+        /// The kind of the reason.
+        kind: io::ErrorKind,
+    },
+    /// A device for programs.
+    #[error("{message}")]
+    Device {
+        /// The error of the driver, in one line.
+        message: String,
+    },
+    /// An output would replace an input, or cannot be written.
+    #[error(transparent)]
+    Output(OutputError),
+    /// A page or a picture.
+    #[error(transparent)]
+    Report(ReportError),
+    /// A data set of volumes.
+    #[error(transparent)]
+    Dataset(plimsoll_data::DatasetError),
+    /// The inspection of a data set.
+    #[error(transparent)]
+    Inspect(plimsoll_data::InspectError),
+    /// Loading batches.
+    #[error(transparent)]
+    Loader(plimsoll_data::LoaderError),
+    /// Sampling patches.
+    #[error(transparent)]
+    Sampler(plimsoll_data::SamplerError),
+    /// The folds of a data set.
+    #[error(transparent)]
+    Splits(plimsoll_data::SplitsError),
+    /// A data set that is made up.
+    #[error(transparent)]
+    Phantom(plimsoll_data::phantom::PhantomError),
+    /// A DICOM file.
+    #[error(transparent)]
+    Dicom(plimsoll_dicom::DicomError),
+    /// A data set of pictures.
+    #[error(transparent)]
+    Images(plimsoll_image::DatasetError),
+    /// A prediction.
+    #[error(transparent)]
+    Infer(plimsoll_infer::InferError),
+    /// Scores.
+    #[error(transparent)]
+    Metric(plimsoll_metrics::MetricError),
+    /// A table of probabilities.
+    #[error(transparent)]
+    Table(plimsoll_metrics::classification::TableError),
+    /// A comparison of models.
+    #[error(transparent)]
+    Comparison(plimsoll_metrics::comparison::ComparisonError),
+    /// The settings of a network or a loss.
+    #[error(transparent)]
+    Config(plimsoll_nn::ConfigError),
+    /// Steps on label maps.
+    #[error(transparent)]
+    Postprocess(plimsoll_postprocess::PostprocessError),
+    /// A file of weights.
+    #[error(transparent)]
+    Weights(plimsoll_nn::weights::WeightError),
+    /// A run on disk.
+    #[error(transparent)]
+    Run(plimsoll_run::RunError),
+    /// Training.
+    #[error(transparent)]
+    Train(plimsoll_train::TrainError),
+    /// A file of a volume.
+    #[error(transparent)]
+    Volume(plimsoll_volume::VolumeError),
+    /// Running a program.
+    #[error(transparent)]
+    Engine(plimsoll_plan::EngineError),
+    /// Planning a program.
+    #[error(transparent)]
+    Plan(plimsoll_plan::PlanError),
+    /// A system call.
+    #[error(transparent)]
+    Io(io::Error),
+    /// JSON.
+    #[error(transparent)]
+    Json(serde_json::Error),
+    /// A tensor program.
+    #[error(transparent)]
+    Graph(plimsoll_graph::GraphError),
+    /// Mapped memory.
+    #[error(transparent)]
+    Map(plimsoll_memory::MapError),
+    /// The memory limit.
+    #[error(transparent)]
+    Memory(plimsoll_memory::OverBudget),
+}
+
+/// What to do about an error of the system's.
+fn way_out_of(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::NotFound => "check the path",
+        io::ErrorKind::Interrupted => "give the same command again; nothing half-written is left",
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "check who may read and write there, or choose another place"
+        }
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+            "a file is where a folder must be: choose another place, or move it away"
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "make room on that disk, or choose another one"
+        }
+        io::ErrorKind::FileTooLarge => "raise the limit of file sizes (`ulimit -f`), or choose another disk",
+        _ => "check the path, the disk and who may write there",
+    }
+}
+
+/// What to do about an error that does not say so itself.
+fn way_out(error: &(dyn StdError + 'static)) -> String {
+    let of_prediction = chain(error).find_map(|cause| cause.downcast_ref::<plimsoll_infer::InferError>());
+    if let Some(plimsoll_infer::InferError::Interrupted { .. }) = of_prediction {
+        return "the same command with --overwrite predicts all images anew".into();
+    }
+    let said_by_system = chain(error).find_map(|cause| cause.downcast_ref::<io::Error>());
+    match said_by_system {
+        Some(error) => {
+            Substitute::of(error).map_or_else(|| way_out_of(error.kind()), Substitute::hint).into()
+        }
+        None if chain(error).any(|cause| cause.is::<plimsoll_memory::OverBudget>()) => "raise --ram".into(),
+        None => match chain(error).find_map(|cause| cause.downcast_ref::<plimsoll_plan::PlanError>()) {
+            Some(_) => {
+                "no setting is at fault: report it with the command, the settings and this line".into()
+            }
+            None => "`plimsoll settings` lists what can be set, and --help what a command takes".into(),
+        },
+    }
+}
+
+/// What to do about something in the place of a file, whichever reader found it.
+fn of_substitute(error: &(dyn StdError + 'static)) -> Option<String> {
+    let mut errors = chain(error).filter_map(|cause| cause.downcast_ref::<io::Error>());
+    errors.find_map(Substitute::of).map(|found| found.hint().into())
+}
+
+impl From<OutputError> for Error {
+    fn from(error: OutputError) -> Error {
+        let hint = match error.remedy() {
+            OutputRemedy::NewFile(name) => format!("name a file that does not exist yet with {name}"),
+            OutputRemedy::NewFileOrMove(name) => {
+                format!("name a file that does not exist yet with {name}, or move the existing one away")
+            }
+            OutputRemedy::OtherEnding(name) => format!("name a file of another ending with {name}"),
+            OutputRemedy::Move => "move it away".into(),
+            OutputRemedy::FolderElsewhere(name) => {
+                format!("name a folder outside of all inputs with {name}")
+            }
+            OutputRemedy::CheckPath => "check the path, the disk and who may read and write there".into(),
+        };
+        Error::of(Cause::Output(error), hint)
+    }
+}
+
+impl From<ReportError> for Error {
+    fn from(error: ReportError) -> Error {
+        let hint = match &error {
+            ReportError::NoRun { .. } => {
+                "name the folder that `plimsoll train --out` or `plimsoll sweep` wrote, or a fold of it"
+                    .into()
+            }
+            ReportError::DatasetUnknown { .. } | ReportError::CaseMissing { .. } => {
+                format!("{}: --dataset", error.hint())
+            }
+            ReportError::Slice { .. } => {
+                "leave --preview out, and look at the case with `plimsoll inspect`".into()
+            }
+            ReportError::Shrink { .. } => "leave --volumes out".into(),
+            ReportError::TooManyRows { .. } => {
+                "choose scores with --metric, classes with --class, or fewer candidates".into()
+            }
+            _ => error.hint(),
+        };
+        match error {
+            ReportError::File { path, source } => Error::of_path(&path, &source),
+            ReportError::Io(error) => error.into(),
+            ReportError::Json(error) => error.into(),
+            ReportError::Memory(error) => error.into(),
+            ReportError::Map(error) => error.into(),
+            ReportError::Metric(error) => error.into(),
+            ReportError::Run(error) => error.into(),
+            ReportError::Table(error) => error.into(),
+            ReportError::Volume(error) => error.into(),
+            own => Error::of(Cause::Report(own), hint),
+        }
+    }
+}
+
+/// Errors that know their remedy.
+macro_rules! with_hint {
+    ($($variant:ident($error:ty)),* $(,)?) => {
+        $(impl From<$error> for Error {
+            fn from(error: $error) -> Error {
+                let hint = of_substitute(&error).or(error.hint()).unwrap_or_else(|| way_out(&error));
+                Error::of(Cause::$variant(error), hint)
+            }
+        })*
+    };
+}
+
+/// Errors whose remedy follows from their kind.
+macro_rules! without_hint {
+    ($($variant:ident($error:ty)),* $(,)?) => {
+        $(impl From<$error> for Error {
+            fn from(error: $error) -> Error {
+                let hint = way_out(&error);
+                Error::of(Cause::$variant(error), hint)
+            }
+        })*
+    };
+}
+
+with_hint!(
+    Dataset(plimsoll_data::DatasetError),
+    Inspect(plimsoll_data::InspectError),
+    Loader(plimsoll_data::LoaderError),
+    Sampler(plimsoll_data::SamplerError),
+    Splits(plimsoll_data::SplitsError),
+    Phantom(plimsoll_data::phantom::PhantomError),
+    Dicom(plimsoll_dicom::DicomError),
+    Images(plimsoll_image::DatasetError),
+    Infer(plimsoll_infer::InferError),
+    Metric(plimsoll_metrics::MetricError),
+    Table(plimsoll_metrics::classification::TableError),
+    Comparison(plimsoll_metrics::comparison::ComparisonError),
+    Config(plimsoll_nn::ConfigError),
+    Postprocess(plimsoll_postprocess::PostprocessError),
+    Weights(plimsoll_nn::weights::WeightError),
+    Run(plimsoll_run::RunError),
+    Train(plimsoll_train::TrainError),
+    Volume(plimsoll_volume::VolumeError),
+    Engine(plimsoll_plan::EngineError),
+    Plan(plimsoll_plan::PlanError),
+);
+without_hint!(
+    Io(io::Error),
+    Json(serde_json::Error),
+    Graph(plimsoll_graph::GraphError),
+    Map(plimsoll_memory::MapError),
+    Memory(plimsoll_memory::OverBudget),
+);

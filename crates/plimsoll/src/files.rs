@@ -1,0 +1,20 @@
+//! Files that jobs write, whole or not at all.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use plimsoll_disk::atomic;
+use serde::Serialize;
+
+use crate::error::{Error, Outcome};
+
+/// Writes a file, whole or not at all.
+pub(crate) fn write(path: &Path, to: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Outcome {
+    atomic::write(path, to).map_err(|error| Error::of_path(path, &error))
+}
+
+/// Writes JSON as people read it.
+pub(crate) fn write_json(file: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *file, value)?;
+    file.write_all(b"\n")
+}
