@@ -76,7 +76,7 @@ where
         let error = Error::from(error);
         Failure {
             line: error.line(),
-            hint: error.hint().into(),
+            hint: error.remedy().clone().into(),
             status: FAILED,
             is_stopped: error.is_stopped(),
         }

@@ -12,6 +12,7 @@ mod report;
 mod signals;
 mod terminal;
 mod watch;
+mod wording;
 
 use std::process::ExitCode;
 

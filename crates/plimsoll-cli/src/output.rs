@@ -1,6 +1,6 @@
 //! The one place that writes to the standard output and error streams.
 //!
-//! Within this crate `println!`, `print!` and `eprintln!` are the macros below, which differ from the standard library's in two ways. Output that
+//! Within this crate `println!`, `print!` and `eprintln!` are the macros below, which differ from the standard library's in three ways. Parameters and jobs that texts of libraries mark become flags and commands. Output that
 //! cannot be written, to a full disk or a closed terminal, is dropped and noted: the standard library's macros would end the process,
 //! and a training with it. Control characters are escaped: names of cases and labels come from files of others, and a terminal would obey
 //! them.
@@ -9,10 +9,12 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
 
+use plimsoll_remedy::render;
 use plimsoll_report::text::escaped;
 use signal_hook::consts::SIGPIPE;
 
 use crate::failure::{Failure, Outcome};
+use crate::wording::Flags;
 
 /// Prints a line to the standard output stream.
 macro_rules! println {
@@ -59,7 +61,7 @@ pub fn print_error(text: fmt::Arguments<'_>) {
 }
 
 fn write(stream: &mut impl Write, text: fmt::Arguments<'_>) -> io::Result<()> {
-    let text = text.to_string();
+    let text = render(&text.to_string(), &Flags);
     stream.write_all(escaped(&text).as_bytes())?;
     stream.flush()
 }

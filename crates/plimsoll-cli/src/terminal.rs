@@ -6,12 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use plimsoll_remedy::render;
 use plimsoll_report::text::{escaped, in_line};
 
 use crate::commands::print_plan;
 use crate::failure::Outcome;
 use crate::output::take_notice;
 use crate::signals;
+use crate::wording::Flags;
 use plimsoll::{Context, StopToken};
 use plimsoll::{Event, Observer, Work};
 
@@ -66,7 +68,7 @@ impl Terminal {
         let Some(shown) = works.get_mut(&work.id) else { return };
         match &shown.bar {
             Some(bar) => {
-                bar.set_message(in_line(note));
+                bar.set_message(in_line(&render(note, &Flags)));
                 if work.pieces.is_some() {
                     bar.set_position(done);
                 }
@@ -89,9 +91,9 @@ impl Terminal {
         let any = || works.values().find_map(|shown| shown.bar.as_ref());
         match own {
             Some(_) if repeats_progress => {}
-            Some(bar) => bar.println(escaped(text)),
+            Some(bar) => bar.println(escaped(&render(text, &Flags))),
             None => match any() {
-                Some(bar) => bar.println(escaped(text)),
+                Some(bar) => bar.println(escaped(&render(text, &Flags))),
                 None => eprintln!("{text}"),
             },
         }

@@ -100,7 +100,7 @@ impl DeviceError {
         match self {
             DeviceError::NoDriver => {
                 "install the driver (`nvidia-smi` shows whether it works), or in a container pass the GPUs \
-                                      through (`--gpus all`); --device cpu needs none"
+                                      through (`--gpus all`); ‹device=cpu› needs none"
                     .into()
             }
             DeviceError::NoDevice { found: 0, .. } => {
@@ -112,14 +112,14 @@ impl DeviceError {
                     "from cuda:0 to cuda:{last}; `nvidia-smi -L` lists them, and CUDA_VISIBLE_DEVICES may hide some"
                 )
             }
-            DeviceError::Nowhere { .. } => "--device cuda:0 is the first card of this machine".into(),
-            DeviceError::TooOld { .. } => "--device cpu runs on the processor".into(),
+            DeviceError::Nowhere { .. } => "‹device=cuda:0› is the first card of this machine".into(),
+            DeviceError::TooOld { .. } => "‹device=cpu› runs on the processor".into(),
             DeviceError::TooOldDriver { needed, .. } => {
                 // The first drivers of these versions.
                 let driver = if needed.major >= 12 { 525 } else { 470 };
                 format!(
                     "install driver {driver} or later (`nvidia-smi` shows the one that there is; a container has that of its host); \
-                                         --device cpu needs none"
+                                         ‹device=cpu› needs none"
                 )
             }
             DeviceError::NoArchitecture { .. } => {
@@ -131,11 +131,11 @@ impl DeviceError {
                 "report it with the command and this line".into()
             }
             DeviceError::OutOfMemory { .. } => {
-                "lower --vram, or wait until others have freed theirs: `nvidia-smi` lists what they hold"
+                "lower ‹vram›, or wait until others have freed theirs: `nvidia-smi` lists what they hold"
                     .into()
             }
             DeviceError::Failed { .. } => {
-                "`nvidia-smi` and the kernel's log (`dmesg | grep -i xid`) say more; --resume goes on from \
+                "`nvidia-smi` and the kernel's log (`dmesg | grep -i xid`) say more; ‹resume› goes on from \
                                            the last checkpoint"
                     .into()
             }
@@ -467,7 +467,7 @@ mod tests {
         let (asked, free) = (Bytes::gib(9), Bytes::mib(700));
         let error = DeviceError::OutOfMemory { device: "a card".into(), asked, free };
         assert_eq!(error.to_string(), "a card cannot allocate 9.00 GiB: 700.0 MiB of its memory are free");
-        assert!(error.hint().contains("lower --vram, or wait"), "{}", error.hint());
+        assert!(error.hint().contains("lower ‹vram›, or wait"), "{}", error.hint());
     }
 
     #[test]

@@ -212,7 +212,7 @@ impl ImageError {
                 "convert it to PNG with 8 bits, grey or RGB, one file for each page".into()
             }
             ImageError::NoRange { .. } => "convert it to 8 bits as the other images were".into(),
-            ImageError::Memory { .. } => "raise --ram, or make the image smaller".into(),
+            ImageError::Memory { .. } => "raise ‹ram›, or make the image smaller".into(),
             ImageError::MaskExtent { .. } => {
                 "save the mask on the grid of the image that it was drawn on".into()
             }
@@ -269,7 +269,7 @@ impl SettingError {
             SettingError::Steps { .. } => {
                 Some("crop first, resize once, and apply filters before or after that".into())
             }
-            SettingError::Memory(_) => Some("raise --ram, use fewer threads, or make images smaller".into()),
+            SettingError::Memory(_) => Some("raise ‹ram›, use fewer threads, or make images smaller".into()),
         }
     }
 }

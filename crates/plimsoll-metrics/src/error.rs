@@ -73,7 +73,7 @@ impl MetricError {
         match self {
             MetricError::Volume(error) => error.hint(),
             MetricError::Memory(_) | MetricError::Morphology(MorphologyError::Memory(_)) => {
-                Some("raise --ram, or leave surface, topology and lesion out of --metrics".into())
+                Some("raise ‹ram›, or leave surface, topology and lesion out of ‹metrics›".into())
             }
             MetricError::Morphology(error) => error.hint(),
             MetricError::Length { .. } => None,

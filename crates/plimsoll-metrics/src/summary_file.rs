@@ -27,12 +27,12 @@ impl SummaryError {
     pub fn hint(&self) -> &'static str {
         match self {
             SummaryError::Json(_) => {
-                "name a summary.json of `plimsoll evaluate`, of a validation, or of nnU-Net's evaluation"
+                "name a summary.json of ‹job evaluate›, of a validation, or of nnU-Net's evaluation"
             }
             SummaryError::NoClass(_) => {
-                "regions have several labels: score the predictions with `plimsoll evaluate`, label by label"
+                "regions have several labels: score the predictions with ‹job evaluate›, label by label"
             }
-            SummaryError::Empty => "score predictions with `plimsoll evaluate` first",
+            SummaryError::Empty => "score predictions with ‹job evaluate› first",
         }
     }
 }

@@ -132,14 +132,14 @@ impl ConfigError {
                 used.join(", ")
             )),
             ConfigError::Length { list: setting, .. } | ConfigError::Value { setting, .. } => {
-                Some(format!("leave `{setting}` out for its default; `plimsoll settings` says what each is"))
+                Some(format!("leave `{setting}` out for its default; ‹job settings› says what each is"))
             }
             ConfigError::Heads { fitting_size, fitting_heads, .. } => {
                 let size = fitting_size.map_or(String::new(), |size| format!(", or `feature_size = {size}`"));
                 Some(format!("in [network] set `num_heads = {fitting_heads:?}`{size}"))
             }
             ConfigError::Loss { .. } => {
-                Some("`plimsoll settings` lists the components of a loss and their options".into())
+                Some("‹job settings› lists the components of a loss and their options".into())
             }
             ConfigError::Background { .. } => {
                 Some("leave `include_background` out of the losses of this data set".into())

@@ -126,8 +126,8 @@ impl EngineError {
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            EngineError::Arena(_) => Some("raise --ram".into()),
-            EngineError::DeviceLine(_) => Some("raise --vram".into()),
+            EngineError::Arena(_) => Some("raise ‹ram›".into()),
+            EngineError::DeviceLine(_) => Some("raise ‹vram›".into()),
             EngineError::Device { hint, .. } => Some(hint.clone()),
             _ => None,
         }

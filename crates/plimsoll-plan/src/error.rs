@@ -78,18 +78,18 @@ impl PlanError {
     pub fn hint(&self) -> Option<String> {
         match self {
             PlanError::Unsupported(_) => Some(
-                "--device cpu runs all networks and losses; docs/gpu.md lists what has kernels for GPUs"
+                "‹device=cpu› runs all networks and losses; docs/gpu.md lists what has kernels for GPUs"
                     .into(),
             ),
             PlanError::Storage { .. } => Some(
-                "f16 is for GPUs, like --device cuda:0; --precision bf16 takes as much memory, and processors have kernels for it"
+                "f16 is for GPUs, like ‹device=cuda:0›; ‹precision=bf16› takes as much memory, and processors have kernels for it"
                     .into(),
             ),
             PlanError::Products { .. } => Some(
-                "bf16-dot is for processors, --device cpu; --precision bf16 stores features as bf16 wherever it runs".into(),
+                "bf16-dot is for processors, ‹device=cpu›; ‹precision=bf16› stores features as bf16 wherever it runs".into(),
             ),
             PlanError::Tf32Products { .. } => Some(
-                "tf32 is for GPUs since compute capability 8.0 (Ampere), like --device cuda:0; --precision f32 rounds no product, wherever it runs".into(),
+                "tf32 is for GPUs since compute capability 8.0 (Ampere), like ‹device=cuda:0›; ‹precision=f32› rounds no product, wherever it runs".into(),
             ),
             _ => None,
         }

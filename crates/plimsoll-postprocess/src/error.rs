@@ -113,9 +113,9 @@ impl PostprocessError {
         match self {
             PostprocessError::Volume(error) => error.hint(),
             PostprocessError::Grid(error) => error.hint(),
-            PostprocessError::Memory(_) => Some("raise --ram".into()),
-            PostprocessError::Morphology(MorphologyError::Memory(_)) => Some("raise --ram".into()),
-            PostprocessError::Morphology(_) => Some("look at the file with `plimsoll inspect`".into()),
+            PostprocessError::Memory(_) => Some("raise ‹ram›".into()),
+            PostprocessError::Morphology(MorphologyError::Memory(_)) => Some("raise ‹ram›".into()),
+            PostprocessError::Morphology(_) => Some("look at the file with ‹job inspect›".into()),
             PostprocessError::NotALabel { .. } => {
                 Some("give it label maps, not images or probabilities".into())
             }
@@ -130,7 +130,7 @@ impl PostprocessError {
                 Some("give it predictions and references of the same images".into())
             }
             PostprocessError::Nothing { .. } => {
-                Some("predict cases whose labels are known first, as `plimsoll train` does unless --skip-validation is given".into())
+                Some("predict cases whose labels are known first, as ‹job train› does unless ‹skip_validation› is given".into())
             }
         }
     }

@@ -91,11 +91,11 @@ impl Concession {
     /// The flags that set what it changed.
     fn flags(self, to: &RunConfig) -> String {
         match self {
-            Concession::Precision => "--precision bf16".into(),
-            Concession::LossScale => "--allow loss-scale".into(),
+            Concession::Precision => "‹precision=bf16›".into(),
+            Concession::LossScale => "‹allow=loss-scale›".into(),
             Concession::Patch => {
                 let [d, h, w] = to.training.patch;
-                format!("--patch-size {d},{h},{w}")
+                format!("‹patch_size={d},{h},{w}›")
             }
             Concession::Features => to.training.net.features_flag(),
         }
@@ -135,8 +135,8 @@ pub(crate) fn ways_out(
             (needed > line).then(|| format!("{flag} {}MiB", needed.0.div_ceil(1 << 20)))
         };
         let device = needs.vram.zip(site.backend.device_memory().map(DeviceMemory::line));
-        let vram = device.and_then(|(needed, line)| raised("--vram", needed, line));
-        let flags = [change, raised("--ram", needs.ram, site.machine.line), vram];
+        let vram = device.and_then(|(needed, line)| raised("‹vram›", needed, line));
+        let flags = [change, raised("‹ram›", needs.ram, site.machine.line), vram];
         WayOut {
             flags: flags.into_iter().flatten().collect::<Vec<_>>().join(" "),
             minimum_ram_bytes: needs.ram,
@@ -160,7 +160,7 @@ pub(crate) fn ways_out(
         ways.push(way(Some(concession.flags(chosen)), least(chosen)?));
     }
     if !fits_by_one {
-        let all = "--allow precision,loss-scale,patch,features".to_string();
+        let all = "‹allow=precision,loss-scale,patch,features›".to_string();
         ways.push(way(Some(all), least(&furthest)?));
     }
     Ok(ways)

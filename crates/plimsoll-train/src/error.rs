@@ -68,18 +68,18 @@ impl TrainError {
             TrainError::Images(error) => error.hint(),
             TrainError::BadNumbers { precision: DType::F16, loss, .. } if !loss.is_finite() => Some(
                 "weights are those from before this step; a feature is probably beyond 65504, which is all that f16 holds: \
-                 --precision bf16 and f32 hold more"
+                 ‹precision=bf16› and f32 hold more"
                     .into(),
             ),
             TrainError::BadNumbers { .. } => Some(
-                "weights are those from before this step; look at these cases, or lower --learning-rate; `bad_numbers` in \
+                "weights are those from before this step; look at these cases, or lower ‹learning_rate›; `bad_numbers` in \
                  plimsoll.toml skips such steps or goes back before them"
                     .into(),
             ),
             TrainError::Splits(error) => error.hint(),
             TrainError::Engine(error) => error.hint(),
             TrainError::Plan(error) => error.hint(),
-            TrainError::OverBudget(_) | TrainError::Memory(_) => Some("raise --ram".into()),
+            TrainError::OverBudget(_) | TrainError::Memory(_) => Some("raise ‹ram›".into()),
         }
     }
 

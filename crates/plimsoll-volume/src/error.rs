@@ -476,7 +476,7 @@ impl VolumeError {
                 return not_a_label.hint();
             }
             VolumeError::UnknownLabel { .. } => {
-                "correct the label map, or name its value under `labels`; `plimsoll inspect` names all of them".into()
+                "correct the label map, or name its value under `labels`; ‹job inspect› names all of them".into()
             }
             VolumeError::UnnamedClasses { .. } => {
                 "put a dataset.json with \"labels\" of these names beside the folder of label maps; or save the segments in one layer".into()

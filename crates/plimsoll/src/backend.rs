@@ -80,8 +80,8 @@ impl DeviceName {
             DeviceName::Cuda(ordinal) => Card::find(ordinal)?.below(vram),
             DeviceName::Kind(architecture) => Err(DeviceError::Nowhere { architecture }.into()),
             DeviceName::Cpu | DeviceName::Reference if vram.is_some() => Err(Error::new(
-                format!("--vram has no effect: --device {self} has no memory of its own"),
-                "leave it out, or name a GPU, like --device cuda:0",
+                format!("‹vram› has no effect: ‹device={self}› has no memory of its own"),
+                "leave it out, or name a GPU, like ‹device=cuda:0›",
             )),
             DeviceName::Cpu => Ok(Arc::new(CpuBackend::new(CpuOptions::new(threads))?)),
             DeviceName::Reference => Ok(Arc::new(ReferenceBackend::new())),
@@ -93,7 +93,7 @@ impl DeviceName {
         let DeviceName::Kind(architecture) = self else { return self.open(threads, vram) };
         let Some(line) = vram else {
             let message = format!("{self} is a kind of card: how much memory it has is not known");
-            return Err(Error::new(message, "draw a line there with --vram, like --vram 12GiB"));
+            return Err(Error::new(message, "draw a line there with ‹vram›, like ‹vram=12GiB›"));
         };
         within(CudaBackend::new(Arc::new(Nowhere(architecture))), line, DriverUse::USUAL)
     }
@@ -118,7 +118,7 @@ fn within(backend: CudaBackend, line: Bytes, driver: DriverUse) -> Outcome<Arc<d
     let memory = DeviceMemory::new(line, driver).map_err(|_| {
         let message =
             format!("the driver holds {} of the card, but the line there is {line}", driver.of_device());
-        Error::new(message, "raise --vram")
+        Error::new(message, "raise ‹vram›")
     })?;
     Ok(Arc::new(backend.within(memory)))
 }
@@ -191,7 +191,7 @@ impl Card {
         if let Some(asked) = vram.filter(|asked| *asked > free) {
             let total = Bytes::of(self.footprint.memory.total);
             let message = format!(
-                "--vram {asked} is more than the {free} of cuda:{} that are free; {} has {total}",
+                "‹vram={asked}› is more than the {free} of cuda:{} that are free; {} has {total}",
                 self.ordinal,
                 self.driver.name()
             );

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_disk::Substitute;
 use plimsoll_disk::outputs::{OutputError, OutputRemedy};
+use plimsoll_remedy::Remedy;
 use plimsoll_report::ReportError;
 use plimsoll_run::one_line;
 
@@ -18,13 +19,13 @@ pub type Outcome<T = ()> = Result<T, Error>;
 #[derive(Debug)]
 pub struct Error {
     cause: Box<Cause>,
-    hint: String,
+    remedy: Remedy,
 }
 
 impl Error {
     /// A request that a job refuses, with a remedy.
-    pub fn new(message: impl fmt::Display, hint: impl Into<String>) -> Error {
-        Error::of(Cause::Refused { message: message.to_string() }, hint)
+    pub fn new(message: impl fmt::Display, remedy: impl Into<Remedy>) -> Error {
+        Error::of(Cause::Refused { message: message.to_string() }, remedy)
     }
 
     /// The system's error about a file or a folder.
@@ -35,12 +36,12 @@ impl Error {
     }
 
     /// A job that was asked to stop: the results that it has kept, and how to go on.
-    pub fn stopped(message: impl fmt::Display, hint: impl Into<String>) -> Error {
-        Error::of(Cause::Stopped { message: message.to_string() }, hint)
+    pub fn stopped(message: impl fmt::Display, remedy: impl Into<Remedy>) -> Error {
+        Error::of(Cause::Stopped { message: message.to_string() }, remedy)
     }
 
-    fn of(cause: Cause, hint: impl Into<String>) -> Error {
-        Error { cause: Box::new(cause), hint: hint.into() }
+    fn of(cause: Cause, remedy: impl Into<Remedy>) -> Error {
+        Error { cause: Box::new(cause), remedy: remedy.into() }
     }
 
     /// The cause.
@@ -53,20 +54,21 @@ impl Error {
         matches!(*self.cause, Cause::Stopped { .. })
     }
 
-    /// The error with all its causes in one line.
+    /// The error with all its causes in one line, in which parameters are marked: see [`plimsoll_remedy::render`].
     pub fn line(&self) -> String {
         one_line(&*self.cause)
     }
 
-    /// The remedy as a text.
-    pub fn hint(&self) -> &str {
-        &self.hint
+    /// The remedy.
+    pub fn remedy(&self) -> &Remedy {
+        &self.remedy
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.line())
+        // Names of parameters in backquotes, which belong to no front end.
+        Remedy::from(self.line()).fmt(f)
     }
 }
 
@@ -215,19 +217,19 @@ fn way_out_of(kind: io::ErrorKind) -> &'static str {
 fn way_out(error: &(dyn StdError + 'static)) -> String {
     let of_prediction = chain(error).find_map(|cause| cause.downcast_ref::<plimsoll_infer::InferError>());
     if let Some(plimsoll_infer::InferError::Interrupted { .. }) = of_prediction {
-        return "the same command with --overwrite predicts all images anew".into();
+        return "the same command with ‹overwrite› predicts all images anew".into();
     }
     let said_by_system = chain(error).find_map(|cause| cause.downcast_ref::<io::Error>());
     match said_by_system {
         Some(error) => {
             Substitute::of(error).map_or_else(|| way_out_of(error.kind()), Substitute::hint).into()
         }
-        None if chain(error).any(|cause| cause.is::<plimsoll_memory::OverBudget>()) => "raise --ram".into(),
+        None if chain(error).any(|cause| cause.is::<plimsoll_memory::OverBudget>()) => "raise ‹ram›".into(),
         None => match chain(error).find_map(|cause| cause.downcast_ref::<plimsoll_plan::PlanError>()) {
             Some(_) => {
                 "no setting is at fault: report it with the command, the settings and this line".into()
             }
-            None => "`plimsoll settings` lists what can be set, and --help what a command takes".into(),
+            None => "‹job settings› lists what can be set".into(),
         },
     }
 }
@@ -260,18 +262,18 @@ impl From<ReportError> for Error {
     fn from(error: ReportError) -> Error {
         let hint = match &error {
             ReportError::NoRun { .. } => {
-                "name the folder that `plimsoll train --out` or `plimsoll sweep` wrote, or a fold of it"
+                "name the folder that ‹job train› or ‹job sweep› wrote, or a fold of it"
                     .into()
             }
             ReportError::DatasetUnknown { .. } | ReportError::CaseMissing { .. } => {
-                format!("{}: --dataset", error.hint())
+                format!("{}: ‹dataset›", error.hint())
             }
             ReportError::Slice { .. } => {
-                "leave --preview out, and look at the case with `plimsoll inspect`".into()
+                "leave ‹preview› out, and look at the case with ‹job inspect›".into()
             }
-            ReportError::Shrink { .. } => "leave --volumes out".into(),
+            ReportError::Shrink { .. } => "leave ‹volumes› out".into(),
             ReportError::TooManyRows { .. } => {
-                "choose scores with --metric, classes with --class, or fewer candidates".into()
+                "choose scores with ‹metric›, classes with ‹class›, or fewer candidates".into()
             }
             _ => error.hint(),
         };

@@ -36,7 +36,7 @@ impl Monitoring {
         if path.is_dir() || path.file_name().is_none() || !folder.is_dir() {
             let what =
                 if folder.is_dir() { "is no name of a file" } else { "is in a folder that is not there" };
-            let message = format!("--openmetrics {} {what}", path.display());
+            let message = format!("‹openmetrics={}› {what}", path.display());
             return Err(Error::new(message, "name a file, like /var/lib/node_exporter/plimsoll.prom"));
         }
         rustix::fs::access(folder, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)

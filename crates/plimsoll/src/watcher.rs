@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use plimsoll_disk::{Appender, atomic};
 use plimsoll_memory::Bytes;
+use plimsoll_remedy::Remedy;
 use plimsoll_report::drawing::draw_step;
 use plimsoll_report::duration::duration;
 use plimsoll_report::progress_picture::{self, EpochPoint, History};
@@ -90,7 +91,7 @@ impl Watcher {
 
     fn say(&mut self, line: String) {
         let time = humantime::format_rfc3339_seconds(std::time::SystemTime::now());
-        let logged = self.log.as_mut().map(|log| log.append(format!("{time} {line}").as_bytes()));
+        let logged = self.log.as_mut().map(|log| log.append(format!("{time} {}", Remedy::from(line.as_str())).as_bytes()));
         if let Some(Err(error)) = logged {
             self.failed(&format!("log.txt: {error}"));
         }

@@ -25,7 +25,7 @@ impl RegionsParameters {
         let found = regions.sets.len();
         if found > MOST_REGIONS {
             let why =
-                format!("a loss of {found} regions, of at most {MOST_REGIONS}: --device cpu has no limit");
+                format!("a loss of {found} regions, of at most {MOST_REGIONS}: ‹device=cpu› has no limit");
             return Err(cx.unsupported(why));
         }
         let mut of_label = [0; 256];

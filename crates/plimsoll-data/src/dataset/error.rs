@@ -335,7 +335,7 @@ fn more(others: usize) -> String {
 /// What a data set can be.
 const LAYOUTS: &str = "a data set is a folder with images and one with label maps (raw/ and seg/), a folder for each case, BIDS, a table \
                        with columns of paths, a list of MONAI, or has a dataset.json as nnU-Net; where names do not say which is which, \
-                       [data] of plimsoll.toml does, and `plimsoll inspect FOLDER --write` then makes the dataset.json";
+                       [data] of plimsoll.toml does, and ‹job inspect FOLDER +write› then makes the dataset.json";
 
 /// How regions are written.
 const REGIONS: &str = "regions are written like \"labels\": {\"background\": 0, \"organ\": [1, 2], \"tumour\": 2}, \
@@ -363,13 +363,13 @@ impl DatasetError {
                 "a prediction and its reference have the same file name, as `case_001.nii.gz`, but for words like `_seg` at its ends".into()
             }
             DatasetError::MissingPredictions { .. } => {
-                "predict these cases too, or score only those that are predicted with --partial".into()
+                "predict these cases too, or score only those that are predicted with ‹partial›".into()
             }
             DatasetError::NoDatasetJson { .. } => {
                 LAYOUTS.into()
             }
             DatasetError::Values { said, .. } => format!(
-                "`plimsoll inspect FOLDER --write` makes a dataset.json that says it with names to correct; or write into plimsoll.toml: \
+                "‹job inspect FOLDER +write› makes a dataset.json that says it with names to correct; or write into plimsoll.toml: \
                  labels = {{ {said} }}"
             ),
             DatasetError::SegmentsOverlap { names, .. } => format!(
@@ -438,7 +438,7 @@ impl DatasetError {
             }
             DatasetError::DuplicateCase { .. } => "leave one of the two out".into(),
             DatasetError::Outside { .. } => {
-                "list files relative to the folder of the list, without `..`; to read files from elsewhere, give --allow-outside, or put links \
+                "list files relative to the folder of the list, without `..`; to read files from elsewhere, give ‹allow_outside›, or put links \
                  to them into the folder"
                     .into()
             }
@@ -453,7 +453,7 @@ impl DatasetError {
             }
             DatasetError::Volume(problem) => return problem.hint(),
             DatasetError::Io { source, .. } => return Substitute::of(source).map(|found| found.hint().into()),
-            DatasetError::Memory { .. } => "raise --ram, or divide the folder into smaller ones".into(),
+            DatasetError::Memory { .. } => "raise ‹ram›, or divide the folder into smaller ones".into(),
             DatasetError::TooLarge { .. } => return None,
         })
     }

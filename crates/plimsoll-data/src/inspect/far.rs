@@ -65,7 +65,7 @@ pub(crate) fn take_out(dataset: &Dataset, sound: Vec<SoundCase>) -> (Vec<SoundCa
             ),
             hint: Some(format!(
                 "{question}Correct the header, or leave the case out; where the headers of all cases are in another unit than they say, \
-                 --unit um, mm or m says in which"
+                 ‹unit› um, mm or m says in which"
             )),
         });
     }

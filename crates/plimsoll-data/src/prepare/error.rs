@@ -125,7 +125,7 @@ impl PrepareError {
             PrepareError::Normalisation(problem) => problem.hint(),
             PrepareError::Patch(problem) => problem.hint(),
             PrepareError::Volume(problem) => problem.hint(),
-            PrepareError::Zoom { .. } | PrepareError::Memory(_) => Some("raise --ram".into()),
+            PrepareError::Zoom { .. } | PrepareError::Memory(_) => Some("raise ‹ram›".into()),
             PrepareError::Stopped => None,
         }
     }

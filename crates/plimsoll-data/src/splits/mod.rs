@@ -189,7 +189,7 @@ impl SplitsError {
         Some(match self {
             SplitsError::TooFewCases { .. } => "use fold `all` to train and validate on all cases".into(),
             SplitsError::Io { .. } => return None,
-            SplitsError::Memory { .. } => "raise --ram, or name a file with fewer folds".into(),
+            SplitsError::Memory { .. } => "raise ‹ram›, or name a file with fewer folds".into(),
             SplitsError::Json { .. } | SplitsError::NoFolds { .. } => {
                 "remove the file to have the folds created again".into()
             }

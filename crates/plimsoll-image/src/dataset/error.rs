@@ -159,7 +159,7 @@ impl DatasetError {
             }
             DatasetError::TooManyClasses { .. } => "check that the column has classes, and not measurements".into(),
             DatasetError::Twice { .. } => "remove one of the two lines".into(),
-            DatasetError::Memory { .. } => "raise --ram".into(),
+            DatasetError::Memory { .. } => "raise ‹ram›".into(),
         })
     }
 }

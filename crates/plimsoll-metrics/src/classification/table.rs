@@ -139,10 +139,10 @@ impl TableError {
         match self {
             TableError::Line { .. } | TableError::Empty { .. } => Some(
                 "the first line is `case,label,` and the names of the classes; each other line has a case, its class, \
-                 and the probability of each class, which sum to 1; --several-labels, where a case has any number of them"
+                 and the probability of each class, which sum to 1; ‹several_labels›, where a case has any number of them"
                     .into(),
             ),
-            TableError::Memory(_) => Some("raise --ram".into()),
+            TableError::Memory(_) => Some("raise ‹ram›".into()),
             TableError::Io { .. }
             | TableError::Labelling
             | TableError::Names { .. }

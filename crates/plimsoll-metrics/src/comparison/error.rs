@@ -211,21 +211,21 @@ impl ComparisonError {
                 "name another run of the same data set, or a sweep of several arms"
             }
             ComparisonError::Repeats { .. } => {
-                "compare candidates with the same seeds, or leave out --ensembles"
+                "compare candidates with the same seeds, or leave out ‹ensembles›"
             }
             ComparisonError::SameName { .. } => "name each candidate once, by folders of different names",
             ComparisonError::CaseTwice { .. } => {
                 "the folds of a cross-validation share no validation case: name one fold, like RUN/fold_0"
             }
-            ComparisonError::NoName { .. } => "score the predictions again with `plimsoll evaluate`",
+            ComparisonError::NoName { .. } => "score the predictions again with ‹job evaluate›",
             ComparisonError::Classes { .. } => {
-                "compare runs of the same data set, or score the same classes with `plimsoll evaluate --labels`"
+                "compare runs of the same data set, or score the same classes with ‹job evaluate› and ‹labels›"
             }
             ComparisonError::Parameters { .. } => {
-                "score both again with the same --surface, --tolerance and --lesion-overlap of `plimsoll evaluate`"
+                "score both again with the same ‹surface›, ‹tolerance› and ‹lesion_overlap› of ‹job evaluate›"
             }
             ComparisonError::MissingCases { .. } => {
-                "validate the same folds with all candidates; --common-cases compares those that all have"
+                "validate the same folds with all candidates; ‹common_cases› compares those that all have"
             }
             ComparisonError::NoCommonCases { .. } => {
                 "compare runs of the same data set that validated the same folds"
@@ -234,10 +234,10 @@ impl ComparisonError {
                 "compare candidates that were scored against the same references"
             }
             ComparisonError::OtherVoxels { .. } => {
-                "score both with `plimsoll evaluate` against the same references, with the same ignored label"
+                "score both with ‹job evaluate› against the same references, with the same ignored label"
             }
             ComparisonError::NoDiagonal { .. } => {
-                "score the predictions with `plimsoll evaluate`, which writes it down; or use --missing worst"
+                "score the predictions with ‹job evaluate›, which writes it down; or use ‹missing=worst›"
             }
             ComparisonError::NoScore { metric, .. } => {
                 // Scores that are there are replaced, so that those of overlap are asked for again.
@@ -248,7 +248,7 @@ impl ComparisonError {
                     Group::Lesion => "overlap,lesion",
                 };
                 return Some(format!(
-                    "`plimsoll evaluate RUN/fold_0/validation LABELS --partial --metrics {groups}` adds it, fold by fold"
+                    "‹job evaluate RUN/fold_0/validation LABELS +partial +metrics={groups}› adds it, fold by fold"
                 ));
             }
             ComparisonError::Count { .. } => "ask for a score, like dice",
@@ -261,7 +261,7 @@ impl ComparisonError {
                 "accuracy and auroc are there for all; kappa and averages over classes where an image is of one class alone"
             }
             ComparisonError::Table(error) => return error.hint(),
-            ComparisonError::Memory(_) => "raise --ram, or draw fewer --resamples",
+            ComparisonError::Memory(_) => "raise ‹ram›, or draw fewer ‹resamples›",
         };
         Some(hint.into())
     }

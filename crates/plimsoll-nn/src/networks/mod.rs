@@ -212,7 +212,7 @@ pub trait Architecture: fmt::Debug + Send + Sync {
     /// The flag that sets its features.
     fn features_flag(&self) -> String {
         let features: Vec<String> = self.features().iter().map(usize::to_string).collect();
-        format!("--features {}", features.join(","))
+        format!("‹features={}›", features.join(","))
     }
 
     /// What it is, in a few words for the first line of a plan.

@@ -231,7 +231,7 @@ impl Architecture for SegResNet {
     }
 
     fn features_flag(&self) -> String {
-        format!("--init-filters {}", self.init_filters)
+        format!("‹init_filters={}›", self.init_filters)
     }
 
     fn describe(&self) -> String {

@@ -281,7 +281,7 @@ impl Architecture for SegResNetDS {
     }
 
     fn features_flag(&self) -> String {
-        format!("--init-filters {}", self.init_filters)
+        format!("‹init_filters={}›", self.init_filters)
     }
 
     fn describe(&self) -> String {

@@ -133,7 +133,7 @@ impl WeightError {
                 Some("the network diverged before these weights were saved: take an earlier checkpoint".into())
             }
             WeightError::OverBudget { .. } => {
-                Some("raise --ram, or convert the weights to .safetensors, which say less beside them".into())
+                Some("raise ‹ram›, or convert the weights to .safetensors, which say less beside them".into())
             }
         }
     }

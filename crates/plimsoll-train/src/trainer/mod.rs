@@ -350,7 +350,7 @@ impl Run {
         self.warn(
             format!(
                 "steps waited {waiting:.1} s of {all:.1} s for their batches, of whose files {:.0} % were in the cache: \
-                 `plimsoll bench system` says what is slow; more --ram, --loader-threads or --warm may help",
+                 ‹job bench system› says what is slow; more ‹ram›, ‹loader_threads› or ‹warm› may help",
                 100.0 * cache.hits as f64 / asked as f64
             ),
             observer,

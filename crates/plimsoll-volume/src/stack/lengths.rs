@@ -60,7 +60,7 @@ fn lengths(named: &str, sizes: [f64; 3], units: [Option<&str>; 3]) -> Result<Len
         }
     }
     let warning = units.contains(&None).then(|| {
-        format!("{named} have no unit: the size {sizes:?} of voxels is taken for millimetres, which --unit corrects")
+        format!("{named} have no unit: the size {sizes:?} of voxels is taken for millimetres, which ‹unit› corrects")
     });
     let spacing = Spacing(std::array::from_fn(|axis| sizes[axis] * found[axis]));
     Ok(Lengths { spacing, unit: found[2], warning })
@@ -153,7 +153,7 @@ mod tests {
         let said = |text: &str| Lengths::said(text, [Some(2.0), Some(2.0)]).unwrap();
         let found = said("ImageJ=1.11a\nspacing=3\n");
         assert_eq!(found.spacing.0, [3.0, 0.5, 0.5]);
-        assert!(found.warning.unwrap().contains("--unit"));
+        assert!(found.warning.unwrap().contains("‹unit›"));
         for text in [
             "ImageJ=1.11a\nspacing=3\nunit=parsec\n",
             r#"<OME><Pixels PhysicalSizeX="0.5" PhysicalSizeY="0.5"/></OME>"#,

@@ -153,7 +153,7 @@ impl Placed {
         let units: Vec<Option<&str>> = space.iter().flatten().map(|place| axes[*place].unit()).collect();
         if has_scale && units.contains(&None) {
             warnings.push(
-                "its axes have no unit: their scales are taken for millimetres, which --unit corrects".into(),
+                "its axes have no unit: their scales are taken for millimetres, which ‹unit› corrects".into(),
             );
         }
         for axis in space.iter().flatten().map(|place| &axes[*place]) {

@@ -44,12 +44,12 @@ pub(super) fn images(
     };
     if named.len() != model.channels.len() {
         let (found, expected) = (named.len(), model.channels.len());
-        let message = format!("--bids names {found} suffixes, but the model has {expected} channels");
-        return Err(Error::new(message, "name one for each channel, in their order: --bids=T1w,FLAIR"));
+        let message = format!("‹bids› names {found} suffixes, but the model has {expected} channels");
+        return Err(Error::new(message, "name one for each channel, in their order: ‹bids=T1w,FLAIR›"));
     }
     bids_images(input, &named, budget).map_err(|problem| match suffixes {
         [] => {
-            let hint = "say what the names of images end in, one for each channel: --bids=T1w,FLAIR";
+            let hint = "say what the names of images end in, one for each channel: ‹bids=T1w,FLAIR›";
             Error::new(problem.to_string(), hint)
         }
         _ => problem.into(),

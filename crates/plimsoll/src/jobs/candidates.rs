@@ -85,7 +85,7 @@ pub fn sources_at(path: &Path) -> Outcome<Vec<Source>> {
         };
         return Err(Error::new(
             message,
-            "name folders of runs that `train --folds all` has trained, or of a sweep",
+            "name folders of runs that ‹job train +folds=all› has trained, or of a sweep",
         ));
     };
     let long = path.display().to_string();
@@ -116,7 +116,7 @@ fn has_ending(path: &Path, ending: &str) -> bool {
 
 fn no_folds(path: &Path) -> Error {
     let message = format!("{} has no folds with cases that they were not trained on", path.display());
-    Error::new(message, "train it with --fold 0, 1, …, or --folds all")
+    Error::new(message, "train it with ‹fold=0›, 1, …, or ‹folds=all›")
 }
 
 /// What candidates do: label voxels, or give images classes.

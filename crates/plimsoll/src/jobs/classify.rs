@@ -145,7 +145,7 @@ pub fn classify(
 ) -> Outcome<Classified> {
     if request.output.exists() && !request.overwrite {
         let message = format!("{} is there already", request.output.display());
-        return Err(Error::new(message, "--overwrite replaces it"));
+        return Err(Error::new(message, "‹overwrite› replaces it"));
     }
     let budget = Budget::new(limits(&System::default(), request.ram).line);
     let classifiers = Classifiers::open(&request.model, others, request.checkpoint)?;
@@ -157,7 +157,7 @@ pub fn classify(
     let listed = list(&request.input, &settings, &budget)?;
     if options.mistakes.is_some() && listed.classes.is_empty() {
         let message =
-            format!("--mistakes: the labels of the images in {} are not known", request.input.display());
+            format!("‹mistakes›: the labels of the images in {} are not known", request.input.display());
         return Err(Error::new(message, "give a folder for each class, or a .csv file with their labels"));
     }
     let mut largest = Largest::default();
@@ -253,7 +253,7 @@ fn known_classes(classifiers: &Classifiers) -> Outcome<(ClassificationTask, Vec<
                 let message = format!("{} of {needed} pairs of classes are trained", models.len());
                 return Err(Error::new(
                     message,
-                    "`plimsoll train --one-vs-one --resume` trains what is missing",
+                    "‹job train +one_vs_one +resume› trains what is missing",
                 ));
             }
             labels
@@ -428,6 +428,6 @@ fn accuracy(model: &Model) -> Outcome<f64> {
             .map_or(Path::new("."), |weights| weights.path.parent().unwrap_or(&weights.path));
         let message =
             format!("{} has no epoch with an accuracy, by which votes are weighted", place.display());
-        Error::new(message, "bring its metrics.jsonl back, or choose another rule: --votes sum")
+        Error::new(message, "bring its metrics.jsonl back, or choose another rule: ‹votes=sum›")
     })
 }

@@ -102,7 +102,7 @@ pub fn compare(request: &CompareRequest, context: &Context) -> Outcome<Report> {
             compare_labels(request, &sources, which, context).map(|report| Report::LabelMaps(report.into()))
         }
         Kind::Images if request.missing.is_some() => Err(Error::new(
-            "--missing is of label maps: every image of a classifier has its scores",
+            "‹missing› is of label maps: every image of a classifier has its scores",
             "leave it out",
         )),
         Kind::Images => {
@@ -118,11 +118,11 @@ fn compare_labels(
     context: &Context,
 ) -> Outcome<LabelReport> {
     if request.several_labels {
-        return Err(Error::new("--several-labels is of tables of images", "leave it out"));
+        return Err(Error::new("‹several_labels› is of tables of images", "leave it out"));
     }
     if request.ensembles.as_ref().is_some_and(|ensembles| ensembles.dataset.is_none()) {
-        let message = "--ensembles predicts the validation cases of networks that label voxels anew";
-        return Err(Error::new(message, "name the data set that they were trained on with --data"));
+        let message = "‹ensembles› predicts the validation cases of networks that label voxels anew";
+        return Err(Error::new(message, "name the data set that they were trained on with ‹data›"));
     }
     let mut line = match &request.ensembles {
         None => Line::draw(request.ram, 1)?,
@@ -203,7 +203,7 @@ fn trained<'a>(sources: impl Iterator<Item = &'a Source>, which: usize) -> Outco
         Scored::Folds(folds) => Ok(folds.iter().filter(is_validated).cloned().collect::<Vec<_>>()),
         Scored::Summaries(_) | Scored::Table(_) => {
             let message = format!("{} has no models to average", place.folder.display());
-            Err(Error::new(message, "name folders of runs, or of a sweep, or leave out --ensembles"))
+            Err(Error::new(message, "name folders of runs, or of a sweep, or leave out ‹ensembles›"))
         }
     };
     let candidate = |source: &Source| {
@@ -299,7 +299,7 @@ pub fn not_validated(fold: &FoldFolder, path: &Path, common_cases: bool, context
     }
     let message = format!("{} is not validated: {} is not there", fold.path().display(), path.display());
     let hint =
-        "`train --resume` or `sweep --resume` validates folds that are trained; --common-cases leaves it out";
+        "‹job train +resume› or ‹job sweep +resume› validates folds that are trained; ‹common_cases› leaves it out";
     Err(Error::new(message, hint))
 }
 

@@ -165,7 +165,7 @@ fn labelling(sources: &[Source], several: bool) -> Outcome<Labelling> {
         let Some(fold) = folds.iter().find(|fold| fold.is_begun()) else { continue };
         if several {
             let message = format!("{} says itself how many labels an image has", place.folder.display());
-            return Err(Error::new(message, "leave out --several-labels"));
+            return Err(Error::new(message, "leave out ‹several_labels›"));
         }
         return Ok(labelling_of(Specification::read(fold)?.config.task.classification()?.target));
     }

@@ -130,7 +130,7 @@ impl Scored {
                     Some(fault) => fault.to_string(),
                 };
                 let message = format!("which classes to score is not known: {why}");
-                Error::new(message, "name them, like --labels 1,2; several as one are 1+2")
+                Error::new(message, "name them, like ‹labels=1,2›; several as one are 1+2")
             });
         };
         if !asked.iter().any(|name| name.contains(AND)) {
@@ -140,7 +140,7 @@ impl Scored {
             if let Some(count) = regions.map(<[_]>::len)
                 && let Some(class) = classes.iter().find(|class| usize::from(**class) > count)
             {
-                let message = format!("--labels {class}: the data set has {count} regions, and no other");
+                let message = format!("‹labels={class}›: the data set has {count} regions, and no other");
                 return Err(Error::new(message, "numbers name regions; labels are named in sums, like 1+2"));
             }
             return Ok(of_data(classes));
@@ -148,7 +148,7 @@ impl Scored {
         let numbers = (1..=u8::MAX).take(asked.len()).collect::<Vec<u8>>();
         if numbers.len() < asked.len() {
             return Err(Error::new(
-                format!("--labels names {} classes", asked.len()),
+                format!("‹labels› names {} classes", asked.len()),
                 "at most 255 are scored",
             ));
         }
@@ -188,7 +188,7 @@ fn class_of(asked: &str, folder: &Path, described: Option<&Labels>) -> Outcome<u
     if let Ok(class) = asked.parse() {
         return Ok(class);
     }
-    let message = format!("--labels {asked:?}: there is no such class");
+    let message = format!("‹labels={asked}›: there is no such class");
     Err(match names {
         Some(names) => {
             let known = names.iter().skip(1).map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -196,7 +196,7 @@ fn class_of(asked: &str, folder: &Path, described: Option<&Labels>) -> Outcome<u
         }
         None => Error::new(
             format!("{message}: {} has no dataset.json with names", folder.display()),
-            "name classes by their numbers, like --labels 1,2",
+            "name classes by their numbers, like ‹labels=1,2›",
         ),
     })
 }
@@ -214,7 +214,7 @@ fn expect_none_ignored(classes: &[u8], regions: &[Vec<u8>], ignore: Option<u8>) 
             format!(
                 "class {ignore} cannot be scored: voxels that have this label in a reference are ignored"
             ),
-            "leave it out of --labels",
+            "leave it out of ‹labels›",
         )),
     }
 }

@@ -123,7 +123,7 @@ pub fn inspect_images(
     let count = found.problems.iter().filter(|problem| !problem.kind.is_error()).count();
     if let Some(first) = found.problems.iter().find(|problem| !problem.kind.is_error()) {
         let more = if count > 1 {
-            format!(" (and {} more; see `plimsoll inspect`)", count - 1)
+            format!(" (and {} more; see ‹job inspect›)", count - 1)
         } else {
             String::new()
         };
@@ -146,7 +146,7 @@ pub fn expect_sound(inspection: &Inspection) -> Outcome {
     let Some(first) = errors.first() else { return Ok(()) };
     let more = match errors.len() {
         1 => String::new(),
-        count => format!(" (and {} more; see `plimsoll inspect`)", count - 1),
+        count => format!(" (and {} more; see ‹job inspect›)", count - 1),
     };
     let hint = first.hint.clone().unwrap_or_else(|| "mend the case, or remove it".into());
     Err(Error::new(format!("{first}{more}"), hint))

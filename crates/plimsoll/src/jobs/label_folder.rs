@@ -38,7 +38,7 @@ impl LabelFolder {
         match request.volumes.postprocessing.steps(&request.model, budget)? {
             None => Ok(LabelFolder { folder: output, steps: None, unit, threads }),
             Some((path, steps)) => {
-                let why = "--no-postprocessing leaves labels as they are predicted";
+                let why = "‹no_postprocessing› leaves labels as they are predicted";
                 context.note(format_args!("steps of {} are done on labels; {why}", path.display()));
                 let folder = output.join(UNPROCESSED);
                 Ok(LabelFolder { folder, steps: Some((output, steps)), unit, threads })

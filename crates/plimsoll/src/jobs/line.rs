@@ -35,7 +35,7 @@ impl Line {
             && let Some(tightest) = limits.found.first()
         {
             let message =
-                format!("--ram {asked} is more than the {} that {} leaves", tightest.bytes, tightest.source);
+                format!("‹ram={asked}› is more than the {} that {} leaves", tightest.bytes, tightest.source);
             let hint = format!("draw the line at or below {}", tightest.bytes);
             return Err(Error::new(message, hint));
         }
@@ -73,7 +73,7 @@ impl Line {
             };
             let message =
                 format!("the process itself needs {needed}{driver}, but the line is {}", self.limits.line);
-            Error::new(message, "raise --ram")
+            Error::new(message, "raise ‹ram›")
         })?;
         self.overhead = Some(held);
         Ok(())

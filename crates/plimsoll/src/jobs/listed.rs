@@ -184,7 +184,7 @@ impl Listed {
                 if dataset.cases.is_empty() && !skipped.is_empty() {
                     let message =
                         format!("no case of {} can be used; {}", dataset.folder.display(), skipped[0]);
-                    return Err(Error::new(message, "mend the files that `plimsoll inspect` names"));
+                    return Err(Error::new(message, "mend the files that ‹job inspect› names"));
                 }
                 inspection.choose_masks(&mut dataset.channels);
                 let name = dataset.name.clone();
@@ -192,7 +192,7 @@ impl Listed {
                 Ok(InspectedData { name, data, skipped })
             }
             Listed::Images { .. } if skip_bad_cases => Err(Error::new(
-                "--skip-bad-cases is of volumes, but this data set has images",
+                "‹skip_bad_cases› is of volumes, but this data set has images",
                 "move the files that are named without it out of the data set",
             )),
             Listed::Images { name, place, dataset } => {
@@ -200,7 +200,7 @@ impl Listed {
                 if let Some(first) = inspection.problems.iter().find(|problem| problem.kind.is_error()) {
                     let count = inspection.problems.iter().filter(|problem| problem.kind.is_error()).count();
                     let more = if count > 1 {
-                        format!(" (and {} more; see `plimsoll inspect`)", count - 1)
+                        format!(" (and {} more; see ‹job inspect›)", count - 1)
                     } else {
                         String::new()
                     };

@@ -122,7 +122,7 @@ impl Windows {
         }
         if matches!(remedy, Remedy::See(_)) && !has_outlier {
             context.warn(format_args!(
-                "no case has far more windows than the others: --outlier-spacing changes none"
+                "no case has far more windows than the others: ‹outlier_spacing› changes none"
             ));
         }
         Ok(windows)
@@ -209,8 +209,8 @@ impl Outlier {
             None => (false, String::new()),
         };
         let cut = match (can_overlap, ways) {
-            (true, true) => ", cut it to what is looked for, look at fewer windows with --overlap 0.25",
-            (true, false) => ", cut it to what is looked for, or look at fewer windows with --overlap 0.25",
+            (true, true) => ", cut it to what is looked for, look at fewer windows with ‹overlap=0.25›",
+            (true, false) => ", cut it to what is looked for, or look at fewer windows with ‹overlap=0.25›",
             (false, true) => ", cut it to what is looked for",
             (false, false) => ", or cut it to what is looked for",
         };
@@ -222,12 +222,12 @@ impl Outlier {
 /// The flag that asks for a spacing.
 fn flag(spacing: CaseSpacing) -> String {
     match spacing {
-        CaseSpacing::Native => "--outlier-spacing native".into(),
+        CaseSpacing::Native => "‹outlier_spacing=native›".into(),
         CaseSpacing::Of(spacing) => {
             // As many digits as a header has.
             let digits = |length: &f64| (*length as f32).to_string();
             let lengths: Vec<String> = spacing.lengths().iter().map(digits).collect();
-            format!("--outlier-spacing {}", lengths.join(","))
+            format!("‹outlier_spacing={}›", lengths.join(","))
         }
     }
 }
@@ -270,7 +270,7 @@ fn used(
             trained.spacing,
             grouped(trained.windows as u64)
         );
-        return Err(Error::new(message, "name a coarser one as --outlier-spacing Z,Y,X, or leave it out"));
+        return Err(Error::new(message, "name a coarser one as ‹outlier_spacing=Z,Y,X›, or leave it out"));
     }
     predictor.see_at(request.case, spacing);
     Ok(of_views(spacing, trained, seen, true))
@@ -307,11 +307,11 @@ mod tests {
         let large = of(&[2001, 2001]);
         let line = large.outlier("0").map(|outlier| outlier.line("0", Some(7200.0), true));
         assert!(line.is_some_and(|line| {
-            line.starts_with("0 has 2,001 windows, about 2 h: check") && line.ends_with("--overlap 0.25")
+            line.starts_with("0 has 2,001 windows, about 2 h: check") && line.ends_with("‹overlap=0.25›")
         }));
         let line = large.outlier("0").map(|outlier| outlier.line("0", None, false));
         assert!(line.is_some_and(|line| {
-            line.starts_with("0 has 2,001 windows: check") && !line.contains("--overlap")
+            line.starts_with("0 has 2,001 windows: check") && !line.contains("‹overlap›")
         }));
         assert_eq!(Windows::default().median(), None);
     }
@@ -345,7 +345,7 @@ mod tests {
         let offered = line(false, 3600.0);
         assert!(
             offered.ends_with(
-                "--overlap 0.25, or see it at 5.0000 × 5.0000 × 5.0000 mm with --outlier-spacing native: 20 windows, about 3 min"
+                "‹overlap=0.25›, or see it at 5.0000 × 5.0000 × 5.0000 mm with ‹outlier_spacing=native›: 20 windows, about 3 min"
             ),
             "{offered}"
         );
@@ -357,6 +357,6 @@ mod tests {
             "{used}"
         );
         let coarse = CaseSpacing::Of(TargetSpacing::Volume(Spacing([3.0, 1.5, 1.5])));
-        assert_eq!(flag(coarse), "--outlier-spacing 3,1.5,1.5");
+        assert_eq!(flag(coarse), "‹outlier_spacing=3,1.5,1.5›");
     }
 }

@@ -86,7 +86,7 @@ impl PairEnsembles {
             return Err(Error::new("there is no model to average", "name folders of runs, or of a sweep"));
         };
         let Some(of_dataset) = &self.dataset else {
-            return Err(Error::new("cases of no data set are predicted", "name it with --data"));
+            return Err(Error::new("cases of no data set are predicted", "name it with ‹data›"));
         };
         let specification = Specification::read(first)?;
         let opening = Opening {
@@ -195,7 +195,7 @@ impl Job<'_> {
             };
             if one.model.answers != other.model.answers {
                 let message = format!("the labels of both models of {} differ", pair.name);
-                return Err(Error::new(message, "leave out --ensembles, or compare runs of the same labels"));
+                return Err(Error::new(message, "leave out ‹ensembles›, or compare runs of the same labels"));
             }
             let labels = pair.folder.join(format!("{id}{}", prediction_ending(&self.dataset.file_ending)));
             let probabilities = [one, other].map(|member| member.folder.join(format!("{id}.npz")));

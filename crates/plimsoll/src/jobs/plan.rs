@@ -329,6 +329,6 @@ fn of_file(path: &Path) -> Outcome<Settings> {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
         let message = format!("{}, line {line}: {}", path.display(), error.message());
-        Error::new(message, "`plimsoll settings` lists what can be set")
+        Error::new(message, "‹job settings› lists what can be set")
     })
 }

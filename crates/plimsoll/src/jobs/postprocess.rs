@@ -191,14 +191,14 @@ pub fn choose_for(
     let millimetres_per_unit = unit.map(LengthUnit::millimetres);
     let run = RunFolder::new(run);
     let train = format!(
-        "`plimsoll train … --out {} --resume` validates folds that are trained",
+        "‹job train … +out={} +resume› validates folds that are trained",
         run.path().display()
     );
     let folds: Vec<_> = run.folds()?.into_iter().filter(|fold| fold.name() != FoldName::All).collect();
     let Some(first) = folds.first() else {
         let message =
             format!("{} has no folds with cases that they were not trained on", run.path().display());
-        return Err(Error::new(message, "name the folder of a run with --fold 0, 1, …, not of one fold"));
+        return Err(Error::new(message, "name the folder of a run with ‹fold=0›, 1, …, not of one fold"));
     };
     let task = Specification::read(first)?.config.task;
     let in_data = &task.segmentation()?.dataset.labels;

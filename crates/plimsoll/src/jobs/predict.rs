@@ -126,8 +126,8 @@ pub(super) fn open(request: &PredictRequest, budget: &Budget, context: &Context)
                 (0..3).filter(|axis| allowed[*axis]).map(|axis| axis.to_string()).collect();
             let message = format!("{} was not trained mirrored along axis {axis}", request.model.display());
             let hint = match all.is_empty() {
-                true => "leave --mirror-axes out: it was not mirrored at all".to_string(),
-                false => format!("choose of its axes with --mirror-axes {}", all.join(",")),
+                true => "leave ‹mirror_axes› out: it was not mirrored at all".to_string(),
+                false => format!("choose of its axes with ‹mirror_axes={}›", all.join(",")),
             };
             return Err(Error::new(message, hint));
         }

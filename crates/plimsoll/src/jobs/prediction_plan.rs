@@ -240,25 +240,25 @@ pub(super) fn plan_cases(
 /// them so.
 pub fn ring_line(plan: &PredictPlan) -> Option<String> {
     (plan.ring == RingStorage::F16).then(|| {
-        let on_device = plan.f32_ring_vram_bytes.map(|vram| format!(" or {}", line_flag("--vram", vram)));
+        let on_device = plan.f32_ring_vram_bytes.map(|vram| format!(" or {}", line_flag("vram", vram)));
         format!(
             "sums are stored as f16: a voxel may get another label where two classes are nearly as likely; with {}{} they would be f32",
-            line_flag("--ram", plan.f32_ring_ram_bytes),
+            line_flag("ram", plan.f32_ring_ram_bytes),
             on_device.unwrap_or_default(),
         )
     })
 }
 
-/// A line of at least so much, as a flag says it.
-fn line_flag(flag: &str, bytes: Bytes) -> String {
-    format!("{flag} {}MiB", bytes.0.div_ceil(1 << 20))
+/// A limit of at least these bytes, as texts mark it.
+fn line_flag(limit: &str, bytes: Bytes) -> String {
+    format!("‹{limit}={}MiB›", bytes.0.div_ceil(1 << 20))
 }
 
 /// Why what is said of windows is summed by this process, where a device could.
 pub fn sums_line(plan: &PredictPlan) -> Option<String> {
     let why = match plan.host_sums? {
         HostSums::NoRoom { vram_bytes } => {
-            let flag = line_flag("--vram", vram_bytes);
+            let flag = line_flag("vram", vram_bytes);
             format!("its memory has room for their sums beside this arena with {flag}")
         }
         HostSums::Weights => "devices do not sum with the weights that this model gives to voxels".into(),

@@ -77,7 +77,7 @@ impl Failed {
     /// A case, and why something could not be done with it.
     pub(super) fn new(case: String, error: impl Into<Error>) -> Failed {
         let error = error.into();
-        let (text, hint) = (of_case(&case, error.line()), error.hint().into());
+        let (text, hint) = (of_case(&case, error.line()), error.remedy().clone().into());
         Failed { case, error: text, hint }
     }
 }
@@ -114,8 +114,8 @@ impl From<Found> for Cases {
 }
 
 /// The warning about an image whose axes are not at right angles.
-pub(super) const SHEARED: &str = "its axes are not at right angles, and labels are on its grid, which SimpleITK does not open: `plimsoll postprocess -i LABELS -o OUT \
-     --orthogonal` writes them on one at right angles";
+pub(super) const SHEARED: &str = "its axes are not at right angles, and labels are on its grid, which SimpleITK does not open: the post-processing \
+     option `orthogonal` writes them on one at right angles";
 
 /// What a user should know of an image that is predicted.
 #[derive(Clone, Debug, Serialize)]
@@ -185,9 +185,9 @@ impl Report {
         match kept.len() {
             0 => {}
             1 => context
-                .warn(format_args!("1 prediction is there already and was kept; --overwrite replaces it")),
+                .warn(format_args!("1 prediction is there already and was kept; ‹overwrite› replaces it")),
             n => context.warn(format_args!(
-                "{n} predictions are there already and were kept; --overwrite replaces them"
+                "{n} predictions are there already and were kept; ‹overwrite› replaces them"
             )),
         }
         let (mut held, mut is_torn) = (None, false);

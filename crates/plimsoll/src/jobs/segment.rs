@@ -188,7 +188,7 @@ impl Job<'_> {
         let input = Input::open((&request.input, kind), series, beside, &self.budget, context.stop.flag())?;
         for RefusedImage { case, error } in input.refused {
             let failure = Error::from(error);
-            let (error, hint) = (failure.line(), failure.hint().into());
+            let (error, hint) = (failure.line(), failure.remedy().clone().into());
             report.failed.push(Failed { image: request.input.join(case), error, hint });
         }
         let cases = &input.cases;
@@ -230,7 +230,7 @@ impl Job<'_> {
                     report.failed.push(Failed {
                         image: named,
                         error: failure.line(),
-                        hint: failure.hint().into(),
+                        hint: failure.remedy().clone().into(),
                     });
                 }
             }
@@ -279,7 +279,7 @@ impl Job<'_> {
                 let message = format!(
                     "`{class}` cannot be looked for: {name}, which finds where to look, does not have it"
                 );
-                Err(Error::new(message, "leave --roi-subset out, or the label out of it"))
+                Err(Error::new(message, "leave ‹roi_subset› out, or the label out of it"))
             }
         }
     }
@@ -337,19 +337,19 @@ impl Job<'_> {
         };
         let is_cut = self.models.crop.is_some() || !self.request.subset.is_empty();
         match self.crop() {
-            _ if *body_seg && is_cut => none("--body-seg", "the image is cut to what it looks for".into()),
+            _ if *body_seg && is_cut => none("‹body_seg›", "the image is cut to what it looks for".into()),
             _ if *body_seg && task.ends_with("_mr") => {
-                none("--body-seg", "the model that finds the body is of CT images".into())
+                none("‹body_seg›", "the model that finds the body is of CT images".into())
             }
-            None if *robust_crop => none("--robust-crop", "the image is not cut".into()),
+            None if *robust_crop => none("‹robust_crop›", "the image is not cut".into()),
             Some(crop) if *robust_crop && !crop.may_be_robust() => {
-                none("--robust-crop", format!("{} finds where to look", crop.of(task).0))
+                none("‹robust_crop›", format!("{} finds where to look", crop.of(task).0))
             }
             _ if *by_logits && self.models.spacing().is_none() => {
-                none("--higher-order-resampling", "its networks' own steps resample logits anyway".into())
+                none("‹higher_order_resampling›", "its networks' own steps resample logits anyway".into())
             }
             _ if remove_small_blobs.is_some_and(|mm3| !(mm3.is_finite() && mm3 > 0.0)) => Err(Error::new(
-                "--remove-small-blobs takes a volume in mm³ above 0",
+                "‹remove_small_blobs› takes a volume in mm³ above 0",
                 "leave the number out for 200 mm³",
             )),
             _ => Ok(()),
@@ -391,7 +391,7 @@ impl Job<'_> {
                 "let it end in .nii.gz or .nii, in .seg.nrrd for 3D Slicer, or in .dcm for DICOM",
             ),
             (false, true) if is_one => {
-                wrong("is the name of a file, but masks go into a folder", "say --ml for one file")
+                wrong("is the name of a file, but masks go into a folder", "say ‹one_file› for one file")
             }
             (false, true) => wrong("is the name of a file, but there may be several images", "name a folder"),
             _ => Ok(()),

@@ -7,6 +7,7 @@ use plimsoll_data::{Fold, Splits};
 use plimsoll_disk::atomic::sweep;
 use plimsoll_memory::Budget;
 use plimsoll_metrics::{CrossValidation, Missing, Summary};
+use plimsoll_remedy::Remedy;
 use plimsoll_run::{
     Asked, FoldFolder, FoldName, InitialWeights, Machine, Resolved, RunConfig, RunError, RunFolder,
     RunRecord, Settings, Specification, StopReason, Task, holder,
@@ -181,8 +182,8 @@ impl TrainRequest {
             return Ok(Checked { folds, splits, replaces_splits, initial });
         }
         let all: Vec<String> = problems.iter().map(Error::line).collect();
-        let hint = problems.first().map_or("", Error::hint);
-        Err(Error::new(all.join("; also: "), hint))
+        let remedy = problems.first().map_or_else(|| Remedy::from(""), |first| first.remedy().clone());
+        Err(Error::new(all.join("; also: "), remedy))
     }
 
     /// The folds: those that were given, else the run's, else the data set's, else the usual ones; none if only `all` is asked for
@@ -192,7 +193,7 @@ impl TrainRequest {
             && !given.is_file()
         {
             let message = format!("{} is not there", given.display());
-            return Err(Error::new(message, "leave --splits out to have folds made"));
+            return Err(Error::new(message, "leave ‹splits› out to have folds made"));
         }
         let places = [self.splits.clone(), Some(self.run.splits()), listed.splits_file()];
         let only_all = self.folds == FoldChoice::Named(vec![FoldName::All]);
@@ -280,7 +281,7 @@ pub(super) fn expect_missing_is_used(listed: &Listed, missing: Missing) -> Outco
     match listed {
         Listed::Images { .. } if missing != Missing::default() => Err(Error::new(
             format!(
-                "--missing {} is of label maps, but this data set has images with classes",
+                "‹missing={}› is of label maps, but this data set has images with classes",
                 missing.name()
             ),
             "leave it out",
@@ -492,7 +493,7 @@ fn class_warnings<'a>(
 }
 
 fn no_fold() -> Error {
-    Error::new("no fold is named", "like --fold 0")
+    Error::new("no fold is named", "like ‹fold=0›")
 }
 
 /// Checks, inspects, resolves and plans; what is known of the run holds unless something else is said.

@@ -180,7 +180,7 @@ pub fn bids_images(root: &Path, suffixes: &[String], budget: &Budget) -> Result<
         let listed = suffixes.join(", _");
         return Err(place.fault(
             format!("there are no images sub-*/…/sub-*_{listed}"),
-            "say what their names end in: --bids=T1w, or --bids=T1w,FLAIR for a model of two channels",
+            "say what their names end in: ‹bids=T1w›, or ‹bids=T1w,FLAIR› for a model of two channels",
         ));
     }
     found.cases.sort_by(|one, other| one.id.cmp(&other.id));
@@ -201,7 +201,7 @@ fn channels_of_subject(
     // Here names are given on the command line, not in a file of settings.
     let asked = |error: DatasetError| match error {
         DatasetError::Layout { path, problem, .. } => {
-            let hint = "say more of the end of the name that is meant: --bids=run-01_T1w,FLAIR";
+            let hint = "say more of the end of the name that is meant: ‹bids=run-01_T1w,FLAIR›";
             DatasetError::Layout { path, problem, hint: hint.into() }
         }
         error => error,

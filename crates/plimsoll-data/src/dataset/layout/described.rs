@@ -237,7 +237,7 @@ impl List<'_> {
                 let (path, with, all) = (self.path.display(), folds.len(), list.len());
                 warnings.push(format!(
                     "{path}: `fold` is not used, since only {with} of {all} entries have it; folds are those of splits_final.json, \
-                     or --splits"
+                     or ‹splits›"
                 ));
             }
             return Ok(BTreeMap::new());
@@ -247,7 +247,7 @@ impl List<'_> {
             let path = self.path.display();
             warnings.push(format!(
                 "{path}: `fold` is not used, since it has {count} values, and {MOST_FOLDS} at most are folds; folds are those of \
-                 splits_final.json, or --splits"
+                 splits_final.json, or ‹splits›"
             ));
             return Ok(BTreeMap::new());
         }

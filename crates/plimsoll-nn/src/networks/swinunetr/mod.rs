@@ -373,7 +373,7 @@ impl Architecture for SwinUnetr {
     }
 
     fn features_flag(&self) -> String {
-        format!("--feature-size {}", self.feature_size)
+        format!("‹feature_size={}›", self.feature_size)
     }
 
     fn describe(&self) -> String {

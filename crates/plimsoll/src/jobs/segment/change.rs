@@ -72,7 +72,7 @@ impl Job<'_> {
             stage.name,
             image.shape()
         );
-        Err(Error::new(message, format!("raise --ram to {needed}")))
+        Err(Error::new(message, format!("raise the limit to ‹ram={needed}›")))
     }
 
     /// Writes the image of a stage as its networks see it.

@@ -21,7 +21,7 @@ impl<'a> Job<'a> {
         let models = task.models(&request.task, request.mode)?;
         if let Some(unknown) = request.subset.iter().find(|class| task.value(class).is_none()) {
             let message = format!("`{unknown}` is no label of {}", request.task);
-            return Err(Error::new(message, "`plimsoll segment --list` names the labels of each task"));
+            return Err(Error::new(message, "‹job segment +list› names the labels of each task"));
         }
         let weights = match &request.weights {
             Some(folder) => folder.clone(),

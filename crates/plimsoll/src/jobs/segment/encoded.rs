@@ -62,7 +62,7 @@ impl Job<'_> {
         series.expect_referable(&self.budget).map_err(|error| match error {
             DicomError::Attribute { .. } => Error::new(
                 error,
-                "let the output end in .nii.gz or .seg.nrrd, with --ml: these refer to no slice",
+                "let the output end in .nii.gz or .seg.nrrd, with ‹one_file›: these refer to no slice",
             ),
             other => other.into(),
         })

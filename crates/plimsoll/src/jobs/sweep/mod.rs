@@ -110,14 +110,14 @@ impl<'a> Sweep<'a> {
                     job.folder.path().display(),
                     missing.join(", ")
                 );
-                let hint = "name all that it was begun with, to which more can be added; or begin another with --out";
+                let hint = "name all that it was begun with, to which more can be added; or begin another with ‹out›";
                 return Err(Error::new(message, hint));
             }
         }
         if let Some(pattern) = job.only.iter().find(|pattern| !trials.each().any(|trial| pattern.has(&trial)))
         {
             let arms: Vec<&str> = trials.arms.iter().map(|arm| arm.name.as_str()).collect();
-            let message = format!("--only {pattern}: there is no such trial");
+            let message = format!("‹only={pattern}›: there is no such trial");
             return Err(Error::new(message, format!("arms are {}", arms.join(", "))));
         }
         let opened = job.plan.inspect(listed, line, context)?;
@@ -145,7 +145,7 @@ impl<'a> Sweep<'a> {
         if !is_ours || now != self.stored {
             let message =
                 format!("another process has begun {} just now, or added to it", folder.path().display());
-            return Err(Error::new(message, "the same command with --resume goes on with it"));
+            return Err(Error::new(message, "the same command with ‹resume› goes on with it"));
         }
         sweep_unfinished(folder.path()).map_err(io)?;
         if let Some(splits) = &self.cases.splits {
@@ -320,5 +320,5 @@ fn expect_same_folds((own, given): (&Path, &Path), names: &[String], budget: &Bu
     }
     let message =
         format!("{} has other folds than {}, which the sweep began with", given.display(), own.display());
-    Err(Error::new(message, "begin another sweep with --out, or leave `splits` out"))
+    Err(Error::new(message, "begin another sweep with ‹out›, or leave `splits` out"))
 }

@@ -82,7 +82,7 @@ impl Sweep<'_> {
                 Ok(planned) => self.arms.push(planned),
                 Err(problem) => {
                     let message = format!("arm `{}`: {}", arm.arm.name, problem.line());
-                    problems.push(Error::new(message, problem.hint()));
+                    problems.push(Error::new(message, problem.remedy().clone()));
                 }
             }
         }
@@ -154,7 +154,7 @@ impl Sweep<'_> {
         let problems = self.arms.iter().filter_map(|arm| {
             let problem = Error::from(arm.numbers.check().err()?);
             let message = format!("arm `{}` does not fit: {}", arm.asked.arm.name, problem.line());
-            Some(Error::new(message, problem.hint()))
+            Some(Error::new(message, problem.remedy().clone()))
         });
         told_together(problems.collect())
     }
@@ -193,7 +193,7 @@ impl PlannedArm {
 fn told_together(problems: Vec<Error>) -> Outcome {
     let Some(first) = problems.first() else { return Ok(()) };
     let lines: Vec<String> = problems.iter().map(Error::line).collect();
-    Err(Error::new(lines.join("; also: "), first.hint()))
+    Err(Error::new(lines.join("; also: "), first.remedy().clone()))
 }
 
 /// How many of `all` equal parts of the machine a trial takes that has one of `parts`.

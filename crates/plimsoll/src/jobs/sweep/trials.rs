@@ -185,7 +185,7 @@ impl Sweep<'_> {
         }
         context.warn(format_args!("{trial} failed: {}", failure.line()));
         let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-        let failed = TrialFailure { time, error: failure.line(), hint: failure.hint().into() };
+        let failed = TrialFailure { time, error: failure.line(), hint: failure.remedy().clone().into() };
         if let Some(run) = path.parent() {
             plimsoll_disk::create_dir_all(run).map_err(|error| Error::of_path(run, &error))?;
         }

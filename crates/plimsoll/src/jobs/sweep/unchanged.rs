@@ -50,7 +50,7 @@ impl DataState {
             None => Ok(()),
             Some(path) => Err(Error::new(
                 format!("{} has changed since the sweep opened the data set", path.display()),
-                "put it back as it was and give the same command with --resume; or begin another sweep with --out",
+                "put it back as it was and give the same command with ‹resume›; or begin another sweep with ‹out›",
             )),
         }
     }
@@ -76,7 +76,7 @@ pub fn expect_data_of_begun(folder: &SweepFolder, trials: &Trials, data: &RunDat
         true => Ok(()),
         false => Err(Error::new(
             format!("{} was begun with other data; changed since: {shown}{more}", folder.path().display()),
-            "restore the data, or begin another sweep with --out",
+            "restore the data, or begin another sweep with ‹out›",
         )),
     }
 }
