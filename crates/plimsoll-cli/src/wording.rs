@@ -50,7 +50,9 @@ mod tests {
     fn flags(command: &Command, into: &mut BTreeSet<String>) {
         for argument in command.get_arguments() {
             into.extend(argument.get_long().map(|name| format!("--{name}")));
-            into.extend(argument.get_all_aliases().unwrap_or_default().iter().map(|name| format!("--{name}")));
+            into.extend(
+                argument.get_all_aliases().unwrap_or_default().iter().map(|name| format!("--{name}")),
+            );
             into.extend(argument.get_short().map(|name| format!("-{name}")));
         }
         command.get_subcommands().for_each(|below| flags(below, into));

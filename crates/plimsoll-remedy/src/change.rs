@@ -63,7 +63,8 @@ impl Change {
             (Parameter::Out, None) => Change::OtherOutput,
             (Parameter::Precision, Some(precision)) => Change::UsePrecision(precision.into()),
             (Parameter::PatchSize, Some(patch)) => {
-                let numbers: Option<Vec<usize>> = patch.split(',').map(|number| number.parse().ok()).collect();
+                let numbers: Option<Vec<usize>> =
+                    patch.split(',').map(|number| number.parse().ok()).collect();
                 match numbers.as_deref() {
                     Some(&[depth, height, width]) => Change::SmallerPatch([depth, height, width]),
                     _ => other(),

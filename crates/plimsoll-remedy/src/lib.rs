@@ -224,7 +224,8 @@ mod tests {
 
     #[test]
     fn parameters_and_jobs_are_rendered_and_changes_are_values() {
-        let remedy = Remedy::from("raise ‹ram=2.00 GiB›, continue with ‹resume›, or see ‹job inspect FOLDER +write›");
+        let remedy =
+            Remedy::from("raise ‹ram=2.00 GiB›, continue with ‹resume›, or see ‹job inspect FOLDER +write›");
         let text = "raise --ram 2048MiB, continue with --resume, or see `program inspect FOLDER --write`";
         assert_eq!(remedy.render(&Shell), text);
         let changes: Vec<&Change> = remedy.changes().collect();

@@ -124,6 +124,8 @@ names! {
         Overwrite = "overwrite",
         /// Folds or trials that run at the same time.
         Parallel = "parallel",
+        /// The page that is written.
+        Page = "page",
         /// Whether references without a prediction are left out.
         Partial = "partial",
         /// The patch, as depth,height,width in voxels.

@@ -91,7 +91,10 @@ impl Watcher {
 
     fn say(&mut self, line: String) {
         let time = humantime::format_rfc3339_seconds(std::time::SystemTime::now());
-        let logged = self.log.as_mut().map(|log| log.append(format!("{time} {}", Remedy::from(line.as_str())).as_bytes()));
+        let logged = self
+            .log
+            .as_mut()
+            .map(|log| log.append(format!("{time} {}", Remedy::from(line.as_str())).as_bytes()));
         if let Some(Err(error)) = logged {
             self.failed(&format!("log.txt: {error}"));
         }

@@ -1,41 +1,15 @@
 //! `plimsoll doctor`
 
-use plimsoll_memory::{Limits, System, host, limits};
-use serde::Serialize;
+use plimsoll::backend::CardReport;
+use plimsoll::jobs::doctor::doctor;
 
 use crate::args::Ram;
 use crate::failure::Outcome;
 use crate::report::{Table, json};
-use plimsoll::backend::{Card, CardReport, instruction_set, multiplies_bf16};
-
-#[derive(Serialize)]
-struct Machine {
-    version: &'static str,
-    cores: usize,
-    processor: Option<String>,
-    simd: String,
-    /// Whether `--precision bf16-dot` has an instruction, and is fast.
-    multiplies_bf16: bool,
-    /// The first one that the driver finds.
-    gpu: Option<CardReport>,
-    /// Why there is none.
-    no_gpu: Option<String>,
-    limits: Limits,
-}
 
 /// Describes the machine.
 pub fn run(ram: &Ram, as_json: bool) -> Outcome {
-    let gpu = Card::find(0).map(|card| card.report()).map_err(|error| format!("{error}; {}", error.hint()));
-    let machine = Machine {
-        version: env!("CARGO_PKG_VERSION"),
-        cores: std::thread::available_parallelism().map_or(1, usize::from),
-        processor: host::processor_model(),
-        simd: instruction_set(),
-        multiplies_bf16: multiplies_bf16(),
-        no_gpu: gpu.as_ref().err().cloned(),
-        gpu: gpu.ok(),
-        limits: limits(&System::default(), ram.ram),
-    };
+    let machine = doctor(ram.ram);
     if as_json {
         return json(&machine);
     }

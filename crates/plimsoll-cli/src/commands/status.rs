@@ -1,51 +1,23 @@
 //! `plimsoll status`
 
+use plimsoll::jobs::status::{FoldStatus, OpenTrial, RunStatus, status};
 use plimsoll_report::duration::duration;
-use plimsoll_report::live::folds_in;
-use plimsoll_run::{Status, SweepFolder, Trial, TrialFailure};
-use serde::Serialize;
+use plimsoll_run::TrialFailure;
 
 use crate::args;
 use crate::failure::Outcome;
 use crate::report::{Table, json, or_dash};
 
-/// How a fold of a run stands.
-#[derive(Serialize)]
-struct Report {
-    folder: std::path::PathBuf,
-    #[serde(flatten)]
-    status: Status,
-}
-
-/// A trial of a sweep that was not begun, or failed.
-#[derive(Serialize)]
-struct OpenTrial {
-    folder: std::path::PathBuf,
-    #[serde(flatten)]
-    trial: Trial,
-    /// Why it failed when it was last tried; null where it was not begun.
-    failure: Option<TrialFailure>,
-}
-
-/// Says how runs stand.
+/// Prints the state of runs.
 pub fn run(args: &args::Status, as_json: bool) -> Outcome {
-    let (mut reports, mut open) = (Vec::new(), Vec::new());
-    for path in &args.runs {
-        let folds = folds_in(path)?;
-        if folds.planned.is_some() {
-            open.extend(open_trials(&SweepFolder::new(path))?);
-        }
-        for folder in folds.begun {
-            let status = Status::of(&folder)?;
-            reports.push(Report { folder: folder.path().into(), status });
-        }
-    }
+    let RunStatus { folds: reports, open } = status(&args.runs)?;
     if as_json {
         let values = reports.iter().map(serde_json::to_value).chain(open.iter().map(serde_json::to_value));
         return json(&values.collect::<Result<Vec<_>, _>>()?);
     }
-    let classifies =
-        |report: &Report| report.status.epoch.as_ref().is_some_and(|epoch| epoch.classification.is_some());
+    let classifies = |report: &FoldStatus| {
+        report.status.epoch.as_ref().is_some_and(|epoch| epoch.classification.is_some())
+    };
     let scores = match !reports.is_empty() && reports.iter().all(classifies) {
         true => ["accuracy", "kappa"],
         false => ["pseudo-Dice", "average"],
@@ -62,7 +34,7 @@ pub fn run(args: &args::Status, as_json: bool) -> Outcome {
         "time left",
         "state",
     ]);
-    for Report { folder, status } in &reports {
+    for FoldStatus { folder, status } in &reports {
         let number = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.4}"));
         let epoch = status.epoch.as_ref();
         table.row([
@@ -91,7 +63,7 @@ pub fn run(args: &args::Status, as_json: bool) -> Outcome {
             None => println!("{trial}: not begun"),
         }
     }
-    for Report { folder, status } in &reports {
+    for FoldStatus { folder, status } in &reports {
         let said =
             |what: &Option<(String, String)>| what.as_ref().map(|(time, what)| format!("{what} at {time}"));
         if let Some(regions) = status.regions_in_words() {
@@ -105,17 +77,4 @@ pub fn run(args: &args::Status, as_json: bool) -> Outcome {
         }
     }
     Ok(())
-}
-
-/// The trials of a sweep that were not begun, or failed when they were last tried.
-fn open_trials(sweep: &SweepFolder) -> Outcome<Vec<OpenTrial>> {
-    let mut open = Vec::new();
-    for trial in sweep.read()?.each() {
-        let folder = sweep.trial(&trial.arm, trial.seed, trial.fold);
-        let failure = sweep.read_failure(&trial)?;
-        if !folder.is_begun() || failure.is_some() {
-            open.push(OpenTrial { folder: folder.path().into(), trial, failure });
-        }
-    }
-    Ok(open)
 }

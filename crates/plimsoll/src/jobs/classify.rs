@@ -251,10 +251,7 @@ fn known_classes(classifiers: &Classifiers) -> Outcome<(ClassificationTask, Vec<
             let needed = labels.len() * (labels.len() - 1) / 2;
             if models.len() != needed {
                 let message = format!("{} of {needed} pairs of classes are trained", models.len());
-                return Err(Error::new(
-                    message,
-                    "‹job train +one_vs_one +resume› trains what is missing",
-                ));
+                return Err(Error::new(message, "‹job train +one_vs_one +resume› trains what is missing"));
             }
             labels
         }

@@ -298,8 +298,7 @@ pub fn not_validated(fold: &FoldFolder, path: &Path, common_cases: bool, context
         return Ok(());
     }
     let message = format!("{} is not validated: {} is not there", fold.path().display(), path.display());
-    let hint =
-        "‹job train +resume› or ‹job sweep +resume› validates folds that are trained; ‹common_cases› leaves it out";
+    let hint = "‹job train +resume› or ‹job sweep +resume› validates folds that are trained; ‹common_cases› leaves it out";
     Err(Error::new(message, hint))
 }
 

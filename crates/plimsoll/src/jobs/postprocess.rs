@@ -190,10 +190,8 @@ pub fn choose_for(
 ) -> Outcome<ChoiceReport> {
     let millimetres_per_unit = unit.map(LengthUnit::millimetres);
     let run = RunFolder::new(run);
-    let train = format!(
-        "‹job train … +out={} +resume› validates folds that are trained",
-        run.path().display()
-    );
+    let train =
+        format!("‹job train … +out={} +resume› validates folds that are trained", run.path().display());
     let folds: Vec<_> = run.folds()?.into_iter().filter(|fold| fold.name() != FoldName::All).collect();
     let Some(first) = folds.first() else {
         let message =

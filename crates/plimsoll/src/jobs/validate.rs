@@ -56,7 +56,10 @@ impl Origin {
                 validated.steps,
                 trained.steps
             );
-            return Err(Error::new(message, "‹job train +resume› without ‹skip_validation› validates it anew"));
+            return Err(Error::new(
+                message,
+                "‹job train +resume› without ‹skip_validation› validates it anew",
+            ));
         }
         Ok(validated)
     }
