@@ -40,18 +40,31 @@ pub struct Work {
 }
 
 /// An event of a job.
+///
+/// Texts mark parameters and jobs: [`plimsoll_remedy::render`] writes them in the words of a front end.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub enum Event<'a> {
     /// A user should check something; the job goes on.
-    Warning { text: &'a str },
+    Warning {
+        /// The warning in one line.
+        text: &'a str,
+    },
     /// The job made a choice or found a fact that a user may want to know.
-    Note { text: &'a str },
+    Note {
+        /// The note in one line.
+        text: &'a str,
+    },
     /// Work began.
-    WorkBegan { work: &'a Work },
+    WorkBegan {
+        /// The work.
+        work: &'a Work,
+    },
     /// A number of pieces of work is done.
     WorkAdvanced {
+        /// The work.
         work: &'a Work,
+        /// The number of finished pieces.
         done: u64,
         /// The present piece, or numbers of the last one.
         note: &'a str,
@@ -60,19 +73,39 @@ pub enum Event<'a> {
     },
     /// A line about work.
     WorkLine {
+        /// The work.
         work: &'a Work,
+        /// The line.
         text: &'a str,
         /// Whether it only repeats what the work's progress has shown.
         repeats_progress: bool,
     },
     /// Work ended, finished or not.
-    WorkEnded { work: &'a Work },
+    WorkEnded {
+        /// The work.
+        work: &'a Work,
+    },
     /// A run is planned and about to begin.
-    Planned { planned: &'a PlannedRun, at_once: Option<&'a AtOnce> },
+    Planned {
+        /// The planned run.
+        planned: &'a PlannedRun,
+        /// The memory of all folds, where several train at the same time.
+        at_once: Option<&'a AtOnce>,
+    },
     /// A part of the job begins that has a title of its own, such as a trial of a sweep.
-    Part { title: &'a str },
+    Part {
+        /// The title.
+        title: &'a str,
+    },
     /// From now on the job has results that it saves when it is asked to stop.
     ResultsToKeep,
     /// An epoch of a fold is done and recorded.
-    Epoch { fold: FoldName, record: &'a EpochRecord, cost: &'a EpochCost },
+    Epoch {
+        /// The fold.
+        fold: FoldName,
+        /// The numbers of the epoch.
+        record: &'a EpochRecord,
+        /// The time and the memory that it took.
+        cost: &'a EpochCost,
+    },
 }

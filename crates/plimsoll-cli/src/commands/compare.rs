@@ -12,7 +12,7 @@ use crate::args::Compare;
 use crate::failure::Outcome;
 use crate::report::{Table, json, or_dash};
 use crate::terminal;
-use plimsoll::jobs::compare::{CompareRequest, LabelReport, Report, compare};
+use plimsoll::jobs::compare::{CompareRequest, ComparisonReport, LabelReport, compare};
 
 /// Columns of classes that are printed; of more only the mean.
 const MOST_COLUMNS: usize = 8;
@@ -43,8 +43,8 @@ pub fn run(args: &Compare, as_json: bool) -> Outcome {
         return json(&report);
     }
     match &report {
-        Report::LabelMaps(report) => print(report),
-        Report::Images(report) => super::compare_images::print(report),
+        ComparisonReport::LabelMaps(report) => print(report),
+        ComparisonReport::Images(report) => super::compare_images::print(report),
     }
     Ok(())
 }

@@ -22,10 +22,10 @@ use crate::report::{Table, json, or_dash, write, write_json};
 use crate::terminal;
 use plimsoll::Context;
 use plimsoll::Monitoring;
-use plimsoll::jobs::evaluate::{self, Compared, EvaluateRequest};
+use plimsoll::jobs::evaluate::{EvaluateRequest, Evaluated, evaluate};
 use plimsoll::jobs::plan::PlanRequest;
-use plimsoll::jobs::predict::{PredictRequest, VolumeOptions, predict_all};
-use plimsoll::jobs::train::{FoldChoice, TrainRequest, train_folds};
+use plimsoll::jobs::predict::{PredictRequest, VolumeOptions, predict};
+use plimsoll::jobs::train::{FoldChoice, TrainRequest, train};
 
 /// What the demonstration comes to.
 #[derive(Serialize)]
@@ -88,7 +88,7 @@ fn whole_job(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outc
         planned.numbers.check()?;
     }
     say("training");
-    let trained = train_folds(&request, context)?;
+    let trained = train(&request, context)?;
     let Some(record) = trained.folds.into_iter().next().map(|fold| fold.record) else {
         return Err(Failure::new(
             "the demonstration trained nothing",
@@ -118,7 +118,7 @@ fn whole_job(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outc
         ram: Some(args.ram),
         backend,
     };
-    predict_all(&request, context)?.check()?;
+    predict(&request, context)?.check()?;
     say("evaluating");
     let request = EvaluateRequest {
         predictions,
@@ -135,7 +135,7 @@ fn whole_job(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outc
         ram: Some(args.ram),
         threads,
     };
-    let Compared { summary, names, .. } = evaluate::compare(&request, context)?;
+    let Evaluated { summary, names, .. } = evaluate(&request, context)?;
     if !quiet {
         print_scores(&summary, &names);
     }

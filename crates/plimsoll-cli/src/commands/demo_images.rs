@@ -21,7 +21,7 @@ use plimsoll::jobs::classify::{ClassifyOptions, classify};
 use plimsoll::jobs::line::Line;
 use plimsoll::jobs::pairs::train_pairs;
 use plimsoll::jobs::predict::{PredictRequest, VolumeOptions};
-use plimsoll::jobs::train::train_folds;
+use plimsoll::jobs::train::train;
 
 /// Images that are drawn, of those that are wrong.
 const MISTAKES: Option<NonZeroUsize> = NonZeroUsize::new(4);
@@ -65,7 +65,7 @@ pub fn run(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outcom
         let request = demo::training(args, &data, settings(), (&run, backend.clone()));
         let trained = match is_pairs {
             true => train_pairs(&request, context)?.into_iter().map(|pair| pair.trained).collect(),
-            false => vec![train_folds(&request, context)?],
+            false => vec![train(&request, context)?],
         };
         if trained.iter().any(|trained| trained.is_stopped) {
             return Err(Failure::stopped("stopped while training", "a demonstration starts anew each time"));

@@ -9,7 +9,7 @@ use crate::args::{Evaluate, Metrics, SurfaceKind};
 use crate::failure::{Failure, Outcome};
 use crate::report::json;
 use crate::terminal;
-use plimsoll::jobs::evaluate::{Compared, EvaluateRequest, compare};
+use plimsoll::jobs::evaluate::{EvaluateRequest, Evaluated, evaluate};
 use plimsoll::jobs::plan::settings as data_settings;
 
 /// Compares predictions with references.
@@ -17,7 +17,7 @@ pub fn run(args: &Evaluate, as_json: bool) -> Outcome {
     if let Some(table) = &args.classification.table {
         return classification::run(table, args, as_json);
     }
-    let Compared { summary, names, reserved } = compare(&request(args)?, &terminal::observed(as_json))?;
+    let Evaluated { summary, names, reserved } = evaluate(&request(args)?, &terminal::observed(as_json))?;
     if as_json {
         return json(&summary);
     }

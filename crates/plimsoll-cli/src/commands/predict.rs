@@ -15,7 +15,7 @@ use crate::terminal;
 use plimsoll::jobs::classify::{ClassifyOptions, classify, is_classifier};
 use plimsoll::jobs::ensemble::predict_ensemble;
 use plimsoll::jobs::outliers::OtherSpacing;
-use plimsoll::jobs::predict::{PredictRequest, predict_all};
+use plimsoll::jobs::predict::{PredictRequest, predict};
 use plimsoll::jobs::prediction_plan::{ring_line, strips_line, sums_line};
 use plimsoll::jobs::prediction_report::Predicted;
 use plimsoll::jobs::steps::of_model;
@@ -72,7 +72,7 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
         return prediction_plan::run(&requests?, as_json);
     }
     let report = match others.is_empty() {
-        true => predict_all(&request, &context),
+        true => predict(&request, &context),
         false => {
             let others = others.into_iter().map(|model| args.request(model, Arc::clone(&backend)));
             let requests: Outcome<Vec<PredictRequest>> = std::iter::once(Ok(request)).chain(others).collect();

@@ -8,7 +8,7 @@ use crate::args::Segment;
 use crate::failure::{Failure, Outcome};
 use crate::report::json;
 use crate::terminal;
-use plimsoll::jobs::segment::{plan_all, segment_all};
+use plimsoll::jobs::segment::{plan_all, segment};
 
 /// A task, as it is listed.
 #[derive(Serialize)]
@@ -31,7 +31,7 @@ pub fn run(args: &Segment, as_json: bool) -> Outcome {
     }
     let context = terminal::context(as_json)?;
     context.keep_results();
-    let report = segment_all(&args.request()?, &context)?;
+    let report = segment(&args.request()?, &context)?;
     if as_json {
         json(&report)?;
     } else {

@@ -10,7 +10,7 @@ use crate::failure::Outcome;
 use crate::report::{Table, json, or_dash};
 use crate::terminal;
 use plimsoll::jobs::pairs::{describe_pairs, train_pairs};
-use plimsoll::jobs::train::{Trained, describe, train_folds};
+use plimsoll::jobs::train::{Trained, describe, train};
 
 /// Kinds of operations of which the summary says what they took.
 const LONGEST: usize = 4;
@@ -33,7 +33,7 @@ pub fn run(args: &Train, as_json: bool) -> Outcome {
         let Some(last) = pairs.into_iter().next_back() else { return Ok(()) };
         return finish(&last.trained, !as_json);
     }
-    let trained = train_folds(&request, &context)?;
+    let trained = train(&request, &context)?;
     if as_json {
         match trained.folds.as_slice() {
             [only] => json(only)?,

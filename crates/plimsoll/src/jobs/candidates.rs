@@ -21,7 +21,9 @@ pub struct Source {
 pub struct Place {
     /// What is behind the name of its candidate; nothing of the only one.
     pub suffix: String,
+    /// The folder.
     pub folder: PathBuf,
+    /// The scores that it has.
     pub scored: Scored,
 }
 
@@ -122,7 +124,9 @@ fn no_folds(path: &Path) -> Error {
 /// What candidates do: label voxels, or give images classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// Label maps.
     LabelMaps,
+    /// Classes of images.
     Images,
 }
 

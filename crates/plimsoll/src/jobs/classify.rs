@@ -28,17 +28,22 @@ use crate::files::write;
 /// What came of all images.
 #[derive(Serialize)]
 pub struct Classified {
+    /// The file that was written.
     pub file: PathBuf,
+    /// The number of images.
     pub images: usize,
     /// Models whose probabilities are averaged.
     pub models: usize,
     /// Classifiers that voted; 1 where one network knows all classes.
     pub classifiers: usize,
+    /// Those that failed, with reasons.
     pub failed: Vec<String>,
     /// Where they were to be drawn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mistakes: Option<Mistakes>,
+    /// The most memory that was planned.
     pub planned_bytes: Bytes,
+    /// The most resident memory of the process.
     pub peak_rss_bytes: Bytes,
 }
 

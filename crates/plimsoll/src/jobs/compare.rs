@@ -43,6 +43,7 @@ pub struct CompareRequest {
     pub several_labels: bool,
     /// How missing scores of label maps take part; as the worst, if nothing is said.
     pub missing: Option<Missing>,
+    /// The draws of the bootstrap.
     pub bootstrap: Bootstrap,
     /// Where the table goes.
     pub csv: Option<PathBuf>,
@@ -57,8 +58,10 @@ pub struct CompareRequest {
 /// What came of it.
 #[derive(Serialize)]
 #[serde(untagged)]
-pub enum Report {
+pub enum ComparisonReport {
+    /// Models that label voxels.
     LabelMaps(Box<LabelReport>),
+    /// Models that classify images.
     Images(Box<ImageReport>),
 }
 
@@ -66,6 +69,7 @@ pub enum Report {
 #[derive(Serialize)]
 pub struct LabelReport {
     #[serde(flatten)]
+    /// The comparison.
     pub comparison: Comparison,
     /// The same with all ensembles of two, where they are asked for.
     pub with_ensembles: Option<Comparison>,
@@ -73,7 +77,9 @@ pub struct LabelReport {
     pub folders: BTreeMap<String, Vec<PathBuf>>,
     /// Folds without scores that were left out.
     pub not_validated: Vec<PathBuf>,
+    /// The most memory that was reserved.
     pub reserved_bytes: Bytes,
+    /// The most resident memory of the process.
     pub peak_rss_bytes: Bytes,
 }
 
@@ -89,7 +95,7 @@ struct Reader<'a> {
 }
 
 /// Compares candidates, and writes what is asked for.
-pub fn compare(request: &CompareRequest, context: &Context) -> Outcome<Report> {
+pub fn compare(request: &CompareRequest, context: &Context) -> Outcome<ComparisonReport> {
     let mut sources = Vec::new();
     for path in &request.candidates {
         sources.extend(sources_at(path)?);
@@ -98,16 +104,14 @@ pub fn compare(request: &CompareRequest, context: &Context) -> Outcome<Report> {
     let shorts: BTreeSet<&String> = sources.iter().map(|source| &source.names[0]).collect();
     let which = usize::from(shorts.len() < sources.len());
     match Kind::of(&sources)? {
-        Kind::LabelMaps => {
-            compare_labels(request, &sources, which, context).map(|report| Report::LabelMaps(report.into()))
-        }
+        Kind::LabelMaps => compare_labels(request, &sources, which, context)
+            .map(|report| ComparisonReport::LabelMaps(report.into())),
         Kind::Images if request.missing.is_some() => Err(Error::new(
             "‹missing› is of label maps: every image of a classifier has its scores",
             "leave it out",
         )),
-        Kind::Images => {
-            compare_images(request, &sources, which, context).map(|report| Report::Images(report.into()))
-        }
+        Kind::Images => compare_images(request, &sources, which, context)
+            .map(|report| ComparisonReport::Images(report.into())),
     }
 }
 

@@ -31,6 +31,7 @@ const DEFAULT: [ImageScore; 2] = [ImageScore::ACCURACY, ImageScore::AUROC];
 #[derive(Serialize)]
 pub struct ImageReport {
     #[serde(flatten)]
+    /// The comparison.
     pub comparison: ClassifierComparison,
     /// The same with all ensembles of two, where they are asked for.
     pub with_ensembles: Option<ClassifierComparison>,
@@ -40,7 +41,9 @@ pub struct ImageReport {
     pub folders: BTreeMap<String, Vec<PathBuf>>,
     /// Folds that were left out, since their images are not classified.
     pub not_validated: Vec<PathBuf>,
+    /// The most memory that was reserved.
     pub reserved_bytes: Bytes,
+    /// The most resident memory of the process.
     pub peak_rss_bytes: Bytes,
 }
 

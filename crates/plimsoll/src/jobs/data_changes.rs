@@ -24,6 +24,7 @@ pub enum NewCases {
 
 /// The folds of a run that are begun, with what they were begun as.
 pub struct Begun {
+    /// The folds.
     pub folds: Vec<(FoldFolder, Specification)>,
 }
 

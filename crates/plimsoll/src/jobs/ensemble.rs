@@ -23,7 +23,7 @@ use super::predict::{
     predict_into, refuse,
 };
 use super::prediction_plan::{PredictionPlan, destination, earlier_plans, plan_cases};
-use super::prediction_report::{Cases, Failed, Found, ImageWarning, Kept, Predicted, Report};
+use super::prediction_report::{Cases, Failed, Found, ImageWarning, Kept, Predicted, PredictionReport};
 use super::previews::Previews;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
@@ -95,7 +95,7 @@ struct CaseState<'a> {
 }
 
 /// Segments every image of the input with several models. The requests differ in the model, and in what follows from its kind.
-pub fn predict_ensemble(requests: &[PredictRequest], context: &Context) -> Outcome<Report> {
+pub fn predict_ensemble(requests: &[PredictRequest], context: &Context) -> Outcome<PredictionReport> {
     let start = Instant::now();
     let Ensemble { request, budget, labels, members, cases, refused, to, memory: _memory } =
         Ensemble::open(requests, context)?;
@@ -133,7 +133,7 @@ pub fn predict_ensemble(requests: &[PredictRequest], context: &Context) -> Outco
     labels.process(&mut found, &budget, context.stop.flag())?;
     let not_drawn =
         previews.map_or(Ok(Vec::new()), |previews| previews.draw(&found, &budget, context.stop.flag()))?;
-    Report::of(found, (warnings, not_drawn), finished, (request, start), (&budget, context))
+    PredictionReport::of(found, (warnings, not_drawn), finished, (request, start), (&budget, context))
 }
 
 /// Plans what each model of several would hold and take, with the probabilities that it writes for the mean.

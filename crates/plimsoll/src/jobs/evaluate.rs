@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_data::{Labels, LengthUnit, prediction_ending};
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_metrics::{CasePaths, Settings, Summary, evaluate};
+use plimsoll_metrics::{CasePaths, Settings, Summary, evaluate as score_all};
 use plimsoll_report::ClassNames;
 use plimsoll_report::preview::{Comparison, Frame, comparison};
 
@@ -46,15 +46,17 @@ pub struct EvaluateRequest {
 }
 
 /// What came of comparing.
-pub struct Compared {
+pub struct Evaluated {
+    /// The scores of cases, and their means.
     pub summary: Summary,
+    /// The names of classes.
     pub names: ClassNames,
     /// The most that was reserved for it at a time: code, heap and stacks included.
     pub reserved: Bytes,
 }
 
 /// Compares, and writes the scores.
-pub fn compare(request: &EvaluateRequest, context: &Context) -> Outcome<Compared> {
+pub fn evaluate(request: &EvaluateRequest, context: &Context) -> Outcome<Evaluated> {
     let EvaluateRequest { predictions, threads, .. } = request;
     let line = Line::draw(request.ram, *threads)?;
     let found = References::find(request, &line.budget, context)?;
@@ -85,7 +87,7 @@ pub fn compare(request: &EvaluateRequest, context: &Context) -> Outcome<Compared
         // Of other cases than the one that was scored now.
         plimsoll_disk::remove_file(&plots).map_err(|error| Error::of_path(&plots, &error))?;
     }
-    Ok(Compared { summary, names, reserved: line.budget.peak() })
+    Ok(Evaluated { summary, names, reserved: line.budget.peak() })
 }
 
 /// Scores cases within a budget.
@@ -98,7 +100,7 @@ pub fn score(
 ) -> Outcome<Summary> {
     let progress = context.work("evaluating", cases.len() as u64);
     let done = |done: usize| progress.set(done as u64, String::new());
-    let summary = evaluate(cases, settings, budget, threads, &done);
+    let summary = score_all(cases, settings, budget, threads, &done);
     drop(progress);
     Ok(summary?)
 }

@@ -7,7 +7,9 @@ use crate::error::{Error, Outcome};
 
 /// The line, and the budget under it.
 pub struct Line {
+    /// The limits of memory, and the least of them.
     pub limits: Limits,
+    /// The budget under the limit.
     pub budget: Budget,
     /// Code, heap and stacks; given back while a part of the job reserves its own.
     overhead: Option<Reservation>,

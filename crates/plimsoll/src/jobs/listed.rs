@@ -26,11 +26,19 @@ pub enum Listed {
     /// Volumes with a label for each voxel, as `dataset.json` says.
     Volumes(Dataset),
     /// Images with labels, from a folder for each class or a table.
-    Images { name: String, place: PathBuf, dataset: Arc<ImageDataset> },
+    Images {
+        /// The name of the data set.
+        name: String,
+        /// Its folder or table.
+        place: PathBuf,
+        /// The images and their labels.
+        dataset: Arc<ImageDataset>,
+    },
 }
 
 /// How a data set is opened.
 pub struct Opening<'a> {
+    /// The settings that describe the data set.
     pub settings: &'a Settings,
     /// Whether lists may name files outside of the data set's folder.
     pub allow_outside: bool,
@@ -215,6 +223,7 @@ impl Listed {
 
 /// How a data set is inspected.
 pub struct Inspecting<'a> {
+    /// Threads that compute.
     pub threads: usize,
     /// Whether cases that cannot be used are left out.
     pub skip_bad_cases: bool,
@@ -224,7 +233,9 @@ pub struct Inspecting<'a> {
 
 /// A data set that was inspected.
 pub struct InspectedData {
+    /// The name.
     pub name: String,
+    /// The data set.
     pub data: RunData,
     /// Cases that were left out, and why.
     pub skipped: Vec<String>,

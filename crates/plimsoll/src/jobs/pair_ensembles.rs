@@ -41,12 +41,15 @@ pub struct PairEnsembles {
     pub allow_outside: bool,
     /// A flag that only has an effect where something is predicted.
     pub of_predictions: Option<&'static str>,
+    /// The backend that runs programs.
     pub backend: Arc<dyn Backend>,
+    /// Threads that compute.
     pub threads: usize,
 }
 
 /// A candidate whose models are there.
 pub struct TrainedCandidate {
+    /// The name.
     pub name: String,
     /// The folds of each repeat.
     pub repeats: Vec<Vec<FoldFolder>>,

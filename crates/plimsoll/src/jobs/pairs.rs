@@ -209,6 +209,7 @@ pub struct PlannedPair {
 /// The plans of all pairs, which are trained one after the other.
 #[derive(Serialize)]
 pub struct PlannedPairs {
+    /// The pairs of classes.
     pub pairs: Vec<PlannedPair>,
     /// Planned memory of the largest pair: each gives its memory back before the next begins.
     pub planned_bytes: Bytes,

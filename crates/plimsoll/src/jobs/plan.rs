@@ -55,10 +55,13 @@ pub struct PlanRequest {
 
 /// A data set under a line, before anything is planned.
 pub struct Opened {
+    /// The data set.
     pub data: RunData,
     /// Its name.
     pub name: String,
+    /// The share of the machine.
     pub machine: Machine,
+    /// The memory limit.
     pub line: Line,
     /// Plans of runs on it, which others of the same shape share.
     pub plans: Plans,

@@ -49,6 +49,7 @@ pub enum Change {
 /// A label map that was changed.
 #[derive(Serialize)]
 pub struct Processed {
+    /// The file that was written.
     pub file: PathBuf,
     /// Voxels that changed, counted step by step.
     pub changed_voxels: u64,
@@ -58,17 +59,21 @@ pub struct Processed {
 
 /// What came of all.
 #[derive(Serialize)]
-pub struct Report {
+pub struct PostprocessingReport {
+    /// The steps.
     pub steps: Vec<Step>,
+    /// The files that were written.
     pub files: Vec<Processed>,
     /// Those that were there already.
     pub kept: Vec<PathBuf>,
+    /// The most memory that was reserved.
     pub reserved_bytes: Bytes,
+    /// The most resident memory of the process.
     pub peak_rss_bytes: Bytes,
 }
 
 /// Does steps on all label maps of the input, one after the other.
-pub fn postprocess(request: &PostprocessRequest, context: &Context) -> Outcome<Report> {
+pub fn postprocess(request: &PostprocessRequest, context: &Context) -> Outcome<PostprocessingReport> {
     let line = Line::draw(request.ram, request.threads)?;
     let steps = match &request.change {
         Change::Steps(file) => read_steps(file, &line.budget)?,
@@ -111,7 +116,7 @@ pub fn postprocess(request: &PostprocessRequest, context: &Context) -> Outcome<R
     }
     drop(progress);
     let reserved_bytes = line.budget.peak();
-    Ok(Report { steps, files, kept, reserved_bytes, peak_rss_bytes: resident()?.peak })
+    Ok(PostprocessingReport { steps, files, kept, reserved_bytes, peak_rss_bytes: resident()?.peak })
 }
 
 /// Each label map of the input, and where it is written.
@@ -161,10 +166,13 @@ pub struct ChoiceReport {
     /// Where it was written.
     pub file: PathBuf,
     #[serde(flatten)]
+    /// The steps that help.
     pub postprocessing: Postprocessing,
     /// The names of labels by their values, or of regions by their numbers.
     pub names: BTreeMap<u16, String>,
+    /// The most memory that was reserved.
     pub reserved_bytes: Bytes,
+    /// The most resident memory of the process.
     pub peak_rss_bytes: Bytes,
 }
 

@@ -26,7 +26,7 @@ use super::label_folder::{LabelFolder, make_folder};
 use super::outliers::{Counting, Remedy, Windows};
 use super::prediction_plan::CaseFiles;
 use super::prediction_record::Record;
-use super::prediction_report::{Cases, Failed, Found, ImageWarning, Kept, Predicted, Report};
+use super::prediction_report::{Cases, Failed, Found, ImageWarning, Kept, Predicted, PredictionReport};
 use super::previews::Previews;
 use super::steps::StepChoice;
 use crate::context::{Context, Progress, TimeLeft};
@@ -197,7 +197,7 @@ pub(super) fn earlier_labels(
         None => {
             let stage = stage_request(request, &opened.folder, previous)?;
             // A case that fails here fails at the later stage as well, and does not end the others.
-            predict_all(&stage, context)?;
+            predict(&stage, context)?;
             Ok(Some(stage.output))
         }
     }
@@ -247,7 +247,7 @@ fn stage_request(request: &PredictRequest, folder: &Path, previous: &str) -> Out
 }
 
 /// Segments every image of the input.
-pub fn predict_all(request: &PredictRequest, context: &Context) -> Outcome<Report> {
+pub fn predict(request: &PredictRequest, context: &Context) -> Outcome<PredictionReport> {
     let start = Instant::now();
     let budget = Budget::new(limits(&System::default(), request.ram).line);
     expect_sound(request, &budget)?;
@@ -296,7 +296,7 @@ pub fn predict_all(request: &PredictRequest, context: &Context) -> Outcome<Repor
     cases.kept.extend(done.iter().map(|case| Kept::new(case.id.clone(), last.file(case))));
     let not_drawn =
         previews.map_or(Ok(Vec::new()), |previews| previews.draw(&cases, &budget, context.stop.flag()))?;
-    Report::of(cases, (warnings, not_drawn), finished, (request, start), (&budget, context))
+    PredictionReport::of(cases, (warnings, not_drawn), finished, (request, start), (&budget, context))
 }
 
 /// Prints why images are refused, and returns them as cases that failed.
@@ -408,6 +408,7 @@ pub struct Watcher<'a> {
 }
 
 impl<'a> Watcher<'a> {
+    /// A watcher whose events go to a context.
     pub fn new(context: &'a Context) -> Watcher<'a> {
         Watcher {
             context,
@@ -425,6 +426,7 @@ impl<'a> Watcher<'a> {
         Watcher { windows, can_overlap, ..self }
     }
 
+    /// Passes progress on as events.
     pub fn see(&mut self, progress: FolderProgress<'_>) {
         match progress {
             FolderProgress::Window { number, of, case, windows } => {

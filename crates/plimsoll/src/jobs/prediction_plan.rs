@@ -28,7 +28,9 @@ use crate::error::{Error, Outcome};
 /// A case that would be predicted.
 #[derive(Serialize)]
 pub struct PlannedCase {
+    /// The name of the case.
     pub case: String,
+    /// The plan.
     pub plan: PredictPlan,
     /// The least line that would do, with the least arena and sums that take least.
     pub least_ram_bytes: Bytes,
@@ -39,10 +41,15 @@ pub struct PlannedCase {
 /// What predicting images would hold and take.
 #[derive(Serialize)]
 pub struct PredictionPlan {
+    /// The model.
     pub model: String,
+    /// The backend and its instruction set.
     pub engine: String,
+    /// The memory limit.
     pub ram_budget_bytes: Bytes,
+    /// Folds of weights that are averaged.
     pub folds: usize,
+    /// The cases.
     pub cases: Vec<PlannedCase>,
     /// Cases that could not be predicted.
     pub refused: Vec<Failed>,

@@ -21,9 +21,13 @@ use crate::error::{Error, Outcome};
 /// A case that was predicted.
 #[derive(Serialize)]
 pub struct Predicted {
+    /// The name of the case.
     pub case: String,
+    /// The file that was written.
     pub file: PathBuf,
+    /// The number of windows.
     pub windows: usize,
+    /// Seconds that it took.
     pub seconds: f64,
     /// What that time was spent on; none where probabilities were there already and only their mean was missing.
     pub times: Option<CaseTimes>,
@@ -52,7 +56,9 @@ impl Predicted {
 /// A case whose prediction was there already.
 #[derive(Serialize)]
 pub struct Kept {
+    /// The name of the case.
     pub case: String,
+    /// The file that was written.
     pub file: PathBuf,
     /// What the call that predicted it recorded; none where that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,8 +74,11 @@ impl Kept {
 /// A case that could not be predicted.
 #[derive(Clone, Serialize)]
 pub struct Failed {
+    /// The name of the case.
     pub case: String,
+    /// The error in one line.
     pub error: String,
+    /// The remedy as a text.
     pub hint: String,
 }
 
@@ -120,8 +129,11 @@ pub(super) const SHEARED: &str = "its axes are not at right angles, and labels a
 /// What a user should know of an image that is predicted.
 #[derive(Clone, Debug, Serialize)]
 pub struct ImageWarning {
+    /// The name of the case.
     pub case: String,
+    /// The file that was written.
     pub file: PathBuf,
+    /// The warning.
     pub warning: String,
 }
 
@@ -145,16 +157,22 @@ impl ImageWarning {
 
 /// What came of all cases.
 #[derive(Serialize)]
-pub struct Report {
+pub struct PredictionReport {
+    /// Folds of weights that were averaged.
     pub folds: usize,
+    /// The backend and its instruction set.
     pub engine: String,
+    /// Threads that compute.
     pub threads: usize,
     /// All that the call took, opening models, steps after predictions and previews as well.
     pub seconds: f64,
     /// What the cases took together, of `seconds`.
     pub times: CaseTimes,
+    /// The cases.
     pub cases: Vec<Predicted>,
+    /// Cases whose labels were there already.
     pub kept: Vec<Kept>,
+    /// Those that failed, with reasons.
     pub failed: Vec<Failed>,
     /// What files of the images that were to be predicted say of themselves: pixels that were compressed with loss, a tilted gantry, lengths without a unit.
     pub warnings: Vec<ImageWarning>,
@@ -162,6 +180,7 @@ pub struct Report {
     pub previews_failed: Vec<Failed>,
     /// What the case that held most was planned to hold; none if no case was predicted.
     pub planned_bytes: Option<Bytes>,
+    /// The most resident memory of the process.
     pub peak_rss_bytes: Bytes,
     /// The program and its libraries: planned as mapped, resident as far as they were touched.
     pub code: MappedFiles,
@@ -170,7 +189,7 @@ pub struct Report {
     _earlier: Option<Reservation>,
 }
 
-impl Report {
+impl PredictionReport {
     /// Of cases that were predicted since a call began, and of those that could not be drawn. It becomes the [`Record`] in
     /// the folder of labels, with what that said of labels that were kept; unless all were there already, and so was a record that a call wrote at its
     /// end: then that tells how they were made.
@@ -180,7 +199,7 @@ impl Report {
         finished: FinishedCases,
         (request, start): (&PredictRequest, Instant),
         (budget, context): (&Budget, &Context),
-    ) -> Outcome<Report> {
+    ) -> Outcome<PredictionReport> {
         let Cases { predicted, mut kept, failed, processed } = cases;
         match kept.len() {
             0 => {}
@@ -210,7 +229,7 @@ impl Report {
         let (peak_rss_bytes, code) = (resident()?.peak, mapped_files()?);
         let is_new = !predicted.is_empty() || !failed.is_empty() || !processed.is_empty();
         let times = predicted.iter().filter_map(|case| case.times);
-        let report = Report {
+        let report = PredictionReport {
             folds: finished.folds(),
             engine: request.backend.identity(),
             threads: request.options.threads,

@@ -92,9 +92,11 @@ pub struct SegmentRequest {
 /// An image that was segmented.
 #[derive(Serialize)]
 pub struct Segmented {
+    /// The image.
     pub image: PathBuf,
     /// Its label map, or the folder of its masks.
     pub output: PathBuf,
+    /// Seconds that it took.
     pub seconds: f64,
     /// What the model that held most was planned to hold.
     pub planned_bytes: Bytes,
@@ -103,29 +105,37 @@ pub struct Segmented {
 /// An image that could not be segmented.
 #[derive(Serialize)]
 pub struct Failed {
+    /// The image.
     pub image: PathBuf,
+    /// The error in one line.
     pub error: String,
+    /// The remedy as a text.
     pub hint: String,
 }
 
 /// What came of all images.
 #[derive(Serialize)]
-pub struct Report {
+pub struct SegmentationReport {
+    /// The task of TotalSegmentator.
     pub task: String,
+    /// The licence of the weights.
     pub license: String,
     /// What a user should know of the input.
     pub warnings: Vec<String>,
+    /// The images.
     pub images: Vec<Segmented>,
     /// Whose files were there already.
     pub kept: Vec<PathBuf>,
+    /// Those that failed, with reasons.
     pub failed: Vec<Failed>,
+    /// The most resident memory of the process.
     pub peak_rss_bytes: Bytes,
     /// The program and its libraries: planned as mapped, resident as far as they were touched.
     pub code: MappedFiles,
 }
 
 /// Segments every image of the input.
-pub fn segment_all(request: &SegmentRequest, context: &Context) -> Outcome<Report> {
+pub fn segment(request: &SegmentRequest, context: &Context) -> Outcome<SegmentationReport> {
     let (job, kind) = Job::checked(request, context)?;
     let series = kind.series(&job.budget)?;
     let mut warnings = series.as_ref().map_or_else(Vec::new, Series::warnings);
@@ -135,7 +145,7 @@ pub fn segment_all(request: &SegmentRequest, context: &Context) -> Outcome<Repor
     for warning in &warnings {
         context.warn(format_args!("{}: {warning}", request.input.display()));
     }
-    let mut report = Report {
+    let mut report = SegmentationReport {
         task: request.task.clone(),
         license: job.task.license.clone(),
         warnings,
@@ -179,7 +189,7 @@ impl Job<'_> {
     }
 
     /// Makes what is missing of each image.
-    fn segment_each(&self, kind: &Kind, series: Option<&Series>, report: &mut Report) -> Outcome {
+    fn segment_each(&self, kind: &Kind, series: Option<&Series>, report: &mut SegmentationReport) -> Outcome {
         let Job { request, context, .. } = self;
         if let Some(series) = series {
             self.expect_referable(series)?;

@@ -12,7 +12,7 @@ use plimsoll_run::{
     Asked, FoldFolder, FoldName, InitialWeights, Machine, Resolved, RunConfig, RunError, RunFolder,
     RunRecord, Settings, Specification, StopReason, Task, holder,
 };
-use plimsoll_train::{Company, Job, PlannedRun, RunData, UntrainedClass, train};
+use plimsoll_train::{Company, Job, PlannedRun, RunData, UntrainedClass, train as train_fold};
 use serde::Serialize;
 
 use super::at_once::{AtOnce, Sharing};
@@ -66,6 +66,7 @@ pub struct TrainRequest {
 /// A file of parameters to start from.
 #[derive(Clone)]
 pub struct WeightChoice {
+    /// The file of weights.
     pub path: PathBuf,
     /// Whether tensors that the network has no place for are left out.
     pub allow_extra: bool,
@@ -260,6 +261,7 @@ pub struct TrainedFold {
 /// What came of all folds.
 #[derive(Serialize)]
 pub struct Trained {
+    /// The folds.
     pub folds: Vec<TrainedFold>,
     /// Over all folds of the run that are validated.
     pub scores: Option<CrossValidation>,
@@ -271,7 +273,7 @@ pub struct Trained {
 
 /// Trains and validates folds, so many at a time as is asked for, until all are done or the process is told to end. What is done
 /// already is not done again. Folds that train at once are validated one after the other, each with the whole line.
-pub fn train_folds(request: &TrainRequest, context: &Context) -> Outcome<Trained> {
+pub fn train(request: &TrainRequest, context: &Context) -> Outcome<Trained> {
     let (checked, mut opened) = open(request, context)?;
     train_opened(request, checked, &mut opened, context)
 }
@@ -421,7 +423,7 @@ pub(super) fn train_alone(
     context: &Context,
 ) -> Outcome<RunRecord> {
     let mut watcher = Watcher::new(&job.folder, &job.planned, monitors, context);
-    let record = train(job, &opened.line.budget, context.stop.flag(), &mut watcher)?;
+    let record = train_fold(job, &opened.line.budget, context.stop.flag(), &mut watcher)?;
     Ok(record)
 }
 

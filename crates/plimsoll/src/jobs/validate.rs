@@ -70,10 +70,15 @@ const ORIGIN: &str = "origin.json";
 
 /// A fold to be validated.
 pub struct ValidateRequest<'a> {
+    /// The folder.
     pub folder: &'a FoldFolder,
+    /// The record of the training.
     pub record: &'a RunRecord,
+    /// The data set.
     pub dataset: &'a Dataset,
+    /// The backend that runs programs.
     pub backend: &'a Arc<dyn Backend>,
+    /// Threads that compute.
     pub threads: usize,
     /// How means treat missing scores.
     pub missing: Missing,

@@ -24,10 +24,15 @@ const DRAWN: usize = 4;
 
 /// A fold to be validated.
 pub struct ImageValidation<'a> {
+    /// The folder.
     pub folder: &'a FoldFolder,
+    /// The record of the training.
     pub record: &'a RunRecord,
+    /// The images.
     pub images: &'a ImageDataset,
+    /// The backend that runs programs.
     pub backend: &'a Arc<dyn Backend>,
+    /// Threads that compute.
     pub threads: usize,
 }
 

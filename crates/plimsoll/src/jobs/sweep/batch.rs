@@ -22,7 +22,9 @@ pub enum BatchSystem {
 
 /// A file to be written for a batch system.
 pub struct BatchFile {
+    /// The batch system.
     pub system: BatchSystem,
+    /// The file.
     pub path: PathBuf,
     /// The program and its arguments, but for which trial.
     pub command: Vec<String>,

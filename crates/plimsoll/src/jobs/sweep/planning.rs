@@ -24,10 +24,13 @@ pub struct PlannedArm {
 /// The plan of a sweep, for people and as JSON.
 #[derive(Serialize)]
 pub struct SweepReport {
+    /// The memory limit.
     pub ram_budget_bytes: Bytes,
     /// Those of the trials that are asked for; all of a sweep that begins or is added to.
     pub arms: Vec<ArmReport>,
+    /// The number of seeds.
     pub seeds: usize,
+    /// The number of folds.
     pub folds: usize,
     /// Trials that are asked for.
     pub trials: usize,
@@ -42,17 +45,27 @@ pub struct SweepReport {
 /// The plan of the trials of an arm.
 #[derive(Serialize)]
 pub struct ArmReport {
+    /// The name of the arm.
     pub name: String,
+    /// The settings of the arm that differ from the others.
     pub settings: BTreeMap<String, serde_json::Value>,
+    /// Whether it fits the limit.
     pub fits: bool,
+    /// The most memory that was planned.
     pub planned_bytes: Bytes,
+    /// The least memory limit that suffices.
     pub minimum_ram_bytes: Bytes,
     /// Of the device's memory; none on the processor.
     pub planned_vram_bytes: Option<Bytes>,
+    /// The patch as (depth, height, width) in voxels.
     pub patch_size: [usize; 3],
+    /// Samples of a step.
     pub batch_size: usize,
+    /// Samples that are computed together.
     pub micro_batch: usize,
+    /// Steps of a trial.
     pub steps: u64,
+    /// The predicted time of a step.
     pub predicted_seconds_per_step: f64,
     /// Of one trial.
     pub predicted_seconds: f64,

@@ -28,10 +28,12 @@ use crate::jobs::validate::{cross_validate, read_summary};
 #[derive(Clone, Debug, Serialize)]
 pub struct TrialReport {
     #[serde(flatten)]
+    /// The trial.
     pub trial: Trial,
     /// Its folder.
     pub folder: PathBuf,
     #[serde(flatten)]
+    /// The state of the trial.
     pub state: TrialState,
 }
 
