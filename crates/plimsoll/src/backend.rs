@@ -237,6 +237,14 @@ pub fn multiplies_bf16() -> bool {
     Level::from_environment().multiplies_bf16()
 }
 
+/// The most threads of kernels.
+pub const MOST_THREADS: usize = 256;
+
+/// The number of cores that this process may use.
+pub fn all_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).clamp(1, MOST_THREADS)
+}
+
 /// The instruction set that kernels are chosen for on this machine.
 pub fn instruction_set() -> String {
     Level::from_environment().to_string()

@@ -1,4 +1,26 @@
 //! Trains and runs medical-image networks inside a memory limit, and never over it.
+//!
+//! Each job is a function of a request, which is a plain struct, and of a [`Context`], which carries a stop token and an observer. It returns a result
+//! that `serde` serialises, or an [`Error`] with a [`Remedy`](plimsoll_remedy::Remedy). Nothing here prints, ends the process, or reads environment
+//! variables for behaviour.
+//!
+//! | job | function | request | result |
+//! |---|---|---|---|
+//! | inspect a data set | [`inspect`] | [`InspectRequest`] | [`Inspected`] |
+//! | plan a run | [`plan`], [`plan_pairs`] | [`PlanRequest`] | [`RunPlan`](plimsoll_run::RunPlan) |
+//! | train, resume and validate | [`train`], [`train_pairs`] | [`TrainRequest`] | [`Trained`] |
+//! | predict label maps | [`predict`], [`predict_ensemble`] | [`PredictRequest`] | [`PredictionReport`] |
+//! | classify images | [`classify`] | [`PredictRequest`] | [`Classified`] |
+//! | segment CT and MR | [`segment`] | [`SegmentRequest`] | [`SegmentationReport`] |
+//! | score predictions | [`evaluate`] | [`EvaluateRequest`] | [`Evaluated`] |
+//! | compare models | [`compare`] | [`CompareRequest`] | [`ComparisonReport`] |
+//! | process label maps | [`postprocess`], [`choose_postprocessing`] | [`PostprocessRequest`] | [`PostprocessingReport`] |
+//! | train a sweep | [`Sweep`] | [`SweepJob`] | [`TrialReport`] |
+//! | write a page | [`report`] | [`ReportRequest`] | [`WrittenPage`] |
+//! | state of runs | [`status`] | folders | [`RunStatus`] |
+//! | describe the machine | [`doctor`] | the limit | [`Machine`] |
+//!
+//! `examples/whole_job.rs` does most of them in thirty lines.
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types))]
 
 pub mod backend;
@@ -6,11 +28,46 @@ mod context;
 mod error;
 mod events;
 mod files;
-pub mod jobs;
+mod jobs;
 mod monitors;
 mod watcher;
 
 pub use context::{Context, Progress, StopToken, TimeLeft};
-pub use error::{Error, Outcome};
+pub use error::{Cause, Error, Outcome};
 pub use events::{Event, Observer, Unobserved, Work};
+pub use jobs::at_once::AtOnce;
+pub use jobs::classify::{Classified, ClassifyOptions, classify, is_classifier};
+pub use jobs::compare::{CompareRequest, ComparisonReport, LabelReport, compare};
+pub use jobs::compare_images::ImageReport;
+pub use jobs::data_changes::NewCases;
+pub use jobs::doctor::{Machine, doctor};
+pub use jobs::ensemble::{plan_ensemble, predict_ensemble};
+pub use jobs::evaluate::{EvaluateRequest, Evaluated, evaluate};
+pub use jobs::inspection::{InspectRequest, Inspected, absent_classes, inspect};
+pub use jobs::line::Line;
+pub use jobs::outliers::{OtherSpacing, Outlier};
+pub use jobs::pair_ensembles::PairEnsembles;
+pub use jobs::pairs::{
+    DescribedPair, PlannedPair, PlannedPairs, TrainedPair, describe_pairs, pair_run, plan_pairs, train_pairs,
+};
+pub use jobs::plan::{Opened, PlanRequest, SETTINGS_FILE, plan, read_settings};
+pub use jobs::postprocess::{
+    Change, ChoiceReport, PostprocessRequest, PostprocessingReport, Processed, choose_postprocessing,
+    postprocess,
+};
+pub use jobs::predict::{PredictRequest, VolumeOptions, predict};
+pub use jobs::prediction_plan::{
+    PlannedCase, PredictionPlan, plan_prediction, ring_line, strips_line, sums_line,
+};
+pub use jobs::prediction_report::{Failed, ImageWarning, Kept, Predicted, PredictionReport};
+pub use jobs::report::{ReportRequest, WrittenPage, report};
+pub use jobs::segment::{
+    DicomForm, ExtraChoice, SegmentRequest, SegmentationReport, Segmented, plan_segmentation, segment,
+};
+pub use jobs::status::{FoldStatus, OpenTrial, RunStatus, status};
+pub use jobs::steps::{StepChoice, model_steps};
+pub use jobs::sweep::{
+    ArmReport, BatchFile, BatchSystem, Sweep, SweepJob, SweepReport, TrialReport, TrialState, quoted,
+};
+pub use jobs::train::{FoldChoice, TrainRequest, Trained, TrainedFold, WeightChoice, describe, train};
 pub use monitors::Monitoring;

@@ -7,8 +7,8 @@ use clap::Args as ClapArgs;
 
 use super::{Compute, MissingScores, Ram};
 use crate::failure::{Failure, Outcome};
+use plimsoll::PairEnsembles;
 use plimsoll::backend::DeviceName;
-use plimsoll::jobs::pair_ensembles::PairEnsembles;
 
 /// Candidates to compare.
 #[derive(Debug, ClapArgs)]

@@ -51,7 +51,7 @@ pub use segment::Segment;
 pub use sweep::Sweep;
 
 use crate::failure::Outcome;
-use plimsoll::backend::DeviceName;
+use plimsoll::backend::{DeviceName, MOST_THREADS, all_cores};
 
 /// Trains and runs medical-image networks inside a memory line, and never over it.
 #[derive(Debug, Parser)]
@@ -187,9 +187,6 @@ fn thread_count(text: &str) -> Result<usize, String> {
     count.ok_or_else(|| format!("from 1 to {most} threads are possible"))
 }
 
-/// The most threads of a kind.
-const MOST_THREADS: usize = 256;
-
 /// The memory line.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct Ram {
@@ -263,9 +260,7 @@ impl Precision {
 impl Threads {
     /// The number asked for, or of cores.
     pub fn count(self) -> usize {
-        self.threads
-            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
-            .clamp(1, MOST_THREADS)
+        self.threads.unwrap_or_else(all_cores).clamp(1, MOST_THREADS)
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
     Plan, Postprocess, Predict, Report, RunArgs, Segment, Sweep, Train,
 };
 use crate::failure::Outcome;
-use plimsoll::jobs::plan::SETTINGS_FILE;
+use plimsoll::SETTINGS_FILE;
 
 /// Folders of a data set, a run or a model that hold only its own files.
 const CLOSED: &[&str] = &["imagesTr", "labelsTr", "imagesTs", "labelsTs", "fold_*"];

@@ -13,8 +13,8 @@ use plimsoll_run::ModelSource;
 
 use super::{Compute, Held, NnUnetFlags, Ram, WhichCheckpoint, target_spacing};
 use crate::failure::{Failure, Outcome};
-use plimsoll::jobs::predict::{PredictRequest, VolumeOptions};
-use plimsoll::jobs::steps::StepChoice;
+use plimsoll::StepChoice;
+use plimsoll::{PredictRequest, VolumeOptions};
 
 /// Images to segment.
 #[derive(Debug, ClapArgs)]

@@ -13,9 +13,9 @@ use plimsoll_train::Concession;
 use super::{Compute, Files, MissingScores, Precision, Ram, network, target_spacing, thread_count, triple};
 use crate::failure::{Failure, Outcome};
 use plimsoll::Monitoring;
-use plimsoll::jobs::data_changes::NewCases;
-use plimsoll::jobs::plan::{PlanRequest, settings};
-use plimsoll::jobs::train::{FoldChoice, TrainRequest, WeightChoice};
+use plimsoll::NewCases;
+use plimsoll::{FoldChoice, TrainRequest, WeightChoice};
+use plimsoll::{PlanRequest, read_settings};
 
 /// A run that is planned.
 #[derive(Debug, ClapArgs)]
@@ -289,7 +289,7 @@ impl RunArgs {
     /// What is asked for, with what runs it.
     pub fn request(&self, backend: Arc<dyn Backend>) -> Outcome<PlanRequest> {
         let plans_from = self.plans_from.as_deref().map(Model::plans).transpose()?;
-        let mut settings = settings(self.config.as_deref(), self.settings())?;
+        let mut settings = read_settings(self.config.as_deref(), self.settings())?;
         if let Some(model) = &plans_from {
             settings = settings.or(model.plans()?);
         }

@@ -8,7 +8,7 @@ use plimsoll_run::total_segmentator::{Mode, ModelSize};
 
 use super::{Compute, Held, Ram};
 use crate::failure::{Failure, Outcome};
-use plimsoll::jobs::segment::{DicomForm, ExtraChoice, SegmentRequest};
+use plimsoll::{DicomForm, ExtraChoice, SegmentRequest};
 
 /// How a file of DICOM keeps labels: a segmentation, as its attribute Segmentation Type has it, or structures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -9,9 +9,9 @@ use super::run::Allowed;
 use super::{Compute, MissingScores, Ram, thread_count};
 use crate::failure::{Failure, Outcome};
 use plimsoll::Monitoring;
+use plimsoll::PlanRequest;
 use plimsoll::backend::DeviceName;
-use plimsoll::jobs::plan::PlanRequest;
-use plimsoll::jobs::sweep::{BatchFile, BatchSystem, SweepJob};
+use plimsoll::{BatchFile, BatchSystem, SweepJob};
 
 /// Some choices of settings, each trained with some seeds on some folds.
 #[derive(Debug, ClapArgs)]

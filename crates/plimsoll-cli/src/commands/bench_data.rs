@@ -19,7 +19,7 @@ use crate::args::BenchData;
 use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json};
 use crate::terminal;
-use plimsoll::jobs::plan::Opened;
+use plimsoll::Opened;
 
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -212,7 +212,7 @@ fn patch(
 
 impl Report {
     /// What the step waits for, and what to change.
-    fn judge(&self, planned: &PlannedRun, request: &plimsoll::jobs::plan::PlanRequest) -> Option<String> {
+    fn judge(&self, planned: &PlannedRun, request: &plimsoll::PlanRequest) -> Option<String> {
         let patch = self.patch.as_ref()?;
         let batch = patch.seconds_per_patch * self.batch_size as f64;
         let step = self.predicted_seconds_per_step;

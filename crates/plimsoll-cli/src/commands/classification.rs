@@ -9,7 +9,7 @@ use plimsoll_metrics::classification::{
 use crate::args::Evaluate;
 use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json, or_dash, write, write_json};
-use plimsoll::jobs::line::Line;
+use plimsoll::Line;
 
 /// Scores a classification, and writes the scores.
 pub fn run(table: &Path, args: &Evaluate, as_json: bool) -> Outcome {

@@ -12,7 +12,7 @@ use crate::args::Compare;
 use crate::failure::Outcome;
 use crate::report::{Table, json, or_dash};
 use crate::terminal;
-use plimsoll::jobs::compare::{CompareRequest, ComparisonReport, LabelReport, compare};
+use plimsoll::{CompareRequest, ComparisonReport, LabelReport, compare};
 
 /// Columns of classes that are printed; of more only the mean.
 const MOST_COLUMNS: usize = 8;

@@ -7,8 +7,8 @@ use super::compared::{
     print_repeats, print_stability, repeats, runs, share,
 };
 use crate::report::Table;
-use plimsoll::jobs::compare_images::ImageReport;
-use plimsoll::jobs::sweep::quoted;
+use plimsoll::ImageReport;
+use plimsoll::quoted;
 
 /// Prints all scores, and the choice by the first.
 pub fn print(report: &ImageReport) {

@@ -6,7 +6,7 @@ use plimsoll_metrics::comparison::{CandidateName, Outcome as Told, Verdict};
 use plimsoll_metrics::{Better, CaseCounts};
 
 use crate::report::Table;
-use plimsoll::jobs::sweep::quoted;
+use plimsoll::quoted;
 
 /// Rows of a table that are read; of more only those of all classes together, and what is separated.
 pub(super) const MOST_ROWS: usize = 60;

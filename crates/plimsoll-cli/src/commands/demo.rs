@@ -8,10 +8,10 @@ use plimsoll_data::Oversampling;
 use plimsoll_data::phantom::{self, PhantomConfig};
 use plimsoll_infer::PredictOptions;
 use plimsoll_memory::{Bytes, resident};
-use plimsoll_metrics::{Metric, Missing};
+use plimsoll_metrics::Metric;
 use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer};
 use plimsoll_plan::Backend;
-use plimsoll_run::{CheckpointKind, FoldName, RunFolder, Settings};
+use plimsoll_run::{CheckpointKind, Settings};
 use serde::Serialize;
 
 use super::scores::print_scores;
@@ -21,11 +21,10 @@ use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json, or_dash, write, write_json};
 use crate::terminal;
 use plimsoll::Context;
-use plimsoll::Monitoring;
-use plimsoll::jobs::evaluate::{EvaluateRequest, Evaluated, evaluate};
-use plimsoll::jobs::plan::PlanRequest;
-use plimsoll::jobs::predict::{PredictRequest, VolumeOptions, predict};
-use plimsoll::jobs::train::{FoldChoice, TrainRequest, train};
+use plimsoll::PlanRequest;
+use plimsoll::{EvaluateRequest, Evaluated, evaluate};
+use plimsoll::{TrainRequest, train};
+use plimsoll::{PredictRequest, VolumeOptions, predict};
 
 /// What the demonstration comes to.
 #[derive(Serialize)]
@@ -121,19 +120,10 @@ fn whole_job(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outc
     predict(&request, context)?.check()?;
     say("evaluating");
     let request = EvaluateRequest {
-        predictions,
-        references: data.join("labelsTs"),
-        data: plimsoll_run::Settings::default(),
-        classes: None,
-        ignore: None,
-        settings: plimsoll_metrics::Settings::new(Vec::new()),
-        unit: None,
-        allow_outside: false,
-        partial: false,
         pictures: Some((data.join("imagesTs"), folder.join("pictures"))),
-        output: None,
         ram: Some(args.ram),
         threads,
+        ..EvaluateRequest::new(predictions, data.join("labelsTs"))
     };
     let Evaluated { summary, names, .. } = evaluate(&request, context)?;
     if !quiet {
@@ -189,23 +179,7 @@ pub fn training(
         plans_from: None,
         allow_outside: false,
     };
-    TrainRequest {
-        plan,
-        run: RunFolder::new(run),
-        folds: FoldChoice::Named(vec![FoldName::Number(0)]),
-        parallel: 1,
-        device: args.compute.device,
-        warm: false,
-        resume: false,
-        accept_changed_data: false,
-        new_cases: None,
-        weights: None,
-        splits: None,
-        monitoring: Monitoring::default(),
-        validate: true,
-        missing: Missing::default(),
-        like: None,
-    }
+    TrainRequest { device: args.compute.device, ..TrainRequest::new(plan, run) }
 }
 
 /// A small network and a short schedule: enough for vessels that a threshold does not find.

@@ -17,11 +17,11 @@ use crate::args::Demo;
 use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json, write, write_json};
 use plimsoll::Context;
-use plimsoll::jobs::classify::{ClassifyOptions, classify};
-use plimsoll::jobs::line::Line;
-use plimsoll::jobs::pairs::train_pairs;
-use plimsoll::jobs::predict::{PredictRequest, VolumeOptions};
-use plimsoll::jobs::train::train;
+use plimsoll::Line;
+use plimsoll::train;
+use plimsoll::train_pairs;
+use plimsoll::{ClassifyOptions, classify};
+use plimsoll::{PredictRequest, VolumeOptions};
 
 /// Images that are drawn, of those that are wrong.
 const MISTAKES: Option<NonZeroUsize> = NonZeroUsize::new(4);

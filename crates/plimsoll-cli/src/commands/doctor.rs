@@ -1,7 +1,7 @@
 //! `plimsoll doctor`
 
 use plimsoll::backend::CardReport;
-use plimsoll::jobs::doctor::doctor;
+use plimsoll::doctor;
 
 use crate::args::Ram;
 use crate::failure::Outcome;

@@ -9,8 +9,8 @@ use crate::args::{Evaluate, Metrics, SurfaceKind};
 use crate::failure::{Failure, Outcome};
 use crate::report::json;
 use crate::terminal;
-use plimsoll::jobs::evaluate::{EvaluateRequest, Evaluated, evaluate};
-use plimsoll::jobs::plan::settings as data_settings;
+use plimsoll::read_settings as data_settings;
+use plimsoll::{EvaluateRequest, Evaluated, evaluate};
 
 /// Compares predictions with references.
 pub fn run(args: &Evaluate, as_json: bool) -> Outcome {

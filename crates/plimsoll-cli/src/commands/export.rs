@@ -13,8 +13,8 @@ use plimsoll_run::{Model, ModelSource, SegmentationModel, export_weights};
 use crate::args::{Export, ExportFormat};
 use crate::failure::{Failure, Outcome};
 use crate::report::json;
-use plimsoll::jobs::line::Line;
-use plimsoll::jobs::pairs::pair_run;
+use plimsoll::Line;
+use plimsoll::pair_run;
 
 /// Writes a model for other programs.
 pub fn run(args: &Export, as_json: bool) -> Outcome {

@@ -1,7 +1,7 @@
 //! `plimsoll inspect`
 
-use plimsoll::jobs::inspection::{InspectRequest, Inspected, absent_classes, inspect};
-use plimsoll::jobs::plan::settings;
+use plimsoll::read_settings;
+use plimsoll::{InspectRequest, Inspected, absent_classes, inspect};
 use plimsoll_data::{Dataset, Inspection, resampled_shape};
 use plimsoll_image::{ImageDataset, Split};
 use plimsoll_memory::Bytes;
@@ -19,7 +19,7 @@ pub fn run(args: &Inspect, as_json: bool) -> Outcome {
     let flags = Settings { data: args.files.settings(), ..Settings::default() };
     let request = InspectRequest {
         dataset: args.dataset.clone(),
-        settings: settings(args.config.as_deref(), flags)?,
+        settings: read_settings(args.config.as_deref(), flags)?,
         allow_outside: args.files.allow_outside,
         describe: args.write,
         page: args.page.clone(),

@@ -13,9 +13,9 @@ use crate::args::{ExportModel, ImportModels, Models, ShowModels, VerifyModel};
 use crate::failure::{Failure, Outcome};
 use crate::report::json;
 use crate::terminal;
+use plimsoll::Line;
 use plimsoll::Progress;
-use plimsoll::jobs::line::Line;
-use plimsoll::jobs::pairs::pair_run;
+use plimsoll::pair_run;
 
 /// How deep below a folder models are looked for: those of a data set, of a folder of data sets.
 const MOST_DEPTH: usize = 3;

@@ -17,8 +17,8 @@ use crate::args::Plan;
 use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json};
 use crate::terminal;
-use plimsoll::jobs::pairs::{PlannedPair, PlannedPairs, plan_pairs};
-use plimsoll::jobs::plan::PlanRequest;
+use plimsoll::PlanRequest;
+use plimsoll::{PlannedPair, PlannedPairs, plan_pairs};
 
 /// Plans a run; fails if it does not fit the line.
 pub fn run(args: &Plan, as_json: bool) -> Outcome {

@@ -6,7 +6,7 @@ use crate::args::Postprocess;
 use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json};
 use crate::terminal;
-use plimsoll::jobs::postprocess::{Change, PostprocessRequest, choose_for, postprocess};
+use plimsoll::{Change, PostprocessRequest, choose_postprocessing, postprocess};
 
 /// Does steps on label maps, or chooses steps.
 pub fn run(args: &Postprocess, as_json: bool) -> Outcome {
@@ -63,7 +63,7 @@ fn choose(run: &Path, args: &Postprocess, threads: usize, as_json: bool) -> Outc
             "leave it out: steps are chosen anew",
         ));
     }
-    let report = choose_for(run, args.unit, args.ram.ram, threads, &terminal::observed(as_json))?;
+    let report = choose_postprocessing(run, args.unit, args.ram.ram, threads, &terminal::observed(as_json))?;
     if as_json {
         return json(&report);
     }

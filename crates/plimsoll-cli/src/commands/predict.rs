@@ -12,13 +12,13 @@ use crate::args::Predict;
 use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json};
 use crate::terminal;
-use plimsoll::jobs::classify::{ClassifyOptions, classify, is_classifier};
-use plimsoll::jobs::ensemble::predict_ensemble;
-use plimsoll::jobs::outliers::OtherSpacing;
-use plimsoll::jobs::predict::{PredictRequest, predict};
-use plimsoll::jobs::prediction_plan::{ring_line, strips_line, sums_line};
-use plimsoll::jobs::prediction_report::Predicted;
-use plimsoll::jobs::steps::of_model;
+use plimsoll::OtherSpacing;
+use plimsoll::Predicted;
+use plimsoll::model_steps;
+use plimsoll::predict_ensemble;
+use plimsoll::{ClassifyOptions, classify, is_classifier};
+use plimsoll::{PredictRequest, predict};
+use plimsoll::{ring_line, strips_line, sums_line};
 
 /// Segments images.
 pub fn run(args: &Predict, as_json: bool) -> Outcome {
@@ -202,7 +202,7 @@ fn expect_effect(args: &Predict, (model, others): (&Path, &[PathBuf]), is_classi
     let of_pairs = "the model has no classifiers of pairs, which `train --one-vs-one` trains";
     let named_by_chk = "the model is one of nnU-Net, of which -chk names the file of weights";
     let of_mean = "steps of one model are not done on the mean of several";
-    let has_steps = of_model(model)?.is_some();
+    let has_steps = model_steps(model)?.is_some();
     let refused = [
         ("--checkpoint", args.checkpoint.is_some() && is_first_nnunet, named_by_chk),
         (

@@ -7,9 +7,9 @@ use plimsoll_report::duration::{duration, grouped};
 use crate::failure::Outcome;
 use crate::report::{Table, json};
 use crate::terminal;
-use plimsoll::jobs::ensemble::plan_ensemble;
-use plimsoll::jobs::predict::PredictRequest;
-use plimsoll::jobs::prediction_plan::{PredictionPlan, plan_prediction, ring_line, strips_line, sums_line};
+use plimsoll::PredictRequest;
+use plimsoll::plan_ensemble;
+use plimsoll::{PredictionPlan, plan_prediction, ring_line, strips_line, sums_line};
 
 /// Plans what a model would hold and take, or each of several of which the mean is made; fails if a case could not be predicted.
 pub fn run(requests: &[PredictRequest], as_json: bool) -> Outcome {

@@ -1,6 +1,6 @@
 //! `plimsoll report`
 
-use plimsoll::jobs::report::{ReportRequest, report};
+use plimsoll::{ReportRequest, report};
 
 use crate::args;
 use crate::failure::Outcome;

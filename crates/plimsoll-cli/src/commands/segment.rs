@@ -8,7 +8,7 @@ use crate::args::Segment;
 use crate::failure::{Failure, Outcome};
 use crate::report::json;
 use crate::terminal;
-use plimsoll::jobs::segment::{plan_all, segment};
+use plimsoll::{plan_segmentation, segment};
 
 /// A task, as it is listed.
 #[derive(Serialize)]
@@ -27,7 +27,10 @@ pub fn run(args: &Segment, as_json: bool) -> Outcome {
         return list(args, as_json);
     }
     if args.plan {
-        return prediction_plan::show(&plan_all(&args.request()?, &terminal::observed(as_json))?, as_json);
+        return prediction_plan::show(
+            &plan_segmentation(&args.request()?, &terminal::observed(as_json))?,
+            as_json,
+        );
     }
     let context = terminal::context(as_json)?;
     context.keep_results();

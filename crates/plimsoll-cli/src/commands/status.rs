@@ -1,6 +1,6 @@
 //! `plimsoll status`
 
-use plimsoll::jobs::status::{FoldStatus, OpenTrial, RunStatus, status};
+use plimsoll::{FoldStatus, OpenTrial, RunStatus, status};
 use plimsoll_report::duration::duration;
 use plimsoll_run::TrialFailure;
 

@@ -9,7 +9,7 @@ use crate::args::Sweep as Arguments;
 use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json, or_dash};
 use crate::terminal;
-use plimsoll::jobs::sweep::{ArmReport, Sweep, SweepReport, TrialReport, TrialState};
+use plimsoll::{ArmReport, Sweep, SweepReport, TrialReport, TrialState};
 
 /// Failed trials that are named in the error line.
 const MOST_NAMED: usize = 5;

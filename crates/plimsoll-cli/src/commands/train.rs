@@ -9,8 +9,8 @@ use crate::failure::Failure;
 use crate::failure::Outcome;
 use crate::report::{Table, json, or_dash};
 use crate::terminal;
-use plimsoll::jobs::pairs::{describe_pairs, train_pairs};
-use plimsoll::jobs::train::{Trained, describe, train};
+use plimsoll::{Trained, describe, train};
+use plimsoll::{describe_pairs, train_pairs};
 
 /// Kinds of operations of which the summary says what they took.
 const LONGEST: usize = 4;

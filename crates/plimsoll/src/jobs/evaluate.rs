@@ -11,6 +11,7 @@ use plimsoll_report::preview::{Comparison, Frame, comparison};
 
 use super::line::Line;
 use super::references::References;
+use crate::backend::all_cores;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 use crate::files::{write, write_json};
@@ -43,6 +44,27 @@ pub struct EvaluateRequest {
     pub ram: Option<Bytes>,
     /// Threads.
     pub threads: usize,
+}
+
+impl EvaluateRequest {
+    /// Scoring predictions against references with all classes of the data set, by Dice and the other overlap scores.
+    pub fn new(predictions: impl Into<PathBuf>, references: impl Into<PathBuf>) -> EvaluateRequest {
+        EvaluateRequest {
+            predictions: predictions.into(),
+            references: references.into(),
+            data: plimsoll_run::Settings::default(),
+            classes: None,
+            settings: Settings::new(Vec::new()),
+            ignore: None,
+            unit: None,
+            allow_outside: false,
+            partial: false,
+            pictures: None,
+            output: None,
+            ram: None,
+            threads: all_cores(),
+        }
+    }
 }
 
 /// What came of comparing.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use plimsoll_data::Fold;
 use plimsoll_memory::Bytes;
 use plimsoll_plan::{Backend, Plans};
-use plimsoll_run::{ImageSource, Machine, PatchCost, RunConfig, Settings, Task};
+use plimsoll_run::{ImageSource, Machine, PatchCost, RunConfig, RunPlan, Settings, Task};
 use plimsoll_train::{
     Concession, PlannedRun, Planning, PlanningStep, RunData, TrainError, largest_patch, patch_costs,
     plan_run_allowing,
@@ -14,6 +14,7 @@ use plimsoll_train::{
 
 use super::line::{Line, driver_bytes};
 use super::listed::{InspectedData, Inspecting, Listed, Opening};
+use crate::backend::{DeviceName, all_cores};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 
@@ -70,6 +71,26 @@ pub struct Opened {
 }
 
 impl PlanRequest {
+    /// A run on the processor with all cores, with the settings that follow from the data set, under the limit that the machine leaves.
+    ///
+    /// # Errors
+    /// If the processor's threads cannot be started.
+    pub fn new(dataset: impl Into<PathBuf>) -> Outcome<PlanRequest> {
+        let threads = all_cores();
+        Ok(PlanRequest {
+            dataset: dataset.into(),
+            settings: Settings::default(),
+            ram: None,
+            threads,
+            loader_threads: None,
+            skip_bad_cases: false,
+            backend: DeviceName::Cpu.open(threads, None)?,
+            allowed: Vec::new(),
+            plans_from: None,
+            allow_outside: false,
+        })
+    }
+
     /// What a run is given of the machine, under a line.
     fn machine(&self, line: Bytes) -> Machine {
         let loader_threads = self.loader_threads.unwrap_or(1 + self.threads / 8);
@@ -272,6 +293,16 @@ impl PlanRequest {
     }
 }
 
+/// Plans the first fold of a run, and the patches that are near its own.
+///
+/// # Errors
+/// If the data set cannot be read, or a setting is impossible. A run that does not fit is no error here: see [`RunPlan::check`].
+pub fn plan(request: &PlanRequest, context: &Context) -> Outcome<RunPlan> {
+    let (opened, planned, fold) = request.prepare(context)?;
+    let patches = request.patch_costs(&opened, &planned, &fold)?;
+    Ok(RunPlan { patches, ..planned.numbers })
+}
+
 /// An attempt of planning, in a few words.
 fn attempt(PlanningStep { patch, micro_batch, room }: PlanningStep) -> String {
     let [depth, height, width] = patch;
@@ -316,7 +347,7 @@ fn coarser_elsewhere(data: &RunData, config: &RunConfig) -> Option<String> {
 }
 
 /// The settings of a file under those of flags.
-pub fn settings(file: Option<&Path>, flags: Settings) -> Outcome<Settings> {
+pub fn read_settings(file: Option<&Path>, flags: Settings) -> Outcome<Settings> {
     let settings = match file {
         Some(path) => flags.or(of_file(path)?),
         None if Path::new(SETTINGS_FILE).is_file() => flags.or(of_file(Path::new(SETTINGS_FILE))?),

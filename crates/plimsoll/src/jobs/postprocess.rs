@@ -189,7 +189,7 @@ const LONGEST: u64 = 256 << 20;
 
 /// Chooses steps for a run by the predictions of its folds' validation cases, and writes them into it. `unit` is what lengths in their
 /// headers are in, whatever headers say.
-pub fn choose_for(
+pub fn choose_postprocessing(
     run: &Path,
     unit: Option<LengthUnit>,
     ram: Option<Bytes>,

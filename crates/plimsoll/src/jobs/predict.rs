@@ -29,6 +29,7 @@ use super::prediction_record::Record;
 use super::prediction_report::{Cases, Failed, Found, ImageWarning, Kept, Predicted, PredictionReport};
 use super::previews::Previews;
 use super::steps::StepChoice;
+use crate::backend::{DeviceName, all_cores};
 use crate::context::{Context, Progress, TimeLeft};
 use crate::error::{Error, Outcome};
 
@@ -66,6 +67,30 @@ impl VolumeOptions {
 }
 
 impl PredictRequest {
+    /// Predicting on the processor with all cores, with the final weights of a model, windows that overlap by half, and its own steps of
+    /// post-processing.
+    ///
+    /// # Errors
+    /// If the processor's threads cannot be started.
+    pub fn new(
+        model: impl Into<PathBuf>,
+        input: impl Into<PathBuf>,
+        output: impl Into<PathBuf>,
+    ) -> Outcome<PredictRequest> {
+        let threads = all_cores();
+        Ok(PredictRequest {
+            model: model.into(),
+            checkpoint: CheckpointKind::Final,
+            volumes: VolumeOptions { postprocessing: StepChoice::OfModel, ..VolumeOptions::default() },
+            input: input.into(),
+            output: output.into(),
+            overwrite: false,
+            options: PredictOptions::new(0.5, false, threads),
+            ram: None,
+            backend: DeviceName::Cpu.open(threads, None)?,
+        })
+    }
+
     /// Finds the images for a model.
     pub fn images(&self, model: &SegmentationModel, budget: &Budget) -> Outcome<FoundImages> {
         let mut found = match &self.volumes.bids {

@@ -36,6 +36,21 @@ pub struct ReportRequest {
     pub ram: Option<Bytes>,
 }
 
+impl ReportRequest {
+    /// A page about a run with pictures of its three worst and three best cases.
+    pub fn new(run: impl Into<PathBuf>, page: impl Into<PathBuf>) -> ReportRequest {
+        ReportRequest {
+            run: run.into(),
+            page: page.into(),
+            dataset: None,
+            allow_outside: false,
+            cases: 3,
+            volumes: 0,
+            ram: None,
+        }
+    }
+}
+
 /// A page that was written.
 #[derive(Clone, Debug, Serialize)]
 pub struct WrittenPage {

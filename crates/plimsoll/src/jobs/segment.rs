@@ -33,7 +33,7 @@ pub use self::extras::ExtraChoice;
 use self::extras::{Extras, written};
 use self::input::{Input, Kind};
 use self::parts::PartsFolder;
-pub use self::plan::plan_all;
+pub use self::plan::plan_segmentation;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 use crate::jobs::prediction_report::SHEARED;

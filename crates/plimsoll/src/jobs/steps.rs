@@ -29,13 +29,13 @@ impl StepChoice {
         match self {
             StepChoice::None => Ok(None),
             StepChoice::Of(path) => Ok(Some((path.clone(), read_steps(path, budget)?))),
-            StepChoice::OfModel => Ok(of_model(model)?.filter(|(_, steps)| !steps.is_empty())),
+            StepChoice::OfModel => Ok(model_steps(model)?.filter(|(_, steps)| !steps.is_empty())),
         }
     }
 }
 
 /// The steps that a model has, and the file that they are in.
-pub fn of_model(model: &Path) -> Outcome<Option<(PathBuf, Vec<Step>)>> {
+pub fn model_steps(model: &Path) -> Outcome<Option<(PathBuf, Vec<Step>)>> {
     // A model in one file has none beside it.
     if !model.is_dir() {
         return Ok(None);

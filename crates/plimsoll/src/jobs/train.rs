@@ -1,7 +1,7 @@
 //! Training folds of a run: one after the other, or several at once.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use plimsoll_data::{Fold, Splits};
 use plimsoll_disk::atomic::sweep;
@@ -123,6 +123,27 @@ impl Checked {
 }
 
 impl TrainRequest {
+    /// Training fold 0 of a planned run from random parameters into a folder, and validating it.
+    pub fn new(plan: PlanRequest, run: impl AsRef<Path>) -> TrainRequest {
+        TrainRequest {
+            plan,
+            run: RunFolder::new(run.as_ref()),
+            folds: FoldChoice::Named(vec![FoldName::Number(0)]),
+            parallel: 1,
+            device: DeviceName::Cpu,
+            warm: false,
+            resume: false,
+            accept_changed_data: false,
+            new_cases: None,
+            weights: None,
+            splits: None,
+            monitoring: Monitoring::default(),
+            validate: true,
+            missing: Missing::default(),
+            like: None,
+        }
+    }
+
     /// All that can be known at once. Everything that is wrong is told together.
     pub(super) fn check(&self, listed: &Listed, budget: &Budget, context: &Context) -> Outcome<Checked> {
         let ids = listed.names();

@@ -19,7 +19,7 @@ use crate::jobs::prediction_report::Failed;
 
 /// Plans each model of a task, before them those that find where to look, and after them those that refine it: for the whole images, of which
 /// what is looked at may be a part.
-pub fn plan_all(request: &SegmentRequest, context: &Context) -> Outcome<Vec<PredictionPlan>> {
+pub fn plan_segmentation(request: &SegmentRequest, context: &Context) -> Outcome<Vec<PredictionPlan>> {
     let (job, kind) = Job::checked(request, context)?;
     if let Some(series) = kind.series(&job.budget)? {
         job.expect_no_slice(&series)?;
