@@ -224,7 +224,7 @@ fn classifications_are_scored_from_a_table() {
         assert!(pictures.contains(part), "{part}: {pictures}");
     }
     // The curve of `yes`: at 0.8 one of two is found and nothing else, at 0.4 both.
-    assert!(pictures.contains("points=\"0.0,320.0 0.0,160.0 0.0,0.0 160.0,0.0 320.0,0.0 \""), "{pictures}");
+    assert!(pictures.contains("d=\"M0 320L0 160L0 0L160 0L320 0\""), "{pictures}");
     // For half of the cases of `yes` 0.8 is enough; for more it takes 0.4, which still calls no other case positive.
     let wanted = ["evaluate", "--classification", path, "--overwrite", "--sensitivity", "0.5,0.9"];
     let report = run_json(&wanted);

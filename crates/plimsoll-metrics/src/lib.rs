@@ -12,7 +12,6 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
-mod box_plots;
 mod centreline;
 pub mod classification;
 pub mod classifiers;
@@ -23,7 +22,6 @@ pub mod csv;
 mod error;
 mod evaluate;
 mod lesions;
-mod markup;
 mod masks;
 mod mean_interval;
 mod metric;
@@ -50,6 +48,7 @@ pub use mean_interval::mean_interval;
 pub use metric::{Better, Group, Metric};
 pub use missing::{CaseCounts, CaseScore, MeanScore, Missing};
 pub use overlap::Overlap;
+pub use quantile::quantile;
 pub use settings::Settings;
 pub use summary::{CaseScores, CasesOf, Scores, Summary};
 pub use summary_file::SummaryError;

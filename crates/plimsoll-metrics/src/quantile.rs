@@ -2,7 +2,7 @@
 
 /// The quantile at a share (from 0 to 1) of `count` sorted numbers, interpolated linearly as by `numpy.quantile`;
 /// `None` if `count` is 0.
-pub(crate) fn quantile(count: usize, sorted: impl Fn(usize) -> f64, share: f64) -> Option<f64> {
+pub fn quantile(count: usize, sorted: impl Fn(usize) -> f64, share: f64) -> Option<f64> {
     let rank = share * count.checked_sub(1)? as f64;
     let (below, above) = (sorted(rank.floor() as usize), sorted((rank.ceil() as usize).min(count - 1)));
     // Equal neighbours need no interpolation, which would give NaN for infinities.

@@ -97,10 +97,6 @@ fn scores_of_several_labels_are_those_of_scikit_learn() {
         };
         let expected = bins.iter().map(difference).sum::<f64>() / all as f64;
         close(report.overall["ece"].value.unwrap(), expected, name);
-        let mut picture = Vec::new();
-        report.write_pictures(&Curves::new(&table, &budget).unwrap(), &mut picture).unwrap();
-        let picture = String::from_utf8(picture).unwrap();
-        assert!(picture.contains("rightly not") && !picture.contains("Confusion"), "{picture}");
     }
 }
 

@@ -5,9 +5,6 @@ use plimsoll_disk::outputs::Contents;
 /// The mark in the head of every page.
 pub const GENERATOR: &str = "<meta name=\"generator\" content=\"plimsoll\">";
 
-/// The beginning of every drawing.
-const SVG: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" ";
-
 /// A page.
 pub const PAGE: Contents = Contents { name: "a page of this program", is_own: |head| has(head, GENERATOR) };
 
@@ -41,7 +38,8 @@ pub const PREDICTIONS: Contents =
     Contents { name: "a table of predictions", is_own: |head| begins(head, "case,label,") };
 
 /// A drawing, which no command reads.
-pub const DRAWING: Contents = Contents { name: "an SVG drawing", is_own: |head| begins(head, SVG) };
+pub const DRAWING: Contents =
+    Contents { name: "an SVG drawing", is_own: |head| begins(head, crate::svg::OPENING) };
 
 /// A picture of a comparison.
 pub const PICTURE: Contents = Contents {

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use crate::markup::{escaped, number};
 use crate::progress_picture::axis::{Axis, LARGEST};
+use crate::svg::{Anchor, Drawing, Element, Path, circle, group, path, text};
 
 /// Colours that are distinguishable with colour-blind eyes (after Okabe and Ito), without those that are too pale for lines.
 pub const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7a5a00", "#56b4e9", "#000000"];
@@ -60,53 +61,27 @@ impl Chart<'_> {
         let x_axis = Axis::of_epochs(first, last, 5.0);
         let x = |epoch: f64| LEFT + x_axis.share(epoch) * (width - LEFT - RIGHT);
         let y = |value: f64| TOP + (1.0 - y_axis.share(value)) * (height - TOP - BELOW);
-        let mut svg = format!(
-            "<svg viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\"><text class=\"title\" \
-             x=\"{LEFT}\" y=\"14\">{}</text>",
-            escaped(self.title)
-        );
+        let mut drawing = Drawing::new(self.size);
+        drawing.push(text([LEFT, 14.0], Anchor::Start, self.title).set("class", "title"));
+        let right = width - RIGHT;
         for (value, label) in y_axis.ticks() {
             let at = y(value);
-            // Writing to a string cannot fail.
-            let _ = write!(
-                svg,
-                "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{:.1}\"/><text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>",
-                width - RIGHT,
-                LEFT - 6.0,
-                at + 4.0
-            );
+            drawing.push(path(Path::from([LEFT, at]).across_to(right)).set("class", "grid"));
+            drawing.push(text([LEFT - 6.0, at + 4.0], Anchor::End, &label));
         }
         for (epoch, label) in x_axis.ticks() {
-            let _ = write!(
-                svg,
-                "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>",
-                x(epoch),
-                height - BELOW + 16.0
-            );
+            drawing.push(text([x(epoch), height - BELOW + 16.0], Anchor::Middle, &label));
         }
-        let _ = write!(
-            svg,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">epoch</text>",
-            (LEFT + width - RIGHT) / 2.0,
-            height - 3.0
-        );
+        drawing.push(text([(LEFT + right) / 2.0, height - 3.0], Anchor::Middle, "epoch"));
         if let Some((value, name)) = &self.mark {
             let at = y(*value);
-            let _ = write!(
-                svg,
-                "<path class=\"mark\" d=\"M{LEFT} {at:.1}H{:.1}\"/><text class=\"marked\" x=\"{:.1}\" y=\"{:.1}\" \
-                 text-anchor=\"end\">{}</text>",
-                width - RIGHT,
-                width - RIGHT,
-                at - 4.0,
-                escaped(name)
-            );
+            drawing.push(path(Path::from([LEFT, at]).across_to(right)).set("class", "mark"));
+            drawing.push(text([right, at - 4.0], Anchor::End, name).set("class", "marked"));
         }
         for series in self.series {
-            series.draw(&mut svg, &|[epoch, value]| [x(epoch), y(value)]);
+            drawing.push(series.drawn(&|[epoch, value]| [x(epoch), y(value)]));
         }
-        svg.push_str("</svg>");
-        svg
+        drawing.in_page()
     }
 }
 
@@ -121,26 +96,24 @@ pub fn legend(lines: impl Iterator<Item = (&'static str, String)>) -> String {
 
 impl Series {
     /// A line for each run of epochs whose values are numbers; a dot for one by itself.
-    fn draw(&self, svg: &mut String, place: &dyn Fn([f64; 2]) -> [f64; 2]) {
-        let dash = if self.dashed { " stroke-dasharray=\"5 3\"" } else { "" };
-        let (name, colour) = (escaped(&self.name), self.colour);
+    fn drawn(&self, place: &dyn Fn([f64; 2]) -> [f64; 2]) -> Element {
         let last = self.points.iter().rev().find(|[_, y]| y.is_finite());
-        let title = last.map_or(name.clone(), |[_, value]| format!("{name}: {} at the end", number(*value)));
-        let _ = write!(svg, "<g fill=\"none\" stroke=\"{colour}\"{dash}><title>{title}</title>");
-        for run in self.points.split(|[_, y]| y.is_nan() || y.abs() > LARGEST).filter(|run| !run.is_empty()) {
-            if let [only] = run {
-                let [x, y] = place(*only);
-                let _ = write!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2\"/>");
-                continue;
-            }
-            svg.push_str("<path d=\"");
-            for (at, point) in thinned(run).into_iter().enumerate() {
-                let [x, y] = place(point);
-                let _ = write!(svg, "{}{x:.1} {y:.1}", if at == 0 { 'M' } else { 'L' });
-            }
-            svg.push_str("\"/>");
+        let title = match last {
+            Some([_, value]) => format!("{}: {} at the end", self.name, number(*value)),
+            None => self.name.clone(),
+        };
+        let mut lines = group([0.0; 2]).set("fill", "none").set("stroke", self.colour);
+        if self.dashed {
+            lines = lines.set("stroke-dasharray", "5 3");
         }
-        svg.push_str("</g>");
+        lines = lines.tooltip(&title);
+        for run in self.points.split(|[_, y]| y.is_nan() || y.abs() > LARGEST).filter(|run| !run.is_empty()) {
+            lines.push(match run {
+                [only] => circle(place(*only), 2.0),
+                several => path(Path::through(thinned(several).into_iter().map(place))),
+            });
+        }
+        lines
     }
 }
 
@@ -187,7 +160,8 @@ mod tests {
         points.truncate(10);
         points[5][1] = f64::NAN;
         let svg = drawn(points, None);
-        assert_eq!(svg.matches("<path d=\"M").count(), 2, "{svg}");
+        let line = svg.split("<g ").nth(1).unwrap_or_default();
+        assert_eq!(line.matches("<path d=\"M").count(), 2, "{svg}");
         assert!(svg.contains("a &lt; b"), "{svg}");
     }
 

@@ -5,10 +5,12 @@
 //! [`ReportError`] for its users.
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types))]
 
+pub mod arena;
+mod box_plots;
 mod class_names;
+mod classification_picture;
 pub mod comparison_picture;
 pub mod contents;
-pub mod drawing;
 pub mod duration;
 mod epoch_chart;
 mod error;
@@ -19,7 +21,10 @@ pub mod picture;
 pub mod preview;
 pub mod progress_picture;
 pub mod report_page;
+pub mod svg;
 pub mod text;
 
+pub use box_plots::box_plots;
 pub use class_names::{ClassNames, missing_words};
+pub use classification_picture::classification_picture;
 pub use error::{Outcome, Pair, ReportError, Unavailable};

@@ -35,7 +35,9 @@ pub fn or_dash(value: Option<impl std::fmt::Display>) -> String {
 fn is_obeyed(character: char) -> bool {
     let turns_direction =
         matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    (character.is_control() && !matches!(character, '\n' | '\t')) || turns_direction
+    // XML has no place for either, and a viewer refuses a whole drawing with one in it.
+    let is_no_character = matches!(character, '\u{fffe}' | '\u{ffff}');
+    (character.is_control() && !matches!(character, '\n' | '\t')) || turns_direction || is_no_character
 }
 
 #[cfg(test)]

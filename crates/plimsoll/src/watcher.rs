@@ -5,9 +5,10 @@ use std::time::Instant;
 use plimsoll_disk::{Appender, atomic};
 use plimsoll_memory::Bytes;
 use plimsoll_remedy::Remedy;
-use plimsoll_report::drawing::draw_step;
+use plimsoll_report::arena::draw_step;
 use plimsoll_report::duration::duration;
 use plimsoll_report::progress_picture::{self, EpochPoint, History};
+use plimsoll_report::svg::Drawing;
 use plimsoll_run::{
     EpochCost, EpochRecord, Event, FoldFolder, Sample, Specification, each_epoch, each_event,
 };
@@ -34,7 +35,7 @@ pub struct Watcher {
     steps: u64,
     history: History,
     /// The drawing of the arena, until it is written when the run begins: drawn while nothing of the run is held.
-    arena: Option<String>,
+    arena: Option<Drawing>,
     /// None where it cannot be written.
     log: Option<Appender>,
     monitors: FoldMonitors,
@@ -172,7 +173,7 @@ impl Observer for Watcher {
         let from = if first_step > 0 { format!(", going on after step {first_step}") } else { String::new() };
         self.say(format!("fold {}: {} steps on {engine}{from}", specification.fold, self.of));
         if let Some(drawing) = self.arena.take()
-            && let Err(error) = atomic::write(&self.folder.arena(), |file| file.write_all(drawing.as_bytes()))
+            && let Err(error) = atomic::write(&self.folder.arena(), |file| drawing.write(file))
         {
             self.failed(&format!("arena.svg: {error}"));
         }

@@ -1,6 +1,5 @@
 //! `plimsoll bench load`, `patch` and `system`: the way of a data set's patches from the disk to a step.
 
-use std::fmt::Write;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use std::time::Instant;
 use plimsoll_data::{Case, Dataset, Inspection, Loader, LoaderConfig, Patches, Sampler, VolumeCache};
 use plimsoll_disk::{File, atomic};
 use plimsoll_memory::{Budget, Bytes, resident};
+use plimsoll_report::svg::{Anchor, Drawing, rect, text};
 use plimsoll_run::points_folder;
 use plimsoll_train::{PlannedRun, RunData};
 use plimsoll_volume::{Content, VolumeError, VolumeFile};
@@ -299,23 +299,15 @@ fn draw(report: &Report, file: &Path) -> Outcome {
         bars.push(("a file, warm", load.warm_seconds / load.files.max(1) as f64, "#cc79a7"));
     }
     let longest = bars.iter().map(|bar| bar.1).fold(f64::MIN_POSITIVE, f64::max);
-    let height = 40 * bars.len() + 20;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 720 {height}\" font-family=\"sans-serif\" font-size=\"13\">\n\
-         <rect width=\"720\" height=\"{height}\" fill=\"#ffffff\"/>\n"
-    );
+    let mut drawing = Drawing::scalable([720.0, 40.0 * bars.len() as f64 + 20.0])
+        .set("font-family", "sans-serif")
+        .set("font-size", 13.0)
+        .on_white();
     for (at, (name, seconds, colour)) in bars.into_iter().enumerate() {
-        let (y, width) = (20 + 40 * at, 420.0 * seconds / longest);
-        // Writing into a text cannot fail.
-        let _ = writeln!(
-            svg,
-            "<text x=\"10\" y=\"{}\">{name}</text><rect x=\"160\" y=\"{y}\" width=\"{width:.1}\" height=\"24\" fill=\"{colour}\"/>\
-             <text x=\"{:.1}\" y=\"{}\">{seconds:.3} s</text>",
-            y + 17,
-            168.0 + width,
-            y + 17
-        );
+        let (y, width) = (20.0 + 40.0 * at as f64, 420.0 * seconds / longest);
+        drawing.push(text([10.0, y + 17.0], Anchor::Start, name));
+        drawing.push(rect([160.0, y], [width, 24.0]).set("fill", colour));
+        drawing.push(text([168.0 + width, y + 17.0], Anchor::Start, &format!("{seconds:.3} s")));
     }
-    svg.push_str("</svg>\n");
-    atomic::write(file, |out| out.write_all(svg.as_bytes())).map_err(|error| Failure::of_path(file, &error))
+    atomic::write(file, |out| drawing.write(out)).map_err(|error| Failure::of_path(file, &error))
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use plimsoll_metrics::classification::{
     Bootstrap, Curves, Interval, Labelling, Report, Table as Cases, classify,
 };
+use plimsoll_report::classification_picture;
 
 use crate::args::Evaluate;
 use crate::failure::{Failure, Outcome};
@@ -45,7 +46,7 @@ pub fn run(table: &Path, args: &Evaluate, as_json: bool) -> Outcome {
     let curves = Curves::new(&cases, &line.budget)?;
     write(&path, |file| write_json(file, &report))?;
     write(&tables, |file| report.write_csv(file))?;
-    write(&pictures, |file| report.write_pictures(&curves, file))?;
+    write(&pictures, |file| classification_picture(&report, &curves).write(file))?;
     if as_json {
         return json(&report);
     }

@@ -8,7 +8,7 @@ use plimsoll_disk::atomic;
 use plimsoll_graph::Role;
 use plimsoll_memory::Bytes;
 use plimsoll_plan::explain::{Explanation, Fate, Maker, explain};
-use plimsoll_report::drawing::draw_step;
+use plimsoll_report::arena::draw_step;
 use plimsoll_report::duration::{duration, grouped};
 use plimsoll_run::{DevicePlan, RunPlan};
 use plimsoll_train::{CurveProgress, PlannedRun, RunPoint, run_curve};
@@ -303,8 +303,7 @@ fn times(numbers: &RunPlan) -> String {
 
 fn write_drawing(planned: &PlannedRun, file: &Path) -> Outcome {
     let drawing = draw_step(&planned.plan, planned.programs.fullest(), &planned.numbers);
-    atomic::write(file, |out| out.write_all(drawing.as_bytes()))
-        .map_err(|error| Failure::of_path(file, &error))
+    atomic::write(file, |out| drawing.write(out)).map_err(|error| Failure::of_path(file, &error))
 }
 
 fn print_curve(curve: &[RunPoint], numbers: &RunPlan) -> Outcome {

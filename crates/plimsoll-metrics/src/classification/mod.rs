@@ -8,7 +8,6 @@ pub(crate) mod bootstrap;
 mod counts;
 mod curves;
 pub(crate) mod operating;
-mod pictures;
 pub(crate) mod ranking;
 mod report;
 pub(crate) mod scores;

@@ -1,8 +1,7 @@
 //! Plots of one number of each case, in columns beside each other on a logarithmic axis, as SVG.
 
-use std::fmt::Write;
-
-use crate::markup::{escaped, number};
+use crate::markup::number;
+use crate::svg::{Anchor, Drawing, circle, line, text};
 
 /// The size of a plot, and what is left for the names of numbers and columns.
 const HEIGHT: f64 = 220.0;
@@ -32,53 +31,30 @@ pub fn plot(columns: &[Column], unit: &str) -> String {
     let (low, high) = (least.log10() - 0.08, most.log10().max(least.log10() + 0.3) + 0.08);
     let y = |value: f64| ABOVE + (high - value.log10()) / (high - low) * (HEIGHT - ABOVE - BELOW);
     let width = LEFT + COLUMN * columns.len() as f64;
-    let mut svg =
-        format!("<svg viewBox=\"0 0 {width:.0} {HEIGHT:.0}\" width=\"{width:.0}\" height=\"{HEIGHT:.0}\">");
+    let mut drawing = Drawing::new([width, HEIGHT]);
     for value in ticks(low, high) {
         let at = y(value);
-        // Writing to a string cannot fail.
-        let _ = write!(
-            svg,
-            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{width:.0}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
-             <text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            LEFT - 6.0,
-            at + 4.0,
-            number(value)
-        );
+        drawing.push(line([LEFT, at], [width, at]).set("class", "grid"));
+        drawing.push(text([LEFT - 6.0, at + 4.0], Anchor::End, &number(value)));
     }
     for (place, column) in columns.iter().enumerate() {
         let centre = LEFT + COLUMN * (place as f64 + 0.5);
-        let _ = write!(
-            svg,
-            "<text x=\"{centre:.0}\" y=\"{:.0}\" text-anchor=\"middle\">{}</text>",
-            HEIGHT - 6.0,
-            escaped(&column.name)
-        );
+        drawing.push(text([centre, HEIGHT - 6.0], Anchor::Middle, &column.name));
         let shown: Vec<&(String, f64)> = column.points.iter().filter(|(_, value)| *value > 0.0).collect();
         for (index, (case, value)) in shown.iter().enumerate() {
             // Spread evenly and in no order, so that equal values do not cover each other.
             let offset = ((index * 7919) % 101) as f64 / 101.0 - 0.5;
-            let _ = write!(
-                svg,
-                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\"><title>{}: {} {unit}</title></circle>",
-                centre + offset * COLUMN * 0.6,
-                y(*value),
-                escaped(case),
-                number(*value)
-            );
+            let point = circle([centre + offset * COLUMN * 0.6, y(*value)], 3.0);
+            drawing.push(point.tooltip(&format!("{case}: {} {unit}", number(*value))));
         }
         let mut sorted: Vec<f64> = shown.iter().map(|(_, value)| *value).collect();
         sorted.sort_by(f64::total_cmp);
         if let Some(median) = sorted.get(sorted.len() / 2) {
             let (left, right, at) = (centre - COLUMN * 0.36, centre + COLUMN * 0.36, y(*median));
-            let _ = write!(
-                svg,
-                "<line class=\"median\" x1=\"{left:.1}\" x2=\"{right:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>"
-            );
+            drawing.push(line([left, at], [right, at]).set("class", "median"));
         }
     }
-    svg.push_str("</svg>");
-    svg
+    drawing.in_page()
 }
 
 /// 1, 2 and 5 times powers of ten between two logarithms; powers alone where these are many.

@@ -12,6 +12,7 @@ use plimsoll_run::{ImageTarget, Task};
 
 use super::read::Fold;
 use super::table::{Cell, Table};
+use crate::classification_picture::classification_picture;
 use crate::error::{Outcome, ReportError};
 use crate::markup::escaped;
 
@@ -76,9 +77,7 @@ pub fn section(folds: &[Fold], budget: &Budget, put: &mut dyn FnMut(&str) -> Out
             ]);
         }
         put(&table.html())?;
-        let mut svg = Vec::new();
-        report.write_pictures(&curves, &mut svg)?;
-        put(&format!("<figure>{}</figure>\n", super::inlined(&String::from_utf8_lossy(&svg))))?;
+        put(&format!("<figure>{}</figure>\n", classification_picture(&report, &curves).in_page()))?;
         drawn += mistakes(fold, MOST_DRAWN - drawn, budget, put)?;
     }
     Ok(())

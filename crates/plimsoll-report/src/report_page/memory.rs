@@ -13,6 +13,7 @@ use super::samples;
 use super::table::{Cell, Table};
 use crate::error::{Outcome, ReportError};
 use crate::markup::escaped;
+use crate::svg::{Anchor, Drawing, Path, path, rect, text};
 
 /// Pixels of the drawing.
 const WIDTH: f64 = 1100.0;
@@ -192,75 +193,45 @@ fn bars(record: &Record) -> String {
     let all = if is_near { most.max(line) } else { most };
     let x = |bytes: Bytes| LEFT + bytes.0 as f64 / all.0.max(1) as f64 * (WIDTH - LEFT - 130.0);
     let height = TOP + 2.0 * BAR + GAP + 34.0;
-    let mut svg =
-        format!("<svg viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" role=\"img\">");
+    let mut drawing = Drawing::new([WIDTH, height]);
     for (row, (what, pieces)) in [("planned", &planned), ("held at most", &held)].into_iter().enumerate() {
         let y = TOP + row as f64 * (BAR + GAP);
-        // Writing to a string cannot fail.
-        let _ = write!(
-            svg,
-            "<text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{what}</text>",
-            LEFT - 8.0,
-            y + BAR / 2.0 + 4.0
-        );
+        let baseline = y + BAR / 2.0 + 4.0;
+        drawing.push(text([LEFT - 8.0, baseline], Anchor::End, what));
         let mut before = Bytes::ZERO;
         for Piece { name, bytes, colour } in pieces {
             let (left, right) = (x(before), x(before + *bytes));
-            let name = escaped(name);
-            let _ = write!(
-                svg,
-                "<rect x=\"{left:.1}\" y=\"{y}\" width=\"{:.1}\" height=\"{BAR}\" fill=\"{colour}\" stroke=\"#fff\" \
-                 stroke-width=\"0.6\"><title>{name}: {bytes}</title></rect>",
-                right - left
-            );
+            let piece = rect([left, y], [right - left, BAR]).set("fill", *colour);
+            let piece = piece.set("stroke", "#fff").set("stroke-width", 0.6);
+            drawing.push(piece.tooltip(&format!("{name}: {bytes}")));
             if right - left > NAMED.max(7.0 * name.len() as f64) {
-                let ink = if matches!(*colour, "#0072b2" | "#009e73") { "#fff" } else { "#1d232b" };
-                let _ = write!(
-                    svg,
-                    "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" style=\"fill:{ink}\">{name}</text>",
-                    (left + right) / 2.0,
-                    y + BAR / 2.0 + 4.0
-                );
+                let ink = if matches!(*colour, "#0072b2" | "#009e73") { "fill:#fff" } else { "fill:#1d232b" };
+                let name = text([(left + right) / 2.0, baseline], Anchor::Middle, name);
+                drawing.push(name.set("style", ink));
             }
             before += *bytes;
         }
-        let _ = write!(
-            svg,
-            "<text x=\"{:.1}\" y=\"{:.1}\">{before}</text>",
-            x(before) + 6.0,
-            y + BAR / 2.0 + 4.0
-        );
+        drawing.push(text([x(before) + 6.0, baseline], Anchor::Start, &before.to_string()));
     }
     let bottom = TOP + 2.0 * BAR + GAP;
     if let Some(peak) = record.peak_rss_bytes {
         let at = x(peak);
-        let _ = write!(
-            svg,
-            "<path d=\"M{at:.1} {:.1}V{:.1}\" stroke=\"#1d232b\" stroke-width=\"1.5\"/><text x=\"{at:.1}\" y=\"{:.1}\" \
-             text-anchor=\"middle\">resident at most {peak}</text>",
-            TOP + BAR + GAP - 4.0,
-            bottom + 6.0,
-            bottom + 20.0
-        );
+        let mark = path(Path::from([at, TOP + BAR + GAP - 4.0]).down_to(bottom + 6.0));
+        drawing.push(mark.set("stroke", "#1d232b").set("stroke-width", 1.5));
+        drawing.push(text([at, bottom + 20.0], Anchor::Middle, &format!("resident at most {peak}")));
     }
     match is_near {
         true => {
             let at = x(line);
-            let _ = write!(
-                svg,
-                "<path class=\"mark\" d=\"M{at:.1} 14V{:.1}\"/><text class=\"marked\" x=\"{at:.1}\" y=\"11\" \
-                 text-anchor=\"middle\">line {line}</text>",
-                bottom + 6.0
-            );
+            drawing.push(path(Path::from([at, 14.0]).down_to(bottom + 6.0)).set("class", "mark"));
+            let name = text([at, 11.0], Anchor::Middle, &format!("line {line}"));
+            drawing.push(name.set("class", "marked"));
         }
         false => {
             let share = 100.0 * most.0 as f64 / line.0.max(1) as f64;
-            let _ = write!(
-                svg,
-                "<text class=\"marked\" x=\"{WIDTH}\" y=\"16\" text-anchor=\"end\">line {line}, of which this is {share:.0} % →</text>"
-            );
+            let words = format!("line {line}, of which this is {share:.0} % →");
+            drawing.push(text([WIDTH, 16.0], Anchor::End, &words).set("class", "marked"));
         }
     }
-    svg.push_str("</svg>");
-    svg
+    drawing.in_page()
 }

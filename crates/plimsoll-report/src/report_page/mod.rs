@@ -71,11 +71,6 @@ impl Page<'_, '_> {
     }
 }
 
-/// A drawing as it stands within a page, which names no document that defines it.
-fn inlined(svg: &str) -> String {
-    svg.replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1)
-}
-
 /// Links to the parts of a page, to the cases where any are shown.
 fn navigation(has_cases: bool) -> String {
     let parts = [

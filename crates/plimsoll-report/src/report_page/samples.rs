@@ -11,6 +11,7 @@ use super::read::Fold;
 use crate::epoch_chart::legend;
 use crate::markup::escaped;
 use crate::progress_picture::axis::Axis;
+use crate::svg::{Anchor, Drawing, Path, path, text};
 
 /// Of more samples every second is left out, again and again.
 const MOST: usize = 240;
@@ -134,88 +135,55 @@ fn drawn(samples: &Samples, holders: &[String], line: Option<Bytes>) -> String {
     let x_axis = Axis::of_epochs(first, last, 6.0);
     let x = |steps: u64| LEFT + x_axis.share(steps as f64) * (width - LEFT - RIGHT);
     let y = |mib: f64| TOP + (1.0 - y_axis.share(mib)) * (height - TOP - BELOW);
-    let mut svg =
-        format!("<svg viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\">");
+    let mut drawing = Drawing::new(SIZE);
+    let right = width - RIGHT;
     for (value, label) in y_axis.ticks() {
         let at = y(value);
-        // Writing to a string cannot fail.
-        let _ = write!(
-            svg,
-            "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{:.1}\"/><text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>",
-            width - RIGHT,
-            LEFT - 6.0,
-            at + 4.0
-        );
+        drawing.push(path(Path::from([LEFT, at]).across_to(right)).set("class", "grid"));
+        drawing.push(text([LEFT - 6.0, at + 4.0], Anchor::End, &label));
     }
     for (steps, label) in x_axis.ticks() {
-        let at = LEFT + x_axis.share(steps) * (width - LEFT - RIGHT);
-        let _ = write!(
-            svg,
-            "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>",
-            height - BELOW + 16.0
-        );
+        let at = LEFT + x_axis.share(steps) * (right - LEFT);
+        drawing.push(text([at, height - BELOW + 16.0], Anchor::Middle, &label));
     }
-    let _ = write!(
-        svg,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">steps</text><text x=\"4\" y=\"12\">MiB</text>",
-        (LEFT + width - RIGHT) / 2.0,
-        height - 4.0
-    );
+    drawing.push(text([(LEFT + right) / 2.0, height - 4.0], Anchor::Middle, "steps"));
+    drawing.push(text([4.0, 12.0], Anchor::Start, "MiB"));
     let mut below = vec![0.0; moments.len()];
     for (place, holder) in holders.iter().enumerate() {
         let above: Vec<f64> =
             moments.iter().zip(&below).map(|(moment, below)| below + of(moment, holder)).collect();
-        let corner = |(moment, mib): (&Moment, &f64)| format!("{:.1} {:.1}", x(moment.steps), y(*mib));
+        let corner = |(moment, mib): (&Moment, &f64)| [x(moment.steps), y(*mib)];
         let upper = moments.iter().zip(&above).map(corner);
         let lower = moments.iter().zip(&below).rev().map(corner);
-        let corners: Vec<String> = upper.chain(lower).collect();
         let most = samples.most.get(holder).map_or(String::new(), |most| format!(": {most} at most"));
         // Of a single moment an area has no width: it is drawn as a bar.
-        let stroke = if moments.len() == 1 { colour(place) } else { "#fff" };
-        let stroke_width = if moments.len() == 1 { 12.0 } else { 0.4 };
-        let _ = write!(
-            svg,
-            "<path d=\"M{}Z\" fill=\"{}\" stroke=\"{stroke}\" stroke-width=\"{stroke_width}\"><title>{}{most}</title></path>",
-            corners.join("L"),
-            colour(place),
-            escaped(holder)
-        );
+        let (stroke, stroke_width) = if moments.len() == 1 { (colour(place), 12.0) } else { ("#fff", 0.4) };
+        let area = path(Path::through(upper.chain(lower)).closed()).set("fill", colour(place));
+        let area = area.set("stroke", stroke).set("stroke-width", stroke_width);
+        drawing.push(area.tooltip(&format!("{holder}{most}")));
         below = above;
     }
-    let resident: Vec<String> = moments
-        .iter()
-        .filter_map(|moment| Some(format!("{:.1} {:.1}", x(moment.steps), y(mib(moment.resident?)))))
-        .collect();
+    let resident: Vec<[f64; 2]> =
+        moments.iter().filter_map(|moment| Some([x(moment.steps), y(mib(moment.resident?))])).collect();
     if resident.len() > 1 {
-        let _ = write!(
-            svg,
-            "<path d=\"M{}\" fill=\"none\" stroke=\"#1d232b\" stroke-width=\"1.5\"><title>resident</title></path>",
-            resident.join("L")
-        );
+        let curve = path(Path::through(resident)).set("fill", "none").set("stroke", "#1d232b");
+        drawing.push(curve.set("stroke-width", 1.5).tooltip("resident"));
     }
     match (line, near) {
         (Some(line), Some(at)) => {
             let at = y(at);
-            let _ = write!(
-                svg,
-                "<path class=\"mark\" d=\"M{LEFT} {at:.1}H{:.1}\"/><text class=\"marked\" x=\"{:.1}\" y=\"{:.1}\" \
-                 text-anchor=\"end\">line {line}</text>",
-                width - RIGHT,
-                width - RIGHT,
-                at - 4.0
-            );
+            drawing.push(path(Path::from([LEFT, at]).across_to(right)).set("class", "mark"));
+            let name = text([right, at - 4.0], Anchor::End, &format!("line {line}"));
+            drawing.push(name.set("class", "marked"));
         }
         (Some(line), None) => {
             let share = 100.0 * most / mib(line).max(f64::MIN_POSITIVE);
-            let _ = write!(
-                svg,
-                "<text class=\"marked\" x=\"{width}\" y=\"12\" text-anchor=\"end\">line {line}, of which the most is {share:.0} % ↑</text>"
-            );
+            let words = format!("line {line}, of which the most is {share:.0} % ↑");
+            drawing.push(text([width, 12.0], Anchor::End, &words).set("class", "marked"));
         }
         (None, _) => {}
     }
-    svg.push_str("</svg>");
-    svg
+    drawing.in_page()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use plimsoll_metrics::{
 
 use super::read::Fold;
 use super::table::{Cell, Table};
+use crate::box_plots::box_plots;
 use crate::class_names::{ClassNames, missing_words};
 use crate::error::Outcome;
 
@@ -95,7 +96,7 @@ pub fn section(folds: &[Fold], cases: &Cases<'_>, budget: &Budget) -> Outcome<St
         html.push_str(&over_folds(&CrossValidation::of(&summaries), cases));
     }
     if cases.cases.len() > 1 {
-        html.push_str(&plots(&pooled, cases)?);
+        html.push_str(&plots(&pooled, cases));
     }
     html.push_str(&case_table(folds, cases, &metrics));
     Ok(html)
@@ -156,11 +157,9 @@ fn over_folds(found: &CrossValidation, cases: &Cases<'_>) -> String {
     table.html()
 }
 
-fn plots(pooled: &Summary, cases: &Cases<'_>) -> Outcome<String> {
-    let mut svg = Vec::new();
-    pooled.write_box_plots(&|class| cases.names.name(class), &mut svg)?;
-    let svg = super::inlined(&String::from_utf8_lossy(&svg));
-    Ok(format!("<details open><summary>Over cases</summary><figure>{svg}</figure></details>\n"))
+fn plots(pooled: &Summary, cases: &Cases<'_>) -> String {
+    let svg = box_plots(pooled, &|class| cases.names.name(class)).in_page();
+    format!("<details open><summary>Over cases</summary><figure>{svg}</figure></details>\n")
 }
 
 /// All cases with their scores.

@@ -6,6 +6,7 @@ use super::read::Fold;
 use super::table::{Cell, Table};
 use crate::duration::duration;
 use crate::markup::escaped;
+use crate::svg::{Anchor, Drawing, rect, text};
 
 /// Kinds of operations that have a bar of their own.
 const LONGEST: usize = 10;
@@ -79,26 +80,13 @@ pub fn section(folds: &[Fold]) -> String {
 fn drawn(bars: &[(&str, f64)], all: f64) -> String {
     let longest = bars.iter().map(|(_, seconds)| *seconds).fold(0.0, f64::max);
     let (width, height) = (LEFT + WIDTH + 150.0, ROW * bars.len() as f64 + 4.0);
-    let mut svg =
-        format!("<svg viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\">");
+    let mut drawing = Drawing::new([width, height]);
     for (row, (name, seconds)) in bars.iter().enumerate() {
         let (y, long) = (ROW * row as f64, seconds / longest * WIDTH);
-        // Writing to a string cannot fail.
-        let _ = write!(
-            svg,
-            "<text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{}</text><rect x=\"{LEFT}\" y=\"{:.1}\" width=\"{long:.1}\" \
-             height=\"{:.1}\" fill=\"#0072b2\"/><text x=\"{:.1}\" y=\"{:.1}\">{} · {:.1} %</text>",
-            LEFT - 8.0,
-            y + 14.0,
-            escaped(name),
-            y + 3.0,
-            ROW - 6.0,
-            LEFT + long + 6.0,
-            y + 14.0,
-            duration(*seconds),
-            100.0 * seconds / all
-        );
+        let took = format!("{} · {:.1} %", duration(*seconds), 100.0 * seconds / all);
+        drawing.push(text([LEFT - 8.0, y + 14.0], Anchor::End, name));
+        drawing.push(rect([LEFT, y + 3.0], [long, ROW - 6.0]).set("fill", "#0072b2"));
+        drawing.push(text([LEFT + long + 6.0, y + 14.0], Anchor::Start, &took));
     }
-    svg.push_str("</svg>");
-    svg
+    drawing.in_page()
 }

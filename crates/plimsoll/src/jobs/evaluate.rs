@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use plimsoll_data::{Labels, LengthUnit, prediction_ending};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_metrics::{CasePaths, Settings, Summary, evaluate as score_all};
-use plimsoll_report::ClassNames;
 use plimsoll_report::preview::{Comparison, Frame, comparison};
+use plimsoll_report::{ClassNames, box_plots};
 
 use super::line::Line;
 use super::references::References;
@@ -104,7 +104,7 @@ pub fn evaluate(request: &EvaluateRequest, context: &Context) -> Outcome<Evaluat
     write(&beside("csv"), |file| summary.write_csv(file))?;
     let plots = beside("svg");
     if summary.metric_per_case.len() > 1 {
-        write(&plots, |file| summary.write_box_plots(&|class| names.name(class), file))?;
+        write(&plots, |file| box_plots(&summary, &|class| names.name(class)).write(file))?;
     } else if plots.exists() {
         // Of other cases than the one that was scored now.
         plimsoll_disk::remove_file(&plots).map_err(|error| Error::of_path(&plots, &error))?;

@@ -3,13 +3,11 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use base64::engine::general_purpose::STANDARD;
-use base64::write::EncoderWriter;
 use plimsoll_image::{Extent, ImageDataset};
 use plimsoll_infer::{ImageExplainer, Question};
 use plimsoll_memory::{Budget, Bytes, Mapped, Reservation};
-use plimsoll_report::markup::escaped;
 use plimsoll_report::picture::write_png;
+use plimsoll_report::svg::{Anchor, Drawing, Point, text, write_picture};
 use plimsoll_run::{ClassificationTask, ImageTarget, LABEL_THRESHOLD};
 use serde::Serialize;
 
@@ -179,30 +177,34 @@ impl<'a> Sheet<'a> {
         let most = 1 + self.mistakes.iter().map(|mistake| mistake.shown.len()).max().unwrap_or(0);
         let all_width = GAP + most as f64 * (width + GAP);
         let all_height = TITLE + row_height * self.mistakes.len() as f64;
+        let mut drawing = Drawing::scalable([all_width.round(), all_height])
+            .set("font-family", "sans-serif")
+            .set("font-size", 12.0);
+        drawing = drawing.on_white();
+        let heading = text([GAP, 26.0], Anchor::Start, title).set("font-size", 15.0);
+        drawing.push(heading.set("font-weight", "bold"));
+        let legend = text([GAP, 46.0], Anchor::Start, "red: what speaks for the class (Grad-CAM)");
+        drawing.push(legend.set("fill", "#555"));
         write(path, |to| {
-            writeln!(
-                to,
-                "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {all_width:.0} {all_height:.0}\" \
-                 font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n\
-                 <text x=\"{GAP}\" y=\"26\" font-size=\"15\" font-weight=\"bold\">{}</text>\n\
-                 <text x=\"{GAP}\" y=\"46\" fill=\"#555\">red: what speaks for the class (Grad-CAM)</text>",
-                escaped(title)
-            )?;
-            let mut map = 0;
-            for (place, mistake) in self.mistakes.iter().enumerate() {
-                let y = TITLE + row_height * place as f64;
-                writeln!(to, "<g transform=\"translate({GAP},{y:.1})\">")?;
-                let case = &self.images.cases[mistake.image];
-                writeln!(to, "<text y=\"16\" font-weight=\"bold\">{}</text>", escaped(&case.name))?;
-                self.write_picture(&case.path, None, (0.0, width, "the image"), to)?;
-                for (column, (_, caption)) in mistake.shown.iter().enumerate() {
-                    let x = (column + 1) as f64 * (width + GAP);
-                    self.write_picture(&case.path, Some(map), (x, width, caption), to)?;
-                    map += 1;
+            drawing.stream(to, &mut |to| {
+                let mut map = 0;
+                for (place, mistake) in self.mistakes.iter().enumerate() {
+                    let y = TITLE + row_height * place as f64;
+                    let case = &self.images.cases[mistake.image];
+                    let name = text([GAP, y + 16.0], Anchor::Start, &case.name);
+                    writeln!(to, "{}", name.set("font-weight", "bold"))?;
+                    let at = |column: usize| Place {
+                        corner: [GAP + column as f64 * (width + GAP), y + NAME],
+                        size: [width, HEIGHT],
+                    };
+                    self.write_picture(&case.path, None, &at(0), "the image", to)?;
+                    for (column, (_, caption)) in mistake.shown.iter().enumerate() {
+                        self.write_picture(&case.path, Some(map), &at(column + 1), caption, to)?;
+                        map += 1;
+                    }
                 }
-                writeln!(to, "</g>")?;
-            }
-            writeln!(to, "</svg>")
+                Ok(())
+            })
         })
     }
 
@@ -211,7 +213,8 @@ impl<'a> Sheet<'a> {
         &mut self,
         path: &Path,
         map: Option<usize>,
-        (x, width, caption): (f64, f64, &str),
+        at: &Place,
+        caption: &str,
         to: &mut dyn Write,
     ) -> io::Result<()> {
         let (extent, channels) = (self.explainer.image_extent(), self.explainer.image_channels());
@@ -234,18 +237,18 @@ impl<'a> Sheet<'a> {
                 *to = (sample + covered * (colour - sample)).round() as u8;
             }
         }
+        let Place { corner, size } = *at;
+        write_picture(to, corner, size, |to| write_png(to, [extent.height, extent.width], &self.picture))?;
         let nothing = if map.is_some() && largest <= 0.0 { " (nothing speaks for it)" } else { "" };
-        write!(
-            to,
-            "<image x=\"{x:.1}\" y=\"{NAME}\" width=\"{width:.1}\" height=\"{HEIGHT}\" href=\"data:image/png;base64,"
-        )?;
-        let mut encoded = EncoderWriter::new(&mut *to, &STANDARD);
-        write_png(&mut encoded, [extent.height, extent.width], &self.picture)?;
-        encoded.finish()?;
-        drop(encoded);
-        let y = NAME + HEIGHT + 16.0;
-        writeln!(to, "\"/>\n<text x=\"{x:.1}\" y=\"{y:.1}\">{}{nothing}</text>", escaped(caption))
+        let below = [corner[0], corner[1] + HEIGHT + 16.0];
+        writeln!(to, "{}", text(below, Anchor::Start, &format!("{caption}{nothing}")))
     }
+}
+
+/// Where a picture is on the sheet.
+struct Place {
+    corner: Point,
+    size: [f64; 2],
 }
 
 /// The value of a map `[row][column]` at a pixel of an image that it covers: linear between the middles of its own pixels.

@@ -1,14 +1,12 @@
 //! A drawing of an arena: time across, addresses up, a box for each value that is held.
 
-use std::fmt::Write;
-
 use plimsoll_graph::{Kind, Op, Role, TensorId, TensorInfo};
 use plimsoll_memory::Bytes;
 use plimsoll_plan::explain::{held_bytes, spans};
 use plimsoll_plan::{Block, Plan, ProgramId};
 use plimsoll_run::RunPlan;
 
-use crate::markup::escaped;
+use crate::svg::{Anchor, Drawing, line, rect, text};
 
 const WIDTH: f64 = 1200.0;
 const HEIGHT: f64 = 620.0;
@@ -57,7 +55,7 @@ impl Colour {
 }
 
 /// Draws the arena of a run while loss and gradients of a micro-batch are computed, as SVG: the program `fullest` of its plan.
-pub fn draw_step(plan: &Plan, fullest: ProgramId, numbers: &RunPlan) -> String {
+pub fn draw_step(plan: &Plan, fullest: ProgramId, numbers: &RunPlan) -> Drawing {
     let [d, h, w] = numbers.patch_size;
     let title = format!(
         "{}: patch {d}×{h}×{w}, {} at a time; arena {}, lower bound {}, {:+.1} % operations for recomputation",
@@ -71,7 +69,7 @@ pub fn draw_step(plan: &Plan, fullest: ProgramId, numbers: &RunPlan) -> String {
 }
 
 /// Draws the arena while a program of a plan runs, as SVG.
-fn draw(plan: &Plan, id: ProgramId, title: &str) -> String {
+fn draw(plan: &Plan, id: ProgramId, title: &str) -> Drawing {
     let (program, schedule) = (plan.program(id), plan.schedule(id));
     let lowered = &plan.lowered[id.index()];
     let nodes: Vec<_> = schedule.launches.iter().map(|launch| &lowered.nodes[launch.node]).collect();
@@ -86,27 +84,18 @@ fn draw(plan: &Plan, id: ProgramId, title: &str) -> String {
         let share = bytes as f64 / plan.arena_bytes.max(1) as f64;
         HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
     };
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" \
-         font-size=\"12\">\n<rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>\n"
-    );
-    let mut add = |line: String| {
-        svg.push_str(&line);
-        svg.push('\n');
-    };
+    let mut drawing =
+        Drawing::scalable([WIDTH, HEIGHT]).set("font-family", "sans-serif").set("font-size", 12.0);
+    drawing = drawing.on_white();
     let mut rectangle = |from: f64, to: f64, block: Block, colour: Colour, name: &str| {
         let (low, high) = (y(block.offset), y(block.end()));
         let (width, height) = (to - from, low - high);
         if width < THINNEST || height < THINNEST {
             return;
         }
-        add(format!(
-            "<rect x=\"{from:.1}\" y=\"{high:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{}\" \
-             stroke=\"#ffffff\" stroke-width=\"0.4\"><title>{} {}</title></rect>",
-            colour.legend().0,
-            escaped(name),
-            Bytes::of(block.bytes)
-        ));
+        let area = rect([from, high], [width, height]).set("fill", colour.legend().0);
+        let area = area.set("stroke", "#ffffff").set("stroke-width", 0.4);
+        drawing.push(area.tooltip(&format!("{name} {}", Bytes::of(block.bytes))));
     };
     for (tensor, block) in &plan.persistent {
         rectangle(x(0.0), x(total), *block, Colour::Persistent, &tensor.name);
@@ -133,57 +122,33 @@ fn draw(plan: &Plan, id: ProgramId, title: &str) -> String {
     let peak = (0..held.len()).rev().max_by_key(|at| held[*at]).unwrap_or(0);
     let at_peak = x((times[peak] + times[peak + 1]) / 2.0);
     let peak_bytes = plan.persistent_bytes() + held.get(peak).copied().unwrap_or(0);
-    add(format!(
-        "<line x1=\"{at_peak:.1}\" x2=\"{at_peak:.1}\" y1=\"{:.1}\" y2=\"{:.1}\" stroke=\"#d00000\" \
-         stroke-dasharray=\"4 3\"/>",
-        TOP - 8.0,
-        HEIGHT - BOTTOM
-    ));
-    let anchor = if at_peak > WIDTH / 2.0 { "end" } else { "start" };
-    add(format!(
-        "<text x=\"{at_peak:.1}\" y=\"{:.1}\" fill=\"#d00000\" text-anchor=\"{anchor}\">peak: {} held at launch {peak} of \
-         {}</text>",
-        TOP - 12.0,
-        Bytes::of(peak_bytes),
-        nodes.len()
-    ));
-    axes(&mut add, plan.arena_bytes, total, y);
-    add(format!("<text x=\"{LEFT}\" y=\"22\" font-size=\"16\">{}</text>", escaped(title)));
+    let mark = line([at_peak, TOP - 8.0], [at_peak, HEIGHT - BOTTOM]);
+    drawing.push(mark.set("stroke", "#d00000").set("stroke-dasharray", "4 3"));
+    let anchor = if at_peak > WIDTH / 2.0 { Anchor::End } else { Anchor::Start };
+    let words = format!("peak: {} held at launch {peak} of {}", Bytes::of(peak_bytes), nodes.len());
+    drawing.push(text([at_peak, TOP - 12.0], anchor, &words).set("fill", "#d00000"));
+    axes(&mut drawing, plan.arena_bytes, total, y);
+    drawing.push(text([LEFT, 22.0], Anchor::Start, title).set("font-size", 16.0));
     let mut at = LEFT;
     for colour in Colour::ALL {
         let (fill, what) = colour.legend();
-        add(format!(
-            "<rect x=\"{at:.0}\" y=\"{:.0}\" width=\"12\" height=\"12\" fill=\"{fill}\"/><text x=\"{:.0}\" y=\"{:.0}\">\
-             {what}</text>",
-            HEIGHT - 24.0,
-            at + 16.0,
-            HEIGHT - 14.0
-        ));
+        drawing.push(rect([at, HEIGHT - 24.0], [12.0, 12.0]).set("fill", fill));
+        drawing.push(text([at + 16.0, HEIGHT - 14.0], Anchor::Start, what));
         at += 36.0 + 7.0 * what.len() as f64;
     }
-    let _ = svg.write_str("</svg>\n");
-    svg
+    drawing
 }
 
-fn axes(add: &mut impl FnMut(String), arena: usize, seconds: f64, y: impl Fn(usize) -> f64) {
+fn axes(drawing: &mut Drawing, arena: usize, seconds: f64, y: impl Fn(usize) -> f64) {
     for quarter in 0..=4 {
         let bytes = arena / 4 * quarter;
-        add(format!(
-            "<line x1=\"{:.1}\" x2=\"{LEFT}\" y1=\"{1:.1}\" y2=\"{1:.1}\" stroke=\"#000000\"/><text x=\"{2:.1}\" \
-             y=\"{3:.1}\" text-anchor=\"end\">{4}</text>",
-            LEFT - 5.0,
-            y(bytes),
-            LEFT - 8.0,
-            y(bytes) + 4.0,
-            Bytes::of(bytes)
-        ));
+        let at = y(bytes);
+        drawing.push(line([LEFT - 5.0, at], [LEFT, at]).set("stroke", "#000000"));
+        drawing.push(text([LEFT - 8.0, at + 4.0], Anchor::End, &Bytes::of(bytes).to_string()));
         let across = LEFT + (WIDTH - LEFT - RIGHT) * quarter as f64 / 4.0;
-        let anchor = if quarter == 4 { "end" } else { "middle" };
-        add(format!(
-            "<text x=\"{across:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{:.3} s</text>",
-            HEIGHT - BOTTOM + 16.0,
-            seconds * quarter as f64 / 4.0
-        ));
+        let anchor = if quarter == 4 { Anchor::End } else { Anchor::Middle };
+        let words = format!("{:.3} s", seconds * quarter as f64 / 4.0);
+        drawing.push(text([across, HEIGHT - BOTTOM + 16.0], anchor, &words));
     }
 }
 
