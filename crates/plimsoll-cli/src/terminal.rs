@@ -1,4 +1,4 @@
-//! Events of jobs on a terminal: a bar where one can be drawn, plain lines elsewhere, nothing where a program reads the results.
+//! Events of jobs on a terminal: a bar where one can be drawn, plain lines elsewhere, warnings alone where a program reads the results.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -20,14 +20,14 @@ use plimsoll::{Event, Observer, Work};
 /// The least time between two plain lines about the progress of one work.
 const LINES_EVERY: Duration = Duration::from_secs(15);
 
-/// A context whose job is ended by signals; nothing is shown if the results are printed as JSON.
+/// A context whose job is ended by signals; only warnings are shown if the results are printed as JSON.
 pub fn context(as_json: bool) -> Outcome<Context> {
     let stop = StopToken::default();
     signals::listen(&stop)?;
     Ok(Context::new(stop, Arc::new(Terminal::new(as_json))))
 }
 
-/// A context whose job ends with the process; nothing is shown if the results are printed as JSON.
+/// A context whose job ends with the process; only warnings are shown if the results are printed as JSON.
 pub fn observed(as_json: bool) -> Context {
     Context::new(StopToken::default(), Arc::new(Terminal::new(as_json)))
 }
@@ -122,11 +122,10 @@ impl Observer for Terminal {
         if let Event::ResultsToKeep = event {
             signals::keep_over_closed_pipe();
         }
-        if self.is_quiet {
-            return;
-        }
         match event {
+            // Also where a program reads the results: it reads the standard output stream.
             Event::Warning { text } => self.line(None, &format!("warning: {text}"), false),
+            _ if self.is_quiet => {}
             Event::Note { text } => self.line(None, text, false),
             Event::WorkBegan { work } => self.begin(work),
             Event::WorkAdvanced { work, done, note, .. } => self.advance(work, *done, note),

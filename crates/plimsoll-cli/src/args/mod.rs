@@ -55,7 +55,7 @@ use plimsoll::backend::{DeviceName, MOST_THREADS, all_cores};
 
 /// Trains and runs medical-image networks inside a memory line, and never over it.
 #[derive(Debug, Parser)]
-#[command(version, propagate_version = true, max_term_width = 100)]
+#[command(name = "plimsoll", version, propagate_version = true, max_term_width = 100)]
 pub struct Args {
     /// What to do.
     #[command(subcommand)]
