@@ -18,7 +18,7 @@ import onnxruntime
 
 
 def checksum(model):
-    """FNV-1a (64 bits) of nodes and tensors, as crates/plimsoll-run/tests/onnx_graphs.rs has it."""
+    """FNV-1a (64 bits) of nodes and tensors, as crates/plimsoll-models/tests/onnx_graphs.rs has it."""
     text = []
     for node in model.graph.node:
         text.append(f"{node.op_type}({','.join(node.input)})->{','.join(node.output)};".encode())

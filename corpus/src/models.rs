@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_run::model_file::{MODEL_ENDING, ModelFile};
-use plimsoll_run::monai::MonaiModel;
-use plimsoll_run::{ModelSource, RunError, one_line};
+use plimsoll_models::model_file::{MODEL_ENDING, ModelFile};
+use plimsoll_models::monai::MonaiModel;
+use plimsoll_models::{ModelError, ModelSource};
+use plimsoll_run::one_line;
 
 use crate::folder::Folder;
 use crate::granted;
@@ -44,7 +45,7 @@ pub fn monai_bundle(bytes: &[u8]) {
     });
 }
 
-fn open(folder: &Path, open: impl FnOnce(&Budget) -> Result<MonaiModel, RunError>) {
+fn open(folder: &Path, open: impl FnOnce(&Budget) -> Result<MonaiModel, ModelError>) {
     let budget = Budget::new(ROOM);
     match open(&budget) {
         Ok(model) => {
@@ -58,7 +59,7 @@ fn open(folder: &Path, open: impl FnOnce(&Budget) -> Result<MonaiModel, RunError
 }
 
 /// An error names a file, in one line as it is printed.
-fn expect_told(error: &RunError, folder: &Path) {
+fn expect_told(error: &ModelError, folder: &Path) {
     let told = one_line(error);
     assert!(told.contains(&*folder.to_string_lossy()), "{told}");
     assert!(!told.contains(char::is_control), "{told}");

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use plimsoll_infer::{EnsembleRequest, InferError, label_by_mean};
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_run::Answers;
+use plimsoll_models::Answers;
 use plimsoll_volume::{Affine, ElementType, Geometry, GeometryError, Spacing, VolumeError, VolumeWriter};
 
 use crate::folder::Folder;

@@ -1,9 +1,10 @@
 //! Files of a run.
 
 use plimsoll_memory::Bytes;
+use plimsoll_models::Model;
 use plimsoll_run::{
-    CheckpointKind, FoldFolder, FoldName, Journal, Model, RunFolder, Settings, Specification, Status,
-    each_epoch, each_event, holder,
+    CheckpointKind, FoldFolder, FoldName, Journal, RunFolder, Settings, Specification, Status, each_epoch,
+    each_event, holder,
 };
 
 use crate::folder::Folder;

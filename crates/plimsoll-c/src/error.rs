@@ -6,6 +6,7 @@ use std::iter::successors;
 use plimsoll_data::{InspectError, PatchError, PrepareError};
 use plimsoll_infer::InferError;
 use plimsoll_memory::{Bytes, MapError, OverBudget};
+use plimsoll_models::ModelError;
 use plimsoll_plan::EngineError;
 use plimsoll_run::{RunError, one_line};
 use plimsoll_volume::{GeometryError, MemoryVolumeError, VolumeError};
@@ -39,7 +40,7 @@ pub(crate) enum Failure {
     #[error("the grid of the image cannot be: {0}")]
     Grid(#[from] GeometryError),
     #[error(transparent)]
-    Run(#[from] RunError),
+    Model(#[from] ModelError),
     #[error("{0}")]
     Unsupported(String),
     #[error("a line of {asked} is more than the {line} that this process may have")]
@@ -71,7 +72,7 @@ impl Failure {
             // Before all others: a line can be too low for anything that a call does.
             _ if self.is_of_memory() => PlimsollStatus::Memory,
             Failure::Argument { .. } | Failure::Grid(_) | Failure::NotOpen => PlimsollStatus::Argument,
-            Failure::Run(_) | Failure::Unsupported(_) => PlimsollStatus::Model,
+            Failure::Model(_) | Failure::Unsupported(_) => PlimsollStatus::Model,
             Failure::Line { .. } | Failure::Memory(_) => PlimsollStatus::Memory,
             Failure::Engine(_) | Failure::Broken(_) => PlimsollStatus::Internal,
             Failure::Copy(MemoryVolumeError::OverBudget(_)) => PlimsollStatus::Memory,
@@ -93,7 +94,7 @@ impl Failure {
     fn is_of_memory(&self) -> bool {
         match self {
             Failure::Memory(_) | Failure::Copy(MemoryVolumeError::OverBudget(_)) => true,
-            Failure::Run(error) => is_run_of_memory(error),
+            Failure::Model(error) => is_model_of_memory(error),
             Failure::Infer { cause, .. } => is_case_of_memory(cause),
             _ => is_caused_by_memory(self),
         }
@@ -117,8 +118,9 @@ impl Failure {
                 _ => cause.hint().map(of_c),
             },
             _ if self.is_of_memory() => Some("raise ram_bytes".into()),
-            Failure::Run(error) => {
-                let of_path = || matches!(error, RunError::Io { .. }).then(|| "check the path".into());
+            Failure::Model(error) => {
+                let of_path =
+                    || matches!(error, ModelError::Run(RunError::Io { .. })).then(|| "check the path".into());
                 error.hint().map(of_c).or_else(of_path)
             }
             Failure::Grid(error) => error.hint(),
@@ -135,6 +137,14 @@ impl Failure {
 fn is_caused_by_memory(error: &(dyn Error + 'static)) -> bool {
     successors(Some(error), |&error| error.source())
         .any(|cause| cause.is::<OverBudget>() || cause.is::<MapError>())
+}
+
+fn is_model_of_memory(error: &ModelError) -> bool {
+    match error {
+        ModelError::Memory(_) => true,
+        ModelError::Run(error) => is_run_of_memory(error),
+        _ => is_caused_by_memory(error),
+    }
 }
 
 fn is_run_of_memory(error: &RunError) -> bool {

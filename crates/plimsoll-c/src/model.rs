@@ -7,10 +7,11 @@ use std::sync::atomic::AtomicBool;
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_infer::{CaseGrid, CaseInput, InferError, PredictOptions, PredictPlan, Predictor};
 use plimsoll_memory::{Budget, Bytes, Reservation, System, limits};
-use plimsoll_run::model_file::ModelFile;
-use plimsoll_run::monai::MonaiModel;
-use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel, find_model};
-use plimsoll_run::{CheckpointKind, Model as Run, ModelSource, SegmentationModel};
+use plimsoll_models::model_file::ModelFile;
+use plimsoll_models::monai::MonaiModel;
+use plimsoll_models::nnunet::{NnUnetChoice, NnUnetModel, find_model};
+use plimsoll_models::{Model as Run, ModelSource, SegmentationModel};
+use plimsoll_run::CheckpointKind;
 use plimsoll_volume::{ElementType, Geometry, MemoryVolume};
 
 use crate::error::Failure;

@@ -16,8 +16,9 @@ use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_data::{Case, ChannelFile, Dataset, Reading};
 use plimsoll_infer::{CaseRequest, PredictOptions, Predictor};
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel, is_nnunet};
-use plimsoll_run::{CheckpointKind, Model, SegmentationModel};
+use plimsoll_models::nnunet::{NnUnetChoice, NnUnetModel, is_nnunet};
+use plimsoll_models::{Model, SegmentationModel};
+use plimsoll_run::CheckpointKind;
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing, VolumeFile, VolumeWriter, VoxelBox};
 
 const LINE: u64 = 512 << 20;

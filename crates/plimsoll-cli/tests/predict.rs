@@ -17,8 +17,9 @@ use plimsoll_infer::{
     predict_cases,
 };
 use plimsoll_memory::{Budget, Bytes};
+use plimsoll_models::Model;
 use plimsoll_nn::weights::{SafetensorsFile, safetensors};
-use plimsoll_run::{CheckpointKind, Model};
+use plimsoll_run::CheckpointKind;
 use plimsoll_volume::{VolumeError, VolumeFile};
 use serde_json::Value;
 

@@ -9,7 +9,7 @@ use plimsoll_data::{
     VolumeCache, ZoomSteps, ZoomedCase, ZoomedGrid, Zooming, pull,
 };
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_run::SegmentationModel;
+use plimsoll_models::SegmentationModel;
 use plimsoll_volume::{Geometry, Spacing, VoxelBox};
 
 use crate::{CaseSpacing, InferError, believable};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_memory::{Budget, Mapped};
-use plimsoll_run::Answers;
+use plimsoll_models::Answers;
 use plimsoll_volume::{ElementType, VolumeFile, VolumeWriter};
 
 use crate::InferError;

@@ -9,8 +9,8 @@ use std::ops::Range;
 use bytemuck::Pod;
 use plimsoll_data::TargetGrid;
 use plimsoll_memory::{Budget, Bytes, MapError, OverBudget, Reservation};
+use plimsoll_models::Answers;
 use plimsoll_parallel::Pool;
-use plimsoll_run::Answers;
 use plimsoll_volume::VoxelBox;
 
 use crate::lines::{AlongLine, LineRoom, Planes};

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use plimsoll_graph::{DType, GraphError, Node, Op, Program, TensorId};
 use plimsoll_memory::{Budget, Mapped};
+use plimsoll_models::SegmentationModel;
 use plimsoll_nn::{Headless, WeightPart, names, predict, split_sources};
 use plimsoll_plan::{
     Backend, Engine, EngineError, HostSlice, HostSliceMut, PlanError, ProgramId, VerifiedPlan, open_engine,
 };
-use plimsoll_run::{LoadOptions, SegmentationModel, read_parameters};
+use plimsoll_run::{LoadOptions, read_parameters};
 
 use crate::summands::{PointHead, Summands, Summed};
 use crate::{InferError, PredictOptions};

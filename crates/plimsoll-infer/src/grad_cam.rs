@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use plimsoll_graph::TensorId;
 use plimsoll_image::{Extent, ImageError, Largest};
 use plimsoll_memory::{Budget, Mapped};
+use plimsoll_models::Model;
 use plimsoll_nn::{explain, names};
 use plimsoll_plan::Backend;
-use plimsoll_run::Model;
 
 use crate::InferError;
 use crate::image_network::ImageNetwork;

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use plimsoll_graph::{DType, Program, Role, TensorId};
 use plimsoll_image::{ImageError, Largest, Pipeline, Recipe, Scratch};
 use plimsoll_memory::{Budget, Bytes, Mapped, Overhead, Reservation};
+use plimsoll_models::Model;
 use plimsoll_nn::names;
 use plimsoll_plan::{
     Backend, Engine, EngineError, HostSlice, HostSliceMut, Options, ProgramId, open_engine, plan,
 };
-use plimsoll_run::{ClassificationTask, LoadOptions, Model, read_parameters};
+use plimsoll_run::{ClassificationTask, LoadOptions, read_parameters};
 
 use crate::InferError;
 use crate::case_plan::arena_room;

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use bytemuck::cast_slice_mut;
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
+use plimsoll_models::Answers;
 use plimsoll_parallel::{Loop, widest};
-use plimsoll_run::Answers;
 
 use crate::places::Place;
 use crate::ring::{Activation, RingShape};

@@ -10,10 +10,11 @@ use std::thread;
 use plimsoll_data::{Case, CaseFingerprint, PREPARED_SCRATCH, Preparation, Scratch, Severity, VolumeCache};
 use plimsoll_graph::DType;
 use plimsoll_memory::{Budget, Bytes, Reservation};
+use plimsoll_models::SegmentationModel;
 use plimsoll_nn::weights::WeightFile;
 use plimsoll_parallel::Pool;
 use plimsoll_plan::Backend;
-use plimsoll_run::{RunError, SegmentationModel};
+use plimsoll_run::RunError;
 use plimsoll_volume::{ElementType, VolumeFile, VoxelBox};
 
 use crate::ahead::{Ahead, Needed, Next, STACK as AHEAD_STACK, look, look_ahead};

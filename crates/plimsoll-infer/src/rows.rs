@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use plimsoll_data::TargetGrid;
-use plimsoll_run::{Answers, Interpolated, SegmentationModel, Windows};
+use plimsoll_models::{Answers, Interpolated, SegmentationModel, Windows};
 use plimsoll_volume::VoxelBox;
 
 use crate::export::{lead, slice_axes};

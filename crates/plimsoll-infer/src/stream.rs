@@ -307,8 +307,8 @@ mod tests {
     use crate::summands::head_of;
     use crate::windows::{WindowWeights, gaussian};
     use crate::workers;
+    use plimsoll_models::{Answers, Windows};
     use plimsoll_plan::HostView;
-    use plimsoll_run::{Answers, Windows};
     use plimsoll_volume::{Affine, Geometry, Reorientation, Spacing};
     use proptest::prelude::*;
 

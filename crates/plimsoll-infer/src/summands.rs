@@ -9,9 +9,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use plimsoll_memory::{Budget, Mapped};
+use plimsoll_models::SegmentationModel;
 use plimsoll_nn::Headless;
 use plimsoll_parallel::{Loop, widest};
-use plimsoll_run::{LoadOptions, SegmentationModel, read_some_parameters};
+use plimsoll_run::{LoadOptions, read_some_parameters};
 use serde::Serialize;
 
 use crate::InferError;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use plimsoll_run::Windows;
+use plimsoll_models::Windows;
 use serde::Serialize;
 
 /// The starts of windows along one axis, computed when they are asked for: a hostile header can make them more than memory

@@ -10,9 +10,9 @@ use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_data::{Case, Dataset};
 use plimsoll_infer::{CaseEstimate, CaseRequest, InferError, PredictOptions, Predictor};
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_run::SegmentationModel;
-use plimsoll_run::monai::MonaiModel;
-use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel};
+use plimsoll_models::SegmentationModel;
+use plimsoll_models::monai::MonaiModel;
+use plimsoll_models::nnunet::{NnUnetChoice, NnUnetModel};
 
 /// A model in the format of its authors.
 #[derive(Clone, Copy, Debug)]

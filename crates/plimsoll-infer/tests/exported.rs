@@ -1,7 +1,7 @@
 //! Runs as other programs have them: what nnU-Net and ONNX Runtime made of our exports, and what our own readers make of them.
 #![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
-#[path = "../../plimsoll-run/tests/onnx_oracle/mod.rs"]
+#[path = "../../plimsoll-models/tests/onnx_oracle/mod.rs"]
 mod onnx_oracle;
 
 use std::collections::HashMap;
@@ -15,12 +15,13 @@ use plimsoll_data::Dataset;
 use plimsoll_graph::{Array, DType, Role};
 use plimsoll_infer::{CaseRequest, PredictOptions, Predictor};
 use plimsoll_memory::{Budget, Bytes};
+use plimsoll_models::nnunet::{NnUnetChoice, NnUnetModel, export_nnunet};
+use plimsoll_models::onnx::proto::ModelProto;
+use plimsoll_models::onnx::{ExportedGraph, OPSET, OnnxModel, WeightsGo, export_onnx};
+use plimsoll_models::{Model, ModelError, SegmentationModel};
 use plimsoll_nn::predict;
 use plimsoll_nn::weights::SafetensorsFile;
-use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel, export_nnunet};
-use plimsoll_run::onnx::proto::ModelProto;
-use plimsoll_run::onnx::{ExportedGraph, OPSET, OnnxModel, WeightsGo, export_onnx};
-use plimsoll_run::{CheckpointKind, Model, RunError, SegmentationModel};
+use plimsoll_run::CheckpointKind;
 use plimsoll_volume::{VolumeFile, VoxelBox};
 use prost::Message;
 use serde_json::Value;
@@ -99,18 +100,21 @@ fn networks_that_nnunet_does_not_have_are_refused_and_leave_nothing() {
     for net in ["dynunet", "segresnet"] {
         let to = folder.path().join(net);
         let error = export_nnunet(&run(net), &to, &Budget::new(LINE)).unwrap_err();
-        assert!(matches!(&error, RunError::NotExported { .. }) && error.to_string().contains(net), "{error}");
+        assert!(
+            matches!(&error, ModelError::NotExported { .. }) && error.to_string().contains(net),
+            "{error}"
+        );
         assert!(!to.exists());
     }
     // A line that is too low for a tensor: what was made is taken away, and what was there stays.
     let to = folder.path().join("made/on/the/way");
     let error = export_nnunet(&run("plain"), &to, &Budget::new(Bytes(1000))).unwrap_err();
-    assert!(matches!(error, RunError::Memory(_)), "{error}");
+    assert!(matches!(error, ModelError::Memory(_)), "{error}");
     assert!(folder.path().exists() && !folder.path().join("made").exists());
 }
 
 /// A run as a graph, with the weights of another.
-fn graph(of: &Model, weights: &Model, to: &Path, budget: &Budget) -> Result<ExportedGraph, RunError> {
+fn graph(of: &Model, weights: &Model, to: &Path, budget: &Budget) -> Result<ExportedGraph, ModelError> {
     export_onnx(&OnnxModel::of_run(&of.config, &weights.weights[0])?, to, WeightsGo::Inside, budget)
 }
 

@@ -12,7 +12,7 @@ use plimsoll_infer::{
     Destination, FolderProgress, LabelNames, Outcome, PredictOptions, Predictor, RingStorage, predict_cases,
 };
 use plimsoll_memory::{Budget, Bytes, keep_resident_small};
-use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel};
+use plimsoll_models::nnunet::{NnUnetChoice, NnUnetModel};
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing, VolumeWriter};
 
 const CASES: usize = 50;

@@ -13,9 +13,10 @@ use plimsoll_data::{Case, Channel, ChannelFile, Normalisation, Preparation, Read
 use plimsoll_graph::{DType, Role, Shape, TensorId};
 use plimsoll_infer::{CaseRequest, PredictOptions, Predictor, RingStorage, Summed};
 use plimsoll_memory::{Budget, Bytes};
+use plimsoll_models::{Answers, Interpolated, SegmentationModel, Windows};
 use plimsoll_nn::weights::safetensors;
 use plimsoll_nn::{Network, NetworkSettings, predict};
-use plimsoll_run::{Answers, Interpolated, SegmentationModel, Topology, Windows};
+use plimsoll_run::Topology;
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing, VolumeError, VolumeFile, VolumeWriter};
 
 const CLASSES: usize = 300;

@@ -16,7 +16,7 @@ use plimsoll_infer::{
     Predictor, RingStorage, predict_cases,
 };
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel};
+use plimsoll_models::nnunet::{NnUnetChoice, NnUnetModel};
 
 fn oracle(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles/nnunet").join(name)

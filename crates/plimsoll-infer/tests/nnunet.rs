@@ -14,8 +14,8 @@ use plimsoll_infer::{
     Summed, label_by_mean, predict_cases,
 };
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_run::Answers;
-use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel};
+use plimsoll_models::Answers;
+use plimsoll_models::nnunet::{NnUnetChoice, NnUnetModel};
 use plimsoll_volume::{VolumeError, VolumeFile};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};

@@ -56,8 +56,11 @@ pub(crate) fn listed(lengths: &[f64]) -> String {
     lengths.iter().map(digits).collect::<Vec<_>>().join(", ")
 }
 
-/// That a grid can have this spacing.
-pub(crate) fn check_spacing(spacing: TargetSpacing) -> Result<(), ConfigError> {
+/// Checks that a grid can have this spacing.
+///
+/// # Errors
+/// If a length is beyond its bounds, or an axis too much coarser than another.
+pub fn check_spacing(spacing: TargetSpacing) -> Result<(), ConfigError> {
     let spacing = spacing.lengths();
     let found = || format!("[{}]", listed(spacing));
     if spacing.iter().any(|mm| !(FINEST_SPACING..=COARSEST_SPACING).contains(mm)) {

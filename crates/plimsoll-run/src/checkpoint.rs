@@ -87,11 +87,11 @@ pub struct Progress {
 const PROGRESS: &str = "plimsoll.progress";
 const SPECIFICATION: &str = "plimsoll.specification";
 
-/// What a checkpoint says of itself: the identity of its specification, and how far it is.
+/// Reads the identity of the specification of a checkpoint, and its progress.
 ///
 /// # Errors
-/// If it says nothing, or something else.
-pub(crate) fn said_by(path: &Path, file: &SafetensorsFile) -> Result<(Digest, Progress), RunError> {
+/// If the header lacks either, or has something else in its place.
+pub fn checkpoint_header(path: &Path, file: &SafetensorsFile) -> Result<(Digest, Progress), RunError> {
     let wrong = |why: String| RunError::Checkpoint { path: path.into(), why };
     let said = |key: &str| file.metadata().get(key).ok_or_else(|| wrong(format!("it has no `{key}`")));
     let of: Digest = said(SPECIFICATION)?.parse().map_err(|_| wrong("its specification is none".into()))?;
@@ -107,7 +107,7 @@ pub(crate) fn said_by(path: &Path, file: &SafetensorsFile) -> Result<(Digest, Pr
 pub fn checkpoint_origin(folder: &FoldFolder, kind: CheckpointKind) -> Result<(Digest, u64), RunError> {
     let path = folder.checkpoint(kind);
     let file = SafetensorsFile::open(&path)?;
-    let (specification, progress) = said_by(&path, &file)?;
+    let (specification, progress) = checkpoint_header(&path, &file)?;
     Ok((specification, progress.steps))
 }
 
@@ -299,7 +299,7 @@ impl Checkpoints {
         program: ProgramId,
     ) -> Result<Progress, RunError> {
         let mut file = SafetensorsFile::open(path)?;
-        let (of, progress) = said_by(path, &file)?;
+        let (of, progress) = checkpoint_header(path, &file)?;
         if !specification.owns(of)? {
             let why = format!("it is of a run with the specification {of}");
             return Err(RunError::Checkpoint { path: path.into(), why });

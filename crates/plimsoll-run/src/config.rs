@@ -351,11 +351,11 @@ impl RunConfig {
         })
     }
 
-    /// That what a file says can be one: it is read by who did not write it.
+    /// Checks that a configuration read from a file is possible: a file may come from elsewhere.
     ///
     /// # Errors
     /// At the first number that is beyond its bound, or does not go with another.
-    pub(crate) fn check(&self) -> Result<(), RunError> {
+    pub fn check(&self) -> Result<(), RunError> {
         let RunConfig { task, training, schedule, epochs, iterations_per_epoch, .. } = self;
         let expect = |is_so: bool, setting: &'static str, found: String, expected: &str| match is_so {
             true => Ok(()),
@@ -387,8 +387,8 @@ impl RunConfig {
         Ok(())
     }
 
-    /// What is not stored twice is set again.
-    pub(crate) fn restore(&mut self) {
+    /// Restores the values that a file does not store twice.
+    pub fn restore(&mut self) {
         self.training.spacing = self.task.spacing();
         self.training.loss.soft = self.task.soft_targets();
         self.training.loss.regions = self.task.regions();

@@ -10,8 +10,6 @@ use plimsoll_nn::weights::WeightError;
 use plimsoll_plan::EngineError;
 
 use crate::difference;
-use crate::monai::MonaiError;
-use crate::nnunet::NnUnetError;
 use crate::{FolderUse, SettingChange, WayOut};
 
 /// Why a run cannot be described, found or gone on with.
@@ -23,20 +21,6 @@ pub enum RunError {
     /// A weight file cannot be used.
     #[error(transparent)]
     Weights(#[from] WeightError),
-    /// A model of nnU-Net cannot be used.
-    #[error(transparent)]
-    NnUnet(Box<NnUnetError>),
-    /// A model cannot be exported as it is asked for.
-    #[error("{what}")]
-    NotExported {
-        /// What stands in the way.
-        what: String,
-        /// What to do about it.
-        hint: &'static str,
-    },
-    /// A model of MONAI cannot be used.
-    #[error(transparent)]
-    Monai(Box<MonaiError>),
     /// A weight file holds tensors that the network has no place for.
     #[error("{}: {count} tensors have no place in {network}: {names}", path.display())]
     Extra {
@@ -101,14 +85,6 @@ pub enum RunError {
         found: FolderUse,
         /// The use that it was to have.
         wanted: FolderUse,
-    },
-    /// The files of a folder show two uses.
-    #[error("{} holds {} and {}: which of them is meant is not clear", folder.display(), found.0, found.1)]
-    SeveralUses {
-        /// The folder.
-        folder: PathBuf,
-        /// Two of its uses.
-        found: (FolderUse, FolderUse),
     },
     /// There is no run to go on with.
     #[error("there is no run to go on with: {} is not there", specification.display())]
@@ -213,14 +189,6 @@ pub enum RunError {
         epochs: u64,
         /// Epochs that are done or begun.
         done: u64,
-    },
-    /// Folds of one run are of different networks.
-    #[error("{} and {} are trained with different settings", one.display(), other.display())]
-    FoldsDiffer {
-        /// A fold.
-        one: PathBuf,
-        /// Another one.
-        other: PathBuf,
     },
     /// A model does something else than what it is asked for.
     #[error("the model {is}, but one that {must} is needed")]
@@ -339,95 +307,6 @@ pub enum RunError {
         /// What the system said.
         source: io::Error,
     },
-    /// A folder holds no run.
-    #[error("{} holds no run: there is no fold in it that was begun", folder.display())]
-    NoRun {
-        /// The folder.
-        folder: PathBuf,
-    },
-    /// The weights of a task of TotalSegmentator need a licence, so that nothing is known of them here.
-    #[error("the weights of {found} need a licence of TotalSegmentator")]
-    LicensedTask {
-        /// The name.
-        found: String,
-    },
-    /// TotalSegmentator has no such task, or not one that can be run here.
-    #[error("`{found}` is no task of TotalSegmentator's that can be run")]
-    NoTask {
-        /// The name.
-        found: String,
-    },
-    /// A task has no models that coarse.
-    #[error("{task} has no faster models")]
-    NoMode {
-        /// The task.
-        task: String,
-    },
-    /// The user has no home where weights could be.
-    #[error("it is not known where TotalSegmentator's weights are: HOME is not set")]
-    NoHome,
-    /// The weights of a task are not there.
-    #[error("the weights of data set {dataset} are not in {}: there is no Dataset{dataset:03}_*/{model}", folder.display())]
-    NoTaskWeights {
-        /// The number of the data set.
-        dataset: u32,
-        /// Where they were looked for.
-        folder: PathBuf,
-        /// The folder of the model.
-        model: String,
-    },
-    /// The checkpoints of a network hold its tensors otherwise than its authors do.
-    #[error("{network} holds some of its tensors in parts, which its authors' program does not load")]
-    OwnNames {
-        /// The network.
-        network: String,
-    },
-    /// A model's file is not as it was written.
-    #[error("{}: {why}", path.display())]
-    ModelFile {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
-    /// Tensors of a model's file are not as they were written.
-    #[error("{} is damaged: {} of its {of} tensors, {}", path.display(), faults.len(), first_of(faults))]
-    DamagedModel {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with each, beginning with its name.
-        faults: Vec<String>,
-        /// How many tensors there are.
-        of: usize,
-    },
-    /// Nothing at a path is a model.
-    #[error("{} holds no model: {why}", path.display())]
-    NotAModel {
-        /// The file or folder.
-        path: PathBuf,
-        /// What it was taken for.
-        why: String,
-    },
-    /// A folder holds no model.
-    #[error("{} holds no model: there is no {file} in it or in folders fold_0, fold_1, …", folder.display())]
-    NoModel {
-        /// The folder.
-        folder: PathBuf,
-        /// What was looked for.
-        file: &'static str,
-    },
-}
-
-impl From<NnUnetError> for RunError {
-    fn from(error: NnUnetError) -> RunError {
-        RunError::NnUnet(Box::new(error))
-    }
-}
-
-impl From<MonaiError> for RunError {
-    fn from(error: MonaiError) -> RunError {
-        RunError::Monai(Box::new(error))
-    }
 }
 
 impl RunError {
@@ -440,9 +319,6 @@ impl RunError {
         match self {
             RunError::Config(error) => error.hint(),
             RunError::Weights(error) => error.hint(),
-            RunError::NnUnet(error) => Some(error.hint()),
-            RunError::NotExported { hint, .. } => Some((*hint).into()),
-            RunError::Monai(error) => Some(error.hint()),
             RunError::Extra { .. } => Some(
                 "set the network that the weights are of (features, convolutions of each stage), or leave these tensors out \
                  with --allow-extra"
@@ -464,9 +340,6 @@ impl RunError {
                 _ => "choose another folder for the labels with -o".into(),
             }),
             RunError::OtherUse { .. } => Some("choose another folder with --out".into()),
-            RunError::SeveralUses { .. } => Some(
-                "move one of them to another folder, or name the folder of one fold or of one pair itself".into(),
-            ),
             RunError::NothingToResume { .. } => {
                 Some("leave --resume out to begin one, or name the folder that it was begun in with --out".into())
             }
@@ -512,7 +385,6 @@ impl RunError {
             RunError::Shortened { done, .. } => Some(format!("give --epochs {done} or more")),
             RunError::OtherTask { .. } => Some("name the folder of a run of that kind".into()),
             RunError::OtherChannels { .. } => Some("take the plans of a model of such images".into()),
-            RunError::FoldsDiffer { .. } => Some("name one fold's folder instead of the run's".into()),
             RunError::Locked { .. } => {
                 Some("wait for it (`plimsoll status` says how far it is), end it, or choose another --out".into())
             }
@@ -551,29 +423,6 @@ impl RunError {
             RunError::Io { source, .. } if source.kind() == io::ErrorKind::FileTooLarge => {
                 Some("raise the limit of file sizes (`ulimit -f`), then --resume".into())
             }
-            RunError::OwnNames { .. } => {
-                Some("`plimsoll models export` writes it to a file that this program predicts with".into())
-            }
-            RunError::ModelFile { .. } | RunError::DamagedModel { .. } => Some(
-                "copy the file again, or write it again with `plimsoll models export RUN FILE.plimsoll`".into(),
-            ),
-            RunError::NotAModel { .. } => Some(
-                "name the folder of a run, of a model of nnU-Net or of a MONAI bundle, a .plimsoll file, or a model.toml".into(),
-            ),
-            RunError::NoModel { .. } | RunError::NoRun { .. } => {
-                Some("name the folder that `plimsoll train --out` wrote, or one of its folds".into())
-            }
-            RunError::NoTask { .. } => Some("`plimsoll segment --list` names the tasks".into()),
-            RunError::LicensedTask { .. } => Some(
-                "run it with TotalSegmentator itself; `plimsoll segment --list` names the tasks whose weights are open".into(),
-            ),
-            RunError::NoMode { .. } => Some("leave --fast and --fastest out".into()),
-            RunError::NoHome => Some("set TOTALSEG_HOME_DIR, or name the folder with --weights".into()),
-            RunError::NoTaskWeights { .. } => Some(
-                "download them with TotalSegmentator's own `totalseg_download_weights`, or from its releases, or name the folder that \
-                 has them with --weights"
-                    .into(),
-            ),
             RunError::Sweep { .. } => Some(
                 "`plimsoll settings` lists what can be set, and docs/sweeps.md says how a sweep is written".into(),
             ),
@@ -581,16 +430,6 @@ impl RunError {
             RunError::Unwritable { .. } | RunError::Io { .. } => None,
         }
     }
-}
-
-/// The first few of what is wrong.
-fn first_of(faults: &[String]) -> String {
-    const MOST: usize = 3;
-    let mut text = faults.iter().take(MOST).cloned().collect::<Vec<_>>().join("; ");
-    if faults.len() > MOST {
-        text.push_str("; …");
-    }
-    text
 }
 
 /// Several errors in one line.

@@ -2,9 +2,9 @@
 //! that `predict` would use a part of it.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::{FoldFolder, RunError, RunFolder, Specification, SweepFolder, pairs_in};
+use crate::{FoldFolder, RunError, RunFolder, Specification, SweepFolder};
 
 /// The use of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,3 +111,21 @@ const SPECIFICATION: &str = "specification.json";
 /// The files of predictions: the record of a call, and the cases of one that has not ended.
 const RECORD: &str = "run.json";
 const FINISHED_CASES: &str = "run.cases.jsonl";
+
+/// The pairs of labels that a folder has runs of, in order; none where it is no folder.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn pairs_in(folder: &Path) -> Result<Vec<(u32, u32)>, RunError> {
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    let entries = plimsoll_disk::read_dir(folder).map_err(|source| RunError::io(folder, source))?;
+    let pair = |path: &PathBuf| {
+        let (a, b) = path.file_name()?.to_str()?.strip_prefix("pair_")?.split_once('_')?;
+        Some((a.parse().ok()?, b.parse().ok()?))
+    };
+    let mut pairs: Vec<(u32, u32)> = entries.iter().filter_map(pair).collect();
+    pairs.sort_unstable();
+    Ok(pairs)
+}

@@ -3,7 +3,7 @@
 //! [`Settings`] are what a user writes; with the fingerprint of a data set they become a [`RunConfig`], and with the cases of a
 //! fold, their contents and initial weights a [`Specification`]: all that the result of training depends on. The folder of a fold
 //! ([`FoldFolder`]) holds it, with a [`Lock`], what happened ([`EventLog`]), the numbers of each epoch ([`Journal`]) and
-//! [`Checkpoints`]. A [`Model`] is what such folders have to predict with.
+//! [`Checkpoints`].
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod averages;
@@ -15,7 +15,6 @@ mod config;
 mod difference;
 mod error;
 mod events;
-mod export;
 mod folder;
 mod folder_use;
 mod image_settings;
@@ -25,19 +24,12 @@ mod json;
 mod lines;
 mod lock;
 mod loss_scale;
-mod model;
-pub mod model_file;
-mod model_source;
-pub mod monai;
-pub mod nnunet;
-pub mod onnx;
 mod parameters;
 mod parts;
 mod policy;
 mod precision;
 mod record;
 mod sample;
-mod segmentation_model;
 mod setting_lines;
 mod settings;
 mod slices;
@@ -46,20 +38,20 @@ mod state;
 mod sweep;
 mod task;
 mod topology;
-pub mod total_segmentator;
 mod way_out;
 
 pub use averages::start_averages;
 pub use cache_folder::{cache_folder, points_folder};
-pub use checkpoint::{CheckpointKind, Checkpoints, PartSums, Progress, Resumed, checkpoint_origin};
+pub use checkpoint::{
+    CheckpointKind, Checkpoints, PartSums, Progress, Resumed, checkpoint_header, checkpoint_origin,
+};
 pub use classification::{ClassificationTask, ImageSource, ImageSummary};
 pub use config::RunConfig;
 pub use difference::{SettingChange, setting_changes};
 pub use error::{RunError, one_line, printable};
 pub use events::{EpochCost, Event, EventLog, StopReason, TimedEvent, each_event};
-pub use export::{Exported, export_weights};
 pub use folder::{FoldFolder, FoldName, RunFolder};
-pub use folder_use::FolderUse;
+pub use folder_use::{FolderUse, pairs_in};
 pub use image_settings::{ClassWeights, ImageSettings};
 pub use image_target::{ImageTarget, LABEL_THRESHOLD};
 pub use journal::{ClassScores, EpochRecord, Journal, LabelScores, LossPart, each_epoch};
@@ -67,16 +59,15 @@ pub use json::{as_written, read_json, write_json};
 pub use lines::{LONGEST_LINE, each_line, each_line_behind};
 pub use lock::{Holder, Lock, holder};
 pub use loss_scale::LossScale;
-pub use model::Model;
-pub use model_source::{ModelSource, pairs_in};
-pub use parameters::{LoadOptions, LoadReport, read_parameters, read_some_parameters};
+pub use parameters::{
+    LoadOptions, LoadReport, Visit, each_parameter, expect_weights, read_parameters, read_some_parameters,
+};
 pub use parts::{DevicePlan, Machine, Part, PatchCost, RunPlan};
 pub use plimsoll_plan::DeviceState;
 pub use policy::{BadNumbers, EarlyStopping, EarlyStoppingSettings, Score};
 pub use precision::{Precision, Products};
 pub use record::{CacheSummary, DeviceRecord, RunRecord};
 pub use sample::{CgroupUse, Pressure, Sample, SystemSample};
-pub use segmentation_model::{Answers, Interpolated, SegmentationModel, Windows};
 pub use setting_lines::{SETTING_LINES, SettingLine, Usual};
 pub use settings::Settings;
 pub use specification::{Amendment, Asked, Continuation, InitialWeights, Specification, digest_of};

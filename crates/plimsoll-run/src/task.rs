@@ -80,8 +80,8 @@ impl Task {
         }
     }
 
-    /// Whether models of both can be averaged: they take the same images, and tell the same classes apart.
-    pub(crate) fn predicts_as(&self, other: &Task) -> bool {
+    /// Returns whether models of both can be averaged: they take the same images, and tell the same classes apart.
+    pub fn predicts_as(&self, other: &Task) -> bool {
         match (self, other) {
             (Task::Segmentation(one), Task::Segmentation(other)) => {
                 one.spacing == other.spacing
@@ -128,8 +128,8 @@ impl Task {
         }
     }
 
-    /// Whether both normalise images alike, so that one model can predict with the weights of both.
-    pub(crate) fn normalises_as(&self, other: &Task) -> bool {
+    /// Returns whether both normalise images alike, so that one model can predict with the weights of both.
+    pub fn normalises_as(&self, other: &Task) -> bool {
         match (self, other) {
             (Task::Segmentation(one), Task::Segmentation(other)) => {
                 one.dataset.foreground_intensity_properties_per_channel

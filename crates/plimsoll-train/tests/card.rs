@@ -17,12 +17,12 @@ use plimsoll_infer::{
     CaseRequest, HostSums, PredictOptions, PredictPlan, Predictor, RingStorage, Summed, forward_program,
 };
 use plimsoll_memory::{Budget, Bytes};
+use plimsoll_models::{Model, SegmentationModel};
 use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer, names};
 use plimsoll_plan::{Backend, Plans};
 use plimsoll_run::{
-    Asked, CheckpointKind, EpochCost, EpochRecord, FoldName, InitialWeights, LossScale, Machine, Model,
-    Precision, RunConfig, RunFolder, RunRecord, Sample, SegmentationModel, Settings, Specification,
-    StopReason,
+    Asked, CheckpointKind, EpochCost, EpochRecord, FoldName, InitialWeights, LossScale, Machine, Precision,
+    RunConfig, RunFolder, RunRecord, Sample, Settings, Specification, StopReason,
 };
 use plimsoll_train::{Job, Observer, PlannedRun, Planning, RunData, StepReport, plan_run_allowing, train};
 

@@ -162,6 +162,9 @@ pub enum Cause {
     /// A file of weights.
     #[error(transparent)]
     Weights(plimsoll_nn::weights::WeightError),
+    /// A model.
+    #[error(transparent)]
+    Model(plimsoll_models::ModelError),
     /// A run on disk.
     #[error(transparent)]
     Run(plimsoll_run::RunError),
@@ -331,6 +334,7 @@ with_hint!(
     Config(plimsoll_nn::ConfigError),
     Postprocess(plimsoll_postprocess::PostprocessError),
     Weights(plimsoll_nn::weights::WeightError),
+    Model(plimsoll_models::ModelError),
     Run(plimsoll_run::RunError),
     Train(plimsoll_train::TrainError),
     Volume(plimsoll_volume::VolumeError),

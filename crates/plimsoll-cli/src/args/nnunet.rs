@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use plimsoll_models::nnunet::NnUnetChoice;
 use plimsoll_run::FoldName;
-use plimsoll_run::nnunet::NnUnetChoice;
 
 use crate::failure::{Failure, Outcome};
 

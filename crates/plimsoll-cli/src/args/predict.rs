@@ -8,8 +8,8 @@ use clap::{Args as ClapArgs, ValueEnum};
 use plimsoll_data::{LengthUnit, SpacingSetting};
 use plimsoll_infer::{CaseSpacing, PredictOptions, WindowWeights};
 use plimsoll_metrics::votes::Rule;
+use plimsoll_models::ModelSource;
 use plimsoll_plan::Backend;
-use plimsoll_run::ModelSource;
 
 use super::{Compute, Held, NnUnetFlags, Ram, WhichCheckpoint, target_spacing};
 use crate::failure::{Failure, Outcome};

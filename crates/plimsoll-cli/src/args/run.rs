@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use plimsoll_data::SpacingSetting;
+use plimsoll_models::Model;
 use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer};
 use plimsoll_plan::Backend;
-use plimsoll_run::{FoldName, Model, RunFolder, Settings};
+use plimsoll_run::{FoldName, RunFolder, Settings};
 use plimsoll_train::Concession;
 
 use super::{Compute, Files, MissingScores, Precision, Ram, network, target_spacing, thread_count, triple};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use plimsoll_dicom::{SegmentationType, is_dicom_name};
-use plimsoll_run::total_segmentator::{Mode, ModelSize};
+use plimsoll_models::total_segmentator::{Mode, ModelSize};
 
 use super::{Compute, Held, Ram};
 use crate::failure::{Failure, Outcome};

@@ -10,9 +10,10 @@ use plimsoll_disk::atomic::{AtomicFile, BUFFER};
 use plimsoll_graph::{DType, Role, Shape, TensorId};
 use plimsoll_infer::{CaseRequest, CaseTimes, PredictPlan, PredictedCase, Predictor, RingStorage, Summed};
 use plimsoll_memory::{Budget, Bytes, System, limits, resident};
+use plimsoll_models::{Answers, Interpolated, SegmentationModel, Windows};
 use plimsoll_nn::weights::safetensors;
 use plimsoll_nn::{Network, NetworkSettings, predict};
-use plimsoll_run::{Answers, Interpolated, SegmentationModel, Topology, Windows};
+use plimsoll_run::Topology;
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing, VolumeWriter};
 use serde::Serialize;
 

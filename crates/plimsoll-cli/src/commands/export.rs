@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use plimsoll_memory::Budget;
+use plimsoll_models::model_file::ModelFile;
+use plimsoll_models::monai::MonaiModel;
+use plimsoll_models::nnunet::{NnUnetChoice, NnUnetModel, export_nnunet, find_model};
+use plimsoll_models::onnx::{OnnxModel, WeightsGo, export_onnx};
+use plimsoll_models::{Model, ModelSource, SegmentationModel, export_weights};
 use plimsoll_nn::weights::WeightSource;
-use plimsoll_run::model_file::ModelFile;
-use plimsoll_run::monai::MonaiModel;
-use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel, export_nnunet, find_model};
-use plimsoll_run::onnx::{OnnxModel, WeightsGo, export_onnx};
-use plimsoll_run::{Model, ModelSource, SegmentationModel, export_weights};
 
 use crate::args::{Export, ExportFormat};
 use crate::failure::{Failure, Outcome};

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_run::model_file::{MODEL_ENDING, ModelFile, export_model};
-use plimsoll_run::monai::MonaiModel;
-use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel, import, models_below};
-use plimsoll_run::{Model, ModelSource, printable};
+use plimsoll_models::model_file::{MODEL_ENDING, ModelFile, export_model};
+use plimsoll_models::monai::MonaiModel;
+use plimsoll_models::nnunet::{NnUnetChoice, NnUnetModel, import, models_below};
+use plimsoll_models::{Model, ModelSource};
+use plimsoll_run::printable;
 use serde::Serialize;
 
 use crate::args::{ExportModel, ImportModels, Models, ShowModels, VerifyModel};

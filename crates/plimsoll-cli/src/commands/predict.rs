@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plimsoll_infer::{CaseTimes, RingStorage};
+use plimsoll_models::ModelSource;
 use plimsoll_report::duration::grouped;
-use plimsoll_run::ModelSource;
 
 use super::prediction_plan;
 use crate::args::Predict;

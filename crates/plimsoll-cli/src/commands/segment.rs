@@ -1,6 +1,6 @@
 //! `plimsoll segment`
 
-use plimsoll_run::total_segmentator::{ModelSize, Task, weights_folder};
+use plimsoll_models::total_segmentator::{ModelSize, Task, weights_folder};
 use serde::Serialize;
 
 use super::prediction_plan;

@@ -88,7 +88,7 @@ pub fn read_parameters(
     budget: &Budget,
 ) -> Result<LoadReport, RunError> {
     let (initialised, mut report) =
-        each_parameter(source, (net, program), buffer, options, budget, &mut |id, values| {
+        each_parameter::<RunError>(source, (net, program), buffer, options, budget, &mut |id, values| {
             Ok(engine.write(id_of_program, id, HostSlice::F32(values))?)
         })?;
     if let Some(seed) = options.new_head {
@@ -101,8 +101,8 @@ pub fn read_parameters(
     Ok(report)
 }
 
-/// What takes a parameter and its values.
-pub type Visit<'a> = dyn FnMut(TensorId, &[f32]) -> Result<(), RunError> + 'a;
+/// A function that takes a parameter and its values.
+pub type Visit<'a, E = RunError> = dyn FnMut(TensorId, &[f32]) -> Result<(), E> + 'a;
 
 /// Reads the parameters of a network's program from a weight file, one after the other, and hands each on. `buffer` must have room for
 /// the largest. What does not fit is found before anything is handed on. Returns the parameters that the file need not have and has not.
@@ -110,14 +110,14 @@ pub type Visit<'a> = dyn FnMut(TensorId, &[f32]) -> Result<(), RunError> + 'a;
 /// # Errors
 /// If the file cannot be read, is of another network, holds more than the network has a place for, or has values that are not finite; or
 /// the first error of `visit`.
-pub(crate) fn each_parameter(
+pub fn each_parameter<E: From<RunError> + From<WeightError>>(
     source: &WeightSource,
     (net, program): (&dyn Architecture, &Program),
     buffer: &mut [f32],
     options: LoadOptions,
     budget: &Budget,
-    visit: &mut Visit<'_>,
-) -> Result<(Vec<TensorId>, LoadReport), RunError> {
+    visit: &mut Visit<'_, E>,
+) -> Result<(Vec<TensorId>, LoadReport), E> {
     let mut file = WeightFile::open_source(source, budget)?;
     let weights = &*source.path;
     let Matched { found, initialised, skipped } = Matched::new(&file, weights, net, program, options)?;
@@ -164,7 +164,7 @@ pub fn read_some_parameters(
 ///
 /// # Errors
 /// If the file cannot be read, is of another network, or holds more than the network has a place for.
-pub(crate) fn expect_weights(
+pub fn expect_weights(
     source: &WeightSource,
     net: &dyn Architecture,
     program: &Program,

@@ -9,7 +9,7 @@ use std::path::Path;
 use plimsoll_data::{BIDS_DESCRIPTION, BIDS_GENERATOR, FoundImages, bids_images, is_predicted};
 use plimsoll_disk::atomic;
 use plimsoll_memory::Budget;
-use plimsoll_run::SegmentationModel;
+use plimsoll_models::SegmentationModel;
 use serde_json::{Value, json};
 
 use super::label_folder::{UNPROCESSED, make_folder};

@@ -9,11 +9,9 @@ use plimsoll_image::{ImageDataset, ImageFile, Largest};
 use plimsoll_infer::{ImageExplainer, ImagePredictor};
 use plimsoll_memory::{Budget, Bytes, Mapped, System, limits, resident};
 use plimsoll_metrics::votes::{Rule, Votes, pairs};
-use plimsoll_run::model_file::ModelFile;
-use plimsoll_run::{
-    CheckpointKind, ClassificationTask, EpochRecord, Model, ModelSource, RunFolder, Settings, Task,
-    each_epoch,
-};
+use plimsoll_models::model_file::ModelFile;
+use plimsoll_models::{Model, ModelSource};
+use plimsoll_run::{CheckpointKind, ClassificationTask, EpochRecord, RunFolder, Settings, Task, each_epoch};
 use serde::Serialize;
 
 use super::listed::{Listed, Opening};

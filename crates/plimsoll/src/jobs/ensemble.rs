@@ -13,7 +13,7 @@ use plimsoll_infer::{
     PredictPlan, label_by_mean,
 };
 use plimsoll_memory::{Budget, Digest, System, limits};
-use plimsoll_run::Answers;
+use plimsoll_models::Answers;
 
 use super::finished_cases::FinishedCases;
 use super::label_folder::LabelFolder;

@@ -14,10 +14,9 @@ use plimsoll_infer::{EnsembleRequest, InferError, label_by_mean};
 use plimsoll_memory::{Bytes, Digest, Reservation};
 use plimsoll_metrics::comparison::{Candidate, Repeat, ensemble_name, expect_same_repeats};
 use plimsoll_metrics::{CasePaths, Settings, Summary};
+use plimsoll_models::{Model, SegmentationModel};
 use plimsoll_plan::Backend;
-use plimsoll_run::{
-    CheckpointKind, FoldFolder, Model, RunError, SegmentationModel, Specification, read_json, write_json,
-};
+use plimsoll_run::{CheckpointKind, FoldFolder, RunError, Specification, read_json, write_json};
 use serde_json::{Value, json};
 
 use super::compare::HELD_PER_BYTE;

@@ -11,14 +11,13 @@ use plimsoll_infer::{
     PredictOptions, Predictor, predict_cases,
 };
 use plimsoll_memory::{Budget, Bytes, System, limits};
+use plimsoll_models::model_file::ModelFile;
+use plimsoll_models::monai::MonaiModel;
+use plimsoll_models::nnunet::{NnUnetChoice, NnUnetModel, find_model, is_nnunet};
+use plimsoll_models::{Model, ModelSource, SegmentationModel, Windows as Placement};
 use plimsoll_plan::Backend;
 use plimsoll_report::duration::duration;
-use plimsoll_run::model_file::ModelFile;
-use plimsoll_run::monai::MonaiModel;
-use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel, find_model, is_nnunet};
-use plimsoll_run::{
-    CheckpointKind, FolderUse, Model, ModelSource, SegmentationModel, Windows as Placement, one_line,
-};
+use plimsoll_run::{CheckpointKind, FolderUse, one_line};
 
 use super::bids;
 use super::finished_cases::FinishedCases;

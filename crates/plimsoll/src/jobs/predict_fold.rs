@@ -7,8 +7,8 @@ use plimsoll_data::{Case, prediction_ending};
 use plimsoll_infer::{
     Destination, InferError, LabelNames, Outcome as CaseOutcome, PredictOptions, Predictor, predict_cases,
 };
+use plimsoll_models::SegmentationModel;
 use plimsoll_plan::Backend;
-use plimsoll_run::SegmentationModel;
 
 use super::line::Line;
 use super::predict::Watcher;

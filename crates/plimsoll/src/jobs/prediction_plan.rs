@@ -9,9 +9,10 @@ use plimsoll_infer::{
     forward_program,
 };
 use plimsoll_memory::{Budget, Bytes, System, limits};
+use plimsoll_models::SegmentationModel;
 use plimsoll_plan::Backend;
 use plimsoll_report::duration::grouped;
-use plimsoll_run::{Machine, SegmentationModel};
+use plimsoll_run::Machine;
 use plimsoll_train::measured;
 use serde::Serialize;
 

@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicBool;
 
 use plimsoll_data::Case;
 use plimsoll_memory::Budget;
+use plimsoll_models::{Answers, SegmentationModel};
 use plimsoll_report::preview::{Files, draw, preview_of};
-use plimsoll_run::{Answers, SegmentationModel};
 use plimsoll_volume::LabelTable;
 
 use super::label_folder::expect_going;

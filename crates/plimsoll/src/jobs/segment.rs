@@ -20,10 +20,10 @@ use plimsoll_dicom::Series;
 use plimsoll_disk::atomic::sweep;
 use plimsoll_infer::{InferError, PredictOptions, Written, merge_labels, split_labels};
 use plimsoll_memory::{Budget, Bytes, MappedFiles, mapped_files, resident};
+use plimsoll_models::total_segmentator::{Crop, Mode, ModelSize, Task, TaskModels};
 use plimsoll_plan::Backend;
 use plimsoll_postprocess::is_sheared;
 use plimsoll_report::preview::{beside, preview_of};
-use plimsoll_run::total_segmentator::{Crop, Mode, ModelSize, Task, TaskModels};
 use plimsoll_volume::{LabelTable, VolumeFile};
 use serde::Serialize;
 

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use plimsoll_memory::Budget;
+use plimsoll_models::nnunet::{KeepLargest, read_postprocessing};
 use plimsoll_postprocess::{LabelSet, Neighbours, Postprocessing, Step, is_json};
 use plimsoll_run::RunFolder;
-use plimsoll_run::nnunet::{KeepLargest, read_postprocessing};
 use serde_json::Value;
 
 use crate::error::{Error, Outcome};

@@ -8,13 +8,13 @@ use plimsoll_disk::atomic::sweep;
 use plimsoll_infer::Destination;
 use plimsoll_memory::{Budget, Digest};
 use plimsoll_metrics::{CasePaths, CrossValidation, Missing, Settings, Summary};
+use plimsoll_models::Model;
 use plimsoll_monitor::tensorboard::EventFile;
 use plimsoll_plan::Backend;
 use plimsoll_report::inspect_page::label_table;
 use plimsoll_report::preview::{Files, thumbnail};
 use plimsoll_run::{
-    CheckpointKind, FoldFolder, Model, RunError, RunFolder, RunRecord, checkpoint_origin, read_json,
-    write_json,
+    CheckpointKind, FoldFolder, RunError, RunFolder, RunRecord, checkpoint_origin, read_json, write_json,
 };
 use serde::{Deserialize, Serialize};
 

@@ -8,8 +8,9 @@ use plimsoll_disk::atomic::sweep;
 use plimsoll_image::{ImageDataset, ImageFile, Largest};
 use plimsoll_infer::{ImageExplainer, ImagePredictor, InferError};
 use plimsoll_memory::{Budget, Mapped};
+use plimsoll_models::Model;
 use plimsoll_plan::Backend;
-use plimsoll_run::{CheckpointKind, FoldFolder, Model, RunRecord};
+use plimsoll_run::{CheckpointKind, FoldFolder, RunRecord};
 
 use super::line::Line;
 use super::mistakes::{Sheet, Worst};

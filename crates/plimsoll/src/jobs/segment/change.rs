@@ -8,10 +8,10 @@ use plimsoll_infer::{
     Growth, PartLabels, Written, grow_labels, labels_as_stored, merge_labels, write_zoomed, zoomed_image,
 };
 use plimsoll_memory::{Bytes, Overhead, Reservation};
+use plimsoll_models::total_segmentator::{Change, Task};
 use plimsoll_postprocess::{
     LabelMap, LabelSet, LeastSize, Neighbours, Step, Vertebrae, number_vertebrae, process_file,
 };
-use plimsoll_run::total_segmentator::{Change, Task};
 use plimsoll_volume::LabelTable;
 
 use super::Job;

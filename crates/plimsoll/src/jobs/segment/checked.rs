@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use plimsoll_data::Case;
 use plimsoll_memory::{Budget, System, limits};
-use plimsoll_run::total_segmentator::{Crop, Task, weights_folder};
+use plimsoll_models::total_segmentator::{Crop, Task, weights_folder};
 
 use super::input::Kind;
 use super::{ENDING, Job, SegmentRequest};

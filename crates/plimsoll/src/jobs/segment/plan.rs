@@ -4,7 +4,7 @@ use std::path::Path;
 
 use plimsoll_data::FoundImages;
 use plimsoll_infer::{PredictOptions, zoomed_image};
-use plimsoll_run::total_segmentator::{PartModel, Task};
+use plimsoll_models::total_segmentator::{PartModel, Task};
 
 use super::change::least_line;
 use super::encoded::is_encoded;

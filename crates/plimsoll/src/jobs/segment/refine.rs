@@ -5,7 +5,7 @@ use std::path::Path;
 use plimsoll_data::Case;
 use plimsoll_infer::{Growth, PartLabels, SkinFiles, Written, grow_labels, merge_labels, write_skin};
 use plimsoll_memory::Bytes;
-use plimsoll_run::total_segmentator::{Mode, Refinement, Task};
+use plimsoll_models::total_segmentator::{Mode, Refinement, Task};
 use plimsoll_volume::VolumeFile;
 
 use super::change::{all_names, as_they_are};

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use plimsoll_data::{Case, Preparation, ZoomSteps};
 use plimsoll_infer::{CaseRequest, PartLabels, PredictOptions, PredictedCase, Predictor, box_of_labels};
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel};
-use plimsoll_run::total_segmentator::{Change, Crop, PartModel, Task, TaskModels};
-use plimsoll_run::{FoldName, SegmentationModel};
+use plimsoll_models::SegmentationModel;
+use plimsoll_models::nnunet::{NnUnetChoice, NnUnetModel};
+use plimsoll_models::total_segmentator::{Change, Crop, PartModel, Task, TaskModels};
+use plimsoll_run::FoldName;
 use plimsoll_volume::{Spacing, VolumeFile, VoxelBox};
 
 use super::change::least_line;

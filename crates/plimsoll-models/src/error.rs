@@ -1,0 +1,205 @@
+//! Errors of opening, importing and exporting models.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use plimsoll_memory::MapError;
+use plimsoll_nn::ConfigError;
+use plimsoll_nn::weights::WeightError;
+use plimsoll_run::{FolderUse, RunError};
+
+use crate::monai::MonaiError;
+use crate::nnunet::NnUnetError;
+
+/// An error of opening, importing or exporting a model.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// A run or one of its files cannot be read.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The configuration is impossible.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A weight file cannot be used.
+    #[error(transparent)]
+    Weights(#[from] WeightError),
+    /// Memory cannot be mapped.
+    #[error(transparent)]
+    Memory(#[from] MapError),
+    /// A model of nnU-Net cannot be used.
+    #[error(transparent)]
+    NnUnet(Box<NnUnetError>),
+    /// A model cannot be exported as it is asked for.
+    #[error("{what}")]
+    NotExported {
+        /// What stands in the way.
+        what: String,
+        /// What to do about it.
+        hint: &'static str,
+    },
+    /// A model of MONAI cannot be used.
+    #[error(transparent)]
+    Monai(Box<MonaiError>),
+    /// The files of a folder show two uses.
+    #[error("{} holds {} and {}: which of them is meant is not clear", folder.display(), found.0, found.1)]
+    SeveralUses {
+        /// The folder.
+        folder: PathBuf,
+        /// Two of its uses.
+        found: (FolderUse, FolderUse),
+    },
+    /// Folds of one run are of different networks.
+    #[error("{} and {} are trained with different settings", one.display(), other.display())]
+    FoldsDiffer {
+        /// A fold.
+        one: PathBuf,
+        /// Another one.
+        other: PathBuf,
+    },
+    /// A folder holds no run.
+    #[error("{} holds no run: there is no fold in it that was begun", folder.display())]
+    NoRun {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The weights of a task of TotalSegmentator need a licence, so that nothing is known of them here.
+    #[error("the weights of {found} need a licence of TotalSegmentator")]
+    LicensedTask {
+        /// The name.
+        found: String,
+    },
+    /// TotalSegmentator has no such task, or not one that can be run here.
+    #[error("`{found}` is no task of TotalSegmentator's that can be run")]
+    NoTask {
+        /// The name.
+        found: String,
+    },
+    /// A task has no models that coarse.
+    #[error("{task} has no faster models")]
+    NoMode {
+        /// The task.
+        task: String,
+    },
+    /// The user has no home where weights could be.
+    #[error("it is not known where TotalSegmentator's weights are: HOME is not set")]
+    NoHome,
+    /// The weights of a task are not there.
+    #[error("the weights of data set {dataset} are not in {}: there is no Dataset{dataset:03}_*/{model}", folder.display())]
+    NoTaskWeights {
+        /// The number of the data set.
+        dataset: u32,
+        /// Where they were looked for.
+        folder: PathBuf,
+        /// The folder of the model.
+        model: String,
+    },
+    /// The checkpoints of a network hold its tensors otherwise than its authors do.
+    #[error("{network} holds some of its tensors in parts, which its authors' program does not load")]
+    OwnNames {
+        /// The network.
+        network: String,
+    },
+    /// A model's file is not as it was written.
+    #[error("{}: {why}", path.display())]
+    ModelFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// Tensors of a model's file are not as they were written.
+    #[error("{} is damaged: {} of its {of} tensors, {}", path.display(), faults.len(), first_of(faults))]
+    DamagedModel {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with each, beginning with its name.
+        faults: Vec<String>,
+        /// How many tensors there are.
+        of: usize,
+    },
+    /// Nothing at a path is a model.
+    #[error("{} holds no model: {why}", path.display())]
+    NotAModel {
+        /// The file or folder.
+        path: PathBuf,
+        /// What it was taken for.
+        why: String,
+    },
+    /// A folder holds no model.
+    #[error("{} holds no model: there is no {file} in it or in folders fold_0, fold_1, …", folder.display())]
+    NoModel {
+        /// The folder.
+        folder: PathBuf,
+        /// What was looked for.
+        file: &'static str,
+    },
+}
+
+impl From<NnUnetError> for ModelError {
+    fn from(error: NnUnetError) -> ModelError {
+        ModelError::NnUnet(Box::new(error))
+    }
+}
+
+impl From<MonaiError> for ModelError {
+    fn from(error: MonaiError) -> ModelError {
+        ModelError::Monai(Box::new(error))
+    }
+}
+
+impl ModelError {
+    /// The system's error about a file or a folder.
+    pub(crate) fn io(path: &Path, source: io::Error) -> ModelError {
+        ModelError::Run(RunError::Io { path: path.into(), source })
+    }
+
+    /// The remedy, in which parameters are marked: see `plimsoll-remedy`.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            ModelError::Run(error) => error.hint(),
+            ModelError::Config(error) => error.hint(),
+            ModelError::Weights(error) => error.hint(),
+            ModelError::Memory(_) => Some("raise ‹ram›".into()),
+            ModelError::NnUnet(error) => Some(error.hint()),
+            ModelError::NotExported { hint, .. } => Some((*hint).into()),
+            ModelError::Monai(error) => Some(error.hint()),
+            ModelError::SeveralUses { .. } => Some(
+                "move one of them to another folder, or name the folder of one fold or of one pair itself".into(),
+            ),
+            ModelError::FoldsDiffer { .. } => Some("name one fold's folder instead of the run's".into()),
+            ModelError::OwnNames { .. } => {
+                Some("`plimsoll models export` writes it to a file that this program predicts with".into())
+            }
+            ModelError::ModelFile { .. } | ModelError::DamagedModel { .. } => Some(
+                "copy the file again, or write it again with `plimsoll models export RUN FILE.plimsoll`".into(),
+            ),
+            ModelError::NotAModel { .. } => Some(
+                "name the folder of a run, of a model of nnU-Net or of a MONAI bundle, a .plimsoll file, or a model.toml".into(),
+            ),
+            ModelError::NoModel { .. } | ModelError::NoRun { .. } => {
+                Some("name the folder that `plimsoll train --out` wrote, or one of its folds".into())
+            }
+            ModelError::NoTask { .. } => Some("`plimsoll segment --list` names the tasks".into()),
+            ModelError::LicensedTask { .. } => Some(
+                "run it with TotalSegmentator itself; `plimsoll segment --list` names the tasks whose weights are open".into(),
+            ),
+            ModelError::NoMode { .. } => Some("leave --fast and --fastest out".into()),
+            ModelError::NoHome => Some("set TOTALSEG_HOME_DIR, or name the folder with --weights".into()),
+            ModelError::NoTaskWeights { .. } => Some(
+                "download them with TotalSegmentator's own `totalseg_download_weights`, or from its releases, or name the folder that \
+                 has them with --weights"
+                    .into(),
+            ),
+        }
+    }
+}
+
+/// The first few of what is wrong.
+fn first_of(faults: &[String]) -> String {
+    const MOST: usize = 3;
+    let mut text = faults.iter().take(MOST).cloned().collect::<Vec<_>>().join("; ");
+    if faults.len() > MOST {
+        text.push_str("; …");
+    }
+    text
+}

@@ -1,0 +1,84 @@
+//! What a model's file says beside its weights.
+
+use std::collections::BTreeSet;
+
+use plimsoll_memory::Digest;
+use plimsoll_run::{CheckpointKind, FoldName, RunConfig, Settings};
+use serde::{Deserialize, Serialize};
+
+/// Of the record; one of another version is refused.
+const VERSION: u32 = 1;
+
+/// What a model's file says beside its weights.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelRecord {
+    /// Of the record.
+    pub version: u32,
+    /// The version of the program that wrote the file.
+    pub program: String,
+    /// What its user asked for.
+    pub settings: Settings,
+    /// All settings, resolved: network, how it was trained; and of the data set its channels, labels and the intensities of its
+    /// foreground.
+    pub config: RunConfig,
+    /// The folds, in order: one at least.
+    pub folds: Vec<FoldRecord>,
+}
+
+/// Where the weights of a fold come from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FoldRecord {
+    /// Which fold.
+    pub fold: FoldName,
+    /// Which of its checkpoints.
+    pub checkpoint: CheckpointKind,
+    /// Steps that it was trained for.
+    pub steps: u64,
+    /// The identity of its [`Specification`](plimsoll_run::Specification): all that its bits follow from, but the machine.
+    pub specification: Digest,
+    /// Cases that it was trained on, and validated with.
+    pub cases: (usize, usize),
+    /// Of the names and contents of all these cases.
+    pub data: Digest,
+    /// The contents of the file that its weights began with; none where they began at random.
+    pub initial: Option<Digest>,
+    /// What it was trained on.
+    pub backend: String,
+}
+
+impl ModelRecord {
+    /// Of folds of one run.
+    pub(super) fn new(settings: Settings, config: RunConfig, folds: Vec<FoldRecord>) -> ModelRecord {
+        let program = env!("CARGO_PKG_VERSION").into();
+        ModelRecord { version: VERSION, program, settings, config, folds }
+    }
+
+    /// From the JSON of a file that anybody may have written; else why not.
+    pub(super) fn parse(text: &str) -> Result<ModelRecord, String> {
+        #[derive(Deserialize)]
+        struct Versioned {
+            version: u32,
+        }
+        let problem =
+            |problem: serde_json::Error| format!("what it says of the model cannot be read: {problem}");
+        let Versioned { version } = serde_json::from_str(text).map_err(problem)?;
+        if version != VERSION {
+            return Err(format!("it is of version {version}, and this program reads {VERSION}"));
+        }
+        let mut record: ModelRecord = serde_json::from_str(text).map_err(problem)?;
+        record.config.restore();
+        record
+            .settings
+            .check()
+            .and_then(|()| record.config.check())
+            .map_err(|fault| format!("its model is impossible: {fault}"))?;
+        let distinct: BTreeSet<FoldName> = record.folds.iter().map(|fold| fold.fold).collect();
+        match (record.folds.len(), distinct.len()) {
+            (0, _) => Err("it has no fold".into()),
+            (all, distinct) if all != distinct => Err("it has a fold twice".into()),
+            _ => Ok(record),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What a path is a model of, decided by what is in it and not by its name, but for names that end in `.toml`.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use plimsoll_disk::File;
+use plimsoll_run::{FoldFolder, FolderUse, RunFolder, pairs_in};
+
+use crate::ModelError;
+use crate::model_file::{MODEL_ENDING, ModelFile};
+use crate::monai::MonaiModel;
+use crate::nnunet::is_nnunet;
+
+/// The beginning of a file that is looked at.
+const BEGINNING: usize = 4096;
+
+/// What a path is a model of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ModelSource {
+    /// The folder of a run of this program, or of one fold of it.
+    Run(PathBuf),
+    /// The folder of classifiers of pairs of classes, each a run; the pairs by the numbers of their labels, in order.
+    Pairs {
+        /// The folder.
+        folder: PathBuf,
+        /// The pairs: one at least.
+        pairs: Vec<(u32, u32)>,
+    },
+    /// A folder of nnU-Net: of a trained configuration, or one with such in it.
+    NnUnet(PathBuf),
+    /// A file with all folds of a run, [`ModelFile`].
+    File(PathBuf),
+    /// The folder of a bundle of MONAI.
+    MonaiBundle(PathBuf),
+    /// A `model.toml` that describes weights of MONAI.
+    MonaiConfig(PathBuf),
+}
+
+impl ModelSource {
+    /// What there is at a path.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is none of these.
+    pub fn of(path: &Path) -> Result<ModelSource, ModelError> {
+        let metadata = plimsoll_disk::metadata(path).map_err(|source| ModelError::io(path, source))?;
+        match metadata.is_dir() {
+            true => ModelSource::of_folder(path),
+            false => ModelSource::of_file(path),
+        }
+    }
+
+    fn of_folder(path: &Path) -> Result<ModelSource, ModelError> {
+        let mut uses = FolderUse::all_of(path)?.into_iter();
+        if let (Some(one), Some(other)) = (uses.next(), uses.next()) {
+            return Err(ModelError::SeveralUses { folder: path.into(), found: (one, other) });
+        }
+        let is_fold = FoldFolder::at(path).is_some_and(|fold| fold.is_begun());
+        if is_fold || !RunFolder::new(path).folds()?.is_empty() {
+            return Ok(ModelSource::Run(path.into()));
+        }
+        let pairs = pairs_in(path)?;
+        if !pairs.is_empty() {
+            return Ok(ModelSource::Pairs { folder: path.into(), pairs });
+        }
+        if is_nnunet(path)? {
+            return Ok(ModelSource::NnUnet(path.into()));
+        }
+        if MonaiModel::is_bundle(path) {
+            return Ok(ModelSource::MonaiBundle(path.into()));
+        }
+        let why = "it has no fold_0 of a run, no plans.json of nnU-Net and no configs/inference.json or .yaml of a MONAI bundle";
+        Err(ModelError::NotAModel { path: path.into(), why: why.into() })
+    }
+
+    fn of_file(path: &Path) -> Result<ModelSource, ModelError> {
+        let refuse = |why: &str| ModelError::NotAModel { path: path.into(), why: why.into() };
+        let mut beginning = Vec::with_capacity(BEGINNING);
+        let file = File::open(path).map_err(|source| ModelError::io(path, source))?;
+        let length = file.len().map_err(|source| ModelError::io(path, source))?;
+        #[expect(clippy::disallowed_methods, reason = "`take` limits the bytes")]
+        let read = file.take(BEGINNING as u64).read_to_end(&mut beginning);
+        read.map_err(|source| ModelError::io(path, source))?;
+        // Neither of the others begins as a text: both have bytes of numbers that are zero.
+        if MonaiModel::is_config(path, &beginning, length) {
+            return Ok(ModelSource::MonaiConfig(path.into()));
+        }
+        // The length of a header of safetensors, whose text begins behind it.
+        if beginning.get(8) == Some(&b'{') {
+            return match ModelFile::is_one(path)?
+                || path.extension().is_some_and(|ending| ending == MODEL_ENDING)
+            {
+                true => Ok(ModelSource::File(path.into())),
+                false => {
+                    Err(refuse("it is a file of weights alone, which does not say how images are prepared"))
+                }
+            };
+        }
+        if beginning.starts_with(b"PK") {
+            return Err(refuse("it is an archive: of weights alone, or of a model that is to be imported"));
+        }
+        Err(refuse("it is neither a .plimsoll file nor a model.toml"))
+    }
+}

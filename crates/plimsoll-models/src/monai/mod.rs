@@ -1,0 +1,105 @@
+//! Models of MONAI: weights with a small file that says what they are of, and bundles.
+//!
+//! ```text
+//! model.toml, model.pt                                    a description of our own beside weights
+//! BUNDLE/configs/inference.json or .yaml, metadata.json   a bundle of MONAI's model zoo
+//! BUNDLE/models/model.pt
+//! ```
+//!
+//! Both become a [`Description`], and that a [`SegmentationModel`]. Names and meanings are those of MONAI 1.6
+//! (Cardoso et al. 2022, arXiv:2211.02701). What is not done here as MONAI does it is refused by name.
+
+mod activations;
+mod bundle;
+mod config;
+mod description;
+mod error;
+#[cfg(test)]
+mod geometry_tests;
+mod network;
+mod transforms;
+mod values;
+mod yaml;
+
+use std::path::{Path, PathBuf};
+
+use plimsoll_memory::Budget;
+
+pub use description::Description;
+pub use error::MonaiError;
+
+use crate::{Answers, ModelError, SegmentationModel};
+use plimsoll_run::printable;
+
+/// A model of MONAI.
+#[derive(Clone, Debug)]
+pub struct MonaiModel {
+    /// What there is to predict with.
+    pub model: SegmentationModel,
+    /// What it was made of.
+    pub description: Description,
+}
+
+impl MonaiModel {
+    /// Opens a `model.toml`.
+    ///
+    /// # Errors
+    /// If it or its weights cannot be read, say what is not done here, or do not fit each other; or there is no room to read them.
+    pub fn open_config(path: &Path, budget: &Budget) -> Result<MonaiModel, ModelError> {
+        config::read(path, budget)?.open(path, budget)
+    }
+
+    /// Opens the folder of a bundle.
+    ///
+    /// # Errors
+    /// As [`open_config`](Self::open_config).
+    pub fn open_bundle(folder: &Path, budget: &Budget) -> Result<MonaiModel, ModelError> {
+        bundle::read(folder, budget)?.open(&bundle::config_of(folder), budget)
+    }
+
+    /// Whether a folder is one of a bundle.
+    pub fn is_bundle(folder: &Path) -> bool {
+        bundle::config_of(folder).is_file() || folder.join(bundle::METADATA).is_file()
+    }
+
+    /// Whether a file of `length` bytes is to be read as a `model.toml`: by its name, or since it begins as a text and is no longer than
+    /// such a file may be. What is wrong with it is said where it is read, with the line.
+    pub fn is_config(path: &Path, beginning: &[u8], length: u64) -> bool {
+        let is_text = match std::str::from_utf8(beginning) {
+            Ok(text) => !text.contains('\0'),
+            // A character that goes on behind the beginning.
+            Err(error) => error.error_len().is_none() && (beginning.len() as u64) < length,
+        };
+        path.extension().is_some_and(|ending| ending == "toml")
+            || (is_text && (1..=config::LONGEST).contains(&length))
+    }
+
+    /// Where its weights are.
+    pub fn weights(&self) -> &PathBuf {
+        &self.description.weights
+    }
+
+    /// What it is, in lines.
+    pub fn lines(&self) -> Vec<String> {
+        let SegmentationModel { net, patch, outputs, answers, channels, .. } = &self.model;
+        let [x, y, z] = patch;
+        let names: Vec<&str> = channels.iter().map(|channel| channel.name.as_str()).collect();
+        let answers = match answers {
+            Answers::Classes(_) => outputs.join(", "),
+            Answers::Regions(values) => format!("{}, written as {values:?}", outputs.join(", ")),
+        };
+        let spacing = match self.description.spacing {
+            Some(spacing) => format!("at {spacing:?} mm"),
+            None => "at the spacing of the image".into(),
+        };
+        let lines = [
+            format!("network   {}", net.describe()),
+            format!("windows   {x} × {y} × {z} (right, anterior, superior), {spacing}"),
+            format!("channels  {}", names.join(", ")),
+            format!("labels    {answers}"),
+            format!("weights   {}", self.weights().display()),
+        ];
+        // Names are those of files from elsewhere.
+        lines.iter().map(|line| printable(line).replace(['\n', '\t'], " ")).collect()
+    }
+}

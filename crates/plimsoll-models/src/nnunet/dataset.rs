@@ -1,0 +1,125 @@
+//! `dataset.json`: channels and labels.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use plimsoll_data::{LabelEntries, LabelFault, Ordered};
+use plimsoll_memory::Budget;
+use plimsoll_nn::bounds::MOST_FEATURES;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::NnUnetError;
+use super::plans::{Described, read};
+use super::preparation;
+use crate::{Answers, ModelError};
+
+/// The entries that are used. `overwrite_image_reader_writer` is none of them: it decides what plans are made with, which say it.
+#[derive(Deserialize)]
+struct Raw {
+    channel_names: Option<BTreeMap<String, String>>,
+    modality: Option<BTreeMap<String, String>>,
+    labels: Option<Ordered<Value>>,
+    regions_class_order: Option<Value>,
+    file_ending: Option<String>,
+}
+
+/// What a model was trained on.
+pub(super) struct ModelDataset {
+    /// The names of the channels of its images, in order.
+    pub(super) channels: Vec<String>,
+    /// What the names of its images end in.
+    pub(super) file_ending: String,
+    /// What the outputs of its network say.
+    pub(super) answers: Answers,
+    /// What each output is called, a region with its values.
+    pub(super) outputs: Vec<String>,
+    /// All values of its labels above 0, ascending; that of voxels that are ignored is none of them.
+    pub(super) foreground: Vec<u16>,
+}
+
+impl ModelDataset {
+    pub(super) const FILE: &str = "dataset.json";
+
+    pub(super) fn read(folder: &Path, budget: &Budget) -> Result<ModelDataset, ModelError> {
+        let file: Described<Raw> = read(folder.join(ModelDataset::FILE), budget)?;
+        let (path, raw) = (&file.path, &file.value);
+        let missing = |key: &str| NnUnetError::Missing { path: path.clone(), key: key.into() };
+        // As nnU-Net, which looks for the older name first.
+        let named = raw.modality.as_ref().map(|names| ("modality", names));
+        let named = named.or(raw.channel_names.as_ref().map(|names| ("channel_names", names)));
+        let (key, names) = named.ok_or_else(|| missing("channel_names"))?;
+        let channels = channels(path, key, names)?;
+        let file_ending = raw.file_ending.clone().ok_or_else(|| missing("file_ending"))?;
+        if !preparation::endings().contains(&&file_ending.to_ascii_lowercase()[..]) {
+            let (key, found) = ("file_ending".into(), format!("{file_ending:?}"));
+            let expected = format!("images are read that end in {}", preparation::endings().join(", "));
+            return Err(NnUnetError::Value { path: path.clone(), key, found, expected }.into());
+        }
+        let labels = raw.labels.as_ref().ok_or_else(|| missing("labels"))?;
+        let OutputLabels { answers, outputs, foreground } =
+            answers(path, labels, raw.regions_class_order.as_ref())?;
+        Ok(ModelDataset { channels, file_ending, answers, outputs, foreground })
+    }
+}
+
+fn channels(path: &Path, key: &str, names: &BTreeMap<String, String>) -> Result<Vec<String>, NnUnetError> {
+    let mut numbered: Vec<(Option<usize>, &String)> =
+        names.iter().map(|(n, name)| (n.parse().ok(), name)).collect();
+    numbered.sort();
+    let consecutive = numbered.iter().enumerate().all(|(expected, (number, _))| *number == Some(expected));
+    if !consecutive || numbered.is_empty() || numbered.len() > MOST_FEATURES {
+        let found = names.keys().take(8).cloned().collect::<Vec<_>>().join(", ");
+        let expected = "channels must be numbered 0, 1, 2, …".into();
+        return Err(NnUnetError::Value { path: path.into(), key: key.into(), found, expected });
+    }
+    Ok(numbered.into_iter().map(|(_, name)| name.clone()).collect())
+}
+
+/// What outputs say, how they are called, and the values of labels above 0.
+struct OutputLabels {
+    answers: Answers,
+    outputs: Vec<String>,
+    foreground: Vec<u16>,
+}
+
+/// What labels, whose names are in the order of the file, say of outputs. With a label that is a list of several values, outputs are of regions: one for each
+/// label but the background. Otherwise there is one for each value.
+fn answers(path: &Path, labels: &Ordered<Value>, order: Option<&Value>) -> Result<OutputLabels, NnUnetError> {
+    let refuse = |key: &str, found: String, expected: String| NnUnetError::Value {
+        path: path.into(),
+        key: key.into(),
+        found,
+        expected,
+    };
+    if labels.0.len() > MOST_FEATURES {
+        let found = format!("{} labels", labels.0.len());
+        return Err(refuse("labels", found, format!("at most {MOST_FEATURES} are possible")));
+    }
+    let read = LabelEntries::read(labels, order, u16::MAX.into()).map_err(|fault| match fault {
+        LabelFault::Missing { key } => NnUnetError::Missing { path: path.into(), key },
+        LabelFault::Value { key, found, expected } => refuse(&key, found, expected),
+    })?;
+    // All of them fit 16 bits, as was asked for.
+    let of_file = |value: u64| value as u16;
+    let values: Vec<u16> = read.values().into_iter().map(of_file).collect();
+    let Some(last) = values.last().copied().map(u64::from) else {
+        return Err(NnUnetError::Missing { path: path.into(), key: "labels.background".into() });
+    };
+    if let Some(ignored) = read.ignore().filter(|ignored| *ignored != last + 1) {
+        let expected = format!("it must be {}, the one after all others", last + 1);
+        return Err(refuse("labels.ignore", ignored.to_string(), expected));
+    }
+    let foreground: Vec<u16> = values.iter().copied().filter(|value| *value != 0).collect();
+    let Some(order) = read.order() else {
+        let called = |value: &u16| {
+            let same = read.entries().iter().filter(|entry| entry.values.contains(&u64::from(*value)));
+            same.map(|entry| entry.name.as_str()).collect::<Vec<_>>().join(" or ")
+        };
+        let outputs = values.iter().map(called).collect();
+        return Ok(OutputLabels { answers: Answers::Classes(values.len()), outputs, foreground });
+    };
+    let outputs = read.regions().map(|entry| format!("{} {:?}", entry.name, entry.values)).collect();
+    let order = order.iter().copied().map(of_file).collect();
+    Ok(OutputLabels { answers: Answers::Regions(order), outputs, foreground })
+}

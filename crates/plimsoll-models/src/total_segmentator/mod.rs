@@ -1,0 +1,325 @@
+//! TotalSegmentator's tasks: which of nnU-Net's models each of them runs, on which grid, and what their labels mean.
+//!
+//! The table, `tasks.json`, is that of [TotalSegmentator](https://github.com/wasserth/TotalSegmentator) 2.18, of all tasks whose weights
+//! everybody may download. No weights are part of this program.
+
+mod changes;
+mod weights;
+
+use plimsoll_run::RunError;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use plimsoll_volume::Spacing;
+use serde::Deserialize;
+
+use crate::ModelError;
+
+pub use changes::{Change, Refinement};
+pub use weights::weights_folder;
+
+/// The tasks of TotalSegmentator whose weights need a licence.
+const LICENSED: [&str; 18] = [
+    "aorta_annulus",
+    "aortic_dissection",
+    "aortic_sinuses",
+    "appendicular_bones",
+    "appendicular_bones_mr",
+    "brain_structures",
+    "coronary_arteries",
+    "coronary_arteries_LEGACY",
+    "face",
+    "face_mr",
+    "heartchambers_highres",
+    "pulmonary_artery_landmarks",
+    "renal_arteries",
+    "thigh_shoulder_muscles",
+    "thigh_shoulder_muscles_mr",
+    "tissue_4_types",
+    "tissue_types",
+    "tissue_types_mr",
+];
+
+/// A task.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Task {
+    /// Of its weights.
+    pub license: String,
+    /// The names of its labels, from value 1 on.
+    pub classes: Vec<String>,
+    /// Names of labels behind these, which a network is trained with but which are not written.
+    #[serde(default)]
+    pub auxiliary: Vec<String>,
+    /// Whether masks of its labels have one of all of them beside them, `body`, and one of its skin.
+    #[serde(default)]
+    pub has_skin: bool,
+    /// What labels are refined with at last.
+    pub refinement: Option<Refinement>,
+    modes: BTreeMap<Mode, TaskModels>,
+}
+
+/// How finely a task looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// As finely as it can.
+    #[default]
+    Default,
+    /// At 3 mm, or 6 mm where there is nothing else that is coarser.
+    Fast,
+    /// At 6 mm.
+    Fastest,
+}
+
+/// Which of the networks that a task was trained with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ModelSize {
+    /// The one that every task has.
+    #[default]
+    Big,
+    /// A smaller residual one, which `total_v3` has.
+    Small,
+}
+
+/// The models of a task.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskModels {
+    /// The spacing that images are brought to before a network's own steps, along depth, height and width of the canonical orientation;
+    /// none where these steps bring them to it.
+    spacing: Option<[f64; 3]>,
+    /// The class of nnU-Net's that trained them, which is part of the folder's name.
+    pub trainer: String,
+    /// Their configuration, likewise.
+    pub configuration: String,
+    /// Their folds; all that are there if none is said.
+    pub folds: Option<Vec<u32>>,
+    /// What images are cut to before.
+    pub crop: Option<Crop>,
+    /// What is done with labels, one after the other.
+    #[serde(default)]
+    pub changes: Vec<Change>,
+    /// Each model, in the order in which labels are put over those of the one before.
+    pub parts: Vec<PartModel>,
+}
+
+/// What images are cut to: a box around what a coarser model finds.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Crop {
+    /// The labels that the box is around.
+    pub to: Vec<String>,
+    /// How far it reaches beyond them.
+    pub margin_mm: f64,
+    /// Whether they are looked for at 3 mm, not 6.
+    pub robust: bool,
+    /// The task that has these labels; `total`, or `total_mr` for tasks of MR images, where nothing is said.
+    pub task: Option<String>,
+    /// How finely that task looks, if it is said which it is.
+    #[serde(default)]
+    pub mode: Mode,
+}
+
+/// A model of a task.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PartModel {
+    /// The number of its data set, with which its folder's name begins.
+    pub dataset: u32,
+    /// The names of its labels, from value 1 on, where they are not the task's.
+    classes: Option<Vec<String>>,
+}
+
+impl TaskModels {
+    /// The spacing that images are brought to before a network's own steps; none where these steps bring them to it.
+    pub fn spacing(&self) -> Option<Spacing> {
+        self.spacing.map(Spacing)
+    }
+}
+
+impl Task {
+    /// All tasks by name.
+    ///
+    /// # Errors
+    /// If the table is not sound: a fault of this program.
+    pub fn all() -> Result<&'static BTreeMap<String, Task>, ModelError> {
+        static TASKS: OnceLock<Result<BTreeMap<String, Task>, String>> = OnceLock::new();
+        let parse = || {
+            let tasks: BTreeMap<String, Task> =
+                serde_json::from_str(include_str!("tasks.json")).map_err(|error| error.to_string())?;
+            let too_many = tasks.iter().find(|(_, task)| task.classes.len() > usize::from(u8::MAX));
+            match too_many {
+                Some((name, task)) => Err(format!("{name} has {} labels; 255 fit", task.classes.len())),
+                None => Ok(tasks),
+            }
+        };
+        let tasks = TASKS.get_or_init(parse).as_ref();
+        tasks.map_err(|why| RunError::Json { path: "tasks.json".into(), why: why.clone() }.into())
+    }
+
+    /// The task of a name.
+    ///
+    /// # Errors
+    /// If there is none, or its weights need a licence.
+    pub fn named(name: &str) -> Result<&'static Task, ModelError> {
+        let all = Task::all()?;
+        let is_licensed = LICENSED.contains(&name);
+        all.get(name).ok_or_else(|| match is_licensed {
+            true => ModelError::LicensedTask { found: name.into() },
+            false => ModelError::NoTask { found: name.into() },
+        })
+    }
+
+    /// Its models when it looks so finely; where a task has nothing that coarse, as TotalSegmentator does, the next coarser that it has.
+    ///
+    /// # Errors
+    /// If it looks in one way alone, and this is another.
+    pub fn models(&self, name: &str, mode: Mode) -> Result<&TaskModels, ModelError> {
+        let found = match mode {
+            Mode::Fastest => self.modes.get(&Mode::Fastest).or_else(|| self.modes.get(&Mode::Fast)),
+            mode => self.modes.get(&mode),
+        };
+        found.ok_or_else(|| ModelError::NoMode { task: name.into() })
+    }
+
+    /// Its models, looking as finely as it can first.
+    pub fn all_models(&self) -> impl Iterator<Item = &TaskModels> {
+        self.modes.values()
+    }
+
+    /// The value of a label.
+    pub fn value(&self, class: &str) -> Option<u8> {
+        // Tables with more labels than values are refused as they are read.
+        (1..=u8::MAX).zip(&self.classes).find_map(|(value, name)| (name == class).then_some(value))
+    }
+
+    /// For each value that a model of this task writes, the task's value: 0 for what is not to be written.
+    ///
+    /// # Errors
+    /// If a model's label is none of the task's: a fault of the table.
+    pub fn lookup(&self, part: &PartModel) -> Result<Vec<u8>, ModelError> {
+        let values = match &part.classes {
+            Some(classes) => {
+                let value = |class: &String| self.value(class).ok_or_else(|| no_class(part, class));
+                classes.iter().map(value).collect::<Result<Vec<_>, _>>()?
+            }
+            None => {
+                let own =
+                    self.classes.iter().map(|class| self.value(class).ok_or_else(|| no_class(part, class)));
+                own.chain(self.auxiliary.iter().map(|_| Ok(0))).collect::<Result<Vec<_>, _>>()?
+            }
+        };
+        Ok(std::iter::once(0).chain(values).collect())
+    }
+
+    /// Whether a model has one of some of the task's labels.
+    pub fn has_any(&self, part: &PartModel, classes: &[String]) -> bool {
+        part.classes.as_ref().unwrap_or(&self.classes).iter().any(|class| classes.contains(class))
+    }
+}
+
+fn no_class(part: &PartModel, class: &str) -> ModelError {
+    RunError::Json {
+        path: "tasks.json".into(),
+        why: format!("{}: `{class}` is no label of the task", part.dataset),
+    }
+    .into()
+}
+
+impl Crop {
+    /// Around labels of the task itself, as far as TotalSegmentator does it.
+    pub fn around(labels: Vec<String>) -> Crop {
+        Crop { to: labels, margin_mm: 20.0, robust: false, task: None, mode: Mode::Default }
+    }
+
+    /// Around the body, where the task of that name finds it at 6 mm.
+    ///
+    /// # Errors
+    /// If the table does not have that task: a fault of this program.
+    pub fn body() -> Result<Crop, ModelError> {
+        let task = "body".to_string();
+        let to = Task::named(&task)?.classes.clone();
+        Ok(Crop { to, margin_mm: 3.0, robust: false, task: Some(task), mode: Mode::Fast })
+    }
+
+    /// Whether another task would look for its labels if it were to do that more finely.
+    pub fn may_be_robust(&self) -> bool {
+        self.task.is_none()
+    }
+
+    /// The task and the mode that look for its labels, for a task of this name.
+    pub fn of(&self, name: &str) -> (String, Mode) {
+        let is_mr = name.ends_with("_mr");
+        match &self.task {
+            Some(task) => (task.clone(), self.mode),
+            None if is_mr => ("total_mr".into(), Mode::Fast),
+            None if self.robust => ("total".into(), Mode::Fast),
+            None => ("total".into(), Mode::Fastest),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_label_of_every_model_is_one_of_its_task() {
+        let all = Task::all().unwrap();
+        assert!(all.len() >= 33, "{}", all.len());
+        for (name, task) in all {
+            for models in task.modes.values() {
+                let mut found = vec![false; task.classes.len() + 1];
+                for part in &models.parts {
+                    let lookup = task.lookup(part).unwrap();
+                    assert_eq!(lookup[0], 0);
+                    lookup.iter().for_each(|value| found[usize::from(*value)] = true);
+                }
+                assert!(found.iter().all(|found| *found), "{name}: a label that no model has");
+                for change in &models.changes {
+                    if let Change::KeepLargest { labels } | Change::DropSmall { labels, .. } = change {
+                        assert!(labels.iter().all(|label| task.value(label).is_some()), "{name}: {labels:?}");
+                    }
+                }
+                if let Some(Refinement { inside, task, .. }) = &task.refinement {
+                    assert!(Task::named(task).unwrap().value(inside).is_some(), "{name}: {inside}");
+                }
+                if let Some(crop) = &models.crop {
+                    let (task, mode) = crop.of(name);
+                    let other = Task::named(&task).unwrap();
+                    other.models(&task, mode).unwrap();
+                    assert!(
+                        crop.to.iter().all(|class| other.value(class).is_some()),
+                        "{name}: {:?}",
+                        crop.to
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_whole_body_takes_five_models_or_one() {
+        let total = Task::named("total").unwrap();
+        let parts = |mode| {
+            total.models("total", mode).unwrap().parts.iter().map(|part| part.dataset).collect::<Vec<_>>()
+        };
+        assert_eq!(parts(Mode::Default), [291, 292, 293, 294, 295]);
+        assert_eq!((parts(Mode::Fast), parts(Mode::Fastest)), (vec![297], vec![298]));
+        assert_eq!(total.classes.len(), 117);
+        assert_eq!(
+            (total.value("spleen"), total.value("costal_cartilages"), total.value("x")),
+            (Some(1), Some(117), None)
+        );
+        let ribs = &total.models("total", Mode::Default).unwrap().parts[4];
+        assert!(total.has_any(ribs, &["sternum".into()]) && !total.has_any(ribs, &["spleen".into()]));
+        let cysts = Task::named("kidney_cysts").unwrap();
+        let models = cysts.models("kidney_cysts", Mode::Default).unwrap();
+        assert_eq!(cysts.lookup(&models.parts[0]).unwrap(), [0, 1, 2, 0, 0]);
+        assert!(cysts.models("kidney_cysts", Mode::Fast).is_err());
+        assert!(matches!(Task::named("heartchambers_highres"), Err(ModelError::LicensedTask { .. })));
+        assert!(matches!(Task::named("heart"), Err(ModelError::NoTask { .. })));
+        assert!(LICENSED.iter().all(|name| !Task::all().unwrap().contains_key(*name)));
+    }
+}
