@@ -8,8 +8,11 @@ use plimsoll_infer::InferError;
 use plimsoll_memory::{Bytes, MapError, OverBudget};
 use plimsoll_models::ModelError;
 use plimsoll_plan::EngineError;
+use plimsoll_remedy::render;
 use plimsoll_run::{RunError, one_line};
 use plimsoll_volume::{GeometryError, MemoryVolumeError, VolumeError};
+
+use crate::wording::Fields;
 
 /// How a call ended.
 #[repr(C)]
@@ -102,8 +105,6 @@ impl Failure {
 
     /// What is wrong in one line, and in another one what to do about it, where that is known.
     pub(crate) fn text(&self) -> String {
-        // The command line's hints name its flags.
-        let of_c = |hint: String| hint.replace("--ram", "ram_bytes");
         let hint = match self {
             Failure::Memory(refused) | Failure::Copy(MemoryVolumeError::OverBudget(refused)) => {
                 // What is held beside it, and itself: arena and logits come on top.
@@ -115,20 +116,20 @@ impl Failure {
                     Some(format!("raise ram_bytes to {}", needed.0.div_ceil(1 << 20).saturating_mul(1 << 20)))
                 }
                 _ if self.is_of_memory() => Some("raise ram_bytes".into()),
-                _ => cause.hint().map(of_c),
+                _ => cause.hint(),
             },
             _ if self.is_of_memory() => Some("raise ram_bytes".into()),
             Failure::Model(error) => {
                 let of_path =
                     || matches!(error, ModelError::Run(RunError::Io { .. })).then(|| "check the path".into());
-                error.hint().map(of_c).or_else(of_path)
+                error.hint().or_else(of_path)
             }
             Failure::Grid(error) => error.hint(),
             Failure::Line { line, .. } => Some(format!("ask for {} bytes at most, or for 0", line.0)),
             _ => None,
         };
-        let what = one_line(self);
-        hint.map_or(what.clone(), |hint| format!("{what}\nhint: {hint}"))
+        let text = one_line(self);
+        render(&hint.map_or(text.clone(), |hint| format!("{text}\nhint: {hint}")), &Fields)
     }
 }
 

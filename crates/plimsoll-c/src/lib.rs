@@ -15,6 +15,7 @@ mod interface;
 mod labels;
 mod model;
 mod types;
+mod wording;
 
 pub use error::PlimsollStatus;
 pub use interface::*;

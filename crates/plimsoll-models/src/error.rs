@@ -168,26 +168,26 @@ impl ModelError {
             ),
             ModelError::FoldsDiffer { .. } => Some("name one fold's folder instead of the run's".into()),
             ModelError::OwnNames { .. } => {
-                Some("`plimsoll models export` writes it to a file that this program predicts with".into())
+                Some("‹job models export› writes it to a file that this program predicts with".into())
             }
             ModelError::ModelFile { .. } | ModelError::DamagedModel { .. } => Some(
-                "copy the file again, or write it again with `plimsoll models export RUN FILE.plimsoll`".into(),
+                "copy the file again, or write it again with ‹job models export RUN FILE.plimsoll›".into(),
             ),
             ModelError::NotAModel { .. } => Some(
                 "name the folder of a run, of a model of nnU-Net or of a MONAI bundle, a .plimsoll file, or a model.toml".into(),
             ),
             ModelError::NoModel { .. } | ModelError::NoRun { .. } => {
-                Some("name the folder that `plimsoll train --out` wrote, or one of its folds".into())
+                Some("name the folder that ‹job train +out› wrote, or one of its folds".into())
             }
-            ModelError::NoTask { .. } => Some("`plimsoll segment --list` names the tasks".into()),
+            ModelError::NoTask { .. } => Some("‹job segment +list› names the tasks".into()),
             ModelError::LicensedTask { .. } => Some(
-                "run it with TotalSegmentator itself; `plimsoll segment --list` names the tasks whose weights are open".into(),
+                "run it with TotalSegmentator itself; ‹job segment +list› names the tasks whose weights are open".into(),
             ),
-            ModelError::NoMode { .. } => Some("leave --fast and --fastest out".into()),
-            ModelError::NoHome => Some("set TOTALSEG_HOME_DIR, or name the folder with --weights".into()),
+            ModelError::NoMode { .. } => Some("leave ‹fast› and ‹fastest› out".into()),
+            ModelError::NoHome => Some("set TOTALSEG_HOME_DIR, or name the folder with ‹weights›".into()),
             ModelError::NoTaskWeights { .. } => Some(
                 "download them with TotalSegmentator's own `totalseg_download_weights`, or from its releases, or name the folder that \
-                 has them with --weights"
+                 has them with ‹weights›"
                     .into(),
             ),
         }

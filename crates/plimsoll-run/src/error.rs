@@ -321,7 +321,7 @@ impl RunError {
             RunError::Weights(error) => error.hint(),
             RunError::Extra { .. } => Some(
                 "set the network that the weights are of (features, convolutions of each stage), or leave these tensors out \
-                 with --allow-extra"
+                 with ‹allow_extra›"
                     .into(),
             ),
             RunError::Infeasible { ways_out, .. } | RunError::InfeasibleOnDevice { ways_out, .. } => {
@@ -330,103 +330,103 @@ impl RunError {
             }
             RunError::Engine(error) => error.hint(),
             RunError::Occupied { .. } => {
-                Some("add --resume to go on with it, or choose another folder with --out".into())
+                Some("add ‹resume› to go on with it, or choose another folder with ‹out›".into())
             }
             RunError::OtherUse { found: FolderUse::Pairs, wanted: FolderUse::Classification, .. } => Some(
-                "add --one-vs-one --resume to go on with the pairs, or choose another folder with --out".into(),
+                "add ‹one_vs_one› ‹resume› to go on with the pairs, or choose another folder with ‹out›".into(),
             ),
             RunError::OtherUse { found, wanted: FolderUse::Predictions, .. } => Some(match found {
                 FolderUse::Predictions => "report it with the command and this line".into(),
-                _ => "choose another folder for the labels with -o".into(),
+                _ => "choose another folder for the labels with ‹output›".into(),
             }),
-            RunError::OtherUse { .. } => Some("choose another folder with --out".into()),
+            RunError::OtherUse { .. } => Some("choose another folder with ‹out›".into()),
             RunError::NothingToResume { .. } => {
-                Some("leave --resume out to begin one, or name the folder that it was begun in with --out".into())
+                Some("leave ‹resume› out to begin one, or name the folder that it was begun in with ‹out›".into())
             }
             RunError::OtherSpecification { .. } => {
-                Some("leave these out to go on as begun, or begin another run with --out".into())
+                Some("leave these out to go on as begun, or begin another run with ‹out›".into())
             }
             RunError::FixedSettings { .. } => Some(
-                "leave these out to go on as begun, or begin another run with --out; only `epochs`, learning rates and their `decay`, \
+                "leave these out to go on as begun, or begin another run with ‹out›; only `epochs`, learning rates and their `decay`, \
                  weights and steps of components of the loss, `bad_numbers` and `early_stopping` may change"
                     .into(),
             ),
             RunError::OtherData { .. } => {
-                Some("restore the data set, or begin another run with --out".into())
+                Some("restore the data set, or begin another run with ‹out›".into())
             }
             RunError::OtherVersion { .. } => Some(
-                "take the program that wrote it, whose `plimsoll models export` makes a model of the run in one file; or train it again with \
-                 --out"
+                "take the program that wrote it, whose ‹job models export› makes a model of the run in one file; or train it again with \
+                 ‹out›"
                     .into(),
             ),
             RunError::OtherPrograms { .. } => {
                 Some("go on with the version that began it (see `start` in events.jsonl), or begin another run".into())
             }
             RunError::ChangedData { .. } => Some(
-                "restore the data; or add --accept-changed-data to go on with what is there now, which is written down".into(),
+                "restore the data; or add ‹accept_changed_data› to go on with what is there now, which is written down".into(),
             ),
             RunError::NewCases { .. } => Some(
-                "add --new-cases include to have folds that are not begun train on and validate them, or --new-cases leave-out to go \
+                "add ‹new_cases=include› to have folds that are not begun train on and validate them, or ‹new_cases=leave-out› to go \
                  on without them"
                     .into(),
             ),
             RunError::AllFoldsBegun { .. } => Some(
-                "begin another run with --out, or add --new-cases leave-out to go on without them".into(),
+                "begin another run with ‹out›, or add ‹new_cases=leave-out› to go on without them".into(),
             ),
             RunError::NewCasesOfSweep { .. } => {
-                Some("begin another sweep with --out, or move these cases out of the data set".into())
+                Some("begin another sweep with ‹out›, or move these cases out of the data set".into())
             }
             RunError::LostCases { .. } => Some(
-                "restore them; or add --accept-changed-data to take them out of the folds that are not begun".into(),
+                "restore them; or add ‹accept_changed_data› to take them out of the folds that are not begun".into(),
             ),
             RunError::OtherWeights { .. } => {
-                Some("restore the file, or begin another run with --out".into())
+                Some("restore the file, or begin another run with ‹out›".into())
             }
-            RunError::Shortened { done, .. } => Some(format!("give --epochs {done} or more")),
+            RunError::Shortened { done, .. } => Some(format!("give ‹epochs={done}› or more")),
             RunError::OtherTask { .. } => Some("name the folder of a run of that kind".into()),
             RunError::OtherChannels { .. } => Some("take the plans of a model of such images".into()),
             RunError::Locked { .. } => {
-                Some("wait for it (`plimsoll status` says how far it is), end it, or choose another --out".into())
+                Some("wait for it (‹job status› says how far it is), end it, or choose another ‹out›".into())
             }
             RunError::NoFold { .. } => Some("folds are 0, 1, 2, … or `all`".into()),
             RunError::FarSpacing { found, meant: Some(unit), .. } => {
                 let short = if *unit == LengthUnit::Micrometre { "um" } else { "m" };
                 Some(format!(
-                    "is the unit {unit}? Then give --spacing {}{short}; if headers are wrong, --unit um, mm or m says what their \
+                    "is the unit {unit}? Then give ‹spacing={}{short}›; if headers are wrong, ‹unit› um, mm or m says what their \
                      numbers are in",
                     found.replace(", ", ",")
                 ))
             }
             RunError::FarSpacing { .. } => Some(
-                "check the spacing, which is in millimetres (5,1,1um is in micrometres), and with `plimsoll inspect` what headers say"
+                "check the spacing, which is in millimetres (5,1,1um is in micrometres), and with ‹job inspect› what headers say"
                     .into(),
             ),
             RunError::UnknownCase { .. } => {
                 Some("run `inspect` to see the case's problems; repair it, or remove it from the fold".into())
             }
             RunError::Checkpoint { .. } | RunError::Json { .. } => {
-                Some("restore the file from a copy, or begin another run with --out".into())
+                Some("restore the file from a copy, or begin another run with ‹out›".into())
             }
             RunError::NotFinite { .. } => Some(
-                "lower --learning-rate; the last checkpoint is from before that, and --resume goes on from it".into(),
+                "lower ‹learning_rate›; the last checkpoint is from before that, and ‹resume› goes on from it".into(),
             ),
             RunError::NoSoundCheckpoint { folder, .. } | RunError::LostCheckpoints { folder, .. } => Some(format!(
-                "restore one from a copy; or remove {} and give the same command without --resume to begin anew",
+                "restore one from a copy; or remove {} and give the same command without ‹resume› to begin anew",
                 folder.display()
             )),
             RunError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-                Some("choose a folder that can be written with --out".into())
+                Some("choose a folder that can be written with ‹out›".into())
             }
             RunError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
-                Some("free space on the disk, then --resume".into())
+                Some("free space on the disk, then ‹resume›".into())
             }
             RunError::Io { source, .. } if source.kind() == io::ErrorKind::FileTooLarge => {
-                Some("raise the limit of file sizes (`ulimit -f`), then --resume".into())
+                Some("raise the limit of file sizes (`ulimit -f`), then ‹resume›".into())
             }
             RunError::Sweep { .. } => Some(
-                "`plimsoll settings` lists what can be set, and docs/sweeps.md says how a sweep is written".into(),
+                "‹job settings› lists what can be set, and docs/sweeps.md says how a sweep is written".into(),
             ),
-            RunError::Memory(_) => Some("raise --ram".into()),
+            RunError::Memory(_) => Some("raise ‹ram›".into()),
             RunError::Unwritable { .. } | RunError::Io { .. } => None,
         }
     }

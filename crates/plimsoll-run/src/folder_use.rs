@@ -28,7 +28,7 @@ impl fmt::Display for FolderUse {
         f.write_str(match self {
             FolderUse::Segmentation => "folds of a run that labels voxels",
             FolderUse::Classification => "folds of a run that classifies images",
-            FolderUse::Pairs => "classifiers of pairs of classes (--one-vs-one)",
+            FolderUse::Pairs => "classifiers of pairs of classes (one-vs-one)",
             FolderUse::Sweep => "a sweep",
             FolderUse::Fold => "one fold of a run",
             FolderUse::Predictions => "predictions",

@@ -388,7 +388,7 @@ impl Specification {
         }
         if asked.names_weights && self.initial != now.initial {
             let (known, now) = (self.initial.to_string(), now.initial.to_string());
-            others.push(SettingChange::of_texts("--weights", known, now));
+            others.push(SettingChange::of_texts("weights", known, now));
         }
         if !others.is_empty() {
             return Err(RunError::FixedSettings { folder: folder.path().into(), changes: others });

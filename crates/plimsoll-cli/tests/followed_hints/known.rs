@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use plimsoll_remedy::{Job, Remedy};
+
 use crate::support::plimsoll;
 
 /// Errors whose hints are followed by a test, here or in `ends::changes` and `hints`; and those that share such a hint.
@@ -393,6 +395,12 @@ fn each_hint_is_followed_or_known_not_to_be() {
     assert!(gone.is_empty(), "no error has the hints of {gone:?}");
 }
 
+/// Returns whether a mark names a job.
+fn is_job(mark: &str) -> bool {
+    let words = mark.strip_prefix("job ").and_then(|call| call.split(' ').next());
+    words.is_some_and(|name| Job::from_name(name).is_some())
+}
+
 /// The flags that the help of a command lists.
 fn flags_of(command: &[&str]) -> BTreeSet<String> {
     let output = plimsoll().args(command).arg("--help").output().unwrap();
@@ -438,8 +446,15 @@ fn flags_that_hints_name_are_flags_of_the_commands() {
     let is_flag = |flag: &String| commands.iter().any(|(_, flags)| flags.contains(flag));
     let mut count = 0;
     for (name, file) in ERRORS {
-        // Texts that go on in the next line.
+        // Texts that continue in the next line.
         let hints = hints(file).replace("\\\n", " ");
+        // Marks that name a parameter are flags by a test of the words of the command line.
+        for mark in hints.split('‹').skip(1) {
+            let mark = mark.split('›').next().unwrap();
+            let is_parameter = Remedy::from(format!("‹{mark}›")).changes().next().is_some();
+            assert!(is_parameter || is_job(mark), "{name}: there is no parameter or job {mark}");
+            count += 1;
+        }
         for flag in super::flags(&hints.replace('"', " ")).iter().filter(|word| word.starts_with("--")) {
             let flag = flag.trim_end_matches(|last: char| !last.is_ascii_lowercase()).to_string();
             assert!(is_flag(&flag), "{name}: there is no flag {flag}");

@@ -63,7 +63,7 @@ fn pairs_of_classes_are_trained_go_on_and_vote() {
     // A run of all classes beside the pairs would be used in their place.
     for resume in [&[][..], &["--resume"]] {
         let error = run_error(&[&train(data, settings, run_path)[..], &["--epochs", "1"], resume].concat());
-        assert!(error.contains("holds classifiers of pairs of classes (--one-vs-one)"), "{error}");
+        assert!(error.contains("holds classifiers of pairs of classes (one-vs-one)"), "{error}");
         assert!(error.contains("hint: add --one-vs-one --resume"), "{error}");
         let pair = run.join("pair_0_1");
         let error = run_error(

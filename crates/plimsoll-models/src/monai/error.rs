@@ -70,7 +70,7 @@ impl MonaiError {
                 "write a model.toml beside the weights that says the same in the terms of docs/models.md"
                     .into()
             }
-            MonaiError::OverBudget { .. } => "raise --ram".into(),
+            MonaiError::OverBudget { .. } => "raise ‹ram›".into(),
         }
     }
 }

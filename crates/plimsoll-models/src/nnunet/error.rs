@@ -107,22 +107,22 @@ impl NnUnetError {
                 "docs/models.md says what is read of nnU-Net's files, and what is not supported".into()
             }
             NnUnetError::Unknown { what: "trainer", .. } => {
-                "if it only trains otherwise and its network is that of the plans, add --trainer-as nnUNetTrainer; its weights must \
+                "if it only trains otherwise and its network is that of the plans, add ‹trainer_as=nnUNetTrainer›; its weights must \
                  then fit that network"
                     .into()
             }
             NnUnetError::Unknown { .. } => {
                 "predict with nnU-Net itself, or train again with plans that have one of these".into()
             }
-            NnUnetError::NoFold { .. } => "choose folds with -f and the name of the checkpoint with -chk".into(),
+            NnUnetError::NoFold { .. } => "choose folds and a name of the checkpoint that the folder has".into(),
             NnUnetError::FirstVersion { .. } => "only models of nnU-Net 2 can be read; train it again with that".into(),
             NnUnetError::NotOne { .. } => {
-                "name the folder of one of them with -m, or choose with -d, -tr, -p and -c".into()
+                "name the folder of one of them".into()
             }
             NnUnetError::Import { .. } => {
-                "import what nnUNetv2_export_model_to_zip wrote, or a folder of nnUNet_results, to a place with -o".into()
+                "import what nnUNetv2_export_model_to_zip wrote, or a folder of nnUNet_results, to a place with ‹output›".into()
             }
-            NnUnetError::OverBudget { .. } => "raise --ram".into(),
+            NnUnetError::OverBudget { .. } => "raise ‹ram›".into(),
         }
     }
 }

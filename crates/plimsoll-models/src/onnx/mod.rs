@@ -167,7 +167,7 @@ fn graph_file<'p>(
 ) -> Result<write::GraphFile<'p>, ModelError> {
     let graph = graph::graph(program).map_err(|missing| ModelError::NotExported {
         what: format!("{network} has the op {}, and ONNX has no counterpart of {}", missing.op, missing.what),
-        hint: "export its weights with --format safetensors: they load into the network of its authors",
+        hint: "export its weights with ‹format=safetensors›: they load into the network of its authors",
     })?;
     let find = |name: &str| {
         program.find(name).map(|id| program.shape(id).0.clone()).ok_or_else(|| {

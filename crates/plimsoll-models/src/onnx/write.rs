@@ -175,7 +175,7 @@ impl GraphFile<'_> {
                 what: format!(
                     "the graph and its weights come to {graph} bytes, and an ONNX file has {LONGEST} at most"
                 ),
-                hint: "put the weights into a file beside it with --external-data",
+                hint: "put the weights into a file beside it with ‹external_data›",
             });
         }
         let write = || {

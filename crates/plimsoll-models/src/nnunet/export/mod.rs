@@ -21,7 +21,7 @@ use plimsoll_run::{FoldFolder, FoldName};
 
 /// What nnU-Net does otherwise with a folder that is written here, each in a sentence.
 pub const DIFFERENCES: [&str; 4] = [
-    "nnU-Net looks at each window mirrored as well, along axes of training, unless it is given --disable_tta; here that is done with --mirror, and along all axes.",
+    "nnU-Net predicts each window mirrored as well, along the axes of training, unless it is given --disable_tta; here mirroring has to be asked for, and is along all axes.",
     "nnU-Net cuts images to the box of voxels that are not zero, and gives all voxels outside of it the background; here windows are laid over the whole image.",
     "nnU-Net resizes images and logits as arrays that are cut to that box, here the whole image is resized: where the spacing is not that of training, voxels at edges may differ.",
     "nnU-Net sums logits in half precision, here they are summed in single precision.",

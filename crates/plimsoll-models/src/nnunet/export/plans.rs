@@ -45,7 +45,7 @@ impl<'a> Described<'a> {
                     format!("{} is a network that nnU-Net does not have", other.as_architecture().name());
                 return Err(refused(
                     what,
-                    "nnU-Net has `plain` and `resenc`: others leave with --format onnx or safetensors",
+                    "nnU-Net has `plain` and `resenc`: others leave with ‹format=onnx› or safetensors",
                 ));
             }
         };
@@ -62,7 +62,7 @@ impl<'a> Described<'a> {
             TargetSpacing::InPlane(lengths) => lengths.to_vec(),
             TargetSpacing::Native(_) => {
                 let what = "the run leaves each image its own spacing, and nnU-Net brings all to one";
-                return Err(refused(what.into(), "export it with --format onnx or safetensors"));
+                return Err(refused(what.into(), "export it with ‹format=onnx› or safetensors"));
             }
         };
         let is_flat = task.spacing.is_of_slices();
@@ -73,7 +73,7 @@ impl<'a> Described<'a> {
         }
         if shape.norm == UNetNorm::Instance && !shape.transposed_bias {
             let what = "the network has no biases in its transposed convolutions, which nnU-Net's always has";
-            return Err(refused(what.into(), "export it with --format onnx or safetensors"));
+            return Err(refused(what.into(), "export it with ‹format=onnx› or safetensors"));
         }
         if let Some((channel, _)) = task.dataset.channels.iter().enumerate().find(|(number, channel)| {
             channel.normalisation == Normalisation::Ct
