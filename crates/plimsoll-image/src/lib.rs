@@ -13,7 +13,6 @@
 mod cache;
 mod dataset;
 mod decode;
-mod decoder;
 mod encode;
 mod error;
 pub mod phantom;
@@ -27,7 +26,6 @@ pub use dataset::{
     Inspection, LabelSource, ProblemKind, Split, TableSettings, folds, inspect, separator, state_of,
 };
 pub use decode::{DecodeOptions, Decoded, Header, ImageFile, LabelImage, Levels, Orientation, SampleRange};
-pub use decoder::{Panicked, run_decoder};
 pub use encode::write_label_png;
 pub use error::{ImageError, SettingError};
 pub use pipeline::{

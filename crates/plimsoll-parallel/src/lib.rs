@@ -2,8 +2,9 @@
 //!
 //! [`Pool`] runs tasks on a fixed number of threads, [`Level`] names the instruction sets that kernels are compiled for, and
 //! [`Parts`] lets threads write disjoint parts of one slice. Work is divided by shape, never by the number of threads, so the
-//! results have the same bits on any number of them.
+//! results have the same bits on any number of them. [`catch_panic`] turns the panic of a decoder into an error.
 
+mod guard;
 mod level;
 mod parts;
 mod pool;
@@ -11,6 +12,7 @@ mod prefetch;
 mod share;
 mod widest;
 
+pub use guard::{Panicked, catch_panic};
 pub use level::Level;
 pub use parts::Parts;
 pub use pool::{LaunchTasks, MOST_THREADS, Pool, STACK_BYTES, TaskLog, barrier_seconds};

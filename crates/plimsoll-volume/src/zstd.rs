@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io::{self, BufRead, BufReader, Read, Seek, Write};
 
 use plimsoll_disk::File;
-use plimsoll_image::{Panicked, run_decoder};
+use plimsoll_parallel::{Panicked, catch_panic};
 use ruzstd::decoding::errors::FrameDecoderError;
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
@@ -179,7 +179,7 @@ fn decoder(window: u64) -> FrameDecoder {
 
 /// Runs the decoder. What it says of a file that cannot be read is what the system says; should it panic, that is an error, too.
 fn guarded<T>(step: impl FnOnce() -> Result<T, FrameDecoderError>) -> io::Result<T> {
-    let error = match run_decoder(step) {
+    let error = match catch_panic(step) {
         Ok(Ok(value)) => return Ok(value),
         Ok(Err(error)) => error,
         Err(Panicked) => return Err(wrong("the decoder failed on it".into())),
@@ -238,7 +238,7 @@ impl<W: Write> FrameWriter<W> {
     /// Each frame is decompressed before it is written: an encoder that is wrong would change what is only seen when it is needed.
     fn write_frame(&mut self) -> io::Result<()> {
         let FrameWriter { to, block, check } = self;
-        let frame = run_decoder(|| compress_to_vec(&block[..], CompressionLevel::Fastest));
+        let frame = catch_panic(|| compress_to_vec(&block[..], CompressionLevel::Fastest));
         let frame = frame.map_err(|Panicked| wrong("the encoder failed".into()))?;
         check.resize(block.len(), 0);
         decompress(&frame, check)?;

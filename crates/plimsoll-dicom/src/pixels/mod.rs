@@ -16,8 +16,8 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use flate2::read::DeflateDecoder;
-use plimsoll_image::{Panicked, run_decoder};
 use plimsoll_memory::{Budget, Bytes, Mapped};
+use plimsoll_parallel::{Panicked, catch_panic};
 
 use crate::DicomError;
 use crate::elements::{Pixels, read_meta};
@@ -205,7 +205,7 @@ fn buffer(budget: &Budget, bytes: u64) -> Result<Mapped<u8>, DicomError> {
 
 /// Runs a decoder that is a library's.
 fn guarded(decode: impl FnOnce() -> Result<(), Failed>) -> Result<(), Failed> {
-    run_decoder(decode)
+    catch_panic(decode)
         .unwrap_or_else(|Panicked| Err("its pixels are damaged: the decoder failed on them".into()))
 }
 

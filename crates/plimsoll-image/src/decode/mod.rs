@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use image::{ColorType, ImageDecoder, ImageReader, Limits};
 use plimsoll_disk::File;
 use plimsoll_memory::{Budget, Bytes, MapError};
+use plimsoll_parallel::{Panicked, catch_panic};
 use serde::{Deserialize, Serialize};
 
 pub use header::Header;
@@ -25,7 +26,6 @@ pub use orientation::Orientation;
 pub use samples::{Decoded, Levels, SampleRange};
 
 use crate::ImageError;
-use crate::decoder::{Panicked, run_decoder};
 use crate::raster::{Extent, Image};
 use header::Format;
 
@@ -201,7 +201,7 @@ fn guarded<T>(
     decode: impl FnOnce() -> image::ImageResult<T>,
 ) -> Result<T, ImageError> {
     let damaged = |problem: String| ImageError::Damaged { path: path.into(), format: format.name(), problem };
-    match run_decoder(decode) {
+    match catch_panic(decode) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(image::ImageError::Unsupported(problem))) => Err(ImageError::Unsupported {
             path: path.into(),

@@ -16,8 +16,8 @@ use std::io::{BufReader, Seek};
 use std::path::{Path, PathBuf};
 
 use plimsoll_disk::File;
-use plimsoll_image::{Panicked, run_decoder};
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped, Reservation};
+use plimsoll_parallel::{Panicked, catch_panic};
 use tiff::decoder::ifd::Value;
 use tiff::decoder::{Decoder, Limits};
 use tiff::{TiffError, TiffResult};
@@ -311,7 +311,7 @@ impl VoxelSource for Stack {
 
 /// Runs the decoder. Should it panic, which no file should make it do, that is an error, too.
 fn guarded<T>(path: &Path, decode: impl FnOnce() -> TiffResult<T>) -> Result<T, VolumeError> {
-    let why = match run_decoder(decode) {
+    let why = match catch_panic(decode) {
         Ok(Ok(value)) => return Ok(value),
         Ok(Err(TiffError::IoError(source))) if source.raw_os_error().is_some() => {
             return Err(VolumeError::Io { path: path.into(), action: "read", source });

@@ -1,37 +1,38 @@
-//! Panics of decoders that are libraries': they become errors, and nothing else is said of them.
+//! Panics of libraries that read untrusted files: they become errors, and print nothing.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
-/// A decoder panicked, which no file should make it do.
+/// A call panicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Panicked;
 
 thread_local! {
-    /// Whether a decoder runs on this thread.
-    static DECODING: Cell<bool> = const { Cell::new(false) };
+    /// Whether the panics of this thread are caught.
+    static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a decoder and catches its panics. The hook of panics, which would print a message and a trace beside the error that follows, is
-/// passed over for this thread meanwhile: whatever panics elsewhere goes to the hook that was there before the first decoder ran.
+/// Calls a function and catches its panic, which no file should cause in a decoder but some do. The panic hook, which would print a
+/// message and a trace beside the error that follows, is skipped on this thread meanwhile; a panic elsewhere goes to the hook that was set
+/// before the first call. Calls may be nested.
 ///
 /// # Errors
-/// If the decoder panicked.
-pub fn run_decoder<T>(decode: impl FnOnce() -> T) -> Result<T, Panicked> {
+/// If the function panicked.
+pub fn catch_panic<T>(call: impl FnOnce() -> T) -> Result<T, Panicked> {
     static HOOKED: Once = Once::new();
     HOOKED.call_once(|| {
         let before = take_hook();
         set_hook(Box::new(move |panic| {
-            if !DECODING.get() {
+            if !GUARDED.get() {
                 before(panic);
             }
         }));
     });
-    DECODING.set(true);
-    let decoded = catch_unwind(AssertUnwindSafe(decode));
-    DECODING.set(false);
-    decoded.map_err(|_| Panicked)
+    let outer = GUARDED.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(call));
+    GUARDED.set(outer);
+    result.map_err(|_| Panicked)
 }
 
 #[cfg(test)]
@@ -44,15 +45,20 @@ mod tests {
     const CHILD: &str = "PLIMSOLL_TEST_OF_QUIET_PANICS";
 
     #[test]
-    fn a_panic_of_a_decoder_prints_nothing_and_any_other_does() {
+    fn a_panic_that_is_caught_prints_nothing_and_any_other_does() {
         if std::env::var_os(CHILD).is_some() {
-            assert_eq!(run_decoder(|| -> u8 { panic!("of a decoder") }), Err(Panicked));
-            assert_eq!(run_decoder(|| 3), Ok(3));
+            assert_eq!(catch_panic(|| -> u8 { panic!("of a decoder") }), Err(Panicked));
+            assert_eq!(catch_panic(|| 3), Ok(3));
+            let nested = catch_panic(|| -> u8 {
+                assert_eq!(catch_panic(|| 3), Ok(3));
+                panic!("of a decoder, after one within it")
+            });
+            assert_eq!(nested, Err(Panicked));
             assert!(thread::spawn(|| panic!("of another thread")).join().is_err());
             assert!(catch_unwind(|| panic!("after a decoder")).is_err());
             return;
         }
-        let name = "decoder::tests::a_panic_of_a_decoder_prints_nothing_and_any_other_does";
+        let name = "guard::tests::a_panic_that_is_caught_prints_nothing_and_any_other_does";
         let mut child = Command::new(std::env::current_exe().unwrap());
         let output = child.args([name, "--exact", "--nocapture"]).env(CHILD, "1").output().unwrap();
         assert!(output.status.success(), "{output:?}");
