@@ -1,6 +1,7 @@
 //! A parser of folds within a budget: the memory of each name is reserved before it is kept.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use plimsoll_memory::{Budget, Bytes, OverBudget, Reservation};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
@@ -27,7 +28,8 @@ pub(super) enum Problem {
 pub(super) fn parse(text: &[u8], budget: &Budget) -> Result<(Vec<Fold>, FilesMemory), Problem> {
     let mut room = Room { budget, needed: 0, held: None, refused: None };
     let mut from = serde_json::Deserializer::from_slice(text);
-    let parsed = FoldsSeed(&mut room).deserialize(&mut from).and_then(|folds| from.end().map(|()| folds));
+    let parsed =
+        ListSeed(&mut room, PhantomData).deserialize(&mut from).and_then(|folds| from.end().map(|()| folds));
     match (parsed, room.refused) {
         (_, Some(refused)) => Err(Problem::OverBudget(refused)),
         (Err(problem), None) => Err(Problem::Json(problem)),
@@ -61,45 +63,66 @@ impl Room<'_> {
     }
 }
 
-/// A list of folds.
-struct FoldsSeed<'a, 'b>(&'a mut Room<'b>);
+/// A value whose memory is reserved while it is parsed.
+trait Parsed: Sized {
+    /// Its name in an error.
+    const EXPECTED: &str;
+    /// The same of a list of such values.
+    const EXPECTED_LIST: &str;
 
-impl<'de> DeserializeSeed<'de> for FoldsSeed<'_, '_> {
-    type Value = Vec<Fold>;
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Vec<Fold>, D::Error> {
+    fn parse<'de, D: Deserializer<'de>>(room: &mut Room<'_>, from: D) -> Result<Self, D::Error>;
+}
+
+/// Parses a value.
+struct Seed<'a, 'b, T>(&'a mut Room<'b>, PhantomData<T>);
+
+impl<'de, T: Parsed> DeserializeSeed<'de> for Seed<'_, '_, T> {
+    type Value = T;
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<T, D::Error> {
+        T::parse(self.0, from)
+    }
+}
+
+/// Parses a list of values.
+struct ListSeed<'a, 'b, T>(&'a mut Room<'b>, PhantomData<T>);
+
+impl<'de, T: Parsed> DeserializeSeed<'de> for ListSeed<'_, '_, T> {
+    type Value = Vec<T>;
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Vec<T>, D::Error> {
         from.deserialize_seq(self)
     }
 }
 
-impl<'de> Visitor<'de> for FoldsSeed<'_, '_> {
-    type Value = Vec<Fold>;
+impl<'de, T: Parsed> Visitor<'de> for ListSeed<'_, '_, T> {
+    type Value = Vec<T>;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of folds")
+        f.write_str(T::EXPECTED_LIST)
     }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Fold>, A::Error> {
-        let mut folds = Vec::new();
-        while let Some(fold) = list.next_element_seed(FoldSeed(&mut *self.0))? {
-            folds.push(fold);
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+        let mut values = Vec::new();
+        while let Some(value) = list.next_element_seed(Seed(&mut *self.0, PhantomData))? {
+            values.push(value);
         }
-        Ok(folds)
+        Ok(values)
     }
 }
 
-/// A fold.
-struct FoldSeed<'a, 'b>(&'a mut Room<'b>);
+impl Parsed for Fold {
+    const EXPECTED: &str = "a fold with `train` and `val`";
+    const EXPECTED_LIST: &str = "a list of folds";
 
-impl<'de> DeserializeSeed<'de> for FoldSeed<'_, '_> {
-    type Value = Fold;
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Fold, D::Error> {
-        self.0.add(FOLD)?;
-        from.deserialize_map(self)
+    fn parse<'de, D: Deserializer<'de>>(room: &mut Room<'_>, from: D) -> Result<Fold, D::Error> {
+        room.add(FOLD)?;
+        from.deserialize_map(FoldVisitor(room))
     }
 }
 
-impl<'de> Visitor<'de> for FoldSeed<'_, '_> {
+struct FoldVisitor<'a, 'b>(&'a mut Room<'b>);
+
+impl<'de> Visitor<'de> for FoldVisitor<'_, '_> {
     type Value = Fold;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a fold with `train` and `val`")
+        f.write_str(Fold::EXPECTED)
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fold, A::Error> {
         let (mut train, mut val) = (None, None);
@@ -111,7 +134,7 @@ impl<'de> Visitor<'de> for FoldSeed<'_, '_> {
             if list.is_some() {
                 return Err(A::Error::duplicate_field(name));
             }
-            *list = Some(map.next_value_seed(NamesSeed(&mut *self.0))?);
+            *list = Some(map.next_value_seed(ListSeed(&mut *self.0, PhantomData))?);
         }
         let train = train.ok_or_else(|| A::Error::missing_field("train"))?;
         let val = val.ok_or_else(|| A::Error::missing_field("val"))?;
@@ -126,44 +149,21 @@ enum Key {
     Val,
 }
 
-/// A list of names.
-struct NamesSeed<'a, 'b>(&'a mut Room<'b>);
+impl Parsed for String {
+    const EXPECTED: &str = "the name of a case";
+    const EXPECTED_LIST: &str = "a list of names of cases";
 
-impl<'de> DeserializeSeed<'de> for NamesSeed<'_, '_> {
-    type Value = Vec<String>;
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Vec<String>, D::Error> {
-        from.deserialize_seq(self)
+    fn parse<'de, D: Deserializer<'de>>(room: &mut Room<'_>, from: D) -> Result<String, D::Error> {
+        from.deserialize_str(NameVisitor(room))
     }
 }
 
-impl<'de> Visitor<'de> for NamesSeed<'_, '_> {
-    type Value = Vec<String>;
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of names of cases")
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<String>, A::Error> {
-        let mut names = Vec::new();
-        while let Some(name) = list.next_element_seed(NameSeed(&mut *self.0))? {
-            names.push(name);
-        }
-        Ok(names)
-    }
-}
+struct NameVisitor<'a, 'b>(&'a mut Room<'b>);
 
-/// A name.
-struct NameSeed<'a, 'b>(&'a mut Room<'b>);
-
-impl<'de> DeserializeSeed<'de> for NameSeed<'_, '_> {
-    type Value = String;
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<String, D::Error> {
-        from.deserialize_str(self)
-    }
-}
-
-impl<'de> Visitor<'de> for NameSeed<'_, '_> {
+impl Visitor<'_> for NameVisitor<'_, '_> {
     type Value = String;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the name of a case")
+        f.write_str(String::EXPECTED)
     }
     fn visit_str<E: Error>(self, name: &str) -> Result<String, E> {
         self.0.add(NAME + name.len() as u64)?;
