@@ -19,6 +19,7 @@
 
 mod appender;
 pub mod atomic;
+mod count;
 #[cfg(feature = "faults")]
 pub mod faults;
 mod file;
@@ -31,6 +32,7 @@ mod substitute;
 pub mod zip;
 
 pub use appender::Appender;
+pub use count::ByteCount;
 pub use file::File;
 pub use folder::{
     create_dir_all, entries, exists, metadata, path_bytes, read_dir, read_dir_within, remove_file,

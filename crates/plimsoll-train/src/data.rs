@@ -115,14 +115,19 @@ impl RunData {
 
     /// The least memory, beside the process itself, that opening the data takes before anything is planned: inspecting the data set the
     /// first time, and loading the inspection later.
-    pub fn opening_bytes(&self) -> Bytes {
-        match self {
+    ///
+    /// # Errors
+    /// If what was found of images cannot be written as it is kept.
+    pub fn opening_bytes(&self) -> Result<Bytes, TrainError> {
+        Ok(match self {
             RunData::Volumes { dataset, inspection } => {
                 let inspecting = inspection.least_bytes(dataset) + dataset.memory.bytes();
                 inspecting.max(dataset.memory.most_bytes())
             }
-            RunData::Images { dataset, inspection } => dataset.reserved() + inspection.least_bytes(),
-        }
+            RunData::Images { dataset, inspection } => {
+                dataset.reserved() + inspection.least_bytes().map_err(TrainError::Unkept)?
+            }
+        })
     }
 
     /// The contents of all cases that are sound, by name: images with their labels.

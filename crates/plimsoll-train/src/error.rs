@@ -1,5 +1,7 @@
 //! Why a run cannot be planned, or ends early.
 
+use std::io;
+
 use plimsoll_data::{LoaderError, SamplerError, SplitsError};
 use plimsoll_graph::DType;
 use plimsoll_image::SettingError;
@@ -52,6 +54,9 @@ pub enum TrainError {
         /// How features are stored.
         precision: DType,
     },
+    /// The facts about a data set cannot be written as they are kept.
+    #[error("the inspection of the data set cannot be written: {0}")]
+    Unkept(#[source] io::Error),
     /// Folds cannot be written.
     #[error(transparent)]
     Splits(#[from] SplitsError),
@@ -62,6 +67,7 @@ impl TrainError {
     pub fn hint(&self) -> Option<String> {
         match self {
             TrainError::Run(error) => error.hint(),
+            TrainError::Unkept(_) => None,
             TrainError::Config(error) => error.hint(),
             TrainError::Sampler(error) => error.hint(),
             TrainError::Loader(error) => error.hint(),

@@ -127,6 +127,7 @@ const NOT_FOLLOWED: &[(&str, &[&str])] = &[
             "TrainError::Run",
             "TrainError::Sampler",
             "TrainError::Splits",
+            "TrainError::Unkept",
             "VolumeError::Abandoned",
             "VolumeError::Added",
             "VolumeError::BufferLength",

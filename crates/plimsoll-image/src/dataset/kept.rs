@@ -1,10 +1,10 @@
 //! Keeping an inspection, so that images are decoded again only if something has changed.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-use plimsoll_disk::atomic;
+use plimsoll_disk::{ByteCount, atomic};
 use plimsoll_memory::{Budget, Bytes, Digest, Digester, OverBudget};
 use serde::{Deserialize, Serialize};
 
@@ -65,13 +65,15 @@ impl Inspection {
     }
 
     /// The least budget in which the images can be inspected again and this inspection can be loaded.
-    pub fn least_bytes(&self) -> Bytes {
+    ///
+    /// # Errors
+    /// If it cannot be written as it is kept.
+    pub fn least_bytes(&self) -> io::Result<Bytes> {
         let kept = Kept { version: VERSION, state: Digest(0), inspection: self };
-        let mut counted = Counted(0);
-        // A value that cannot be written is in no file.
-        let length = serde_json::to_writer(&mut counted, &kept).map_or(0, |()| counted.0);
-        let loading = Bytes(length.saturating_mul(HEAP_PER_BYTE));
-        (list_bytes(self.readable.len()) + self.largest.decoding).max(loading)
+        let mut length = ByteCount::default();
+        serde_json::to_writer(&mut length, &kept)?;
+        let loading = Bytes(length.0.saturating_mul(HEAP_PER_BYTE));
+        Ok((list_bytes(self.readable.len()) + self.largest.decoding).max(loading))
     }
 
     /// Reads it from a file if it is that of a [state](state_of) of a data set of so many cases; none if it is another's, or the file is
@@ -100,19 +102,5 @@ impl Inspection {
             && inspection.contents.len() == cases
             && inspection.problems.iter().all(|problem| problem.case.is_none_or(|case| case < cases));
         Ok((version == VERSION && of == state && fits).then_some(inspection))
-    }
-}
-
-/// Counts bytes in place of writing them.
-struct Counted(u64);
-
-impl Write for Counted {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len() as u64;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

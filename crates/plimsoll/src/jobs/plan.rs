@@ -211,7 +211,7 @@ impl PlanRequest {
         let mut planned = planned?;
         // A part of the machine opens nothing: the data set was opened with the whole limit.
         if opened.machine.line == opened.line.limits.line {
-            let opening = opened.line.own_bytes() + opened.data.opening_bytes();
+            let opening = opened.line.own_bytes() + opened.data.opening_bytes()?;
             let numbers = &mut planned.numbers;
             numbers.minimum_ram_bytes = numbers.minimum_ram_bytes.max(opening);
         }
