@@ -431,52 +431,87 @@ fn tiny_cases(folder: &Path, count: usize) -> PathBuf {
     data
 }
 
+/// Plans a run, and trains, resumes and predicts with it at the least limit.
+fn live_at_the_least_limit(dir: &Path, data: &Path, fold: &str) {
+    let name = data.file_name().unwrap().to_str().unwrap();
+    let (run, cache) = (dir.join(format!("run_{name}")), dir.join(format!("cache_{name}")));
+    let command = |args: &[&str]| {
+        let mut command = plimsoll();
+        command.env("XDG_CACHE_HOME", &cache).args(args).arg("--json");
+        let output = command.output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{name}: {args:?}: {errors}");
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let settings = |ram: &'static str, epochs: &'static str| {
+        let mut args = vec![data.to_str().unwrap(), "--ram", ram, "--epochs", epochs];
+        args.extend(["--net", "dynunet", "--features", "4,8", "--patch-size", "8,8,8", "--threads", "1"]);
+        args.extend(["--iterations", "2", "--validation-iterations", "1", "--config", "/dev/null"]);
+        args
+    };
+    // Whether the data set was inspected before makes no difference to the least limit.
+    let plan = || bytes(&command(&[&["plan"][..], &settings("1GiB", "1")].concat()), "minimum_ram_bytes");
+    let least = plan();
+    assert_eq!(plan(), least, "{name}");
+    fs::remove_dir_all(&cache).unwrap();
+    let least: &'static str = least.to_string().leak();
+    let tail = ["--fold", fold, "--out", run.to_str().unwrap()];
+    command(&[&["train"][..], &settings(least, "1"), &tail].concat());
+    // The second start reads what the first one found, and resumes.
+    command(&[&["train"][..], &settings(least, "2"), &tail, &["--resume"]].concat());
+    let labels = dir.join(format!("labels_{name}"));
+    let images = ["imagesTr", "images"].map(|folder| data.join(folder));
+    let images = images.iter().find(|folder| folder.is_dir()).unwrap();
+    let one = fs::read_dir(images).unwrap().map(|entry| entry.unwrap().path()).min().unwrap();
+    let (one, labels) = (one.to_str().unwrap(), labels.to_str().unwrap());
+    command(&["predict", run.to_str().unwrap(), "-i", one, "-o", labels, "--ram", least, "--threads", "1"]);
+}
+
 #[test]
 fn the_least_limit_covers_the_whole_life_of_a_run_for_any_number_of_cases() {
     let dir = tempfile::tempdir().unwrap();
     for (count, fold) in [(3, "0"), (60, "0"), (300, "all"), (2000, "all")] {
+        live_at_the_least_limit(dir.path(), &tiny_cases(dir.path(), count), fold);
+    }
+}
+
+#[test]
+fn the_least_limit_covers_any_number_of_folds() {
+    let dir = tempfile::tempdir().unwrap();
+    for (count, folds) in [(40, 20), (600, 200)] {
         let data = tiny_cases(dir.path(), count);
-        let (run, cache) =
-            (dir.path().join(format!("run_{count}")), dir.path().join(format!("cache_{count}")));
-        let command = |args: &[&str]| {
-            let mut command = plimsoll();
-            command.env("XDG_CACHE_HOME", &cache).args(args).arg("--json");
-            let output = command.output().unwrap();
-            let errors = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{count} cases: {args:?}: {errors}");
-            serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+        let names: Vec<String> = (0..count).map(|number| format!("c{number:05}")).collect();
+        let fold = |fold: usize| {
+            let (val, train): (Vec<_>, Vec<_>) =
+                names.iter().enumerate().partition(|(number, _)| number % folds == fold);
+            let list = |cases: Vec<(usize, &String)>| -> Vec<String> {
+                cases.into_iter().map(|(_, name)| name.clone()).collect()
+            };
+            serde_json::json!({ "train": list(train), "val": list(val) })
         };
-        let settings = |ram: &'static str, epochs: &'static str| {
-            let mut args = vec![data.to_str().unwrap(), "--ram", ram, "--epochs", epochs];
-            args.extend(["--net", "dynunet", "--features", "4,8", "--patch-size", "8,8,8", "--threads", "1"]);
-            args.extend(["--iterations", "2", "--validation-iterations", "1", "--config", "/dev/null"]);
-            args
-        };
-        // Whether the data set was inspected before makes no difference to the least limit.
-        let plan = || bytes(&command(&[&["plan"][..], &settings("1GiB", "1")].concat()), "minimum_ram_bytes");
-        let least = plan();
-        assert_eq!(plan(), least, "{count} cases");
-        fs::remove_dir_all(&cache).unwrap();
-        let least: &'static str = least.to_string().leak();
-        let tail = ["--fold", fold, "--out", run.to_str().unwrap()];
-        command(&[&["train"][..], &settings(least, "1"), &tail].concat());
-        // The second start reads what the first one found, and resumes.
-        command(&[&["train"][..], &settings(least, "2"), &tail, &["--resume"]].concat());
-        let labels = dir.path().join(format!("labels_{count}"));
-        let one = data.join("imagesTr/c00000_0000.nii");
-        let (one, labels) = (one.to_str().unwrap(), labels.to_str().unwrap());
-        command(&[
-            "predict",
-            run.to_str().unwrap(),
-            "-i",
-            one,
-            "-o",
-            labels,
-            "--ram",
-            least,
-            "--threads",
-            "1",
-        ]);
+        let splits: Vec<serde_json::Value> = (0..folds).map(fold).collect();
+        fs::write(data.join("splits_final.json"), serde_json::to_vec(&splits).unwrap()).unwrap();
+        live_at_the_least_limit(dir.path(), &data, "0");
+    }
+}
+
+#[test]
+fn the_least_limit_covers_reading_which_values_label_maps_have() {
+    let dir = tempfile::tempdir().unwrap();
+    for count in [3, 300] {
+        let named = tiny_cases(dir.path(), count);
+        let data = dir.path().join(format!("unnamed_{count}"));
+        fs::create_dir_all(&data).unwrap();
+        for (from, to) in [("imagesTr", "images"), ("labelsTr", "labels")] {
+            fs::create_dir(data.join(to)).unwrap();
+            for entry in fs::read_dir(named.join(from)).unwrap() {
+                let name = entry.unwrap().file_name().into_string().unwrap();
+                // Long names make the kept values long.
+                let long = format!("{}{}", "p".repeat(150), name.replace("_0000", ""));
+                fs::hard_link(named.join(from).join(&name), data.join(to).join(long)).unwrap();
+            }
+        }
+        live_at_the_least_limit(dir.path(), &data, "0");
     }
 }
 

@@ -69,5 +69,5 @@ pub use prepare::{
     Normalising, PREPARED_SCRATCH, PrepareError, PreparedCase, PreparedGrid, Preparing, SpacedCase,
     SpacedGrid, ZoomedCase, ZoomedGrid, ZoomedImage, Zooming,
 };
-pub use splits::{Fold, Splits, SplitsError};
+pub use splits::{Fold, FoldsNeeds, Splits, SplitsError};
 pub use statistics::{ChannelStatistics, IntensityProperties};

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use plimsoll_data::{CaseFingerprint, Dataset, Fold, ImageSamples, Inspection};
+use plimsoll_data::{CaseFingerprint, Dataset, Fold, FoldsNeeds, ImageSamples, Inspection};
 use plimsoll_image::{ImageCase, ImageDataset, PreparedCache};
 use plimsoll_memory::{Bytes, Digest, Digester};
 use plimsoll_run::{RunConfig, Task};
@@ -114,18 +114,19 @@ impl RunData {
     }
 
     /// The least memory, beside the process itself, that opening the data takes before anything is planned: inspecting the data set the
-    /// first time, and loading the inspection later.
+    /// first time, and loading the inspection later; beside them the folds are held, after they were read.
     ///
     /// # Errors
     /// If what was found of images cannot be written as it is kept.
-    pub fn opening_bytes(&self) -> Result<Bytes, TrainError> {
+    pub fn opening_bytes(&self, folds: FoldsNeeds) -> Result<Bytes, TrainError> {
         Ok(match self {
             RunData::Volumes { dataset, inspection } => {
-                let inspecting = inspection.least_bytes(dataset) + dataset.memory.bytes();
-                inspecting.max(dataset.memory.most_bytes())
+                let inspecting = inspection.least_bytes(dataset) + dataset.memory.bytes() + folds.held;
+                inspecting.max(dataset.memory.most_bytes()).max(dataset.memory.bytes() + folds.reading)
             }
             RunData::Images { dataset, inspection } => {
-                dataset.reserved() + inspection.least_bytes().map_err(TrainError::Unkept)?
+                let inspecting = inspection.least_bytes().map_err(TrainError::Unkept)? + folds.held;
+                dataset.reserved() + inspecting.max(folds.reading)
             }
         })
     }

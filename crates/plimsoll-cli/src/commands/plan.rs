@@ -36,7 +36,7 @@ pub fn run(args: &Plan, as_json: bool) -> Outcome {
     }
     if args.pareto {
         let is_set = request.settings.micro_batch.is_some();
-        let facts = opened.data.facts(&planned.config, &fold)?;
+        let facts = opened.facts(&planned.config, &fold)?;
         let progress = terminal::observed(as_json).work("searching", 100);
         let curve = run_curve(
             &planned.config,

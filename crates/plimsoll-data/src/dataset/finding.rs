@@ -38,7 +38,7 @@ const DESCRIPTIONS: [&str; 2] = ["dataset.json", "datalist.json"];
 #[derive(Clone, Debug, Default)]
 pub struct FilesMemory {
     held: Option<Arc<Reservation>>,
-    /// The bytes that were reserved while the files were found.
+    /// The most bytes that were reserved until the data set was open.
     most: Bytes,
 }
 
@@ -48,9 +48,14 @@ impl FilesMemory {
         self.held.as_ref().map_or(Bytes::ZERO, |held| held.bytes())
     }
 
-    /// The bytes that were reserved while the files were found.
+    /// The most bytes that were reserved until the data set was open.
     pub fn most_bytes(&self) -> Bytes {
         self.most
+    }
+
+    /// Counts what a step took beside these bytes before the data set was open.
+    pub fn count_step(&mut self, bytes: Bytes) {
+        self.most = self.most.max(self.bytes() + bytes);
     }
 
     /// Frees all but `kept` bytes of a reservation.

@@ -1,11 +1,13 @@
 //! The values that label maps have, of a data set that does not say what its classes are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use plimsoll_memory::{Budget, Mapped};
+use plimsoll_disk::ByteCount;
+use plimsoll_memory::{Budget, Bytes, Mapped};
 use plimsoll_volume::{Content, SegmentCoding, Segments, VolumeError, VolumeFile, VoxelBox, decode_labels};
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +16,8 @@ use crate::inspect::InspectError;
 use crate::inspect::stamp::{FileStamp, stamp};
 use crate::inspect::threads::on_threads;
 
+/// The most heap that a byte of a kept census takes when it is loaded: a stamp is of a path of at least as many bytes.
+const HEAP_PER_BYTE: u64 = 4;
 /// The most values that are written out in a message.
 const LISTED: usize = 12;
 
@@ -30,6 +34,8 @@ pub struct LabelCensus {
     overlap: Option<(PathBuf, Vec<String>)>,
     /// The state of the files when they were read.
     files: Vec<FileStamp>,
+    /// The least budget in which they can be read again.
+    least: Bytes,
 }
 
 /// A class that label maps have by its name.
@@ -48,6 +54,8 @@ struct Counts<'a> {
     path: &'a Path,
     segments: Option<&'a Segments>,
     voxels: [u64; 256],
+    /// The least budget in which it can be read.
+    least: Bytes,
 }
 
 impl LabelCensus {
@@ -68,14 +76,20 @@ impl LabelCensus {
             .filter_map(|case| Some((case.label.as_deref()?, case.reading.segments.as_deref())))
             .collect();
         let (next, stop, done) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicUsize::new(0));
-        let empty =
-            LabelCensus { values: BTreeMap::new(), names: BTreeMap::new(), overlap: None, files: Vec::new() };
+        let empty = LabelCensus {
+            values: BTreeMap::new(),
+            names: BTreeMap::new(),
+            overlap: None,
+            files: Vec::new(),
+            least: Bytes::ZERO,
+        };
         let census = Mutex::new(empty);
         let work = || -> Result<(), InspectError> {
             while !stop.load(Ordering::Relaxed) {
                 let Some((path, segments)) = maps.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
-                let voxels = counts(path, budget).inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
-                let counts = Counts { path, segments: *segments, voxels };
+                let (voxels, least) =
+                    counts(path, budget).inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
+                let counts = Counts { path, segments: *segments, voxels, least };
                 census.lock().unwrap_or_else(PoisonError::into_inner).add(&counts);
                 observe(done.fetch_add(1, Ordering::Relaxed) + 1);
             }
@@ -85,7 +99,23 @@ impl LabelCensus {
         Ok(LabelCensus { files, ..census.into_inner().unwrap_or_else(PoisonError::into_inner) })
     }
 
+    /// The least budget in which the label maps can be read again and this census can be loaded.
+    ///
+    /// # Errors
+    /// If it cannot be written as it is kept.
+    pub fn least_bytes(&self) -> io::Result<Bytes> {
+        let mut length = ByteCount::default();
+        serde_json::to_writer(&mut length, self)?;
+        Ok(self.least.max(LabelCensus::loading_bytes(length.0)))
+    }
+
+    /// The memory that loading takes from a file of this length.
+    pub fn loading_bytes(length: u64) -> Bytes {
+        Bytes(length.saturating_mul(HEAP_PER_BYTE))
+    }
+
     fn add(&mut self, counts: &Counts<'_>) {
+        self.least = self.least.max(counts.least);
         for (code, voxels) in (0..=u8::MAX).zip(counts.voxels).filter(|(_, voxels)| *voxels > 0) {
             // Whatever a file calls the background.
             let segments = counts.segments.filter(|_| code != 0);
@@ -218,8 +248,8 @@ fn stamps(found: &FoundData) -> Vec<FileStamp> {
     found.label_maps().map(|(_, path)| stamp(&found.folder, path)).collect()
 }
 
-/// The number of voxels of each value.
-fn counts(path: &Path, budget: &Budget) -> Result<[u64; 256], InspectError> {
+/// The number of voxels of each value, and the least budget in which they can be counted.
+fn counts(path: &Path, budget: &Budget) -> Result<([u64; 256], Bytes), InspectError> {
     let unreadable =
         |source: VolumeError| InspectError::Labels { path: path.into(), source: Box::new(source) };
     let mut file = VolumeFile::open_as(path, Content::Segments { on: None }).map_err(unreadable)?;
@@ -249,5 +279,5 @@ fn counts(path: &Path, budget: &Budget) -> Result<[u64; 256], InspectError> {
         let region = VoxelBox { start: [d, 0, 0], shape: [1, height, width] };
         file.region_labels(0, region, &mut plane).map_err(unreadable)?;
     }
-    Ok(counts)
+    Ok((counts, needed + stored))
 }

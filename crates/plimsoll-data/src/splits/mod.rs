@@ -7,10 +7,10 @@ mod mersenne;
 mod reserved;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use plimsoll_disk::atomic;
+use plimsoll_disk::{ByteCount, atomic};
 use plimsoll_memory::{Budget, Bytes, OverBudget};
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +26,16 @@ const SEED: u32 = 12345;
 
 /// The largest file that is read: a million cases fit.
 const LARGEST: u64 = 64 << 20;
+
+/// The memory of the text of folds: a name with escapes is copied while it is parsed.
+fn text_bytes(length: u64) -> Bytes {
+    Bytes(length.saturating_mul(2))
+}
+
+/// Whether the memory of a data set includes these folds.
+fn is_usual_count(folds: &[Fold]) -> bool {
+    folds.len() <= FOLDS
+}
 
 /// One division of the cases.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,14 +60,26 @@ impl Fold {
 pub struct Splits {
     /// The folds.
     pub folds: Vec<Fold>,
-    /// The reservation for folds that were read from a file.
+    /// The reservation for folds that the memory of a data set does not include.
     #[serde(skip)]
     memory: FilesMemory,
+    /// The length of the file that they were read from.
+    #[serde(skip)]
+    read: u64,
+}
+
+/// The memory that folds need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FoldsNeeds {
+    /// Beside the memory of the data set, for as long as they are used.
+    pub held: Bytes,
+    /// While they are read, be it from the file that was given or from that of the run when it is resumed.
+    pub reading: Bytes,
 }
 
 impl From<Vec<Fold>> for Splits {
     fn from(folds: Vec<Fold>) -> Splits {
-        Splits { folds, memory: FilesMemory::default() }
+        Splits { folds, memory: FilesMemory::default(), read: 0 }
     }
 }
 
@@ -273,17 +295,44 @@ impl Splits {
         let failed = |source| SplitsError::Io { path: path.into(), action: "read", source };
         let refused = |source| SplitsError::Memory { path: path.into(), source };
         let length = plimsoll_disk::metadata(path).map_err(failed)?.len().min(LARGEST);
-        // A name with escapes is copied while it is parsed.
-        let bytes = Bytes(length.saturating_mul(2));
-        let _text = budget.reserve("text of folds", bytes).map_err(refused)?;
+        let _text = budget.reserve("text of folds", text_bytes(length)).map_err(refused)?;
         let text = plimsoll_disk::read(path, length).map(plimsoll_disk::without_mark).map_err(failed)?;
         let (folds, memory) = reserved::parse(&text, budget).map_err(|problem| match problem {
             reserved::Problem::Json(problem) => SplitsError::Json { path: path.into(), problem },
             reserved::Problem::OverBudget(source) => refused(source),
         })?;
-        // The memory of a data set includes its cases in the usual folds.
-        let memory = if folds.len() > FOLDS { memory } else { FilesMemory::default() };
-        Ok(Splits { folds, memory })
+        let memory = if is_usual_count(&folds) { FilesMemory::default() } else { memory };
+        Ok(Splits { folds, memory, read: length })
+    }
+
+    /// Reserves the memory of folds that were not read from a file, and of which there are more than a data set has memory for.
+    ///
+    /// # Errors
+    /// If the budget has no room for them.
+    pub fn reserved(self, budget: &Budget) -> Result<Splits, OverBudget> {
+        let held = reserved::bytes(&self.folds);
+        let memory = match is_usual_count(&self.folds) {
+            true => FilesMemory::default(),
+            false => budget.reserve(reserved::HOLDER, held)?.into(),
+        };
+        Ok(Splits { memory, ..self })
+    }
+
+    /// The memory that they need.
+    ///
+    /// # Errors
+    /// If they cannot be written as a run keeps them.
+    pub fn needs(&self) -> io::Result<FoldsNeeds> {
+        let parsed = reserved::bytes(&self.folds);
+        let held = if is_usual_count(&self.folds) { Bytes::ZERO } else { parsed };
+        let mut written = ByteCount::default();
+        self.write_to(&mut written)?;
+        Ok(FoldsNeeds { held, reading: text_bytes(written.0.max(self.read)) + parsed })
+    }
+
+    fn write_to(&self, file: &mut dyn Write) -> io::Result<()> {
+        serde_json::to_writer_pretty(&mut *file, self)?;
+        file.write_all(b"\n")
     }
 
     /// Writes the folds atomically in the format of `splits_final.json`.
@@ -292,11 +341,11 @@ impl Splits {
     /// If the disk fails.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), SplitsError> {
         let path = path.as_ref();
-        atomic::write(path, |file| {
-            serde_json::to_writer_pretty(&mut *file, self)?;
-            file.write_all(b"\n")
+        atomic::write(path, |file| self.write_to(file)).map_err(|source| SplitsError::Io {
+            path: path.into(),
+            action: "write",
+            source,
         })
-        .map_err(|source| SplitsError::Io { path: path.into(), action: "write", source })
     }
 
     /// The fold with this number.

@@ -8,6 +8,9 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 
 use crate::{FilesMemory, Fold};
 
+/// The holder of the memory of folds.
+pub(super) const HOLDER: &str = "folds";
+
 /// The bytes that are reserved at a time.
 const STEP: u64 = 64 << 10;
 
@@ -37,6 +40,20 @@ pub(super) fn parse(text: &[u8], budget: &Budget) -> Result<(Vec<Fold>, FilesMem
     }
 }
 
+/// The bytes that are reserved for folds.
+pub(super) fn bytes(folds: &[Fold]) -> Bytes {
+    let of = |fold: &Fold| FOLD + fold.train.iter().chain(&fold.val).map(of_name).sum::<u64>();
+    in_steps(folds.iter().map(of).sum())
+}
+
+fn of_name(name: impl AsRef<str>) -> u64 {
+    NAME + name.as_ref().len() as u64
+}
+
+fn in_steps(bytes: u64) -> Bytes {
+    Bytes(bytes.div_ceil(STEP).saturating_mul(STEP))
+}
+
 struct Room<'a> {
     budget: &'a Budget,
     needed: u64,
@@ -51,7 +68,7 @@ impl Room<'_> {
         if self.held.as_ref().is_none_or(|held| held.bytes() < Bytes(self.needed)) {
             // The old reservation makes room for the new one, which includes it.
             self.held = None;
-            match self.budget.reserve("folds", Bytes(self.needed.div_ceil(STEP).saturating_mul(STEP))) {
+            match self.budget.reserve(HOLDER, in_steps(self.needed)) {
                 Ok(held) => self.held = Some(held),
                 Err(refused) => {
                     self.refused = Some(refused);
@@ -166,7 +183,7 @@ impl Visitor<'_> for NameVisitor<'_, '_> {
         f.write_str(String::EXPECTED)
     }
     fn visit_str<E: Error>(self, name: &str) -> Result<String, E> {
-        self.0.add(NAME + name.len() as u64)?;
+        self.0.add(of_name(name))?;
         Ok(name.to_string())
     }
 }

@@ -149,7 +149,7 @@ impl<'a> Sharing<'a> {
 /// The line divided among so many folds of a data set.
 pub(super) fn share(folds: usize, opened: &Opened, driver: Bytes) -> Share {
     let code = Overhead::new(opened.machine.threads).code;
-    Share { folds, common: code + opened.data.index_bytes() + driver }
+    Share { folds, common: code + opened.data.index_bytes() + opened.folds.held + driver }
 }
 
 impl AtOnce {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_data::{Dataset, FoundData, InspectConfig, Inspection, LabelCensus, Severity};
 use plimsoll_disk::atomic;
 use plimsoll_image::{ImageDataset, InspectOptions};
-use plimsoll_memory::{Budget, Bytes, Digest};
+use plimsoll_memory::{Budget, Digest};
 use plimsoll_run::{ImageSettings, cache_folder, points_folder};
 
 use super::listed::Opening;
@@ -41,9 +41,6 @@ const VALUES: &str = "label_values.json";
 /// The longest file of them that is read: that of a hundred thousand cases fits.
 const LONGEST: u64 = 64 << 20;
 
-/// What a byte of it becomes at most, read and understood: a stamp is of a path of at least so many bytes.
-const HEAP_PER_BYTE: u64 = 4;
-
 /// The values of all label maps: reads them once, or takes what an earlier command found as long as no file has changed since.
 pub fn census(found: &FoundData, opening: &Opening<'_>, budget: &Budget) -> Outcome<LabelCensus> {
     let kept = place(&found.folder);
@@ -73,7 +70,7 @@ fn kept_census(path: &Path, budget: &Budget) -> Outcome<Option<LabelCensus>> {
     if length > LONGEST {
         return Ok(None);
     }
-    let _held = budget.reserve("label values", Bytes(length.saturating_mul(HEAP_PER_BYTE)))?;
+    let _held = budget.reserve("label values", LabelCensus::loading_bytes(length))?;
     let Ok(bytes) = plimsoll_disk::read(path, length) else { return Ok(None) };
     Ok(serde_json::from_slice(&bytes).ok())
 }

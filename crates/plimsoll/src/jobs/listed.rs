@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_data::{Dataset, DatasetError, Fold, FoundData, Inspection, Problem, Severity, Splits};
+use plimsoll_data::{
+    Dataset, DatasetError, Fold, FoldsNeeds, FoundData, Inspection, Problem, Severity, Splits,
+};
 use plimsoll_image::{ImageDataset, LabelSource, Split, TableSettings, folds};
 use plimsoll_memory::Budget;
 use plimsoll_run::{FolderUse, ImageSettings, Settings};
@@ -58,6 +60,8 @@ impl Listed {
                 Some(labels) => labels,
                 None => {
                     let census = census(&found, opening, budget)?;
+                    let least = census.least_bytes().map_err(|error| Failure::of_path(place, &error))?;
+                    found.memory.count_step(least);
                     found.warnings.extend(census.warning());
                     census.labels(&found)?
                 }
@@ -139,7 +143,24 @@ impl Listed {
 
     /// The folds where nobody gives others: of volumes those that a list gives its cases, or else nnU-Net's; of images the data set's own division, or five in which each class
     /// has its share and groups stay together.
-    pub fn usual_splits(&self) -> Outcome<Splits> {
+    pub fn usual_splits(&self, budget: &Budget) -> Outcome<Splits> {
+        Ok(self.made_splits()?.reserved(budget)?)
+    }
+
+    /// The memory of the folds that a run on it has where its user gives no others.
+    pub fn own_folds_needs(&self, budget: &Budget) -> Outcome<FoldsNeeds> {
+        let splits = match self.splits_file().filter(|path| path.is_file()) {
+            Some(path) => Splits::read(path, &self.names(), budget)?,
+            None => match self.made_splits() {
+                Ok(splits) => splits,
+                // All that can be trained is the fold `all`.
+                Err(_) => return Ok(FoldsNeeds::default()),
+            },
+        };
+        folds_needs(&splits)
+    }
+
+    fn made_splits(&self) -> Outcome<Splits> {
         let dataset = match self {
             Listed::Volumes(dataset) if !dataset.folds.is_empty() => {
                 return Ok(Splits::of_numbers(&dataset.folds)?);
@@ -170,7 +191,7 @@ impl Listed {
     pub fn first_fold(&self) -> Outcome<Fold> {
         match self {
             Listed::Volumes(_) => Ok(Fold::all(&self.names())),
-            Listed::Images { .. } => Ok(self.usual_splits()?.fold(0)?.clone()),
+            Listed::Images { .. } => Ok(self.made_splits()?.fold(0)?.clone()),
         }
     }
 
@@ -219,6 +240,11 @@ impl Listed {
             }
         }
     }
+}
+
+/// The memory of folds.
+pub fn folds_needs(splits: &Splits) -> Outcome<FoldsNeeds> {
+    splits.needs().map_err(|error| Failure::new(format!("the folds cannot be written: {error}"), ""))
 }
 
 /// How a data set is inspected.

@@ -229,7 +229,8 @@ pub fn plan_pairs(request: &PlanRequest, context: &Context) -> Outcome<PlannedPa
     let given = request.settings.images.as_ref().and_then(|images| images.classes.as_ref());
     let asked = pairs_among(dataset, given.unwrap_or(&dataset.classes))?;
     let fold = listed.first_fold()?;
-    let opened = request.inspect(listed, line, context)?;
+    let folds = listed.own_folds_needs(&line.budget)?;
+    let opened = Opened { folds, ..request.inspect(listed, line, context)? };
     let progress = context.work("planning", asked.len() as u64);
     let mut pairs = Vec::new();
     for ClassPair { labels: pair, names: classes } in asked {

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_data::Fold;
+use plimsoll_data::{Fold, FoldsNeeds};
 use plimsoll_memory::Bytes;
 use plimsoll_plan::{Backend, Plans};
 use plimsoll_run::{ImageSource, Machine, PatchCost, RunConfig, RunPlan, Settings, Task};
 use plimsoll_train::{
-    Concession, PlannedRun, Planning, PlanningStep, RunData, TrainError, largest_patch, patch_costs,
-    plan_run_allowing,
+    Concession, DataFacts, PlannedRun, Planning, PlanningStep, RunData, TrainError, largest_patch,
+    patch_costs, plan_run_allowing,
 };
 
 use super::line::{Line, driver_bytes};
@@ -68,6 +68,16 @@ pub struct Opened {
     pub plans: Plans,
     /// What was left out of it, and why.
     pub skipped: Vec<String>,
+    /// The memory of the folds that are trained.
+    pub folds: FoldsNeeds,
+}
+
+impl Opened {
+    /// What planning a run on it needs to know.
+    pub fn facts(&self, config: &RunConfig, fold: &Fold) -> Outcome<DataFacts> {
+        let facts = self.data.facts(config, fold)?;
+        Ok(DataFacts { index: facts.index + self.folds.held, ..facts })
+    }
 }
 
 impl PlanRequest {
@@ -133,7 +143,15 @@ impl PlanRequest {
         for skipped in &skipped {
             context.warn(skipped);
         }
-        Ok(Opened { data, name, machine, line, plans: Plans::default(), skipped })
+        Ok(Opened {
+            data,
+            name,
+            machine,
+            line,
+            plans: Plans::default(),
+            skipped,
+            folds: FoldsNeeds::default(),
+        })
     }
 
     /// Completes settings with what follows from the data set, or from the model whose plans are taken. Where no patch is set, it is the
@@ -158,7 +176,7 @@ impl PlanRequest {
                 match patches.first() {
                     None => resolved(None)?,
                     Some(first) => {
-                        let facts = opened.data.facts(&resolved(Some(*first))?, fold)?;
+                        let facts = opened.facts(&resolved(Some(*first))?, fold)?;
                         let config = |number: usize| Ok::<_, TrainError>(resolved(Some(patches[number]))?);
                         let place = (machine, &*self.backend);
                         // Where none fits, the smallest is said not to, with the ways out.
@@ -196,7 +214,7 @@ impl PlanRequest {
         micro_batch_is_set: bool,
         context: &Context,
     ) -> Outcome<PlannedRun> {
-        let facts = opened.data.facts(config, fold)?;
+        let facts = opened.facts(config, fold)?;
         let progress = context.work_without_end("planning");
         let observer = |step: PlanningStep| progress.show(attempt(step));
         let planned = plan_run_allowing(
@@ -211,7 +229,7 @@ impl PlanRequest {
         let mut planned = planned?;
         // A part of the machine opens nothing: the data set was opened with the whole limit.
         if opened.machine.line == opened.line.limits.line {
-            let opening = opened.line.own_bytes() + opened.data.opening_bytes()?;
+            let opening = opened.line.own_bytes() + opened.data.opening_bytes(opened.folds)?;
             let numbers = &mut planned.numbers;
             numbers.minimum_ram_bytes = numbers.minimum_ram_bytes.max(opening);
         }
@@ -262,7 +280,7 @@ impl PlanRequest {
                 false => RunConfig::resolve_with(&any, Some(patch), dataset, fingerprint).ok(),
             })
             .collect();
-        let facts = opened.data.facts(&planned.config, fold)?;
+        let facts = opened.facts(&planned.config, fold)?;
         let is_set = self.settings.micro_batch.is_some();
         // Only the layers of this run were measured, so others are compared with it by nominal rates.
         let nominal = planned.backend.with_rates(None);
@@ -285,7 +303,8 @@ impl PlanRequest {
         let line = self.draw_line()?;
         let listed = self.open_dataset(&line, context)?;
         let fold = listed.first_fold()?;
-        let opened = self.inspect(listed, line, context)?;
+        let folds = listed.own_folds_needs(&line.budget)?;
+        let opened = Opened { folds, ..self.inspect(listed, line, context)? };
         let config = self.resolve(&self.settings, &opened, &fold, opened.machine)?;
         let fold = opened.data.used(&config.task, &fold);
         let planned = self.plan(&opened, (&config, &fold), self.settings.micro_batch.is_some(), context)?;

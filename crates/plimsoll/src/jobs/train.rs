@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use plimsoll_data::{Fold, Splits};
+use plimsoll_data::{Fold, FoldsNeeds, Splits};
 use plimsoll_disk::atomic::sweep;
 use plimsoll_memory::Budget;
 use plimsoll_metrics::{CrossValidation, Missing, Summary};
@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::at_once::{AtOnce, Sharing};
 use super::data_changes::{Begun, NewCases, unassigned};
-use super::listed::Listed;
+use super::listed::{Listed, folds_needs};
 use super::plan::{Opened, PlanRequest};
 use super::validate::{ValidateRequest, cross_validate, summary_of};
 use super::validate_images::ImageValidation;
@@ -114,6 +114,11 @@ impl Checked {
     ) -> Checked {
         let folds = vec![FoldToTrain { folder, cases, left_out }];
         Checked { folds, splits, replaces_splits: false, initial: InitialWeights::Seed }
+    }
+
+    /// The memory of the folds.
+    fn folds_needs(&self) -> Outcome<FoldsNeeds> {
+        self.splits.as_ref().map_or(Ok(FoldsNeeds::default()), folds_needs)
     }
 
     /// The same with other initial weights.
@@ -218,12 +223,13 @@ impl TrainRequest {
             return Err(Error::new(message, "leave ‹splits› out to have folds made"));
         }
         let places = [self.splits.clone(), Some(self.run.splits()), listed.splits_file()];
+        // Fold `all` is of no folds, so that no memory is needed for any.
         let only_all = self.folds == FoldChoice::Named(vec![FoldName::All]);
         Ok(match places.into_iter().flatten().find(|path| path.is_file()) {
+            _ if only_all => None,
             Some(path) if path == self.run.splits() => Some(Splits::read_of_run(path, budget)?),
             Some(path) => Some(Splits::read(path, ids, budget)?),
-            None if only_all => None,
-            None => Some(listed.usual_splits()?),
+            None => Some(listed.usual_splits(budget)?),
         })
     }
 
@@ -527,6 +533,7 @@ fn prepare(
     context: &Context,
 ) -> Outcome<Prepared> {
     let group = request.parallel.min(checked.folds.len()).max(1);
+    opened.folds = checked.folds_needs()?;
     let sharing = Sharing::new(&request.plan, request.device, opened);
     let part = sharing.part(group, opened);
     let replaces_splits = checked.replaces_splits;
@@ -546,6 +553,7 @@ pub(super) fn prepare_part(
     parts: usize,
 ) -> Outcome<Prepared> {
     let whole = opened.machine;
+    opened.folds = checked.folds_needs()?;
     let sharing = Sharing::new(&request.plan, request.device, opened);
     let part = sharing.part(parts, opened);
     let Settled { folds, splits, initial, config, is_set, fold } = settle(request, checked, opened, part)?;

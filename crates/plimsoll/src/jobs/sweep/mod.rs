@@ -265,7 +265,7 @@ impl SweepJob {
         let splits = match places.into_iter().flatten().find(|path| path.is_file()) {
             _ if only_all => None,
             Some(path) => Some(Splits::read(path, &names, budget)?),
-            None => Some(listed.usual_splits()?),
+            None => Some(listed.usual_splits(budget)?),
         };
         if let Some(splits) = &splits {
             self.expect_known(&unassigned(&names, splits))?;
