@@ -23,8 +23,8 @@ use crate::terminal;
 use plimsoll::Context;
 use plimsoll::PlanRequest;
 use plimsoll::{EvaluateRequest, Evaluated, evaluate};
-use plimsoll::{TrainRequest, train};
 use plimsoll::{PredictRequest, VolumeOptions, predict};
+use plimsoll::{TrainRequest, train};
 
 /// What the demonstration comes to.
 #[derive(Serialize)]

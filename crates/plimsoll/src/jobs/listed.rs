@@ -60,7 +60,7 @@ impl Listed {
                 Some(labels) => labels,
                 None => {
                     let census = census(&found, opening, budget)?;
-                    let least = census.least_bytes().map_err(|error| Failure::of_path(place, &error))?;
+                    let least = census.least_bytes().map_err(|error| Error::of_path(place, &error))?;
                     found.memory.count_step(least);
                     found.warnings.extend(census.warning());
                     census.labels(&found)?
@@ -244,7 +244,7 @@ impl Listed {
 
 /// The memory of folds.
 pub fn folds_needs(splits: &Splits) -> Outcome<FoldsNeeds> {
-    splits.needs().map_err(|error| Failure::new(format!("the folds cannot be written: {error}"), ""))
+    splits.needs().map_err(|error| Error::new(format!("the folds cannot be written: {error}"), ""))
 }
 
 /// How a data set is inspected.
