@@ -3,7 +3,7 @@
     plimsoll segment total -i oracles/total_segmentator/ct.nii.gz --weights oracles/total_segmentator/weights --ml -o total.seg.nrrd
     python oracles/seg_nrrd.py total.seg.nrrd
 
-needs pynrrd, slicerio, SimpleITK and nibabel. `crates/plimsoll/tests/outputs.rs` reads the same file without them.
+needs pynrrd, slicerio, SimpleITK and nibabel. `crates/plimsoll-cli/tests/outputs.rs` reads the same file without them.
 """
 
 import sys

@@ -49,3 +49,4 @@ mod support;
 mod sweep;
 mod volume_formats;
 mod watch;
+mod whole_job;

@@ -1,4 +1,4 @@
-//! MONAI's UNet: its size, and the names of its parameters. What it predicts is compared in `crates/plimsoll/tests/monai.rs`.
+//! MONAI's UNet: its size, and the names of its parameters. What it predicts is compared in `crates/plimsoll-cli/tests/monai.rs`.
 
 use plimsoll_graph::{DType, Kind, Program, Role, Shape};
 use plimsoll_nn::{Architecture, ForwardMode, MonaiUNet, UNetNorm, names};

@@ -1,11 +1,11 @@
-//! The whole job in the folder that is named: make data, plan, train, predict, evaluate, report.
+//! The whole job in a folder that is named: makes data, plans, trains, predicts, evaluates, reports.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
-use plimsoll::{Context, Event, Observer, StopToken};
-use plimsoll::{EvaluateRequest, PlanRequest, PredictRequest, ReportRequest, TrainRequest};
+use plimsoll::{Context, EvaluateRequest, Event, Observer, PlanRequest, PredictRequest, ReportRequest};
+use plimsoll::{StopToken, TrainRequest, evaluate, plan, predict, report, train};
 use plimsoll_data::phantom::{self, PhantomConfig};
 
 struct Warnings;
@@ -18,22 +18,21 @@ impl Observer for Warnings {
     }
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let folder = PathBuf::from(std::env::args_os().nth(1).ok_or("name a folder")?);
+fn whole_job(folder: &Path) -> Result<(), Box<dyn Error>> {
     let (data, run, labels) = (folder.join("data"), folder.join("run"), folder.join("labels"));
-    phantom::write(&data, &PhantomConfig::default())?;
+    phantom::write(&data, &PhantomConfig { size: [32, 40], ..PhantomConfig::default() })?;
     let context = Context::new(StopToken::default(), Arc::new(Warnings));
     let mut request = PlanRequest::new(&data)?;
-    request.settings = toml::from_str("patch_size = [32, 32, 32]\nepochs = 2\niterations_per_epoch = 4")?;
-    println!("{} is the least memory limit", plimsoll::plan(&request, &context)?.minimum_ram_bytes);
-    plimsoll::train(&TrainRequest::new(request, &run), &context)?;
-    plimsoll::predict(&PredictRequest::new(&run, data.join("imagesTs"), &labels)?, &context)?.check()?;
-    let scores = plimsoll::evaluate(&EvaluateRequest::new(&labels, data.join("labelsTs")), &context)?;
-    println!(
-        "mean over {} cases: {:?}",
-        scores.summary.metric_per_case.len(),
-        scores.summary.foreground_mean
-    );
-    plimsoll::report(&ReportRequest::new(&run, folder.join("report.html")), &context)?;
+    request.settings = toml::from_str("epochs = 2\niterations_per_epoch = 4\npatch_size = [16, 16, 16]")?;
+    println!("the least memory limit is {}", plan(&request, &context)?.minimum_ram_bytes);
+    train(&TrainRequest::new(request, &run), &context)?;
+    predict(&PredictRequest::new(&run, data.join("imagesTs"), &labels)?, &context)?.check()?;
+    let scores = evaluate(&EvaluateRequest::new(&labels, data.join("labelsTs")), &context)?;
+    println!("mean Dice {:?}", scores.summary.foreground_mean.get(plimsoll_metrics::Metric::Dice));
+    report(&ReportRequest::new(&run, folder.join("report.html")), &context)?;
     Ok(())
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    whole_job(Path::new(&std::env::args_os().nth(1).ok_or("name a folder")?))
 }
