@@ -7,11 +7,7 @@ use std::sync::atomic::AtomicBool;
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_infer::{CaseGrid, CaseInput, InferError, PredictOptions, PredictPlan, Predictor};
 use plimsoll_memory::{Budget, Bytes, Reservation, System, limits};
-use plimsoll_models::model_file::ModelFile;
-use plimsoll_models::monai::MonaiModel;
-use plimsoll_models::nnunet::{NnUnetChoice, NnUnetModel, find_model};
-use plimsoll_models::{Model as Run, ModelSource, SegmentationModel};
-use plimsoll_run::CheckpointKind;
+use plimsoll_models::{OpenOptions, OpenedModel, SegmentationModel};
 use plimsoll_volume::{ElementType, Geometry, MemoryVolume};
 
 use crate::error::Failure;
@@ -59,9 +55,15 @@ impl Model {
             return Err(Failure::Line { asked, line: limits.line });
         }
         let budget = Budget::new(limits.line);
-        let source = ModelSource::of(path)?;
-        let is_nnunet = matches!(source, ModelSource::NnUnet(_));
-        let model = model_of(&source, &budget)?;
+        let opened = OpenedModel::open(path, &OpenOptions::default(), &budget)?;
+        let is_nnunet = matches!(opened, OpenedModel::NnUnet { .. });
+        if let Some(previous) = opened.previous() {
+            return Err(Failure::Unsupported(format!(
+                "{} is a later stage of a cascade, which takes labels of {previous} beside the image: from C that is not possible",
+                opened.path().display()
+            )));
+        }
+        let model = opened.into_segmentation()?;
         let Settings { step, mirror, threads, .. } = settings;
         let options = PredictOptions::new(step, mirror.unwrap_or(is_nnunet), threads);
         let backend = Arc::new(CpuBackend::new(CpuOptions::new(threads))?);
@@ -143,32 +145,4 @@ fn copies(geometry: &Geometry, element: ElementType, channels: usize) -> Result<
 
 fn of_model(source: InferError) -> Failure {
     Failure::Infer { text: plimsoll_run::one_line(&source), cause: Box::new(source) }
-}
-
-/// The model that there is at a path.
-fn model_of(source: &ModelSource, budget: &Budget) -> Result<SegmentationModel, Failure> {
-    match source {
-        ModelSource::Run(folder) => Ok(Run::open(folder, CheckpointKind::Final)?.try_into()?),
-        ModelSource::File(file) => Ok(ModelFile::open(file)?.model().try_into()?),
-        ModelSource::NnUnet(folder) => nnunet(folder, budget),
-        ModelSource::MonaiBundle(folder) => Ok(MonaiModel::open_bundle(folder, budget)?.model),
-        ModelSource::MonaiConfig(file) => Ok(MonaiModel::open_config(file, budget)?.model),
-        ModelSource::Pairs { folder, .. } => Err(Failure::Unsupported(format!(
-            "{} gives each image a class as a whole: from C only voxels are labelled",
-            folder.display()
-        ))),
-    }
-}
-
-/// The model of a configuration that nnU-Net trained.
-fn nnunet(path: &Path, budget: &Budget) -> Result<SegmentationModel, Failure> {
-    let folder = find_model(path)?;
-    let opened = NnUnetModel::open(&folder, &NnUnetChoice::default(), budget)?;
-    match opened.previous {
-        None => Ok(opened.model),
-        Some(previous) => Err(Failure::Unsupported(format!(
-            "{} is a later stage of a cascade, which takes labels of {previous} beside the image: from C that is not possible",
-            folder.display()
-        ))),
-    }
 }

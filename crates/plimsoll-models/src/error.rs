@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_memory::MapError;
 use plimsoll_nn::ConfigError;
 use plimsoll_nn::weights::WeightError;
-use plimsoll_run::{FolderUse, RunError};
+use plimsoll_run::{FoldName, FolderUse, RunError, RunFolder};
 
 use crate::monai::MonaiError;
 use crate::nnunet::NnUnetError;
@@ -117,6 +117,44 @@ pub enum ModelError {
         /// How many tensors there are.
         of: usize,
     },
+    /// A model lacks a fold.
+    #[error("{} has no fold {fold}", path.display())]
+    NoFold {
+        /// The model.
+        path: PathBuf,
+        /// The fold.
+        fold: FoldName,
+    },
+    /// A fold is chosen of a model that has none.
+    #[error("{} has no folds, but fold {fold} is chosen", path.display())]
+    WithoutFolds {
+        /// The model.
+        path: PathBuf,
+        /// The fold.
+        fold: FoldName,
+    },
+    /// A model does not label voxels.
+    #[error("{} gives each image a class as a whole", path.display())]
+    OfImages {
+        /// The model.
+        path: PathBuf,
+    },
+    /// Classifiers of pairs of classes are no single model.
+    #[error("{} has classifiers of {count} pairs, each a model of its own", folder.display())]
+    OfPairs {
+        /// Their folder.
+        folder: PathBuf,
+        /// The number of pairs.
+        count: usize,
+        /// The run of the first pair.
+        first: PathBuf,
+    },
+    /// A model of another program is no run.
+    #[error("{} is no run of this program", path.display())]
+    NotARun {
+        /// The model.
+        path: PathBuf,
+    },
     /// Nothing at a path is a model.
     #[error("{} holds no model: {why}", path.display())]
     NotAModel {
@@ -153,6 +191,13 @@ impl ModelError {
         ModelError::Run(RunError::Io { path: path.into(), source })
     }
 
+    /// The error of classifiers of pairs where a single model is needed.
+    pub(crate) fn of_pairs(folder: &Path, pairs: &[(u32, u32)]) -> ModelError {
+        let first = pairs.first().map(|pair| RunFolder::of_pair(folder, *pair).path().to_path_buf());
+        let first = first.unwrap_or_else(|| folder.into());
+        ModelError::OfPairs { folder: folder.into(), count: pairs.len(), first }
+    }
+
     /// The remedy, in which parameters are marked: see `plimsoll-remedy`.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -173,6 +218,13 @@ impl ModelError {
             ModelError::ModelFile { .. } | ModelError::DamagedModel { .. } => Some(
                 "copy the file again, or write it again with ‹job models export RUN FILE.plimsoll›".into(),
             ),
+            ModelError::NoFold { .. } => Some("‹job models show› lists its folds".into()),
+            ModelError::WithoutFolds { .. } => {
+                Some("leave ‹fold› out: models of MONAI have no folds".into())
+            }
+            ModelError::OfImages { .. } => Some("name a model that labels voxels".into()),
+            ModelError::OfPairs { first, .. } => Some(format!("name one, like {}", first.display())),
+            ModelError::NotARun { .. } => Some("name the folder of a run, or a .plimsoll file".into()),
             ModelError::NotAModel { .. } => Some(
                 "name the folder of a run, of a model of nnU-Net or of a MONAI bundle, a .plimsoll file, or a model.toml".into(),
             ),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use plimsoll_nn::weights::WeightSource;
-use plimsoll_run::{CheckpointKind, FoldFolder, RunConfig, RunFolder, Specification};
+use plimsoll_run::{CheckpointKind, FoldFolder, RunConfig, RunError, RunFolder, Specification};
 
 use crate::ModelError;
 
@@ -22,11 +22,7 @@ impl Model {
     /// # Errors
     /// If there is no run, or its specification cannot be read.
     pub fn plans(folder: &Path) -> Result<RunConfig, ModelError> {
-        let fold = match FoldFolder::at(folder).filter(FoldFolder::is_begun) {
-            Some(fold) => Some(fold),
-            None => RunFolder::new(folder).folds()?.into_iter().next(),
-        };
-        let fold = fold.ok_or_else(|| ModelError::NoRun { folder: folder.into() })?;
+        let fold = first_fold(folder)?.ok_or_else(|| ModelError::NoRun { folder: folder.into() })?;
         Ok(Specification::read(&fold)?.config)
     }
 
@@ -40,6 +36,14 @@ impl Model {
         let none = || ModelError::NoModel { folder: folder.into(), file: checkpoint.file() };
         let config = folds.into_iter().next().map(|(_, specification)| specification.config);
         Ok(Model { config: config.ok_or_else(none)?, weights })
+    }
+}
+
+/// Returns the fold that a folder is, or the first fold of the run that it is; none of a folder without a fold.
+pub(crate) fn first_fold(folder: &Path) -> Result<Option<FoldFolder>, RunError> {
+    match FoldFolder::at(folder).filter(FoldFolder::is_begun) {
+        Some(fold) => Ok(Some(fold)),
+        None => Ok(RunFolder::new(folder).folds()?.into_iter().next()),
     }
 }
 

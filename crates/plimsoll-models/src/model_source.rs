@@ -4,12 +4,17 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use plimsoll_disk::File;
-use plimsoll_run::{FoldFolder, FolderUse, RunFolder, pairs_in};
+use plimsoll_memory::Budget;
+use plimsoll_run::{
+    FoldFolder, FolderUse, RunConfig, RunError, RunFolder, Settings, Specification, Task, pairs_in,
+};
 
-use crate::ModelError;
+use crate::model::first_fold;
 use crate::model_file::{MODEL_ENDING, ModelFile};
 use crate::monai::MonaiModel;
 use crate::nnunet::is_nnunet;
+use crate::open::{lines_of_pairs, lines_of_run};
+use crate::{Model, ModelError, OpenOptions, OpenedModel};
 
 /// The beginning of a file that is looked at.
 const BEGINNING: usize = 4096;
@@ -99,5 +104,75 @@ impl ModelSource {
             return Err(refuse("it is an archive: of weights alone, or of a model that is to be imported"));
         }
         Err(refuse("it is neither a .plimsoll file nor a model.toml"))
+    }
+}
+
+impl ModelSource {
+    /// Returns whether the model gives each image a class as a whole. A run that cannot be read is none: opening it says why.
+    ///
+    /// # Errors
+    /// If a model in one file cannot be read.
+    pub fn is_classifier(&self) -> Result<bool, ModelError> {
+        let is_of_images = |config: &RunConfig| matches!(config.task, Task::Classification(_));
+        match self {
+            ModelSource::Pairs { .. } => Ok(true),
+            ModelSource::Run(folder) => Ok(Model::plans(folder).is_ok_and(|config| is_of_images(&config))),
+            ModelSource::File(file) => Ok(is_of_images(&ModelFile::open(file)?.record.config)),
+            ModelSource::NnUnet(_) | ModelSource::MonaiBundle(_) | ModelSource::MonaiConfig(_) => Ok(false),
+        }
+    }
+
+    /// Checks that it is a single model.
+    ///
+    /// # Errors
+    /// If it has a model for each pair of classes.
+    pub fn expect_single(&self) -> Result<(), ModelError> {
+        match self {
+            ModelSource::Pairs { folder, pairs } => Err(ModelError::of_pairs(folder, pairs)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns whether the model is one of MONAI.
+    pub fn is_monai(&self) -> bool {
+        matches!(self, ModelSource::MonaiBundle(_) | ModelSource::MonaiConfig(_))
+    }
+
+    /// The settings that a run was begun with, of pairs those of the first; none of models of other programs and of a run without a fold.
+    ///
+    /// # Errors
+    /// If a specification or a model in one file cannot be read.
+    pub fn settings(&self) -> Result<Option<Settings>, ModelError> {
+        let run = match self {
+            ModelSource::File(file) => return Ok(Some(ModelFile::open(file)?.record.settings)),
+            ModelSource::Pairs { folder, pairs } => {
+                pairs.first().map(|pair| RunFolder::of_pair(folder, *pair).path().to_path_buf())
+            }
+            ModelSource::Run(folder) => Some(folder.clone()),
+            ModelSource::NnUnet(_) | ModelSource::MonaiBundle(_) | ModelSource::MonaiConfig(_) => None,
+        };
+        let fold = run.map(|run| first_fold(&run)).transpose()?.flatten();
+        let read = |fold| -> Result<Settings, RunError> { Ok(Specification::read(&fold)?.settings) };
+        Ok(fold.map(read).transpose()?)
+    }
+
+    /// Describes the model, in lines. A run needs no weights for it.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn describe(&self, budget: &Budget) -> Result<Vec<String>, ModelError> {
+        match self {
+            ModelSource::Run(folder) => Ok(lines_of_run(&Model::plans(folder)?)),
+            ModelSource::Pairs { folder, pairs } => {
+                let first = pairs.first().map(|pair| Model::plans(RunFolder::of_pair(folder, *pair).path()));
+                Ok(lines_of_pairs(pairs.len(), first.transpose()?.as_ref()))
+            }
+            ModelSource::File(path)
+            | ModelSource::NnUnet(path)
+            | ModelSource::MonaiBundle(path)
+            | ModelSource::MonaiConfig(path) => {
+                Ok(OpenedModel::open(path, &OpenOptions::default(), budget)?.lines())
+            }
+        }
     }
 }

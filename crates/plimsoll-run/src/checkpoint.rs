@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::{FoldFolder, LoadOptions, LoadReport, LossScale, RunError, Specification, read_parameters};
 
 /// Which checkpoint of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CheckpointKind {
     /// The last that was written.
@@ -33,6 +33,7 @@ pub enum CheckpointKind {
     /// That of the highest moving average of the pseudo-Dice.
     Best,
     /// That after the last epoch.
+    #[default]
     Final,
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_data::TargetSpacing;
 use plimsoll_nn::weights::{SafetensorsFile, WeightError, WeightSource};
-use plimsoll_run::{CheckpointKind, RunError, Task, printable};
+use plimsoll_run::{CheckpointKind, FoldName, RunError, Task, printable};
 
 use super::{ModelRecord, RECORD, prefix};
 use crate::{Model, ModelError};
@@ -79,6 +79,12 @@ impl ModelFile {
         let of =
             |fold: &super::FoldRecord| WeightSource { path: self.path.clone(), prefix: prefix(fold.fold) };
         self.record.folds.iter().map(of).collect()
+    }
+
+    /// Returns the weights of a fold, if the file has it.
+    pub fn weights_of(&self, fold: FoldName) -> Option<WeightSource> {
+        let has_fold = self.record.folds.iter().any(|known| known.fold == fold);
+        has_fold.then(|| WeightSource { path: self.path.clone(), prefix: prefix(fold) })
     }
 
     /// What there is to predict with.

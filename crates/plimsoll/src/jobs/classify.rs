@@ -9,14 +9,12 @@ use plimsoll_image::{ImageDataset, ImageFile, Largest};
 use plimsoll_infer::{ImageExplainer, ImagePredictor};
 use plimsoll_memory::{Budget, Bytes, Mapped, System, limits, resident};
 use plimsoll_metrics::votes::{Rule, Votes, pairs};
-use plimsoll_models::model_file::ModelFile;
-use plimsoll_models::{Model, ModelSource};
-use plimsoll_run::{CheckpointKind, ClassificationTask, EpochRecord, RunFolder, Settings, Task, each_epoch};
+use plimsoll_models::{Model, ModelSource, OpenOptions, OpenedModel};
+use plimsoll_run::{CheckpointKind, ClassificationTask, EpochRecord, Settings, each_epoch};
 use serde::Serialize;
 
 use super::listed::{Listed, Opening};
 use super::mistakes::{Mistakes, Sheet, Worst};
-use super::pairs::pair_run;
 use super::predict::PredictRequest;
 use super::prediction_table::{PairProbabilities, PredictionTable};
 use crate::context::Context;
@@ -55,34 +53,28 @@ enum Classifiers {
 
 /// Whether a folder holds classifiers of images, and not a network that labels voxels.
 pub fn is_classifier(model: &Path) -> Outcome<bool> {
-    let is_of_images = |task: &Task| matches!(task, Task::Classification(_));
-    Ok(match ModelSource::of(model)? {
-        ModelSource::Pairs { .. } => true,
-        // What is wrong with a run is said by whoever opens it.
-        ModelSource::Run(folder) => Model::plans(&folder).is_ok_and(|config| is_of_images(&config.task)),
-        ModelSource::File(file) => is_of_images(&ModelFile::open(&file)?.record.config.task),
-        ModelSource::NnUnet(_) | ModelSource::MonaiBundle(_) | ModelSource::MonaiConfig(_) => false,
-    })
+    Ok(ModelSource::of(model)?.is_classifier()?)
 }
 
 impl Classifiers {
-    fn open(folder: &Path, others: &[PathBuf], checkpoint: CheckpointKind) -> Outcome<Classifiers> {
-        if let (ModelSource::Pairs { pairs, .. }, true) = (ModelSource::of(folder)?, others.is_empty()) {
-            let open = |pair| Ok((pair, Model::open(pair_run(folder, pair).path(), checkpoint)?));
-            return Ok(Classifiers::Pairs(pairs.into_iter().map(open).collect::<Outcome<_>>()?));
-        }
+    fn open(
+        folder: &Path,
+        others: &[PathBuf],
+        checkpoint: CheckpointKind,
+        budget: &Budget,
+    ) -> Outcome<Classifiers> {
+        let options = OpenOptions { checkpoint, ..OpenOptions::default() };
         let mut models: Vec<Model> = Vec::new();
         for path in std::iter::once(folder).chain(others.iter().map(PathBuf::as_path)) {
-            let model = match ModelSource::of(path)? {
-                ModelSource::Pairs { .. } => {
+            let model = match OpenedModel::open(path, &options, budget)? {
+                OpenedModel::Pairs { models, .. } if others.is_empty() => {
+                    return Ok(Classifiers::Pairs(models));
+                }
+                OpenedModel::Pairs { .. } => {
                     let message = format!("the classifiers of pairs in {} vote", path.display());
                     return Err(Error::new(message, "predict with them alone"));
                 }
-                ModelSource::File(file) => ModelFile::open(&file)?.model(),
-                ModelSource::Run(_)
-                | ModelSource::NnUnet(_)
-                | ModelSource::MonaiBundle(_)
-                | ModelSource::MonaiConfig(_) => Model::open(path, checkpoint)?,
+                opened => opened.into_run()?,
             };
             if let Some(first) = models.first() {
                 expect_alike((folder, first), (path, &model))?;
@@ -151,7 +143,7 @@ pub fn classify(
         return Err(Error::new(message, "‹overwrite› replaces it"));
     }
     let budget = Budget::new(limits(&System::default(), request.ram).line);
-    let classifiers = Classifiers::open(&request.model, others, request.checkpoint)?;
+    let classifiers = Classifiers::open(&request.model, others, request.checkpoint, &budget)?;
     let (task, labels) = known_classes(&classifiers)?;
     if let Some(range) = task.pipeline.decode.range_16_bit {
         context.note(format_args!("16-bit samples: {range} become 0 to 255, as in training"));
@@ -268,21 +260,8 @@ fn class_name(task: &ClassificationTask, label: u32) -> &str {
 
 /// What the run of a model was asked for: it knows the columns of tables.
 fn settings_of(model: &Path) -> Outcome<Settings> {
-    let run = match ModelSource::of(model)? {
-        ModelSource::File(file) => return Ok(ModelFile::open(&file)?.record.settings),
-        ModelSource::Pairs { folder, pairs } => match pairs.first() {
-            Some(pair) => pair_run(&folder, *pair),
-            None => RunFolder::new(folder),
-        },
-        ModelSource::Run(folder) => RunFolder::new(folder),
-        ModelSource::NnUnet(_) | ModelSource::MonaiBundle(_) | ModelSource::MonaiConfig(_) => {
-            return Ok(Settings::default());
-        }
-    };
-    match run.folds()?.first() {
-        Some(fold) => Ok(plimsoll_run::Specification::read(fold)?.settings),
-        None => Ok(Settings::default()),
-    }
+    // A run without a fold has the usual ones.
+    Ok(ModelSource::of(model)?.settings()?.unwrap_or_else(Settings::default))
 }
 
 /// The images of the input: with labels from a table or from folders of classes, else without.

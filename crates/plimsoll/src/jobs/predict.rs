@@ -11,10 +11,8 @@ use plimsoll_infer::{
     PredictOptions, Predictor, predict_cases,
 };
 use plimsoll_memory::{Budget, Bytes, System, limits};
-use plimsoll_models::model_file::ModelFile;
-use plimsoll_models::monai::MonaiModel;
-use plimsoll_models::nnunet::{NnUnetChoice, NnUnetModel, find_model, is_nnunet};
-use plimsoll_models::{Model, ModelSource, SegmentationModel, Windows as Placement};
+use plimsoll_models::nnunet::{NnUnetChoice, is_nnunet};
+use plimsoll_models::{OpenOptions, OpenedModel, SegmentationModel, Windows as Placement};
 use plimsoll_plan::Backend;
 use plimsoll_report::duration::duration;
 use plimsoll_run::{CheckpointKind, FolderUse, one_line};
@@ -161,39 +159,14 @@ pub(super) fn open(request: &PredictRequest, budget: &Budget, context: &Context)
 }
 
 fn open_model(request: &PredictRequest, budget: &Budget, context: &Context) -> Outcome<Opened> {
-    let own = |model: Model| -> Outcome<Opened> {
-        let model = SegmentationModel::try_from(model)?;
-        Ok(Opened { folder: request.model.clone(), model, previous: None })
-    };
-    match ModelSource::of(&request.model)? {
-        ModelSource::Run(folder) => own(Model::open(&folder, request.checkpoint)?),
-        ModelSource::File(file) => own(ModelFile::open(&file)?.model()),
-        ModelSource::MonaiBundle(folder) => {
-            of_monai(request, MonaiModel::open_bundle(&folder, budget)?, context)
-        }
-        ModelSource::MonaiConfig(file) => of_monai(request, MonaiModel::open_config(&file, budget)?, context),
-        ModelSource::NnUnet(folder) => {
-            let folder = find_model(&folder)?;
-            let choice = request.volumes.nnunet.clone().unwrap_or_default();
-            let opened = NnUnetModel::open(&folder, &choice, budget)?;
-            if request.volumes.verbose {
-                opened.lines().iter().for_each(|line| context.note(line));
-            }
-            Ok(Opened { folder, model: opened.model, previous: opened.previous })
-        }
-        ModelSource::Pairs { folder, .. } => {
-            let message = format!("{} gives each image a class as a whole", folder.display());
-            Err(Error::new(message, "name a model that labels voxels"))
-        }
-    }
-}
-
-/// A model of MONAI, opened.
-fn of_monai(request: &PredictRequest, opened: MonaiModel, context: &Context) -> Outcome<Opened> {
+    let nnunet = request.volumes.nnunet.clone().unwrap_or_default();
+    let options = OpenOptions { checkpoint: request.checkpoint, nnunet, ..OpenOptions::default() };
+    let opened = OpenedModel::open(&request.model, &options, budget)?;
     if request.volumes.verbose {
         opened.lines().iter().for_each(|line| context.note(line));
     }
-    Ok(Opened { folder: request.model.clone(), model: opened.model, previous: None })
+    let (folder, previous) = (opened.path().to_path_buf(), opened.previous().map(String::from));
+    Ok(Opened { folder, model: opened.into_segmentation()?, previous })
 }
 
 /// Refuses labels of an earlier stage that none of the models takes.
