@@ -17,6 +17,8 @@
 //! | process label maps | [`postprocess`], [`choose_postprocessing`] | [`PostprocessRequest`] | [`PostprocessingReport`] |
 //! | train a sweep | [`Sweep`] | [`SweepJob`] | [`TrialReport`] |
 //! | write a page | [`report`] | [`ReportRequest`] | [`WrittenPage`] |
+//! | export a model | [`export`], [`write_model_file`] | [`ExportRequest`], [`ModelFileRequest`] | [`ExportedModel`] |
+//! | import and show models | [`import_models`], [`show_models`] | [`ImportRequest`], [`ShowRequest`] | [`ShownModel`] |
 //! | state of runs | [`status`] | folders | [`RunStatus`] |
 //! | describe the machine | [`doctor`] | the limit | [`Machine`] |
 //!
@@ -43,8 +45,13 @@ pub use jobs::data_changes::NewCases;
 pub use jobs::doctor::{Machine, doctor};
 pub use jobs::ensemble::{plan_ensemble, predict_ensemble};
 pub use jobs::evaluate::{EvaluateRequest, Evaluated, evaluate};
+pub use jobs::export::{ExportFormat, ExportRequest, ExportedModel, export};
 pub use jobs::inspection::{InspectRequest, Inspected, absent_classes, inspect};
 pub use jobs::line::Line;
+pub use jobs::models::{
+    ImportRequest, ModelFileRequest, ShowRequest, ShownModel, VerifyRequest, import_models, show_models,
+    verify_model_file, write_model_file,
+};
 pub use jobs::outliers::{OtherSpacing, Outlier};
 pub use jobs::pair_ensembles::PairEnsembles;
 pub use jobs::pairs::{
