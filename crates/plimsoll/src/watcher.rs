@@ -116,22 +116,6 @@ impl Watcher {
         }
     }
 
-    /// The epochs that were done before.
-    fn read_points(&mut self) -> Result<(), plimsoll_run::RunError> {
-        let mut costs = std::collections::BTreeMap::new();
-        each_event(&self.folder, |timed| {
-            if let Event::Epoch(cost) = timed.event {
-                costs.insert(cost.epoch, cost);
-            }
-        })?;
-        each_epoch(&self.folder, |record| {
-            let cost = costs.get(&record.epoch);
-            if cost.is_some() {
-                self.history.push(EpochPoint::of(&record, cost));
-            }
-        })
-    }
-
     /// Time left, by the steps of this process with all that came between them.
     fn left(&self, steps: u64) -> Option<f64> {
         let (began, first) = self.began?;
@@ -143,6 +127,22 @@ impl Watcher {
 /// The time left, behind other numbers of a line.
 fn words_of(left: Option<f64>) -> String {
     left.map_or(String::new(), |seconds| format!(", {} left", duration(seconds)))
+}
+
+/// Passes the epochs of a fold that are done, in order.
+fn each_point(folder: &FoldFolder, each: &mut dyn FnMut(EpochPoint)) -> Result<(), plimsoll_run::RunError> {
+    let mut costs = std::collections::BTreeMap::new();
+    each_event(folder, |timed| {
+        if let Event::Epoch(cost) = timed.event {
+            costs.insert(cost.epoch, cost);
+        }
+    })?;
+    each_epoch(folder, |record| {
+        let cost = costs.get(&record.epoch);
+        if cost.is_some() {
+            each(EpochPoint::of(&record, cost));
+        }
+    })
 }
 
 /// The most resident memory against the limit, like `170.9 of 192.0 MiB`.
@@ -162,7 +162,8 @@ impl Observer for Watcher {
             Ok(log) => self.log = Some(log),
             Err(error) => self.failed(&format!("log.txt: {error}")),
         }
-        if let Err(error) = self.read_points() {
+        let history = &mut self.history;
+        if let Err(error) = each_point(&self.folder, &mut |point| history.push(point)) {
             self.failed(&error.to_string());
         }
         self.of = specification.config.schedule.total_steps;
@@ -228,8 +229,11 @@ impl Observer for Watcher {
             cost.seconds
         ));
         self.context.emit(&events::Event::Epoch { fold: self.folder.name(), record, cost });
-
-        self.history.push(EpochPoint::of(record, Some(cost)));
+        let (history, folder) = (&mut self.history, &self.folder);
+        let pushed = history.push_or_read(EpochPoint::of(record, Some(cost)), |each| each_point(folder, each));
+        if let Err(error) = pushed {
+            self.failed(&error.to_string());
+        }
         let run = self.folder.path().parent().unwrap_or(self.folder.path());
         let title = format!("fold {} of {}", self.folder.name(), run.display());
         let drawn = progress_picture::png(&title, &self.history, self.planned).and_then(|picture| {

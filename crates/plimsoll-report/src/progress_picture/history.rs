@@ -42,7 +42,40 @@ pub struct History {
 
 impl History {
     /// Appends an epoch. Later epochs and an earlier record of the same one are removed: a run repeats them after it returns to a
-    /// checkpoint. If the epoch before it is no longer kept, its sums start from the last one that is.
+    /// checkpoint. If the sums up to there are no longer kept, `read` passes all epochs of the run again.
+    ///
+    /// # Errors
+    /// If they cannot be read. The sums then start from the last epoch that is kept.
+    pub fn push_or_read<E>(
+        &mut self,
+        point: EpochPoint,
+        read: impl FnOnce(&mut dyn FnMut(EpochPoint)) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut is_read = Ok(());
+        if self.lacks_before(point.epoch) {
+            let mut again = History::default();
+            is_read = read(&mut |earlier| {
+                if earlier.epoch < point.epoch {
+                    again.push(earlier);
+                }
+            });
+            if is_read.is_ok() {
+                *self = again;
+            }
+        }
+        self.push(point);
+        is_read
+    }
+
+    /// Returns `true` if a run returns to before an epoch, and the one before that is not kept.
+    fn lacks_before(&self, epoch: u64) -> bool {
+        let points = self.curve.points();
+        let repeats = points.last().is_some_and(|(last, _)| *last >= epoch);
+        let before = points.iter().rev().map(|(kept, _)| *kept).find(|kept| *kept < epoch);
+        repeats && before != epoch.checked_sub(1)
+    }
+
+    /// Appends an epoch before which none is missing.
     pub fn push(&mut self, point: EpochPoint) {
         let before = self.curve.points().iter().rev().find(|(epoch, _)| *epoch < point.epoch);
         let totals = before.map_or_else(Totals::default, |(_, (_, totals))| *totals).with(&point);
@@ -96,6 +129,23 @@ mod tests {
         let (last, totals) = history.last().expect("epochs");
         assert_eq!((last.epoch, totals.seconds), (99_999, 200_000.0));
         assert_eq!((totals.best, totals.most_held), (Some((4321, 0.9)), 1001));
+    }
+
+    #[test]
+    fn sums_are_exact_after_a_return_to_an_epoch_that_is_no_longer_kept() {
+        let mut history: History = (0..10_000).map(point).collect();
+        let journal = |each: &mut dyn FnMut(EpochPoint)| {
+            (0..9_004).map(point).for_each(each);
+            Ok::<(), ()>(())
+        };
+        assert!(history.points().all(|(kept, _)| kept.epoch != 9_002), "it is kept");
+        history.push_or_read(point(9_003), journal).expect("the journal");
+        let (last, totals) = history.last().expect("epochs");
+        assert_eq!((last.epoch, totals.seconds), (9_003, 2.0 * 9_004.0));
+        assert_eq!((totals.best, totals.most_held), (Some((4321, 0.9)), 1001));
+        // The next epoch follows without reading.
+        history.push_or_read(point(9_004), |_| Err(())).expect("no reading");
+        assert_eq!(history.last().map(|(_, totals)| totals.seconds), Some(2.0 * 9_005.0));
     }
 
     #[test]
