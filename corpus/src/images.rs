@@ -2,10 +2,8 @@
 
 use std::path::Path;
 
-use plimsoll_image::{
-    DecodeOptions, GroupSource, ImageDataset, ImageError, ImageFile, LabelSource, Orientation, TableSettings,
-    folds,
-};
+use plimsoll_data::pictures::{GroupSource, ImageDataset, LabelSource, TableSettings, folds};
+use plimsoll_image::{DecodeOptions, ImageError, ImageFile, Orientation};
 use plimsoll_memory::{Budget, Bytes};
 
 use crate::folder::Folder;

@@ -7,7 +7,7 @@ mod scores;
 use std::fs;
 use std::path::Path;
 
-use plimsoll_image::phantom::{self, PhantomImages};
+use plimsoll_data::pictures::phantom::{self, PhantomImages};
 
 use crate::support::{Ended, Tiny, plimsoll};
 

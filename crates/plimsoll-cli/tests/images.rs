@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::support::{dataset, expect_same, plimsoll, run_error, run_json};
-use plimsoll_image::phantom::{self, PhantomImages};
+use plimsoll_data::pictures::phantom::{self, PhantomImages};
 
 mod changes;
 mod pairs;

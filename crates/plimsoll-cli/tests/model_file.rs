@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use crate::support::{Tiny, run_error, run_json};
+use plimsoll_data::pictures::phantom::{self, PhantomImages};
 use plimsoll_graph::Shape;
-use plimsoll_image::phantom::{self, PhantomImages};
 use plimsoll_nn::weights::{SafetensorsFile, safetensors};
 
 fn text(path: &Path) -> String {

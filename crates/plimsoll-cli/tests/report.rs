@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::support::{Tiny, run_error, run_json};
-use plimsoll_image::phantom::{self, PhantomImages};
+use plimsoll_data::pictures::phantom::{self, PhantomImages};
 use plimsoll_run::{Arm, FoldName, SweepFolder, Trial, Trials};
 use serde_json::json;
 

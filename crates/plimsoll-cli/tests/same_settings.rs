@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use plimsoll_image::phantom::{self, PhantomImages};
+use plimsoll_data::pictures::phantom::{self, PhantomImages};
 
 use crate::support::{Ended, Tiny, plimsoll};
 

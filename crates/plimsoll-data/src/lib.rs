@@ -18,6 +18,8 @@
 //! The patches of a step are bitwise independent of the number of threads and of the size of cache and scratch. A run
 //! that is resumed at a step therefore continues as if it had never stopped.
 //!
+//! [`pictures`] has the same for plain pictures with classes.
+//!
 //! [`phantom::write`] generates a small data set of vessel trees to try all of this on.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
@@ -31,6 +33,7 @@ mod normalisation;
 mod patch;
 mod percentile;
 pub mod phantom;
+pub mod pictures;
 mod preparation;
 mod prepare;
 mod splits;

@@ -11,6 +11,7 @@ mod layouts;
 mod loader;
 mod masks;
 mod phantom;
+mod pictures;
 mod prepared;
 mod pulling;
 mod sampling;

@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use plimsoll_data::pictures::phantom::{self, PhantomImages};
+use plimsoll_data::pictures::{
+    Augmentation, ImageDataset, Largest, Pipeline, PipelineSettings, PreparedCache, Split, Step,
+};
 use plimsoll_data::{
     Answer, BatchReader, BatchShape, ImageFold, ImageSamples, Loader, LoaderConfig, Mode, Samples, Sampling,
 };
-use plimsoll_image::phantom::{self, PhantomImages};
-use plimsoll_image::{
-    Augmentation, Extent, ImageDataset, ImageFile, Largest, Pipeline, PipelineSettings, PreparedCache, Split,
-    Step,
-};
+use plimsoll_image::{Extent, ImageFile};
 use plimsoll_memory::{Budget, Bytes};
 
 const BATCH: usize = 6;

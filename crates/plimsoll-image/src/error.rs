@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use plimsoll_disk::Substitute;
-use plimsoll_memory::{Bytes, MapError, OverBudget};
+use plimsoll_memory::{Bytes, MapError};
 
 /// Why an image cannot be read. Each error names the file.
 #[derive(Debug, thiserror::Error)]
@@ -227,59 +227,4 @@ impl ImageError {
             }
         })
     }
-}
-
-/// Why settings of images cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum SettingError {
-    /// A value is out of range.
-    #[error("`{setting}` is {value}, but must be {rule}")]
-    Value {
-        /// The setting.
-        setting: &'static str,
-        /// Its value.
-        value: String,
-        /// What it must be.
-        rule: &'static str,
-    },
-    /// The steps of a pipeline do not end in one size.
-    #[error("the steps {steps} do not give images of one size: {problem}")]
-    Steps {
-        /// The steps, in order.
-        steps: String,
-        /// Why.
-        problem: &'static str,
-    },
-    /// The budget has no room.
-    #[error(transparent)]
-    Memory(#[from] MapError),
-}
-
-impl From<OverBudget> for SettingError {
-    fn from(error: OverBudget) -> SettingError {
-        SettingError::Memory(error.into())
-    }
-}
-
-impl SettingError {
-    /// A remedy to suggest to the user.
-    pub fn hint(&self) -> Option<String> {
-        match self {
-            SettingError::Value { .. } => None,
-            SettingError::Steps { .. } => {
-                Some("crop first, resize once, and apply filters before or after that".into())
-            }
-            SettingError::Memory(_) => Some("raise ‹ram›, use fewer threads, or make images smaller".into()),
-        }
-    }
-}
-
-/// Refuses a value that is out of range.
-pub(crate) fn check(
-    setting: &'static str,
-    value: impl ToString,
-    holds: bool,
-    rule: &'static str,
-) -> Result<(), SettingError> {
-    if holds { Ok(()) } else { Err(SettingError::Value { setting, value: value.to_string(), rule }) }
 }

@@ -2,7 +2,5 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
-mod dataset;
 mod decode;
-mod pipeline;
 mod process;

@@ -43,7 +43,7 @@ pub enum InferError {
     Engine(#[from] EngineError),
     /// Images cannot be brought to the size of the model.
     #[error(transparent)]
-    Images(#[from] plimsoll_image::SettingError),
+    Images(#[from] plimsoll_data::pictures::SettingError),
     /// An image cannot be read.
     #[error(transparent)]
     Image(#[from] plimsoll_image::ImageError),

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use plimsoll_data::pictures::Largest;
 use plimsoll_graph::TensorId;
-use plimsoll_image::{Extent, ImageError, Largest};
+use plimsoll_image::{Extent, ImageError};
 use plimsoll_memory::{Budget, Mapped};
 use plimsoll_models::Model;
 use plimsoll_nn::{explain, names};

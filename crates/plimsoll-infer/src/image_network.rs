@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use plimsoll_data::pictures::{Largest, Pipeline, Recipe, Scratch};
 use plimsoll_graph::{DType, Program, Role, TensorId};
-use plimsoll_image::{ImageError, Largest, Pipeline, Recipe, Scratch};
+use plimsoll_image::ImageError;
 use plimsoll_memory::{Budget, Bytes, Mapped, Overhead, Reservation};
 use plimsoll_models::Model;
 use plimsoll_nn::names;

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use plimsoll_data::pictures::Largest;
 use plimsoll_graph::TensorId;
-use plimsoll_image::Largest;
 use plimsoll_memory::{Budget, Mapped};
 use plimsoll_models::Model;
 use plimsoll_nn::{names, predict};

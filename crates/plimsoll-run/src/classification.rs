@@ -1,9 +1,10 @@
 //! The task of giving each image a class, or labels.
 
 use plimsoll_data::Sampling;
-use plimsoll_image::{
-    Augmentation, ImageDataset, Largest, Pipeline, PipelineSettings, SampleRange, SettingError,
+use plimsoll_data::pictures::{
+    Augmentation, ImageDataset, Largest, Pipeline, PipelineSettings, SettingError,
 };
+use plimsoll_image::SampleRange;
 use plimsoll_nn::ConfigError;
 use serde::{Deserialize, Serialize};
 

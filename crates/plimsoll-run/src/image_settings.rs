@@ -1,8 +1,9 @@
 //! What a user may set of data sets of images, and how images become the input of a network.
 
 use plimsoll_data::Sampling;
+use plimsoll_data::pictures::{Augmentation, PipelineSettings, Step, TableSettings};
 use plimsoll_image::process::resize::Filter;
-use plimsoll_image::{Augmentation, DecodeOptions, PipelineSettings, SampleRange, Step, TableSettings};
+use plimsoll_image::{DecodeOptions, SampleRange};
 use serde::{Deserialize, Serialize};
 
 use crate::ImageTarget;

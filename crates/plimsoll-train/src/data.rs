@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use plimsoll_data::pictures::{ImageCase, ImageDataset, PreparedCache};
 use plimsoll_data::{CaseFingerprint, Dataset, Fold, FoldsNeeds, ImageSamples, Inspection};
-use plimsoll_image::{ImageCase, ImageDataset, PreparedCache};
 use plimsoll_memory::{Bytes, Digest, Digester};
 use plimsoll_run::{RunConfig, Task};
 
@@ -26,7 +26,7 @@ pub enum RunData {
         /// Their files and labels.
         dataset: Arc<ImageDataset>,
         /// What was found out about them.
-        inspection: Arc<plimsoll_image::Inspection>,
+        inspection: Arc<plimsoll_data::pictures::Inspection>,
     },
 }
 

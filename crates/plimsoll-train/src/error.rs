@@ -2,9 +2,9 @@
 
 use std::io;
 
+use plimsoll_data::pictures::SettingError;
 use plimsoll_data::{LoaderError, SamplerError, SplitsError};
 use plimsoll_graph::DType;
-use plimsoll_image::SettingError;
 use plimsoll_memory::{MapError, OverBudget};
 use plimsoll_nn::ConfigError;
 use plimsoll_plan::{EngineError, PlanError};

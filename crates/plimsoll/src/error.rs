@@ -140,7 +140,7 @@ pub enum Cause {
     Dicom(plimsoll_dicom::DicomError),
     /// A data set of pictures.
     #[error(transparent)]
-    Images(plimsoll_image::DatasetError),
+    Images(plimsoll_data::pictures::DatasetError),
     /// A prediction.
     #[error(transparent)]
     Infer(plimsoll_infer::InferError),
@@ -326,7 +326,7 @@ with_hint!(
     Splits(plimsoll_data::SplitsError),
     Phantom(plimsoll_data::phantom::PhantomError),
     Dicom(plimsoll_dicom::DicomError),
-    Images(plimsoll_image::DatasetError),
+    Images(plimsoll_data::pictures::DatasetError),
     Infer(plimsoll_infer::InferError),
     Metric(plimsoll_metrics::MetricError),
     Table(plimsoll_metrics::classification::TableError),

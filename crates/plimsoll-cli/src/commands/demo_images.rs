@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::Instant;
 
-use plimsoll_image::phantom::{self, PhantomImages};
+use plimsoll_data::pictures::phantom::{self, PhantomImages};
 use plimsoll_infer::PredictOptions;
 use plimsoll_memory::{Bytes, resident};
 use plimsoll_metrics::classification::{Bootstrap, Labelling, Table as Cases, classify as score};

@@ -3,7 +3,7 @@
 use plimsoll::read_settings;
 use plimsoll::{InspectRequest, Inspected, absent_classes, inspect};
 use plimsoll_data::{Dataset, Inspection, resampled_shape};
-use plimsoll_image::{ImageDataset, Split};
+use plimsoll_data::pictures::{ImageDataset, Split};
 use plimsoll_memory::Bytes;
 use plimsoll_report::inspect_page::region_line;
 use plimsoll_run::Settings;
@@ -44,7 +44,7 @@ pub fn print_data(data: &RunData) {
 }
 
 /// Prints what was found of images.
-fn print_images(name: &str, dataset: &ImageDataset, inspection: &plimsoll_image::Inspection) {
+fn print_images(name: &str, dataset: &ImageDataset, inspection: &plimsoll_data::pictures::Inspection) {
     println!("{name}: {} images of {} classes", dataset.cases.len(), dataset.classes.len());
     for warning in &dataset.warnings {
         println!("warning: {warning}");

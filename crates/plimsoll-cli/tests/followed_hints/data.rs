@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use plimsoll_image::phantom::{self, PhantomImages};
+use plimsoll_data::pictures::phantom::{self, PhantomImages};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{ElementType, StoredVolume, VolumeWriter};
 use serde_json::{Value, json};

@@ -367,7 +367,7 @@ const ERRORS: [(&str, &str); 17] = [
     ("HeaderError", "plimsoll-volume/src/nifti/error.rs"),
     ("DicomError", "plimsoll-dicom/src/error.rs"),
     ("ImageError", "plimsoll-image/src/error.rs"),
-    ("ImageDatasetError", "plimsoll-image/src/dataset/error.rs"),
+    ("ImageDatasetError", "plimsoll-data/src/pictures/dataset/error.rs"),
     ("PostprocessError", "plimsoll-postprocess/src/error.rs"),
     ("TrainError", "plimsoll-train/src/error.rs"),
 ];

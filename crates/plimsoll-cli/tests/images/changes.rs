@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use plimsoll_data::Fold;
-use plimsoll_image::phantom;
+use plimsoll_data::pictures::phantom;
 
 use super::{images, train};
 use crate::support::{plimsoll, run_error, run_json};

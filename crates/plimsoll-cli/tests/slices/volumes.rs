@@ -215,8 +215,8 @@ fn settings_that_contradict_two_dimensions_are_refused_by_name() {
     }
     // Images with one label each have no slices.
     let classes = dir.path().join("classes");
-    let images = plimsoll_image::phantom::PhantomImages { images: [2, 1, 1], side: 40, seed: 2 };
-    plimsoll_image::phantom::write(&classes, &images).unwrap();
+    let images = plimsoll_data::pictures::phantom::PhantomImages { images: [2, 1, 1], side: 40, seed: 2 };
+    plimsoll_data::pictures::phantom::write(&classes, &images).unwrap();
     let error = run_error(&["plan", classes.to_str().unwrap(), "--ram", "1GiB", "--dimensions", "2"]);
     assert!(error.contains("`dimensions` is set, but it has no effect here"), "{error}");
 }

@@ -2,7 +2,8 @@
 
 use std::io;
 
-use plimsoll_image::{ImageError, SettingError};
+use crate::pictures::SettingError;
+use plimsoll_image::ImageError;
 use plimsoll_memory::{MapError, OverBudget};
 use plimsoll_morphology::MorphologyError;
 use plimsoll_volume::VolumeError;

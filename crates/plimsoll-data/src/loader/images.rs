@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use plimsoll_image::process::tensor::mix;
-use plimsoll_image::{
+use crate::pictures::{
     Augmentation, ImageDataset, Pipeline, PreparedCache, PreparedStatistics, Recipe, Scratch,
 };
+use plimsoll_image::process::tensor::mix;
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped, Reservation};
 
 use crate::Mode;

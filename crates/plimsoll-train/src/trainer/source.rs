@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use plimsoll_data::pictures::{ImageDataset, PreparedCache};
 use plimsoll_data::{
     CacheStatistics, Fold, ImageFold, ImageSamples, Inspection, LoaderError, MakingTimes, Mode, Patches,
     Sampler, Samples, VolumeCache,
 };
-use plimsoll_image::{ImageDataset, PreparedCache};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_run::{ClassificationTask, Specification, points_folder};
 

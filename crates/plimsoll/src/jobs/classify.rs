@@ -5,7 +5,8 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_image::{ImageDataset, ImageFile, Largest};
+use plimsoll_data::pictures::{ImageDataset, Largest};
+use plimsoll_image::ImageFile;
 use plimsoll_infer::{ImageExplainer, ImagePredictor};
 use plimsoll_memory::{Budget, Bytes, Mapped, System, limits, resident};
 use plimsoll_metrics::votes::{Rule, Votes, pairs};

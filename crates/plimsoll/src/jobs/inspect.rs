@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use plimsoll_data::pictures::{ImageDataset, InspectOptions};
 use plimsoll_data::{Dataset, FoundData, InspectConfig, Inspection, LabelCensus, Severity};
 use plimsoll_disk::atomic;
-use plimsoll_image::{ImageDataset, InspectOptions};
 use plimsoll_memory::{Budget, Digest};
 use plimsoll_run::{ImageSettings, cache_folder, points_folder};
 
@@ -86,16 +86,16 @@ pub fn inspect_images(
     (images, threads): (&ImageSettings, usize),
     budget: &Budget,
     context: &Context,
-) -> Result<plimsoll_image::Inspection, Error> {
+) -> Result<plimsoll_data::pictures::Inspection, Error> {
     let decode = images.pipeline(None).decode;
     let options = InspectOptions { decode, channels: images.channels(), contents: true, threads };
     // Files that change from here on are read as they are by then, and found to be changed by the next command.
-    let state = plimsoll_image::state_of(dataset, &options);
+    let state = plimsoll_data::pictures::state_of(dataset, &options);
     let folder = self::place(place);
     let kept = match &folder {
         Some(folder) => {
             let path = folder.join(IMAGES);
-            plimsoll_image::Inspection::load_if_current(&path, state, dataset.cases.len(), budget)?
+            plimsoll_data::pictures::Inspection::load_if_current(&path, state, dataset.cases.len(), budget)?
         }
         None => None,
     };
@@ -103,7 +103,7 @@ pub fn inspect_images(
         Some(found) => found,
         None => {
             let progress = context.work_without_end("inspecting images");
-            let found = plimsoll_image::inspect(dataset, &options, budget);
+            let found = plimsoll_data::pictures::inspect(dataset, &options, budget);
             drop(progress);
             let found = found.map_err(Error::from)?;
             if let Some(folder) = folder {

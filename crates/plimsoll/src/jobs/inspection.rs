@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plimsoll_data::{Dataset, Fingerprint, FoundData, Inspection, Labels, Problem, Region, Severity};
-use plimsoll_image::{ImageDataset, SampleRange};
+use plimsoll_data::pictures::ImageDataset;
+use plimsoll_image::SampleRange;
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_report::inspect_page::page;
 use plimsoll_run::Settings;
@@ -56,7 +57,7 @@ pub enum Inspected {
         /// The data set.
         dataset: Arc<ImageDataset>,
         /// The problems of its pictures.
-        inspection: Box<plimsoll_image::Inspection>,
+        inspection: Box<plimsoll_data::pictures::Inspection>,
     },
 }
 

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use plimsoll_data::pictures::{ImageDataset, LabelSource, Split, TableSettings, folds};
 use plimsoll_data::{
     Dataset, DatasetError, Fold, FoldsNeeds, FoundData, Inspection, Problem, Severity, Splits,
 };
-use plimsoll_image::{ImageDataset, LabelSource, Split, TableSettings, folds};
 use plimsoll_memory::Budget;
 use plimsoll_run::{FolderUse, ImageSettings, Settings};
 use plimsoll_train::RunData;

@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use plimsoll_image::{Extent, ImageDataset};
+use plimsoll_data::pictures::ImageDataset;
+use plimsoll_image::Extent;
 use plimsoll_infer::{ImageExplainer, Question};
 use plimsoll_memory::{Budget, Bytes, Mapped, Reservation};
 use plimsoll_report::picture::write_png;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use plimsoll_image::ImageDataset;
+use plimsoll_data::pictures::ImageDataset;
 use plimsoll_memory::Bytes;
 use plimsoll_run::{FolderUse, ImageTarget, RunError, RunFolder, RunPlan, Settings, Specification};
 use serde::Serialize;

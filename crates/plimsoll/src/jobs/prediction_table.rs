@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use plimsoll_image::ImageDataset;
+use plimsoll_data::pictures::ImageDataset;
 use plimsoll_memory::Mapped;
 use plimsoll_metrics::csv::cell_of;
 use plimsoll_run::ClassificationTask;

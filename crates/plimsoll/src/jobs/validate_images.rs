@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use plimsoll_data::pictures::{ImageDataset, Largest};
 use plimsoll_disk::atomic::sweep;
-use plimsoll_image::{ImageDataset, ImageFile, Largest};
+use plimsoll_image::ImageFile;
 use plimsoll_infer::{ImageExplainer, ImagePredictor, InferError};
 use plimsoll_memory::{Budget, Mapped};
 use plimsoll_models::Model;

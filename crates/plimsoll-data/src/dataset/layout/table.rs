@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use crate::pictures::separator;
 use csv::{ReaderBuilder, StringRecord};
 use plimsoll_disk::File;
-use plimsoll_image::separator;
 
 use crate::dataset::json::read_bounded;
 use crate::dataset::layout::place::{enumerated, stem};

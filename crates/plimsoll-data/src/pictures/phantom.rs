@@ -11,7 +11,7 @@ use image::{ExtendedColorType, ImageEncoder, codecs::png::PngEncoder};
 use plimsoll_disk::atomic;
 use plimsoll_random::{Draws, Purpose};
 
-use crate::Split;
+use super::Split;
 
 /// The names of the grades.
 pub const GRADES: [&str; 5] = ["0_none", "1_mild", "2_moderate", "3_severe", "4_proliferative"];
@@ -150,7 +150,7 @@ impl Canvas {
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
-    use crate::ImageDataset;
+    use crate::pictures::ImageDataset;
     use plimsoll_memory::{Budget, Bytes};
 
     #[test]

@@ -1,7 +1,7 @@
 //! From a file to a normalised tensor, within memory that is reserved before the first image is read.
 //!
 //! An image is *prepared* by [`Step`]s that are the same each time, which end in one size: that may be kept in a
-//! [`PreparedCache`](crate::PreparedCache). A [`Recipe`] says how it is then augmented, and depends on seed, step and sample
+//! [`PreparedCache`](super::PreparedCache). A [`Recipe`] says how it is then augmented, and depends on seed, step and sample
 //! alone. The result is a function of file, settings and recipe, whatever thread makes it.
 
 mod recipe;
@@ -16,15 +16,16 @@ pub use recipe::{Augmentation, Blurring, Erasing, Recipe};
 pub use scratch::{Largest, Scratch};
 pub use settings::{PipelineSettings, Scale, Step};
 
-use crate::cache::PreparedCache;
-use crate::decode::ImageFile;
-use crate::process::affine::Interpolation;
-use crate::process::crop::CropBox;
-use crate::process::resize::Weights;
-use crate::process::tensor::ChannelScale;
-use crate::process::{affine, clahe::Clahe, crop, flip, gaussian, lab, resize, tensor};
-use crate::raster::{Extent, Raster};
-use crate::{ImageError, SettingError};
+use crate::pictures::PreparedCache;
+use crate::pictures::SettingError;
+use plimsoll_image::ImageError;
+use plimsoll_image::ImageFile;
+use plimsoll_image::process::affine::Interpolation;
+use plimsoll_image::process::crop::CropBox;
+use plimsoll_image::process::resize::Weights;
+use plimsoll_image::process::tensor::ChannelScale;
+use plimsoll_image::process::{affine, clahe::Clahe, crop, flip, gaussian, lab, resize, tensor};
+use plimsoll_image::{Extent, Raster};
 use scratch::Needs;
 
 /// A pipeline for images up to a given size.

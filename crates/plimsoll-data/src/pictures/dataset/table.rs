@@ -79,7 +79,7 @@ struct Row {
 }
 
 impl ImageDataset {
-    /// Lists the images of a CSV file with a header. Whether the images are there is left to [`inspect`](crate::inspect).
+    /// Lists the images of a CSV file with a header. Whether the images are there is left to [`inspect`](super::inspect).
     ///
     /// # Errors
     /// If the table cannot be read, lacks a column, has cells that are not understood, lists an image twice or one outside of its

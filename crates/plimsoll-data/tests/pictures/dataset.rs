@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use crate::common::{file, numbers, reference};
-use plimsoll_image::{
-    DatasetError, DecodeOptions, FoldError, GroupSource, ImageCase, ImageDataset, InspectOptions, Inspection,
-    LabelSource, ProblemKind, SampleRange, Split, TableSettings, folds, inspect, separator, state_of,
+use super::common::{file, numbers, reference};
+use plimsoll_data::pictures::{
+    DatasetError, FoldError, GroupSource, ImageCase, ImageDataset, InspectOptions, Inspection, LabelSource,
+    ProblemKind, Split, TableSettings, folds, inspect, separator, state_of,
 };
+use plimsoll_image::{DecodeOptions, SampleRange};
 use plimsoll_memory::{Budget, Bytes};
 use tempfile::TempDir;
 

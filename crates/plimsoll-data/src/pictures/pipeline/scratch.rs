@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use super::Pipeline;
 use super::settings::{PipelineSettings, Step};
-use crate::SettingError;
-use crate::decode::ImageFile;
-use crate::process::crop::CropBox;
-use crate::process::{clahe::Clahe, resize};
-use crate::raster::Extent;
+use crate::pictures::SettingError;
+use plimsoll_image::Extent;
+use plimsoll_image::ImageFile;
+use plimsoll_image::process::crop::CropBox;
+use plimsoll_image::process::{clahe::Clahe, resize};
 
 /// The largest images of a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

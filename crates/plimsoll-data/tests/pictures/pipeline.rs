@@ -1,16 +1,17 @@
 //! Pipelines: numbers, memory, recipes, the cache.
 
-use crate::common;
+use super::common;
 
 use common::{file, numbers, reference};
+use plimsoll_data::pictures::{
+    Augmentation, Blurring, Erasing, Largest, Pipeline, PipelineSettings, PreparedCache, Recipe, Scale,
+    Scratch, SettingError, Step,
+};
 use plimsoll_image::process::affine::{AffineChange, Interpolation};
 use plimsoll_image::process::jitter::ColourChange;
 use plimsoll_image::process::resize::Filter;
 use plimsoll_image::process::tensor::Filling;
-use plimsoll_image::{
-    Augmentation, Blurring, DecodeOptions, Erasing, Extent, ImageError, ImageFile, Largest, Pipeline,
-    PipelineSettings, PreparedCache, Recipe, SampleRange, Scale, Scratch, SettingError, Step,
-};
+use plimsoll_image::{DecodeOptions, Extent, ImageError, ImageFile, SampleRange};
 use plimsoll_memory::{Budget, Bytes};
 
 const STEPS: [Step; 4] = [
@@ -337,7 +338,7 @@ fn the_settings_in_the_documentation_are_settings() {
     let (pipeline, tables) = blocks.split_last().unwrap();
     assert_eq!(tables.len(), 6);
     for table in tables {
-        toml::from_str::<plimsoll_image::TableSettings>(table).unwrap();
+        toml::from_str::<plimsoll_data::pictures::TableSettings>(table).unwrap();
     }
     let settings: PipelineSettings = toml::from_str(pipeline).unwrap();
     assert_eq!(Pipeline::new(settings, Largest::default()).unwrap().extent(), Extent::square(299));

@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::SettingError;
-use crate::decode::DecodeOptions;
-use crate::error::check;
-use crate::process::affine::Interpolation;
-use crate::process::resize::Filter;
-use crate::process::tensor::{ChannelScale, IMAGENET};
-use crate::raster::Extent;
+use crate::pictures::SettingError;
+use crate::pictures::error::check;
+use plimsoll_image::DecodeOptions;
+use plimsoll_image::Extent;
+use plimsoll_image::process::affine::Interpolation;
+use plimsoll_image::process::resize::Filter;
+use plimsoll_image::process::tensor::{ChannelScale, IMAGENET};
 
 /// The longest side of an output, and the most tiles along an axis.
 const LONGEST: usize = 1 << 14;

@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use plimsoll_memory::{Budget, Bytes, Digest, OverBudget};
 use serde::{Deserialize, Serialize};
 
+use super::DatasetError;
 use super::{ImageCase, ImageDataset, Split};
-use crate::decode::{DecodeOptions, Decoded, ImageFile, Levels, SampleRange};
-use crate::pipeline::Largest;
-use crate::{DatasetError, ImageError};
+use crate::pictures::Largest;
+use plimsoll_image::ImageError;
+use plimsoll_image::{DecodeOptions, Decoded, ImageFile, Levels, SampleRange};
 
 /// How images are inspected.
 #[derive(Clone, Copy, Debug)]

@@ -3,12 +3,12 @@
 use plimsoll_random::{Draws, Purpose};
 use serde::{Deserialize, Serialize};
 
-use crate::SettingError;
-use crate::error::check;
-use crate::process::affine::AffineChange;
-use crate::process::jitter::ColourChange;
-use crate::process::tensor::{Erasure, Filling, Mixing};
-use crate::raster::Extent;
+use crate::pictures::SettingError;
+use crate::pictures::error::check;
+use plimsoll_image::Extent;
+use plimsoll_image::process::affine::AffineChange;
+use plimsoll_image::process::jitter::ColourChange;
+use plimsoll_image::process::tensor::{Erasure, Filling, Mixing};
 
 /// How often a rectangle is drawn before an image is left as it is, because none fitted.
 const ATTEMPTS: usize = 10;
