@@ -18,7 +18,7 @@ impl Observer for Warnings {
     }
 }
 
-fn whole_job(folder: &Path) -> Result<(), Box<dyn Error>> {
+pub fn whole_job(folder: &Path) -> Result<(), Box<dyn Error>> {
     let (data, run, labels) = (folder.join("data"), folder.join("run"), folder.join("labels"));
     phantom::write(&data, &PhantomConfig { size: [32, 40], ..PhantomConfig::default() })?;
     let context = Context::new(StopToken::default(), Arc::new(Warnings));
