@@ -80,9 +80,6 @@ pub enum ModelError {
         /// The task.
         task: String,
     },
-    /// The user has no home where weights could be.
-    #[error("it is not known where TotalSegmentator's weights are: HOME is not set")]
-    NoHome,
     /// The weights of a task are not there.
     #[error("the weights of data set {dataset} are not in {}: there is no Dataset{dataset:03}_*/{model}", folder.display())]
     NoTaskWeights {
@@ -236,7 +233,6 @@ impl ModelError {
                 "run it with TotalSegmentator itself; ‹job segment +list› names the tasks whose weights are open".into(),
             ),
             ModelError::NoMode { .. } => Some("leave ‹fast› and ‹fastest› out".into()),
-            ModelError::NoHome => Some("set TOTALSEG_HOME_DIR, or name the folder with ‹weights›".into()),
             ModelError::NoTaskWeights { .. } => Some(
                 "download them with TotalSegmentator's own `totalseg_download_weights`, or from its releases, or name the folder that \
                  has them with ‹weights›"

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use plimsoll_dicom::{SegmentationType, is_dicom_name};
-use plimsoll_models::total_segmentator::{Mode, ModelSize};
+use plimsoll_models::total_segmentator::{Mode, ModelSize, weights_in_home};
 
 use super::{Compute, Held, Ram};
 use crate::failure::{Failure, Outcome};
@@ -125,6 +125,19 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// The folder of weights: the named one, or the one that TotalSegmentator itself uses with the same environment.
+    pub fn weights_folder(&self) -> Outcome<PathBuf> {
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let folder = (self.weights.clone())
+            .or_else(|| set("TOTALSEG_WEIGHTS_PATH"))
+            .or_else(|| set("TOTALSEG_HOME_DIR").map(|home| weights_in_home(&home)))
+            .or_else(|| set("HOME").map(|home| weights_in_home(&home.join(".totalsegmentator"))));
+        folder.ok_or_else(|| {
+            let message = "it is not known where TotalSegmentator's weights are: HOME is not set";
+            Failure::new(message, "set TOTALSEG_HOME_DIR, or name the folder with --weights")
+        })
+    }
+
     /// What is asked for.
     pub fn request(&self) -> Outcome<SegmentRequest> {
         let (Some(input), Some(output)) = (&self.input, &self.output) else {
@@ -191,7 +204,7 @@ impl Segment {
             },
             remove_small_blobs: self.remove_small_blobs,
             derived: !self.no_derived_masks,
-            weights: self.weights.clone(),
+            weights: self.weights_folder()?,
             overwrite: self.overwrite,
             ram: self.ram.ram,
             // How far windows are apart follows from the task.

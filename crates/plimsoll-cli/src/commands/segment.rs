@@ -1,6 +1,6 @@
 //! `plimsoll segment`
 
-use plimsoll_models::total_segmentator::{ModelSize, Task, weights_folder};
+use plimsoll_models::total_segmentator::{ModelSize, Task};
 use serde::Serialize;
 
 use super::prediction_plan;
@@ -63,10 +63,7 @@ pub fn run(args: &Segment, as_json: bool) -> Outcome {
 }
 
 fn list(args: &Segment, as_json: bool) -> Outcome {
-    let folder = match &args.weights {
-        Some(folder) => folder.clone(),
-        None => weights_folder()?,
-    };
+    let folder = args.weights_folder()?;
     let mut listed = Vec::new();
     for (name, task) in Task::all()? {
         let (mut weights, mut missing) = (Vec::new(), Vec::new());

@@ -254,7 +254,6 @@ const NOT_FOLLOWED: &[(&str, &[&str])] = &[
             "InferError::Grid",
             "MetricError::Geometry",
             "ModelError::LicensedTask",
-            "ModelError::NoHome",
             "ModelError::NoTaskWeights",
             "VolumeError::NoSegment",
             "VolumeError::NotForLabels",

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use crate::ModelError;
 
 pub use changes::{Change, Refinement};
-pub use weights::weights_folder;
+pub use weights::weights_in_home;
 
 /// The tasks of TotalSegmentator whose weights need a licence.
 const LICENSED: [&str; 18] = [

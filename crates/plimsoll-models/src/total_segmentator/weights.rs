@@ -9,18 +9,9 @@ use crate::ModelError;
 const PLANS: &str = "nnUNetPlans";
 const SMALL_PLANS: &str = "nnUNetResEncUNetLPlans_8";
 
-/// The folder of weights that TotalSegmentator itself uses: `TOTALSEG_WEIGHTS_PATH`, or `nnunet/results` in `TOTALSEG_HOME_DIR`, or in
-/// `.totalsegmentator` of the user's home.
-///
-/// # Errors
-/// If there is no home.
-pub fn weights_folder() -> Result<PathBuf, ModelError> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let in_home = |home: PathBuf| home.join("nnunet").join("results");
-    let folder = set("TOTALSEG_WEIGHTS_PATH")
-        .or_else(|| set("TOTALSEG_HOME_DIR").map(in_home))
-        .or_else(|| set("HOME").map(|home| in_home(home.join(".totalsegmentator"))));
-    folder.ok_or(ModelError::NoHome)
+/// Returns the folder of weights in TotalSegmentator's home, which is `.totalsegmentator` in the user's unless its variable names another.
+pub fn weights_in_home(home: &Path) -> PathBuf {
+    home.join("nnunet").join("results")
 }
 
 impl TaskModels {

@@ -77,8 +77,8 @@ pub struct SegmentRequest {
     pub remove_small_blobs: Option<f64>,
     /// Whether masks have others beside them that are made of them.
     pub derived: bool,
-    /// The folder of weights, if it is not TotalSegmentator's own.
-    pub weights: Option<PathBuf>,
+    /// The folder of weights.
+    pub weights: PathBuf,
     /// Whether files that are there are replaced.
     pub overwrite: bool,
     /// The line that was asked for.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use plimsoll_data::Case;
 use plimsoll_memory::{Budget, System, limits};
-use plimsoll_models::total_segmentator::{Crop, Task, weights_folder};
+use plimsoll_models::total_segmentator::{Crop, Task};
 
 use super::input::Kind;
 use super::{ENDING, Job, SegmentRequest};
@@ -23,10 +23,7 @@ impl<'a> Job<'a> {
             let message = format!("`{unknown}` is no label of {}", request.task);
             return Err(Error::new(message, "‹job segment +list› names the labels of each task"));
         }
-        let weights = match &request.weights {
-            Some(folder) => folder.clone(),
-            None => weights_folder()?,
-        };
+        let weights = request.weights.clone();
         let budget = Budget::new(limits(&System::default(), request.ram).line);
         let body = if request.body_seg { Some(Crop::body()?) } else { None };
         let job = Job { request, task, models, weights, body, budget, context };
