@@ -39,6 +39,11 @@ impl Confusion {
         Confusion { ignore, ..Confusion::default() }
     }
 
+    /// The label of references whose voxels are not counted.
+    pub(crate) fn ignored(&self) -> Option<u8> {
+        self.ignore
+    }
+
     /// Returns the number of counted voxels.
     pub fn voxels(&self) -> u64 {
         self.counts.iter().flatten().sum()

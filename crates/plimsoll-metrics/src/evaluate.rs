@@ -10,8 +10,8 @@ use plimsoll_volume::{LabelValues, VoxelBox};
 use crate::compare::CaseFiles;
 use crate::masks::shape_with_margin;
 use crate::{
-    BettiNumbers, CaseScores, ClassMasks, Group, Lesions, Metric, MetricError, Scores, Settings, Summary,
-    SurfaceDistances, cl_dice, compare,
+    BettiNumbers, CaseScores, ClassMasks, Confusion, Group, Lesions, Metric, MetricError, Overlap, Scores,
+    Settings, Summary, SurfaceDistances, cl_dice, compare,
 };
 
 /// A prediction and its reference.
@@ -67,20 +67,9 @@ fn evaluate_case(
     let mut metrics = BTreeMap::new();
     for class in settings.classes.iter().copied() {
         let labels = settings.labels(class);
-        let overlap = confusion.overlap(&labels);
-        let mut scores = match settings.groups.contains(&Group::Overlap) {
-            true => Scores::from(overlap),
-            false => Scores::default(),
-        };
-        // These say why another score is undefined.
-        scores.set(Metric::Predicted, overlap.predicted() as f64);
-        scores.set(Metric::Reference, overlap.reference() as f64);
+        let mut scores = overlap_scores(confusion.overlap(&labels), settings);
         match confusion.bounds(&labels) {
-            // The scores of a class in neither are undefined, not perfect.
-            None => {
-                let others = settings.groups.iter().filter(|group| **group != Group::Overlap);
-                others.flat_map(|group| group.metrics()).for_each(|metric| scores.set(metric, f64::NAN));
-            }
+            None => shape_is_undefined(settings, &mut scores),
             Some(bounds) if of_shape => {
                 let score = |files: &mut _| {
                     score_shape(
@@ -150,19 +139,101 @@ fn score_shape(
     let [depth, height, width] = bounds.shape;
     drop(budget.reserve(&format!("a box of {depth} × {height} × {width} voxels"), needed)?);
     let masks = ClassMasks::read(labels, files, bounds, budget)?;
+    score_masks(&masks, settings, budget, threads, scores)
+}
+
+/// The scores of the overlap of a class, if they are wanted, and the numbers of its voxels.
+fn overlap_scores(overlap: Overlap, settings: &Settings) -> Scores {
+    let mut scores = match settings.groups.contains(&Group::Overlap) {
+        true => Scores::from(overlap),
+        false => Scores::default(),
+    };
+    // These say why another score is undefined.
+    scores.set(Metric::Predicted, overlap.predicted() as f64);
+    scores.set(Metric::Reference, overlap.reference() as f64);
+    scores
+}
+
+/// Marks the scores of shape of a class in neither map: they are undefined, not perfect.
+fn shape_is_undefined(settings: &Settings, scores: &mut Scores) {
+    let others = settings.groups.iter().filter(|group| **group != Group::Overlap);
+    others.flat_map(|group| group.metrics()).for_each(|metric| scores.set(metric, f64::NAN));
+}
+
+/// Two label maps in memory, a byte for each voxel.
+#[derive(Clone, Copy, Debug)]
+pub struct LabelMaps<'a> {
+    /// The predicted labels.
+    pub prediction: &'a [u8],
+    /// The reference labels.
+    pub reference: &'a [u8],
+    /// Depth, height, width of both in voxels.
+    pub shape: [usize; 3],
+    /// The spacing along the same axes, in millimetres.
+    pub spacing: [f64; 3],
+}
+
+/// Scores two label maps in memory, class by class, as [`evaluate`] scores files. The maps themselves are not counted in the budget.
+///
+/// # Errors
+/// If the length of a map is not that of the shape, the spacing is not positive and finite, or the memory for a class is not available.
+pub fn evaluate_maps(
+    maps: &LabelMaps<'_>,
+    settings: &Settings,
+    budget: &Budget,
+    threads: usize,
+) -> Result<BTreeMap<u8, Scores>, MetricError> {
+    let LabelMaps { prediction, reference, shape, .. } = *maps;
+    let needed = VoxelBox::whole(shape).voxel_count();
+    if needed != Some(prediction.len()) || needed != Some(reference.len()) {
+        return Err(MetricError::Length { found: [prediction.len(), reference.len()], shape });
+    }
+    let [_, height, width] = shape;
+    // Maps without voxels may have planes of any size.
+    let plane = height.saturating_mul(width).max(1);
+    let mut confusion = Confusion::ignoring(settings.ignore);
+    for (z, (prediction, reference)) in prediction.chunks(plane).zip(reference.chunks(plane)).enumerate() {
+        confusion.add_plane(z, width, reference, prediction);
+    }
+    let of_shape = settings.groups.iter().any(|group| *group != Group::Overlap);
+    let mut metrics = BTreeMap::new();
+    for class in settings.classes.iter().copied() {
+        let labels = settings.labels(class);
+        let mut scores = overlap_scores(confusion.overlap(&labels), settings);
+        match confusion.bounds(&labels) {
+            None => shape_is_undefined(settings, &mut scores),
+            Some(bounds) if of_shape => {
+                let masks = ClassMasks::copy((&labels, &confusion), maps, bounds, budget)?;
+                score_masks(&masks, settings, budget, threads, &mut scores)?;
+            }
+            Some(_) => (),
+        }
+        metrics.insert(class, scores);
+    }
+    Ok(metrics)
+}
+
+/// The scores of the shape of a class.
+fn score_masks(
+    masks: &ClassMasks,
+    settings: &Settings,
+    budget: &Budget,
+    threads: usize,
+    scores: &mut Scores,
+) -> Result<(), MetricError> {
     for group in &settings.groups {
         match group {
             Group::Overlap => (),
             Group::Surface => {
-                let surfaces = SurfaceDistances::measure(&masks, settings.surface, budget, threads)?;
+                let surfaces = SurfaceDistances::measure(masks, settings.surface, budget, threads)?;
                 scores.set(Metric::HD, surfaces.hausdorff());
                 scores.set(Metric::HD95, surfaces.hausdorff_at(0.95));
                 scores.set(Metric::ASSD, surfaces.average_symmetric());
                 scores.set(Metric::NSD, surfaces.surface_dice(settings.tolerance));
             }
             Group::Topology => {
-                scores.set(Metric::ClDice, cl_dice(&masks, budget, threads)?);
-                let betti = BettiNumbers::count(&masks, budget, threads)?;
+                scores.set(Metric::ClDice, cl_dice(masks, budget, threads)?);
+                let betti = BettiNumbers::count(masks, budget, threads)?;
                 let [components, tunnels, cavities] = betti.errors().map(|error| error as f64);
                 scores.set(Metric::Betti0, components);
                 scores.set(Metric::Betti1, tunnels);
@@ -170,7 +241,7 @@ fn score_shape(
                 scores.set(Metric::TopologyScore, betti.score());
             }
             Group::Lesion => {
-                let lesions = Lesions::find(&masks, budget, threads)?;
+                let lesions = Lesions::find(masks, budget, threads)?;
                 let (detection, panoptic) = (lesions.detection(settings.lesion_overlap), lesions.panoptic());
                 scores.set(Metric::LesionF1, detection.f1());
                 scores.set(Metric::LesionSensitivity, detection.sensitivity());

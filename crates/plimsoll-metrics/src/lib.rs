@@ -2,7 +2,7 @@
 //!
 //! [`compare`] streams two label maps plane by plane into a [`Confusion`] matrix, from which [`Overlap`] computes
 //! scores. Scores of shape work on [`ClassMasks`], the bounding box of a class: [`SurfaceDistances`], [`cl_dice`],
-//! [`BettiNumbers`], [`Lesions`]. [`evaluate`] runs all of it on many cases; [`Summary`] collects the scores in the
+//! [`BettiNumbers`], [`Lesions`]. [`evaluate`] runs all of it on many cases, and [`evaluate_maps`] on two label maps in memory; [`Summary`] collects the scores in the
 //! format of nnU-Net's `summary.json`, and [`CrossValidation`] those of folds. [`classification`] scores tables of probabilities;
 //! [`votes`] makes one decision of classifiers for pairs of classes, [`comparison`] says which of several candidates that were
 //! scored on the same cases is better, and [`classifiers`] which of several classifiers.
@@ -41,7 +41,7 @@ pub use centreline::cl_dice;
 pub use compare::{CaseFiles, Confusion, compare};
 pub use cross_validation::{CrossValidation, FoldScores, OverFolds};
 pub use error::MetricError;
-pub use evaluate::{CasePaths, evaluate};
+pub use evaluate::{CasePaths, LabelMaps, evaluate, evaluate_maps};
 pub use lesions::{Detection, Lesions, Panoptic, VariationOfInformation};
 pub use masks::ClassMasks;
 pub use mean_interval::mean_interval;

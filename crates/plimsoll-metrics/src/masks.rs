@@ -7,7 +7,7 @@ use plimsoll_memory::{Budget, Mapped};
 use plimsoll_volume::VoxelBox;
 
 use crate::compare::{CaseFiles, copy_region};
-use crate::{Confusion, MetricError};
+use crate::{Confusion, LabelMaps, MetricError};
 
 /// The margin of background around the box, in voxels.
 const MARGIN: usize = 1;
@@ -50,7 +50,19 @@ impl ClassMasks {
             confusion.add_plane(z, width, reference, prediction);
         }
         let bounds = confusion.bounds(&[class]).unwrap_or(VoxelBox { start: [0; 3], shape: [0; 3] });
-        let labels = MaskLabels { classes: &[class], ignore: None, counted_voxels: confusion.voxels() };
+        let maps = LabelMaps { prediction, reference, shape, spacing };
+        ClassMasks::copy((&[class], &confusion), &maps, bounds, budget)
+    }
+
+    /// Crops classes that are taken as one from two label maps, whose lengths are those of their shape, given their bounding box.
+    pub(crate) fn copy(
+        (classes, confusion): (&[u8], &Confusion),
+        maps: &LabelMaps<'_>,
+        bounds: VoxelBox,
+        budget: &Budget,
+    ) -> Result<ClassMasks, MetricError> {
+        let LabelMaps { prediction, reference, shape, spacing } = *maps;
+        let labels = MaskLabels { classes, ignore: confusion.ignored(), counted_voxels: confusion.voxels() };
         ClassMasks::cut(labels, (shape, spacing), bounds, budget, |region, planes| {
             copy_region(prediction, shape, region, planes.0);
             copy_region(reference, shape, region, planes.1);

@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_metrics::{CasePaths, Group, Metric, MetricError, Scores, Settings, Summary, Surface, evaluate};
+use plimsoll_metrics::{
+    CasePaths, Group, LabelMaps, Metric, MetricError, Scores, Settings, Summary, Surface, evaluate,
+    evaluate_maps,
+};
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing, VolumeWriter};
 
 fn write(path: &Path, shape: [usize; 3], spacing: f64, labels: &[u8]) {
@@ -191,4 +194,43 @@ fn held_labels_are_freed_before_a_class_is_refused() {
     let least = by_line.iter().position(Option::is_some).unwrap();
     assert!(least > 0, "the smallest line is too small");
     assert!(by_line[least..].iter().all(|scores| scores.as_ref() == Some(&all)));
+}
+
+#[test]
+fn maps_in_memory_have_the_scores_of_the_same_maps_in_files() {
+    let folders = folders();
+    let shape = [6, 7, 8];
+    let labels = |shift: usize| -> Vec<u8> {
+        (0..shape.iter().product::<usize>())
+            .map(|voxel| match (voxel / 56, voxel / 8 % 7, voxel % 8) {
+                (1..5, y, x) if (1..4).contains(&y) && (1 + shift..5 + shift).contains(&x) => 1,
+                (2..4, 5..7, x) if x >= shift => 2,
+                (0, 0, 0) => 9,
+                _ => 0,
+            })
+            .collect()
+    };
+    let (reference, prediction) = (labels(0), labels(1));
+    write(&folders.references.join("a.nii.gz"), shape, 1.5, &reference);
+    write(&folders.predictions.join("a.nii.gz"), shape, 1.5, &prediction);
+    let settings = Settings {
+        groups: [Group::Overlap, Group::Surface, Group::Topology, Group::Lesion].into(),
+        ignore: Some(9),
+        // Label 3 is in neither map.
+        ..Settings::new(vec![1, 2, 3])
+    };
+    let files = run_with(&folders, settings.clone(), Bytes::mib(8)).unwrap();
+    let maps = LabelMaps { prediction: &prediction, reference: &reference, shape, spacing: [1.5; 3] };
+    let budget = Budget::new(Bytes::mib(8));
+    let scores = evaluate_maps(&maps, &settings, &budget, 1).unwrap();
+    assert_eq!(scores, files.metric_per_case[0].metrics);
+    // Shifted by a voxel of 1.5 mm.
+    assert_eq!(scores[&1].get(Metric::HD), Some(1.5));
+    assert_eq!(scores[&3].get(Metric::Dice), None);
+
+    let short = LabelMaps { prediction: &prediction[1..], ..maps };
+    let error = evaluate_maps(&short, &settings, &budget, 1).unwrap_err();
+    assert!(matches!(error, MetricError::Length { .. }), "{error}");
+    let little = Budget::new(Bytes(100));
+    assert!(matches!(evaluate_maps(&maps, &settings, &little, 1), Err(MetricError::Memory(_))));
 }
