@@ -1,6 +1,6 @@
-// Labels of an image in memory: predict MODEL IMAGE DEPTH HEIGHT WIDTH SPACING LABELS
+// Labels of an image in memory: predict MODEL IMAGE DEPTH HEIGHT WIDTH SPACING LABELS [REFERENCE]
 // IMAGE has the voxels of all channels as floats, and nothing else; SPACING is in millimetres, the same along all axes; LABELS is
-// written with a byte for each voxel.
+// written with a byte for each voxel. REFERENCE has labels of the same form, against which the largest label is scored.
 #include <stdio.h>
 #include <stdlib.h>
 #include "plimsoll.h"
@@ -13,7 +13,7 @@ static int fail(const PlimsollModel *model) {
 }
 
 int main(int count, char **arguments) {
-    if (count != 8) return 2;
+    if (count != 8 && count != 9) return 2;
     PlimsollOptions options = plimsoll_usual_options();
     options.ram_bytes = 512u << 20;
     PlimsollModel *model;
@@ -38,9 +38,27 @@ int main(int count, char **arguments) {
     PlimsollPlan plan;
     if (plimsoll_plan(model, image.shape, image.affine, image.element, &plan)) return fail(model);
     printf("%llu windows, %llu bytes\n", (unsigned long long)plan.windows, (unsigned long long)plan.total_bytes);
+    PlimsollEstimate estimate;
+    if (plimsoll_estimate(model, image.shape, image.affine, image.element, &estimate)) return fail(model);
+    printf("at least %llu bytes, about %.1f s\n", (unsigned long long)estimate.least_bytes, estimate.predicted_seconds);
     if (plimsoll_predict(model, &image, labels, PLIMSOLL_U8, voxels, NULL)) return fail(model);
     file = freopen(arguments[7], "wb", file);
     if (!file || fwrite(labels, 1, voxels, file) != voxels || fclose(file)) return 4;
+    if (count == 9) {
+        unsigned char *reference = malloc(voxels), label = (unsigned char)about.largest_label;
+        file = fopen(arguments[8], "rb");
+        if (!reference || !file || fread(reference, 1, voxels, file) != voxels) return 5;
+        PlimsollLabelMaps maps = {.prediction = labels, .reference = reference, .map_bytes = voxels};
+        for (int axis = 0; axis < 3; axis++) maps.shape[axis] = image.shape[axis], maps.spacing[axis] = spacing;
+        PlimsollScores scores;
+        char text[1024];
+        if (plimsoll_evaluate(&maps, NULL, &label, 1, &scores, text, sizeof text)) {
+            fprintf(stderr, "error: %s\n", text);
+            return 1;
+        }
+        printf("label %u: Dice %.3f, Hausdorff distance %.2f mm\n", scores.label, scores.dice, scores.hausdorff);
+        fclose(file), free(reference);
+    }
     plimsoll_free(model);
     free(read), free(channels), free(labels);
 }

@@ -30,6 +30,15 @@
 // As the command line does it: windows of models of nnU-Net are mirrored, those of runs are not.
 #define PLIMSOLL_MIRROR_USUAL 2
 
+// Surfaces are not compared.
+#define PLIMSOLL_SURFACE_NONE 0
+
+// Surfaces run between voxels and are weighted by their area, as in DeepMind's surface-distance.
+#define PLIMSOLL_SURFACE_ELEMENTS 1
+
+// Surfaces are foreground voxels beside the background, as in MONAI.
+#define PLIMSOLL_SURFACE_VOXELS 2
+
 // How a call ended.
 typedef enum PlimsollStatus {
   // It did what it says.
@@ -108,6 +117,18 @@ typedef struct PlimsollPlan {
   uint64_t spool_bytes;
 } PlimsollPlan;
 
+// An estimate of predicting an image.
+typedef struct PlimsollEstimate {
+  // The least `ram_bytes` that suffices for the image.
+  uint64_t least_bytes;
+  // Memory in bytes that the prediction takes below the limit of the handle.
+  uint64_t total_bytes;
+  // Windows, those of each fold counted.
+  uint64_t windows;
+  // Predicted seconds of all forward passes, at nominal rates of processors: no kernel is measured.
+  double predicted_seconds;
+} PlimsollEstimate;
+
 // An image of the caller. Arrays are in the order depth, height, width: a row of voxels, along the width, lies together.
 typedef struct PlimsollImage {
   // For each channel, the address of its first voxel.
@@ -124,6 +145,63 @@ typedef struct PlimsollImage {
   // width adds, and where the first voxel is. `plimsoll_affine` makes it of spacing and direction.
   double affine[12];
 } PlimsollImage;
+
+// The way in which label maps are compared. `plimsoll_usual_comparison` fills it.
+typedef struct PlimsollComparison {
+  // The most memory in bytes that is taken beside the maps; 0 for what the machine leaves.
+  uint64_t ram_bytes;
+  // Threads that compute, from 1 to 256.
+  uint64_t threads;
+  // PLIMSOLL_SURFACE_NONE, PLIMSOLL_SURFACE_ELEMENTS or PLIMSOLL_SURFACE_VOXELS.
+  uint32_t surface;
+  // Millimetres that surfaces may be apart for the surface Dice, from 0.
+  double tolerance;
+} PlimsollComparison;
+
+// Two label maps of the caller on the same grid, a byte for each voxel, in the order depth, height, width.
+typedef struct PlimsollLabelMaps {
+  // The predicted labels.
+  const uint8_t *prediction;
+  // The reference labels.
+  const uint8_t *reference;
+  // The bytes of each map: its voxels.
+  uint64_t map_bytes;
+  // Voxels along depth, height, width.
+  uint64_t shape[3];
+  // Millimetres between voxels along the same axes.
+  double spacing[3];
+} PlimsollLabelMaps;
+
+// Scores of one label. A score that is undefined is not a number: all but counts where neither map has the label, distances where one map
+// lacks it, and those of surfaces with PLIMSOLL_SURFACE_NONE.
+typedef struct PlimsollScores {
+  // The label.
+  uint32_t label;
+  // Voxels that have the label in both maps.
+  uint64_t true_positives;
+  // Voxels that have it in the prediction alone.
+  uint64_t false_positives;
+  // Voxels that have it in the reference alone.
+  uint64_t false_negatives;
+  // Dice coefficient.
+  double dice;
+  // Intersection over union.
+  double iou;
+  // Sensitivity, or recall.
+  double sensitivity;
+  // Precision.
+  double precision;
+  // Volume similarity.
+  double volume_similarity;
+  // Hausdorff distance in millimetres.
+  double hausdorff;
+  // 95th percentile of the Hausdorff distance in millimetres.
+  double hausdorff_95;
+  // Average symmetric surface distance in millimetres.
+  double average_distance;
+  // Share of both surfaces that is within the tolerance of the other (surface Dice, NSD).
+  double surface_dice;
+} PlimsollScores;
 
 #ifdef __cplusplus
 extern "C" {
@@ -176,6 +254,18 @@ enum PlimsollStatus plimsoll_plan(const struct PlimsollModel *model,
                                   uint32_t element,
                                   struct PlimsollPlan *plan);
 
+// Estimates the least memory and the time of predicting an image of a shape and an affine, as `plimsoll_plan` plans it. If the limit of the
+// handle is too low for the image, the status is PLIMSOLL_STATUS_MEMORY, and the text of the error proposes another one.
+//
+// # Safety
+// `model` is null or a handle that is not freed; `shape` and `affine` are null or point to 3 and 12 numbers; `estimate` is null or points
+// to one.
+enum PlimsollStatus plimsoll_estimate(const struct PlimsollModel *model,
+                                      const uint64_t *shape,
+                                      const double *affine,
+                                      uint32_t element,
+                                      struct PlimsollEstimate *estimate);
+
 // Predicts the labels of an image: one for each voxel, in the order of the image's. `element` is PLIMSOLL_U8 or PLIMSOLL_U16, and
 // `label_bytes` the bytes of the buffer, voxels times 1 or 2. They are those that `plimsoll predict` writes for the same image in a file.
 // `plan` may be null. After a failure what is in `labels` means nothing. Image and labels must not overlap.
@@ -212,6 +302,27 @@ uint64_t plimsoll_error(const struct PlimsollModel *model,
 // # Safety
 // `model` is null or a handle that `plimsoll_open` gave and that was not freed; no other call uses it.
 void plimsoll_free(struct PlimsollModel *model);
+
+// The usual comparison: the machine's memory, as many threads as it has processors up to 256, surfaces between voxels, and a tolerance of
+// 1 mm.
+struct PlimsollComparison plimsoll_usual_comparison(void);
+
+// Scores labels of a prediction against a reference: `scores` is filled with one element for each of `label_count` labels, in their order.
+// `comparison` may be null for the usual one. The scores are those of `plimsoll evaluate` for the same maps in files. After a failure
+// `scores` has no meaning, and `error`, which may be null, has a text of at most `error_bytes` bytes that ends in a zero: one line, and often
+// a second one that begins with `hint: `.
+//
+// # Safety
+// Pointers are null or point to the values that their types and counts state: maps can be read for `map_bytes` each, `labels` for
+// `label_count` bytes, `scores` can be written for `label_count` elements and `error` for `error_bytes`; nothing else changes them until
+// the call returns.
+enum PlimsollStatus plimsoll_evaluate(const struct PlimsollLabelMaps *maps,
+                                      const struct PlimsollComparison *comparison,
+                                      const uint8_t *labels,
+                                      uint64_t label_count,
+                                      struct PlimsollScores *scores,
+                                      char *error,
+                                      uint64_t error_bytes);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -6,7 +6,9 @@ use std::iter::successors;
 use plimsoll_data::{InspectError, PatchError, PrepareError};
 use plimsoll_infer::InferError;
 use plimsoll_memory::{Bytes, MapError, OverBudget};
+use plimsoll_metrics::MetricError;
 use plimsoll_models::ModelError;
+use plimsoll_morphology::MorphologyError;
 use plimsoll_plan::EngineError;
 use plimsoll_remedy::render;
 use plimsoll_run::{RunError, one_line};
@@ -57,6 +59,8 @@ pub(crate) enum Failure {
     Memory(#[from] OverBudget),
     #[error(transparent)]
     Copy(#[from] MemoryVolumeError),
+    #[error(transparent)]
+    Metric(#[from] MetricError),
     #[error("the model could not be opened")]
     NotOpen,
     #[error("an earlier call on this handle failed inside of the library: {0}")]
@@ -78,6 +82,8 @@ impl Failure {
             Failure::Model(_) | Failure::Unsupported(_) => PlimsollStatus::Model,
             Failure::Line { .. } | Failure::Memory(_) => PlimsollStatus::Memory,
             Failure::Engine(_) | Failure::Broken(_) => PlimsollStatus::Internal,
+            // Maps are checked before they are compared.
+            Failure::Metric(_) => PlimsollStatus::Internal,
             Failure::Copy(MemoryVolumeError::OverBudget(_)) => PlimsollStatus::Memory,
             Failure::Copy(MemoryVolumeError::Length { .. }) => PlimsollStatus::Argument,
             Failure::Copy(MemoryVolumeError::Io(_)) => PlimsollStatus::Internal,
@@ -99,6 +105,7 @@ impl Failure {
             Failure::Memory(_) | Failure::Copy(MemoryVolumeError::OverBudget(_)) => true,
             Failure::Model(error) => is_model_of_memory(error),
             Failure::Infer { cause, .. } => is_case_of_memory(cause),
+            Failure::Metric(error) => is_score_of_memory(error),
             _ => is_caused_by_memory(self),
         }
     }
@@ -138,6 +145,14 @@ impl Failure {
 fn is_caused_by_memory(error: &(dyn Error + 'static)) -> bool {
     successors(Some(error), |&error| error.source())
         .any(|cause| cause.is::<OverBudget>() || cause.is::<MapError>())
+}
+
+fn is_score_of_memory(error: &MetricError) -> bool {
+    match error {
+        MetricError::Memory(_) | MetricError::Morphology(MorphologyError::Memory(_)) => true,
+        MetricError::Class { source, .. } => is_score_of_memory(source),
+        _ => is_caused_by_memory(error),
+    }
 }
 
 fn is_model_of_memory(error: &ModelError) -> bool {

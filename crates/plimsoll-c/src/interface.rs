@@ -12,8 +12,8 @@ use crate::arguments::{MOST_THREADS, channels, element_type, expect_bytes, geome
 use crate::error::{Failure, PlimsollStatus};
 use crate::model::Model;
 use crate::types::{
-    PLIMSOLL_MIRROR_USUAL, PLIMSOLL_U8, PLIMSOLL_U16, PlimsollDescription, PlimsollImage, PlimsollOptions,
-    PlimsollPlan,
+    PLIMSOLL_MIRROR_USUAL, PLIMSOLL_U8, PLIMSOLL_U16, PlimsollDescription, PlimsollEstimate, PlimsollImage,
+    PlimsollOptions, PlimsollPlan,
 };
 
 /// A model that is open, or what is left to say of one that could not be opened.
@@ -179,6 +179,37 @@ pub unsafe extern "C" fn plimsoll_plan(
     })
 }
 
+/// Estimates the least memory and the time of predicting an image of a shape and an affine, as `plimsoll_plan` plans it. If the limit of the
+/// handle is too low for the image, the status is PLIMSOLL_STATUS_MEMORY, and the text of the error proposes another one.
+///
+/// # Safety
+/// `model` is null or a handle that is not freed; `shape` and `affine` are null or point to 3 and 12 numbers; `estimate` is null or points
+/// to one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plimsoll_estimate(
+    model: *const PlimsollModel,
+    shape: *const u64,
+    affine: *const f64,
+    element: u32,
+    estimate: *mut PlimsollEstimate,
+) -> PlimsollStatus {
+    // SAFETY: the caller promises that each is null or points to these numbers, which nothing else changes meanwhile.
+    let (Some(model), shape, affine) =
+        (unsafe { (model.as_ref(), shape.cast::<[u64; 3]>().as_ref(), affine.cast::<[f64; 12]>().as_ref()) })
+    else {
+        return PlimsollStatus::Argument;
+    };
+    model.with_open(|open| {
+        let (Some(shape), Some(affine), Some(to)) = (shape, affine, NonNull::new(estimate)) else {
+            return Err(Failure::argument("shape, affine or estimate is a null pointer"));
+        };
+        let found = open.estimate(geometry(*shape, affine)?, element_type(element)?)?;
+        // SAFETY: it is not null, and the caller promises room for one, which need not be there yet.
+        unsafe { to.write(PlimsollEstimate::of(&found)) };
+        Ok(())
+    })
+}
+
 /// Predicts the labels of an image: one for each voxel, in the order of the image's. `element` is PLIMSOLL_U8 or PLIMSOLL_U16, and
 /// `label_bytes` the bytes of the buffer, voxels times 1 or 2. They are those that `plimsoll predict` writes for the same image in a file.
 /// `plan` may be null. After a failure what is in `labels` means nothing. Image and labels must not overlap.
@@ -259,22 +290,47 @@ pub unsafe extern "C" fn plimsoll_error(model: *const PlimsollModel, text: *mut 
         Some(model) => unpoisoned(&model.error).clone(),
         None => "the handle is a null pointer".into(),
     };
-    let needed = error.len() as u64 + 1;
-    let room = usize::try_from(size.min(needed)).ok().filter(|room| *room > 0 && !text.is_null());
+    // SAFETY: the caller's promise.
+    unsafe { copy_text(&error, text, size) }
+}
+
+/// Copies a text with a zero behind it, as much of it as there is room for. Returns the bytes of all of it, the zero included.
+///
+/// # Safety
+/// `to` is null or can be written for `size` bytes, which nothing else uses meanwhile.
+pub(crate) unsafe fn copy_text(text: &str, to: *mut c_char, size: u64) -> u64 {
+    let needed = text.len() as u64 + 1;
+    let room = usize::try_from(size.min(needed)).ok().filter(|room| *room > 0 && !to.is_null());
     if let Some(room) = room {
-        let text = text.cast::<u8>();
+        let to = to.cast::<u8>();
         // SAFETY: it is not null, and `room` is at most `size`, for which the caller promises that it can be written. C may not have
         // written it yet, so that zeros come before the slice.
         let to = unsafe {
-            text.write_bytes(0, room);
-            std::slice::from_raw_parts_mut(text, room)
+            to.write_bytes(0, room);
+            std::slice::from_raw_parts_mut(to, room)
         };
         if let Some((last, begin)) = to.split_last_mut() {
-            begin.iter_mut().zip(error.bytes()).for_each(|(to, from)| *to = from);
+            begin.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);
             *last = 0;
         }
     }
     needed
+}
+
+/// Does what a call asks for, and returns the status and the text of an error. Nothing unwinds out of it.
+pub(crate) fn guarded(work: impl FnOnce() -> Result<(), Failure>) -> Result<(), (PlimsollStatus, String)> {
+    let failed = match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(failure)) => (failure.status(), failure.text()),
+        Err(panic) => {
+            let said = panic.downcast_ref::<String>().map(String::as_str);
+            let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
+            let said = said.unwrap_or("a panic without a text");
+            (PlimsollStatus::Internal, format!("a fault of the library: {said}"))
+        }
+    };
+    // A zero would end the text for C.
+    Err((failed.0, failed.1.replace('\0', "\u{fffd}")))
 }
 
 /// Frees a handle and all memory that it holds. Null is allowed.
@@ -294,25 +350,18 @@ pub unsafe extern "C" fn plimsoll_free(model: *mut PlimsollModel) {
 impl PlimsollModel {
     /// Does what a call asks for, and keeps what went wrong.
     fn call(&self, work: impl FnOnce(&mut Option<Model>) -> Result<(), Failure>) -> PlimsollStatus {
-        let done = catch_unwind(AssertUnwindSafe(|| {
+        let done = guarded(|| {
             // A call that panicked has left it half-done.
             let mut open = self.open.lock().map_err(|_| Failure::Broken("it can only be freed".into()))?;
             work(&mut open)
-        }));
-        let failed = match done {
-            Ok(Ok(())) => return PlimsollStatus::Ok,
-            Ok(Err(failure)) => (failure.status(), failure.text()),
-            Err(panic) => {
-                let said = panic.downcast_ref::<String>().map(String::as_str);
-                let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
-                let said = said.unwrap_or("a panic without a text");
-                (PlimsollStatus::Internal, format!("a fault of the library: {said}"))
+        });
+        match done {
+            Ok(()) => PlimsollStatus::Ok,
+            Err((status, text)) => {
+                *unpoisoned(&self.error) = text;
+                status
             }
-        };
-        let (status, text) = failed;
-        // A zero would end the text for C.
-        *unpoisoned(&self.error) = text.replace('\0', "\u{fffd}");
-        status
+        }
     }
 
     /// The same, with a model that could be opened.

@@ -1,6 +1,6 @@
-//! Prediction from C, and from whatever calls C: labels of an image in memory, within a memory line.
+//! Prediction and evaluation from C, and from whatever calls C: labels of an image in memory, and their scores, within a memory limit.
 //!
-//! `include/plimsoll.h` is this interface as C sees it; it is made of the functions and comments of [`interface`] and [`types`], and a test fails where
+//! `include/plimsoll.h` is this interface as C sees it; it is made of the functions and comments of [`interface`], [`evaluation`] and [`types`], and a test fails where
 //! the two differ. [`Model`](model::Model) is what a handle holds, without anything unsafe.
 //!
 //! * Nothing unwinds into C: a panic ends the call with a status, and the handle says what happened.
@@ -10,6 +10,7 @@
 
 mod arguments;
 mod error;
+mod evaluation;
 mod image;
 mod interface;
 mod labels;
@@ -18,5 +19,6 @@ mod types;
 mod wording;
 
 pub use error::PlimsollStatus;
+pub use evaluation::*;
 pub use interface::*;
 pub use types::*;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use plimsoll_cpu::{CpuBackend, CpuOptions};
-use plimsoll_infer::{CaseGrid, CaseInput, InferError, PredictOptions, PredictPlan, Predictor};
+use plimsoll_infer::{CaseEstimate, CaseGrid, CaseInput, InferError, PredictOptions, PredictPlan, Predictor};
 use plimsoll_memory::{Budget, Bytes, Reservation, System, limits};
 use plimsoll_models::{OpenOptions, OpenedModel, SegmentationModel};
 use plimsoll_volume::{ElementType, Geometry, MemoryVolume};
@@ -90,6 +90,19 @@ impl Model {
         let planned = CaseGrid { name: NAME, geometry, element };
         let plan = self.predictor.plan_grid(&planned).map_err(of_model)?;
         Ok(Held { plan, image })
+    }
+
+    /// The least limit for an image of a grid, and the time that predicting it takes.
+    pub(crate) fn estimate(
+        &mut self,
+        geometry: Geometry,
+        element: ElementType,
+    ) -> Result<CaseEstimate, Failure> {
+        let channels = self.described().channels.len();
+        // Held as the copies will be, so that the estimate counts them.
+        let _held = self.hold(copies(&geometry, element, channels)?)?;
+        let planned = CaseGrid { name: NAME, geometry, element };
+        self.predictor.estimate_grid(&planned).map_err(of_model)
     }
 
     /// Takes memory for copies of an image. An engine of an earlier image that leaves them no room goes before.

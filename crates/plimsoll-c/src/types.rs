@@ -2,6 +2,9 @@
 
 use std::ffi::c_void;
 
+use plimsoll_infer::CaseEstimate;
+use plimsoll_metrics::{Metric, Scores};
+
 use crate::model::Held;
 
 /// Voxels or labels of 8 bits, without sign.
@@ -83,6 +86,90 @@ pub struct PlimsollPlan {
     pub spool_bytes: u64,
 }
 
+/// An estimate of predicting an image.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PlimsollEstimate {
+    /// The least `ram_bytes` that suffices for the image.
+    pub least_bytes: u64,
+    /// Memory in bytes that the prediction takes below the limit of the handle.
+    pub total_bytes: u64,
+    /// Windows, those of each fold counted.
+    pub windows: u64,
+    /// Predicted seconds of all forward passes, at nominal rates of processors: no kernel is measured.
+    pub predicted_seconds: f64,
+}
+
+/// Surfaces are not compared.
+pub const PLIMSOLL_SURFACE_NONE: u32 = 0;
+/// Surfaces run between voxels and are weighted by their area, as in DeepMind's surface-distance.
+pub const PLIMSOLL_SURFACE_ELEMENTS: u32 = 1;
+/// Surfaces are foreground voxels beside the background, as in MONAI.
+pub const PLIMSOLL_SURFACE_VOXELS: u32 = 2;
+
+/// Two label maps of the caller on the same grid, a byte for each voxel, in the order depth, height, width.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PlimsollLabelMaps {
+    /// The predicted labels.
+    pub prediction: *const u8,
+    /// The reference labels.
+    pub reference: *const u8,
+    /// The bytes of each map: its voxels.
+    pub map_bytes: u64,
+    /// Voxels along depth, height, width.
+    pub shape: [u64; 3],
+    /// Millimetres between voxels along the same axes.
+    pub spacing: [f64; 3],
+}
+
+/// The way in which label maps are compared. `plimsoll_usual_comparison` fills it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PlimsollComparison {
+    /// The most memory in bytes that is taken beside the maps; 0 for what the machine leaves.
+    pub ram_bytes: u64,
+    /// Threads that compute, from 1 to 256.
+    pub threads: u64,
+    /// PLIMSOLL_SURFACE_NONE, PLIMSOLL_SURFACE_ELEMENTS or PLIMSOLL_SURFACE_VOXELS.
+    pub surface: u32,
+    /// Millimetres that surfaces may be apart for the surface Dice, from 0.
+    pub tolerance: f64,
+}
+
+/// Scores of one label. A score that is undefined is not a number: all but counts where neither map has the label, distances where one map
+/// lacks it, and those of surfaces with PLIMSOLL_SURFACE_NONE.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PlimsollScores {
+    /// The label.
+    pub label: u32,
+    /// Voxels that have the label in both maps.
+    pub true_positives: u64,
+    /// Voxels that have it in the prediction alone.
+    pub false_positives: u64,
+    /// Voxels that have it in the reference alone.
+    pub false_negatives: u64,
+    /// Dice coefficient.
+    pub dice: f64,
+    /// Intersection over union.
+    pub iou: f64,
+    /// Sensitivity, or recall.
+    pub sensitivity: f64,
+    /// Precision.
+    pub precision: f64,
+    /// Volume similarity.
+    pub volume_similarity: f64,
+    /// Hausdorff distance in millimetres.
+    pub hausdorff: f64,
+    /// 95th percentile of the Hausdorff distance in millimetres.
+    pub hausdorff_95: f64,
+    /// Average symmetric surface distance in millimetres.
+    pub average_distance: f64,
+    /// Share of both surfaces that is within the tolerance of the other (surface Dice, NSD).
+    pub surface_dice: f64,
+}
+
 /// An image of the caller. Arrays are in the order depth, height, width: a row of voxels, along the width, lies together.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +187,41 @@ pub struct PlimsollImage {
     /// Rows x, y and z (millimetres towards right, anterior, superior) of four numbers each: what one voxel along depth, height and
     /// width adds, and where the first voxel is. `plimsoll_affine` makes it of spacing and direction.
     pub affine: [f64; 12],
+}
+
+impl PlimsollEstimate {
+    pub(crate) fn of(estimate: &CaseEstimate) -> PlimsollEstimate {
+        let CaseEstimate { plan, least_ram_bytes } = estimate;
+        PlimsollEstimate {
+            least_bytes: least_ram_bytes.0,
+            total_bytes: plan.total_bytes.0,
+            windows: plan.windows as u64,
+            predicted_seconds: plan.predicted_seconds,
+        }
+    }
+}
+
+impl PlimsollScores {
+    pub(crate) fn of(label: u8, scores: &Scores) -> PlimsollScores {
+        let score = |metric| scores.get(metric).unwrap_or(f64::NAN);
+        // Counts of voxels are whole numbers below 2^53, which f64 has exactly.
+        let count = |metric| score(metric) as u64;
+        PlimsollScores {
+            label: label.into(),
+            true_positives: count(Metric::TP),
+            false_positives: count(Metric::FP),
+            false_negatives: count(Metric::FN),
+            dice: score(Metric::Dice),
+            iou: score(Metric::IoU),
+            sensitivity: score(Metric::Sensitivity),
+            precision: score(Metric::Precision),
+            volume_similarity: score(Metric::VolumeSimilarity),
+            hausdorff: score(Metric::HD),
+            hausdorff_95: score(Metric::HD95),
+            average_distance: score(Metric::ASSD),
+            surface_dice: score(Metric::NSD),
+        }
+    }
 }
 
 impl PlimsollPlan {

@@ -9,7 +9,7 @@ fn the_header_says_what_the_library_has() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(folder.join("cbindgen.toml")).unwrap();
     let mut builder = cbindgen::Builder::new().with_config(config);
-    for file in ["src/error.rs", "src/types.rs", "src/interface.rs"] {
+    for file in ["src/error.rs", "src/types.rs", "src/interface.rs", "src/evaluation.rs"] {
         builder = builder.with_src(folder.join(file));
     }
     let mut made = Vec::new();
@@ -20,7 +20,15 @@ fn the_header_says_what_the_library_has() {
     }
     let committed = fs::read(&path).unwrap();
     assert!(committed == made, "the interface has changed: bless the header, and look at what changed in it");
-    for name in ["plimsoll_open", "plimsoll_plan", "plimsoll_predict", "plimsoll_error", "plimsoll_free"] {
+    for name in [
+        "plimsoll_open",
+        "plimsoll_plan",
+        "plimsoll_estimate",
+        "plimsoll_predict",
+        "plimsoll_evaluate",
+        "plimsoll_error",
+        "plimsoll_free",
+    ] {
         assert!(
             String::from_utf8_lossy(&committed).contains(&format!(" {name}("))
                 || String::from_utf8_lossy(&committed).contains(&format!("*{name}(")),

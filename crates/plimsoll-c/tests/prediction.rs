@@ -296,6 +296,14 @@ fn a_program_in_c_predicts_what_a_file_has() {
     assert!(output.status.success(), "{:?} {said}", output.status);
     assert!(String::from_utf8_lossy(&output.stdout).contains("windows"));
     assert!(fs::read(path("labels.raw")).unwrap() == expected);
+    // Its own labels as the reference.
+    fs::write(path("reference.raw"), &expected).unwrap();
+    let mut scored = Command::new(&program);
+    scored.arg(&model).arg(path("image.raw")).args(["28", "30", "32", "0.9"]);
+    let output = scored.arg(path("labels.raw")).arg(path("reference.raw")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).to_string();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("at least ") && said.contains("Dice 1.000, Hausdorff distance 0.00 mm"), "{said}");
     let output = run(&path("nothing"));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("nothing") && said.contains("\nhint: "), "{said}");
@@ -408,6 +416,41 @@ fn what_cannot_be_opened_leaves_a_handle_that_says_why() {
     refused(&model, |options| options.threads = 0, PlimsollStatus::Argument, "0 threads");
     refused(&model, |options| options.step = f64::NAN, PlimsollStatus::Argument, "NaN");
     refused(&model, |options| options.mirror = 3, PlimsollStatus::Argument, "mirror");
+}
+
+#[test]
+fn the_least_limit_of_an_estimate_suffices_and_less_does_not() {
+    let model = trained("fullres", "3d_fullres");
+    let shape = [28, 30, 32];
+    let geometry = Geometry::new(shape, Affine::from_spacing(Spacing([1.0; 3]))).unwrap();
+    let voxels = phantom(shape).iter().map(|channel| bytemuck::cast_slice(channel).to_vec()).collect();
+    let image = InMemory::new(geometry, PLIMSOLL_F32, voxels);
+    let estimate = |handle: &Handle| {
+        let mut estimate = PlimsollEstimate::default();
+        let (shape, affine) = (image.image.shape, image.image.affine);
+        // SAFETY: references to as many numbers as are read.
+        let status = unsafe {
+            plimsoll_estimate(handle.0, shape.as_ptr(), affine.as_ptr(), PLIMSOLL_F32, &mut estimate)
+        };
+        assert_eq!(status, PlimsollStatus::Ok, "{}", handle.error());
+        estimate
+    };
+    let roomy = estimate(&Handle::sound(&model));
+    assert!(roomy.least_bytes < roomy.total_bytes && roomy.total_bytes <= LINE, "{roomy:?}");
+    assert!(
+        roomy.windows > 0 && roomy.predicted_seconds > 0.0 && roomy.predicted_seconds < 600.0,
+        "{roomy:?}"
+    );
+    let predict = |ram_bytes: u64| {
+        let (status, handle) = Handle::open(&model, |options| options.ram_bytes = ram_bytes);
+        let mut labels = vec![0; image.voxels()];
+        match status {
+            PlimsollStatus::Ok => handle.predict(&image.image, &mut labels, PLIMSOLL_U8),
+            refused => refused,
+        }
+    };
+    assert_eq!(predict(roomy.least_bytes), PlimsollStatus::Ok);
+    assert_eq!(predict(roomy.least_bytes - (1 << 20)), PlimsollStatus::Memory);
 }
 
 #[test]

@@ -168,6 +168,26 @@ impl Predictor {
     /// # Errors
     /// If the line is too low for it, or its spacing cannot be meant.
     pub fn plan_grid(&self, planned: &CaseGrid<'_>) -> Result<PredictPlan, InferError> {
+        let needs = self.needs_of_grid(planned)?;
+        Ok(self.planner(&|otherwise| self.least_with(otherwise), Bytes::ZERO).plan(&needs)?.plan)
+    }
+
+    /// Plans a case as [`plan_grid`](Predictor::plan_grid) does, and finds the least line that would do.
+    ///
+    /// # Errors
+    /// As [`plan_grid`](Predictor::plan_grid).
+    pub fn estimate_grid(&self, planned: &CaseGrid<'_>) -> Result<CaseEstimate, InferError> {
+        let needs = self.needs_of_grid(planned)?;
+        let least = least_engine(&self.forward.program, &*self.backend)?.arena;
+        let least_with = |otherwise| self.least_with(otherwise);
+        let planner = self.planner(&least_with, Bytes::ZERO);
+        let planned = planner.plan(&needs)?;
+        let least_ram_bytes = planner.least_line(&needs, least, planned.left_there);
+        Ok(CaseEstimate { plan: planned.plan, least_ram_bytes })
+    }
+
+    /// What a case needs of which only the grid is known.
+    fn needs_of_grid(&self, planned: &CaseGrid<'_>) -> Result<CaseNeeds, InferError> {
         let CaseGrid { name, geometry, element } = *planned;
         let case = Case { id: name.into(), images: Vec::new(), label: None, reading: Reading::default() };
         let images = CaseImages {
@@ -190,8 +210,7 @@ impl Predictor {
             is_cut: false,
             waits_in_memory: true,
         };
-        let needs = self.needs(false, (images, &place), memory)?;
-        Ok(self.planner(&|otherwise| self.least_with(otherwise), Bytes::ZERO).plan(&needs)?.plan)
+        self.needs(false, (images, &place), memory)
     }
 
     /// Where windows of a grid stand that is passed through along a stored axis.
