@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use plimsoll_data::{Case, bids_label};
 
-use crate::ahead::{Ahead, Next};
+use crate::planning::ahead::{Ahead, Next};
 use crate::{CaseRequest, CaseTimes, InferError, PredictPlan, PredictedCase, Predictor, Progress};
 
 /// Where labels are written.

@@ -1,0 +1,100 @@
+//! A case that is inspected, and decoded once for that and for its windows: the next one while the present one is computed, or one at its
+//! turn.
+//!
+//! What is found is used when its turn comes, and so are its errors; labels are the same with it and without it.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use plimsoll_data::{
+    Case, CaseFingerprint, Channel, InspectError, Problem, VolumeCache, inspect_images, inspection_bytes,
+};
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_volume::VolumeFile;
+
+use crate::InferError;
+
+use crate::planning::headers::Headers;
+
+/// The stack of the thread that does it: large buffers are mapped.
+pub(crate) const STACK: usize = 512 << 10;
+
+/// What an inspection finds.
+pub(crate) type Inspected = Result<(Vec<Problem>, Option<CaseFingerprint>), InspectError>;
+
+/// What is known of a case before its turn.
+pub(crate) struct Ahead {
+    pub(crate) inspected: Inspected,
+    /// Its images, if there was room for all of them, and for the labels of an earlier network.
+    pub(crate) cache: Option<VolumeCache>,
+    /// What is reserved for as long as the cache is.
+    pub(crate) held: Bytes,
+}
+
+/// A case that comes next, and where what is found of it is left.
+pub(crate) struct Next<'a> {
+    pub(crate) case: &'a Case,
+    /// The labels of an earlier network.
+    pub(crate) earlier: Option<&'a Path>,
+    pub(crate) found: &'a mut Option<Ahead>,
+}
+
+/// What looking at a case takes.
+#[derive(Clone, Copy)]
+pub(crate) struct Needed {
+    pub(crate) inspection: Bytes,
+    /// All images and the labels of an earlier network, decoded; nothing where there are pictures, which are decoded at their turn.
+    decoded: Bytes,
+}
+
+impl Needed {
+    /// By the headers of a case; none if it has no image.
+    ///
+    /// # Errors
+    /// If a header cannot be read: that is told when the case is inspected.
+    pub(crate) fn of(case: &Case, earlier: Option<&Path>) -> Result<Option<Needed>, InferError> {
+        let Some(headers) = Headers::read(case, earlier)? else { return Ok(None) };
+        let decoded = if headers.decoding == Bytes::ZERO { headers.decoded } else { Bytes::ZERO };
+        Ok(Some(Needed { inspection: inspection_bytes(case)?, decoded }))
+    }
+
+    /// To look and to keep what is decoded: a file is open for each of the two.
+    fn all(&self) -> Bytes {
+        self.inspection + self.decoded + VolumeFile::OPEN_BYTES
+    }
+
+    /// The same on a thread of its own.
+    pub(crate) fn ahead(&self) -> Bytes {
+        Bytes::of(STACK) + self.all()
+    }
+
+    /// Room for what is decoded beside the inspection; none if there is too little.
+    fn room(&self, memory: &Budget) -> Option<VolumeCache> {
+        let has_room = self.decoded > Bytes::ZERO && self.all() <= memory.free();
+        has_room.then(|| memory.part("cache", self.decoded).ok().map(VolumeCache::new))?
+    }
+}
+
+/// Inspects a case within memory that is its own, and decodes its images if there is room for all of them.
+pub(crate) fn look_ahead(
+    case: &Case,
+    needed: Needed,
+    channels: &[Channel],
+    memory: &Budget,
+    stop: &AtomicBool,
+) -> Ahead {
+    Ahead { held: memory.line(), ..look(case, Some(needed), channels, memory, stop) }
+}
+
+/// The same at the case's turn, within what is free.
+pub(crate) fn look(
+    case: &Case,
+    needed: Option<Needed>,
+    channels: &[Channel],
+    memory: &Budget,
+    stop: &AtomicBool,
+) -> Ahead {
+    let cache = needed.and_then(|needed| needed.room(memory));
+    let inspected = inspect_images(case, channels, cache.as_ref(), memory, stop);
+    Ahead { inspected, cache, held: needed.map_or(Bytes::ZERO, |needed| needed.decoded) }
+}

@@ -1,0 +1,595 @@
+//! What predicting a case holds, and how long it takes: planned from the shapes of its images alone, before anything is allocated for it.
+
+use std::fmt::Write;
+
+use plimsoll_graph::{DType, Program};
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_plan::{Backend, DeviceMemory, Options, Planner, VerifiedPlan, engine_bytes};
+use serde::Serialize;
+
+use crate::InferError;
+use crate::summing::device_sums::HostSums;
+use crate::summing::rows::Strips;
+use crate::summing::summands::Summed;
+use crate::summing::sums::RingStorage;
+
+/// What predicting a case holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PredictPlan {
+    /// The memory line.
+    pub ram_budget_bytes: Bytes,
+    /// Code, heap and stacks.
+    pub overhead_bytes: Bytes,
+    /// Parameters, features and kernels' scratch: of a device, only what is copied to it through.
+    pub arena_bytes: Bytes,
+    /// What is held of a device with memory of its own, the arena, sums and what the driver holds; none on the processor.
+    pub device_bytes: Option<Bytes>,
+    /// Of that, sums of logits or features; 0 where this process holds them.
+    pub device_logits_bytes: Bytes,
+    /// Why this process holds the sums, where the network runs on a device with memory of its own.
+    pub host_sums: Option<HostSums>,
+    /// Windows on their way in and out, and what they are read through.
+    pub window_bytes: Bytes,
+    /// Logits or features being summed, logits of two planes where these are made of features, and a plane of labels; of probabilities,
+    /// where they are wanted. Where a device sums them, two planes of them; where it could and does not, what is summed of a window as well,
+    /// which is copied from it.
+    pub logits_bytes: Bytes,
+    /// What has to be known of all of a case before any window: its mask, and the ranges of its slices. 0 of models of our own runs.
+    pub preparation_bytes: Bytes,
+    /// What decoding the pictures of the case takes; 0 of volumes.
+    pub decoding_bytes: Bytes,
+    /// Decoded images, and a cascade's earlier labels: the whole case, or what is left of the line.
+    pub cache_bytes: Bytes,
+    /// What is decompressed on the disk at most, beside the output, of compressed images and earlier labels, as the cache has no room for all
+    /// of them: what there is room for stays in it. 0 where there is for all.
+    pub decompressed_file_bytes: Bytes,
+    /// Labels of all the image, which wait for being put in order; 0 where they come in order, or wait on the disk.
+    pub spool_bytes: Bytes,
+    /// What waits on the disk for being put in order, in a file without a name beside the output: labels, where the line leaves no room for
+    /// them, and probabilities. The archive that these are written to then takes as much again.
+    pub spool_file_bytes: Bytes,
+    /// Planes of labels that wait for being written; 0 where the line leaves no room for any, so that each is written at once.
+    pub queue_bytes: Bytes,
+    /// What the next case is inspected and decoded in meanwhile; 0 where there is none, or the line leaves no room for it.
+    pub ahead_bytes: Bytes,
+    /// All of these.
+    pub total_bytes: Bytes,
+    /// The least line that would do with this arena and these sums: without a cache, a queue and the next case.
+    pub minimum_ram_bytes: Bytes,
+    /// What is summed.
+    pub summed: Summed,
+    /// How sums are stored.
+    pub ring: RingStorage,
+    /// The least line in which this process would store them in single precision, with the same arena.
+    pub f32_ring_ram_bytes: Bytes,
+    /// The least line of a device's memory in which it would do so, with the same arena; none where no device sums, or the line of this
+    /// process has no room for what is copied from one.
+    pub f32_ring_vram_bytes: Option<Bytes>,
+    /// How features are stored.
+    pub precision: DType,
+    /// The stored axis (0 depth, 1 height, 2 width) along which the case is passed through: it follows from its shape, not from the line.
+    pub slab_axis: usize,
+    /// In how many strips it is passed through: 1 where the line has room for sums of whole planes.
+    pub strips: usize,
+    /// Windows that are computed, each fold counted. Of images that are cut to what is not zero, as many as there are at most.
+    pub windows: usize,
+    /// How many of these are computed again, because they touch another strip as well.
+    pub repeated_windows: usize,
+    /// How often each of these is looked at: mirrored in all ways, or once.
+    pub looks: usize,
+    /// How many of these looks the network takes at once.
+    pub window_batch: usize,
+    /// What all forward passes are predicted to take.
+    pub predicted_seconds: f64,
+}
+
+/// What a case would hold and take, as far as the headers of its images say.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CaseEstimate {
+    /// What it would hold below the line.
+    pub plan: PredictPlan,
+    /// The least line that would do, with the least arena that is found and sums that take least.
+    pub least_ram_bytes: Bytes,
+}
+
+impl PredictPlan {
+    /// The parts of what is held of this process's memory, with what each is.
+    pub fn parts(&self) -> [(&'static str, Bytes); 10] {
+        [
+            ("overhead", self.overhead_bytes),
+            ("arena", self.arena_bytes),
+            ("windows", self.window_bytes),
+            ("logits", self.logits_bytes),
+            ("preparation", self.preparation_bytes),
+            ("decoding", self.decoding_bytes),
+            ("cache", self.cache_bytes),
+            ("spool", self.spool_bytes),
+            ("queue", self.queue_bytes),
+            ("next case", self.ahead_bytes),
+        ]
+    }
+}
+
+/// What a case needs beside the arena.
+#[derive(Clone, Debug)]
+pub(crate) struct CaseNeeds {
+    /// Its name.
+    pub(crate) case: String,
+    /// The stored axis along which it is passed through.
+    pub(crate) slab_axis: usize,
+    /// Logits being summed, of whole planes.
+    pub(crate) logits: LogitsNeeds,
+    /// What is summed of strips, those that are to be preferred first.
+    pub(crate) strips: Vec<StripNeeds>,
+    /// Labels that wait, where they do not come in the order of stored planes.
+    pub(crate) spool: SpoolNeeds,
+    /// What is summed.
+    pub(crate) summed: Summed,
+    /// How sums have to be stored; none where it is single precision if the line has room for that.
+    pub(crate) ring: Option<RingStorage>,
+    /// What looking at its images takes, before the arena and all else of the case.
+    pub(crate) inspection: Bytes,
+    pub(crate) preparation: Bytes,
+    pub(crate) decoding: Bytes,
+    /// Decoded images, and earlier labels.
+    pub(crate) decoded: Bytes,
+    /// Those of them that are compressed, and would be decompressed beside the output; 0 where there is no output beside which they could.
+    pub(crate) compressed: Bytes,
+    /// Planes of labels that may wait for being written, and the fewest that are of use.
+    pub(crate) queue: Bytes,
+    pub(crate) least_queue: Bytes,
+    /// What the next case is inspected and decoded in; 0 without one.
+    pub(crate) ahead: Bytes,
+    pub(crate) windows: usize,
+    pub(crate) looks: usize,
+    /// Runs of the network over all windows of whole planes, each fold counted.
+    pub(crate) runs: usize,
+    pub(crate) window_batch: usize,
+}
+
+/// Logits being summed, and all that goes with them, by how sums are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogitsBytes {
+    pub(crate) in_f32: Bytes,
+    pub(crate) in_f16: Bytes,
+}
+
+impl LogitsBytes {
+    fn of(&self, ring: RingStorage) -> Bytes {
+        match ring {
+            RingStorage::F32 => self.in_f32,
+            RingStorage::F16 => self.in_f16,
+        }
+    }
+}
+
+/// What a way to pass through a case in strips needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StripNeeds {
+    pub(crate) strips: Strips,
+    pub(crate) count: usize,
+    /// Windows of all strips, each fold counted.
+    pub(crate) windows: usize,
+    /// Of the strip that needs most.
+    pub(crate) logits: LogitsNeeds,
+}
+
+/// Logits being summed, by who sums them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogitsNeeds {
+    /// What this process holds where it does.
+    pub(crate) by_host: LogitsBytes,
+    /// The same with one window at a time: of a device, what it says of fewer windows is copied at once.
+    pub(crate) by_host_of_one: LogitsBytes,
+    /// What it holds where a device does, and what that holds; none where no device can.
+    pub(crate) by_device: Option<[LogitsBytes; 2]>,
+}
+
+impl LogitsNeeds {
+    /// What this process holds, and the device where it is one that sums; none where no device can and one is asked for.
+    fn of(&self, ring: RingStorage, on_device: bool) -> Option<(Bytes, Option<Bytes>)> {
+        match (on_device, self.by_device) {
+            (false, _) => Some((self.by_host.of(ring), None)),
+            (true, by_device) => by_device.map(|[here, there]| (here.of(ring), Some(there.of(ring)))),
+        }
+    }
+
+    /// The least that this process holds: where it sums, what `by_host` says; or where a device does which has so much left beside its arena.
+    fn least(&self, by_host: LogitsBytes, ring: RingStorage, left_there: Bytes) -> Bytes {
+        match self.by_device {
+            Some([here, there]) if there.of(ring) <= left_there => here.of(ring).min(by_host.of(ring)),
+            _ => by_host.of(ring),
+        }
+    }
+}
+
+/// What is kept of a case whose labels do not come in the order of stored planes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SpoolNeeds {
+    /// Its labels.
+    pub(crate) labels: Bytes,
+    /// Whether they have to be in memory.
+    pub(crate) is_in_memory: bool,
+    /// Its probabilities, which are always on the disk.
+    pub(crate) probabilities: Bytes,
+}
+
+/// A way in which logits of a case may be summed.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    ring: RingStorage,
+    /// Of this process.
+    logits: Bytes,
+    /// Of the device that sums them, where one does.
+    on_device: Option<Bytes>,
+    /// None for whole planes.
+    strips: Option<&'a StripNeeds>,
+}
+
+/// Whether a way fits below the line.
+enum Tried {
+    Fits(Box<PlannedCase>),
+    /// With the arena that would be needed, and what a device has left beside it.
+    TooLarge {
+        arena: Bytes,
+        left_there: Bytes,
+    },
+    /// The device has no room for sums beside the arena, but would have below a line of its memory.
+    NoRoomThere {
+        vram: Bytes,
+    },
+}
+
+impl CaseNeeds {
+    /// How sums may be stored, what is to be preferred first.
+    fn rings(&self) -> impl Iterator<Item = RingStorage> + use<> {
+        let ring = self.ring;
+        RingStorage::ALL.into_iter().filter(move |storage| ring.is_none_or(|ring| ring == *storage))
+    }
+}
+
+/// Plans for cases under a line.
+pub(crate) struct CasePlanner<'a> {
+    pub(crate) budget: &'a Budget,
+    pub(crate) backend: &'a dyn Backend,
+    pub(crate) program: &'a Program,
+    /// How the program stores features.
+    pub(crate) precision: DType,
+    /// What the same program takes at least with something done otherwise; none where it is so already.
+    pub(crate) least_with: &'a dyn Fn(Otherwise) -> Result<Option<LeastWith>, InferError>,
+    /// A plan that is there already, of the engine or of another case.
+    pub(crate) running: Option<&'a VerifiedPlan>,
+    /// What is held for an engine now.
+    pub(crate) held_by_engine: Bytes,
+    pub(crate) overhead: Bytes,
+    /// What is held now for the case itself: it is planned for as if it were not.
+    pub(crate) held_for_case: Bytes,
+}
+
+/// A case that fits.
+pub(crate) struct PlannedCase {
+    pub(crate) plan: PredictPlan,
+    /// The plan of an engine that has to take the place of the one that is there, if it has to.
+    pub(crate) next: Option<VerifiedPlan>,
+    /// How it is passed through in strips; none where whole planes are.
+    pub(crate) strips: Option<Strips>,
+    /// Whether labels have to be put in order.
+    pub(crate) is_spooled: bool,
+    /// What a device has left beside the arena, for sums.
+    pub(crate) left_there: Bytes,
+}
+
+/// What a case would need if something were done otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instead {
+    /// The flag that says so, with its value.
+    pub flag: &'static str,
+    /// The least line that would do.
+    pub needed: Bytes,
+}
+
+/// What makes a program take less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Otherwise {
+    /// Features in 16 bits.
+    Halved,
+    /// One window at a time.
+    OneWindow,
+}
+
+/// What a program takes at least that is done otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LeastWith {
+    pub(crate) arena: Bytes,
+    /// What windows on their way take less than now.
+    pub(crate) saved: Bytes,
+    /// What a device has left beside its arena.
+    pub(crate) left_there: Bytes,
+}
+
+/// The engine of a program that takes least.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LeastEngine {
+    /// Of this process: the least arena that is found, or what is copied to and from a device through.
+    pub(crate) arena: Bytes,
+    /// What a device has left beside its arena, nothing where there is none; none where it has no room for that.
+    pub(crate) left_there: Option<Bytes>,
+}
+
+/// Plans the engine of a program that takes least.
+///
+/// # Errors
+/// If the program cannot be planned.
+pub(crate) fn least_engine(program: &Program, backend: &dyn Backend) -> Result<LeastEngine, InferError> {
+    // Of a device it is the line of its own memory that decides; a processor's line may be as low as it can be.
+    let room = backend.device_memory().map_or(0, DeviceMemory::room);
+    let planned =
+        Planner::new(std::slice::from_ref(program), backend, Options::default())?.plan(Some(room))?;
+    Ok(LeastEngine { arena: engine_bytes(backend, &planned), left_there: left_there(backend, &planned) })
+}
+
+/// The largest arena of an engine where this process's line has so much left. An arena takes whole pages, so one that goes up to the last byte of the line
+/// would take more.
+pub(crate) fn arena_room(backend: &dyn Backend, left: Bytes) -> usize {
+    const PAGE: usize = 4096;
+    let here = usize::try_from(left.0).unwrap_or(usize::MAX) / PAGE * PAGE;
+    backend.device_memory().map_or(here, DeviceMemory::room)
+}
+
+/// What a device has left beside the arena of a plan, nothing where there is none; none where it has no room for that.
+fn left_there(backend: &dyn Backend, plan: &VerifiedPlan) -> Option<Bytes> {
+    let Some(device) = backend.device_memory() else { return Some(Bytes::ZERO) };
+    let (needed, line) = (device.needed(plan.arena_bytes), device.line());
+    (needed <= line).then(|| line - needed)
+}
+
+/// How much longer than in the fastest way the network may take for a smaller arena: where a few cheap values are recomputed, the most that it
+/// holds falls by far more than this.
+const SPARING: f64 = 0.01;
+
+impl CasePlanner<'_> {
+    /// Plans what a case holds. Sums are stored in the first of the ways for which the line has room beside the least arena; the arena
+    /// takes what is left beside them: the engine that is there stays if it fits, else there is a new one, which recomputes more. Where
+    /// there is no room for the sums of whole planes, the case is passed through in the fewest strips that fit.
+    ///
+    /// # Errors
+    /// If the line is too low for all of them, or the program cannot be planned.
+    pub(crate) fn plan(&self, needs: &CaseNeeds) -> Result<PlannedCase, InferError> {
+        let mut planner: Option<Planner<'_>> = None;
+        let mut refused = None;
+        let mut no_room = None;
+        // What is stored decides over labels, and who adds does not: so that comes first.
+        for (ring, on_device) in needs.rings().flat_map(|ring| [(ring, true), (ring, false)]) {
+            let Some((logits, there)) = needs.logits.of(ring, on_device) else { continue };
+            let way = Way { ring, logits, on_device: there, strips: None };
+            match self.attempt(needs, way, no_room, &mut planner)? {
+                Tried::Fits(planned) => return Ok(*planned),
+                Tried::TooLarge { arena, left_there } => refused = Some((ring, arena, left_there)),
+                Tried::NoRoomThere { vram } => no_room = Some(vram),
+            }
+        }
+        // Sums that take least, in as few strips as there is room for.
+        let (ring, arena, left_there) = refused.ok_or_else(lost)?;
+        let beside = self.fixed() + self.beside(needs, true) + arena;
+        for (strips, on_device) in needs.strips.iter().flat_map(|strips| [(strips, true), (strips, false)]) {
+            let Some((logits, there)) = strips.logits.of(ring, on_device) else { continue };
+            if beside + logits > self.budget.line() {
+                continue;
+            }
+            let way = Way { ring, logits, on_device: there, strips: Some(strips) };
+            match self.attempt(needs, way, no_room, &mut planner)? {
+                Tried::Fits(planned) => return Ok(*planned),
+                Tried::TooLarge { .. } => break,
+                Tried::NoRoomThere { vram } => no_room = Some(vram),
+            }
+        }
+        Err(self.infeasible(needs, ring, (arena, left_there))?)
+    }
+
+    /// What a case takes beside the arena and the logits.
+    fn beside(&self, needs: &CaseNeeds, is_spooled: bool) -> Bytes {
+        let has_to_wait = is_spooled && needs.spool.is_in_memory;
+        let spool = if has_to_wait { needs.spool.labels } else { Bytes::ZERO };
+        needs.preparation + needs.decoding + spool
+    }
+
+    /// Plans a case in one of the ways. `no_room` is the line of the device's memory with which it would have had room for sums.
+    fn attempt<'b>(
+        &'b self,
+        needs: &CaseNeeds,
+        Way { ring, logits: logits_bytes, on_device: of_sums, strips }: Way<'_>,
+        no_room: Option<Bytes>,
+        planner: &mut Option<Planner<'b>>,
+    ) -> Result<Tried, InferError> {
+        let line = self.budget.line();
+        let device = self.backend.device_memory();
+        let arena = |plan: &VerifiedPlan| engine_bytes(self.backend, plan);
+        let running = self.running.map_or(Bytes::ZERO, arena);
+        let fixed = self.fixed();
+        let is_spooled = needs.slab_axis != 0 || strips.is_some();
+        let of_case = logits_bytes + self.beside(needs, is_spooled);
+        let room = line - (fixed + of_case);
+        let mut next = None;
+        let is_kept = self.running.is_some() && running <= room;
+        if !is_kept {
+            let room = arena_room(self.backend, room);
+            let programs = std::slice::from_ref(self.program);
+            let planner = match planner {
+                Some(planner) => planner,
+                none => none.insert(Planner::new(programs, self.backend, Options::default())?),
+            };
+            next = Some(planner.sparing_plan(room, SPARING)?);
+        }
+        let arena_bytes = next.as_ref().map_or(running, arena);
+        let minimum_ram_bytes = fixed + arena_bytes + of_case;
+        let chosen = next.as_ref().or(self.running).ok_or_else(lost)?;
+        // Where it has no room for the arena either, that is told once this process has room.
+        let left_there = left_there(self.backend, chosen).unwrap_or(Bytes::ZERO);
+        if minimum_ram_bytes > line {
+            return Ok(Tried::TooLarge { arena: arena_bytes, left_there });
+        }
+        let of_device =
+            |plan: &VerifiedPlan| device.map(|device| (device.needed(plan.arena_bytes), device.line()));
+        let on_device = of_device(chosen);
+        let of_arena = on_device;
+        if let Some((needed, line)) = on_device.filter(|(needed, line)| needed > line) {
+            let windows = needs.window_batch;
+            return Err(InferError::InfeasibleOnDevice { needed, line, windows });
+        }
+        let device_logits_bytes = of_sums.unwrap_or(Bytes::ZERO);
+        let on_device = on_device.map(|(needed, line)| (needed + device_logits_bytes, line));
+        if let Some((vram, _)) = on_device.filter(|(needed, line)| needed > line) {
+            return Ok(Tried::NoRoomThere { vram });
+        }
+        let host_sums = match (on_device, of_sums, no_room) {
+            (None, ..) | (_, Some(_), _) => None,
+            (Some(_), None, Some(vram_bytes)) => Some(HostSums::NoRoom { vram_bytes }),
+            (Some(_), None, None) => Some(HostSums::Weights),
+        };
+        let schedule = chosen.schedules.first().ok_or_else(lost)?;
+        let mut left = line - minimum_ram_bytes;
+        // What there is less room for than the least that is of use gets none.
+        let mut take = |wanted: Bytes, least: Bytes| {
+            let taken = if least <= left { wanted.min(left) } else { Bytes::ZERO };
+            left = left - taken;
+            taken
+        };
+        let cache_bytes = take(needs.decoded, Bytes::ZERO);
+        let SpoolNeeds { labels, is_in_memory, probabilities } = needs.spool;
+        let (spool_bytes, on_disk) = match (is_spooled, is_in_memory) {
+            (false, _) => (Bytes::ZERO, Bytes::ZERO),
+            // Counted already.
+            (true, true) => (labels, probabilities),
+            (true, false) => {
+                let taken = take(labels, labels);
+                (taken, labels - taken + probabilities)
+            }
+        };
+        let beside_minimum = if is_in_memory { Bytes::ZERO } else { spool_bytes };
+        let queue_bytes = take(needs.queue, needs.least_queue);
+        let ahead_bytes = take(needs.ahead, needs.ahead);
+        let windows = strips.map_or(needs.windows, |strips| strips.windows);
+        // Sums in f32 would be those of whole planes: strips are for lines that have no room for these in f16 either.
+        let beside_planes = fixed + arena_bytes + self.beside(needs, needs.slab_axis != 0);
+        let f32_ring_ram_bytes = match ring {
+            RingStorage::F32 => minimum_ram_bytes,
+            RingStorage::F16 => beside_planes + needs.logits.by_host.in_f32,
+        };
+        let f32_ring_vram_bytes =
+            of_arena.zip(needs.logits.by_device).and_then(|((arena, _), [here, there])| {
+                (beside_planes + here.in_f32 <= line).then_some(arena + there.in_f32)
+            });
+        let plan = PredictPlan {
+            ram_budget_bytes: line,
+            overhead_bytes: self.overhead,
+            arena_bytes,
+            device_bytes: on_device.map(|(needed, _)| needed),
+            device_logits_bytes,
+            host_sums,
+            window_bytes: fixed - self.overhead,
+            logits_bytes,
+            preparation_bytes: needs.preparation,
+            decoding_bytes: needs.decoding,
+            cache_bytes,
+            decompressed_file_bytes: if cache_bytes < needs.decoded { needs.compressed } else { Bytes::ZERO },
+            spool_bytes,
+            spool_file_bytes: on_disk,
+            queue_bytes,
+            ahead_bytes,
+            total_bytes: minimum_ram_bytes + cache_bytes + beside_minimum + queue_bytes + ahead_bytes,
+            minimum_ram_bytes,
+            summed: needs.summed,
+            ring,
+            f32_ring_ram_bytes,
+            f32_ring_vram_bytes,
+            precision: self.precision,
+            slab_axis: needs.slab_axis,
+            strips: strips.map_or(1, |strips| strips.count),
+            windows,
+            repeated_windows: windows.saturating_sub(needs.windows),
+            looks: needs.looks,
+            window_batch: needs.window_batch,
+            // In strips, a row's last run is as full as in whole planes.
+            predicted_seconds: schedule.predicted_seconds * needs.runs as f64 * windows as f64
+                / needs.windows.max(1) as f64,
+        };
+        let strips = strips.map(|strips| strips.strips);
+        Ok(Tried::Fits(Box::new(PlannedCase { plan, next, strips, is_spooled, left_there })))
+    }
+
+    /// What is held now for no case and no engine.
+    fn fixed(&self) -> Bytes {
+        self.budget.used() - self.held_by_engine - self.held_for_case
+    }
+
+    /// The least line for a case, with an arena and the sums that take least, beside which a device has something left.
+    pub(crate) fn least_line(&self, needs: &CaseNeeds, arena: Bytes, left_there: Bytes) -> Bytes {
+        let of_ring = |ring| self.least(needs, &|sums| sums.least(sums.by_host, ring, left_there));
+        let least = needs.rings().map(of_ring).min_by_key(|(all, _)| *all);
+        let of_case = least.map_or(Bytes(u64::MAX), |(all, _)| all);
+        self.fixed() + (arena + of_case).max(needs.inspection)
+    }
+
+    /// The least that a case takes beside the arena, and the logits of that: of whole planes, or of the strips that take least. `here` says
+    /// what this process holds of logits.
+    fn least(&self, needs: &CaseNeeds, here: &dyn Fn(&LogitsNeeds) -> Bytes) -> (Bytes, Bytes) {
+        let whole = here(&needs.logits);
+        let whole = (whole + self.beside(needs, needs.slab_axis != 0), whole);
+        let in_strips = needs.strips.iter().map(|strips| here(&strips.logits)).min();
+        let in_strips = in_strips.map(|logits| (logits + self.beside(needs, true), logits));
+        in_strips.map_or(whole, |in_strips| in_strips.min(whole))
+    }
+
+    /// Says what a case needs at least, and with what it would need less.
+    fn infeasible(
+        &self,
+        needs: &CaseNeeds,
+        ring: RingStorage,
+        (arena, left_there): (Bytes, Bytes),
+    ) -> Result<InferError, InferError> {
+        let fixed = self.fixed();
+        let of_ring = |ring| self.least(needs, &|sums| sums.least(sums.by_host, ring, left_there));
+        let with =
+            |fixed: Bytes, arena: Bytes, of_case: Bytes| fixed + (arena + of_case).max(needs.inspection);
+        let (of_case, logits) = of_ring(ring);
+        let needed = with(fixed, arena, of_case);
+        let mut parts = String::new();
+        let window_bytes = fixed - self.overhead;
+        let all = [
+            ("arena", arena),
+            ("logits", logits),
+            ("windows", window_bytes),
+            ("preparation", needs.preparation),
+            ("decoding", needs.decoding),
+            ("spool", of_case - (logits + needs.preparation + needs.decoding)),
+            ("overhead", self.overhead),
+        ];
+        for (number, (part, bytes)) in all.into_iter().enumerate() {
+            let between = if number == 0 { "" } else { ", " };
+            // Writing to a text does not fail.
+            let _ = write!(parts, "{between}{part} {bytes}");
+        }
+        let mut instead = Vec::new();
+        if ring == RingStorage::F32 {
+            let (in_f16, _) = of_ring(RingStorage::F16);
+            instead.push(Instead { flag: "--ring f16", needed: with(fixed, arena, in_f16) });
+        }
+        if let Some(one) = (self.least_with)(Otherwise::OneWindow)? {
+            let LeastWith { arena, saved, left_there } = one;
+            let (of_case, _) = self.least(needs, &|sums| sums.least(sums.by_host_of_one, ring, left_there));
+            instead.push(Instead { flag: "--window-batch 1", needed: with(fixed - saved, arena, of_case) });
+        }
+        if self.backend.device_memory().is_none()
+            && let Some(LeastWith { arena, .. }) = (self.least_with)(Otherwise::Halved)?
+        {
+            instead.push(Instead { flag: "--precision bf16", needed: with(fixed, arena, of_case) });
+        }
+        instead.retain(|instead| instead.needed < needed);
+        let (case, line) = (needs.case.clone(), self.budget.line());
+        Ok(InferError::Infeasible { case, needed, line, parts, instead })
+    }
+}
+
+fn lost() -> InferError {
+    plimsoll_plan::EngineError::Internal("a case was planned without a program".into()).into()
+}

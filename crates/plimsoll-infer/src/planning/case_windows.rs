@@ -1,0 +1,274 @@
+//! Where the windows of a case are, and what stands in them, whichever way its model prepares images.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use plimsoll_data::{
+    Case, CaseFingerprint, CaseSource, Channel, MonaiSteps, NnUnetSteps, Normalising, Preparation,
+    PrepareError, PreparedCase, PreparedGrid, Preparing, Recipe, Scratch, SpacedCase, SpacedGrid, TargetGrid,
+    VolumeCache, ZoomSteps, ZoomedCase, ZoomedGrid, Zooming, pull,
+};
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_models::SegmentationModel;
+use plimsoll_volume::{Geometry, Spacing, VoxelBox};
+
+use crate::planning::believable;
+use crate::{CaseSpacing, InferError};
+
+/// What follows for a case from its grid and its model, before any window is pulled.
+pub(crate) enum CasePlace<'a> {
+    Canonical { grid: TargetGrid, target: Spacing, channels: &'a [Channel] },
+    Prepared { place: PreparedGrid, steps: &'a NnUnetSteps },
+    Zoomed { place: ZoomedGrid, largest: TargetGrid, steps: &'a ZoomSteps },
+    Spaced { place: SpacedGrid, steps: &'a MonaiSteps },
+}
+
+/// What a case is prepared from.
+#[derive(Clone, Copy)]
+pub(crate) struct CaseImages<'a> {
+    pub(crate) case: &'a Case,
+    /// The grid of its images as stored.
+    pub(crate) geometry: &'a Geometry,
+    /// The stored spacing (depth, height, width) as the first file states it.
+    pub(crate) stated: Spacing,
+    /// The box of the stored grid outside of which all channels are zero; the whole grid as long as nothing is known of voxels.
+    pub(crate) nonzero_box: VoxelBox,
+    /// The labels of an earlier network.
+    pub(crate) earlier: Option<&'a Path>,
+    /// The box of the stored image that is looked at; none where all of it is.
+    pub(crate) within: Option<VoxelBox>,
+    /// The spacing at which it is seen; none where that is the model's.
+    pub(crate) spacing: Option<CaseSpacing>,
+}
+
+impl CaseImages<'_> {
+    /// The grid of windows of images that are zero outside of a box, as nnU-Net prepares them.
+    fn prepared(&self, nonzero: VoxelBox, steps: &NnUnetSteps) -> Result<PreparedGrid, InferError> {
+        let place = |steps: &NnUnetSteps| {
+            let place = PreparedGrid::new(self.geometry, self.stated, nonzero, steps);
+            place.map_err(|problem| refused(self.case, problem))
+        };
+        let trained = place(steps)?;
+        let Some(spacing) = self.spacing else { return Ok(trained) };
+        let (_, own) = trained.cropped();
+        place(&NnUnetSteps { spacing: spacing.target(own), ..steps.clone() })
+    }
+}
+
+impl<'a> CasePlace<'a> {
+    /// Of a case.
+    ///
+    /// # Errors
+    /// If its spacing cannot be meant, it is to be seen at another one than the model's and the model cannot see it so, or it has earlier
+    /// labels and the model does not take any, or the other way round.
+    pub(crate) fn new(
+        model: &'a SegmentationModel,
+        images: CaseImages<'_>,
+    ) -> Result<CasePlace<'a>, InferError> {
+        let CaseImages { case, geometry, earlier, within, spacing: other, .. } = images;
+        let expected = model.earlier_labels > 0;
+        if expected != earlier.is_some() {
+            return Err(refused(case, PrepareError::Earlier { expected }));
+        }
+        let whole = VoxelBox::whole(geometry.shape());
+        if within.is_some_and(|within| within != whole)
+            && !matches!(model.preparation, Preparation::Zoomed(_))
+        {
+            return Err(refused(case, PrepareError::Within));
+        }
+        match &model.preparation {
+            Preparation::Zoomed(_) | Preparation::Monai(_) if other.is_some() => {
+                Err(refused(case, PrepareError::OtherSpacing))
+            }
+            Preparation::Canonical { spacing } => {
+                let (canonical, _) = geometry.canonical();
+                let own = canonical.spacing();
+                let spacing = other.map_or(*spacing, |other| other.target(own));
+                let target = spacing.of(own);
+                let of_image = (canonical.shape(), own);
+                believable::check(case, of_image, target)?;
+                if other.is_none() {
+                    believable::check_unit(case, of_image, target)?;
+                }
+                let (grid, channels) = (TargetGrid::new(geometry, spacing), &model.channels[..]);
+                Ok(CasePlace::Canonical { grid, target, channels })
+            }
+            Preparation::NnUnet(steps) => {
+                let place = images.prepared(images.nonzero_box, steps)?;
+                believable::check(case, place.cropped(), place.target())?;
+                Ok(CasePlace::Prepared { place, steps })
+            }
+            Preparation::Zoomed(steps) => {
+                let place = ZoomedGrid::new(geometry, within, steps);
+                let place = place.map_err(|problem| refused(case, problem))?;
+                let (canonical, _) = geometry.canonical();
+                believable::check(case, (place.cropped(), canonical.spacing()), steps.spacing)?;
+                Ok(CasePlace::Zoomed { place, largest: place.largest(), steps })
+            }
+            Preparation::Monai(steps) => {
+                let place = SpacedGrid::new(geometry, steps).map_err(|problem| refused(case, problem))?;
+                believable::check(case, place.stored(), place.target())?;
+                Ok(CasePlace::Spaced { place, steps })
+            }
+        }
+    }
+
+    /// The grid that windows are of, or one that it is a part of, as far as is known before all of the case is looked at.
+    pub(crate) fn largest_grid(&self) -> &TargetGrid {
+        match self {
+            CasePlace::Canonical { grid, .. } => grid,
+            CasePlace::Zoomed { largest, .. } => largest,
+            CasePlace::Prepared { place, .. } => place.grid(),
+            CasePlace::Spaced { place, .. } => place.grid(),
+        }
+    }
+
+    /// The spacing that images are brought to, along the axes of the network.
+    pub(crate) fn target(&self) -> Spacing {
+        match self {
+            CasePlace::Canonical { target, .. } => *target,
+            CasePlace::Zoomed { steps, .. } => steps.spacing,
+            CasePlace::Prepared { place, .. } => place.target(),
+            CasePlace::Spaced { place, .. } => place.target(),
+        }
+    }
+
+    /// The grid that windows would be of if nothing were cut, which headers alone lead to.
+    ///
+    /// # Errors
+    /// If the spacing cannot be meant.
+    pub(crate) fn uncut_grid(&self, images: CaseImages<'_>) -> Result<TargetGrid, InferError> {
+        let CasePlace::Prepared { steps, .. } = self else { return Ok(*self.largest_grid()) };
+        let whole = VoxelBox::whole(images.geometry.shape());
+        Ok(*images.prepared(whole, steps)?.grid())
+    }
+
+    /// Bytes that [`open`](Self::open) reserves beside the cache.
+    ///
+    /// # Errors
+    /// If they do not fit the address space.
+    pub(crate) fn bytes(&self, images: CaseImages<'_>) -> Result<Bytes, InferError> {
+        match self {
+            CasePlace::Canonical { channels, .. } => {
+                let bytes = Normalising::bytes(channels, images.nonzero_box);
+                bytes.map_err(|problem| refused(images.case, problem))
+            }
+            CasePlace::Zoomed { place, .. } => Ok(place.bytes()?),
+            CasePlace::Spaced { place, .. } => Ok(place.bytes()?),
+            CasePlace::Prepared { place, steps } => {
+                let bytes = place.bytes(steps, images.earlier.is_some());
+                bytes.map_err(|problem| refused(images.case, problem))
+            }
+        }
+    }
+
+    /// Opens the images, of which an inspection found what is in `fingerprint`.
+    ///
+    /// # Errors
+    /// If a file cannot be read, a channel cannot be normalised, memory is refused, or `stop` is set.
+    pub(crate) fn open(
+        self,
+        model: &SegmentationModel,
+        (images, fingerprint): (CaseImages<'_>, &CaseFingerprint),
+        cache: &VolumeCache,
+        (scratch, budget): (&mut Scratch, &Budget),
+        stop: &AtomicBool,
+    ) -> Result<CaseWindows, InferError> {
+        let CaseImages { case, earlier, .. } = images;
+        match self {
+            CasePlace::Canonical { grid, .. } => {
+                let (channels, foreground) = (&model.channels[..], &model.foreground);
+                let source =
+                    Normalising { case, fingerprint, channels, foreground }.open(cache, budget, stop);
+                let source = source.map_err(|problem| match problem {
+                    PrepareError::Volume(problem) => problem.into(),
+                    problem => refused(case, problem),
+                })?;
+                Ok(CaseWindows::Canonical { grid: Box::new(grid), source })
+            }
+            CasePlace::Prepared { place, steps } => {
+                let earlier = earlier.map(|path| (path, model.earlier_labels));
+                let what = Preparing { case, fingerprint, steps, foreground: &model.foreground, earlier };
+                let prepared = PreparedCase::open(&what, place, cache, budget, stop);
+                Ok(CaseWindows::Prepared {
+                    case: Box::new(prepared.map_err(|problem| refused(case, problem))?),
+                    name: case.id.clone(),
+                })
+            }
+            CasePlace::Zoomed { place, steps, .. } => {
+                let what = Zooming { case, steps, foreground: &model.foreground };
+                let zoomed = ZoomedCase::open(&what, place, cache, (scratch, budget), stop);
+                Ok(CaseWindows::Zoomed {
+                    case: Box::new(zoomed.map_err(|problem| refused(case, problem))?),
+                    name: case.id.clone(),
+                })
+            }
+            CasePlace::Spaced { place, steps } => {
+                let spaced = SpacedCase::open(case, steps, place, cache, (scratch, budget), stop);
+                Ok(CaseWindows::Spaced {
+                    case: Box::new(spaced.map_err(|problem| refused(case, problem))?),
+                    name: case.id.clone(),
+                })
+            }
+        }
+    }
+}
+
+fn refused(case: &Case, source: PrepareError) -> InferError {
+    let case = case.id.clone();
+    match source {
+        PrepareError::Stopped => InferError::Interrupted { case },
+        PrepareError::Normalisation(source) => InferError::Normalisation { case, source },
+        source => InferError::Prepare { case, source: Box::new(source) },
+    }
+}
+
+/// A case whose windows can be pulled.
+pub(crate) enum CaseWindows {
+    Canonical { grid: Box<TargetGrid>, source: CaseSource },
+    Prepared { case: Box<PreparedCase>, name: String },
+    Zoomed { case: Box<ZoomedCase>, name: String },
+    Spaced { case: Box<SpacedCase>, name: String },
+}
+
+impl CaseWindows {
+    /// The grid that windows are of.
+    pub(crate) fn grid(&self) -> &TargetGrid {
+        match self {
+            CaseWindows::Canonical { grid, .. } => grid,
+            CaseWindows::Prepared { case, .. } => case.grid(),
+            CaseWindows::Zoomed { case, .. } => case.grid(),
+            CaseWindows::Spaced { case, .. } => case.grid(),
+        }
+    }
+
+    /// Fills `image`, `[channel][d][h][w]`, with the window that begins at voxel `from` of the grid.
+    ///
+    /// # Errors
+    /// If a file cannot be read.
+    pub(crate) fn pull(
+        &mut self,
+        from: [i64; 3],
+        window: [usize; 3],
+        image: &mut [f32],
+        scratch: &mut Scratch,
+    ) -> Result<(), InferError> {
+        match self {
+            CaseWindows::Canonical { grid, source } => {
+                Ok(pull(&Recipe::window(0, grid, from, window), source, image, None, scratch)?)
+            }
+            CaseWindows::Prepared { case, name } => {
+                let pulled = case.window(from, window, image, scratch);
+                pulled.map_err(|source| InferError::Prepare { case: name.clone(), source: Box::new(source) })
+            }
+            CaseWindows::Zoomed { case, name } => {
+                let pulled = case.window(from, window, image, scratch);
+                pulled.map_err(|source| InferError::Prepare { case: name.clone(), source: Box::new(source) })
+            }
+            CaseWindows::Spaced { case, name } => {
+                let pulled = case.window(from, window, image, scratch);
+                pulled.map_err(|source| InferError::Prepare { case: name.clone(), source: Box::new(source) })
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Summing the windows of a case: row by row, and of each row fold by fold.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use plimsoll_data::{Case, TargetGrid};
+use plimsoll_graph::DType;
+use plimsoll_memory::Mapped;
+use plimsoll_plan::{Engine, SumsPlanes};
+use plimsoll_volume::VoxelBox;
+
+use crate::planning::case_windows::CaseWindows;
+use crate::planning::times::Clock;
+use crate::summing::device_sums::{device_bytes, plane_sums};
+use crate::summing::export::Wanted;
+use crate::summing::forward::{internal, planned};
+use crate::summing::passes::{Pass, Refused};
+use crate::summing::ring::RingShape;
+use crate::summing::rows::Rows;
+use crate::summing::stream::{Stream, Summing};
+use crate::{InferError, Predictor, Progress};
+
+/// The device of an engine that was planned to sum.
+pub(crate) fn sums_planes(engine: &mut Box<dyn Engine>) -> Result<&mut dyn SumsPlanes, InferError> {
+    engine.sums_planes().ok_or_else(|| internal("windows are summed by a device that does not"))
+}
+
+/// Takes a slice of labels of a part, and its probabilities if they are wanted.
+type WriteSlice<'a> = dyn FnMut(&VoxelBox, &[u8], &[f32]) -> Result<(), InferError> + 'a;
+
+/// A case that is being summed.
+pub(crate) struct Work<'a> {
+    pub(crate) case: &'a Case,
+    pub(crate) windows: CaseWindows,
+    pub(crate) grid: TargetGrid,
+    /// Those that are not summed yet.
+    pub(crate) parts: Vec<Rows>,
+    pub(crate) wanted: Wanted<'a>,
+    pub(crate) summing: Summing,
+    pub(crate) progress: Progress,
+    pub(crate) clock: Clock,
+    /// Looks at windows that wait for the network.
+    pub(crate) passes: Vec<Pass>,
+}
+
+impl Predictor {
+    /// Sums all windows of one part after the other, and passes the slices of labels that this decides to `write`, with their
+    /// probabilities if they are wanted.
+    pub(crate) fn sum(
+        &mut self,
+        work: &mut Work<'_>,
+        stop: &AtomicBool,
+        observe: &mut dyn FnMut(Progress),
+        write: &mut WriteSlice<'_>,
+    ) -> Result<(), InferError> {
+        let going = |case: &Case| match stop.load(Ordering::Relaxed) {
+            true => Err(InferError::Interrupted { case: case.id.clone() }),
+            false => Ok(()),
+        };
+        let summing = work.summing.clone();
+        // Of a case that has failed, sums may be left.
+        self.close_sums()?;
+        // All that is summed of a window, where it is copied from a device: reading it row by row would take a copy for each.
+        let copied = if summing.on_device { 0 } else { self.copied_numbers() };
+        let mut copied = Mapped::zeroed(&self.budget, "sums of windows", copied)?;
+        for rows in std::mem::take(&mut work.parts) {
+            let (weights, summing) = (&self.weights, &summing);
+            let mut stream = Stream::new(&work.grid, &rows, work.wanted, (weights, summing), &self.budget)?;
+            if summing.on_device {
+                self.open_sums(&rows.shape, summing)?;
+            }
+            for row in 0..rows.count() {
+                for fold in 0..self.model.weights.len() {
+                    self.load_fold(fold)?;
+                    work.clock.lap(|times| &mut times.forward_seconds);
+                    let mut refused = None;
+                    for start in rows.row(row) {
+                        going(work.case)?;
+                        refused = self.window(start, (&rows, &mut stream), work, &mut copied)?;
+                        if refused.is_some() {
+                            break;
+                        }
+                        observe(work.progress);
+                    }
+                    // The next row's windows are added when this row's planes are finished, and the next fold has other weights.
+                    if refused.is_none() && !work.passes.is_empty() {
+                        refused = self.pass((&rows, &mut stream), work, &mut copied)?;
+                        observe(work.progress);
+                    }
+                    if let Some(Refused(start)) = refused {
+                        let (case, weights) = (work.case.id.clone(), self.model.weights[fold].path.clone());
+                        let ring = stream.storage();
+                        let in_f32 = (self.precision() != DType::F32).then_some("--precision f32");
+                        return Err(InferError::NotFinite { case, weights, start, ring, in_f32 });
+                    }
+                }
+                let device = match summing.on_device {
+                    true => Some(sums_planes(&mut planned(&mut self.running)?.engine)?),
+                    false => None,
+                };
+                stream.finish_row(&rows, row, device, |labels, of_slice| {
+                    work.clock.lap(|times| &mut times.export_seconds);
+                    let written = write(&rows.part, labels, of_slice);
+                    work.clock.lap(|times| &mut times.write_seconds);
+                    written
+                })?;
+                work.clock.lap(|times| &mut times.export_seconds);
+            }
+            self.close_sums()?;
+        }
+        going(work.case)
+    }
+
+    /// Allocates sums of a ring on the device, which its line has room for.
+    fn open_sums(&mut self, shape: &RingShape, summing: &Summing) -> Result<(), InferError> {
+        let lost = || internal("windows are summed by a device that does not");
+        let memory = self.backend.device_memory().ok_or_else(lost)?;
+        let bytes =
+            device_bytes(&*self.backend, shape, &summing.summands, summing.storage).ok_or_else(lost)?;
+        let memory = memory.reserve("sums of windows", bytes)?;
+        let engine = &mut planned(&mut self.running)?.engine;
+        Ok(sums_planes(engine)?.open_sums(plane_sums(shape, &summing.summands, summing.storage), memory)?)
+    }
+
+    /// Frees sums on the device, where there are any.
+    fn close_sums(&mut self) -> Result<(), InferError> {
+        match planned(&mut self.running)?.engine.sums_planes() {
+            Some(device) => Ok(device.close_sums()?),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Windows on their way through the network, one or several at once.
+//!
+//! A window's looks, as it is and mirrored, follow each other, and so do windows. As many of these passes as the network takes at once are run
+//! together and then added one by one in their order. So sums are rounded as if the network had taken each alone.
+
+use std::ops::Range;
+
+use plimsoll_graph::{Program, Role, TensorId};
+use plimsoll_memory::{Budget, MapError, Mapped, Reservation};
+use plimsoll_plan::{EngineError, HostSlice, HostSliceMut, HostView};
+
+use crate::summing::case_sums::{Work, sums_planes};
+use crate::summing::forward::{Forward, Running, planned};
+use crate::summing::mirror::{all_mirrors, mirror};
+use crate::summing::ring::{LogitsOf, Room};
+use crate::summing::rows::Rows;
+use crate::summing::stream::Stream;
+use crate::summing::workers::stacks;
+use crate::{InferError, Predictor};
+
+/// Windows on their way in and out.
+pub(crate) struct Buffers {
+    /// A window.
+    image: Mapped<f32>,
+    /// What the network is run on where that is not the window alone; or a tensor that is written before windows are.
+    pub(crate) other: Mapped<f32>,
+    /// Of each thread that sums windows.
+    rooms: Vec<Room<EngineError>>,
+    _stacks: Reservation,
+}
+
+impl Buffers {
+    /// Reserves those of a network.
+    ///
+    /// # Errors
+    /// If the budget has no room for them.
+    pub(crate) fn new(
+        of: &Forward,
+        window: [usize; 3],
+        threads: usize,
+        budget: &Budget,
+    ) -> Result<Buffers, MapError> {
+        let buffer = |count: usize| Mapped::zeroed(budget, "windows", count);
+        Ok(Buffers {
+            image: buffer(of.program.shape(of.image).count() / of.at_once)?,
+            other: buffer(Buffers::numbers(&of.program, of.image))?,
+            rooms: (0..threads).map(|_| Room::new(window, budget)).collect::<Result<_, _>>()?,
+            _stacks: budget.reserve("windows", stacks(threads))?,
+        })
+    }
+
+    /// Numbers of what a program is run on, or of the largest tensor that is written before: a parameter, or the identity in a head's place.
+    pub(crate) fn numbers(program: &Program, image: TensorId) -> usize {
+        let count = |id: TensorId| program.shape(id).count();
+        let written = program.with_role(Role::Parameter).chain(program.with_role(Role::State));
+        written.map(count).fold(count(image), usize::max)
+    }
+}
+
+/// A look at a window.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pass {
+    start: [usize; 3],
+    mirrored: [bool; 3],
+    /// Whether the window is not looked at again by this fold.
+    is_last: bool,
+}
+
+/// What of a window that begins here cannot be summed.
+pub(crate) struct Refused(pub(crate) [usize; 3]);
+
+impl Predictor {
+    /// Pulls a window, whose looks then wait for the network until as many wait as it takes at once. Returns a window that cannot be summed, if
+    /// there is one; then some are missing in the ring.
+    pub(crate) fn window(
+        &mut self,
+        start: [usize; 3],
+        (rows, stream): (&Rows, &mut Stream),
+        work: &mut Work<'_>,
+        copied: &mut Mapped<f32>,
+    ) -> Result<Option<Refused>, InferError> {
+        let window = rows.shape.window;
+        let from = [0, 1, 2].map(|axis| start[axis] as i64 - rows.lead[axis] as i64);
+        work.windows.pull(from, window, &mut self.buffers.image, &mut self.scratch)?;
+        work.clock.lap(|times| &mut times.pull_seconds);
+        let at_once = self.forward.at_once;
+        let mut looks = all_mirrors(window, self.mirrors()).peekable();
+        while let Some(mirrored) = looks.next() {
+            let Buffers { image, other, .. } = &mut self.buffers;
+            // The window alone is run on where it is.
+            if at_once > 1 || mirrored != [false; 3] {
+                let first = work.passes.len() * image.len();
+                mirror(image, &mut other[first..first + image.len()], window, mirrored);
+            }
+            work.passes.push(Pass { start, mirrored, is_last: looks.peek().is_none() });
+            if work.passes.len() == at_once
+                && let Some(refused) = self.pass((rows, stream), work, copied)?
+            {
+                return Ok(Some(refused));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Runs the network on what waits for it, and adds what it says to the ring. Returns as [`window`](Predictor::window) does.
+    pub(crate) fn pass(
+        &mut self,
+        (rows, stream): (&Rows, &mut Stream),
+        work: &mut Work<'_>,
+        copied: &mut Mapped<f32>,
+    ) -> Result<Option<Refused>, InferError> {
+        let Work { clock, summing, passes, progress, .. } = work;
+        let Buffers { image, other, rooms, .. } = &mut self.buffers;
+        let (at_once, of_window) = (self.forward.at_once, image.len());
+        let input = match passes[..] {
+            [] => return Ok(None),
+            [Pass { mirrored: [false, false, false], .. }] if at_once == 1 => &image[..],
+            _ => {
+                let input = &mut other[..at_once * of_window];
+                // At the end of a row, fewer may wait: what is said of the others is passed over.
+                input[passes.len() * of_window..].fill(0.0);
+                &*input
+            }
+        };
+        let Running { engine, forward, .. } = planned(&mut self.running)?;
+        let (forward, output) = (*forward, self.forward.output);
+        engine.write(forward, self.forward.image, HostSlice::F32(input))?;
+        engine.run(forward)?;
+        if !copied.is_empty() && !summing.on_device {
+            engine.read(forward, output, HostSliceMut::F32(copied))?;
+        }
+        clock.lap(|times| &mut times.forward_seconds);
+        let said = self.forward.program.shape(output).count() / at_once;
+        for (sample, pass) in passes.drain(..).enumerate() {
+            let Pass { start, mirrored, is_last } = pass;
+            let of_sample = sample * said..(sample + 1) * said;
+            let is_summed = if summing.on_device {
+                let made = ((forward, output), sample);
+                stream.add_on(sums_planes(engine)?, made, (start, mirrored), &rows.shape)?
+            } else {
+                let engine = &**engine;
+                let read = |from: usize, to: &mut [f32]| {
+                    engine.read_from(forward, output, of_sample.start + from, HostSliceMut::F32(to))
+                };
+                let view = match copied.is_empty() {
+                    true => engine.view(forward, output)?,
+                    false => Some(HostView::F32(copied)),
+                };
+                let logits =
+                    view.map_or(LogitsOf::Read(&read), |view| LogitsOf::Here(part(view, of_sample.clone())));
+                stream.add((start, mirrored), rooms, logits)?
+            };
+            clock.lap(|times| &mut times.sum_seconds);
+            if !is_summed {
+                return Ok(Some(Refused(start)));
+            }
+            progress.windows += usize::from(is_last);
+        }
+        Ok(None)
+    }
+}
+
+/// Some of the numbers that lie here.
+fn part(view: HostView<'_>, of: Range<usize>) -> HostView<'_> {
+    match view {
+        HostView::F32(numbers) => HostView::F32(&numbers[of]),
+        HostView::Bf16(numbers) => HostView::Bf16(&numbers[of]),
+    }
+}

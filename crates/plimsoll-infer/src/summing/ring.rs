@@ -1,0 +1,547 @@
+//! What windows say of voxels being summed, logits or features ([`Summands`](crate::summing::summands::Summands)), for only as many planes as
+//! windows still touch.
+//!
+//! Windows are taken in the order of their place along one axis. When all that begin at one place are done, the planes before
+//! the next place will not change any more; they are handed on, and their memory is used again. So what is held is
+//! channels × (a window and a plane), not channels × the volume. Each number is added as its share of the mean
+//! ([`Shares`](crate::summing::shares::Shares)), so that what is held when the last window has been added is the mean.
+
+use std::ops::Range;
+
+use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
+use plimsoll_parallel::Pool;
+use plimsoll_plan::HostView;
+
+use crate::summing::lines::Planes;
+use crate::summing::places::Place;
+use crate::summing::shares::WindowShares;
+use crate::summing::summands::Summands;
+use crate::summing::sums::{RingStorage, Sum};
+
+/// The shape of a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingShape {
+    /// The extent of the grid that windows stand on.
+    pub grid: [usize; 3],
+    /// The axis along which planes pass through the ring.
+    pub axis: usize,
+    /// Whether they pass from the end of the axis to its beginning.
+    pub reversed: bool,
+    /// The extent of a window.
+    pub window: [usize; 3],
+    /// What means of logits become before anything is interpolated between them.
+    pub activation: Option<Activation>,
+    /// The part of a plane that is held.
+    pub tile: Tile,
+}
+
+/// A part of a plane: from where on, and how many voxels, along each of its two axes. What windows have beside it is passed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tile {
+    /// Where it begins.
+    pub start: [usize; 2],
+    /// Its extent.
+    pub extent: [usize; 2],
+}
+
+impl Tile {
+    /// All of a plane.
+    pub fn whole(plane: [usize; 2]) -> Tile {
+        Tile { start: [0; 2], extent: plane }
+    }
+}
+
+/// What logits become before they are interpolated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// The probabilities of classes of which a voxel has one.
+    Softmax,
+    /// The probability of each output by itself.
+    Sigmoid,
+}
+
+impl Activation {
+    /// Applies it to the logits `[class][voxel]` of a plane of so many voxels.
+    pub(crate) fn apply<S: Sum>(self, logits: &mut [S], voxels: usize) {
+        match self {
+            Activation::Sigmoid => {
+                logits.iter_mut().for_each(|logit| *logit = S::narrow(1.0 / (1.0 + (-logit.wide()).exp())));
+            }
+            Activation::Softmax => {
+                for first in (0..voxels).step_by(VOXELS_TOGETHER) {
+                    let count = VOXELS_TOGETHER.min(voxels - first);
+                    softmax(logits, voxels, first..first + count);
+                }
+            }
+        }
+    }
+}
+
+/// Voxels whose classes are looked at together: of a class they lie next to each other.
+const VOXELS_TOGETHER: usize = 64;
+
+/// Makes probabilities of the logits `[class][voxel]` of some voxels, at most [`VOXELS_TOGETHER`].
+fn softmax<S: Sum>(logits: &mut [S], voxels: usize, of: Range<usize>) {
+    let (mut largest, mut sums) = ([f32::NEG_INFINITY; VOXELS_TOGETHER], [0.0f32; VOXELS_TOGETHER]);
+    for class in logits.chunks_exact(voxels) {
+        for (largest, logit) in largest.iter_mut().zip(&class[of.clone()]) {
+            *largest = largest.max(logit.wide());
+        }
+    }
+    for class in logits.chunks_exact(voxels) {
+        for ((sum, largest), logit) in sums.iter_mut().zip(&largest).zip(&class[of.clone()]) {
+            *sum += (logit.wide() - largest).exp();
+        }
+    }
+    for class in logits.chunks_exact_mut(voxels) {
+        for ((sum, largest), logit) in sums.iter().zip(&largest).zip(&mut class[of.clone()]) {
+            *logit = S::narrow((logit.wide() - largest).exp() / sum);
+        }
+    }
+}
+
+impl RingShape {
+    /// The two axes of a plane.
+    pub fn plane_axes(&self) -> [usize; 2] {
+        match self.axis {
+            0 => [1, 2],
+            1 => [0, 2],
+            _ => [0, 1],
+        }
+    }
+
+    /// Voxels of a plane that are held.
+    pub fn plane(&self) -> usize {
+        let [first, second] = self.tile.extent;
+        first.saturating_mul(second)
+    }
+
+    /// Where a voxel of the grid, which is held, lies in what is held of its plane.
+    pub(crate) fn in_plane(&self, at: [usize; 3]) -> usize {
+        let [first, second] = self.plane_axes();
+        let Tile { start, extent } = self.tile;
+        debug_assert!(
+            (start[0]..start[0] + extent[0]).contains(&at[first])
+                && (start[1]..start[1] + extent[1]).contains(&at[second]),
+            "voxel {at:?} is not held of {:?}",
+            (start, extent)
+        );
+        (at[first] - start[0]) * extent[1] + at[second] - start[1]
+    }
+
+    /// The voxels along an axis of a window that begins at `start` there that are held.
+    pub(crate) fn held_of(&self, axis: usize, start: usize) -> Range<usize> {
+        let window = self.window[axis];
+        let Some(which) = self.plane_axes().iter().position(|of_plane| *of_plane == axis) else {
+            return 0..window;
+        };
+        let (first, end) = (self.tile.start[which], self.tile.start[which] + self.tile.extent[which]);
+        let from = first.saturating_sub(start).min(window);
+        from..end.saturating_sub(start).clamp(from, window)
+    }
+
+    /// Planes held: those of a window, and the last one that is finished, if there are so many.
+    pub(crate) fn planes(&self) -> usize {
+        (self.window[self.axis] + 1).min(self.grid[self.axis])
+    }
+
+    /// Planes of which this process holds sums: all, or of those that a device sums the two around a slice.
+    pub(crate) fn host_planes(&self, on_device: bool) -> usize {
+        if on_device { self.planes().min(2) } else { self.planes() }
+    }
+
+    /// Numbers of some planes: one of each channel for each voxel. More than can be counted are refused when they are reserved.
+    fn count(&self, summands: &Summands, planes: usize) -> usize {
+        planes.saturating_mul(self.plane()).saturating_mul(summands.channels())
+    }
+
+    /// Bytes that a ring of this shape reserves, of whose planes so many are held.
+    ///
+    /// # Errors
+    /// If they do not fit the address space.
+    pub(crate) fn bytes(
+        &self,
+        summands: &Summands,
+        storage: RingStorage,
+        planes: usize,
+    ) -> Result<Bytes, MapError> {
+        match storage {
+            RingStorage::F32 => Mapped::<f32>::bytes(self.count(summands, planes)),
+            RingStorage::F16 => Mapped::<half::f16>::bytes(self.count(summands, planes)),
+        }
+    }
+
+    /// The place in the order of passing of a place along the axis.
+    pub(crate) fn turn(&self, place: usize) -> usize {
+        if self.reversed { self.grid[self.axis] - 1 - place } else { place }
+    }
+
+    /// The planes of a window at `start`, in the order of passing.
+    pub(crate) fn turns_of(&self, start: [usize; 3]) -> Range<usize> {
+        let (first, extent) = (start[self.axis], self.window[self.axis]);
+        let from = if self.reversed { self.turn(first + extent - 1) } else { first };
+        from..from + extent
+    }
+
+    /// Which of the planes that are held a plane is, in the order of passing.
+    pub(crate) fn slot(&self, turn: usize) -> usize {
+        turn % self.planes()
+    }
+}
+
+/// Sums of shares.
+pub(crate) struct Ring<S> {
+    shape: RingShape,
+    channels: usize,
+    /// Numbers from here on are refused.
+    limit: f32,
+    /// Planes that are held.
+    planes: usize,
+    /// `[plane][channel][voxel of the plane]`
+    sums: Mapped<S>,
+}
+
+impl<S: Sum> Ring<S> {
+    /// An empty ring of so many planes, reserved from a budget.
+    ///
+    /// # Errors
+    /// If the budget has no room for it.
+    pub(crate) fn new(
+        shape: RingShape,
+        summands: &Summands,
+        planes: usize,
+        budget: &Budget,
+    ) -> Result<Ring<S>, MapError> {
+        let sums = Mapped::zeroed(budget, "sums of windows", shape.count(summands, planes))?;
+        Ok(Ring { shape, channels: summands.channels(), limit: summands.limit::<S>(), planes, sums })
+    }
+
+    /// Numbers from here on are refused.
+    pub(crate) fn limit(&self) -> f32 {
+        self.limit
+    }
+
+    /// Numbers of a plane.
+    fn slot_length(&self) -> usize {
+        self.shape.plane() * self.channels
+    }
+
+    fn slot(&self, plane: usize) -> usize {
+        plane % self.planes * self.slot_length()
+    }
+
+    /// The memory of the planes from one to another (in the order of passing), which are no more than the ring holds, with their numbers;
+    /// in the order in which they lie.
+    fn slots(&mut self, from: usize, to: usize) -> impl Iterator<Item = (usize, &mut [S])> + Send {
+        let (planes, length) = (self.planes, self.slot_length());
+        // Of no voxels there is no plane.
+        let slots = self.sums.chunks_exact_mut(length.max(1)).enumerate();
+        slots.filter_map(move |(slot, sums)| {
+            // The first plane from `from` on that lies here.
+            let plane = from + (slot + planes - from % planes) % planes;
+            (plane < to).then_some((plane, sums))
+        })
+    }
+
+    /// Adds what a window says to the planes that it has. Returns whether all can be summed; if not, some may be missing.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(crate) fn add<E: Send>(
+        &mut self,
+        window: &WindowLogits<'_, E>,
+        (pool, rooms): (&Pool, &mut [Room<E>]),
+    ) -> Result<bool, E> {
+        let shape = self.shape;
+        let of_ring = (&shape, self.channels, self.limit);
+        let first = window.start[shape.axis];
+        let turns = shape.turns_of(window.start);
+        // Along the last axis a row of logits has a number for each plane, so that several are filled at a time.
+        let together = if shape.axis == 2 { PLANES_TOGETHER } else { 1 };
+        let mut slots = self.slots(turns.start, turns.end).map(|(turn, sums)| {
+            // Turning twice is nothing.
+            (shape.turn(turn) - first, sums)
+        });
+        let groups = std::iter::from_fn(move || {
+            let group: Vec<(usize, &mut [S])> = slots.by_ref().take(together).collect();
+            (!group.is_empty()).then_some(group)
+        });
+        rooms.iter_mut().for_each(|room| room.outcome = Ok(true));
+        pool.share(groups, rooms, |mut planes, room| {
+            if let Ok(true) = room.outcome {
+                room.outcome = window.add_to(of_ring, &mut planes, room);
+            }
+        });
+        let mut all = true;
+        for room in rooms {
+            all &= std::mem::replace(&mut room.outcome, Ok(true))?;
+        }
+        Ok(all)
+    }
+
+    /// Makes of the means of planes of logits, from one to another in the order of passing, what is interpolated.
+    pub(crate) fn finish<T: Send>(&mut self, from: usize, to: usize, (pool, threads): (&Pool, &mut [T])) {
+        let (activation, voxels) = (self.shape.activation, self.shape.plane());
+        if let Some(activation) = activation {
+            pool.share(self.slots(from, to.max(from)), threads, |(_, means), _| {
+                activation.apply(means, voxels)
+            });
+        }
+    }
+
+    /// The finished means `[channel][voxel of the plane]` of one of the last planes.
+    pub(crate) fn plane(&self, plane: usize) -> &[S] {
+        let slot = self.slot(plane);
+        &self.sums[slot..slot + self.slot_length()]
+    }
+
+    /// The finished planes on both sides of a slice, where means are logits.
+    pub(crate) fn around(&self, slice: Place) -> Planes<'_, S> {
+        Planes {
+            shape: &self.shape,
+            before: self.plane(slice.lower),
+            after: self.plane(slice.upper),
+            share: slice.share,
+            of_output: self.shape.plane(),
+            of_line: self.shape.tile.extent[1],
+        }
+    }
+
+    /// The memory of a plane, in the place of an earlier one, for finished means.
+    pub(crate) fn plane_mut(&mut self, plane: usize) -> &mut [S] {
+        let (slot, length) = (self.slot(plane), self.slot_length());
+        &mut self.sums[slot..slot + length]
+    }
+
+    /// Gives the memory of planes back to the ring, except that of the last finished one, which neighbours are interpolated
+    /// with: those up to `before` will be asked for no more.
+    pub(crate) fn clear_before<T: Send>(
+        &mut self,
+        from: usize,
+        before: usize,
+        (pool, threads): (&Pool, &mut [T]),
+    ) {
+        pool.share(self.slots(from, before.max(from)), threads, |(_, sums), _| sums.fill(S::zeroed()));
+    }
+}
+
+/// Planes that are filled at a time where each has one number of a row of logits.
+const PLANES_TOGETHER: usize = 16;
+
+/// What a thread that sums logits has.
+pub(crate) struct Room<E> {
+    /// Shares of the mean of the voxels of a plane of a window, or of a row of each of several planes.
+    shares: Mapped<f32>,
+    /// Rows of one channel and depth of a window, where they are copied, and a row of it behind them.
+    rows: Mapped<f32>,
+    outcome: Result<bool, E>,
+}
+
+impl<E> Room<E> {
+    /// Reserves that of a thread for windows of an extent.
+    pub(crate) fn new([depth, height, width]: [usize; 3], budget: &Budget) -> Result<Room<E>, MapError> {
+        let room = |count| Mapped::zeroed(budget, "logits of the windows being summed", count);
+        let shares = (height * width).max(depth * width).max(height * PLANES_TOGETHER);
+        let rows = height * width + height.max(width);
+        Ok(Room { shares: room(shares)?, rows: room(rows)?, outcome: Ok(true) })
+    }
+}
+
+/// Copies as many numbers of a window as there is room for, from one on.
+pub(crate) type ReadLogits<'a, E> = &'a (dyn Fn(usize, &mut [f32]) -> Result<(), E> + Sync);
+
+/// What a network says of a window, logits or features, `[channel][d][h][w]`.
+pub(crate) enum LogitsOf<'a, E> {
+    /// Where they lie.
+    Here(HostView<'a>),
+    /// Where they have to be copied.
+    Read(ReadLogits<'a, E>),
+}
+
+/// What a network says of a window, where it belongs, and how much of the mean they are.
+pub(crate) struct WindowLogits<'a, E> {
+    pub(crate) start: [usize; 3],
+    /// Along which axes the window was mirrored.
+    pub(crate) mirrored: [bool; 3],
+    /// Of each voxel.
+    pub(crate) shares: WindowShares<'a>,
+    pub(crate) logits: LogitsOf<'a, E>,
+}
+
+/// Of the ring that a window is added to: its shape, its channels, and the limit from which on numbers are refused.
+type OfRing<'a> = (&'a RingShape, usize, f32);
+
+/// Rows of numbers of one channel and depth, as the network said them.
+#[derive(Clone, Copy)]
+enum Slab<'a> {
+    F32(&'a [f32]),
+    Bf16(&'a [u16]),
+}
+
+fn from_bf16(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
+impl Slab<'_> {
+    /// Copies every `step`-th logit, from one on.
+    fn strided(self, from: usize, step: usize, to: &mut [f32]) {
+        match self {
+            Slab::F32(logits) => {
+                to.iter_mut().zip(logits[from..].iter().step_by(step)).for_each(|(to, logit)| *to = *logit);
+            }
+            Slab::Bf16(logits) => {
+                let logits = logits[from..].iter().step_by(step);
+                to.iter_mut().zip(logits).for_each(|(to, logit)| *to = from_bf16(*logit));
+            }
+        }
+    }
+
+    /// Some logits that lie together: where they are, or copied to `to`, mirrored if they are to be.
+    fn row<'a>(&'a self, of: Range<usize>, is_mirrored: bool, to: &'a mut [f32]) -> &'a [f32] {
+        let to = &mut to[..of.len()];
+        match self {
+            Slab::F32(logits) => {
+                let logits = &logits[of];
+                if !is_mirrored {
+                    return logits;
+                }
+                to.iter_mut().zip(logits.iter().rev()).for_each(|(to, logit)| *to = *logit);
+            }
+            Slab::Bf16(logits) => {
+                let logits = &logits[of];
+                to.iter_mut().zip(logits).for_each(|(to, logit)| *to = from_bf16(*logit));
+                if is_mirrored {
+                    to.reverse();
+                }
+            }
+        }
+        to
+    }
+}
+
+impl<E> WindowLogits<'_, E> {
+    /// Adds what belongs to some planes, one at least, which are given with their places in the window. Returns whether all can be summed.
+    fn add_to<S: Sum>(
+        &self,
+        of_ring: OfRing<'_>,
+        planes: &mut [(usize, &mut [S])],
+        room: &mut Room<E>,
+    ) -> Result<bool, E> {
+        let Room { shares, rows, .. } = room;
+        let (shape, ..) = of_ring;
+        let held = [0, 1, 2].map(|axis| shape.held_of(axis, self.start[axis]));
+        if held.iter().any(|held| held.is_empty()) {
+            return Ok(true);
+        }
+        match (shape.axis, &mut *planes) {
+            (0 | 1, [(place, sums)]) => self.add_rows(of_ring, held, (*place, sums), shares, rows),
+            _ => self.add_columns(of_ring, held, planes, shares, rows),
+        }
+    }
+
+    /// Adds to a plane what has rows of its own, along the width.
+    fn add_rows<S: Sum>(
+        &self,
+        (shape, channels, limit): OfRing<'_>,
+        [depths, heights, widths]: [Range<usize>; 3],
+        (place, sums): (usize, &mut [S]),
+        shares: &mut [f32],
+        rows: &mut [f32],
+    ) -> Result<bool, E> {
+        let depths = if shape.axis == 0 { place..place + 1 } else { depths };
+        let heights = if shape.axis == 1 { place..place + 1 } else { heights };
+        let (count, width) = (widths.len(), shape.window[2]);
+        let (copied, row) = rows.split_at_mut(shape.window[1] * width);
+        let mut of_rows = shares.chunks_exact_mut(count);
+        for d in depths.clone() {
+            for (h, shares) in heights.clone().zip(&mut of_rows) {
+                self.shares.fill(self.start, [d, h, widths.start], 2, shares);
+            }
+        }
+        // In a row that is mirrored, the logits of these widths.
+        let of_row = match self.mirrored[2] {
+            true => width - widths.end..width - widths.start,
+            false => widths.clone(),
+        };
+        let mut all = true;
+        for channel in 0..channels {
+            let mut shares = shares.chunks_exact(count);
+            for d in depths.clone() {
+                let slab = self.slab(shape.window, channel, d, &heights, copied)?;
+                for (h, shares) in heights.clone().zip(&mut shares) {
+                    let from = mirrored(h - heights.start, heights.len(), self.mirrored[1]) * width;
+                    let logits = slab.row(from + of_row.start..from + of_row.end, self.mirrored[2], row);
+                    let at = [self.start[0] + d, self.start[1] + h, self.start[2] + widths.start];
+                    let to = channel * shape.plane() + shape.in_plane(at);
+                    all &= S::add_shares(&mut sums[to..to + count], logits, shares, limit);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Adds to several planes of a ring along the last axis, in which rows run along the height.
+    fn add_columns<S: Sum>(
+        &self,
+        (shape, channels, limit): OfRing<'_>,
+        [depths, heights, _]: [Range<usize>; 3],
+        planes: &mut [(usize, &mut [S])],
+        shares: &mut [f32],
+        rows: &mut [f32],
+    ) -> Result<bool, E> {
+        let (count, width) = (heights.len(), shape.window[2]);
+        let (copied, column) = rows.split_at_mut(shape.window[1] * width);
+        let column = &mut column[..count];
+        let mut all = true;
+        for d in depths {
+            for ((w, _), shares) in planes.iter().zip(shares.chunks_exact_mut(count)) {
+                self.shares.fill(self.start, [d, heights.start, *w], 1, shares);
+            }
+            for channel in 0..channels {
+                let slab = self.slab(shape.window, channel, d, &heights, copied)?;
+                for ((w, sums), shares) in planes.iter_mut().zip(shares.chunks_exact(count)) {
+                    slab.strided(mirrored(*w, width, self.mirrored[2]), width, column);
+                    if self.mirrored[1] {
+                        column.reverse();
+                    }
+                    let at = [self.start[0] + d, self.start[1] + heights.start, self.start[2] + *w];
+                    let to = channel * shape.plane() + shape.in_plane(at);
+                    all &= S::add_shares(&mut sums[to..to + count], column, shares, limit);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// The numbers of a channel at a depth and some heights of the window, as the network said them; copied to `room` where they have to be.
+    fn slab<'a>(
+        &'a self,
+        [depth, height, width]: [usize; 3],
+        channel: usize,
+        d: usize,
+        heights: &Range<usize>,
+        room: &'a mut [f32],
+    ) -> Result<Slab<'a>, E> {
+        let from = mirrored(d, depth, self.mirrored[0]);
+        let rows_from = match self.mirrored[1] {
+            true => height - heights.end,
+            false => heights.start,
+        };
+        let first = ((channel * depth + from) * height + rows_from) * width;
+        let count = heights.len() * width;
+        Ok(match &self.logits {
+            LogitsOf::Here(HostView::F32(logits)) => Slab::F32(&logits[first..first + count]),
+            LogitsOf::Here(HostView::Bf16(logits)) => Slab::Bf16(&logits[first..first + count]),
+            LogitsOf::Read(read) => {
+                let room = &mut room[..count];
+                read(first, room)?;
+                Slab::F32(room)
+            }
+        })
+    }
+}
+
+/// A place along an axis, from its other end if that is mirrored.
+fn mirrored(place: usize, extent: usize, is_mirrored: bool) -> usize {
+    if is_mirrored { extent - 1 - place } else { place }
+}
