@@ -6,7 +6,8 @@ use std::path::Path;
 use plimsoll_disk::File;
 use plimsoll_memory::Bytes;
 
-use super::header::{Format, Header};
+use super::format::Format;
+use super::header::Header;
 use super::orientation::Turn;
 use crate::ImageError;
 use crate::raster::Extent;

@@ -11,7 +11,7 @@ use image::{ColorType, ImageDecoder};
 use plimsoll_disk::File;
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 
-use super::header::Format;
+use super::format::Format;
 use super::{DecodeOptions, Decoded, ImageFile, guarded};
 use crate::ImageError;
 use crate::raster::{Extent, Image};

@@ -3,9 +3,11 @@
 //! [`ImageFile::open`] reads the header, checks the size that it claims, and says how many bytes decoding takes;
 //! [`ImageFile::decode`] reserves them first. The format is told by the first bytes of a file, not by its name.
 
+mod format;
 mod header;
 mod jpeg;
 mod labels;
+mod open;
 mod orientation;
 mod png;
 mod samples;
@@ -27,7 +29,7 @@ pub use samples::{Decoded, Levels, SampleRange};
 
 use crate::ImageError;
 use crate::raster::{Extent, Image};
-use header::Format;
+use format::Format;
 
 /// Memory that a decoder takes beside what grows with the image: tables, windows, chunks of metadata.
 const FIXED: Bytes = Bytes(512 << 10);
@@ -77,7 +79,7 @@ impl ImageFile {
     /// If the file is not there, empty, foreign, damaged, longer than the limit, or claims more pixels than the limit.
     pub fn open(path: impl AsRef<Path>, options: &DecodeOptions) -> Result<ImageFile, ImageError> {
         let path = path.as_ref();
-        let header = header::read(path, options)?;
+        let header = open::read_header(path, options)?;
         Ok(ImageFile { path: path.into(), header, options: *options })
     }
 

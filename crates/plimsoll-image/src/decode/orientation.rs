@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::header::Format;
+use super::format::Format;
 use crate::raster::Extent;
 
 /// Whether the orientation in the metadata of a file (TIFF 6.0 and Exif, tag 274) is applied.

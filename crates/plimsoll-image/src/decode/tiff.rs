@@ -7,7 +7,7 @@ use std::path::Path;
 use plimsoll_disk::File;
 use plimsoll_memory::Bytes;
 
-use super::header::Format;
+use super::format::Format;
 use crate::ImageError;
 
 /// The most values of an entry: strips or tiles of an image. The decoder takes 32 bytes for each.
