@@ -29,6 +29,8 @@ mod dataset;
 mod fingerprint;
 mod inspect;
 mod loader;
+mod mask;
+mod moments;
 mod normalisation;
 mod patch;
 mod percentile;

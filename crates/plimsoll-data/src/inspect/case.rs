@@ -14,9 +14,9 @@ use crate::fingerprint::CaseFingerprint;
 use crate::inspect::histogram::Histogram;
 use crate::inspect::image_scan::{self, Foreground, ImageScan, Source};
 use crate::inspect::label_scan::{self, LabelPlanes, LabelScan};
-use crate::inspect::moments::Moments;
 use crate::inspect::problem::{Problem, Problems, Severity};
 use crate::inspect::{InspectError, judge};
+use crate::moments::Moments;
 use crate::statistics::ChannelStatistics;
 use crate::{Labels, VolumeCache};
 

@@ -10,7 +10,7 @@ use plimsoll_volume::{StoredVolume, VolumeError, VolumeFile, VoxelBox};
 use crate::inspect::InspectError;
 use crate::inspect::histogram::Histogram;
 use crate::inspect::label_scan::LabelPlanes;
-use crate::inspect::moments::Moments;
+use crate::moments::Moments;
 
 /// The contents of a channel.
 pub(crate) struct ImageScan {

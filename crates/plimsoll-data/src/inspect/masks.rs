@@ -9,13 +9,11 @@ use plimsoll_memory::{Budget, Bytes, MapError};
 use plimsoll_volume::VolumeFile;
 
 use crate::dataset::{Case, Dataset};
+use crate::inspect::InspectError;
 use crate::inspect::threads::on_threads;
-use crate::inspect::{InspectError, MaskRuns};
-use crate::prepare::{Mask, PrepareError, Survey};
+use crate::mask::{Mask, MaskRuns, OUTSIDE};
+use crate::prepare::{PrepareError, Survey};
 use crate::{CaseFingerprint, CaseSource, Fingerprint, Intensity, Labels, Normalisation, VolumeCache};
-
-/// What patches have in the place of a label outside of the mask, while they are made.
-pub(crate) const OUTSIDE: u8 = u8::MAX;
 
 /// Whether a data set is normalised inside of masks by nnU-Net's rule: channels whose normalisation can be, where cropping to what is
 /// not zero leaves less than three quarters of the median image. A label that is [`OUTSIDE`] leaves no room for them.

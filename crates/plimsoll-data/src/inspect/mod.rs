@@ -12,9 +12,7 @@ mod histogram;
 mod image_scan;
 mod judge;
 mod label_scan;
-mod mask_runs;
 mod masks;
-mod moments;
 mod problem;
 mod record_lines;
 mod sample;
@@ -35,9 +33,6 @@ pub use case::inspection_bytes;
 pub use error::InspectError;
 pub use far::{far_apart, meant_unit};
 pub use foreground::{ForegroundIndex, Positions};
-pub(crate) use mask_runs::MaskRuns;
-pub(crate) use masks::OUTSIDE;
-pub(crate) use moments::Moments;
 pub use problem::{Problem, Severity};
 pub use values::LabelCensus;
 
@@ -50,6 +45,8 @@ use crate::inspect::case::{CaseReport, Task};
 use crate::inspect::histogram::Histogram;
 use crate::inspect::stamp::FileStamp;
 use crate::inspect::threads::on_threads;
+use crate::mask::MaskRuns;
+use crate::moments::Moments;
 use crate::statistics::IntensityProperties;
 use plimsoll_random::mix;
 

@@ -20,7 +20,8 @@ use crate::fingerprint::{CaseFingerprint, Fingerprint};
 use crate::inspect::foreground::unit;
 use crate::inspect::record_lines::RecordLines;
 use crate::inspect::stamp::{FileStamp, stamps};
-use crate::inspect::{ForegroundIndex, InspectConfig, InspectError, Inspection, MaskRuns, Problem, masks};
+use crate::inspect::{ForegroundIndex, InspectConfig, InspectError, Inspection, Problem, masks};
+use crate::mask::MaskRuns;
 use crate::statistics::IntensityProperties;
 
 const LINES: &str = "inspection.jsonl";

@@ -9,7 +9,7 @@ use plimsoll_volume::{
     sample_cubic, sample_labels, sample_linear,
 };
 
-use crate::inspect::OUTSIDE;
+use crate::mask::OUTSIDE;
 use crate::patch::augmentation::ImageInterpolation;
 use crate::patch::recipe::{Recipe, rows};
 use crate::patch::separable::slab_length;

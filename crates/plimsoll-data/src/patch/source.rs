@@ -8,7 +8,7 @@ use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{Content, Geometry, LabelValues, StoredVolume, VolumeError, VolumeFile, VoxelBox};
 
 use crate::dataset::{Case, Channel};
-use crate::inspect::MaskRuns;
+use crate::mask::MaskRuns;
 use crate::{Intensity, Normalisation, VolumeCache};
 
 /// One image of a case.

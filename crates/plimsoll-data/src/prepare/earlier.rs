@@ -6,9 +6,9 @@
 
 use plimsoll_memory::Bytes;
 
+use crate::mask::Mask;
 use crate::patch::LabelMap;
 use crate::prepare::PrepareError;
-use crate::prepare::mask::Mask;
 use crate::prepare::rule::ResizeRule;
 use crate::prepare::window::{Part, Samples};
 use crate::{Interpolation, LabelTies, PatchError, TargetGrid};

@@ -8,7 +8,6 @@
 mod earlier;
 mod error;
 mod lines;
-mod mask;
 mod normalised;
 mod rule;
 mod spaced_case;
@@ -31,8 +30,8 @@ pub use spaced_case::{SpacedCase, SpacedGrid};
 pub use zoomed_case::{ZoomedCase, ZoomedGrid, Zooming};
 pub use zoomed_image::ZoomedImage;
 
+use crate::mask::Mask;
 use crate::prepare::earlier::Earlier;
-pub(crate) use crate::prepare::mask::Mask;
 use crate::prepare::rule::ResizeRule;
 use crate::prepare::survey::Ranges;
 pub(crate) use crate::prepare::survey::Survey;

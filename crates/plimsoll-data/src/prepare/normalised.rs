@@ -8,9 +8,9 @@ use plimsoll_memory::{Budget, Bytes, MapError};
 use plimsoll_volume::VoxelBox;
 
 use crate::dataset::{Case, Channel};
-use crate::inspect::MaskRuns;
+use crate::mask::{Mask, MaskRuns};
 use crate::patch::CaseMask;
-use crate::prepare::{Mask, PrepareError, Survey};
+use crate::prepare::{PrepareError, Survey};
 use crate::{CaseFingerprint, CaseSource, Intensity, IntensityProperties, Normalisation, VolumeCache};
 
 /// A case, and how its channels are normalised.

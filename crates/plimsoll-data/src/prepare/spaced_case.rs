@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 use plimsoll_volume::{Geometry, Reorientation, Spacing, VoxelBox};
 
-use crate::inspect::Moments;
+use crate::moments::Moments;
 use crate::prepare::window::Part;
 use crate::prepare::zoom::Zoom;
 use crate::prepare::zoomed_case::{BLOCK, blocks};

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 use plimsoll_volume::VoxelBox;
 
-use crate::inspect::Moments;
+use crate::mask::Mask;
+use crate::moments::Moments;
 use crate::patch::LabelMap;
 use crate::prepare::PrepareError;
-use crate::prepare::mask::Mask;
 use crate::{CaseSource, ChannelStatistics, Intensity};
 
 /// What is read of all of a case, in the stored order of axes.
@@ -139,7 +139,9 @@ impl Survey {
                 }
             })?;
         }
-        mask.fill_holes(budget, stop)?;
+        if !mask.fill_holes(budget, stop)? {
+            return Err(PrepareError::Stopped);
+        }
         Ok(mask)
     }
 

@@ -4,9 +4,9 @@
 use plimsoll_memory::Bytes;
 use plimsoll_volume::VoxelBox;
 
+use crate::mask::Mask;
 use crate::prepare::PrepareError;
 use crate::prepare::lines::{Span, combine, prefilter, taps};
-use crate::prepare::mask::Mask;
 use crate::prepare::rule::ResizeRule;
 use crate::prepare::survey::Ranges;
 use crate::{Interpolation, PatchError, TargetGrid};

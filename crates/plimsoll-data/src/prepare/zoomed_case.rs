@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 use plimsoll_volume::{Geometry, VoxelBox};
 
-use crate::inspect::Moments;
+use crate::moments::Moments;
 use crate::prepare::window::Part;
 use crate::prepare::zoom::Zoom;
 use crate::prepare::{PrepareError, check_shapes};

@@ -9,7 +9,7 @@ use std::ops::Range;
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped, Reservation};
 use plimsoll_volume::VoxelBox;
 
-use crate::prepare::Mask;
+use super::Mask;
 
 /// How a plane is encoded: its first byte.
 const RUNS: u8 = 0;

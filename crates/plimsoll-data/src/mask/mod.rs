@@ -1,11 +1,16 @@
 //! The voxels of a case where any channel is not zero, and the holes among them: a bit for each.
 
+mod runs;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 use plimsoll_volume::VoxelBox;
 
-use crate::prepare::PrepareError;
+pub(crate) use runs::MaskRuns;
+
+/// The label of voxels outside of the mask while patches are made.
+pub(crate) const OUTSIDE: u8 = u8::MAX;
 
 /// Bits of a word.
 const WORD: usize = 64;
@@ -91,17 +96,18 @@ impl Mask {
 
     /// Adds what lies in holes: all that cannot be reached from outside the box through faces of voxels that are not in the mask, as
     /// `scipy.ndimage.binary_fill_holes`. Rows are gone through forwards and backwards, a word at a time, until no more is reached.
+    /// Returns `false` if `stop` was set before.
     ///
     /// # Errors
-    /// If the budget has no room for a second bit for each voxel, or `stop` is set.
-    pub(crate) fn fill_holes(&mut self, budget: &Budget, stop: &AtomicBool) -> Result<(), PrepareError> {
+    /// If the budget has no room for a second bit for each voxel.
+    pub(crate) fn fill_holes(&mut self, budget: &Budget, stop: &AtomicBool) -> Result<bool, MapError> {
         let [depth, height, _] = self.covered.shape;
         let mut reached = Mapped::<u64>::zeroed(budget, "holes of a mask", self.bits.len())?;
         let mut changed = true;
         while changed {
             // A winding way in takes as many rounds as it has turns.
             if stop.load(Ordering::Relaxed) {
-                return Err(PrepareError::Stopped);
+                return Ok(false);
             }
             changed = false;
             for number in (0..depth * height).chain((0..depth * height).rev()) {
@@ -111,7 +117,7 @@ impl Mask {
         for (word, reached) in self.bits.iter_mut().zip(reached.iter()) {
             *word = !reached;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Adds to what is reached of a row what follows from the rows beside it. Returns whether that was anything.
@@ -213,7 +219,7 @@ mod tests {
         let budget = Budget::new(Bytes::mib(1));
         let mut mask = Mask::new(VoxelBox::whole([3, 3, 3]), &budget).unwrap();
         let filled = mask.fill_holes(&budget, &AtomicBool::new(true));
-        assert!(matches!(filled, Err(PrepareError::Stopped)), "{filled:?}");
+        assert!(!filled.unwrap());
     }
 
     proptest! {
@@ -235,7 +241,7 @@ mod tests {
             for (number, row) in values.chunks_exact(shape[2]).enumerate() {
                 mask.include_row(number / shape[1], number % shape[1], row);
             }
-            mask.fill_holes(&budget, &AtomicBool::new(false)).unwrap();
+            prop_assert!(mask.fill_holes(&budget, &AtomicBool::new(false)).unwrap());
             let expected = filled(&values.iter().map(|value| *value != 0.0).collect::<Vec<_>>(), shape);
             let mut ones = vec![1.0; values.len()];
             mask.zero_outside(covered, &mut ones);
