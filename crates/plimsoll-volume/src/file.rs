@@ -6,11 +6,12 @@ use std::sync::atomic::AtomicBool;
 
 use plimsoll_memory::{Budget, Bytes, Mapped};
 
-use crate::format::{self, Opened, VoxelSource};
+use crate::format;
 use crate::nifti::{Layout, NiftiHeader};
 use crate::picture::Content;
 use crate::reader::{Reader, Readers, SCRATCH};
 use crate::region::runs_by_chunk;
+use crate::source::{Opened, VoxelSource};
 use crate::{
     DecodeError, ElementType, Geometry, IndexFolder, LabelValues, Scaling, SegmentCoding, Segments, Spacing,
     VolumeError, VoxelBox, decode_f32, decode_labels,

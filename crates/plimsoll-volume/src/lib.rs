@@ -15,6 +15,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod affine;
+mod beginning;
 mod buffered;
 mod decode;
 mod element;
@@ -39,6 +40,7 @@ mod raw;
 mod reader;
 mod region;
 mod segments;
+mod source;
 mod spacing;
 mod stack;
 mod stored;
@@ -52,13 +54,12 @@ mod zarr;
 mod zstd;
 
 pub use affine::{Affine, Spacing};
+pub use beginning::Beginning;
 pub use decode::{DecodeError, decode_f32, decode_labels};
 pub use element::{ByteOrder, ElementType, Scaling};
 pub use error::{SEGMENT_HINT, VolumeError};
 pub use file::VolumeFile;
-pub use format::{
-    Beginning, Format, Opened, VoxelSource, add_format, image_ending, image_endings, written_ending,
-};
+pub use format::{Format, add_format, image_ending, image_endings, written_ending};
 pub use geometry::{Geometry, GeometryDifference, GeometryError};
 pub use gzip::IndexFolder;
 pub use label_values::LabelValues;
@@ -73,6 +74,7 @@ pub use pull::{
     sample_cubic, sample_labels, sample_linear,
 };
 pub use segments::{NamedValue, SegmentCoding, Segments};
+pub use source::{Opened, VoxelSource};
 pub use stored::StoredVolume;
 pub use voxel_box::VoxelBox;
 pub use voxel_map::{SingularMap, VoxelMap};

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use plimsoll_image::{DecodeOptions, Decoded, ImageError, ImageFile, LabelImage};
 use plimsoll_memory::{Budget, Bytes};
 
-use crate::format::{Beginning, Opened, VoxelSource};
+use crate::beginning::Beginning;
 use crate::nifti::{HeaderError, Layout};
+use crate::source::{Opened, VoxelSource};
 use crate::stack::{self, Stack};
 use crate::{Affine, ByteOrder, ElementType, Geometry, Scaling, Spacing, VolumeError};
 

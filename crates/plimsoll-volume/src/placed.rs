@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use plimsoll_memory::{Budget, Bytes};
 
-use crate::format::{Opened, VoxelSource};
+use crate::source::{Opened, VoxelSource};
 use crate::{Geometry, IndexFolder, VolumeError};
 
 /// How far voxels may be off those of the image's grid, as a share of a voxel: origins are written with few digits.

@@ -6,7 +6,7 @@
 use std::panic::resume_unwind;
 use std::thread;
 
-use crate::format::VoxelSource;
+use crate::source::VoxelSource;
 use crate::{VolumeError, VoxelBox};
 
 /// Stored bytes that are decoded in one step.

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use crate::format::Opened;
 use crate::gzip::{Stretch, Wrapper};
 use crate::nifti::{Layout, bytes_of};
 use crate::picture::Content;
 use crate::raw::{Channels, Raw};
+use crate::source::Opened;
 use crate::stream::ByteStream;
 use crate::text::{LineError, Lines, data_file, grid, numbers, short};
 use crate::{ByteOrder, ElementType, Scaling, VolumeError};

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use crate::format::Opened;
 use crate::nifti::{HeaderError, LabelTable, NiftiHeader, NiftiVersion, names};
 use crate::picture::Content;
 use crate::raw::{Channels, Raw, damaged_or_refused};
+use crate::source::Opened;
 use crate::stream::ByteStream;
 use crate::{Segments, VolumeError};
 

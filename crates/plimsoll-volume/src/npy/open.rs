@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use super::header::{Header, MAGIC, START, extent};
-use crate::format::Opened;
 use crate::nifti::{Layout, bytes_of};
 use crate::picture::Content;
 use crate::raw::{Channels, Raw, damaged_or_refused};
+use crate::source::Opened;
 use crate::stream::ByteStream;
 use crate::{Affine, Geometry, Scaling, Spacing, VolumeError, spacing};
 

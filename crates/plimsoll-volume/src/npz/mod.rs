@@ -11,10 +11,10 @@ use std::path::Path;
 use plimsoll_disk::File;
 
 use crate::VolumeError;
-use crate::format::Opened;
 use crate::gzip::{Stretch, Wrapper};
 use crate::npy::open_array;
 use crate::picture::Content;
+use crate::source::Opened;
 use crate::stream::ByteStream;
 use archive::{Member, Method, members};
 pub use member::{ArrayMember, MemberReader};

@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicBool;
 use plimsoll_memory::{Budget, Bytes};
 
 use super::segments::Place;
-use crate::format::VoxelSource;
 use crate::nifti::Layout;
 use crate::raw::{Channels, Raw};
 use crate::segments::{SegmentCoding, Segments};
+use crate::source::VoxelSource;
 use crate::{ElementType, IndexFolder, VolumeError};
 
 /// Stored bytes that are read in one step.

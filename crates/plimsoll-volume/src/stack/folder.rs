@@ -7,8 +7,8 @@ use plimsoll_disk::File;
 use super::order::sort;
 use super::{MOST_PAGES, Planes, Stack, guarded};
 use crate::VolumeError;
-use crate::format::Opened;
 use crate::picture::{Content, is_tiff};
+use crate::source::Opened;
 use crate::stack::description::Description;
 
 /// Whether a folder has slices, and nothing else but what is written about them.

@@ -22,9 +22,9 @@ use tiff::decoder::ifd::Value;
 use tiff::decoder::{Decoder, Limits};
 use tiff::{TiffError, TiffResult};
 
-use crate::format::{Opened, VoxelSource};
 use crate::nifti::{HeaderError, Layout};
 use crate::picture::Content;
+use crate::source::{Opened, VoxelSource};
 use crate::{Affine, ByteOrder, Geometry, Scaling, VolumeError};
 
 use description::Description;

@@ -22,8 +22,9 @@ use std::path::{Component, Path};
 use serde_json::Value;
 
 use crate::VolumeError;
-use crate::format::{Beginning, Opened};
+use crate::beginning::Beginning;
 use crate::picture::Content;
+use crate::source::Opened;
 use array::Array;
 use image::Placed;
 use source::Chunks;

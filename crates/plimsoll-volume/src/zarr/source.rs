@@ -11,7 +11,7 @@ use super::bytes::little;
 use super::codecs::{Codecs, checked};
 use super::image::Placed;
 use crate::VolumeError;
-use crate::format::VoxelSource;
+use crate::source::VoxelSource;
 
 const DAMAGED: &str =
     "the file was probably cut off while it was copied or written: copy it again, or leave the case out";
