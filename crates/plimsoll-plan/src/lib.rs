@@ -46,7 +46,7 @@ pub use error::{PlanError, Unsupported};
 pub use lowered::{LoweredNode, LoweredProgram};
 pub use plan::{Block, Launch, Options, Plan, ProgramId, ProgramPlan};
 pub use plane_sums::{PlaneSums, SummedWindow, SumsPlanes};
-pub use planner::{Planner, Point, plan};
+pub use planner::{Goal, Planner, Point, plan};
 pub use plans::Plans;
 pub use products::Bf16Products;
 pub use timing::{NodeTime, OpTime, Timings};

@@ -1,5 +1,6 @@
 //! How a plan is made.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use plimsoll_graph::{Program, TensorInfo};
@@ -13,6 +14,26 @@ use crate::{Backend, Block, Launch, Options, Plan, PlanError, ProgramPlan, Verif
 
 /// How often a schedule is chosen anew because the last one's placement went beyond the budget.
 const TRIES: usize = 6;
+
+/// How often the interval is halved in which the least arena of a sparing plan is searched for.
+const HALVINGS: usize = 4;
+
+/// What a plan is made for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Goal {
+    /// The least time within a number of bytes: see [`Planner::plan`].
+    Fastest {
+        /// Bytes of the arena; none if nothing is to be recomputed.
+        budget: Option<usize>,
+    },
+    /// The least memory within a share of the least time: see [`Planner::sparing_plan`].
+    Sparing {
+        /// Bytes of the arena in which the least time is found.
+        budget: Option<usize>,
+        /// How much longer a program may take, as a fraction.
+        share: f64,
+    },
+}
 
 /// One point of the curve of memory against time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,6 +68,8 @@ struct Placed {
     buffers: Vec<Buffer>,
     items: Vec<Item>,
     placement: Placement,
+    /// Predicted time of a run.
+    seconds: f64,
 }
 
 impl Placed {
@@ -123,6 +146,11 @@ impl<'a> Planner<'a> {
     /// # Errors
     /// If the verifier rejects the plan.
     pub fn plan(&self, budget: Option<usize>) -> Result<VerifiedPlan, PlanError> {
+        self.verified(self.fastest(budget)?)
+    }
+
+    /// The schedules of [`plan`](Planner::plan).
+    fn fastest(&self, budget: Option<usize>) -> Result<Vec<Placed>, PlanError> {
         let mut room = budget.map(|budget| budget.saturating_sub(self.top));
         let mut placed = Vec::with_capacity(self.searches.len());
         for search in &self.searches {
@@ -131,36 +159,80 @@ impl<'a> Planner<'a> {
             room = room.map(|room| room.max(chosen.placement.bytes));
             placed.push(chosen);
         }
-        self.verified(placed)
+        Ok(placed)
     }
 
-    /// Of the plans whose arena takes at most `budget` bytes and which take at most a `share` longer than the fastest of them, the one with
-    /// the least arena.
+    /// The plan for a goal.
+    ///
+    /// # Errors
+    /// If the verifier rejects the plan.
+    pub fn plan_for(&self, goal: Goal) -> Result<VerifiedPlan, PlanError> {
+        match goal {
+            Goal::Fastest { budget } => self.plan(budget),
+            Goal::Sparing { budget, share } => self.sparing_plan(budget, share),
+        }
+    }
+
+    /// The plan with the least arena in which no program takes more than a `share` longer than in the fastest plan whose arena takes
+    /// at most `budget` bytes. Programs share one space, so each is as fast as the arena of the one that needs the most allows.
     ///
     /// # Errors
     /// If the verifier rejects a plan.
-    pub fn sparing_plan(&self, budget: usize, share: f64) -> Result<VerifiedPlan, PlanError> {
-        let seconds =
-            |plan: &VerifiedPlan| plan.schedules.iter().map(|plan| plan.predicted_seconds).sum::<f64>();
-        let fastest = self.plan(Some(budget))?;
-        let allowed = (1.0 + share) * seconds(&fastest);
-        let mut best = fastest;
-        // Programs side by side have no curve in common.
-        let [search] = &self.searches[..] else { return Ok(best) };
-        for choice in search.curve() {
-            let room = self.top + choice.lower_bound;
-            if room >= best.arena_bytes {
-                continue;
-            }
-            let plan = self.plan_near(room)?;
-            if seconds(&plan) > allowed {
+    pub fn sparing_plan(&self, budget: Option<usize>, share: f64) -> Result<VerifiedPlan, PlanError> {
+        let mut placed = self.fastest(budget)?;
+        let mut order: Vec<usize> = (0..placed.len()).collect();
+        order.sort_by_key(|at| Reverse(placed[*at].placement.bytes));
+        let mut spared: Vec<Option<Placed>> = placed.iter().map(|_| None).collect();
+        let mut room = 0;
+        for at in order {
+            let fastest = &placed[at];
+            if fastest.placement.bytes <= room {
                 break;
             }
-            if plan.arena_bytes < best.arena_bytes {
-                best = plan;
+            let least = self.least_within(&self.searches[at], (1.0 + share) * fastest.seconds, room);
+            room =
+                room.max(least.as_ref().map_or(fastest.placement.bytes, |least| {
+                    least.placement.bytes.min(fastest.placement.bytes)
+                }));
+            spared[at] = least;
+        }
+        for ((search, placed), spared) in self.searches.iter().zip(&mut placed).zip(spared) {
+            if placed.placement.bytes > room
+                && let Some(spared) = spared
+            {
+                let again = self.choose(search, Some(room))?;
+                let is_better = again.placement.bytes <= room && again.seconds < spared.seconds;
+                *placed = if is_better { again } else { spared };
             }
         }
-        Ok(best)
+        self.verified(placed)
+    }
+
+    /// The schedule of a program with the least arena that takes at most these seconds; none if everything held takes longer. A smaller
+    /// arena than `enough` is not searched for.
+    fn least_within(&self, search: &Search, seconds: f64, enough: usize) -> Option<Placed> {
+        let mut best: Option<Placed> = None;
+        let (mut choices, mut refused) = search.curve_within(seconds, enough);
+        // From the smallest: one whose lower bound is above an arena that was placed cannot be better.
+        while let Some(choice) = choices.pop() {
+            if best.as_ref().is_some_and(|best| best.placement.bytes <= choice.lower_bound.max(enough)) {
+                break;
+            }
+            if let Some(placed) = self.place(search, &choice) {
+                best = Some(Placed::smaller(best, placed));
+            }
+        }
+        // Points of the curve lie some percent apart: the least arena is between two of them.
+        let mut best = best?;
+        for _ in 0..HALVINGS {
+            let target = refused.midpoint(best.placement.bytes);
+            let found = search.fastest(target).filter(|choice| choice.seconds <= seconds);
+            match found.and_then(|choice| self.place(search, &choice)) {
+                Some(placed) if placed.placement.bytes <= target => best = placed,
+                _ => refused = target,
+            }
+        }
+        Some(best)
     }
 
     /// The plan in which values are freed as is said for each program; none if that is impossible.
@@ -302,7 +374,8 @@ impl<'a> Planner<'a> {
             items.iter_mut().for_each(|item| item.span = always);
         }
         let placement = place_counting(&items, search.work());
-        Some(Placed { schedule, buffers, items, placement })
+        let seconds = schedule.runs.iter().map(|run| search.lowered().nodes[run.node].seconds).sum();
+        Some(Placed { schedule, buffers, items, placement, seconds })
     }
 
     fn verified(&self, placed: Vec<Placed>) -> Result<VerifiedPlan, PlanError> {
@@ -323,7 +396,7 @@ impl<'a> Planner<'a> {
     }
 
     fn program_plan(&self, program: &Program, search: &Search, placed: Placed) -> ProgramPlan {
-        let Placed { schedule, buffers, items, placement } = placed;
+        let Placed { schedule, buffers, items, placement, seconds } = placed;
         let block =
             |item: usize| Block { offset: self.top + placement.offsets[item], bytes: items[item].bytes };
         let persistent = |tensor: &TensorInfo| {
@@ -357,7 +430,7 @@ impl<'a> Planner<'a> {
             arena_bytes: self.top + placement.bytes,
             lower_bound_bytes: self.top + lower_bound(&items),
             recompute_flops_fraction: if before > 0.0 { after / before - 1.0 } else { 0.0 },
-            predicted_seconds: nodes().map(|node| node.seconds).sum(),
+            predicted_seconds: seconds,
             copies: schedule.copies,
         }
     }

@@ -4,12 +4,18 @@ use plimsoll_data::{BatchReader, BatchShape, LoaderConfig, Mode, SampleShape, Sc
 use plimsoll_graph::Program;
 use plimsoll_memory::{Bytes, Overhead};
 use plimsoll_nn::SoftTargets;
-use plimsoll_plan::{Backend, DeviceMemory, Options, Plan, PlanError, Planner, ProgramId, VerifiedPlan};
+use plimsoll_plan::{
+    Backend, DeviceMemory, Goal, Options, Plan, PlanError, Planner, ProgramId, VerifiedPlan,
+};
 use plimsoll_run::{Checkpoints, Machine, RunConfig};
 
 use crate::planning::{Planning, PlanningStep};
 use crate::targets::target_maps;
 use crate::{DataFacts, RunPrograms, ScratchFacts, TrainError};
+
+/// How much longer a program of a run on the processor may take, by prediction, so that its arena is smaller: where a few cheap values are
+/// recomputed, the most that it holds falls by far more than this.
+pub const SPARING: f64 = 0.005;
 
 /// What all candidates have in common.
 #[derive(Clone, Copy)]
@@ -40,14 +46,39 @@ impl<'a> Site<'a> {
         planner: &Planner<'_>,
         room: Option<usize>,
     ) -> Result<VerifiedPlan, PlanError> {
+        self.plan_for(candidate, planner, Goal::Fastest { budget: room })
+    }
+
+    /// Plans what a candidate is run with in an arena of at most `room` bytes. Memory of a device is there for the arena alone, so that there
+    /// the fastest plan is taken; what is saved of this process's memory is left to the cache and to others.
+    pub(crate) fn plan_to_run(
+        &self,
+        candidate: &Candidate,
+        planner: &Planner<'_>,
+        room: usize,
+    ) -> Result<VerifiedPlan, PlanError> {
+        let budget = Some(room);
+        let goal = match self.backend.device_memory() {
+            Some(_) => Goal::Fastest { budget },
+            None => Goal::Sparing { budget, share: SPARING },
+        };
+        self.plan_for(candidate, planner, goal)
+    }
+
+    fn plan_for(
+        &self,
+        candidate: &Candidate,
+        planner: &Planner<'_>,
+        goal: Goal,
+    ) -> Result<VerifiedPlan, PlanError> {
         let training = &candidate.config.training;
-        let room = room.map(|room| (room, Bytes::of(room)));
+        let (Goal::Fastest { budget } | Goal::Sparing { budget, .. }) = goal;
         (self.planning.observer)(PlanningStep {
             patch: training.patch,
             micro_batch: training.micro_batch,
-            room: room.map(|(_, bytes)| bytes),
+            room: budget.map(Bytes::of),
         });
-        self.planning.plans.plan(planner, room.map(|(room, _)| room))
+        self.planning.plans.plan(planner, goal)
     }
 
     /// Whether so much is within the line, and within the device's.

@@ -19,6 +19,7 @@ mod run_programs;
 mod targets;
 mod trainer;
 
+pub use candidate::SPARING;
 pub use concessions::Concession;
 pub use curve::{CurveProgress, RunPoint, run_curve};
 pub use data::{DataFacts, RunData, ScratchFacts, UntrainedClass};

@@ -3,7 +3,8 @@
 //! Three things can be given for memory, and none of them changes what is computed but for rounding: values are recomputed
 //! instead of held, a batch goes through the network in smaller parts, and the cache shrinks. Of all that fit, the fastest by
 //! prediction is taken. Micro-batches round differently, so which one is taken must not depend on how fast a machine happens
-//! to be: they are compared by nominal rates. Recomputation gives the same bits and goes by the measured ones.
+//! to be: they are compared by nominal rates. Recomputation gives the same bits and goes by the measured ones; a little of it is done
+//! even where everything fits, if it saves memory for next to no time.
 
 use std::sync::Arc;
 
@@ -174,7 +175,7 @@ fn by_measured_rates(
     let machine = site.machine;
     let backend = measured(machine, &**nominal, candidate.programs.all());
     let room = candidate.room(machine);
-    let plan = site.plan(candidate, &candidate.planner(&*backend)?, Some(room))?;
+    let plan = site.plan_to_run(candidate, &candidate.planner(&*backend)?, room)?;
     let plan = if plan.arena_bytes > room { nominal_plan } else { plan };
     Ok((backend, plan))
 }

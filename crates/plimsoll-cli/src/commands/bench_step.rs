@@ -8,10 +8,10 @@ use plimsoll_graph::{Program, Role};
 use plimsoll_memory::{Budget, Bytes, System, limits, resident, watched_allocations};
 use plimsoll_nn::{Network, Objective, Optimizer, Training, names, predict};
 use plimsoll_plan::{
-    Backend, DeviceMemory, Engine, EngineError, HostSlice, Options, ProgramId, open_engine, plan,
+    Backend, DeviceMemory, Engine, EngineError, Goal, HostSlice, Options, Planner, ProgramId, open_engine,
 };
 use plimsoll_run::Machine;
-use plimsoll_train::{fastest_products, measured};
+use plimsoll_train::{SPARING, fastest_products, measured};
 use serde::Serialize;
 
 use super::predicted_step::PredictedStep;
@@ -123,8 +123,12 @@ pub fn run(args: &BenchStep, as_json: bool) -> Outcome {
     };
     let asked = args.arena.map(|arena| usize::try_from(arena.0).unwrap_or(usize::MAX));
     let room = backend.device_memory().map(DeviceMemory::room);
-    let options = Options { budget: asked.or(room), ..Options::default() };
-    let plan = plan(std::slice::from_ref(&program), &*backend, options)?;
+    let goal = match asked.or(room) {
+        // As a run on the processor is planned.
+        None => Goal::Sparing { budget: None, share: SPARING },
+        budget => Goal::Fastest { budget },
+    };
+    let plan = Planner::new(std::slice::from_ref(&program), &*backend, Options::default())?.plan_for(goal)?;
     let arena_bytes = plan.arena_bytes;
     if let Some(asked) = args.arena.filter(|asked| Bytes::of(arena_bytes) > *asked) {
         let needed = Bytes::of(arena_bytes);

@@ -418,7 +418,7 @@ impl CasePlanner<'_> {
                 Some(planner) => planner,
                 none => none.insert(Planner::new(programs, self.backend, Options::default())?),
             };
-            next = Some(planner.sparing_plan(room, SPARING)?);
+            next = Some(planner.sparing_plan(Some(room), SPARING)?);
         }
         let arena_bytes = next.as_ref().map_or(running, arena);
         let minimum_ram_bytes = fixed + arena_bytes + of_case;

@@ -69,6 +69,25 @@ impl Search {
         pareto(curve.found[..first.map_or(curve.found.len(), |first| first + 1)].to_vec())
     }
 
+    /// The choices of the curve that take at most `seconds`, down to the first whose lower bound is at most `enough`; and a lower bound
+    /// that no choice within `seconds` was found for. They do not depend on how far the curve was searched before.
+    pub(crate) fn curve_within(&self, seconds: f64, enough: usize) -> (Vec<Choice>, usize) {
+        let mut known = self.curve.borrow_mut();
+        let curve = known.get_or_insert_with(|| self.begin_curve());
+        let is_beyond = |choice: &Choice| choice.seconds > seconds || choice.lower_bound <= enough;
+        while !curve.is_complete && !is_beyond(&curve.last.choice) {
+            self.rescues.set(curve.rescues);
+            self.extend_curve(curve);
+            curve.rescues = self.rescues.get();
+        }
+        let end = curve.found.iter().position(is_beyond).map_or(curve.found.len(), |first| first + 1);
+        let refused = curve.found[..end].last().filter(|last| last.seconds > seconds);
+        let refused = refused.map_or(enough, |refused| refused.lower_bound.max(enough));
+        let mut choices = pareto(curve.found[..end].to_vec());
+        choices.retain(|choice| choice.seconds <= seconds);
+        (choices, refused)
+    }
+
     fn begin_curve(&self) -> Curve {
         let everything = self.everything();
         let (top, bottom) = (everything.choice.lower_bound, self.least());

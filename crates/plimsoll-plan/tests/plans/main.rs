@@ -92,7 +92,7 @@ proptest! {
             prop_assert!(plan == planner.plan(Some(budget)).unwrap());
             let seconds = |plan: &VerifiedPlan| plan.schedules.iter().map(|plan| plan.predicted_seconds).sum::<f64>();
             for share in [0.0, 0.1, 10.0] {
-                let sparing = planner.sparing_plan(budget, share).unwrap();
+                let sparing = planner.sparing_plan(Some(budget), share).unwrap();
                 prop_assert!(sparing.arena_bytes <= plan.arena_bytes);
                 prop_assert!(seconds(&sparing) <= (1.0 + share) * seconds(&plan));
             }
