@@ -350,6 +350,29 @@ fn each_part_of_the_overhead_is_what_this_program_has() {
 }
 
 #[test]
+fn a_network_of_many_nodes_holds_no_more_heap_than_is_allowed() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dataset(dir.path());
+    let run = dir.path().join("run");
+    let mut args = vec!["train", data.to_str().unwrap(), "--out", run.to_str().unwrap(), "--fold", "all"];
+    args.extend(["--ram", "1GiB", "--net", "swinunetr", "--patch-size", "32,32,64", "--batch-size", "1"]);
+    args.extend([
+        "--epochs",
+        "1",
+        "--iterations",
+        "1",
+        "--validation-iterations",
+        "1",
+        "--config",
+        "/dev/null",
+    ]);
+    let record = run_json(&args);
+    let planned = part(&record, "planned", "name", "heap", "bytes");
+    let held = part(&record, "held", "holder", "heap", "peak");
+    assert!(held <= planned, "{planned} bytes allowed, {held} held");
+}
+
+#[test]
 fn a_hundred_epochs_hold_no_more_than_two() {
     let dir = tempfile::tempdir().unwrap();
     let data = dataset(dir.path());

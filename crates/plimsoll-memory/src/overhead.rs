@@ -21,8 +21,9 @@ const HEAP: Bytes = Bytes(3584 << 10);
 const HEAP_FOR_PICTURE: Bytes = Bytes::mib(4);
 /// What training adds for each case of a data set: its fingerprint, its names and files.
 const HEAP_PER_CASE: Bytes = Bytes(6 << 10);
-/// What each node of a run's programs adds beyond those of small networks: the programs, their lowered nodes, plans and kernels.
-const HEAP_PER_NODE: Bytes = Bytes(8 << 10);
+/// What each node of a run's programs adds beyond those of small networks: the programs, their lowered nodes, kernels, and plans; 2 KiB of it
+/// are for plans that are remembered.
+const HEAP_PER_NODE: Bytes = Bytes(12 << 10);
 /// Nodes that the heap of any job has room for.
 const FEW_NODES: usize = 600;
 /// The main thread's stack and the one that waits for signals, with thread-local data.
@@ -88,6 +89,6 @@ mod tests {
         assert_eq!(many.heap - few.heap, Bytes(1000 * (6 << 10)));
         assert_eq!(few.total(), few.code + few.heap + few.stacks);
         assert_eq!(few.with_nodes(600), few);
-        assert_eq!(few.with_nodes(1600).heap - few.heap, Bytes(1000 * (8 << 10)));
+        assert_eq!(few.with_nodes(1600).heap - few.heap, Bytes(1000 * (12 << 10)));
     }
 }
