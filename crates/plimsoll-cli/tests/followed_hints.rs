@@ -3,6 +3,8 @@
 mod data;
 mod known;
 mod scores;
+mod series;
+mod volumes;
 
 use std::fs;
 use std::path::Path;
