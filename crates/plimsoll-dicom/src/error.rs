@@ -275,11 +275,11 @@ impl DicomError {
             DicomError::Stray { .. } => "put only slices of one volume into the folder".into(),
             DicomError::Grid { source, .. } => return source.hint(),
             DicomError::Volume(error) => return error.hint(),
-            DicomError::Memory(_) | DicomError::OverBudget(_) => "raise --ram".into(),
+            DicomError::Memory(_) | DicomError::OverBudget(_) => "raise ‹ram›".into(),
             DicomError::OtherShape { .. } => "give the labels of this series".into(),
             DicomError::Segments { .. } => "choose other names, or another format of labels".into(),
             DicomError::TooManyMasks { .. } => {
-                "say --segmentation-type labelmap, or ask for fewer labels".into()
+                "say ‹segmentation_type=labelmap›, or ask for fewer labels".into()
             }
             DicomError::Unencodable { .. } => {
                 "no setting is at fault: report it with the command and this line".into()

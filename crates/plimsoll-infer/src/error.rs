@@ -280,26 +280,26 @@ impl InferError {
                         _ => String::new(),
                     };
                     let in_memory =
-                        if *labels { ", or raise --ram, so that labels wait in memory" } else { "" };
+                        if *labels { ", or raise ‹ram›, so that labels wait in memory" } else { "" };
                     format!("{free}write to another disk{in_memory}")
                 }
             }),
             InferError::Patch(error) => error.hint(),
             InferError::Volume(error) | InferError::Write(error) => error.hint(),
             InferError::Grid { .. } => Some(
-                "check the spacing in the file: it is probably damaged, or in other units than the file says, which --unit um, mm or \
+                "check the spacing in the file: it is probably damaged, or in other units than the file says, which ‹unit› um, mm or \
                  m corrects"
                     .into(),
             ),
             InferError::NotFinite { ring, in_f32, .. } => {
                 let hint = match ring {
                     RingStorage::F16 => {
-                        "sums in half precision hold numbers up to 65000: predict with --ring f32, and if that fails too, with \
+                        "sums in half precision hold numbers up to 65000: predict with ‹ring=f32›, and if that fails too, with \
                          another checkpoint"
                     }
                     RingStorage::F32 => {
                         "if it is so for every case, the weights are spoilt: predict with another checkpoint, such as \
-                         --checkpoint best; if for this one alone, look at the range of its values"
+                         ‹checkpoint=best›; if for this one alone, look at the range of its values"
                     }
                 };
                 Some(match in_f32 {
@@ -311,11 +311,11 @@ impl InferError {
             }
             InferError::Infeasible { needed, line, instead, .. } => {
                 let mib = |bytes: &Bytes| bytes.0.div_ceil(1 << 20);
-                let mut hint = format!("raise the line to --ram {}MiB", mib(needed));
+                let mut hint = format!("raise the line to ‹ram={}MiB›", mib(needed));
                 for Instead { flag, needed } in instead {
                     hint += &match needed <= line {
                         true => format!(", or give {flag}, with which {}MiB would do", mib(needed)),
-                        false => format!(", or to --ram {}MiB with {flag}", mib(needed)),
+                        false => format!(", or to ‹ram={}MiB› with {flag}", mib(needed)),
                     };
                 }
                 Some(hint)
@@ -324,19 +324,19 @@ impl InferError {
                 Some("give it labels that were predicted from this image".into())
             }
             InferError::ReplacesImage { .. } => Some("write the labels to another folder".into()),
-            InferError::Memory(_) | InferError::OverBudget(_) => Some("raise --ram".into()),
+            InferError::Memory(_) | InferError::OverBudget(_) => Some("raise ‹ram›".into()),
             InferError::Interrupted { .. } => {
-                Some("do it again: cases that are done are kept, unless --overwrite is said".into())
+                Some("do it again: cases that are done are kept, unless ‹overwrite› is said".into())
             }
-            InferError::NoFeatures { .. } => Some("sum logits: --sum logits, or leave --sum out".into()),
+            InferError::NoFeatures { .. } => Some("sum logits: ‹sum=logits›, or leave ‹sum› out".into()),
             InferError::OtherNetwork { .. } => {
                 Some("the weights and the description of the data are of different models".into())
             }
-            InferError::WindowBatch { .. } => Some("raise --ram, or give a smaller --window-batch".into()),
+            InferError::WindowBatch { .. } => Some("raise ‹ram›, or give a smaller ‹window_batch›".into()),
             InferError::InfeasibleOnDevice { needed, windows, .. } => {
-                let fewer = if *windows > 1 { ", give a smaller --window-batch" } else { "" };
+                let fewer = if *windows > 1 { ", give a smaller ‹window_batch›" } else { "" };
                 let mib = needed.0.div_ceil(1 << 20);
-                Some(format!("raise the line to --vram {mib}MiB{fewer}, or predict with --device cpu"))
+                Some(format!("raise the line to ‹vram={mib}MiB›{fewer}, or predict with ‹device=cpu›"))
             }
             InferError::Plan(error) => error.hint(),
             InferError::Engine(error) => error.hint(),
@@ -389,10 +389,10 @@ mod tests {
             InferError::Spool { path, bytes, labels, source: kind.into() }.hint().unwrap()
         };
         for labels in [true, false] {
-            assert_eq!(hint(labels, io::ErrorKind::StorageFull).contains("--ram"), labels);
+            assert_eq!(hint(labels, io::ErrorKind::StorageFull).contains("‹ram›"), labels);
             assert!(hint(labels, io::ErrorKind::StorageFull).starts_with("free 3"));
             assert!(!hint(labels, io::ErrorKind::PermissionDenied).contains("free"));
-            assert_eq!(hint(labels, io::ErrorKind::Other).contains("--ram"), labels);
+            assert_eq!(hint(labels, io::ErrorKind::Other).contains("‹ram›"), labels);
         }
     }
 
@@ -404,7 +404,7 @@ mod tests {
                 InferError::NotFinite { case, weights, start: [0; 3], ring, in_f32 }.hint().unwrap()
             };
             assert!(
-                hint(Some("--precision f32")).ends_with(": --precision f32 stores them as f32"),
+                hint(Some("‹precision=f32›")).ends_with(": ‹precision=f32› stores them as f32"),
                 "{ring}"
             );
             assert!(!hint(None).contains("16 bits"), "{ring}");

@@ -131,12 +131,12 @@ pub(crate) fn ways_out(
 ) -> Result<Vec<WayOut>, TrainError> {
     let least = |config: &RunConfig| least(config, micro_batch_is_set, site);
     let way = |change: Option<String>, needs: Needs| {
-        let raised = |flag: &str, needed: Bytes, line: Bytes| {
-            (needed > line).then(|| format!("{flag} {}MiB", needed.0.div_ceil(1 << 20)))
+        let raised = |limit: &str, needed: Bytes, line: Bytes| {
+            (needed > line).then(|| format!("‹{limit}={}MiB›", needed.0.div_ceil(1 << 20)))
         };
         let device = needs.vram.zip(site.backend.device_memory().map(DeviceMemory::line));
-        let vram = device.and_then(|(needed, line)| raised("‹vram›", needed, line));
-        let flags = [change, raised("‹ram›", needs.ram, site.machine.line), vram];
+        let vram = device.and_then(|(needed, line)| raised("vram", needed, line));
+        let flags = [change, raised("ram", needs.ram, site.machine.line), vram];
         WayOut {
             flags: flags.into_iter().flatten().collect::<Vec<_>>().join(" "),
             minimum_ram_bytes: needs.ram,

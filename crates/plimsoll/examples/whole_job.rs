@@ -18,6 +18,7 @@ impl Observer for Warnings {
     }
 }
 
+/// Does the whole job.
 pub fn whole_job(folder: &Path) -> Result<(), Box<dyn Error>> {
     let (data, run, labels) = (folder.join("data"), folder.join("run"), folder.join("labels"));
     phantom::write(&data, &PhantomConfig { size: [32, 40], ..PhantomConfig::default() })?;

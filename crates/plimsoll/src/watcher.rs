@@ -230,7 +230,8 @@ impl Observer for Watcher {
         ));
         self.context.emit(&events::Event::Epoch { fold: self.folder.name(), record, cost });
         let (history, folder) = (&mut self.history, &self.folder);
-        let pushed = history.push_or_read(EpochPoint::of(record, Some(cost)), |each| each_point(folder, each));
+        let pushed =
+            history.push_or_read(EpochPoint::of(record, Some(cost)), |each| each_point(folder, each));
         if let Err(error) = pushed {
             self.failed(&error.to_string());
         }

@@ -148,6 +148,7 @@ impl Sweep {
                 system,
                 path: path.clone(),
                 command: self.command(program, job, line),
+                trial_argument: "--only",
                 threads: job.plan.threads,
                 on_gpu: matches!(self.compute.device, DeviceName::Kind(_)),
             });

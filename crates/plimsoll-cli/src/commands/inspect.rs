@@ -2,8 +2,8 @@
 
 use plimsoll::read_settings;
 use plimsoll::{InspectRequest, Inspected, absent_classes, inspect};
-use plimsoll_data::{Dataset, Inspection, resampled_shape};
 use plimsoll_data::pictures::{ImageDataset, Split};
+use plimsoll_data::{Dataset, Inspection, resampled_shape};
 use plimsoll_memory::Bytes;
 use plimsoll_report::inspect_page::region_line;
 use plimsoll_run::Settings;

@@ -163,7 +163,7 @@ impl ImageNetwork {
                     weights,
                     start: [0; 3],
                     ring: crate::RingStorage::F32,
-                    in_f32: halved.then_some("--device cpu"),
+                    in_f32: halved.then_some("‹device=cpu›"),
                 })
             }
         }

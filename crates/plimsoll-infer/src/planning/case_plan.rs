@@ -572,17 +572,18 @@ impl CasePlanner<'_> {
         let mut instead = Vec::new();
         if ring == RingStorage::F32 {
             let (in_f16, _) = of_ring(RingStorage::F16);
-            instead.push(Instead { flag: "--ring f16", needed: with(fixed, arena, in_f16) });
+            instead.push(Instead { flag: "‹ring=f16›", needed: with(fixed, arena, in_f16) });
         }
         if let Some(one) = (self.least_with)(Otherwise::OneWindow)? {
             let LeastWith { arena, saved, left_there } = one;
             let (of_case, _) = self.least(needs, &|sums| sums.least(sums.by_host_of_one, ring, left_there));
-            instead.push(Instead { flag: "--window-batch 1", needed: with(fixed - saved, arena, of_case) });
+            instead
+                .push(Instead { flag: "‹window_batch=1›", needed: with(fixed - saved, arena, of_case) });
         }
         if self.backend.device_memory().is_none()
             && let Some(LeastWith { arena, .. }) = (self.least_with)(Otherwise::Halved)?
         {
-            instead.push(Instead { flag: "--precision bf16", needed: with(fixed, arena, of_case) });
+            instead.push(Instead { flag: "‹precision=bf16›", needed: with(fixed, arena, of_case) });
         }
         instead.retain(|instead| instead.needed < needed);
         let (case, line) = (needs.case.clone(), self.budget.line());

@@ -89,7 +89,7 @@ impl Predictor {
                     if let Some(Refused(start)) = refused {
                         let (case, weights) = (work.case.id.clone(), self.model.weights[fold].path.clone());
                         let ring = stream.storage();
-                        let in_f32 = (self.precision() != DType::F32).then_some("--precision f32");
+                        let in_f32 = (self.precision() != DType::F32).then_some("‹precision=f32›");
                         return Err(InferError::NotFinite { case, weights, start, ring, in_f32 });
                     }
                 }

@@ -4,8 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_data::{Dataset, Fingerprint, FoundData, Inspection, Labels, Problem, Region, Severity};
 use plimsoll_data::pictures::ImageDataset;
+use plimsoll_data::{Dataset, Fingerprint, FoundData, Inspection, Labels, Problem, Region, Severity};
 use plimsoll_image::SampleRange;
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_report::inspect_page::page;

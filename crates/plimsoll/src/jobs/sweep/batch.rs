@@ -26,8 +26,10 @@ pub struct BatchFile {
     pub system: BatchSystem,
     /// The file.
     pub path: PathBuf,
-    /// The program and its arguments, but for which trial.
+    /// The program and its arguments, but for the trial.
     pub command: Vec<String>,
+    /// The argument of the program before the name of a trial.
+    pub trial_argument: &'static str,
     /// Threads of a task.
     pub threads: usize,
     /// Whether a task needs a GPU.
@@ -106,8 +108,11 @@ impl Tasks<'_> {
         self.line.0.saturating_add(self.line.0 / 16).div_ceil(1 << 20)
     }
 
+    /// The command of a task, but for the name of its trial.
     fn command(&self) -> String {
-        self.file.command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+        let argument = std::iter::once(self.file.trial_argument);
+        let words = self.file.command.iter().map(String::as_str).chain(argument);
+        words.map(quoted).collect::<Vec<_>>().join(" ")
     }
 
     fn slurm(&self) -> Result<String, std::fmt::Error> {
@@ -148,7 +153,7 @@ impl Tasks<'_> {
             ")
 trial=${{trials[$SLURM_ARRAY_TASK_ID]}}
 
-{command} --only \"$trial\" &
+{command} \"$trial\" &
 child=$!
 
 # Slurm tells this shell when time is nearly up, or another job needs the machine; the shell tells the training, which then writes a
@@ -177,13 +182,13 @@ exit \"$status\"
         let trials: Vec<String> = trials.iter().map(ToString::to_string).collect();
         // Kubernetes replaces $(NAME) before the shell sees it, unless its dollar is doubled.
         let script = format!(
-            "set -- {}; shift \"$JOB_COMPLETION_INDEX\"; exec {} --only \"$1\"",
+            "set -- {}; shift \"$JOB_COMPLETION_INDEX\"; exec {} \"$1\"",
             trials.join(" "),
             self.command().replace('$', "$$")
         );
         if script.len() > LONGEST_SCRIPT {
             let message = format!("the names of {count} trials are too long for one manifest");
-            return Err(Error::new(message, "write several, each for some arms, with --only"));
+            return Err(Error::new(message, "write several, each for some arms, with ‹only›"));
         }
         let (script, dataset, folder) = (
             json_text(&script),
