@@ -7,7 +7,7 @@ set -eu -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 export CARGO_TERM_COLOR=never
-cargo build --release -p plimsoll
+cargo build --release -p plimsoll-cli
 # Cargo says where the test is; the name has a number that differs from build to build.
 said=$(cargo test --release -p conformance --test on_card --no-run 2>&1 | tee /dev/stderr)
 card_test=$(sed -n 's/^ *Executable .*(\(.*on_card-[0-9a-f]*\))$/\1/p' <<<"$said")

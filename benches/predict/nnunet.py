@@ -102,7 +102,7 @@ def main():
 
     plimsoll = args.binary
     if not plimsoll:
-        subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "plimsoll"], cwd=ROOT, check=True)
+        subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "plimsoll-cli"], cwd=ROOT, check=True)
         plimsoll = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release/plimsoll"
     threads = str(args.threads)
     with tempfile.TemporaryDirectory() as folder:

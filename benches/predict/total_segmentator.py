@@ -87,7 +87,7 @@ def make_scan(path):
 def main():
     binary = args.binary or Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "plimsoll"
     if args.binary is None:
-        subprocess.run(["cargo", "build", "--release", "-p", "plimsoll"], cwd=ROOT, check=True)
+        subprocess.run(["cargo", "build", "--release", "-p", "plimsoll-cli"], cwd=ROOT, check=True)
     folder = Path(args.keep or tempfile.mkdtemp())
     weights, scan = folder / ("fast" if args.fast else "full"), folder / "ct.nii.gz"
     if not weights.exists():

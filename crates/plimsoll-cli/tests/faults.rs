@@ -9,7 +9,7 @@ use crate::support::{Ended, Tiny, expect_same, plimsoll, results};
 const KINDS: [&str; 4] = ["eio", "enospc", "short", "torn"];
 
 /// About so many faults of each job are tried in every test run. All of them are by
-/// `cargo test --release -p plimsoll --test all faults:: -- --ignored --nocapture`.
+/// `cargo test --release -p plimsoll-cli --test all faults:: -- --ignored --nocapture`.
 const SAMPLE: usize = 24;
 
 /// What is done on the disk, and what its result is.

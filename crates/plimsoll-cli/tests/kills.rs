@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Tiny, expect_same};
 
-/// Kills in every test run; the long one is asked for by `cargo test --release -p plimsoll --test all kills:: -- --ignored`, with
+/// Kills in every test run; the long one is asked for by `cargo test --release -p plimsoll-cli --test all kills:: -- --ignored`, with
 /// `PLIMSOLL_KILLS` for another number than 300.
 const FEW: usize = 8;
 
