@@ -1,6 +1,7 @@
 //! The instruction sets that kernels are compiled for.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 /// An instruction set that kernels are compiled for. Levels are ordered: a machine that has one has all below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,12 +14,12 @@ pub enum Level {
     Avx512,
 }
 
+/// The highest level that this process may use; none before it is limited.
+static LIMIT: OnceLock<Level> = OnceLock::new();
+
 impl Level {
     /// All levels, the lowest first.
     pub const ALL: [Level; 3] = [Level::Portable, Level::Avx2, Level::Avx512];
-
-    /// The environment variable that names a level.
-    pub const VARIABLE: &str = "PLIMSOLL_SIMD";
 
     /// The best level that this machine has.
     pub fn detect() -> Level {
@@ -41,11 +42,14 @@ impl Level {
         Level::Portable
     }
 
-    /// The best level of this machine, or the lower one that the environment variable [`Level::VARIABLE`] names.
-    pub fn from_environment() -> Level {
-        let best = Level::detect();
-        let asked = std::env::var(Level::VARIABLE).ok().and_then(|name| Level::from_name(&name));
-        asked.map_or(best, |asked| asked.min(best))
+    /// The level of this process: the best that this machine has and that [`Level::limit`] allows.
+    pub fn of_process() -> Level {
+        LIMIT.get().map_or_else(Level::detect, |limit| Level::detect().min(*limit))
+    }
+
+    /// Limits the level of this process, once and before anything asks for it. Returns whether this limit holds from now on.
+    pub fn limit(limit: Level) -> bool {
+        *LIMIT.get_or_init(|| limit) == limit
     }
 
     /// The levels that this machine has, the lowest first.

@@ -234,7 +234,7 @@ pub fn processor(threads: usize, precision: Precision) -> Outcome<CpuBackend> {
 
 /// Whether this machine multiplies bf16 by an instruction of its own.
 pub fn multiplies_bf16() -> bool {
-    Level::from_environment().multiplies_bf16()
+    Level::of_process().multiplies_bf16()
 }
 
 /// The most threads of kernels.
@@ -247,7 +247,7 @@ pub fn all_cores() -> usize {
 
 /// The instruction set that kernels are chosen for on this machine.
 pub fn instruction_set() -> String {
-    Level::from_environment().to_string()
+    Level::of_process().to_string()
 }
 
 /// Floating-point operations per second of the processor with all operands in registers.
@@ -255,14 +255,20 @@ pub fn multiply_add_peak(threads: usize) -> Result<f64, EngineError> {
     fma_peak(threads)
 }
 
-/// That the instruction set which the environment asks for is one.
-pub fn check_environment() -> Outcome {
-    let asked = std::env::var(Level::VARIABLE).ok();
-    match asked.filter(|name| Level::from_name(name).is_none()) {
-        None => Ok(()),
-        Some(name) => {
-            let message = format!("{} is `{name}`, which is no instruction set", Level::VARIABLE);
-            Err(Error::new(message, "avx512, avx2 or portable; the machine's best if it is not set"))
+/// Limits the instruction set of kernels in this process, by its name: `avx512`, `avx2` or `portable`. Call it before any job.
+///
+/// # Errors
+/// If no instruction set has this name, or another limit was set before.
+pub fn limit_instruction_set(name: &str) -> Outcome {
+    match Level::from_name(name) {
+        None => {
+            let message = format!("`{name}` is no instruction set");
+            Err(Error::new(message, "avx512, avx2 or portable; the machine's best if none is named"))
+        }
+        Some(level) if Level::limit(level) => Ok(()),
+        Some(_) => {
+            let message = format!("instruction sets of this process are limited already, not to `{name}`");
+            Err(Error::new(message, "limit them once, before any job"))
         }
     }
 }

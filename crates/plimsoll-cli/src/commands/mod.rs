@@ -34,14 +34,25 @@ mod train;
 mod watch;
 
 use crate::args::{Args, Command};
-use crate::failure::Outcome;
-use plimsoll::backend::check_environment;
+use crate::failure::{Failure, Outcome};
+use plimsoll::backend::limit_instruction_set;
 
 pub use plan::print as print_plan;
 
+/// The environment variable that names the instruction set of kernels.
+const INSTRUCTION_SET: &str = "PLIMSOLL_SIMD";
+
+/// Limits the instruction set of kernels to the one that the environment names, if it names one.
+fn limit_by_environment() -> Outcome {
+    let Some(name) = std::env::var_os(INSTRUCTION_SET) else { return Ok(()) };
+    limit_instruction_set(&name.to_string_lossy()).map_err(|error| {
+        Failure::new(format!("{INSTRUCTION_SET}: {error}"), String::from(error.remedy().clone()))
+    })
+}
+
 /// Runs the command that was asked for.
 pub fn run(args: &Args) -> Outcome {
-    check_environment()?;
+    limit_by_environment()?;
     args.command.files()?.check()?;
     match &args.command {
         Command::Demo(demo) => demo::run(demo, args.json),
