@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
+use plimsoll::StopToken;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGUSR1, SIGXCPU, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::failure::{Failure, Outcome};
-use plimsoll::StopToken;
 
 /// What is listened to, with the name and the status that a process ends with.
 const ENDS: [(i32, &str, u8); 5] = [

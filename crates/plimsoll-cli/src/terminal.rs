@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use plimsoll::{Context, Event, Observer, StopToken, Work};
 use plimsoll_remedy::render;
 use plimsoll_report::text::{escaped, in_line};
 
@@ -14,8 +15,6 @@ use crate::failure::Outcome;
 use crate::output::take_notice;
 use crate::signals;
 use crate::wording::Flags;
-use plimsoll::{Context, StopToken};
-use plimsoll::{Event, Observer, Work};
 
 /// The least time between two plain lines about the progress of one work.
 const LINES_EVERY: Duration = Duration::from_secs(15);

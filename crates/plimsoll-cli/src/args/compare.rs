@@ -4,11 +4,11 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use plimsoll::PairEnsembles;
+use plimsoll::backend::DeviceName;
 
 use super::{Compute, MissingScores, Ram};
 use crate::failure::{Failure, Outcome};
-use plimsoll::PairEnsembles;
-use plimsoll::backend::DeviceName;
 
 /// Candidates to compare.
 #[derive(Debug, ClapArgs)]

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
-
 use plimsoll_run::FoldName;
 
 use super::nnunet::fold;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use plimsoll::SETTINGS_FILE;
 use plimsoll_disk::outputs::{CommandFiles, Contents, Existing, Input, OutputFile, OutputFolder};
 use plimsoll_report::contents;
 use plimsoll_run::{FolderUse, RunFolder};
@@ -11,7 +12,6 @@ use super::{
     Plan, Postprocess, Predict, Report, RunArgs, Segment, Sweep, Train,
 };
 use crate::failure::Outcome;
-use plimsoll::SETTINGS_FILE;
 
 /// Folders of a data set, a run or a model that hold only its own files.
 const CLOSED: &[&str] = &["imagesTr", "labelsTr", "imagesTs", "labelsTs", "fold_*"];

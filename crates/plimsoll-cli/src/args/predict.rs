@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args as ClapArgs, ValueEnum};
+use plimsoll::{PredictRequest, StepChoice, VolumeOptions};
 use plimsoll_data::{LengthUnit, SpacingSetting};
 use plimsoll_infer::{CaseSpacing, PredictOptions, WindowWeights};
 use plimsoll_metrics::votes::Rule;
@@ -13,8 +14,6 @@ use plimsoll_plan::Backend;
 
 use super::{Compute, Held, NnUnetFlags, Ram, WhichCheckpoint, target_spacing};
 use crate::failure::{Failure, Outcome};
-use plimsoll::StepChoice;
-use plimsoll::{PredictRequest, VolumeOptions};
 
 /// Images to segment.
 #[derive(Debug, ClapArgs)]

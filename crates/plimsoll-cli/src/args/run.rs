@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args as ClapArgs, ValueEnum};
+use plimsoll::{FoldChoice, Monitoring, NewCases, PlanRequest, TrainRequest, WeightChoice, read_settings};
 use plimsoll_data::SpacingSetting;
 use plimsoll_models::Model;
 use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer};
@@ -13,10 +14,6 @@ use plimsoll_train::Concession;
 
 use super::{Compute, Files, MissingScores, Precision, Ram, network, target_spacing, thread_count, triple};
 use crate::failure::{Failure, Outcome};
-use plimsoll::Monitoring;
-use plimsoll::NewCases;
-use plimsoll::{FoldChoice, TrainRequest, WeightChoice};
-use plimsoll::{PlanRequest, read_settings};
 
 /// A run that is planned.
 #[derive(Debug, ClapArgs)]

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueEnum};
+use plimsoll::{DicomForm, ExtraChoice, SegmentRequest};
 use plimsoll_dicom::{SegmentationType, is_dicom_name};
 use plimsoll_models::total_segmentator::{Mode, ModelSize, weights_in_home};
 
 use super::{Compute, Held, Ram};
 use crate::failure::{Failure, Outcome};
-use plimsoll::{DicomForm, ExtraChoice, SegmentRequest};
 
 /// How a file of DICOM keeps labels: a segmentation, as its attribute Segmentation Type has it, or structures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -3,15 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
+use plimsoll::backend::DeviceName;
+use plimsoll::{BatchFile, BatchSystem, Monitoring, PlanRequest, SweepJob};
 use plimsoll_run::{SweepFolder, SweepRequest, TrialPattern};
 
 use super::run::Allowed;
 use super::{Compute, MissingScores, Ram, thread_count};
 use crate::failure::{Failure, Outcome};
-use plimsoll::Monitoring;
-use plimsoll::PlanRequest;
-use plimsoll::backend::DeviceName;
-use plimsoll::{BatchFile, BatchSystem, SweepJob};
 
 /// Some choices of settings, each trained with some seeds on some folds.
 #[derive(Debug, ClapArgs)]

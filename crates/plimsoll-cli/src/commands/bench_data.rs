@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use plimsoll::Opened;
 use plimsoll_data::{Case, Dataset, Inspection, Loader, LoaderConfig, Patches, Sampler, VolumeCache};
 use plimsoll_disk::{File, atomic};
 use plimsoll_memory::{Budget, Bytes, resident};
@@ -19,7 +20,6 @@ use crate::args::BenchData;
 use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json};
 use crate::terminal;
-use plimsoll::Opened;
 
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! `plimsoll bench kernels`: each pass of a convolution by itself.
 
+use plimsoll::backend::{DeviceName, multiply_add_peak};
 use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad};
 use plimsoll_graph::{DType, GraphError, Kind, Program, Role, Shape, Window};
 use plimsoll_memory::{Budget, Bytes, System, limits};
@@ -10,7 +11,6 @@ use super::bench_step::ONLY;
 use crate::args::BenchKernels;
 use crate::failure::Outcome;
 use crate::report::{Table, json};
-use plimsoll::backend::{DeviceName, multiply_add_peak};
 
 /// A convolution.
 struct Layer {

@@ -4,6 +4,7 @@
 //! are shared out among simulated threads as the pool would share them out. What threads take from each other, of memory and
 //! of shared caches, is not in it. On as many threads as the machine has cores it is measured instead.
 
+use plimsoll::backend::{CpuBackend, LaunchTasks, barrier_seconds, processor};
 use plimsoll_graph::Program;
 use plimsoll_memory::{Budget, MapError, System, limits};
 use plimsoll_nn::{Training, predict};
@@ -14,7 +15,6 @@ use super::bench_step::{ONLY, fill};
 use crate::args::{BenchScaling, Precision};
 use crate::failure::Outcome;
 use crate::report::{Table, json};
-use plimsoll::backend::{CpuBackend, LaunchTasks, barrier_seconds, processor};
 
 #[derive(Serialize)]
 struct Report {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use plimsoll::backend::{DeviceName, multiply_add_peak};
 use plimsoll_graph::ops::Noise;
 use plimsoll_graph::{Program, Role};
 use plimsoll_memory::{Budget, Bytes, System, limits, resident, watched_allocations};
@@ -18,7 +19,6 @@ use super::predicted_step::PredictedStep;
 use crate::args::{BenchStep, BenchedNet, BenchedStep, Compute, Precision};
 use crate::failure::{Failure, Outcome};
 use crate::report::{json, or_dash};
-use plimsoll::backend::{DeviceName, multiply_add_peak};
 
 /// The program of a plan that has one.
 pub(super) const ONLY: ProgramId = ProgramId::new(0);

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use plimsoll::Line;
 use plimsoll_metrics::classification::{
     Bootstrap, Curves, Interval, Labelling, Report, Table as Cases, classify,
 };
@@ -10,7 +11,6 @@ use plimsoll_report::classification_picture;
 use crate::args::Evaluate;
 use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json, or_dash, write, write_json};
-use plimsoll::Line;
 
 /// Scores a classification, and writes the scores.
 pub fn run(table: &Path, args: &Evaluate, as_json: bool) -> Outcome {

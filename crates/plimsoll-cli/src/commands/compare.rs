@@ -1,5 +1,6 @@
 //! `plimsoll compare`
 
+use plimsoll::{CompareRequest, ComparisonReport, LabelReport, compare};
 use plimsoll_metrics::classification::Bootstrap;
 use plimsoll_metrics::comparison::{CandidateScores, ClassName, Comparison, Difference, ScoreComparison};
 use plimsoll_metrics::{CaseCounts, Missing};
@@ -12,7 +13,6 @@ use crate::args::Compare;
 use crate::failure::Outcome;
 use crate::report::{Table, json, or_dash};
 use crate::terminal;
-use plimsoll::{CompareRequest, ComparisonReport, LabelReport, compare};
 
 /// Columns of classes that are printed; of more only the mean.
 const MOST_COLUMNS: usize = 8;

@@ -1,5 +1,6 @@
 //! What `plimsoll compare` prints of classifiers.
 
+use plimsoll::{ImageReport, quoted};
 use plimsoll_metrics::classifiers::{ClassifierComparison, ImageDifference, ScoreOfClassifiers, TestName};
 
 use super::compared::{
@@ -7,8 +8,6 @@ use super::compared::{
     print_repeats, print_stability, repeats, runs, share,
 };
 use crate::report::Table;
-use plimsoll::ImageReport;
-use plimsoll::quoted;
 
 /// Prints all scores, and the choice by the first.
 pub fn print(report: &ImageReport) {

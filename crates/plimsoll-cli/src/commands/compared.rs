@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use plimsoll::quoted;
 use plimsoll_metrics::comparison::{CandidateName, Outcome as Told, Verdict};
 use plimsoll_metrics::{Better, CaseCounts};
 
 use crate::report::Table;
-use plimsoll::quoted;
 
 /// Rows of a table that are read; of more only those of all classes together, and what is separated.
 pub(super) const MOST_ROWS: usize = 60;

@@ -4,6 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use plimsoll::{
+    Context, EvaluateRequest, Evaluated, PlanRequest, PredictRequest, TrainRequest, VolumeOptions, evaluate,
+    predict, train,
+};
 use plimsoll_data::Oversampling;
 use plimsoll_data::phantom::{self, PhantomConfig};
 use plimsoll_infer::PredictOptions;
@@ -20,11 +24,6 @@ use crate::args::Demo;
 use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json, or_dash, write, write_json};
 use crate::terminal;
-use plimsoll::Context;
-use plimsoll::PlanRequest;
-use plimsoll::{EvaluateRequest, Evaluated, evaluate};
-use plimsoll::{PredictRequest, VolumeOptions, predict};
-use plimsoll::{TrainRequest, train};
 
 /// What the demonstration comes to.
 #[derive(Serialize)]

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::Instant;
 
+use plimsoll::{ClassifyOptions, Context, Line, PredictRequest, VolumeOptions, classify, train, train_pairs};
 use plimsoll_data::pictures::phantom::{self, PhantomImages};
 use plimsoll_infer::PredictOptions;
 use plimsoll_memory::{Bytes, resident};
@@ -16,12 +17,6 @@ use super::demo;
 use crate::args::Demo;
 use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json, write, write_json};
-use plimsoll::Context;
-use plimsoll::Line;
-use plimsoll::train;
-use plimsoll::train_pairs;
-use plimsoll::{ClassifyOptions, classify};
-use plimsoll::{PredictRequest, VolumeOptions};
 
 /// Images that are drawn, of those that are wrong.
 const MISTAKES: Option<NonZeroUsize> = NonZeroUsize::new(4);

@@ -1,5 +1,7 @@
 //! `plimsoll evaluate`
 
+use plimsoll::read_settings as data_settings;
+use plimsoll::{EvaluateRequest, Evaluated, evaluate};
 use plimsoll_memory::{mapped_files, resident};
 use plimsoll_metrics::{Group, Settings, Surface};
 
@@ -9,8 +11,6 @@ use crate::args::{Evaluate, Metrics, SurfaceKind};
 use crate::failure::{Failure, Outcome};
 use crate::report::json;
 use crate::terminal;
-use plimsoll::read_settings as data_settings;
-use plimsoll::{EvaluateRequest, Evaluated, evaluate};
 
 /// Compares predictions with references.
 pub fn run(args: &Evaluate, as_json: bool) -> Outcome {

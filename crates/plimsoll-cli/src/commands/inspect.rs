@@ -1,7 +1,6 @@
 //! `plimsoll inspect`
 
-use plimsoll::read_settings;
-use plimsoll::{InspectRequest, Inspected, absent_classes, inspect};
+use plimsoll::{InspectRequest, Inspected, absent_classes, inspect, read_settings};
 use plimsoll_data::pictures::{ImageDataset, Split};
 use plimsoll_data::{Dataset, Inspection, resampled_shape};
 use plimsoll_memory::Bytes;

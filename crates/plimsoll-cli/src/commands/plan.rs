@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use plimsoll::{PlanRequest, PlannedPair, PlannedPairs, plan_pairs};
 use plimsoll_data::{TargetSpacing, is_picture_ending};
 use plimsoll_disk::atomic;
 use plimsoll_graph::Role;
@@ -17,8 +18,6 @@ use crate::args::Plan;
 use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json};
 use crate::terminal;
-use plimsoll::PlanRequest;
-use plimsoll::{PlannedPair, PlannedPairs, plan_pairs};
 
 /// Plans a run; fails if it does not fit the line.
 pub fn run(args: &Plan, as_json: bool) -> Outcome {

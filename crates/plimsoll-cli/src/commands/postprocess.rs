@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use plimsoll::{Change, PostprocessRequest, choose_postprocessing, postprocess};
+
 use crate::args::Postprocess;
 use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json};
 use crate::terminal;
-use plimsoll::{Change, PostprocessRequest, choose_postprocessing, postprocess};
 
 /// Does steps on label maps, or chooses steps.
 pub fn run(args: &Postprocess, as_json: bool) -> Outcome {

@@ -3,6 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use plimsoll::{
+    ClassifyOptions, OtherSpacing, PredictRequest, Predicted, classify, is_classifier, model_steps, predict,
+    predict_ensemble, ring_line, strips_line, sums_line,
+};
 use plimsoll_infer::{CaseTimes, RingStorage};
 use plimsoll_models::ModelSource;
 use plimsoll_report::duration::grouped;
@@ -12,13 +16,6 @@ use crate::args::Predict;
 use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json};
 use crate::terminal;
-use plimsoll::OtherSpacing;
-use plimsoll::Predicted;
-use plimsoll::model_steps;
-use plimsoll::predict_ensemble;
-use plimsoll::{ClassifyOptions, classify, is_classifier};
-use plimsoll::{PredictRequest, predict};
-use plimsoll::{ring_line, strips_line, sums_line};
 
 /// Segments images.
 pub fn run(args: &Predict, as_json: bool) -> Outcome {

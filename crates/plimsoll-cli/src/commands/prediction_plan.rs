@@ -1,5 +1,8 @@
 //! `plimsoll predict --plan`, and that of `segment`
 
+use plimsoll::{
+    PredictRequest, PredictionPlan, plan_ensemble, plan_prediction, ring_line, strips_line, sums_line,
+};
 use plimsoll_infer::{PredictPlan, Summed};
 use plimsoll_memory::Bytes;
 use plimsoll_report::duration::{duration, grouped};
@@ -7,9 +10,6 @@ use plimsoll_report::duration::{duration, grouped};
 use crate::failure::Outcome;
 use crate::report::{Table, json};
 use crate::terminal;
-use plimsoll::PredictRequest;
-use plimsoll::plan_ensemble;
-use plimsoll::{PredictionPlan, plan_prediction, ring_line, strips_line, sums_line};
 
 /// Plans what a model would hold and take, or each of several of which the mean is made; fails if a case could not be predicted.
 pub fn run(requests: &[PredictRequest], as_json: bool) -> Outcome {

@@ -1,5 +1,6 @@
 //! `plimsoll segment`
 
+use plimsoll::{plan_segmentation, segment};
 use plimsoll_models::total_segmentator::{ModelSize, Task};
 use serde::Serialize;
 
@@ -8,7 +9,6 @@ use crate::args::Segment;
 use crate::failure::{Failure, Outcome};
 use crate::report::json;
 use crate::terminal;
-use plimsoll::{plan_segmentation, segment};
 
 /// A task, as it is listed.
 #[derive(Serialize)]

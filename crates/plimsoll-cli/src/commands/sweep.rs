@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use plimsoll::{ArmReport, Sweep, SweepReport, TrialReport, TrialState};
 use plimsoll_metrics::CaseCounts;
 use plimsoll_report::duration::duration;
 
@@ -9,7 +10,6 @@ use crate::args::Sweep as Arguments;
 use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json, or_dash};
 use crate::terminal;
-use plimsoll::{ArmReport, Sweep, SweepReport, TrialReport, TrialState};
 
 /// Failed trials that are named in the error line.
 const MOST_NAMED: usize = 5;

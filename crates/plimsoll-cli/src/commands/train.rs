@@ -1,16 +1,14 @@
 //! `plimsoll train`
 
+use plimsoll::{Trained, describe, describe_pairs, train, train_pairs};
 use plimsoll_report::ClassNames;
 use plimsoll_run::{RunRecord, Specification, StopReason};
 
 use super::scores::{print_folds, print_scores};
 use crate::args::Train;
-use crate::failure::Failure;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json, or_dash};
 use crate::terminal;
-use plimsoll::{Trained, describe, train};
-use plimsoll::{describe_pairs, train_pairs};
 
 /// Kinds of operations of which the summary says what they took.
 const LONGEST: usize = 4;
