@@ -357,7 +357,7 @@ fn features_stored_as_f16_are_refused_by_processors_with_a_way_out() {
     let case = &cases::networks(DType::F16)[0];
     let refused = plan(std::slice::from_ref(&case.program), &cpu, Options::default()).err().unwrap();
     assert!(refused.to_string().contains("has no kernels for features that are stored as f16"), "{refused}");
-    assert!(refused.hint().unwrap().contains("--precision bf16"), "{refused}");
+    assert!(refused.hint().unwrap().contains("‹precision=bf16›"), "{refused}");
 }
 
 /// Of a class with a few voxels, one with none, and one that is everywhere; by brute force in whole numbers.
@@ -458,5 +458,5 @@ fn a_loss_of_more_regions_than_kernels_take_is_refused_with_a_way_out() {
     let error = plan_of(65).unwrap_err();
     let PlanError::Unsupported(unsupported) = &error else { panic!("{error}") };
     assert_eq!(unsupported.op, "region_counts");
-    assert!(unsupported.why.contains("65 regions, of at most 64: --device cpu"), "{error}");
+    assert!(unsupported.why.contains("65 regions, of at most 64: ‹device=cpu›"), "{error}");
 }

@@ -6,7 +6,8 @@ use plimsoll_remedy::{Argument, Job, Parameter, Wording};
 pub struct Flags;
 
 /// Flags whose names do not follow from the names of their parameters: those of nnU-Net and TotalSegmentator, and short ones.
-const OTHER_FLAGS: [(Parameter, &str); 3] = [
+const OTHER_FLAGS: [(Parameter, &str); 4] = [
+    (Parameter::Input, "-i"),
     (Parameter::OneFile, "--ml"),
     (Parameter::Output, "-o"),
     (Parameter::PrevStagePredictions, "-prev_stage_predictions"),

@@ -37,7 +37,9 @@ fn a_line_between_the_floor_and_what_is_needed_to_hold_everything_costs_operatio
     let data = data.to_str().unwrap();
     let plan = |ram: &str, more: &[&str]| run_json(&[&["plan", data, "--ram", ram][..], &NET, more].concat());
     let high = plan("1GiB", &[]);
-    assert_eq!(high["recompute_flops_fraction"], 0.0);
+    // A little is recomputed for a smaller arena, which costs at most half a percent of the time.
+    let share = high["recompute_flops_fraction"].as_f64().unwrap();
+    assert!(share < 0.01, "{share}");
     // Nothing was said of epochs: 1000 of 250 steps, and 50 validations of less than a step each.
     let seconds = |key: &str| high[key].as_f64().unwrap();
     let (step, epoch) = (seconds("predicted_seconds_per_step"), seconds("predicted_seconds_per_epoch"));
@@ -118,7 +120,8 @@ fn the_default_patch_is_the_largest_that_fits_the_line_and_a_run_that_goes_on_ke
     let tight = plan(&line, &[]);
     assert_eq!(tight["feasible"], true);
     assert!(voxels(&tight) >= voxels(&costs[0]) && voxels(&tight) < voxels(&roomy), "{tight}");
-    assert!(tight["recomputed"].as_array().unwrap().is_empty());
+    let share = tight["recompute_flops_fraction"].as_f64().unwrap();
+    assert!(share < 0.01, "{share}");
     assert_eq!(plan(&line, &["--patch-size", "32,32,32"])["patch_size"], serde_json::json!([32, 32, 32]));
 
     let out = dir.path().join("run");
@@ -201,7 +204,9 @@ fn a_run_can_be_planned_for_a_card_that_is_not_there() {
     let high = run_json(&args("12GiB"));
     let device = |plan: &Value, key: &str| plan["device"][key].as_u64().unwrap();
     assert_eq!((&high["device"]["name"], &high["feasible"]), (&"CUDA, sm_80".into(), &true.into()), "{high}");
-    assert_eq!(high["recompute_flops_fraction"], 0.0);
+    // A little is recomputed for a smaller arena, which costs at most half a percent of the time.
+    let share = high["recompute_flops_fraction"].as_f64().unwrap();
+    assert!(share < 0.01, "{share}");
     let driver = |part: &str| high["device"]["driver"][part].as_u64().unwrap();
     let beside = driver("context") + driver("recordings");
     assert_eq!(device(&high, "total_bytes"), number(&high, "arena_bytes") + beside);

@@ -106,7 +106,10 @@ impl Change {
     }
 }
 
-/// A number of bytes as one word that is read as no less: `512MiB`.
+/// A number of bytes as one word that is read as no less: `12GiB`, `513MiB`.
 fn shown(bytes: Bytes) -> String {
-    format!("{}MiB", bytes.0.div_ceil(1 << 20))
+    match bytes.0.div_ceil(1 << 20) {
+        mebibytes if mebibytes.is_multiple_of(1 << 10) => format!("{}GiB", mebibytes >> 10),
+        mebibytes => format!("{mebibytes}MiB"),
+    }
 }

@@ -226,12 +226,12 @@ mod tests {
     fn parameters_and_jobs_are_rendered_and_changes_are_values() {
         let remedy =
             Remedy::from("raise ‹ram=2.00 GiB›, continue with ‹resume›, or see ‹job inspect FOLDER +write›");
-        let text = "raise --ram 2048MiB, continue with --resume, or see `program inspect FOLDER --write`";
+        let text = "raise --ram 2GiB, continue with --resume, or see `program inspect FOLDER --write`";
         assert_eq!(remedy.render(&Shell), text);
         let changes: Vec<&Change> = remedy.changes().collect();
         let limit = Change::RaiseLimit { limit: Limit::Ram, to: Some(Bytes::mib(2048)) };
         assert_eq!(changes, [&limit, &Change::Resume]);
-        assert_eq!(remedy.to_string(), "raise `ram = 2048MiB`, continue with `resume`, or see `inspect`");
+        assert_eq!(remedy.to_string(), "raise `ram = 2GiB`, continue with `resume`, or see `inspect`");
     }
 
     #[test]

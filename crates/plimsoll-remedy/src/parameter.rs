@@ -80,6 +80,8 @@ names! {
         HigherOrderResampling = "higher_order_resampling",
         /// Channels of the first stage of SegResNet.
         InitFilters = "init_filters",
+        /// The folder or file of images or label maps.
+        Input = "input",
         /// Classes to score.
         Labels = "labels",
         /// The initial learning rate.
@@ -112,6 +114,8 @@ names! {
         Only = "only",
         /// The text file of OpenMetrics.
         Openmetrics = "openmetrics",
+        /// Whether label maps are written on grids at right angles.
+        Orthogonal = "orthogonal",
         /// The folder or file of the results of a run or an export.
         Out = "out",
         /// The spacing at which outliers are seen.
@@ -208,6 +212,8 @@ names! {
         Models = "models",
         /// Planning a run.
         Plan = "plan",
+        /// Steps on label maps.
+        Postprocess = "postprocess",
         /// Predicting.
         Predict = "predict",
         /// Writing a page.

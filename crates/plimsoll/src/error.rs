@@ -265,7 +265,7 @@ impl From<ReportError> for Error {
     fn from(error: ReportError) -> Error {
         let hint = match &error {
             ReportError::NoRun { .. } => {
-                "name the folder that ‹job train› or ‹job sweep› wrote, or a fold of it".into()
+                "name the folder that ‹job train +out› or ‹job sweep› wrote, or a fold of it".into()
             }
             ReportError::DatasetUnknown { .. } | ReportError::CaseMissing { .. } => {
                 format!("{}: ‹dataset›", error.hint())

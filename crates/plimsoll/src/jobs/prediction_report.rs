@@ -123,8 +123,8 @@ impl From<Found> for Cases {
 }
 
 /// The warning about an image whose axes are not at right angles.
-pub(super) const SHEARED: &str = "its axes are not at right angles, and labels are on its grid, which SimpleITK does not open: the post-processing \
-     option `orthogonal` writes them on one at right angles";
+pub(super) const SHEARED: &str = "its axes are not at right angles, and labels are on its grid, which SimpleITK does not open: \
+     ‹job postprocess +input=LABELS +output=OUT +orthogonal› writes them on one at right angles";
 
 /// What a user should know of an image that is predicted.
 #[derive(Clone, Debug, Serialize)]
