@@ -161,7 +161,7 @@ fn patterns_and_folders_say_what_names_do_not() {
     assert!(said.contains("`A/*_*.nii` is not a pattern"), "{said}");
     let said = place.refused(&with(DataSettings { images: names(&["../A"]), ..data.clone() }));
     assert!(
-        said.contains("leads out of the data set's folder") && said.contains("--allow-outside"),
+        said.contains("leads out of the data set's folder") && said.contains("‹allow_outside›"),
         "{said}"
     );
     let said = place.refused(&with(DataSettings { channels: Some(vec!["CT".into()]), ..data.clone() }));
@@ -452,7 +452,7 @@ fn files_outside_are_read_only_where_that_is_allowed_but_links_are_the_users_own
     place.write("dataset.json", &list(outside.path()));
     let said = place.refused(&DataOptions::default());
     assert!(
-        said.contains("leads out of the data set's folder") && said.contains("--allow-outside"),
+        said.contains("leads out of the data set's folder") && said.contains("‹allow_outside›"),
         "{said}"
     );
     let found = place.find_with(&DataOptions { allow_outside: true, ..DataOptions::default() });

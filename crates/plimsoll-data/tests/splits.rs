@@ -109,7 +109,7 @@ fn folds_are_read_within_a_budget_and_held_as_long_as_they_are_kept() {
     let small = Budget::new(Bytes::mib(16));
     let error = Splits::read(&path, &names, &small).unwrap_err();
     assert!(matches!(error, SplitsError::Memory { .. }), "{error}");
-    assert!(error.hint().unwrap().contains("--ram"));
+    assert!(error.hint().unwrap().contains("‹ram›"));
     assert_eq!(small.used(), Bytes::ZERO);
     let large = Budget::new(Bytes::mib(256));
     let splits = Splits::read(&path, &names, &large).unwrap();

@@ -239,15 +239,15 @@ fn a_line_that_is_too_low_for_windows_at_once_is_told_from_when_on_one_would_do(
         CaseRequest { case: &cases[0], earlier: None, within: None, labels: nowhere, probabilities: None };
     let refused = predictor.plan(&[request]).unwrap().remove(0).unwrap_err();
     let hint = refused.hint().unwrap();
-    assert!(hint.contains("--window-batch 1"), "{hint}");
+    assert!(hint.contains("‹window_batch=1›"), "{hint}");
     let InferError::Infeasible { instead, .. } = &refused else { panic!("{refused}") };
-    let needed = instead.iter().find(|instead| instead.flag == "--window-batch 1").unwrap().needed;
+    let needed = instead.iter().find(|instead| instead.flag == "‹window_batch=1›").unwrap().needed;
     // With sums in single precision, as they are asked for in neither.
     Prediction { line: needed, ..of }.predict();
     // Not even the windows themselves have room.
     let refused = Prediction { line: needed, window_batch: 1024, ..of }.try_open().0.err().unwrap();
     assert!(refused.to_string().starts_with("1024 windows at once: "), "{refused}");
-    assert!(refused.hint().unwrap().contains("a smaller --window-batch"));
+    assert!(refused.hint().unwrap().contains("a smaller ‹window_batch›"));
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn between_the_totals_of_both_sums_the_plan_takes_halves_and_above_them_the_same
     for line in [Bytes(minimum(&roomy).0 - 1), minimum(&halves)] {
         let below = Prediction { line, ..of }.predict();
         assert_eq!(below["first"].1.ring, RingStorage::F16);
-        assert!(halves["first"].0 == below["first"].0, "other bits than with --ring f16");
+        assert!(halves["first"].0 == below["first"].0, "other bits than with ‹ring=f16›");
     }
 }
 
@@ -287,10 +287,10 @@ fn features_in_16_bits_are_asked_for_and_named_where_a_line_is_too_low() {
     let refused = predictor.predict(&request, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
     let InferError::Infeasible { needed, instead, .. } = &refused else { panic!("{refused}") };
     assert!(*needed > line);
-    assert_eq!((instead.len(), instead[0].flag), (1, "--precision bf16"));
+    assert_eq!((instead.len(), instead[0].flag), (1, "‹precision=bf16›"));
     assert!(instead[0].needed <= line);
     let hint = refused.hint().unwrap();
-    assert!(hint.contains("--precision bf16") && hint.contains("would do"), "{hint}");
+    assert!(hint.contains("‹precision=bf16›") && hint.contains("would do"), "{hint}");
     assert_eq!(inside(out.path()).len(), 0);
     let would_do = Prediction { line: instead[0].needed, ..halved }.predict();
     assert!(would_do["first"].1.total_bytes <= instead[0].needed);

@@ -180,7 +180,7 @@ fn folds_which_have_a_head_each_sum_logits() {
     let backend = Arc::new(CpuBackend::new(CpuOptions::new(1)).unwrap());
     let refused = Predictor::new(model, options, backend, &budget).err().unwrap();
     assert!(matches!(refused, InferError::NoFeatures { .. }), "{refused}");
-    assert!(refused.hint().unwrap().contains("--sum logits"));
+    assert!(refused.hint().unwrap().contains("‹sum=logits›"));
 }
 
 /// The file of the second fold is damaged when its first tensors are written over those of the first fold already.

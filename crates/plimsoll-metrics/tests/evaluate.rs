@@ -175,7 +175,7 @@ fn a_class_that_does_not_fit_is_refused_with_the_numbers() {
     let expected =
         "a.nii.gz, class 0: a box of 30 × 40 × 50 voxels needs 682.5 KiB, but 585.9 KiB of 585.9 KiB is free";
     assert!(text.contains(expected), "{text}");
-    assert!(error.hint().unwrap().contains("--ram"));
+    assert!(error.hint().unwrap().contains("‹ram›"));
 }
 
 #[test]

@@ -448,7 +448,7 @@ fn a_line_of_the_card_that_is_too_low_is_refused_with_the_least_that_does() {
     let refused = low.check().unwrap_err();
     let hint = refused.hint().unwrap();
     assert!(refused.to_string().contains(&format!("{least} of the memory of CUDA, sm_80")), "{refused}");
-    assert!(hint.contains(&format!("--vram {}MiB", least.0.div_ceil(1 << 20))), "{hint}");
+    assert!(hint.contains(&format!("‹vram={}MiB›", least.0.div_ceil(1 << 20))), "{hint}");
     let enough = site.plan(&backend_within(least)).numbers;
     assert!(enough.feasible && enough.device.unwrap().total_bytes <= least);
 }
@@ -504,7 +504,7 @@ fn a_run_in_halves_comes_to_the_numbers_of_single_precision() {
     let place = (machine, &cpu as &dyn Backend);
     let refused = plan_run_allowing(&[], &site.config, false, place, facts.unwrap(), planning).err().unwrap();
     assert!(refused.to_string().contains("stored as f16"), "{refused}");
-    assert!(refused.hint().unwrap().contains("--precision bf16"), "{refused}");
+    assert!(refused.hint().unwrap().contains("‹precision=bf16›"), "{refused}");
 }
 
 #[test]

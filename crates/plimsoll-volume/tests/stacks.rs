@@ -150,7 +150,7 @@ fn units_of_imagej_and_ome_are_those_of_the_file_and_a_file_beside_it_decides() 
         VolumeFile::open(&path)
     };
     assert!(with(b"unit=ly\n").unwrap().warnings()[0].contains("\"ly\", which is no length"));
-    assert!(with(b"what=mm\n").unwrap().warnings()[0].contains("--unit"));
+    assert!(with(b"what=mm\n").unwrap().warnings()[0].contains("‹unit›"));
     let spacing = bytes.windows(11).position(|window| window == b"spacing=2.5").unwrap();
     let mut wrong = bytes.clone();
     wrong[spacing + 8..spacing + 11].copy_from_slice(b"0.0");
