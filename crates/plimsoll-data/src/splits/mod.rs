@@ -62,7 +62,7 @@ pub struct Splits {
     pub folds: Vec<Fold>,
     /// The reservation for folds that the memory of a data set does not include.
     #[serde(skip)]
-    memory: FilesMemory,
+    _memory: FilesMemory,
     /// The length of the file that they were read from.
     #[serde(skip)]
     read: u64,
@@ -88,7 +88,7 @@ pub struct FoldsNeeds {
 
 impl From<Vec<Fold>> for Splits {
     fn from(folds: Vec<Fold>) -> Splits {
-        Splits { folds, memory: FilesMemory::default(), read: 0 }
+        Splits { folds, _memory: FilesMemory::default(), read: 0 }
     }
 }
 
@@ -311,7 +311,7 @@ impl Splits {
             reserved::Problem::OverBudget(source) => refused(source),
         })?;
         let memory = if is_usual_count(&folds) { FilesMemory::default() } else { memory };
-        Ok(Splits { folds, memory, read: length })
+        Ok(Splits { folds, _memory: memory, read: length })
     }
 
     /// Reserves the memory of folds that were not read from a file, and of which there are more than a data set has memory for.
@@ -324,7 +324,7 @@ impl Splits {
             true => FilesMemory::default(),
             false => budget.reserve(reserved::HOLDER, held)?.into(),
         };
-        Ok(Splits { memory, ..self })
+        Ok(Splits { _memory: memory, ..self })
     }
 
     /// The memory that they need.
