@@ -18,7 +18,7 @@ pub struct Failure {
     line: String,
     hint: String,
     status: u8,
-    /// Whether the command only stopped because it was asked to.
+    /// `true` if the command only stopped because it was asked to.
     is_stopped: bool,
 }
 
@@ -57,12 +57,12 @@ impl Failure {
         eprintln!("error: {}\nhint: {}", self.line, self.hint);
     }
 
-    /// What is wrong, in one line.
+    /// The error in one line.
     pub fn line(&self) -> &str {
         &self.line
     }
 
-    /// What to do about it.
+    /// The remedy.
     pub fn hint(&self) -> &str {
         &self.hint
     }

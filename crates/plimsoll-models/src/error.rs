@@ -32,9 +32,9 @@ pub enum ModelError {
     /// A model cannot be exported as it is asked for.
     #[error("{what}")]
     NotExported {
-        /// What stands in the way.
+        /// The obstacle.
         what: String,
-        /// What to do about it.
+        /// The remedy.
         hint: &'static str,
     },
     /// A model of MONAI cannot be used.
@@ -85,7 +85,7 @@ pub enum ModelError {
     NoTaskWeights {
         /// The number of the data set.
         dataset: u32,
-        /// Where they were looked for.
+        /// The place that was searched.
         folder: PathBuf,
         /// The folder of the model.
         model: String,
@@ -101,7 +101,7 @@ pub enum ModelError {
     ModelFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
     /// Tensors of a model's file are not as they were written.
@@ -109,9 +109,9 @@ pub enum ModelError {
     DamagedModel {
         /// The file.
         path: PathBuf,
-        /// What is wrong with each, beginning with its name.
+        /// The fault of each, beginning with its name.
         faults: Vec<String>,
-        /// How many tensors there are.
+        /// The number of tensors.
         of: usize,
     },
     /// A model lacks a fold.
@@ -157,7 +157,7 @@ pub enum ModelError {
     NotAModel {
         /// The file or folder.
         path: PathBuf,
-        /// What it was taken for.
+        /// The assumed kind.
         why: String,
     },
     /// A folder holds no model.
@@ -165,7 +165,7 @@ pub enum ModelError {
     NoModel {
         /// The folder.
         folder: PathBuf,
-        /// What was looked for.
+        /// The name that was searched.
         file: &'static str,
     },
 }

@@ -7,9 +7,9 @@ use crate::Parameter;
 /// A limit of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// Of the process's memory.
+    /// The limit of the process's memory.
     Ram,
-    /// Of a device's own memory.
+    /// The limit of a device's own memory.
     Vram,
 }
 

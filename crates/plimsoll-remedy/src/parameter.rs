@@ -32,23 +32,23 @@ macro_rules! names {
 names! {
     /// A parameter of a job.
     Parameter {
-        /// Whether changed data is accepted on resume.
+        /// Accepts changed data on resume.
         AcceptChangedData = "accept_changed_data",
         /// Changes that planning may make so that a run fits.
         Allow = "allow",
-        /// Whether weights may have tensors that the network lacks.
+        /// Allows weights to have tensors that the network lacks.
         AllowExtra = "allow_extra",
-        /// Whether lists may name files outside of the data set's folder.
+        /// Allows lists to name files outside of the data set's folder.
         AllowOutside = "allow_outside",
         /// Endings of the names of BIDS images.
         Bids = "bids",
-        /// Whether the body is found first.
+        /// Finds the body first.
         BodySeg = "body_seg",
         /// The kind of checkpoint.
         Checkpoint = "checkpoint",
         /// Classes to compare.
         Class = "class",
-        /// Whether only cases that all candidates have are compared.
+        /// Compares only cases that all candidates have.
         CommonCases = "common_cases",
         /// The data set of a comparison.
         Data = "data",
@@ -56,15 +56,15 @@ names! {
         Dataset = "dataset",
         /// The device that runs programs.
         Device = "device",
-        /// Whether ensembles of repeats are compared.
+        /// Compares ensembles of repeats.
         Ensembles = "ensembles",
         /// The number of epochs.
         Epochs = "epochs",
-        /// Whether weights go into a file beside the model.
+        /// Puts weights into a file beside the model.
         ExternalData = "external_data",
-        /// Whether the fast model of a task is used.
+        /// Uses the fast model of a task.
         Fast = "fast",
-        /// Whether the fastest model of a task is used.
+        /// Uses the fastest model of a task.
         Fastest = "fastest",
         /// Channels of each stage of a network.
         Features = "features",
@@ -76,7 +76,7 @@ names! {
         Folds = "folds",
         /// The format of an export.
         Format = "format",
-        /// Whether logits are resampled instead of labels.
+        /// Resamples logits instead of labels.
         HigherOrderResampling = "higher_order_resampling",
         /// Channels of the first stage of SegResNet.
         InitFilters = "init_filters",
@@ -88,7 +88,7 @@ names! {
         LearningRate = "learning_rate",
         /// The overlap of lesions that counts as found.
         LesionOverlap = "lesion_overlap",
-        /// Whether the available names are listed.
+        /// Lists the available names.
         List = "list",
         /// Threads that make batches.
         LoaderThreads = "loader_threads",
@@ -100,21 +100,21 @@ names! {
         MirrorAxes = "mirror_axes",
         /// The convention for missing scores.
         Missing = "missing",
-        /// Whether labels are written as one file.
+        /// Writes labels as one file.
         OneFile = "one_file",
         /// The sheet of wrong predictions.
         Mistakes = "mistakes",
-        /// What becomes of cases that the data set has gained.
+        /// The treatment of cases that the data set has gained.
         NewCases = "new_cases",
-        /// Whether post-processing is left out.
+        /// Leaves post-processing out.
         NoPostprocessing = "no_postprocessing",
-        /// Whether a classifier is trained for each pair of classes.
+        /// Trains a classifier for each pair of classes.
         OneVsOne = "one_vs_one",
         /// Arms, seeds or folds of a sweep.
         Only = "only",
         /// The text file of OpenMetrics.
         Openmetrics = "openmetrics",
-        /// Whether label maps are written on grids at right angles.
+        /// Writes label maps on grids at right angles.
         Orthogonal = "orthogonal",
         /// The folder or file of the results of a run or an export.
         Out = "out",
@@ -124,19 +124,19 @@ names! {
         Output = "output",
         /// The overlap of windows.
         Overlap = "overlap",
-        /// Whether existing results are replaced.
+        /// Replaces existing results.
         Overwrite = "overwrite",
         /// Folds or trials that run at the same time.
         Parallel = "parallel",
         /// The page that is written.
         Page = "page",
-        /// Whether references without a prediction are left out.
+        /// Leaves references without a prediction out.
         Partial = "partial",
         /// The patch, as depth,height,width in voxels.
         PatchSize = "patch_size",
         /// The storage of features.
         Precision = "precision",
-        /// Whether previews are drawn.
+        /// Draws previews.
         Preview = "preview",
         /// Labels of the earlier stage of a cascade.
         PrevStagePredictions = "prev_stage_predictions",
@@ -146,21 +146,21 @@ names! {
         RemoveSmallBlobs = "remove_small_blobs",
         /// Draws of a bootstrap.
         Resamples = "resamples",
-        /// Whether to continue with what is there.
+        /// Continues an earlier job.
         Resume = "resume",
         /// The storage of sums of windows.
         Ring = "ring",
-        /// Whether the region of interest is found by a finer model.
+        /// Finds the region of interest by a finer model.
         RobustCrop = "robust_crop",
         /// The subset of a task's labels.
         RoiSubset = "roi_subset",
         /// The form of a DICOM segmentation.
         SegmentationType = "segmentation_type",
-        /// Whether a table has several labels of each case.
+        /// Declares several labels of each case in a table.
         SeveralLabels = "several_labels",
-        /// Whether cases with an error are left out.
+        /// Leaves cases with an error out.
         SkipBadCases = "skip_bad_cases",
-        /// Whether the validation of folds is left out.
+        /// Leaves the validation of folds out.
         SkipValidation = "skip_validation",
         /// The spacing that a network sees, in millimetres.
         Spacing = "spacing",
@@ -182,13 +182,13 @@ names! {
         Votes = "votes",
         /// The limit of a device's own memory.
         Vram = "vram",
-        /// Whether cases are read into the cache first.
+        /// Reads cases into the cache first.
         Warm = "warm",
         /// A file of weights to start from, or a folder of weights.
         Weights = "weights",
         /// Windows that are predicted together.
         WindowBatch = "window_batch",
-        /// Whether a description of the data set is written.
+        /// Writes a description of the data set.
         Write = "write",
     }
 }

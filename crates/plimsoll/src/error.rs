@@ -197,7 +197,7 @@ pub enum Cause {
     Memory(plimsoll_memory::OverBudget),
 }
 
-/// What to do about an error of the system's.
+/// The remedy of an error of the system.
 fn way_out_of(kind: io::ErrorKind) -> &'static str {
     match kind {
         io::ErrorKind::NotFound => "check the path",
@@ -216,7 +216,7 @@ fn way_out_of(kind: io::ErrorKind) -> &'static str {
     }
 }
 
-/// What to do about an error that does not say so itself.
+/// The remedy of an error that does not name one.
 fn way_out(error: &(dyn StdError + 'static)) -> String {
     let of_prediction = chain(error).find_map(|cause| cause.downcast_ref::<plimsoll_infer::InferError>());
     if let Some(plimsoll_infer::InferError::Interrupted { .. }) = of_prediction {
@@ -237,7 +237,7 @@ fn way_out(error: &(dyn StdError + 'static)) -> String {
     }
 }
 
-/// What to do about something in the place of a file, whichever reader found it.
+/// The remedy of something else in the place of a file, whichever reader found it.
 fn of_substitute(error: &(dyn StdError + 'static)) -> Option<String> {
     let mut errors = chain(error).filter_map(|cause| cause.downcast_ref::<io::Error>());
     errors.find_map(Substitute::of).map(|found| found.hint().into())

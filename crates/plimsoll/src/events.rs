@@ -35,7 +35,7 @@ pub struct Work {
     pub title: String,
     /// The number of its pieces; none where it is not known.
     pub pieces: Option<u64>,
-    /// Whether other work of the same job runs at the same time.
+    /// `true` if other work of the same job runs at the same time.
     pub is_beside_others: bool,
 }
 
@@ -77,7 +77,7 @@ pub enum Event<'a> {
         work: &'a Work,
         /// The line.
         text: &'a str,
-        /// Whether it only repeats what the work's progress has shown.
+        /// `true` if it only repeats what the work's progress has shown.
         repeats_progress: bool,
     },
     /// Work ended, finished or not.

@@ -16,7 +16,7 @@ pub struct Machine {
     pub processor: Option<String>,
     /// The instruction set that kernels are chosen for.
     pub simd: String,
-    /// Whether products of bf16 have an instruction of their own.
+    /// `true` if products of bf16 have an instruction of their own.
     pub multiplies_bf16: bool,
     /// The first GPU that the driver finds.
     pub gpu: Option<CardReport>,

@@ -29,9 +29,9 @@ pub struct InspectRequest {
     pub dataset: PathBuf,
     /// The layout of the data set and its images, where its folder does not say so.
     pub settings: Settings,
-    /// Whether lists may name files outside of the data set's folder.
+    /// Allows lists to name files outside of the data set's folder.
     pub allow_outside: bool,
-    /// Whether a dataset.json is written into the folder, which must have none.
+    /// Writes a dataset.json into the folder, which must have none.
     pub describe: bool,
     /// The page that is written, with its numbers beside it as .json.
     pub page: Option<PathBuf>,
@@ -150,7 +150,7 @@ struct Report<'a> {
     cases: usize,
     /// Classes with their values in label maps.
     labels: Vec<(&'a str, u8)>,
-    /// Where regions are predicted, these with their labels.
+    /// The regions that are predicted, with their labels.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     regions: &'a [Region],
     problems: &'a [Problem],
@@ -255,7 +255,7 @@ fn write_page(
     write(&path.with_extension("json"), |file| write_json(file, &Report::of(dataset, inspection)))
 }
 
-/// That neither the page nor the numbers beside it take the place of a description.
+/// Checks that neither the page nor the numbers beside it replace a description.
 fn check_page(path: &Path) -> Outcome {
     let beside = path.with_extension("json");
     if beside == path || beside.file_name().is_some_and(|name| name == DESCRIPTION) {

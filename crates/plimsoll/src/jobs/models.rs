@@ -13,7 +13,7 @@ use super::line::Line;
 use crate::context::{Context, Progress};
 use crate::error::{Error, Outcome};
 
-/// How deep below a folder models are looked for: those of a data set, of a folder of data sets.
+/// The depth below a folder that is searched for models: folders of data sets, of trainers, of models.
 const MOST_DEPTH: usize = 3;
 
 /// Models of nnU-Net to import.

@@ -26,7 +26,7 @@ pub struct ReportRequest {
     pub page: PathBuf,
     /// The data set, for pictures of cases; none for the one that the run was trained on.
     pub dataset: Option<PathBuf>,
-    /// Whether lists may name files outside of the data set's folder.
+    /// Allows lists to name files outside of the data set's folder.
     pub allow_outside: bool,
     /// The number of the worst cases that have pictures, and of the best.
     pub cases: usize,
