@@ -43,7 +43,7 @@ fn the_example_of_the_library_writes_what_the_command_line_writes() {
         std::process::Command::new("cp").arg("-a").arg(other.join("data")).arg(&data).status().unwrap();
     assert!(copied.success());
     let settings = at("settings.toml");
-    fs::write(&settings, "epochs = 2\niterations_per_epoch = 4\npatch_size = [16, 16, 16]").unwrap();
+    fs::write(&settings, example::SETTINGS).unwrap();
     for args in [
         vec!["train", &data, "--out", &model, "--config", &settings],
         vec!["predict", &model, "-i", &at("data/imagesTs"), "-o", &labels],

@@ -8,6 +8,9 @@ use plimsoll::{Context, EvaluateRequest, Event, Observer, PlanRequest, PredictRe
 use plimsoll::{StopToken, TrainRequest, evaluate, plan, predict, report, train};
 use plimsoll_data::phantom::{self, PhantomConfig};
 
+/// A small network and a short schedule.
+pub const SETTINGS: &str = "epochs = 2\niterations_per_epoch = 4\npatch_size = [16, 16, 16]\n[network]\nnet = \"dynunet\"\nfeatures = [8, 16, 24]";
+
 struct Warnings;
 
 impl Observer for Warnings {
@@ -24,7 +27,7 @@ pub fn whole_job(folder: &Path) -> Result<(), Box<dyn Error>> {
     phantom::write(&data, &PhantomConfig { size: [32, 40], ..PhantomConfig::default() })?;
     let context = Context::new(StopToken::default(), Arc::new(Warnings));
     let mut request = PlanRequest::new(&data)?;
-    request.settings = toml::from_str("epochs = 2\niterations_per_epoch = 4\npatch_size = [16, 16, 16]")?;
+    request.settings = toml::from_str(SETTINGS)?;
     println!("the least memory limit is {}", plan(&request, &context)?.minimum_ram_bytes);
     train(&TrainRequest::new(request, &run), &context)?;
     predict(&PredictRequest::new(&run, data.join("imagesTs"), &labels)?, &context)?.check()?;
