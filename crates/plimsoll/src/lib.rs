@@ -22,7 +22,7 @@
 //! | state of runs | [`status`] | folders | [`RunStatus`] |
 //! | describe the machine | [`doctor`] | the limit | [`Machine`] |
 //!
-//! `examples/whole_job.rs` does most of them in thirty lines.
+//! `examples/whole_job.rs` does most of them in one short function.
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types))]
 
 pub mod backend;
