@@ -47,7 +47,7 @@ pub unsafe extern "C" fn plimsoll_evaluate(
     let evaluated = guarded(|| {
         // SAFETY: the caller promises that it is null or points to one.
         let maps = unsafe { maps.as_ref() }.ok_or_else(|| Failure::argument("maps is a null pointer"))?;
-        // SAFETY: as above.
+        // SAFETY: the caller promises that it is null or points to a comparison that nothing changes meanwhile.
         let comparison =
             unsafe { comparison.as_ref() }.copied().unwrap_or_else(|| plimsoll_usual_comparison());
         let to = NonNull::new(scores).ok_or_else(|| Failure::argument("scores is a null pointer"))?;
