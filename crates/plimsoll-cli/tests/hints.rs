@@ -55,6 +55,8 @@ fn settings_are_listed_with_defaults_and_hints_say_where() {
     for said in ["[network]", "encoder_convs", "[[loss.components]]", "tolerance_mm", "[augmentation]"] {
         assert!(printed.contains(said), "{said}: {printed}");
     }
+    let widest = printed.lines().map(|line| line.chars().count()).max().unwrap();
+    assert!(widest <= 100, "{widest} columns: {printed}");
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("plimsoll.toml");
     fs::write(&config, "learnig_rate = 0.1").unwrap();
