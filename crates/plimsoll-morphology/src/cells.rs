@@ -21,7 +21,7 @@ pub fn cell_shape(shape: [usize; 3]) -> [usize; 3] {
 /// The surface runs through cells whose code is neither 0 nor 255. As the codes of DeepMind's surface-distance.
 ///
 /// # Errors
-/// If a length does not fit its shape, or there are no threads.
+/// Returns an error if a length does not fit its shape, or there are no threads.
 pub fn surface_codes<L: Label>(
     mask: &[L],
     shape: [usize; 3],
@@ -56,7 +56,7 @@ pub fn surface_codes<L: Label>(
 /// is bit 8, (y − 1, x) bit 4, (y, x − 1) bit 2 and (y, x) bit 1. The contour runs through cells whose code is neither 0 nor 15.
 ///
 /// # Errors
-/// If a length does not fit its shape.
+/// Returns an error if a length does not fit its shape.
 pub fn contour_codes<L: Label>(
     image: &[L],
     shape: [usize; 2],

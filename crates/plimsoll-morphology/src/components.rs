@@ -27,7 +27,7 @@ pub enum Region {
 /// Uses 16 bytes per voxel of a slice and thread from `budget`, beside the output.
 ///
 /// # Errors
-/// If a length does not fit the shape, there are more voxels than 32 bits can number, there are no threads, or the
+/// Returns an error if a length does not fit the shape, there are more voxels than 32 bits can number, there are no threads, or the
 /// memory is not available.
 pub fn components<L: Label>(
     mask: &[L],
@@ -101,7 +101,7 @@ fn fill(slab: &mut Slab<'_>, labels: &mut [u32]) {
 /// as [`components`] returns them; others are not counted.
 ///
 /// # Errors
-/// If 8 bytes per component are not available.
+/// Returns an error if 8 bytes per component are not available.
 pub fn component_sizes(labels: &[u32], count: u32, budget: &Budget) -> Result<Mapped<u64>, MapError> {
     let mut sizes = Mapped::<u64>::zeroed(budget, "sizes of components", count as usize + 1)?;
     for run in labels.chunk_by(|a, b| a == b) {

@@ -68,19 +68,19 @@ impl Cube {
         Cube(bits & !MIDDLE)
     }
 
-    /// Whether there is exactly one neighbour.
+    /// Returns `true` if there is exactly one neighbour.
     pub(crate) fn is_end(self) -> bool {
         self.0.is_power_of_two()
     }
 
-    /// Whether removing the centre voxel keeps the Euler number: with the closed cube, the corners, edges and faces
+    /// Returns `true` if removing the centre voxel keeps the Euler number: with the closed cube, the corners, edges and faces
     /// that no neighbour shares are removed.
     pub(crate) fn keeps_euler_number(self) -> bool {
         let own = |parts: &[u32]| parts.iter().filter(|shared| self.0 & **shared == 0).count() as i32;
         own(&CORNERS) - own(&EDGES) + own(&FACES) == 1
     }
 
-    /// Whether the neighbours are connected among themselves, at least at corners; false without neighbours.
+    /// Returns `true` if the neighbours are connected among themselves, at least at corners; false without neighbours.
     pub(crate) fn is_connected(self) -> bool {
         let mut reached = self.0 & self.0.wrapping_neg();
         loop {
@@ -98,7 +98,7 @@ impl Cube {
         }
     }
 
-    /// Whether thinning may remove the centre voxel.
+    /// Returns `true` if thinning may remove the centre voxel.
     pub(crate) fn is_deletable(self) -> bool {
         !self.is_end() && self.keeps_euler_number() && self.is_connected()
     }

@@ -16,7 +16,7 @@ use crate::{Connectivity, Label, MorphologyError};
 /// Uses a quarter of a byte per voxel and up to 16 bytes per row from `budget`.
 ///
 /// # Errors
-/// If a length does not fit the shape, there are no threads, or the memory is not available.
+/// Returns an error if a length does not fit the shape, there are no threads, or the memory is not available.
 pub fn erode<L: Label>(
     mask: &[L],
     shape: [usize; 3],
@@ -33,7 +33,7 @@ pub fn erode<L: Label>(
 /// `scipy.ndimage.binary_dilation`.
 ///
 /// # Errors
-/// As for [`erode`].
+/// Returns the errors of [`erode`].
 pub fn dilate<L: Label>(
     mask: &[L],
     shape: [usize; 3],

@@ -57,7 +57,7 @@ pub struct Betti {
 /// of eight.
 ///
 /// # Errors
-/// If the mask does not fit the shape or the memory is not available.
+/// Returns an error if the mask does not fit the shape or the memory is not available.
 pub fn euler_number<L: Label>(
     mask: &[L],
     shape: [usize; 3],
@@ -76,7 +76,7 @@ pub fn euler_number<L: Label>(
 /// and 16 bytes per voxel of a slice and thread, from `budget`.
 ///
 /// # Errors
-/// If the mask does not fit the shape, there are more voxels than 32 bits can number, there are no threads, or the
+/// Returns an error if the mask does not fit the shape, there are more voxels than 32 bits can number, there are no threads, or the
 /// memory is not available.
 pub fn betti_numbers<L: Label>(
     mask: &[L],

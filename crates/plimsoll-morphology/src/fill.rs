@@ -17,7 +17,7 @@ use crate::{Connectivity, Label, MorphologyError};
 /// Uses 4 bytes per voxel and 16 bytes per voxel of a slice and thread from `budget`, beside the output.
 ///
 /// # Errors
-/// If a length does not fit the shape, there are more voxels than 32 bits can number, there are no threads, or the
+/// Returns an error if a length does not fit the shape, there are more voxels than 32 bits can number, there are no threads, or the
 /// memory is not available.
 pub fn fill_holes<L: Label>(
     mask: &[L],

@@ -5,7 +5,7 @@ use crate::MorphologyError;
 /// The voxels of a shape.
 ///
 /// # Errors
-/// If their number does not fit the address space.
+/// Returns an error if their number does not fit the address space.
 pub(crate) fn voxels(shape: [usize; 3]) -> Result<usize, MorphologyError> {
     let [depth, height, width] = shape;
     depth
@@ -18,7 +18,7 @@ pub(crate) fn voxels(shape: [usize; 3]) -> Result<usize, MorphologyError> {
 /// Checks that a buffer has one element per voxel.
 ///
 /// # Errors
-/// If its length differs.
+/// Returns an error if its length differs.
 pub(crate) fn check_length(
     buffer: &'static str,
     found: usize,
@@ -31,7 +31,7 @@ pub(crate) fn check_length(
 /// Checks that 32 bits can number all voxels, with one value to spare.
 ///
 /// # Errors
-/// If there are too many.
+/// Returns an error if there are too many.
 pub(crate) fn check_numbered(shape: [usize; 3]) -> Result<(), MorphologyError> {
     let voxels = voxels(shape)?;
     if voxels < u32::MAX as usize { Ok(()) } else { Err(MorphologyError::TooManyVoxels { voxels, shape }) }
@@ -41,7 +41,7 @@ pub(crate) fn check_numbered(shape: [usize; 3]) -> Result<(), MorphologyError> {
 /// `f32`.
 ///
 /// # Errors
-/// If it is not.
+/// Returns an error if it is not.
 pub fn check_spacing(shape: [usize; 3], spacing: [f64; 3]) -> Result<(), MorphologyError> {
     let in_range =
         |square: f64| square >= f64::from(f32::MIN_POSITIVE) && square <= f64::from(f32::MAX) / 4.0;

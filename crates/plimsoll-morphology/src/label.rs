@@ -5,7 +5,7 @@ pub trait Label: Copy + Eq + Default + Send + Sync + sealed::Sealed {
     /// The label as a number; the background is 0.
     fn number(self) -> u32;
 
-    /// Whether this is anything but background.
+    /// Returns `true` if this is anything but background.
     #[inline(always)]
     fn is_foreground(self) -> bool {
         self != Self::default()

@@ -19,9 +19,9 @@ pub(crate) fn words(width: usize) -> usize {
 /// Rows as bits, each of [`words`] elements; the first voxel of a row is the lowest bit of the first, and bits past the
 /// last voxel are 0.
 pub(crate) struct Bits<'a> {
-    /// Whether a voxel is foreground.
+    /// `true` if a voxel is foreground.
     pub(crate) foreground: &'a mut [u64],
-    /// Whether a voxel's label differs from its left neighbour's; `None` if not needed.
+    /// `true` if a voxel's label differs from its left neighbour's; `None` if not needed.
     pub(crate) boundary: Option<&'a mut [u64]>,
     /// For each [`LANES`] voxels of a row, or the rest at its end, their only label beside the background; 0 if all are
     /// background, [`SEVERAL`] if there are several. `None` if not needed.

@@ -87,7 +87,7 @@ impl<'a> RunReader<'a> {
         (self.height, self.width)
     }
 
-    /// Whether the voxels with these numbers belong to the same component if they touch.
+    /// Returns `true` if the voxels with these numbers belong to the same component if they touch.
     pub(crate) fn same(&self, a: usize, b: usize) -> bool {
         self.kind != RunKind::Label || self.mask.number(a) == self.mask.number(b)
     }

@@ -16,7 +16,7 @@ type Point = [f64; 3];
 /// apart (depth, height, width).
 ///
 /// # Errors
-/// If the spacing is not positive and finite.
+/// Returns an error if the spacing is not positive and finite.
 pub fn surface_areas(spacing: [f64; 3]) -> Result<[f64; 256], MorphologyError> {
     check_spacing([1; 3], spacing)?;
     Ok(std::array::from_fn(|code| area(code as u8, spacing)))
@@ -26,7 +26,7 @@ pub fn surface_areas(spacing: [f64; 3]) -> Result<[f64; 256], MorphologyError> {
 /// pixels `spacing` mm apart (height, width).
 ///
 /// # Errors
-/// If the spacing is not positive and finite.
+/// Returns an error if the spacing is not positive and finite.
 pub fn contour_lengths(spacing: [f64; 2]) -> Result<[f64; 16], MorphologyError> {
     let [height, width] = spacing;
     check_spacing([1; 3], [1.0, height, width])?;

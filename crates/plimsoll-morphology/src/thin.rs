@@ -41,7 +41,7 @@ pub enum Recheck {
 /// Uses a quarter of a byte per voxel and up to 16 bytes per row from `budget`.
 ///
 /// # Errors
-/// If a length does not fit the shape, there are no threads, or the memory is not available.
+/// Returns an error if a length does not fit the shape, there are no threads, or the memory is not available.
 pub fn skeletonize<L: Label>(
     mask: &[L],
     shape: [usize; 3],

@@ -19,7 +19,7 @@ pub fn tube_scratch_bytes(shape: [usize; 3]) -> usize {
 /// tube may extend beyond the mask. Runs on the calling thread and does not allocate.
 ///
 /// # Errors
-/// If a length does not fit the shape, or the scratch is too small.
+/// Returns an error if a length does not fit the shape, or the scratch is too small.
 pub fn tubed_skeleton<L: Label>(
     mask: &[L],
     shape: [usize; 3],

@@ -44,7 +44,7 @@ fn between(a: usize, b: usize, shape: [usize; 3], spacing: [f64; 3]) -> f64 {
     (0..3).map(|axis| (a[axis].abs_diff(b[axis]) as f64 * spacing[axis]).powi(2)).sum::<f64>().sqrt()
 }
 
-/// Whether a distance from voxel `a` may be measured to voxel `b`.
+/// Returns `true` if a distance from voxel `a` may be measured to voxel `b`.
 fn is_other(mask: &[u8], a: usize, b: usize, distance: Distance) -> bool {
     match distance {
         Distance::ToBackground => mask[a] != 0 && mask[b] == 0,

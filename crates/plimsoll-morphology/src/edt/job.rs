@@ -24,7 +24,7 @@ pub enum Distance {
 pub struct EdtOptions {
     /// What distances are measured to.
     pub distance: Distance,
-    /// Whether distances are left squared, in mm² (with the sign of the distance).
+    /// `true` if distances are left squared, in mm² (with the sign of the distance).
     pub squared: bool,
 }
 

@@ -62,7 +62,7 @@ fn bytes(shape: [usize; 3], options: &EdtOptions, threads: usize, features: bool
 /// Huttenlocher, "Distance transforms of sampled functions" (2012), for the separation into axes.
 ///
 /// # Errors
-/// If a length does not fit the shape, the spacing is not positive and finite or takes distances over the volume out of the
+/// Returns an error if a length does not fit the shape, the spacing is not positive and finite or takes distances over the volume out of the
 /// range of `f32`, the scratch is too small or there are no threads.
 pub fn edt<L: Label>(
     mask: &[L],
@@ -84,7 +84,7 @@ pub fn edt<L: Label>(
 /// deterministically. A background voxel whose distance is 0 by definition is its own.
 ///
 /// # Errors
-/// As for [`edt`], and if there are more voxels than 32 bits can number.
+/// Returns the errors of [`edt`], and an error if there are more voxels than 32 bits can number.
 pub fn edt_with_features<L: Label>(
     mask: &[L],
     shape: [usize; 3],

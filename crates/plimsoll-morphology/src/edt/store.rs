@@ -43,7 +43,7 @@ pub(super) fn busy(states: &[[u8; STATES]], tiles: Range<usize>) -> impl Iterato
 /// How the last pass finishes squared distances.
 #[derive(Clone, Copy)]
 pub(super) struct Finish {
-    /// Whether to take the square root.
+    /// `true` to take the square root.
     pub(super) root: bool,
     /// The factor of the distances, or their squares.
     pub(super) scale: f32,
@@ -101,7 +101,7 @@ pub(super) struct Store<'a> {
     /// The number of lanes within the volume.
     pub(super) busy: usize,
     pub(super) pass: Pass<'a>,
-    /// Whether to take the square root of values.
+    /// `true` to take the square root of values.
     pub(super) root: bool,
     /// The factor of values, or of their roots.
     pub(super) scale: f32,
