@@ -15,7 +15,7 @@ use crate::{LabelMap, LeastSize, PostprocessError, Step, close, holes};
 /// Beside the labels, up to 9 bytes for each voxel of the box around a label are held, of a closing with its radius on all sides.
 ///
 /// # Errors
-/// If the budget has no room, the spacing is no length, or there are more voxels than 32 bits can number.
+/// Returns an error if the budget has no room, the spacing is no length, or there are more voxels than 32 bits can number.
 pub fn process(
     steps: &[Step],
     labels: &mut [u16],
@@ -80,7 +80,7 @@ fn process_step(
 /// whatever it says; none where it is right. Returns how many voxels changed, counted step by step.
 ///
 /// # Errors
-/// As [`LabelMap::read`], [`process`] and [`LabelMap::write`]. Nothing is written then.
+/// Returns the errors of [`LabelMap::read`], [`process`] and [`LabelMap::write`]. Nothing is written then.
 pub fn process_file(
     from: &Path,
     to: &Path,

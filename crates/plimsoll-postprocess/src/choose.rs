@@ -104,7 +104,7 @@ type Scores = BTreeMap<u16, Option<f64>>;
 /// over labels and lowers none. The mean is over cases that have the label in the prediction or in the reference.
 ///
 /// # Errors
-/// If a file cannot be read, two are not on one grid, the budget has no room for three label maps of two bytes for each voxel and what
+/// Returns an error if a file cannot be read, two are not on one grid, the budget has no room for three label maps of two bytes for each voxel and what
 /// steps need, or there is nothing to choose from.
 pub fn choose(
     cases: &[Pair],
@@ -277,14 +277,14 @@ fn three_digits(value: f64) -> f64 {
     if unit < 1.0 { (value / unit).round() / (1.0 / unit).round() } else { (value / unit).round() * unit }
 }
 
-/// Whether the Dice of a label falls.
+/// Returns `true` if the Dice of a label falls.
 fn harms(before: &Scores, after: &Scores) -> bool {
     before.iter().any(|(label, before)| {
         before.zip(after.get(label).copied().flatten()).is_some_and(|(before, after)| after < before)
     })
 }
 
-/// Whether the mean over labels rises, and the Dice of none falls.
+/// Returns `true` if the mean over labels rises, and the Dice of none falls.
 fn helps_all(before: &Scores, after: &Scores) -> bool {
     let mean = |scores: &Scores| {
         let mut mean = Mean::default();

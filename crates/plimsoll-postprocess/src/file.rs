@@ -49,7 +49,7 @@ impl Postprocessing {
     /// Reads `path`, of which `.json` is JSON, and all else TOML.
     ///
     /// # Errors
-    /// If it cannot be read, is longer than 1 MiB, or a step is impossible; the line is said of TOML and JSON alike.
+    /// Returns an error if it cannot be read, is longer than 1 MiB, or a step is impossible; the line is said of TOML and JSON alike.
     pub fn read(path: &Path) -> Result<Postprocessing, PostprocessError> {
         let text = plimsoll_disk::read_to_string(path, LONGEST)
             .map_err(|source| PostprocessError::Io { path: path.into(), source })?;
@@ -73,7 +73,7 @@ impl Postprocessing {
     /// Writes it as TOML, whole or not at all.
     ///
     /// # Errors
-    /// If the disk refuses.
+    /// Returns an error if the disk refuses.
     pub fn write(&self, path: &Path) -> Result<(), PostprocessError> {
         let text = toml::to_string(self).map_err(|error| PostprocessError::Steps {
             path: path.into(),
@@ -85,7 +85,7 @@ impl Postprocessing {
     }
 }
 
-/// Whether a file of steps is JSON, by its name.
+/// Returns `true` if a file of steps is JSON, by its name.
 pub fn is_json(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("json"))
 }

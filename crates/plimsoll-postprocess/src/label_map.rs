@@ -29,7 +29,7 @@ impl LabelMap {
     /// Reads a file of whole numbers from 0 to 65535, of whatever type they are stored as, plane by plane.
     ///
     /// # Errors
-    /// If it cannot be read, has several channels or a voxel that is no label, or the budget has no room for two bytes for each voxel
+    /// Returns an error if it cannot be read, has several channels or a voxel that is no label, or the budget has no room for two bytes for each voxel
     /// and a plane.
     pub fn read(path: &Path, budget: &Budget) -> Result<LabelMap, PostprocessError> {
         LabelMap::of(VolumeFile::open_labels(path)?, path, budget)
@@ -38,7 +38,7 @@ impl LabelMap {
     /// Reads a file whose values are to be [replaced](Self::replace), on a grid that it may have a part of.
     ///
     /// # Errors
-    /// As [`read`](Self::read), and if classes follow from names of segments alone, and no values are given.
+    /// Returns the errors of [`read`](Self::read), and an error if classes follow from names of segments alone, and no values are given.
     pub(crate) fn read_on(
         path: &Path,
         on: Geometry,
@@ -87,7 +87,7 @@ impl LabelMap {
     /// Writes it: 16 bits where it was stored as these, or else as its labels need, with the header that it had.
     ///
     /// # Errors
-    /// If the file cannot be written, or the budget has no room for a plane.
+    /// Returns an error if the file cannot be written, or the budget has no room for a plane.
     pub fn write(&self, path: &Path, budget: &Budget) -> Result<(), PostprocessError> {
         let mut writer = VolumeWriter::create(path, &self.geometry, 1, self.element, self.header.as_ref())?;
         let mut bytes = Mapped::<u8>::zeroed(budget, "a plane of labels", writer.plane_bytes())?;
@@ -109,7 +109,7 @@ impl LabelMap {
     /// Replaces values by the labels that they stand for. `path` is where they are from.
     ///
     /// # Errors
-    /// If a value stands for no label.
+    /// Returns an error if a value stands for no label.
     pub(crate) fn replace(&mut self, path: &Path, values: &LabelValues) -> Result<(), PostprocessError> {
         let [_, height, width] = self.geometry.shape();
         for (at, label) in self.labels.iter_mut().enumerate() {

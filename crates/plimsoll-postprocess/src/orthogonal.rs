@@ -22,7 +22,7 @@ const ROUNDING: f64 = 1e-4;
 /// grid, and 0 outside of it. A map whose grid is at right angles keeps its voxels. Returns whether the grid is another.
 ///
 /// # Errors
-/// As [`LabelMap::read`] and [`LabelMap::write`]; and if the budget has no room for both grids, or the new one is too large. Nothing is
+/// Returns the errors of [`LabelMap::read`] and [`LabelMap::write`], and an error if the budget has no room for both grids, or the new one is too large. Nothing is
 /// written then.
 pub fn make_orthogonal(from: &Path, to: &Path, budget: &Budget) -> Result<bool, PostprocessError> {
     let made = || {
@@ -67,7 +67,7 @@ impl Orthogonal {
     /// Returns the grid at right angles for a sheared grid; `None` if its axes are at right angles already.
     ///
     /// # Errors
-    /// If the new grid would have more voxels than a volume may have.
+    /// Returns an error if the new grid would have more voxels than a volume may have.
     fn of(sheared: &Geometry) -> Result<Option<Orthogonal>, GeometryError> {
         if !is_sheared(sheared) {
             return Ok(None);

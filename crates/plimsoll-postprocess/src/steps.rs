@@ -17,7 +17,7 @@ impl LabelSet {
         self.0.iter().copied()
     }
 
-    /// Whether a label is among them.
+    /// Returns `true` if a label is among them.
     pub fn contains(&self, label: u16) -> bool {
         self.0.contains(&label)
     }
@@ -90,7 +90,7 @@ pub enum Step {
     KeepLargest {
         /// The labels.
         labels: LabelSet,
-        /// Whether components are of the voxels of all these labels together, instead of each label for itself.
+        /// `true` if components are of the voxels of all these labels together, instead of each label for itself.
         together: bool,
         /// Which voxels touch.
         neighbours: Neighbours,

@@ -50,7 +50,7 @@ fn place_of(component: u32, bodies: &[Body]) -> Option<usize> {
 /// for each that is large enough.
 ///
 /// # Errors
-/// If the budget has no room, or there are more voxels than 32 bits can number.
+/// Returns an error if the budget has no room, or there are more voxels than 32 bits can number.
 pub fn number_vertebrae(
     labels: &mut [u16],
     shape: [usize; 3],
@@ -123,7 +123,7 @@ pub fn number_vertebrae(
     Ok(true)
 }
 
-/// Whether two voxels that share a face have different labels.
+/// Returns `true` if two voxels that share a face have different labels.
 fn labels_touch(labels: &[u16], [_, height, width]: [usize; 3]) -> bool {
     let differ = |one: &u16, other: &u16| *one != 0 && *other != 0 && one != other;
     let any = |one: &[u16], other: &[u16]| one.iter().zip(other).any(|(one, other)| differ(one, other));
