@@ -17,7 +17,7 @@ use crate::{ClassMasks, MetricError};
 /// Uses 1¼ bytes per voxel and up to 16 bytes per row from `budget`.
 ///
 /// # Errors
-/// If the memory is not available.
+/// Returns an error if the memory is not available.
 pub fn cl_dice(masks: &ClassMasks, budget: &Budget, threads: usize) -> Result<f64, MetricError> {
     let mut bytes = Mapped::<u8>::zeroed(budget, "skeleton", masks.prediction().len())?;
     // The bytes are 0 or 1, so the cast cannot fail.

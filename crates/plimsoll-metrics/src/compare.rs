@@ -129,7 +129,7 @@ impl CaseFiles {
     /// Opens both files.
     ///
     /// # Errors
-    /// If a file cannot be read or the grids differ.
+    /// Returns an error if a file cannot be read or the grids differ.
     pub fn open(prediction: &Path, reference: &Path) -> Result<CaseFiles, MetricError> {
         let open = |path: &Path, on| VolumeFile::open_as(path, Content::Segments { on });
         // Either of them may have a part of the grid of the other.
@@ -160,7 +160,7 @@ impl CaseFiles {
     /// The same, with the classes that values of the reference and of the prediction have; none where values are the numbers of classes.
     ///
     /// # Errors
-    /// If classes of a file follow from names of segments alone, and none are given.
+    /// Returns an error if classes of a file follow from names of segments alone, and none are given.
     pub fn with_values(
         self,
         reference_values: Option<Arc<LabelValues>>,
@@ -247,7 +247,7 @@ impl CaseFiles {
     /// Reads a region of the prediction and of the reference.
     ///
     /// # Errors
-    /// If a file cannot be read there or holds values other than whole numbers from 0 to 255.
+    /// Returns an error if a file cannot be read there or holds values other than whole numbers from 0 to 255.
     pub fn read(
         &mut self,
         region: VoxelBox,
@@ -278,7 +278,7 @@ pub(crate) fn copy_region(labels: &[u8], shape: [usize; 3], region: VoxelBox, to
 /// Compares two label maps, a plane of each at a time. Voxels whose reference label is ignored are not counted.
 ///
 /// # Errors
-/// If a file cannot be read or holds values other than whole numbers from 0 to 255, or there is no memory for two
+/// Returns an error if a file cannot be read or holds values other than whole numbers from 0 to 255, or there is no memory for two
 /// planes.
 pub fn compare(files: &mut CaseFiles, budget: &Budget) -> Result<Confusion, MetricError> {
     files.decode(budget)?;

@@ -9,7 +9,7 @@ impl Summary {
     /// Writes a row per case and class, with a column per score; undefined scores are left empty.
     ///
     /// # Errors
-    /// If writing to `to` fails.
+    /// Returns an error if writing to `to` fails.
     pub fn write_csv(&self, to: &mut dyn Write) -> io::Result<()> {
         let metrics = self.metrics();
         write!(to, "case,class")?;

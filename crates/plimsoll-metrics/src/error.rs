@@ -63,7 +63,7 @@ impl MetricError {
         }
     }
 
-    /// Whether more memory would avoid the error.
+    /// Returns `true` if more memory would avoid the error.
     pub(crate) fn is_of_memory(&self) -> bool {
         matches!(self, MetricError::Memory(_) | MetricError::Morphology(MorphologyError::Memory(_)))
     }

@@ -32,7 +32,7 @@ pub struct CasePaths {
 /// files are decoded only once. `done` is called with the number of finished cases.
 ///
 /// # Errors
-/// If two files cannot be read or compared, or the memory for a class is not available.
+/// Returns an error if two files cannot be read or compared, or the memory for a class is not available.
 pub fn evaluate(
     cases: &[CasePaths],
     settings: &Settings,
@@ -176,7 +176,7 @@ pub struct LabelMaps<'a> {
 /// Scores two label maps in memory, class by class, as [`evaluate`] scores files. The maps themselves are not counted in the budget.
 ///
 /// # Errors
-/// If the length of a map is not that of the shape, the spacing is not positive and finite, or the memory for a class is not available.
+/// Returns an error if the length of a map is not that of the shape, the spacing is not positive and finite, or the memory for a class is not available.
 pub fn evaluate_maps(
     maps: &LabelMaps<'_>,
     settings: &Settings,

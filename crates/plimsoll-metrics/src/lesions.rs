@@ -124,7 +124,7 @@ impl Lesions {
     /// and 16 per run of voxels that two components share, from `budget`.
     ///
     /// # Errors
-    /// If there are more voxels than 32 bits can number, or the memory is not available.
+    /// Returns an error if there are more voxels than 32 bits can number, or the memory is not available.
     pub fn find(masks: &ClassMasks, budget: &Budget, threads: usize) -> Result<Lesions, MetricError> {
         let label = |mask: &[u8], holder: &str| -> Result<_, MetricError> {
             let mut labels = Mapped::<u32>::zeroed(budget, holder, mask.len())?;

@@ -28,7 +28,7 @@ impl ClassMasks {
     /// per voxel of the box from `budget`.
     ///
     /// # Errors
-    /// If a map's length is not that of the shape or the memory is not available.
+    /// Returns an error if a map's length is not that of the shape or the memory is not available.
     pub fn new(
         class: u8,
         prediction: &[u8],
@@ -137,7 +137,7 @@ impl ClassMasks {
         self.counted_voxels
     }
 
-    /// Whether the grid has one voxel along an axis.
+    /// Returns `true` if the grid has one voxel along an axis.
     pub fn is_image(&self) -> bool {
         self.shape[0] == 1
     }

@@ -11,7 +11,7 @@ use crate::resample::draw;
 /// two. Uses 8 bytes per resample and 4 per case from `budget`.
 ///
 /// # Errors
-/// If the memory is not available.
+/// Returns an error if the memory is not available.
 pub fn mean_interval(scores: &[f64], settings: &Bootstrap, budget: &Budget) -> Result<Interval, MapError> {
     let cases = scores.len();
     if cases == 0 {

@@ -164,7 +164,7 @@ impl Metric {
         }
     }
 
-    /// Whether it is a count of voxels and not a measure of quality.
+    /// Returns `true` if it is a count of voxels and not a measure of quality.
     pub fn is_count(self) -> bool {
         matches!(
             self,
@@ -182,7 +182,7 @@ impl Metric {
         }
     }
 
-    /// Whether it runs from 0 to 1.
+    /// Returns `true` if it runs from 0 to 1.
     pub fn is_share(self) -> bool {
         let betti = matches!(self, Metric::Betti0 | Metric::Betti1 | Metric::Betti2);
         self.unit().is_none() && !self.is_count() && !betti

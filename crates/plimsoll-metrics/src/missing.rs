@@ -101,7 +101,7 @@ pub struct CaseCounts {
 }
 
 impl CaseCounts {
-    /// Whether every case has the score.
+    /// Returns `true` if every case has the score.
     pub fn is_complete(&self) -> bool {
         self.defined == self.of
     }

@@ -86,7 +86,7 @@ impl Summary {
     /// writes `NaN`, which is no JSON, where a score is undefined.
     ///
     /// # Errors
-    /// If the text is no summary, has no case, or has scores of regions.
+    /// Returns an error if the text is no summary, has no case, or has scores of regions.
     pub fn parse(text: &[u8]) -> Result<Summary, SummaryError> {
         let written: Written = serde_json::from_slice(&without_nan(text))?;
         if written.metric_per_case.is_empty() {

@@ -48,7 +48,7 @@ impl SurfaceDistances {
     /// Measures the surfaces of a class. Uses 5 bytes per voxel and 8 bytes per part of both surfaces from `budget`.
     ///
     /// # Errors
-    /// If the spacing is not positive and finite, or the memory is not available.
+    /// Returns an error if the spacing is not positive and finite, or the memory is not available.
     pub fn measure(
         masks: &ClassMasks,
         surface: Surface,
@@ -158,7 +158,7 @@ impl Definition {
         Ok(Definition { surface, voxels, shape, weights })
     }
 
-    /// Whether the surface passes through a cell with this code: neither all background nor all foreground.
+    /// Returns `true` if the surface passes through a cell with this code: neither all background nor all foreground.
     fn is_surface(&self, code: u8) -> bool {
         code != 0 && usize::from(code) + 1 != self.weights.len()
     }

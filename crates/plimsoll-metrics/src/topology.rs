@@ -22,7 +22,7 @@ impl BettiNumbers {
     /// Computes both. Uses slightly more than 4 bytes per voxel from `budget`.
     ///
     /// # Errors
-    /// If there are more voxels than 32 bits can number, or the memory is not available.
+    /// Returns an error if there are more voxels than 32 bits can number, or the memory is not available.
     pub fn count(masks: &ClassMasks, budget: &Budget, threads: usize) -> Result<BettiNumbers, MetricError> {
         let of = |mask| betti_numbers(mask, masks.shape(), Topology::Corners, budget, threads);
         Ok(BettiNumbers { prediction: of(masks.prediction())?, reference: of(masks.reference())? })

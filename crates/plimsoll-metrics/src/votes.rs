@@ -85,7 +85,7 @@ impl Votes {
     /// for [`Rule::Weighted`]; empty for accuracies of 1.
     ///
     /// # Errors
-    /// If there are fewer than two classes, or the accuracies are out of range or not those of all pairs.
+    /// Returns an error if there are fewer than two classes, or the accuracies are out of range or not those of all pairs.
     pub fn new(classes: usize, rule: Rule, accuracies: &[f64]) -> Result<Votes, VotesError> {
         if classes < 2 {
             return Err(VotesError::Classes { classes });
@@ -100,7 +100,7 @@ impl Votes {
     /// The scores of the classes. `probabilities` has p for each pair in order, once for each classifier.
     ///
     /// # Errors
-    /// If probabilities are out of range or not those of all pairs, or there are accuracies for other classifiers.
+    /// Returns an error if probabilities are out of range or not those of all pairs, or there are accuracies for other classifiers.
     pub fn scores(&self, probabilities: &[f64]) -> Result<Vec<f64>, VotesError> {
         let pairs = pair_count(self.classes);
         check(self.classes, ["probabilities", "probability"], probabilities)?;
@@ -121,7 +121,7 @@ impl Votes {
     /// The class that wins, and the scores.
     ///
     /// # Errors
-    /// As [`scores`](Self::scores).
+    /// Returns the errors of [`scores`](Self::scores).
     pub fn decide(&self, probabilities: &[f64]) -> Result<(usize, Vec<f64>), VotesError> {
         let scores = self.scores(probabilities)?;
         let (mut best, mut most) = (0, f64::NEG_INFINITY);

@@ -42,7 +42,7 @@ pub struct Interval {
 /// from `budget`.
 ///
 /// # Errors
-/// If the memory is not available.
+/// Returns an error if the memory is not available.
 pub(crate) fn intervals(
     scorer: &mut Scorer<'_>,
     cases: usize,

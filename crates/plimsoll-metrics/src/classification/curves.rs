@@ -27,7 +27,7 @@ impl Curves {
     /// Takes the curves of a table. Uses 16 bytes per case from `budget`, and as many for each of at most 1002 points of a class.
     ///
     /// # Errors
-    /// If the memory is not available.
+    /// Returns an error if the memory is not available.
     pub fn new(table: &Table, budget: &Budget) -> Result<Curves, TableError> {
         let classes = table.classes().len();
         let bytes = classes.saturating_mul(MOST_POINTS).saturating_mul(size_of::<[f64; 2]>());

@@ -22,7 +22,7 @@ pub struct OperatingPoint {
 /// case from `budget`.
 ///
 /// # Errors
-/// If there is no such class, or the memory is not available.
+/// Returns an error if there is no such class, or the memory is not available.
 pub fn roc(
     table: &Table,
     class: usize,
@@ -58,7 +58,7 @@ pub fn roc(
 /// of the class.
 ///
 /// # Errors
-/// As [`roc`].
+/// Returns the errors of [`roc`].
 pub fn threshold_for_sensitivity(
     table: &Table,
     class: usize,
@@ -93,7 +93,7 @@ pub struct ReliabilityBin {
 /// over the probability of the most probable class, or of each, where cases have several labels.
 ///
 /// # Errors
-/// If there is no such class.
+/// Returns an error if there is no such class.
 pub fn reliability(
     table: &Table,
     class: Option<usize>,

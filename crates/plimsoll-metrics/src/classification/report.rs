@@ -55,7 +55,7 @@ pub struct ClassReport {
 /// As in scikit-learn, with its names, except that a division by zero gives an undefined score.
 ///
 /// # Errors
-/// If the memory is not available.
+/// Returns an error if the memory is not available.
 pub fn classify(table: &Table, bootstrap: &Bootstrap, budget: &Budget) -> Result<Report, TableError> {
     let cases = table.cases();
     let mut scorer = Scorer::new(table, budget)?;
@@ -94,7 +94,7 @@ impl Report {
     /// Writes a row per score and class, `all` for those of all classes together; undefined scores are left empty.
     ///
     /// # Errors
-    /// If writing to `to` fails.
+    /// Returns an error if writing to `to` fails.
     pub fn write_csv(&self, to: &mut dyn Write) -> io::Result<()> {
         writeln!(to, "class,score,value,low,high")?;
         let overall = self.overall.iter().map(|(score, found)| ("all", score, found));

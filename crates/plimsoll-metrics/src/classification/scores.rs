@@ -74,7 +74,7 @@ impl<'a> Scorer<'a> {
         }
     }
 
-    /// Whether each case is given exactly the classes that it is of, or, of a class, whether it is given it rightly or withheld rightly.
+    /// Returns `true` if each case is given exactly the classes that it is of, or, of a class, whether it is given it rightly or withheld rightly.
     pub(crate) fn is_right(&self, case: usize, class: Option<usize>) -> bool {
         let is_given = |class: usize| match &self.given {
             Given::OneClass { classes, .. } => classes[case] as usize == class,

@@ -63,7 +63,7 @@ impl NamedTable {
     /// A table whose cases have these names, in order.
     ///
     /// # Errors
-    /// If there are not as many names as cases.
+    /// Returns an error if there are not as many names as cases.
     pub fn new(table: Table, names: Vec<String>) -> Result<NamedTable, TableError> {
         if names.len() != table.cases() {
             return Err(TableError::Names { names: names.len(), cases: table.cases() });
@@ -156,7 +156,7 @@ impl Table {
     /// A table of labels (numbers of classes) and probabilities, `[case][class]`.
     ///
     /// # Errors
-    /// If their numbers do not match, a label is out of range, there are no cases, or the memory is not available.
+    /// Returns an error if their numbers do not match, a label is out of range, there are no cases, or the memory is not available.
     pub fn new(
         classes: Vec<String>,
         labels: &[u32],
@@ -181,7 +181,7 @@ impl Table {
     /// predictions have it, and all that stand behind it are passed over.
     ///
     /// # Errors
-    /// If the file cannot be read, a line is invalid, or the memory is not available.
+    /// Returns an error if the file cannot be read, a line is invalid, or the memory is not available.
     pub fn read(path: &Path, labelling: Labelling, budget: &Budget) -> Result<Table, TableError> {
         Table::read_each(path, labelling, budget, |_| Ok(|_: &str| {}))
     }
@@ -189,7 +189,7 @@ impl Table {
     /// The same, with the names of its cases.
     ///
     /// # Errors
-    /// As [`Table::read`].
+    /// Returns the errors of [`Table::read`].
     pub fn read_named(path: &Path, labelling: Labelling, budget: &Budget) -> Result<NamedTable, TableError> {
         let io = |source| TableError::Io { path: path.into(), source };
         let length = plimsoll_disk::metadata(path).map_err(io)?.len();
@@ -298,7 +298,7 @@ impl Table {
     /// have six is exact.
     ///
     /// # Errors
-    /// If writing to `to` fails.
+    /// Returns an error if writing to `to` fails.
     pub fn write(&self, names: &[String], to: &mut dyn Write) -> io::Result<()> {
         write!(to, "case,label")?;
         for class in &self.classes {
@@ -335,12 +335,12 @@ impl Table {
         &self.classes
     }
 
-    /// How many cases there are.
+    /// The number of cases.
     pub fn cases(&self) -> usize {
         self.probabilities.len() / self.classes.len()
     }
 
-    /// Whether a case is of a class.
+    /// Returns `true` if a case is of a class.
     pub fn is_of(&self, case: usize, class: usize) -> bool {
         match &self.labels {
             Labels::One(labels) => labels[case] as usize == class,

@@ -28,7 +28,7 @@ impl Report {
     /// case from `budget`.
     ///
     /// # Errors
-    /// If the memory is not available.
+    /// Returns an error if the memory is not available.
     pub fn add_thresholds(
         &mut self,
         table: &Table,

@@ -34,7 +34,7 @@ impl ClassifierRepeat {
     /// Of the tables of its folds, or of all its images at once.
     ///
     /// # Errors
-    /// If an image is there twice, tables have other classes, or the memory is not available.
+    /// Returns an error if an image is there twice, tables have other classes, or the memory is not available.
     pub fn of(
         name: impl Into<String>,
         tables: Vec<NamedTable>,
@@ -94,7 +94,7 @@ impl PairedClassifiers {
     /// within `budget`.
     ///
     /// # Errors
-    /// If there are not two candidates of different names, they know other classes or other labels, images are missing and may not be left
+    /// Returns an error if there are not two candidates of different names, they know other classes or other labels, images are missing and may not be left
     /// out, or the memory is not available.
     pub fn new(
         candidates: Vec<Classifier>,
@@ -156,7 +156,7 @@ impl PairedClassifiers {
     /// with the first of the other and so on. Nobody has seen an image: in cross-validation both are of folds that were not trained on it.
     ///
     /// # Errors
-    /// If two were trained differently often, a candidate is called as an ensemble is, or the memory is not available.
+    /// Returns an error if two were trained differently often, a candidate is called as an ensemble is, or the memory is not available.
     pub fn with_ensembles(mut self, budget: &Budget) -> Result<PairedClassifiers, ComparisonError> {
         let mut ensembles = Vec::new();
         for (at, one) in self.candidates.iter().enumerate() {

@@ -107,7 +107,7 @@ struct Evaluated<'a> {
 /// family of their own. Memory of resamples and rankings is of `budget`.
 ///
 /// # Errors
-/// If a score or a class is not there, or memory.
+/// Returns an error if a score or a class is not there, or memory.
 pub fn compare_classifiers(
     paired: &PairedClassifiers,
     settings: &ClassifierSettings,
@@ -162,7 +162,7 @@ pub fn compare_classifiers(
     })
 }
 
-/// Whether there are two classes that exclude each other.
+/// Returns `true` if there are two classes that exclude each other.
 fn is_binary(paired: &PairedClassifiers) -> bool {
     paired.classes().len() == 2 && paired.labelling() == Labelling::OneClass
 }

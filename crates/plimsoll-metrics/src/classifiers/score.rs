@@ -52,7 +52,7 @@ impl ImageScore {
         if self.0 == "ece" { Better::Lower } else { Better::Higher }
     }
 
-    /// Whether it runs from 0 to 1.
+    /// Returns `true` if it runs from 0 to 1.
     pub fn is_share(self) -> bool {
         self.0 != "quadratic_kappa"
     }

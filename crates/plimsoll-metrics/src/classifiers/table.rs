@@ -9,7 +9,7 @@ impl ClassifierComparison {
     /// Writes a row for each pair, class and score, `all` for all classes together; what is undefined is left empty.
     ///
     /// # Errors
-    /// If writing to `to` fails.
+    /// Returns an error if writing to `to` fails.
     pub fn write_csv(&self, to: &mut dyn Write) -> io::Result<()> {
         writeln!(
             to,

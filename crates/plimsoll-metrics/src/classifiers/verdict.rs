@@ -38,7 +38,7 @@ impl Evidence<'_> {
         Some((self.images as f64 * (z * s / difference).powi(2)).ceil() as u64)
     }
 
-    /// Whether no number of images like these that only one of both gets right could be separated: they are too few.
+    /// Returns `true` if no number of images like these that only one of both gets right could be separated: they are too few.
     fn is_out_of_reach(&self) -> bool {
         let level = self.alpha / self.tests as f64;
         let least = |[first, second]: [u64; 2]| super::mcnemar(first + second, 0);

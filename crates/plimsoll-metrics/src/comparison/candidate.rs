@@ -24,7 +24,7 @@ pub fn ensemble_name(one: &str, other: &str) -> String {
 /// That two of an ensemble, each with its name, were trained equally often: their repeats are averaged in order.
 ///
 /// # Errors
-/// If they were not.
+/// Returns an error if they were not.
 pub fn expect_same_repeats(
     (one, own): (&str, usize),
     (other, others): (&str, usize),
@@ -73,9 +73,9 @@ impl ScoredCase {
 pub(super) struct Valued {
     /// Its value by the convention for missing scores.
     pub number: Option<f64>,
-    /// Whether it is missing: exactly one of prediction and reference has the class.
+    /// `true` if it is missing: exactly one of prediction and reference has the class.
     pub is_missing: bool,
-    /// Whether neither prediction nor reference has the class, so that the prediction is right.
+    /// `true` if neither prediction nor reference has the class, so that the prediction is right.
     pub is_in_neither: bool,
 }
 
@@ -109,7 +109,7 @@ impl Repeat {
     /// Of the scores of its folds, or of all its cases at once, each with what it is called in messages.
     ///
     /// # Errors
-    /// If a case is there twice, or folds were scored otherwise.
+    /// Returns an error if a case is there twice, or folds were scored otherwise.
     pub fn of(
         name: impl Into<String>,
         (first_name, first): (String, Summary),

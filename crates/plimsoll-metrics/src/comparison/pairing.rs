@@ -20,7 +20,7 @@ impl Paired {
     /// Pairs the cases of candidates. With `common`, cases that not all repeats of all candidates have are left out.
     ///
     /// # Errors
-    /// If there are not two candidates of different names, they were scored otherwise or against other references, or cases are missing
+    /// Returns an error if there are not two candidates of different names, they were scored otherwise or against other references, or cases are missing
     /// and may not be left out.
     pub fn new(candidates: Vec<Candidate>, common: bool) -> Result<Paired, ComparisonError> {
         let repeats = || candidates.iter().flat_map(|candidate| &candidate.repeats);

@@ -49,7 +49,7 @@ impl Paired {
     /// score has the value of its convention. None where no case has the score for all.
     ///
     /// # Errors
-    /// If there is no memory for the resamples.
+    /// Returns an error if there is no memory for the resamples.
     pub(super) fn ranking(
         &self,
         (metric, better, missing): (Metric, Better, Missing),

@@ -135,7 +135,7 @@ pub struct Comparison {
 /// their own. Memory of the resamples is of `budget`.
 ///
 /// # Errors
-/// If a score or a class is not there, or memory.
+/// Returns an error if a score or a class is not there, or memory.
 pub fn compare_candidates(
     paired: &Paired,
     settings: &ComparisonSettings,

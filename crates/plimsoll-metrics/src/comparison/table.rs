@@ -10,7 +10,7 @@ impl Comparison {
     /// Writes a row for each pair, class and score; what is undefined is left empty.
     ///
     /// # Errors
-    /// If writing to `to` fails.
+    /// Returns an error if writing to `to` fails.
     pub fn write_csv(&self, to: &mut dyn Write) -> io::Result<()> {
         writeln!(
             to,

@@ -185,7 +185,7 @@ pub(crate) fn p_words(p: f64) -> String {
 
 /// How differences of a score are written: shares in percentage points.
 pub(crate) struct Unit {
-    /// Whether it runs from 0 to 1.
+    /// `true` if it runs from 0 to 1.
     pub is_share: bool,
     /// What else it is in; nothing of numbers.
     pub name: Option<&'static str>,
