@@ -281,7 +281,7 @@ impl Drawing {
     /// Writes the drawing as a file.
     ///
     /// # Errors
-    /// If writing to `to` fails.
+    /// Returns an error if writing to `to` fails.
     pub fn write(&self, to: &mut dyn io::Write) -> io::Result<()> {
         self.stream(to, &mut |_| Ok(()))
     }
@@ -289,7 +289,7 @@ impl Drawing {
     /// Writes the drawing as a file, and behind its elements those that `more` writes one by one: a file of many pictures need not be held.
     ///
     /// # Errors
-    /// If writing to `to` fails, or `more` does.
+    /// Returns an error if writing to `to` fails, or `more` does.
     pub fn stream(
         &self,
         to: &mut dyn io::Write,
@@ -305,7 +305,7 @@ impl Drawing {
 /// Writes a picture as an element, its pixels as `png` encodes them.
 ///
 /// # Errors
-/// If writing to `to` fails, or `png` does.
+/// Returns an error if writing to `to` fails, or `png` does.
 pub fn write_picture(
     to: &mut dyn io::Write,
     corner: Point,

@@ -21,7 +21,7 @@ pub struct WatchedFold {
 }
 
 impl WatchedFold {
-    /// Whether it is trained now.
+    /// Returns `true` if it is trained now.
     pub fn is_running(&self) -> bool {
         matches!(self.status.state, FoldState::Running { .. })
     }

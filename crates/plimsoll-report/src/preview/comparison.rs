@@ -134,7 +134,7 @@ impl Shown<'_> {
     }
 }
 
-/// Whether a pixel is at the rim of its class: where one beside it is of another.
+/// Returns `true` if a pixel is at the rim of its class: where one beside it is of another.
 fn is_outline(classes: &[u16], [height, width]: [usize; 2], [row, column]: [usize; 2]) -> bool {
     let class = classes[row * width + column];
     let rows = row.saturating_sub(1)..=(row + 1).min(height - 1);

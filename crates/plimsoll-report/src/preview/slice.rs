@@ -87,7 +87,7 @@ impl Slice {
         }
     }
 
-    /// Whether a pixel touches one of another label.
+    /// Returns `true` if a pixel touches one of another label.
     fn is_outline(&self, row: usize, column: usize, label: u16) -> bool {
         let [height, width] = self.size;
         let differs = |row: usize, column: usize| {

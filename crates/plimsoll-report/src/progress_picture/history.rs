@@ -45,7 +45,7 @@ impl History {
     /// checkpoint. If the sums up to there are no longer kept, `read` passes all epochs of the run again.
     ///
     /// # Errors
-    /// If they cannot be read. The sums then start from the last epoch that is kept.
+    /// Returns an error if they cannot be read. The sums then start from the last epoch that is kept.
     pub fn push_or_read<E>(
         &mut self,
         point: EpochPoint,

@@ -75,7 +75,7 @@ impl EpochPoint {
 /// Draws epochs, in their order, as a PNG of about 1200 × 900 pixels.
 ///
 /// # Errors
-/// If the encoder fails.
+/// Returns an error if the encoder fails.
 pub fn png(title: &str, history: &History, planned: Bytes) -> io::Result<Vec<u8>> {
     let mut canvas = Canvas::new(WIDTH, HEIGHT);
     let epochs = || history.points().map(|(point, _)| point.epoch);

@@ -34,7 +34,7 @@ pub struct Panel<'a> {
     pub series: Vec<Series<'a>>,
     /// A dashed line, with its name.
     pub mark: Option<(&'a str, f64)>,
-    /// Whether the axis begins at zero.
+    /// `true` if the axis begins at zero.
     pub from_zero: bool,
 }
 
@@ -122,7 +122,7 @@ impl Panel<'_> {
     }
 }
 
-/// Whether a number has a place on an axis.
+/// Returns `true` if a number has a place on an axis.
 fn is_shown(number: f64) -> bool {
     number.abs() <= LARGEST
 }

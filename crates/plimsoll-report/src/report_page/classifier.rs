@@ -22,7 +22,7 @@ const MOST_DRAWN: u64 = 2 << 20;
 /// Scores of all classes together that come first; all others follow by name.
 const FIRST: [&str; 3] = ["accuracy", "balanced_accuracy", "auroc"];
 
-/// Whether a fold gives images classes.
+/// Returns `true` if a fold gives images classes.
 pub fn is_of_images(fold: &Fold) -> bool {
     matches!(fold.specification.config.task, Task::Classification(_))
 }

@@ -47,7 +47,7 @@ pub struct History {
     pub samples: Samples,
     /// The line and what was planned of it by the last process.
     pub plan: Option<[Bytes; 2]>,
-    /// Whether the last process that was seen has not said that it ended.
+    /// `true` if the last process that was seen has not said that it ended.
     is_open: bool,
 }
 

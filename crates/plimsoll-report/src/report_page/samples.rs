@@ -76,7 +76,7 @@ impl Samples {
         }
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are none.
     pub fn is_empty(&self) -> bool {
         self.most.is_empty()
     }

@@ -77,7 +77,7 @@ impl Trained<'_> {
         }
     }
 
-    /// Whether every trial has a score.
+    /// Returns `true` if every trial has a score.
     fn is_complete(&self, of_cases: bool) -> bool {
         self.scores(of_cases).len() == self.trials.len()
     }
