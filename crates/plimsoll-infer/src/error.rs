@@ -114,7 +114,7 @@ pub enum InferError {
         path: PathBuf,
         /// Bytes of all of them.
         bytes: Bytes,
-        /// Whether it is labels, which wait in memory where the line has room for them. Probabilities never do.
+        /// `true` if it is labels, which wait in memory where the line has room for them. Probabilities never do.
         labels: bool,
         /// Why.
         source: io::Error,
@@ -209,7 +209,7 @@ pub enum InferError {
 }
 
 impl InferError {
-    /// Whether other cases may well be predicted: the fault is in what belongs to this case alone, not in the model, the
+    /// Returns `true` if other cases may well be predicted: the fault is in what belongs to this case alone, not in the model, the
     /// backend or the disk that labels are written to.
     pub fn is_of_one_case(&self) -> bool {
         match self {
@@ -345,7 +345,7 @@ impl InferError {
     }
 }
 
-/// Whether the disk of the output is at fault, which other cases need as well.
+/// Returns `true` if the disk of the output is at fault, which other cases need as well.
 fn is_of_output(error: &VolumeError) -> bool {
     matches!(error, VolumeError::Decompress { .. })
 }

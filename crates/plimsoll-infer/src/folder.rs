@@ -19,10 +19,10 @@ pub struct Destination {
     pub names: LabelNames,
     /// What the names of files end in, with the dot: `.nii.gz`.
     pub ending: String,
-    /// Whether predictions that are there are replaced; else they are kept. A file appears under its name only when it is
+    /// `true` if predictions that are there are replaced; else they are kept. A file appears under its name only when it is
     /// complete, so one that is there is whole.
     pub overwrite: bool,
-    /// Whether probabilities are written beside labels: `.npz` in place of the ending.
+    /// `true` if probabilities are written beside labels: `.npz` in place of the ending.
     pub probabilities: bool,
     /// Where an earlier network's labels of each case are, under the names that labels get here; none where the model is not a later
     /// stage of a cascade.
@@ -65,12 +65,12 @@ impl Destination {
         Some(self.earlier.as_ref()?.join(self.name(case)))
     }
 
-    /// Whether a case is not predicted again: all its files are there, and they are not replaced.
+    /// Returns `true` if a case is not predicted again: all its files are there, and they are not replaced.
     pub fn keeps(&self, case: &Case) -> bool {
         !self.overwrite && self.has(case)
     }
 
-    /// Whether all files of a case are there.
+    /// Returns `true` if all files of a case are there.
     fn has(&self, case: &Case) -> bool {
         self.file(case).exists() && self.probabilities(case).is_none_or(|file| file.exists())
     }
@@ -78,7 +78,7 @@ impl Destination {
     /// Refuses to write labels over an image that any of the cases is predicted from, under whatever name it is reached.
     ///
     /// # Errors
-    /// If a file of a case is an image of one.
+    /// Returns an error if a file of a case is an image of one.
     pub fn check(&self, cases: &[Case]) -> Result<(), InferError> {
         let earlier: Vec<PathBuf> = cases.iter().filter_map(|case| self.earlier(case)).collect();
         let images = cases.iter().flat_map(Case::image_files).chain(earlier.iter().map(PathBuf::as_path));
@@ -177,7 +177,7 @@ pub enum FolderProgress<'a> {
 /// report. Called again after an interruption it goes on: predictions that are there are kept, unless they are to be replaced.
 ///
 /// # Errors
-/// If labels would replace an image or earlier labels, before anything is read. If `stop` is set, at once. If a fault is not that of one case:
+/// Returns an error if labels would replace an image or earlier labels, before anything is read. If `stop` is set, at once. If a fault is not that of one case:
 /// the weights cannot be read, the backend fails, the disk has no room for labels.
 pub fn predict_cases(
     predictor: &mut Predictor,

@@ -49,7 +49,7 @@ pub struct PredictOptions {
     /// Windows that the network takes at once, 1 at least; mirrored ones are counted. They are summed one by one, in the order of one at a time,
     /// so that only kernels that compute a batch otherwise than a single window can change a number: the processor has none.
     pub window_batch: usize,
-    /// Whether each window is also looked at mirrored, along all axes that its model may be mirrored along, alone and together.
+    /// `true` if each window is also looked at mirrored, along all axes that its model may be mirrored along, alone and together.
     pub mirror: bool,
     /// Threads that kernels run on: each has a stack.
     pub threads: usize,
@@ -154,7 +154,7 @@ impl Predictor {
     /// plans to come is taken from the budget as well.
     ///
     /// # Errors
-    /// If the budget has no room, or the model's files are not sound.
+    /// Returns an error if the budget has no room, or the model's files are not sound.
     pub fn new(
         model: SegmentationModel,
         options: PredictOptions,
@@ -225,7 +225,7 @@ impl Predictor {
     /// [`predict_cases`](crate::predict_cases) keeps files that are there, and refuses to replace images.
     ///
     /// # Errors
-    /// If an image is not sound, its spacing cannot be meant, the network's output is not finite, memory or disk are refused,
+    /// Returns an error if an image is not sound, its spacing cannot be meant, the network's output is not finite, memory or disk are refused,
     /// or `stop` is set; then nothing is written.
     pub fn predict(
         &mut self,
@@ -240,7 +240,7 @@ impl Predictor {
     /// and took.
     ///
     /// # Errors
-    /// As [`predict`](Self::predict), and if the sink refuses labels. It is not finished then.
+    /// Returns the errors of [`predict`](Self::predict), and an error if the sink refuses labels. It is not finished then.
     pub fn predict_to(
         &mut self,
         input: CaseInput<'_>,
@@ -254,7 +254,7 @@ impl Predictor {
     /// The same of a case that was looked at before its turn, or not; meanwhile, as far as the line has room, the next one is.
     ///
     /// # Errors
-    /// As [`predict`](Self::predict). The next case may have been looked at then, or not.
+    /// Returns the errors of [`predict`](Self::predict). The next case may have been looked at then, or not.
     pub(crate) fn predict_between(
         &mut self,
         request: &CaseRequest<'_>,

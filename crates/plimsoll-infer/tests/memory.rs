@@ -39,7 +39,7 @@ struct Prediction {
     window_batch: usize,
     /// How many of the cases.
     cases: usize,
-    /// Whether the files of probabilities are compared as well.
+    /// `true` if the files of probabilities are compared as well.
     probabilities: bool,
 }
 

@@ -43,7 +43,7 @@ impl ImageExplainer {
     /// to a size.
     ///
     /// # Errors
-    /// If the model does not give images classes by the mean of a map, the budget has no room, or its files are not sound.
+    /// Returns an error if the model does not give images classes by the mean of a map, the budget has no room, or its files are not sound.
     pub fn new(
         model: Model,
         largest: Largest,
@@ -86,7 +86,7 @@ impl ImageExplainer {
     /// An image as the network takes it, before it is normalised: `[row][column][channel]`.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// Returns an error if it cannot be read.
     pub fn image(&mut self, path: &Path) -> Result<&[u8], ImageError> {
         self.network.prepare(path)
     }
@@ -95,7 +95,7 @@ impl ImageExplainer {
     /// how many are done, of all.
     ///
     /// # Errors
-    /// If weights or an image cannot be read, what the network says is not finite, or `stop` is set.
+    /// Returns an error if weights or an image cannot be read, what the network says is not finite, or `stop` is set.
     ///
     /// # Panics
     /// If there is not room for just as many maps as questions.

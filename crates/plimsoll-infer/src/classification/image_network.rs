@@ -40,7 +40,7 @@ impl ImageNetwork {
     /// Plans a program over one image, and allocates all that it takes for images up to a size.
     ///
     /// # Errors
-    /// If the model does not give images classes, the budget has no room, or its files are not sound.
+    /// Returns an error if the model does not give images classes, the budget has no room, or its files are not sound.
     pub(crate) fn new(
         model: Model,
         program: Program,

@@ -28,7 +28,7 @@ impl ImagePredictor {
     /// probabilities are means over an image and its three mirrored copies.
     ///
     /// # Errors
-    /// If the model does not give images classes, the budget has no room, or its files are not sound.
+    /// Returns an error if the model does not give images classes, the budget has no room, or its files are not sound.
     pub fn new(
         model: Model,
         largest: Largest,
@@ -59,7 +59,7 @@ impl ImagePredictor {
     /// passes over an image are done, of all.
     ///
     /// # Errors
-    /// If weights cannot be read, the network's output is not finite, or `stop` is set.
+    /// Returns an error if weights cannot be read, the network's output is not finite, or `stop` is set.
     ///
     /// # Panics
     /// If there is not room for just as many sums as images have classes.

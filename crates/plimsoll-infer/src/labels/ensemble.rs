@@ -33,7 +33,7 @@ pub struct EnsembleRequest<'a> {
 /// and of regions those above a half, later ones over earlier ones. Holds one plane of all outputs.
 ///
 /// # Errors
-/// If there is no file of probabilities, one cannot be read or is of another image, the budget has no room, the disk refuses, or `stop` is
+/// Returns an error if there is no file of probabilities, one cannot be read or is of another image, the budget has no room, the disk refuses, or `stop` is
 /// set; then nothing is written.
 pub fn label_by_mean(
     request: &EnsembleRequest<'_>,

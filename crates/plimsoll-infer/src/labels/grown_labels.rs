@@ -28,7 +28,7 @@ pub struct Growth<'a> {
 /// Writes a label map of 8 bits with its labels grown: background becomes the least label of those within reach.
 ///
 /// # Errors
-/// If a file cannot be read or written, the two maps are of different shapes, the length is more than 256 voxels along an axis, the budget has
+/// Returns an error if a file cannot be read or written, the two maps are of different shapes, the length is more than 256 voxels along an axis, the budget has
 /// no room for the planes within reach, or `stop` is set.
 pub fn grow_labels(
     labels: &Path,
@@ -139,7 +139,7 @@ impl Reach {
     /// the radius, so that it is not symmetric. No offset leaves a volume of this shape.
     ///
     /// # Errors
-    /// If the budget has no room for its rows.
+    /// Returns an error if the budget has no room for its rows.
     fn new(growth: &Growth<'_>, shape: [usize; 3], budget: &Budget) -> Result<Reach, InferError> {
         // In single precision, as spacings of NIfTI are.
         let radii = growth.spacing.0.map(|length| growth.radius_mm as f32 / length as f32);

@@ -37,7 +37,7 @@ pub struct Written<'a> {
 /// there is background alone.
 ///
 /// # Errors
-/// If a file cannot be read or written, has another shape than the image, the budget has no room, or `stop` is set.
+/// Returns an error if a file cannot be read or written, has another shape than the image, the budget has no room, or `stop` is set.
 pub fn merge_labels(
     parts: &[PartLabels],
     to: &Written<'_>,
@@ -83,7 +83,7 @@ pub fn merge_labels(
 /// Writes a label map's labels as masks, 0 and 1, each into a file of its own: `FOLDER/NAME.nii.gz`. Files that are there are replaced.
 ///
 /// # Errors
-/// If a file cannot be read or written, the budget has no room, or `stop` is set; masks that are complete by then are left.
+/// Returns an error if a file cannot be read or written, the budget has no room, or `stop` is set; masks that are complete by then are left.
 pub fn split_labels(
     labels: &Path,
     folder: &Path,
@@ -127,7 +127,7 @@ pub fn split_labels(
 /// The smallest box of a label map that has all voxels of some values; `None` if it has none.
 ///
 /// # Errors
-/// If the file cannot be read, the budget has no room, or `stop` is set.
+/// Returns an error if the file cannot be read, the budget has no room, or `stop` is set.
 pub fn box_of_labels(
     labels: &Path,
     values: &[u16],

@@ -47,7 +47,7 @@ enum Message {
 /// Bytes of the queue that is wanted for a file of so many planes of so many bytes, and of the least that is of use.
 ///
 /// # Errors
-/// If a plane does not fit the address space.
+/// Returns an error if a plane does not fit the address space.
 pub(crate) fn queue_bytes(planes: usize, plane: usize) -> Result<[Bytes; 2], MapError> {
     let of_plane = Mapped::<u8>::bytes(plane)?.0.max(1);
     let within_most = usize::try_from(MOST.0 / of_plane).unwrap_or(usize::MAX);
@@ -59,7 +59,7 @@ impl<'scope> LabelOutput<'scope> {
     /// Labels that go to a sink in planes of so many bytes, by a queue within `bytes` if that is room for one.
     ///
     /// # Errors
-    /// If the budget does not have these bytes.
+    /// Returns an error if the budget does not have these bytes.
     pub(crate) fn start(
         writer: Sink<'scope>,
         (plane, bytes): (usize, Bytes),
@@ -112,7 +112,7 @@ impl<'scope> LabelOutput<'scope> {
     /// Takes the next plane, once there is room for it.
     ///
     /// # Errors
-    /// If the disk fails.
+    /// Returns an error if the disk fails.
     pub(crate) fn write_plane(&mut self, labels: &[u8]) -> Result<(), InferError> {
         match self {
             LabelOutput::Direct(writer) => writer.write_planes(labels),
@@ -128,7 +128,7 @@ impl<'scope> LabelOutput<'scope> {
     /// Waits until the file is complete and has its name.
     ///
     /// # Errors
-    /// If the disk fails, or planes are missing.
+    /// Returns an error if the disk fails, or planes are missing.
     pub(crate) fn finish(self) -> Result<(), InferError> {
         match self {
             LabelOutput::Direct(writer) => writer.finish(),

@@ -12,7 +12,7 @@ pub trait LabelSink {
     /// have.
     ///
     /// # Errors
-    /// If labels of this grid cannot be taken.
+    /// Returns an error if labels of this grid cannot be taken.
     fn begin(
         &mut self,
         geometry: &Geometry,
@@ -29,13 +29,13 @@ pub trait LabelSink {
     /// Takes the next planes, one or several, as stored and in this machine's byte order.
     ///
     /// # Errors
-    /// If they cannot be kept.
+    /// Returns an error if they cannot be kept.
     fn write_planes(&mut self, planes: &[u8]) -> Result<(), InferError>;
 
     /// Called once all planes were taken; if it is not, the labels are not whole.
     ///
     /// # Errors
-    /// If they cannot be kept.
+    /// Returns an error if they cannot be kept.
     fn finish(&mut self) -> Result<(), InferError>;
 }
 

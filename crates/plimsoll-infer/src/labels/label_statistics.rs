@@ -38,7 +38,7 @@ struct Sums {
 /// may go on out of the image.
 ///
 /// # Errors
-/// If a file cannot be read, the two are of different shapes, the budget has no room, or `stop` is set.
+/// Returns an error if a file cannot be read, the two are of different shapes, the budget has no room, or `stop` is set.
 pub fn label_statistics(
     labels: &Path,
     image: &Path,

@@ -41,7 +41,7 @@ impl ProbabilityWriter {
     /// Starts the archive of so many outputs of an image of a stored shape. The disk takes the room for all of it at once.
     ///
     /// # Errors
-    /// If the file cannot be created, or the disk has no room.
+    /// Returns an error if the file cannot be created, or the disk has no room.
     pub(crate) fn create(
         path: &Path,
         outputs: usize,
@@ -64,7 +64,7 @@ impl ProbabilityWriter {
     /// Writes the next plane, `[row][output][column]`.
     ///
     /// # Errors
-    /// If the disk fails.
+    /// Returns an error if the disk fails.
     pub(crate) fn write_plane(&mut self, probabilities: &[f32]) -> Result<(), InferError> {
         let path = self.path.clone();
         self.plane(probabilities).map_err(|source| failed(&path, source))
@@ -101,7 +101,7 @@ impl ProbabilityWriter {
     /// Completes the archive and gives it its name.
     ///
     /// # Errors
-    /// If planes are missing, or the disk fails.
+    /// Returns an error if planes are missing, or the disk fails.
     pub(crate) fn finish(self) -> Result<(), InferError> {
         let path = self.path.clone();
         self.complete().map_err(|source| failed(&path, source))

@@ -47,7 +47,7 @@ impl ProbabilityReader {
     /// Opens a file, whose array must be of an image of `shape` (depth, height, width) and have `outputs`.
     ///
     /// # Errors
-    /// If it cannot be read, is no archive with such an array, or the budget has no room for its readers.
+    /// Returns an error if it cannot be read, is no archive with such an array, or the budget has no room for its readers.
     pub(crate) fn open(
         path: &Path,
         outputs: usize,
@@ -75,7 +75,7 @@ impl ProbabilityReader {
     /// Adds the next plane to `sums`, `[output][row][column]`.
     ///
     /// # Errors
-    /// If the file cannot be read, a probability is no number, or with the last plane, if the file's checksum is another.
+    /// Returns an error if the file cannot be read, a probability is no number, or with the last plane, if the file's checksum is another.
     pub(crate) fn add_plane(&mut self, sums: &mut [f32]) -> Result<(), InferError> {
         self.plane(sums).map_err(|source| InferError::Probabilities { path: self.path.clone(), source })
     }

@@ -15,7 +15,7 @@ impl PlaneRing {
     /// For planes of `voxels` of a volume of `depth` of them, with `reach` planes on either side.
     ///
     /// # Errors
-    /// If the budget has no room for them.
+    /// Returns an error if the budget has no room for them.
     pub(crate) fn new(
         depth: usize,
         voxels: usize,
@@ -30,7 +30,7 @@ impl PlaneRing {
     /// Makes the planes around plane `d` present: `read` is called with the number of each that is not, in order. `d` never goes back.
     ///
     /// # Errors
-    /// If `read` fails.
+    /// Returns an error if `read` fails.
     pub(crate) fn advance<E>(
         &mut self,
         d: usize,

@@ -16,7 +16,7 @@ type Boxes = [Option<([usize; 3], [usize; 3])>; 256];
 /// labels stand before them.
 ///
 /// # Errors
-/// If a file cannot be read or written, the budget has no room, or `stop` is set.
+/// Returns an error if a file cannot be read or written, the budget has no room, or `stop` is set.
 pub fn write_segmentation(
     labels: &Path,
     to: &Path,

@@ -40,7 +40,7 @@ pub struct SkinFiles<'a> {
 /// Writes the masks of the body, all labels of a map of 8 bits together, and of its skin. Of the image and of the skin a few planes are held.
 ///
 /// # Errors
-/// If a file cannot be read or written, the image and the labels are of different shapes, the budget has no room for a few planes, or `stop`
+/// Returns an error if a file cannot be read or written, the image and the labels are of different shapes, the budget has no room for a few planes, or `stop`
 /// is set.
 pub fn write_skin(
     (image, labels): (&Path, &Path),
@@ -185,7 +185,7 @@ fn remove_specks(mask: &Path, to: &Path, budget: &Budget, stop: &AtomicBool) -> 
     writer.finish().map_err(InferError::Write)
 }
 
-/// Whether the component of a voxel has no more than [`SPECK`] voxels: found by going from voxel to voxel until there are more.
+/// Returns `true` if the component of a voxel has no more than [`SPECK`] voxels: found by going from voxel to voxel until there are more.
 fn is_speck(ring: &PlaneRing, d: usize, [height, width]: [usize; 2], [h, w]: [usize; 2]) -> bool {
     const FACES: [[isize; 3]; 6] = [[0, 0, 1], [0, 0, -1], [0, 1, 0], [0, -1, 0], [1, 0, 0], [-1, 0, 0]];
     let is_foreground = |[z, y, x]: [isize; 3]| {

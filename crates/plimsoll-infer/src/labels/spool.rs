@@ -45,7 +45,7 @@ impl Record {
     /// Bytes of memory that all of it reserves.
     ///
     /// # Errors
-    /// If they do not fit the address space.
+    /// Returns an error if they do not fit the address space.
     pub(crate) fn memory(&self) -> Result<Bytes, MapError> {
         Mapped::<u8>::bytes(self.all())
     }
@@ -53,7 +53,7 @@ impl Record {
     /// Bytes that reading it back reserves at least: a plane, and the same of one slice after the other.
     ///
     /// # Errors
-    /// If they do not fit the address space.
+    /// Returns an error if they do not fit the address space.
     pub(crate) fn least_reading(&self) -> Result<Bytes, MapError> {
         Ok(Mapped::<u8>::bytes(self.plane())? + Mapped::<u8>::bytes(self.run(1))?)
     }
@@ -103,7 +103,7 @@ impl Spool {
     /// In memory.
     ///
     /// # Errors
-    /// If the budget has no room.
+    /// Returns an error if the budget has no room.
     pub(crate) fn in_memory(record: Record, budget: &Budget) -> Result<Spool, InferError> {
         let store = Store::Memory(Mapped::zeroed(budget, "labels of the image", record.all())?);
         Ok(Spool { record, store, parts: Vec::new(), written: 0 })
@@ -112,7 +112,7 @@ impl Spool {
     /// In a file beside a path, which is gone when this is dropped. `labels`: whether it is labels, which a higher line would hold in memory.
     ///
     /// # Errors
-    /// If the disk has no room for all of it.
+    /// Returns an error if the disk has no room for all of it.
     pub(crate) fn beside(record: Record, labels: bool, path: &Path) -> Result<Spool, InferError> {
         let bytes = record.all() as u64;
         let waits = WaitsOnDisk { beside: path.into(), bytes: Bytes(bytes), labels };
@@ -124,7 +124,7 @@ impl Spool {
     /// Takes the next slice of a part.
     ///
     /// # Errors
-    /// If there are more slices than the grid has, or the disk fails.
+    /// Returns an error if there are more slices than the grid has, or the disk fails.
     pub(crate) fn write(&mut self, part: &VoxelBox, slice: &[u8]) -> Result<(), InferError> {
         if self.parts.last().is_none_or(|(last, _)| last != part) {
             self.parts.push((*part, self.written));
@@ -148,7 +148,7 @@ impl Spool {
     /// Passes all stored planes `[row][output][column]` to a function, in their order. What this takes is reserved from `room` at most.
     ///
     /// # Errors
-    /// If slices are missing, the budget has no room, the disk fails, or `take` does.
+    /// Returns an error if slices are missing, the budget has no room, the disk fails, or `take` does.
     pub(crate) fn read(
         mut self,
         (budget, room): (&Budget, Bytes),

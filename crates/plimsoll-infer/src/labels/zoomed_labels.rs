@@ -15,7 +15,7 @@ use crate::summing::forward::internal;
 /// The grid of the image of a case, or of a box of it, at a spacing or at that which it has: in the canonical orientation.
 ///
 /// # Errors
-/// If the image cannot be read, or its spacing cannot be meant.
+/// Returns an error if the image cannot be read, or its spacing cannot be meant.
 pub fn zoomed_image(
     case: &Case,
     within: Option<VoxelBox>,
@@ -33,7 +33,7 @@ pub fn zoomed_image(
 /// Writes the image of a case on such a grid, as `.nii` in f32.
 ///
 /// # Errors
-/// As [`ZoomedImage::write`].
+/// Returns the errors of [`ZoomedImage::write`].
 pub fn write_zoomed(
     case: &Case,
     image: &ZoomedImage,
@@ -51,7 +51,7 @@ pub fn write_zoomed(
 /// nearest one, and beyond what is covered there is background. The zoomed labels are held, a byte for each voxel, and a stored plane.
 ///
 /// # Errors
-/// If a file cannot be read or written, the labels are not on the grid, the budget has no room, or `stop` is set.
+/// Returns an error if a file cannot be read or written, the labels are not on the grid, the budget has no room, or `stop` is set.
 pub fn labels_as_stored(
     (labels, grid): (&Path, &TargetGrid),
     image: &Path,

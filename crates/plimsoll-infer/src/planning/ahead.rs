@@ -51,7 +51,7 @@ impl Needed {
     /// By the headers of a case; none if it has no image.
     ///
     /// # Errors
-    /// If a header cannot be read: that is told when the case is inspected.
+    /// Returns an error if a header cannot be read: that is told when the case is inspected.
     pub(crate) fn of(case: &Case, earlier: Option<&Path>) -> Result<Option<Needed>, InferError> {
         let Some(headers) = Headers::read(case, earlier)? else { return Ok(None) };
         let decoded = if headers.decoding == Bytes::ZERO { headers.decoded } else { Bytes::ZERO };

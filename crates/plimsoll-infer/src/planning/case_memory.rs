@@ -36,9 +36,9 @@ pub(crate) struct CaseMemory {
     pub(crate) decoding: Bytes,
     /// Of the next case.
     pub(crate) ahead: Bytes,
-    /// Whether it is known which part of the images is not zero.
+    /// `true` if it is known which part of the images is not zero.
     pub(crate) is_cut: bool,
-    /// Whether labels that are to be put in order wait in memory, as there is no file beside which they could.
+    /// `true` if labels that are to be put in order wait in memory, as there is no file beside which they could.
     pub(crate) waits_in_memory: bool,
 }
 
@@ -58,7 +58,7 @@ impl Predictor {
     /// beside each but the last the next one is read. Headers alone are opened: nothing is allocated, and no voxel is read.
     ///
     /// # Errors
-    /// If the network cannot be planned. Of a case, if a header cannot be read, its spacing cannot be meant, or the line is too low for it.
+    /// Returns an error if the network cannot be planned. Of a case, if a header cannot be read, its spacing cannot be meant, or the line is too low for it.
     pub fn plan(
         &self,
         requests: &[CaseRequest<'_>],
@@ -73,7 +73,7 @@ impl Predictor {
     /// Plans each of some cases as [`plan`](Predictor::plan) does, but as if it were predicted alone: no other is read beside it.
     ///
     /// # Errors
-    /// As [`plan`](Predictor::plan).
+    /// Returns the errors of [`plan`](Predictor::plan).
     pub fn plan_alone(
         &self,
         requests: &[CaseRequest<'_>],
@@ -111,7 +111,7 @@ impl Predictor {
     /// How a case is seen at a spacing, or at the model's, from the headers of its images alone.
     ///
     /// # Errors
-    /// If a header cannot be read, the spacing cannot be meant, or the model cannot see cases at another one than its own.
+    /// Returns an error if a header cannot be read, the spacing cannot be meant, or the model cannot see cases at another one than its own.
     pub fn view(
         &self,
         request: &CaseRequest<'_>,
@@ -166,7 +166,7 @@ impl Predictor {
     /// cuts images to what is not zero may hold less of the case itself. Nothing is allocated for it.
     ///
     /// # Errors
-    /// If the line is too low for it, or its spacing cannot be meant.
+    /// Returns an error if the line is too low for it, or its spacing cannot be meant.
     pub fn plan_grid(&self, planned: &CaseGrid<'_>) -> Result<PredictPlan, InferError> {
         let needs = self.needs_of_grid(planned)?;
         Ok(self.planner(&|otherwise| self.least_with(otherwise), Bytes::ZERO).plan(&needs)?.plan)
@@ -175,7 +175,7 @@ impl Predictor {
     /// Plans a case as [`plan_grid`](Predictor::plan_grid) does, and finds the least line that would do.
     ///
     /// # Errors
-    /// As [`plan_grid`](Predictor::plan_grid).
+    /// Returns the errors of [`plan_grid`](Predictor::plan_grid).
     pub fn estimate_grid(&self, planned: &CaseGrid<'_>) -> Result<CaseEstimate, InferError> {
         let needs = self.needs_of_grid(planned)?;
         let least = least_engine(&self.forward.program, &*self.backend)?.arena;

@@ -208,7 +208,7 @@ impl LogitsNeeds {
 pub(crate) struct SpoolNeeds {
     /// Its labels.
     pub(crate) labels: Bytes,
-    /// Whether they have to be in memory.
+    /// `true` if they have to be in memory.
     pub(crate) is_in_memory: bool,
     /// Its probabilities, which are always on the disk.
     pub(crate) probabilities: Bytes,
@@ -273,7 +273,7 @@ pub(crate) struct PlannedCase {
     pub(crate) next: Option<VerifiedPlan>,
     /// How it is passed through in strips; none where whole planes are.
     pub(crate) strips: Option<Strips>,
-    /// Whether labels have to be put in order.
+    /// `true` if labels have to be put in order.
     pub(crate) is_spooled: bool,
     /// What a device has left beside the arena, for sums.
     pub(crate) left_there: Bytes,
@@ -319,7 +319,7 @@ pub(crate) struct LeastEngine {
 /// Plans the engine of a program that takes least.
 ///
 /// # Errors
-/// If the program cannot be planned.
+/// Returns an error if the program cannot be planned.
 pub(crate) fn least_engine(program: &Program, backend: &dyn Backend) -> Result<LeastEngine, InferError> {
     // Of a device it is the line of its own memory that decides; a processor's line may be as low as it can be.
     let room = backend.device_memory().map_or(0, DeviceMemory::room);
@@ -353,7 +353,7 @@ impl CasePlanner<'_> {
     /// there is no room for the sums of whole planes, the case is passed through in the fewest strips that fit.
     ///
     /// # Errors
-    /// If the line is too low for all of them, or the program cannot be planned.
+    /// Returns an error if the line is too low for all of them, or the program cannot be planned.
     pub(crate) fn plan(&self, needs: &CaseNeeds) -> Result<PlannedCase, InferError> {
         let mut planner: Option<Planner<'_>> = None;
         let mut refused = None;

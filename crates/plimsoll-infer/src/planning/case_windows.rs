@@ -59,7 +59,7 @@ impl<'a> CasePlace<'a> {
     /// Of a case.
     ///
     /// # Errors
-    /// If its spacing cannot be meant, it is to be seen at another one than the model's and the model cannot see it so, or it has earlier
+    /// Returns an error if its spacing cannot be meant, it is to be seen at another one than the model's and the model cannot see it so, or it has earlier
     /// labels and the model does not take any, or the other way round.
     pub(crate) fn new(
         model: &'a SegmentationModel,
@@ -136,7 +136,7 @@ impl<'a> CasePlace<'a> {
     /// The grid that windows would be of if nothing were cut, which headers alone lead to.
     ///
     /// # Errors
-    /// If the spacing cannot be meant.
+    /// Returns an error if the spacing cannot be meant.
     pub(crate) fn uncut_grid(&self, images: CaseImages<'_>) -> Result<TargetGrid, InferError> {
         let CasePlace::Prepared { steps, .. } = self else { return Ok(*self.largest_grid()) };
         let whole = VoxelBox::whole(images.geometry.shape());
@@ -146,7 +146,7 @@ impl<'a> CasePlace<'a> {
     /// Bytes that [`open`](Self::open) reserves beside the cache.
     ///
     /// # Errors
-    /// If they do not fit the address space.
+    /// Returns an error if they do not fit the address space.
     pub(crate) fn bytes(&self, images: CaseImages<'_>) -> Result<Bytes, InferError> {
         match self {
             CasePlace::Canonical { channels, .. } => {
@@ -165,7 +165,7 @@ impl<'a> CasePlace<'a> {
     /// Opens the images, of which an inspection found what is in `fingerprint`.
     ///
     /// # Errors
-    /// If a file cannot be read, a channel cannot be normalised, memory is refused, or `stop` is set.
+    /// Returns an error if a file cannot be read, a channel cannot be normalised, memory is refused, or `stop` is set.
     pub(crate) fn open(
         self,
         model: &SegmentationModel,
@@ -245,7 +245,7 @@ impl CaseWindows {
     /// Fills `image`, `[channel][d][h][w]`, with the window that begins at voxel `from` of the grid.
     ///
     /// # Errors
-    /// If a file cannot be read.
+    /// Returns an error if a file cannot be read.
     pub(crate) fn pull(
         &mut self,
         from: [i64; 3],

@@ -28,7 +28,7 @@ impl Headers {
     /// images; in a plan they may still be to be written.
     ///
     /// # Errors
-    /// If a file cannot be opened, or does not hold the channels that are read from it.
+    /// Returns an error if a file cannot be opened, or does not hold the channels that are read from it.
     pub(crate) fn read(case: &Case, earlier: Option<&Path>) -> Result<Option<Headers>, InferError> {
         let mut found: Option<Headers> = None;
         for path in case.image_files() {

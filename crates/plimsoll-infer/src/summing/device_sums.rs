@@ -55,7 +55,7 @@ pub(crate) fn device_bytes(
 /// A window at `start` of a ring, mirrored along some axes, as a device adds it, which refuses numbers from `limit` on.
 ///
 /// # Errors
-/// If its shares are no products, which is planned for otherwise.
+/// Returns an error if its shares are no products, which is planned for otherwise.
 pub(crate) fn summed_window<'a>(
     shape: &RingShape,
     (start, mirrored): ([usize; 3], [bool; 3]),

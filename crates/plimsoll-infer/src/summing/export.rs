@@ -26,7 +26,7 @@ const WIDE: u16 = 255;
 pub(crate) struct Wanted<'a> {
     /// What they say.
     pub(crate) answers: &'a Answers,
-    /// Whether probabilities are wanted beside labels.
+    /// `true` if probabilities are wanted beside labels.
     pub(crate) probabilities: bool,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Export {
     /// Of the covered lines, in what the ring holds of a plane.
     lines: Vec<Place>,
     along: AlongLine,
-    /// Whether lines are rows of a slice.
+    /// `true` if lines are rows of a slice.
     lines_are_rows: bool,
     /// Slices, rows and columns of the part.
     extent: [usize; 3],
@@ -111,7 +111,7 @@ impl Export {
     /// From a ring of this shape to a part of the stored grid, whose slices lie along a stored axis.
     ///
     /// # Errors
-    /// If the budget has no room for the places of voxels.
+    /// Returns an error if the budget has no room for the places of voxels.
     pub(crate) fn new(
         grid: &TargetGrid,
         shape: RingShape,
@@ -188,7 +188,7 @@ impl Export {
         })
     }
 
-    /// Whether a slice can be made when the planes of logits before `finished` are.
+    /// Returns `true` if a slice can be made when the planes of logits before `finished` are.
     pub(crate) fn is_ready(&self, slice: usize, finished: usize) -> bool {
         self.place(slice).is_none_or(|place| place.upper < finished)
     }
@@ -196,7 +196,7 @@ impl Export {
     /// What a thread has that decides lines.
     ///
     /// # Errors
-    /// If the budget has no room for it.
+    /// Returns an error if the budget has no room for it.
     pub(crate) fn room(&self, budget: &Budget) -> Result<LineRoom, MapError> {
         let [_, rows, columns] = self.extent;
         LineRoom::new(self.shape.tile.extent[1], rows.max(columns), budget)
@@ -205,7 +205,7 @@ impl Export {
     /// Bytes that it reserves, for slices of so many rows and columns.
     ///
     /// # Errors
-    /// If they do not fit the address space.
+    /// Returns an error if they do not fit the address space.
     pub(crate) fn room_bytes(shape: &RingShape, [rows, columns]: [usize; 2]) -> Result<Bytes, MapError> {
         LineRoom::bytes(shape.tile.extent[1], rows.max(columns))
     }
@@ -301,7 +301,7 @@ impl Export {
     }
 }
 
-/// Whether what lies next to each other in planes of a ring are rows of stored slices; else they are columns.
+/// Returns `true` if what lies next to each other in planes of a ring are rows of stored slices; else they are columns.
 pub(crate) fn lines_are_rows(grid: &TargetGrid, shape: &RingShape, slices: usize) -> bool {
     let [_, rows, _] = slice_axes(slices);
     grid.axis_of(rows).0 == shape.plane_axes()[0]

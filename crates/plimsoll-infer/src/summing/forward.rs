@@ -41,7 +41,7 @@ pub(crate) struct Running {
 /// before the head, where features are summed.
 ///
 /// # Errors
-/// If the network is impossible, or does not fit the model's channels and outputs, the backend has no kernels for what is asked for, or
+/// Returns an error if the network is impossible, or does not fit the model's channels and outputs, the backend has no kernels for what is asked for, or
 /// features are to be summed where logits have to be.
 pub fn forward_program(
     model: &SegmentationModel,
@@ -142,7 +142,7 @@ impl Forward {
     /// The forward pass, and what is summed of it.
     ///
     /// # Errors
-    /// As [`forward_program`], and if the head cannot be read.
+    /// Returns the errors of [`forward_program`], and an error if the head cannot be read.
     pub(crate) fn new(
         model: &SegmentationModel,
         options: &PredictOptions,
@@ -171,7 +171,7 @@ impl Running {
     /// Allocates the arena of a plan for the forward pass. `buffer` has room for [`Buffers::numbers`](crate::summing::passes::Buffers::numbers).
     ///
     /// # Errors
-    /// If memory is refused, or the plan is of another program.
+    /// Returns an error if memory is refused, or the plan is of another program.
     pub(crate) fn open(
         plan: VerifiedPlan,
         of: &Forward,
@@ -193,7 +193,7 @@ impl Running {
         Ok(Running { engine, forward, fold: None })
     }
 
-    /// Whether the weights of a fold are there.
+    /// Returns `true` if the weights of a fold are there.
     pub(crate) fn has(&self, fold: usize) -> bool {
         self.fold == Some(fold)
     }
@@ -201,7 +201,7 @@ impl Running {
     /// Loads the weights of a fold. `buffer` has room for [`Buffers::numbers`](crate::summing::passes::Buffers::numbers).
     ///
     /// # Errors
-    /// If they cannot be read.
+    /// Returns an error if they cannot be read.
     pub(crate) fn load(
         &mut self,
         fold: usize,

@@ -35,7 +35,7 @@ impl HeadPlanes {
     /// Bytes that those of a ring reserve.
     ///
     /// # Errors
-    /// If they do not fit the address space.
+    /// Returns an error if they do not fit the address space.
     pub(crate) fn bytes(shape: &RingShape, head: &PointHead, threads: usize) -> Result<Bytes, MapError> {
         let room = Mapped::<f32>::bytes(head.room())?;
         let rooms = Bytes(room.0.saturating_mul(threads as u64));
@@ -45,7 +45,7 @@ impl HeadPlanes {
     /// Those of a ring's shape.
     ///
     /// # Errors
-    /// If the budget has no room for them.
+    /// Returns an error if the budget has no room for them.
     pub(crate) fn new(
         shape: RingShape,
         head: &Arc<PointHead>,

@@ -167,7 +167,7 @@ impl LineRoom {
     /// Bytes that one reserves.
     ///
     /// # Errors
-    /// If they do not fit the address space.
+    /// Returns an error if they do not fit the address space.
     pub(crate) fn bytes(length: usize, voxels: usize) -> Result<Bytes, MapError> {
         Mapped::<f32>::bytes(LineRoom::count(length, voxels))
     }
@@ -175,7 +175,7 @@ impl LineRoom {
     /// For lines of `length` logits and at most so many covered voxels.
     ///
     /// # Errors
-    /// If the budget has no room for it.
+    /// Returns an error if the budget has no room for it.
     pub(crate) fn new(length: usize, voxels: usize, budget: &Budget) -> Result<LineRoom, MapError> {
         let numbers = Mapped::zeroed(budget, "labels", LineRoom::count(length, voxels))?;
         Ok(LineRoom { numbers, length, voxels })

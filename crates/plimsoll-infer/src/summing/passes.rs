@@ -33,7 +33,7 @@ impl Buffers {
     /// Reserves those of a network.
     ///
     /// # Errors
-    /// If the budget has no room for them.
+    /// Returns an error if the budget has no room for them.
     pub(crate) fn new(
         of: &Forward,
         window: [usize; 3],
@@ -62,7 +62,7 @@ impl Buffers {
 pub(crate) struct Pass {
     start: [usize; 3],
     mirrored: [bool; 3],
-    /// Whether the window is not looked at again by this fold.
+    /// `true` if the window is not looked at again by this fold.
     is_last: bool,
 }
 

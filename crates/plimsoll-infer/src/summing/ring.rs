@@ -25,7 +25,7 @@ pub struct RingShape {
     pub grid: [usize; 3],
     /// The axis along which planes pass through the ring.
     pub axis: usize,
-    /// Whether they pass from the end of the axis to its beginning.
+    /// `true` if they pass from the end of the axis to its beginning.
     pub reversed: bool,
     /// The extent of a window.
     pub window: [usize; 3],
@@ -158,7 +158,7 @@ impl RingShape {
     /// Bytes that a ring of this shape reserves, of whose planes so many are held.
     ///
     /// # Errors
-    /// If they do not fit the address space.
+    /// Returns an error if they do not fit the address space.
     pub(crate) fn bytes(
         &self,
         summands: &Summands,
@@ -205,7 +205,7 @@ impl<S: Sum> Ring<S> {
     /// An empty ring of so many planes, reserved from a budget.
     ///
     /// # Errors
-    /// If the budget has no room for it.
+    /// Returns an error if the budget has no room for it.
     pub(crate) fn new(
         shape: RingShape,
         summands: &Summands,
@@ -246,7 +246,7 @@ impl<S: Sum> Ring<S> {
     /// Adds what a window says to the planes that it has. Returns whether all can be summed; if not, some may be missing.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// Returns an error if it cannot be read.
     pub(crate) fn add<E: Send>(
         &mut self,
         window: &WindowLogits<'_, E>,

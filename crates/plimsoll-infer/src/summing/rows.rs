@@ -154,7 +154,7 @@ impl Rows {
         self.across[of_plane].touching(voxels, window)
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub(crate) fn count(&self) -> usize {
         self.along.count()
     }

@@ -48,7 +48,7 @@ impl Shares {
     /// Bytes that those of a ring reserve.
     ///
     /// # Errors
-    /// If they do not fit the address space.
+    /// Returns an error if they do not fit the address space.
     pub(crate) fn bytes(shape: &RingShape, weights: &Weights) -> Result<Bytes, MapError> {
         Mapped::<f32>::bytes(Shares::count(shape, weights))
     }
@@ -56,7 +56,7 @@ impl Shares {
     /// Of windows that stand at all combinations of starts over a ring's grid, each looked at so often.
     ///
     /// # Errors
-    /// If the budget has no room.
+    /// Returns an error if the budget has no room.
     pub(crate) fn new(
         shape: RingShape,
         starts: [Starts; 3],

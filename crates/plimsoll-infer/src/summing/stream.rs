@@ -34,7 +34,7 @@ pub(crate) struct Summing {
     pub(crate) looks: usize,
     /// On which threads.
     pub(crate) pool: Arc<Pool>,
-    /// Whether the device that the network runs on adds them.
+    /// `true` if the device that the network runs on adds them.
     pub(crate) on_device: bool,
 }
 
@@ -187,7 +187,7 @@ impl Stream {
     /// missing.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// Returns an error if it cannot be read.
     pub(crate) fn add<E: Send>(
         &mut self,
         (start, mirrored): ([usize; 3], [bool; 3]),
@@ -204,7 +204,7 @@ impl Stream {
     /// The same where a device adds what the last run of a program on it made of one of the windows that it was run on.
     ///
     /// # Errors
-    /// If the device fails.
+    /// Returns an error if the device fails.
     pub(crate) fn add_on(
         &mut self,
         device: &mut dyn SumsPlanes,

@@ -68,7 +68,7 @@ impl PointHead {
     /// Reads that of a model of one fold.
     ///
     /// # Errors
-    /// If the weights cannot be read, or the budget has no room.
+    /// Returns an error if the weights cannot be read, or the budget has no room.
     pub(crate) fn read(
         model: &SegmentationModel,
         of: &Headless,

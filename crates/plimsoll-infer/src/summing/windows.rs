@@ -38,7 +38,7 @@ impl Starts {
         Starts { count: room.div_ceil(stride).saturating_add(1), stride: stride as f64, last: room }
     }
 
-    /// How many windows there are.
+    /// The number of windows.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -105,7 +105,7 @@ pub(crate) struct Weights {
 }
 
 impl Weights {
-    /// Whether the weight of a voxel is the product of those along each axis.
+    /// Returns `true` if the weight of a voxel is the product of those along each axis.
     pub(crate) fn is_product(&self) -> bool {
         self.least == 0.0
     }
