@@ -11,7 +11,7 @@ use crate::runs::RunKind;
 use crate::slabs::{Slab, Slabs};
 use crate::{Connectivity, Label, MorphologyError};
 
-/// Which voxels form a component.
+/// The voxels that form a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Region {
     /// Connected foreground voxels of any label. As `scipy.ndimage.label`.

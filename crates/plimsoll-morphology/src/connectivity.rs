@@ -1,6 +1,6 @@
-//! Which voxels are neighbours.
+//! Neighbourhoods of voxels.
 
-/// Which of the 26 voxels around a voxel are its neighbours. In an image, a volume of depth 1, the first gives 4
+/// The neighbours of a voxel among the 26 voxels around it. In an image, a volume of depth 1, the first gives 4
 /// neighbours and the others 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Connectivity {

@@ -8,7 +8,7 @@ pub enum MorphologyError {
     /// A buffer's length is not the number of voxels.
     #[error("{buffer} has {found} elements, but the shape {shape:?} has {needed} voxels")]
     Length {
-        /// Which buffer.
+        /// The buffer.
         buffer: &'static str,
         /// Its elements.
         found: usize,

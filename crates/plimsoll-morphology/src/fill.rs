@@ -58,7 +58,7 @@ pub fn fill_holes<L: Label>(
     Ok(())
 }
 
-/// Which axes of a volume have a border.
+/// The axes of a volume that have a border.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Border {
     /// At both ends of each axis.

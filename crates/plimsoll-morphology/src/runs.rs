@@ -12,7 +12,7 @@ pub(crate) struct Run {
     pub(crate) end: u32,
 }
 
-/// Which voxels form runs.
+/// The voxels that form runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunKind {
     /// All but background.

@@ -21,7 +21,7 @@ type Side = [isize; 3];
 const SIDES: [Side; 6] = [[0, -1, 0], [0, 1, 0], [0, 0, 1], [0, 0, -1], [1, 0, 0], [-1, 0, 0]];
 const SIDES_OF_IMAGE: usize = 4;
 
-/// Which conditions are checked again before a candidate is removed, as its neighbours may have been removed since.
+/// The conditions that are checked again before a candidate is removed, since its neighbours may have been removed by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Recheck {
     /// Neither the connectivity nor the Euler number of its neighbourhood may change: components, tunnels and cavities

@@ -167,7 +167,7 @@ impl Columns<'_, '_> {
         count
     }
 
-    /// Of the candidates from `least` to `greatest`, those that can be lower than `highest` in a row of `first..end`.
+    /// Returns the candidates from `least` to `greatest` that can be lower than `highest` in a row of `first..end`.
     #[inline(always)]
     fn within_reach(
         &self,

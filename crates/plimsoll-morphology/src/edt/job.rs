@@ -5,7 +5,7 @@ use crate::MorphologyError;
 use crate::grid::check_spacing;
 use crate::simd::LANES;
 
-/// What distances are measured to.
+/// The voxels to which distances are measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Distance {
     /// From each foreground voxel to the nearest background voxel; 0 for background voxels. As
@@ -13,7 +13,7 @@ pub enum Distance {
     #[default]
     ToBackground,
     /// From each foreground voxel to the nearest voxel of another label, background included; 0 for background voxels.
-    /// As `edt.edt` with `black_border=False`.
+    /// This is the distance of `edt.edt` with `black_border=False`.
     ToOtherLabel,
     /// From each voxel to the nearest one of the other side: positive outside, in the background, and negative inside.
     Signed,
@@ -22,7 +22,7 @@ pub enum Distance {
 /// The options of a distance transform.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EdtOptions {
-    /// What distances are measured to.
+    /// The voxels to which distances are measured.
     pub distance: Distance,
     /// `true` if distances are left squared, in mm² (with the sign of the distance).
     pub squared: bool,

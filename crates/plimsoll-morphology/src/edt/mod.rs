@@ -79,7 +79,7 @@ pub fn edt<L: Label>(
     run(Instructions::widest(), &mask, &job, out, &mut [], scratch)
 }
 
-/// As [`edt`], and also writes the number of the voxel that each distance is measured to (the feature transform) to
+/// Does the same as [`edt`], and also writes the number of the voxel that each distance is measured to (the feature transform) to
 /// `features`: `(z · height + y) · width + x`, or [`NO_FEATURE`] where there is none. Ties are broken
 /// deterministically. A background voxel whose distance is 0 by definition is its own.
 ///

@@ -40,7 +40,7 @@ pub(super) fn busy(states: &[[u8; STATES]], tiles: Range<usize>) -> impl Iterato
     })
 }
 
-/// How the last pass finishes squared distances.
+/// The conversion of squared distances in the last pass.
 #[derive(Clone, Copy)]
 pub(super) struct Finish {
     /// `true` to take the square root.

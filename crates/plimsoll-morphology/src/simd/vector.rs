@@ -78,7 +78,7 @@ pub(crate) trait Simd: Copy {
     fn lesser(self, other: Self) -> Self;
     /// The square root of each lane.
     fn root(self) -> Self;
-    /// Where `self` is less than `lowest`: `lowest` becomes `self` and `at` becomes `index`.
+    /// In each lane in which `self` is less than `lowest`, sets `lowest` to `self` and `at` to `index`.
     fn lower(self, index: u32, lowest: &mut Self, at: &mut Self::Index);
     /// The maximum of each lane; no lane is NaN.
     fn greater(self, other: Self) -> Self;
