@@ -1,4 +1,4 @@
-//! Which steps help, by predictions whose references are known.
+//! The choice of steps that improve predictions whose references are known.
 //!
 //! Three rounds, each on what the rounds before it have accepted: the largest component of all labels together; of each label the largest
 //! component, or those above a size, whichever is best; and the holes of each label. The steps of the last two rounds change each one
@@ -32,13 +32,13 @@ pub struct Pair {
     pub prediction: PathBuf,
     /// The reference label map.
     pub reference: PathBuf,
-    /// Which label each of its values stands for; none where values are the labels.
+    /// The label that each value of the reference denotes, or `None` if values are labels.
     pub reference_values: Option<Arc<LabelValues>>,
-    /// What lengths in headers are in, in millimetres, whatever headers say; none where they are right.
+    /// The unit of lengths in millimetres, if it is not the one that headers state.
     pub millimetres_per_unit: Option<f64>,
 }
 
-/// What steps do to a label.
+/// The effect of steps on a label.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LabelGain {
@@ -52,7 +52,7 @@ pub struct LabelGain {
     pub dice_after: Option<f64>,
 }
 
-/// What steps are chosen for.
+/// The labels or regions for which steps are chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChoiceTargets {
     /// Labels, each for itself.
@@ -73,7 +73,7 @@ impl ChoiceTargets {
         }
     }
 
-    /// How often all cases are read, but for those that are read again where holes have to be given up.
+    /// Returns the number of times that all cases are read, without the cases that are read again if filling holes is rejected.
     pub fn rounds(&self) -> usize {
         match self {
             ChoiceTargets::Labels(_) => 4,
@@ -82,12 +82,12 @@ impl ChoiceTargets {
     }
 }
 
-/// What was chosen.
+/// The chosen steps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
     /// The steps, in the order in which they are done.
     pub steps: Vec<Step>,
-    /// What they do to each label.
+    /// The effect on each label.
     pub labels: Vec<LabelGain>,
 }
 
@@ -181,7 +181,7 @@ pub fn choose(
     Ok(Choice { labels: gains(&last.scores, labels.iter().copied()), steps: accepted })
 }
 
-/// What a second trial does to the Dice of labels or regions.
+/// Returns the effect of the second of two trials on the Dice of labels or regions.
 fn gains(scores: &[Scores], labels: impl Iterator<Item = u16>) -> Vec<LabelGain> {
     let gain = |label| LabelGain {
         label,
@@ -191,7 +191,7 @@ fn gains(scores: &[Scores], labels: impl Iterator<Item = u16>) -> Vec<LabelGain>
     labels.map(gain).collect()
 }
 
-/// What measures trials on all cases, on top of what was accepted.
+/// Measures trials on all cases, after the accepted steps.
 type Measure<'a> = dyn FnMut(&[Step], &[Trial]) -> Result<Measured, PostprocessError> + 'a;
 
 /// Tries steps of one region after the other: its largest component, or those above a size.
@@ -306,11 +306,11 @@ fn best_trial(scores: &[Scores], label: u16) -> usize {
     best.0
 }
 
-/// What a round has found.
+/// The measurements of a round.
 struct Measured {
-    /// Of each trial.
+    /// The scores of each trial.
     scores: Vec<Scores>,
-    /// Of each label that a reference has, over the references that have it, in mm³.
+    /// The median volume in mm³ of each label, over the references that have it.
     median_volumes: BTreeMap<u16, f64>,
 }
 

@@ -1,4 +1,4 @@
-//! Which components of labels are kept.
+//! Steps that keep some components of labels.
 
 use plimsoll_memory::{Budget, Mapped};
 use plimsoll_morphology::{Connectivity, Region, component_sizes, components};

@@ -26,7 +26,7 @@ pub enum PostprocessError {
         path: PathBuf,
         /// Depth, height, width.
         voxel: [usize; 3],
-        /// What it holds.
+        /// The value.
         value: f32,
     },
     /// A file has several channels.
@@ -34,7 +34,7 @@ pub enum PostprocessError {
     Channels {
         /// The file.
         path: PathBuf,
-        /// How many.
+        /// The number of channels.
         channels: usize,
     },
     /// A radius reaches so far around a label that its box cannot be addressed.
@@ -54,7 +54,7 @@ pub enum PostprocessError {
         path: PathBuf,
         /// The line, from 1, where it is known.
         line: Option<usize>,
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
     /// A file of steps cannot be read or written.
@@ -62,7 +62,7 @@ pub enum PostprocessError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A label map cannot be processed.
@@ -83,7 +83,7 @@ pub enum PostprocessError {
         prediction: PathBuf,
         /// The reference.
         reference: PathBuf,
-        /// How they differ.
+        /// The difference.
         difference: GeometryDifference,
     },
     /// There is nothing to choose from.
@@ -108,7 +108,7 @@ impl PostprocessError {
         }
     }
 
-    /// What to do about it; none where the error of the system says it.
+    /// Returns a remedy, or `None` if the system's error says enough.
     pub fn hint(&self) -> Option<String> {
         match self {
             PostprocessError::Volume(error) => error.hint(),

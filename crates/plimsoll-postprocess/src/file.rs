@@ -26,22 +26,22 @@ const LONGEST: u64 = 1 << 20;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Postprocessing {
-    /// How they were chosen; none where somebody wrote them.
+    /// The evidence for the steps, or `None` if a person wrote them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen: Option<Chosen>,
     /// The steps. The key must be there, so that an empty or damaged file is not taken for one without steps.
     pub steps: Vec<Step>,
 }
 
-/// What steps were chosen by.
+/// The evidence for chosen steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Chosen {
-    /// How many predictions were compared with their references.
+    /// The number of predictions that were compared with their references.
     pub cases: usize,
     /// The folds that predicted them.
     pub folds: Vec<String>,
-    /// What the steps change, label by label.
+    /// The effect of the steps on each label.
     pub labels: Vec<LabelGain>,
 }
 
@@ -49,7 +49,7 @@ impl Postprocessing {
     /// Reads `path`, of which `.json` is JSON, and all else TOML.
     ///
     /// # Errors
-    /// Returns an error if it cannot be read, is longer than 1 MiB, or a step is impossible; the line is said of TOML and JSON alike.
+    /// Returns an error if it cannot be read, is longer than 1 MiB, or a step is impossible; the error names the line in TOML and JSON.
     pub fn read(path: &Path) -> Result<Postprocessing, PostprocessError> {
         let text = plimsoll_disk::read_to_string(path, LONGEST)
             .map_err(|source| PostprocessError::Io { path: path.into(), source })?;
@@ -73,7 +73,7 @@ impl Postprocessing {
     /// Writes it as TOML, whole or not at all.
     ///
     /// # Errors
-    /// Returns an error if the disk refuses.
+    /// Returns an error if the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), PostprocessError> {
         let text = toml::to_string(self).map_err(|error| PostprocessError::Steps {
             path: path.into(),

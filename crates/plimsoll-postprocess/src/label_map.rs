@@ -12,7 +12,7 @@ use crate::PostprocessError;
 /// The largest label that 8 bits hold.
 const LARGEST_OF_8: u16 = 255;
 
-/// How far scaled values may be off a label: their slope is stored with few digits. Without scaling a label must be whole.
+/// The tolerance of scaled values, whose slope is stored with few digits. Without scaling, a label must be a whole number.
 const SCALED_TOLERANCE: f32 = 1e-3;
 
 /// A label map with all that it is written back with.
@@ -21,7 +21,7 @@ pub struct LabelMap {
     geometry: Geometry,
     element: ElementType,
     header: Option<NiftiHeader>,
-    /// What its lengths are in, in millimetres, as its header says.
+    /// The unit of length of its header, in millimetres.
     millimetres_per_unit: f64,
 }
 
@@ -109,7 +109,7 @@ impl LabelMap {
     /// Replaces values by the labels that they stand for. `path` is where they are from.
     ///
     /// # Errors
-    /// Returns an error if a value stands for no label.
+    /// Returns an error if a value denotes no label.
     pub(crate) fn replace(&mut self, path: &Path, values: &LabelValues) -> Result<(), PostprocessError> {
         let [_, height, width] = self.geometry.shape();
         for (at, label) in self.labels.iter_mut().enumerate() {

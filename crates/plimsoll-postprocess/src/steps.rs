@@ -1,4 +1,4 @@
-//! What can be done on a label map.
+//! The steps of post-processing.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -41,7 +41,7 @@ impl From<LabelSet> for BTreeSet<u16> {
     }
 }
 
-/// Which voxels around a voxel belong to its component.
+/// The voxels around a voxel that belong to its component.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Neighbours {
@@ -92,16 +92,16 @@ pub enum Step {
         labels: LabelSet,
         /// `true` if components are of the voxels of all these labels together, instead of each label for itself.
         together: bool,
-        /// Which voxels touch.
+        /// The voxels that touch.
         neighbours: Neighbours,
     },
     /// Drops components that are smaller than a size.
     DropSmall {
         /// The labels.
         labels: LabelSet,
-        /// As of [`Step::KeepLargest`].
+        /// The same as `together` of [`Step::KeepLargest`].
         together: bool,
-        /// Which voxels touch.
+        /// The voxels that touch.
         neighbours: Neighbours,
         /// The size that is kept.
         least: LeastSize,

@@ -24,7 +24,7 @@ pub struct Vertebrae {
 /// A component that is large enough.
 struct Body {
     component: u32,
-    /// What it becomes; 0 if it is removed.
+    /// The new label; 0 if the body is removed.
     label: u16,
     voxels: u64,
     /// The sum of their places along the depth.
@@ -37,7 +37,7 @@ impl Body {
     }
 }
 
-/// Where a component is among bodies, which are in the order of their numbers; none if it is too small, or the background.
+/// Returns the index of a component in `bodies`, which are sorted by component, or `None` if it is too small or background.
 fn place_of(component: u32, bodies: &[Body]) -> Option<usize> {
     bodies.binary_search_by_key(&component, |body| body.component).ok()
 }
