@@ -113,7 +113,7 @@ impl Confusion {
 pub struct CaseFiles {
     prediction: VolumeFile,
     reference: VolumeFile,
-    /// Which class each value of the reference stands for; none where values are the numbers of classes.
+    /// The class that each value of the reference denotes, or `None` if values are the numbers of classes.
     reference_values: Option<Arc<LabelValues>>,
     /// The label of the reference, as a class, whose voxels no score counts.
     ignore: Option<u8>,
@@ -121,7 +121,7 @@ pub struct CaseFiles {
     prediction_values: Option<Arc<LabelValues>>,
     /// The decoded labels of both, in this order, if they are held.
     held: Option<[Mapped<u8>; 2]>,
-    /// What lengths in headers are in, in millimetres, whatever headers say; none where they are right.
+    /// The unit of lengths in millimetres, if it is not the one that headers state.
     unit: Option<f64>,
 }
 

@@ -13,9 +13,9 @@ pub struct OverFolds {
     pub mean: f64,
     /// The standard deviation of these, with n − 1 in the denominator; 0 for one fold.
     pub sd: f64,
-    /// How many they are.
+    /// The number of folds with a defined score.
     pub folds: usize,
-    /// How many folds there are in all.
+    /// The number of all folds.
     pub of: usize,
 }
 
@@ -25,7 +25,7 @@ impl OverFolds {
         CaseCounts { defined: self.folds, missing: 0, of: self.of }.beside(Some(self.mean), shown)
     }
 
-    /// Of the scores of folds; none if there is none.
+    /// Returns the mean and spread of the scores of folds, or `None` without scores.
     pub fn of(scores: &[f64]) -> Option<OverFolds> {
         let folds = scores.len();
         if folds == 0 {
@@ -72,7 +72,7 @@ impl FoldScores {
 /// The scores of all folds, and over them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CrossValidation {
-    /// How means treat cases in which only one of prediction and reference has a class.
+    /// The treatment of cases in which only one of prediction and reference has a class.
     pub missing: Missing,
     /// Fold by fold.
     pub folds: Vec<FoldScores>,
@@ -83,7 +83,7 @@ pub struct CrossValidation {
 }
 
 impl CrossValidation {
-    /// Of the summaries of folds, with their names.
+    /// Combines the summaries of folds with their names.
     pub fn of(summaries: &[(String, Summary)]) -> CrossValidation {
         let folds: Vec<FoldScores> = summaries
             .iter()

@@ -43,7 +43,7 @@ pub enum MetricError {
         prediction: PathBuf,
         /// The reference.
         reference: PathBuf,
-        /// How they differ.
+        /// The difference.
         difference: GeometryDifference,
     },
 }

@@ -21,7 +21,7 @@ pub struct CasePaths {
     pub prediction: PathBuf,
     /// The reference label map.
     pub reference: PathBuf,
-    /// Which class each of its values stands for; none where values are the numbers of classes.
+    /// The class that each value of the reference denotes, or `None` if values are the numbers of classes.
     pub reference_values: Option<Arc<LabelValues>>,
     /// The same of the prediction.
     pub prediction_values: Option<Arc<LabelValues>>,

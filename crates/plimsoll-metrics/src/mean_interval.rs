@@ -1,4 +1,4 @@
-//! How sure the mean over cases is.
+//! The confidence interval of the mean over cases.
 
 use plimsoll_memory::{Budget, MapError, Mapped};
 

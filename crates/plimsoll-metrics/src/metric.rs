@@ -26,7 +26,7 @@ impl Group {
     }
 }
 
-/// Which scores are the better ones.
+/// The direction in which scores are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
@@ -172,7 +172,7 @@ impl Metric {
         )
     }
 
-    /// Which scores are the better ones; none of counts of voxels, which depend on the size of what is there.
+    /// Returns the direction in which scores are better, or `None` for counts of voxels, which depend on the size of the structure.
     pub fn better(self) -> Option<Better> {
         match self {
             metric if metric.is_count() => None,

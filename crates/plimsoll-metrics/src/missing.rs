@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Metric, Scores};
 
-/// How means and orders treat a score that is undefined because exactly one of prediction and reference has the class.
+/// The treatment of a score that is undefined because exactly one of prediction and reference has the class, in means and orders.
 ///
 /// A class that is in neither has no score under any convention, as in nnU-Net.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -89,7 +89,7 @@ impl Scores {
     }
 }
 
-/// How many cases are behind a mean. Of a mean over classes, each class of a case counts.
+/// The number of cases from which a mean was computed. For a mean over classes, each class of a case counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaseCounts {
     /// Cases that have the score.

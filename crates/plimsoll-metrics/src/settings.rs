@@ -1,4 +1,4 @@
-//! Which scores are computed, and with which parameters.
+//! The scores that are computed, and their parameters.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,14 @@ use crate::{Group, Missing, Surface};
 pub struct Settings {
     /// The classes.
     pub classes: Vec<u8>,
-    /// Where classes are regions, which may overlap, the labels of each, that of number 1 first; empty where each is the label of its
+    /// The labels of each region, which may overlap, beginning with region 1; empty if each class is the label of its
     /// number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub regions: Vec<Vec<u8>>,
     /// The label of references, as a class, whose voxels no score counts. A predicted voxel that has it counts like any other label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignore: Option<u8>,
-    /// What lengths in headers are in, in millimetres, whatever headers say; none where they are right.
+    /// The unit of lengths in millimetres, if it is not the one that headers state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub millimetres_per_unit: Option<f64>,
     /// The groups of scores.
@@ -30,7 +30,7 @@ pub struct Settings {
     /// The share of a lesion that must be covered for it to be detected, see
     /// [`Lesions::detection`](crate::Lesions::detection).
     pub lesion_overlap: f64,
-    /// How means treat cases in which only one of prediction and reference has a class.
+    /// The treatment of cases in which only one of prediction and reference has a class, in means.
     #[serde(default)]
     pub missing: Missing,
 }

@@ -23,7 +23,7 @@ pub enum SummaryError {
 }
 
 impl SummaryError {
-    /// What to do about it.
+    /// Returns a remedy.
     pub fn hint(&self) -> &'static str {
         match self {
             SummaryError::Json(_) => {
@@ -37,7 +37,7 @@ impl SummaryError {
     }
 }
 
-/// What is read of a file. Means follow from the cases.
+/// The content that is read from a file. Means are computed from its cases.
 #[derive(Deserialize)]
 pub(crate) struct Written {
     metric_per_case: Vec<WrittenCase>,
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use crate::Metric;
 
-    /// As nnU-Net 2 writes it (`nnunetv2/evaluation/evaluate_predictions.py`).
+    /// A file in the format of nnU-Net 2 (`nnunetv2/evaluation/evaluate_predictions.py`).
     const OF_NNUNET: &str = r#"{
         "foreground_mean": {"Dice": 0.75, "FN": 1.0, "FP": 1.0, "IoU": 0.6, "TN": 9.0, "TP": 3.0, "n_pred": 4.0, "n_ref": 4.0},
         "mean": {"1": {"Dice": 0.75, "IoU": 0.6}},

@@ -13,7 +13,7 @@ const CERTAIN: f64 = 1e-7;
 /// Scores that differ by less are equal but for rounding, which must not decide.
 const ROUNDING: f64 = 1e-12;
 
-/// How pairs become scores of classes. The class with the largest score wins; ties go to the first.
+/// The rule by which votes for pairs become scores of classes. The class with the largest score wins; ties go to the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
@@ -44,7 +44,7 @@ pub enum VotesError {
     Length {
         /// `probabilities` or `accuracies`.
         what: &'static str,
-        /// How many there are.
+        /// The number of pairs found.
         found: usize,
         /// K (K − 1) / 2.
         pairs: usize,

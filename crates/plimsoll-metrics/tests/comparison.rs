@@ -210,7 +210,7 @@ fn a_known_difference_is_found_as_often_as_theory_says() {
     }
 }
 
-/// Of many normal differences p′ is near that of the distribution, and so is the number of cases.
+/// For many normal differences, p′ is near its value for the distribution, and so is the number of cases.
 #[test]
 fn the_cases_needed_are_those_of_noethers_formula() {
     let mut normal = Normal::new(5);
@@ -277,7 +277,7 @@ fn few_cases_say_that_they_cannot_tell_and_how_many_could() {
     assert_eq!(found.scores[0].differences[0].verdict.outcome, Outcome::Same);
 }
 
-/// Of distances the lower are better, and ranks follow.
+/// Lower distances are better, and ranks follow.
 #[test]
 fn the_better_one_of_a_distance_is_the_lower_one() {
     let mut normal = Normal::new(3);

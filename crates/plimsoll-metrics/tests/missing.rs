@@ -168,7 +168,7 @@ fn who_misses_half_of_the_cases_is_not_first() {
     assert_eq!(score.candidates[0].mean_of_defined, Some(2.0));
 }
 
-/// Where the reference is empty, a prediction that is empty is right, and one that is not is a false alarm.
+/// An empty prediction of an empty reference is right, and any other is a false alarm.
 #[test]
 fn a_false_alarm_is_worse_than_none() {
     let right = vec![None; 6];

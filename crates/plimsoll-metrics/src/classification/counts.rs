@@ -8,18 +8,18 @@ use crate::overlap::quotient;
 /// The cases of one class against the rest, by whether they are given it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassCounts {
-    /// Of the class, and given it.
+    /// Cases of the class that were given it.
     pub true_positives: u64,
-    /// Not of the class, but given it.
+    /// Other cases that were given the class.
     pub false_positives: u64,
-    /// Of the class, but not given it.
+    /// Cases of the class that were not given it.
     pub false_negatives: u64,
-    /// Neither.
+    /// Other cases that were not given the class.
     pub true_negatives: u64,
 }
 
 impl ClassCounts {
-    /// How many cases are of the class.
+    /// Returns the number of cases of the class.
     pub(crate) fn support(&self) -> u64 {
         self.true_positives + self.false_negatives
     }

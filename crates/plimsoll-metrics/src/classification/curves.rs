@@ -1,4 +1,4 @@
-//! What the pictures of a classification show.
+//! The curves in the pictures of a classification.
 
 use plimsoll_memory::{Budget, Bytes, Reservation};
 

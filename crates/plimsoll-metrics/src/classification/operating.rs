@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::ranking::Ranking;
 use super::table::{Labels, Table, TableError};
 
-/// What calling a case positive from a threshold on comes to.
+/// The scores of calling a case positive from a threshold on.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OperatingPoint {
     /// A case is positive if its probability is at least this. Above 1 for the point where none is.

@@ -43,9 +43,9 @@ impl Ranking {
         cases.map(|entry| ((entry >> 2) as usize, entry & POSITIVE != 0, entry & ENDS_TIE != 0))
     }
 
-    /// What each case adds to the area under the ROC curve: of a case of the class the share of others that are less probable, of others the
-    /// share of cases of the class that are more probable; ties count one half (DeLong et al. 1988, V₁₀ and V₀₁). Added to `to`, by case; nothing
-    /// where either side has no case.
+    /// Adds the contribution of each case to the area under the ROC curve to `to`: of a case of the class the share of others that are less probable, of others the
+    /// share of cases of the class that are more probable; ties count one half (DeLong et al. 1988, V₁₀ and V₀₁). Adds nothing
+    /// if either side has no case.
     pub(crate) fn add_components(&self, to: &mut [f64]) {
         let count = |bit: u64| self.order.iter().filter(|entry| *entry & POSITIVE == bit).count();
         let (all_positives, all_negatives) = (count(POSITIVE), count(0));

@@ -52,7 +52,7 @@ pub struct ClassReport {
 
 /// Scores a table: accuracy, balanced accuracy, F1, AUROC, average precision, Cohen's kappa with quadratic weights and
 /// the expected calibration error; sensitivity, specificity, precision, F1, AUROC and average precision of each class.
-/// As in scikit-learn, with its names, except that a division by zero gives an undefined score.
+/// Scores a classification with the definitions and names of scikit-learn, except that a division by zero gives an undefined score.
 ///
 /// # Errors
 /// Returns an error if the memory is not available.

@@ -36,7 +36,7 @@ pub(crate) const OVERALL_OF_LABELS: [&str; 6] =
 pub(crate) const OF_CLASS: [&str; 6] =
     ["sensitivity", "specificity", "precision", "f1", "auroc", "average_precision"];
 
-/// What cases are given, and counts of it.
+/// The predictions of cases, and their counts.
 enum Given<'a> {
     /// The most probable class of each, where it is of one; ties go to the first.
     OneClass { labels: &'a Mapped<u32>, classes: Mapped<u32>, counts: Counts },

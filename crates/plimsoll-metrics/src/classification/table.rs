@@ -13,15 +13,15 @@ use crate::csv::{fields, quoted, text_of};
 const LONGEST_LINE: u64 = 1 << 20;
 /// The name of a column with the class that is predicted; it and what is behind it are passed over.
 const PREDICTED: &str = "predicted";
-/// Who holds a table's memory, as reports name it.
+/// The holder of a table's memory in reports.
 const HOLDER: &str = "table of cases";
 /// The tolerance of the sum of a case's probabilities, which are often rounded.
 const ROUNDING: f64 = 0.01;
 
-/// What is between the labels of a case that has several.
+/// The separator of the labels of a case.
 const BETWEEN: char = '|';
 
-/// How many of the classes a case is of.
+/// The number of classes that a case may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Labelling {
     /// One: its probabilities sum to 1.
@@ -55,7 +55,7 @@ pub struct NamedTable {
     pub(crate) table: Table,
     /// The name of each case.
     pub(crate) names: Vec<String>,
-    /// Of the names; none where whoever made them has it.
+    /// The reservation of the names, or `None` if the caller has it.
     _memory: Option<Reservation>,
 }
 
@@ -315,7 +315,7 @@ impl Table {
         Ok(())
     }
 
-    /// How many of the classes a case is of.
+    /// The number of classes that a case may have.
     pub fn labelling(&self) -> Labelling {
         match self.labels {
             Labels::One(_) => Labelling::OneClass,
@@ -417,7 +417,7 @@ struct Lines {
     path: PathBuf,
     reader: BufReader<File>,
     at: u64,
-    /// How many columns are read: those up to `predicted`, else all.
+    /// The number of columns that are read: the columns up to `predicted`, or all.
     columns: usize,
 }
 

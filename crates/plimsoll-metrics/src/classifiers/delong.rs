@@ -1,6 +1,6 @@
 //! The difference of two areas under ROC curves of the same images.
 
-/// How far two areas under ROC curves lie apart.
+/// The difference of two areas under ROC curves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AreaDifference {
     /// The first less the second.

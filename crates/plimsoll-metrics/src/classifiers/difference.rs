@@ -1,10 +1,10 @@
-//! How far two classifiers lie apart.
+//! Differences of two classifiers.
 
 use serde::Serialize;
 
 use crate::comparison::Verdict;
 
-/// What tests a difference.
+/// The test of a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TestName {
@@ -42,7 +42,7 @@ pub struct ImageTest {
     pub p: f64,
 }
 
-/// How far two classifiers lie apart in a score.
+/// The difference of two classifiers in a score.
 #[derive(Clone, Debug, Serialize)]
 pub struct ImageDifference {
     /// The class; none of all classes together.
@@ -65,6 +65,6 @@ pub struct ImageDifference {
     pub test: Option<ImageTest>,
     /// Its p value after Holm's correction, over all pairs and classes of the score.
     pub p_holm: Option<f64>,
-    /// What the images tell.
+    /// The conclusion from the images.
     pub verdict: Verdict,
 }

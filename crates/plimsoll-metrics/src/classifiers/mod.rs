@@ -1,4 +1,4 @@
-//! Which of several classifiers is better, by what they say of the same images.
+//! Comparisons of several classifiers by their predictions of the same images.
 //!
 //! Unlike label maps, images have no scores of their own: a score is one of all images together. [`PairedClassifiers`] puts the tables of all
 //! candidates side by side, image by image; [`compare_classifiers`] tests each pair by what fits the score: images that only one of both gets

@@ -7,10 +7,10 @@ use plimsoll_memory::{Budget, Bytes, MapError, Reservation};
 use crate::classification::{Labelling, NamedTable, Table};
 use crate::comparison::{ComparisonError, ensemble_name, expect_same_repeats};
 
-/// What a map of names takes for each, beside their letters.
+/// The bytes that a map of names takes for each name, without its letters.
 const BYTES_OF_NAME: usize = 96;
 
-/// What is compared: one choice of settings, trained once or several times.
+/// A candidate of a comparison: one choice of settings, trained once or several times.
 #[derive(Debug)]
 pub struct Classifier {
     /// Its name.
@@ -23,7 +23,7 @@ pub struct Classifier {
 #[derive(Debug)]
 pub struct ClassifierRepeat {
     name: String,
-    /// Of its folds, or of all images at once.
+    /// The tables of its folds, or one table of all images.
     tables: Vec<Table>,
     /// The table and the place there of each image.
     images: BTreeMap<String, (usize, usize)>,
@@ -31,7 +31,7 @@ pub struct ClassifierRepeat {
 }
 
 impl ClassifierRepeat {
-    /// Of the tables of its folds, or of all its images at once.
+    /// Combines the tables of its folds, or takes one table of all its images.
     ///
     /// # Errors
     /// Returns an error if an image is there twice, tables have other classes, or the memory is not available.
@@ -178,7 +178,7 @@ impl PairedClassifiers {
         Ok(self)
     }
 
-    /// What the repeats of a candidate say of the images, in their order, each with its name; none where there is no such candidate.
+    /// Returns the table of each repeat of a candidate with its name, with images in order; empty if there is no such candidate.
     pub fn tables(&self, candidate: &str) -> impl Iterator<Item = (&str, &Table)> {
         let own = self.candidates.iter().filter(move |own| own.name == candidate);
         own.flat_map(|own| own.repeats.iter().map(|(name, table)| (name.as_str(), table)))
@@ -194,7 +194,7 @@ impl PairedClassifiers {
         &self.classes
     }
 
-    /// How many of the classes an image is of.
+    /// Returns the number of classes that an image may have.
     pub fn labelling(&self) -> Labelling {
         self.labelling
     }
@@ -214,7 +214,7 @@ impl PairedClassifiers {
     }
 }
 
-/// That two tables know the same classes.
+/// Checks that two tables have the same classes.
 fn expect_alike((one, own): (&str, &Table), (other, theirs): (&str, &Table)) -> Result<(), ComparisonError> {
     let names = || (one.to_string(), other.to_string());
     if own.classes() != theirs.classes() {
@@ -229,7 +229,7 @@ fn expect_alike((one, own): (&str, &Table), (other, theirs): (&str, &Table)) -> 
     Ok(())
 }
 
-/// That all tables have the same labels of each image.
+/// Checks that all tables agree on the labels of each image.
 fn expect_same_labels(candidates: &[PairedClassifier], images: &[&String]) -> Result<(), ComparisonError> {
     let mut repeats = candidates.iter().flat_map(|candidate| &candidate.repeats);
     let Some((one, first)) = repeats.next() else { return Ok(()) };

@@ -22,7 +22,7 @@ use crate::{Better, OverFolds};
 /// Standard errors below this are of sums that were rounded: the areas are the same.
 const ROUNDING: f64 = 1e-12;
 
-/// What is compared.
+/// The settings of a comparison.
 #[derive(Clone, Debug)]
 pub struct ClassifierSettings {
     /// The scores.
@@ -44,7 +44,7 @@ pub struct ScoreOfClassifier {
     pub value: Option<f64>,
     /// Its interval by the percentile bootstrap.
     pub interval: Option<[f64; 2]>,
-    /// Of candidates that were trained more than once.
+    /// The spread over repeats, if the candidate was trained more than once.
     pub over_repeats: Option<OverRepeats>,
     /// The share of resamples of images in which it is the best, each of several having its part; of scores that are undefined none.
     pub first_share: Option<f64>,
@@ -55,11 +55,11 @@ pub struct ScoreOfClassifier {
 pub struct ScoreOfClassifiers {
     /// The score.
     pub score: ImageScore,
-    /// Which ones are better.
+    /// The direction in which scores are better.
     pub better: Better,
-    /// Of each candidate, of all classes together first.
+    /// The score of each candidate, of all classes together first.
     pub candidates: Vec<ScoreOfClassifier>,
-    /// Of each pair, in the same order.
+    /// The difference of each pair, in the same order.
     pub differences: Vec<ImageDifference>,
     /// The mean of Kendall's τ between the order of the candidates and those of resamples; none where ties leave none.
     pub mean_tau: Option<f64>,
@@ -91,7 +91,7 @@ pub struct ClassifierComparison {
 struct Item {
     score: ImageScore,
     class: Option<usize>,
-    /// Where it stands among the scores of a [`Resamples`].
+    /// The index among the scores of a [`Resamples`].
     at: usize,
 }
 

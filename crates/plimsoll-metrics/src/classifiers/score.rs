@@ -47,7 +47,7 @@ impl ImageScore {
         self.0
     }
 
-    /// Which ones are better.
+    /// Returns the direction in which scores are better.
     pub fn better(self) -> Better {
         if self.0 == "ece" { Better::Lower } else { Better::Higher }
     }
@@ -57,7 +57,7 @@ impl ImageScore {
         self.0 != "quadratic_kappa"
     }
 
-    /// Where it stands among all that are computed, of a class or of all together; none if there is no such score.
+    /// Returns the index among all computed scores, for a class or for all classes together, or `None` if there is no such score.
     pub(super) fn place(self, class: Option<usize>, labelling: Labelling) -> Option<usize> {
         let overall: &[&str] = match labelling {
             Labelling::OneClass => &OVERALL,

@@ -1,4 +1,4 @@
-//! What a comparison of classifiers comes to, in words.
+//! The verdict of a comparison of classifiers, in words.
 
 use super::difference::{ImageTest, TestName};
 use super::score::ImageScore;
@@ -10,11 +10,11 @@ use crate::normal::quantile;
 /// The probability with which a comparison that is repeated with so many images is to find the difference.
 const POWER: f64 = 0.8;
 
-/// What a verdict is made of.
+/// The numbers from which a verdict follows.
 pub(super) struct Evidence<'a> {
     pub names: [&'a str; 2],
     pub score: ImageScore,
-    /// Of one class, where it is not of all.
+    /// The class, or `None` for all classes together.
     pub class: Option<&'a str>,
     pub images: usize,
     pub scores: [f64; 2],
@@ -29,7 +29,7 @@ pub(super) struct Evidence<'a> {
 }
 
 impl Evidence<'_> {
-    /// How many images would likely find a difference like this one, at the level of a single one of all tests: n ((z₁₋α⸝₂ + z₀.₈) s / d)², since a
+    /// Returns the number of images that would likely find a difference like this one, at the level of a single test: n ((z₁₋α⸝₂ + z₀.₈) s / d)², since a
     /// standard error s of n images becomes s √(n / m) of m.
     fn images_needed(&self) -> Option<u64> {
         let difference = self.scores[0] - self.scores[1];
@@ -47,13 +47,13 @@ impl Evidence<'_> {
     }
 }
 
-/// What images tell of a score that one of both does not have.
+/// Returns the verdict on a score that is undefined for one of the two classifiers.
 pub(super) fn undefined([first, second]: [&str; 2], score: ImageScore, class: Option<&str>) -> Verdict {
     let words = format!("{} of {first} or {second} is undefined{}", score.name(), of_class(class));
     Verdict { outcome: Outcome::NoCases, better: None, cases_needed: None, words }
 }
 
-/// What they tell.
+/// Returns the verdict on a difference.
 pub(super) fn verdict(evidence: &Evidence<'_>) -> Verdict {
     let Evidence { names: [first, second], score, class, images, scores, test, p_holm, alpha, .. } =
         *evidence;

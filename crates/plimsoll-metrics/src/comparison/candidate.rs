@@ -1,4 +1,4 @@
-//! What is compared.
+//! The candidates of a comparison.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use plimsoll_volume::image_endings;
 use super::error::ComparisonError;
 use crate::{CaseScore, CaseScores, Group, Metric, Missing, Scores, Settings, Summary};
 
-/// What is compared: one choice of settings, trained once or several times.
+/// A candidate: one choice of settings, trained once or several times.
 #[derive(Clone, Debug)]
 pub struct Candidate {
     /// Its name.
@@ -16,12 +16,12 @@ pub struct Candidate {
     pub repeats: Vec<Repeat>,
 }
 
-/// What the ensemble of two is called.
+/// Returns the name of the ensemble of two candidates.
 pub fn ensemble_name(one: &str, other: &str) -> String {
     format!("{one} + {other}")
 }
 
-/// That two of an ensemble, each with its name, were trained equally often: their repeats are averaged in order.
+/// Checks that two candidates of an ensemble were trained equally often, since their repeats are averaged in order.
 ///
 /// # Errors
 /// Returns an error if they were not.
@@ -106,7 +106,7 @@ impl Valued {
 }
 
 impl Repeat {
-    /// Of the scores of its folds, or of all its cases at once, each with what it is called in messages.
+    /// Combines the scores of its folds, or takes the scores of all its cases, each with its name in messages.
     ///
     /// # Errors
     /// Returns an error if a case is there twice, or folds were scored otherwise.
@@ -137,7 +137,7 @@ impl Repeat {
         Ok(())
     }
 
-    /// Which it is.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -201,7 +201,7 @@ impl Repeat {
         self.cases.get(case)?.counted_voxels
     }
 
-    /// That the same score means the same in both.
+    /// Checks that both were scored with the same settings.
     pub(super) fn expect_scored_alike(&self, other: &Repeat) -> Result<(), ComparisonError> {
         expect_alike((&self.name, &self.settings), (&other.name, &other.settings))
     }

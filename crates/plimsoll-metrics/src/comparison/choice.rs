@@ -1,4 +1,4 @@
-//! Which candidate to take.
+//! The choice of a candidate.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! How far two candidates lie apart.
+//! Differences of two candidates.
 
 use serde::Serialize;
 
@@ -25,13 +25,13 @@ pub struct Undefined {
 pub struct PairedScores {
     /// The position of each case with a difference, and the first candidate's score less the second's.
     pub differences: Vec<(usize, f64)>,
-    /// What was dropped.
+    /// The number of cases that were dropped because a score is undefined.
     pub undefined: Undefined,
     /// Scores that are missing: exactly one of prediction and reference has the class.
     pub missing: Undefined,
 }
 
-/// How far two candidates lie apart in a score of a class.
+/// The difference of two candidates in a score of a class.
 #[derive(Clone, Debug, Serialize)]
 pub struct Difference {
     /// The class.
@@ -58,7 +58,7 @@ pub struct Difference {
     pub test: Option<SignedRank>,
     /// Its p value after Holm's correction over all pairs and classes of the score.
     pub p_holm: Option<f64>,
-    /// What the cases tell.
+    /// The conclusion from the cases.
     pub verdict: Verdict,
 }
 

@@ -11,7 +11,7 @@ pub enum ComparisonError {
     /// There are not two of them.
     #[error("{found} candidate to compare, and two are the least")]
     TooFew {
-        /// How many there are.
+        /// The number found.
         found: usize,
     },
     /// Two have the same name.
@@ -53,7 +53,7 @@ pub enum ComparisonError {
         one: String,
         /// Another.
         other: String,
-        /// What differs.
+        /// The parameter that differs.
         what: &'static str,
     },
     /// Not all candidates have the same cases.
@@ -84,7 +84,7 @@ pub enum ComparisonError {
         one: String,
         /// Another.
         other: String,
-        /// What each says.
+        /// The value of each candidate.
         voxels: [f64; 2],
     },
     /// Candidates were scored on other voxels: with another ignored label, or on another grid.
@@ -114,23 +114,23 @@ pub enum ComparisonError {
     NoScore {
         /// A candidate.
         candidate: String,
-        /// What is asked for.
+        /// The requested item.
         metric: Metric,
-        /// What it has.
+        /// The available scores.
         known: Vec<Metric>,
     },
     /// A count is asked for.
     #[error("{} is a count of voxels, of which neither more nor fewer are better", metric.name())]
     Count {
-        /// What is asked for.
+        /// The requested item.
         metric: Metric,
     },
     /// A class is asked for that is not scored.
     #[error("class {class} is not scored; these are: {}", list(known))]
     NoClass {
-        /// What is asked for.
+        /// The requested item.
         class: u8,
-        /// Those that are.
+        /// The available items.
         known: Vec<u8>,
     },
     /// Classifiers know other classes.
@@ -162,21 +162,21 @@ pub enum ComparisonError {
         one: String,
         /// Another.
         other: String,
-        /// What each says.
+        /// The value of each candidate.
         labels: [String; 2],
     },
     /// Classifiers do not have such a score.
     #[error("classifiers of this kind have no {score}")]
     NoImageScore {
-        /// What is asked for.
+        /// The requested item.
         score: &'static str,
     },
     /// A class is asked for that classifiers do not know.
     #[error("there is no class {class}; these are: {}", known.join(", "))]
     NoClassNamed {
-        /// What is asked for.
+        /// The requested item.
         class: String,
-        /// Those that are.
+        /// The available items.
         known: Vec<String>,
     },
     /// Two candidates of an ensemble were trained differently often.
@@ -186,7 +186,7 @@ pub enum ComparisonError {
         one: String,
         /// Another.
         other: String,
-        /// How often each was trained.
+        /// The number of repeats of each.
         repeats: [usize; 2],
     },
     /// A table of what a classifier says cannot be used.
@@ -204,7 +204,7 @@ impl From<OverBudget> for ComparisonError {
 }
 
 impl ComparisonError {
-    /// What to do about it.
+    /// Returns a remedy.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             ComparisonError::TooFew { .. } => {

@@ -1,4 +1,4 @@
-//! Which of several candidates is better, by their scores of the same cases.
+//! Comparisons of several candidates by their scores of the same cases.
 //!
 //! A [`Candidate`] is what is compared: a run, or an arm of a sweep, whose seeds are its [`Repeat`]s. [`Paired`] puts the cases of all
 //! side by side; [`compare_candidates`] says of each pair, class and score how far they lie apart ([`Difference`]) and whether the cases can

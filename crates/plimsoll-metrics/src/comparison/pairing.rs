@@ -73,7 +73,7 @@ impl Paired {
         &self.left_out
     }
 
-    /// What all were scored with. Groups of scores are those of the first candidate.
+    /// Returns the settings of the scores. Groups of scores are taken from the first candidate.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -90,7 +90,7 @@ impl Paired {
         scores.filter(all).collect()
     }
 
-    /// That all candidates have a score, and which ones are better.
+    /// Checks that all candidates have a score, and returns the direction in which it is better.
     pub(super) fn expect_score(&self, metric: Metric) -> Result<Better, ComparisonError> {
         let better = metric.better().ok_or(ComparisonError::Count { metric })?;
         match self.repeats().find(|repeat| !repeat.metrics(&self.cases).contains(&metric)) {
@@ -143,7 +143,7 @@ impl Candidate {
     }
 }
 
-/// That both were scored against the same labels, as far as their numbers of voxels tell.
+/// Checks that both were scored against the same labels, by their numbers of voxels.
 fn expect_same_references(
     one: &Repeat,
     other: &Repeat,

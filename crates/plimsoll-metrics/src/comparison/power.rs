@@ -1,11 +1,11 @@
-//! How many cases a comparison needs.
+//! The number of cases that a comparison needs.
 
 use crate::normal::quantile;
 
 /// The probability with which a comparison that is repeated with so many cases is to find the difference.
 pub(super) const POWER: f64 = 0.8;
 
-/// How many cases the signed-rank test would need to find an effect like that of these differences with a probability of 80 %, at level
+/// Returns the number of cases that the signed-rank test would need to find the effect of these differences with a probability of 80 %, at level
 /// `alpha` of both sides: (z₁₋α⸝₂ + z₀.₈)² / (3 (p′ − ½)²) (Noether 1987), where p′ is the share of pairs of differences with a sum above zero, those of
 /// sum zero counted half; and not fewer than have a p value below `alpha` at all, 2^(1−n). None if there is no effect, or no pair to see it
 /// in.

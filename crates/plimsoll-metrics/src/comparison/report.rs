@@ -19,10 +19,10 @@ use super::verdict::{Evidence, Verdict};
 use crate::classification::Bootstrap;
 use crate::{Better, CaseCounts, Metric, Missing, OverFolds};
 
-/// Of a case: its position, its difference, and the same once more, sorted.
+/// The bytes of a case: its position and its difference, and a sorted copy of both.
 const BYTES_OF_DIFFERENCE: usize = 24;
 
-/// What is compared.
+/// The settings of a comparison.
 #[derive(Clone, Debug)]
 pub struct ComparisonSettings {
     /// The scores.
@@ -31,7 +31,7 @@ pub struct ComparisonSettings {
     pub classes: Option<Vec<u8>>,
     /// Their names. A class without one is called by its number.
     pub names: BTreeMap<u8, String>,
-    /// How missing scores take part in means, differences and rankings.
+    /// The treatment of missing scores in means, differences and rankings.
     pub missing: Missing,
     /// The resamples of all intervals and rankings. Its confidence is that of all tests, too.
     pub bootstrap: Bootstrap,
@@ -42,7 +42,7 @@ pub struct ComparisonSettings {
 pub struct ClassName {
     /// Its number; none of the mean.
     pub number: Option<u8>,
-    /// What it is called.
+    /// Its name.
     pub name: String,
 }
 
@@ -71,11 +71,11 @@ pub struct CandidateScores {
     pub mean: Option<f64>,
     /// The mean over the cases that have the score.
     pub mean_of_defined: Option<f64>,
-    /// Of candidates that were trained more than once.
+    /// The spread over repeats, if the candidate was trained more than once.
     pub over_repeats: Option<OverRepeats>,
 }
 
-/// What a candidate and its repeats are called.
+/// The names of a candidate and its repeats.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CandidateName {
     /// The candidate.
@@ -89,13 +89,13 @@ pub struct CandidateName {
 pub struct ScoreComparison {
     /// The score.
     pub metric: Metric,
-    /// Which ones are better.
+    /// The direction in which scores are better.
     pub better: Better,
-    /// What differences are in; none of shares and numbers.
+    /// The unit of differences, or `None` for shares and plain numbers.
     pub unit: Option<&'static str>,
-    /// Of each candidate, by class.
+    /// The scores of each candidate, by class.
     pub candidates: Vec<CandidateScores>,
-    /// Of each pair, by class: those of the mean over classes first, where there are several.
+    /// The difference of each pair, by class. With several classes, differences of the mean over classes come first.
     pub differences: Vec<Difference>,
     /// The order of all; none where no case has the score for all.
     pub ranking: Option<Ranking>,
@@ -123,7 +123,7 @@ pub struct Comparison {
     pub left_out: Vec<String>,
     /// The classes that were compared.
     pub classes: Vec<u8>,
-    /// How missing scores take part.
+    /// The treatment of missing scores.
     pub missing: Missing,
     /// Resamples, and the confidence of all intervals and tests.
     pub bootstrap: Bootstrap,

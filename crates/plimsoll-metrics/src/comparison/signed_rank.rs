@@ -9,7 +9,7 @@ const EXACT_UP_TO: usize = 50;
 /// The same with ties or zeros.
 const EXACT_WITH_TIES_UP_TO: usize = 13;
 
-/// Where a p value is from.
+/// The distribution from which a p value is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Distribution {
@@ -30,7 +30,7 @@ pub struct SignedRank {
     pub zeros: usize,
     /// The two-sided p value; 1 if no difference is left.
     pub p: f64,
-    /// Where it is from.
+    /// The distribution from which it is computed.
     pub distribution: Distribution,
 }
 

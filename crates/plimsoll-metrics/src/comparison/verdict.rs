@@ -1,4 +1,4 @@
-//! What a comparison comes to, in words.
+//! The verdict of a comparison, in words.
 
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ use crate::{Better, Metric};
 /// Beyond this nobody has as many cases, and the number says nothing.
 const MOST_CASES: u64 = 100_000;
 
-/// What the cases tell.
+/// The outcome of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -39,20 +39,20 @@ impl Outcome {
     }
 }
 
-/// What the cases tell, and how many would.
+/// The conclusion from a comparison, with the number of cases that would allow one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// What they tell.
+    /// The outcome.
     pub outcome: Outcome,
     /// The one that is better, where they do.
     pub better: Option<String>,
-    /// Where they do not: how many cases would likely find an effect like this one, see [`cases_needed`](super::cases_needed).
+    /// The number of cases that would likely find an effect like this one, if these do not; see [`cases_needed`](super::cases_needed).
     pub cases_needed: Option<u64>,
     /// The same in a sentence.
     pub words: String,
 }
 
-/// What a verdict is made of.
+/// The numbers from which a verdict follows.
 pub(super) struct Evidence<'a> {
     pub names: [&'a str; 2],
     pub metric: Metric,
@@ -162,7 +162,7 @@ fn rough(count: u64) -> u64 {
     count.div_ceil(unit) * unit
 }
 
-/// How many cases, or images, would likely be needed.
+/// Returns the number of cases or images that would likely be needed, in words.
 pub(crate) fn needed_words(needed: Option<u64>, of: &str) -> String {
     match needed {
         Some(needed) if needed > MOST_CASES => {
@@ -183,11 +183,11 @@ pub(crate) fn p_words(p: f64) -> String {
     }
 }
 
-/// How differences of a score are written: shares in percentage points.
+/// The unit in which differences of a score are written. Shares are written in percentage points.
 pub(crate) struct Unit {
     /// `true` if it runs from 0 to 1.
     pub is_share: bool,
-    /// What else it is in; nothing of numbers.
+    /// The unit of other scores, or `None` for plain numbers.
     pub name: Option<&'static str>,
 }
 
