@@ -17,7 +17,7 @@ const RIGHT: f64 = 20.0;
 /// Boxes that would be thinner are left out.
 const THINNEST: f64 = 0.4;
 
-/// What is drawn in one colour.
+/// The kinds of tensors that share a colour.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Colour {
     Persistent,

@@ -23,7 +23,7 @@ const STYLE: &str = "text{font:11px sans-serif;fill:#333}.title{font-weight:bold
 /// Cases that are drawn individually instead of as a box, at most: quartiles of fewer say nothing.
 const FEW: usize = 4;
 
-/// What is drawn of a class.
+/// The drawing of a class.
 enum Drawn {
     Box(Plot),
     Cases(Vec<f64>),

@@ -14,7 +14,7 @@ impl From<Vec<String>> for ClassNames {
 }
 
 impl ClassNames {
-    /// Of what is scored of a data set: its classes, or its regions.
+    /// Returns the names of the scored classes or regions of a data set.
     pub fn of(labels: &Labels) -> ClassNames {
         ClassNames(labels.scored_names())
     }

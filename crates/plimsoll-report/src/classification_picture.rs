@@ -8,7 +8,7 @@ use crate::svg::{Anchor, Drawing, Element, Path, circle, group, path, rect, text
 const SIDE: f64 = 320.0;
 /// The least side of a cell of the matrix.
 const CELL: f64 = 26.0;
-/// What is above plots, for their titles, and what is between them.
+/// The height above plots, for their titles, and the gap between plots.
 const TOP: f64 = 44.0;
 const GAP: f64 = 36.0;
 /// Left of and below plots with numbers at their axes.
@@ -25,7 +25,7 @@ const STYLE: &str = "text{font:11px sans-serif;fill:#333}.title{font-weight:bold
 
 /// Colours that are distinguishable with colour-blind eyes (after Okabe and Ito); yellow is too pale for lines on white.
 const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
-/// How lines are broken once all colours are used.
+/// The dashes of lines once all colours are used.
 const DASHES: [&str; 4] = ["none", "6 3", "2 2", "8 3 2 3"];
 
 /// Numbers of cases in rows and columns.
@@ -89,7 +89,7 @@ pub fn classification_picture(report: &Report, curves: &Curves) -> Drawing {
 
 /// The room of a matrix, in pixels.
 struct Room {
-    /// Of its cells, along each side.
+    /// The length of a side of its cells.
     side: f64,
     /// Left of them, for names of rows.
     left: f64,

@@ -21,7 +21,7 @@ const TOP: f64 = 62.0;
 /// Room for its axis.
 const BOTTOM: f64 = 58.0;
 const ROW: f64 = 34.0;
-/// Of more rows the picture would be too high for viewers.
+/// The most rows: a higher picture is too large for viewers.
 const MOST_ROWS: usize = 400;
 /// Letters that have room before an axis.
 const MOST_LETTERS: usize = 56;
@@ -30,7 +30,7 @@ const INK: Colour = [45, 52, 64];
 const GREY: Colour = [110, 118, 130];
 const GRID: Colour = [228, 231, 236];
 const CASE: Colour = [150, 160, 175];
-/// Of intervals whose candidates the cases separate.
+/// The colour of intervals whose candidates differ significantly.
 const BLUE: Colour = [31, 96, 176];
 
 /// A score, drawn below the one before it.
@@ -192,7 +192,7 @@ impl Panel {
     }
 }
 
-/// Where cases are drawn in which a score is missing.
+/// Returns the treatment of cases in which a score is missing, in words.
 fn missing_cases(missing: Missing) -> &'static str {
     match missing {
         Missing::Ignore => "left out",

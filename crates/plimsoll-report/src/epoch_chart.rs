@@ -9,7 +9,7 @@ use crate::svg::{Anchor, Drawing, Element, Path, circle, group, path, text};
 /// Colours that are distinguishable with colour-blind eyes (after Okabe and Ito), without those that are too pale for lines.
 pub const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7a5a00", "#56b4e9", "#000000"];
 
-/// What the style of a page has for charts and their legends.
+/// The style rules of charts and their legends.
 pub const STYLE: &str = ".legend span{margin-right:1rem;white-space:nowrap}.legend i{display:inline-block;width:.9rem;height:.28rem;\
     margin-right:.35rem;vertical-align:middle}svg .title{font-weight:bold;font-size:12px;fill:#1d232b}svg path.grid{fill:none}\
     svg .mark{stroke:#c2410c;stroke-width:1.5;stroke-dasharray:4 3;fill:none}svg text.marked{fill:#c2410c}svg g path{stroke-width:1.5}";
@@ -20,7 +20,7 @@ const RIGHT: f64 = 10.0;
 const TOP: f64 = 26.0;
 const BELOW: f64 = 34.0;
 
-/// Of a line with more epochs, of every so many that follow each other the lowest and the highest are drawn.
+/// The most pieces of a line. With more epochs, the lowest and the highest point of each piece are drawn.
 const MOST_PIECES: usize = 240;
 
 /// A line of a chart.
@@ -85,7 +85,7 @@ impl Chart<'_> {
     }
 }
 
-/// What colours stand for, in a line.
+/// Returns the legend of colours, in a line.
 pub fn legend(lines: impl Iterator<Item = (&'static str, String)>) -> String {
     let mut html = String::from("<p class=\"legend\">");
     for (colour, name) in lines {

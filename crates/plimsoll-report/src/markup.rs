@@ -1,4 +1,4 @@
-//! What pages and drawings have in common: text as HTML and XML, the style of a page, numbers as they are read.
+//! The basics of pages and drawings: text as HTML and XML, the style of a page, readable numbers.
 
 use crate::contents::GENERATOR;
 use crate::text;

@@ -32,9 +32,9 @@ pub enum Anchor {
 #[derive(Clone, Debug)]
 pub struct Element {
     name: &'static str,
-    /// As written, each with a space before it.
+    /// The attributes as written, each preceded by a space.
     attributes: String,
-    /// As written.
+    /// The contents as written.
     contents: String,
     /// `false` once an attribute had a number that is not finite.
     is_finite: bool,

@@ -1,4 +1,4 @@
-//! What `inspect` finds, as a page: thumbnails of all cases, spacings, sizes, volumes of classes, and what is flagged. One file without
+//! The result of `inspect` as a page: thumbnails of all cases, spacings, sizes, volumes of classes, and flagged cases. One file without
 //! scripts, which needs nothing else.
 
 mod plot;
@@ -26,7 +26,7 @@ const SIDE: usize = 160;
 /// The most columns of a plot.
 const PER_PLOT: usize = 6;
 
-/// What a point of a plot takes, as a number with the name of its case and as what is drawn.
+/// The bytes of a point of a plot: a number with the name of its case, and its drawing.
 const POINT: usize = 512;
 
 /// The most classes of which a card says the volume.
@@ -105,7 +105,7 @@ pub fn page(
     put("</div>\n</body></html>\n")
 }
 
-/// What the data set is.
+/// Returns the heading with the properties of the data set.
 fn heading(dataset: &Dataset, inspection: &Inspection, units: Units) -> String {
     let mut html = beginning(&dataset.name, "", &[STYLE]);
     let _ = writeln!(html, "<h1>{}</h1>", escaped(&dataset.name));
@@ -175,7 +175,7 @@ fn plots(
     Ok(())
 }
 
-/// What is known of a case: its size, its spacing and the volumes of its classes, of many the first that it has.
+/// Adds the numbers of a case: its size, its spacing and the volumes of its first classes.
 fn numbers(card: &mut String, dataset: &Dataset, found: &CaseFingerprint, units: Units) {
     let [d, h, w] = found.shape();
     let _ = write!(card, "{d} × {h} × {w} voxels<br>{}", units.length.lengths(found.spacing().0));
@@ -191,7 +191,7 @@ fn numbers(card: &mut String, dataset: &Dataset, found: &CaseFingerprint, units:
     }
 }
 
-/// What is wrong or unusual.
+/// Returns the list of problems and warnings.
 fn flags(dataset: &Dataset, problems: &[Problem]) -> String {
     let mut html = format!("<h2>Flagged: {}</h2>\n", problems.len() + dataset.warnings.len());
     if problems.is_empty() && dataset.warnings.is_empty() {

@@ -1,4 +1,4 @@
-//! What a fold holds of its line, as rows of a name, a share and a number; and what stands below them, in words.
+//! The memory of a fold as rows of a name, a share of its limit and a number, and the lines of text below them.
 
 use plimsoll_memory::Bytes;
 use plimsoll_plan::DeviceState;
@@ -15,13 +15,13 @@ const LONGEST: usize = 4;
 pub struct Bar {
     /// The holder.
     pub name: String,
-    /// Of the line, from 0 to 1.
+    /// The share of the memory limit, from 0 to 1.
     pub share: f64,
     /// Its bytes.
     pub bytes: Bytes,
 }
 
-/// What is resident and planned, and what the largest holders have; nothing before a line is known.
+/// Returns the resident and planned memory and the largest holders; empty before a limit is known.
 pub fn bars(status: &Status, sample: Option<&Sample>) -> Vec<Bar> {
     let Some(line) = status.line else { return Vec::new() };
     let bar = |name: &str, bytes: Option<Bytes>| {
@@ -49,7 +49,7 @@ pub fn bars(status: &Status, sample: Option<&Sample>) -> Vec<Bar> {
     bars
 }
 
-/// What a device says of itself; none where that is nothing.
+/// Returns the state of a device in words, or `None` if it is unknown.
 fn of_device(state: &DeviceState) -> Option<String> {
     let total = state.total_bytes.map_or_else(String::new, |total| format!(" of {total}"));
     let said = [
@@ -61,7 +61,7 @@ fn of_device(state: &DeviceState) -> Option<String> {
     (!said.is_empty()).then(|| format!("GPU {}", said.join(", ")))
 }
 
-/// What stands below the bars: the Dice of regions, the machine, and where time went, in lines.
+/// Returns the lines below the bars: the Dice of regions, the machine, and the parts of the time.
 pub fn below(status: &Status, sample: Option<&Sample>) -> Vec<String> {
     status.regions_in_words().into_iter().chain(sample.into_iter().flat_map(in_words)).collect()
 }

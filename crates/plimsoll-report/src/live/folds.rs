@@ -10,7 +10,7 @@ use crate::error::{Outcome, ReportError};
 pub struct Folds {
     /// Those that were begun, in their order.
     pub begun: Vec<FoldFolder>,
-    /// How many there will be, where that is known: of sweeps.
+    /// The number of folds that are planned, if it is known, as for sweeps.
     pub planned: Option<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! What is watched, as a page without scripts that loads itself again.
+//! The watched folds as a page without scripts that reloads itself.
 
 use std::fmt::Write;
 

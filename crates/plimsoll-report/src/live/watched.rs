@@ -12,11 +12,11 @@ use crate::error::Outcome;
 
 /// A fold that is watched.
 pub struct WatchedFold {
-    /// What it is called: its path, less what all have in common.
+    /// Its name: its path without the folders that all paths share.
     pub name: String,
-    /// What is read of it.
+    /// The reader of its files.
     pub follower: FoldFollower,
-    /// How it stands.
+    /// Its current status.
     pub status: Status,
 }
 
@@ -72,7 +72,7 @@ impl Watched {
         Ok(())
     }
 
-    /// What is watched, in a line.
+    /// Returns the watched folders, in a line.
     pub fn title(&self) -> String {
         let paths: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
         let running = self.folds.iter().filter(|fold| fold.is_running()).count();
@@ -110,7 +110,7 @@ impl Watched {
 #[derive(Serialize)]
 pub struct Report<'a> {
     folder: PathBuf,
-    /// How it stands, as `plimsoll status` says.
+    /// Its status, as `plimsoll status` reports it.
     status: &'a Status,
     /// Steps of the run.
     steps: u64,
@@ -144,7 +144,7 @@ struct EpochReport<'a> {
     point: &'a Point,
 }
 
-/// What folders are called: their paths less the folders that all have in common, but never less than the last part.
+/// Returns the names of folders: their paths without the folders that all share, but at least the last part.
 fn names(folders: &[PathBuf]) -> Vec<String> {
     let parents: Vec<&Path> = folders.iter().filter_map(|folder| folder.parent()).collect();
     let common = parents.first().and_then(|first| {

@@ -31,7 +31,7 @@ pub struct Comparison<'a> {
     pub image: &'a Path,
     /// The label map that is right.
     pub reference: &'a Path,
-    /// Which class each value of the reference stands for; none where values are the numbers of classes.
+    /// The class that each value of the reference denotes, or `None` if values are the numbers of classes.
     pub reference_values: Option<&'a LabelValues>,
     /// The label map that is compared with it.
     pub prediction: &'a Path,

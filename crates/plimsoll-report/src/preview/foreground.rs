@@ -1,4 +1,4 @@
-//! Where labels are: how many voxels of each slice, and the box around them, on the canonical axes.
+//! The position of labels: the number of labelled voxels of each slice, and the box around them, on the canonical axes.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use plimsoll_volume::{Geometry, LabelValues, VoxelBox};
 use super::source::Source;
 use crate::error::Outcome;
 
-/// Where labels are, along each canonical axis.
+/// The position of labels along each canonical axis.
 pub struct Foreground {
     /// Labelled voxels of each slice.
     counts: [Vec<u64>; 3],
@@ -40,7 +40,7 @@ impl Counts {
     }
 }
 
-/// Where either of two label maps has labels, and where they differ.
+/// The position of labels in either of two label maps, and of their differences.
 pub struct Compared {
     pub labelled: Foreground,
     pub wrong: Foreground,
@@ -90,7 +90,7 @@ impl Compared {
 /// A label map as classes.
 pub struct Classes<'a> {
     pub source: Source,
-    /// Which class each value stands for; none where values are the numbers of classes.
+    /// The class that each value denotes, or `None` if values are the numbers of classes.
     pub values: Option<&'a LabelValues>,
 }
 

@@ -1,10 +1,10 @@
-//! Which part of an image is shown, and where on the picture: all panels together fill its frame, in true proportions.
+//! The layout of a picture: the part of the image that is shown, and the panels, which together fill the frame in true proportions.
 
 use plimsoll_volume::{Geometry, VoxelMap};
 
 use super::foreground::Foreground;
 
-/// How large a picture is.
+/// The size of a picture.
 #[derive(Clone, Copy)]
 pub struct Frame {
     /// Pixels across.
@@ -25,9 +25,9 @@ const GAP: f64 = 6.0;
 
 /// The least share of the image's extent that is shown along an axis.
 const LEAST_SHARE: f64 = 0.5;
-/// How many times the extent of the labels is shown, where the image has as much.
+/// The extent that is shown, as a multiple of the extent of the labels, if the image is that large.
 const AROUND: f64 = 1.6;
-/// How much better panels beside each other must be divided otherwise for that to be done.
+/// The factor by which another division of panels must be better to be chosen.
 const BETTER: f64 = 1.05;
 
 /// A plane across a canonical axis.
@@ -132,7 +132,7 @@ impl Window {
     }
 }
 
-/// Where a slice is drawn.
+/// The place of a slice in the picture.
 pub struct Panel {
     /// The upper left pixel: row, column.
     pub at: [usize; 2],

@@ -18,7 +18,7 @@ const MARGIN: usize = 10;
 const LETTERS: usize = 30;
 const MOST_LINES: usize = 10;
 
-/// What is named.
+/// The names of labels in a picture.
 pub struct Legend {
     /// In order.
     labels: Vec<u16>,
@@ -28,7 +28,7 @@ pub struct Legend {
 }
 
 impl Legend {
-    /// Of labels that slices show, and all of the map, on a picture of a width.
+    /// Lays out a legend of the labels in the shown slices, and of all labels of the map, on a picture of a width.
     pub fn of(shown: &BTreeSet<u16>, all: &BTreeSet<u16>, width: usize) -> Legend {
         let columns = (width.saturating_sub(2 * MARGIN) / Legend::column()).max(1);
         // The last place says how many are left out.

@@ -34,21 +34,21 @@ pub use thumbnail::thumbnail;
 const FILLED: f64 = 0.38;
 const OUTLINED: f64 = 0.95;
 
-/// What is behind slices and names.
+/// The background colour.
 const BEHIND: Colour = [16, 18, 22];
 
-/// What the names of label maps end in, which that of a preview has not.
+/// The endings of label maps, which are removed from the name of a preview.
 const ENDINGS: [&str; 9] = [".nii.gz", ".nii", ".seg.nrrd", ".nrrd", ".mha", ".dcm", ".png", ".tif", ".tiff"];
 
-/// What the names of previews end in.
+/// The ending of previews.
 pub const PREVIEW: &str = ".preview.png";
 
-/// Where the preview of a label map is: beside it, `CASE.preview.png`.
+/// Returns the path of the preview of a label map: beside it, `CASE.preview.png`.
 pub fn preview_of(labels: &Path) -> PathBuf {
     beside(labels, PREVIEW)
 }
 
-/// Where something else of a label map is: beside it, with its name and another ending.
+/// Returns the path of another file of a label map: beside it, with its name and another ending.
 pub fn beside(labels: &Path, other_ending: &str) -> PathBuf {
     let name = labels.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let lower = name.to_ascii_lowercase();
@@ -89,7 +89,7 @@ impl<'a> Colours<'a> {
     }
 }
 
-/// That an image has the voxels of its labels; returns whether it is a picture.
+/// Checks that an image has the shape of its labels, and returns `true` if it is a picture.
 fn of_one_shape((labels, geometry): (&Path, &Geometry), image: &Path) -> Outcome<bool> {
     let file = VolumeFile::open(image)?;
     let [expected, found] = [geometry, file.geometry()].map(Geometry::shape);

@@ -31,7 +31,7 @@ struct Grid {
 }
 
 impl Grid {
-    /// Of at most so many voxels, which are as nearly cubes as those that are stored allow.
+    /// Returns a grid of at most `most` voxels, which are as nearly cubes as the stored voxels allow.
     fn within(stored: &Geometry, most: usize) -> Outcome<Grid> {
         let (shape, spacing) = (stored.shape(), stored.spacing().0);
         let mut edge = spacing.into_iter().fold(f64::INFINITY, f64::min);

@@ -14,7 +14,7 @@ use crate::progress_picture::canvas::Canvas;
 /// The brightest grey, below which colours stand out.
 const BRIGHTEST: f32 = 205.0;
 
-/// Which intensities are black and which are bright, the same for all slices of a picture.
+/// The intensities that are drawn as black and as bright, the same for all slices of a picture.
 #[derive(Clone, Copy)]
 pub struct Greys {
     low: f32,
@@ -36,7 +36,7 @@ impl Greys {
         })
     }
 
-    /// Of an intensity.
+    /// Returns the grey value of an intensity.
     pub fn of(self, value: f32) -> u8 {
         ((value - self.low) * self.scale).clamp(0.0, BRIGHTEST) as u8
     }
@@ -47,7 +47,7 @@ pub struct Slice {
     size: [usize; 2],
     /// Intensities.
     pub values: Mapped<f32>,
-    /// Of each pixel.
+    /// The label of each pixel.
     pub labels: Vec<u16>,
 }
 

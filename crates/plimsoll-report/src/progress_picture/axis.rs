@@ -32,7 +32,7 @@ impl Axis {
         Axis { low: (low / step + 1e-9).floor() * step, high: (high / step - 1e-9).ceil() * step, step }
     }
 
-    /// Of epochs, from the first to the last: ticks are whole, and there is no room at the ends.
+    /// Returns an axis of epochs from the first to the last, with whole ticks and no margin at the ends.
     pub fn of_epochs(first: u64, last: u64, ticks: f64) -> Axis {
         let (low, high) = (first as f64, last as f64);
         if last <= first {
@@ -41,7 +41,7 @@ impl Axis {
         Axis { low, high, step: round_step((high - low) / ticks).max(1.0) }
     }
 
-    /// Where a number lies: 0 at the low end, 1 at the high one.
+    /// Returns the position of a number: 0 at the low end, 1 at the high end.
     pub fn share(&self, number: f64) -> f64 {
         (number - self.low) / (self.high - self.low)
     }

@@ -89,7 +89,7 @@ impl Canvas {
         let Ok(_) = Text::with_alignment(text, at, style, to).draw(self);
     }
 
-    /// As a PNG.
+    /// Encodes the canvas as a PNG.
     pub fn png(&self) -> io::Result<Vec<u8>> {
         let mut file = Vec::new();
         write_png(&mut file, [self.height, self.width], &self.pixels)?;

@@ -29,12 +29,12 @@ const GREEN: Colour = [34, 136, 92];
 const INK: Colour = [45, 52, 64];
 const GREY: Colour = [110, 118, 130];
 
-/// What an epoch came to.
+/// The results of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EpochPoint {
     /// Counted from 0.
     pub epoch: u64,
-    /// Of its last step.
+    /// The learning rate of its last step.
     pub learning_rate: f64,
     /// The mean over its steps, if any had one.
     pub train_loss: Option<f64>,
@@ -44,13 +44,13 @@ pub struct EpochPoint {
     pub mean_pseudo_dice: Option<f64>,
     /// Its moving average.
     pub ema_pseudo_dice: Option<f64>,
-    /// Of images: the mean over classes of the share that is given its class.
+    /// The balanced accuracy of images: the mean over classes of the share of images that are given their class.
     pub accuracy: Option<f64>,
-    /// Of images: quadratic weighted kappa.
+    /// The quadratic weighted kappa of images.
     pub kappa: Option<f64>,
-    /// How long it took, validation included; NaN where that is not known.
+    /// The duration including validation; NaN if it is unknown.
     pub seconds: f64,
-    /// What the process held at its end, where that is known.
+    /// The resident memory of the process at its end, if it is known.
     pub resident_bytes: Option<u64>,
 }
 

@@ -28,7 +28,7 @@ pub struct Series<'a> {
     pub points: Vec<(u64, f64)>,
 }
 
-/// What a panel shows.
+/// The content of a panel.
 pub struct Panel<'a> {
     pub title: &'a str,
     pub series: Vec<Series<'a>>,

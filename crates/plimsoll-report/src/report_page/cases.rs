@@ -21,7 +21,7 @@ use crate::preview::{Comparison, Frame, comparison};
 /// Classes of which a picture's caption tells the Dice.
 const CAPTIONED: usize = 6;
 
-/// Where images are.
+/// The images of a data set.
 pub struct Images {
     dataset: Dataset,
 }
@@ -29,15 +29,15 @@ pub struct Images {
 /// Opens a data set of volumes with the settings of a run.
 pub type OpenDataset<'a> = &'a dyn Fn(&Path, &Settings, &Budget) -> Result<Dataset, Unavailable>;
 
-/// What is asked for of pictures.
+/// The requested pictures.
 pub struct Wanted<'a> {
     /// The folder of the data set; that in which it lay when it was trained with, where none is given.
     pub dataset: Option<&'a Path>,
     /// Opens that folder.
     pub open: OpenDataset<'a>,
-    /// How many of the worst are shown, and how many of the best.
+    /// The number of worst cases that are shown, and of best cases.
     pub count: usize,
-    /// Of how many of the worst there are volumes.
+    /// The number of worst cases that are shown as volumes.
     pub volumes: usize,
 }
 

@@ -1,4 +1,4 @@
-//! How a classifier of images does: scores with intervals, confusion, ROC, reliability, and the images that it is most wrong about.
+//! The results of an image classifier: scores with intervals, confusion, ROC, reliability, and the images with the largest errors.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! How training went, over epochs.
+//! The curves of training over epochs.
 
 use std::fmt::Write;
 

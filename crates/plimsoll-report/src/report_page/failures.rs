@@ -1,4 +1,4 @@
-//! What did not go as it should: skipped steps, cases without scores, warnings, restarts.
+//! Failures: skipped steps, cases without scores, warnings, restarts.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use crate::markup::escaped;
 /// Warnings of a fold that are told in full.
 const SHOWN: usize = 5;
 
-/// What happened to folds.
+/// Returns the section on failures of folds.
 pub fn section(folds: &[Fold]) -> String {
     let mut html = String::from("<h2 id=\"failures\">What went wrong, and what happened</h2>\n");
     let mut found = Vec::new();

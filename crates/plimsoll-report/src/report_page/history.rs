@@ -1,4 +1,4 @@
-//! What happened to a fold, from its events.
+//! The history of a fold, from its events.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ pub struct Told {
     pub what: String,
 }
 
-/// Who trained a fold.
+/// A process that trained a fold.
 #[derive(Default)]
 pub struct Process {
     pub host: String,
@@ -30,7 +30,7 @@ pub struct Process {
 /// All that happened.
 #[derive(Default)]
 pub struct History {
-    /// When it began.
+    /// The time at which it began.
     pub began: Option<String>,
     /// The last process.
     pub process: Option<Process>,
@@ -38,12 +38,12 @@ pub struct History {
     pub restarts: u64,
     pub warnings: u64,
     pub told: Vec<Told>,
-    /// What is told beyond the lines that are listed.
+    /// The number of lines that are not listed.
     pub left_out: u64,
     pub checkpoint_seconds: f64,
     pub evicted_volumes: u64,
     pub epochs: Vec<EpochCost>,
-    /// What was held meanwhile.
+    /// The memory over time.
     pub samples: Samples,
     /// The line and what was planned of it by the last process.
     pub plan: Option<[Bytes; 2]>,

@@ -1,4 +1,4 @@
-//! What was planned, drawn beside what was held, against the line.
+//! Planned and resident memory, drawn against the limit.
 
 use std::fmt::Write;
 
@@ -29,7 +29,7 @@ const NAMED: f64 = 46.0;
 pub const COLOURS: [&str; 9] =
     ["#8c8c8c", "#b8b8b8", "#d9d9d9", "#56b4e9", "#e69f00", "#f0e442", "#009e73", "#cc79a7", "#0072b2"];
 
-/// How much of the drawing the line must leave to the bars, for it to be drawn where it is.
+/// The least share of the drawing that bars must fill for the memory limit to be drawn in it.
 const LEAST_SHARE: f64 = 0.3;
 
 /// A part of a bar.
@@ -51,7 +51,7 @@ pub fn section(folds: &[Fold], budget: &Budget, put: &mut dyn FnMut(&str) -> Out
     arena(folds, budget, put)
 }
 
-/// What was held of folds that have not ended in order: as far as samples saw it.
+/// Returns the memory of folds that have not ended in order, from samples.
 fn of_samples(folds: &[Fold]) -> String {
     let mut html = String::new();
     let open = folds.iter().filter(|fold| fold.record.is_none() && !fold.history.samples.is_empty());
@@ -99,7 +99,7 @@ fn arena(folds: &[Fold], budget: &Budget, put: &mut dyn FnMut(&str) -> Outcome) 
     put("\"></figure></details>\n")
 }
 
-/// What folds wrote down as they ended.
+/// Returns the memory of folds that have ended, from their records.
 fn of_records(folds: &[Fold]) -> String {
     let mut html = String::new();
     let known: Vec<(&Fold, &Record)> =

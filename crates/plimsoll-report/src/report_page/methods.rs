@@ -28,7 +28,7 @@ pub fn section(folds: &[Fold]) -> Outcome<String> {
     ))
 }
 
-/// What was done, in whole sentences.
+/// Describes the methods in whole sentences.
 pub fn text(specification: &Specification, folds: &[FoldName]) -> Outcome<String> {
     let config = &specification.config;
     let training = &config.training;
@@ -90,7 +90,7 @@ pub fn text(specification: &Specification, folds: &[FoldName]) -> Outcome<String
     Ok(text)
 }
 
-/// What a network is, by its name.
+/// Returns the description of a network with this name.
 pub fn network(name: &str) -> &str {
     match name.parse::<NetworkName>() {
         Ok(network) => network.summary(),

@@ -48,7 +48,7 @@ const STYLE: &str = "h3{font-size:1rem;margin:1.2rem 0 .4rem}p{max-width:60rem}n
     .pictures{display:flex;flex-wrap:wrap;gap:1.2rem}.pictures figure{max-width:100%}.pictures img{display:block;max-width:100%;border-radius:4px}\
     .viewer{width:100%;height:36rem}.viewer canvas{width:100%;height:100%}@media print{nav,.viewer{display:none}}";
 
-/// Where the page is written: the file and what it is.
+/// The destination of the page: its path and the open file.
 pub type To<'p, 'w> = (&'p Path, &'w mut (dyn io::Write + 'w));
 
 /// Writes what of a page is made.

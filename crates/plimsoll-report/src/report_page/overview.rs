@@ -1,4 +1,4 @@
-//! What was run: the data set, the folds, the command, the settings.
+//! The overview of a run: the data set, the folds, the command, the settings.
 
 use std::fmt::Write;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What a result is of: versions, machine, seed, and digests of specification, data and weights.
+//! The provenance of a result: versions, machine, seed, and digests of specification, data and weights.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use crate::markup::escaped;
 /// The most cases of which the page has the digest.
 const MOST_CASES: usize = 2000;
 
-/// Where it comes from.
+/// Returns the section on provenance.
 pub fn section(folds: &[Fold]) -> Outcome<String> {
     let mut html = String::from("<h2 id=\"provenance\">Provenance</h2>\n");
     let mut table = Table::new([

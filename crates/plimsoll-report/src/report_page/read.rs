@@ -1,4 +1,4 @@
-//! What a page is made of: all that stands in the folder of a run.
+//! The content of a page: everything in the folder of a run.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::progress_picture::EpochPoint;
 /// The longest files that are read.
 const LONGEST: u64 = 256 << 20;
 
-/// How many bytes a byte of a file becomes in memory, at most: its text, and what is made of it.
+/// The most bytes of memory for each byte of a file: its text and the values parsed from it.
 const IN_MEMORY: u64 = 8;
 
 /// A fold of a run.
@@ -30,7 +30,7 @@ pub struct Fold {
     pub state: FoldState,
     pub epochs: Vec<EpochPoint>,
     pub history: History,
-    /// What it held; none before it ended in order.
+    /// The record of its run, or `None` before it has ended in order.
     pub record: Option<Record>,
     /// The scores of its validation cases; none before they were predicted whole.
     pub summary: Option<Summary>,
@@ -73,7 +73,7 @@ impl Fold {
         })
     }
 
-    /// What the fold is called.
+    /// Returns the name of the fold.
     pub fn name(&self) -> String {
         format!("fold {}", self.folder.name())
     }

@@ -1,10 +1,10 @@
-//! What is read of `run.json`, which [`RunRecord`](plimsoll_run::RunRecord) writes.
+//! The fields that are read from `run.json`, which [`RunRecord`](plimsoll_run::RunRecord) writes.
 
 use plimsoll_memory::Bytes;
 use plimsoll_run::Part;
 use serde::Deserialize;
 
-/// What a run held and how fast it was.
+/// The memory and the speed of a run.
 #[derive(Deserialize)]
 pub struct Record {
     pub ram_budget_bytes: Bytes,
@@ -32,7 +32,7 @@ pub struct Held {
     pub peak: Bytes,
 }
 
-/// What was held of a device.
+/// The memory of a device.
 #[derive(Deserialize)]
 pub struct Device {
     pub vram_budget_bytes: Bytes,
@@ -41,7 +41,7 @@ pub struct Device {
     pub planned: Vec<Part>,
 }
 
-/// How the cache did.
+/// The counts of requests to the cache.
 #[derive(Clone, Copy, Deserialize)]
 pub struct Cache {
     pub hits: u64,
@@ -50,14 +50,14 @@ pub struct Cache {
     pub evictions: u64,
 }
 
-/// What operations of a kind took.
+/// The time of operations of a kind.
 #[derive(Deserialize)]
 pub struct Op {
     pub op: String,
     pub seconds: f64,
 }
 
-/// What making batches took of the processors.
+/// The processor time of loading batches.
 #[derive(Deserialize)]
 pub struct Batches {
     pub patch_seconds: f64,

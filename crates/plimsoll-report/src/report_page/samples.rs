@@ -1,4 +1,4 @@
-//! What was held while a fold was trained, from its samples: by holder, over steps.
+//! The memory of the training of a fold by holder, over steps, from its samples.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,7 +13,7 @@ use crate::markup::escaped;
 use crate::progress_picture::axis::Axis;
 use crate::svg::{Anchor, Drawing, Path, path, text};
 
-/// Of more samples every second is left out, again and again.
+/// The most samples. Beyond it, every second sample is removed.
 const MOST: usize = 240;
 /// Holders that are drawn; of more the others are left out.
 const MOST_HOLDERS: usize = 24;
@@ -25,10 +25,10 @@ const RIGHT: f64 = 14.0;
 const TOP: f64 = 20.0;
 const BELOW: f64 = 36.0;
 
-/// How much of the drawing the line must leave to what is held, for it to be drawn where it is.
+/// The least share of the drawing that memory must fill for the memory limit to be drawn in it.
 const LEAST_SHARE: f64 = 0.3;
 
-/// What was held after so many steps.
+/// The memory after a number of steps.
 struct Moment {
     steps: u64,
     resident: Option<Bytes>,
@@ -39,7 +39,7 @@ struct Moment {
 #[derive(Default)]
 pub struct Samples {
     moments: Vec<Moment>,
-    /// Of so many samples one is kept.
+    /// The number of samples of which one is kept.
     every: usize,
     seen: usize,
     /// The most of each holder.

@@ -25,7 +25,7 @@ pub struct Cases<'a> {
 }
 
 impl<'a> Cases<'a> {
-    /// Of folds.
+    /// Collects the cases of folds.
     pub fn of(folds: &'a [Fold]) -> Cases<'a> {
         let of_fold = |(place, fold): (usize, &'a Fold)| {
             fold.summary

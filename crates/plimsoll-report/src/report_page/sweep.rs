@@ -21,7 +21,7 @@ use crate::error::{Outcome, ReportError};
 use crate::markup::escaped;
 use crate::progress_picture::EpochPoint;
 
-/// What the name and the Dice of a case take in memory: a name is some tens of letters.
+/// The bytes of the name and the Dice of a case: a name has some tens of letters.
 const CASE: usize = 256;
 
 /// Pixels of a chart of an arm.
@@ -56,7 +56,7 @@ struct Trial {
     per_step: Option<f64>,
     peak: Option<Bytes>,
     planned: Option<Bytes>,
-    /// Of its epochs and of the scores of its cases; none before it is begun.
+    /// The reservation of its epochs and of the scores of its cases, or `None` before it begins.
     _memory: Option<Reservation>,
 }
 
@@ -69,7 +69,7 @@ impl Trained<'_> {
         Ok(mean_interval(&values, &Bootstrap::default(), budget)?)
     }
 
-    /// How many cases, or trials, are behind the mean.
+    /// Returns the number of cases or trials in the mean.
     fn behind(&self, of_cases: bool) -> CaseCounts {
         match of_cases {
             true => CaseCounts { defined: self.cases.len(), missing: 0, of: self.all_cases },
@@ -82,7 +82,7 @@ impl Trained<'_> {
         self.scores(of_cases).len() == self.trials.len()
     }
 
-    /// What each trial came to: the Dice of its cases; where no arm has scored cases, the best score of an epoch.
+    /// Returns the results of all trials: the Dice of their cases, or the best score of an epoch if no arm has scored cases.
     fn scores(&self, of_cases: bool) -> Vec<f64> {
         let of = |value: fn(&Trial) -> Option<f64>| self.trials.iter().filter_map(value).collect();
         if of_cases { of(|trial| trial.dice) } else { of(|trial| trial.best) }
@@ -280,7 +280,7 @@ fn in_words(value: &Value) -> String {
     sum.or_else(|| value.as_str().map(String::from)).unwrap_or_else(|| value.to_string())
 }
 
-/// What each arm came to, the best first.
+/// Returns a table of the results of all arms, the best first.
 fn leaderboard(ranked: &[(Interval, &Trained<'_>)], of_cases: bool) -> String {
     let mut keys: Vec<&String> = ranked.iter().flat_map(|(_, arm)| arm.arm.settings.keys()).collect();
     keys.sort();
@@ -365,7 +365,7 @@ fn curves(arms: &[Trained<'_>]) -> String {
     html
 }
 
-/// What failed when it was last tried, and what to do about it.
+/// Returns a table of the trials whose last attempt failed, with remedies.
 fn failures(arms: &[Trained<'_>]) -> String {
     let mut table = Table::new(["arm", "trial", "when", "what was wrong", "what to do"]);
     let mut count = 0;

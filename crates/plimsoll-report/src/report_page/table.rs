@@ -19,11 +19,11 @@ pub const SCRIPT: &str = "<script>\ndocument.querySelectorAll('table.sorted th')
     if(u===''||u===undefined)return 1;if(v===''||v===undefined)return -1;return up?u-v:v-u});\n    \
     rows.forEach(function(row){body.appendChild(row)});\n  });\n});\n</script>\n";
 
-/// What is in a row and a column.
+/// A cell of a table.
 pub struct Cell {
-    /// As HTML.
+    /// The content as HTML.
     html: String,
-    /// What numbers are sorted by; of a number that is unknown the inner one is none.
+    /// The number by which cells are sorted, if this is one; the inner value is `None` if the number is unknown.
     value: Option<Option<f64>>,
 }
 

@@ -1,4 +1,4 @@
-//! How long it took, and where the time went.
+//! The duration of training, and its parts.
 
 use std::fmt::Write;
 
