@@ -21,7 +21,7 @@ pub enum InferError {
     /// The configuration is impossible.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// What is known of a model contradicts its network.
+    /// The description of a model contradicts its network.
     #[error(
         "the network takes {} channels and has {} outputs, but its data have {} channels and its labels ask for {} outputs",
         found.0,
@@ -80,7 +80,7 @@ pub enum InferError {
         path: PathBuf,
         /// Its shape (depth, height, width) as stored.
         found: [usize; 3],
-        /// That of the image.
+        /// The shape of the image.
         expected: [usize; 3],
     },
     /// A channel cannot be normalised.
@@ -141,9 +141,9 @@ pub enum InferError {
         case: String,
         /// The weights that were applied.
         weights: PathBuf,
-        /// Where the window begins along the axes of the network.
+        /// The start of the window along the axes of the network.
         start: [usize; 3],
-        /// How sums are stored: in half precision, logits beyond its range are refused.
+        /// The type in which sums are stored: half precision refuses logits beyond its range.
         ring: RingStorage,
         /// The flag with which features are stored as f32; none where they are, or nothing does that.
         in_f32: Option<&'static str>,
@@ -169,15 +169,15 @@ pub enum InferError {
         needed: Bytes,
         /// The line.
         line: Bytes,
-        /// What needs it.
+        /// The parts that need it.
         parts: String,
-        /// What would need less.
+        /// Alternatives that would need less.
         instead: Vec<Instead>,
     },
     /// The line has no room for so many windows at once, before any case is looked at.
     #[error("{windows} windows at once: {source}")]
     WindowBatch {
-        /// How many.
+        /// The number of windows.
         windows: usize,
         /// Why not.
         source: MapError,
@@ -251,7 +251,7 @@ impl InferError {
         }
     }
 
-    /// What to do about it.
+    /// Returns a remedy.
     pub fn hint(&self) -> Option<String> {
         match self {
             InferError::Run(error) => error.hint(),

@@ -10,32 +10,32 @@ use plimsoll_data::{Case, bids_label};
 use crate::planning::ahead::{Ahead, Next};
 use crate::{CaseRequest, CaseTimes, InferError, PredictPlan, PredictedCase, Predictor, Progress};
 
-/// Where labels are written.
+/// The destination of labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
     /// The folder, which is there.
     pub folder: PathBuf,
-    /// How files of labels are called.
+    /// The naming of label files.
     pub names: LabelNames,
-    /// What the names of files end in, with the dot: `.nii.gz`.
+    /// The ending of the names of files, with the dot: `.nii.gz`.
     pub ending: String,
     /// `true` if predictions that are there are replaced; else they are kept. A file appears under its name only when it is
     /// complete, so one that is there is whole.
     pub overwrite: bool,
     /// `true` if probabilities are written beside labels: `.npz` in place of the ending.
     pub probabilities: bool,
-    /// Where an earlier network's labels of each case are, under the names that labels get here; none where the model is not a later
+    /// The folder of an earlier network's labels, under the names that labels get here; `None` if the model is not a later
     /// stage of a cascade.
     pub earlier: Option<PathBuf>,
 }
 
-/// How files of labels are called.
+/// The naming of label files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LabelNames {
-    /// As their cases, in one folder.
+    /// Named after their cases, in one folder.
     #[default]
     Cases,
-    /// As BIDS has them, in folders of subjects and sessions.
+    /// Named by BIDS, in folders of subjects and sessions.
     Bids,
 }
 
@@ -93,7 +93,7 @@ impl Destination {
     }
 }
 
-/// What came of a case.
+/// The outcome of a case.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "one is made for each case, and most cases are predicted")]
 pub enum Outcome {
@@ -101,11 +101,11 @@ pub enum Outcome {
     Predicted {
         /// Windows, each fold counted.
         windows: usize,
-        /// How long it took.
+        /// The duration in seconds.
         seconds: f64,
-        /// What it held.
+        /// Its plan.
         plan: PredictPlan,
-        /// What that time was spent on.
+        /// The parts of that time.
         times: CaseTimes,
     },
     /// A prediction was there already, and was kept.
@@ -121,11 +121,11 @@ pub struct CaseReport {
     pub case: String,
     /// The file of its labels.
     pub file: PathBuf,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
-/// What came of all cases.
+/// The outcomes of all cases.
 #[derive(Debug, Default)]
 pub struct FolderReport {
     /// One for each case, in their order.
@@ -133,7 +133,7 @@ pub struct FolderReport {
 }
 
 impl FolderReport {
-    /// How many predictions were there already.
+    /// Returns the number of predictions that existed already.
     pub fn kept(&self) -> usize {
         self.cases.iter().filter(|case| matches!(case.outcome, Outcome::Kept)).count()
     }
@@ -147,14 +147,14 @@ impl FolderReport {
     }
 }
 
-/// How far the cases are. Cases whose predictions are kept are not counted: nobody waits for them.
+/// The progress of a folder. Cases whose predictions are kept are not counted: they take no time.
 #[derive(Clone, Copy, Debug)]
 pub enum FolderProgress<'a> {
     /// A window of a case is done, or none is and the case begins to be summed.
     Window {
-        /// Which case, from 1.
+        /// The number of the case, from 1.
         number: usize,
-        /// Of how many.
+        /// The number of all cases.
         of: usize,
         /// The case.
         case: &'a Case,
@@ -163,11 +163,11 @@ pub enum FolderProgress<'a> {
     },
     /// A case came to its end.
     Case {
-        /// Which case, from 1.
+        /// The number of the case, from 1.
         number: usize,
-        /// Of how many.
+        /// The number of all cases.
         of: usize,
-        /// What came of it.
+        /// Its outcome.
         report: &'a CaseReport,
     },
 }

@@ -39,12 +39,12 @@ use crate::summing::windows::{Weights, WindowWeights};
 use crate::summing::workers;
 use crate::{CaseSpacing, InferError, PredictPlan};
 
-/// How to predict.
+/// The options of prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PredictOptions {
     /// The share of a window from one to the next at most, above 0 and at most 1.
     pub step: f64,
-    /// How much voxels of windows count, of models that do not say it themselves, as those of MONAI do.
+    /// The weights of voxels of windows, for models that do not define their own, as MONAI's do.
     pub window_weights: WindowWeights,
     /// Windows that the network takes at once, 1 at least; mirrored ones are counted. They are summed one by one, in the order of one at a time,
     /// so that only kernels that compute a batch otherwise than a single window can change a number: the processor has none.
@@ -53,13 +53,13 @@ pub struct PredictOptions {
     pub mirror: bool,
     /// Threads that kernels run on: each has a stack.
     pub threads: usize,
-    /// What is summed where windows overlap; none where that is the features before the head of a model with many classes, and else
+    /// The quantity that is summed where windows overlap; `None` for the features before the head of a model with many classes, and else
     /// logits. It follows from the model alone, as sums of features are rounded otherwise.
     pub summed: Option<Summed>,
-    /// How sums are stored; none where that is in single precision if the line has room for it.
+    /// The type in which sums are stored; `None` for single precision if the memory limit has room for it.
     pub ring: Option<RingStorage>,
-    /// How features are stored, and in 16 bits logits of a window too; none where that is as the model says. What the backend has no
-    /// kernels for is refused.
+    /// The type in which features are stored, and, with 16 bits, logits of a window too; `None` for the model's type. Types for which the backend has no
+    /// kernels are refused.
     pub precision: Option<DType>,
 }
 
@@ -89,35 +89,35 @@ pub struct CaseRequest<'a> {
     /// The box of the stored image that is looked at, of models whose images are zoomed; beyond it is background. None where all of the image
     /// is looked at.
     pub within: Option<VoxelBox>,
-    /// Where labels are written, in place of a file that is there.
+    /// The file of labels, which is replaced if it exists.
     pub labels: &'a Path,
-    /// Where probabilities are written, in NumPy's `.npz`: `probabilities`, `[output][depth][height][width]` in f32 on the stored grid,
+    /// The file of probabilities in NumPy's `.npz`: `probabilities`, `[output][depth][height][width]` in f32 on the stored grid,
     /// the softmax of classes or the sigmoid of each region.
     pub probabilities: Option<&'a Path>,
 }
 
-/// What a case is predicted from.
+/// The inputs of a case.
 #[derive(Clone, Copy, Debug)]
 pub struct CaseInput<'a> {
     /// The case.
     pub case: &'a Case,
-    /// As in [`CaseRequest`].
+    /// See [`CaseRequest`].
     pub earlier: Option<&'a Path>,
-    /// As in [`CaseRequest`].
+    /// See [`CaseRequest`].
     pub within: Option<VoxelBox>,
 }
 
-/// Where the labels of a case go, and the file of its probabilities, where these are wanted.
+/// The sink of the labels of a case, and the file of its probabilities if they are wanted.
 type Outputs<'a> = (&'a mut (dyn LabelSink + Send), Option<&'a Path>);
 
-/// How far a case is.
+/// The progress of a case.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Progress {
     /// Windows done, each fold counted.
     pub windows: usize,
-    /// Of how many.
+    /// The number of all windows.
     pub of: usize,
-    /// What all of its forward passes are predicted to take.
+    /// The predicted duration of all of its forward passes.
     pub predicted_seconds: f64,
 }
 
@@ -139,13 +139,13 @@ pub struct Predictor {
     pub(crate) overhead: Reservation,
     /// Cases that are seen at another spacing than the model's, by name.
     spacings: BTreeMap<String, CaseSpacing>,
-    /// What opening a file of weights takes.
+    /// The bytes that opening a file of weights needs.
     weights_bytes: Bytes,
-    /// As much, set aside but while one is read; none where it was refused after the last one.
+    /// A reservation of as much, except while a file is read; `None` if it was refused after the last file.
     weights_room: Option<Reservation>,
-    /// What it takes with features in 16 bits, once it was asked for; none where it does not fit then either.
+    /// The least needs with features in 16 bits, once they were requested; `None` inside if it does not fit then either.
     pub(crate) least_halved: OnceLock<Option<LeastWith>>,
-    /// What it takes with one window at a time, once it was asked for; none as above.
+    /// The least needs with one window at a time, once they were requested; `None` inside if it does not fit then either.
     pub(crate) least_of_one: OnceLock<Option<LeastWith>>,
 }
 
@@ -429,7 +429,7 @@ impl Predictor {
         Ok(PredictedCase { plan, times: work.clock.finish() })
     }
 
-    /// What an inspection finds of a case that can be predicted, now or before its turn; and its images with what is held for them, if they were
+    /// Returns the inspection of a case that can be predicted, made now or before its turn, and its images with their reservation if they were
     /// decoded then.
     fn inspect(
         &mut self,
@@ -459,7 +459,7 @@ impl Predictor {
         Ok((fingerprint, cache.map(|cache| (cache, held))))
     }
 
-    /// Where labels wait, and probabilities if they are wanted, of a case that does not decide them in the order of stored planes.
+    /// Opens the spools of labels, and of probabilities if they are wanted, for a case that does not decide them in the order of stored planes.
     fn waiting(
         &self,
         plan: &PredictPlan,
@@ -491,7 +491,7 @@ impl Predictor {
     }
 }
 
-/// What was decided in another order than it is written in.
+/// Labels and probabilities that were decided in another order than they are written in.
 struct Waiting {
     labels: Spool,
     probabilities: Option<Spool>,

@@ -54,7 +54,7 @@ fn image(path: &Path, shape: [usize; 3]) {
     writer.finish().unwrap();
 }
 
-/// What is resident behind each of fifty cases of shapes that follow each other in turn, the last one of the first shape.
+/// Returns the resident memory after each of fifty cases whose shapes follow each other in turn, the last one of the first shape.
 fn resident_behind(shapes: &[[usize; 3]], line: Bytes) -> Vec<Bytes> {
     let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles/nnunet/fullres/results");
     let budget = Budget::new(line);

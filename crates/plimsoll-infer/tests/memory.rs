@@ -1,4 +1,4 @@
-//! What predictions hold: sums in half precision where the line has no room for more, features in 16 bits where that is asked for, and the
+//! The memory of predictions: sums in half precision if the limit has no room for more, features in 16 bits on request, and the
 //! next case while one is computed.
 #![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
@@ -37,7 +37,7 @@ struct Prediction {
     precision: Option<DType>,
     products: Products,
     window_batch: usize,
-    /// How many of the cases.
+    /// The number of cases.
     cases: usize,
     /// `true` if the files of probabilities are compared as well.
     probabilities: bool,

@@ -1,4 +1,4 @@
-//! Where in images a classifier finds what it says of them.
+//! Maps of the image regions that support a classifier's prediction.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use plimsoll_plan::Backend;
 use crate::InferError;
 use crate::classification::image_network::ImageNetwork;
 
-/// What is to be explained: why an image would be of a class.
+/// A question to explain: why an image would be of a class.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
     /// The image's name, for errors.
@@ -98,7 +98,7 @@ impl ImageExplainer {
     /// Returns an error if weights or an image cannot be read, what the network says is not finite, or `stop` is set.
     ///
     /// # Panics
-    /// If there is not room for just as many maps as questions.
+    /// Panics if there is not room for exactly as many maps as questions.
     pub fn maps(
         &mut self,
         questions: &[Question<'_>],

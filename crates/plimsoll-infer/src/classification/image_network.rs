@@ -170,7 +170,7 @@ impl ImageNetwork {
     }
 }
 
-/// What the process itself takes, and the driver of a device within it.
+/// Returns the bytes of the process itself, and of the driver of a device within it.
 pub(crate) fn overhead(threads: usize, backend: &dyn Backend) -> Bytes {
     let driver = backend.device_memory().map(|memory| memory.driver().host);
     Overhead::new(threads).total() + driver.unwrap_or_default()

@@ -19,7 +19,7 @@ pub struct ImagePredictor {
     network: ImageNetwork,
     logits: TensorId,
     mirrored: Mapped<f32>,
-    /// Which mirrored copies of an image are averaged: (top and bottom, left and right).
+    /// The mirrored copies of an image that are averaged: (top and bottom, left and right).
     mirrors: Vec<(bool, bool)>,
 }
 
@@ -62,7 +62,7 @@ impl ImagePredictor {
     /// Returns an error if weights cannot be read, the network's output is not finite, or `stop` is set.
     ///
     /// # Panics
-    /// If there is not room for just as many sums as images have classes.
+    /// Panics if there is not room for exactly as many sums as images have classes.
     pub fn add_probabilities(
         &mut self,
         images: &[(&str, &Path)],

@@ -21,11 +21,11 @@ pub struct EnsembleRequest<'a> {
     pub case: &'a str,
     /// The probabilities of each model, in NumPy's `.npz`: `probabilities`, `[output][depth][height][width]` in f32.
     pub probabilities: &'a [PathBuf],
-    /// What the outputs say.
+    /// The meaning of the outputs.
     pub answers: &'a Answers,
     /// An image on the grid of the case, whose geometry and header the labels get.
     pub image: &'a Path,
-    /// Where the labels are written, in place of a file that is there.
+    /// The file of labels, which is replaced if it exists.
     pub labels: &'a Path,
 }
 
@@ -74,12 +74,12 @@ pub fn label_by_mean(
     writer.finish().map_err(InferError::Write)
 }
 
-/// Which bytes of a number of 16 bits are its lowest, in this machine's order.
+/// Returns the positions of the lowest bytes of a number of 16 bits, in this machine's order.
 fn low_bytes(count: usize) -> std::ops::Range<usize> {
     if cfg!(target_endian = "little") { 0..count } else { 2 - count..2 }
 }
 
-/// What a voxel with such probabilities is.
+/// Returns the label of a voxel with these probabilities.
 fn decide(answers: &Answers, probability: impl Fn(usize) -> f32) -> u16 {
     match answers {
         Answers::Classes(classes) => {

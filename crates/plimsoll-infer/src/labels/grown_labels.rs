@@ -15,7 +15,7 @@ use crate::labels::plane_ring::PlaneRing;
 /// The most voxels along an axis that labels grow by.
 const MOST_VOXELS: f64 = 256.0;
 
-/// How far labels grow, and where they may be at all.
+/// The distance by which labels grow, and the voxels to which they may.
 pub struct Growth<'a> {
     /// The length.
     pub radius_mm: f64,
@@ -127,7 +127,7 @@ fn check_radius(labels: &Path, growth: &Growth<'_>) -> Result<(), InferError> {
 /// A row of voxels around one: offsets along depth and height, and along width.
 type Row = ([isize; 2], Range<isize>);
 
-/// Which voxels around one its label may come from.
+/// The voxels around a voxel from which its label may come.
 struct Reach {
     rows: Vec<Row>,
     _room: Reservation,
@@ -174,7 +174,7 @@ impl Reach {
         Ok(Reach { rows, _room: room })
     }
 
-    /// How many planes away the farthest is.
+    /// Returns the distance of the farthest one, in planes.
     fn planes(&self) -> usize {
         self.rows.iter().map(|([depth, _], _)| depth.unsigned_abs()).max().unwrap_or(0)
     }

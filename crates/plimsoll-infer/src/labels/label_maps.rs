@@ -8,7 +8,7 @@ use plimsoll_volume::{ElementType, LabelTable, VolumeFile, VolumeWriter, VoxelBo
 
 use crate::InferError;
 
-/// What a file that is being written holds.
+/// The bytes that writing a file needs.
 pub(crate) const WRITER: Bytes = VolumeWriter::BYTES;
 
 /// The most files that are written in one pass over a label map.
@@ -19,7 +19,7 @@ const MOST_WRITERS: usize = 64;
 pub struct PartLabels {
     /// Its label map.
     pub file: PathBuf,
-    /// What stands for each of its values in the whole; 0 for those that are left out, as all beyond the end are.
+    /// The value in the whole map for each of its values; 0 for values that are left out, such as all beyond the end.
     pub lookup: Vec<u8>,
 }
 
@@ -154,7 +154,7 @@ pub fn box_of_labels(
     Ok(found.map(|(first, last)| VoxelBox::between(first, last.map(|last| last + 1))))
 }
 
-/// Which of all values of a voxel are among some.
+/// Returns a table that marks some of all values of a voxel.
 fn values(some: impl Iterator<Item = u16>) -> [bool; 256] {
     let mut all = [false; 256];
     for value in some {

@@ -1,5 +1,5 @@
-//! Where planes of labels go: into their sink at once, or onto a queue from which a thread of their own writes them, and compresses them
-//! where that is to be done.
+//! The output of planes of labels: directly into their sink, or through a queue from which a separate thread writes them and compresses them
+//! if necessary.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, Scope, ScopedJoinHandle};

@@ -1,4 +1,4 @@
-//! Where the labels of a case go: a file, or whatever a caller makes of planes.
+//! The destination of the labels of a case: a file, or the caller's own code.
 
 use std::path::Path;
 

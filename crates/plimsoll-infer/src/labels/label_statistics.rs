@@ -17,7 +17,7 @@ const BORDER: usize = 3;
 /// Digits behind the point of an intensity.
 const UNIT: f64 = 1e5;
 
-/// What is said of a label; both are 0 where it is in no voxel.
+/// The statistics of a label; both are 0 if no voxel has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LabelStatistics {
     /// In mm³: voxels, by the product of the spacings that the header states.
@@ -26,7 +26,7 @@ pub struct LabelStatistics {
     pub intensity: f64,
 }
 
-/// What is known of a label so far.
+/// The statistics of a label so far.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     voxels: u64,

@@ -21,7 +21,7 @@ const VERSION: u16 = 45;
 /// 1 January 1980, the first date that ZIP has: the same probabilities are the same bytes.
 const DATE: u16 = 1 << 5 | 1;
 
-/// What stands for a number that is in the field of 64 bits.
+/// The value that marks a number as stored in the field of 64 bits.
 const ELSEWHERE: u32 = u32::MAX;
 
 /// Bytes before the array's file in the archive.
@@ -163,7 +163,7 @@ fn sizes(size: u64) -> Vec<u8> {
     field
 }
 
-/// What both headers of the file have in common: from the version that is needed to the length of its extra field.
+/// Returns the common part of both headers of the file: from the required version to the length of its extra field.
 fn common(sum: u32) -> Vec<u8> {
     let mut header = Vec::new();
     // The version; no flags; not compressed; midnight.

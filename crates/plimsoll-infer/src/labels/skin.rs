@@ -14,7 +14,7 @@ use crate::labels::plane_ring::PlaneRing;
 /// Densities between which skin is, in Hounsfield units; neither is skin itself.
 const DENSITIES: [f32; 2] = [-200.0, 250.0];
 
-/// How often the body is eroded after it was dilated once: the skin is what remains outside.
+/// The number of erosions of the body after one dilation: the skin is what remains outside.
 const EROSIONS: usize = 3;
 
 /// Specks of skin of up to so many voxels, which touch by their faces, are removed.
@@ -27,7 +27,7 @@ const INNER: u8 = 2;
 /// Fills a plane of a number.
 type ReadPlane<'a, E> = dyn FnMut(usize, &mut [u8]) -> Result<(), E> + 'a;
 
-/// Where the two masks are written, and where the skin stands before its specks are removed.
+/// The files of the two masks, and of the skin before its specks are removed.
 pub struct SkinFiles<'a> {
     /// The body.
     pub body: &'a Path,
@@ -99,7 +99,7 @@ fn with_specks(
 /// A dilation and erosions by the faces of voxels, one after the other, each with the planes that it looks at.
 struct Stages {
     shape: [usize; 3],
-    /// What each stage looks at: the body, then what comes of the stage before.
+    /// The input of each stage: the body, then the result of the stage before.
     rings: Vec<PlaneRing>,
 }
 

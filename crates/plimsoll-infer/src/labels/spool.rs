@@ -14,7 +14,7 @@ use crate::InferError;
 use crate::summing::export::slice_axes;
 use crate::summing::forward::internal;
 
-/// What of a stored grid is kept for each voxel.
+/// The numbers that are kept for each voxel of a stored grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     /// The stored grid.
@@ -76,7 +76,7 @@ enum Store {
     Disk { file: ScratchFile, waits: WaitsOnDisk },
 }
 
-/// What waits on the disk, as errors say it.
+/// The name of what waits on the disk, for errors.
 struct WaitsOnDisk {
     beside: PathBuf,
     bytes: Bytes,
@@ -242,7 +242,7 @@ impl Spool {
     }
 }
 
-/// How many planes can be put in order at a time within so many bytes; one at least.
+/// Returns the number of planes that can be put in order at a time within `room`, at least one.
 fn planes_at_once(record: &Record, room: Bytes) -> Result<usize, MapError> {
     let of_plane = record.least_reading()?;
     Ok(usize::try_from(room.0 / of_plane.0.max(1)).unwrap_or(usize::MAX).max(1))

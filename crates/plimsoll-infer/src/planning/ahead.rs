@@ -1,7 +1,7 @@
 //! A case that is inspected, and decoded once for that and for its windows: the next one while the present one is computed, or one at its
 //! turn.
 //!
-//! What is found is used when its turn comes, and so are its errors; labels are the same with it and without it.
+//! The results and errors are used when the turn of the case comes; labels are the same with and without it.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -19,15 +19,15 @@ use crate::planning::headers::Headers;
 /// The stack of the thread that does it: large buffers are mapped.
 pub(crate) const STACK: usize = 512 << 10;
 
-/// What an inspection finds.
+/// The result of an inspection.
 pub(crate) type Inspected = Result<(Vec<Problem>, Option<CaseFingerprint>), InspectError>;
 
-/// What is known of a case before its turn.
+/// A case that was inspected before its turn.
 pub(crate) struct Ahead {
     pub(crate) inspected: Inspected,
     /// Its images, if there was room for all of them, and for the labels of an earlier network.
     pub(crate) cache: Option<VolumeCache>,
-    /// What is reserved for as long as the cache is.
+    /// The bytes that are reserved for as long as the cache exists.
     pub(crate) held: Bytes,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Next<'a> {
     pub(crate) found: &'a mut Option<Ahead>,
 }
 
-/// What looking at a case takes.
+/// The memory that inspecting a case needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Needed {
     pub(crate) inspection: Bytes,

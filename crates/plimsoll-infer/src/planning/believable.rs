@@ -1,4 +1,4 @@
-//! Whether a grid can be meant: looked at before anything that depends on it is allocated.
+//! Checks that a grid is plausible, before anything that depends on it is allocated.
 //!
 //! The spacing in a header is any number. One that is wrong by orders of magnitude makes a resampled image of which nobody
 //! waits for the end, or one so small that its labels mean nothing.

@@ -1,4 +1,4 @@
-//! What a predictor plans: of a case whose images were looked at, or of cases of which headers alone are read.
+//! The plans of a predictor: for a case whose images were inspected, or for cases of which only headers are read.
 
 use std::sync::Arc;
 
@@ -31,10 +31,10 @@ use crate::{CaseRequest, CaseSpacing, CaseView, InferError, PredictOptions, Pred
 /// Memory of a case that follows from its files.
 pub(crate) struct CaseMemory {
     pub(crate) decoded: Bytes,
-    /// Of these, what is compressed and can be decompressed beside the output.
+    /// The part of these bytes that is compressed and can be decompressed to a file beside the output.
     pub(crate) compressed: Bytes,
     pub(crate) decoding: Bytes,
-    /// Of the next case.
+    /// The bytes of the next case.
     pub(crate) ahead: Bytes,
     /// `true` if it is known which part of the images is not zero.
     pub(crate) is_cut: bool,
@@ -45,11 +45,11 @@ pub(crate) struct CaseMemory {
 /// A case of which only the grid is known.
 #[derive(Clone, Copy, Debug)]
 pub struct CaseGrid<'a> {
-    /// What it is called in errors.
+    /// Its name in errors.
     pub name: &'a str,
     /// Its grid.
     pub geometry: Geometry,
-    /// How a voxel of a channel is stored.
+    /// The stored type of a voxel of a channel.
     pub element: ElementType,
 }
 
@@ -108,7 +108,7 @@ impl Predictor {
         Ok(plans)
     }
 
-    /// How a case is seen at a spacing, or at the model's, from the headers of its images alone.
+    /// Returns the view on a case at a spacing, or at the model's, from the headers of its images alone.
     ///
     /// # Errors
     /// Returns an error if a header cannot be read, the spacing cannot be meant, or the model cannot see cases at another one than its own.
@@ -129,7 +129,7 @@ impl Predictor {
         Ok(self.seen_by_headers(request, self.spacing_of(request.case), ahead)?.0)
     }
 
-    /// What a case needs that is seen at a spacing, or at the model's, and the spacing that its images are brought to.
+    /// Returns the needs of a case at a spacing, or at the model's, and the spacing to which its images are resampled.
     fn seen_by_headers(
         &self,
         request: &CaseRequest<'_>,
@@ -186,7 +186,7 @@ impl Predictor {
         Ok(CaseEstimate { plan: planned.plan, least_ram_bytes })
     }
 
-    /// What a case needs of which only the grid is known.
+    /// Returns the needs of a case of which only the grid is known.
     fn needs_of_grid(&self, planned: &CaseGrid<'_>) -> Result<CaseNeeds, InferError> {
         let CaseGrid { name, geometry, element } = *planned;
         let case = Case { id: name.into(), images: Vec::new(), label: None, reading: Reading::default() };
@@ -213,18 +213,18 @@ impl Predictor {
         self.needs(false, (images, &place), memory)
     }
 
-    /// Where windows of a grid stand that is passed through along a stored axis.
+    /// Returns the rows of windows of a grid that is traversed along a stored axis.
     pub(crate) fn rows(&self, grid: &TargetGrid, slab_axis: usize) -> Rows {
         Rows::of_model(grid, &self.model, self.options.step, slab_axis)
     }
 
-    /// What is kept of a case whose labels, and probabilities if they are wanted, do not come in the order of stored planes.
+    /// Returns the records of labels, and of probabilities if they are wanted, of a case that does not decide them in the order of stored planes.
     pub(crate) fn records(&self, stored: [usize; 3], slab_axis: usize, wanted: Wanted<'_>) -> [Record; 2] {
         let labels = Record { stored, slices: slab_axis, outputs: 1, size: wanted.label_bytes() };
         [labels, Record { outputs: wanted.probabilities(), size: size_of::<f32>(), ..labels }]
     }
 
-    /// How often each window is looked at by one fold.
+    /// Returns the number of passes of each window through the network of one fold.
     fn looks(&self) -> usize {
         all_mirrors(self.model.patch, self.mirrors()).count()
     }
@@ -245,7 +245,7 @@ impl Predictor {
         self.backend.device_memory().map_or(0, |_| numbers)
     }
 
-    /// What a case needs beside the arena.
+    /// Returns the needs of a case beside the arena.
     pub(crate) fn needs(
         &self,
         probabilities: bool,
@@ -359,12 +359,12 @@ impl Predictor {
         }
     }
 
-    /// How features are stored.
+    /// Returns the type in which features are stored.
     pub(crate) fn precision(&self) -> DType {
         self.backend.storage(self.options.precision.unwrap_or(self.model.precision))
     }
 
-    /// What the network takes at least with features and logits in 16 bits, or with one window at a time, if that is not asked for already and
+    /// Returns the least needs of the network with features and logits in 16 bits, or with one window at a time, if that is not requested already and
     /// the backend has room for it.
     pub(crate) fn least_with(&self, otherwise: Otherwise) -> Result<Option<LeastWith>, InferError> {
         let (known, options) = match otherwise {

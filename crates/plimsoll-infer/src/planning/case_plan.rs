@@ -1,4 +1,4 @@
-//! What predicting a case holds, and how long it takes: planned from the shapes of its images alone, before anything is allocated for it.
+//! The memory and the time of predicting a case, planned from the shapes of its images alone, before anything is allocated for it.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use crate::summing::rows::Strips;
 use crate::summing::summands::Summed;
 use crate::summing::sums::RingStorage;
 
-/// What predicting a case holds.
+/// The memory of predicting a case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PredictPlan {
     /// The memory line.
@@ -22,9 +22,9 @@ pub struct PredictPlan {
     pub overhead_bytes: Bytes,
     /// Parameters, features and kernels' scratch: of a device, only what is copied to it through.
     pub arena_bytes: Bytes,
-    /// What is held of a device with memory of its own, the arena, sums and what the driver holds; none on the processor.
+    /// The bytes on a device with its own memory: the arena, the sums and the driver's; `None` on the processor.
     pub device_bytes: Option<Bytes>,
-    /// Of that, sums of logits or features; 0 where this process holds them.
+    /// The part of these for sums of logits or features; 0 if this process holds them.
     pub device_logits_bytes: Bytes,
     /// Why this process holds the sums, where the network runs on a device with memory of its own.
     pub host_sums: Option<HostSums>,
@@ -34,38 +34,38 @@ pub struct PredictPlan {
     /// where they are wanted. Where a device sums them, two planes of them; where it could and does not, what is summed of a window as well,
     /// which is copied from it.
     pub logits_bytes: Bytes,
-    /// What has to be known of all of a case before any window: its mask, and the ranges of its slices. 0 of models of our own runs.
+    /// The bytes of what preparation must know of a whole case before any window: its mask, and the ranges of its slices. 0 for models of our own runs.
     pub preparation_bytes: Bytes,
-    /// What decoding the pictures of the case takes; 0 of volumes.
+    /// The bytes that decoding the pictures of the case needs; 0 for volumes.
     pub decoding_bytes: Bytes,
     /// Decoded images, and a cascade's earlier labels: the whole case, or what is left of the line.
     pub cache_bytes: Bytes,
-    /// What is decompressed on the disk at most, beside the output, of compressed images and earlier labels, as the cache has no room for all
-    /// of them: what there is room for stays in it. 0 where there is for all.
+    /// The most bytes of compressed images and earlier labels that are decompressed to files beside the output, if the cache has no room for all
+    /// of them. 0 if it has.
     pub decompressed_file_bytes: Bytes,
     /// Labels of all the image, which wait for being put in order; 0 where they come in order, or wait on the disk.
     pub spool_bytes: Bytes,
-    /// What waits on the disk for being put in order, in a file without a name beside the output: labels, where the line leaves no room for
+    /// The bytes that wait to be put in order in an unnamed file beside the output: labels, if the memory limit leaves no room for
     /// them, and probabilities. The archive that these are written to then takes as much again.
     pub spool_file_bytes: Bytes,
     /// Planes of labels that wait for being written; 0 where the line leaves no room for any, so that each is written at once.
     pub queue_bytes: Bytes,
-    /// What the next case is inspected and decoded in meanwhile; 0 where there is none, or the line leaves no room for it.
+    /// The bytes in which the next case is inspected and decoded meanwhile; 0 without one, or if the memory limit leaves no room for it.
     pub ahead_bytes: Bytes,
     /// All of these.
     pub total_bytes: Bytes,
     /// The least line that would do with this arena and these sums: without a cache, a queue and the next case.
     pub minimum_ram_bytes: Bytes,
-    /// What is summed.
+    /// The summed quantity.
     pub summed: Summed,
-    /// How sums are stored.
+    /// The type in which sums are stored.
     pub ring: RingStorage,
     /// The least line in which this process would store them in single precision, with the same arena.
     pub f32_ring_ram_bytes: Bytes,
     /// The least line of a device's memory in which it would do so, with the same arena; none where no device sums, or the line of this
     /// process has no room for what is copied from one.
     pub f32_ring_vram_bytes: Option<Bytes>,
-    /// How features are stored.
+    /// The type in which features are stored.
     pub precision: DType,
     /// The stored axis (0 depth, 1 height, 2 width) along which the case is passed through: it follows from its shape, not from the line.
     pub slab_axis: usize,
@@ -73,20 +73,20 @@ pub struct PredictPlan {
     pub strips: usize,
     /// Windows that are computed, each fold counted. Of images that are cut to what is not zero, as many as there are at most.
     pub windows: usize,
-    /// How many of these are computed again, because they touch another strip as well.
+    /// The number of windows that are computed again because they touch another strip as well.
     pub repeated_windows: usize,
-    /// How often each of these is looked at: mirrored in all ways, or once.
+    /// The number of passes of each window through the network: all mirrored copies, or one.
     pub looks: usize,
-    /// How many of these looks the network takes at once.
+    /// The number of passes that the network computes at once.
     pub window_batch: usize,
-    /// What all forward passes are predicted to take.
+    /// The predicted duration of all forward passes.
     pub predicted_seconds: f64,
 }
 
-/// What a case would hold and take, as far as the headers of its images say.
+/// The memory and time that a case would need, from the headers of its images.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CaseEstimate {
-    /// What it would hold below the line.
+    /// The plan below the memory limit.
     pub plan: PredictPlan,
     /// The least line that would do, with the least arena that is found and sums that take least.
     pub least_ram_bytes: Bytes,
@@ -110,7 +110,7 @@ impl PredictPlan {
     }
 }
 
-/// What a case needs beside the arena.
+/// The needs of a case beside the arena.
 #[derive(Clone, Debug)]
 pub(crate) struct CaseNeeds {
     /// Its name.
@@ -119,15 +119,15 @@ pub(crate) struct CaseNeeds {
     pub(crate) slab_axis: usize,
     /// Logits being summed, of whole planes.
     pub(crate) logits: LogitsNeeds,
-    /// What is summed of strips, those that are to be preferred first.
+    /// The needs of sums in strips, the preferred ones first.
     pub(crate) strips: Vec<StripNeeds>,
     /// Labels that wait, where they do not come in the order of stored planes.
     pub(crate) spool: SpoolNeeds,
-    /// What is summed.
+    /// The summed quantity.
     pub(crate) summed: Summed,
-    /// How sums have to be stored; none where it is single precision if the line has room for that.
+    /// The required type of sums; `None` for single precision if the memory limit has room for it.
     pub(crate) ring: Option<RingStorage>,
-    /// What looking at its images takes, before the arena and all else of the case.
+    /// The bytes that inspecting its images needs, before the arena and everything else of the case exist.
     pub(crate) inspection: Bytes,
     pub(crate) preparation: Bytes,
     pub(crate) decoding: Bytes,
@@ -138,7 +138,7 @@ pub(crate) struct CaseNeeds {
     /// Planes of labels that may wait for being written, and the fewest that are of use.
     pub(crate) queue: Bytes,
     pub(crate) least_queue: Bytes,
-    /// What the next case is inspected and decoded in; 0 without one.
+    /// The bytes in which the next case is inspected and decoded; 0 without one.
     pub(crate) ahead: Bytes,
     pub(crate) windows: usize,
     pub(crate) looks: usize,
@@ -163,30 +163,30 @@ impl LogitsBytes {
     }
 }
 
-/// What a way to pass through a case in strips needs.
+/// The needs of a traversal of a case in strips.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StripNeeds {
     pub(crate) strips: Strips,
     pub(crate) count: usize,
     /// Windows of all strips, each fold counted.
     pub(crate) windows: usize,
-    /// Of the strip that needs most.
+    /// The needs of the largest strip.
     pub(crate) logits: LogitsNeeds,
 }
 
 /// Logits being summed, by who sums them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogitsNeeds {
-    /// What this process holds where it does.
+    /// The bytes of this process if it sums.
     pub(crate) by_host: LogitsBytes,
     /// The same with one window at a time: of a device, what it says of fewer windows is copied at once.
     pub(crate) by_host_of_one: LogitsBytes,
-    /// What it holds where a device does, and what that holds; none where no device can.
+    /// The bytes of this process and of a device if the device sums; `None` if no device can.
     pub(crate) by_device: Option<[LogitsBytes; 2]>,
 }
 
 impl LogitsNeeds {
-    /// What this process holds, and the device where it is one that sums; none where no device can and one is asked for.
+    /// Returns the bytes of this process, and of the device if it sums, or `None` if `on_device` is requested and no device can.
     fn of(&self, ring: RingStorage, on_device: bool) -> Option<(Bytes, Option<Bytes>)> {
         match (on_device, self.by_device) {
             (false, _) => Some((self.by_host.of(ring), None)),
@@ -203,7 +203,7 @@ impl LogitsNeeds {
     }
 }
 
-/// What is kept of a case whose labels do not come in the order of stored planes.
+/// The records of a case that does not decide labels in the order of stored planes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SpoolNeeds {
     /// Its labels.
@@ -218,15 +218,15 @@ pub(crate) struct SpoolNeeds {
 #[derive(Clone, Copy)]
 struct Way<'a> {
     ring: RingStorage,
-    /// Of this process.
+    /// The bytes of this process.
     logits: Bytes,
-    /// Of the device that sums them, where one does.
+    /// The bytes of the device that sums them, if one does.
     on_device: Option<Bytes>,
     /// None for whole planes.
     strips: Option<&'a StripNeeds>,
 }
 
-/// Whether a way fits below the line.
+/// The result of trying a traversal below the memory limit.
 enum Tried {
     Fits(Box<PlannedCase>),
     /// With the arena that would be needed, and what a device has left beside it.
@@ -241,7 +241,7 @@ enum Tried {
 }
 
 impl CaseNeeds {
-    /// How sums may be stored, what is to be preferred first.
+    /// Returns the possible types of sums, the preferred one first.
     fn rings(&self) -> impl Iterator<Item = RingStorage> + use<> {
         let ring = self.ring;
         RingStorage::ALL.into_iter().filter(move |storage| ring.is_none_or(|ring| ring == *storage))
@@ -253,16 +253,16 @@ pub(crate) struct CasePlanner<'a> {
     pub(crate) budget: &'a Budget,
     pub(crate) backend: &'a dyn Backend,
     pub(crate) program: &'a Program,
-    /// How the program stores features.
+    /// The type in which the program stores features.
     pub(crate) precision: DType,
-    /// What the same program takes at least with something done otherwise; none where it is so already.
+    /// The least needs of the same program with a change; `None` if the change is in effect already.
     pub(crate) least_with: &'a dyn Fn(Otherwise) -> Result<Option<LeastWith>, InferError>,
     /// A plan that is there already, of the engine or of another case.
     pub(crate) running: Option<&'a VerifiedPlan>,
-    /// What is held for an engine now.
+    /// The bytes that are reserved for an engine now.
     pub(crate) held_by_engine: Bytes,
     pub(crate) overhead: Bytes,
-    /// What is held now for the case itself: it is planned for as if it were not.
+    /// The bytes that are reserved for the case now, which the plan counts as available.
     pub(crate) held_for_case: Bytes,
 }
 
@@ -271,15 +271,15 @@ pub(crate) struct PlannedCase {
     pub(crate) plan: PredictPlan,
     /// The plan of an engine that has to take the place of the one that is there, if it has to.
     pub(crate) next: Option<VerifiedPlan>,
-    /// How it is passed through in strips; none where whole planes are.
+    /// The strips of its traversal, or `None` for whole planes.
     pub(crate) strips: Option<Strips>,
     /// `true` if labels have to be put in order.
     pub(crate) is_spooled: bool,
-    /// What a device has left beside the arena, for sums.
+    /// The bytes that a device has left beside the arena, for sums.
     pub(crate) left_there: Bytes,
 }
 
-/// What a case would need if something were done otherwise.
+/// An alternative with which a case would fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instead {
     /// The flag that says so, with its value.
@@ -288,7 +288,7 @@ pub struct Instead {
     pub needed: Bytes,
 }
 
-/// What makes a program take less.
+/// A change that reduces the needs of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Otherwise {
     /// Features in 16 bits.
@@ -297,22 +297,22 @@ pub(crate) enum Otherwise {
     OneWindow,
 }
 
-/// What a program takes at least that is done otherwise.
+/// The least needs of a program with a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeastWith {
     pub(crate) arena: Bytes,
-    /// What windows on their way take less than now.
+    /// The bytes that windows in flight save.
     pub(crate) saved: Bytes,
-    /// What a device has left beside its arena.
+    /// The bytes that a device has left beside its arena.
     pub(crate) left_there: Bytes,
 }
 
 /// The engine of a program that takes least.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeastEngine {
-    /// Of this process: the least arena that is found, or what is copied to and from a device through.
+    /// The bytes of this process: the smallest arena found, or the buffers through which a device is accessed.
     pub(crate) arena: Bytes,
-    /// What a device has left beside its arena, nothing where there is none; none where it has no room for that.
+    /// The bytes that a device has left beside its arena, 0 without a device; `None` if it has no room for the arena.
     pub(crate) left_there: Option<Bytes>,
 }
 
@@ -336,15 +336,15 @@ pub(crate) fn arena_room(backend: &dyn Backend, left: Bytes) -> usize {
     backend.device_memory().map_or(here, DeviceMemory::room)
 }
 
-/// What a device has left beside the arena of a plan, nothing where there is none; none where it has no room for that.
+/// Returns the bytes that a device has left beside the arena of a plan, 0 without a device, or `None` if it has no room for the arena.
 fn left_there(backend: &dyn Backend, plan: &VerifiedPlan) -> Option<Bytes> {
     let Some(device) = backend.device_memory() else { return Some(Bytes::ZERO) };
     let (needed, line) = (device.needed(plan.arena_bytes), device.line());
     (needed <= line).then(|| line - needed)
 }
 
-/// How much longer than in the fastest way the network may take for a smaller arena: where a few cheap values are recomputed, the most that it
-/// holds falls by far more than this.
+/// The additional time that the network may take for a smaller arena, as a share of the fastest plan: if a few cheap values are recomputed, the memory it
+/// needs falls by far more than this.
 const SPARING: f64 = 0.01;
 
 impl CasePlanner<'_> {
@@ -386,7 +386,7 @@ impl CasePlanner<'_> {
         Err(self.infeasible(needs, ring, (arena, left_there))?)
     }
 
-    /// What a case takes beside the arena and the logits.
+    /// Returns the bytes of a case beside the arena and the logits.
     fn beside(&self, needs: &CaseNeeds, is_spooled: bool) -> Bytes {
         let has_to_wait = is_spooled && needs.spool.is_in_memory;
         let spool = if has_to_wait { needs.spool.labels } else { Bytes::ZERO };
@@ -517,7 +517,7 @@ impl CasePlanner<'_> {
         Ok(Tried::Fits(Box::new(PlannedCase { plan, next, strips, is_spooled, left_there })))
     }
 
-    /// What is held now for no case and no engine.
+    /// Returns the bytes that are reserved now for neither a case nor an engine.
     fn fixed(&self) -> Bytes {
         self.budget.used() - self.held_by_engine - self.held_for_case
     }

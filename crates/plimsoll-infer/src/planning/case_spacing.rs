@@ -6,14 +6,14 @@ use plimsoll_volume::Spacing;
 /// The spacing at which a case is seen in place of its model's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CaseSpacing {
-    /// That of its first image.
+    /// The spacing of its first image.
     Native,
     /// In millimetres, along the axes of the network.
     Of(TargetSpacing),
 }
 
 impl CaseSpacing {
-    /// Of an image with a spacing along the axes of the network.
+    /// Returns the target spacing of an image with a spacing along the axes of the network.
     pub(crate) fn target(self, own: Spacing) -> TargetSpacing {
         match self {
             CaseSpacing::Native => own.into(),
@@ -22,7 +22,7 @@ impl CaseSpacing {
     }
 }
 
-/// How a network would see a case, as far as the headers of its images say.
+/// The view of a network on a case, from the headers of its images.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CaseView {
     /// Windows, each fold counted: of images that are cut to what is not zero, as many as there are at most.

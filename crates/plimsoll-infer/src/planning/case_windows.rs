@@ -1,4 +1,4 @@
-//! Where the windows of a case are, and what stands in them, whichever way its model prepares images.
+//! The places and the content of the windows of a case, for all ways in which models prepare images.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -15,7 +15,7 @@ use plimsoll_volume::{Geometry, Spacing, VoxelBox};
 use crate::planning::believable;
 use crate::{CaseSpacing, InferError};
 
-/// What follows for a case from its grid and its model, before any window is pulled.
+/// The properties of a case that follow from its grid and its model, before any window is pulled.
 pub(crate) enum CasePlace<'a> {
     Canonical { grid: TargetGrid, target: Spacing, channels: &'a [Channel] },
     Prepared { place: PreparedGrid, steps: &'a NnUnetSteps },
@@ -23,7 +23,7 @@ pub(crate) enum CasePlace<'a> {
     Spaced { place: SpacedGrid, steps: &'a MonaiSteps },
 }
 
-/// What a case is prepared from.
+/// The inputs from which a case is prepared.
 #[derive(Clone, Copy)]
 pub(crate) struct CaseImages<'a> {
     pub(crate) case: &'a Case,
@@ -56,7 +56,7 @@ impl CaseImages<'_> {
 }
 
 impl<'a> CasePlace<'a> {
-    /// Of a case.
+    /// Opens the windows of a case.
     ///
     /// # Errors
     /// Returns an error if its spacing cannot be meant, it is to be seen at another one than the model's and the model cannot see it so, or it has earlier

@@ -1,4 +1,4 @@
-//! What the headers of a case's files say, without any voxel being read.
+//! The headers of a case's files, from which much is known before any voxel is read.
 
 use std::path::Path;
 
@@ -8,18 +8,18 @@ use plimsoll_volume::{Geometry, HeaderError, Spacing, VolumeError, VolumeFile};
 
 use crate::InferError;
 
-/// What the headers of a case's images say. Whether the files keep to it is seen when they are read.
+/// The headers of a case's images. Files that contradict their headers are detected when they are read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Headers {
     /// The grid of the first image as stored, in the unit that is set.
     pub(crate) geometry: Geometry,
     /// Its spacing (depth, height, width) as its file states it, in that unit.
     pub(crate) stated: Spacing,
-    /// What all images take decoded, and the labels of an earlier network: each in whole pages.
+    /// The bytes of all images, decoded, and of an earlier network's labels, each in whole pages.
     pub(crate) decoded: Bytes,
-    /// Of these, what is compressed in its files, so that regions of it cannot be read by themselves.
+    /// The part of these bytes that is compressed in its files, so that regions of it cannot be read alone.
     pub(crate) compressed: Bytes,
-    /// What decoding pictures takes beside these.
+    /// The bytes that decoding pictures needs in addition.
     pub(crate) decoding: Bytes,
 }
 
@@ -85,7 +85,7 @@ impl Headers {
     }
 }
 
-/// What so many bytes take in whole pages, at most.
+/// Returns the most memory of these bytes in whole pages.
 fn in_pages(bytes: u64) -> Bytes {
     const PAGE: u64 = 4096;
     Bytes(bytes.saturating_add(PAGE))

@@ -1,4 +1,4 @@
-//! What predicting a case took, part by part.
+//! The times of predicting a case, part by part.
 
 use std::time::Instant;
 
@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use crate::PredictPlan;
 
-/// What came of a case that was predicted.
+/// The plan and the times of a predicted case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PredictedCase {
-    /// What it held.
+    /// Its plan.
     pub plan: PredictPlan,
-    /// What it took.
+    /// Its times.
     pub times: CaseTimes,
 }
 
@@ -20,7 +20,7 @@ pub struct PredictedCase {
 pub struct CaseTimes {
     /// Reading its images to inspect them, planning it, and waiting for the next one to be read: what was not done beside other work.
     pub read_seconds: f64,
-    /// What has to be known of all of its images before any window: what is not zero, intensities, ranges of slices.
+    /// Measuring what preparation must know of whole images before any window: nonzero voxels, intensities, ranges of slices.
     pub prepare_seconds: f64,
     /// Pulling windows from its images.
     pub pull_seconds: f64,

@@ -41,7 +41,7 @@ pub(crate) fn plane_sums(shape: &RingShape, summands: &Summands, storage: RingSt
     }
 }
 
-/// What sums of a ring take of a device's memory; none where it holds none.
+/// Returns the bytes of a device's memory for the sums of a ring, or `None` if it holds none.
 pub(crate) fn device_bytes(
     backend: &dyn Backend,
     shape: &RingShape,

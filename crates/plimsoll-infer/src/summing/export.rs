@@ -21,10 +21,10 @@ use crate::summing::sums::Sum;
 /// The number of labels above 0 from which they are written in 16 bits, as nnU-Net does.
 const WIDE: u16 = 255;
 
-/// What is made of the logits of a case.
+/// The requested output of a case.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
-    /// What they say.
+    /// The meaning of the logits.
     pub(crate) answers: &'a Answers,
     /// `true` if probabilities are wanted beside labels.
     pub(crate) probabilities: bool,
@@ -72,9 +72,9 @@ impl Label for u16 {
 pub(crate) struct Export {
     shape: RingShape,
     answers: Answers,
-    /// Of the covered slices, in the order in which planes of logits are finished.
+    /// The places of the covered slices, in the order in which planes of logits are finished.
     slices: Vec<Place>,
-    /// Of the covered lines, in what the ring holds of a plane.
+    /// The places of the covered lines in the tile of a plane of the ring.
     lines: Vec<Place>,
     along: AlongLine,
     /// `true` if lines are rows of a slice.
@@ -83,7 +83,7 @@ pub(crate) struct Export {
     extent: [usize; 3],
     /// The slices, rows and columns before those that the windows' grid covers.
     before: [usize; 3],
-    /// Of the places.
+    /// The reservation of the places.
     _reservation: Reservation,
 }
 
@@ -193,7 +193,7 @@ impl Export {
         self.place(slice).is_none_or(|place| place.upper < finished)
     }
 
-    /// What a thread has that decides lines.
+    /// Returns the buffers of a thread that decides lines.
     ///
     /// # Errors
     /// Returns an error if the budget has no room for it.

@@ -18,7 +18,7 @@ use crate::{InferError, PredictOptions};
 pub(crate) struct Forward {
     pub(crate) program: Program,
     pub(crate) image: TensorId,
-    /// What is summed of windows.
+    /// The tensor that is summed over windows.
     pub(crate) output: TensorId,
     /// Windows that are looked at at once.
     pub(crate) at_once: usize,
@@ -32,7 +32,7 @@ pub(crate) struct Forward {
 pub(crate) struct Running {
     pub(crate) engine: Box<dyn Engine>,
     pub(crate) forward: ProgramId,
-    /// Which fold's weights.
+    /// The fold whose weights are loaded.
     fold: Option<usize>,
 }
 
@@ -60,11 +60,11 @@ struct Written {
     parts: Vec<WeightPart>,
 }
 
-/// What a forward pass ends with.
+/// The output of a forward pass.
 enum Ending {
     /// The logits.
     Logits(Program),
-    /// What the head reads.
+    /// The input of the head.
     Features(Headless),
 }
 
@@ -241,7 +241,7 @@ impl Running {
     }
 }
 
-/// What is read of a file of weights: averages over the steps, where it has them.
+/// The options of reading weights: averages over the steps, if the file has them.
 const LOADED: LoadOptions =
     LoadOptions { allow_extra: false, new_head: None, sum_stem: false, averaged: true };
 

@@ -21,9 +21,9 @@ pub(crate) struct HeadPlanes {
     shape: RingShape,
     /// `[place][line][output][voxel of the line]`, so that a line is one thread's.
     logits: Mapped<f32>,
-    /// Which plane lies in each place.
+    /// The plane in each place.
     planes: [Option<usize>; PLANES],
-    /// Of each thread, what a head takes.
+    /// The buffers of a head, for each thread.
     rooms: Vec<Mapped<f32>>,
 }
 

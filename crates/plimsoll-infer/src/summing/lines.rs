@@ -11,7 +11,7 @@ use crate::summing::places::Place;
 use crate::summing::ring::{Activation, RingShape};
 use crate::summing::sums::Sum;
 
-/// Where the covered voxels of a line lie in a line of logits.
+/// The places of the covered voxels of a line in a line of logits.
 pub(crate) enum AlongLine {
     /// On some that follow each other.
     Same(Range<usize>),
@@ -36,7 +36,7 @@ impl AlongLine {
         }
     }
 
-    /// Where one of them lies.
+    /// Returns the place of one of them.
     fn place(&self, number: usize) -> Place {
         match self {
             AlongLine::Same(range) => {
@@ -62,12 +62,12 @@ impl AlongLine {
     }
 }
 
-/// What lies between two numbers.
+/// Interpolates between two numbers.
 fn between(lower: f32, upper: f32, share: f32) -> f32 {
     lower + share * (upper - lower)
 }
 
-/// What lies between two lines, where they are or in `room`; of two lines of which only the lower one counts, that. `wide` has room for
+/// Interpolates between two lines into `room`, or returns the lower line itself if only it counts. `wide` has room for
 /// a line as well.
 fn between_lines<'a, S: Sum>(
     (lower, upper): (&'a [S], &'a [S]),
@@ -139,7 +139,7 @@ impl<S: Sum> Planes<'_, S> {
     }
 }
 
-/// What a thread that decides lines has.
+/// The buffers of a thread that decides lines.
 pub(crate) struct LineRoom {
     numbers: Mapped<f32>,
     /// Logits of a line of the ring, and covered voxels of a line at most.
@@ -151,7 +151,7 @@ pub(crate) struct LineRoom {
 struct Parts<'a> {
     /// Three lines of the ring.
     lines: [&'a mut [f32]; 3],
-    /// Of each covered voxel of a line: the largest logit so far, and whose it is.
+    /// The largest logit so far of each covered voxel of a line; its class is in `labels`.
     largest: &'a mut [f32],
     labels: &'a mut [u32],
     /// Its logit of one output.

@@ -22,9 +22,9 @@ use crate::{InferError, Predictor};
 pub(crate) struct Buffers {
     /// A window.
     image: Mapped<f32>,
-    /// What the network is run on where that is not the window alone; or a tensor that is written before windows are.
+    /// The input of the network if it is not the window alone, or a tensor that is written before any window.
     pub(crate) other: Mapped<f32>,
-    /// Of each thread that sums windows.
+    /// The buffers of each thread that sums windows.
     rooms: Vec<Room<EngineError>>,
     _stacks: Reservation,
 }

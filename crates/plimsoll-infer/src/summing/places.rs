@@ -1,4 +1,4 @@
-//! Where stored voxels lie in the windows' grid, axis by axis.
+//! The places of stored voxels in the windows' grid, axis by axis.
 //!
 //! The two grids differ by a permutation and mirroring of axes and by a scale along each, so that each axis of the stored grid has its places
 //! along one axis of the windows' grid, whatever those along the others are.
@@ -9,7 +9,7 @@ use plimsoll_data::TargetGrid;
 
 use crate::summing::ring::RingShape;
 
-/// Where a voxel of the stored grid lies along an axis of the windows' grid.
+/// The place of a voxel of the stored grid along an axis of the windows' grid.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Place {
     /// The lower neighbour.
@@ -48,7 +48,7 @@ impl<'a> AxisPlaces<'a> {
         AxisPlaces { grid, stored_axis, lead, last, counted_from }
     }
 
-    /// That of a stored voxel; `None` if the windows' grid does not cover it.
+    /// Returns the place of a stored voxel, or `None` if the windows' grid does not cover it.
     pub(crate) fn at(&self, index: usize) -> Option<Place> {
         let at = self.grid.place(self.stored_axis, index)? + self.lead as f64;
         let at = match self.counted_from {

@@ -1,4 +1,4 @@
-//! What windows say of voxels being summed, logits or features ([`Summands`](crate::summing::summands::Summands)), for only as many planes as
+//! Sums of the logits or features ([`Summands`](crate::summing::summands::Summands)) of windows, for only as many planes as
 //! windows still touch.
 //!
 //! Windows are taken in the order of their place along one axis. When all that begin at one place are done, the planes before
@@ -29,7 +29,7 @@ pub struct RingShape {
     pub reversed: bool,
     /// The extent of a window.
     pub window: [usize; 3],
-    /// What means of logits become before anything is interpolated between them.
+    /// The activation that is applied to means of logits before they are interpolated.
     pub activation: Option<Activation>,
     /// The part of a plane that is held.
     pub tile: Tile,
@@ -38,7 +38,7 @@ pub struct RingShape {
 /// A part of a plane: from where on, and how many voxels, along each of its two axes. What windows have beside it is passed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tile {
-    /// Where it begins.
+    /// Its start.
     pub start: [usize; 2],
     /// Its extent.
     pub extent: [usize; 2],
@@ -51,7 +51,7 @@ impl Tile {
     }
 }
 
-/// What logits become before they are interpolated.
+/// An activation that is applied to logits before they are interpolated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
     /// The probabilities of classes of which a voxel has one.
@@ -116,7 +116,7 @@ impl RingShape {
         first.saturating_mul(second)
     }
 
-    /// Where a voxel of the grid, which is held, lies in what is held of its plane.
+    /// Returns the index of a voxel of the grid in the tile of its plane. The tile must contain it.
     pub(crate) fn in_plane(&self, at: [usize; 3]) -> usize {
         let [first, second] = self.plane_axes();
         let Tile { start, extent } = self.tile;
@@ -183,7 +183,7 @@ impl RingShape {
         from..from + extent
     }
 
-    /// Which of the planes that are held a plane is, in the order of passing.
+    /// Returns the slot of a plane of this turn in the ring.
     pub(crate) fn slot(&self, turn: usize) -> usize {
         turn % self.planes()
     }
@@ -328,7 +328,7 @@ impl<S: Sum> Ring<S> {
 /// Planes that are filled at a time where each has one number of a row of logits.
 const PLANES_TOGETHER: usize = 16;
 
-/// What a thread that sums logits has.
+/// The buffers of a thread that sums logits.
 pub(crate) struct Room<E> {
     /// Shares of the mean of the voxels of a plane of a window, or of a row of each of several planes.
     shares: Mapped<f32>,
@@ -350,25 +350,25 @@ impl<E> Room<E> {
 /// Copies as many numbers of a window as there is room for, from one on.
 pub(crate) type ReadLogits<'a, E> = &'a (dyn Fn(usize, &mut [f32]) -> Result<(), E> + Sync);
 
-/// What a network says of a window, logits or features, `[channel][d][h][w]`.
+/// The network's output for a window, logits or features, `[channel][d][h][w]`.
 pub(crate) enum LogitsOf<'a, E> {
-    /// Where they lie.
+    /// A view of them.
     Here(HostView<'a>),
-    /// Where they have to be copied.
+    /// A function that copies them.
     Read(ReadLogits<'a, E>),
 }
 
-/// What a network says of a window, where it belongs, and how much of the mean they are.
+/// The network's output for a window, its place, and its shares of the mean.
 pub(crate) struct WindowLogits<'a, E> {
     pub(crate) start: [usize; 3],
     /// Along which axes the window was mirrored.
     pub(crate) mirrored: [bool; 3],
-    /// Of each voxel.
+    /// The share of each voxel.
     pub(crate) shares: WindowShares<'a>,
     pub(crate) logits: LogitsOf<'a, E>,
 }
 
-/// Of the ring that a window is added to: its shape, its channels, and the limit from which on numbers are refused.
+/// The shape and the channels of the ring to which a window is added, and the limit from which on numbers are refused.
 type OfRing<'a> = (&'a RingShape, usize, f32);
 
 /// Rows of numbers of one channel and depth, as the network said them.

@@ -1,6 +1,6 @@
-//! Where windows of a case stand: in rows that begin at the same place of the axis along which planes pass through the ring.
+//! The places of the windows of a case, in rows that begin at the same place of the axis along which planes pass through the ring.
 //!
-//! Which axis that is follows from shapes alone, and not from the line: windows are added to a voxel in the order in which they pass, so
+//! This axis follows from shapes alone, not from the memory limit: windows are added to a voxel in the order in which they pass, so
 //! that another axis would be another rounding. Where a whole plane is too large, the case is passed through in strips of it, one after the
 //! other. Windows on a border are then computed for both sides; those over a voxel are added in the same order, so that its sums have the
 //! same bits.
@@ -16,7 +16,7 @@ use crate::summing::places::AxisPlaces;
 use crate::summing::ring::{Activation, RingShape, Tile};
 use crate::summing::windows::Starts;
 
-/// How a case is passed through in parts: along a stored axis, in strips of so many stored voxels, of which the last one may be narrower.
+/// The strips in which a case is traversed: `size` stored voxels along a stored axis, of which the last strip may have fewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Strips {
     pub(crate) axis: usize,
@@ -27,7 +27,7 @@ pub(crate) struct Strips {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StripChoice {
     pub(crate) strips: Strips,
-    /// How many.
+    /// The number of strips.
     pub(crate) count: usize,
     /// Windows of all of them, those that lie in several counted for each.
     pub(crate) windows: usize,
@@ -48,7 +48,7 @@ const MOST_WIDTHS: usize = 64;
 /// another order than they are written in.
 const WORTH: (usize, usize) = (7, 8);
 
-/// Where windows of a case, or of a strip of it, stand.
+/// The places of the windows of a case, or of a strip of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Rows {
     pub(crate) shape: RingShape,
@@ -58,24 +58,24 @@ pub(crate) struct Rows {
     pub(crate) slices: usize,
     /// The part of the stored grid whose labels follow.
     pub(crate) part: VoxelBox,
-    /// Where rows begin.
+    /// The starts of rows.
     along: Starts,
-    /// Where windows of a row begin along the axes of a plane.
+    /// The starts of the windows of a row along the axes of a plane.
     across: [Starts; 2],
-    /// Which of these touch the part.
+    /// The windows that touch the part.
     taken: [Range<usize>; 2],
 }
 
 impl Rows {
-    /// Of windows over a case, the share `step` of a window apart at most, along a stored axis. An image smaller than a window is looked at
-    /// through one that reaches beyond it.
+    /// Places windows over a case at most the share `step` of a window apart, along a stored axis. An image smaller than a window is covered
+    /// by one that reaches beyond it.
     #[cfg(test)]
     pub(crate) fn new(grid: &TargetGrid, window: [usize; 3], step: f64, slices: usize) -> Rows {
         let place = |_, extent, window| Starts::new(extent, window, step);
         Rows::placed(grid, window, None, slices, place)
     }
 
-    /// Of a model's windows over a case, as far apart as it says, or else the share `step` of a window at most; along a stored axis.
+    /// Places a model's windows over a case at its own distance, or else at most the share `step` of a window apart, along a stored axis.
     pub(crate) fn of_model(grid: &TargetGrid, model: &SegmentationModel, step: f64, slices: usize) -> Rows {
         let activation = match (model.interpolated, &model.answers) {
             (Interpolated::Logits, _) => None,
@@ -113,7 +113,7 @@ impl Rows {
         whole.of_part(grid, whole.part)
     }
 
-    /// Of the same windows those of a part of the stored grid, which has all of it along the axis of slices.
+    /// Returns the windows of a part of the stored grid, which contains all of it along the axis of slices.
     fn of_part(&self, grid: &TargetGrid, part: VoxelBox) -> Rows {
         let needed = self.part_axes(grid).map(|stored| {
             let covered = AxisPlaces::new(grid, &self.shape, stored).covered();
@@ -170,7 +170,7 @@ impl Rows {
         self.count().saturating_mul(of_row.div_ceil(at_once))
     }
 
-    /// Where windows of the whole case begin along each axis.
+    /// Returns the starts of the windows of the whole case along each axis.
     pub(crate) fn starts(&self) -> [Starts; 3] {
         let mut starts = [self.along; 3];
         for (axis, across) in self.shape.plane_axes().into_iter().zip(self.across) {
@@ -179,7 +179,7 @@ impl Rows {
         starts
     }
 
-    /// Where a row begins along the axis of passing.
+    /// Returns the start of a row along the axis of passing.
     fn place(&self, row: usize) -> usize {
         self.along.at(if self.shape.reversed { self.count() - 1 - row } else { row })
     }
@@ -247,7 +247,7 @@ impl Rows {
         possible
     }
 
-    /// What passing through the case in some strips comes to.
+    /// Returns the cost of traversing the case in strips.
     pub(crate) fn choice(&self, grid: &TargetGrid, strips: Strips) -> StripChoice {
         let Strips { axis, size } = strips;
         let of_plane = usize::from(self.part_axes(grid)[0] != axis);

@@ -1,4 +1,4 @@
-//! How much of a voxel's mean logit each window over it has.
+//! The shares of windows in the mean logit of a voxel.
 //!
 //! Windows stand at all combinations of their starts along the axes, so that the sum of all weights at a voxel is known before any window
 //! is looked at: each logit is added as the share that it has of the mean. What is stored then is no larger than logits are, and is the
@@ -10,12 +10,12 @@ use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 use crate::summing::ring::RingShape;
 use crate::summing::windows::{Starts, Weights};
 
-/// How much of a voxel's mean each window over it has.
+/// The share of each window in the mean of a voxel.
 pub(crate) struct Shares {
     weights: Weights,
     starts: [Starts; 3],
     shape: RingShape,
-    /// How often each window is looked at: by each fold of weights, in each way that it is mirrored.
+    /// The number of passes of each window through networks: of each fold, for each mirrored copy.
     looks: usize,
     totals: Totals,
 }
@@ -53,7 +53,7 @@ impl Shares {
         Mapped::<f32>::bytes(Shares::count(shape, weights))
     }
 
-    /// Of windows that stand at all combinations of starts over a ring's grid, each looked at so often.
+    /// Computes the shares of windows at all combinations of starts over a ring's grid, each with `looks` passes.
     ///
     /// # Errors
     /// Returns an error if the budget has no room.

@@ -1,4 +1,4 @@
-//! What is said of windows on its way to planes of labels.
+//! The stream of the network's output, from windows to planes of labels.
 //!
 //! Windows are taken in rows. After each row, the planes of means that no later row touches are finished, the stored slices
 //! that lie between finished ones are written, and what no slice needs any more makes room in the ring.
@@ -23,16 +23,16 @@ use crate::summing::summands::Summands;
 use crate::summing::sums::{RingStorage, Sum};
 use crate::summing::windows::Weights;
 
-/// How windows are summed.
+/// The settings of summing windows.
 #[derive(Clone)]
 pub(crate) struct Summing {
-    /// What is summed.
+    /// The summed quantity.
     pub(crate) summands: Summands,
-    /// How sums are stored.
+    /// The type in which sums are stored.
     pub(crate) storage: RingStorage,
-    /// How often each window is looked at: by each fold of weights, in each way that it is mirrored.
+    /// The number of passes of each window through networks: of each fold, for each mirrored copy.
     pub(crate) looks: usize,
-    /// On which threads.
+    /// The threads that sum.
     pub(crate) pool: Arc<Pool>,
     /// `true` if the device that the network runs on adds them.
     pub(crate) on_device: bool,
@@ -98,7 +98,7 @@ pub(crate) struct Stream {
     turned: Mapped<u8>,
     /// `[row][output][column]` of a slice; nothing if none are wanted.
     probabilities: Mapped<f32>,
-    /// Of each thread.
+    /// The buffers of each thread.
     rooms: Vec<LineRoom>,
     /// The planes before this one have been copied from the device that sums them, or will not be.
     fetched: usize,
@@ -167,7 +167,7 @@ impl Stream {
         })
     }
 
-    /// How sums are stored.
+    /// The type in which sums are stored.
     pub(crate) fn storage(&self) -> RingStorage {
         match self.sums {
             Sums::F32(_) => RingStorage::F32,
@@ -342,7 +342,7 @@ mod tests {
         sums.iter().zip(total).map(|(sum, weight)| sum.map(|sum| sum / weight)).collect()
     }
 
-    /// How logits are given: as f32 or bf16 where they lie, or to be copied.
+    /// The form in which logits are given: a view of f32 or bf16, or a function that copies them.
     #[derive(Clone, Copy, Debug)]
     enum Given {
         F32,

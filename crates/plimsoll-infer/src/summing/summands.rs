@@ -1,4 +1,4 @@
-//! What is summed of each voxel where windows overlap: logits, or the features that a head makes logits of.
+//! The summed quantity of each voxel where windows overlap: logits, or the features from which a head computes logits.
 //!
 //! A head of one tap is one linear function for all voxels, and the shares of the windows over a voxel come to one. So the head of the
 //! mean of features is the mean of the logits, and of many classes there are far fewer features than logits to hold. The head is
@@ -18,13 +18,13 @@ use serde::Serialize;
 use crate::InferError;
 use crate::summing::sums::Sum;
 
-/// What is summed of each voxel while windows are added.
+/// The quantity that is summed for each voxel while windows are added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Summed {
     /// The logits of windows.
     Logits,
-    /// What the head reads. The head is applied to the means.
+    /// The input of the head. The head is applied to the means.
     Features,
 }
 
@@ -42,7 +42,7 @@ impl Summed {
     /// much of what is saved.
     const WORTH: usize = 2;
 
-    /// What is summed of a head of so many features and classes, or of a network without such a head, by so many folds: several have
+    /// Returns the better quantity for a head of these features and classes, or for a network without such a head, and a number of folds: several folds have
     /// several heads.
     pub(crate) fn best(head: Option<[usize; 2]>, folds: usize) -> Summed {
         match head {
@@ -90,7 +90,7 @@ impl PointHead {
         Ok(PointHead::new(outputs, features, numbers))
     }
 
-    /// Of weights `[output][feature]` and a bias behind them.
+    /// Makes a head of weights `[output][feature]` followed by a bias.
     pub(crate) fn new(outputs: usize, features: usize, numbers: Mapped<f32>) -> PointHead {
         let (weights, bias) = numbers.split_at(outputs * features);
         let gain = weights.chunks_exact(features).zip(bias).map(|(weights, bias)| {
@@ -106,7 +106,7 @@ impl PointHead {
         (&weights[output * self.features..][..self.features], bias[output])
     }
 
-    /// How many logits it makes.
+    /// Returns the number of its logits.
     pub(crate) fn outputs(&self) -> usize {
         self.outputs
     }
@@ -208,7 +208,7 @@ const PIECE: usize = 64;
 const VECTORS: usize = 2;
 const TOGETHER: usize = 4;
 
-/// What is summed, and what makes logits of the means.
+/// The summed quantity, with the head that computes logits from the means.
 #[derive(Clone)]
 pub(crate) enum Summands {
     /// So many logits.
@@ -226,7 +226,7 @@ impl Summands {
         }
     }
 
-    /// What they are.
+    /// Returns the kind of quantity.
     pub(crate) fn summed(&self) -> Summed {
         match self {
             Summands::Logits(_) => Summed::Logits,
@@ -251,7 +251,7 @@ impl Summands {
     }
 }
 
-/// Of a test: a head with weights and biases.
+/// Returns a head with these weights and biases, for tests.
 #[cfg(test)]
 pub(crate) fn head_of(weights: &[&[f32]], bias: &[f32], budget: &Budget) -> PointHead {
     let features = weights.first().map_or(0, |weights| weights.len());

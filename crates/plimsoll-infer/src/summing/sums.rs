@@ -1,4 +1,4 @@
-//! How sums of windows are stored: in single precision, or in half of its memory.
+//! The storage of sums of windows, in single or half precision.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use half::f16;
 use half::slice::HalfFloatSliceExt;
 use serde::Serialize;
 
-/// How sums are stored while windows are added to them. They are added in single precision, and rounded once for each
+/// The type in which sums are stored while windows are added to them. They are added in single precision, and rounded once for each
 /// window, whatever the number of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -100,7 +100,7 @@ impl Sum for f16 {
     /// Somewhat below 65504, the largest number in half precision, as shares come to one up to rounding alone.
     const LARGEST: f32 = 65_000.0;
 
-    /// As `f16::to_f32` of what is finite, but without a branch, so that the compiler does several at a time.
+    /// Returns `f16::to_f32` of a finite number without a branch, so that the compiler vectorises it.
     #[inline(always)]
     fn wide(self) -> f32 {
         /// The exponent of 1 in half precision, and in single precision.
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Of two ways to store a sum in 16 bits, half precision keeps it eight times as near.
+    /// Half precision stores a sum eight times as precisely as bf16.
     #[test]
     fn a_mean_of_logits_stays_nearer_in_half_precision_than_in_bfloat16() {
         let (mut worst_f16, mut worst_bf16) = (0.0f32, 0.0f32);

@@ -1,4 +1,4 @@
-//! Where windows stand, and how much each voxel of one counts.
+//! The places of windows, and the weights of their voxels.
 
 use std::ops::Range;
 
@@ -17,8 +17,8 @@ pub struct Starts {
 }
 
 impl Starts {
-    /// Of windows over an axis of `image` voxels, which is at least as long as a window: as far apart as the share `step` of a
-    /// window at most, but a voxel at least, evenly, the last one ending with the image. As nnU-Net's
+    /// Places windows over an axis of `image` voxels, which is at least as long as a window: evenly, at most the share `step` of a
+    /// window apart, but at least a voxel, the last one ending with the image. This is nnU-Net's
     /// `compute_steps_for_sliding_window`.
     pub fn new(image: usize, window: usize, step: f64) -> Starts {
         let room = image.saturating_sub(window);
@@ -30,8 +30,8 @@ impl Starts {
         Starts { count, stride, last: room }
     }
 
-    /// Of windows over an axis so far apart that each covers a share of the one before, rounded down to whole voxels, but a voxel at
-    /// least; the last one ends with the image, however near the one before is. As MONAI's `dense_patch_slices`.
+    /// Places windows over an axis so that each overlaps a share of the one before, rounded down to whole voxels, with a distance of a voxel at
+    /// least. The last one ends with the image, however near the one before is. This is MONAI's `dense_patch_slices`.
     pub fn fixed(image: usize, window: usize, overlap: f64) -> Starts {
         let room = image.saturating_sub(window);
         let stride = ((window as f64 * (1.0 - overlap)) as usize).max(1);
@@ -43,7 +43,7 @@ impl Starts {
         self.count
     }
 
-    /// Where the window of this number, below the count, starts.
+    /// Returns the start of the window of this number, which is below the count.
     pub fn at(&self, number: usize) -> usize {
         ((self.stride * number as f64).round_ties_even() as usize).min(self.last)
     }
@@ -87,7 +87,7 @@ pub fn gaussian(window: [usize; 3]) -> [Vec<f32>; 3] {
     })
 }
 
-/// How much voxels of a window count where windows overlap, of models that do not say it themselves.
+/// The weights of voxels where windows overlap, for models that do not define their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WindowWeights {
@@ -97,7 +97,7 @@ pub enum WindowWeights {
     Constant,
 }
 
-/// How much each voxel of a window counts: the product of the weights along each axis, but `least` at least.
+/// The weight of each voxel of a window: the product of the weights along each axis, but at least `least`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Weights {
     pub(crate) along: [Vec<f32>; 3],
@@ -110,14 +110,14 @@ impl Weights {
         self.least == 0.0
     }
 
-    /// That of a voxel of a window.
+    /// Returns the weight of a voxel of a window.
     #[inline(always)]
     pub(crate) fn of(&self, [d, h, w]: [usize; 3]) -> f32 {
         let [along, down, across] = &self.along;
         (along[d] * down[h] * across[w]).max(self.least)
     }
 
-    /// Of windows of an extent, weighted as is asked for where their model does not say it itself.
+    /// Returns the weights of windows of an extent: the model's own, or else the requested ones.
     pub(crate) fn new(windows: Windows, window: [usize; 3], asked: WindowWeights) -> Weights {
         let constant = || Weights { along: window.map(|extent| vec![1.0; extent]), least: 0.0 };
         match windows {
@@ -136,7 +136,7 @@ impl Weights {
     }
 }
 
-/// What MONAI's `compute_importance_map` raises smaller weights of a Gaussian to.
+/// The value to which MONAI's `compute_importance_map` raises smaller weights of a Gaussian.
 const LEAST_WEIGHT: f32 = 1e-3;
 
 #[cfg(test)]
