@@ -28,8 +28,9 @@ pub(crate) struct PatchShape {
     /// Floats of a column: sixteen lanes of features; the channels of an image, padded.
     pub(crate) lanes: usize,
     step: [usize; 3],
+    /// Stored voxels from one position to the next along each axis: the step, or the fewer voxels that a position reads.
+    pitch: [usize; 3],
     low: [isize; 3],
-    span: [usize; 3],
     source: [usize; 3],
     /// `true` if the position at each place reads the source's voxel at that place, and no other.
     is_pointwise: bool,
@@ -38,7 +39,8 @@ pub(crate) struct PatchShape {
 impl PatchShape {
     /// For chunks of some positions along depth and height.
     pub(crate) fn new(grid: &TapGrid, chunk: [usize; 2], lanes: usize) -> PatchShape {
-        let extent = |axis: usize| (chunk[axis] - 1) * grid.step[axis] + grid.span[axis] + 1;
+        let pitch = [0, 1, 2].map(|axis| grid.step[axis].min(grid.span[axis] + 1));
+        let extent = |axis: usize| (chunk[axis] - 1) * pitch[axis] + grid.span[axis] + 1;
         // A transposed convolution with padding of its result has positions beyond the end of its source.
         let are_voxels =
             grid.positions.iter().zip(grid.source).all(|(positions, source)| *positions <= source);
@@ -50,8 +52,8 @@ impl PatchShape {
             columns: grid.positions[2] + grid.span[2] / grid.step[2],
             lanes,
             step: grid.step,
+            pitch,
             low: grid.low,
-            span: grid.span,
             source: grid.source,
             is_pointwise: are_voxels && reads_one,
         }
@@ -59,7 +61,7 @@ impl PatchShape {
 
     /// Floats of a row.
     pub(crate) fn row(&self) -> usize {
-        self.step[2] * self.columns * self.lanes
+        self.pitch[2] * self.columns * self.lanes
     }
 
     /// Floats of a plane.
@@ -74,7 +76,7 @@ impl PatchShape {
 
     /// Floats from one position to the next along depth and height.
     pub(crate) fn position_strides(&self) -> [usize; 2] {
-        [self.step[0] * self.plane(), self.step[1] * self.row()]
+        [self.pitch[0] * self.plane(), self.pitch[1] * self.row()]
     }
 
     /// Floats from one position to the next along depth and height in a stored block of the source, if the position at
@@ -96,21 +98,25 @@ impl PatchShape {
         d * self.plane() + h * self.row() + column * self.lanes
     }
 
-    /// Whether any tap of any position reads a plane (or row) of the patch.
-    fn is_read(&self, axis: usize, at: usize) -> bool {
-        at % self.step[axis] <= self.span[axis]
+    /// The phases along the width whose columns are stored: those that positions read.
+    fn phases(&self) -> usize {
+        self.pitch[2]
     }
 
-    /// Every row that is read: its place in the patch, and the row of the source, or nothing if that is out of bounds.
+    /// The voxel of the source, relative to the first position's, that the `at`-th stored plane or row holds.
+    #[inline(always)]
+    fn stored(&self, axis: usize, at: usize) -> usize {
+        at / self.pitch[axis] * self.step[axis] + at % self.pitch[axis]
+    }
+
+    /// Every stored row: its place in the patch, and the row of the source, or nothing if that is out of bounds.
     #[inline(always)]
     fn rows_read(&self, first: [usize; 2]) -> impl Iterator<Item = (usize, Option<usize>)> {
         let [depth, height, _] = self.source;
-        let planes = (0..self.planes).filter(move |plane| self.is_read(0, *plane));
-        planes.flat_map(move |plane| {
-            let d = (first[0] * self.step[0] + plane) as isize + self.low[0];
-            let rows = (0..self.rows).filter(move |row| self.is_read(1, *row));
-            rows.map(move |row| {
-                let h = (first[1] * self.step[1] + row) as isize + self.low[1];
+        (0..self.planes).flat_map(move |plane| {
+            let d = (first[0] * self.step[0] + self.stored(0, plane)) as isize + self.low[0];
+            (0..self.rows).map(move |row| {
+                let h = (first[1] * self.step[1] + self.stored(1, row)) as isize + self.low[1];
                 let inside = d >= 0 && (d as usize) < depth && h >= 0 && (h as usize) < height;
                 let from = inside.then(|| d as usize * height + h as usize);
                 (plane * self.plane() + row * self.row(), from)
@@ -255,7 +261,7 @@ impl ImageSource {
                 for lane in 0..self.channels.min(lanes) {
                     let plane = (sample * self.channels + lane) * self.voxels;
                     let from = self.data.0.add(plane + from * shape.source[2]);
-                    for phase in 0..step {
+                    for phase in 0..shape.phases() {
                         for column in 0..columns {
                             let place = (column * step + phase) as isize + shape.low[2];
                             if place >= 0 && place < width {

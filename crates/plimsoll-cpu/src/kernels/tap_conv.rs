@@ -50,10 +50,22 @@ pub(crate) struct ConvTiling {
     splits: Vec<Range<usize>>,
     /// Floats of a patch, of all blocks that are read at a time.
     pub(crate) patch: usize,
+    order: Order,
+}
+
+/// The order of the tasks, which is chosen so that the larger operand is read from memory once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// All output blocks of a chunk of positions, then the next chunk.
+    ByChunk,
+    /// All chunks of positions for a range of output blocks, whose weights stay in the cache, then the next range.
+    ByWeights,
 }
 
 /// The most bytes of a patch, which should stay in the second-level cache together with the weights that stream through it.
 const PATCH_BYTES: usize = 1024 << 10;
+/// The most bytes of weights that stay in the second-level cache while chunks of positions stream through it.
+const CACHED_WEIGHTS: usize = 512 << 10;
 
 impl ConvTiling {
     /// For weights of this layout.
@@ -72,8 +84,17 @@ impl ConvTiling {
             !too_large && !too_few
         });
         let parts = TASKS.div_ceil(tasks(chunk));
-        let splits = runs.iter().flat_map(|run| pairs_of_blocks(run.clone(), parts)).collect();
-        ConvTiling { shape: shape(chunk), chunks: chunks(chunk), splits, patch: patch(chunk) }
+        let splits: Vec<_> = runs.iter().flat_map(|run| pairs_of_blocks(run.clone(), parts)).collect();
+        let chunks = chunks(chunk);
+        let all_chunks = batch * chunks[0] * chunks[1];
+        let taps = grid.phases.iter().map(|phase| phase.taps.len()).sum();
+        let (weights, source) = (blocks.count(taps), all_chunks * patch(chunk));
+        let reads_weights_often = weights * size_of::<f32>() > CACHED_WEIGHTS;
+        let order = match reads_weights_often && weights * all_chunks > source * splits.len() {
+            true => Order::ByWeights,
+            false => Order::ByChunk,
+        };
+        ConvTiling { shape: shape(chunk), chunks, splits, patch: patch(chunk), order }
     }
 }
 
@@ -88,6 +109,8 @@ pub(crate) struct TapConv {
     phases: Vec<PhaseTaps>,
     out_stride: [usize; 3],
     extent: [usize; 3],
+    /// `true` if consecutive positions make consecutive results from one input voxel each.
+    is_pointwise: bool,
 }
 
 /// What a convolution is bound to.
@@ -128,6 +151,9 @@ impl TapConv {
                     .collect(),
             })
             .collect();
+        let is_pointwise = grid.span == [0; 3]
+            && grid.out_stride == [1; 3]
+            && grid.phases.iter().all(|phase| phase.start == [0; 3] && phase.count == grid.result);
         TapConv {
             tiling,
             batch,
@@ -138,6 +164,20 @@ impl TapConv {
             phases,
             out_stride: grid.out_stride,
             extent: grid.result,
+            is_pointwise,
+        }
+    }
+
+    /// Planes, rows and columns of the positions of a chunk. Rows or planes that lie side by side in the patch and in the
+    /// result are one long row, which full tiles cover best.
+    fn lines(&self, count: [usize; 3], strides: [usize; 2]) -> [usize; 3] {
+        let [planes, rows, width] = count;
+        if !self.is_pointwise || strides[1] != width * self.tiling.shape.lanes {
+            return count;
+        }
+        match rows == self.extent[1] && strides[0] == rows * strides[1] {
+            true => [1, 1, planes * rows * width],
+            false => [planes, 1, rows * width],
         }
     }
 
@@ -198,43 +238,44 @@ impl TapConv {
     ) {
         let shape = &self.tiling.shape;
         let strides = patch.strides;
-        let width = phase.count[2];
+        // A phase may have fewer positions than the grid, and none in its last chunk.
+        let count = |axis: usize| phase.count[axis].saturating_sub(at.first[axis]).min(shape.chunk[axis]);
+        let [planes, rows, width] = self.lines([count(0), count(1), phase.count[2]], strides);
         // Images are a small part of the work and have narrower tiles, of one row.
         let (rows_at_once, widest) = match self.blocks.lanes {
             Lanes::Image(_) => (1, S::TILE_POSITIONS.min(IMAGE_POSITIONS)),
             _ => ((S::TILE_POSITIONS / width.max(1)).clamp(1, 3), S::TILE_POSITIONS),
         };
         let tiles = width.div_ceil(widest);
-        let end = |axis: usize| phase.count[axis].min(at.first[axis] + shape.chunk[axis]);
-        for d in at.first[0]..end(0) {
-            let mut h = at.first[1];
-            while h < end(1) {
-                let rows = rows_at_once.min(end(1) - h);
+        for plane in 0..planes {
+            let mut row = 0;
+            while row < rows {
+                let together = rows_at_once.min(rows - row);
                 for tile in 0..tiles {
                     let (from, to) = (width * tile / tiles, width * (tile + 1) / tiles);
-                    let place = (d - at.first[0]) * strides[0] + (h - at.first[1]) * strides[1];
+                    let place = plane * strides[0] + row * strides[1];
                     let args = Tile {
-                        // SAFETY: `d` and `h` are below the chunk's end and `from` below the width, so the position is one
+                        // SAFETY: the plane, the row and `from` are below the counts of `lines`, so the position is one
                         // of the chunk's. A gathered patch has a column for each of them; stored features have a voxel for
                         // each position of the grid, if `source_strides` says that they are read in place.
                         source: unsafe { patch.from.add(place + from * shape.lanes) },
                         block_stride: patch.block,
                         row_stride: strides[1],
                         phase,
-                        position: [d, h, from],
+                        position: [at.first[0] + plane, at.first[1] + row, from],
                         sample: at.sample,
                         block: blocks.0,
                     };
-                    // SAFETY: rows end at the chunk's and the tile's columns at the width; `blocks.1` blocks are the
+                    // SAFETY: rows end at the chunk's and the tile's columns at the line's; `blocks.1` blocks are the
                     // split's, as this function's contract says.
                     unsafe {
                         match blocks.1 {
-                            1 => self.tile_of_rows::<S, 1>(&args, rows, to - from),
-                            _ => self.tile_of_rows::<S, 2>(&args, rows, to - from),
+                            1 => self.tile_of_rows::<S, 1>(&args, together, to - from),
+                            _ => self.tile_of_rows::<S, 2>(&args, together, to - from),
                         }
                     }
                 }
-                h += rows;
+                row += together;
             }
         }
     }
@@ -264,8 +305,12 @@ impl Kernel for TapConv {
 
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, thread: usize) {
-        let ConvTiling { shape, chunks, splits, patch: length } = &self.tiling;
-        let (split, task) = (&splits[task % splits.len()], task / splits.len());
+        let ConvTiling { shape, chunks, splits, patch: length, order } = &self.tiling;
+        let all_chunks = self.batch * chunks[0] * chunks[1];
+        let (split, task) = match order {
+            Order::ByChunk => (&splits[task % splits.len()], task / splits.len()),
+            Order::ByWeights => (&splits[task / all_chunks], task % all_chunks),
+        };
         let (chunk_h, task) = (task % chunks[1], task / chunks[1]);
         let (chunk_d, sample) = (task % chunks[0], task / chunks[0]);
         let at = TaskOrigin { sample, first: [chunk_d * shape.chunk[0], chunk_h * shape.chunk[1]] };

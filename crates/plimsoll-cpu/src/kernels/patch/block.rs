@@ -200,10 +200,10 @@ unsafe fn row<S: Simd, T: Element, R: Read<S, T>>(
     read: &R,
 ) {
     let (step, columns, width) = (shape.step[2], shape.columns, shape.source[2] as isize);
-    for phase in 0..step {
+    for phase in 0..shape.phases() {
         // Column c of a phase is at the place c · step + phase + low of the source.
         let place = |column: usize| (column * step + phase) as isize + shape.low[2];
-        // SAFETY: `to` has `columns` columns for each of `step` phases; places of columns from `first` to `end` are at
+        // SAFETY: `to` has `columns` columns for each stored phase; places of columns from `first` to `end` are at
         // least 0 and below the width of the source.
         unsafe {
             let to = to.add(phase * columns * LANES);

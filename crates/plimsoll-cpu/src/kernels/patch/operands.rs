@@ -159,7 +159,7 @@ impl<T: AsOperand> SourceBlock<T> {
     ) {
         let (step, columns, width) = (shape.step[2], shape.columns, shape.source[2]);
         // SAFETY: the block and the sample are as this function's contract says. `rows_read` yields rows of the source, of `width`
-        // columns of sixteen, and places of rows below `PatchShape::block`, each of `step` · `columns` columns of sixteen; `inside`
+        // columns of sixteen, and places of rows below `PatchShape::block`, each of `phases` · `columns` columns of sixteen; `inside`
         // yields columns of those that are in the source.
         unsafe {
             let affine = match &self.norm {
@@ -174,7 +174,7 @@ impl<T: AsOperand> SourceBlock<T> {
                     continue;
                 };
                 let from = data.add(from * width * LANES);
-                for phase in 0..step {
+                for phase in 0..shape.phases() {
                     let to = to.add(phase * columns * LANES);
                     let shift = phase as isize + shape.low[2];
                     let inside = inside(columns, step, shift, width);
@@ -222,7 +222,7 @@ impl<T: AsOperand> SourceBlock<T> {
                     continue;
                 };
                 let from = data.add(from * width * LANES);
-                for phase in 0..step {
+                for phase in 0..shape.phases() {
                     let to = to.add(PAIR * phase * columns * LANES);
                     let shift = phase as isize + shape.low[2];
                     let inside = inside(columns, step, shift, width);
