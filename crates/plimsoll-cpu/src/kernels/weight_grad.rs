@@ -9,7 +9,7 @@ mod run;
 
 use std::ops::Range;
 
-use run::Run;
+use run::{ALL, OWN, OWN_HALVES, OWN_QUARTERS, Run};
 
 pub(crate) use super::sum_parts::SumParts;
 
@@ -22,6 +22,10 @@ use crate::simd::{LANES, Simd};
 
 /// Output blocks that share a gathered patch, at most.
 const SHARING: usize = 8;
+/// Source blocks that share a chunk of gradients while that is in the second-level cache, at most.
+const SOURCES: usize = 8;
+/// The least number of tasks that source blocks are joined to.
+const JOINED_TASKS: usize = TASKS / 2;
 /// Floats of the sums of blocks that share a patch: with the patch they stay in the second-level cache.
 const SHARED_SUMS: usize = 16 << 10;
 /// The most of these that are summed at once: [`Simd::GRAD_BLOCKS`] of each instruction set.
@@ -48,6 +52,8 @@ pub(crate) struct GradTiling {
     batch: usize,
     /// Output blocks that share a gathered patch.
     shared: Vec<Range<usize>>,
+    /// Source blocks of a task, whose sums do not depend on it.
+    sources: usize,
     pub(crate) blocks: WeightBlocks,
     /// Floats of one output block's weights.
     out_block_weights: usize,
@@ -87,9 +93,15 @@ impl GradTiling {
         let positions = batch * depth * height * width;
         let wanted = TASKS.div_ceil(shared.len() * blocks.reach);
         let parts = wanted.min(positions / PART_POSITIONS).min(batch * chunks[0] * chunks[1]).max(1);
+        let tasks = |sources: usize| shared.len() * blocks.reach.div_ceil(sources) * parts;
+        let mut sources = 1;
+        while sources < SOURCES && tasks(2 * sources) >= JOINED_TASKS {
+            sources *= 2;
+        }
         GradTiling {
             shape,
             run,
+            sources,
             parts,
             chunks,
             batch,
@@ -165,7 +177,7 @@ impl WeightGrad {
     /// `gradient` has the blocks. `sums` is valid for reads and writes of [`GradTiling::pair_weights`] floats, and so for
     /// each of `B` blocks [`GradTiling::out_block_weights`] apart.
     #[inline(always)]
-    unsafe fn chunk<S: Simd, const B: usize, const OWN: bool>(
+    unsafe fn chunk<S: Simd, const B: usize, const L: u8>(
         &self,
         sums: *mut f32,
         patch: *const f32,
@@ -176,10 +188,15 @@ impl WeightGrad {
         let strides = self.tiling.shape.position_strides();
         for d in (0..count[0]).step_by(planes) {
             for h in (0..count[1]).step_by(rows) {
+                let (width, rows) = (self.tiling.positions[2], rows.min(count[1] - h));
+                // Rows that lie side by side are one long row.
+                let is_line =
+                    strides[1] == width * self.tiling.shape.lanes && gradient.strides[1] == width * LANES;
+                let (rows, width) = if is_line { (1, rows * width) } else { (rows, width) };
                 let run = Run {
                     planes: planes.min(count[0] - d),
-                    rows: rows.min(count[1] - h),
-                    width: self.tiling.positions[2],
+                    rows,
+                    width,
                     source_strides: strides,
                     column: self.tiling.shape.lanes,
                     gradient_strides: gradient.strides,
@@ -202,11 +219,11 @@ impl WeightGrad {
                             false => 1 << inputs.len().ilog2(),
                         };
                         match tile {
-                            6 => run.accumulate::<S, B, 6, OWN>(sums, source, inputs, first, from),
-                            8 => run.accumulate::<S, B, 8, OWN>(sums, source, inputs, first, from),
-                            4 => run.accumulate::<S, B, 4, OWN>(sums, source, inputs, first, from),
-                            2 => run.accumulate::<S, B, 2, OWN>(sums, source, inputs, first, from),
-                            _ => run.accumulate::<S, B, 1, OWN>(sums, source, inputs, first, from),
+                            6 => run.accumulate::<S, B, 6, L>(sums, source, inputs, first, from),
+                            8 => run.accumulate::<S, B, 8, L>(sums, source, inputs, first, from),
+                            4 => run.accumulate::<S, B, 4, L>(sums, source, inputs, first, from),
+                            2 => run.accumulate::<S, B, 2, L>(sums, source, inputs, first, from),
+                            _ => run.accumulate::<S, B, 1, L>(sums, source, inputs, first, from),
                         }
                         sums = sums.add(tile * LANES);
                         (first, inputs) = (first + tile, &inputs[tile..]);
@@ -239,7 +256,7 @@ impl WeightGrad {
     /// [`Kernel::task`]'s contract for this kernel; `at` is a chunk of the grid, `B` blocks from `block` on are of the
     /// gradient, `patch` is this thread's scratch with the chunk of the source, and `sums` is as [`WeightGrad::chunk`] asks.
     #[inline(always)]
-    unsafe fn add<S: Simd, const B: usize, const OWN: bool>(
+    unsafe fn add<S: Simd, const B: usize, const L: u8>(
         &self,
         block: usize,
         at: &Chunk,
@@ -270,7 +287,33 @@ impl WeightGrad {
                 strides[0] = rows * LANES;
                 *chunk = to.cast_const();
             }
-            self.chunk::<S, B, OWN>(sums, patch, &Gradient { blocks, strides }, at.count);
+            self.chunk::<S, B, L>(sums, patch, &Gradient { blocks, strides }, at.count);
+        }
+    }
+
+    /// [`WeightGrad::add`] for all output blocks of a task.
+    ///
+    /// # Safety
+    /// [`WeightGrad::add`]'s contract, for each of the blocks, whose sums are [`GradTiling::out_block_weights`] apart.
+    #[inline(always)]
+    unsafe fn add_all<S: Simd>(&self, shared: Range<usize>, at: &Chunk, sums: *mut f32, patch: *mut f32) {
+        const { assert!(S::GRAD_BLOCKS <= TOGETHER, "scratch has no room for so many gradients") };
+        let tiling = &self.tiling;
+        for b in (0..shared.len()).step_by(S::GRAD_BLOCKS) {
+            // SAFETY: at most `GRAD_BLOCKS` blocks are left from `b` on, so this function's contract is that of the calls.
+            unsafe {
+                let (block, sums) = (shared.start + b, sums.add(b * tiling.out_block_weights));
+                match (tiling.blocks.lanes, S::GRAD_BLOCKS.min(shared.len() - b)) {
+                    // Each block of results reads a block of its own, so none are shared.
+                    (Lanes::Own(..=4), _) => self.add::<S, 1, OWN_QUARTERS>(block, at, sums, patch),
+                    (Lanes::Own(_), _) if S::READS_HALVES => {
+                        self.add::<S, 1, OWN_HALVES>(block, at, sums, patch);
+                    }
+                    (Lanes::Own(_), _) => self.add::<S, 1, OWN>(block, at, sums, patch),
+                    (_, 1) => self.add::<S, 1, ALL>(block, at, sums, patch),
+                    (_, _) => self.add::<S, 2, ALL>(block, at, sums, patch),
+                }
+            }
         }
     }
 }
@@ -293,26 +336,29 @@ struct Chunk {
 
 impl Kernel for WeightGrad {
     fn tasks(&self) -> usize {
-        self.tiling.shared.len() * self.tiling.blocks.reach * self.tiling.parts
+        let groups = self.tiling.blocks.reach.div_ceil(self.tiling.sources);
+        self.tiling.shared.len() * groups * self.tiling.parts
     }
 
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, thread: usize) {
         let tiling = &self.tiling;
         let (part, task) = (task % tiling.parts, task / tiling.parts);
-        let (at, shared) = (task % tiling.blocks.reach, &tiling.shared[task / tiling.blocks.reach]);
+        let groups = tiling.blocks.reach.div_ceil(tiling.sources);
+        let (group, shared) = (task % groups, &tiling.shared[task / groups]);
         let block = shared.start;
-        let source = tiling.blocks.first[block] + at;
+        let group = group * tiling.sources..tiling.blocks.reach.min((group + 1) * tiling.sources);
         let chunks = tiling.batch * tiling.chunks[0] * tiling.chunks[1];
-        // SAFETY: scratch has a part for `thread`; the part, the blocks and `at` are below theirs, so the sums are the
+        // SAFETY: scratch has a part for `thread`; the part, the blocks and the group are below theirs, so the sums are the
         // task's own. Chunks are below those of the grid, so each begins inside the extent.
         unsafe {
             let sums = self
                 .sums
                 .0
-                .add(part * tiling.weights() + block * tiling.out_block_weights + at * tiling.pair_weights);
+                .add(part * tiling.weights() + block * tiling.out_block_weights)
+                .add(group.start * tiling.pair_weights);
             for b in 0..shared.len() {
-                for i in (0..tiling.pair_weights).step_by(LANES) {
+                for i in (0..group.len() * tiling.pair_weights).step_by(LANES) {
                     S::store(sums.add(b * tiling.out_block_weights + i), S::zero());
                 }
             }
@@ -324,16 +370,9 @@ impl Kernel for WeightGrad {
                 let count =
                     [0, 1].map(|axis| tiling.shape.chunk[axis].min(tiling.positions[axis] - first[axis]));
                 let at = Chunk { sample, first, count };
-                self.gather::<S>(source, &at, scratch);
-                const { assert!(S::GRAD_BLOCKS <= TOGETHER, "scratch has no room for so many gradients") };
-                for b in (0..shared.len()).step_by(S::GRAD_BLOCKS) {
-                    let (block, sums) = (shared.start + b, sums.add(b * tiling.out_block_weights));
-                    match (tiling.blocks.lanes, S::GRAD_BLOCKS.min(shared.len() - b)) {
-                        // Each block of results reads a block of its own, so none are shared.
-                        (Lanes::Own(_), _) => self.add::<S, 1, true>(block, &at, sums, scratch),
-                        (_, 1) => self.add::<S, 1, false>(block, &at, sums, scratch),
-                        (_, _) => self.add::<S, 2, false>(block, &at, sums, scratch),
-                    }
+                for (i, source) in group.clone().enumerate() {
+                    self.gather::<S>(tiling.blocks.first[block] + source, &at, scratch);
+                    self.add_all::<S>(shared.clone(), &at, sums.add(i * tiling.pair_weights), scratch);
                 }
             }
         }

@@ -22,6 +22,8 @@ impl Simd for Avx2 {
     // 6 × 2 sums, 2 gradients and 1 input: with two blocks the sums alone would take all 16 registers.
     const GRAD_BLOCKS: usize = 1;
     const GRAD_INPUTS: usize = 6;
+    // Two broadcasts take the units that load, and a permutation across a register the only one that shuffles.
+    const READS_HALVES: bool = true;
 
     #[inline(always)]
     unsafe fn call<B: Body>(body: B) {
@@ -82,6 +84,18 @@ impl Simd for Avx2 {
                 |v, from: &[i32]| _mm256_permutevar8x32_ps(v, _mm256_loadu_si256(from.as_ptr().cast()));
             (half(v.0, &from[..8]), half(v.1, &from[8..]))
         }
+    }
+    #[inline(always)]
+    unsafe fn pick_in_quarters(v: V, from: &[i32; LANES]) -> V {
+        unsafe {
+            // Of an index, the low two bits count: those within a quarter.
+            let half = |v, from: &[i32]| _mm256_permutevar_ps(v, _mm256_loadu_si256(from.as_ptr().cast()));
+            (half(v.0, &from[..8]), half(v.1, &from[8..]))
+        }
+    }
+    #[inline(always)]
+    unsafe fn halves(p: *const f32) -> V {
+        unsafe { (_mm256_set1_ps(*p), _mm256_set1_ps(*p.add(8))) }
     }
     #[inline(always)]
     unsafe fn where_less(x: V, y: V, a: V, b: V) -> V {

@@ -45,6 +45,9 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// Inputs in the register tile of a weight gradient by direct sums: 2, 4, 6 or 8.
     const GRAD_INPUTS: usize;
 
+    /// `true` if [`Simd::halves`] is faster than [`Simd::pick`] of loaded lanes.
+    const READS_HALVES: bool = false;
+
     /// Runs a body as a function of its own, compiled for this instruction set: for bodies that are too large to be
     /// inlined into one another by the dozen.
     ///
@@ -102,6 +105,28 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// The machine has the instruction set.
     unsafe fn pick(v: Self::V, from: &[i32; LANES]) -> Self::V;
+    /// [`Simd::pick`] where each `from[i]` is in the same quarter as i.
+    ///
+    /// # Safety
+    /// The machine has the instruction set.
+    #[inline(always)]
+    unsafe fn pick_in_quarters(v: Self::V, from: &[i32; LANES]) -> Self::V {
+        // SAFETY: this function's contract is that of the call.
+        unsafe { Self::pick(v, from) }
+    }
+    /// The element at `p` in the first eight lanes, and the eighth behind it in the others.
+    ///
+    /// # Safety
+    /// The machine has the instruction set; `p` is valid for reads of nine elements.
+    #[inline(always)]
+    unsafe fn halves(p: *const f32) -> Self::V {
+        // SAFETY: `p` has nine elements, as this function's contract says, and the array has sixteen.
+        unsafe {
+            let mut lanes = [*p; LANES];
+            lanes[LANES / 2..].fill(*p.add(LANES / 2));
+            Self::load(lanes.as_ptr())
+        }
+    }
     /// Lane by lane, `a` where x < y, else `b`.
     ///
     /// # Safety

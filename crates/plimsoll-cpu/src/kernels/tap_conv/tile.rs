@@ -9,14 +9,27 @@ use crate::simd::{Bf16, Body, Element, LANES, Simd};
 const BLOCKS: u8 = 0;
 /// A tile of each lane's own group.
 const OWN: u8 = 1;
+/// The same where groups are quarters of a block, or less.
+const OWN_QUARTERS: u8 = 2;
+/// The same where groups are halves of a block.
+const OWN_HALVES: u8 = 3;
 /// A tile of the channels of an image.
-const IMAGE: u8 = 2;
+const IMAGE: u8 = 4;
 
 /// The widest tile of an image.
 pub(super) const IMAGE_POSITIONS: usize = 8;
 
 /// Taps that are summed before they are added to a total: those of one block of inputs, or of several with fewer.
 const TAPS_TOGETHER: usize = 9;
+
+/// `true` if an instruction set has tiles of these lanes: there is one way to read halves.
+const fn is_compiled<S: Simd>(lanes: u8) -> bool {
+    match lanes {
+        OWN => !S::READS_HALVES,
+        OWN_HALVES => S::READS_HALVES,
+        _ => true,
+    }
+}
 
 /// Where a tile is.
 pub(super) struct Tile<'a> {
@@ -63,7 +76,7 @@ impl TapConv {
                 match (rows, width) {
                     $(($r, $w) => {
                         // Known when compiling, so that tiles too large for the registers are not compiled.
-                        if const { $r * $w <= S::TILE_POSITIONS } {
+                        if const { $r * $w <= S::TILE_POSITIONS && is_compiled::<S>($lanes) } {
                             // SAFETY: `TapConv::tile`'s contract holds for this many rows and positions.
                             unsafe { S::call(SumTile::<B, $r, $w, { $lanes }> { conv: self, at: args }) }
                         }
@@ -109,6 +122,8 @@ impl TapConv {
             Lanes::Blocks => choose_of_features!(BLOCKS),
             // Every block of results reads a block of its own, so there is one at a time.
             Lanes::Own(_) if B > 1 => unreachable!("{B} blocks at once in groups"),
+            Lanes::Own(width) if width <= LANES / 4 => choose_of_features!(OWN_QUARTERS),
+            Lanes::Own(_) if S::READS_HALVES => choose_of_features!(OWN_HALVES),
             Lanes::Own(_) => choose_of_features!(OWN),
             Lanes::Image(_) => {
                 choose!(IMAGE, (1, 1), (1, 2), (1, 3), (1, 4), (1, 5), (1, 6), (1, 7), (1, 8))
@@ -117,7 +132,7 @@ impl TapConv {
     }
 
     /// Sums and stores one tile: `B` blocks of outputs × `R` rows of `W` positions, of the inputs that `L` says:
-    /// those of [`BLOCKS`], of their [`OWN`] groups, or of an [`IMAGE`].
+    /// those of [`BLOCKS`], of their [`OWN`] groups in one of three ways, or of an [`IMAGE`].
     ///
     /// # Safety
     /// [`Kernel::task`](crate::kernel::Kernel::task)'s contract for this kernel. `args.source` is the place of
@@ -130,7 +145,7 @@ impl TapConv {
     ) {
         let (inputs, column) = match L {
             BLOCKS => (LANES, LANES),
-            OWN => (self.blocks.inputs(), LANES),
+            OWN | OWN_QUARTERS | OWN_HALVES => (self.blocks.inputs(), LANES),
             _ => (self.blocks.inputs(), self.tiling.shape.lanes),
         };
         let pair = self.taps * inputs * LANES;
@@ -161,6 +176,10 @@ impl TapConv {
                                     let x = source.add(r * args.row_stride + p * column);
                                     let x = match L {
                                         OWN => S::pick(S::load(x), &self.own_lanes[input]),
+                                        OWN_QUARTERS => {
+                                            S::pick_in_quarters(S::load(x), &self.own_lanes[input])
+                                        }
+                                        OWN_HALVES => S::halves(x.add(input)),
                                         _ => S::splat(*x.add(input)),
                                     };
                                     for b in 0..B {

@@ -2,6 +2,15 @@
 
 use crate::simd::{LANES, Simd};
 
+/// How the inputs of a tile are read: one number for all lanes.
+pub(super) const ALL: u8 = 0;
+/// One number for each lane, of its own group.
+pub(super) const OWN: u8 = 1;
+/// The same where groups are quarters of a block, or less.
+pub(super) const OWN_QUARTERS: u8 = 2;
+/// The same where groups are halves of a block.
+pub(super) const OWN_HALVES: u8 = 3;
+
 /// A run of positions, as the innermost loops see it: `planes` × `rows` × `width` of them.
 pub(super) struct Run<'a> {
     pub(super) planes: usize,
@@ -16,15 +25,15 @@ pub(super) struct Run<'a> {
 
 impl Run<'_> {
     /// Adds the products of `I` inputs, from number `first` on, with `B` blocks of gradients over all positions of the run.
-    /// An input is one number for all lanes, or where `OWN` one for each.
+    /// `L` says how inputs are read: [`ALL`], or each lane's [`OWN`] in one of three ways.
     ///
     /// # Safety
     /// The machine has the instruction set of `S`. `inputs` has at least `I` offsets. From each of them on, `source` is
-    /// valid for reads of one float for each position of the run, or sixteen where `OWN`; `gradient` is valid for reads of
+    /// valid for reads of one float for each position of the run, or sixteen if not [`ALL`]; `gradient` is valid for reads of
     /// sixteen floats for each position, and `sums` for reads and writes of I · 16 floats for each block, `sums_stride`
     /// apart.
     #[inline(always)]
-    pub(super) unsafe fn accumulate<S: Simd, const B: usize, const I: usize, const OWN: bool>(
+    pub(super) unsafe fn accumulate<S: Simd, const B: usize, const I: usize, const L: u8>(
         &self,
         sums: *mut f32,
         source: *const f32,
@@ -33,8 +42,15 @@ impl Run<'_> {
         gradient: [*const f32; B],
     ) {
         // Registers cannot hold other tiles: callers never choose them, so they are not compiled.
-        if const { B > S::GRAD_BLOCKS || I > S::GRAD_INPUTS || (I != S::GRAD_INPUTS && !I.is_power_of_two()) }
-        {
+        if const {
+            let is_tile = I == S::GRAD_INPUTS || (I < S::GRAD_INPUTS && I.is_power_of_two());
+            let is_read = match L {
+                OWN => !S::READS_HALVES,
+                OWN_HALVES => S::READS_HALVES,
+                _ => true,
+            };
+            B > S::GRAD_BLOCKS || !is_tile || !is_read
+        } {
             unreachable!("no tile of {B} blocks × {I} inputs");
         }
         // SAFETY: planes, rows and columns are below those of the run, `i < I` and `b < B`: all places are as this
@@ -42,11 +58,14 @@ impl Run<'_> {
         unsafe {
             let mut inputs_of_tile = [source; I];
             for i in 0..I {
-                inputs_of_tile[i] = source.add(inputs[i]);
+                let lane = if L == OWN_HALVES { (first + i) % (LANES / 2) } else { 0 };
+                inputs_of_tile[i] = source.add(inputs[i] + lane);
             }
-            let lanes: [_; I] = match OWN {
-                true => std::array::from_fn(|i| &self.own_lanes[(first + i) % self.own_lanes.len()]),
-                false => [&[0; LANES]; I],
+            let lanes: [_; I] = match L {
+                OWN | OWN_QUARTERS => {
+                    std::array::from_fn(|i| &self.own_lanes[(first + i) % self.own_lanes.len()])
+                }
+                _ => [&[0; LANES]; I],
             };
             let mut held = [[S::zero(); I]; B];
             for plane in 0..self.planes {
@@ -64,7 +83,12 @@ impl Run<'_> {
                         }
                         for i in 0..I {
                             let x = inputs_of_tile[i].add(at);
-                            let x = if OWN { S::pick(S::load(x), lanes[i]) } else { S::splat(*x) };
+                            let x = match L {
+                                OWN => S::pick(S::load(x), lanes[i]),
+                                OWN_QUARTERS => S::pick_in_quarters(S::load(x), lanes[i]),
+                                OWN_HALVES => S::halves(x),
+                                _ => S::splat(*x),
+                            };
                             for b in 0..B {
                                 held[b][i] = S::fma(g[b], x, held[b][i]);
                             }
