@@ -60,6 +60,7 @@ fn sources(op: &FusedOp) -> Range<usize> {
         FusedOp::WeightGrad(grad) => 0..grad.loads.len() + 1,
         FusedOp::ResidualAct(act) => shortcut(act, 0),
         FusedOp::Squeeze(squeeze) => squeeze.of.source()..squeeze.of.source() + 1,
+        FusedOp::GateSum(_) => 0..1,
         FusedOp::ResidualActGrad(grad) => shortcut(&grad.act, 1),
         _ => 0..0,
     }
@@ -82,6 +83,7 @@ fn load_mut(op: &mut FusedOp, source: usize) -> Option<&mut Load> {
         },
         FusedOp::ResidualAct(act) => Some(&mut act.shortcut),
         FusedOp::Squeeze(squeeze) => Some(&mut squeeze.load),
+        FusedOp::GateSum(sum) => Some(&mut sum.load),
         FusedOp::ResidualActGrad(grad) => Some(&mut grad.act.shortcut),
         _ => None,
     }

@@ -1,10 +1,12 @@
 //! Which nodes of a program are run as one.
 //!
-//! Four rewrites, one after the other: ends of [`residual`] blocks; [`pairs`] of nodes that one kernel computes in one pass; [`loads`]: maps that are cheap
-//! to compute are computed by the convolutions that read them; [`heads`] whose logits exist in tiles only. Each fused node says
+//! Five rewrites, one after the other: ends of [`residual`] blocks; [`pairs`] of nodes that one kernel computes in one pass; sums of
+//! maps with [`gates`]; [`loads`]: maps that are cheap to compute are computed by the convolutions that read them; [`heads`] whose
+//! logits exist in tiles only. Each fused node says
 //! which nodes it covers. What it means is their composition, to which the verifier of plans holds it, and the conformance
 //! suite its kernels.
 
+mod gates;
 mod heads;
 mod loads;
 mod pairs;
@@ -18,7 +20,8 @@ use crate::lower::Lower;
 use crate::ops::head::{HeadCounts, HeadGrad, HeadStats};
 use crate::ops::{
     self, AddedBoxGrad, AddedCrossGrad, AddedPoolGrad, AddedUpsample, FusedConv, FusedSqueeze,
-    FusedTranspose, FusedWeightGrad, Load, NormAct, NormActGrad, ResidualAct, ResidualActGrad, Squeeze,
+    FusedTranspose, FusedWeightGrad, GateSum, Load, NormAct, NormActGrad, ResidualAct, ResidualActGrad,
+    Squeeze,
 };
 
 /// What a fused node does.
@@ -50,6 +53,8 @@ pub(crate) enum FusedOp {
     Upsample(AddedUpsample),
     /// A global mean, a gate or the gradient of its factors, with what its volume is made of.
     Squeeze(FusedSqueeze),
+    /// A gated map plus another summand, then a leaky ReLU.
+    GateSum(GateSum),
     /// A head, and sums of its logits.
     HeadStats(HeadStats),
     /// A head, and counts of its logits.
@@ -107,6 +112,7 @@ impl FusedOp {
                 Squeeze::Gate => "gate",
                 Squeeze::GateGrad => "gate_grad",
             },
+            FusedOp::GateSum(_) => "gate_sum",
             FusedOp::HeadStats(_) => "head_stats",
             FusedOp::HeadCounts(_) => "head_counts",
             FusedOp::HeadGrad(_) => "head_grad",
@@ -129,6 +135,7 @@ impl FusedOp {
             FusedOp::PoolGrad(op) => op,
             FusedOp::Upsample(op) => op,
             FusedOp::Squeeze(op) => op,
+            FusedOp::GateSum(op) => op,
             FusedOp::HeadStats(op) => op,
             FusedOp::HeadCounts(op) => op,
             FusedOp::HeadGrad(op) => op,
@@ -137,7 +144,7 @@ impl FusedOp {
 }
 
 /// The nodes of a program as they are run. Without `inline`, whatever one node of the program hands to another is stored, but
-/// for what residual blocks and pairs hand on.
+/// for what residual blocks, pairs and sums of gated maps hand on.
 pub(crate) fn fuse(program: &Program, inline: bool) -> Vec<FusedNode> {
     let nodes = program.nodes.iter().enumerate().map(|(at, node)| FusedNode {
         op: FusedOp::of(&node.op, node.inputs.len()),
@@ -149,6 +156,7 @@ pub(crate) fn fuse(program: &Program, inline: bool) -> Vec<FusedNode> {
     let updates = Updates::of(program);
     let nodes = residual::fuse(program, &updates, nodes.collect());
     let nodes = pairs::fuse(program, &updates, nodes);
+    let nodes = gates::fuse(program, &updates, nodes);
     match inline {
         true => heads::fuse(program, &updates, loads::fuse(program, &updates, nodes)),
         false => nodes,

@@ -127,14 +127,54 @@ impl<T: Element> Kernel for PlaneSums<T> {
     }
 }
 
-/// Each voxel times the number of its channel and sample.
+/// What is added to a scaled map.
+#[derive(Clone, Copy)]
+pub(crate) enum Summand<T> {
+    None,
+    /// A map, `[block][voxel][16]`, which the result may alias.
+    Map(Ptr<T>),
+    /// Numbers, `[block][16]`, times a factor, for all voxels.
+    Plane(Ptr<f32>, f32),
+}
+
+/// Each voxel times the number of its channel and sample, plus a summand, then a leaky ReLU.
 pub(crate) struct PlaneScale<T> {
     pub(crate) planes: Planes,
     pub(crate) source: PlaneSource<T>,
     /// `[block][16]`
     pub(crate) factors: Ptr<f32>,
+    pub(crate) summand: Summand<T>,
+    /// Of the leaky ReLU; 1 leaves the sum as it is.
+    pub(crate) slope: f32,
     /// Like the source's data, which it may alias.
     pub(crate) result: Ptr<T>,
+}
+
+impl<T: Element> PlaneScale<T> {
+    /// Writes some voxels of a block, each finished by `finish` from its scaled value and its place. Values are rounded as if
+    /// each were stored.
+    ///
+    /// # Safety
+    /// [`Kernel::task`]'s contract for this kernel; the block and the voxels are those of the task, and `finish` may be called
+    /// for them.
+    #[inline(always)]
+    unsafe fn write<S: Simd>(
+        &self,
+        block: usize,
+        voxels: std::ops::Range<usize>,
+        finish: impl Fn(S::V, usize) -> S::V,
+    ) {
+        // SAFETY: the block and its voxels are the planes', as this function's contract says.
+        unsafe {
+            let affine = self.source.affine::<S>(block);
+            let factors = S::load(self.factors.0.add(block * LANES));
+            for voxel in voxels {
+                let place = (block * self.planes.voxels + voxel) * LANES;
+                let value = S::mul(self.source.load::<S>(&affine, place), factors);
+                T::store::<S>(self.result.0.add(place), finish(value, place));
+            }
+        }
+    }
 }
 
 impl<T: Element> Kernel for PlaneScale<T> {
@@ -146,13 +186,35 @@ impl<T: Element> Kernel for PlaneScale<T> {
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let (block, voxels) = self.planes.chunk(task);
         // SAFETY: `task < tasks`, so the block and its voxels are the planes'; tasks write disjoint voxels, each after it is read.
+        // Places are those of voxels of the block, which maps have, and numbers have sixteen lanes for each block.
         unsafe {
-            let affine = self.source.affine::<S>(block);
-            let factors = S::load(self.factors.0.add(block * LANES));
-            for voxel in voxels {
-                let place = (block * self.planes.voxels + voxel) * LANES;
-                let value = S::mul(self.source.load::<S>(&affine, place), factors);
-                T::store::<S>(self.result.0.add(place), value);
+            let slope = S::splat(self.slope);
+            match self.summand {
+                Summand::None => self.write::<S>(
+                    block,
+                    voxels,
+                    #[inline(always)]
+                    |value, _| value,
+                ),
+                Summand::Map(map) => self.write::<S>(
+                    block,
+                    voxels,
+                    #[inline(always)]
+                    |value, place| {
+                        let sum = S::add(T::round::<S>(value), T::load::<S>(map.0.add(place)));
+                        S::leaky(T::round::<S>(sum), slope)
+                    },
+                ),
+                Summand::Plane(numbers, factor) => {
+                    let number = S::mul(S::load(numbers.0.add(block * LANES)), S::splat(factor));
+                    let number = T::round::<S>(number);
+                    self.write::<S>(
+                        block,
+                        voxels,
+                        #[inline(always)]
+                        |value, _| S::leaky(T::round::<S>(S::add(T::round::<S>(value), number)), slope),
+                    );
+                }
             }
         }
     }

@@ -27,7 +27,7 @@ pub(crate) use norm::{NormAct, NormActGrad};
 pub(crate) use resample::{AddedPoolGrad, AddedUpsample};
 pub(crate) use residual::{ResidualAct, ResidualActGrad};
 pub(crate) use source::Load;
-pub(crate) use squeeze::{FusedSqueeze, Squeeze};
+pub(crate) use squeeze::{FusedSqueeze, GateSum, Squeeze, Summand};
 
 use plimsoll_graph::Op;
 

@@ -6,7 +6,7 @@ use plimsoll_plan::Unsupported;
 
 use super::source::{Load, SourceRef};
 use crate::kernels::lane_sums::SumLanes;
-use crate::kernels::planes::{Logistic, PlaneFill, PlaneScale, PlaneSource, PlaneSums, Planes};
+use crate::kernels::planes::{self, Logistic, PlaneFill, PlaneScale, PlaneSource, PlaneSums, Planes};
 use crate::layout::blocks;
 use crate::layout::rule::VolumeRule;
 use crate::lower::{Context, InTurn2, Kernels, Lower, NodeOperands, Places, by_storage, bytes_of, product};
@@ -33,6 +33,24 @@ pub(crate) enum Squeeze {
 pub(crate) struct FusedSqueeze {
     pub(crate) of: Squeeze,
     pub(crate) load: Load,
+}
+
+/// lrelu(factors · map + summand). Operands: those of the map's load, the factors, the summand.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct GateSum {
+    pub(crate) load: Load,
+    pub(crate) summand: Summand,
+    /// The slope of the leaky ReLU; 1 if there is none.
+    pub(crate) slope: f32,
+}
+
+/// The other summand of a [`GateSum`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Summand {
+    /// A map.
+    Map,
+    /// The [`GlobalMeanGrad`] of the operand.
+    Mean,
 }
 
 impl Squeeze {
@@ -64,6 +82,8 @@ impl Lower for FusedSqueeze {
                     planes,
                     source: read(places),
                     factors: places.input(load.operands()),
+                    summand: planes::Summand::None,
+                    slope: 1.0,
                     result: places.output(0),
                 });
                 return kernels.in_place([(0, 0)]);
@@ -81,6 +101,35 @@ impl Lower for FusedSqueeze {
             })
         }
         Ok(by_storage!(cx.input(self.of.source()), with(cx, *self)).cost(cx.streaming()))
+    }
+}
+
+impl Lower for GateSum {
+    fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
+        fn with<T: Element>(cx: &Context<'_>, op: GateSum) -> Kernels {
+            let source = SourceRef::of(cx, op.load, 0);
+            let planes = planes(&cx.input(0).shape);
+            let factors = op.load.operands();
+            Kernels::single(move |places| PlaneScale::<T> {
+                planes,
+                source: PlaneSource { data: source.data(places), norms: source.norms(places) },
+                factors: places.input(factors),
+                summand: match op.summand {
+                    Summand::Map => planes::Summand::Map(places.input(factors + 1)),
+                    Summand::Mean => {
+                        planes::Summand::Plane(places.input(factors + 1), 1.0 / planes.voxels as f32)
+                    }
+                },
+                slope: op.slope,
+                result: places.output(0),
+            })
+        }
+        let kernels = by_storage!(cx.input(0), with(cx, *self));
+        let kernels = match self.summand {
+            Summand::Map => kernels.in_place([(0, 0), (0, self.load.operands() + 1)]),
+            Summand::Mean => kernels.in_place([(0, 0)]),
+        };
+        Ok(kernels.cost(cx.streaming()))
     }
 }
 
