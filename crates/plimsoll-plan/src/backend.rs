@@ -12,7 +12,7 @@ use crate::{
     Bf16Products, DeviceMemory, Engine, EngineError, LoweredProgram, PlanError, PlaneSums, VerifiedPlan,
 };
 
-/// What a device does per second.
+/// The rates of a device, per second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
     /// Floating-point operations on registers, a multiply-add counted as two.
@@ -24,7 +24,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Whether all are numbers above zero: what comes from a file may be anything.
+    /// Returns `true` if all are numbers above zero: what comes from a file may be anything.
     pub fn are_sound(&self) -> bool {
         let mut all = [self.flops, self.bytes].into_iter().chain(self.kernels.values().copied());
         all.all(|rate| rate.is_finite() && rate > 0.0)

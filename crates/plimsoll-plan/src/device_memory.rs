@@ -15,16 +15,16 @@ const PIECE: usize = 2 << 20;
 /// takes two thirds of a millisecond, against which starting it is nothing.
 const MOST_STAGED: usize = 16 << 20;
 
-/// What a driver holds for this process before there is an arena.
+/// The memory a driver holds for this process before an arena is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriverUse {
-    /// Of the device's memory: its context and the kernels.
+    /// Device memory of the context and the kernels.
     pub context: Bytes,
     /// Of the device's memory: what it allocates once programs run, for the threads of kernels, and to record what is launched as one.
     pub recordings: Bytes,
-    /// Of this process's memory, beside its libraries.
+    /// Memory of this process, beside its libraries.
     pub host: Bytes,
-    /// Whether both were measured on this device, or are what is usual.
+    /// `true` if both were measured on this device, `false` if they are the usual values.
     pub is_measured: bool,
 }
 
@@ -39,7 +39,7 @@ impl DriverUse {
         is_measured: false,
     };
 
-    /// What it holds of the device's memory.
+    /// The device memory it holds.
     pub fn of_device(&self) -> Bytes {
         self.context + self.recordings
     }
@@ -80,7 +80,7 @@ impl DeviceMemory {
         driver + Bytes((self.budget.line() - driver).0 / self.arenas as u64)
     }
 
-    /// What the driver holds.
+    /// The memory the driver holds.
     pub fn driver(&self) -> DriverUse {
         self.driver
     }
@@ -91,7 +91,7 @@ impl DeviceMemory {
         room / PIECE * PIECE
     }
 
-    /// What an arena of so many bytes takes.
+    /// The device memory that an arena of `bytes` bytes takes.
     pub fn arena_bytes(bytes: usize) -> Bytes {
         Bytes::of(bytes.saturating_add(PIECE - 1) / PIECE * PIECE)
     }

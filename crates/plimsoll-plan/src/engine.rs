@@ -30,14 +30,14 @@ pub enum HostSliceMut<'a> {
 /// The values of a tensor where they lie, in the logical order of its shape.
 #[derive(Clone, Copy, Debug)]
 pub enum HostView<'a> {
-    /// Of an f32 tensor.
+    /// Values of an f32 tensor.
     F32(&'a [f32]),
-    /// Of a bf16 tensor: the upper halves of f32.
+    /// Values of a bf16 tensor: the upper halves of f32.
     Bf16(&'a [u16]),
 }
 
 impl HostSlice<'_> {
-    /// How many values of which type.
+    /// The number and the type of the values.
     pub fn extent(&self) -> (usize, DType) {
         match self {
             HostSlice::F32(values) => (values.len(), DType::F32),
@@ -48,7 +48,7 @@ impl HostSlice<'_> {
 }
 
 impl HostSliceMut<'_> {
-    /// How many values of which type.
+    /// The number and the type of the values.
     pub fn extent(&self) -> (usize, DType) {
         match self {
             HostSliceMut::F32(values) => (values.len(), DType::F32),
@@ -85,7 +85,7 @@ pub enum EngineError {
         option: &'static str,
         /// Its value.
         found: String,
-        /// What is possible.
+        /// The possible values.
         expected: String,
     },
     /// Values for a tensor do not have its number of elements or its type.
@@ -95,9 +95,9 @@ pub enum EngineError {
         program: String,
         /// The tensor.
         tensor: String,
-        /// What it is.
+        /// The tensor as declared.
         expected: String,
-        /// What was given.
+        /// The values given.
         found: String,
     },
     /// A tensor has no place in the arena: kernels that need it compute it for themselves.
@@ -111,10 +111,10 @@ pub enum EngineError {
     /// The device that the backend runs on is not there, or fails.
     #[error("{problem}")]
     Device {
-        /// What is wrong.
+        /// The fault.
         #[source]
         problem: Box<dyn std::error::Error + Send + Sync>,
-        /// What to do about it.
+        /// A remedy.
         hint: String,
     },
     /// A node or tensor of a verified plan is not where it must be: a fault of this program.
@@ -123,7 +123,7 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// What to do about it.
+    /// A remedy.
     pub fn hint(&self) -> Option<String> {
         match self {
             EngineError::Arena(_) => Some("raise ‹ram›".into()),
@@ -226,7 +226,7 @@ pub trait Engine: Send + Sync {
         None
     }
 
-    /// What the launches of all runs so far took.
+    /// The times of the launches of all runs so far.
     fn timings(&self) -> &Timings;
 
     /// The same by kind, the longest first.
@@ -234,7 +234,7 @@ pub trait Engine: Send + Sync {
         self.timings().by_kind(self.plan())
     }
 
-    /// What each launch of a program took when it was fastest, in order.
+    /// The least time of each launch of a program, in order.
     fn least_times(&self, program: ProgramId) -> Vec<NodeTime> {
         self.timings().least(self.plan(), program)
     }

@@ -10,7 +10,7 @@ pub struct Unsupported {
     pub backend: String,
     /// The op.
     pub op: &'static str,
-    /// What about it.
+    /// The reason.
     pub why: String,
 }
 
@@ -62,19 +62,19 @@ pub enum PlanError {
         program: String,
         /// The launch's place.
         launch: usize,
-        /// What is wrong.
+        /// The fault.
         fault: String,
     },
     /// The verifier found a fault in what all programs share: the plan must not be run.
     #[error("the plan is wrong: {fault}")]
     WrongPlan {
-        /// What is wrong.
+        /// The fault.
         fault: String,
     },
 }
 
 impl PlanError {
-    /// What to do about it, where a setting is at fault.
+    /// A remedy, if a setting is at fault.
     pub fn hint(&self) -> Option<String> {
         match self {
             PlanError::Unsupported(_) => Some(

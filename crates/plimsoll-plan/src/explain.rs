@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::liveness::{Flow, Span};
 use crate::{LoweredNode, Plan, ProgramId};
 
-/// What a plan does with a value.
+/// The fate of a value in a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fate {
@@ -33,16 +33,16 @@ pub struct Maker {
     pub seconds: f64,
 }
 
-/// What a plan does with a value, with the numbers.
+/// The fate of a value in a plan, with its numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
     /// Its name.
     pub tensor: String,
     /// Its shape.
     pub shape: Vec<usize>,
-    /// What it takes where it is stored.
+    /// The bytes it takes if it is stored.
     pub bytes: usize,
-    /// What becomes of it.
+    /// Its fate.
     pub fate: Fate,
     /// The first and the last launch of each stretch for which it is held; launches are counted from 0.
     pub held: Vec<(usize, usize)>,
@@ -50,7 +50,7 @@ pub struct Explanation {
     pub launches: usize,
     /// The launch at which the most is held.
     pub peak: usize,
-    /// Whether it is held at the peak.
+    /// `true` if it is held at the peak.
     pub is_held_at_peak: bool,
     /// The kernels that compute it; none of what is given.
     pub made_by: Vec<Maker>,

@@ -8,15 +8,15 @@ use plimsoll_graph::{NodeId, Program, Role, TensorId};
 /// Nodes of a program that are run as one, by the op `O` of a backend.
 #[derive(Clone, Debug)]
 pub struct FusedNode<O> {
-    /// What it does.
+    /// The operation.
     pub op: O,
     /// The node in whose place it is run.
     pub at: NodeId,
     /// The nodes that it stands for, in ascending order.
     pub covers: Vec<NodeId>,
-    /// What it reads, in the order that the op says.
+    /// The operands, in the order of the op.
     pub inputs: Vec<TensorId>,
-    /// What it writes.
+    /// The tensors it writes.
     pub outputs: Vec<TensorId>,
 }
 
@@ -54,7 +54,7 @@ impl Readers {
     }
 }
 
-/// Where a program changes parameters and states.
+/// The nodes at which a program changes parameters and states.
 pub struct Updates {
     of: Vec<(NodeId, TensorId)>,
 }
@@ -69,7 +69,7 @@ impl Updates {
         Updates { of: updates.collect() }
     }
 
-    /// Whether some nodes may be run as one in the place of the node `at`: nothing that one of them reads changes between its own
+    /// Returns `true` if some nodes may be run as one in the place of the node `at`: nothing that one of them reads changes between its own
     /// place and that.
     pub fn allow(&self, program: &Program, covers: &[NodeId], at: NodeId) -> bool {
         covers.iter().all(|covered| {

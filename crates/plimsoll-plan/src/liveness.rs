@@ -14,7 +14,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Whether two stretches have a node in common.
+    /// Returns `true` if two stretches have a node in common.
     pub fn meets(&self, other: &Span) -> bool {
         self.start <= other.end && other.start <= self.end
     }
@@ -27,11 +27,11 @@ pub struct Buffer {
     pub tensors: Vec<TensorId>,
     /// From the first value's birth to the last one's end.
     pub span: Span,
-    /// Of each of the values.
+    /// The bytes of each value.
     pub bytes: usize,
 }
 
-/// What liveness depends on: which node touches what, in which order.
+/// The input of a liveness analysis: the tensors each node touches, in order.
 #[derive(Clone, Debug)]
 pub struct Flow<'a> {
     /// In order of execution.
@@ -40,23 +40,23 @@ pub struct Flow<'a> {
     pub values: Vec<FlowValue>,
 }
 
-/// What a node touches.
+/// The tensors a node touches.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowNode<'a> {
-    /// What it reads.
+    /// The tensors it reads.
     pub inputs: &'a [TensorId],
-    /// What it writes.
+    /// The tensors it writes.
     pub outputs: &'a [TensorId],
     /// Pairs (result, operand) that may share one place; see [`LoweredNode::in_place`](crate::LoweredNode::in_place).
     pub in_place: &'a [(usize, usize)],
 }
 
-/// What a value is to its program, and what it takes.
+/// The role of a value in its program, and its size.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowValue {
     /// Its role.
     pub role: Role,
-    /// What it takes.
+    /// Its size in bytes.
     pub bytes: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What a backend makes of a program: the kernels that it will run.
+//! A program as lowered by a backend: the kernels to run.
 
 use plimsoll_graph::{Cost, NodeId, Program, TensorId};
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct LoweredProgram {
     /// Bytes of each tensor of the program in the backend's layout, by its id.
     pub bytes: Vec<usize>,
-    /// What is run, in order.
+    /// The nodes to run, in order.
     pub nodes: Vec<LoweredNode>,
 }
 
@@ -32,7 +32,7 @@ pub struct LoweredNode {
     /// Pairs (place among outputs, place among inputs) that may share one place if the input is not needed afterwards: each
     /// element of the output depends on no element of the input that is read after it is written.
     pub in_place: Vec<(usize, usize)>,
-    /// Whether it gives the same whenever it is run, and running it twice is worth considering.
+    /// `true` if it gives the same whenever it is run, and running it twice is worth considering.
     pub may_be_recomputed: bool,
     /// Operations, and bytes moved.
     pub cost: Cost,
@@ -41,7 +41,7 @@ pub struct LoweredNode {
 }
 
 impl LoweredProgram {
-    /// Whether two lowerings are the same in all that memory and results depend on: all but predicted times.
+    /// Returns `true` if two lowerings are the same in all that memory and results depend on: all but predicted times.
     pub fn agrees_with(&self, other: &LoweredProgram) -> bool {
         let alike = |(a, b): (&LoweredNode, &LoweredNode)| {
             (&a.name, &a.covers, &a.inputs, &a.outputs) == (&b.name, &b.covers, &b.inputs, &b.outputs)

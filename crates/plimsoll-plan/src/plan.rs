@@ -8,19 +8,19 @@ use crate::{EngineError, LoweredProgram};
 /// A stretch of the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
-    /// Where it begins.
+    /// The first byte.
     pub offset: usize,
-    /// How long it is.
+    /// Its length.
     pub bytes: usize,
 }
 
 impl Block {
-    /// Where it ends; `usize::MAX` where that is beyond all addresses.
+    /// The first byte behind it, or `usize::MAX` if that is beyond all addresses.
     pub fn end(&self) -> usize {
         self.offset.saturating_add(self.bytes)
     }
 
-    /// Whether two stretches share a byte.
+    /// Returns `true` if two stretches share a byte.
     pub fn meets(&self, other: &Block) -> bool {
         self.offset.max(other.offset) < self.end().min(other.end())
     }
@@ -42,18 +42,18 @@ impl ProgramId {
     }
 }
 
-/// Where everything of a set of programs lies, in one arena.
+/// The places of all tensors of a set of programs in one arena.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// The programs.
     pub programs: Vec<Program>,
-    /// Whether the backend computed cheap values in their readers.
+    /// `true` if the backend computed cheap values in their readers.
     pub inline: bool,
-    /// What the backend makes of each.
+    /// The kernels of each program.
     pub lowered: Vec<LoweredProgram>,
     /// Parameters and states with their places, in the order in which programs first name them.
     pub persistent: Vec<(TensorInfo, Block)>,
-    /// When and where each program's nodes are run.
+    /// The schedule and the places of each program.
     pub schedules: Vec<ProgramPlan>,
     /// The size of the arena: what is persistent, and above it the most that a program needs.
     pub arena_bytes: usize,
@@ -64,7 +64,7 @@ pub struct Plan {
 /// One run of a lowered node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Launch {
-    /// Which of the lowered nodes.
+    /// The lowered node.
     pub node: usize,
     /// The tensors that it reads: those of the lowered node, or copies of them.
     pub inputs: Vec<TensorId>,
@@ -79,7 +79,7 @@ pub struct Launch {
 pub struct ProgramPlan {
     /// What is run, in order; some lowered nodes more than once.
     pub launches: Vec<Launch>,
-    /// Of which of the program's tensors each tensor beyond them is a copy.
+    /// The program's tensor that each tensor beyond them is a copy of.
     pub copies: Vec<TensorId>,
     /// The place of each tensor, then of each copy, by its id; none for those that no launch touches.
     pub places: Vec<Option<Block>>,
@@ -93,12 +93,12 @@ pub struct ProgramPlan {
     pub predicted_seconds: f64,
 }
 
-/// What a planner may do.
+/// The freedom a planner has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Whether cheap values are computed by their readers instead of stored, where the backend can.
+    /// `true` if cheap values are computed by their readers instead of stored, where the backend can.
     pub inline: bool,
-    /// Whether places are used again. Without, everything has a place of its own: a second opinion in tests.
+    /// `true` if places are used again. Without, everything has a place of its own: a second opinion in tests.
     pub reuse: bool,
     /// Bytes that the arena should not exceed. The plan is the fastest that was found within; where there is none,
     /// the one with the least arena.

@@ -50,7 +50,7 @@ pub struct SummedWindow<'a> {
     pub held: [Range<usize>; 3],
     /// Which of the planes that are held its first place along that axis is.
     pub slot: usize,
-    /// Whether the next place comes a plane earlier.
+    /// `true` if the next place comes a plane earlier.
     pub reversed: bool,
     /// Where its first place lies along the axes of what is held of a plane: below 0 where it is not held.
     pub origin: [isize; 2],

@@ -1,4 +1,4 @@
-//! How a plan is made.
+//! The planner: from programs and a goal to a verified plan.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -12,13 +12,13 @@ use crate::recompute::{Release, Schedule};
 use crate::search::{Choice, Search};
 use crate::{Backend, Block, Launch, Options, Plan, PlanError, ProgramPlan, VerifiedPlan, agree};
 
-/// How often a schedule is chosen anew because the last one's placement went beyond the budget.
+/// The most schedules that are chosen because the placement of the one before exceeded the budget.
 const TRIES: usize = 6;
 
 /// How often the interval is halved in which the least arena of a sparing plan is searched for.
 const HALVINGS: usize = 4;
 
-/// What a plan is made for.
+/// The goal of a plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
     /// The least time within a number of bytes: see [`Planner::plan`].
@@ -42,11 +42,11 @@ pub struct Point {
     pub arena_bytes: usize,
     /// What no placement of the same schedules could do without.
     pub lower_bound_bytes: usize,
-    /// Of the first program: operations of recomputation, as a fraction.
+    /// The operations of recomputation of the first program, as a fraction.
     pub recompute_flops_fraction: f64,
-    /// Of the first program: predicted time of a run.
+    /// The predicted time of a run of the first program.
     pub predicted_seconds: f64,
-    /// Of the first program: tensors that are freed and recomputed.
+    /// The tensors of the first program that are freed and recomputed.
     pub recomputed: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ pub struct Planner<'a> {
     searches: Vec<Search>,
     persistent: Vec<(TensorInfo, Block)>,
     by_name: HashMap<&'a str, usize>,
-    /// Where parameters and states end.
+    /// The end of parameters and states.
     top: usize,
 }
 
@@ -249,7 +249,7 @@ impl<'a> Planner<'a> {
         placed.map(|placed| self.verified(placed)).transpose()
     }
 
-    /// Whether a plan is of the same programs for the same backend, lowered in the same way: with one budget, it is the plan
+    /// Returns `true` if a plan is of the same programs for the same backend, lowered in the same way: with one budget, it is the plan
     /// that this planner makes.
     pub(crate) fn made(&self, plan: &VerifiedPlan) -> bool {
         let lowered = self.searches.iter().map(Search::lowered);

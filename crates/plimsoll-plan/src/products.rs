@@ -1,4 +1,4 @@
-//! Which convolutions multiply bf16.
+//! The convolutions that multiply bf16.
 
 use std::collections::BTreeSet;
 

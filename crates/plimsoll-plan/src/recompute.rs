@@ -26,7 +26,7 @@ pub struct Release {
 /// The lowered nodes of a program in the order in which they are run, some of them more than once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// What is run.
+    /// The runs, in order.
     pub runs: Vec<Run>,
     /// Of which tensor each value is a copy, for the values that come after the program's own.
     pub copies: Vec<TensorId>,
@@ -37,7 +37,7 @@ pub struct Schedule {
 /// One run of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Which node.
+    /// The node.
     pub node: usize,
     /// Before or at which node of the program it is run.
     pub place: usize,
@@ -47,12 +47,12 @@ pub struct Run {
 }
 
 impl Schedule {
-    /// What a run reads.
+    /// The tensors a run reads.
     pub fn inputs(&self, run: &Run) -> &[TensorId] {
         &self.operands[run.first..run.first + run.inputs]
     }
 
-    /// What a run writes.
+    /// The tensors a run writes.
     pub fn outputs(&self, run: &Run) -> &[TensorId] {
         &self.operands[run.first + run.inputs..run.first + run.inputs + run.outputs]
     }
@@ -118,7 +118,7 @@ impl Recomputation {
         &self.lowered
     }
 
-    /// What each tensor is to the program.
+    /// The role of each tensor in the program.
     pub fn roles(&self) -> &[Role] {
         &self.roles
     }
@@ -216,7 +216,7 @@ impl Recomputation {
     }
 }
 
-/// Whether a node makes the same whenever it is run, and nothing but values that are used within the run.
+/// Returns `true` if a node makes the same whenever it is run, and nothing but values that are used within the run.
 fn may_run_again(roles: &[Role], node: &LoweredNode) -> bool {
     node.may_be_recomputed && node.outputs.iter().all(|id| roles[id.index()] == Role::Intermediate)
 }

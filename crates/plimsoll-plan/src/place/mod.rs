@@ -22,11 +22,11 @@ use occupied::Occupied;
 pub struct Item {
     /// Its size, a multiple of the alignment.
     pub bytes: usize,
-    /// When it is held.
+    /// The time it is held.
     pub span: Span,
 }
 
-/// Where things are.
+/// The places of all items.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// One per item.

@@ -33,7 +33,7 @@ impl Curve {
         (self.top - self.bottom.min(self.top)).div_ceil(TARGETS).max(1)
     }
 
-    /// Whether the floor is found, as exactly as it is searched for.
+    /// Returns `true` if the floor is found, as exactly as it is searched for.
     fn is_at_end(&self) -> bool {
         self.reached.saturating_sub(self.missed) <= self.step() / 8 + 1
             || self.target <= self.missed

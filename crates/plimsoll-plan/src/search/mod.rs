@@ -64,7 +64,7 @@ pub struct Search {
     is_large: Vec<bool>,
     /// The most bytes held at a time with nothing recomputed.
     peak: usize,
-    /// Whether every candidate is measured.
+    /// `true` if every candidate is measured.
     is_thorough: bool,
     curve: RefCell<Option<Curve>>,
     /// How often the largest values may still be measured for the present target.

@@ -275,7 +275,7 @@ fn another_node(plan: &Plan, random: &mut Random) -> Option<Plan> {
     })
 }
 
-/// Whether what a launch makes is read later, or kept.
+/// Returns `true` if what a launch makes is read later, or kept.
 fn is_useful(plan: &Plan, at: At, launch: usize) -> bool {
     let schedule = &plan.schedules[at];
     schedule.launches[launch].outputs.iter().any(|id| {
