@@ -19,7 +19,7 @@ impl Tape<'_> {
         self.program
     }
 
-    /// Whether a gradient with respect to this tensor is of any use.
+    /// Returns `true` if a gradient with respect to this tensor is of any use.
     pub fn needs(&self, tensor: TensorId) -> bool {
         self.needs.get(tensor.index()).copied().unwrap_or(false)
     }

@@ -10,7 +10,7 @@ pub enum GraphError {
     OperandCount {
         /// The op.
         op: &'static str,
-        /// What it takes.
+        /// Its size in bytes.
         expected: String,
         /// What it got.
         found: usize,
@@ -60,7 +60,7 @@ pub enum GraphError {
         attribute: &'static str,
         /// Its value.
         found: String,
-        /// What is possible.
+        /// The possible values.
         expected: String,
     },
     /// A tensor is impossible by itself.
@@ -70,7 +70,7 @@ pub enum GraphError {
         program: String,
         /// The tensor.
         tensor: String,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
     /// A node does not have the results that its op makes.
@@ -125,7 +125,7 @@ pub enum GraphError {
         program: String,
         /// The node's place.
         node: usize,
-        /// What is wrong.
+        /// The fault.
         what: &'static str,
         /// The tensor.
         tensor: String,

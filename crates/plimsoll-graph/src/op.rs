@@ -12,7 +12,7 @@ pub struct Signature {
     pub shape: Shape,
     /// Type of a stored element.
     pub dtype: DType,
-    /// What it holds.
+    /// The kind of its values.
     pub kind: Kind,
 }
 
@@ -37,7 +37,7 @@ impl Signature {
         Signature { shape: tensor.shape.clone(), dtype: tensor.dtype, kind: tensor.kind }
     }
 
-    /// Whether a tensor is what this says.
+    /// Returns `true` if a tensor is what this says.
     pub(crate) fn is_of(&self, tensor: &TensorInfo) -> bool {
         (&self.shape, self.dtype, self.kind) == (&tensor.shape, tensor.dtype, tensor.kind)
     }
@@ -99,7 +99,7 @@ pub trait Rule {
         Cost::streaming(inputs, outputs)
     }
 
-    /// Whether it is worth computing its results twice instead of keeping them: not what changes a state, what is small and
+    /// Returns `true` if it is worth computing its results twice instead of keeping them: not what changes a state, what is small and
     /// taken of everything, or a constant.
     fn may_be_recomputed(&self) -> bool {
         true

@@ -13,7 +13,7 @@ pub type NodeId = usize;
 /// One op applied to tensors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Node {
-    /// What is done.
+    /// The operation.
     pub op: Op,
     /// Operands, in the order that the op's documentation gives.
     pub inputs: Vec<TensorId>,
@@ -38,7 +38,7 @@ impl Program {
         Program { name: name.into(), tensors: Vec::new(), nodes: Vec::new() }
     }
 
-    /// What is known of a tensor.
+    /// The description of a tensor.
     pub fn tensor(&self, id: TensorId) -> &TensorInfo {
         &self.tensors[id.index()]
     }
@@ -194,7 +194,7 @@ impl Program {
         self.nodes.iter().map(|node| self.cost(node).flops).sum()
     }
 
-    /// What one node costs.
+    /// The cost of one node.
     pub fn cost(&self, node: &Node) -> crate::Cost {
         let info = |ids: &[TensorId]| -> Vec<&TensorInfo> { ids.iter().map(|id| self.tensor(*id)).collect() };
         node.op.rule().cost(&info(&node.inputs), &info(&node.outputs))

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct TensorId(pub u32);
 
 impl TensorId {
-    /// As an index.
+    /// The number as an index.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -38,7 +38,7 @@ pub enum DType {
 }
 
 impl DType {
-    /// Whether volumes may be stored so.
+    /// Returns `true` if volumes may be stored so.
     pub fn stores_volumes(self) -> bool {
         match self {
             DType::F32 | DType::Bf16 | DType::F16 => true,
@@ -46,7 +46,7 @@ impl DType {
         }
     }
 
-    /// Whether gradients may be too large or too small for it, so that the loss is scaled while training.
+    /// Returns `true` if gradients may be too large or too small for it, so that the loss is scaled while training.
     pub fn needs_loss_scale(self) -> bool {
         self == DType::F16
     }
@@ -74,7 +74,7 @@ impl fmt::Display for DType {
     }
 }
 
-/// What a tensor is to its program, which decides its lifetime.
+/// The role of a tensor in its program, which decides its lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -92,7 +92,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Whether the tensor keeps its place and value between runs.
+    /// Returns `true` if the tensor keeps its place and value between runs.
     pub fn is_persistent(self) -> bool {
         matches!(self, Role::Parameter | Role::State)
     }
@@ -211,9 +211,9 @@ pub struct TensorInfo {
     pub shape: Shape,
     /// Type of a stored element.
     pub dtype: DType,
-    /// What it is to the program.
+    /// Its role in the program.
     pub role: Role,
-    /// What it holds.
+    /// The kind of its values.
     pub kind: Kind,
 }
 

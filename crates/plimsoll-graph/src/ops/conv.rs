@@ -25,7 +25,7 @@ pub struct Conv {
     pub window: Window,
     /// Groups of channels.
     pub groups: usize,
-    /// Whether a bias is added.
+    /// `true` if a bias is added.
     pub bias: bool,
     /// How the result is stored: f32, bf16 or f16.
     pub dtype: DType,

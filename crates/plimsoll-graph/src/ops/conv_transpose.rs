@@ -29,7 +29,7 @@ pub struct ConvTranspose {
     pub channels: usize,
     /// Extent of the result: with stride, several extents of a convolution's source lead to the same result.
     pub output: [usize; 3],
-    /// Whether a bias is added.
+    /// `true` if a bias is added.
     pub bias: bool,
     /// How the result is stored: f32, bf16 or f16.
     pub dtype: DType,

@@ -17,7 +17,7 @@ pub struct Dropout {
     pub p: f32,
     /// Tells the dropouts of a program from each other.
     pub layer: u32,
-    /// Whether the choice is made for each channel of a sample, not for each element.
+    /// `true` if the choice is made for each channel of a sample, not for each element.
     pub whole_channels: bool,
 }
 

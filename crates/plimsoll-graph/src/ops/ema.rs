@@ -14,7 +14,7 @@ use crate::{Array, GraphError, Rule, Shape, Signature, TensorInfo};
 pub struct Ema {
     /// What is kept of the average in a step, from 0 to 1.
     pub decay: f32,
-    /// Whether the norm of all gradients is an operand.
+    /// `true` if the norm of all gradients is an operand.
     pub guarded: bool,
 }
 

@@ -10,7 +10,7 @@ use crate::{Array, GraphError, Kind, Rule, Shape, Signature, TensorInfo};
 pub struct Fill {
     /// The value.
     pub value: f32,
-    /// Of the result.
+    /// The shape of the result.
     pub shape: Shape,
 }
 

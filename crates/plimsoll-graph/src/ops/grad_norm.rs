@@ -13,7 +13,7 @@ use crate::{Array, GraphError, Rule, Shape, Signature, TensorInfo};
 /// in f32, and an infinite second moment would hold its parameter still for good.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GradNorm {
-    /// Whether the first operand is the loss.
+    /// `true` if the first operand is the loss.
     pub loss: bool,
 }
 

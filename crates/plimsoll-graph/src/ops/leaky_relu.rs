@@ -72,7 +72,7 @@ impl Rule for LeakyReluGrad {
     }
 }
 
-/// Whether a normalisation makes a tensor, or one of the summands of the sum that makes it.
+/// Returns `true` if a normalisation makes a tensor, or one of the summands of the sum that makes it.
 fn is_normalised(tape: &Tape<'_>, tensor: TensorId) -> bool {
     let is_norm = |id: &TensorId| tape.maker(*id).is_some_and(|maker| matches!(maker.op, Op::Normalise(_)));
     let is_of_norm = |maker: &Node| matches!(maker.op, Op::Add(_)) && maker.inputs.iter().any(is_norm);

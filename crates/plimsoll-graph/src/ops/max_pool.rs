@@ -12,7 +12,7 @@ use crate::{Array, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo, W
 pub struct MaxPool {
     /// Extent and step of a window, and how far the first begins before the edge: at most half of its extent.
     pub window: Window,
-    /// Whether a window may end behind the far edge and its padding, so that no voxel is left out. It then begins before the edge
+    /// `true` if a window may end behind the far edge and its padding, so that no voxel is left out. It then begins before the edge
     /// nevertheless.
     pub ceil: bool,
 }
@@ -101,7 +101,7 @@ impl MaxPool {
     }
 }
 
-/// Whether a voxel takes the place of an earlier one.
+/// Returns `true` if a voxel takes the place of an earlier one.
 fn is_larger(voxel: f64, known: f64) -> bool {
     voxel > known || (voxel.is_nan() && !known.is_nan())
 }

@@ -39,12 +39,12 @@ impl SharedPlanes {
 }
 
 impl Over {
-    /// Whether the result for a sample depends on the others of its batch.
+    /// Returns `true` if the result for a sample depends on the others of its batch.
     pub fn couples_samples(self) -> bool {
         self == Over::Batch
     }
 
-    /// How many sets of planes there are in so many samples and channels, which a [`NormStats`] accepts.
+    /// The number of sets of planes in so many samples and channels, which a [`NormStats`] accepts.
     pub fn sets(self, batch: usize, channels: usize) -> usize {
         match self {
             Over::Instance => batch * channels,
@@ -104,7 +104,7 @@ impl Over {
 /// Its gradient is part of that of [`Normalise`](super::Normalise); there is none by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NormStats {
-    /// Which values share them.
+    /// The values that share them.
     pub over: Over,
     /// Added to the variance.
     pub epsilon: f32,
@@ -113,7 +113,7 @@ pub struct NormStats {
 const NAME: &str = "norm_stats";
 
 impl NormStats {
-    /// Of each channel of each sample.
+    /// Statistics of each channel of each sample.
     pub fn instance(epsilon: f32) -> NormStats {
         NormStats { over: Over::Instance, epsilon }
     }

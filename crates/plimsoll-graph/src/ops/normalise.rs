@@ -15,7 +15,7 @@ use super::{Gate, NormFromRunning, Over, RunningFactors};
 /// them as well.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Normalise {
-    /// Whether there are a scale and a shift.
+    /// `true` if there are a scale and a shift.
     pub affine: bool,
 }
 
@@ -30,7 +30,7 @@ pub struct Normalise {
 pub struct NormaliseGrad {
     /// Which values share their statistics, as the [`NormStats`](super::NormStats) has it.
     pub over: Over,
-    /// Whether there are a scale and a shift.
+    /// `true` if there are a scale and a shift.
     pub affine: bool,
 }
 
@@ -179,7 +179,7 @@ struct Norm {
 }
 
 impl Norm {
-    /// Of the operands of [`Normalise`].
+    /// The normalisation that the operands of [`Normalise`] describe.
     fn of(inputs: &[&Array], plane: usize) -> Norm {
         let channel = plane % inputs[0].shape.channels();
         let (mean, rstd) = (inputs[1].data[2 * plane], inputs[1].data[2 * plane + 1]);

@@ -22,7 +22,7 @@ pub enum NormUse {
 }
 
 impl NormUse {
-    /// Whether the norm is an operand.
+    /// Returns `true` if the norm is an operand.
     pub fn reads(self) -> bool {
         self != NormUse::Unread
     }
@@ -61,13 +61,13 @@ pub struct AdamW {
     pub epsilon: f32,
     /// Pull towards zero, per unit of learning rate.
     pub weight_decay: f32,
-    /// Whether the decay, times the parameter, is added to the gradient before the moments are taken, instead of pulling the parameter.
+    /// `true` if the decay, times the parameter, is added to the gradient before the moments are taken, instead of pulling the parameter.
     pub coupled: bool,
     /// Multiplies the learning rate, and with it AdamW's weight decay, as `lr` of one of PyTorch's parameter groups.
     pub rate_factor: f32,
-    /// What the norm of all gradients is read for.
+    /// The use of the norm of all gradients.
     pub norm: NormUse,
-    /// Whether the gradient is set to zero afterwards.
+    /// `true` if the gradient is set to zero afterwards.
     pub clear: bool,
 }
 
@@ -84,9 +84,9 @@ pub struct Sgd {
     pub weight_decay: f32,
     /// Multiplies the learning rate, as `lr` of one of PyTorch's parameter groups.
     pub rate_factor: f32,
-    /// What the norm of all gradients is read for.
+    /// The use of the norm of all gradients.
     pub norm: NormUse,
-    /// Whether the gradient is set to zero afterwards.
+    /// `true` if the gradient is set to zero afterwards.
     pub clear: bool,
 }
 

@@ -13,19 +13,19 @@ use crate::{Array, DType, GraphError, Rule, Shape, Signature, TensorInfo};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Regions {
-    /// How many labels there are, the background's 0 among them. A voxel with another one counts nowhere.
+    /// The number of labels, the background's 0 among them. A voxel with another one counts nowhere.
     pub labels: usize,
     /// The labels of each region.
     pub sets: Vec<Vec<u8>>,
 }
 
 impl Regions {
-    /// Whether voxels with this label belong to a region.
+    /// Returns `true` if voxels with this label belong to a region.
     pub fn contain(&self, region: usize, label: u8) -> bool {
         self.sets.get(region).is_some_and(|set| set.contains(&label))
     }
 
-    /// Whether voxels with this label count.
+    /// Returns `true` if voxels with this label count.
     pub fn count(&self, label: u8, ignore: Option<u8>) -> bool {
         usize::from(label) < self.labels && ignore != Some(label)
     }
@@ -67,9 +67,9 @@ impl Regions {
 /// sums carry their gradient to the logits themselves; there is none through the sums.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegionStats {
-    /// What the regions are.
+    /// The regions.
     pub regions: Regions,
-    /// Whether probabilities are squared in the second sum.
+    /// `true` if probabilities are squared in the second sum.
     pub squared: bool,
     /// A label that marks voxels to leave out.
     pub ignore: Option<u8>,
@@ -89,7 +89,7 @@ pub struct RegionLossGrad {
 /// region if its logit is above 0. Operands: logits, labels. Result: `[R, 3]`, f64: exact for any number of voxels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegionCounts {
-    /// What the regions are.
+    /// The regions.
     pub regions: Regions,
     /// A label that marks voxels to leave out.
     pub ignore: Option<u8>,
@@ -110,7 +110,7 @@ fn refused(op: &'static str, attribute: &'static str, found: impl ToString, expe
     GraphError::Attribute { op, attribute, found: found.to_string(), expected }
 }
 
-/// Whether a sum is of each logit for itself.
+/// Returns `true` if a sum is of each logit for itself.
 fn is_of_sigmoid(sum: VoxelSum) -> bool {
     match sum {
         VoxelSum::Squares => true,
@@ -121,7 +121,7 @@ fn is_of_sigmoid(sum: VoxelSum) -> bool {
     }
 }
 
-/// Whether a component is one of regions: made of probabilities of each region for itself.
+/// Returns `true` if a component is one of regions: made of probabilities of each region for itself.
 pub fn is_of_regions(component: &Component) -> bool {
     !matches!(component, Component::CrossEntropy(_)) && component.own_sum().is_none_or(is_of_sigmoid)
 }

@@ -17,7 +17,7 @@ use crate::{Array, DType, GraphError, Kind, Rule, Shape, Signature, TensorInfo};
 pub struct RunningUpdate {
     /// The share of the new batch, from 0 to 1.
     pub momentum: f32,
-    /// Whether the norm of all gradients is an operand.
+    /// `true` if the norm of all gradients is an operand.
     pub guarded: bool,
 }
 

@@ -15,7 +15,7 @@ use crate::{Array, GraphError, Rule, Shape, Signature, TensorInfo};
 /// sums carry their gradient to the logits themselves; there is none through the sums.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SoftmaxStats {
-    /// Whether probabilities are squared in the second sum.
+    /// `true` if probabilities are squared in the second sum.
     pub squared: bool,
     /// A label that marks voxels to leave out.
     pub ignore: Option<u8>,

@@ -13,7 +13,7 @@ use crate::{Array, GraphError, Kind, Node, Rule, Shape, Signature, Tape, TensorI
 pub struct TokenNorm {
     /// Added to the variance.
     pub epsilon: f32,
-    /// Whether there are a scale and a shift.
+    /// `true` if there are a scale and a shift.
     pub affine: bool,
 }
 
@@ -30,7 +30,7 @@ pub struct TokenNorm {
 pub struct TokenNormGrad {
     /// Added to the variance.
     pub epsilon: f32,
-    /// Whether there are a scale and a shift.
+    /// `true` if there are a scale and a shift.
     pub affine: bool,
 }
 

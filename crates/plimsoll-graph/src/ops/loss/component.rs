@@ -34,11 +34,11 @@ pub enum Component {
 pub struct SoftDice {
     /// Factor of the component.
     pub weight: f32,
-    /// Whether a class's sums run over all samples of a batch before the quotient is taken.
+    /// `true` if a class's sums run over all samples of a batch before the quotient is taken.
     pub batch: bool,
-    /// Whether class 0 counts.
+    /// `true` if class 0 counts.
     pub include_background: bool,
-    /// Whether probabilities are squared in the denominator.
+    /// `true` if probabilities are squared in the denominator.
     pub squared: bool,
     /// n, added to the numerator.
     pub smooth_numerator: f32,
@@ -84,9 +84,9 @@ pub enum VolumeWeight {
 pub struct GeneralizedDice {
     /// Factor of the component.
     pub weight: f32,
-    /// Whether sums, and the volumes that weights follow from, run over all samples of a batch.
+    /// `true` if sums, and the volumes that weights follow from, run over all samples of a batch.
     pub batch: bool,
-    /// Whether class 0 counts.
+    /// `true` if class 0 counts.
     pub include_background: bool,
     /// The weights wᶜ.
     pub volume_weight: VolumeWeight,
@@ -119,9 +119,9 @@ pub struct Tversky {
     pub alpha: f32,
     /// β, the weight of false negatives.
     pub beta: f32,
-    /// Whether a class's sums run over all samples of a batch before the quotient is taken.
+    /// `true` if a class's sums run over all samples of a batch before the quotient is taken.
     pub batch: bool,
-    /// Whether class 0 counts.
+    /// `true` if class 0 counts.
     pub include_background: bool,
     /// n, added to the numerator.
     pub smooth_numerator: f32,
@@ -156,9 +156,9 @@ pub struct FocalTversky {
     pub beta: f32,
     /// γ.
     pub gamma: f32,
-    /// Whether a class's sums run over all samples of a batch before the quotient is taken.
+    /// `true` if a class's sums run over all samples of a batch before the quotient is taken.
     pub batch: bool,
-    /// Whether class 0 counts.
+    /// `true` if class 0 counts.
     pub include_background: bool,
     /// n, added to the numerator.
     pub smooth_numerator: f32,
@@ -224,7 +224,7 @@ pub struct WeightedBce {
     pub pos_weight: f32,
     /// What p is.
     pub activation: Activation,
-    /// Whether class 0 counts. Not by default: with two classes and the background, w would weigh both alike.
+    /// `true` if class 0 counts. Not by default: with two classes and the background, w would weigh both alike.
     pub include_background: bool,
     /// A factor for each class, the background among them; none is 1 for all.
     pub class_weights: Vec<f32>,
@@ -256,7 +256,7 @@ pub struct Focal {
     pub alpha: Option<f32>,
     /// What p is. MONAI's `FocalLoss` and `DiceFocalLoss` take the sigmoid where nothing is said.
     pub activation: Activation,
-    /// Whether class 0 counts.
+    /// `true` if class 0 counts.
     pub include_background: bool,
     /// A factor for each class, the background among them; none is 1 for all.
     pub class_weights: Vec<f32>,
@@ -319,7 +319,7 @@ impl Component {
         self.class_weights().get(class).map_or(1.0, |weight| f64::from(*weight))
     }
 
-    /// Whether it cannot be taken of a batch in parts: its quotient is of sums over all samples. Where there is a label that
+    /// Returns `true` if it cannot be taken of a batch in parts: its quotient is of sums over all samples. Where there is a label that
     /// `ignores`, samples differ in how many voxels they bring to a mean.
     pub fn needs_whole_batch(&self, ignores: bool) -> bool {
         match self {

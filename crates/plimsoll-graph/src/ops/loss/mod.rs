@@ -145,7 +145,7 @@ impl Loss {
         4 + usize::from(self.sizes() == (true, true)) + self.voxel_sums().count()
     }
 
-    /// Whether the gradient needs no more than derivatives by Σpt and one of Σp and Σp², and one factor of p − t.
+    /// Returns `true` if the gradient needs no more than derivatives by Σpt and one of Σp and Σp², and one factor of p − t.
     pub fn is_plain(&self) -> bool {
         let weighted =
             |c: &Component| matches!(c, Component::CrossEntropy(_)) && !c.class_weights().is_empty();

@@ -10,7 +10,7 @@ pub(super) struct Sums<F> {
     pub sums: F,
     pub batch: usize,
     pub classes: usize,
-    /// Whether the first class is the background, which components may leave out.
+    /// `true` if the first class is the background, which components may leave out.
     pub has_background: bool,
 }
 

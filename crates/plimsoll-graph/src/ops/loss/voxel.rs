@@ -114,7 +114,7 @@ impl VoxelSum {
         alpha.map_or(1.0, |alpha| if here { alpha } else { 1.0 - alpha })
     }
 
-    /// What is summed.
+    /// The term of a voxel and a class.
     pub(in crate::ops) fn value(&self, voxel: &Voxel, class: usize) -> f64 {
         let (p, rest, x) = (voxel.p[class], voxel.rest[class], voxel.logits[class]);
         let here = voxel.here[class];

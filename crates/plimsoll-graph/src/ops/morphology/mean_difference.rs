@@ -33,7 +33,7 @@ const NAME: &str = "mean_difference";
 const GRAD: &str = "mean_difference_grad";
 
 impl MeanDifference {
-    /// Whether voxels with a label count.
+    /// Returns `true` if voxels with a label count.
     pub fn counts(&self, label: usize) -> bool {
         label < self.classes && self.ignore.is_none_or(|ignore| usize::from(ignore) != label)
     }

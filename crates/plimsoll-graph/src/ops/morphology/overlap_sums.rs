@@ -10,7 +10,7 @@ use crate::{Array, Cost, GraphError, Node, Rule, Shape, Signature, Tape, TensorI
 /// `[N, C, D, H, W]`. Result: `[N, 1, 2]` or `[N, C, 2]`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OverlapSums {
-    /// Whether each channel has sums of its own.
+    /// `true` if each channel has sums of its own.
     pub by_channel: bool,
 }
 
@@ -20,7 +20,7 @@ pub struct OverlapSums {
 pub struct OverlapSumsGrad {
     /// The sums.
     pub of: OverlapSums,
-    /// Whether it is by a, which is summed by itself as well.
+    /// `true` if it is by a, which is summed by itself as well.
     pub by_first: bool,
 }
 

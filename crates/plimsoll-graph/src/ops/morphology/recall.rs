@@ -12,7 +12,7 @@ use crate::{Array, DType, GraphError, Node, Op, Rule, Shape, Signature, Tape, Te
 /// has none: it is of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SoftRecall {
-    /// Whether a class's sums run over all samples.
+    /// `true` if a class's sums run over all samples.
     pub batch: bool,
     /// n, added to the numerator.
     pub smooth_numerator: f32,

@@ -21,7 +21,7 @@ pub enum Union {
 /// at the beginning, d. Operands: x, its erosion, and after the first step the skeleton so far. Result: the skeleton.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SkeletonStep {
-    /// Whether there is no skeleton yet.
+    /// `true` if there is no skeleton yet.
     pub first: bool,
     /// How d joins it.
     pub union: Union,

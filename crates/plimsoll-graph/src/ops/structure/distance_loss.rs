@@ -16,14 +16,14 @@ pub enum DistanceTerm {
     Hausdorff {
         /// α.
         alpha: f32,
-        /// Whether the loss is log(1 + mean).
+        /// `true` if the loss is log(1 + mean).
         log: bool,
     },
     /// See [`SurfaceForm`], with both distances bounded to 0 and τ, and divided by τ.
     Surface {
         /// τ, in the unit of distances.
         tolerance: f32,
-        /// Which formula.
+        /// The formula.
         form: SurfaceForm,
     },
 }
@@ -40,12 +40,12 @@ pub enum SurfaceForm {
 }
 
 impl DistanceTerm {
-    /// Whether it is of the predicted mask's distances as well.
+    /// Returns `true` if it is of the predicted mask's distances as well.
     pub fn of_prediction(&self) -> bool {
         !matches!(self, DistanceTerm::Boundary)
     }
 
-    /// Whether it is of distances inside the mask as well.
+    /// Returns `true` if it is of distances inside the mask as well.
     pub fn is_signed(&self) -> bool {
         !matches!(self, DistanceTerm::Surface { .. })
     }
@@ -95,7 +95,7 @@ impl DistanceTerm {
 /// number of voxels that count `[2]`, f64.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DistanceLoss {
-    /// What is summed.
+    /// The term that is summed.
     pub term: DistanceTerm,
     /// A label that marks voxels to leave out.
     pub ignore: Option<u8>,

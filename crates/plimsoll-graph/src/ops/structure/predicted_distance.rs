@@ -17,7 +17,7 @@ use crate::{Array, Cost, GraphError, Kind, Rule, Shape, Signature, TensorInfo};
 pub struct PredictedDistance {
     /// From one voxel to the next along depth, height and width.
     pub spacing: [f64; 3],
-    /// Whether distances inside the mask are wanted.
+    /// `true` if distances inside the mask are wanted.
     pub signed: bool,
     /// A label that marks voxels to leave out of masks.
     pub ignore: Option<u8>,

@@ -36,7 +36,7 @@ pub struct WindowAttention {
     pub shift: [usize; 3],
     /// The window whose relative positions the table has.
     pub table_window: [usize; 3],
-    /// Whether tokens of the padding have the biases of an operand, rather than zeroes.
+    /// `true` if tokens of the padding have the biases of an operand, rather than zeroes.
     pub padded_bias: bool,
     /// The probability with which an element of the attention matrix is dropped.
     pub dropout: f32,
@@ -69,7 +69,7 @@ const NAME: &str = "window_attention";
 const GRAD: &str = "window_attention_grad";
 
 impl WindowAttention {
-    /// How the table is indexed.
+    /// The indices into the table.
     pub fn positions(&self) -> RelativePositions {
         RelativePositions::new(self.table_window)
     }

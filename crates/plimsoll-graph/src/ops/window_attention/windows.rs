@@ -26,17 +26,17 @@ impl Windows {
         Windows { extent, window, shift }
     }
 
-    /// How many windows there are along each axis.
+    /// The number of windows along each axis.
     fn counts(&self) -> [usize; 3] {
         [0, 1, 2].map(|axis| self.extent[axis].div_ceil(self.window[axis]))
     }
 
-    /// How many windows there are.
+    /// The number of windows.
     pub fn count(&self) -> usize {
         self.counts().iter().product()
     }
 
-    /// How many tokens a window has.
+    /// The number of tokens of a window.
     pub fn tokens(&self) -> usize {
         self.window.iter().product()
     }
@@ -60,7 +60,7 @@ impl Windows {
         })
     }
 
-    /// How many voxels the grid has.
+    /// The number of voxels of the grid.
     pub fn voxels(&self) -> usize {
         self.extent.iter().product()
     }
@@ -106,7 +106,7 @@ pub struct RelativePositions {
 }
 
 impl RelativePositions {
-    /// Of a table for full windows.
+    /// The positions of a table for full windows.
     pub fn new(window: [usize; 3]) -> RelativePositions {
         RelativePositions { window }
     }
