@@ -26,7 +26,7 @@ pub enum ConfigError {
         setting: &'static str,
         /// Its value.
         found: String,
-        /// What is possible.
+        /// The possible values.
         expected: String,
     },
     /// Heads of an attention do not divide the channels of their stage.
@@ -55,7 +55,7 @@ pub enum ConfigError {
         option: String,
         /// Its value.
         found: String,
-        /// What is possible.
+        /// The possible values.
         expected: String,
     },
     /// A component of a loss of regions says whether the background counts.

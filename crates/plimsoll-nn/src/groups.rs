@@ -16,7 +16,7 @@ pub struct ParameterGroup {
     pub rate: f32,
 }
 
-/// Whether a parameter's name begins with a prefix, up to a dot or the end.
+/// Returns `true` if a parameter's name begins with a prefix, up to a dot or the end.
 fn begins_with(name: &str, prefix: &str) -> bool {
     let rest = name.strip_prefix(prefix);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.') || prefix.ends_with('.'))

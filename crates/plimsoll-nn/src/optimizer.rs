@@ -154,7 +154,7 @@ pub(crate) struct Updates {
     pub(crate) rates: TensorId,
     /// What the norm of all gradients is for, with the norm where that is anything.
     pub(crate) norm: (NormUse, Option<TensorId>),
-    /// Whether gradients, which are states, are zero afterwards.
+    /// `true` if gradients, which are states, are zero afterwards.
     pub(crate) clear: bool,
     /// The decay of parameters' averages, where there are any.
     pub(crate) ema: Option<f32>,

@@ -11,7 +11,7 @@ const MOMENTUM: f32 = 0.1;
 /// What is kept beside scale and shift, under PyTorch's names.
 const RUNNING: [&str; 3] = ["running_mean", "running_var", "num_batches_tracked"];
 
-/// Whether a parameter of this name is part of running statistics: it follows the batches, and no gradient changes it.
+/// Returns `true` if a parameter of this name is part of running statistics: it follows the batches, and no gradient changes it.
 pub(crate) fn is_running(parameter: &str) -> bool {
     parameter.rsplit('.').next().is_some_and(|last| RUNNING.contains(&last))
 }

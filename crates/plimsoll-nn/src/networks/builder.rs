@@ -16,10 +16,10 @@ pub(crate) struct NetBuilder<'p> {
     precision: DType,
     /// The probability with which an element of a convolution's result is dropped.
     dropout: f32,
-    /// Whether dropout is of whole channels.
+    /// `true` if dropout is of whole channels.
     whole_channels: bool,
     noise: Option<NoiseSource>,
-    /// Whether it is a training pass, in which batches are normalised with their own statistics.
+    /// `true` if it is a training pass, in which batches are normalised with their own statistics.
     training: bool,
 }
 
@@ -84,11 +84,11 @@ pub(crate) struct NormActOptions {
     pub(crate) statistics: Statistics,
     /// Added to the variance.
     pub(crate) epsilon: f32,
-    /// Of the leaky ReLU.
+    /// The slope of the leaky ReLU.
     pub(crate) slope: f32,
-    /// Whether the normalisation has a scale and a shift.
+    /// `true` if the normalisation has a scale and a shift.
     pub(crate) affine: bool,
-    /// Whether the convolution before it has a bias. Statistics of a map itself cancel it, running statistics do not.
+    /// `true` if the convolution before it has a bias. Statistics of a map itself cancel it, running statistics do not.
     pub(crate) conv_bias: bool,
 }
 

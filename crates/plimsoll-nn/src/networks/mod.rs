@@ -45,7 +45,7 @@ pub use unet::{UNet, UNetNorm};
 /// What a forward pass is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForwardMode {
-    /// Whether it is a training pass, with dropout and all heads.
+    /// `true` if it is a training pass, with dropout and all heads.
     pub training: bool,
     /// How feature maps are stored: f32, bf16 or f16.
     pub precision: DType,
@@ -185,7 +185,7 @@ pub trait Architecture: fmt::Debug + Send + Sync {
         values
     }
 
-    /// Whether a parameter is learned by its gradient. One that is not has none, and no moments: running statistics, which the forward
+    /// Returns `true` if a parameter is learned by its gradient. One that is not has none, and no moments: running statistics, which the forward
     /// pass updates, are such.
     fn is_trained(&self, parameter: &str) -> bool {
         let _ = parameter;
@@ -363,7 +363,7 @@ macro_rules! networks {
                 }
             }
 
-            /// What it is.
+            /// A line that says what the network is.
             pub fn summary(self) -> &'static str {
                 match self {
                     $(NetworkName::$network => $summary,)*

@@ -42,9 +42,9 @@ pub struct MonaiUNet {
     pub residual_units: usize,
     /// Which statistics maps are normalised with.
     pub norm: UNetNorm,
-    /// Whether normalisations have a scale and a shift.
+    /// `true` if normalisations have a scale and a shift.
     pub affine: bool,
-    /// Whether convolutions have biases.
+    /// `true` if convolutions have biases.
     pub bias: bool,
     /// The slope below zero of each activation, in the order of [`MonaiUNet::activations`].
     pub slopes: Vec<f32>,
@@ -247,7 +247,7 @@ impl MonaiUNet {
         self.layers().into_iter().filter_map(|layer| Some(format!("{}.A", layer.adn?))).collect()
     }
 
-    /// Whether a convolution has a bias that the normalisation behind it does not cancel.
+    /// Returns `true` if a convolution has a bias that the normalisation behind it does not cancel.
     fn has_bias(&self, layer: &Layer) -> bool {
         self.bias && (layer.adn.is_none() || self.norm != UNetNorm::Instance)
     }

@@ -58,7 +58,7 @@ fn conv_names(block: &str) -> ConvNames {
     ConvNames { conv: format!("{block}.conv"), norm: format!("{block}.norm") }
 }
 
-/// Whether nnU-Net's state dicts hold the tensor of this name under another one: the decoder knows its encoder, and a block lists its
+/// Returns `true` if nnU-Net's state dicts hold the tensor of this name under another one: the decoder knows its encoder, and a block lists its
 /// layers a second time.
 pub(super) fn is_duplicate(tensor: &str) -> bool {
     tensor.starts_with("decoder.encoder.") || tensor.contains(".all_modules.")

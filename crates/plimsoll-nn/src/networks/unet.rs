@@ -37,16 +37,16 @@ pub struct UNet {
     pub encoder_convs: Vec<usize>,
     /// Convolutions of each stage of the decoder, which has none for the coarsest.
     pub decoder_convs: Vec<usize>,
-    /// Whether normalisations have a scale and a shift.
+    /// `true` if normalisations have a scale and a shift.
     pub affine: bool,
     /// Added to the variance in normalisations.
     pub epsilon: f32,
-    /// Of the leaky ReLU.
+    /// The slope of the leaky ReLU.
     pub slope: f32,
     /// Which statistics maps are normalised with.
     #[serde(default)]
     pub norm: UNetNorm,
-    /// Whether transposed convolutions have a bias.
+    /// `true` if transposed convolutions have a bias.
     pub transposed_bias: bool,
     /// How many coarser maps get a head of their own while training.
     pub deep_supervision: usize,
@@ -64,7 +64,7 @@ pub enum UNetNorm {
     Instance,
     /// Of a batch while training, else the running ones, which do not cancel a bias.
     Batch {
-        /// Whether convolutions before a normalisation have biases.
+        /// `true` if convolutions before a normalisation have biases.
         conv_bias: bool,
     },
 }
@@ -123,7 +123,7 @@ pub(crate) trait UNetStyle: Debug + Send + Sync {
         self.shape().encode(builder, self, image)
     }
 
-    /// Whether a parameter begins as zero that otherwise would not.
+    /// Returns `true` if a parameter begins as zero that otherwise would not.
     fn begins_as_zero(&self, parameter: &str) -> bool {
         let _ = parameter;
         false
@@ -134,7 +134,7 @@ pub(crate) trait UNetStyle: Debug + Send + Sync {
         stage
     }
 
-    /// Whether its authors' state dicts hold the tensor of this name under another one too.
+    /// Returns `true` if its authors' state dicts hold the tensor of this name under another one too.
     fn is_duplicate(tensor: &str) -> bool;
 
     /// See [`Architecture::other_names`].
@@ -208,7 +208,7 @@ impl UNet {
         UNet::new(1, 2, features, &vec![[3; 3]; features.len()], &strides)
     }
 
-    /// How many stages there are.
+    /// The number of stages.
     pub(super) fn stages(&self) -> usize {
         self.features.len()
     }

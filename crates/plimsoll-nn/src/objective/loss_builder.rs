@@ -25,7 +25,7 @@ pub struct TargetInput {
     pub name: String,
     /// Depth, height, width.
     pub extent: [usize; 3],
-    /// What it holds.
+    /// The kind of values it takes.
     pub kind: TargetInputKind,
 }
 

@@ -102,7 +102,7 @@ impl Term {
         }
     }
 
-    /// Whether it cannot be taken of a batch in parts.
+    /// Returns `true` if it cannot be taken of a batch in parts.
     fn needs_whole_batch(&self, ignores: bool) -> bool {
         match self {
             Term::Sums(component) => component.needs_whole_batch(ignores),
@@ -119,7 +119,7 @@ impl Term {
 }
 
 impl Objective {
-    /// Whether it cannot be taken of a batch in parts.
+    /// Returns `true` if it cannot be taken of a batch in parts.
     pub fn needs_whole_batch(&self) -> bool {
         let ignores = self.ignore.is_some();
         self.components.iter().any(|term| term.weight() != 0.0 && term.needs_whole_batch(ignores))

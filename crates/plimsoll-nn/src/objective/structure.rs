@@ -25,7 +25,7 @@ macro_rules! options {
             pub scale: usize,
             /// Whether training, validation or both have it.
             pub mode: AppliesTo,
-            /// Whether its weight is multiplied with `every`.
+            /// `true` if its weight is multiplied with `every`.
             pub rescale: bool,
             /// What steps have on which it is not computed.
             pub otherwise: Otherwise,
@@ -96,7 +96,7 @@ options!(
     SurfaceDistance {
         /// τ, in millimetres.
         tolerance_mm: f32 = 2.0,
-        /// Which formula.
+        /// The formula.
         form: SurfaceForm = SurfaceForm::Symmetric,
     }
 );
@@ -139,7 +139,7 @@ options!(
     /// Skeleton recall (Kirchhoff et al. 2024): 1 minus the share of the target's skeleton, made wider by two voxels, that the
     /// prediction has, the mean over samples and classes but the background.
     SkeletonRecall {
-        /// Whether a class's sums run over all samples of a batch before the quotient is taken.
+        /// `true` if a class's sums run over all samples of a batch before the quotient is taken.
         batch: bool = false,
         /// Added to the numerator.
         smooth_numerator: f32 = 1e-5,
@@ -241,7 +241,7 @@ impl Structure {
         self.common().scale
     }
 
-    /// Whether it cannot be taken of a batch in parts, see [`Component::needs_whole_batch`](ops::Component::needs_whole_batch).
+    /// Returns `true` if it cannot be taken of a batch in parts, see [`Component::needs_whole_batch`](ops::Component::needs_whole_batch).
     pub(super) fn needs_whole_batch(&self, ignores: bool) -> bool {
         let itself = match self {
             Structure::LogHausdorffDt(_) => true,

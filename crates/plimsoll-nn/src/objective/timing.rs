@@ -37,7 +37,7 @@ pub struct Timing {
     pub from_epoch: u64,
     /// Which programs have it.
     pub mode: AppliesTo,
-    /// Whether its weight is multiplied with `every` on steps, so that the mean over steps is the weight.
+    /// `true` if its weight is multiplied with `every` on steps, so that the mean over steps is the weight.
     pub rescale: bool,
     /// What takes its place.
     pub otherwise: Otherwise,

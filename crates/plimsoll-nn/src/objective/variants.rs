@@ -20,7 +20,7 @@ impl Variant {
         self.turns.iter().copied()
     }
 
-    /// Whether it is that of validation.
+    /// Returns `true` if it is that of validation.
     pub fn is_validation(&self) -> bool {
         self.validation
     }

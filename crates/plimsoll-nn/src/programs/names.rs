@@ -40,7 +40,7 @@ pub const FEATURES: &str = "features";
 /// Output of an explanation: the gradient of the score with respect to the mean of each of the [`FEATURES`], `[1, F, 1, 1, 1]`.
 pub const FEATURE_WEIGHTS: &str = "weights of the features";
 
-/// Whether a step was refused, by its [`GRAD_NORM`].
+/// Returns `true` if a step was refused, by its [`GRAD_NORM`].
 pub fn was_refused(norm: f32) -> bool {
     !norm.is_finite()
 }

@@ -38,7 +38,7 @@ impl Member {
 
 /// What the directory of an archive says.
 pub(super) struct Directory {
-    /// Whether all members are stored as they are.
+    /// `true` if all members are stored as they are.
     pub(super) stored: bool,
     /// The members of the pickle's folder, by their names within it.
     pub(super) members: BTreeMap<String, Member>,

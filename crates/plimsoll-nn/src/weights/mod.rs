@@ -40,7 +40,7 @@ pub enum WeightError {
     Format {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
     /// A parameter is not in it.
@@ -109,7 +109,7 @@ fn part(tensor: &Option<String>) -> String {
 }
 
 impl WeightError {
-    /// What to do about it.
+    /// A remedy.
     pub fn hint(&self) -> Option<String> {
         match self {
             WeightError::Io { .. } => None,
@@ -194,7 +194,7 @@ impl WeightFile {
         }
     }
 
-    /// Whether a tensor of this name is there.
+    /// Returns `true` if a tensor of this name is there.
     pub fn contains(&self, name: &str) -> bool {
         match self {
             WeightFile::Safetensors(file) => file.contains(name),
@@ -261,7 +261,7 @@ fn copy_run(first: usize, run: &[f32], values: &mut [f32]) {
     own.zip(run).for_each(|(value, read)| *value = *read);
 }
 
-/// Whether a tensor of a file can be one of another shape: axes of extent one may be more or fewer. What is of two dimensions in
+/// Returns `true` if a tensor of a file can be one of another shape: axes of extent one may be more or fewer. What is of two dimensions in
 /// a file, and linear layers, are of three here; a number without an axis is a list of one.
 pub fn fits(found: &Shape, expected: &Shape) -> bool {
     let others = |shape: &Shape| shape.0.iter().copied().filter(|extent| *extent != 1).collect::<Vec<_>>();

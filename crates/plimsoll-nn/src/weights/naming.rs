@@ -48,12 +48,12 @@ impl NamingScheme {
         NamingScheme { holds, ..self }
     }
 
-    /// Whether files of this scheme hold a parameter, by its name in programs.
+    /// Returns `true` if files of this scheme hold a parameter, by its name in programs.
     pub fn holds(&self, parameter: &str) -> bool {
         (self.holds)(parameter)
     }
 
-    /// Whether files of this scheme hold the tensor of this name under another one too.
+    /// Returns `true` if files of this scheme hold the tensor of this name under another one too.
     pub fn is_duplicate(&self, tensor: &str) -> bool {
         (self.is_duplicate)(tensor)
     }

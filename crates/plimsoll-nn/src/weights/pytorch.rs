@@ -118,7 +118,7 @@ impl PytorchFile {
         self.tensors.get(name).map(shape_of)
     }
 
-    /// Whether a tensor of this name is there.
+    /// Returns `true` if a tensor of this name is there.
     pub fn contains(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }

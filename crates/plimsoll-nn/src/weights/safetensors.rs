@@ -121,12 +121,12 @@ impl SafetensorsFile {
         self.header.entries.get(name).map(|entry| entry.dtype.as_str())
     }
 
-    /// Whether a tensor of this name is there.
+    /// Returns `true` if a tensor of this name is there.
     pub fn contains(&self, name: &str) -> bool {
         self.header.entries.contains_key(name)
     }
 
-    /// Whether the file says what the bytes of its tensors should add up to.
+    /// Returns `true` if the file says what the bytes of its tensors should add up to.
     pub fn has_checksums(&self) -> bool {
         self.header.has_checksums
     }

@@ -252,7 +252,7 @@ pub fn bf16_losses_agree(folder: &Path, name: &str) {
     assert_ne!(found[0], found[1], "{name}: products of bf16 round");
 }
 
-/// Whether an activation on the other side of the kink is to be expected.
+/// Returns `true` if an activation on the other side of the kink is to be expected.
 fn large_with_kinks(training: &Training) -> bool {
     let UNet { slope, features, .. } = match &training.net {
         Network::DynUNet(net) => &net.shape,

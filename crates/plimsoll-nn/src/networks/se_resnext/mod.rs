@@ -64,7 +64,7 @@ pub struct SEResNeXt50 {
     pub pool: StemPool,
     /// What classifies.
     pub head: Head,
-    /// Whether two classes have one logit, that of the second against the first.
+    /// `true` if two classes have one logit, that of the second against the first.
     pub single_logit: bool,
     /// The probability with which a feature of the mean is dropped while training.
     pub dropout: f32,
@@ -271,7 +271,7 @@ impl Architecture for SEResNeXt50 {
     }
 }
 
-/// Whether a layer of a head of several is a normalisation.
+/// Returns `true` if a layer of a head of several is a normalisation.
 fn is_norm_of_head(layer: &str) -> bool {
     [3, 7].iter().any(|place| layer == format!("{HEAD}{place}"))
 }

@@ -61,7 +61,7 @@ fn in_backbone(parameter: &str) -> String {
     }
 }
 
-/// Whether a weight is that of a linear layer, `[out, in]`.
+/// Returns `true` if a weight is that of a linear layer, `[out, in]`.
 fn is_linear(parameter: &str) -> bool {
     ["fc.", "last_linear.", HEAD].iter().any(|layer| parameter.starts_with(layer))
 }

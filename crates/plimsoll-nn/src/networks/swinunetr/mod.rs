@@ -82,19 +82,19 @@ pub struct SwinUnetr {
     pub num_heads: Vec<usize>,
     /// Tokens of a window along each axis.
     pub window_size: usize,
-    /// Whether the linear layer that makes queries, keys and values has a bias.
+    /// `true` if the linear layer that makes queries, keys and values has a bias.
     pub qkv_bias: bool,
     /// Channels of the hidden layer of a block, as a multiple of its own, rounded down.
     pub mlp_ratio: f32,
-    /// Whether tokens are normalised behind the patch embedding.
+    /// `true` if tokens are normalised behind the patch embedding.
     pub patch_norm: bool,
-    /// Whether what skips take from the encoder is normalised, without scale and shift.
+    /// `true` if what skips take from the encoder is normalised, without scale and shift.
     pub normalize: bool,
-    /// Whether each stage begins with a residual block of convolutions, as in SwinUNETR-V2.
+    /// `true` if each stage begins with a residual block of convolutions, as in SwinUNETR-V2.
     pub use_v2: bool,
     /// In which order patch merging reads.
     pub merging: Merging,
-    /// Whether stages have transformer blocks; without them, what remains of one is its merging and the block of v2. MONAI's has
+    /// `true` if stages have transformer blocks; without them, what remains of one is its merging and the block of v2. MONAI's has
     /// no such argument.
     pub attention: bool,
     /// The probability with which an element of a linear layer's result is dropped while training (MONAI's `drop_rate`).

@@ -38,7 +38,7 @@ pub(super) fn decoder(level: usize) -> String {
     format!("decoder{}", level + 1)
 }
 
-/// Whether a tensor follows from the configuration.
+/// Returns `true` if a tensor follows from the configuration.
 fn is_constant(tensor: &str) -> bool {
     tensor.ends_with(".relative_position_index")
 }

@@ -54,7 +54,7 @@ pub(crate) struct Tensor {
 }
 
 impl Tensor {
-    /// Whether its elements follow each other in its storage.
+    /// Returns `true` if its elements follow each other in its storage.
     pub(crate) fn is_contiguous(&self) -> bool {
         let mut expected = 1u64;
         self.shape.iter().zip(&self.strides).rev().all(|(extent, stride)| {
