@@ -14,7 +14,7 @@ use crate::lower::Work;
 pub struct Architecture {
     major: u32,
     minor: u32,
-    /// Whether its tensor cores multiply f32 as tf32.
+    /// `true` if its tensor cores multiply f32 as tf32.
     rounds: bool,
     /// The tile that convolutions on tensor cores are to take where it fits.
     tile: Option<&'static str>,
@@ -122,12 +122,12 @@ impl Architecture {
         self.tile
     }
 
-    /// Whether convolutions round f32 to tf32.
+    /// Returns `true` if convolutions round f32 to tf32.
     pub(crate) fn rounds_products(self) -> bool {
         self.rounds
     }
 
-    /// Whether its tensor cores multiply numbers that are stored as a type.
+    /// Returns `true` if its tensor cores multiply numbers that are stored as a type.
     pub(crate) fn multiplies(self, dtype: DType) -> bool {
         match dtype {
             DType::F16 => true,
@@ -187,7 +187,7 @@ const LAUNCH: f64 = 3e-6;
 /// The share of a program's predicted time from which on its launches are worth recording.
 const WORTH_RECORDING: f64 = 0.01;
 
-/// Whether launching the kernels of a program one by one takes a part of its predicted time that is worth the memory of a recording: of
+/// Returns `true` if launching the kernels of a program one by one takes a part of its predicted time that is worth the memory of a recording: of
 /// long kernels the next one is launched while the last one runs, and nothing is to be had.
 pub(crate) fn is_worth_recording(launches: usize, predicted_seconds: f64) -> bool {
     launches > 1 && LAUNCH * launches as f64 >= WORTH_RECORDING * predicted_seconds

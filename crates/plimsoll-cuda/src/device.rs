@@ -21,7 +21,7 @@ pub enum DeviceError {
     NoDevice {
         /// The card asked for.
         ordinal: usize,
-        /// How many there are.
+        /// Their number.
         found: usize,
     },
     /// A plan was made for a kind of card, without one.
@@ -95,7 +95,7 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// What to do about it.
+    /// A remedy.
     pub fn hint(&self) -> String {
         match self {
             DeviceError::NoDriver => {

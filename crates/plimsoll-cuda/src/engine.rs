@@ -107,7 +107,7 @@ impl BoundProgram {
 /// A node of a plan, bound to its places.
 struct BoundNode {
     launches: Vec<Launch>,
-    /// What nobody reads after it.
+    /// The places that no later node reads.
     dead: Vec<Range<u64>>,
     /// The end of the highest place that it is given, in bytes.
     end: usize,

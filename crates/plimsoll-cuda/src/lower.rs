@@ -317,7 +317,7 @@ pub(crate) fn stretches(operands: &[Operand<'_>]) -> Vec<Stretch> {
     operands.iter().map(|operand| operand.at).collect()
 }
 
-/// How many terms each part of a sum has, and how many parts there are: at most so many parts, none shorter than a run.
+/// The number of terms each part of a sum has, and how many parts: at most so many parts, none shorter than a run.
 pub(crate) fn parts(terms: usize, most: usize) -> (usize, usize) {
     let length = terms.div_ceil(most.max(1)).max(RUN).next_multiple_of(RUN);
     (length, terms.div_ceil(length))

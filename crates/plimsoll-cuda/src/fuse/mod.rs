@@ -1,4 +1,4 @@
-//! Which nodes of a program are run as one.
+//! The fusion of nodes of a program that are run as one.
 //!
 //! Two rewrites, one after the other: [`pairs`] of normalisation and activation, forward and backward, which one kernel computes in one pass;
 //! and [`loads`]: where convolutions on tensor cores read such a pair's result, they compute it from what is normalised. Each fused

@@ -24,7 +24,7 @@ struct DistanceParameters {
     is_signed: u32,
 }
 
-/// Whether squared distances along an axis are within the range of f32, three of them added up.
+/// Returns `true` if squared distances along an axis are within the range of f32, three of them added up.
 fn is_in_range(length: usize, spacing: f64) -> bool {
     let [least, most] = [1, length.max(1)].map(|steps| (spacing * steps as f64).powi(2));
     spacing > 0.0 && least >= f64::from(f32::MIN_POSITIVE) && most <= f64::from(f32::MAX) / 4.0

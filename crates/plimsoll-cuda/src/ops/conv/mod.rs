@@ -66,7 +66,7 @@ pub(crate) struct FusedWeightGrad<'a> {
     pub(crate) loads: Vec<Option<NormAct>>,
 }
 
-/// Whether tensor cores are to multiply what some operands hold: without loss, or as tf32 where that is asked for.
+/// Returns `true` if tensor cores are to multiply what some operands hold: without loss, or as tf32 where that is asked for.
 fn for_tensor_cores<'a>(
     cx: &Context<'_>,
     groups: usize,

@@ -10,7 +10,7 @@ use crate::ops::NormAct;
 /// Channels of a piece that a thread stages and normalises at once.
 const PIECE: usize = 8;
 
-/// Whether a map of so many channels can be normalised when it is staged: all its pieces are whole.
+/// Returns `true` if a map of so many channels can be normalised when it is staged: all its pieces are whole.
 pub(crate) fn normalises_channels(channels: usize) -> bool {
     channels.is_multiple_of(PIECE)
 }

@@ -60,7 +60,7 @@ impl Tile {
         self.by == MultipliedBy::Warps || architecture.generation() == Generation::Hopper
     }
 
-    /// Whether it can compute a part of a convolution of volumes of a type, with places that lie so.
+    /// Returns `true` if it can compute a part of a convolution of volumes of a type, with places that lie so.
     fn takes(&self, cx: &Context<'_>, (part, dtype): (&Part, DType), tiling: &Tiling) -> bool {
         let by_groups = dtype != DType::F32
             && part.weights.columns as usize >= LEAST_COLUMNS

@@ -111,7 +111,7 @@ impl Tiling {
         self.rows as usize
     }
 
-    /// Whether the rows of each eight in succession lie equally far apart, as warp groups multiply them: along the height, or along the depth.
+    /// Returns `true` if the rows of each eight in succession lie equally far apart, as warp groups multiply them: along the height, or along the depth.
     pub(super) fn rows_are_matrices(&self) -> bool {
         self.height == 0 || self.height >= 3
     }
