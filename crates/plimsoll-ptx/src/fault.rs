@@ -34,7 +34,7 @@ pub enum What {
         address: u64,
         /// Of the access.
         bytes: usize,
-        /// Whether it is a write.
+        /// `true` if it is a write.
         write: bool,
         /// The declared range that is nearest, if there is any.
         nearest: Option<Range<u64>>,
@@ -107,11 +107,11 @@ pub enum What {
     SharedRace {
         /// In bytes.
         offset: u64,
-        /// Whether the later access is a write.
+        /// `true` if the later access is a write.
         write: bool,
         /// The thread of the earlier access: its number in the block, x fastest.
         other: u32,
-        /// Whether that was a write.
+        /// `true` if that was a write.
         other_write: bool,
     },
     /// Two threads of a launch, at least one write, nothing that orders them.
@@ -120,13 +120,13 @@ pub enum What {
     GlobalRace {
         /// Of the byte.
         address: u64,
-        /// Whether the later access is a write.
+        /// `true` if the later access is a write.
         write: bool,
         /// The block of the earlier access: its number in the grid, x fastest.
         other_block: u32,
         /// The thread of the earlier access: its number in the block, x fastest.
         other: u32,
-        /// Whether that was a write.
+        /// `true` if that was a write.
         other_write: bool,
     },
     /// A read through the path for constant data of what the launch itself has written.

@@ -182,7 +182,7 @@ pub(crate) struct WarpgroupMma {
     /// The descriptor of B.
     pub b: Slot,
     pub add: Flag,
-    /// Whether the product is subtracted: one of A and B is negated.
+    /// `true` if the product is subtracted: one of A and B is negated.
     pub negative: bool,
     /// Whether A and B are stored with their rows, and columns, side by side.
     pub transposed: [bool; 2],

@@ -28,7 +28,7 @@ impl Memory {
         self.bytes.len()
     }
 
-    /// Whether it has no bytes.
+    /// Returns `true` if it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -68,7 +68,7 @@ impl Memory {
         self.mark(range, false);
     }
 
-    /// Whether all of these bytes were written.
+    /// Returns `true` if all of these bytes were written.
     ///
     /// # Panics
     /// If they are not all within the memory.

@@ -59,7 +59,7 @@ impl Type {
         if self.pair { 2 * self.bits } else { self.bits }
     }
 
-    /// Whether it is a floating-point type.
+    /// Returns `true` if it is a floating-point type.
     pub fn is_float(self) -> bool {
         matches!(self.kind, Kind::Float | Kind::Bfloat | Kind::Tf32)
     }

@@ -68,7 +68,7 @@ fn a_fused_product_is_rounded_once() {
     assert_eq!(apply("ffff", "fma.rn.f32 $0, $1, $2, $3;", &[vec![tie, product, one]]), [next]);
 }
 
-/// Whether `result` is `exact` rounded in this mode; both finite.
+/// Returns `true` if `result` is `exact` rounded in this mode; both finite.
 fn rounds(mode: &str, exact: f64, result: f32) -> bool {
     let value = f64::from(result);
     match mode {
@@ -266,7 +266,7 @@ fn half(bits: u64, bfloat: bool) -> f64 {
     }
 }
 
-/// Whether no pattern next to `result` is nearer to `exact`, and ties go to even.
+/// Returns `true` if no pattern next to `result` is nearer to `exact`, and ties go to even.
 fn is_nearest(result: u64, exact: f64, bfloat: bool) -> bool {
     let distance = |bits: u64| (half(bits, bfloat) - exact).abs();
     let neighbours = [result.wrapping_sub(1) & 0xffff, (result + 1) & 0xffff];

@@ -40,7 +40,7 @@ pub(crate) fn copy(to: &mut [u8], from: &[u8]) {
     }
 }
 
-/// Whether an address is a multiple of a power of two.
+/// Returns `true` if an address is a multiple of a power of two.
 #[inline]
 pub(super) fn is_aligned(address: u64, bytes: usize) -> bool {
     address & (bytes as u64 - 1) == 0

@@ -96,7 +96,7 @@ impl Shadow {
         Ok(())
     }
 
-    /// Whether this launch has written the byte.
+    /// Returns `true` if this launch has written the byte.
     pub fn written_by_launch(&self, offset: usize) -> bool {
         let page = self.pages.get(offset / PAGE).and_then(Option::as_ref);
         page.is_some_and(|page| page.entry(offset % PAGE).write.block != 0)
@@ -136,7 +136,7 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Whether an access is there at all.
+    /// Returns `true` if an access is there at all.
     fn present(&self, stamp: Stamp) -> bool {
         stamp.block == self.me.block || (self.across_blocks && stamp.block != 0)
     }

@@ -41,14 +41,14 @@ impl Timeline {
         self.warps[warp].now
     }
 
-    /// Whether an access at `time` by another lane of the warp, or by any thread of another, surely happened before.
+    /// Returns `true` if an access at `time` by another lane of the warp, or by any thread of another, surely happened before.
     #[inline]
     pub fn surely_ordered(&self, warp: usize, same_warp: bool, time: u32) -> bool {
         let clock = &self.warps[warp];
         if same_warp { clock.together > time } else { clock.floor >= time }
     }
 
-    /// Whether an access of thread `earlier` at its `time` happened before what `thread` does now.
+    /// Returns `true` if an access of thread `earlier` at its `time` happened before what `thread` does now.
     pub fn ordered(&self, earlier: usize, time: u32, thread: usize) -> bool {
         let (warp, other) = (thread / WARP, earlier / WARP);
         if warp != other {
@@ -71,7 +71,7 @@ impl Timeline {
         clock.now += 1;
     }
 
-    /// Whether `writer` has published what it wrote at a time, and that happened before what `thread` does now.
+    /// Returns `true` if `writer` has published what it wrote at a time, and that happened before what `thread` does now.
     pub fn is_published(&self, writer: usize, time: u32, thread: usize) -> bool {
         let Some(times) = self.published.get(writer) else { return false };
         let first = times.partition_point(|published| *published < time);

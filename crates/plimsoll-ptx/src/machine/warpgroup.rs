@@ -144,7 +144,7 @@ struct Matrix {
     leading: u64,
     /// From eight rows of A, or columns of B, to the next.
     stride: u64,
-    /// Whether eight rows or columns in succession lie side by side, not eight elements of one.
+    /// `true` if eight rows or columns in succession lie side by side, not eight elements of one.
     transposed: bool,
 }
 

@@ -14,7 +14,7 @@ fn in_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'%' | b'.')
 }
 
-/// Whether `word` is all of the first word.
+/// Returns `true` if `word` is all of the first word.
 fn is_word(rest: &str, word: &str) -> bool {
     rest.strip_prefix(word).is_some_and(|rest| rest.starts_with(char::is_whitespace))
 }

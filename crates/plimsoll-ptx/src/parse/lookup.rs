@@ -105,7 +105,7 @@ impl Body {
         }
     }
 
-    /// Whether an operand names a predicate register.
+    /// Returns `true` if an operand names a predicate register.
     pub fn is_predicate(&mut self, operand: Option<&Operand<'_>>) -> bool {
         match operand {
             Some(Operand::Name(name) | Operand::Not(name)) => {

@@ -17,7 +17,7 @@ impl<'a> Opcode<'a> {
         Opcode { name: parts.next().unwrap_or(""), parts: parts.collect(), line }
     }
 
-    /// Whether `part` is there; it counts as understood from now on.
+    /// Returns `true` if `part` is there; it counts as understood from now on.
     pub fn has(&mut self, part: &str) -> bool {
         let found = self.parts.iter().position(|&known| known == part);
         if let Some(at) = found {
