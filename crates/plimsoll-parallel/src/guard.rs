@@ -9,7 +9,7 @@ use std::sync::Once;
 pub struct Panicked;
 
 thread_local! {
-    /// Whether the panics of this thread are caught.
+    /// `true` if the panics of this thread are caught.
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -86,7 +86,7 @@ impl Gate {
         Gate { spin: if threads <= cores { SPIN } else { Duration::ZERO }, ..Gate::default() }
     }
 
-    /// Whether threads look before they sleep.
+    /// Returns `true` if threads look before they sleep.
     pub(super) fn looks(&self) -> bool {
         !self.spin.is_zero()
     }

@@ -12,7 +12,7 @@ use super::schedule::makespan;
 pub struct LaunchTasks {
     /// Seconds outside of tasks, which one thread spends however many there are; infinite before the first run.
     pub serial: f64,
-    /// Of each kernel, in order, the seconds of each task.
+    /// The seconds of each task of each kernel, in order.
     pub kernels: Vec<Vec<f64>>,
 }
 
@@ -43,7 +43,7 @@ struct State {
     launch: usize,
     /// Kernels of this launch that have run.
     kernel: usize,
-    /// When it began.
+    /// The time it began.
     begun: f64,
     /// Seconds of its tasks so far.
     in_tasks: f64,
@@ -60,7 +60,7 @@ impl TaskLog {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Of each launch, in order.
+    /// The tasks of each launch, in order.
     pub fn launches(&self) -> Vec<LaunchTasks> {
         self.lock().launches.clone()
     }
