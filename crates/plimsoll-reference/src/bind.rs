@@ -12,7 +12,7 @@ pub(crate) struct BoundLaunch {
     pub(crate) op: Op,
     pub(crate) inputs: Vec<Stored>,
     pub(crate) outputs: Vec<Stored>,
-    /// What nobody reads after it.
+    /// The places that no later node reads.
     pub(crate) dead: Vec<Range<usize>>,
     /// The end of the highest place that it is given, in bytes.
     pub(crate) end: usize,

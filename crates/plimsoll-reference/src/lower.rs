@@ -3,7 +3,7 @@
 use plimsoll_graph::{Cost, Node, Program, TensorInfo};
 use plimsoll_plan::{LoweredNode, LoweredProgram};
 
-/// Of every offset in the arena.
+/// The alignment of every offset in the arena.
 pub(crate) const ALIGNMENT: usize = 64;
 
 /// Bytes of an element.
