@@ -12,10 +12,10 @@ const FLOPS: u64 = 1 << 30;
 /// Extents along depth and height that are not cut further: borders should not count for more than they do.
 const EXTENT: usize = 8;
 
-/// How the names of sources begin.
+/// The beginning of the names of sources.
 const SOURCE: &str = "source";
 
-/// Which way a convolution is computed.
+/// The direction of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConvKind {
     /// Its result.
@@ -39,10 +39,10 @@ pub(crate) struct Isolated {
     batch: usize,
     /// Of the side that the window is laid over.
     extent: [usize; 3],
-    /// Whether that side is an image in rows.
+    /// `true` if that side is an image in rows.
     image: bool,
     dtype: DType,
-    /// Whether its products are of bf16.
+    /// `true` if its products are of bf16.
     bf16_products: bool,
 }
 
@@ -101,12 +101,12 @@ impl Isolated {
         self.with_bf16_products(false)
     }
 
-    /// What its products are of.
+    /// The type of its products.
     pub(crate) fn products(&self) -> Products {
         if self.bf16_products { Products::Bf16 } else { Products::F32 }
     }
 
-    /// What tells it from others.
+    /// A name that no other convolution has.
     pub(crate) fn name(&self) -> String {
         format!("{self:?}")
     }
@@ -150,7 +150,7 @@ impl Isolated {
         Some(program)
     }
 
-    /// How the volumes of its program lie.
+    /// The layouts of the volumes of its program.
     pub(crate) fn volumes(&self, program: &Program) -> Vec<VolumeLayout> {
         let layout = |tensor: &TensorInfo| match tensor.name.starts_with(SOURCE) {
             true if self.image => VolumeLayout::Rows,

@@ -16,7 +16,7 @@ use crate::simd::{Portable, Simd};
 /// thread* is there once for each thread, one behind the other. Unless a field says that it may alias another, buffers do
 /// not overlap.
 pub(crate) trait Kernel: Sync {
-    /// How many tasks there are.
+    /// The number of tasks.
     fn tasks(&self) -> usize;
 
     /// Runs one task.
@@ -68,7 +68,7 @@ unsafe fn task_portable<K: Kernel>(kernel: &K, task: usize, thread: usize) {
 
 /// A [`Kernel`] of dot products of bf16.
 pub(crate) trait DotKernel: Sync {
-    /// How many tasks there are.
+    /// The number of tasks.
     fn tasks(&self) -> usize;
 
     /// Runs one task, as [`Kernel::task`] does.

@@ -27,7 +27,7 @@ pub(crate) trait Lower {
         VolumeRule::Rows
     }
 
-    /// Whether weights among the operands and results are combined element by element, so that all must lie alike.
+    /// Returns `true` if weights among the operands and results are combined element by element, so that all must lie alike.
     fn combines_weights(&self) -> bool {
         true
     }
@@ -50,7 +50,7 @@ impl<'a> NodeOperands<'a> {
         self.program.tensor(self.node.inputs[operand])
     }
 
-    /// Whether any node of the program reads a result.
+    /// Returns `true` if any node of the program reads a result.
     pub(crate) fn is_read(&self) -> bool {
         let is_result = |id: &TensorId| self.node.outputs.contains(id);
         self.program.nodes.iter().any(|node| node.inputs.iter().any(is_result))
@@ -303,7 +303,7 @@ sequence!(InTurn2: A 0, B 1);
 sequence!(InTurn3: A 0, B 1, C 2);
 sequence!(InTurn4: A 0, B 1, C 2, D 3);
 
-/// Whether a volume is stored as bf16; it is f32 otherwise.
+/// Returns `true` if a volume is stored as bf16; it is f32 otherwise.
 pub(crate) fn is_bf16(tensor: &TensorInfo) -> bool {
     tensor.dtype == DType::Bf16
 }

@@ -1,4 +1,4 @@
-//! Which nodes of a program are run as one.
+//! The fusion of nodes of a program that are run as one.
 //!
 //! Five rewrites, one after the other: ends of [`residual`] blocks; [`pairs`] of nodes that one kernel computes in one pass; sums of
 //! maps with [`gates`]; [`loads`]: maps that are cheap to compute are computed by the convolutions that read them; [`heads`] whose
@@ -119,7 +119,7 @@ impl FusedOp {
         }
     }
 
-    /// How it is lowered.
+    /// The lowering of the op.
     pub(crate) fn lowering(&self) -> &dyn Lower {
         match self {
             FusedOp::Plain(op) => ops::of(op),

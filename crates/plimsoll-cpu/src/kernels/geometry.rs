@@ -18,7 +18,7 @@ pub(crate) struct Phase {
     pub(crate) start: [usize; 3],
     /// Positions along each axis.
     pub(crate) count: [usize; 3],
-    /// What is summed.
+    /// The taps that are summed.
     pub(crate) taps: Vec<GridTap>,
 }
 
@@ -38,9 +38,9 @@ pub(crate) struct TapGrid {
     pub(crate) step: [usize; 3],
     /// Result voxels from one position to the next.
     pub(crate) out_stride: [usize; 3],
-    /// Of the source.
+    /// The extent of the source.
     pub(crate) source: [usize; 3],
-    /// Of the result.
+    /// The extent of the result.
     pub(crate) result: [usize; 3],
     /// One for a convolution, up to the product of the strides for a transposed one.
     pub(crate) phases: Vec<Phase>,

@@ -13,7 +13,7 @@ pub(crate) struct Windows {
     pub(crate) op: Op,
     /// Extent of what is pooled.
     pub(crate) input: [usize; 3],
-    /// How many windows there are, as [`Op::output`] says.
+    /// The number of windows, as [`Op::output`] says.
     pub(crate) output: [usize; 3],
 }
 

@@ -119,7 +119,7 @@ impl Kernel for Update {
     }
 }
 
-/// Whether a step is refused, by the norm of all gradients.
+/// Returns `true` if a step is refused, by the norm of all gradients.
 ///
 /// # Safety
 /// The norm, if there is one, must be one number that has been written.

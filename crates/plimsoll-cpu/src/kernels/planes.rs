@@ -44,7 +44,7 @@ pub(crate) struct PlaneSource<T> {
 }
 
 impl<T: Element> PlaneSource<T> {
-    /// How a block is normalised, if it is.
+    /// The normalisation of a block, if it has one.
     ///
     /// # Safety
     /// The machine has the instruction set of `S`; `block` is one of all samples'; statistics, scale and shift are as [`BlockNorm`]
@@ -144,7 +144,7 @@ pub(crate) struct PlaneScale<T> {
     /// `[block][16]`
     pub(crate) factors: Ptr<f32>,
     pub(crate) summand: Summand<T>,
-    /// Of the leaky ReLU; 1 leaves the sum as it is.
+    /// The slope of the leaky ReLU; 1 leaves the sum as it is.
     pub(crate) slope: f32,
     /// Like the source's data, which it may alias.
     pub(crate) result: Ptr<T>,

@@ -40,7 +40,7 @@ struct PhaseTaps {
     taps: Vec<Tap>,
 }
 
-/// How the work is tiled, which depends on shapes alone.
+/// The tiling of the work, which depends on shapes alone.
 #[derive(Clone, Debug)]
 pub(crate) struct ConvTiling {
     pub(crate) shape: PatchShape,
@@ -291,7 +291,7 @@ struct Patch {
     strides: [usize; 2],
 }
 
-/// Where a task is.
+/// The place of a task.
 struct TaskOrigin {
     sample: usize,
     /// The first position along depth and height.

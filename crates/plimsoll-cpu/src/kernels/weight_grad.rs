@@ -38,7 +38,7 @@ const CHUNK_POSITIONS: usize = 1024;
 /// run is summed by itself, so that rounding grows with its length and not with the volume.
 const RUN_POSITIONS: usize = 128;
 
-/// How the work is tiled, which depends on shapes alone.
+/// The tiling of the work, which depends on shapes alone.
 #[derive(Clone, Debug)]
 pub(crate) struct GradTiling {
     /// Of a chunk of planes and rows.
@@ -330,7 +330,7 @@ struct Chunk {
     sample: usize,
     /// The first position along depth and height.
     first: [usize; 2],
-    /// How many there are.
+    /// Their number.
     count: [usize; 2],
 }
 

@@ -16,14 +16,14 @@ pub(crate) enum VolumeRule {
     Conv {
         /// Sources come first among the operands.
         sources: usize,
-        /// Whether the sources may lie in rows.
+        /// `true` if the sources may lie in rows.
         image: bool,
-        /// Whether the other side may.
+        /// `true` if the other side may.
         point: bool,
     },
     /// Of a transposed convolution: the result lies in blocks, and the source as well unless the kernel is a point.
     Transpose {
-        /// Whether the source may lie in rows.
+        /// `true` if the source may lie in rows.
         point: bool,
     },
 }

@@ -147,7 +147,7 @@ impl WeightBlocks {
         Some(output * self.reach + at)
     }
 
-    /// Whether lanes of different groups have places of weights.
+    /// Returns `true` if lanes of different groups have places of weights.
     pub(crate) fn connects_groups(&self) -> bool {
         let whole = self.width.iter().all(|width| width.is_multiple_of(LANES));
         match self.lanes {

@@ -63,7 +63,7 @@ fn is_point(window: &Window, groups: usize) -> bool {
     *window == Window::point() && groups == 1
 }
 
-/// Whether sources may be an image.
+/// Returns `true` if sources may be an image.
 fn may_be_image(of: &NodeOperands<'_>, sources: usize) -> bool {
     sources == 1 && of.input(0).shape.channels() <= IMAGE_CHANNELS && !is_bf16(of.input(0))
 }
@@ -311,7 +311,7 @@ impl<K: DotKernel + Send> BoundNode for DotPartial<K> {
 /// stay in the second-level cache.
 const CUBE_GRAD_SHARE: f64 = 0.5;
 
-/// Which kernel runs, and how its work is cut.
+/// The kernel that runs, and its tiling.
 enum BackwardTiling {
     Direct(Box<GradTiling>),
     Winograd(Box<WinogradGradTiling>),

@@ -43,7 +43,7 @@ const CUBE_SHARE: f64 = 0.65;
 /// The same of [`dot::winograd`], where an instruction does two multiply-adds of f32.
 pub(super) const DOT_WINOGRAD_SHARE: f64 = 0.8;
 
-/// Which kernel runs, and how its work is cut.
+/// The kernel that runs, and its tiling.
 #[derive(Clone)]
 enum ForwardTiling {
     Direct(Box<ConvTiling>),

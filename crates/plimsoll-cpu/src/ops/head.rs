@@ -21,7 +21,7 @@ use crate::simd::{Element, LANES};
 pub(crate) struct Head {
     /// How the map is read.
     pub(crate) load: Load,
-    /// Whether a bias is added.
+    /// `true` if a bias is added.
     pub(crate) bias: bool,
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct NormActGrad {
     pub(crate) norm: NormAct,
     /// Which values share their statistics.
     pub(crate) over: Over,
-    /// Whether the first result is added to a volume, the last operand.
+    /// `true` if the first result is added to a volume, the last operand.
     pub(crate) added: bool,
 }
 

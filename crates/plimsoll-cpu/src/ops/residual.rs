@@ -15,7 +15,7 @@ use crate::simd::Element;
 /// those of the [`Normalise`](plimsoll_graph::ops::Normalise) of y, then those of the shortcut's load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ResidualAct {
-    /// Of the leaky ReLU.
+    /// The slope of the leaky ReLU.
     pub(crate) slope: f32,
     /// The normalisation of y, without an activation.
     pub(crate) main: NormAct,

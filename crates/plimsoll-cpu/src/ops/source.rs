@@ -9,13 +9,13 @@ use crate::lower::{Context, Places};
 use crate::ops::NormAct;
 use crate::simd::{Element, LANES};
 
-/// How a source is read.
+/// The way a source is read.
 ///
 /// A normalised and activated feature map is cheap to compute and as large as the one it is computed from, so it need never be
 /// stored: the convolution reads the raw map and applies normalisation and activation on the way in.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Load {
-    /// As it is. Operand: the source.
+    /// The source as it is stored. Operand: the source.
     Plain,
     /// As [`NormAct`] would make it. Operands: those of the node.
     NormAct(NormAct),
@@ -66,7 +66,7 @@ impl SourceRef {
         places.input(self.first)
     }
 
-    /// How its blocks are normalised, where they are.
+    /// The normalisations of its blocks, if it has any.
     pub(crate) fn norms(&self, places: &Places) -> Vec<BlockNorm> {
         let Load::NormAct(NormAct { slope, affine }) = self.load else { return Vec::new() };
         let count = blocks(self.channels);

@@ -23,7 +23,7 @@ const ROWS: usize = 8;
 /// The most rows of a tile.
 const TILE_ROWS: usize = 3;
 
-/// How the work is tiled, which depends on shapes alone.
+/// The tiling of the work, which depends on shapes alone.
 #[derive(Clone, Debug)]
 pub(crate) struct DirectTiling {
     shape: PatchShape,
@@ -79,11 +79,11 @@ pub(crate) struct DirectConv {
     taps: usize,
     phases: Vec<PhaseTaps>,
     out_stride: [usize; 3],
-    /// Of the result.
+    /// The extent of the result.
     extent: [usize; 3],
 }
 
-/// Where a task is.
+/// The place of a task.
 struct Chunk {
     sample: usize,
     /// The first position along depth and height.

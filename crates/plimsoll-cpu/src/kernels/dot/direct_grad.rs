@@ -173,7 +173,7 @@ struct Chunk {
     sample: usize,
     /// The first position along depth and height.
     first: [usize; 2],
-    /// How many there are.
+    /// Their number.
     count: [usize; 2],
 }
 

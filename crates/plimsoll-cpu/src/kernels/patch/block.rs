@@ -66,7 +66,7 @@ pub(crate) trait Read<S: Simd, T> {
     unsafe fn read(&self, stored: S::V) -> S::V;
 }
 
-/// As they are.
+/// Values as they are stored.
 pub(crate) struct AsStored;
 
 impl<S: Simd, T> Read<S, T> for AsStored {

@@ -72,7 +72,7 @@ impl Boundaries {
         ]
     }
 
-    /// Whether a label counts.
+    /// Returns `true` if a label counts.
     #[inline(always)]
     fn counts(&self, label: u8) -> bool {
         usize::from(label) < self.voxels.classes && self.voxels.ignore != Some(label)

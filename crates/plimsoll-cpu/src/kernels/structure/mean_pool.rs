@@ -15,7 +15,7 @@ pub(crate) struct MeanPool {
     pub(crate) channels: usize,
     pub(crate) fine: [usize; 3],
     pub(crate) coarse: [usize; 3],
-    /// Whether the fine volume is the result.
+    /// `true` if the fine volume is the result.
     pub(crate) backwards: bool,
 }
 

@@ -31,7 +31,7 @@ const fn is_compiled<S: Simd>(lanes: u8) -> bool {
     }
 }
 
-/// Where a tile is.
+/// The place of a tile.
 pub(super) struct Tile<'a> {
     /// The first position's column in the first block of its chunk's patch.
     pub(super) source: *const f32,

@@ -23,7 +23,7 @@ const PATCH_BYTES: usize = 4 << 20;
 /// The least tiles of a chunk, for the transform of the weights to cost little compared with their use.
 const TILES: usize = 96;
 
-/// How the work is tiled, which depends on shapes alone.
+/// The tiling of the work, which depends on shapes alone.
 #[derive(Clone, Debug)]
 pub(crate) struct WinogradTiling {
     patch: TilePatch,
@@ -36,7 +36,7 @@ pub(crate) struct WinogradTiling {
     batch: usize,
     source_blocks: usize,
     out_blocks: usize,
-    /// Of the result.
+    /// The extent of the result.
     extent: [usize; 3],
     taps: Vec<RowTap>,
 }
@@ -76,7 +76,7 @@ impl WinogradTiling {
         }
     }
 
-    /// Whether the chunk is small enough for the caches, and for the threads to share the work.
+    /// Returns `true` if the chunk is small enough for the caches, and for the threads to share the work.
     fn fits(&self) -> bool {
         let bytes = |floats: usize| floats * size_of::<f32>();
         let too_large = bytes(self.patch.block() + self.sums()) > CACHED_BYTES

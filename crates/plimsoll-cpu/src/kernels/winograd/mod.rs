@@ -40,7 +40,7 @@ pub(crate) fn products(width: usize) -> f64 {
     (POINTS * width.div_ceil(RESULTS)) as f64 / (WIDTH * width) as f64
 }
 
-/// Whether a convolution between features, or its transpose, to a result of this width can be computed in this way and
+/// Returns `true` if a convolution between features, or its transpose, to a result of this width can be computed in this way and
 /// takes at most three quarters of the products, which measured is where it begins to pay.
 pub(crate) fn pays(window: &Window, width: usize) -> bool {
     window.stride == [1; 3]

@@ -16,7 +16,7 @@ pub(super) struct Product<'a> {
     pub(super) sums: *mut f32,
     /// From one output block to the next.
     pub(super) sums_stride: usize,
-    /// Whether the sums are not yet written.
+    /// `true` if the sums are not yet written.
     pub(super) first: bool,
 }
 

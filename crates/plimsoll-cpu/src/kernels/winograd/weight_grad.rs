@@ -25,7 +25,7 @@ const CACHED_BYTES: usize = 1280 << 10;
 /// run is summed by itself, so that rounding grows with its length and not with the volume.
 const RUN_TILES: usize = 128;
 
-/// How the work is tiled, which depends on shapes alone.
+/// The tiling of the work, which depends on shapes alone.
 #[derive(Clone, Debug)]
 pub(crate) struct WinogradGradTiling {
     source: TilePatch,

@@ -131,7 +131,7 @@ impl DotLevel {
         }
     }
 
-    /// Whether the processor has an instruction for it.
+    /// Returns `true` if the processor has an instruction for it.
     pub(crate) fn is_native(self) -> bool {
         self == DotLevel::Avx512Bf16
     }

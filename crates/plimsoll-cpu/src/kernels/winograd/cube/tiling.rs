@@ -1,4 +1,4 @@
-//! How the work is tiled, which depends on shapes alone.
+//! The tiling of the work, which depends on shapes alone.
 
 use super::chunks::{ChunkGrid, chunk};
 use super::products::weight_point;
