@@ -26,6 +26,7 @@
 
 mod cache;
 mod dataset;
+mod files_memory;
 mod fingerprint;
 mod inspect;
 mod loader;
@@ -38,18 +39,20 @@ pub mod phantom;
 pub mod pictures;
 mod preparation;
 mod prepare;
+mod sampler;
 mod splits;
 mod statistics;
 
 pub use cache::{CacheStatistics, VolumeCache};
 pub use dataset::{
     BIDS_DESCRIPTION, BIDS_GENERATOR, Case, Channel, ChannelFile, DataDescription, DataOptions, DataSettings,
-    Dataset, DatasetError, FilesMemory, FoundData, FoundImages, LabelEntries, LabelEntry, LabelFault, Labels,
-    Layout, LayoutName, LengthUnit, Names, Ordered, PredictedPair, Reading, ReferenceMap, RefusedImage,
-    Region, RegionSettings, RegionValues, SegmentNames, SegmentRule, SegmentsBy, bids_images, bids_label,
+    Dataset, DatasetError, FoundData, FoundImages, LabelEntries, LabelEntry, LabelFault, Labels, Layout,
+    LayoutName, LengthUnit, Names, Ordered, PredictedPair, Reading, ReferenceMap, RefusedImage, Region,
+    RegionSettings, RegionValues, SegmentNames, SegmentRule, SegmentsBy, bids_images, bids_label,
     is_case_name, is_image_ending, is_picture_ending, is_predicted, label_ending, pair_predictions,
     prediction_ending, reference_maps, reserve_images,
 };
+pub use files_memory::FilesMemory;
 pub use fingerprint::{BlowUp, CaseFingerprint, Fingerprint, NoStatistics};
 pub use inspect::{
     ForegroundIndex, InspectConfig, InspectError, Inspection, LabelCensus, Positions, Problem, Severity,
@@ -63,8 +66,8 @@ pub use loader::{
 pub use normalisation::{Intensity, Normalisation};
 pub use patch::{
     Augmentation, AugmentationError, BiasField, CaseSource, ChannelChange, ImageInterpolation,
-    IntensityChange, Mode, Oversampling, PatchError, PatchGrid, Range, Recipe, Sampler, SamplerConfig,
-    SamplerError, Scratch, SpacingSetting, SpatialChange, TargetGrid, TargetSpacing, pull, resampled_shape,
+    IntensityChange, PatchError, PatchGrid, Range, Recipe, Scratch, SpacingSetting, SpatialChange,
+    TargetGrid, TargetSpacing, pull, resampled_shape,
 };
 pub use preparation::{
     Interpolation, LabelTies, MaskedNormalisation, MonaiIntensity, MonaiSteps, NnUnetSteps, Planes,
@@ -74,5 +77,6 @@ pub use prepare::{
     Normalising, PREPARED_SCRATCH, PrepareError, PreparedCase, PreparedGrid, Preparing, SpacedCase,
     SpacedGrid, ZoomedCase, ZoomedGrid, ZoomedImage, Zooming,
 };
+pub use sampler::{Mode, Oversampling, Sampler, SamplerConfig, SamplerError};
 pub use splits::{Fold, FoldsNeeds, Splits, SplitsError};
 pub use statistics::{ChannelStatistics, IntensityProperties};

@@ -1,10 +1,9 @@
 //! Finding the files of cases by their names.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::dataset::json::is_picture_ending;
+use crate::dataset::names::{file_name, is_picture_ending, list};
 use crate::dataset::{Case, Channel, ChannelFile, DatasetError, Reading};
 
 /// The images of a folder: their names, sorted.
@@ -12,26 +11,6 @@ pub(crate) struct Folder {
     pub(crate) path: PathBuf,
     pub(crate) names: Vec<String>,
     pub(crate) file_ending: String,
-}
-
-/// The most bytes of paths in a folder. Finding a data set, and images to predict, reserves them before.
-const MOST_NAMES: u64 = 1 << 30;
-
-/// What is in a folder but hidden files, sorted: some systems leave a dot file beside every file.
-///
-/// # Errors
-/// If it cannot be read, which names it.
-pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, DatasetError> {
-    let failed = |source: io::Error| DatasetError::Io { path: folder.into(), action: "list", source };
-    #[expect(clippy::disallowed_methods, reason = "finding a data set or its images reserved the names")]
-    let mut found = plimsoll_disk::read_dir_within(folder, MOST_NAMES).map_err(failed)?;
-    found.retain(|path| !file_name(path).starts_with('.'));
-    found.sort();
-    Ok(found)
-}
-
-pub(crate) fn file_name(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// `CASE_0012` as (`CASE`, 12).

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::dataset::files::{Folder, all_channels_of, channel_name, split_channel};
-use crate::dataset::json::is_picture_ending;
-use crate::dataset::{Case, Channel, DatasetError, FilesMemory, Reading};
+use crate::dataset::names::is_picture_ending;
+use crate::dataset::{Case, Channel, DatasetError, Reading};
+use crate::files_memory::FilesMemory;
 
 /// The images of a folder that are to be predicted. A fault in the files of one image does not affect the others.
 #[derive(Debug, Default)]

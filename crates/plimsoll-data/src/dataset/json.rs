@@ -5,11 +5,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use plimsoll_disk::{TooLong, without_mark};
-use plimsoll_volume::{PICTURE_ENDINGS, image_endings, written_ending};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::Normalisation;
+use crate::dataset::names::is_image_ending;
 use crate::dataset::{Channel, DatasetError, LengthUnit, Names, Ordered, SegmentRule};
 
 /// The largest description that is read: a Decathlon description of a hundred thousand cases fits.
@@ -153,41 +153,6 @@ impl Description {
         let test = raw.test.iter().chain(&raw.testing).flatten();
         Ok(Some(Lists { training: training.iter().map(listed).collect(), test: test.map(listed).collect() }))
     }
-}
-
-/// Whether the names of images can end in this, the dot included.
-pub fn is_image_ending(ending: &str) -> bool {
-    let ending = ending.to_ascii_lowercase();
-    image_endings().any(|known| known == ending)
-}
-
-/// What a name ends in, if that is an ending of images.
-pub fn name_ending(name: &str) -> Option<&str> {
-    let lower = name.to_ascii_lowercase();
-    let endings = image_endings().filter(|ending| lower.ends_with(ending));
-    // The longest: `.nii.gz` and not what is within it.
-    endings.map(str::len).max().and_then(|length| name.get(name.len() - length..))
-}
-
-/// Whether images whose names end in this are pictures: PNG, JPEG, TIFF, BMP.
-pub fn is_picture_ending(ending: &str) -> bool {
-    PICTURE_ENDINGS.contains(&&ending.to_ascii_lowercase()[..])
-}
-
-/// What label maps end in beside images that end in this: the same, but PNG beside JPEG, which would change classes, and NIfTI beside DICOM,
-/// where labels are of another kind.
-pub fn label_ending(ending: &str) -> &str {
-    match &ending.to_ascii_lowercase()[..] {
-        ".jpg" | ".jpeg" => ".png",
-        ".dcm" => ".nii.gz",
-        _ => ending,
-    }
-}
-
-/// What predictions end in where images end in this: the same where the format is written and keeps classes, else `.nii.gz` of volumes and
-/// `.png` of pictures.
-pub fn prediction_ending(ending: &str) -> &str {
-    written_ending(ending)
 }
 
 /// Reads a text, without the mark that some programs begin one of Unicode with.

@@ -8,7 +8,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::dataset::label_entries::{IGNORE, LabelEntries, Ordered};
-use crate::dataset::{DatasetError, Region, SegmentRule};
+use crate::dataset::{DatasetError, SegmentRule};
+
+/// A set of labels that a network tells from all others, whatever other regions they are in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Region {
+    /// What it is called.
+    pub name: String,
+    /// The numbers of its labels, ascending; none is the background's.
+    pub labels: Vec<u8>,
+    /// The number of the label that is written where the region is predicted, over what regions before it have written.
+    pub written: u8,
+}
 
 /// The largest number of classes, background included: labels are bytes, and one value must be left for "ignore".
 const MOST_CLASSES: usize = 255;

@@ -7,14 +7,15 @@
 mod case;
 mod error;
 mod files;
-mod finding;
 mod found_images;
 mod json;
 mod label_entries;
 mod labels;
 mod layout;
+mod names;
 mod predictions;
 mod regions;
+mod segment_rule;
 mod segments;
 mod series;
 mod settings;
@@ -24,21 +25,23 @@ use std::path::{Path, PathBuf};
 
 pub use case::{Case, Channel, ChannelFile, Reading, is_case_name};
 pub use error::DatasetError;
-pub use finding::{FilesMemory, reserve_images};
 pub use found_images::{FoundImages, RefusedImage};
-pub use json::{is_image_ending, is_picture_ending, label_ending, name_ending, prediction_ending};
 pub use label_entries::{LabelEntries, LabelEntry, LabelFault, Ordered};
-pub use labels::Labels;
+pub use labels::{Labels, Region};
 pub use layout::{
-    BIDS_DESCRIPTION, BIDS_GENERATOR, DataDescription, FoundData, Layout, bids_images, bids_label,
-    is_predicted,
+    BIDS_GENERATOR, DataDescription, FoundData, Layout, bids_images, bids_label, is_predicted, reserve_images,
+};
+pub use names::{
+    BIDS_DESCRIPTION, is_image_ending, is_picture_ending, label_ending, name_ending, prediction_ending,
 };
 pub use predictions::{PredictedPair, ReferenceMap, pair_predictions, reference_maps};
-pub use regions::{Region, RegionSettings, RegionValues};
+pub use regions::{RegionSettings, RegionValues};
+pub use segment_rule::{SegmentRule, SegmentsBy};
+pub use segments::SegmentNames;
 pub(crate) use segments::folded;
-pub use segments::{SegmentNames, SegmentRule, SegmentsBy};
 pub use settings::{DataOptions, DataSettings, LayoutName, LengthUnit, Names};
 
+use crate::files_memory::FilesMemory;
 use files::Folder;
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{VolumeFile, image_ending, image_endings};
@@ -135,7 +138,7 @@ impl Dataset {
         budget: &Budget,
     ) -> Result<FoundImages, DatasetError> {
         let path = path.as_ref();
-        let memory = finding::reserve_images(path, budget)?;
+        let memory = reserve_images(path, budget)?;
         let is_one = path.is_file() || is_one_image(path, file_ending)?;
         let mut refused = Vec::new();
         let folder = if is_one {
@@ -145,7 +148,7 @@ impl Dataset {
                 None => path.canonicalize().unwrap_or_else(|_| path.to_path_buf()),
             };
             let parent = named.parent().unwrap_or(Path::new("")).to_path_buf();
-            Folder { path: parent, names: vec![files::file_name(&named)], file_ending: file_ending.into() }
+            Folder { path: parent, names: vec![names::file_name(&named)], file_ending: file_ending.into() }
         } else {
             let mut folder = Folder::read(path, file_ending)?;
             if file_ending.eq_ignore_ascii_case(DICOM) {
@@ -155,7 +158,7 @@ impl Dataset {
                         false => Ok(()),
                     });
                     if let Err(error) = added {
-                        refused.push(RefusedImage { case: files::file_name(&series), error });
+                        refused.push(RefusedImage { case: names::file_name(&series), error });
                     }
                 }
             }
@@ -181,7 +184,7 @@ impl Dataset {
         }
         let is_volume = |ending: &&str| !is_picture_ending(ending);
         if path.is_file() || is_one_image(path, usual)? {
-            let named = files::file_name(path).ends_with(usual);
+            let named = names::file_name(path).ends_with(usual);
             // A folder of slices is a volume, whatever they end in.
             let is_image = |ending: &&str| path.is_dir() || is_volume(ending);
             let found = if named { None } else { image_ending(path)?.filter(is_image) };
@@ -219,7 +222,7 @@ fn is_one_image(folder: &Path, ending: &str) -> Result<bool, DatasetError> {
         return Ok(false);
     }
     // Slices and chunks have names of their own.
-    let named = name_ending(&files::file_name(folder)).map(str::to_ascii_lowercase);
+    let named = name_ending(&names::file_name(folder)).map(str::to_ascii_lowercase);
     if named.is_some_and(|named| FOLDERS.contains(&&*named)) {
         return Ok(true);
     }

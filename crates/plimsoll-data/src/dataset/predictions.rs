@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::dataset::DatasetError;
-use crate::dataset::files::{file_name, list};
 use crate::dataset::layout::matching::{Named, matched};
+use crate::dataset::names::{file_name, list};
 
 /// A reference label map with the name that its case goes by.
 #[derive(Clone, Debug, PartialEq, Eq)]

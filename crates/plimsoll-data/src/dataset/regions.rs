@@ -7,19 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::dataset::label_entries::{IGNORE, LabelEntries, LabelEntry, LabelFault, Ordered};
-use crate::dataset::{DatasetError, Labels};
-
-/// A set of labels that a network tells from all others, whatever other regions they are in.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Region {
-    /// What it is called.
-    pub name: String,
-    /// The numbers of its labels, ascending; none is the background's.
-    pub labels: Vec<u8>,
-    /// The number of the label that is written where the region is predicted, over what regions before it have written.
-    pub written: u8,
-}
+use crate::dataset::{DatasetError, Labels, Region};
 
 /// The table `[regions]` of `plimsoll.toml`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

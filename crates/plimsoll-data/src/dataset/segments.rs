@@ -11,32 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plimsoll_volume::{Content, LabelValues, SegmentCoding, Segments, VolumeFile};
-use serde::{Deserialize, Serialize};
 
-use crate::dataset::files::{file_name, list};
-use crate::dataset::json::{name_ending, read_bounded};
+use crate::dataset::json::read_bounded;
 use crate::dataset::label_entries::IGNORE;
-use crate::dataset::layout::BIDS_DESCRIPTION;
-use crate::dataset::layout::stem;
-use crate::dataset::{DatasetError, Labels};
-
-/// How the names that label maps give their values become classes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum SegmentRule {
-    /// Not at all.
-    By(SegmentsBy),
-    /// By these names of classes, and others by their own.
-    Names(BTreeMap<String, String>),
-}
-
-/// What is read instead of names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SegmentsBy {
-    /// Values, which are the same in all files.
-    Values,
-}
+use crate::dataset::names::{BIDS_DESCRIPTION, file_name, list, name_ending, stem};
+use crate::dataset::{DatasetError, Labels, SegmentRule, SegmentsBy};
 
 /// The most folders above a label map that are searched for tables of names: a modality, a session, a subject, and the data set.
 const MOST_FOLDERS: usize = 5;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_volume::{VolumeError, VolumeFile, image_ending};
 
-use crate::dataset::files::{file_name, list};
-use crate::dataset::{DatasetError, name_ending};
+use crate::dataset::DatasetError;
+use crate::dataset::names::{file_name, list, name_ending};
 
 /// What the names of files and folders of DICOM end in.
 pub(crate) const DICOM: &str = ".dcm";

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::TargetSpacing;
 use crate::patch::augmentation::Range;
-use crate::prepare::zoom::Zoom;
+use crate::patch::zoom::Zoom;
 
 /// The shape of an image at another spacing: rounded to the nearest integer (ties to even), as nnU-Net's
 /// `compute_new_shape`, but at least one voxel.

@@ -13,7 +13,7 @@ mod rule;
 mod spaced_case;
 mod survey;
 mod window;
-pub(crate) mod zoom;
+mod zoom;
 mod zoomed_case;
 mod zoomed_image;
 

@@ -7,8 +7,8 @@ use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 use plimsoll_volume::{Geometry, Reorientation, Spacing, VoxelBox};
 
 use crate::moments::Moments;
+use crate::patch::zoom::Zoom;
 use crate::prepare::window::Part;
-use crate::prepare::zoom::Zoom;
 use crate::prepare::zoomed_case::{BLOCK, blocks};
 use crate::prepare::{PrepareError, check_shapes};
 use crate::{

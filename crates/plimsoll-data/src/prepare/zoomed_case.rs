@@ -8,8 +8,8 @@ use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 use plimsoll_volume::{Geometry, VoxelBox};
 
 use crate::moments::Moments;
+use crate::patch::zoom::Zoom;
 use crate::prepare::window::Part;
-use crate::prepare::zoom::Zoom;
 use crate::prepare::{PrepareError, check_shapes};
 use crate::{
     Case, CaseSource, ChannelStatistics, Intensity, IntensityProperties, NoStatistics, PatchError, Scratch,

@@ -11,8 +11,8 @@ use plimsoll_volume::{
     Affine, ElementType, Geometry, GeometryError, Spacing, StoredVolume, VolumeFile, VolumeWriter, VoxelBox,
 };
 
+use crate::patch::zoom::Zoom;
 use crate::prepare::window::Part;
-use crate::prepare::zoom::Zoom;
 use crate::prepare::{PREPARED_SCRATCH, PrepareError, check_shapes};
 use crate::{Case, CaseSource, Intensity, Scratch, TargetGrid, VolumeCache};
 

@@ -14,7 +14,7 @@ use plimsoll_disk::{ByteCount, atomic};
 use plimsoll_memory::{Budget, Bytes, OverBudget};
 use serde::{Deserialize, Serialize};
 
-use crate::FilesMemory;
+use crate::files_memory::FilesMemory;
 
 use mersenne::MersenneTwister;
 

@@ -6,7 +6,8 @@ use std::marker::PhantomData;
 use plimsoll_memory::{Budget, Bytes, OverBudget, Reservation};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use crate::{FilesMemory, Fold};
+use crate::files_memory::FilesMemory;
+use crate::splits::Fold;
 
 /// The holder of the memory of folds.
 pub(super) const HOLDER: &str = "folds";

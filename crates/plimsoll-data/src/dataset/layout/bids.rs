@@ -9,14 +9,13 @@ use std::path::{Path, PathBuf};
 use plimsoll_memory::Budget;
 use serde_json::Value;
 
-use crate::dataset::files::{file_name, list};
 use crate::dataset::json::read_bounded;
-use crate::dataset::layout::place::{images_in, stem};
+use crate::dataset::layout::memory;
+use crate::dataset::layout::place::images_in;
 use crate::dataset::layout::{FoundData, Layout, Place, channels, usual_ending};
-use crate::dataset::{
-    Case, ChannelFile, DataOptions, DatasetError, FilesMemory, FoundImages, LayoutName, Names, Reading,
-    finding,
-};
+use crate::dataset::names::{BIDS_DESCRIPTION, file_name, list, stem};
+use crate::dataset::{Case, ChannelFile, DataOptions, DatasetError, FoundImages, LayoutName, Names, Reading};
+use crate::files_memory::FilesMemory;
 
 /// What the names of segmentations end in, the usual first.
 const SEGMENTATIONS: [&str; 4] = ["dseg", "mask", "seg", "label"];
@@ -128,9 +127,6 @@ const DESCRIBED: &str = "desc-plimsoll";
 /// What `GeneratedBy` of a derivative data set of predictions says.
 pub const BIDS_GENERATOR: &str = "Plimsoll";
 
-/// The file that describes a data set of BIDS.
-pub const BIDS_DESCRIPTION: &str = "dataset_description.json";
-
 /// Whether a folder of derivatives says that its label maps were predicted by this program.
 ///
 /// # Errors
@@ -154,7 +150,7 @@ pub fn is_predicted(folder: &Path) -> Result<bool, DatasetError> {
 /// If the folder cannot be read, has no image that can be predicted, or the budget has no room for its names.
 pub fn bids_images(root: &Path, suffixes: &[String], budget: &Budget) -> Result<FoundImages, DatasetError> {
     let options = DataOptions::default();
-    let memory = finding::reserve_images(root, budget)?;
+    let memory = memory::reserve_images(root, budget)?;
     let place = Place::of(root, &options)?;
     let mut found = FoundImages { memory, ..FoundImages::default() };
     for (id, paths) in subjects(root)? {

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use crate::dataset::files::file_name;
-use crate::dataset::layout::place::{enumerated, images_in};
+use crate::dataset::layout::place::images_in;
 use crate::dataset::layout::{FoundData, Layout, Place, channels, usual_ending, words};
+use crate::dataset::names::{enumerated, file_name};
 use crate::dataset::series::{DICOM, is_series};
-use crate::dataset::{Case, ChannelFile, DatasetError, FilesMemory, LayoutName, Names, Reading};
+use crate::dataset::{Case, ChannelFile, DatasetError, LayoutName, Names, Reading};
+use crate::files_memory::FilesMemory;
 
 /// The files of a case by what their names say beside that of the case: `t1c`, `flair`, `seg`.
 type Roles = BTreeMap<String, PathBuf>;

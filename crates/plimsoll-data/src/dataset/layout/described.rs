@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_volume::VolumeFile;
 
-use crate::dataset::files::{Folder, all_channels_of, channel_name, file_name};
+use crate::dataset::files::{Folder, all_channels_of, channel_name};
 use crate::dataset::json::{Description, Listed};
-use crate::dataset::layout::place::stem;
 use crate::dataset::layout::{FoundData, Layout, Place, usual_ending};
+use crate::dataset::names::{file_name, name_ending, stem};
 use crate::dataset::{
-    Case, Channel, ChannelFile, DatasetError, FilesMemory, Labels, LayoutName, Reading, is_case_name,
-    label_ending, name_ending,
+    Case, Channel, ChannelFile, DatasetError, Labels, LayoutName, Reading, is_case_name, label_ending,
 };
+use crate::files_memory::FilesMemory;
 
 /// Names of descriptions, in the order in which they are looked for.
 const NAMES: [&str; 2] = ["dataset.json", "datalist.json"];

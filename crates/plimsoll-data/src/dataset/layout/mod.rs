@@ -7,12 +7,15 @@ mod bids;
 mod cases;
 mod described;
 pub(crate) mod matching;
+mod memory;
 mod pairs;
 mod place;
 pub(crate) mod table;
+mod table_file;
 pub(crate) mod words;
 
-pub use bids::{BIDS_DESCRIPTION, BIDS_GENERATOR, bids_images, bids_label, is_predicted};
+pub use bids::{BIDS_GENERATOR, bids_images, bids_label, is_predicted};
+pub use memory::reserve_images;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,15 +27,16 @@ use plimsoll_volume::Segments;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-pub(crate) use place::{Place, stem};
+pub(crate) use place::Place;
 
 use crate::Normalisation;
-use crate::dataset::files::file_name;
+use crate::dataset::names::file_name;
 use crate::dataset::series::DICOM;
 use crate::dataset::{
-    Case, Channel, DataOptions, DataSettings, Dataset, DatasetError, FilesMemory, Labels, LayoutName,
-    LengthUnit, Ordered, Reading, SegmentNames, SegmentRule, finding,
+    Case, Channel, DataOptions, DataSettings, Dataset, DatasetError, Labels, LayoutName, LengthUnit, Ordered,
+    Reading, SegmentNames, SegmentRule,
 };
+use crate::files_memory::FilesMemory;
 
 /// How the files of a data set are laid out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,10 +140,10 @@ impl FoundData {
         options: &DataOptions,
         budget: &Budget,
     ) -> Result<Option<FoundData>, DatasetError> {
-        let held = finding::reserve(place, budget)?;
+        let held = memory::reserve(place, budget)?;
         let found = FoundData::find_unreserved(place, options)?;
         Ok(found.map(|mut found| {
-            let kept = finding::kept_bytes(found.cases.iter().chain(&found.test_cases));
+            let kept = memory::kept_bytes(found.cases.iter().chain(&found.test_cases));
             found.memory = FilesMemory::shrunk(held, kept);
             found
         }))

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use crate::dataset::files::{file_name, split_channel};
+use crate::dataset::files::split_channel;
 use crate::dataset::layout::matching::{Named, matched};
-use crate::dataset::layout::place::{enumerated, images_in};
+use crate::dataset::layout::place::images_in;
 use crate::dataset::layout::{FoundData, Layout, Place, channels, usual_ending, words};
-use crate::dataset::{Case, ChannelFile, DatasetError, FilesMemory, LayoutName, Names, Reading};
+use crate::dataset::names::{enumerated, file_name};
+use crate::dataset::{Case, ChannelFile, DatasetError, LayoutName, Names, Reading};
+use crate::files_memory::FilesMemory;
 
 /// Images of a folder, by the names of cases.
 type Images = BTreeMap<String, PathBuf>;

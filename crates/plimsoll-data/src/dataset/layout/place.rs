@@ -2,10 +2,10 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use crate::dataset::files::{file_name, list};
-use crate::dataset::layout::{table, words};
+use crate::dataset::layout::{table_file, words};
+use crate::dataset::names::{file_name, is_picture_ending, list, name_ending};
 use crate::dataset::series::is_series;
-use crate::dataset::{DataOptions, DatasetError, LayoutName, Names, is_picture_ending, name_ending};
+use crate::dataset::{DataOptions, DatasetError, LayoutName, Names};
 
 /// A folder, or a table or a list in it, with what is said of it.
 pub(crate) struct Place<'a> {
@@ -56,26 +56,6 @@ fn images(folder: &Path) -> Result<Vec<Result<Image, DatasetError>>, DatasetErro
     Ok(listed.iter().filter(|path| !is_second(path)).filter_map(named).collect())
 }
 
-/// The most names that are written out in a message.
-const LISTED: usize = 12;
-
-/// Names with commas between, the first of many.
-pub(crate) fn enumerated<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    let names: Vec<&str> = names.into_iter().collect();
-    let first = names[..names.len().min(LISTED)].join(", ");
-    match names.len().saturating_sub(LISTED) {
-        0 => first,
-        more => format!("{first} and {more} more"),
-    }
-}
-
-/// The name of a file without the ending of images.
-pub(crate) fn stem(path: &Path) -> String {
-    let name = file_name(path);
-    let ending = name_ending(&name).map_or(0, str::len);
-    name[..name.len() - ending].to_string()
-}
-
 impl<'a> Place<'a> {
     pub(crate) fn of(place: &Path, options: &'a DataOptions) -> Result<Place<'a>, DatasetError> {
         if place.is_file() {
@@ -96,7 +76,7 @@ impl<'a> Place<'a> {
             let ending = file.extension().map(|ending| ending.to_string_lossy().to_lowercase())?;
             return match &ending[..] {
                 "json" => Some(LayoutName::Described),
-                "csv" | "tsv" => table::is_of_volumes(file).then_some(LayoutName::Table),
+                "csv" | "tsv" => table_file::has_volumes(file).then_some(LayoutName::Table),
                 _ => None,
             };
         }

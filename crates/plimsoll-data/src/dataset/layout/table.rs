@@ -1,95 +1,25 @@
 //! A table with a line for each case and columns of paths: an image for each channel, and a label map.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::pictures::separator;
-use csv::{ReaderBuilder, StringRecord};
-use plimsoll_disk::File;
+use csv::StringRecord;
 
-use crate::dataset::json::read_bounded;
-use crate::dataset::layout::place::{enumerated, stem};
+use crate::dataset::layout::table_file::Table;
 use crate::dataset::layout::{FoundData, Layout, Place, channels, usual_ending, words};
-use crate::dataset::series::is_series;
-use crate::dataset::{
-    Case, ChannelFile, DatasetError, FilesMemory, Names, Reading, is_case_name, name_ending,
-};
+use crate::dataset::names::{enumerated, stem};
+use crate::dataset::{Case, ChannelFile, DatasetError, Names, Reading, is_case_name};
+use crate::files_memory::FilesMemory;
 
 /// Columns that name cases.
 const NAMES: [&str; 8] = ["case", "case_id", "id", "name", "patient", "patient_id", "subject", "subject_id"];
-
-/// A table as it is stored.
-struct Stored {
-    header: Vec<String>,
-    rows: Vec<StringRecord>,
-}
-
-impl Stored {
-    fn read(file: &Path) -> Result<Stored, DatasetError> {
-        Stored::parse(file, &read_bounded(file)?, usize::MAX)
-    }
-
-    /// Parses the header and at most `lines` lines below it.
-    fn parse(file: &Path, bytes: &[u8], lines: usize) -> Result<Stored, DatasetError> {
-        let is_tsv = file.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("tsv"));
-        let separator = if is_tsv { b'\t' } else { separator(bytes) };
-        let mut reader = ReaderBuilder::new().delimiter(separator).from_reader(bytes);
-        let wrong = |problem: csv::Error| DatasetError::Layout {
-            path: file.into(),
-            problem: format!("it is not a table: {problem}"),
-            hint: "the first line has the names of columns, and each line after it as many cells".into(),
-        };
-        let header = reader.headers().map_err(wrong)?.iter().map(|name| name.trim().to_string()).collect();
-        let rows = reader.records().take(lines).collect::<Result<_, _>>().map_err(wrong)?;
-        Ok(Stored { header, rows })
-    }
-
-    fn column(&self, file: &Path, name: &str) -> Result<usize, DatasetError> {
-        self.header.iter().position(|found| found == name).ok_or_else(|| DatasetError::Layout {
-            path: file.into(),
-            problem: format!(
-                "it has no column `{name}`; its columns are: {}",
-                enumerated(self.header.iter().map(String::as_str))
-            ),
-            hint:
-                "name its columns in plimsoll.toml: under [data], images = \"image\" and labels = \"label\""
-                    .into(),
-        })
-    }
-
-    /// Whether a column has paths of images in its first line: names of files, or folders of slices below that of the table.
-    fn has_images(&self, file: &Path, column: usize) -> bool {
-        let first = self.rows.first().and_then(|row| row.get(column)).map(str::trim);
-        let is_folder =
-            |cell: &str| !cell.is_empty() && is_series(&file.with_file_name(cell)).unwrap_or(false);
-        first.is_some_and(|cell| name_ending(cell).is_some() || is_folder(cell))
-    }
-}
-
-/// The length of the beginning of a table that is searched for its header and its first line.
-const BEGINNING: u64 = 64 << 10;
-
-/// Returns `true` if a table has label maps in a column; otherwise it may be one of images with classes. Its beginning alone is read.
-pub(crate) fn is_of_volumes(file: &Path) -> bool {
-    let mut beginning = Vec::new();
-    #[expect(clippy::disallowed_methods, reason = "`take` limits the bytes")]
-    let read = File::open(file).and_then(|open| open.take(BEGINNING).read_to_end(&mut beginning));
-    read.is_ok()
-        && Stored::parse(file, &beginning, 1).is_ok_and(|stored| {
-            let is_label = |(column, name): (usize, &String)| {
-                words::is_of_labels(name) && stored.has_images(file, column)
-            };
-            stored.header.iter().enumerate().any(is_label)
-        })
-}
 
 pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
     let Some(file) = &place.file else {
         let hint = "name the table itself: plimsoll inspect FOLDER/cases.csv";
         return Err(place.fault("`data.layout` is table, but this is a folder".into(), hint));
     };
-    let stored = Stored::read(file)?;
+    let stored = Table::read(file)?;
     let data = &place.options.data;
     let hint =
         "name its columns in plimsoll.toml: under [data], images = [\"t1\", \"t2\"] and labels = \"label\"";

@@ -3,12 +3,13 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use plimsoll_memory::{Budget, Bytes, OverBudget, Reservation};
 
-use crate::dataset::layout::{BIDS_DESCRIPTION, table};
-use crate::dataset::{Case, ChannelFile, DatasetError, name_ending};
+use crate::dataset::layout::table_file;
+use crate::dataset::names::{BIDS_DESCRIPTION, name_ending};
+use crate::dataset::{Case, ChannelFile, DatasetError};
+use crate::files_memory::FilesMemory;
 use crate::splits::FOLDS;
 
 /// The most that a name in a folder takes: in the listing of the folder, in lists made from it, and in its case. Three of them contain its
@@ -34,53 +35,6 @@ const FACTS_OF_A_FILE: usize = 256;
 /// Descriptions of data sets.
 const DESCRIPTIONS: [&str; 2] = ["dataset.json", "datalist.json"];
 
-/// Reserved memory for the names of a data set's files. It does not take part in comparisons of data sets.
-#[derive(Clone, Debug, Default)]
-pub struct FilesMemory {
-    held: Option<Arc<Reservation>>,
-    /// The most bytes that were reserved until the data set was open.
-    most: Bytes,
-}
-
-impl FilesMemory {
-    /// The reserved bytes.
-    pub fn bytes(&self) -> Bytes {
-        self.held.as_ref().map_or(Bytes::ZERO, |held| held.bytes())
-    }
-
-    /// The most bytes that were reserved until the data set was open.
-    pub fn most_bytes(&self) -> Bytes {
-        self.most
-    }
-
-    /// Counts what a step took beside these bytes before the data set was open.
-    pub fn count_step(&mut self, bytes: Bytes) {
-        self.most = self.most.max(self.bytes() + bytes);
-    }
-
-    /// Frees all but `kept` bytes of a reservation.
-    pub(crate) fn shrunk(mut held: Reservation, kept: Bytes) -> FilesMemory {
-        let most = held.bytes();
-        held.shrink_to(kept.min(most));
-        FilesMemory { held: Some(Arc::new(held)), most }
-    }
-}
-
-impl PartialEq for FilesMemory {
-    fn eq(&self, _: &FilesMemory) -> bool {
-        true
-    }
-}
-
-impl Eq for FilesMemory {}
-
-impl From<Reservation> for FilesMemory {
-    fn from(held: Reservation) -> FilesMemory {
-        let most = held.bytes();
-        FilesMemory { held: Some(Arc::new(held)), most }
-    }
-}
-
 /// Reserves the most memory that finding the files of a data set takes.
 ///
 /// # Errors
@@ -94,7 +48,7 @@ pub(crate) fn reserve(place: &Path, budget: &Budget) -> Result<Reservation, Data
             .len();
         let of_byte = match path.extension().and_then(|ending| ending.to_str()) {
             Some("json") => PER_BYTE_OF_JSON,
-            Some("csv" | "tsv") if table::is_of_volumes(&path) => PER_BYTE_OF_TABLE,
+            Some("csv" | "tsv") if table_file::has_volumes(&path) => PER_BYTE_OF_TABLE,
             _ => 0,
         };
         bytes = bytes.saturating_add(length.saturating_mul(of_byte));

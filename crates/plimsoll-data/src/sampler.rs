@@ -5,12 +5,13 @@ use std::sync::Arc;
 use plimsoll_volume::{Spacing, VoxelBox};
 use serde::{Deserialize, Serialize};
 
-use crate::patch::augmentation::{Augmentation, AugmentationError};
-use crate::patch::changes::SpatialChange;
-use crate::patch::intensity::IntensityChange;
-use crate::patch::recipe::{Recipe, Stream};
-use crate::{Fold, Inspection, PatchGrid, TargetGrid};
 use plimsoll_random::{Draws, Purpose};
+
+use crate::inspect::Inspection;
+use crate::patch::{
+    Augmentation, AugmentationError, IntensityChange, PatchGrid, Recipe, SpatialChange, Stream, TargetGrid,
+};
+use crate::splits::Fold;
 
 /// The use of patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
