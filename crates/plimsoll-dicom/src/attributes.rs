@@ -45,11 +45,14 @@ macro_rules! attributes {
 attributes! {
     CLASS = (0x0002, 0x0002), "MediaStorageSOPClassUID", Code;
     SYNTAX = (0x0002, 0x0010), "TransferSyntaxUID", Code;
+    CHARACTER_SET = (0x0008, 0x0005), "SpecificCharacterSet", Description;
     INSTANCE = (0x0008, 0x0018), "SOPInstanceUID", Code;
     MODALITY = (0x0008, 0x0060), "Modality", Description;
     DESCRIPTION = (0x0008, 0x103E), "SeriesDescription", Description;
+    CODE_MEANING = (0x0008, 0x0104), "CodeMeaning", Description;
     SLICE_THICKNESS = (0x0018, 0x0050), "SliceThickness", Decimals;
     ECHO_TIME = (0x0018, 0x0081), "EchoTime", Decimals;
+    SLICE_SPACING = (0x0018, 0x0088), "SpacingBetweenSlices", Decimals;
     GANTRY_TILT = (0x0018, 0x1120), "GantryDetectorTilt", Decimals;
     SERIES = (0x0020, 0x000E), "SeriesInstanceUID", Code;
     ACQUISITION = (0x0020, 0x0012), "AcquisitionNumber", Decimals;
@@ -67,11 +70,21 @@ attributes! {
     BITS_STORED = (0x0028, 0x0101), "BitsStored", Shorts;
     HIGH_BIT = (0x0028, 0x0102), "HighBit", Shorts;
     REPRESENTATION = (0x0028, 0x0103), "PixelRepresentation", Shorts;
+    PADDING = (0x0028, 0x0120), "PixelPaddingValue", Shorts;
     INTERCEPT = (0x0028, 0x1052), "RescaleIntercept", Decimals;
     SLOPE = (0x0028, 0x1053), "RescaleSlope", Decimals;
     LOSSY = (0x0028, 0x2110), "LossyImageCompression", Code;
     LOSSY_RATIO = (0x0028, 0x2112), "LossyImageCompressionRatio", Description;
     MODALITY_LUT = (0x0028, 0x3000), "ModalityLUTSequence", Sequence;
+    SEGMENTATION_TYPE = (0x0062, 0x0001), "SegmentationType", Code;
+    SEGMENTS = (0x0062, 0x0002), "SegmentSequence", Sequence;
+    SEGMENT_NUMBER = (0x0062, 0x0004), "SegmentNumber", Shorts;
+    SEGMENT_LABEL = (0x0062, 0x0005), "SegmentLabel", Description;
+    SEGMENT_IDENTIFICATION = (0x0062, 0x000A), "SegmentIdentificationSequence", Sequence;
+    REFERENCED_SEGMENT = (0x0062, 0x000B), "ReferencedSegmentNumber", Shorts;
+    MOST_FRACTION = (0x0062, 0x000E), "MaximumFractionalValue", Shorts;
+    PROPERTY_TYPE = (0x0062, 0x000F), "SegmentedPropertyTypeCodeSequence", Sequence;
+    OVERLAP = (0x0062, 0x0013), "SegmentsOverlap", Code;
     SHARED_GROUPS = (0x5200, 0x9229), "SharedFunctionalGroupsSequence", Sequence;
     FRAME_GROUPS = (0x5200, 0x9230), "PerFrameFunctionalGroupsSequence", Sequence;
     FRAME_CONTENT = (0x0020, 0x9111), "FrameContentSequence", Sequence;
@@ -156,6 +169,11 @@ impl Attributes<'_> {
             let bytes = level.get(attribute.tag).filter(|bytes| !is_empty(bytes))?;
             Some((bytes, level.order))
         })
+    }
+
+    /// The value of an attribute as the file has it, if it is not empty.
+    pub(crate) fn value(&self, attribute: Attribute) -> Option<&[u8]> {
+        self.bytes(attribute).map(|(bytes, _)| bytes)
     }
 
     /// Whether it is there, with a value or without one.

@@ -5,8 +5,8 @@ use plimsoll_memory::Budget;
 
 use crate::DicomError;
 use crate::attributes::{
-    Attributes, CLASS, EXTENDED_OFFSETS, FRAME_GROUPS, Kind, MODALITY_LUT, MOST_VALUE, PIXELS, SHARED_GROUPS,
-    SYNTAX, Tag, Values, attribute,
+    Attributes, CLASS, EXTENDED_OFFSETS, FRAME_GROUPS, Kind, MODALITY_LUT, MOST_VALUE, PIXELS, SEGMENTS,
+    SHARED_GROUPS, SYNTAX, Tag, Values, attribute,
 };
 use crate::fragments::{Fragment, Fragments};
 use crate::held::Held;
@@ -135,6 +135,18 @@ pub(crate) enum Pixels {
     Fragments(Fragments),
 }
 
+/// An item of a sequence whose items are reported one by one.
+#[derive(Clone, Copy)]
+pub(crate) enum Described<'a> {
+    /// A frame, with the attributes that all frames share and those of the file.
+    Frame(Attributes<'a>),
+    /// A segment of a segmentation, with the attributes of the file.
+    Segment(Attributes<'a>),
+}
+
+/// What is called with each described item.
+type OnItem<'a> = dyn FnMut(Described<'_>) -> Result<(), DicomError> + 'a;
+
 /// What is in a file.
 pub(crate) struct Contents {
     pub(crate) root: Values,
@@ -210,28 +222,28 @@ fn read_group(reader: Reader<'_>) -> Result<(Meta, Reader<'_>), DicomError> {
     Ok((Meta { class, syntax, syntax_uid }, reader))
 }
 
-/// Walks over all elements that follow the first group. `on_frame` is given the attributes of each frame that is described. Values of
+/// Walks over all elements that follow the first group. `on_item` is given the attributes of each frame and each segment that is described. Values of
 /// `others`, whatever they are, are kept as well where the file itself has them and they are no longer than [`MOST_VALUE`].
 ///
 /// # Errors
 /// If an element is longer than the file, sequences are nested deeper than 32, or do not end as they should, a value that is asked for
-/// is longer than any may be, the budget has no room for lists of frames, and what `on_frame` returns.
+/// is longer than any may be, the budget has no room for lists of frames, and what `on_item` returns.
 pub(crate) fn read_elements(
     reader: Reader<'_>,
     syntax: Option<&Syntax>,
     others: &[Tag],
     budget: &Budget,
-    on_frame: &mut dyn FnMut(Attributes<'_>) -> Result<(), DicomError>,
+    on_item: &mut OnItem<'_>,
 ) -> Result<Contents, DicomError> {
     let order = syntax.map_or(Order::Little, Syntax::order);
     let is_explicit = syntax.is_none_or(|syntax| syntax.is_explicit);
     let mut walk = Walk { reader, is_explicit, order, open: Vec::new() };
     let mut contents =
         Contents { root: Values::new(order), shared: Values::new(order), described: 0, pixels: None };
-    let mut frame = Values::new(order);
+    let mut item = Values::new(order);
     let mut offsets = Held::new(budget, "places of frames");
     loop {
-        walk.close(&mut contents, &mut frame, on_frame)?;
+        walk.close(&mut contents, &mut item, on_item)?;
         let Some(element) = walk.element()? else { break };
         let Element { tag, kind, length } = element;
         let inside = walk.open.last();
@@ -243,7 +255,7 @@ pub(crate) fn read_elements(
                 if !ends_it {
                     return Err(walk.reader.wrong("it has a delimiter of nothing"));
                 }
-                walk.pop(&mut contents, &mut frame, on_frame)?;
+                walk.pop(&mut contents, &mut item, on_item)?;
             }
             _ if !in_item => return Err(walk.reader.wrong("a sequence has what is no item")),
             // Some files have delimiters too many at their end.
@@ -284,7 +296,7 @@ pub(crate) fn read_elements(
                 } else if wanted.is_some() {
                     let first = walk.open.first().map(|open| open.tag);
                     let values = match first {
-                        Some(first) if first == FRAME_GROUPS.tag => &mut frame,
+                        Some(first) if [FRAME_GROUPS.tag, SEGMENTS.tag].contains(&first) => &mut item,
                         Some(first) if first == SHARED_GROUPS.tag => &mut contents.shared,
                         _ => &mut contents.root,
                     };
@@ -364,10 +376,11 @@ impl Walk<'_> {
         self.reader.skip(length - kept as u64)
     }
 
-    /// Whether attributes are read where it stands: in the file itself, or in the groups of frames, as deep as their macros are.
+    /// Returns `true` if attributes are read at the current place: in the file itself, or in the groups of frames and in segments, as deep as
+    /// their macros are.
     fn is_known_place(&self) -> bool {
         let sequences = || self.open.iter().filter(|open| !open.is_item);
-        let is_groups = |tag: Tag| tag == FRAME_GROUPS.tag || tag == SHARED_GROUPS.tag;
+        let is_groups = |tag: Tag| [FRAME_GROUPS.tag, SHARED_GROUPS.tag, SEGMENTS.tag].contains(&tag);
         sequences().count() <= 2
             && sequences().all(|open| attribute(open.tag).is_some())
             && self.open.first().is_none_or(|first| is_groups(first.tag))
@@ -393,8 +406,8 @@ impl Walk<'_> {
     fn close(
         &mut self,
         contents: &mut Contents,
-        frame: &mut Values,
-        on_frame: &mut dyn FnMut(Attributes<'_>) -> Result<(), DicomError>,
+        item: &mut Values,
+        on_item: &mut OnItem<'_>,
     ) -> Result<(), DicomError> {
         while let Some(Open { end: Some(end), .. }) = self.open.last() {
             if self.reader.at() < *end {
@@ -403,24 +416,30 @@ impl Walk<'_> {
             if self.reader.at() > *end {
                 return Err(self.reader.wrong("an element is longer than its sequence"));
             }
-            self.pop(contents, frame, on_frame)?;
+            self.pop(contents, item, on_item)?;
         }
         Ok(())
     }
 
-    /// Closes what was opened last. With an item of the frames' groups, a frame is complete.
+    /// Closes what was opened last. With an item of the frames' groups, a frame is complete; with one of the segments, a segment.
     fn pop(
         &mut self,
         contents: &mut Contents,
-        frame: &mut Values,
-        on_frame: &mut dyn FnMut(Attributes<'_>) -> Result<(), DicomError>,
+        item: &mut Values,
+        on_item: &mut OnItem<'_>,
     ) -> Result<(), DicomError> {
         let Some(last) = self.open.pop() else { return Ok(()) };
-        if last.is_item && last.tag == FRAME_GROUPS.tag && self.open.len() == 1 {
-            let levels = [&*frame, &contents.shared, &contents.root];
-            let path = self.reader.path();
-            on_frame(Attributes { path, frame: Some(contents.described), levels: &levels })?;
-            frame.clear();
+        if !last.is_item || self.open.len() != 1 {
+            return Ok(());
+        }
+        let path = self.reader.path();
+        if last.tag == SEGMENTS.tag {
+            on_item(Described::Segment(Attributes { path, frame: None, levels: &[&*item, &contents.root] }))?;
+            item.clear();
+        } else if last.tag == FRAME_GROUPS.tag {
+            let levels = [&*item, &contents.shared, &contents.root];
+            on_item(Described::Frame(Attributes { path, frame: Some(contents.described), levels: &levels }))?;
+            item.clear();
             let counted = contents.described.checked_add(1);
             contents.described = counted.ok_or_else(|| self.reader.wrong("it has too many frames"))?;
         }

@@ -34,9 +34,118 @@ impl fmt::Display for Missing {
     }
 }
 
+/// An error with all of its causes, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let all: Vec<String> =
+        std::iter::successors(Some(error), |error| error.source()).map(|error| error.to_string()).collect();
+    all.join(": ").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The reason why a segmentation cannot be read as a label map. Frames count from 1.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SegmentationFault {
+    /// A type of segmentation that is not read.
+    #[error("its SegmentationType is {found:?}; BINARY, FRACTIONAL and LABELMAP are read")]
+    Type {
+        /// The value.
+        found: String,
+    },
+    /// Pixels of a size that the type of segmentation does not have.
+    #[error("its SegmentationType is {kind}, but its pixels have {bits} bits")]
+    Bits {
+        /// The type.
+        kind: &'static str,
+        /// Bits allocated.
+        bits: u32,
+    },
+    /// Compressed with loss, which changes values.
+    #[error("it was compressed with loss ({syntax})")]
+    Lossy {
+        /// The transfer syntax.
+        syntax: &'static str,
+    },
+    /// No segment is described.
+    #[error("its SegmentSequence describes no segment")]
+    NoSegments,
+    /// More segments than are read.
+    #[error("it has more than {most} segments, and at most as many are read")]
+    TooManySegments {
+        /// The most that are read.
+        most: usize,
+    },
+    /// A segment of a mask has the number 0.
+    #[error("its segment {name:?} has the number 0, and segments count from 1")]
+    NumberZero {
+        /// The name of the segment.
+        name: String,
+    },
+    /// Two segments have one number.
+    #[error("its segments {one:?} and {other:?} both have the number {number}")]
+    OneNumber {
+        /// The first.
+        one: String,
+        /// The second.
+        other: String,
+        /// Their number.
+        number: u16,
+    },
+    /// A frame refers to a segment that is not described.
+    #[error("frame {frame} is of segment {number}, which its SegmentSequence does not describe")]
+    UnknownSegment {
+        /// The frame.
+        frame: u32,
+        /// The number of the segment.
+        number: u16,
+    },
+    /// Two frames are of one segment and at one place.
+    #[error("frames {one} and {other} are of the same segment and at the same place")]
+    Twice {
+        /// The first.
+        one: u32,
+        /// The second.
+        other: u32,
+    },
+    /// Frames differ in their directions or in their spacing.
+    #[error("frame {frame} differs from frame 1 in {what}")]
+    Differs {
+        /// The frame.
+        frame: u32,
+        /// What differs.
+        what: &'static str,
+    },
+    /// The distance between planes is unknown: all frames are at one place.
+    #[error("its frames are at one place, and neither SpacingBetweenSlices nor SliceThickness is given")]
+    NoSpacing,
+    /// Frames are on no common grid.
+    #[error("its frames are not on planes at equal distances")]
+    Uneven,
+    /// Several segmentations where one is expected.
+    #[error("it has {count} segmentations of DICOM (SEG)")]
+    Several {
+        /// The number of files.
+        count: usize,
+    },
+}
+
 /// Why files of DICOM are no volume, or labels no file of DICOM.
 #[derive(Debug, thiserror::Error)]
 pub enum DicomError {
+    /// A segmentation cannot be read as a label map.
+    #[error("{}: {fault}", path.display())]
+    Segmentation {
+        /// The file, or the folder or archive of several.
+        path: PathBuf,
+        /// Why not.
+        fault: SegmentationFault,
+    },
+    /// An object of DICOM is no image.
+    #[error("{} is {what}, not an image", path.display())]
+    NotAnImage {
+        /// The file.
+        path: PathBuf,
+        /// The kind of object.
+        what: &'static str,
+    },
     /// The system refuses a file or a folder.
     #[error("{}: {source}", path.display())]
     Io {
@@ -244,10 +353,21 @@ const OF_PIXELS: [&str; 9] = [
     "TransferSyntaxUID",
 ];
 
+/// The remedy for a segmentation that cannot be read.
+pub(crate) const SEGMENTATION_HINT: &str = "open it in 3D Slicer with its image and save the segmentation as .seg.nrrd, whose names are read; or write it again with the \
+                                            program that made it";
+
 impl DicomError {
     /// What to do about it; none where the error of the system says it.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
+            DicomError::Segmentation { fault: SegmentationFault::Several { .. }, .. } => {
+                "name one of its files".into()
+            }
+            DicomError::Segmentation { .. } => SEGMENTATION_HINT.into(),
+            DicomError::NotAnImage { .. } => {
+                "name the series that it was made of as the image, and this file as its label map".into()
+            }
             DicomError::Io { source, .. } => return Substitute::of(source).map(|found| found.hint().into()),
             DicomError::Unreadable { .. } => {
                 "copy the file again from where it is from, or take it away".into()

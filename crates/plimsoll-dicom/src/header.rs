@@ -12,7 +12,7 @@ use crate::attributes::{
     MODALITY_LUT, MOST_VALUE, ORIENTATION, PHOTOMETRIC, PIXEL_SPACING, POSITION, REPRESENTATION, ROWS,
     SAMPLES, SERIES, SLICE_THICKNESS, SLOPE, SYNTAX, TEMPORAL_POSITION, Tag,
 };
-use crate::elements::{Pixels, read_elements, read_start};
+use crate::elements::{Described, Pixels, read_elements, read_start};
 use crate::held::Held;
 use crate::place::Place;
 use crate::syntax::{Coding, Order, Syntax};
@@ -176,6 +176,23 @@ impl Header {
     }
 }
 
+/// Returns the class of the object in a file, without padding; `None` if the file does not state it.
+///
+/// # Errors
+/// If the file is damaged, or the budget has no room for reading it.
+pub(crate) fn class(place: &Place, budget: &Budget) -> Result<Option<String>, DicomError> {
+    let (meta, _) = read_start(place)?;
+    let class = match meta.class {
+        Some(class) => Some(class),
+        // Without a first group the object states itself what it is.
+        None => {
+            let [own] = &values(place, &[OBJECT_CLASS], budget)?[..] else { return Ok(None) };
+            own.as_deref().map(|uid| String::from_utf8_lossy(uid).into_owned())
+        }
+    };
+    Ok(class.map(|class| class.trim_matches(['\0', ' ']).to_string()))
+}
+
 /// Reads the slices of a file; none where it is no image of slices: reports, structures, segmentations, doses, the folder of a disk.
 ///
 /// # Errors
@@ -190,8 +207,10 @@ pub(crate) fn read(place: Place, budget: &Budget) -> Result<Option<(Header, Held
     // Without a first group the object says itself what it is.
     let asked: &[Tag] = if meta.class.is_some() { &[] } else { &[OBJECT_CLASS] };
     let mut planes = Held::new(budget, "frames of DICOM");
-    let contents =
-        read_elements(reader, meta.syntax, asked, budget, &mut |of| Ok(planes.push(plane(of, is_ct)?)?))?;
+    let contents = read_elements(reader, meta.syntax, asked, budget, &mut |item| match item {
+        Described::Frame(of) => Ok(planes.push(plane(of, is_ct)?)?),
+        Described::Segment(_) => Ok(()),
+    })?;
     let own = contents.root.get(OBJECT_CLASS).map(|uid| String::from_utf8_lossy(uid).into_owned());
     let class = meta.class.or(own).unwrap_or_default();
     let class = class.trim_matches(['\0', ' ']);
@@ -265,7 +284,7 @@ fn unreadable(place: &Place, why: String) -> DicomError {
 }
 
 /// Checks that pixels are as many as they should be, and compressed as the file says; so the file's length bounds what is decoded.
-fn expect_pixels(header: &Header) -> Result<(), DicomError> {
+pub(crate) fn expect_pixels(header: &Header) -> Result<(), DicomError> {
     let frames = u64::from(header.frames);
     match (&header.pixels, header.syntax.coding) {
         (Pixels::Plain { length, .. }, Coding::Plain(_)) => {
@@ -292,7 +311,7 @@ fn expect_pixels(header: &Header) -> Result<(), DicomError> {
     }
 }
 
-fn extent(of: &Attributes<'_>) -> Result<(usize, usize), DicomError> {
+pub(crate) fn extent(of: &Attributes<'_>) -> Result<(usize, usize), DicomError> {
     let [rows] = of.need::<1>(ROWS)?;
     let [columns] = of.need::<1>(COLUMNS)?;
     if rows < 1.0 || columns < 1.0 {
@@ -301,7 +320,7 @@ fn extent(of: &Attributes<'_>) -> Result<(usize, usize), DicomError> {
     Ok((rows as usize, columns as usize))
 }
 
-fn frames(of: &Attributes<'_>) -> Result<u32, DicomError> {
+pub(crate) fn frames(of: &Attributes<'_>) -> Result<u32, DicomError> {
     let frames = of.number(FRAMES, 1.0)?;
     match frames.fract() == 0.0 && (1.0..f64::from(u32::MAX)).contains(&frames) {
         true => Ok(frames as u32),
@@ -310,12 +329,17 @@ fn frames(of: &Attributes<'_>) -> Result<u32, DicomError> {
 }
 
 fn sample(of: &Attributes<'_>, syntax: &Syntax) -> Result<Sample, DicomError> {
-    if of.need::<1>(SAMPLES)? != [1.0] {
-        return Err(of.wrong(SAMPLES, "is not 1: its pixels are colours"));
-    }
     let photometric = of.text(PHOTOMETRIC).ok_or_else(|| of.wrong(PHOTOMETRIC, "is missing"))?;
     if !["MONOCHROME1", "MONOCHROME2"].contains(&photometric.as_str()) {
         return Err(of.wrong(PHOTOMETRIC, format!("is {photometric}: its pixels are no intensities")));
+    }
+    stored_sample(of, syntax)
+}
+
+/// The sample of pixels of one channel, whatever their numbers mean.
+pub(crate) fn stored_sample(of: &Attributes<'_>, syntax: &Syntax) -> Result<Sample, DicomError> {
+    if of.need::<1>(SAMPLES)? != [1.0] {
+        return Err(of.wrong(SAMPLES, "is not 1: its pixels are colours"));
     }
     let [bits] = of.need::<1>(BITS_STORED)?;
     let [allocated] = of.need::<1>(BITS_ALLOCATED)?;
@@ -378,7 +402,7 @@ fn rescaling(of: &Attributes<'_>, is_ct: bool) -> Result<(f64, f64), DicomError>
 }
 
 /// Where a frame is.
-fn plane(of: Attributes<'_>, is_ct: bool) -> Result<Plane, DicomError> {
+pub(crate) fn plane(of: Attributes<'_>, is_ct: bool) -> Result<Plane, DicomError> {
     let [x0, x1, x2, y0, y1, y2] = of.need::<6>(ORIENTATION)?;
     let directions = [[x0, x1, x2], [y0, y1, y2]];
     let product = dot(directions[0], directions[1]);

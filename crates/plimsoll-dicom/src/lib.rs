@@ -18,6 +18,8 @@ mod error;
 mod fragments;
 mod header;
 mod held;
+mod label_map;
+mod letters;
 mod pixels;
 mod place;
 mod reader;
@@ -28,7 +30,7 @@ mod syntax;
 mod volume;
 mod write;
 
-pub use error::{DicomError, Missing};
+pub use error::{DicomError, Missing, SegmentationFault};
 pub use segmentation::{SegmentationRequest, SegmentationType, StructuresRequest, is_dicom_name};
 pub use series::{Series, has_dicom};
 pub use volume::register;

@@ -7,22 +7,15 @@ use plimsoll_volume::{
     Beginning, Content, ElementType, Format, Opened, VolumeError, VoxelSource, add_format,
 };
 
-use crate::elements::{Pixels, Start, read_start};
-use crate::header::READING;
-use crate::pixels::Decoder;
+use crate::elements::Start;
+use crate::label_map::{self, Labels};
+use crate::pixels::{Decoder, decoding_bytes};
 use crate::place::Place;
-use crate::syntax::Coding;
 use crate::write::rescale;
 use crate::{DicomError, Series, has_dicom};
 
 /// Room for what is known of files and slices before there is a budget: some 80,000 slices.
 const HEADERS: Bytes = Bytes::mib(64);
-
-/// What decoders of whole images take for each pixel and for each byte of what is compressed, and beside these. Codestreams in layers and
-/// small blocks may need more: then decoding them is refused.
-const FOR_EACH_PIXEL: u64 = 48;
-const FOR_EACH_BYTE: u64 = 16;
-const BESIDE: u64 = 8 << 20;
 
 /// Files, folders and archives of DICOM. Labels of them are written as NIfTI: `segment` writes DICOM SEG, which refers to slices.
 static FORMAT: Format = Format { endings: &[".dcm"], is_told_by, open, labels: Some(".nii.gz") };
@@ -42,16 +35,23 @@ fn is_told_by(beginning: &Beginning) -> bool {
 
 fn open(path: &Path, content: Content) -> Result<Opened, VolumeError> {
     let headers = Budget::new(HEADERS);
-    let series = Series::find(path, &headers).map_err(|error| match (&error, content.is_labels()) {
-        (DicomError::Nothing { .. }, true) => match segments_in(path) {
-            Some(what) => {
-                let why = format!("it is {what}, which is written and not read");
-                VolumeError::NotForLabels { path: path.into(), why }
-            }
-            None => added(error),
-        },
-        _ => added(error),
-    })?;
+    let place = Place::File(path.into());
+    if path.is_file()
+        && let Some(labels) = Labels::of(&place, &headers)
+    {
+        return open_labels(path, place, labels, content, &headers);
+    }
+    let series = match Series::find(path, &headers) {
+        Ok(series) => series,
+        Err(error @ DicomError::Nothing { .. }) => {
+            // Labels may be in a folder or an archive of their own.
+            let Some((place, labels)) = Labels::find(path, &headers).map_err(added)? else {
+                return Err(added(error));
+            };
+            return open_labels(path, place, labels, content, &headers);
+        }
+        Err(error) => return Err(added(error)),
+    };
     if content.is_labels()
         && let Some(why) = series.loss()
     {
@@ -64,23 +64,26 @@ fn open(path: &Path, content: Content) -> Result<Opened, VolumeError> {
     Opened::new(path, geometry, element, Box::new(source))
 }
 
-/// What a file is that names segments, and has no slices of an image.
-fn segments_in(path: &Path) -> Option<&'static str> {
-    if !path.is_file() {
-        return None;
-    }
-    let place = Place::File(path.into());
-    let (meta, _) = read_start(&place).ok()?;
-    match meta.class?.as_str() {
-        "1.2.840.10008.5.1.4.1.1.66.4" | "1.2.840.10008.5.1.4.1.1.66.7" => {
-            Some("a segmentation of DICOM (SEG)")
+/// Opens what has labels, and no slices of an image.
+fn open_labels(
+    path: &Path,
+    place: Place,
+    labels: Labels,
+    content: Content,
+    headers: &Budget,
+) -> Result<Opened, VolumeError> {
+    match (labels, content.is_labels()) {
+        (Labels::Segmentation, true) => label_map::open(path, place, content, headers),
+        (Labels::Structures, true) => {
+            let why = format!("it is {}, which is written and not read", labels.name());
+            Err(VolumeError::NotForLabels { path: path.into(), why })
         }
-        "1.2.840.10008.5.1.4.1.1.481.3" => Some("a set of structures of DICOM (RTSTRUCT)"),
-        _ => None,
+        (_, false) => Err(added(DicomError::NotAnImage { path: place.path().into(), what: labels.name() })),
     }
 }
 
-fn added(error: DicomError) -> VolumeError {
+/// The error of a volume that a file of DICOM cannot be read as.
+pub(crate) fn added(error: DicomError) -> VolumeError {
     match error {
         DicomError::Volume(error) => error,
         error => VolumeError::Added { hint: error.hint(), error: error.into() },
@@ -105,34 +108,6 @@ struct Prepared {
     /// Which slice it is.
     number: Option<usize>,
     _kept: Reservation,
-}
-
-impl SeriesVoxels {
-    /// What decoding one slice takes beside what comes out: it as it is stored, and what its decoder has.
-    fn of_slice(&self) -> Bytes {
-        let pixels = self.pixels as u64;
-        let stored = |slice: &crate::header::Slice| {
-            let header = &slice.header;
-            let is_forward = !header.place.can_seek() || header.syntax.is_deflated;
-            let bytes = match &header.pixels {
-                // Where bytes cannot be sought, those of all frames are held.
-                Pixels::Plain { length, .. } if is_forward => u64::from(*length),
-                Pixels::Plain { .. } => header.frame_bytes(),
-                Pixels::Fragments(all) if is_forward && header.frames > 1 => {
-                    all.fragments.last().map_or(0, |last| last.end - all.start)
-                }
-                Pixels::Fragments(all) => {
-                    all.frame(slice.frame, header.frames).map_or(0, |frame| frame.most_bytes())
-                }
-            };
-            match header.syntax.coding {
-                Coding::Plain(_) => bytes * 2,
-                _ => bytes * FOR_EACH_BYTE + pixels * FOR_EACH_PIXEL + BESIDE,
-            }
-        };
-        let most = self.series.slices.iter().map(stored).max();
-        Bytes(most.unwrap_or(0)) + READING
-    }
 }
 
 impl VoxelSource for SeriesVoxels {
@@ -163,11 +138,10 @@ impl VoxelSource for SeriesVoxels {
     }
 
     fn decoding_bytes(&self) -> Bytes {
-        let mapped = |bytes: usize| Mapped::<u8>::bytes(bytes).unwrap_or(Bytes(u64::MAX));
-        let planes = mapped(self.pixels * size_of::<u16>()) + mapped(self.pixels * self.element.size());
-        // What is stored is mapped in whole pages, too.
-        const PAGES: Bytes = Bytes(8 << 10);
-        self.kept + planes + self.of_slice() + PAGES
+        let plane = Mapped::<u8>::bytes(self.pixels * self.element.size()).unwrap_or(Bytes(u64::MAX));
+        let of_slice =
+            self.series.slices.iter().map(|slice| decoding_bytes(&slice.header, slice.frame)).max();
+        self.kept + plane + of_slice.unwrap_or(Bytes::ZERO)
     }
 
     fn decode(&mut self, budget: &Budget) -> Result<(), VolumeError> {
@@ -183,6 +157,10 @@ impl VoxelSource for SeriesVoxels {
 
     fn is_random_access(&self) -> bool {
         self.prepared.is_some()
+    }
+
+    fn frame_of_reference(&self) -> Option<&str> {
+        self.series.slices.first()?.header.frame_of_reference.as_deref()
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod compressed;
+mod label_maps;
 mod rt_structures;
 mod segmentation;
 mod segmentations;

@@ -132,11 +132,34 @@ impl CaseFiles {
     /// Returns an error if a file cannot be read or the grids differ.
     pub fn open(prediction: &Path, reference: &Path) -> Result<CaseFiles, MetricError> {
         let open = |path: &Path, on| VolumeFile::open_as(path, Content::Segments { on });
+        let differ = |one: &VolumeFile, other: &VolumeFile| {
+            one.geometry().difference(other.geometry(), TOLERANCE).is_some()
+        };
         // Either of them may have a part of the grid of the other.
         let mut expected = open(reference, None)?;
-        let found = open(prediction, Some(*expected.geometry()))?;
-        if expected.segments().is_some() && found.geometry().shape() != expected.geometry().shape() {
+        let mut found = open(prediction, Some(*expected.geometry()))?;
+        if expected.segments().is_some() && differ(&expected, &found) {
             expected = open(reference, Some(*found.geometry()))?;
+        }
+        // Or each a part of the grid of an image.
+        if expected.segments().is_some()
+            && found.segments().is_some()
+            && differ(&expected, &found)
+            && let Some(both) = expected.geometry().union(found.geometry())
+        {
+            expected = open(reference, Some(both))?;
+            found = open(prediction, Some(both))?;
+        }
+        if let (Some(of_prediction), Some(of_reference)) =
+            (found.frame_of_reference(), expected.frame_of_reference())
+            && of_prediction != of_reference
+        {
+            return Err(MetricError::FrameOfReference {
+                prediction: prediction.into(),
+                reference: reference.into(),
+                found: of_prediction.into(),
+                expected: of_reference.into(),
+            });
         }
         let files = CaseFiles {
             prediction: found,

@@ -46,6 +46,22 @@ pub enum MetricError {
         /// The difference.
         difference: GeometryDifference,
     },
+    /// Positions of prediction and reference are in two frames of reference, so that they cannot be compared.
+    #[error(
+        "{} has the frame of reference {found}, but {} has {expected}",
+        prediction.display(),
+        reference.display()
+    )]
+    FrameOfReference {
+        /// The prediction.
+        prediction: PathBuf,
+        /// The reference.
+        reference: PathBuf,
+        /// The unique identifier of the prediction's.
+        found: String,
+        /// The unique identifier of the reference's.
+        expected: String,
+    },
 }
 
 impl From<OverBudget> for MetricError {
@@ -78,6 +94,9 @@ impl MetricError {
             MetricError::Morphology(error) => error.hint(),
             MetricError::Length { .. } => None,
             MetricError::Class { source, .. } => source.hint(),
+            MetricError::FrameOfReference { .. } => {
+                Some("compare label maps of the same scan, or resample one to the image of the other".into())
+            }
             MetricError::Geometry { .. } => {
                 Some("predictions must be on the grid of the image that the reference was drawn on".into())
             }

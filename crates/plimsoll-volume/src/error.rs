@@ -438,8 +438,11 @@ impl VolumeError {
             },
             VolumeError::Added { hint, .. } => return hint.clone(),
             VolumeError::Text { hint, .. } => (*hint).into(),
-            VolumeError::NotForLabels { .. } => "write the labels as .nii.gz, .nrrd or .mha, in one channel of whole numbers; 3D Slicer opens segmentations of most formats, and saves them \
-                 as .seg.nrrd, whose names are read".into(),
+            VolumeError::NotForLabels { .. } => {
+                "write the labels as .nii.gz, .nrrd or .mha, in one channel of whole numbers; 3D Slicer opens segmentations of most formats, and saves them \
+                 as .seg.nrrd, whose names are read"
+                    .into()
+            }
             VolumeError::UnknownName { .. } => "convert a volume to NIfTI and name it .nii.gz, a plain image to PNG or TIFF".into(),
             VolumeError::Picture { problem } => return problem.hint(),
             VolumeError::Stack { .. } => {

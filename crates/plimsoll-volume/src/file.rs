@@ -217,6 +217,12 @@ impl VolumeFile {
         self.source().is_compressed()
     }
 
+    /// The unique identifier of the frame of reference that positions are in, if the file states one: positions in two frames of reference
+    /// cannot be compared.
+    pub fn frame_of_reference(&self) -> Option<&str> {
+        self.source().frame_of_reference()
+    }
+
     /// What a user should know of the image: what was lost before it came here, or is unusual.
     pub fn warnings(&self) -> Vec<String> {
         self.source().warnings()

@@ -42,11 +42,11 @@ pub(crate) fn placed_on(opened: Opened, grid: &Geometry) -> Opened {
     Opened { layout, source, ..opened }
 }
 
-/// The voxel of a grid where a part of it begins; none if it is no part of it.
-fn start_in(part: &Geometry, grid: &Geometry) -> Option<[usize; 3]> {
+/// The voxel of a grid where another begins whose voxels are at voxels of the first, or would be if it were continued; `None` if they are
+/// not.
+fn offset_in(part: &Geometry, grid: &Geometry) -> Option<[f64; 3]> {
     let voxel = |index: [f64; 3]| grid.world_to_voxel(part.voxel_to_world(index));
-    let first = voxel([0.0; 3]);
-    let start = first.map(f64::round);
+    let start = voxel([0.0; 3]).map(f64::round);
     let is_at = |index: [usize; 3]| {
         let found = voxel(index.map(|at| at as f64));
         (0..3).all(|axis| (found[axis] - start[axis] - index[axis] as f64).abs() <= TOLERANCE)
@@ -58,11 +58,37 @@ fn start_in(part: &Geometry, grid: &Geometry) -> Option<[usize; 3]> {
         corner[axis] = shape[axis] - 1;
         corners.push(corner);
     }
-    let is_part = corners.into_iter().all(is_at);
+    corners.into_iter().all(is_at).then_some(start)
+}
+
+/// The voxel of a grid where a part of it begins; none if it is no part of it.
+fn start_in(part: &Geometry, grid: &Geometry) -> Option<[usize; 3]> {
+    let start = offset_in(part, grid)?;
+    let shape = part.shape();
     let is_within = (0..3)
         .all(|axis| start[axis] >= 0.0 && start[axis] + shape[axis] as f64 <= grid.shape()[axis] as f64);
     // Within the grid, so that no cast saturates.
-    (is_part && is_within).then(|| start.map(|at| at as usize))
+    is_within.then(|| start.map(|at| at as usize))
+}
+
+impl Geometry {
+    /// The smallest grid that has all voxels of two; `None` if voxels of one are not at voxels of the other continued, or no grid can have as
+    /// many.
+    pub fn union(&self, other: &Geometry) -> Option<Geometry> {
+        let start = offset_in(other, self)?;
+        let (own, others) =
+            (self.shape().map(|length| length as f64), other.shape().map(|length| length as f64));
+        let low = start.map(|at| at.min(0.0));
+        let shape: [f64; 3] =
+            std::array::from_fn(|axis| own[axis].max(start[axis] + others[axis]) - low[axis]);
+        let origin = self.voxel_to_world(low);
+        let mut affine = *self.affine();
+        for (row, at) in affine.0.iter_mut().zip(origin) {
+            row[3] = at;
+        }
+        // A length beyond all numbers saturates, and no grid has it.
+        Geometry::new(shape.map(|length| length as usize), affine).ok()
+    }
 }
 
 impl VoxelSource for Placed {
@@ -108,6 +134,10 @@ impl VoxelSource for Placed {
         self.inner.is_random_access()
     }
 
+    fn frame_of_reference(&self) -> Option<&str> {
+        self.inner.frame_of_reference()
+    }
+
     fn warnings(&self) -> Vec<String> {
         self.inner.warnings()
     }
@@ -126,5 +156,28 @@ impl VoxelSource for Placed {
 
     fn decompress_beside(&mut self, beside: &Path, stop: &AtomicBool) -> Result<(), VolumeError> {
         self.inner.decompress_beside(beside, stop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Affine;
+
+    #[test]
+    fn the_union_of_two_parts_of_a_grid_has_the_voxels_of_both() {
+        let grid = |shape, origin: [f64; 3]| {
+            let row = |axis: usize, steps: [f64; 3]| [steps[0], steps[1], steps[2], origin[axis]];
+            Geometry::new(
+                shape,
+                Affine([row(0, [0.0, 0.0, 2.0]), row(1, [0.0, -1.0, 0.0]), row(2, [3.0, 0.0, 0.0])]),
+            )
+            .unwrap()
+        };
+        let (one, other) = (grid([2, 4, 5], [0.0; 3]), grid([3, 2, 2], [-4.0, -3.0, 3.0]));
+        let both = one.union(&other).unwrap();
+        assert_eq!((both.shape(), both.voxel_to_world([0.0; 3])), ([4, 5, 7], [-4.0, 0.0, 0.0]));
+        assert_eq!(other.union(&one).unwrap(), both);
+        assert_eq!(one.union(&grid([1, 1, 1], [1.0, 0.0, 0.0])), None);
     }
 }

@@ -58,6 +58,12 @@ pub trait VoxelSource: Send {
         None
     }
 
+    /// The unique identifier of the frame of reference that positions are in, if the file states one: positions in two frames of reference
+    /// cannot be compared.
+    fn frame_of_reference(&self) -> Option<&str> {
+        None
+    }
+
     /// What a user should know of the image: what was lost before it came here, or is unusual.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
@@ -122,5 +128,11 @@ impl Opened {
         let (byte_order, scaling) = (ByteOrder::NATIVE, Scaling::NONE);
         let layout = Layout { geometry, channels: 1, element_type, byte_order, scaling, start: 0, bytes };
         Ok(Opened { path: path.into(), layout, header: None, source, segments: None })
+    }
+
+    /// The same, with the names of its values.
+    #[must_use]
+    pub fn with_segments(self, segments: Segments) -> Opened {
+        Opened { segments: Some(Box::new(segments)), ..self }
     }
 }

@@ -1,6 +1,6 @@
 //! Classes by the names that label maps give their values.
 //!
-//! Names are in the headers of `.seg.nrrd` and in tables of labels of NIfTI, and in a `dseg.tsv` beside a label map of BIDS. A value means
+//! Names are in the headers of `.seg.nrrd` and of DICOM SEG and in tables of labels of NIfTI, and in a `dseg.tsv` beside a label map of BIDS. A value means
 //! what its own file says, so that two files may number the same classes differently.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ const MOST_FOLDERS: usize = 5;
 const TABLE: &str = "dseg.tsv";
 
 /// The endings of formats whose headers name values.
-const NAMING: [&str; 5] = [".nrrd", ".nhdr", ".nii", ".nii.gz", ".nii.zst"];
+const NAMING: [&str; 6] = [".nrrd", ".nhdr", ".nii", ".nii.gz", ".nii.zst", ".dcm"];
 
 /// A table of names, and the entities of its own name.
 #[derive(Clone)]
@@ -53,7 +53,8 @@ impl SegmentNames {
             return Ok(Some(found));
         }
         let ending = name_ending(&name).map(str::to_ascii_lowercase);
-        if !ending.is_some_and(|ending| NAMING.contains(&&*ending)) {
+        // A file of DICOM need not end in `.dcm`, and may be alone in a folder.
+        if ending.is_some_and(|ending| !NAMING.contains(&&*ending)) {
             return Ok(None);
         }
         match VolumeFile::open_as(path, Content::Segments { on: None }) {

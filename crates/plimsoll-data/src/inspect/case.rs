@@ -93,6 +93,9 @@ impl Task<'_> {
             {
                 judge::grids(&mut problems, label.path(), &found, grid, "the image");
             }
+            if let (Some(label), Some(image)) = (&label, images.iter().flatten().next()) {
+                judge::frames_of_reference(&mut problems, label, image);
+            }
         }
         let (memory, needed) = self.reserve(&images, label.as_ref(), budget)?;
         let decoding_bytes = decoding_bytes(&images, label.as_ref());

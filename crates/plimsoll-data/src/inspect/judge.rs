@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::path::Path;
 
-use plimsoll_volume::{Geometry, GeometryDifference, LabelValues, SEGMENT_HINT, VolumeError};
+use plimsoll_volume::{Geometry, GeometryDifference, LabelValues, SEGMENT_HINT, VolumeError, VolumeFile};
 
 use crate::dataset::{Case, Channel};
 use crate::fingerprint::CaseFingerprint;
@@ -67,6 +67,20 @@ pub(crate) fn grids(
                 );
             }
         }
+    }
+}
+
+/// A file whose positions are in another frame of reference than those of the image it belongs to.
+pub(crate) fn frames_of_reference(problems: &mut Problems, file: &VolumeFile, image: &VolumeFile) {
+    if let (Some(found), Some(expected)) = (file.frame_of_reference(), image.frame_of_reference())
+        && found != expected
+    {
+        let image = image.path().display();
+        problems.error(
+            file.path(),
+            format!("its frame of reference is {found}, but that of {image} is {expected}: their positions cannot be compared"),
+            "replace it by the label map of this image, or register it to the image first",
+        );
     }
 }
 

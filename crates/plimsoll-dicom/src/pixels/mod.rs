@@ -63,6 +63,35 @@ impl From<&str> for Failed {
     }
 }
 
+/// What decoders of whole images take for each pixel and for each byte of what is compressed, and beside these. Codestreams in layers and
+/// small blocks may need more: then decoding them is refused.
+const FOR_EACH_PIXEL: u64 = 48;
+const FOR_EACH_BYTE: u64 = 16;
+const BESIDE: u64 = 8 << 20;
+
+/// The most that a decoder of one frame holds: the decoded pixels, the frame as it is stored, and the room of its codec.
+pub(crate) fn decoding_bytes(header: &Header, frame: u32) -> Bytes {
+    // Stored bytes are mapped in whole pages, too.
+    const PAGES: Bytes = Bytes(8 << 10);
+    let pixels = header.rows as u64 * header.columns as u64;
+    let is_forward = !header.place.can_seek() || header.syntax.is_deflated;
+    let bytes = match &header.pixels {
+        // Where bytes cannot be sought, those of all frames are held.
+        Pixels::Plain { length, .. } if is_forward => u64::from(*length),
+        Pixels::Plain { .. } => header.frame_bytes(),
+        Pixels::Fragments(all) if is_forward && header.frames > 1 => {
+            all.fragments.last().map_or(0, |last| last.end - all.start)
+        }
+        Pixels::Fragments(all) => all.frame(frame, header.frames).map_or(0, |frame| frame.most_bytes()),
+    };
+    let codec = match header.syntax.coding {
+        Coding::Plain(_) => bytes * 2,
+        _ => bytes * FOR_EACH_BYTE + pixels * FOR_EACH_PIXEL + BESIDE,
+    };
+    let plane = Mapped::<u16>::bytes(header.rows * header.columns).unwrap_or(Bytes(u64::MAX));
+    plane + Bytes(codec) + READING + PAGES
+}
+
 /// Decodes slices, one after the other.
 pub(crate) struct Decoder {
     budget: Budget,

@@ -7,6 +7,7 @@ use dicom_object::InMemDicomObject;
 use dicom_transfer_syntax_registry::entries::{EXPLICIT_VR_LITTLE_ENDIAN, IMPLICIT_VR_LITTLE_ENDIAN};
 
 use crate::DicomError;
+use crate::error::chain;
 
 /// The transfer syntax whose lengths all have 32 bits, those of texts too.
 pub(super) const IMPLICIT: &str = "1.2.840.10008.1.2";
@@ -16,13 +17,6 @@ pub(super) type Element = DataElement<InMemDicomObject>;
 
 /// The most letters of a number that is written in decimals (value representation DS).
 const MOST_DECIMALS: usize = 16;
-
-/// What an error says, with what is behind it, in one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let all: Vec<String> =
-        std::iter::successors(Some(error), |error| error.source()).map(|error| error.to_string()).collect();
-    all.join(": ").split_whitespace().collect::<Vec<_>>().join(" ")
-}
 
 /// A text of whatever kind.
 pub(super) fn text(tag: Tag, kind: VR, value: &str) -> Element {

@@ -8,9 +8,10 @@ use dicom_object::{FileMetaTableBuilder, InMemDicomObject, Tag};
 use plimsoll_disk::atomic::{AtomicFile, BUFFER};
 use plimsoll_memory::{Budget, Bytes, Reservation};
 
-use super::elements::{IMPLICIT, chain, encode, encode_implicit};
+use super::elements::{IMPLICIT, encode, encode_implicit};
 use crate::DicomError;
 use crate::elements::MAGIC;
+use crate::error::chain;
 
 const ITEM: Tag = Tag(0xFFFE, 0xE000);
 const ITEM_END: Tag = Tag(0xFFFE, 0xE00D);

@@ -1,19 +1,17 @@
 //! What a segmentation takes from the slices that it is of: whose they are, where, and what each is called. Nothing else here reads them.
 
-use std::borrow::Cow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use dicom_core::dictionary::{DataDictionary, DataDictionaryEntry};
 use dicom_core::{Tag, VR};
-use dicom_dictionary_std::{StandardDataDictionary, tags};
+use dicom_dictionary_std::tags;
 use dicom_object::InMemDicomObject;
-use dicom_transfer_syntax_registry::entries::EXPLICIT_VR_LITTLE_ENDIAN;
 use plimsoll_memory::{Budget, Bytes, Reservation};
 
-use super::elements::{Element, chain, text, unknown};
+use super::elements::{Element, text, unknown};
 use crate::attributes::MOST_VALUE;
 use crate::header::Slice;
+use crate::letters::{Letters, trimmed};
 use crate::{DicomError, Series};
 
 /// What is copied as it is, where the first slice has it: of the patient, the study and the clinical trial.
@@ -85,15 +83,6 @@ const MOST_LETTERS: usize = 64;
 
 /// Lossy Image Compression, where no slice was ever compressed with loss, and where one was.
 const LOSSY: [&str; 2] = ["00", "01"];
-
-/// Character sets of one byte for each letter (PS3.3, C.12.1.1.2), by their numbers at ISO.
-const SETS_OF_BYTES: [&str; 10] = ["13", "100", "101", "109", "110", "126", "127", "138", "144", "166"];
-
-/// Character sets that have no others beside them: UTF-8, and two of Chinese.
-const SETS_ALONE: [&str; 3] = ["ISO_IR 192", "GB18030", "GBK"];
-
-/// What switches from one character set to another within a text.
-const ESCAPE: u8 = 0x1B;
 
 /// What each file is called, and what all files of a series share.
 const IDENTIFIERS: [(Tag, &str); 5] = [
@@ -264,71 +253,9 @@ fn texts(series: &Series, budget: &Budget) -> Result<InMemDicomObject, DicomErro
     let letters = Letters {
         path: series.slices.first().map_or(series.folder.as_path(), |slice| slice.header.place.path()),
         set: set.map(|(_, set)| String::from_utf8_lossy(set)),
+        texts: "texts of the patient and the study",
     };
-    let mut bytes = Vec::new();
-    for (tag, value) in found() {
-        letters.expect_known(value)?;
-        // Values of both byte orders are the same letters; their types are the standard's, which files of implicit ones do not say.
-        let kind = StandardDataDictionary.by_tag(tag).map(|entry| entry.vr().relaxed());
-        let length = u16::try_from(value.len().next_multiple_of(2));
-        let (Some(kind), Ok(length)) = (kind, length) else { continue };
-        bytes.extend([tag.group(), tag.element()].map(u16::to_le_bytes).as_flattened());
-        bytes.extend(kind.to_bytes());
-        bytes.extend(length.to_le_bytes());
-        bytes.extend(value);
-        bytes.resize(bytes.len().next_multiple_of(2), b' ');
-    }
-    let object =
-        InMemDicomObject::read_dataset_with_ts(bytes.as_slice(), &EXPLICIT_VR_LITTLE_ENDIAN.erased())
-            .map_err(|error| DicomError::Unreadable { path: letters.path.into(), why: chain(&error) })?;
-    // What cannot be decoded, as a letter of two bytes that a separator of values cuts in two, is put in numbers behind backslashes.
-    let is_escaped = |(tag, value): (Tag, &[u8])| {
-        let text = object.get(tag).and_then(|element| element.to_str().ok());
-        text.is_some_and(|text| separators(text.as_bytes()) > separators(value))
-    };
-    match found().any(is_escaped) {
-        true => Err(letters.wrong()),
-        false => Ok(object),
-    }
-}
-
-/// How many separators of values a text has.
-fn separators(text: &[u8]) -> usize {
-    text.iter().filter(|letter| **letter == b'\\').count()
-}
-
-/// How the letters of a slice are coded.
-struct Letters<'a> {
-    path: &'a Path,
-    /// Specific Character Set, where it has one.
-    set: Option<Cow<'a, str>>,
-}
-
-impl Letters<'_> {
-    /// Refuses a text with letters of which it is not known what they are. What is plain ASCII is the same in all sets.
-    fn expect_known(&self, text: &[u8]) -> Result<(), DicomError> {
-        let is_decoded = |set: &str| {
-            let number = set.strip_prefix("ISO_IR ").or_else(|| set.strip_prefix("ISO 2022 IR "));
-            SETS_ALONE.contains(&set) || number.is_some_and(|number| SETS_OF_BYTES.contains(&number))
-        };
-        let is_known = || self.set.as_deref().is_some_and(|set| is_decoded(trimmed(set)));
-        match text.contains(&ESCAPE) || (!text.is_ascii() && !is_known()) {
-            true => Err(self.wrong()),
-            false => Ok(()),
-        }
-    }
-
-    fn wrong(&self) -> DicomError {
-        let why = match &self.set {
-            None => "is missing, and texts have other letters than those of ASCII".into(),
-            Some(set) => {
-                let shown: String =
-                    trimmed(set).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-                format!("is `{shown}`, in which texts of the patient and the study cannot be decoded")
-            }
-        };
-        DicomError::Attribute { path: self.path.into(), attribute: "SpecificCharacterSet", why }
-    }
+    letters.decode(found())
 }
 
 /// Elements of a segmentation that are those of a slice, of a series some of which were compressed with loss, or none.
@@ -355,9 +282,4 @@ fn elements(object: &InMemDicomObject, shared: &Identity, is_lossy: bool) -> Vec
     elements.push(text(tags::CONTENT_DATE, VR::DA, &date));
     elements.push(text(tags::CONTENT_TIME, VR::TM, &time));
     elements
-}
-
-/// A text without what pads it.
-fn trimmed(text: &str) -> &str {
-    text.trim_matches(|c: char| c == '\0' || c.is_whitespace())
 }
