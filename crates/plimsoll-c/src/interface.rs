@@ -255,7 +255,7 @@ pub unsafe extern "C" fn plimsoll_predict(
             labels.write_bytes(0, needed);
             std::slice::from_raw_parts_mut(labels, needed)
         };
-        let held = open.predict(&image, (labels, is_wide), &model.stop)?;
+        let held = open.predict(&image, labels, is_wide, &model.stop)?;
         if let Some(to) = NonNull::new(plan) {
             // SAFETY: it is not null, and the caller promises room for one, which need not be there yet.
             unsafe { to.write(PlimsollPlan::of(&held)) };

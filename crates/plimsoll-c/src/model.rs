@@ -115,7 +115,8 @@ impl Model {
     pub(crate) fn predict(
         &mut self,
         image: &Image<'_>,
-        (labels, is_wide): (&mut [u8], bool),
+        labels: &mut [u8],
+        is_wide: bool,
         stop: &AtomicBool,
     ) -> Result<Held, Failure> {
         let Image { geometry, element, channels } = image;

@@ -157,8 +157,8 @@ fn probabilities(path: &Path) -> (Vec<usize>, Vec<f32>) {
 
 /// Probabilities on the stored axes of the case `first` of `flat`, in the order of the canonical ones: the last axis runs downwards, the
 /// second backwards, the first to the right.
-fn to_canonical((shape, values): (Vec<usize>, Vec<f32>)) -> (Vec<usize>, Vec<f32>) {
-    let [outputs, depth, height, width] = shape[..] else { panic!("{shape:?}") };
+fn to_canonical(shape: &[usize], values: &[f32]) -> (Vec<usize>, Vec<f32>) {
+    let [outputs, depth, height, width] = *shape else { panic!("{shape:?}") };
     let mut all = Vec::with_capacity(values.len());
     for output in 0..outputs {
         for z in (0..width).rev() {
@@ -177,7 +177,7 @@ fn slices_of_a_reoriented_volume_and_their_probabilities() {
         // Ours are on the stored axes always; nnU-Net's where its reader leaves them, which the second case is stored on.
         let mut found = probabilities(&out.path().join(case));
         if case == "first.npz" {
-            found = to_canonical(found);
+            found = to_canonical(&found.0, &found.1);
         }
         let expected = probabilities(&oracles().join("flat/expected/2d").join(case));
         assert_eq!(found.0, expected.0);

@@ -13,7 +13,7 @@ fn text(path: &Path) -> &str {
 }
 
 /// A file of NRRD of 4 × 4 × 4 voxels, or of a part of these from a place on, with segments of these names and values.
-fn nrrd(path: &Path, (side, origin): (usize, usize), segments: &[(&str, u8)], voxels: &[u8]) {
+fn nrrd(path: &Path, side: usize, origin: usize, segments: &[(&str, u8)], voxels: &[u8]) {
     let mut header = format!(
         "NRRD0004\ntype: uchar\ndimension: 3\nspace: left-posterior-superior\nsizes: {side} {side} {side}\n\
          space directions: (1,0,0) (0,1,0) (0,0,1)\nkinds: domain domain domain\nencoding: raw\nspace origin: ({origin},{origin},{origin})\n"
@@ -48,19 +48,19 @@ fn references_are_scored_by_the_names_of_their_segments_and_where_they_lie() {
     let dir = tempfile::tempdir().unwrap();
     let (predictions, references) = (dir.path().join("predicted"), dir.path().join("labelsTr"));
     for case in ["a", "b", "c"] {
-        nrrd(&predictions.join(format!("{case}.nrrd")), (4, 0), &[], &whole(1, 2));
+        nrrd(&predictions.join(format!("{case}.nrrd")), 4, 0, &[], &whole(1, 2));
     }
-    nrrd(&references.join("a.nrrd"), (4, 0), &[("organ", 1), ("tumour", 2)], &whole(1, 2));
+    nrrd(&references.join("a.nrrd"), 4, 0, &[("organ", 1), ("tumour", 2)], &whole(1, 2));
     // Numbered otherwise, and cropped.
-    nrrd(&references.join("b.nrrd"), (2, 1), &[("tumour", 1), ("organ", 2)], &[2, 2, 2, 2, 1, 1, 1, 1]);
+    nrrd(&references.join("b.nrrd"), 2, 1, &[("tumour", 1), ("organ", 2)], &[2, 2, 2, 2, 1, 1, 1, 1]);
     // A prediction that was corrected in Slicer is read by its names as well.
-    nrrd(&predictions.join("c.nrrd"), (2, 1), &[("organ", 7), ("tumour", 5)], &[7, 7, 7, 7, 5, 5, 5, 5]);
-    nrrd(&references.join("c.nrrd"), (4, 0), &[("organ", 1), ("tumour", 2)], &whole(1, 2));
+    nrrd(&predictions.join("c.nrrd"), 2, 1, &[("organ", 7), ("tumour", 5)], &[7, 7, 7, 7, 5, 5, 5, 5]);
+    nrrd(&references.join("c.nrrd"), 4, 0, &[("organ", 1), ("tumour", 2)], &whole(1, 2));
     let evaluate = ["evaluate", text(&predictions), text(&references)];
     let described = r#"{"channel_names": {"0": "CT"}, "labels": {"background": 0, "organ": 1, "tumour": 2},
         "numTraining": 3, "file_ending": ".nrrd"}"#;
     for case in ["a", "b", "c"] {
-        nrrd(&dir.path().join(format!("imagesTr/{case}_0000.nrrd")), (4, 0), &[], &whole(1, 2));
+        nrrd(&dir.path().join(format!("imagesTr/{case}_0000.nrrd")), 4, 0, &[], &whole(1, 2));
     }
     fs::write(dir.path().join("dataset.json"), described).unwrap();
     run_json(&evaluate);
@@ -73,7 +73,7 @@ fn references_are_scored_by_the_names_of_their_segments_and_where_they_lie() {
         }
     }
     // A name that the data set does not have is named, with its file.
-    nrrd(&references.join("b.nrrd"), (2, 1), &[("tumor", 1), ("organ", 2)], &[2, 2, 2, 2, 1, 1, 1, 1]);
+    nrrd(&references.join("b.nrrd"), 2, 1, &[("tumor", 1), ("organ", 2)], &[2, 2, 2, 2, 1, 1, 1, 1]);
     let error = run_error(&evaluate);
     assert!(
         error.contains("b.nrrd") && error.contains("\"tumor\" (the value 1), which is no class"),

@@ -146,7 +146,7 @@ impl ModelSource {
         let run = match self {
             ModelSource::File(file) => return Ok(Some(ModelFile::open(file)?.record.settings)),
             ModelSource::Pairs { folder, pairs } => {
-                pairs.first().map(|pair| RunFolder::of_pair(folder, *pair).path().to_path_buf())
+                pairs.first().map(|pair| RunFolder::for_pair(folder, *pair).path().to_path_buf())
             }
             ModelSource::Run(folder) => Some(folder.clone()),
             ModelSource::NnUnet(_) | ModelSource::MonaiBundle(_) | ModelSource::MonaiConfig(_) => None,
@@ -164,7 +164,7 @@ impl ModelSource {
         match self {
             ModelSource::Run(folder) => Ok(lines_of_run(&Model::plans(folder)?)),
             ModelSource::Pairs { folder, pairs } => {
-                let first = pairs.first().map(|pair| Model::plans(RunFolder::of_pair(folder, *pair).path()));
+                let first = pairs.first().map(|pair| Model::plans(RunFolder::for_pair(folder, *pair).path()));
                 Ok(lines_of_pairs(pairs.len(), first.transpose()?.as_ref()))
             }
             ModelSource::File(path)

@@ -92,7 +92,7 @@ impl OpenedModel {
                     return Err(ModelError::of_pairs(&folder, &pairs));
                 }
                 let open = |pair| -> Result<_, ModelError> {
-                    Ok((pair, Model::open(RunFolder::of_pair(&folder, pair).path(), *checkpoint)?))
+                    Ok((pair, Model::open(RunFolder::for_pair(&folder, pair).path(), *checkpoint)?))
                 };
                 let models = pairs.into_iter().map(open).collect::<Result<_, _>>()?;
                 Ok(OpenedModel::Pairs { folder, models })

@@ -78,11 +78,19 @@ fn of_network(net: impl Into<Network>, patch: [usize; 3]) -> Make {
     Box::new(move |samples| predict(net.as_architecture(), patch, samples, DType::F32).unwrap())
 }
 
-fn attention(
-    (spatial, window, shift, table_window): ([usize; 3], [usize; 3], [usize; 3], [usize; 3]),
-    (heads, channels): (usize, usize),
+/// A window attention of one image.
+struct AttentionCase {
+    spatial: [usize; 3],
+    window: [usize; 3],
+    shift: [usize; 3],
+    table_window: [usize; 3],
+    heads: usize,
+    channels: usize,
     padded_bias: bool,
-) -> Make {
+}
+
+fn attention(case: AttentionCase) -> Make {
+    let AttentionCase { spatial, window, shift, table_window, heads, channels, padded_bias } = case;
     let op = WindowAttention { heads, window, shift, table_window, padded_bias, dropout: 0.0, layer: 0 };
     let mut parameters = vec![(Shape(vec![op.positions().rows(), heads]), Kind::Table)];
     if padded_bias {
@@ -182,11 +190,66 @@ fn cases() -> Vec<(&'static str, Make)> {
                 SpaceToDepth { block: [1, 2, 2], offsets: vec![[0; 3], [0, 1, 0], [0, 0, 1], [0, 1, 1]] },
             ),
         ),
-        ("attention", attention(([4, 3, 6], [2, 3, 3], [0; 3], [2, 3, 3]), (2, 4), false)),
-        ("attention_padded", attention(([4, 3, 5], [3; 3], [0; 3], [3; 3]), (2, 4), true)),
-        ("attention_shifted", attention(([4, 3, 5], [3; 3], [1, 0, 1], [3; 3]), (2, 4), true)),
-        ("attention_without_bias", attention(([4, 4, 5], [3; 3], [1; 3], [3; 3]), (1, 3), false)),
-        ("attention_clipped", attention(([2; 3], [2; 3], [0; 3], [3; 3]), (3, 6), false)),
+        (
+            "attention",
+            attention(AttentionCase {
+                spatial: [4, 3, 6],
+                window: [2, 3, 3],
+                shift: [0; 3],
+                table_window: [2, 3, 3],
+                heads: 2,
+                channels: 4,
+                padded_bias: false,
+            }),
+        ),
+        (
+            "attention_padded",
+            attention(AttentionCase {
+                spatial: [4, 3, 5],
+                window: [3; 3],
+                shift: [0; 3],
+                table_window: [3; 3],
+                heads: 2,
+                channels: 4,
+                padded_bias: true,
+            }),
+        ),
+        (
+            "attention_shifted",
+            attention(AttentionCase {
+                spatial: [4, 3, 5],
+                window: [3; 3],
+                shift: [1, 0, 1],
+                table_window: [3; 3],
+                heads: 2,
+                channels: 4,
+                padded_bias: true,
+            }),
+        ),
+        (
+            "attention_without_bias",
+            attention(AttentionCase {
+                spatial: [4, 4, 5],
+                window: [3; 3],
+                shift: [1; 3],
+                table_window: [3; 3],
+                heads: 1,
+                channels: 3,
+                padded_bias: false,
+            }),
+        ),
+        (
+            "attention_clipped",
+            attention(AttentionCase {
+                spatial: [2; 3],
+                window: [2; 3],
+                shift: [0; 3],
+                table_window: [3; 3],
+                heads: 3,
+                channels: 6,
+                padded_bias: false,
+            }),
+        ),
         ("subpixel", of_op(image(16, [2, 3, 2]), Vec::new(), Subpixel { axes: [true; 3] })),
         ("subpixel_flat", of_op(image(8, [2, 3, 2]), Vec::new(), Subpixel { axes: [false, true, true] })),
         ("upsample", of_op(image(2, [2, 3, 4]), Vec::new(), Upsample2 { axes: [false, true, true] })),
@@ -262,7 +325,7 @@ fn onnx_runtime_makes_of_ops_and_networks_what_the_definitions_do() {
             known.insert(info.name.clone(), Array { shape: info.shape.clone(), data });
         }
         let (of_runtime, step) = (&expected["logits"], expected["step"].as_u64().unwrap() as usize);
-        let (largest, worst) = largest_and_off(&program, known, (of_runtime, step));
+        let (largest, worst) = largest_and_off(&program, known, of_runtime, step);
         println!("{name}: logits up to {largest}, off by {worst:e}");
         if !(largest > 0.1 && worst <= 1e-4 * largest) {
             faults.push(format!("{name}: {worst} of {largest}"));

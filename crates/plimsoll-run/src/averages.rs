@@ -4,15 +4,17 @@ use plimsoll_graph::Program;
 use plimsoll_nn::averages;
 use plimsoll_plan::{Engine, EngineError, HostSlice, HostSliceMut, ProgramId};
 
-/// Gives the average of each parameter, where averages are taken, the parameter's value. To be called when the initial parameters
-/// are there and no step has been taken; a checkpoint has the averages. `program` is one that updates, and `buffer` must have
-/// room for the largest parameter.
+/// Sets the average of each averaged parameter to the parameter's value.
+///
+/// Call it before the first step, when the initial parameters are set; a checkpoint holds the averages of later steps. `program`
+/// updates parameters and has the number `id`; `buffer` must have room for the largest parameter.
 ///
 /// # Errors
 /// If the engine is not one for the program.
 pub fn start_averages(
     engine: &mut dyn Engine,
-    (id, program): (ProgramId, &Program),
+    id: ProgramId,
+    program: &Program,
     buffer: &mut [f32],
 ) -> Result<(), EngineError> {
     for (parameter, average) in averages(program) {

@@ -20,7 +20,9 @@ use plimsoll_nn::{Architecture, PlateauState};
 use plimsoll_plan::{Engine, HostSlice, HostSliceMut, ProgramId};
 use serde::{Deserialize, Serialize};
 
-use crate::{FoldFolder, LoadOptions, LoadReport, LossScale, RunError, Specification, read_parameters};
+use crate::{
+    FoldFolder, LoadOptions, LoadReport, LossScale, NumberedProgram, RunError, Specification, read_parameters,
+};
 
 /// Which checkpoint of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -199,12 +201,13 @@ impl Checkpoints {
         kind: CheckpointKind,
         engine: &dyn Engine,
         program: ProgramId,
-        (specification, progress): (Digest, &Progress),
+        specification: Digest,
+        progress: &Progress,
         net: &dyn Architecture,
     ) -> Result<(), RunError> {
         let path = self.folder.checkpoint(kind);
         let written =
-            self.write_file(&path, engine, program, (specification, progress), net).and_then(|file| {
+            self.write_file(&path, engine, program, specification, progress, net).and_then(|file| {
                 if kind == CheckpointKind::Latest {
                     if std::mem::take(&mut self.latest_is_sound) {
                         plimsoll_disk::rename(&path, self.folder.checkpoint(CheckpointKind::Previous))?;
@@ -226,7 +229,8 @@ impl Checkpoints {
         path: &Path,
         engine: &dyn Engine,
         program: ProgramId,
-        (specification, progress): (Digest, &Progress),
+        specification: Digest,
+        progress: &Progress,
         net: &dyn Architecture,
     ) -> io::Result<AtomicFile> {
         let metadata = BTreeMap::from([
@@ -328,7 +332,7 @@ impl Checkpoints {
         weights: &Path,
         net: &dyn Architecture,
         engine: &mut dyn Engine,
-        program: (ProgramId, &Program),
+        program: NumberedProgram<'_>,
         options: LoadOptions,
     ) -> Result<LoadReport, RunError> {
         read_parameters(&weights.into(), net, engine, program, &mut self.buffer, options, &self.budget)

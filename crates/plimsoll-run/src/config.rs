@@ -157,7 +157,7 @@ impl RunConfig {
             settings.micro_batch.is_some_and(|size| size < settings.batch_size.unwrap_or(usual.batch));
         let batch = spacing.is_of_slices() || (is_part && !in_parts);
         let dice = SoftDice { include_background: false, batch, ..SoftDice::default() };
-        let task = SegmentationTask::new(settings, (dataset, fingerprint), spacing, patch);
+        let task = SegmentationTask::new(settings, dataset, fingerprint, spacing, patch);
         let task = Task::Segmentation(task);
         let (regions, ignore) = (task.regions(), dataset.labels.ignore());
         let nnunet_loss = || match &regions {
@@ -170,7 +170,7 @@ impl RunConfig {
         let mut loss = settings.loss.clone().unwrap_or_else(nnunet_loss);
         loss.ignore = loss.ignore.or(ignore);
         loss.regions = regions;
-        RunConfig::complete(settings, task, (net, loss, patch), &usual)
+        RunConfig::complete(settings, task, net, loss, patch, &usual)
     }
 
     /// Completes settings with defaults that follow from images, and from how many of each class a task is trained on; of several
@@ -262,14 +262,16 @@ impl RunConfig {
         }
         let iterations_per_epoch = (counts.iter().sum::<usize>() / batch.max(1)).max(1) as u64;
         let usual = Usual { iterations_per_epoch, ..Usual::CLASSIFICATION };
-        RunConfig::complete(settings, task, (net, loss, patch), &usual)
+        RunConfig::complete(settings, task, net, loss, patch, &usual)
     }
 
     /// Completes settings with defaults that do not depend on the data.
     fn complete(
         settings: &Settings,
         task: Task,
-        (net, loss, patch): (Network, Objective, [usize; 3]),
+        net: Network,
+        loss: Objective,
+        patch: [usize; 3],
         usual: &Usual,
     ) -> Result<RunConfig, RunError> {
         let batch = settings.batch_size.unwrap_or(usual.batch);

@@ -116,7 +116,7 @@ pub(crate) fn one_line(changes: &[SettingChange]) -> String {
 pub(crate) fn differences(before: &RunConfig, now: &RunConfig) -> Result<Vec<Difference>, RunError> {
     let (before, now) = (Value::Object(as_object(before)?), Value::Object(as_object(now)?));
     let mut found = Vec::new();
-    compare(&before, &now, (&mut Vec::new(), &mut Vec::new()), &mut found);
+    compare(&before, &now, &mut Location::default(), &mut found);
     found.retain(|difference| !difference.is_derived());
     Ok(found)
 }
@@ -125,9 +125,10 @@ pub(crate) fn differences(before: &RunConfig, now: &RunConfig) -> Result<Vec<Dif
 ///
 /// # Errors
 /// If settings cannot be written as JSON.
-pub(crate) fn asked_for(
+pub(crate) fn requested_changes(
     changes: Vec<SettingChange>,
-    (before, now): (&Settings, &Settings),
+    before: &Settings,
+    now: &Settings,
 ) -> Result<Vec<SettingChange>, RunError> {
     let set = setting_changes(before, now)?;
     let set: BTreeSet<String> = set.into_iter().map(|change| change.setting).collect();
@@ -148,7 +149,7 @@ pub fn setting_changes(before: &Settings, now: &Settings) -> Result<Vec<SettingC
             .map_err(|problem| RunError::Unwritable { what: "the settings".into(), why: problem.to_string() })
     };
     let mut found = Vec::new();
-    compare(&written(before)?, &written(now)?, (&mut Vec::new(), &mut Vec::new()), &mut found);
+    compare(&written(before)?, &written(now)?, &mut Location::default(), &mut found);
     Ok(found.into_iter().map(|difference| difference.change).collect())
 }
 
@@ -165,13 +166,29 @@ pub(crate) fn as_object(config: &RunConfig) -> Result<Map<String, Value>, RunErr
     }
 }
 
-/// Adds the places below `place` where two values differ. `setting` is the same place in a user's words.
-fn compare(
-    before: &Value,
-    now: &Value,
-    (place, setting): (&mut Vec<String>, &mut Vec<String>),
-    found: &mut Vec<Difference>,
-) {
+/// The location of a value in a configuration.
+#[derive(Default)]
+struct Location {
+    /// The keys and indices that lead to it.
+    place: Vec<String>,
+    /// The same location in the names that users know.
+    setting: Vec<String>,
+}
+
+impl Location {
+    fn push(&mut self, key: &str, name: String) {
+        self.place.push(key.into());
+        self.setting.push(name);
+    }
+
+    fn pop(&mut self) {
+        self.place.pop();
+        self.setting.pop();
+    }
+}
+
+/// Adds all differences between two values at a location.
+fn compare(before: &Value, now: &Value, at: &mut Location, found: &mut Vec<Difference>) {
     if before == now {
         return;
     }
@@ -180,26 +197,22 @@ fn compare(
             let keys: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
             for key in keys {
                 let value = |of: &Map<String, Value>| of.get(key).cloned().unwrap_or(Value::Null);
-                place.push(key.clone());
-                setting.push(key.clone());
-                compare(&value(one), &value(other), (place, setting), found);
-                place.pop();
-                setting.pop();
+                at.push(key, key.clone());
+                compare(&value(one), &value(other), at, found);
+                at.pop();
             }
         }
         (Value::Array(one), Value::Array(other)) if names(one).is_some() && names(one) == names(other) => {
             let names = names(one).unwrap_or_default();
-            for (at, (one, other)) in one.iter().zip(other).enumerate() {
-                let is_alone = names.iter().filter(|name| names.get(at) == Some(name)).count() == 1;
-                let name = names.get(at).filter(|_| is_alone).map(|name| (*name).to_string());
-                place.push(at.to_string());
-                setting.push(name.unwrap_or_else(|| format!("components[{at}]")));
-                compare(one, other, (place, setting), found);
-                place.pop();
-                setting.pop();
+            for (index, (one, other)) in one.iter().zip(other).enumerate() {
+                let is_alone = names.iter().filter(|name| names.get(index) == Some(name)).count() == 1;
+                let name = names.get(index).filter(|_| is_alone).map(|name| (*name).to_string());
+                at.push(&index.to_string(), name.unwrap_or_else(|| format!("components[{index}]")));
+                compare(one, other, at, found);
+                at.pop();
             }
         }
-        _ => found.push(Difference::new(place, setting, before, now)),
+        _ => found.push(Difference::new(&at.place, &at.setting, before, now)),
     }
 }
 
@@ -281,7 +294,7 @@ mod tests {
 
     fn found(before: Value, now: Value) -> Vec<(String, Option<Effect>)> {
         let mut found = Vec::new();
-        compare(&before, &now, (&mut Vec::new(), &mut Vec::new()), &mut found);
+        compare(&before, &now, &mut Location::default(), &mut found);
         found.into_iter().map(|one| (one.change.to_string(), one.effect)).collect()
     }
 

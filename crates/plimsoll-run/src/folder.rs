@@ -77,12 +77,13 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// The run that tells two classes apart, by their numbers, within the run of a classifier for each pair.
-    pub fn of_pair(run: &Path, (one, other): (u32, u32)) -> RunFolder {
-        RunFolder::new(run.join(format!("pair_{one}_{other}")))
+    /// The folder of the classifier of one pair of classes, within the folder of a one-vs-one run. `labels` are the numbers of both
+    /// classes.
+    pub fn for_pair(run: &Path, labels: (u32, u32)) -> RunFolder {
+        RunFolder::new(run.join(format!("pair_{}_{}", labels.0, labels.1)))
     }
 
-    /// At a place, where it need not be yet.
+    /// The run at a path, which need not exist yet.
     pub fn new(path: impl Into<PathBuf>) -> RunFolder {
         RunFolder { path: path.into() }
     }

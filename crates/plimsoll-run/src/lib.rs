@@ -60,7 +60,8 @@ pub use lines::{LONGEST_LINE, each_line, each_line_behind};
 pub use lock::{Holder, Lock, holder};
 pub use loss_scale::LossScale;
 pub use parameters::{
-    LoadOptions, LoadReport, Visit, each_parameter, expect_weights, read_parameters, read_some_parameters,
+    LoadOptions, LoadReport, NumberedProgram, Visit, each_parameter, expect_weights, read_parameters,
+    read_some_parameters,
 };
 pub use parts::{DevicePlan, Machine, Part, PatchCost, RunPlan};
 pub use plimsoll_plan::DeviceState;
@@ -70,10 +71,10 @@ pub use record::{CacheSummary, DeviceRecord, RunRecord};
 pub use sample::{CgroupUse, Pressure, Sample, SystemSample};
 pub use setting_lines::{SETTING_LINES, SettingLine, Usual};
 pub use settings::Settings;
-pub use specification::{Amendment, Asked, Continuation, InitialWeights, Specification, digest_of};
+pub use specification::{Amendment, Continuation, FoldRequest, InitialWeights, Specification, digest_of};
 pub use state::{Account, AskedOf, FoldState, Status};
 pub use sweep::{
-    Arm, AskedArm, Resolved, SweepFolder, SweepRequest, Trial, TrialFailure, TrialPattern, Trials,
+    Arm, ArmRequest, Resolved, SweepFolder, SweepRequest, Trial, TrialFailure, TrialPattern, Trials,
 };
 pub use task::{DatasetSummary, SegmentationTask, Task};
 pub use topology::Topology;

@@ -15,9 +15,9 @@ use plimsoll_nn::PlateauState;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::difference::{Difference, as_object, asked_for, differences};
+use crate::difference::{Difference, as_object, differences, requested_changes};
 use crate::{
-    FoldFolder, FoldName, Progress, RunConfig, RunError, Score, SettingChange, Settings, read_json,
+    FoldFolder, FoldName, Progress, Resolved, RunConfig, RunError, Score, SettingChange, Settings, read_json,
     write_json,
 };
 
@@ -216,7 +216,7 @@ impl Continuation {
 
 /// What is to be trained, as it was asked for now.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct FoldRequest {
     /// What it is.
     pub specification: Specification,
     /// Whether the cases of the fold were named.
@@ -233,8 +233,9 @@ impl Specification {
     /// # Errors
     /// If a case of the fold was not inspected.
     pub fn new(
-        (settings, config): (Settings, RunConfig),
-        (fold, cases): (FoldName, Fold),
+        resolved: Resolved,
+        fold: FoldName,
+        cases: Fold,
         contents: &dyn Fn(&str) -> Option<Digest>,
         initial: InitialWeights,
         programs: &[Program],
@@ -248,6 +249,7 @@ impl Specification {
         let programs = programs.iter().map(digest_of_program).collect::<Result<_, RunError>>()?;
         let amendments = Vec::new();
         let version = VERSION;
+        let Resolved { settings, config } = resolved;
         Ok(Specification {
             version,
             settings,
@@ -368,25 +370,25 @@ impl Specification {
         write_json(&folder.specification(), self)
     }
 
-    /// Compares the run with what is asked for now, before anything of it is read or held.
+    /// Compares the run with what is request for now, before anything of it is read or held.
     ///
     /// # Errors
     /// If a setting differs that may not change, with all of these; if cases have changed and that is not accepted, with their names;
     /// if this program computes something else than that which began the run.
-    pub fn compare(&self, folder: &FoldFolder, asked: &Asked) -> Result<Continuation, RunError> {
-        let now = &asked.specification;
+    pub fn compare(&self, folder: &FoldFolder, request: &FoldRequest) -> Result<Continuation, RunError> {
+        let now = &request.specification;
         let data = self.changed_cases(now);
-        if !data.is_empty() && !asked.accepts_changed_data {
+        if !data.is_empty() && !request.accepts_changed_data {
             return Err(RunError::ChangedData { folder: folder.path().into(), changed: data });
         }
         let left_out = now.left_out.iter().filter(|case| !self.left_out.contains(case)).cloned().collect();
-        let changes = self.expect_may_change(folder, (&now.settings, &now.config))?;
+        let changes = self.expect_may_change(folder, &now.settings, &now.config)?;
         let mut others = Vec::new();
-        if asked.names_cases && self.cases != now.cases {
+        if request.names_cases && self.cases != now.cases {
             let (known, now) = (of_fold(&self.cases), of_fold(&now.cases));
             others.push(SettingChange::of_texts("the cases of the fold", known, now));
         }
-        if asked.names_weights && self.initial != now.initial {
+        if request.names_weights && self.initial != now.initial {
             let (known, now) = (self.initial.to_string(), now.initial.to_string());
             others.push(SettingChange::of_texts("weights", known, now));
         }
@@ -420,7 +422,8 @@ impl Specification {
     pub fn expect_may_change(
         &self,
         folder: &FoldFolder,
-        (settings, config): (&Settings, &RunConfig),
+        settings: &Settings,
+        config: &RunConfig,
     ) -> Result<Vec<SettingChange>, RunError> {
         let mut differences = differences(&self.config, config)?;
         // What follows from the data is kept as it was.
@@ -435,7 +438,7 @@ impl Specification {
             differences.into_iter().partition(|difference| difference.effect.is_some());
         if !must_not.is_empty() {
             let changes = must_not.into_iter().map(|difference| difference.change).collect();
-            let changes = asked_for(changes, (&self.settings, settings))?;
+            let changes = requested_changes(changes, &self.settings, settings)?;
             return Err(RunError::FixedSettings { folder: folder.path().into(), changes });
         }
         Ok(may.into_iter().map(|difference| difference.change).collect())
@@ -469,7 +472,8 @@ impl Specification {
     pub fn expect_settings_of(
         &self,
         run: &Path,
-        (settings, config): (&Settings, &RunConfig),
+        settings: &Settings,
+        config: &RunConfig,
     ) -> Result<(), RunError> {
         let mut found = differences(&self.config, config)?;
         found.retain(|difference| !difference.is_of_data());
@@ -477,7 +481,7 @@ impl Specification {
             return Ok(());
         }
         let changes = found.into_iter().map(|difference| difference.change).collect();
-        let changes = asked_for(changes, (&self.settings, settings))?;
+        let changes = requested_changes(changes, &self.settings, settings)?;
         Err(RunError::OtherSpecification { folder: run.into(), changes })
     }
 

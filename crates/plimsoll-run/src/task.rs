@@ -251,7 +251,8 @@ impl SegmentationTask {
     /// Completes settings with what follows from a data set.
     pub(crate) fn new(
         settings: &Settings,
-        (dataset, fingerprint): (&Dataset, &Fingerprint),
+        dataset: &Dataset,
+        fingerprint: &Fingerprint,
         spacing: TargetSpacing,
         patch: [usize; 3],
     ) -> SegmentationTask {

@@ -14,7 +14,7 @@ use plimsoll_memory::{Budget, Bytes};
 use plimsoll_plan::{Engine, EngineError, HostSlice, HostSliceMut, ProgramId, Timings, VerifiedPlan};
 use plimsoll_run::{
     CheckpointKind, Checkpoints, EpochRecord, Event, EventLog, FoldFolder, FoldName, InitialWeights, Journal,
-    Progress, RunConfig, RunFolder, Settings, Specification, each_epoch, each_event,
+    Progress, Resolved, RunConfig, RunFolder, Settings, Specification, each_epoch, each_event,
 };
 
 /// An engine that computes nothing and remembers what is written.
@@ -87,8 +87,9 @@ impl Run {
         let program = programs.update.as_ref().unwrap_or(&programs.gradients[0]).clone();
         let ids: Vec<String> = dataset.cases.iter().map(|case| case.id.clone()).collect();
         let specification = Specification::new(
-            (settings, config),
-            (FoldName::All, Fold::all(&ids)),
+            Resolved { settings, config },
+            FoldName::All,
+            Fold::all(&ids),
             &|case| fingerprint.case(case).map(|case| case.content),
             InitialWeights::Seed,
             &programs.gradients,
@@ -115,8 +116,8 @@ impl Run {
         let identity = self.specification.identity().unwrap();
         let progress = Progress { steps, ..Progress::default() };
         let net = self.specification.config.training.net.as_architecture();
-        let state = (identity, &progress);
-        checkpoints.write(CheckpointKind::Latest, &self.engine(steps), self.id, state, net).unwrap();
+        let kind = CheckpointKind::Latest;
+        checkpoints.write(kind, &self.engine(steps), self.id, identity, &progress, net).unwrap();
     }
 
     /// The step that a run goes on from, whose values are those of that step.

@@ -30,7 +30,8 @@ pub(crate) struct Site<'a> {
 
 impl<'a> Site<'a> {
     pub(crate) fn new(
-        (machine, backend): (Machine, &'a dyn Backend),
+        machine: Machine,
+        backend: &'a dyn Backend,
         data: DataFacts,
         planning: Planning<'a>,
     ) -> Site<'a> {

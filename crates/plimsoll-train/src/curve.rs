@@ -51,12 +51,13 @@ pub struct CurveProgress {
 pub fn run_curve(
     config: &RunConfig,
     micro_batch_is_set: bool,
-    (machine, backend): (Machine, &dyn Backend),
+    machine: Machine,
+    backend: &dyn Backend,
     data: DataFacts,
     observer: &mut dyn FnMut(CurveProgress),
 ) -> Result<Vec<RunPoint>, TrainError> {
     let plans = Plans::default();
-    let site = Site::new((machine, backend), data, Planning::unobserved(&plans));
+    let site = Site::new(machine, backend, data, Planning::unobserved(&plans));
     let config = &choose_products(config, micro_batch_is_set, site)?;
     let backend = &*multiplying(backend, &config.products)?;
     let mut points = Vec::new();

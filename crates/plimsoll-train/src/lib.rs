@@ -30,4 +30,4 @@ pub use planning::{Planning, PlanningStep};
 pub use products::fastest_products;
 pub use rates::measured;
 pub use run_programs::RunPrograms;
-pub use trainer::{Company, Job, Observer, StepReport, train};
+pub use trainer::{Job, Observer, Siblings, StepReport, train};

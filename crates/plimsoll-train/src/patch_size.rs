@@ -21,7 +21,8 @@ pub fn largest_patch(
     count: usize,
     config: &dyn Fn(usize) -> Result<RunConfig, TrainError>,
     micro_batch_is_set: bool,
-    (machine, backend): (Machine, &dyn Backend),
+    machine: Machine,
+    backend: &dyn Backend,
     data: DataFacts,
     planning: Planning<'_>,
 ) -> Result<Option<usize>, TrainError> {
@@ -29,8 +30,8 @@ pub fn largest_patch(
         let config = config(number)?;
         // Products of bf16 need other scratch than those of f32.
         let nominal = multiplying(backend, &config.products)?;
-        let site = Site::new((machine, backend), data, planning);
-        Ok(site.fits(kept(&config, micro_batch_is_set, (site, &*nominal))?.0))
+        let site = Site::new(machine, backend, data, planning);
+        Ok(site.fits(kept(&config, micro_batch_is_set, site, &*nominal)?.0))
     })
 }
 
@@ -41,13 +42,14 @@ pub fn largest_patch(
 pub fn patch_costs(
     configs: &[RunConfig],
     micro_batch_is_set: bool,
-    (machine, backend): (Machine, &dyn Backend),
+    machine: Machine,
+    backend: &dyn Backend,
     data: DataFacts,
     planning: Planning<'_>,
 ) -> Result<Vec<PatchCost>, TrainError> {
-    let site = Site::new((machine, backend), data, planning);
+    let site = Site::new(machine, backend, data, planning);
     let cost = |config: &RunConfig| {
-        let (needs, predicted_seconds_per_step) = kept(config, micro_batch_is_set, (site, backend))?;
+        let (needs, predicted_seconds_per_step) = kept(config, micro_batch_is_set, site, backend)?;
         Ok(PatchCost {
             patch_size: config.training.patch,
             batch_size: config.training.batch,
@@ -64,7 +66,8 @@ pub fn patch_costs(
 fn kept(
     config: &RunConfig,
     micro_batch_is_set: bool,
-    (site, backend): (Site<'_>, &dyn Backend),
+    site: Site<'_>,
+    backend: &dyn Backend,
 ) -> Result<(Needs, f64), TrainError> {
     let sizes = micro_batches(config, micro_batch_is_set);
     let smallest = sizes.last().copied().unwrap_or(config.training.micro_batch);

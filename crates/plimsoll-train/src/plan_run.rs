@@ -60,11 +60,12 @@ pub fn plan_run_allowing(
     allowed: &[Concession],
     config: &RunConfig,
     micro_batch_is_set: bool,
-    place: (Machine, &dyn Backend),
+    machine: Machine,
+    backend: &dyn Backend,
     data: DataFacts,
     planning: Planning<'_>,
 ) -> Result<PlannedRun, TrainError> {
-    let site = Site::new(place, data, planning);
+    let site = Site::new(machine, backend, data, planning);
     if allowed.is_empty() || fits(config, micro_batch_is_set, site)? {
         return plan_chosen(config, micro_batch_is_set, site);
     }
@@ -147,7 +148,7 @@ fn plan_run(config: &RunConfig, micro_batch_is_set: bool, site: Site<'_>) -> Res
     };
     // What cannot run is not worth measuring.
     let (backend, plan) = match fits {
-        true => by_measured_rates(&candidate, nominal_plan, (site, &nominal))?,
+        true => by_measured_rates(&candidate, nominal_plan, site, &nominal)?,
         false => (nominal, nominal_plan),
     };
     let needed = candidate.needs(plan.arena_bytes);
@@ -170,7 +171,8 @@ struct Tried {
 fn by_measured_rates(
     candidate: &Candidate,
     nominal_plan: VerifiedPlan,
-    (site, nominal): (Site<'_>, &Arc<dyn Backend>),
+    site: Site<'_>,
+    nominal: &Arc<dyn Backend>,
 ) -> Result<(Arc<dyn Backend>, VerifiedPlan), TrainError> {
     let machine = site.machine;
     let backend = measured(machine, &**nominal, candidate.programs.all());

@@ -21,8 +21,8 @@ use plimsoll_models::{Model, SegmentationModel};
 use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer, names};
 use plimsoll_plan::{Backend, Plans};
 use plimsoll_run::{
-    Asked, CheckpointKind, EpochCost, EpochRecord, FoldName, InitialWeights, LossScale, Machine, Precision,
-    RunConfig, RunFolder, RunRecord, Sample, Settings, Specification, StopReason,
+    CheckpointKind, EpochCost, EpochRecord, FoldName, FoldRequest, InitialWeights, LossScale, Machine,
+    Precision, Resolved, RunConfig, RunFolder, RunRecord, Sample, Settings, Specification, StopReason,
 };
 use plimsoll_train::{Job, Observer, PlannedRun, Planning, RunData, StepReport, plan_run_allowing, train};
 
@@ -100,7 +100,7 @@ impl Site {
         let facts = self.data.facts(&self.config, &self.fold).unwrap();
         let plans = Plans::default();
         let planning = Planning::unobserved(&plans);
-        plan_run_allowing(&[], &self.config, false, (machine, backend), facts, planning).unwrap()
+        plan_run_allowing(&[], &self.config, false, machine, backend, facts, planning).unwrap()
     }
 
     fn run(&self, name: &str) -> PathBuf {
@@ -119,25 +119,30 @@ impl Site {
         planned.numbers.check().unwrap();
         let contents = self.data.contents();
         let specification = Specification::new(
-            (self.settings.clone(), planned.config.clone()),
-            (FoldName::Number(0), self.fold.clone()),
+            Resolved { settings: self.settings.clone(), config: planned.config.clone() },
+            FoldName::Number(0),
+            self.fold.clone(),
             &|case| contents.get(case).copied(),
             InitialWeights::Seed,
             planned.programs.all(),
             backend.arithmetic(),
         )
         .unwrap();
-        let asked =
-            Asked { specification, names_cases: false, names_weights: false, accepts_changed_data: false };
+        let request = FoldRequest {
+            specification,
+            names_cases: false,
+            names_weights: false,
+            accepts_changed_data: false,
+        };
         let job = Job {
             planned,
             data: self.data.clone(),
-            asked,
+            request,
             folder: RunFolder::new(self.run(name)).fold(FoldName::Number(0)),
             resume,
             splits: None,
             log_steps: false,
-            company: None,
+            siblings: None,
             warm: false,
             notes: Vec::new(),
         };
@@ -483,7 +488,7 @@ fn a_run_in_halves_comes_to_the_numbers_of_single_precision() {
     let cpu = CpuBackend::new(CpuOptions::new(1)).unwrap();
     let card: Arc<dyn Backend> = Arc::new(card);
     let expected = site.predict("halves", Arc::new(cpu.clone()), None);
-    // Asked for, halves hold the logits of windows as well, which the processor refuses.
+    // FoldRequest for, halves hold the logits of windows as well, which the processor refuses.
     for asked in [None, Some(DType::F16)] {
         let ours = site.predict("halves", Arc::clone(&card), asked);
         let off = ours.iter().zip(&expected).filter(|(ours, expected)| ours != expected).count();
@@ -501,8 +506,8 @@ fn a_run_in_halves_comes_to_the_numbers_of_single_precision() {
         (Machine { line: RAM, threads: 1, loader_threads: 1 }, site.data.facts(&site.config, &site.fold));
     let plans = Plans::default();
     let planning = Planning::unobserved(&plans);
-    let place = (machine, &cpu as &dyn Backend);
-    let refused = plan_run_allowing(&[], &site.config, false, place, facts.unwrap(), planning).err().unwrap();
+    let refused = plan_run_allowing(&[], &site.config, false, machine, &cpu, facts.unwrap(), planning);
+    let refused = refused.err().unwrap();
     assert!(refused.to_string().contains("stored as f16"), "{refused}");
     assert!(refused.hint().unwrap().contains("‹precision=bf16›"), "{refused}");
 }

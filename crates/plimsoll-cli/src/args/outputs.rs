@@ -67,7 +67,7 @@ impl Command {
 trait Listing {
     fn read<'a>(&mut self, name: &'static str, paths: impl IntoIterator<Item = &'a PathBuf>);
     fn write(&mut self, output: Option<(&'static str, &Path)>, contents: Contents);
-    fn write_as_allowed(&mut self, output: (&'static str, &Path), contents: Contents);
+    fn write_as_allowed(&mut self, name: &'static str, path: &Path, contents: Contents);
     fn write_into(&mut self, name: &'static str, folder: Option<&PathBuf>);
     fn read_settings(&mut self, config: Option<&PathBuf>);
 }
@@ -87,7 +87,7 @@ impl Listing for CommandFiles {
         self.files.extend(files);
     }
 
-    fn write_as_allowed(&mut self, (name, path): (&'static str, &Path), contents: Contents) {
+    fn write_as_allowed(&mut self, name: &'static str, path: &Path, contents: Contents) {
         self.files.push(OutputFile { name, path: path.into(), contents, existing: Existing::AsAllowed });
     }
 
@@ -194,7 +194,7 @@ fn of_segment(args: &Segment) -> CommandFiles {
     files.read("the weights", &args.weights);
     let Some(output) = &args.output else { return files };
     match output.is_file() {
-        true => files.write_as_allowed(("--output", output), contents::OTHER),
+        true => files.write_as_allowed("--output", output, contents::OTHER),
         false => files.write_into("--output", Some(output)),
     }
     files
@@ -215,7 +215,7 @@ fn of_postprocess(args: &Postprocess) -> CommandFiles {
     let Some(output) = &args.output else { return files };
     match args.input.as_deref().is_some_and(Path::is_dir) {
         true => files.write_into("--output", Some(output)),
-        false => files.write_as_allowed(("--output", output), contents::OTHER),
+        false => files.write_as_allowed("--output", output, contents::OTHER),
     }
     files
 }
@@ -230,7 +230,7 @@ fn of_import(args: &ImportModels) -> CommandFiles {
 fn of_model_export(args: &ExportModel) -> CommandFiles {
     let mut files = CommandFiles::default();
     files.read("the run", [&args.run]);
-    files.write_as_allowed(("FILE", &args.file), contents::OTHER);
+    files.write_as_allowed("FILE", &args.file, contents::OTHER);
     files
 }
 
@@ -239,9 +239,9 @@ fn of_evaluate(args: &Evaluate) -> CommandFiles {
     if let Some(table) = &args.classification.table {
         files.read("the table", [table]);
         let scores = args.output.clone().unwrap_or_else(|| table.with_file_name("scores.json"));
-        files.write_as_allowed(("--output", &scores), contents::OTHER);
-        files.write_as_allowed(("--output", &scores.with_extension("csv")), contents::OTHER);
-        files.write_as_allowed(("--output", &scores.with_extension("svg")), contents::OTHER);
+        files.write_as_allowed("--output", &scores, contents::OTHER);
+        files.write_as_allowed("--output", &scores.with_extension("csv"), contents::OTHER);
+        files.write_as_allowed("--output", &scores.with_extension("svg"), contents::OTHER);
         return files;
     }
     files.read("the predictions", &args.predictions);
@@ -274,11 +274,11 @@ fn of_compare(args: &Compare) -> CommandFiles {
 fn of_export(args: &Export) -> CommandFiles {
     let mut files = CommandFiles::default();
     files.read("the model", [&args.model]);
-    let output = ("--output", args.output.as_path());
+    let (name, path) = ("--output", args.output.as_path());
     match args.format {
         ExportFormat::Nnunet => files.write_into("--output", Some(&args.output)),
-        ExportFormat::Safetensors => files.write_as_allowed(output, contents::OTHER),
-        ExportFormat::Onnx => files.write_as_allowed(output, contents::GRAPH),
+        ExportFormat::Safetensors => files.write_as_allowed(name, path, contents::OTHER),
+        ExportFormat::Onnx => files.write_as_allowed(name, path, contents::GRAPH),
     }
     files
 }

@@ -90,7 +90,7 @@ pub fn run(args: &BenchData, part: Part, as_json: bool) -> Outcome {
             let sampler = task.sampler(training.patch, training.batch);
             let sampler = Sampler::new(Arc::clone(inspection), &fold, sampler)?
                 .on_regions(task.dataset.labels.scored_regions());
-            Some(patch(args, (dataset, inspection), sampler, (&opened, &planned))?)
+            Some(patch(args, dataset, inspection, sampler, &opened, &planned)?)
         }
     };
     let mut report = Report {
@@ -165,9 +165,11 @@ fn read(path: &Path, content: Content, budget: &Budget) -> Result<Bytes, VolumeE
 /// Fills the cache of the plan, and makes batches as its loader does.
 fn patch(
     args: &BenchData,
-    (dataset, inspection): (&Dataset, &Inspection),
+    dataset: &Dataset,
+    inspection: &Inspection,
     sampler: Sampler,
-    (opened, planned): (&Opened, &PlannedRun),
+    opened: &Opened,
+    planned: &PlannedRun,
 ) -> Outcome<Patch> {
     let (numbers, budget) = (&planned.numbers, &opened.line.budget);
     let cache = VolumeCache::new(budget.part("cache", numbers.cache_bytes)?)

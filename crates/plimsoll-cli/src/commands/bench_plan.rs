@@ -65,7 +65,7 @@ pub fn run(args: &BenchPlan, as_json: bool) -> Outcome {
         for (name, loss) in &losses {
             progress.set((rows.len() + refused.len()) as u64, format!("{net}, {name}"));
             match programs(args, *net, loss) {
-                Ok(programs) => rows.push(row((*net, name), &programs, &*backend)?),
+                Ok(programs) => rows.push(row(*net, name, &programs, &*backend)?),
                 Err(why) => refused.push(format!("{net}, {name}: {}", why.line())),
             }
         }
@@ -141,7 +141,7 @@ fn programs(args: &BenchPlan, net: NetworkName, loss: &Objective) -> Outcome<Run
     Ok(RunPrograms::new(&training)?)
 }
 
-fn row((net, loss): (NetworkName, &str), programs: &RunPrograms, backend: &dyn Backend) -> Outcome<Row> {
+fn row(net: NetworkName, loss: &str, programs: &RunPrograms, backend: &dyn Backend) -> Outcome<Row> {
     // Each from the beginning: a planner remembers what it searched.
     let timed = |goal: Goal| {
         let start = Instant::now();

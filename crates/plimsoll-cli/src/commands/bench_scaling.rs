@@ -123,7 +123,7 @@ impl Step<'_> {
         let mut engine = open_engine(&backend, plan, &self.line)?;
         self.run(&mut *engine)?;
         let seconds: Vec<f64> = engine.least_times(ONLY).iter().map(|node| node.seconds).collect();
-        Ok(Scaled::of(&timed, &seconds, (threads, true), nodes))
+        Ok(Scaled::new(&timed, &seconds, threads, true, nodes))
     }
 }
 
@@ -135,13 +135,13 @@ impl Timed {
     fn simulated(&self, threads: usize, barrier: f64, nodes: usize) -> Scaled {
         let seconds: Vec<f64> =
             self.nodes.iter().map(|(_, tasks)| tasks.seconds_on(threads, barrier)).collect();
-        Scaled::of(self, &seconds, (threads, false), nodes)
+        Scaled::new(self, &seconds, threads, false, nodes)
     }
 }
 
 impl Scaled {
-    /// From the seconds of each node on all threads; `most` nodes are listed.
-    fn of(one: &Timed, seconds: &[f64], (threads, measured): (usize, bool), most: usize) -> Scaled {
+    /// The step on several threads, from the seconds of each node there. At most `most` nodes are listed.
+    fn new(one: &Timed, seconds: &[f64], threads: usize, measured: bool, most: usize) -> Scaled {
         let efficiency = |one: f64, all: f64| one / (threads as f64 * all);
         let lost = |one: f64, all: f64| all - one / threads as f64;
         let mut kinds: Vec<Kind> = Vec::new();

@@ -142,7 +142,7 @@ pub fn run(args: &BenchStep, as_json: bool) -> Outcome {
         return Err(Failure::new(message, format!("--vram {}MiB", needed.0.div_ceil(1 << 20))));
     }
     if args.predict {
-        let predicted = PredictedStep::of(&args.step, &training, (&program, &plan), &*backend);
+        let predicted = PredictedStep::new(&args.step, &training, &program, &plan, &*backend);
         if as_json {
             return json(&predicted);
         }

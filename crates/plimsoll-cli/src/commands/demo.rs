@@ -75,7 +75,7 @@ fn whole_job(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outc
     // One for all of it: another one of the same card would measure, and allocate, beside what the first holds.
     let backend = args.compute.open()?;
     let request =
-        TrainRequest { validate: false, ..training(args, &data, settings(), (&run, backend.clone())) };
+        TrainRequest { validate: false, ..training(args, &data, settings(), &run, backend.clone()) };
     say(&format!("a plan under a line of {}", args.ram));
     {
         let (opened, planned, _) = request.plan.prepare(context)?;
@@ -164,7 +164,8 @@ pub fn training(
     args: &Demo,
     dataset: &Path,
     settings: Settings,
-    (run, backend): (&Path, Arc<dyn Backend>),
+    run: &Path,
+    backend: Arc<dyn Backend>,
 ) -> TrainRequest {
     let plan = PlanRequest {
         dataset: dataset.to_path_buf(),

@@ -57,7 +57,7 @@ pub fn run(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outcom
         say(&format!("training: {way}"));
         let began = Instant::now();
         let run = folder.join(if is_pairs { "pairs" } else { "run" });
-        let request = demo::training(args, &data, settings(), (&run, backend.clone()));
+        let request = demo::training(args, &data, settings(), &run, backend.clone());
         let trained = match is_pairs {
             true => train_pairs(&request, context)?.into_iter().map(|pair| pair.trained).collect(),
             false => vec![train(&request, context)?],
@@ -81,7 +81,7 @@ pub fn run(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outcom
         };
         let options =
             ClassifyOptions { mistakes: MISTAKES.filter(|_| !is_pairs), ..ClassifyOptions::default() };
-        let classified = classify((&request, &[]), options, context)?;
+        let classified = classify(&request, &[], options, context)?;
         let line = Line::draw(Some(args.ram), 1)?;
         let report = score(
             &Cases::read(&classified.file, Labelling::OneClass, &line.budget)?,

@@ -40,7 +40,8 @@ pub fn run(args: &Plan, as_json: bool) -> Outcome {
         let curve = run_curve(
             &planned.config,
             is_set,
-            (opened.machine, &*planned.backend),
+            opened.machine,
+            &*planned.backend,
             facts,
             &mut |CurveProgress { share, micro_batch, points }| {
                 progress.set((100.0 * share) as u64, format!("micro-batch {micro_batch}, {points} points"))

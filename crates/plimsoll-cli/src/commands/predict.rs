@@ -23,8 +23,8 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
     context.keep_results();
     let (model, others) = args.models()?;
     let is_classifier = is_classifier(&model)?;
-    expect_averaged((&model, is_classifier), &others)?;
-    expect_effect(args, (&model, &others), is_classifier)?;
+    expect_averaged(&model, is_classifier, &others)?;
+    expect_effect(args, &model, &others, is_classifier)?;
     expect_one_of_bids(args, &others)?;
     let backend =
         args.held.on(if args.plan { args.compute.open_to_plan()? } else { args.compute.open()? })?;
@@ -35,7 +35,7 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
             pair_columns: args.pair_columns,
             mistakes: args.mistakes,
         };
-        let classified = classify((&request, &others), options, &context);
+        let classified = classify(&request, &others, options, &context);
         let classified = classified?;
         let check = || match classified.failed.first() {
             None => Ok(()),
@@ -157,7 +157,7 @@ fn print_times(cases: &[Predicted]) {
 }
 
 /// Refuses several models of which some have probabilities of voxels and some of images.
-fn expect_averaged((model, is_of_images): (&Path, bool), others: &[PathBuf]) -> Outcome {
+fn expect_averaged(model: &Path, is_of_images: bool, others: &[PathBuf]) -> Outcome {
     for other in others {
         if is_classifier(other)? != is_of_images {
             let (images, voxels) = if is_of_images { (model, &**other) } else { (&**other, model) };
@@ -173,7 +173,7 @@ fn expect_averaged((model, is_of_images): (&Path, bool), others: &[PathBuf]) -> 
 }
 
 /// Refuses flags that would have no effect with the models.
-fn expect_effect(args: &Predict, (model, others): (&Path, &[PathBuf]), is_classifier: bool) -> Outcome {
+fn expect_effect(args: &Predict, model: &Path, others: &[PathBuf], is_classifier: bool) -> Outcome {
     let first = ModelSource::of(model)?;
     let has_pairs = matches!(first, ModelSource::Pairs { .. });
     let of_volumes = "the model gives each image a class as a whole";

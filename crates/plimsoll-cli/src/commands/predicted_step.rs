@@ -40,11 +40,12 @@ pub struct PredictedStep {
 }
 
 impl PredictedStep {
-    /// Of the only program of a plan.
-    pub fn of(
+    /// Predicts a step from the plan of its only program.
+    pub fn new(
         step: &BenchedStep,
         training: &Training,
-        (program, plan): (&Program, &Plan),
+        program: &Program,
+        plan: &Plan,
         backend: &dyn Backend,
     ) -> PredictedStep {
         let schedule = plan.schedule(ONLY);

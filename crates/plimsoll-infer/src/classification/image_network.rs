@@ -12,7 +12,7 @@ use plimsoll_nn::names;
 use plimsoll_plan::{
     Backend, Engine, EngineError, HostSlice, HostSliceMut, Options, ProgramId, open_engine, plan,
 };
-use plimsoll_run::{ClassificationTask, LoadOptions, read_parameters};
+use plimsoll_run::{ClassificationTask, LoadOptions, NumberedProgram, read_parameters};
 
 use crate::InferError;
 use crate::planning::case_plan::arena_room;
@@ -106,7 +106,7 @@ impl ImageNetwork {
             &self.model.weights[fold],
             net,
             &mut *self.engine,
-            (self.id, &self.program),
+            NumberedProgram { number: self.id, program: &self.program },
             &mut self.parameter,
             options,
             &self.budget,

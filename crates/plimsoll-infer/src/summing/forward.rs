@@ -9,7 +9,7 @@ use plimsoll_nn::{Headless, WeightPart, names, predict, split_sources};
 use plimsoll_plan::{
     Backend, Engine, EngineError, HostSlice, HostSliceMut, PlanError, ProgramId, VerifiedPlan, open_engine,
 };
-use plimsoll_run::{LoadOptions, read_parameters};
+use plimsoll_run::{LoadOptions, NumberedProgram, read_parameters};
 
 use crate::summing::summands::{PointHead, Summands, Summed};
 use crate::{InferError, PredictOptions};
@@ -211,7 +211,7 @@ impl Running {
     ) -> Result<(), InferError> {
         let weights = model.weights.get(fold).ok_or_else(|| internal("a fold has no weights"))?;
         let net = model.net.as_architecture();
-        let program = (self.forward, &of.program);
+        let program = NumberedProgram { number: self.forward, program: &of.program };
         // Tensors are written one by one: a load that fails midway leaves the weights of no fold.
         self.fold = None;
         read_parameters(weights, net, &mut *self.engine, program, buffer, LOADED, budget)?;

@@ -56,7 +56,7 @@ pub fn export_model(
     for (number, (fold, specification)) in folds.iter().enumerate() {
         let mut file = SafetensorsFile::open(&fold.checkpoint(kind))?;
         file.verify_others(&BTreeSet::new())?;
-        records.push(record((fold, specification), kind, &file)?);
+        records.push(record(fold, specification, kind, &file)?);
         for Stored { name, source, shape } in stored_tensors(&file) {
             averaged += usize::from(source != name);
             names.push((format!("{}{name}", prefix(fold.name())), shape.clone()));
@@ -90,7 +90,8 @@ pub fn export_model(
 
 /// Where the weights of a fold come from.
 fn record(
-    (folder, specification): (&FoldFolder, &Specification),
+    folder: &FoldFolder,
+    specification: &Specification,
     kind: CheckpointKind,
     file: &SafetensorsFile,
 ) -> Result<FoldRecord, ModelError> {

@@ -283,7 +283,12 @@ impl<'p> Writer<'p> {
                 self.push("InstanceNormalization", inputs, to, vec![float("epsilon", *epsilon)]);
             }
             Statistics::Own(NormStats { over: Over::Group(groups), epsilon }) => {
-                self.group_normalisation(from, (*groups, channels, *epsilon), [scale, shift], &to);
+                self.group_normalisation(
+                    from,
+                    GroupStatistics { groups: *groups, channels, epsilon: *epsilon },
+                    [scale, shift],
+                    &to,
+                );
             }
             Statistics::Own(NormStats { over: Over::Batch, .. }) => return None,
             Statistics::Running { mean, variance, epsilon } => {
@@ -300,10 +305,11 @@ impl<'p> Writer<'p> {
     fn group_normalisation(
         &mut self,
         from: String,
-        (groups, channels, epsilon): (usize, usize, f32),
+        statistics: GroupStatistics,
         [scale, shift]: [String; 2],
         to: &str,
     ) {
+        let GroupStatistics { groups, channels, epsilon } = statistics;
         // 0 keeps an extent: that of the batch.
         let grouped = self.constant(Constant::Numbers(vec![0, groups as i64, -1]));
         let [ones, zeros] = [1.0, 0.0].map(|value| self.constant(Constant::Values(vec![value; groups])));
@@ -319,6 +325,13 @@ impl<'p> Writer<'p> {
         self.push("Mul", vec![part("ungrouped"), part("scale")], part("scaled"), Vec::new());
         self.push("Add", vec![part("scaled"), part("shift")], to.into(), Vec::new());
     }
+}
+
+/// The numbers of a group normalisation.
+struct GroupStatistics {
+    groups: usize,
+    channels: usize,
+    epsilon: f32,
 }
 
 fn attribute(name: &str, kind: i32) -> AttributeProto {

@@ -15,7 +15,7 @@ impl Writer<'_> {
         let mut from = name(self.program, source);
         if behind != [0; 3] {
             let padded = format!("{to}.padded");
-            self.pad(from, padded.clone(), ([0; 5], [0, 0, behind[0], behind[1], behind[2]]));
+            self.pad(from, padded.clone(), [0; 5], [0, 0, behind[0], behind[1], behind[2]]);
             from = padded;
         }
         let ends = [0, 1, 2].map(|axis| output[axis] * op.block[axis]);
@@ -48,7 +48,7 @@ impl Writer<'_> {
         let fine = self.constant(Constant::Numbers(fine));
         self.push("Reshape", vec![part("between"), fine], part("fine"), Vec::new());
         let before = factor.map(|factor| factor - 1);
-        self.pad(part("fine"), part("padded"), ([0, 0, before[0], before[1], before[2]], [0; 5]));
+        self.pad(part("fine"), part("padded"), [0, 0, before[0], before[1], before[2]], [0; 5]);
         let attributes = vec![ints("kernel_shape", &factor), ints("strides", &[1; 3])];
         self.push("AveragePool", vec![part("padded")], to.into(), attributes);
     }
@@ -56,11 +56,11 @@ impl Writer<'_> {
     /// A class whose logit is zero, before the other one.
     pub(super) fn zero_class(&mut self, source: TensorId, to: &str) {
         let source = name(self.program, source);
-        self.pad(source, to.into(), ([0, 1, 0, 0, 0], [0; 5]));
+        self.pad(source, to.into(), [0, 1, 0, 0, 0], [0; 5]);
     }
 
     /// Zeroes before and behind what there is along each axis.
-    fn pad(&mut self, from: String, to: String, (before, behind): ([usize; 5], [usize; 5])) {
+    fn pad(&mut self, from: String, to: String, before: [usize; 5], behind: [usize; 5]) {
         let pads = [numbers(&before), numbers(&behind)].concat();
         let pads = self.constant(Constant::Numbers(pads));
         self.push("Pad", vec![from, pads], to, Vec::new());

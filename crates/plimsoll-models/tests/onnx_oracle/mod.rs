@@ -27,7 +27,8 @@ pub fn checksum(model: &ModelProto) -> String {
 pub fn largest_and_off(
     program: &Program,
     mut parameters: HashMap<String, Array>,
-    (of_runtime, step): (&Value, usize),
+    of_runtime: &Value,
+    step: usize,
 ) -> (f64, f64) {
     let shape = program.shape(program.find(names::IMAGE).unwrap()).clone();
     let wave = |i: usize| f64::from((0.37 * i as f64 + 0.11 * (i % 7) as f64).sin() as f32);

@@ -33,7 +33,7 @@ pub fn folds_in(path: &Path) -> Outcome<Folds> {
     }
     let mut begun = RunFolder::new(path).folds()?;
     for pair in pairs_in(path)? {
-        begun.extend(RunFolder::of_pair(path, pair).folds()?);
+        begun.extend(RunFolder::for_pair(path, pair).folds()?);
     }
     if begun.is_empty() {
         return Err(ReportError::NoRun { folder: path.into() });

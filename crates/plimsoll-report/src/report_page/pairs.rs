@@ -25,7 +25,7 @@ struct PairRun {
 impl PairRun {
     fn read(run: &Path, (one, other): (u32, u32), budget: &Budget) -> Outcome<PairRun> {
         let folder = format!("pair_{one}_{other}");
-        let folders = RunFolder::of_pair(run, (one, other)).folds()?;
+        let folders = RunFolder::for_pair(run, (one, other)).folds()?;
         let folds = folders.into_iter().map(|fold| Fold::read(fold, budget)).collect::<Outcome<Vec<_>>>()?;
         let classes = match folds.first() {
             Some(fold) => fold.classes().join(" and "),

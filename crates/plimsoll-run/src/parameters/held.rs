@@ -36,7 +36,8 @@ pub(super) fn read_summed(
 /// Reads a part of a tensor, which begins with the element `first`.
 fn read_part(
     file: &mut WeightFile,
-    (name, whole): (&str, &Shape),
+    name: &str,
+    whole: &Shape,
     first: usize,
     values: &mut [f32],
 ) -> Result<(), WeightError> {
@@ -71,14 +72,15 @@ impl Found {
     /// Reads its values, which have to be finite.
     pub(super) fn read(
         &self,
-        (file, path): (&mut WeightFile, &Path),
+        file: &mut WeightFile,
+        path: &Path,
         info: &TensorInfo,
         values: &mut [f32],
     ) -> Result<(), WeightError> {
         match &self.held {
             Held::Itself => file.read_named(&self.name, &info.shape, values)?,
             Held::OfColours => read_summed(file, &self.name, &info.shape, values)?,
-            Held::Part { whole, first } => read_part(file, (&self.name, whole), *first, values)?,
+            Held::Part { whole, first } => read_part(file, &self.name, whole, *first, values)?,
         }
         check_finite(path, &self.name, values)
     }

@@ -72,6 +72,15 @@ fn some_of(names: &[String]) -> String {
     text
 }
 
+/// A program of an engine, with its number there.
+#[derive(Clone, Copy)]
+pub struct NumberedProgram<'a> {
+    /// The number of the program in the engine.
+    pub number: ProgramId,
+    /// The program.
+    pub program: &'a Program,
+}
+
 /// Reads the parameters of a network's program from a weight file into an engine. `buffer` must have room for the largest. What
 /// does not fit is found before anything is written.
 ///
@@ -82,19 +91,20 @@ pub fn read_parameters(
     source: &WeightSource,
     net: &dyn Architecture,
     engine: &mut dyn Engine,
-    (id_of_program, program): (ProgramId, &Program),
+    program: NumberedProgram<'_>,
     buffer: &mut [f32],
     options: LoadOptions,
     budget: &Budget,
 ) -> Result<LoadReport, RunError> {
+    let NumberedProgram { number, program } = program;
     let (initialised, mut report) =
-        each_parameter::<RunError>(source, (net, program), buffer, options, budget, &mut |id, values| {
-            Ok(engine.write(id_of_program, id, HostSlice::F32(values))?)
+        each_parameter::<RunError>(source, net, program, buffer, options, budget, &mut |id, values| {
+            Ok(engine.write(number, id, HostSlice::F32(values))?)
         })?;
     if let Some(seed) = options.new_head {
         for id in initialised {
             let info = program.tensor(id);
-            engine.write(id_of_program, id, HostSlice::F32(&net.initial_values(info, seed)))?;
+            engine.write(number, id, HostSlice::F32(&net.initial_values(info, seed)))?;
             report.initialised.push(info.name.clone());
         }
     }
@@ -112,7 +122,8 @@ pub type Visit<'a, E = RunError> = dyn FnMut(TensorId, &[f32]) -> Result<(), E> 
 /// the first error of `visit`.
 pub fn each_parameter<E: From<RunError> + From<WeightError>>(
     source: &WeightSource,
-    (net, program): (&dyn Architecture, &Program),
+    net: &dyn Architecture,
+    program: &Program,
     buffer: &mut [f32],
     options: LoadOptions,
     budget: &Budget,
@@ -125,7 +136,7 @@ pub fn each_parameter<E: From<RunError> + From<WeightError>>(
     for found in &found {
         let info = program.tensor(found.id);
         let values = &mut buffer[..info.shape.count()];
-        found.read((&mut file, weights), info, values)?;
+        found.read(&mut file, weights, info, values)?;
         visit(found.id, values)?;
         report.loaded.push(info.name.clone());
     }
@@ -155,7 +166,7 @@ pub fn read_some_parameters(
             let (path, name, shape) = (weights.into(), info.name.clone(), info.shape.clone());
             WeightError::Missing { path, name, shape }
         })?;
-        found.read((&mut file, weights), info, values)?;
+        found.read(&mut file, weights, info, values)?;
     }
     Ok(())
 }

@@ -8,5 +8,5 @@ mod request;
 mod trial;
 
 pub use folder::{Arm, Resolved, SweepFolder, Trials};
-pub use request::{AskedArm, SweepRequest};
+pub use request::{ArmRequest, SweepRequest};
 pub use trial::{Trial, TrialFailure, TrialPattern};

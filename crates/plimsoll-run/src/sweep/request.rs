@@ -65,7 +65,7 @@ pub struct SweepRequest {
     /// A file of folds, where the file names it.
     pub splits: Option<PathBuf>,
     /// What is compared.
-    pub arms: Vec<AskedArm>,
+    pub arms: Vec<ArmRequest>,
     /// Ascending.
     pub seeds: Vec<u64>,
     /// Ascending; none for all that the data set is divided into.
@@ -76,7 +76,7 @@ pub struct SweepRequest {
 
 /// An arm with all of its settings.
 #[derive(Clone, Debug, PartialEq)]
-pub struct AskedArm {
+pub struct ArmRequest {
     /// What it varies.
     pub arm: Arm,
     /// Laid over what all have in common.
@@ -175,7 +175,7 @@ fn settings_of(table: &Table) -> Result<Settings, String> {
 }
 
 /// Lays what each arm sets over what all have in common.
-fn arms(base: &Table, choices: Vec<Choice>) -> Result<Vec<AskedArm>, String> {
+fn arms(base: &Table, choices: Vec<Choice>) -> Result<Vec<ArmRequest>, String> {
     if choices.len() > MOST_ARMS {
         return Err(format!("there are more than {MOST_ARMS} arms"));
     }
@@ -204,7 +204,7 @@ fn arms(base: &Table, choices: Vec<Choice>) -> Result<Vec<AskedArm>, String> {
             }
         }
         let settings = settings_of(&table).map_err(of_arm)?;
-        arms.push(AskedArm { arm: Arm { name, settings: shown }, settings });
+        arms.push(ArmRequest { arm: Arm { name, settings: shown }, settings });
     }
     Ok(arms)
 }

@@ -19,9 +19,9 @@ use plimsoll_memory::{
 };
 use plimsoll_plan::{Engine, arena_memory};
 use plimsoll_run::{
-    Asked, CheckpointKind, Checkpoints, DeviceRecord, EpochCost, EpochRecord, Event, EventLog, FoldFolder,
-    Journal, Lock, PartSums, Progress, RunConfig, RunError, RunRecord, Sample, Specification, StopReason,
-    one_line, write_json,
+    CheckpointKind, Checkpoints, DeviceRecord, EpochCost, EpochRecord, Event, EventLog, FoldFolder,
+    FoldRequest, Journal, Lock, PartSums, Progress, RunConfig, RunError, RunRecord, Sample, Specification,
+    StopReason, one_line, write_json,
 };
 
 use crate::rates::doubt;
@@ -51,7 +51,7 @@ pub struct Job {
     /// What it is trained on.
     pub data: RunData,
     /// What is asked for.
-    pub asked: Asked,
+    pub request: FoldRequest,
     /// Where the fold's files go.
     pub folder: FoldFolder,
     /// Whether to go on with what is there.
@@ -61,7 +61,7 @@ pub struct Job {
     /// Whether the numbers of each step are written down.
     pub log_steps: bool,
     /// What else trains in this process at the same time.
-    pub company: Option<Company>,
+    pub siblings: Option<Siblings>,
     /// Whether cases are read into the cache before the first step.
     pub warm: bool,
     /// What its user was told before, for the events of the run.
@@ -70,7 +70,7 @@ pub struct Job {
 
 /// Folds that train at the same time in one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Company {
+pub struct Siblings {
     /// How many, with this one.
     pub folds: usize,
     /// What all of them hold together.
@@ -144,7 +144,7 @@ pub fn train(
 /// A run in memory.
 struct Run {
     planned: PlannedRun,
-    company: Option<Company>,
+    siblings: Option<Siblings>,
     specification: Specification,
     identity: Digest,
     budget: Budget,
@@ -178,7 +178,7 @@ struct Run {
 }
 
 /// How going on ended.
-enum Went {
+enum Ending {
     Finished,
     Early,
     Stopped,
@@ -190,7 +190,7 @@ impl Run {
     }
 
     /// Runs epochs until the end, until the score has not risen for too long, or until told to stop.
-    fn go(&mut self, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Went, TrainError> {
+    fn go(&mut self, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Ending, TrainError> {
         let (total, per_epoch) = (self.config().schedule.total_steps, self.config().iterations_per_epoch);
         let mut last_checkpoint = Instant::now();
         let mut epoch_start = Instant::now();
@@ -203,7 +203,7 @@ impl Run {
                 // Where this fails or is stopped, it is done again from the checkpoint.
                 let Some(record) = self.end_epoch(epoch_start, stop, observer)? else {
                     self.write(CheckpointKind::Latest, observer)?;
-                    return Ok(Went::Stopped);
+                    return Ok(Ending::Stopped);
                 };
                 let rule = self.specification.config.early_stopping;
                 self.progress.patience = match rule {
@@ -217,15 +217,15 @@ impl Run {
             let patience = self.config().early_stopping.map(|rule| rule.patience);
             if patience.zip(self.progress.patience).is_some_and(|(most, (_, since))| since >= most) {
                 self.write(CheckpointKind::Final, observer)?;
-                return Ok(Went::Early);
+                return Ok(Ending::Early);
             }
             if steps >= total {
                 self.write(CheckpointKind::Final, observer)?;
-                return Ok(Went::Finished);
+                return Ok(Ending::Finished);
             }
             if stop.load(Ordering::Relaxed) {
                 self.write(CheckpointKind::Latest, observer)?;
-                return Ok(Went::Stopped);
+                return Ok(Ending::Stopped);
             }
             match self.step() {
                 Ok(report) => observer.step(&report),
@@ -250,8 +250,9 @@ impl Run {
     /// once they gave it back.
     fn make_room_for_others(&mut self, observer: &mut dyn Observer) -> Result<(), TrainError> {
         let numbers = &self.planned.numbers;
-        let (planned, folds) =
-            self.company.map_or((numbers.total_bytes, 1), |company| (company.planned_bytes, company.folds));
+        let (planned, folds) = self
+            .siblings
+            .map_or((numbers.total_bytes, 1), |siblings| (siblings.planned_bytes, siblings.folds));
         let missing = shortfall(&System::default(), planned);
         let cache = numbers.cache_bytes - Bytes(missing.0.div_ceil(folds as u64));
         self.source.limit_cache(cache);
@@ -272,8 +273,8 @@ impl Run {
             log.flush()?;
         }
         let (updating, net) = (self.planned.programs.updating(), &self.planned.config.training.net);
-        let state = (self.identity, &self.progress);
-        self.checkpoints.write(kind, &*self.engine, updating, state, net.as_architecture())?;
+        let net = net.as_architecture();
+        self.checkpoints.write(kind, &*self.engine, updating, self.identity, &self.progress, net)?;
         let (steps, seconds) = (self.progress.steps, start.elapsed().as_secs_f64());
         Ok(self.events.say(Event::Checkpoint { kind, steps, seconds })?)
     }
@@ -294,14 +295,14 @@ impl Run {
     /// Writes down how the run ended and what it held.
     fn end(
         mut self,
-        went: Result<Went, TrainError>,
+        went: Result<Ending, TrainError>,
         observer: &mut dyn Observer,
     ) -> Result<RunRecord, TrainError> {
         let steps = self.progress.steps;
         let (why, detail) = match &went {
-            Ok(Went::Finished) => (StopReason::Finished, String::new()),
-            Ok(Went::Early) => (StopReason::Early, String::new()),
-            Ok(Went::Stopped) => (StopReason::Signal, String::new()),
+            Ok(Ending::Finished) => (StopReason::Finished, String::new()),
+            Ok(Ending::Early) => (StopReason::Early, String::new()),
+            Ok(Ending::Stopped) => (StopReason::Signal, String::new()),
             Err(problem) => (StopReason::Error, one_line(problem)),
         };
         let problem = match went {
@@ -327,7 +328,7 @@ impl Run {
     /// Says so if steps took much more or less than was predicted; rates are then measured again before the next run.
     fn doubt_rates(&mut self, observer: &mut dyn Observer) -> Result<(), RunError> {
         // Rates are measured alone: others that compute at the same time say nothing about them.
-        if self.computing.len() < ENOUGH_TIMES || self.company.is_some() {
+        if self.computing.len() < ENOUGH_TIMES || self.siblings.is_some() {
             return Ok(());
         }
         let predicted = self.planned.numbers.predicted_seconds_per_step;
@@ -383,7 +384,7 @@ impl Run {
 
     /// What is on the heap; of one fold among several it is not known.
     fn heap(&self) -> Option<HeapUse> {
-        self.company.is_none().then(heap_use)
+        self.siblings.is_none().then(heap_use)
     }
 
     fn record(&mut self, why: StopReason) -> RunRecord {
@@ -392,7 +393,7 @@ impl Run {
         RunRecord {
             ram_budget_bytes: numbers.ram_budget_bytes,
             planned_bytes: numbers.total_bytes,
-            peak_rss_bytes: resident().ok().filter(|_| self.company.is_none()).map(|resident| resident.peak),
+            peak_rss_bytes: resident().ok().filter(|_| self.siblings.is_none()).map(|resident| resident.peak),
             planning_peak_rss_bytes: self.planning_peak,
             device: numbers.device.as_ref().map(|device| DeviceRecord {
                 vram_budget_bytes: device.vram_budget_bytes,

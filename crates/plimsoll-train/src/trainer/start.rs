@@ -10,7 +10,7 @@ use plimsoll_memory::{Budget, Bytes, Digest, forget_heap_peak, forget_resident_p
 use plimsoll_plan::{Engine, EngineError, HostSlice, open_engine};
 use plimsoll_run::{
     CheckpointKind, Checkpoints, Event, EventLog, FoldFolder, Holder, InitialWeights, Journal, LoadOptions,
-    LoadReport, Lock, Progress, RunError, Specification, each_event, start_averages,
+    LoadReport, Lock, NumberedProgram, Progress, RunError, Specification, each_event, start_averages,
 };
 
 use super::source::Source;
@@ -29,14 +29,15 @@ impl Run {
         }
         // What planning took was given back before anything of the run is held.
         let mut planning_peak = None;
-        if job.company.is_none() {
+        if job.siblings.is_none() {
             planning_peak = resident().ok().map(|resident| resident.peak);
             forget_heap_peak();
             forget_resident_peak();
         }
-        let made = Made::make(&folder, job.splits.as_ref().map(|(path, _)| path.as_path())).map_err(io)?;
+        let made =
+            CreatedPaths::make(&folder, job.splits.as_ref().map(|(path, _)| path.as_path())).map_err(io)?;
         let lock = Lock::take(&folder)?;
-        let started = Run::start_locked(job, (lock, planning_peak), budget, observer);
+        let started = Run::start_locked(job, lock, planning_peak, budget, observer);
         if started.is_err() && !is_begun {
             made.remove();
         }
@@ -45,11 +46,12 @@ impl Run {
 
     fn start_locked(
         job: Job,
-        (lock, planning_peak): (Lock, Option<Bytes>),
+        lock: Lock,
+        planning_peak: Option<Bytes>,
         budget: &Budget,
         observer: &mut dyn Observer,
     ) -> Result<Run, TrainError> {
-        let Job { planned, data, asked, folder, splits, log_steps, company, warm, notes, .. } = job;
+        let Job { planned, data, request, folder, splits, log_steps, siblings, warm, notes, .. } = job;
         let mut warnings = Vec::new();
         let swept =
             sweep(folder.path()).map_err(|source| RunError::Io { path: folder.path().into(), source })?;
@@ -59,7 +61,7 @@ impl Run {
         warnings.extend(lock.abandoned().map(told_of));
         let known = if folder.is_begun() { Some(Specification::read(&folder)?) } else { None };
         // What differs is reported before tensors of other shapes are looked for in checkpoints.
-        let continuation = known.as_ref().map(|known| known.compare(&folder, &asked)).transpose()?;
+        let continuation = known.as_ref().map(|known| known.compare(&folder, &request)).transpose()?;
         let mut engine = open_engine(&*planned.backend, planned.plan.clone(), budget)?;
         let updating = planned.programs.updating();
         let net = planned.config.training.net.as_architecture();
@@ -82,7 +84,7 @@ impl Run {
                 warnings.extend(notes);
                 next
             }
-            None => asked.specification,
+            None => request.specification,
         };
         specification.adapt(&mut progress);
         if let Some(last) = specification.amendments.last().filter(|last| last.steps > progress.steps) {
@@ -159,7 +161,7 @@ impl Run {
         let step_log = if log_steps { Some(StepLog::open(&folder, progress.steps)?) } else { None };
         let mut run = Run {
             planned,
-            company,
+            siblings,
             specification,
             identity,
             budget: budget.clone(),
@@ -286,21 +288,21 @@ fn record_changes(
 }
 
 /// What a start makes that was not there before, to be removed if it fails.
-struct Made {
+struct CreatedPaths {
     files: Vec<PathBuf>,
     /// The innermost first.
     folders: Vec<PathBuf>,
 }
 
-impl Made {
+impl CreatedPaths {
     /// Makes the folder of a fold. Of the run, `splits` may be made later.
-    fn make(folder: &FoldFolder, splits: Option<&Path>) -> std::io::Result<Made> {
+    fn make(folder: &FoldFolder, splits: Option<&Path>) -> std::io::Result<CreatedPaths> {
         let of_fold =
             [folder.lock(), folder.events(), folder.metrics(), folder.specification(), folder.steps()];
         let is_new = |path: &PathBuf| !path.as_os_str().is_empty() && !path.exists();
         let files = of_fold.into_iter().chain(splits.map(PathBuf::from)).filter(is_new).collect();
         let folders = folder.path().ancestors().map(PathBuf::from).take_while(is_new).collect();
-        let made = Made { files, folders };
+        let made = CreatedPaths { files, folders };
         if let Err(error) = plimsoll_disk::create_dir_all(folder.path()) {
             made.remove();
             return Err(error);
@@ -347,7 +349,7 @@ pub(super) fn initialise(
     let mut loaded = None;
     specification.initial.check()?;
     if let InitialWeights::File { path, allow_extra, new_head, sum_stem, .. } = &specification.initial {
-        let program = (fullest, &programs[fullest]);
+        let program = NumberedProgram { number: fullest, program: &programs[fullest] };
         let net = config.training.net.as_architecture();
         let options = LoadOptions {
             allow_extra: *allow_extra,
@@ -357,6 +359,6 @@ pub(super) fn initialise(
         };
         loaded = Some(checkpoints.load_parameters(path, net, engine, program, options)?);
     }
-    start_averages(engine, (updating, &programs[updating]), checkpoints.buffer())?;
+    start_averages(engine, updating, &programs[updating], checkpoints.buffer())?;
     Ok(loaded)
 }

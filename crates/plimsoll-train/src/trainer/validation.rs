@@ -66,7 +66,7 @@ impl Run {
             seconds: epoch_start.elapsed().as_secs_f64(),
             validation_seconds: start.elapsed().as_secs_f64(),
             resident_bytes: resident.map(|resident| resident.now.0),
-            peak_resident_bytes: resident.filter(|_| self.company.is_none()).map(|resident| resident.peak.0),
+            peak_resident_bytes: resident.filter(|_| self.siblings.is_none()).map(|resident| resident.peak.0),
             ram_budget_bytes: Some(self.planned.numbers.ram_budget_bytes.0),
         };
         self.events.say(Event::Epoch(cost))?;

@@ -9,7 +9,7 @@ use std::thread;
 use plimsoll_memory::{Budget, Bytes, Overhead, forget_heap_peak, forget_resident_peak, resident};
 use plimsoll_plan::Backend;
 use plimsoll_run::{Machine, RunPlan, RunRecord};
-use plimsoll_train::{Company, Job, Observer, PlannedRun, TrainError, train};
+use plimsoll_train::{Job, Observer, PlannedRun, Siblings, TrainError, train};
 use serde::Serialize;
 
 use super::line::{Line, driver_bytes};
@@ -167,8 +167,8 @@ impl AtOnce {
     }
 
     /// What each fold's training is told of the others.
-    pub fn company(&self) -> Company {
-        Company { folds: self.folds, planned_bytes: self.planned_bytes }
+    pub fn siblings(&self) -> Siblings {
+        Siblings { folds: self.folds, planned_bytes: self.planned_bytes }
     }
 
     /// Trains some folds at the same time, each in its own part of the line, until all have ended.

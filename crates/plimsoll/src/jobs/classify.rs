@@ -78,7 +78,7 @@ impl Classifiers {
                 opened => opened.into_run()?,
             };
             if let Some(first) = models.first() {
-                expect_alike((folder, first), (path, &model))?;
+                expect_alike(NamedModel { path: folder, model: first }, NamedModel { path, model: &model })?;
             }
             models.push(model);
         }
@@ -102,9 +102,16 @@ impl Classifiers {
     }
 }
 
-/// That two classifiers tell the same classes apart.
-fn expect_alike((one, own): (&Path, &Model), (other, others): (&Path, &Model)) -> Outcome {
-    let [own, others] = [own.config.task.classification()?, others.config.task.classification()?];
+/// A model and the path that the user named.
+struct NamedModel<'a> {
+    path: &'a Path,
+    model: &'a Model,
+}
+
+/// Checks that two classifiers have the same classes.
+fn expect_alike(one: NamedModel<'_>, other: NamedModel<'_>) -> Outcome {
+    let own = one.model.config.task.classification()?;
+    let others = other.model.config.task.classification()?;
     let known = |task: &ClassificationTask| {
         task.labels.iter().map(|label| class_name(task, *label).to_string()).collect::<Vec<_>>()
     };
@@ -114,28 +121,33 @@ fn expect_alike((one, own): (&Path, &Model), (other, others): (&Path, &Model)) -
     let names = [own, others].map(|task| known(task).join(", "));
     let message = format!(
         "{} tells the classes {} apart, and {} {}",
-        one.display(),
+        one.path.display(),
         names[0],
-        other.display(),
+        other.path.display(),
         names[1]
     );
     Err(Error::new(message, "average models that learn the same of the same classes"))
 }
 
-/// What is made of what classifiers say.
+/// Options of a classification.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClassifyOptions {
-    /// How classifiers of pairs are counted.
+    /// The rule by which the classifiers of pairs vote.
     pub rule: Rule,
-    /// Whether what each of them said is written down as well.
+    /// Adds a column to the table for the probabilities of each pair.
     pub pair_columns: bool,
-    /// How many of the images that are wrong are drawn, at most.
+    /// The largest number of misclassified images that are drawn; `None` draws no image.
     pub mistakes: Option<NonZeroUsize>,
 }
 
-/// Gives each image of the input its classes, with others by the mean of the probabilities of all, and writes them down.
+/// Classifies each image of the input and writes a table of probabilities. With `others`, probabilities are the mean over all models.
+///
+/// # Errors
+/// If a model or the table cannot be read or written, or the models have different classes. Images that cannot be read are reported in
+/// [`Classified::failed`].
 pub fn classify(
-    (request, others): (&PredictRequest, &[PathBuf]),
+    request: &PredictRequest,
+    others: &[PathBuf],
     options: ClassifyOptions,
     context: &Context,
 ) -> Outcome<Classified> {
@@ -156,23 +168,7 @@ pub fn classify(
             format!("‹mistakes›: the labels of the images in {} are not known", request.input.display());
         return Err(Error::new(message, "give a folder for each class, or a .csv file with their labels"));
     }
-    let mut largest = Largest::default();
-    let mut decodings = Vec::new();
-    for model in classifiers.models() {
-        let decoding = &model.config.task.classification()?.pipeline.decode;
-        if !decodings.contains(&decoding) {
-            decodings.push(decoding);
-        }
-    }
-    for (case, decoding) in
-        listed.cases.iter().flat_map(|case| decodings.iter().map(move |decoding| (case, *decoding)))
-    {
-        // What cannot be read is said when its turn comes.
-        if let Ok(file) = ImageFile::open(&case.path, decoding) {
-            largest.include(&file)?;
-        }
-    }
-    drop(decodings);
+    let largest = largest_image(&listed, &classifiers)?;
     let images: Vec<(&str, &Path)> =
         listed.cases.iter().map(|case| (case.name.as_str(), case.path.as_path())).collect();
     let mut run = Run { request, largest, images: &images, budget: &budget, context, planned: Bytes::ZERO };
@@ -183,24 +179,13 @@ pub fn classify(
     let (models, classifiers_count, failed, pairs) = match classifiers {
         Classifiers::Mean(models) => {
             let count = models.len();
-            let mut all = BTreeMap::new();
-            // Of several it is not asked for.
+            // Front ends allow this for a single model only.
             explained = options.mistakes.and_then(|most| Some((models.first()?.clone(), most.get())));
-            for (number, model) in (1..).zip(models) {
-                let what = match count {
-                    1 => "classifying".to_string(),
-                    count => format!("model {number} of {count}"),
-                };
-                all.extend(run.add(model, &mut probabilities, &what)?);
-            }
-            if count > 1 {
-                probabilities.iter_mut().for_each(|sum| *sum /= count as f64);
-            }
-            (count, 1, all.into_iter().collect(), None)
+            (count, 1, run.average(models, &mut probabilities)?, None)
         }
         Classifiers::Pairs(models) => {
             let count = models.len();
-            let (failed, said) = run.vote(models, (&labels, options.rule), &mut probabilities)?;
+            let (failed, said) = run.vote(models, &labels, options.rule, &mut probabilities)?;
             (1, count, failed, options.pair_columns.then_some(said))
         }
     };
@@ -215,7 +200,7 @@ pub fn classify(
     let left_out: Vec<usize> = failed.iter().map(|(place, _)| *place).collect();
     write(&request.output, |file| table.write(&left_out, file))?;
     let mistakes = match explained {
-        Some((model, most)) => Some(run.explain(model, (&listed, &left_out), &probabilities, most)?),
+        Some((model, most)) => Some(run.explain(model, &listed, &left_out, &probabilities, most)?),
         None => None,
     };
     let planned_bytes = run.planned;
@@ -235,7 +220,28 @@ pub fn classify(
     })
 }
 
-/// The task of the first classifier, and all labels that are told apart.
+/// The largest extent of the images as the classifiers decode them.
+fn largest_image(listed: &ImageDataset, classifiers: &Classifiers) -> Outcome<Largest> {
+    let mut largest = Largest::default();
+    let mut decodings = Vec::new();
+    for model in classifiers.models() {
+        let decoding = &model.config.task.classification()?.pipeline.decode;
+        if !decodings.contains(&decoding) {
+            decodings.push(decoding);
+        }
+    }
+    for (case, decoding) in
+        listed.cases.iter().flat_map(|case| decodings.iter().map(move |decoding| (case, *decoding)))
+    {
+        // An image that cannot be read is reported when it is classified.
+        if let Ok(file) = ImageFile::open(&case.path, decoding) {
+            largest.include(&file)?;
+        }
+    }
+    Ok(largest)
+}
+
+/// The task of the first classifier, and the labels of all classifiers.
 fn known_classes(classifiers: &Classifiers) -> Outcome<(ClassificationTask, Vec<u32>)> {
     let task = classifiers.first()?.config.task.classification()?.clone();
     let labels = match classifiers {
@@ -321,17 +327,34 @@ impl Run<'_> {
         Ok(failed?.into_iter().map(|(place, problem)| (place, problem.to_string())).collect())
     }
 
-    /// Draws the images that are most wrong, beside the table.
+    /// Sets `probabilities` to the mean over models.
+    fn average(&mut self, models: Vec<Model>, probabilities: &mut [f64]) -> Outcome<Failed> {
+        let count = models.len();
+        let mut failed = BTreeMap::new();
+        for (number, model) in (1..).zip(models) {
+            let what = match count {
+                1 => "classifying".to_string(),
+                count => format!("model {number} of {count}"),
+            };
+            failed.extend(self.add(model, probabilities, &what)?);
+        }
+        if count > 1 {
+            probabilities.iter_mut().for_each(|sum| *sum /= count as f64);
+        }
+        Ok(failed.into_iter().collect())
+    }
+
+    /// Draws the images with the largest errors into a file beside the table.
     fn explain(
         &mut self,
         model: Model,
-        (listed, left_out): (&ImageDataset, &[usize]),
+        listed: &ImageDataset,
+        left_out: &[usize],
         probabilities: &[f64],
         most: usize,
     ) -> Outcome<Mistakes> {
         let task = model.config.task.classification()?.clone();
-        let given = (probabilities, left_out);
-        let worst = Worst::find(listed, &task, given, most, self.budget)?;
+        let worst = Worst::find(listed, &task, probabilities, left_out, most, self.budget)?;
         let Worst { found, mistakes, .. } = &worst;
         if *found == 0 {
             return Ok(Mistakes { found: 0, file: None });
@@ -352,7 +375,8 @@ impl Run<'_> {
     fn vote(
         &mut self,
         models: Vec<((u32, u32), Model)>,
-        (labels, rule): (&[u32], Rule),
+        labels: &[u32],
+        rule: Rule,
         scores: &mut [f64],
     ) -> Outcome<(Failed, PairProbabilities)> {
         let (images, count) = (self.images.len(), models.len());

@@ -182,7 +182,7 @@ fn compare_labels(
             let compared = sources.iter().filter(|source| kept.contains(&*source.names[which]));
             let trained = trained(compared, which)?;
             let (found, _held) =
-                ensembles.validate(&trained, (paired.cases(), paired.settings()), &mut line, context)?;
+                ensembles.validate(&trained, paired.cases(), paired.settings(), &mut line, context)?;
             for (at, one) in trained.iter().enumerate() {
                 for other in &trained[at + 1..] {
                     let of_both = [&one.name, &other.name].into_iter().filter_map(|name| folders.get(name));

@@ -117,7 +117,7 @@ pub fn compare_images(
                 let name = ensemble_name(one, other);
                 let both = [one, other].into_iter().filter_map(|name| folders.get(name));
                 let both: Vec<PathBuf> = both.flatten().cloned().collect();
-                let own = write_tables(folder, (&name, &both), &all)?;
+                let own = write_tables(folder, &name, &both, &all)?;
                 tables.insert(name.clone(), own);
                 folders.insert(name, both);
             }
@@ -144,7 +144,8 @@ fn pairs(of: &[String]) -> impl Iterator<Item = (&String, &String)> {
 /// Writes what an ensemble says of images, a table for each repeat.
 fn write_tables(
     folder: &Path,
-    (name, both): (&str, &[PathBuf]),
+    name: &str,
+    both: &[PathBuf],
     paired: &PairedClassifiers,
 ) -> Outcome<Vec<PathBuf>> {
     make_folder(folder)?;

@@ -88,7 +88,8 @@ impl Begun {
         &self,
         run: &Path,
         splits: &mut Splits,
-        (cases, ids): (&Listed, &[String]),
+        cases: &Listed,
+        ids: &[String],
         choice: Option<NewCases>,
     ) -> Outcome<(bool, Option<String>)> {
         let new = self.without_left_out(unassigned(ids, splits));

@@ -19,8 +19,8 @@ use super::finished_cases::FinishedCases;
 use super::label_folder::LabelFolder;
 use super::outliers::OtherSpacing;
 use super::predict::{
-    Opened, PredictRequest, VolumeOptions, earlier_labels, expect_earlier_used, expect_sound, forget, open,
-    predict_into, refuse,
+    Opened, PredictRequest, PredictionJob, VolumeOptions, earlier_labels, expect_earlier_used, expect_sound,
+    forget, open, refuse,
 };
 use super::prediction_plan::{PredictionPlan, destination, earlier_plans, plan_cases};
 use super::prediction_report::{Cases, Failed, Found, ImageWarning, Kept, Predicted, PredictionReport};
@@ -133,7 +133,8 @@ pub fn predict_ensemble(requests: &[PredictRequest], context: &Context) -> Outco
     labels.process(&mut found, &budget, context.stop.flag())?;
     let not_drawn =
         previews.map_or(Ok(Vec::new()), |previews| previews.draw(&found, &budget, context.stop.flag()))?;
-    PredictionReport::of(found, (warnings, not_drawn), finished, (request, start), (&budget, context))
+    let job = PredictionJob { request, budget: &budget, context };
+    PredictionReport::write(job, found, warnings, not_drawn, finished, start)
 }
 
 /// Plans what each model of several would hold and take, with the probabilities that it writes for the mean.
@@ -156,7 +157,8 @@ pub fn plan_ensemble(requests: &[PredictRequest], context: &Context) -> Outcome<
         to.check(&missing)?;
         let (kept, left): (Vec<Case>, Vec<Case>) = missing.iter().cloned().partition(|case| to.keeps(case));
         let kept = kept.into_iter().chain(done.iter().cloned()).collect();
-        let mut plan = plan_cases((&request, opened), left, kept, &to, (&budget, context))?;
+        let job = PredictionJob { request: &request, budget: &budget, context };
+        let mut plan = plan_cases(job, opened, left, kept, &to)?;
         plan.refused.splice(..0, refused.iter().cloned());
         plans.push(plan);
     }
@@ -263,11 +265,11 @@ impl Member {
             earlier: earlier_labels(request, opened, context)?,
         };
         let cases: Vec<Case> = states.iter().map(|state| state.case.clone()).collect();
-        let (model, left) = (opened.model.clone(), &cases[..]);
+        let model = opened.model.clone();
         // A case is finished when it has its mean.
         let mut finish = |_: &Predicted| {};
-        let Found { report, windows } =
-            predict_into((&to, None), (all, left, model), request, budget, context, &mut finish)?;
+        let job = PredictionJob { request, budget, context };
+        let Found { report, windows } = job.predict_into(&to, None, all, &cases, model, &mut finish)?;
         for (state, CaseReport { outcome, .. }) in states.iter_mut().zip(report.cases) {
             state.other_spacings.extend(windows.used(&state.case.id).cloned());
             state.add(outcome);

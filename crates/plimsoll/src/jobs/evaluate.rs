@@ -89,7 +89,7 @@ pub fn evaluate(request: &EvaluateRequest, context: &Context) -> Outcome<Evaluat
     let settings = Settings { classes, regions, ignore, millimetres_per_unit, ..request.settings.clone() };
     let summary = score(&found.cases, &settings, &line.budget, *threads, context)?;
     if let Some((images, pictures)) = &request.pictures {
-        draw_all(&summary, images, &found, (pictures, ignore), &line.budget)?;
+        draw_all(&summary, &found, images, pictures, ignore, &line.budget)?;
     }
     let folder = match predictions.is_dir() {
         true => predictions.clone(),
@@ -251,9 +251,10 @@ pub fn foreground(labels: &Labels) -> Vec<u8> {
 /// Draws every case of a summary.
 fn draw_all(
     summary: &Summary,
-    images: &Path,
     found: &References,
-    (folder, ignore): (&Path, Option<u8>),
+    images: &Path,
+    folder: &Path,
+    ignore: Option<u8>,
     budget: &Budget,
 ) -> Outcome {
     plimsoll_disk::create_dir_all(folder).map_err(|error| Error::of_path(folder, &error))?;

@@ -83,7 +83,8 @@ const IMAGES: &str = "images.json";
 pub fn inspect_images(
     place: &Path,
     dataset: &ImageDataset,
-    (images, threads): (&ImageSettings, usize),
+    images: &ImageSettings,
+    threads: usize,
     budget: &Budget,
     context: &Context,
 ) -> Result<plimsoll_data::pictures::Inspection, Error> {

@@ -137,7 +137,7 @@ pub fn inspect(request: &InspectRequest, context: &Context) -> Outcome<Inspected
         Listed::Images { name, place, dataset } => {
             let images = settings.images.clone().unwrap_or_default();
             let inspection =
-                inspect_images(&place, &dataset, (&images, *threads), &line.budget, &context.silent())?;
+                inspect_images(&place, &dataset, &images, *threads, &line.budget, &context.silent())?;
             Ok(Inspected::Images { name, dataset, inspection: Box::new(inspection) })
         }
     }

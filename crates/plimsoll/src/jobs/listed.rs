@@ -225,7 +225,7 @@ impl Listed {
                 "move the files that are named without it out of the data set",
             )),
             Listed::Images { name, place, dataset } => {
-                let inspection = inspect_images(&place, &dataset, (images, threads), budget, context)?;
+                let inspection = inspect_images(&place, &dataset, images, threads, budget, context)?;
                 if let Some(first) = inspection.problems.iter().find(|problem| problem.kind.is_error()) {
                     let count = inspection.problems.iter().filter(|problem| problem.kind.is_error()).count();
                     let more = if count > 1 {

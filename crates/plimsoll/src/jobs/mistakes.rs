@@ -68,7 +68,8 @@ impl Worst {
     pub fn find(
         images: &ImageDataset,
         task: &ClassificationTask,
-        (probabilities, left_out): (&[f64], &[usize]),
+        probabilities: &[f64],
+        left_out: &[usize],
         most: usize,
         budget: &Budget,
     ) -> Outcome<Worst> {

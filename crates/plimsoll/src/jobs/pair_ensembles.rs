@@ -80,7 +80,8 @@ impl PairEnsembles {
     pub fn validate(
         &self,
         trained: &[TrainedCandidate],
-        (cases, settings): (&[String], &Settings),
+        cases: &[String],
+        settings: &Settings,
         line: &mut Line,
         context: &Context,
     ) -> Outcome<(Vec<Candidate>, Vec<Reservation>)> {
@@ -107,7 +108,7 @@ impl PairEnsembles {
         let (mut found, mut held) = (Vec::new(), Vec::new());
         for (at, one) in trained.iter().enumerate() {
             for other in &trained[at + 1..] {
-                found.push(job.candidate((one, other), &cases, line, &mut held)?);
+                found.push(job.candidate(one, other, &cases, line, &mut held)?);
             }
         }
         self.remove_members(trained)?;
@@ -146,7 +147,8 @@ impl PairEnsembles {
 impl Job<'_> {
     fn candidate(
         &self,
-        (one, other): (&TrainedCandidate, &TrainedCandidate),
+        one: &TrainedCandidate,
+        other: &TrainedCandidate,
         cases: &BTreeSet<&str>,
         line: &mut Line,
         held: &mut Vec<Reservation>,

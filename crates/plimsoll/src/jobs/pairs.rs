@@ -240,7 +240,7 @@ pub fn plan_pairs(request: &PlanRequest, context: &Context) -> Outcome<PlannedPa
         let config = request.resolve(&settings, &opened, &fold, opened.machine)?;
         let used = opened.data.used(&config.task, &fold);
         let planned =
-            request.plan(&opened, (&config, &used), settings.micro_batch.is_some(), &context.silent())?;
+            request.plan(&opened, &config, &used, settings.micro_batch.is_some(), &context.silent())?;
         pairs.push(PlannedPair { pair, classes, plan: planned.numbers });
     }
     drop(progress);
@@ -327,6 +327,6 @@ pub fn pairs_of(folder: &Path) -> Outcome<Vec<(u32, u32)>> {
 }
 
 /// The folder of the run of a pair.
-pub fn pair_run(run: &Path, (a, b): (u32, u32)) -> RunFolder {
-    RunFolder::of_pair(run, (a, b))
+pub fn pair_run(run: &Path, pair: (u32, u32)) -> RunFolder {
+    RunFolder::for_pair(run, pair)
 }

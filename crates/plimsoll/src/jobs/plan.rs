@@ -178,14 +178,14 @@ impl PlanRequest {
                     Some(first) => {
                         let facts = opened.facts(&resolved(Some(*first))?, fold)?;
                         let config = |number: usize| Ok::<_, TrainError>(resolved(Some(patches[number]))?);
-                        let place = (machine, &*self.backend);
                         // Where none fits, the smallest is said not to, with the ways out.
                         let is_set = settings.micro_batch.is_some();
                         let chosen = largest_patch(
                             patches.len(),
                             &config,
                             is_set,
-                            place,
+                            machine,
+                            &*self.backend,
                             facts,
                             Planning::unobserved(&opened.plans),
                         )?;
@@ -210,7 +210,8 @@ impl PlanRequest {
     pub fn plan(
         &self,
         opened: &Opened,
-        (config, fold): (&RunConfig, &Fold),
+        config: &RunConfig,
+        fold: &Fold,
         micro_batch_is_set: bool,
         context: &Context,
     ) -> Outcome<PlannedRun> {
@@ -221,7 +222,8 @@ impl PlanRequest {
             &self.allowed,
             config,
             micro_batch_is_set,
-            (opened.machine, &*self.backend),
+            opened.machine,
+            &*self.backend,
             facts,
             Planning { plans: &opened.plans, observer: &observer },
         );
@@ -287,7 +289,8 @@ impl PlanRequest {
         let mut costs = patch_costs(
             &configs,
             is_set,
-            (opened.machine, &*nominal),
+            opened.machine,
+            &*nominal,
             facts,
             Planning::unobserved(&opened.plans),
         )?;
@@ -307,7 +310,7 @@ impl PlanRequest {
         let opened = Opened { folds, ..self.inspect(listed, line, context)? };
         let config = self.resolve(&self.settings, &opened, &fold, opened.machine)?;
         let fold = opened.data.used(&config.task, &fold);
-        let planned = self.plan(&opened, (&config, &fold), self.settings.micro_batch.is_some(), context)?;
+        let planned = self.plan(&opened, &config, &fold, self.settings.micro_batch.is_some(), context)?;
         Ok((opened, planned, fold))
     }
 }

@@ -285,15 +285,15 @@ pub fn predict(request: &PredictRequest, context: &Context) -> Outcome<Predictio
     forget(request, predicted, &budget)?;
     let mut finished = FinishedCases::none(request, folds, context);
     let mut finish = |predicted: &Predicted| finished.add(predicted);
-    let to_labels = (&to, Some(&labels));
-    let found = predict_into(to_labels, (&cases, &left, model), request, &budget, context, &mut finish)?;
+    let job = PredictionJob { request, budget: &budget, context };
+    let found = job.predict_into(&to, Some(&labels), &cases, &left, model, &mut finish)?;
     let mut cases = Cases::from(found);
     cases.failed.splice(..0, refused);
     labels.process(&mut cases, &budget, context.stop.flag())?;
     cases.kept.extend(done.iter().map(|case| Kept::new(case.id.clone(), last.file(case))));
     let not_drawn =
         previews.map_or(Ok(Vec::new()), |previews| previews.draw(&cases, &budget, context.stop.flag()))?;
-    PredictionReport::of(cases, (warnings, not_drawn), finished, (request, start), (&budget, context))
+    PredictionReport::write(job, cases, warnings, not_drawn, finished, start)
 }
 
 /// Prints why images are refused, and returns them as cases that failed.
@@ -324,41 +324,54 @@ pub(super) fn forget<'a>(
     Record::forget(&request.output, &cases, budget)
 }
 
-/// Predicts those cases of `all` that are left with a model, into a folder that is made. Each is passed to `finish` as soon as it is there.
-/// Files that were made of earlier labels of these cases are removed first.
-pub(super) fn predict_into(
-    (to, labels): (&Destination, Option<&LabelFolder>),
-    (all, cases, model): (&[Case], &[Case], SegmentationModel),
-    request: &PredictRequest,
-    budget: &Budget,
-    context: &Context,
-    finish: &mut dyn FnMut(&Predicted),
-) -> Outcome<Found> {
-    to.check(cases)?;
-    let can_overlap = can_overlap(&model, request.options);
-    let mut predictor = Predictor::new(model, request.options, Arc::clone(&request.backend), budget)?;
-    let left: BTreeSet<&str> =
-        cases.iter().filter(|case| !to.keeps(case)).map(|case| case.id.as_str()).collect();
-    let files: Vec<CaseFiles> = all.iter().map(|case| CaseFiles::of(case.clone(), to)).collect();
-    let counting = files
-        .iter()
-        .map(|files| Counting { request: files.request(), is_kept: !left.contains(files.case.id.as_str()) });
-    let remedy = Remedy::asked(request.volumes.outlier_spacing);
-    let windows = Windows::count(&mut predictor, &counting.collect::<Vec<_>>(), remedy, context)?;
-    let folders: BTreeSet<PathBuf> =
-        cases.iter().filter_map(|case| Some(to.file(case).parent()?.to_path_buf())).collect();
-    std::iter::once(&to.folder).chain(&folders).try_for_each(|folder| make_folder(folder))?;
-    if let Some(labels) = labels {
-        labels.remove_outdated(cases.iter().filter(|case| left.contains(case.id.as_str())), to)?;
-    }
-    let mut watcher = Watcher::new(context).knowing(windows.clone(), can_overlap);
-    let report = predict_cases(&mut predictor, cases, to, context.stop.flag(), &mut |progress| {
-        watcher.see(progress);
-        if let FolderProgress::Case { report, .. } = progress {
-            Predicted::of(report, &windows).iter().for_each(&mut *finish);
+/// A request with the budget and the observer of its call.
+#[derive(Clone, Copy)]
+pub(super) struct PredictionJob<'a> {
+    pub(super) request: &'a PredictRequest,
+    pub(super) budget: &'a Budget,
+    pub(super) context: &'a Context,
+}
+
+impl PredictionJob<'_> {
+    /// Predicts `cases`, the unfinished ones of `all`, into a folder that is created if it does not exist. Each finished case is passed to
+    /// `finish`. Files derived from earlier labels of these cases are removed first.
+    pub(super) fn predict_into(
+        &self,
+        to: &Destination,
+        labels: Option<&LabelFolder>,
+        all: &[Case],
+        cases: &[Case],
+        model: SegmentationModel,
+        finish: &mut dyn FnMut(&Predicted),
+    ) -> Outcome<Found> {
+        let PredictionJob { request, budget, context } = *self;
+        to.check(cases)?;
+        let can_overlap = can_overlap(&model, request.options);
+        let mut predictor = Predictor::new(model, request.options, Arc::clone(&request.backend), budget)?;
+        let left: BTreeSet<&str> =
+            cases.iter().filter(|case| !to.keeps(case)).map(|case| case.id.as_str()).collect();
+        let files: Vec<CaseFiles> = all.iter().map(|case| CaseFiles::of(case.clone(), to)).collect();
+        let counting = files.iter().map(|files| Counting {
+            request: files.request(),
+            is_kept: !left.contains(files.case.id.as_str()),
+        });
+        let remedy = Remedy::asked(request.volumes.outlier_spacing);
+        let windows = Windows::count(&mut predictor, &counting.collect::<Vec<_>>(), remedy, context)?;
+        let folders: BTreeSet<PathBuf> =
+            cases.iter().filter_map(|case| Some(to.file(case).parent()?.to_path_buf())).collect();
+        std::iter::once(&to.folder).chain(&folders).try_for_each(|folder| make_folder(folder))?;
+        if let Some(labels) = labels {
+            labels.remove_outdated(cases.iter().filter(|case| left.contains(case.id.as_str())), to)?;
         }
-    })?;
-    Ok(Found { report, windows })
+        let mut watcher = Watcher::new(context).knowing(windows.clone(), can_overlap);
+        let report = predict_cases(&mut predictor, cases, to, context.stop.flag(), &mut |progress| {
+            watcher.see(progress);
+            if let FolderProgress::Case { report, .. } = progress {
+                Predicted::of(report, &windows).iter().for_each(&mut *finish);
+            }
+        })?;
+        Ok(Found { report, windows })
+    }
 }
 
 /// The share of a window from one to the next that a hint asks for with `--overlap 0.25`.

@@ -19,8 +19,8 @@ use serde::Serialize;
 use super::label_folder::LabelFolder;
 use super::outliers::{Counting, Outlier, Remedy, Windows};
 use super::predict::{
-    Opened, PredictRequest, can_overlap, earlier_stage, expect_earlier_used, expect_sound, open, refuse,
-    stage_folder,
+    Opened, PredictRequest, PredictionJob, can_overlap, earlier_stage, expect_earlier_used, expect_sound,
+    open, refuse, stage_folder,
 };
 use super::prediction_report::Failed;
 use crate::context::Context;
@@ -188,7 +188,8 @@ pub fn plan_prediction(request: &PredictRequest, context: &Context) -> Outcome<V
     to.check(&cases)?;
     labels.last(&to).check(&cases)?;
     let (kept, cases): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(|case| labels.is_kept(case, &to));
-    let mut plan = plan_cases((request, &opened), cases, kept, &to, (&budget, context))?;
+    let job = PredictionJob { request, budget: &budget, context };
+    let mut plan = plan_cases(job, &opened, cases, kept, &to)?;
     plan.refused.splice(..0, refuse(refused, &context.silent()));
     plans.push(plan);
     Ok(plans)
@@ -220,12 +221,13 @@ pub(super) fn destination(request: &PredictRequest, opened: &Opened, folder: Pat
 
 /// Plans cases of a request, beside which the predictions of `kept` others are there already.
 pub(super) fn plan_cases(
-    (request, opened): (&PredictRequest, &Opened),
+    job: PredictionJob<'_>,
+    opened: &Opened,
     cases: Vec<Case>,
     kept: Vec<Case>,
     to: &Destination,
-    (budget, context): (&Budget, &Context),
 ) -> Outcome<PredictionPlan> {
+    let PredictionJob { request, budget, context } = job;
     let files = |cases: Vec<Case>| -> Vec<CaseFiles> {
         cases.into_iter().map(|case| CaseFiles::of(case, to)).collect()
     };

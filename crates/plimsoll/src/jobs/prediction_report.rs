@@ -6,14 +6,14 @@ use std::time::Instant;
 
 use plimsoll_data::Case;
 use plimsoll_infer::{CaseReport, CaseTimes, FolderReport, Outcome as CaseOutcome, PredictPlan};
-use plimsoll_memory::{Budget, Bytes, MappedFiles, Reservation, mapped_files, resident};
+use plimsoll_memory::{Bytes, MappedFiles, Reservation, mapped_files, resident};
 use plimsoll_postprocess::is_sheared;
 use plimsoll_volume::VolumeFile;
 use serde::Serialize;
 
 use super::finished_cases::FinishedCases;
 use super::outliers::{OtherSpacing, Windows};
-use super::predict::{PredictRequest, of_case};
+use super::predict::{PredictionJob, of_case};
 use super::prediction_record::{EarlierCall, Record, write_record};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
@@ -190,16 +190,17 @@ pub struct PredictionReport {
 }
 
 impl PredictionReport {
-    /// Of cases that were predicted since a call began, and of those that could not be drawn. It becomes the [`Record`] in
-    /// the folder of labels, with what that said of labels that were kept; unless all were there already, and so was a record that a call wrote at its
-    /// end: then that tells how they were made.
-    pub(super) fn of(
+    /// Reports the cases of a call that began at `start`, and writes the report as the [`Record`] in the folder of labels, with the
+    /// entries of an earlier record for labels that were kept. If all labels existed and a finished call recorded them, its record stays.
+    pub(super) fn write(
+        job: PredictionJob<'_>,
         cases: Cases,
-        (warnings, previews_failed): (Vec<ImageWarning>, Vec<Failed>),
+        warnings: Vec<ImageWarning>,
+        previews_failed: Vec<Failed>,
         finished: FinishedCases,
-        (request, start): (&PredictRequest, Instant),
-        (budget, context): (&Budget, &Context),
+        start: Instant,
     ) -> Outcome<PredictionReport> {
+        let PredictionJob { request, budget, context } = job;
         let Cases { predicted, mut kept, failed, processed } = cases;
         match kept.len() {
             0 => {}

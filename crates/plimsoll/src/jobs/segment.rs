@@ -23,7 +23,7 @@ use plimsoll_memory::{Budget, Bytes, MappedFiles, mapped_files, resident};
 use plimsoll_models::total_segmentator::{Crop, Mode, ModelSize, Task, TaskModels};
 use plimsoll_plan::Backend;
 use plimsoll_postprocess::is_sheared;
-use plimsoll_report::preview::{beside, preview_of};
+use plimsoll_report::preview::{Files, beside, preview_of};
 use plimsoll_volume::{LabelTable, VolumeFile};
 use serde::Serialize;
 
@@ -195,7 +195,7 @@ impl Job<'_> {
             self.expect_referable(series)?;
         }
         let beside = self.beside(&request.output);
-        let input = Input::open((&request.input, kind), series, beside, &self.budget, context.stop.flag())?;
+        let input = Input::open(&request.input, kind, series, beside, &self.budget, context.stop.flag())?;
         for RefusedImage { case, error } in input.refused {
             let failure = Error::from(error);
             let (error, hint) = (failure.line(), failure.remedy().clone().into());
@@ -478,7 +478,7 @@ impl Job<'_> {
             (true, false) => self.encode(series, &whole, output)?,
             (false, _) => {
                 split_labels(&whole, output, &names, &self.budget, self.context.stop.flag())?;
-                self.derive((image, &whole), output, &parts)?;
+                self.derive(image, &whole, output, &parts)?;
             }
         }
         self.make(extras, image, &whole)?;
@@ -488,12 +488,7 @@ impl Job<'_> {
 
     /// Makes what is asked for beside a label map.
     fn make(&self, extras: &Extras, image: &Path, labels: &Path) -> Outcome {
-        extras.make(
-            (image, labels),
-            &self.names(),
-            self.request.extras,
-            &self.budget,
-            self.context.stop.flag(),
-        )
+        let files = Files { image, labels, names: &self.names() };
+        extras.make(&files, self.request.extras, &self.budget, self.context.stop.flag())
     }
 }

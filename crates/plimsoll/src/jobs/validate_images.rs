@@ -56,8 +56,7 @@ impl ImageValidation<'_> {
         if places.is_empty() {
             return Ok(true);
         }
-        let done = line
-            .lend_overhead(|budget| self.classify(&places, left_out, (&table, &drawing), context, budget))?;
+        let done = line.lend_overhead(|budget| self.classify(&places, left_out, context, budget))?;
         Ok(done)
     }
 
@@ -65,10 +64,10 @@ impl ImageValidation<'_> {
         &self,
         places: &[usize],
         mut left_out: Vec<usize>,
-        (table, drawing): (&Path, &Path),
         context: &Context,
         budget: &Budget,
     ) -> Outcome<bool> {
+        let (table, drawing) = (self.folder.image_predictions(), self.folder.mistakes());
         let model = Model::open(self.folder.path(), CheckpointKind::Final)?;
         let task = model.config.task.classification()?.clone();
         let classes: Vec<&str> = task.classes().collect();
@@ -106,7 +105,7 @@ impl ImageValidation<'_> {
         for (place, row) in places.iter().zip(found.chunks_exact(count)) {
             probabilities[place * count..][..count].copy_from_slice(row);
         }
-        let worst = Worst::find(self.images, &task, (&probabilities, &left_out), DRAWN, budget)?;
+        let worst = Worst::find(self.images, &task, &probabilities, &left_out, DRAWN, budget)?;
         if worst.found > 0 {
             let explainer = ImageExplainer::new(model, largest, self.threads, self.backend, budget)?;
             let sheet = Sheet::new(explainer, &worst.mistakes, self.images, context, budget);
@@ -118,7 +117,7 @@ impl ImageValidation<'_> {
             );
             match sheet {
                 Err(_) if context.stop.is_asked() => return Ok(false),
-                sheet => sheet?.write(&title, drawing)?,
+                sheet => sheet?.write(&title, &drawing)?,
             }
         }
         // Last: whoever finds it finds all.
@@ -129,7 +128,7 @@ impl ImageValidation<'_> {
             probabilities: &probabilities,
             pairs: None,
         };
-        write(table, |file| rows.write(&left_out, file))?;
+        write(&table, |file| rows.write(&left_out, file))?;
         Ok(true)
     }
 }

@@ -111,7 +111,7 @@ fn import_from(
     let all = listed.iter().try_fold(0u64, |all, file| all.checked_add(file.bytes));
     let all = all.ok_or_else(|| refuse("it claims more bytes than can be counted".into()))?;
     let mut written = Written::new(to, &listed);
-    let result = write_all(source, (from, to), (&listed, all), &mut written, copied);
+    let result = write_all(source, from, to, &listed, all, &mut written, copied);
     if result.is_err() {
         written.take_away();
     }
@@ -121,8 +121,10 @@ fn import_from(
 /// Writes all files that are listed, of so many bytes together, and looks for the models among them.
 fn write_all(
     source: &mut dyn Source,
-    (from, to): (&Path, &Path),
-    (listed, all): (&[Listed], u64),
+    from: &Path,
+    to: &Path,
+    listed: &[Listed],
+    all: u64,
     written: &mut Written<'_>,
     copied: &mut dyn FnMut(u64, u64),
 ) -> Result<Imported, ModelError> {
@@ -137,7 +139,7 @@ fn write_all(
         let (needed, free) = (Bytes(all), Bytes(free));
         return Err(refuse(format!("it needs {needed}, but {} has room for {free}", to.display())).into());
     }
-    let kept = written_before(source, (from, to), listed)?;
+    let kept = written_before(source, from, to, listed)?;
     let mut imported = Imported::default();
     for (place, file) in listed.iter().enumerate() {
         let path = to.join(&file.name);
@@ -186,7 +188,8 @@ fn write_all(
 /// If a file exists with other contents, all files exist, or one cannot be read.
 fn written_before(
     source: &mut dyn Source,
-    (from, to): (&Path, &Path),
+    from: &Path,
+    to: &Path,
     listed: &[Listed],
 ) -> Result<BTreeSet<usize>, ModelError> {
     let mut found = BTreeSet::new();
@@ -196,7 +199,7 @@ fn written_before(
         if !is_there(&path).map_err(failed)? {
             continue;
         }
-        let is_same = is_copy(source, (place, file), &path).map_err(failed)?;
+        let is_same = is_copy(source, place, file, &path).map_err(failed)?;
         found.insert(place);
         // With nothing left to write, nothing was interrupted.
         if !is_same || found.len() == listed.len() {
@@ -208,7 +211,7 @@ fn written_before(
 }
 
 /// Returns `true` if a path leads to a file of the same bytes as one of the source. A link is no copy.
-fn is_copy(source: &mut dyn Source, (place, file): (usize, &Listed), path: &Path) -> io::Result<bool> {
+fn is_copy(source: &mut dyn Source, place: usize, file: &Listed, path: &Path) -> io::Result<bool> {
     if !path.symlink_metadata()?.is_file() || plimsoll_disk::metadata(path)?.len() != file.bytes {
         return Ok(false);
     }

@@ -13,12 +13,12 @@ pub(super) struct Written<'a> {
     /// How many folders were made for the folder that all files are in.
     for_target: usize,
     /// The folders and files that were made, up to the file that is being written.
-    for_files: Vec<Made>,
+    for_files: Vec<CreatedPaths>,
 }
 
 /// The folders and the file that were made for a file.
 #[derive(Clone, Copy, Default)]
-struct Made {
+struct CreatedPaths {
     /// Folders on the way to it.
     folders: u16,
     /// `true` if the file itself was written.
@@ -41,7 +41,7 @@ impl<'a> Written<'a> {
     pub(super) fn make_folder(&mut self, folder: &Path) -> io::Result<()> {
         // Paths of systems are far shorter than so many folders.
         let folders = u16::try_from(missing(folder)?).map_err(|_| io::ErrorKind::InvalidFilename)?;
-        self.for_files.push(Made { folders, file: false });
+        self.for_files.push(CreatedPaths { folders, file: false });
         plimsoll_disk::create_dir_all(folder)
     }
 
@@ -54,7 +54,7 @@ impl<'a> Written<'a> {
 
     /// The next file exists already, and stays.
     pub(super) fn keep(&mut self) {
-        self.for_files.push(Made::default());
+        self.for_files.push(CreatedPaths::default());
     }
 
     /// Takes away files and folders that were made, the last ones first. Folders that others have put something into stay.

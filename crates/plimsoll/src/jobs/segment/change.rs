@@ -110,7 +110,7 @@ impl Job<'_> {
         merge_labels(found, &to, &self.budget, self.context.stop.flag())?;
         for (number, change) in stage.changes.iter().enumerate() {
             let to = parts.plain(&format!("{}-change-{number}", stage.name));
-            self.change(change, stage.task, &zoomed.image, (&labels, &to))?;
+            self.change(change, stage.task, &zoomed.image, &labels, &to)?;
             labels = to;
         }
         let to = parts.file(&format!("{}-stored", stage.name));
@@ -119,13 +119,7 @@ impl Job<'_> {
         Ok(as_they_are(to))
     }
 
-    fn change(
-        &self,
-        change: &Change,
-        task: &Task,
-        image: &ZoomedImage,
-        (from, to): (&Path, &Path),
-    ) -> Outcome {
+    fn change(&self, change: &Change, task: &Task, image: &ZoomedImage, from: &Path, to: &Path) -> Outcome {
         let (threads, spacing) = (self.request.options.threads, image.spacing());
         let step = match change {
             Change::KeepLargest { labels } => Step::KeepLargest {

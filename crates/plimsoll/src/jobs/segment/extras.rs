@@ -7,7 +7,6 @@ use std::time::SystemTime;
 use plimsoll_infer::{LabelStatistics, label_statistics};
 use plimsoll_memory::Budget;
 use plimsoll_report::preview::{Files, draw};
-use plimsoll_volume::LabelTable;
 use serde::{Serialize, Serializer};
 
 use crate::error::Outcome;
@@ -49,19 +48,19 @@ impl Extras {
     /// Makes them.
     pub fn make(
         &self,
-        (image, labels): (&Path, &Path),
-        names: &LabelTable,
+        files: &Files<'_>,
         choice: ExtraChoice,
         budget: &Budget,
         stop: &AtomicBool,
     ) -> Outcome {
+        let Files { image, labels, names } = *files;
         if let Some(path) = &self.statistics {
             let found = label_statistics(labels, image, names, choice.incomplete, budget, stop)?;
             write(path, |file| write_json(file, &Statistics(&found)))?;
         }
         match &self.preview {
             None => Ok(()),
-            Some(path) => Ok(draw(&Files { image, labels, names }, path, budget)?),
+            Some(path) => Ok(draw(files, path, budget)?),
         }
     }
 }

@@ -75,7 +75,8 @@ pub struct Input {
 impl Input {
     /// Finds the images of a path. A series is written into a folder of its own in `beside`, which is made for it.
     pub fn open(
-        (path, kind): (&Path, &Kind),
+        path: &Path,
+        kind: &Kind,
         series: Option<&Series>,
         beside: &Path,
         budget: &Budget,

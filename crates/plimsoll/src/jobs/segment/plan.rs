@@ -46,7 +46,7 @@ pub fn plan_segmentation(request: &SegmentRequest, context: &Context) -> Outcome
         };
         let stage = Stage { name: &name, task, models, spacing, within: None, subset, changes };
         for part in stage.parts() {
-            let mut plan = job.plan_part(&stage, part, (&files, &kept))?;
+            let mut plan = job.plan_part(&stage, part, &files, &kept)?;
             plan.refused.splice(..0, refused.iter().cloned());
             plans.push(plan);
         }
@@ -67,7 +67,8 @@ impl Job<'_> {
         &self,
         stage: &Stage<'_>,
         part: &PartModel,
-        (files, kept): (&[CaseFiles], &[CaseFiles]),
+        files: &[CaseFiles],
+        kept: &[CaseFiles],
     ) -> Outcome<PredictionPlan> {
         let (name, models) = (stage.name, stage.models);
         let folder = models.folder(part, self.size_of(name), &self.weights)?;

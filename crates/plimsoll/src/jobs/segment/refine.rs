@@ -58,12 +58,7 @@ impl Job<'_> {
     }
 
     /// Makes the masks of the body and its skin, where the task has them.
-    pub(super) fn derive(
-        &self,
-        (image, labels): (&Path, &Path),
-        folder: &Path,
-        parts: &PartsFolder,
-    ) -> Outcome {
+    pub(super) fn derive(&self, image: &Path, labels: &Path, folder: &Path, parts: &PartsFolder) -> Outcome {
         if !self.has_skin() {
             return Ok(());
         }

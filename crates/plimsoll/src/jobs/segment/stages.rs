@@ -110,7 +110,7 @@ impl Job<'_> {
         let spacing = models.spacing();
         let stage = Stage { name: &name, task, models, spacing, within, subset: &[], changes };
         let rough = self.labels(&stage, case, parts, most)?;
-        self.box_around(&image.path, &rough, (crop, task))
+        self.box_around(&image.path, &rough, crop, task)
     }
 
     /// The labels of each model of a task, in files.
@@ -173,7 +173,8 @@ impl Job<'_> {
         &self,
         image: &Path,
         rough: &[PartLabels],
-        (crop, task): (&Crop, &Task),
+        crop: &Crop,
+        task: &Task,
     ) -> Outcome<Option<VoxelBox>> {
         let geometry = *VolumeFile::open(image)?.geometry();
         let mut found: Option<VoxelBox> = None;

@@ -17,7 +17,7 @@ use plimsoll_disk::atomic::sweep as sweep_unfinished;
 use plimsoll_memory::Budget;
 use plimsoll_metrics::Missing;
 use plimsoll_run::{
-    AskedArm, FoldFolder, FoldName, FolderUse, Resolved, RunError, Settings, SweepFolder, SweepRequest,
+    ArmRequest, FoldFolder, FoldName, FolderUse, Resolved, RunError, Settings, SweepFolder, SweepRequest,
     Trial, TrialPattern, Trials, write_json,
 };
 
@@ -164,7 +164,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// Whether an arm was there before.
-    fn is_stored(&self, asked: &AskedArm) -> bool {
+    fn is_stored(&self, asked: &ArmRequest) -> bool {
         self.stored.iter().flat_map(|stored| &stored.arms).any(|arm| arm.name == asked.arm.name)
     }
 
@@ -184,7 +184,7 @@ impl<'a> Sweep<'a> {
     /// The training of a trial of an arm, and what is known of it without opening images.
     fn request(
         &self,
-        asked: &AskedArm,
+        asked: &ArmRequest,
         like: Option<Resolved>,
         trial: &Trial,
     ) -> Outcome<(TrainRequest, Checked)> {
@@ -193,7 +193,7 @@ impl<'a> Sweep<'a> {
         let settings = Settings { seed: Some(trial.seed), ..asked.settings.clone() };
         let splits = self.cases.splits.clone().filter(|_| trial.fold != FoldName::All);
         let left_out = splits.as_ref().map_or_else(Vec::new, |splits| unassigned(&self.cases.names, splits));
-        let checked = Checked::of_fold(fold.clone(), self.cases.fold(trial.fold)?, (splits, left_out));
+        let checked = Checked::for_fold(fold.clone(), self.cases.fold(trial.fold)?, splits, left_out);
         let request = TrainRequest {
             plan: PlanRequest { settings, ..job.plan.clone() },
             run: job.folder.run(&trial.arm, trial.seed),
@@ -258,7 +258,7 @@ impl SweepJob {
                 let message = format!("{} is not there", given.display());
                 return Err(Error::new(message, "leave `splits` out to have folds made"));
             }
-            (Some(own), Some(given)) if given.is_file() => expect_same_folds((own, given), &names, budget)?,
+            (Some(own), Some(given)) if given.is_file() => expect_same_folds(own, given, &names, budget)?,
             _ => {}
         }
         let places = [own, asked.splits.clone(), listed.splits_file()];
@@ -314,7 +314,7 @@ impl SweepJob {
 }
 
 /// That a file has the folds that the sweep began with.
-fn expect_same_folds((own, given): (&Path, &Path), names: &[String], budget: &Budget) -> Outcome {
+fn expect_same_folds(own: &Path, given: &Path, names: &[String], budget: &Budget) -> Outcome {
     if Splits::read(own, names, budget)? == Splits::read(given, names, budget)? {
         return Ok(());
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use plimsoll_memory::Bytes;
-use plimsoll_run::{AskedArm, Resolved, RunError, RunPlan, Trial, setting_changes};
+use plimsoll_run::{ArmRequest, Resolved, RunError, RunPlan, Trial, setting_changes};
 use serde::Serialize;
 
 use super::Sweep;
@@ -13,7 +13,7 @@ use crate::jobs::train::prepare_part;
 
 /// An arm whose trials are planned.
 pub struct PlannedArm {
-    pub asked: AskedArm,
+    pub asked: ArmRequest,
     pub resolved: Resolved,
     /// Of each trial.
     pub numbers: RunPlan,
@@ -85,8 +85,9 @@ impl Sweep<'_> {
         // A task of one trial need not plan the arms of others, once they are written down. Whoever adds to a sweep writes its request
         // anew, so all arms in it are held against those that the sweep began with.
         let is_added_to = self.stored.as_ref() != Some(&self.trials);
-        let is_needed = |arm: &&AskedArm| is_added_to || trials.iter().any(|trial| trial.arm == arm.arm.name);
-        let asked: Vec<&AskedArm> = self.job.asked.arms.iter().filter(is_needed).collect();
+        let is_needed =
+            |arm: &&ArmRequest| is_added_to || trials.iter().any(|trial| trial.arm == arm.arm.name);
+        let asked: Vec<&ArmRequest> = self.job.asked.arms.iter().filter(is_needed).collect();
         let progress = context.work("planning", asked.len() as u64);
         let mut problems: Vec<Error> = Vec::new();
         for (number, arm) in asked.into_iter().enumerate() {
@@ -104,7 +105,7 @@ impl Sweep<'_> {
     }
 
     /// Plans an arm for the smallest part of the machine that it fits, of at most so many parts; for the whole machine if it fits none.
-    fn plan_arm(&mut self, asked: &AskedArm, most: usize) -> Outcome<PlannedArm> {
+    fn plan_arm(&mut self, asked: &ArmRequest, most: usize) -> Outcome<PlannedArm> {
         let (seed, fold) = match (self.trials.seeds.first(), self.trials.folds.first()) {
             (Some(seed), Some(fold)) => (*seed, *fold),
             _ => return Err(Error::new("the data set is divided into no folds", "name some in `folds`")),

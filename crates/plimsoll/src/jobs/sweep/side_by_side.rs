@@ -10,7 +10,7 @@ use std::thread;
 
 use plimsoll_memory::{Reservation, forget_heap_peak, forget_resident_peak};
 use plimsoll_run::{RunRecord, StopReason, Trial};
-use plimsoll_train::{Company, TrainError};
+use plimsoll_train::{Siblings, TrainError};
 
 use super::Sweep;
 use super::planning::{PlannedArm, width};
@@ -107,8 +107,8 @@ impl Sweep<'_> {
         let part = budget.part(&trial.to_string(), part_of(numbers))?;
         let planned_bytes = share(parts, &self.opened, driver).together(numbers.total_bytes);
         let (request, prepared) = self.prepare(trial, parts)?;
-        let company = Company { folds: parts, planned_bytes };
-        let job = prepared.trial(&request, &self.opened, Some(company))?;
+        let siblings = Siblings { folds: parts, planned_bytes };
+        let job = prepared.trial(&request, &self.opened, Some(siblings))?;
         drop(prepared);
         context.keep_results();
         let (title, sender, width) = (trial.to_string(), pool.sender.clone(), width(pool.all, parts));

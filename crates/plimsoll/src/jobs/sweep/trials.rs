@@ -173,7 +173,7 @@ impl Sweep<'_> {
         if is_asked && record.ended != StopReason::Signal && !context.stop.is_asked() {
             // Where it is told to end meanwhile, the next process predicts what is left.
             let fold = self.fold(trial);
-            validate(request, &mut self.opened, (&fold, record), context)?;
+            validate(request, &mut self.opened, &fold, record, context)?;
         }
         Ok(())
     }
