@@ -22,3 +22,10 @@ pub use error::PlimsollStatus;
 pub use evaluation::*;
 pub use interface::*;
 pub use types::*;
+
+#[cfg(test)]
+#[path = "../tests/unit/evaluation.rs"]
+mod evaluation_tests;
+#[cfg(test)]
+#[path = "../tests/unit/prediction.rs"]
+mod prediction_tests;

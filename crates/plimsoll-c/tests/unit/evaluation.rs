@@ -5,7 +5,7 @@
 use std::ffi::CStr;
 use std::ptr::{null, null_mut};
 
-use plimsoll::*;
+use crate::*;
 
 const SHAPE: [usize; 3] = [4, 4, 5];
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use plimsoll::*;
+use crate::*;
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_data::{Case, ChannelFile, Dataset, Reading};
 use plimsoll_infer::{CaseRequest, PredictOptions, Predictor};
@@ -272,7 +272,8 @@ fn a_program_in_c_predicts_what_a_file_has() {
 
     let program = path("predict");
     let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let library = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
+    // Cargo builds the example `plimsoll`, the shared library, for every test of this package.
+    let library = std::env::current_exe().unwrap().parent().unwrap().join("../examples");
     assert!(library.join("libplimsoll.so").is_file(), "{}", library.display());
     let compiled = Command::new("cc")
         .args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-I"])
