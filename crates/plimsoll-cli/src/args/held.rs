@@ -1,4 +1,4 @@
-//! How a prediction is held in memory.
+//! Arguments of predictions: memory, device and existing files.
 
 use std::sync::Arc;
 
@@ -7,10 +7,34 @@ use plimsoll_graph::DType;
 use plimsoll_infer::{PredictOptions, RingStorage, Summed};
 use plimsoll_plan::Backend;
 
-use super::Precision;
+use super::{Compute, Precision, Ram};
 use crate::failure::Outcome;
 
-/// How a prediction is held in memory.
+/// Arguments of all commands that predict with a network.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Inference {
+    /// Replace existing predictions [default: they are kept, and the missing ones are predicted].
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Of volumes: print the memory and the time that each case would take, from the headers of its images alone; nothing is predicted.
+    #[arg(long)]
+    pub plan: bool,
+    #[command(flatten)]
+    pub held: Held,
+    #[command(flatten)]
+    pub ram: Ram,
+    #[command(flatten)]
+    pub compute: Compute,
+}
+
+impl Inference {
+    /// Opens the backend that computes as the arguments say; one for planning alone if nothing is predicted.
+    pub fn backend(&self) -> Outcome<Arc<dyn Backend>> {
+        self.held.on(if self.plan { self.compute.open_to_plan()? } else { self.compute.open()? })
+    }
+}
+
+/// The storage of sums and features of a prediction.
 #[derive(Clone, Copy, Debug, Default, ClapArgs)]
 pub struct Held {
     /// Of volumes: what is summed where windows overlap [default: features if there are at least twice as many classes as features before

@@ -31,7 +31,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 pub use compare::Compare;
 pub use evaluate::{Evaluate, Metrics, SurfaceKind};
-pub use held::Held;
+pub use held::{Held, Inference};
 pub use missing::MissingScores;
 pub use models::{Export, ExportFormat, ExportModel, ImportModels, Models, ShowModels, VerifyModel};
 pub use nnunet::NnUnetFlags;

@@ -12,7 +12,7 @@ use plimsoll_metrics::votes::Rule;
 use plimsoll_models::ModelSource;
 use plimsoll_plan::Backend;
 
-use super::{Compute, Held, NnUnetFlags, Ram, WhichCheckpoint, target_spacing};
+use super::{Inference, NnUnetFlags, WhichCheckpoint, target_spacing};
 use crate::failure::{Failure, Outcome};
 
 /// Images to segment.
@@ -80,18 +80,8 @@ pub struct Predict {
     /// Leave labels as they are predicted, where the model has steps that help.
     #[arg(long, conflicts_with = "postprocessing")]
     pub no_postprocessing: bool,
-    /// Replace predictions that are there [default: they are kept, and what is missing is predicted].
-    #[arg(long)]
-    pub overwrite: bool,
-    /// Of volumes: say what each case would hold and take, from the headers of its images alone; nothing is predicted.
-    #[arg(long)]
-    pub plan: bool,
     #[command(flatten)]
-    pub held: Held,
-    #[command(flatten)]
-    pub ram: Ram,
-    #[command(flatten)]
-    pub compute: Compute,
+    pub inference: Inference,
     #[command(flatten)]
     pub nnunet: NnUnetFlags,
 }
@@ -150,7 +140,7 @@ impl Predict {
 
     /// What is asked of a model.
     pub fn request(&self, model: PathBuf, backend: Arc<dyn Backend>) -> Outcome<PredictRequest> {
-        let threads = self.compute.threads.count();
+        let threads = self.inference.compute.threads.count();
         let is_nnunet = matches!(ModelSource::of(&model)?, ModelSource::NnUnet(_));
         // As both programs do it where nothing is said.
         let mirror = self.mirror || !self.mirror_axes.is_empty() || (is_nnunet && !self.nnunet.disable_tta);
@@ -172,12 +162,12 @@ impl Predict {
             checkpoint: self.checkpoint.unwrap_or_default().into(),
             input: self.input.clone(),
             output: self.output.clone(),
-            overwrite: self.overwrite,
+            overwrite: self.inference.overwrite,
             options: PredictOptions {
                 window_weights: self.window_weights.unwrap_or_default().into(),
-                ..self.held.options(self.step()?, mirror, threads)
+                ..self.inference.held.options(self.step()?, mirror, threads)
             },
-            ram: self.ram.ram,
+            ram: self.inference.ram.ram,
             backend,
         })
     }

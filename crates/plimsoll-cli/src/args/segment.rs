@@ -7,7 +7,7 @@ use plimsoll::{DicomForm, ExtraChoice, SegmentRequest};
 use plimsoll_dicom::{SegmentationType, is_dicom_name};
 use plimsoll_models::total_segmentator::{Mode, ModelSize, weights_in_home};
 
-use super::{Compute, Held, Ram};
+use super::Inference;
 use crate::failure::{Failure, Outcome};
 
 /// How a file of DICOM keeps labels: a segmentation, as its attribute Segmentation Type has it, or structures.
@@ -110,18 +110,8 @@ pub struct Segment {
     /// List the tasks with their labels, and whether their weights are there.
     #[arg(long)]
     pub list: bool,
-    /// Replace files that are there [default: they are kept, and what is missing is made].
-    #[arg(long)]
-    pub overwrite: bool,
-    /// Say what each model would hold and take, from the headers of the images alone; nothing is segmented.
-    #[arg(long)]
-    pub plan: bool,
     #[command(flatten)]
-    pub held: Held,
-    #[command(flatten)]
-    pub ram: Ram,
-    #[command(flatten)]
-    pub compute: Compute,
+    pub inference: Inference,
 }
 
 impl Segment {
@@ -205,15 +195,11 @@ impl Segment {
             remove_small_blobs: self.remove_small_blobs,
             derived: !self.no_derived_masks,
             weights: self.weights_folder()?,
-            overwrite: self.overwrite,
-            ram: self.ram.ram,
+            overwrite: self.inference.overwrite,
+            ram: self.inference.ram.ram,
             // How far windows are apart follows from the task.
-            options: self.held.options(1.0, false, self.compute.threads.count()),
-            backend: self.held.on(if self.plan {
-                self.compute.open_to_plan()?
-            } else {
-                self.compute.open()?
-            })?,
+            options: self.inference.held.options(1.0, false, self.inference.compute.threads.count()),
+            backend: self.inference.backend()?,
         })
     }
 }

@@ -26,8 +26,7 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
     expect_averaged(&model, is_classifier, &others)?;
     expect_effect(args, &model, &others, is_classifier)?;
     expect_one_of_bids(args, &others)?;
-    let backend =
-        args.held.on(if args.plan { args.compute.open_to_plan()? } else { args.compute.open()? })?;
+    let backend = args.inference.backend()?;
     let request = args.request(model, Arc::clone(&backend))?;
     if is_classifier {
         let options = ClassifyOptions {
@@ -63,7 +62,7 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
         println!("planned {}, peak resident {}", classified.planned_bytes, classified.peak_rss_bytes);
         return check();
     }
-    if args.plan {
+    if args.inference.plan {
         let others = others.into_iter().map(|model| args.request(model, Arc::clone(&backend)));
         let requests: Outcome<Vec<PredictRequest>> = std::iter::once(Ok(request)).chain(others).collect();
         return prediction_plan::run(&requests?, as_json);
@@ -96,7 +95,7 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
     let plans = report.cases.iter().filter_map(|case| case.plan.as_ref());
     let halves = plans.filter(|plan| plan.ring == RingStorage::F16);
     let line = halves.max_by_key(|plan| plan.f32_ring_ram_bytes).and_then(ring_line);
-    if let Some(line) = line.filter(|_| args.held.ring().is_none()) {
+    if let Some(line) = line.filter(|_| args.inference.held.ring().is_none()) {
         println!("{line}");
     }
     let in_strips = report.cases.iter().filter_map(|case| case.plan.as_ref());
@@ -224,11 +223,11 @@ fn expect_effect(args: &Predict, model: &Path, others: &[PathBuf], is_classifier
         ("--no-postprocessing", args.no_postprocessing && !others.is_empty(), of_mean),
         ("--no-postprocessing", args.no_postprocessing && !has_steps, "the model has no steps"),
         ("--overlap", args.overlap.is_some() && is_classifier, of_volumes),
-        ("--plan", args.plan && is_classifier, of_volumes),
-        ("--sum", args.held.summed().is_some() && is_classifier, of_volumes),
-        ("--ring", args.held.ring().is_some() && is_classifier, of_volumes),
-        ("--precision", args.held.precision().is_some() && is_classifier, of_volumes),
-        ("--window-batch", args.held.window_batch().is_some() && is_classifier, of_volumes),
+        ("--plan", args.inference.plan && is_classifier, of_volumes),
+        ("--sum", args.inference.held.summed().is_some() && is_classifier, of_volumes),
+        ("--ring", args.inference.held.ring().is_some() && is_classifier, of_volumes),
+        ("--precision", args.inference.held.precision().is_some() && is_classifier, of_volumes),
+        ("--window-batch", args.inference.held.window_batch().is_some() && is_classifier, of_volumes),
         ("--votes", args.votes.is_some() && !has_pairs, of_pairs),
         ("--pair-columns", args.pair_columns && !has_pairs, of_pairs),
         ("--mistakes", args.mistakes.is_some() && !is_classifier, "the model labels voxels, not images"),

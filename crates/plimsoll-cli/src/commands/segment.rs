@@ -26,7 +26,7 @@ pub fn run(args: &Segment, as_json: bool) -> Outcome {
     if args.list {
         return list(args, as_json);
     }
-    if args.plan {
+    if args.inference.plan {
         return prediction_plan::show(
             &plan_segmentation(&args.request()?, &terminal::observed(as_json))?,
             as_json,
