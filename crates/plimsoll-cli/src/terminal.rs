@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use plimsoll::{Context, Event, Observer, StopToken, Work};
 use plimsoll_remedy::render;
 use plimsoll_report::text::{escaped, in_line};
+use plimsoll_run::CacheFolder;
 
 use crate::commands::print_plan;
 use crate::failure::Outcome;
@@ -23,12 +24,19 @@ const LINES_EVERY: Duration = Duration::from_secs(15);
 pub fn context(as_json: bool) -> Outcome<Context> {
     let stop = StopToken::default();
     signals::listen(&stop)?;
-    Ok(Context::new(stop, Arc::new(Terminal::new(as_json))))
+    let mut context = observed(as_json);
+    context.stop = stop;
+    Ok(context)
 }
 
 /// A context whose job ends with the process; only warnings are shown if the results are printed as JSON.
 pub fn observed(as_json: bool) -> Context {
-    Context::new(StopToken::default(), Arc::new(Terminal::new(as_json)))
+    Context::observed(Terminal::new(as_json)).with_cache(cache_folder())
+}
+
+/// The cache folder of the user.
+pub fn cache_folder() -> Option<CacheFolder> {
+    CacheFolder::of_user(|name| std::env::var_os(name))
 }
 
 /// Shows the events of a job.

@@ -56,6 +56,8 @@ names! {
         Dataset = "dataset",
         /// The device that runs programs.
         Device = "device",
+        /// The file of a drawing.
+        Draw = "draw",
         /// Compares ensembles of repeats.
         Ensembles = "ensembles",
         /// The number of epochs.

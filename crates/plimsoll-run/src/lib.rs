@@ -41,7 +41,7 @@ mod topology;
 mod way_out;
 
 pub use averages::start_averages;
-pub use cache_folder::{cache_folder, points_folder};
+pub use cache_folder::CacheFolder;
 pub use checkpoint::{
     CheckpointKind, Checkpoints, PartSums, Progress, Resumed, checkpoint_header, checkpoint_origin,
 };

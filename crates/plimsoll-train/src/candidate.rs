@@ -25,7 +25,7 @@ pub(crate) struct Site<'a> {
     pub(crate) backend: &'a dyn Backend,
     overhead: Overhead,
     pub(crate) data: DataFacts,
-    planning: Planning<'a>,
+    pub(crate) planning: Planning<'a>,
 }
 
 impl<'a> Site<'a> {

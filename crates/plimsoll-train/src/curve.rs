@@ -2,7 +2,7 @@
 
 use plimsoll_memory::Bytes;
 use plimsoll_plan::{Backend, Plans};
-use plimsoll_run::{Machine, RunConfig};
+use plimsoll_run::{CacheFolder, Machine, RunConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::candidate::{Candidate, Site, micro_batches};
@@ -54,10 +54,11 @@ pub fn run_curve(
     machine: Machine,
     backend: &dyn Backend,
     data: DataFacts,
+    cache: Option<&CacheFolder>,
     observer: &mut dyn FnMut(CurveProgress),
 ) -> Result<Vec<RunPoint>, TrainError> {
     let plans = Plans::default();
-    let site = Site::new(machine, backend, data, Planning::unobserved(&plans));
+    let site = Site::new(machine, backend, data, Planning::unobserved(&plans, cache));
     let config = &choose_products(config, micro_batch_is_set, site)?;
     let backend = &*multiplying(backend, &config.products)?;
     let mut points = Vec::new();
@@ -69,7 +70,7 @@ pub fn run_curve(
         };
         told(points.len(), 0.0);
         let candidate = Candidate::new(config, micro_batch, site)?;
-        let measured = measured(machine, backend, candidate.programs.all());
+        let measured = measured(machine, backend, candidate.programs.all(), cache);
         let planner = candidate.planner(&*measured)?;
         let kept = planner.plan(None)?;
         let kept_step = kept.schedule(candidate.programs.fullest());

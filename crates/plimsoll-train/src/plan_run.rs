@@ -175,7 +175,7 @@ fn by_measured_rates(
     nominal: &Arc<dyn Backend>,
 ) -> Result<(Arc<dyn Backend>, VerifiedPlan), TrainError> {
     let machine = site.machine;
-    let backend = measured(machine, &**nominal, candidate.programs.all());
+    let backend = measured(machine, &**nominal, candidate.programs.all(), site.planning.cache);
     let room = candidate.room(machine);
     let plan = site.plan_to_run(candidate, &candidate.planner(&*backend)?, room)?;
     let plan = if plan.arena_bytes > room { nominal_plan } else { plan };

@@ -1,7 +1,8 @@
-//! What planning reports while it lasts, and remembers from one run to the next.
+//! Progress of planning, and plans that runs share.
 
 use plimsoll_memory::Bytes;
 use plimsoll_plan::Plans;
+use plimsoll_run::CacheFolder;
 
 /// One attempt of planning, reported before it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,18 +15,20 @@ pub struct PlanningStep {
     pub room: Option<Bytes>,
 }
 
-/// What planning a run uses beside its configuration.
+/// The surroundings of planning: shared plans, an observer and a cache.
 #[derive(Clone, Copy)]
 pub struct Planning<'a> {
     /// Plans that were made before. Runs that are planned one after the other, such as those of a sweep, share them.
     pub plans: &'a Plans,
     /// Receives each attempt.
     pub observer: &'a (dyn Fn(PlanningStep) + 'a),
+    /// The folder of the machine's measured rates; without one they are measured each time.
+    pub cache: Option<&'a CacheFolder>,
 }
 
 impl<'a> Planning<'a> {
-    /// Planning that nobody observes.
-    pub fn unobserved(plans: &'a Plans) -> Planning<'a> {
-        Planning { plans, observer: &|_| {} }
+    /// Planning without an observer.
+    pub fn unobserved(plans: &'a Plans, cache: Option<&'a CacheFolder>) -> Planning<'a> {
+        Planning { plans, observer: &|_| {}, cache }
     }
 }

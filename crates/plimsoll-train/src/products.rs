@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use plimsoll_graph::Program;
 use plimsoll_plan::{Backend, Bf16Products};
-use plimsoll_run::{Machine, Products, RunConfig};
+use plimsoll_run::{CacheFolder, Machine, Products, RunConfig};
 
 use crate::TrainError;
 use crate::candidate::{Candidate, Site, micro_batches};
@@ -39,9 +39,10 @@ pub fn fastest_products(
     machine: Machine,
     backend: &dyn Backend,
     programs: &[Program],
+    cache: Option<&CacheFolder>,
 ) -> Result<Bf16Products, TrainError> {
     let all = backend.with_bf16_products(&Bf16Products::ALL)?;
-    Ok(measured(machine, &*all, programs).fastest_products(programs)?)
+    Ok(measured(machine, &*all, programs, cache).fastest_products(programs)?)
 }
 
 /// The configuration with a choice for every micro-batch that the run may have.
@@ -55,7 +56,8 @@ pub(crate) fn choose_products(
         let mut chosen = Bf16Products::default();
         for micro_batch in micro_batches(&config, micro_batch_is_set) {
             let candidate = Candidate::new(&config, micro_batch, site)?;
-            let found = fastest_products(site.machine, site.backend, candidate.programs.all())?;
+            let found =
+                fastest_products(site.machine, site.backend, candidate.programs.all(), site.planning.cache)?;
             chosen.in_f32.extend(found.in_f32);
         }
         config.products = Products::Bf16(Some(chosen));

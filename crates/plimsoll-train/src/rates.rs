@@ -8,7 +8,7 @@ use plimsoll_disk::atomic;
 use plimsoll_graph::Program;
 use plimsoll_memory::{fnv1a, host};
 use plimsoll_plan::{Backend, Rates};
-use plimsoll_run::{Machine, cache_folder};
+use plimsoll_run::{CacheFolder, Machine};
 use serde::{Deserialize, Serialize};
 
 /// The part of the line that measuring may take; nothing else is held at that time.
@@ -64,12 +64,18 @@ impl StoredRates {
     }
 }
 
-/// A backend that predicts times from the machine's rates, for the kernels of some programs: from `plimsoll/costs-….json` in
-/// the user's cache folder, and what is not there or doubtful measured and written there. They decide which plan is thought the
-/// fastest, and by [`fastest_products`](crate::fastest_products) which convolutions of a new run multiply bf16; never anything else that
-/// comes out of a run.
-pub fn measured(machine: Machine, backend: &dyn Backend, programs: &[Program]) -> Arc<dyn Backend> {
-    let file = costs_file(backend);
+/// Returns a backend that predicts times from the machine's rates for the kernels of some programs.
+///
+/// Rates are read from `costs-….json` in the cache folder; missing and doubtful ones are measured and stored there. They decide which plan
+/// counts as the fastest, and in [`fastest_products`](crate::fastest_products) which convolutions of a new run multiply bf16. No other result
+/// of a run depends on them.
+pub fn measured(
+    machine: Machine,
+    backend: &dyn Backend,
+    programs: &[Program],
+    cache: Option<&CacheFolder>,
+) -> Arc<dyn Backend> {
+    let file = costs_file(backend, cache);
     let memory = usize::try_from(machine.line.0 / PART_OF_LINE).unwrap_or(usize::MAX);
     let mut stored = file.as_deref().and_then(read);
     let believed = stored.as_ref().and_then(StoredRates::believed);
@@ -91,11 +97,16 @@ pub fn measured(machine: Machine, backend: &dyn Backend, programs: &[Program]) -
 /// Compares the predicted time of a step with the median that was measured. If they disagree by more than a quarter of the
 /// prediction, all rates of the machine are doubted, so that the next plan measures again those that it needs; returns what is to be
 /// said of it.
-pub(crate) fn doubt(backend: &dyn Backend, predicted: f64, median: f64) -> Option<String> {
+pub(crate) fn doubt(
+    backend: &dyn Backend,
+    cache: Option<&CacheFolder>,
+    predicted: f64,
+    median: f64,
+) -> Option<String> {
     if (median - predicted).abs() <= TOLERANCE * predicted {
         return None;
     }
-    let marked = costs_file(backend).is_some_and(|file| {
+    let marked = costs_file(backend, cache).is_some_and(|file| {
         read(&file).is_some_and(|mut stored| {
             stored.doubt_all();
             write(&file, &stored).is_ok()
@@ -113,11 +124,12 @@ fn processor() -> String {
     host::processor_model().unwrap_or("unknown".into())
 }
 
-/// Where the rates of a backend on this machine are kept; none where there is no such place.
-fn costs_file(backend: &dyn Backend) -> Option<PathBuf> {
+/// The file of the rates of a backend on this machine; `None` without a cache folder.
+fn costs_file(backend: &dyn Backend, cache: Option<&CacheFolder>) -> Option<PathBuf> {
+    let cache = cache?;
     let key = format!("{}\n{}\n{}", processor(), backend.rated(), env!("CARGO_PKG_VERSION"));
     let name = format!("costs-{:016x}.json", fnv1a(key.as_bytes()));
-    cache_folder().map(|folder| folder.join("plimsoll").join(name))
+    Some(cache.path().join(name))
 }
 
 fn read(file: &Path) -> Option<StoredRates> {

@@ -99,7 +99,7 @@ impl Site {
         let machine = Machine { line: RAM, threads: 1, loader_threads: 1 };
         let facts = self.data.facts(&self.config, &self.fold).unwrap();
         let plans = Plans::default();
-        let planning = Planning::unobserved(&plans);
+        let planning = Planning::unobserved(&plans, None);
         plan_run_allowing(&[], &self.config, false, machine, backend, facts, planning).unwrap()
     }
 
@@ -143,6 +143,7 @@ impl Site {
             splits: None,
             log_steps: false,
             siblings: None,
+            cache: None,
             warm: false,
             notes: Vec::new(),
         };
@@ -505,7 +506,7 @@ fn a_run_in_halves_comes_to_the_numbers_of_single_precision() {
     let (machine, facts) =
         (Machine { line: RAM, threads: 1, loader_threads: 1 }, site.data.facts(&site.config, &site.fold));
     let plans = Plans::default();
-    let planning = Planning::unobserved(&plans);
+    let planning = Planning::unobserved(&plans, None);
     let refused = plan_run_allowing(&[], &site.config, false, machine, &cpu, facts.unwrap(), planning);
     let refused = refused.err().unwrap();
     assert!(refused.to_string().contains("stored as f16"), "{refused}");

@@ -1,33 +1,50 @@
-//! The surroundings of a job: who may end it, and who sees its events.
+//! The surroundings of a job: a stop token, an observer of its events and a cache folder.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use plimsoll_run::CacheFolder;
+
 use crate::events::{Event, Observer, Unobserved, Work};
 
-/// The surroundings of a job, which never change its result: a stop token and an observer of its events.
+/// The surroundings of a job, which never change its result: a stop token, an observer of its events and a cache folder.
+///
+/// With [`Context::default`] a job runs to its end, nothing observes it, and nothing is cached.
 #[derive(Clone)]
 pub struct Context {
-    /// Ends the job early when it is asked to.
+    /// Ends the job early.
     pub stop: StopToken,
     observer: Arc<dyn Observer>,
+    cache: Option<CacheFolder>,
+}
+
+impl Default for Context {
+    fn default() -> Context {
+        Context::observed(Unobserved)
+    }
 }
 
 impl Context {
-    /// A context whose events go to an observer, and whose job ends when the token asks for it.
-    pub fn new(stop: StopToken, observer: Arc<dyn Observer>) -> Context {
-        Context { stop, observer }
+    /// A context whose events go to an observer, such as a closure that takes `&Event<'_>`.
+    pub fn observed(observer: impl Observer + 'static) -> Context {
+        Context { stop: StopToken::default(), observer: Arc::new(observer), cache: None }
     }
 
-    /// A context whose job runs to its end and is observed by nobody.
-    pub fn unobserved() -> Context {
-        Context::new(StopToken::default(), Arc::new(Unobserved))
+    /// The same context with a folder for files that can be computed again, such as inspections of data sets.
+    #[must_use]
+    pub fn with_cache(self, cache: Option<CacheFolder>) -> Context {
+        Context { cache, ..self }
+    }
+
+    /// The folder of files that can be computed again.
+    pub fn cache(&self) -> Option<&CacheFolder> {
+        self.cache.as_ref()
     }
 
     /// The same context for a part of a job whose events would repeat others.
-    pub fn silent(&self) -> Context {
-        Context { stop: self.stop.clone(), observer: Arc::new(Unobserved) }
+    pub(crate) fn silent(&self) -> Context {
+        Context { stop: self.stop.clone(), observer: Arc::new(Unobserved), cache: self.cache.clone() }
     }
 
     /// Passes an event to the observer.

@@ -1,11 +1,14 @@
 //! Events of jobs, and their observers.
 
+use std::fmt;
+
+use plimsoll_remedy::Remedy;
 use plimsoll_run::{EpochCost, EpochRecord, FoldName};
 use plimsoll_train::PlannedRun;
 
 use crate::jobs::at_once::AtOnce;
 
-/// Sees the events of a job while it runs.
+/// An observer of the events of a job. Closures that take `&Event<'_>` are observers.
 ///
 /// Events come from any thread of the job, which waits for the observer: an observer that needs long delays the job.
 pub trait Observer: Send + Sync {
@@ -18,9 +21,15 @@ pub trait Observer: Send + Sync {
     }
 }
 
+impl<F: Fn(&Event<'_>) + Send + Sync> Observer for F {
+    fn event(&self, event: &Event<'_>) {
+        self(event);
+    }
+}
+
 /// An observer that ignores all events.
 #[derive(Clone, Copy, Debug)]
-pub struct Unobserved;
+pub(crate) struct Unobserved;
 
 impl Observer for Unobserved {
     fn event(&self, _: &Event<'_>) {}
@@ -39,7 +48,7 @@ pub struct Work {
     pub is_beside_others: bool,
 }
 
-/// An event of a job.
+/// An event of a job. It is displayed as one line of text.
 ///
 /// Texts mark parameters and jobs: [`plimsoll_remedy::render`] writes them in the words of a front end.
 #[derive(Clone, Copy)]
@@ -108,4 +117,25 @@ pub enum Event<'a> {
         /// The time and the memory that it took.
         cost: &'a EpochCost,
     },
+}
+
+impl fmt::Display for Event<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Warning { text } => write!(f, "warning: {}", Remedy::from(*text)),
+            Event::Note { text } | Event::WorkLine { text, .. } => write!(f, "{}", Remedy::from(*text)),
+            Event::WorkBegan { work } => write!(f, "{} …", work.title),
+            Event::WorkAdvanced { work, done, note, .. } => match work.pieces {
+                Some(pieces) => write!(f, "{} {done}/{pieces} {note}", work.title),
+                None => write!(f, "{} {note}", work.title),
+            },
+            Event::WorkEnded { work } => write!(f, "{}: ended", work.title),
+            Event::Planned { planned, .. } => {
+                write!(f, "planned: {} of {}", planned.numbers.total_bytes, planned.numbers.ram_budget_bytes)
+            }
+            Event::Part { title } => f.write_str(title),
+            Event::ResultsToKeep => f.write_str("results are saved when the job is stopped"),
+            Event::Epoch { fold, record, .. } => write!(f, "fold {fold}: epoch {} is done", record.epoch),
+        }
+    }
 }

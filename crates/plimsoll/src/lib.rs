@@ -36,7 +36,7 @@ mod watcher;
 
 pub use context::{Context, Progress, StopToken, TimeLeft};
 pub use error::{Cause, Error, Outcome};
-pub use events::{Event, Observer, Unobserved, Work};
+pub use events::{Event, Observer, Work};
 pub use jobs::at_once::AtOnce;
 pub use jobs::classify::{Classified, ClassifyOptions, classify, is_classifier};
 pub use jobs::compare::{CompareRequest, ComparisonReport, LabelReport, compare};
@@ -58,6 +58,7 @@ pub use jobs::pairs::{
     DescribedPair, PlannedPair, PlannedPairs, TrainedPair, describe_pairs, pair_run, plan_pairs, train_pairs,
 };
 pub use jobs::plan::{Opened, PlanRequest, SETTINGS_FILE, plan, read_settings};
+pub use jobs::plan_report::{PlanDetails, PlanReport, plan_with_details};
 pub use jobs::postprocess::{
     Change, ChoiceReport, PostprocessRequest, PostprocessingReport, Processed, choose_postprocessing,
     postprocess,
@@ -78,3 +79,4 @@ pub use jobs::sweep::{
 };
 pub use jobs::train::{FoldChoice, TrainRequest, Trained, TrainedFold, WeightChoice, describe, train};
 pub use monitors::Monitoring;
+pub use plimsoll_data::phantom::{PhantomConfig, write as write_phantoms};

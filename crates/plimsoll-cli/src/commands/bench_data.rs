@@ -11,7 +11,6 @@ use plimsoll_data::{Case, Dataset, Inspection, Loader, LoaderConfig, Patches, Sa
 use plimsoll_disk::{File, atomic};
 use plimsoll_memory::{Budget, Bytes, resident};
 use plimsoll_report::svg::{Anchor, Drawing, rect, text};
-use plimsoll_run::points_folder;
 use plimsoll_train::{PlannedRun, RunData};
 use plimsoll_volume::{Content, VolumeError, VolumeFile};
 use serde::Serialize;
@@ -19,7 +18,7 @@ use serde::Serialize;
 use crate::args::BenchData;
 use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json};
-use crate::terminal;
+use crate::terminal::{self, cache_folder};
 
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -174,8 +173,8 @@ fn patch(
     let (numbers, budget) = (&planned.numbers, &opened.line.budget);
     let cache = VolumeCache::new(budget.part("cache", numbers.cache_bytes)?)
         .decoding_within(budget.part("decoding", numbers.decoding_bytes)?);
-    let cache = Arc::new(match points_folder() {
-        Some(folder) => cache.indexed_in(folder),
+    let cache = Arc::new(match cache_folder() {
+        Some(folder) => cache.indexed_in(folder.points()),
         None => cache,
     });
     let patches = Arc::new(Patches::new(dataset, sampler, Arc::clone(&cache))?);

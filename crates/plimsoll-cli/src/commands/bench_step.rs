@@ -19,6 +19,7 @@ use super::predicted_step::PredictedStep;
 use crate::args::{BenchStep, BenchedNet, BenchedStep, Compute, Precision};
 use crate::failure::{Failure, Outcome};
 use crate::report::{json, or_dash};
+use crate::terminal::cache_folder;
 
 /// The program of a plan that has one.
 pub(super) const ONLY: ProgramId = ProgramId::new(0);
@@ -86,12 +87,12 @@ pub(super) fn backend(step: &BenchedStep, program: &Program, forward: bool) -> O
     let (machine, programs) = (step.machine(), std::slice::from_ref(program));
     let mut backend = step.compute.open()?;
     if step.what.precision == Precision::Bf16Dot && !forward {
-        let chosen = fastest_products(machine, &*backend, programs)?;
+        let chosen = fastest_products(machine, &*backend, programs, cache_folder().as_ref())?;
         backend = backend.with_bf16_products(&chosen)?;
     } else {
         backend = step.what.precision.on(backend)?;
     }
-    Ok(measured(machine, &*backend, programs))
+    Ok(measured(machine, &*backend, programs, cache_folder().as_ref()))
 }
 
 /// More than any card has: a kind of card has as much memory as a step takes.

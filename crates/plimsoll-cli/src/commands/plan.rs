@@ -1,21 +1,20 @@
 //! `plimsoll plan`
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
-use plimsoll::{PlanRequest, PlannedPair, PlannedPairs, plan_pairs};
+use plimsoll::{
+    PlanDetails, PlanReport, PlanRequest, PlannedPair, PlannedPairs, plan_pairs, plan_with_details,
+};
 use plimsoll_data::{TargetSpacing, is_picture_ending};
-use plimsoll_disk::atomic;
 use plimsoll_graph::Role;
 use plimsoll_memory::Bytes;
-use plimsoll_plan::explain::{Explanation, Fate, Maker, explain};
-use plimsoll_report::arena::draw_step;
+use plimsoll_plan::explain::{Explanation, Fate, Maker};
 use plimsoll_report::duration::{duration, grouped};
 use plimsoll_run::{DevicePlan, RunPlan};
-use plimsoll_train::{CurveProgress, PlannedRun, RunPoint, run_curve};
+use plimsoll_train::{PlannedRun, RunPoint};
 
 use crate::args::Plan;
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::report::{Table, json};
 use crate::terminal;
 
@@ -25,41 +24,25 @@ pub fn run(args: &Plan, as_json: bool) -> Outcome {
     if args.one_vs_one {
         return run_pairs(&request, as_json);
     }
-    let (opened, mut planned, fold) = request.prepare(&terminal::observed(as_json))?;
-    if !args.pareto && args.explain.is_none() {
-        planned.numbers.patches = request.patch_costs(&opened, &planned, &fold)?;
+    let details = PlanDetails {
+        patches: !args.pareto && args.explain.is_none(),
+        curve: args.pareto,
+        explain: args.explain.clone().filter(|_| !args.pareto),
+        drawing: args.draw.clone(),
+    };
+    let report = plan_with_details(&request, &details, &terminal::observed(as_json))?;
+    let numbers = &report.numbers;
+    if let Some(curve) = &report.curve {
+        return if as_json { json(curve) } else { print_curve(curve, numbers) };
     }
-    let numbers = &planned.numbers;
-    if let Some(file) = &args.draw {
-        write_drawing(&planned, file)?;
-    }
-    if args.pareto {
-        let is_set = request.settings.micro_batch.is_some();
-        let facts = opened.facts(&planned.config, &fold)?;
-        let progress = terminal::observed(as_json).work("searching", 100);
-        let curve = run_curve(
-            &planned.config,
-            is_set,
-            opened.machine,
-            &*planned.backend,
-            facts,
-            &mut |CurveProgress { share, micro_batch, points }| {
-                progress.set((100.0 * share) as u64, format!("micro-batch {micro_batch}, {points} points"))
-            },
-        );
-        drop(progress);
-        let curve = curve?;
-        return if as_json { json(&curve) } else { print_curve(&curve, numbers) };
-    }
-    if let Some(name) = &args.explain {
-        let explanations = explanations(&planned, name)?;
-        return if as_json { json(&explanations) } else { print_explanations(&explanations) };
+    if let Some(explanations) = &report.explanations {
+        return if as_json { json(explanations) } else { print_explanations(explanations) };
     }
     if as_json {
-        json(&numbers)?;
+        json(numbers)?;
     } else {
-        print(&planned);
-        print_patches(numbers);
+        print(&report.planned);
+        print_patches(&report);
     }
     numbers.check()?;
     Ok(())
@@ -163,8 +146,9 @@ pub fn print(planned: &PlannedRun) {
     println!("{}", times(numbers));
 }
 
-/// Prints what smaller and larger patches would cost.
-fn print_patches(numbers: &RunPlan) {
+/// Prints the costs of smaller and larger patches.
+fn print_patches(report: &PlanReport) {
+    let numbers = &report.numbers;
     if numbers.patches.is_empty() {
         return;
     }
@@ -188,21 +172,11 @@ fn print_patches(numbers: &RunPlan) {
     }
     println!("what patches cost in the smallest micro-batches, with nothing recomputed and no cache:");
     table.print();
-    if let Some(line) = larger_patch(numbers) {
-        println!("{line}");
-    }
-}
-
-/// What is said where a patch would fit that is larger by more than half.
-fn larger_patch(numbers: &RunPlan) -> Option<String> {
-    let voxels = |patch: [usize; 3]| patch.iter().product::<usize>();
-    let largest = numbers.patches.iter().rfind(|cost| cost.fits)?;
-    let [d, h, w] = largest.patch_size;
-    (voxels(largest.patch_size) * 2 > voxels(numbers.patch_size) * 3).then(|| {
-        format!(
+    if let Some([d, h, w]) = report.larger_patch() {
+        println!(
             "the line has room for larger patches, which see more and take longer: --patch-size {d},{h},{w}"
-        )
-    })
+        );
+    }
 }
 
 fn arena(numbers: &RunPlan) -> String {
@@ -301,11 +275,6 @@ fn times(numbers: &RunPlan) -> String {
     format!("{all}; in a day {} steps ({epochs} epochs)", grouped(steps))
 }
 
-fn write_drawing(planned: &PlannedRun, file: &Path) -> Outcome {
-    let drawing = draw_step(&planned.plan, planned.programs.fullest(), &planned.numbers);
-    atomic::write(file, |out| drawing.write(out)).map_err(|error| Failure::of_path(file, &error))
-}
-
 fn print_curve(curve: &[RunPoint], numbers: &RunPlan) -> Outcome {
     let device = numbers.device.as_ref();
     let line = device.map_or(numbers.ram_budget_bytes, |device| device.vram_budget_bytes);
@@ -329,22 +298,6 @@ fn print_curve(curve: &[RunPoint], numbers: &RunPlan) -> Outcome {
         None => println!("the line is {line}; lines are without a cache of decoded volumes"),
     }
     Ok(())
-}
-
-fn explanations(planned: &PlannedRun, name: &str) -> Outcome<Vec<Explanation>> {
-    let fullest = planned.programs.fullest();
-    let program = &planned.programs[fullest];
-    let found = explain(&planned.plan, fullest, name);
-    if !found.is_empty() {
-        return Ok(found);
-    }
-    let near = program.tensors.iter().map(|tensor| tensor.name.as_str()).filter(|other| other.contains(name));
-    let near: Vec<&str> = near.take(5).collect();
-    let hint = match near.as_slice() {
-        [] => "the boxes of a --draw file have names".into(),
-        near => format!("names like it: {}", near.join(", ")),
-    };
-    Err(Failure::new(format!("the program `{}` has no tensor `{name}`", program.name), hint))
 }
 
 fn print_explanations(explanations: &[Explanation]) -> Outcome {

@@ -19,9 +19,9 @@ use plimsoll_memory::{
 };
 use plimsoll_plan::{Engine, arena_memory};
 use plimsoll_run::{
-    CheckpointKind, Checkpoints, DeviceRecord, EpochCost, EpochRecord, Event, EventLog, FoldFolder,
-    FoldRequest, Journal, Lock, PartSums, Progress, RunConfig, RunError, RunRecord, Sample, Specification,
-    StopReason, one_line, write_json,
+    CacheFolder, CheckpointKind, Checkpoints, DeviceRecord, EpochCost, EpochRecord, Event, EventLog,
+    FoldFolder, FoldRequest, Journal, Lock, PartSums, Progress, RunConfig, RunError, RunRecord, Sample,
+    Specification, StopReason, one_line, write_json,
 };
 
 use crate::rates::doubt;
@@ -62,8 +62,10 @@ pub struct Job {
     pub log_steps: bool,
     /// What else trains in this process at the same time.
     pub siblings: Option<Siblings>,
-    /// Whether cases are read into the cache before the first step.
+    /// Reads cases into the cache before the first step.
     pub warm: bool,
+    /// The folder of files that can be computed again.
+    pub cache: Option<CacheFolder>,
     /// What its user was told before, for the events of the run.
     pub notes: Vec<String>,
 }
@@ -145,6 +147,7 @@ pub fn train(
 struct Run {
     planned: PlannedRun,
     siblings: Option<Siblings>,
+    cache: Option<CacheFolder>,
     specification: Specification,
     identity: Digest,
     budget: Budget,
@@ -333,7 +336,7 @@ impl Run {
         }
         let predicted = self.planned.numbers.predicted_seconds_per_step;
         let Some(taken) = median(&mut self.computing) else { return Ok(()) };
-        match doubt(&*self.planned.backend, predicted, taken) {
+        match doubt(&*self.planned.backend, self.cache.as_ref(), predicted, taken) {
             Some(what) => self.warn(what, observer),
             None => Ok(()),
         }

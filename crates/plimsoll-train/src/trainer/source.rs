@@ -11,7 +11,7 @@ use plimsoll_data::{
     Sampler, Samples, VolumeCache,
 };
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_run::{ClassificationTask, Specification, points_folder};
+use plimsoll_run::{CacheFolder, ClassificationTask, Specification};
 
 use super::bad_numbers::BadStep;
 use crate::{PlannedRun, RunData, TrainError};
@@ -33,6 +33,7 @@ impl Source {
         data: RunData,
         planned: &PlannedRun,
         specification: &Specification,
+        cache_folder: Option<&CacheFolder>,
         budget: &Budget,
     ) -> Result<Source, TrainError> {
         let config = &specification.config;
@@ -49,8 +50,8 @@ impl Source {
                 let normalisation = (&known.channels[..], &known.foreground_intensity_properties_per_channel);
                 let decoding = budget.part("decoding", planned.numbers.decoding_bytes)?;
                 let cache = VolumeCache::new(cache()?).decoding_within(decoding);
-                let cache = Arc::new(match points_folder() {
-                    Some(folder) => cache.indexed_in(folder),
+                let cache = Arc::new(match cache_folder {
+                    Some(folder) => cache.indexed_in(folder.points()),
                     None => cache,
                 });
                 let patches = Patches::normalised(&dataset, sampler, cache, normalisation)?;

@@ -51,7 +51,7 @@ impl Run {
         budget: &Budget,
         observer: &mut dyn Observer,
     ) -> Result<Run, TrainError> {
-        let Job { planned, data, request, folder, splits, log_steps, siblings, warm, notes, .. } = job;
+        let Job { planned, data, request, folder, splits, log_steps, siblings, warm, cache, notes, .. } = job;
         let mut warnings = Vec::new();
         let swept =
             sweep(folder.path()).map_err(|source| RunError::Io { path: folder.path().into(), source })?;
@@ -109,7 +109,7 @@ impl Run {
             RunData::Volumes { dataset, .. } => std::path::absolute(&dataset.folder).ok(),
             RunData::Images { .. } => None,
         };
-        let source = Source::open(data, &planned, &specification, budget)?;
+        let source = Source::open(data, &planned, &specification, cache.as_ref(), budget)?;
         let loader_budget = budget.part("loader", planned.numbers.loader_bytes)?;
         if warm {
             observer.loaded(&source.warm(&specification)?);
@@ -162,6 +162,7 @@ impl Run {
         let mut run = Run {
             planned,
             siblings,
+            cache,
             specification,
             identity,
             budget: budget.clone(),

@@ -283,12 +283,8 @@ fn list(input: &Path, settings: &Settings, budget: &Budget) -> Outcome<Arc<Image
         if let Some(images) = settings.images.as_mut().filter(|_| has_folders) {
             images.table = None;
         }
-        let opening = Opening {
-            settings: &settings,
-            allow_outside: false,
-            threads: 1,
-            context: &Context::unobserved(),
-        };
+        let opening =
+            Opening { settings: &settings, allow_outside: false, threads: 1, context: &Context::default() };
         if let Listed::Images { dataset, .. } = Listed::open(input, &opening, budget)? {
             return Ok(dataset);
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_data::{Labels, LengthUnit, prediction_ending};
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_metrics::{CasePaths, Settings, Summary, evaluate as score_all};
+use plimsoll_metrics::{CasePaths, Metric, Settings, Summary, evaluate as score_all};
 use plimsoll_report::preview::{Comparison, Frame, comparison};
 use plimsoll_report::{ClassNames, box_plots};
 
@@ -77,7 +77,17 @@ pub struct Evaluated {
     pub reserved: Bytes,
 }
 
-/// Compares, and writes the scores.
+impl Evaluated {
+    /// The mean Dice score of the foreground classes over all cases; `None` if no case has one.
+    pub fn mean_dice(&self) -> Option<f64> {
+        self.summary.foreground_mean.get(Metric::Dice)
+    }
+}
+
+/// Scores predictions against references, and writes the scores beside the predictions or into the requested file.
+///
+/// # Errors
+/// If a file cannot be read or written, a reference has no prediction, or the classes to score are not known.
 pub fn evaluate(request: &EvaluateRequest, context: &Context) -> Outcome<Evaluated> {
     let EvaluateRequest { predictions, threads, .. } = request;
     let line = Line::draw(request.ram, *threads)?;

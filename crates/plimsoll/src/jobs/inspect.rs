@@ -6,7 +6,7 @@ use plimsoll_data::pictures::{ImageDataset, InspectOptions};
 use plimsoll_data::{Dataset, FoundData, InspectConfig, Inspection, LabelCensus, Severity};
 use plimsoll_disk::atomic;
 use plimsoll_memory::{Budget, Digest};
-use plimsoll_run::{ImageSettings, cache_folder, points_folder};
+use plimsoll_run::{CacheFolder, ImageSettings};
 
 use super::listed::Opening;
 use crate::context::Context;
@@ -18,7 +18,7 @@ const INSPECTION_SEED: u64 = 0;
 /// Inspects a data set, or takes what an earlier command found as long as no file has changed since.
 pub fn inspect(dataset: &Dataset, threads: usize, budget: &Budget, context: &Context) -> Outcome<Inspection> {
     let config = InspectConfig { threads, seed: INSPECTION_SEED };
-    let kept = place(&dataset.folder);
+    let kept = folder_of(context.cache(), &dataset.folder);
     if let Some(folder) = &kept
         && let Some(inspection) = Inspection::load_if_current(folder, dataset, config, budget)?
     {
@@ -26,7 +26,10 @@ pub fn inspect(dataset: &Dataset, threads: usize, budget: &Budget, context: &Con
     }
     let progress = context.work("inspecting", dataset.cases.len() as u64);
     let observe = |done: usize, _: usize| progress.set(done as u64, String::new());
-    let inspection = Inspection::run_indexing(dataset, config, points_folder().as_ref(), budget, &observe)?;
+    let inspection = {
+        let points = context.cache().map(CacheFolder::points);
+        Inspection::run_indexing(dataset, config, points.as_ref(), budget, &observe)?
+    };
     drop(progress);
     if let Some(folder) = kept {
         // What cannot be kept is found again by the next command.
@@ -43,7 +46,7 @@ const LONGEST: u64 = 64 << 20;
 
 /// The values of all label maps: reads them once, or takes what an earlier command found as long as no file has changed since.
 pub fn census(found: &FoundData, opening: &Opening<'_>, budget: &Budget) -> Outcome<LabelCensus> {
-    let kept = place(&found.folder);
+    let kept = folder_of(opening.context.cache(), &found.folder);
     if let Some(folder) = &kept
         && let Some(census) = kept_census(&folder.join(VALUES), budget)?
         && census.is_current(found)
@@ -92,7 +95,7 @@ pub fn inspect_images(
     let options = InspectOptions { decode, channels: images.channels(), contents: true, threads };
     // Files that change from here on are read as they are by then, and found to be changed by the next command.
     let state = plimsoll_data::pictures::state_of(dataset, &options);
-    let folder = self::place(place);
+    let folder = folder_of(context.cache(), place);
     let kept = match &folder {
         Some(folder) => {
             let path = folder.join(IMAGES);
@@ -130,11 +133,12 @@ pub fn inspect_images(
     Ok(found)
 }
 
-/// Where the inspection of a data set is kept; none where there is no place for it.
-fn place(dataset: &Path) -> Option<PathBuf> {
+/// The folder of the inspection of a data set; `None` without a cache folder.
+fn folder_of(cache: Option<&CacheFolder>, dataset: &Path) -> Option<PathBuf> {
+    let cache = cache?;
     let absolute = dataset.canonicalize().ok()?;
     let key = Digest::of(absolute.to_string_lossy().as_bytes());
-    Some(cache_folder()?.join("plimsoll").join("inspected").join(key.to_string()))
+    Some(cache.inspection(&key.to_string()))
 }
 
 /// That no case has an error.

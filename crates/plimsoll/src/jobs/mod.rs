@@ -25,6 +25,7 @@ pub mod outliers;
 pub mod pair_ensembles;
 pub mod pairs;
 pub mod plan;
+pub mod plan_report;
 pub mod postprocess;
 pub mod predict;
 mod predict_fold;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use plimsoll_data::{Fold, FoldsNeeds};
 use plimsoll_memory::Bytes;
 use plimsoll_plan::{Backend, Plans};
-use plimsoll_run::{ImageSource, Machine, PatchCost, RunConfig, RunPlan, Settings, Task};
+use plimsoll_run::{CacheFolder, ImageSource, Machine, PatchCost, RunConfig, RunPlan, Settings, Task};
 use plimsoll_train::{
     Concession, DataFacts, PlannedRun, Planning, PlanningStep, RunData, TrainError, largest_patch,
     patch_costs, plan_run_allowing,
@@ -70,6 +70,8 @@ pub struct Opened {
     pub skipped: Vec<String>,
     /// The memory of the folds that are trained.
     pub folds: FoldsNeeds,
+    /// The folder of files that can be computed again.
+    pub cache: Option<CacheFolder>,
 }
 
 impl Opened {
@@ -151,6 +153,7 @@ impl PlanRequest {
             plans: Plans::default(),
             skipped,
             folds: FoldsNeeds::default(),
+            cache: context.cache().cloned(),
         })
     }
 
@@ -187,7 +190,7 @@ impl PlanRequest {
                             machine,
                             &*self.backend,
                             facts,
-                            Planning::unobserved(&opened.plans),
+                            Planning::unobserved(&opened.plans, opened.cache.as_ref()),
                         )?;
                         resolved(Some(patches[chosen.unwrap_or(patches.len() - 1)]))?
                     }
@@ -225,7 +228,7 @@ impl PlanRequest {
             opened.machine,
             &*self.backend,
             facts,
-            Planning { plans: &opened.plans, observer: &observer },
+            Planning { plans: &opened.plans, observer: &observer, cache: opened.cache.as_ref() },
         );
         drop(progress);
         let mut planned = planned?;
@@ -292,7 +295,7 @@ impl PlanRequest {
             opened.machine,
             &*nominal,
             facts,
-            Planning::unobserved(&opened.plans),
+            Planning::unobserved(&opened.plans, opened.cache.as_ref()),
         )?;
         if let Some(of_own) = costs.iter().find(|cost| cost.patch_size == own) {
             let slower = planned.numbers.predicted_seconds_per_step / of_own.predicted_seconds_per_step;

@@ -134,7 +134,7 @@ impl ModelToPlan<'_> {
         let progress = context.work_without_end("planning");
         let program = forward_program(&model, &options, backend)?;
         let machine = Machine { line: budget.line(), threads: options.threads, loader_threads: 1 };
-        let backend = measured(machine, backend, std::slice::from_ref(&program));
+        let backend = measured(machine, backend, std::slice::from_ref(&program), context.cache());
         let folds = model.weights.len();
         let mut predictor = Predictor::new(model, options, Arc::clone(&backend), budget)?;
         let counting = files.iter().map(|files| (files, false)).chain(kept.iter().map(|files| (files, true)));

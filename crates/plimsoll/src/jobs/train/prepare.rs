@@ -47,6 +47,7 @@ impl Prepared {
             log_steps: request.monitoring.steps,
             siblings,
             warm: request.warm,
+            cache: opened.cache.clone(),
             notes,
         })
     }
@@ -117,7 +118,7 @@ pub(in crate::jobs) fn prepare_part(
     let sharing = Sharing::new(&request.plan, request.device, opened);
     let part = sharing.part(parts, opened);
     let Settled { folds, splits, initial, config, is_set, fold } = settle(request, checked, opened, part)?;
-    let silent = Context::unobserved();
+    let silent = Context::default();
     let plan = |plan: &PlanRequest, opened: &Opened| plan.plan(opened, &config, &fold, is_set, &silent);
     let planned = sharing.planned(parts, opened, &plan);
     opened.machine = whole;
