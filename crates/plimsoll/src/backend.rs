@@ -17,14 +17,13 @@ use plimsoll_run::one_line;
 
 use crate::error::{Error, Outcome};
 
-/// What of a card's free memory is left to others where no line is drawn: as of the machine's.
+/// The share of a card's free memory that stays free without a limit, as for the machine's memory: one part in `MARGIN`.
 const MARGIN: u64 = 16;
 
-/// What a driver may allocate of a process's memory later, beside what it holds once the kernels are loaded: for arenas, launches and
-/// copies.
+/// The host memory that a driver may still allocate after the kernels are loaded: for arenas, launches and copies.
 const LATER: Bytes = Bytes::mib(64);
 
-/// What runs programs.
+/// The device that runs programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceName {
     /// The processor, with kernels for its instruction set.
@@ -74,7 +73,7 @@ impl fmt::Display for DeviceName {
 }
 
 impl DeviceName {
-    /// The backend of this device: on the processor with so many threads, on a card below a line of its memory.
+    /// Opens the backend of this device: on the processor with `threads` threads, on a card within a limit of its memory.
     pub fn open(self, threads: usize, vram: Option<Bytes>) -> Outcome<Arc<dyn Backend>> {
         match self {
             DeviceName::Cuda(ordinal) => Card::find(ordinal)?.below(vram),
@@ -98,7 +97,8 @@ impl DeviceName {
         within(CudaBackend::new(Arc::new(Nowhere(architecture))), line, DriverUse::USUAL)
     }
 
-    /// The same device for one of several engines at once: with so many threads, or an equal part of the `whole` one's memory.
+    /// The same device for one of several engines that run at the same time: with `threads` threads, or an equal part of the memory of
+    /// `whole`.
     pub fn open_part(self, whole: &dyn Backend, engines: usize, threads: usize) -> Outcome<Arc<dyn Backend>> {
         match whole.shared_by(engines) {
             Some(part) => Ok(part),
@@ -135,23 +135,23 @@ pub struct Card {
 /// A GPU, for people and as JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct CardReport {
-    /// As --device takes it.
+    /// The name of the device for `--device`.
     pub device: String,
-    /// What the driver calls it.
+    /// The driver's name of the card.
     pub name: String,
     /// Its compute capability.
     pub architecture: String,
     /// All of its memory.
     pub memory_bytes: Bytes,
-    /// What this process may take of it, its context included.
+    /// The memory that this process may take, its context included.
     pub free_bytes: Bytes,
-    /// What the context of a process takes, where it could be measured: with another one, made and destroyed.
+    /// The memory of a process's context; `None` if it could not be measured by creating and destroying another one.
     pub context_bytes: Option<Bytes>,
-    /// What the kernels take once they are loaded.
+    /// The memory of the loaded kernels.
     pub kernel_bytes: Bytes,
-    /// What is reserved for local memory of the threads of kernels, which the driver allocates as these are launched: computed.
+    /// The computed reserve for local memory of kernel threads, which the driver allocates at launches.
     pub local_bytes: Bytes,
-    /// What is reserved for recording programs, to launch each as one: measured, and freed until it is needed.
+    /// The measured reserve for recording programs, which are then launched as one; freed until it is needed.
     pub recording_bytes: Bytes,
     /// By what the process's own resident memory grew as the driver was started, without its libraries, where that can be read.
     pub driver_resident_bytes: Option<Bytes>,
@@ -169,7 +169,7 @@ impl Card {
         Ok(Card { ordinal, driver, footprint, grown })
     }
 
-    /// What this process may take at most: what is free, and what its own context holds already.
+    /// The most memory that this process may take: the free memory and its own context.
     fn free(&self) -> Bytes {
         Bytes::of(self.footprint.memory.free + self.footprint.context.unwrap_or(0))
     }
@@ -185,7 +185,7 @@ impl Card {
         }
     }
 
-    /// Its backend, below the line that was asked for, or what is free less a margin.
+    /// The backend of this card within the requested limit, or within the free memory less a margin.
     fn below(self, vram: Option<Bytes>) -> Outcome<Arc<dyn Backend>> {
         let free = self.free();
         if let Some(asked) = vram.filter(|asked| *asked > free) {
@@ -202,7 +202,7 @@ impl Card {
         within(CudaBackend::new(Arc::new(self.driver)), line, driver)
     }
 
-    /// What is told of it.
+    /// The description of this card.
     pub fn report(&self) -> CardReport {
         CardReport {
             device: DeviceName::Cuda(self.ordinal).to_string(),
@@ -232,7 +232,7 @@ pub fn processor(threads: usize, precision: Precision) -> Outcome<CpuBackend> {
     }
 }
 
-/// Whether this machine multiplies bf16 by an instruction of its own.
+/// Returns `true` if this machine has an instruction that multiplies bf16.
 pub fn multiplies_bf16() -> bool {
     Level::of_process().multiplies_bf16()
 }
@@ -258,7 +258,7 @@ pub fn multiply_add_peak(threads: usize) -> Result<f64, EngineError> {
 /// Limits the instruction set of kernels in this process, by its name: `avx512`, `avx2` or `portable`. Call it before any job.
 ///
 /// # Errors
-/// If no instruction set has this name, or another limit was set before.
+/// Returns an error if no instruction set has this name, or another limit was set before.
 pub fn limit_instruction_set(name: &str) -> Outcome {
     match Level::from_name(name) {
         None => {

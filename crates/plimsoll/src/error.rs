@@ -35,7 +35,7 @@ impl Error {
         Error::of(cause, hint)
     }
 
-    /// A job that was asked to stop: the results that it has kept, and how to go on.
+    /// A stopped job: the results that it has saved, and the way to continue.
     pub fn stopped(message: impl fmt::Display, remedy: impl Into<Remedy>) -> Error {
         Error::of(Cause::Stopped { message: message.to_string() }, remedy)
     }

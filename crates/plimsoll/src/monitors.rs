@@ -1,4 +1,4 @@
-//! What is written of a run for the programs of others, when that is asked for: event files of TensorBoard, a text file for Prometheus.
+//! Files of a run for other programs: event files of TensorBoard, and a text file for Prometheus.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,19 +16,19 @@ use crate::error::{Error, Outcome};
 /// About how many pictures of the curves are kept of a run: each has all epochs before it.
 const PICTURES: u64 = 20;
 
-/// What is asked for, beside the files that each run writes.
+/// The requested files beside those that each run writes.
 #[derive(Clone, Debug, Default)]
 pub struct Monitoring {
-    /// Whether the numbers of each step are written down.
+    /// Writes the numbers of each step.
     pub steps: bool,
-    /// Whether there are event files of TensorBoard in the folder of each fold.
+    /// Writes event files of TensorBoard into the folder of each fold.
     pub tensorboard: bool,
     /// A text file of the numbers of all folds in OpenMetrics.
     pub openmetrics: Option<PathBuf>,
 }
 
 impl Monitoring {
-    /// That what is asked for can be written, as far as that can be known before.
+    /// Checks that the requested files can be written, as far as that is known in advance.
     pub fn check(&self) -> Outcome {
         let Some(path) = &self.openmetrics else { return Ok(()) };
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -43,7 +43,7 @@ impl Monitoring {
             .map_err(|error| Error::of_path(folder, &error.into()))
     }
 
-    /// What the folds of a run share.
+    /// Opens the monitors of a run.
     pub fn open(&self, run: &RunFolder) -> Monitors {
         let name = run.path().display().to_string();
         let metrics = self.openmetrics.as_ref().map(|path| OpenMetrics::new(path, &name));
@@ -51,7 +51,7 @@ impl Monitoring {
     }
 }
 
-/// What the folds of a run share.
+/// The monitors that the folds of a run share.
 #[derive(Clone)]
 pub struct Monitors {
     asked: Monitoring,
@@ -74,7 +74,7 @@ impl Monitors {
     }
 }
 
-/// What is written of a fold for the programs of others.
+/// The monitors of one fold.
 pub struct FoldMonitors {
     asked: Monitoring,
     metrics: Option<Arc<Mutex<OpenMetrics>>>,
@@ -89,7 +89,7 @@ pub struct FoldMonitors {
 }
 
 impl FoldMonitors {
-    /// The run of so many steps and epochs begins after `first_step`.
+    /// Begins a run of `steps` steps and `epochs` epochs after `first_step`.
     pub fn begin(&mut self, first_step: u64, steps: u64, epochs: u64) -> io::Result<()> {
         (self.epochs, self.last) = (epochs, first_step);
         if self.asked.tensorboard {
@@ -114,7 +114,7 @@ impl FoldMonitors {
         events.scalars(report.steps, numbers)
     }
 
-    /// What the process holds.
+    /// Writes the memory of the process.
     pub fn sample(&mut self, sample: &Sample) -> io::Result<()> {
         if let Some(events) = self.events_at(sample.steps, sample.steps)? {
             let mib = |bytes: Bytes| bytes.0 as f64 / f64::from(1 << 20);
@@ -200,7 +200,7 @@ impl FoldMonitors {
     /// Changes what the text file has of this fold, and writes it.
     fn tell(&self, change: impl FnOnce(&mut FoldNumbers)) -> io::Result<()> {
         let Some(metrics) = &self.metrics else { return Ok(()) };
-        // What a fold that panicked has left is as good as before.
+        // The data that a panicking fold leaves is as valid as before.
         let mut metrics = metrics.lock().unwrap_or_else(PoisonError::into_inner);
         change(metrics.fold(&self.folder.name().to_string()));
         metrics.write()

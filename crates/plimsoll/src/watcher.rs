@@ -1,4 +1,4 @@
-//! How a fold's training goes, for people: a bar or lines, a log file, a picture.
+//! The progress of a fold's training for people: a bar or lines, a log file, a picture.
 
 use std::time::Instant;
 
@@ -28,29 +28,29 @@ pub struct Watcher {
     planned: Bytes,
     /// A moving average of the loss.
     mean: Option<f64>,
-    /// When this process did its first step, and after how many.
+    /// The time of this process's first step, and the number of steps before it.
     began: Option<(Instant, u64)>,
     of: u64,
     /// Steps done.
     steps: u64,
     history: History,
-    /// The drawing of the arena, until it is written when the run begins: drawn while nothing of the run is held.
+    /// The drawing of the arena until the run begins, when it is written: it is drawn before the run reserves memory.
     arena: Option<Drawing>,
     /// None where it cannot be written.
     log: Option<Appender>,
     monitors: FoldMonitors,
-    /// What of log, picture and monitors cannot be written is said once.
+    /// `true` if a failure to write the log, the picture or a monitor was reported.
     has_failed: bool,
 }
 
 impl Watcher {
-    /// Of a fold.
+    /// The watcher of a fold.
     pub fn new(folder: &FoldFolder, planned: &PlannedRun, monitors: &Monitors, context: &Context) -> Watcher {
         let progress = context.work("training", planned.numbers.steps);
         Watcher::with(context, progress, String::new(), folder, planned, monitors)
     }
 
-    /// Of one fold among several: lines alone, which begin with a title.
+    /// The watcher of one of several folds, which reports lines that begin with a title.
     pub fn of_several(
         title: &str,
         folder: &FoldFolder,
@@ -102,7 +102,7 @@ impl Watcher {
         self.progress.say(format!("{}{line}", self.prefix));
     }
 
-    /// What is written for the programs of others.
+    /// Reports a failed write of a monitor once.
     fn monitored(&mut self, written: std::io::Result<()>) {
         if let Err(error) = written {
             self.failed(&format!("monitoring: {error}"));

@@ -1,7 +1,7 @@
-//! Folds that train at the same time, in one process and below one line.
+//! Folds that train at the same time, in one process and within one memory limit.
 //!
-//! What they have in common counts once: the program's code, and the index of the data set. Of the rest of the line each has the
-//! same part, and of the threads as well. Neither changes what a fold comes to.
+//! Shared memory counts once: the program's code and the index of the data set. Each fold gets the same part of the remaining memory and
+//! of the threads. Neither changes the result of a fold.
 
 use std::sync::Arc;
 use std::thread;
@@ -20,19 +20,19 @@ use crate::error::{Error, Outcome};
 use crate::monitors::Monitors;
 use crate::watcher::Watcher;
 
-/// The stack of the thread that leads a fold; those of its kernels and its loader are planned.
+/// The stack of the thread that leads a fold; the stacks of kernels and loaders are in the plan.
 pub(super) const STACK: Bytes = Bytes::mib(2);
 
-/// What the process holds while folds train at once.
+/// The memory of folds that train at the same time.
 #[derive(Clone, Debug, Serialize)]
 pub struct AtOnce {
-    /// How many.
+    /// The number of folds that train at the same time.
     pub folds: usize,
     /// Threads of kernels that each has.
     pub threads_each: usize,
-    /// What each holds, with what all have in common.
+    /// The planned memory of one fold, shared memory included.
     pub planned_bytes_each: Bytes,
-    /// What all hold together.
+    /// The planned memory of all folds.
     pub planned_bytes: Bytes,
     /// The line of the process.
     pub ram_budget_bytes: Bytes,
@@ -54,13 +54,13 @@ impl Share {
         self.common + Bytes(rest.0 / self.folds as u64)
     }
 
-    /// What so many hold together, if each holds so much with what all have in common.
+    /// The memory of all folds if each takes `each`, shared memory included.
     pub(super) fn together(self, each: Bytes) -> Bytes {
         self.common + Bytes((each - self.common + STACK).0 * self.folds as u64)
     }
 }
 
-/// What plans runs of folds that train at once: `plan(folds)`, with the machine that each has and what runs it.
+/// Plans runs of folds that train at the same time: `plan(folds)` gets the part of the machine and the backend of each fold.
 pub struct Sharing<'a> {
     request: &'a PlanRequest,
     device: DeviceName,
@@ -68,12 +68,12 @@ pub struct Sharing<'a> {
 }
 
 impl<'a> Sharing<'a> {
-    /// Of a machine that has been opened whole.
+    /// The sharing of a machine on which a data set is open.
     pub fn new(request: &'a PlanRequest, device: DeviceName, opened: &Opened) -> Sharing<'a> {
         Sharing { request, device, whole: opened.machine }
     }
 
-    /// What each of so many folds is given of the machine, but for its threads.
+    /// The part of the machine that each of `folds` folds gets.
     pub fn part(&self, folds: usize, opened: &Opened) -> Machine {
         if folds == 1 {
             return self.whole;
@@ -82,7 +82,7 @@ impl<'a> Sharing<'a> {
         Machine { line, ..self.whole }
     }
 
-    /// Plans one of so many folds with `plan`, which is given a request and a data set for its part of the machine.
+    /// Plans one of `folds` folds with `plan`, which gets a request and a data set for its part of the machine.
     pub(super) fn planned(
         &self,
         folds: usize,
@@ -104,10 +104,10 @@ impl<'a> Sharing<'a> {
         plan(&PlanRequest { threads, backend, ..self.request.clone() }, opened)
     }
 
-    /// Plans one of so many folds, where all fit together.
+    /// Plans one of `folds` folds that must fit together.
     ///
     /// # Errors
-    /// If they do not, with the most that do.
+    /// Returns an error if they do not fit; the error names the largest number of folds that does.
     pub fn plan(
         &self,
         folds: usize,
@@ -146,14 +146,14 @@ impl<'a> Sharing<'a> {
     }
 }
 
-/// The line divided among so many folds of a data set.
+/// Divides the memory limit among `folds` folds of a data set.
 pub(super) fn share(folds: usize, opened: &Opened, driver: Bytes) -> Share {
     let code = Overhead::new(opened.machine.threads).code;
     Share { folds, common: code + opened.data.index_bytes() + opened.folds.held + driver }
 }
 
 impl AtOnce {
-    /// Of folds with this plan.
+    /// The memory of `folds` folds with this plan.
     pub fn new(folds: usize, opened: &Opened, planned: &PlannedRun) -> AtOnce {
         let each = planned.numbers.total_bytes;
         AtOnce {
@@ -166,15 +166,15 @@ impl AtOnce {
         }
     }
 
-    /// What each fold's training is told of the others.
+    /// The memory and the number of all folds, for the training of each.
     pub fn siblings(&self) -> Siblings {
         Siblings { folds: self.folds, planned_bytes: self.planned_bytes }
     }
 
-    /// Trains some folds at the same time, each in its own part of the line, until all have ended.
+    /// Trains folds at the same time, each in its own part of the limit, until all have ended.
     ///
     /// # Errors
-    /// The first fold's that failed. The others go on to their ends before it is told.
+    /// The error of the first fold that failed; the others train to their ends first.
     pub fn train(
         &mut self,
         jobs: Vec<Job>,
@@ -220,7 +220,7 @@ impl AtOnce {
     }
 }
 
-/// What a fold that is one of several reserves from: its line without the process's overhead and without what all have in common.
+/// The budget of one of several folds: its part of the limit without the overhead of the process and without shared memory.
 pub(super) fn part_of(numbers: &RunPlan) -> Bytes {
     let driver = numbers.device.as_ref().map_or(Bytes::ZERO, |device| device.driver.host);
     numbers.ram_budget_bytes - numbers.overhead.total() - numbers.index_bytes - driver

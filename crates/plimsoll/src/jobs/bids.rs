@@ -17,7 +17,7 @@ use super::predict::{Opened, PredictRequest};
 use super::previews::names;
 use crate::error::{Error, Outcome};
 
-/// What images and labels of BIDS end in.
+/// The ending of BIDS images and label maps.
 pub(super) const ENDING: &str = ".nii.gz";
 
 /// The version of the specification that names follow.
@@ -26,7 +26,7 @@ const VERSION: &str = "1.10.0";
 /// The longest description that is read of another data set.
 const LONGEST: u64 = 1 << 20;
 
-/// Files beside those of subjects, which say the same of all labels.
+/// The table of label names, one for all subjects.
 const TABLE: &str = "desc-plimsoll_dseg.tsv";
 const SIDECAR: &str = "desc-plimsoll_dseg.json";
 const IGNORED: &str = ".bidsignore";
@@ -56,7 +56,7 @@ pub(super) fn images(
     })
 }
 
-/// What the source says of itself; null where it has no description.
+/// The description of the source data set; null if it has none.
 fn source_description(input: &Path) -> Outcome<Value> {
     let path = input.join(BIDS_DESCRIPTION);
     let text = match plimsoll_disk::read(&path, LONGEST) {

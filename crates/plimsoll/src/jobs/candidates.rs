@@ -1,4 +1,4 @@
-//! Where the candidates of a comparison are: runs, arms of sweeps, and predictions that were scored.
+//! The candidates of a comparison: runs, arms of sweeps and scored predictions.
 
 use std::path::{Path, PathBuf};
 
@@ -9,17 +9,17 @@ use crate::error::{Error, Outcome};
 /// The scores of a folder of predictions.
 pub const SUMMARY: &str = "summary.json";
 
-/// Where the scores of a candidate are.
+/// A candidate and the places of its scores.
 pub struct Source {
-    /// What it is called if no other is called so, and what it is called else.
+    /// Its short name, and its long name for the case that another candidate has the same short one.
     pub names: [String; 2],
     /// The places of each repeat.
     pub repeats: Vec<Place>,
 }
 
-/// Where the scores of a repeat are.
+/// The place of the scores of one repeat.
 pub struct Place {
-    /// What is behind the name of its candidate; nothing of the only one.
+    /// The suffix after the name of its candidate; empty for a single repeat.
     pub suffix: String,
     /// The folder.
     pub folder: PathBuf,
@@ -27,7 +27,7 @@ pub struct Place {
     pub scored: Scored,
 }
 
-/// Where scores are.
+/// The kind of place that scores are in.
 pub enum Scored {
     /// In the folders of folds.
     Folds(Vec<FoldFolder>),
@@ -96,7 +96,7 @@ pub fn sources_at(path: &Path) -> Outcome<Vec<Source>> {
     Ok(vec![Source { names: [short, long], repeats: vec![place] }])
 }
 
-/// The scores of the folds of a model folder of nnU-Net, which have no specification; none where there are not any.
+/// The scores of the folds in a model folder of nnU-Net, which has no specification; `None` if there are none.
 fn nnunet_folds(path: &Path) -> Outcome<Option<Vec<(String, PathBuf)>>> {
     if !path.is_dir() {
         return Ok(None);
@@ -121,7 +121,7 @@ fn no_folds(path: &Path) -> Error {
     Error::new(message, "train it with ‹fold=0›, 1, …, or ‹folds=all›")
 }
 
-/// What candidates do: label voxels, or give images classes.
+/// The task of candidates: labelling voxels or classifying images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Label maps.
@@ -131,10 +131,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Of all candidates.
+    /// Returns the task of all candidates.
     ///
     /// # Errors
-    /// If they are of both kinds, or a specification cannot be read.
+    /// Returns an error if they have both tasks, or a specification cannot be read.
     pub fn of(sources: &[Source]) -> Outcome<Kind> {
         let mut known: Option<(Kind, &Path)> = None;
         for place in sources.iter().flat_map(|source| &source.repeats) {
@@ -156,7 +156,7 @@ impl Kind {
                 Some(_) => {}
             }
         }
-        // Where no fold is begun, it is said which one has no scores.
+        // Without a fold that has begun, the missing scores are reported later.
         Ok(known.map_or(Kind::LabelMaps, |(kind, _)| kind))
     }
 }

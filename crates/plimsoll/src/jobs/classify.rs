@@ -22,7 +22,7 @@ use crate::context::Context;
 use crate::error::{Error, Outcome};
 use crate::files::write;
 
-/// What came of all images.
+/// The result of a classification.
 #[derive(Serialize)]
 pub struct Classified {
     /// The file that was written.
@@ -35,7 +35,7 @@ pub struct Classified {
     pub classifiers: usize,
     /// Those that failed, with reasons.
     pub failed: Vec<String>,
-    /// Where they were to be drawn.
+    /// The drawing of misclassified images; `None` if it was not requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mistakes: Option<Mistakes>,
     /// The most memory that was planned.
@@ -44,15 +44,15 @@ pub struct Classified {
     pub peak_rss_bytes: Bytes,
 }
 
-/// What a folder holds to predict with.
+/// The classifiers of a model folder.
 enum Classifiers {
     /// Networks that know all classes, whose probabilities are averaged.
     Mean(Vec<Model>),
-    /// Of each pair of labels, in order.
+    /// The classifier of each pair of labels, in order.
     Pairs(Vec<((u32, u32), Model)>),
 }
 
-/// Whether a folder holds classifiers of images, and not a network that labels voxels.
+/// Returns `true` if a folder holds classifiers of images rather than a network that labels voxels.
 pub fn is_classifier(model: &Path) -> Outcome<bool> {
     Ok(ModelSource::of(model)?.is_classifier()?)
 }
@@ -143,8 +143,8 @@ pub struct ClassifyOptions {
 /// Classifies each image of the input and writes a table of probabilities. With `others`, probabilities are the mean over all models.
 ///
 /// # Errors
-/// If a model or the table cannot be read or written, or the models have different classes. Images that cannot be read are reported in
-/// [`Classified::failed`].
+/// Returns an error if a model or the table cannot be read or written, or the models have different classes. Images that cannot be read
+/// are reported in [`Classified::failed`].
 pub fn classify(
     request: &PredictRequest,
     others: &[PathBuf],
@@ -265,7 +265,7 @@ fn class_name(task: &ClassificationTask, label: u32) -> &str {
     task.dataset.classes.get(label as usize).map_or("?", String::as_str)
 }
 
-/// What the run of a model was asked for: it knows the columns of tables.
+/// The settings of a model's run, which name the columns of tables.
 fn settings_of(model: &Path) -> Outcome<Settings> {
     // A run without a fold has the usual ones.
     Ok(ModelSource::of(model)?.settings()?.unwrap_or_else(Settings::default))
@@ -299,7 +299,7 @@ struct Run<'a> {
     images: &'a [(&'a str, &'a Path)],
     budget: &'a Budget,
     context: &'a Context,
-    /// What the classifier that held most was planned to hold.
+    /// The planned memory of the classifier that needs most.
     planned: Bytes,
 }
 
@@ -397,7 +397,7 @@ impl Run<'_> {
         let votes = Votes::new(labels.len(), rule, &accuracies).map_err(faulty)?;
         for (row, scores) in second.chunks_exact(count).zip(scores.chunks_exact_mut(labels.len())) {
             scores.copy_from_slice(&votes.scores(row).map_err(faulty)?);
-            // What breaks ties among majorities is added to them: shares of the sum are what evaluation takes.
+            // The scores include small amounts that break ties; evaluation takes shares of their sum.
             let sum: f64 = scores.iter().sum();
             scores.iter_mut().for_each(|score| *score /= sum);
         }

@@ -26,10 +26,10 @@ use crate::files::write;
 /// JSON.
 pub(super) const HELD_PER_BYTE: u64 = 3;
 
-/// What is compared where no score is named.
+/// The score that is compared if none is named.
 const DEFAULT: Metric = Metric::Dice;
 
-/// What is compared, and how.
+/// A comparison of candidates.
 pub struct CompareRequest {
     /// Folders of runs, folds, sweeps or scored predictions.
     pub candidates: Vec<PathBuf>,
@@ -37,25 +37,25 @@ pub struct CompareRequest {
     pub scores: Vec<String>,
     /// Classes by name or number; all if none are named.
     pub classes: Vec<String>,
-    /// Whether cases that not all have are left out.
+    /// Leaves cases out that not all candidates have.
     pub common_cases: bool,
-    /// Whether images of tables may have any number of labels.
+    /// Allows the images of tables to have any number of labels.
     pub several_labels: bool,
-    /// How missing scores of label maps take part; as the worst, if nothing is said.
+    /// The treatment of missing scores of label maps; `None` counts them as the worst score.
     pub missing: Option<Missing>,
     /// The draws of the bootstrap.
     pub bootstrap: Bootstrap,
-    /// Where the table goes.
+    /// The file of the table.
     pub csv: Option<PathBuf>,
-    /// Where the picture goes.
+    /// The file of the picture.
     pub picture: Option<PathBuf>,
     /// Ensembles of two that are predicted and ranked with the others.
     pub ensembles: Option<PairEnsembles>,
-    /// The line that was asked for.
+    /// The memory limit; `None` for the limit of the machine.
     pub ram: Option<Bytes>,
 }
 
-/// What came of it.
+/// The result of a comparison.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub enum ComparisonReport {
@@ -65,13 +65,13 @@ pub enum ComparisonReport {
     Images(Box<ImageReport>),
 }
 
-/// Of candidates that label voxels.
+/// The result for candidates that label voxels.
 #[derive(Serialize)]
 pub struct LabelReport {
     #[serde(flatten)]
     /// The comparison.
     pub comparison: Comparison,
-    /// The same with all ensembles of two, where they are asked for.
+    /// The comparison with all ensembles of two candidates, if they were requested.
     pub with_ensembles: Option<Comparison>,
     /// The folders of each candidate's models, by its name.
     pub folders: BTreeMap<String, Vec<PathBuf>>,
@@ -94,7 +94,7 @@ struct Reader<'a> {
     classes: Option<(Vec<String>, PathBuf)>,
 }
 
-/// Compares candidates, and writes what is asked for.
+/// Compares candidates, and writes the requested files.
 pub fn compare(request: &CompareRequest, context: &Context) -> Outcome<ComparisonReport> {
     let mut sources = Vec::new();
     for path in &request.candidates {
@@ -201,7 +201,7 @@ fn compare_labels(
 
 /// The candidates with their models.
 fn trained<'a>(sources: impl Iterator<Item = &'a Source>, which: usize) -> Outcome<Vec<TrainedCandidate>> {
-    // Folds that are not validated are there only where they may be left out.
+    // Folds without validation are among the candidates only if they may be left out.
     let is_validated = |fold: &&FoldFolder| fold.validation().join(SUMMARY).is_file();
     let folds = |place: &Place| match &place.scored {
         Scored::Folds(folds) => Ok(folds.iter().filter(is_validated).cloned().collect::<Vec<_>>()),
@@ -250,7 +250,7 @@ impl Reader<'_> {
         Ok(Candidate { name: name.into(), repeats })
     }
 
-    /// The scores of a fold; none if it has none and may be left out.
+    /// The scores of a fold; `None` if it has no scores and may be left out.
     fn fold(&mut self, fold: &FoldFolder) -> Outcome<Option<Summary>> {
         if fold.is_begun() {
             self.expect_classes(fold)?;
@@ -264,7 +264,7 @@ impl Reader<'_> {
         Ok(None)
     }
 
-    /// That a fold has the classes of all folds before it.
+    /// Checks that a fold has the classes of all folds before it.
     fn expect_classes(&mut self, fold: &FoldFolder) -> Outcome {
         let own = fold.path();
         let names = Specification::read(fold)?.config.task.segmentation()?.dataset.labels.scored_names();
@@ -295,7 +295,7 @@ impl Reader<'_> {
     }
 }
 
-/// That a fold which is not validated may be left out.
+/// Checks that a fold without validation may be left out.
 pub fn not_validated(fold: &FoldFolder, path: &Path, common_cases: bool, context: &Context) -> Outcome {
     if common_cases {
         context.warn(format_args!("{} is not validated and is left out", fold.path().display()));
@@ -311,7 +311,7 @@ fn no_scores(path: &Path) -> Error {
     Error::new(message, "compare tables of images with each other")
 }
 
-/// The scores that are asked for, each once.
+/// The requested scores, each once.
 fn metrics(asked: &[String], paired: &Paired) -> Outcome<Vec<Metric>> {
     let known = || Metric::ALL.into_iter().filter(|metric| metric.better().is_some());
     let mut found = Vec::new();

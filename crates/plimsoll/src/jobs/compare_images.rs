@@ -24,18 +24,18 @@ use crate::context::Context;
 use crate::error::{Error, Outcome};
 use crate::files::write;
 
-/// What is compared where no score is named.
+/// The scores that are compared if none is named.
 const DEFAULT: [ImageScore; 2] = [ImageScore::ACCURACY, ImageScore::AUROC];
 
-/// What came of it.
+/// The result for classifiers.
 #[derive(Serialize)]
 pub struct ImageReport {
     #[serde(flatten)]
     /// The comparison.
     pub comparison: ClassifierComparison,
-    /// The same with all ensembles of two, where they are asked for.
+    /// The comparison with all ensembles of two candidates, if they were requested.
     pub with_ensembles: Option<ClassifierComparison>,
-    /// What each ensemble says of the images, a table for each repeat, by its name.
+    /// The tables of each ensemble, one for each repeat, by its name.
     pub tables: BTreeMap<String, Vec<PathBuf>>,
     /// The folders of each candidate, by its name.
     pub folders: BTreeMap<String, Vec<PathBuf>>,
@@ -52,12 +52,12 @@ struct Reader<'a> {
     budget: &'a Budget,
     common_cases: bool,
     context: &'a Context,
-    /// Of tables that no run says it of.
+    /// The number of labels of an image in tables that belong to no run.
     labelling: Labelling,
     not_validated: Vec<PathBuf>,
 }
 
-/// Compares classifiers, and writes what is asked for.
+/// Compares classifiers, and writes the requested files.
 pub fn compare_images(
     request: &CompareRequest,
     sources: &[Source],
@@ -141,7 +141,7 @@ fn pairs(of: &[String]) -> impl Iterator<Item = (&String, &String)> {
     of.iter().enumerate().flat_map(|(at, one)| of[at + 1..].iter().map(move |other| (one, other)))
 }
 
-/// Writes what an ensemble says of images, a table for each repeat.
+/// Writes the probabilities of an ensemble, a table for each repeat.
 fn write_tables(
     folder: &Path,
     name: &str,
@@ -162,7 +162,7 @@ fn write_tables(
     Ok(files)
 }
 
-/// How many classes the images of tables are of: as runs among the candidates say, or as is asked for.
+/// The number of labels of an image in tables: from runs among the candidates, or else as requested.
 fn labelling(sources: &[Source], several: bool) -> Outcome<Labelling> {
     for place in sources.iter().flat_map(|source| &source.repeats) {
         let Scored::Folds(folds) = &place.scored else { continue };
@@ -176,7 +176,7 @@ fn labelling(sources: &[Source], several: bool) -> Outcome<Labelling> {
     Ok(if several { Labelling::SeveralLabels } else { Labelling::OneClass })
 }
 
-/// The scores that are asked for, each once.
+/// The requested scores, each once.
 fn scores(asked: &[String], paired: &PairedClassifiers) -> Outcome<Vec<ImageScore>> {
     let known = || ImageScore::of(paired.labelling());
     let mut found = Vec::new();
@@ -200,7 +200,7 @@ fn scores(asked: &[String], paired: &PairedClassifiers) -> Outcome<Vec<ImageScor
 }
 
 impl Reader<'_> {
-    /// What a repeat says of images: a table of each fold, or the only one.
+    /// The tables of a repeat: one for each fold, or a single one.
     fn tables(&mut self, place: &Place) -> Outcome<Vec<NamedTable>> {
         let mut tables = Vec::new();
         match &place.scored {

@@ -13,7 +13,7 @@ use super::listed::Listed;
 use super::new_cases::include;
 use crate::error::Outcome;
 
-/// What becomes of cases that the data set has gained since the run was begun.
+/// The treatment of cases that were added to the data set after the run began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewCases {
     /// Each is validated in a fold that is not begun yet, and trained on in the others that are not; groups stay together.
@@ -54,7 +54,7 @@ impl Begun {
     /// Takes cases that the data set has lost out of folds that are not begun, if `accept` is set.
     ///
     /// # Errors
-    /// If it is not set, with their names.
+    /// Returns an error if it is not set, with their names.
     pub fn remove_lost(
         &self,
         run: &Path,
@@ -83,7 +83,8 @@ impl Begun {
     /// Does with cases that are in no fold what is chosen. Returns whether the splits were changed, and what is to be said.
     ///
     /// # Errors
-    /// If there are such, a fold is begun, and nothing is chosen; or if they are to be included, and all folds are begun.
+    /// Returns an error if there are such, a fold is begun, and nothing is chosen; or if they are to be included, and all folds are
+    /// begun.
     pub fn place_new(
         &self,
         run: &Path,
@@ -127,7 +128,7 @@ impl Begun {
     /// Names the cases that a begun fold `all` lacks.
     ///
     /// # Errors
-    /// If there are such and they are not left out by choice.
+    /// Returns an error if there are such and they are not left out by choice.
     pub fn expect_all(&self, fold: &FoldFolder, ids: &[String], choice: Option<NewCases>) -> Outcome {
         let Some((_, begun)) = self.folds.iter().find(|(folder, _)| folder.name() == fold.name()) else {
             return Ok(());
@@ -142,10 +143,10 @@ impl Begun {
         }
     }
 
-    /// Compares the data of a fold that begins now with that of the folds before it.
+    /// Compares the data of a new fold with the data of the folds before it.
     ///
     /// # Errors
-    /// If classes, channels, images or labels are others than they were, with their names.
+    /// Returns an error if classes, channels, images or labels have changed; the error names them.
     pub fn expect_same_data(&self, run: &Path, task: &Task, now: &HashMap<&str, Digest>) -> Outcome {
         let mut changed = BTreeSet::new();
         for (_, begun) in &self.folds {

@@ -1,7 +1,7 @@
 //! Segmenting images with several models, by the mean of their probabilities.
 //!
-//! Each model predicts all cases, into a folder of its own below that of the labels, before the next one begins: no two are in memory at
-//! once. The mean is made last, and a case's probabilities are then removed, unless they are to be kept.
+//! Each model predicts all cases into a folder of its own below the folder of the labels before the next model is opened, so that only one
+//! model is in memory. The mean is computed last. A case's probabilities are then removed unless the request keeps them.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -31,13 +31,13 @@ use crate::error::{Error, Outcome};
 /// A model of several.
 struct Member {
     opened: Opened,
-    /// What is asked of it alone: its labels and probabilities go into its own folder.
+    /// Its own request, whose labels and probabilities go into a folder of its own.
     request: PredictRequest,
 }
 
 /// Several models with their cases, before any is predicted.
 struct Ensemble<'a> {
-    /// What all are asked for.
+    /// The request of the ensemble.
     request: &'a PredictRequest,
     budget: Budget,
     labels: LabelFolder,
@@ -45,7 +45,7 @@ struct Ensemble<'a> {
     cases: Vec<Case>,
     /// Images that no model can predict.
     refused: Vec<Failed>,
-    /// Where labels of the mean go.
+    /// The destination of the labels by the mean.
     to: Destination,
     /// The reservation for the names of images.
     memory: FilesMemory,
@@ -79,13 +79,13 @@ impl<'a> Ensemble<'a> {
     }
 }
 
-/// How far a case is.
+/// The progress of a case.
 struct CaseState<'a> {
     case: &'a Case,
     /// Windows of all models so far, and what they took.
     windows: usize,
     seconds: f64,
-    /// That of the model that held most.
+    /// The plan of the model that needs the most memory.
     plan: Option<PredictPlan>,
     /// Those at which models saw it in place of theirs.
     other_spacings: Vec<OtherSpacing>,
@@ -188,11 +188,11 @@ fn open_all(requests: &[PredictRequest], budget: &Budget, context: &Context) -> 
     Ok(members)
 }
 
-/// The most letters of a model's name in that of a folder.
+/// The most letters of a model's name in the name of a folder.
 pub(super) const MOST_LETTERS: usize = 80;
 
-/// The name of a folder for what a model says: the model's own, for people, and a number of its path, by which models of the same
-/// name are told apart and one that is named in another place the next time finds its own predictions.
+/// The name of the folder of a model's predictions: the model's own name, and a number of its path. Models of the same name thus have
+/// different folders, and a model that is passed in another place of a later call finds its own predictions.
 pub(super) fn named_by_path(model: &Path) -> String {
     let path = model.canonicalize().unwrap_or_else(|_| model.to_path_buf());
     let number = Digest::of(path.as_os_str().as_encoded_bytes()).0 as u32;
@@ -243,7 +243,7 @@ impl Member {
         self.request.output.join(format!("{}.npz", case.id))
     }
 
-    /// Predicts those of all cases that no model before it failed at, with probabilities.
+    /// Predicts, with probabilities, all cases at which no model before it failed.
     fn predict(
         &self,
         all: &[Case],
@@ -291,7 +291,7 @@ impl<'a> CaseState<'a> {
         }
     }
 
-    /// Adds what came of it with another model.
+    /// Adds the result of another model.
     fn add(&mut self, outcome: CaseOutcome) {
         match outcome {
             CaseOutcome::Kept => {}
@@ -314,7 +314,7 @@ struct Mean<'a> {
     members: &'a [Member],
     answers: &'a Answers,
     to: &'a Destination,
-    /// Whether probabilities stay when a case is labelled.
+    /// Keeps probabilities when a case is labelled.
     keeps: bool,
 }
 
@@ -323,13 +323,13 @@ impl Mean<'_> {
         self.members.iter().map(|member| member.probabilities(case)).collect()
     }
 
-    /// Whether nothing of a case is missing.
+    /// Returns `true` if all files of a case exist.
     fn is_done(&self, case: &Case) -> bool {
         let has_probabilities = || self.probabilities(case).iter().all(|file| file.exists());
         !self.to.overwrite && self.to.file(case).exists() && (!self.keeps || has_probabilities())
     }
 
-    /// Labels a case that all models have predicted, and says what came of it.
+    /// Labels a case that all models have predicted, and reports the result.
     fn label(&self, state: CaseState<'_>, found: &mut Cases, budget: &Budget, stop: &AtomicBool) -> Outcome {
         let CaseState { case, windows, seconds, plan, other_spacings, times, error } = state;
         let start = Instant::now();

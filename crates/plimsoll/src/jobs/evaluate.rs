@@ -22,25 +22,26 @@ pub struct EvaluateRequest {
     pub predictions: PathBuf,
     /// The data set of the references, a folder of them, or one label map.
     pub references: PathBuf,
-    /// How the data set is laid out, and what its classes are, where its folder does not say so.
+    /// The layout of the data set and its classes, if its folder does not define them.
     pub data: plimsoll_run::Settings,
-    /// Classes to score, by name or number, or several with `+` as one; those of the data set around the references, if none are named.
+    /// Classes to score, by name or number, or several as one, joined by `+`; `None` for the classes of the data set that the references
+    /// belong to.
     pub classes: Option<Vec<String>>,
-    /// Which scores, and how. Its classes are replaced by those above.
+    /// The scores and their options. Its classes are replaced by `classes`.
     pub settings: Settings,
     /// The label of references whose voxels no score counts; the data set's, if none is named.
     pub ignore: Option<u8>,
-    /// The unit that lengths in headers are in, whatever headers say; that of the data set around the references, if none is said.
+    /// The unit of lengths in headers, whatever they state; `None` for the unit of the data set that the references belong to.
     pub unit: Option<LengthUnit>,
-    /// Whether the data set may list files outside of its folder.
+    /// Allows the data set to list files outside its folder.
     pub allow_outside: bool,
-    /// Whether references without a prediction are left out.
+    /// Leaves references without a prediction out.
     pub partial: bool,
     /// Images, and where pictures of the cases go.
     pub pictures: Option<(PathBuf, PathBuf)>,
-    /// Where the scores are written, if not beside the predictions.
+    /// The file of the scores; `None` for `summary.json` beside the predictions.
     pub output: Option<PathBuf>,
-    /// The line that was asked for.
+    /// The memory limit; `None` for the limit of the machine.
     pub ram: Option<Bytes>,
     /// Threads.
     pub threads: usize,
@@ -67,7 +68,7 @@ impl EvaluateRequest {
     }
 }
 
-/// What came of comparing.
+/// The result of an evaluation.
 pub struct Evaluated {
     /// The scores of cases, and their means.
     pub summary: Summary,
@@ -87,7 +88,7 @@ impl Evaluated {
 /// Scores predictions against references, and writes the scores beside the predictions or into the requested file.
 ///
 /// # Errors
-/// If a file cannot be read or written, a reference has no prediction, or the classes to score are not known.
+/// Returns an error if a file cannot be read or written, a reference has no prediction, or the classes to score are not known.
 pub fn evaluate(request: &EvaluateRequest, context: &Context) -> Outcome<Evaluated> {
     let EvaluateRequest { predictions, threads, .. } = request;
     let line = Line::draw(request.ram, *threads)?;
@@ -116,7 +117,7 @@ pub fn evaluate(request: &EvaluateRequest, context: &Context) -> Outcome<Evaluat
     if summary.metric_per_case.len() > 1 {
         write(&plots, |file| box_plots(&summary, &|class| names.name(class)).write(file))?;
     } else if plots.exists() {
-        // Of other cases than the one that was scored now.
+        // The picture shows other cases than the single one that was scored now.
         plimsoll_disk::remove_file(&plots).map_err(|error| Error::of_path(&plots, &error))?;
     }
     Ok(Evaluated { summary, names, reserved: line.budget.peak() })
@@ -137,7 +138,7 @@ pub fn score(
     Ok(summary?)
 }
 
-/// What is scored.
+/// The scored classes.
 struct Scored {
     classes: Vec<u8>,
     /// The labels of each class, if these are regions.
@@ -145,11 +146,11 @@ struct Scored {
     names: ClassNames,
 }
 
-/// What stands between labels that are scored as one.
+/// The separator of labels that are scored as one.
 pub(super) const AND: char = '+';
 
 impl Scored {
-    /// What is asked for, or what the data set has.
+    /// The requested classes, or those of the data set.
     fn of(request: &EvaluateRequest, found: &References) -> Outcome<Scored> {
         let (folder, described) = (&*found.folder, found.labels.as_ref());
         let of_data = |classes: Vec<u8>| Scored {

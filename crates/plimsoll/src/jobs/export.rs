@@ -62,8 +62,8 @@ pub enum ExportedModel {
 /// Writes a model for other programs.
 ///
 /// # Errors
-/// If the model cannot be opened, the format cannot represent it, the output exists and is not to be replaced, the limit has no room for
-/// the largest tensor, or the disk refuses. Then no output is left.
+/// Returns an error if the model cannot be opened, the format cannot represent it, the output exists and is not to be replaced, the limit
+/// has no room for the largest tensor, or the disk refuses. Then no output is left.
 pub fn export(request: &ExportRequest) -> Outcome<ExportedModel> {
     if request.external_data && request.format != ExportFormat::Onnx {
         let message = "‹external_data› has no effect without ‹format=onnx›";

@@ -20,7 +20,7 @@ use crate::error::{Error, Outcome};
 /// The file, beside labels.
 const FILE: &str = "run.cases.jsonl";
 
-/// Where the cases are that a call into a folder has finished.
+/// The file of the cases that a call into a folder has finished.
 pub(super) fn lines_of(output: &Path) -> PathBuf {
     output.join(FILE)
 }
@@ -54,7 +54,7 @@ enum Lines {
 }
 
 impl FinishedCases {
-    /// None yet, of a call that predicts with so many folds of weights.
+    /// An empty list for a call that averages `folds` folds of weights.
     pub(super) fn none(request: &PredictRequest, folds: usize, context: &Context) -> FinishedCases {
         FinishedCases {
             context: context.clone(),
@@ -66,8 +66,8 @@ impl FinishedCases {
         }
     }
 
-    /// Adds a case, which is on the disk when this returns. Where that fails, a warning says so: the labels are there, and the record at
-    /// the end of the call does not need the line.
+    /// Adds a case, which is on the disk when this returns. If that fails, a warning is reported: the labels exist, and the record at the
+    /// end of the call does not need the line.
     pub(super) fn add(&mut self, predicted: &Predicted) {
         if let Err(failure) = self.append(predicted) {
             let case = &predicted.case;
@@ -99,7 +99,7 @@ impl FinishedCases {
         let line = serde_json::to_vec(&Line { folds, engine: &self.engine, threads, predicted })?;
         let io = |error| Error::of_path(&self.path, &error);
         if matches!(self.lines, Lines::None) {
-            // Lines that are there now are of a call that has begun later than this one, and was killed.
+            // These lines belong to a call that began later than this one and was killed.
             let own = Appender::open_locked(&self.path).map_err(io)?.filter(|lines| lines.length() == 0);
             self.lines = own.map_or(Lines::OfAnother, Lines::Own);
             if matches!(self.lines, Lines::OfAnother) {
@@ -114,10 +114,10 @@ impl FinishedCases {
     }
 }
 
-/// Reads the lines of a file of at most `most` bytes. What a crash left of a last one is none.
+/// Reads the lines of a file of at most `most` bytes. A last line that a crash cut off is ignored.
 ///
 /// # Errors
-/// If it is no such file.
+/// Returns an error if the file has another content.
 pub(super) fn read_lines(path: &Path, most: u64) -> Outcome<Vec<EarlierCall>> {
     let text = match plimsoll_disk::read(path, most) {
         // The call that wrote it has just come to its end.
@@ -131,12 +131,12 @@ pub(super) fn read_lines(path: &Path, most: u64) -> Outcome<Vec<EarlierCall>> {
     lines.map(|line| read(line).ok_or_else(|| no_record(path))).collect()
 }
 
-/// The lines that a killed call has left in a folder, as the own of this one; none where there are none, or a call that still runs writes them.
+/// Takes over the lines that a killed call has left in a folder; `None` if there are none, or another call is still writing them.
 pub(super) fn left_lines(output: &Path) -> Outcome<Option<Appender>> {
     unused(&lines_of(output))
 }
 
-/// A file of lines that is there and that no call writes to.
+/// An existing file of lines that no other call writes to.
 fn unused(path: &Path) -> Outcome<Option<Appender>> {
     let io = |error| Error::of_path(path, &error);
     match path.parent().is_some_and(Path::is_dir) && plimsoll_disk::exists(path).map_err(io)? {

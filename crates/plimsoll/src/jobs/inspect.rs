@@ -32,7 +32,7 @@ pub fn inspect(dataset: &Dataset, threads: usize, budget: &Budget, context: &Con
     };
     drop(progress);
     if let Some(folder) = kept {
-        // What cannot be kept is found again by the next command.
+        // If the inspection cannot be cached, the next command repeats it.
         let _ = plimsoll_disk::create_dir_all(&folder).map(|()| inspection.save(&folder, dataset));
     }
     Ok(inspection)
@@ -41,7 +41,7 @@ pub fn inspect(dataset: &Dataset, threads: usize, budget: &Budget, context: &Con
 /// The file of the values of label maps, in the folder of a data set in the cache.
 const VALUES: &str = "label_values.json";
 
-/// The longest file of them that is read: that of a hundred thousand cases fits.
+/// The longest cached file that is read; one of a hundred thousand cases is shorter.
 const LONGEST: u64 = 64 << 20;
 
 /// The values of all label maps: reads them once, or takes what an earlier command found as long as no file has changed since.
@@ -59,7 +59,7 @@ pub fn census(found: &FoundData, opening: &Opening<'_>, budget: &Budget) -> Outc
     drop(progress);
     let census = census?;
     if let Some(folder) = kept {
-        // What cannot be kept is found again by the next command.
+        // If the values cannot be cached, the next command reads them again.
         let _ = plimsoll_disk::create_dir_all(&folder).and_then(|()| {
             atomic::write(&folder.join(VALUES), |file| Ok(serde_json::to_writer(file, &census)?))
         });
@@ -67,7 +67,7 @@ pub fn census(found: &FoundData, opening: &Opening<'_>, budget: &Budget) -> Outc
     Ok(census)
 }
 
-/// Reads what an earlier command found; none if it is none. Meanwhile what that can take is reserved.
+/// Reads the label values that an earlier command cached, within a reservation; `None` if the file is missing or unreadable.
 fn kept_census(path: &Path, budget: &Budget) -> Outcome<Option<LabelCensus>> {
     let Ok(length) = plimsoll_disk::metadata(path).map(|metadata| metadata.len()) else { return Ok(None) };
     if length > LONGEST {
@@ -111,7 +111,7 @@ pub fn inspect_images(
             drop(progress);
             let found = found.map_err(Error::from)?;
             if let Some(folder) = folder {
-                // What cannot be kept is found again by the next command.
+                // If the inspection cannot be cached, the next command repeats it.
                 let _ = plimsoll_disk::create_dir_all(&folder)
                     .and_then(|()| found.save(&folder.join(IMAGES), state));
             }
@@ -141,7 +141,7 @@ fn folder_of(cache: Option<&CacheFolder>, dataset: &Path) -> Option<PathBuf> {
     Some(cache.inspection(&key.to_string()))
 }
 
-/// That no case has an error.
+/// Checks that no case has an error.
 pub fn expect_sound(inspection: &Inspection) -> Outcome {
     let errors: Vec<_> =
         inspection.problems.iter().filter(|problem| problem.severity == Severity::Error).collect();

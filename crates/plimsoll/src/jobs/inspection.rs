@@ -79,7 +79,7 @@ impl Inspected {
     /// Checks that every case can be used.
     ///
     /// # Errors
-    /// If one cannot; the error names the first.
+    /// Returns an error if one cannot; the error names the first.
     pub fn check(&self, place: &Path) -> Outcome {
         let errors = self.errors();
         let Some(first) = errors.first() else { return Ok(()) };
@@ -109,10 +109,11 @@ impl Serialize for Inspected {
     }
 }
 
-/// Inspects a data set, and writes its description and its page where they are asked for.
+/// Inspects a data set, and writes its description and its page if the request names them.
 ///
 /// # Errors
-/// If the data set cannot be read, or a file cannot be written. Cases that cannot be used are no error here: see [`Inspected::check`].
+/// Returns an error if the data set cannot be read, or a file cannot be written. Cases that cannot be used are no error here: see
+/// [`Inspected::check`].
 pub fn inspect(request: &InspectRequest, context: &Context) -> Outcome<Inspected> {
     let InspectRequest { dataset: place, settings, allow_outside, ram, threads, .. } = request;
     request.page.as_deref().map_or(Ok(()), check_page)?;
@@ -272,7 +273,7 @@ fn class_counts(dataset: &ImageDataset) -> Vec<(&str, usize)> {
     dataset.classes.iter().map(String::as_str).zip(counts).collect()
 }
 
-/// The names of classes that no case has; none where no case can be used.
+/// The names of classes that no case has; empty if no case can be used.
 pub fn absent_classes<'a>(dataset: &'a Dataset, inspection: &Inspection) -> Vec<&'a str> {
     let Some(fingerprint) = &inspection.fingerprint else { return Vec::new() };
     let is_absent = |class: usize| {

@@ -16,22 +16,22 @@ use super::prediction_report::{Cases, Failed};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 
-/// The folder below that of labels in which they are as they were before post-processing.
+/// The subfolder of the labels as they were before post-processing.
 pub(super) const UNPROCESSED: &str = "unprocessed";
 
-/// Where labels are written, and what is done with them after that.
+/// The folder of labels, and the steps that follow their prediction.
 pub(super) struct LabelFolder {
     /// The folder that a prediction is written to.
     pub(super) folder: PathBuf,
     /// The folder that they are in when all is done, if steps are done on them.
     steps: Option<(PathBuf, Vec<Step>)>,
-    /// What lengths in headers of images, which labels keep, are in, whatever headers say.
+    /// The unit of lengths in image headers, which labels keep, whatever headers state.
     unit: Option<LengthUnit>,
     threads: usize,
 }
 
 impl LabelFolder {
-    /// That of a request.
+    /// Checks and prepares the folder of a request.
     pub(super) fn of(request: &PredictRequest, budget: &Budget, context: &Context) -> Outcome<LabelFolder> {
         let (output, threads) = (request.output.clone(), request.options.threads);
         let unit = request.volumes.unit;
@@ -46,31 +46,31 @@ impl LabelFolder {
         }
     }
 
-    /// Where labels are when all is done, of those that are predicted `to` a folder.
+    /// The final destination of labels that are predicted `to` a folder.
     pub(super) fn last(&self, to: &Destination) -> Destination {
         let folder = self.steps.as_ref().map_or(&self.folder, |(output, _)| output);
         Destination { folder: folder.clone(), ..to.clone() }
     }
 
-    /// Whether labels as they were predicted are in a folder of their own.
+    /// Returns `true` if labels before post-processing are in a folder of their own.
     pub(super) fn is_kept_apart(&self) -> bool {
         self.steps.is_some()
     }
 
-    /// Whether steps were done on the labels of a case, so that it is kept whether or not what they were made of is still there.
+    /// Returns `true` if the labels of a case are post-processed. They are kept even if the labels that they were made from are gone.
     pub(super) fn is_processed(&self, case: &Case, to: &Destination) -> bool {
         let has_probabilities = || to.probabilities(case).is_none_or(|file| file.exists());
         self.steps.is_some() && !to.overwrite && self.last(to).file(case).exists() && has_probabilities()
     }
 
-    /// Whether a case is not predicted again.
+    /// Returns `true` if a case is not predicted again.
     pub(super) fn is_kept(&self, case: &Case, to: &Destination) -> bool {
         self.is_processed(case, to) || to.keeps(case)
     }
 
-    /// Removes the files that are made of labels of cases which are about to be predicted `to` a folder: previews, labels that steps were
-    /// done on, and probabilities if none are written now. If this call is killed before they are made anew, the next one would otherwise
-    /// keep them as those of the new labels.
+    /// Removes files derived from earlier labels of cases that are about to be predicted `to` a folder: previews, post-processed labels,
+    /// and probabilities if none are written now. Otherwise, if this call were killed, the next call would take them for files of the new
+    /// labels.
     pub(super) fn remove_outdated<'a>(
         &self,
         cases: impl IntoIterator<Item = &'a Case>,
@@ -96,7 +96,7 @@ impl LabelFolder {
         })
     }
 
-    /// What is wrong with labels that are not in it.
+    /// The error for labels that are outside the folder.
     fn elsewhere(&self, file: &Path) -> Error {
         let message = format!("{} is not in {}", file.display(), self.folder.display());
         Error::new(message, "report it with the command and this line")

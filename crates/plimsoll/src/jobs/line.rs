@@ -1,4 +1,4 @@
-//! The memory line, and who holds what under it.
+//! The memory limit, and the process's own memory below it.
 
 use plimsoll_memory::{Budget, Bytes, Limits, Overhead, Reservation, System, limits};
 use plimsoll_plan::Backend;
@@ -14,17 +14,17 @@ pub struct Line {
     /// Code, heap and stacks; given back while a part of the job reserves its own.
     overhead: Option<Reservation>,
     threads: usize,
-    /// What the driver of a device holds of this process's memory.
+    /// The host memory of the device's driver.
     driver: Bytes,
 }
 
-/// What the driver of a backend's device holds of this process's memory.
+/// The host memory of the driver of a backend's device.
 pub fn driver_bytes(backend: &dyn Backend) -> Bytes {
     backend.device_memory().map_or(Bytes::ZERO, |memory| memory.driver().host)
 }
 
 impl Line {
-    /// Draws the line, and reserves what the process itself takes with so many threads of kernels.
+    /// Sets the memory limit, and reserves the memory of the process itself with `threads` threads of kernels.
     pub fn draw(asked: Option<Bytes>, threads: usize) -> Outcome<Line> {
         Line::draw_beside(asked, threads, Bytes::ZERO)
     }

@@ -19,7 +19,7 @@ use crate::error::{Error, Outcome};
 /// The file of folds in the folder of a data set.
 const SPLITS_FILE: &str = "splits_final.json";
 
-/// How many folds images are divided into, and the seed of the division.
+/// The number of folds that images are divided into, and the seed of the division.
 const FOLDS: (usize, u64) = (5, 0);
 
 /// A data set of which names and labels are known.
@@ -38,11 +38,11 @@ pub enum Listed {
     },
 }
 
-/// How a data set is opened.
+/// The options for opening a data set.
 pub struct Opening<'a> {
     /// The settings that describe the data set.
     pub settings: &'a Settings,
-    /// Whether lists may name files outside of the data set's folder.
+    /// Allows lists to name files outside the data set's folder.
     pub allow_outside: bool,
     /// Label maps that are read at a time, where nothing says what their values are.
     pub threads: usize,
@@ -51,7 +51,7 @@ pub struct Opening<'a> {
 }
 
 impl Listed {
-    /// Opens what is there: volumes with label maps, however they are laid out; else images with classes, in a table or in folders.
+    /// Opens a data set: volumes with label maps in any known layout, or else images with classes, in a table or in folders.
     pub fn open(place: &Path, opening: &Opening<'_>, budget: &Budget) -> Outcome<Listed> {
         let settings = opening.settings;
         let options = settings.data_options(opening.allow_outside);
@@ -100,7 +100,7 @@ impl Listed {
         }
     }
 
-    /// What is unusual, for its user.
+    /// Warnings for the user.
     pub fn warnings(&self) -> &[String] {
         match self {
             Listed::Volumes(dataset) => &dataset.warnings,
@@ -133,7 +133,7 @@ impl Listed {
         }
     }
 
-    /// Where the data set may have folds of its own.
+    /// The file in which the data set may have folds of its own.
     pub fn splits_file(&self) -> Option<PathBuf> {
         match self {
             Listed::Volumes(dataset) => Some(dataset.folder.join(SPLITS_FILE)),
@@ -247,13 +247,13 @@ pub fn folds_needs(splits: &Splits) -> Outcome<FoldsNeeds> {
     splits.needs().map_err(|error| Error::new(format!("the folds cannot be written: {error}"), ""))
 }
 
-/// How a data set is inspected.
+/// The options of an inspection.
 pub struct Inspecting<'a> {
     /// Threads that compute.
     pub threads: usize,
-    /// Whether cases that cannot be used are left out.
+    /// Leaves cases out that cannot be used.
     pub skip_bad_cases: bool,
-    /// How images become inputs.
+    /// The decoding and preparation of images.
     pub images: &'a ImageSettings,
 }
 
@@ -267,7 +267,7 @@ pub struct InspectedData {
     pub skipped: Vec<String>,
 }
 
-/// Takes cases with an error out of a data set. Returns what is to be said of each.
+/// Removes cases with an error from a data set. Returns a line about each.
 fn leave_out(dataset: &mut Dataset, inspection: &Inspection) -> Vec<String> {
     let is_error = |problem: &&Problem| problem.severity == Severity::Error;
     let errors: Vec<&Problem> = inspection.problems.iter().filter(is_error).collect();

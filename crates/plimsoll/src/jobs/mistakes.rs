@@ -1,4 +1,4 @@
-//! The images that a classifier is most wrong about, and where in them it finds what it says: a sheet of pictures, as SVG.
+//! The images with the largest classification errors and the regions that explain them: a sheet of pictures, as SVG.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -25,17 +25,17 @@ const CAPTION: f64 = 24.0;
 const TITLE: f64 = 64.0;
 /// Tables and windows of the compressor of pictures.
 const COMPRESSOR: Bytes = Bytes(1 << 20);
-/// How much of a picture is covered where a map is largest.
+/// The opacity of a map at its largest value.
 const MOST_COVERED: f32 = 0.65;
 /// The colour of a map where it is least, and where it is largest.
 const HEAT: [[f32; 3]; 2] = [[255.0, 225.0, 60.0], [225.0, 20.0, 20.0]];
 
-/// What came of looking for images that are wrong.
+/// The misclassified images of a prediction.
 #[derive(Serialize)]
 pub struct Mistakes {
-    /// How many there are.
+    /// The number of misclassified images.
     pub found: usize,
-    /// Where the worst are drawn.
+    /// The file of the drawing; `None` if no image is wrong.
     pub file: Option<PathBuf>,
 }
 
@@ -44,18 +44,18 @@ pub struct Mistakes {
 pub struct Mistake {
     /// Its place among all.
     image: usize,
-    /// How far the probability is from what it should be.
+    /// The difference between the probability and its target.
     error: f64,
-    /// The places of the classes that are shown, and what is to be said of each.
+    /// The indices of the classes that are shown, each with its caption.
     shown: Vec<(usize, String)>,
 }
 
-/// What a mistake takes, its captions included.
+/// The memory of a mistake, its captions included.
 const BYTES: usize = 512;
 
 /// The images that a classifier is most wrong about.
 pub struct Worst {
-    /// How many are wrong.
+    /// The number of misclassified images.
     pub found: usize,
     /// The worst, the worst of all first.
     pub mistakes: Vec<Mistake>,
@@ -101,7 +101,8 @@ impl Worst {
     }
 }
 
-/// What is wrong with an image of one class: what it is given, and what it is. None if it is right, or of no class that is told apart.
+/// The error of an image of one class, with the predicted and the true class. `None` if it is right, or the network does not know its
+/// class.
 fn of_class(
     classes: &[&str],
     labels: &[usize],
@@ -113,7 +114,7 @@ fn of_class(
     (label != given).then(|| (1.0 - row[label], vec![said(given, "given"), said(label, "is")]))
 }
 
-/// What is most wrong with an image of several labels. None if all are right.
+/// The largest error of an image of several labels. `None` if all labels are right.
 fn of_labels(classes: &[&str], labels: &[usize], row: &[f64]) -> Option<(f64, Vec<(usize, String)>)> {
     let errors = row.iter().enumerate().filter_map(|(place, probability)| {
         let has = labels.contains(&place);
@@ -134,7 +135,7 @@ pub struct Sheet<'a> {
     maps: Mapped<f32>,
     /// A picture in red, green and blue.
     picture: Mapped<u8>,
-    /// Of the same picture, compressed.
+    /// The memory of the compressed picture.
     _compressed: Reservation,
 }
 
@@ -247,7 +248,7 @@ impl<'a> Sheet<'a> {
     }
 }
 
-/// Where a picture is on the sheet.
+/// The position and the size of a picture on the sheet.
 struct Place {
     corner: Point,
     size: [f64; 2],

@@ -1,4 +1,4 @@
-//! What the commands do, each as a function of a request: commands make requests of their arguments, and a demonstration of its own.
+//! The jobs of the library: each is a function of a request and a context.
 
 pub mod at_once;
 mod bids;

@@ -58,7 +58,7 @@ pub struct ShownModel {
     pub folder: PathBuf,
     /// The description; empty if the model cannot be used.
     pub lines: Vec<String>,
-    /// The reason why the model cannot be used; none if it can.
+    /// The reason why the model cannot be used; `None` if it can.
     pub error: Option<String>,
 }
 
@@ -89,7 +89,8 @@ pub struct VerifyRequest {
 /// Imports models of nnU-Net, and describes each.
 ///
 /// # Errors
-/// If the source holds no model or cannot be read, or the destination cannot be written. Then nothing half-written is left.
+/// Returns an error if the source holds no model or cannot be read, or the destination cannot be written. Then nothing half-written is
+/// left.
 pub fn import_models(request: &ImportRequest, context: &Context) -> Outcome<ImportedModels> {
     let budget = Line::draw(request.ram, 1)?.budget;
     let mut work = None;
@@ -110,7 +111,7 @@ pub fn import_models(request: &ImportRequest, context: &Context) -> Outcome<Impo
 /// Describes the models of nnU-Net that are in a folder, or else the model that it is.
 ///
 /// # Errors
-/// If there is no model, or the only one cannot be opened.
+/// Returns an error if there is no model, or the only one cannot be opened.
 pub fn show_models(request: &ShowRequest) -> Outcome<Vec<ShownModel>> {
     let budget = Line::draw(request.ram, 1)?.budget;
     let path = &request.path;
@@ -127,8 +128,8 @@ pub fn show_models(request: &ShowRequest) -> Outcome<Vec<ShownModel>> {
 /// Writes all folds of a run, or one of them, as a model in one file.
 ///
 /// # Errors
-/// If there is no such run, the file exists and is not to be replaced, a checkpoint is damaged, or the disk refuses. Then no new file is
-/// left.
+/// Returns an error if there is no such run, the file exists and is not to be replaced, a checkpoint is damaged, or the disk refuses.
+/// Then no new file is left.
 pub fn write_model_file(request: &ModelFileRequest) -> Outcome<WrittenModel> {
     let file = &request.file;
     if file.extension().is_none_or(|ending| ending != MODEL_ENDING) {
@@ -147,7 +148,7 @@ pub fn write_model_file(request: &ModelFileRequest) -> Outcome<WrittenModel> {
 /// Reads all of a model in one file, and checks that every tensor is as it was written.
 ///
 /// # Errors
-/// If the file is no model, cannot be read, or has a damaged tensor.
+/// Returns an error if the file is no model, cannot be read, or has a damaged tensor.
 pub fn verify_model_file(request: &VerifyRequest, context: &Context) -> Outcome<Verified> {
     let budget = Line::draw(request.ram, 1)?.budget;
     let mut work = None;

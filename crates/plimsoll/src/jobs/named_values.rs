@@ -1,4 +1,4 @@
-//! What values of predictions and of references are, by the names that the files give them.
+//! The label values of predictions and references, matched by the names in their files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use plimsoll_volume::{SegmentCoding, Segments};
 
 use crate::error::{Error, Outcome};
 
-/// What to do where nothing says which number a class has.
+/// The remedy if nothing defines the number of a class.
 const HINT: &str = "put a dataset.json with the labels beside the folder of references: both are then read by the names in the files";
 
 /// Gives each case the classes of the values in its files. With the labels of a data set they follow from names, where files have names;
@@ -46,7 +46,7 @@ impl KnownNames {
     /// Adds the names of a file.
     ///
     /// # Errors
-    /// If another file has another value for one of them, or another name for its value.
+    /// Returns an error if another file has another value for one of them, or another name for its value.
     fn add(&mut self, path: &std::path::Path, segments: Option<&Segments>) -> Outcome {
         // Layers have no values that numbers of classes could be: they are refused where they are read.
         let Some(segments) = segments.filter(|segments| segments.coding == SegmentCoding::Values) else {

@@ -1,4 +1,4 @@
-//! Cases with far more windows than the others: mostly a header that is wrong, and always hours. On request they are seen at another
+//! Cases with far more windows than the others. Most have a wrong header, and all take hours. On request they are predicted at another
 //! spacing than that of training.
 
 use plimsoll_data::{Preparation, TargetSpacing};
@@ -10,28 +10,28 @@ use serde::Serialize;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 
-/// A case with more windows than so many times the median is an outlier.
+/// A case with more windows than this multiple of the median is an outlier.
 const TIMES_THE_MEDIAN: usize = 20;
 
 /// So is one with more windows than this, whatever the others have.
 const MANY: usize = 2000;
 
-/// The spacing that is offered where that of the image would take no fewer windows, in units of that of training.
+/// The spacing that is offered if the image's own would take no fewer windows, as a multiple of the training spacing.
 const COARSER: f64 = 2.0;
 
-/// What is done about outliers.
+/// The treatment of outliers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Remedy {
-    /// They are seen as all others are, and nothing else can be asked for.
+    /// They are predicted like all others, and no alternative is offered.
     None,
-    /// So are they, but another spacing can be asked for.
+    /// They are predicted like all others, and another spacing is offered.
     Offer,
     /// They are seen at another spacing.
     See(CaseSpacing),
 }
 
 impl Remedy {
-    /// Of a command that takes `--outlier-spacing`.
+    /// The treatment that a command with `--outlier-spacing` requests.
     pub fn asked(spacing: Option<CaseSpacing>) -> Remedy {
         spacing.map_or(Remedy::Offer, Remedy::See)
     }
@@ -41,11 +41,11 @@ impl Remedy {
 pub struct Counting<'a> {
     /// It, and the labels of an earlier network that it has.
     pub request: CaseRequest<'a>,
-    /// Whether its prediction is there already, and kept.
+    /// `true` if its prediction exists and is kept.
     pub is_kept: bool,
 }
 
-/// Windows of all cases, those whose predictions are there included: which of them are outliers does not change as they are predicted.
+/// The numbers of windows of all cases. Kept predictions count too, so that the outliers do not change from call to call.
 #[derive(Clone, Debug, Default)]
 pub struct Windows {
     cases: Vec<Counted>,
@@ -60,16 +60,16 @@ struct Counted {
     other_spacing: Option<OtherSpacing>,
 }
 
-/// A spacing other than that of training, at which a case has fewer windows.
+/// A spacing other than the training spacing at which a case has fewer windows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OtherSpacing {
-    /// Whether the case is seen so, or could be.
+    /// `true` if the case is predicted at this spacing, `false` if it only could be.
     pub is_used: bool,
     /// The flag that asks for it.
     pub flag: String,
     /// The spacing of training in millimetres, along the axes of the network.
     pub trained_mm: Spacing,
-    /// That which the network sees instead.
+    /// The spacing that the network sees instead.
     pub seen_mm: Spacing,
     /// The windows that the case then has, each fold counted.
     pub windows: usize,
@@ -82,16 +82,16 @@ pub struct Outlier {
     pub windows: usize,
     /// The median over all cases.
     pub median: usize,
-    /// The other spacing at which it is seen, or could be; none where none is known that takes fewer windows.
+    /// The other spacing that is used or offered; `None` if no spacing takes fewer windows.
     pub other_spacing: Option<OtherSpacing>,
 }
 
 impl Windows {
-    /// Counts the windows of cases, as far as their headers say; what is wrong with the others is told at their turn. From then on the
+    /// Counts the windows of cases from their headers; unreadable headers are reported when their cases are predicted. From then on the
     /// predictor sees outliers as the remedy says.
     ///
     /// # Errors
-    /// If an outlier that is to be predicted has no fewer windows at the spacing that is asked for, or it cannot be meant.
+    /// Returns an error if the requested spacing is impossible, or takes no fewer windows for an outlier that is to be predicted.
     pub fn count(
         predictor: &mut Predictor,
         cases: &[Counting<'_>],
@@ -141,8 +141,8 @@ impl Windows {
         self.find(case)?.other_spacing.as_ref().filter(|other| other.is_used)
     }
 
-    /// How many windows the cases behind one have, in units of the windows of all cases up to it and of their number: cases as long as
-    /// these on average. Those that are kept are not counted. None where the case is not known.
+    /// The number of windows of the cases after this one, in units of the mean number up to it. Kept cases do not count. `None` for an
+    /// unknown case.
     pub fn behind(&self, case: &str) -> Option<f64> {
         let left: Vec<&Counted> = self.cases.iter().filter(|counted| !counted.is_kept).collect();
         let place = left.iter().position(|counted| counted.case == case)?;
@@ -158,7 +158,7 @@ impl Windows {
         all.get(all.len().saturating_sub(1) / 2).copied()
     }
 
-    /// Whether a case has far more windows than the others.
+    /// Returns the case as an outlier if it has far more windows than the others.
     pub fn outlier(&self, case: &str) -> Option<Outlier> {
         let (Counted { windows, other_spacing, .. }, median) = (self.find(case)?, self.median()?);
         let other_spacing = other_spacing.clone();
@@ -166,7 +166,7 @@ impl Windows {
     }
 }
 
-/// Whether so many windows are far more than the median.
+/// Returns `true` if a number of windows is far above the median.
 fn is_far(windows: usize, median: usize) -> bool {
     windows > MANY || windows > median.saturating_mul(TIMES_THE_MEDIAN)
 }
@@ -180,8 +180,8 @@ impl Counted {
 }
 
 impl Outlier {
-    /// What is said of it before it begins, with what it is predicted to take if rates were measured. `can_overlap` is whether `--overlap`
-    /// would make its windows fewer.
+    /// The warning before the case begins, with its predicted time if rates were measured. `can_overlap` is `true` if `--overlap` would
+    /// reduce its windows.
     pub fn line(&self, case: &str, seconds: Option<f64>, can_overlap: bool) -> String {
         let Outlier { windows, median, other_spacing } = self;
         let of_others = match windows > median {
@@ -232,7 +232,7 @@ fn flag(spacing: CaseSpacing) -> String {
     }
 }
 
-/// The spacing of an outlier's image, or else one that is coarser than that of training, if the model can see it so in fewer windows.
+/// The spacing of an outlier's image, or else a coarser one than that of training, if the model then needs fewer windows.
 fn offered(predictor: &Predictor, request: &CaseRequest<'_>, trained: CaseView) -> Option<OtherSpacing> {
     let coarser = match predictor.model().preparation {
         Preparation::Canonical { spacing } => spacing,
@@ -252,7 +252,7 @@ fn offered(predictor: &Predictor, request: &CaseRequest<'_>, trained: CaseView) 
     fewer(CaseSpacing::Native).or_else(|| fewer(CaseSpacing::Of(coarser)))
 }
 
-/// Lets a predictor see an outlier at the spacing that is asked for.
+/// Makes a predictor see an outlier at the requested spacing.
 fn used(
     predictor: &mut Predictor,
     request: &CaseRequest<'_>,
@@ -303,7 +303,7 @@ mod tests {
         let behind = of(&[8, 10, 12, 201, 19]).behind("2");
         assert_eq!(behind, Some(22.0));
         assert_eq!((windows.behind("5"), windows.behind("none")), (Some(0.0), None));
-        // Where all are large, each is said to be.
+        // If all cases are large, each is reported.
         let large = of(&[2001, 2001]);
         let line = large.outlier("0").map(|outlier| outlier.line("0", Some(7200.0), true));
         assert!(line.is_some_and(|line| {

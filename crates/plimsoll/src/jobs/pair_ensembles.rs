@@ -1,8 +1,9 @@
-//! Ensembles of two candidates, over the cases that validated both: the mean of the probabilities of two models that have not seen the case.
+//! Ensembles of two candidates over the cases that validated both: the mean of the probabilities of two models that have not seen the
+//! case.
 //!
 //! ```text
-//! OUT/members/fold_0.1234abcd/   what a fold says of its validation cases, with probabilities; removed once all ensembles are done
-//! OUT/A + B.1234abcd/            labels by the mean of both, summary.json, and origin.json, which says of which checkpoints
+//! OUT/members/fold_0.1234abcd/   the probabilities of a fold's validation cases; removed once all ensembles are done
+//! OUT/A + B.1234abcd/            labels by the mean of both, summary.json, and origin.json, which names the checkpoints
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,11 +33,11 @@ use crate::error::{Error, Outcome};
 
 /// Ensembles to be predicted.
 pub struct PairEnsembles {
-    /// Where they go.
+    /// The folder of the ensembles.
     pub folder: PathBuf,
     /// The data set that all candidates were trained on; of classifiers none, whose folds keep what they say of images.
     pub dataset: Option<PathBuf>,
-    /// Whether its lists may name files outside of its folder.
+    /// Allows the lists of the data set to name files outside its folder.
     pub allow_outside: bool,
     /// A flag that only has an effect where something is predicted.
     pub of_predictions: Option<&'static str>,
@@ -46,7 +47,7 @@ pub struct PairEnsembles {
     pub threads: usize,
 }
 
-/// A candidate whose models are there.
+/// A candidate with its trained models.
 pub struct TrainedCandidate {
     /// The name.
     pub name: String,
@@ -54,10 +55,10 @@ pub struct TrainedCandidate {
     pub repeats: Vec<Vec<FoldFolder>>,
 }
 
-/// Which fold of a repeat validated each case.
+/// The fold of a repeat that validated each case.
 type Folds = BTreeMap<String, FoldFolder>;
 
-/// What is common to all ensembles of a call.
+/// The common data of all ensembles of a call.
 struct Job<'a> {
     asked: &'a PairEnsembles,
     dataset: Dataset,
@@ -75,8 +76,8 @@ struct Pair {
 }
 
 impl PairEnsembles {
-    /// Predicts and scores the ensembles of all pairs of candidates, the repeats of both in order, over these cases. Returns them with what is held
-    /// for their scores. What is there of the same checkpoints is kept, so that a call that was interrupted goes on.
+    /// Predicts and scores the ensembles of all pairs of candidates over these cases, repeat by repeat. Returns them with the reservations
+    /// of their scores. Existing results of the same checkpoints are kept, so that an interrupted call continues.
     pub fn validate(
         &self,
         trained: &[TrainedCandidate],
@@ -134,7 +135,7 @@ impl PairEnsembles {
         Ok(())
     }
 
-    /// Where the probabilities of a fold are.
+    /// The folder of the probabilities of a fold.
     fn member(&self, fold: &FoldFolder) -> PathBuf {
         self.members().join(named_by_path(fold.path()))
     }
@@ -168,7 +169,7 @@ impl Job<'_> {
         Ok(Candidate { name, repeats })
     }
 
-    /// The scores of a pair, predicted where they are not there. What they take is reserved.
+    /// The scores of a pair, predicted if they do not exist, within a reservation.
     fn summary(&self, pair: &Pair, line: &mut Line, held: &mut Vec<Reservation>) -> Outcome<Summary> {
         let (said, scores) = (pair.folder.join("origin.json"), pair.folder.join("summary.json"));
         let origin = pair.origin(self.settings)?;
@@ -226,7 +227,7 @@ impl Job<'_> {
         let summary = score(&paths, self.settings, &line.budget, self.asked.threads, self.context)?;
         write_json(&scores, &summary)?;
         held.push(self.room(&scores, line)?);
-        // Last: it says that all before it is there.
+        // Last, because it states that all files before it are complete.
         write_json(&said, &origin)?;
         Ok(summary)
     }
@@ -237,7 +238,7 @@ impl Job<'_> {
         Ok(line.budget.reserve("scores", Bytes(length.saturating_mul(HELD_PER_BYTE)))?)
     }
 
-    /// What a fold says of cases, predicted where it is not there.
+    /// The probabilities of a fold for these cases, predicted if they do not exist.
     fn member(&self, fold: &FoldFolder, cases: &[Case], line: &mut Line) -> Outcome<Member> {
         let folder = self.asked.member(fold);
         make_folder(&folder)?;
@@ -286,14 +287,14 @@ impl Job<'_> {
     }
 }
 
-/// A fold whose probabilities are there.
+/// A fold with predicted probabilities.
 struct Member {
     folder: PathBuf,
     model: SegmentationModel,
 }
 
 impl Pair {
-    /// What its scores follow from.
+    /// The checkpoints and settings that the scores follow from.
     fn origin(&self, settings: &Settings) -> Outcome<Value> {
         let mut all = Vec::new();
         for folds in &self.folds {
@@ -326,12 +327,12 @@ fn validated(folds: &[FoldFolder], cases: &BTreeSet<&str>) -> Outcome<Folds> {
     }
 }
 
-/// Of which checkpoint the validation of a fold is, which is that of its final weights.
+/// The checkpoint of the validation of a fold, which must have the fold's final weights.
 fn origin_of(fold: &FoldFolder) -> Outcome<Value> {
     Ok(serde_json::to_value(Origin::of_validation(fold)?)?)
 }
 
-/// The name of a folder of two repeats: for people, and a number of their paths, by which others of the same name are told apart.
+/// The name of the folder of two repeats, with a number of their paths that tells repeats of the same name apart.
 pub(super) fn pair_folder(name: &str, paths: &[&Path]) -> String {
     let paths: Vec<String> = paths.iter().map(|path| named_by_path(path)).collect();
     let number = Digest::of(paths.join("+").as_bytes()).0 as u32;

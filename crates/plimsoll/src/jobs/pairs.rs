@@ -21,21 +21,21 @@ use crate::files::{write, write_json};
 pub struct TrainedPair {
     /// The two, by the numbers of their labels.
     pub pair: (u32, u32),
-    /// What came of it.
+    /// The result of its training.
     #[serde(flatten)]
     pub trained: Trained,
 }
 
-/// What would be trained of two classes.
+/// The specification of the classifier of one pair.
 #[derive(Serialize)]
 pub struct DescribedPair {
     /// The two, by the numbers of their labels.
     pub pair: (u32, u32),
-    /// Of the first fold that is asked for.
+    /// The specification of the first requested fold.
     pub specification: Specification,
 }
 
-/// What is asked for of a pair, and what follows from names alone.
+/// The checked request of one pair.
 struct CheckedPair {
     pair: (u32, u32),
     request: TrainRequest,
@@ -68,7 +68,7 @@ pub fn train_pairs(request: &TrainRequest, context: &Context) -> Outcome<Vec<Tra
     Ok(all)
 }
 
-/// What would be trained: the specification of each pair.
+/// Returns the specification of each pair without training it.
 pub fn describe_pairs(request: &TrainRequest, context: &Context) -> Outcome<Vec<DescribedPair>> {
     let (pairs, mut opened) = open(request, context)?;
     let described = pairs.into_iter().map(|CheckedPair { pair, request, checked }| {
@@ -78,7 +78,7 @@ pub fn describe_pairs(request: &TrainRequest, context: &Context) -> Outcome<Vec<
     described.collect()
 }
 
-/// Checks what is asked for of all pairs, and inspects.
+/// Checks the requests of all pairs, and inspects the data set.
 fn open(request: &TrainRequest, context: &Context) -> Outcome<(Vec<CheckedPair>, Opened)> {
     let line = request.plan.draw_line()?;
     let listed = request.plan.open_dataset(&line, context)?;
@@ -96,7 +96,7 @@ fn open(request: &TrainRequest, context: &Context) -> Outcome<(Vec<CheckedPair>,
     Ok((pairs, request.plan.inspect(listed, line, context)?))
 }
 
-/// The specification of the first pair that was begun, of a run that goes on.
+/// The specification of the first pair that has begun, if the request resumes a run.
 fn first_begun(request: &TrainRequest) -> Outcome<Option<Specification>> {
     if !request.resume {
         return Ok(None);
@@ -109,7 +109,7 @@ fn first_begun(request: &TrainRequest) -> Outcome<Option<Specification>> {
     Ok(None)
 }
 
-/// What is asked for of each pair of classes, those of which runs have begun as if they were resumed.
+/// The requests of all pairs of classes. Pairs whose runs have begun are resumed.
 fn pair_requests(
     request: &TrainRequest,
     begun: Option<&Specification>,
@@ -138,7 +138,7 @@ fn pair_requests(
     for ClassPair { labels: pair, names: classes } in pairs_among(dataset, &names)? {
         let mut own = request.clone();
         own.run = pair_run(request.run.path(), pair);
-        // A pair that was not begun is, and one that was goes on.
+        // A pair that has begun is resumed; any other begins.
         own.resume = request.resume && !own.run.folds()?.is_empty();
         if let Some(begun) = begun {
             own.plan.settings = own.plan.settings.or(begun.settings.clone());
@@ -153,7 +153,7 @@ fn pair_requests(
     Ok(all)
 }
 
-/// The images of a data set whose classes can be told apart in pairs.
+/// The images of a data set, whose classes can be paired.
 fn images_in_pairs<'a>(settings: &Settings, listed: &'a Listed) -> Outcome<&'a ImageDataset> {
     let Listed::Images { dataset, .. } = listed else {
         return Err(Error::new(
@@ -262,10 +262,10 @@ pub fn plan_pairs(request: &PlanRequest, context: &Context) -> Outcome<PlannedPa
     })
 }
 
-/// The file beside the runs of pairs that says of which classes they are.
+/// The file beside the runs of pairs that lists their classes.
 const CLASSES: &str = "classes.json";
 
-/// The classes whose pairs were begun, of a run that goes on.
+/// The classes of the pairs of a run that is resumed.
 fn recorded_classes(request: &TrainRequest) -> Outcome<Option<Vec<String>>> {
     let path = request.run.path().join(CLASSES);
     if !request.resume || !path.is_file() {
@@ -283,7 +283,7 @@ fn recorded_classes(request: &TrainRequest) -> Outcome<Option<Vec<String>>> {
 /// The longest file of classes that is read: names of 256 classes.
 const LONGEST: u64 = 1 << 20;
 
-/// Writes down the classes of all pairs before the first is begun, so that a run that goes on trains no others.
+/// Records the classes of all pairs before the first begins, so that a resumed run trains the same pairs.
 fn record_classes(folder: &Path, pairs: &[CheckedPair]) -> Outcome {
     let mut classes: Vec<&String> = Vec::new();
     for name in
@@ -311,7 +311,7 @@ fn forget_classes(folder: &Path) -> Outcome {
     }
 }
 
-/// Whether two lists have not the same classes, in any order.
+/// Returns `true` if two lists have different classes, in any order.
 fn is_other(a: &[String], b: &[String]) -> bool {
     let sorted = |classes: &[String]| {
         let mut classes = classes.to_vec();

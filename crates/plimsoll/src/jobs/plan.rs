@@ -18,39 +18,39 @@ use crate::backend::{DeviceName, all_cores};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 
-/// The file of settings that is read where it is there.
+/// The file of settings in the working folder, which is read if it exists.
 pub const SETTINGS_FILE: &str = "plimsoll.toml";
 
 /// The longest file of settings that is read: twice what all of them take with their comments. Of a text with many mistakes, the
 /// parser may take up to a kibibyte for each byte.
 const LONGEST: u64 = 32 << 10;
 
-/// How far apart the logarithms of the voxels of two patches may be that are about as large.
+/// The largest difference of the logarithms of the voxels of two patches of about the same size.
 const NEAR: f64 = 0.3;
 
-/// What shapes a run, and what it is given of the machine.
+/// A run to plan: its data set, its settings and its share of the machine.
 #[derive(Clone)]
 pub struct PlanRequest {
     /// The folder of the data set.
     pub dataset: PathBuf,
-    /// What is set.
+    /// The settings; unset ones follow from the data set.
     pub settings: Settings,
-    /// The line that was asked for.
+    /// The memory limit; `None` for the limit of the machine.
     pub ram: Option<Bytes>,
     /// Threads of kernels.
     pub threads: usize,
     /// Threads that make batches.
     pub loader_threads: Option<usize>,
-    /// Whether cases with an error are left out.
+    /// Leaves cases with an error out.
     pub skip_bad_cases: bool,
-    /// What runs programs.
+    /// The backend that runs programs.
     pub backend: Arc<dyn Backend>,
-    /// What may be changed so that the run fits.
+    /// The changes that planning may make so that the run fits.
     pub allowed: Vec<Concession>,
     /// A model whose patch, spacing, network and normalisation are taken, where settings do not say otherwise: its weights are to be
     /// trained on.
     pub plans_from: Option<RunConfig>,
-    /// Whether lists may name files outside of the data set's folder.
+    /// Allows lists to name files outside the data set's folder.
     pub allow_outside: bool,
 }
 
@@ -66,7 +66,7 @@ pub struct Opened {
     pub line: Line,
     /// Plans of runs on it, which others of the same shape share.
     pub plans: Plans,
-    /// What was left out of it, and why.
+    /// A line about each case that was left out.
     pub skipped: Vec<String>,
     /// The memory of the folds that are trained.
     pub folds: FoldsNeeds,
@@ -75,7 +75,7 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// What planning a run on it needs to know.
+    /// The facts about the data that the plan of a run depends on.
     pub fn facts(&self, config: &RunConfig, fold: &Fold) -> Outcome<DataFacts> {
         let facts = self.data.facts(config, fold)?;
         Ok(DataFacts { index: facts.index + self.folds.held, ..facts })
@@ -86,7 +86,7 @@ impl PlanRequest {
     /// A run on the processor with all cores, with the settings that follow from the data set, under the limit that the machine leaves.
     ///
     /// # Errors
-    /// If the processor's threads cannot be started.
+    /// Returns an error if the processor's threads cannot be started.
     pub fn new(dataset: impl Into<PathBuf>) -> Outcome<PlanRequest> {
         let threads = all_cores();
         Ok(PlanRequest {
@@ -103,7 +103,7 @@ impl PlanRequest {
         })
     }
 
-    /// What a run is given of the machine, under a line.
+    /// The share of the machine under a memory limit.
     fn machine(&self, line: Bytes) -> Machine {
         let loader_threads = self.loader_threads.unwrap_or(1 + self.threads / 8);
         Machine { line, threads: self.threads, loader_threads }
@@ -181,7 +181,7 @@ impl PlanRequest {
                     Some(first) => {
                         let facts = opened.facts(&resolved(Some(*first))?, fold)?;
                         let config = |number: usize| Ok::<_, TrainError>(resolved(Some(patches[number]))?);
-                        // Where none fits, the smallest is said not to, with the ways out.
+                        // If none fits, the smallest is planned and reports the ways out.
                         let is_set = settings.micro_batch.is_some();
                         let chosen = largest_patch(
                             patches.len(),
@@ -255,8 +255,8 @@ impl PlanRequest {
         Ok(planned)
     }
 
-    /// What patches would cost that have about a quarter, half, twice and four times as many voxels as those of a planned run, and what
-    /// these cost: of nnU-Net's sequence, where there are such, the smallest first. None of slices, or of whole images.
+    /// The costs of patches with about a quarter, half, twice and four times as many voxels as the planned one, and of the planned one,
+    /// the smallest first. They are of nnU-Net's sequence of patches. Empty for slices and whole images.
     pub fn patch_costs(&self, opened: &Opened, planned: &PlannedRun, fold: &Fold) -> Outcome<Vec<PatchCost>> {
         let RunData::Volumes { dataset, inspection } = &opened.data else { return Ok(Vec::new()) };
         let Some(fingerprint) = &inspection.fingerprint else { return Ok(Vec::new()) };
@@ -304,7 +304,7 @@ impl PlanRequest {
         Ok(costs)
     }
 
-    /// Opens, inspects, resolves and plans a run that is not to begin: that of the first fold, which is returned as well.
+    /// Opens, inspects, resolves and plans a run without beginning it. Returns the first fold as well.
     pub fn prepare(&self, context: &Context) -> Outcome<(Opened, PlannedRun, Fold)> {
         let line = self.draw_line()?;
         let listed = self.open_dataset(&line, context)?;
@@ -321,7 +321,8 @@ impl PlanRequest {
 /// Plans the first fold of a run, and the patches that are near its own.
 ///
 /// # Errors
-/// If the data set cannot be read, or a setting is impossible. A run that does not fit is no error here: see [`RunPlan::check`].
+/// Returns an error if the data set cannot be read, or a setting is impossible. A run that does not fit is no error here: see
+/// [`RunPlan::check`].
 pub fn plan(request: &PlanRequest, context: &Context) -> Outcome<RunPlan> {
     let (opened, planned, fold) = request.prepare(context)?;
     let patches = request.patch_costs(&opened, &planned, &fold)?;
@@ -339,7 +340,7 @@ fn attempt(PlanningStep { patch, micro_batch, room }: PlanningStep) -> String {
     format!("patch {depth}×{height}×{width}, micro-batch {micro_batch}: {goal}")
 }
 
-/// What is said where labels tell left from right, and patches are mirrored along that axis: the width of the canonical orientation.
+/// The warning if labels distinguish left from right, but patches are mirrored along that axis (the width of the canonical orientation).
 fn mirrored_sides(config: &RunConfig) -> Option<String> {
     let task = config.task.segmentation().ok()?;
     let (one, other) = task.dataset.labels.sides()?;
@@ -352,7 +353,7 @@ fn mirrored_sides(config: &RunConfig) -> Option<String> {
     })
 }
 
-/// What is said where slices do not lie across the coarsest axis. There, nnU-Net would exchange axes.
+/// The warning if slices do not lie across the coarsest axis; nnU-Net would then exchange axes.
 fn coarser_elsewhere(data: &RunData, config: &RunConfig) -> Option<String> {
     let RunData::Volumes { inspection, .. } = data else { return None };
     let fingerprint = inspection.fingerprint.as_ref()?;
@@ -371,7 +372,7 @@ fn coarser_elsewhere(data: &RunData, config: &RunConfig) -> Option<String> {
     })
 }
 
-/// The settings of a file under those of flags.
+/// Reads a file of settings; settings of flags take precedence.
 pub fn read_settings(file: Option<&Path>, flags: Settings) -> Outcome<Settings> {
     let settings = match file {
         Some(path) => flags.or(of_file(path)?),

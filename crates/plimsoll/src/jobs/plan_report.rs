@@ -51,8 +51,8 @@ pub struct PlanReport {
 /// Plans the first fold of a run with details.
 ///
 /// # Errors
-/// If the data set cannot be read, a setting is impossible, the plan has no tensor of the requested name, or the drawing cannot be
-/// written. A run that does not fit is no error here: see [`RunPlan::check`].
+/// Returns an error if the data set cannot be read, a setting is impossible, the plan has no tensor of the requested name, or the drawing
+/// cannot be written. A run that does not fit is no error here: see [`RunPlan::check`].
 pub fn plan_with_details(
     request: &PlanRequest,
     details: &PlanDetails,

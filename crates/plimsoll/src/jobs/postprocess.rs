@@ -1,4 +1,4 @@
-//! Doing steps on label maps that are there, and choosing steps for a run.
+//! Post-processing of existing label maps, and the choice of steps for a run.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,11 +28,11 @@ pub struct PostprocessRequest {
     pub output: PathBuf,
     /// The change to make.
     pub change: Change,
-    /// What lengths in headers are in, whatever headers say.
+    /// The unit of lengths in headers, whatever they state.
     pub unit: Option<LengthUnit>,
-    /// Whether what is there is replaced.
+    /// Replaces existing files.
     pub overwrite: bool,
-    /// The line that was asked for.
+    /// The memory limit; `None` for the limit of the machine.
     pub ram: Option<Bytes>,
     /// Threads.
     pub threads: usize,
@@ -57,7 +57,7 @@ pub struct Processed {
     pub resampled: bool,
 }
 
-/// What came of all.
+/// The result for all label maps.
 #[derive(Serialize)]
 pub struct PostprocessingReport {
     /// The steps.
@@ -82,7 +82,7 @@ pub fn postprocess(request: &PostprocessRequest, context: &Context) -> Outcome<P
     let _names = reserve_images(&request.input, &line.budget)?;
     let pairs = files(&request.input, &request.output)?;
     for (from, to) in &pairs {
-        // What is not there yet is another file.
+        // A path without a file is another file.
         if let (Ok(one), Ok(other)) = (from.canonicalize(), to.canonicalize())
             && one == other
         {
@@ -160,10 +160,10 @@ fn files(input: &Path, output: &Path) -> Outcome<Vec<(PathBuf, PathBuf)>> {
     }
 }
 
-/// What was chosen for a run.
+/// The steps that were chosen for a run.
 #[derive(Serialize)]
 pub struct ChoiceReport {
-    /// Where it was written.
+    /// The file of the steps.
     pub file: PathBuf,
     #[serde(flatten)]
     /// The steps that help.
@@ -177,14 +177,14 @@ pub struct ChoiceReport {
 }
 
 impl ChoiceReport {
-    /// What the steps do to each label, with its name.
+    /// The effect of the steps on each label, with its name.
     pub fn gains(&self) -> impl Iterator<Item = (&str, &LabelGain)> {
         let labels = self.postprocessing.chosen.iter().flat_map(|chosen| &chosen.labels);
         labels.filter_map(|gain| Some((self.names.get(&gain.label)?.as_str(), gain)))
     }
 }
 
-/// The longest summary that is read: that of a hundred thousand cases fits.
+/// The longest summary that is read; one of a hundred thousand cases is shorter.
 const LONGEST: u64 = 256 << 20;
 
 /// Chooses steps for a run by the predictions of its folds' validation cases, and writes them into it. `unit` is what lengths in their

@@ -30,26 +30,26 @@ use crate::backend::{DeviceName, all_cores};
 use crate::context::{Context, Progress, TimeLeft};
 use crate::error::{Error, Outcome};
 
-/// What predictions of volumes have beside those of whole images.
+/// Options of predictions of volumes.
 #[derive(Clone, Debug, Default)]
 pub struct VolumeOptions {
     /// The unit that lengths in headers of images are in, whatever headers say.
     pub unit: Option<LengthUnit>,
-    /// What of the folder is used, where it is a model of nnU-Net.
+    /// The parts of a model folder of nnU-Net to use.
     pub nnunet: Option<NnUnetChoice>,
-    /// Labels of an earlier stage of a cascade; none where it is to predict them.
+    /// The labels of an earlier stage of a cascade; `None` if that stage predicts them.
     pub earlier: Option<PathBuf>,
-    /// Whether probabilities are written beside labels.
+    /// Writes probabilities beside labels.
     pub probabilities: bool,
     /// Steps that are done after each prediction.
     pub postprocessing: StepChoice,
-    /// The spacing at which cases are seen that have far more windows than the others; none where that is the model's.
+    /// The spacing of cases with far more windows than the others; `None` for the model's spacing.
     pub outlier_spacing: Option<CaseSpacing>,
-    /// The axes of the network along which windows are mirrored; none where these are all that a model allows.
+    /// The axes of the network along which windows are mirrored; `None` for all axes that the model allows.
     pub mirror_axes: Option<[bool; 3]>,
-    /// Whether a picture of each case is drawn beside its labels.
+    /// Draws a picture of each case beside its labels.
     pub preview: bool,
-    /// Whether it is said what the model is.
+    /// Reports a description of the model.
     pub verbose: bool,
     /// The input is a data set of BIDS, and labels become a derivative of it: what the names of its images end in, one for each channel, or
     /// nothing where that is what the channels are called.
@@ -57,7 +57,7 @@ pub struct VolumeOptions {
 }
 
 impl VolumeOptions {
-    /// How files of labels are called.
+    /// The naming scheme of label files.
     pub fn names(&self) -> LabelNames {
         if self.bids.is_some() { LabelNames::Bids } else { LabelNames::Cases }
     }
@@ -68,7 +68,7 @@ impl PredictRequest {
     /// post-processing.
     ///
     /// # Errors
-    /// If the processor's threads cannot be started.
+    /// Returns an error if the processor's threads cannot be started.
     pub fn new(
         model: impl Into<PathBuf>,
         input: impl Into<PathBuf>,
@@ -104,21 +104,21 @@ impl PredictRequest {
 pub struct PredictRequest {
     /// A model: a folder or a file.
     pub model: PathBuf,
-    /// Which weights.
+    /// The kind of weights.
     pub checkpoint: CheckpointKind,
-    /// What only volumes have.
+    /// Options of volumes.
     pub volumes: VolumeOptions,
     /// A folder of images, or one image.
     pub input: PathBuf,
-    /// Where label maps go.
+    /// The folder of label maps.
     pub output: PathBuf,
-    /// Whether predictions that are there are replaced.
+    /// Replaces existing predictions.
     pub overwrite: bool,
     /// How.
     pub options: PredictOptions,
-    /// The line that was asked for.
+    /// The memory limit; `None` for the limit of the machine.
     pub ram: Option<Bytes>,
-    /// What runs programs.
+    /// The backend that runs programs.
     pub backend: Arc<dyn Backend>,
 }
 
@@ -181,8 +181,7 @@ pub(super) fn expect_earlier_used(request: &PredictRequest, models: &[&Opened]) 
     Err(Error::new(message, hint))
 }
 
-/// Where the labels of the earlier stage are that a model takes, if it takes any: those that are given, or else that stage predicts them
-/// now.
+/// The folder of the earlier stage's labels, if the model takes any: the given labels, or else the labels that the stage predicts now.
 pub(super) fn earlier_labels(
     request: &PredictRequest,
     opened: &Opened,
@@ -200,7 +199,7 @@ pub(super) fn earlier_labels(
     }
 }
 
-/// What is asked of the earlier stage that a model takes labels of; none if it takes none, or they are given.
+/// The request of the earlier stage whose labels a model takes; `None` if it takes none, or labels are given.
 pub(super) fn earlier_stage(request: &PredictRequest, opened: &Opened) -> Outcome<Option<PredictRequest>> {
     match (&opened.previous, &request.volumes.earlier) {
         (Some(previous), None) => stage_request(request, &opened.folder, previous).map(Some),
@@ -208,14 +207,14 @@ pub(super) fn earlier_stage(request: &PredictRequest, opened: &Opened) -> Outcom
     }
 }
 
-/// Where the labels of the earlier stage that a model takes are, or will be when that stage has predicted them; none if it takes none.
+/// The folder that has, or will have, the labels of the earlier stage; `None` if the model takes none.
 pub(super) fn stage_folder(request: &PredictRequest, opened: &Opened) -> Option<PathBuf> {
     let previous = opened.previous.as_ref()?;
     Some(request.volumes.earlier.clone().unwrap_or_else(|| request.output.join(previous)))
 }
 
-/// What is asked of the earlier stage of a cascade, whose folder is beside that of the later one: its labels go into a folder of its name
-/// below that of the labels.
+/// The request of the earlier stage of a cascade, whose folder is beside the folder of the later stage. Its labels go into a subfolder of
+/// its name.
 fn stage_request(request: &PredictRequest, folder: &Path, previous: &str) -> Outcome<PredictRequest> {
     let hint = "name the folder of its labels with -prev_stage_predictions";
     let own = folder.file_name().and_then(|name| name.to_str()).and_then(|name| name.rsplit_once("__"));
@@ -314,7 +313,7 @@ pub(super) fn expect_sound(request: &PredictRequest, budget: &Budget) -> Outcome
     Record::read(&request.output, budget).map(|_| ())
 }
 
-/// Removes what is recorded of labels that are about to be predicted. What a call that was killed had finished of others is in the record then.
+/// Removes the records of labels that are about to be predicted. Cases that a killed call had finished are then in the record.
 pub(super) fn forget<'a>(
     request: &PredictRequest,
     cases: impl Iterator<Item = &'a Case>,
@@ -377,7 +376,7 @@ impl PredictionJob<'_> {
 /// The share of a window from one to the next that a hint asks for with `--overlap 0.25`.
 const FAR_STEP: f64 = 0.75;
 
-/// Whether `--overlap 0.25` would make the windows of a model's cases fewer.
+/// Returns `true` if `--overlap 0.25` would reduce the windows of a model's cases.
 pub(super) fn can_overlap(model: &SegmentationModel, options: PredictOptions) -> bool {
     matches!(model.windows, Placement::Even) && options.step < FAR_STEP
 }
@@ -387,7 +386,7 @@ pub(super) fn can_overlap(model: &SegmentationModel, options: PredictOptions) ->
 fn keep_apart(input: &Path, output: &Path) -> Outcome {
     let same = match (input.canonicalize(), output.canonicalize()) {
         (Ok(input), Ok(output)) => input == output,
-        // What is not there yet is another folder, and what cannot be reached is said when it is read.
+        // A missing output is another folder, and unreadable paths are reported when they are read.
         _ => false,
     };
     if !same {
@@ -398,7 +397,7 @@ fn keep_apart(input: &Path, output: &Path) -> Outcome {
     Err(Error::new(message, "write the labels to another folder with -o"))
 }
 
-/// What is wrong with a case, beginning with its name.
+/// The error of a case, beginning with its name.
 pub(super) fn of_case(case: &str, error: String) -> String {
     let error = error.strip_prefix("case ").unwrap_or(&error);
     match error.starts_with(case) {

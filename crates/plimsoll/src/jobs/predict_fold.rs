@@ -18,7 +18,7 @@ use crate::error::Outcome;
 /// The share of a window from one to the next.
 const STEP: f64 = 0.5;
 
-/// How cases are predicted.
+/// The prediction of cases with one fold.
 pub(super) struct FoldPrediction<'a> {
     pub(super) backend: &'a Arc<dyn Backend>,
     pub(super) threads: usize,
@@ -26,8 +26,8 @@ pub(super) struct FoldPrediction<'a> {
 }
 
 impl FoldPrediction<'_> {
-    /// Predicts those cases that are not predicted yet. Returns whether all are then: not if it was told to end before. A case that cannot
-    /// be predicted is an error.
+    /// Predicts the cases that are not predicted yet. Returns `false` if it was stopped before the end. A case that cannot be predicted is
+    /// an error.
     pub(super) fn predict(
         &self,
         model: SegmentationModel,
@@ -58,7 +58,7 @@ impl FoldPrediction<'_> {
     }
 }
 
-/// Where labels go of a data set whose images have an ending, and probabilities where these are wanted. What is there is kept.
+/// The destination of the labels of a data set whose images have an ending, with or without probabilities. Existing files are kept.
 pub(super) fn fold_labels(folder: &Path, file_ending: &str, probabilities: bool) -> Destination {
     Destination {
         folder: folder.into(),

@@ -1,4 +1,4 @@
-//! What predicting images would hold and take, from their headers alone.
+//! The memory and the time of a prediction, from the headers of images alone.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,11 +35,11 @@ pub struct PlannedCase {
     pub plan: PredictPlan,
     /// The least line that would do, with the least arena and sums that take least.
     pub least_ram_bytes: Bytes,
-    /// What is unusual about it, if it has far more windows than the others.
+    /// The case as an outlier, if it has far more windows than the others.
     pub outlier: Option<Outlier>,
 }
 
-/// What predicting images would hold and take.
+/// The plan of a prediction.
 #[derive(Serialize)]
 pub struct PredictionPlan {
     /// The model.
@@ -54,22 +54,22 @@ pub struct PredictionPlan {
     pub cases: Vec<PlannedCase>,
     /// Cases that could not be predicted.
     pub refused: Vec<Failed>,
-    /// Cases whose predictions are there, and would be kept.
+    /// The number of cases whose predictions exist and are kept.
     pub kept: usize,
     /// Windows of the case in the middle at the spacing of training, of those that are kept as well; none without a case.
     pub median_windows: Option<usize>,
     /// All forward passes.
     pub predicted_seconds: f64,
-    /// Whether it was said how sums are to be stored.
+    /// `true` if the request sets the storage of sums.
     #[serde(skip)]
     pub is_ring_asked: bool,
-    /// Whether `--overlap` would make windows fewer.
+    /// `true` if `--overlap` would reduce the windows.
     #[serde(skip)]
     pub can_overlap: bool,
 }
 
 impl PredictionPlan {
-    /// That no case would be refused.
+    /// Checks that no case would be refused.
     pub fn check(&self) -> Outcome {
         let Some(first) = self.refused.first() else { return Ok(()) };
         let refused = self.refused.len();
@@ -89,7 +89,7 @@ pub(super) struct CaseFiles {
 }
 
 impl CaseFiles {
-    /// Of a case whose labels go to a destination.
+    /// The files of a case whose labels go to a destination.
     pub(super) fn of(case: Case, to: &Destination) -> CaseFiles {
         let (earlier, labels, probabilities) = (to.earlier(&case), to.file(&case), to.probabilities(&case));
         CaseFiles { case, earlier, labels, probabilities }
@@ -108,22 +108,22 @@ impl CaseFiles {
 
 /// A model that would predict cases below a line.
 pub(super) struct ModelToPlan<'a> {
-    /// What it is called.
+    /// The name of the model.
     pub(super) name: String,
     pub(super) model: SegmentationModel,
     pub(super) options: PredictOptions,
     pub(super) backend: &'a dyn Backend,
     pub(super) budget: &'a Budget,
-    /// Whether `--overlap` would make its windows fewer.
+    /// `true` if `--overlap` would reduce its windows.
     pub(super) can_overlap: bool,
-    /// Whether the next case is read while one is computed.
+    /// `true` if the next case is read while one is computed.
     pub(super) is_ahead: bool,
-    /// What is done about outliers.
+    /// The treatment of outliers.
     pub(super) remedy: Remedy,
 }
 
 impl ModelToPlan<'_> {
-    /// Plans cases, beside which the predictions of `kept` others are there already.
+    /// Plans cases. The predictions of `kept` cases exist already.
     pub(super) fn plan(
         self,
         files: &[CaseFiles],
@@ -195,7 +195,7 @@ pub fn plan_prediction(request: &PredictRequest, context: &Context) -> Outcome<V
     Ok(plans)
 }
 
-/// Plans of the earlier stage of a cascade that a request would predict first; none where there is none, or its labels are given.
+/// The plans of the earlier stage of a cascade that runs first; empty if there is none, or its labels are given.
 pub(super) fn earlier_plans(
     request: &PredictRequest,
     opened: &Opened,
@@ -207,7 +207,7 @@ pub(super) fn earlier_plans(
     }
 }
 
-/// Where a request's predictions would be written: into a folder, after those of an earlier stage.
+/// The destination of a request's predictions.
 pub(super) fn destination(request: &PredictRequest, opened: &Opened, folder: PathBuf) -> Destination {
     Destination {
         folder,
@@ -219,7 +219,7 @@ pub(super) fn destination(request: &PredictRequest, opened: &Opened, folder: Pat
     }
 }
 
-/// Plans cases of a request, beside which the predictions of `kept` others are there already.
+/// Plans cases of a request. The predictions of `kept` cases exist already.
 pub(super) fn plan_cases(
     job: PredictionJob<'_>,
     opened: &Opened,
@@ -246,8 +246,7 @@ pub(super) fn plan_cases(
     to_plan.plan(&files, &kept, context)
 }
 
-/// What is said of sums that are not in single precision to somebody who has not said how they are to be stored: else no line would make
-/// them so.
+/// The note for sums in half precision, unless the request sets their storage.
 pub fn ring_line(plan: &PredictPlan) -> Option<String> {
     (plan.ring == RingStorage::F16).then(|| {
         let on_device = plan.f32_ring_vram_bytes.map(|vram| format!(" or {}", line_flag("vram", vram)));
@@ -264,7 +263,7 @@ fn line_flag(limit: &str, bytes: Bytes) -> String {
     format!("‹{limit}={}MiB›", bytes.0.div_ceil(1 << 20))
 }
 
-/// Why what is said of windows is summed by this process, where a device could.
+/// The note about why this process sums windows although a device could.
 pub fn sums_line(plan: &PredictPlan) -> Option<String> {
     let why = match plan.host_sums? {
         HostSums::NoRoom { vram_bytes } => {
@@ -276,7 +275,7 @@ pub fn sums_line(plan: &PredictPlan) -> Option<String> {
     Some(format!("the {} of every window are copied from the device, and summed here: {why}", plan.summed))
 }
 
-/// What is said of a case that is passed through in strips: how many, and what that costs.
+/// The note for a case that is predicted in strips: their number and their cost.
 pub fn strips_line(plan: &PredictPlan) -> Option<String> {
     (plan.strips > 1).then(|| {
         let PredictPlan { strips, windows, repeated_windows, .. } = plan;

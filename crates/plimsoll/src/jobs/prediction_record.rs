@@ -1,10 +1,10 @@
-//! The record beside labels: what the call that predicted each of them held and took.
+//! The record beside labels: the memory and the time of the call that predicted each of them.
 //!
-//! A later call keeps what earlier ones recorded of labels that it keeps. Before labels are predicted anew, what is recorded of them goes: were this
-//! call killed, the record would else tell of others than those that lie there.
+//! A later call keeps the records of labels that it keeps. Before labels are predicted again, their records are removed: if the call were
+//! killed, the record would otherwise describe other labels than the existing ones.
 //!
-//! A call writes its record at its end. Of one that was killed the [cases that it had finished](super::finished_cases) are there, which the next call
-//! takes into the record before it predicts anything.
+//! A call writes its record at its end. A killed call leaves the [cases that it had finished](super::finished_cases), which the next call
+//! adds to the record before it predicts anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,28 +18,28 @@ use serde_json::{Value, json};
 use super::finished_cases::{left_lines, lines_of, no_record, read_lines, remove_lines};
 use crate::error::{Error, Outcome};
 
-/// The file, beside labels, of what came of them.
+/// The record of the labels in a folder.
 const RECORD: &str = "run.json";
 
-/// The longest record that is read, and the longest file of finished cases: that of a hundred thousand cases fits.
+/// The longest record or file of finished cases that is read; one of a hundred thousand cases is shorter.
 const LONGEST: u64 = 512 << 20;
 
-/// What a record takes at most while it is read, for each byte of its text: names and numbers of a few letters are values of their own.
+/// The most memory per byte of text while a record is read: short names and numbers become values of their own.
 const HELD_PER_BYTE: u64 = 8;
 
-/// The lists of a record in which each case has its name. What was predicted is in the first, and what was there already in the second.
+/// The lists of a record in which each case is named: predicted, kept and failed cases.
 const LISTS: [&str; 3] = ["cases", "kept", "failed"];
 
-/// What a record says of its whole call. One that lacks it was changed by a call that did not come to its end.
+/// The entry of the whole call. A record without it was changed by a call that did not reach its end.
 const OF_CALL: &str = "seconds";
 
-/// What an earlier call recorded of a case that it predicted, and of itself.
+/// The record of an earlier call about a case that it predicted, and about itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EarlierCall {
     pub folds: Value,
     pub engine: Value,
     pub threads: Value,
-    /// As it is in the `cases` of that call.
+    /// The case's entry in the `cases` of that call.
     pub predicted: Value,
 }
 
@@ -50,33 +50,33 @@ impl EarlierCall {
     }
 }
 
-/// What was recorded of labels that are there.
+/// The record of existing labels.
 pub(super) struct Record {
     output: PathBuf,
     all: Value,
-    /// Whether some of it is in the file of finished cases alone.
+    /// `true` if some of it is only in the file of finished cases.
     has_lines: bool,
     memory: Reservation,
 }
 
 impl Record {
-    /// That of a folder of labels, with cases that a call finished which was killed; none if there is none yet.
+    /// Reads the record of a folder of labels, with the finished cases of a killed call; `None` if there is none yet.
     ///
     /// # Errors
-    /// If a file of these names is no record of predictions, which would be replaced by one.
+    /// Returns an error if a file of these names is no record of predictions, which a new record would replace.
     pub(super) fn read(output: &Path, budget: &Budget) -> Outcome<Option<Record>> {
         Record::of(output, length(&lines_of(output))?, budget)
     }
 
-    /// That which a call wrote at its end, without cases that this one has finished.
+    /// Reads the record that a call wrote at its end, without cases that this call has finished.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// Returns the errors of [`read`](Self::read).
     pub(super) fn written(output: &Path, budget: &Budget) -> Outcome<Option<Record>> {
         Record::of(output, None, budget)
     }
 
-    /// With the lines of finished cases, where there are so many bytes of them.
+    /// Reads a record with `lines` bytes of finished cases.
     fn of(output: &Path, lines: Option<u64>, budget: &Budget) -> Outcome<Option<Record>> {
         let path = output.join(RECORD);
         let record = length(&path)?;
@@ -101,7 +101,7 @@ impl Record {
         Ok(Some(Record { output: output.into(), all, has_lines: lines.is_some(), memory }))
     }
 
-    /// Whether it is as a call wrote it at its end.
+    /// Returns `true` if a call wrote the record at its end.
     pub(super) fn is_whole(&self) -> bool {
         self.all[OF_CALL].is_number()
     }
@@ -110,7 +110,7 @@ impl Record {
     /// whole if that changed it. Lines of a call that still runs are left to it.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// Returns the errors of [`read`](Self::read).
     pub(super) fn forget(output: &Path, cases: &BTreeSet<&str>, budget: &Budget) -> Outcome {
         let lines = left_lines(output)?;
         if let Some(record) = Record::of(output, lines.as_ref().map(Appender::length), budget)? {
@@ -139,7 +139,7 @@ impl Record {
         Ok(())
     }
 
-    /// What is known of each case that a call predicted, and the memory that it takes.
+    /// The entries of predicted cases, and the reservation of their memory.
     pub(super) fn by_case(mut self) -> (BTreeMap<String, EarlierCall>, Reservation) {
         let [cases, kept, _] = LISTS.map(|list| self.all[list].take());
         let [folds, engine, threads] = ["folds", "engine", "threads"].map(|what| self.all[what].take());
@@ -167,7 +167,7 @@ pub(super) fn write_record(output: &Path, report: &impl Serialize) -> Outcome {
     Ok(write_json(&output.join(RECORD), report)?)
 }
 
-/// The length of a file; none where there is none. What is wrong with a folder that is none is said where it is made.
+/// The length of a file; `None` if it does not exist. Faults of its folder are reported when the folder is created.
 fn length(path: &Path) -> Outcome<Option<u64>> {
     let io = |error| Error::of_path(path, &error);
     if !path.parent().is_some_and(Path::is_dir) || !plimsoll_disk::exists(path).map_err(io)? {
@@ -268,7 +268,7 @@ mod tests {
         assert!(!lines.exists());
         let record = Record::written(folder.path(), &budget).unwrap().unwrap();
         assert_eq!(record.by_case().0.keys().collect::<Vec<_>>(), ["a"]);
-        // A call that predicted it again was killed before the line went that said of it: the newer one counts.
+        // A call that predicted it again was killed before the old line was removed: the newer line counts.
         fs::write(&lines, format!("{}\n{}\n", call("a", 3), call("c", 3))).unwrap();
         let found = read().by_case().0;
         assert_eq!((&found["a"].threads, &found["c"].threads), (&json!(3), &json!(3)));

@@ -1,4 +1,4 @@
-//! What came of the images of a prediction, what each held, and what its time was spent on.
+//! The report of a prediction: the result, the memory and the time of each case.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -29,16 +29,16 @@ pub struct Predicted {
     pub windows: usize,
     /// Seconds that it took.
     pub seconds: f64,
-    /// What that time was spent on; none where probabilities were there already and only their mean was missing.
+    /// The parts of that time; `None` if the probabilities existed and only their mean was missing.
     pub times: Option<CaseTimes>,
-    /// What it held; none where probabilities were there already and only their mean was missing.
+    /// The planned memory; `None` if the probabilities existed and only their mean was missing.
     pub plan: Option<PredictPlan>,
-    /// The spacings other than those of training at which networks saw it, one for each model that did.
+    /// The spacings at which networks saw it other than their training spacings, one for each such model.
     pub other_spacings: Vec<OtherSpacing>,
 }
 
 impl Predicted {
-    /// What came of a case with one model; none if it was not predicted.
+    /// The result of a case with one model; `None` if it was not predicted.
     pub(super) fn of(report: &CaseReport, all: &Windows) -> Option<Predicted> {
         let CaseOutcome::Predicted { windows, seconds, plan, times } = &report.outcome else { return None };
         Some(Predicted {
@@ -60,7 +60,7 @@ pub struct Kept {
     pub case: String,
     /// The file that was written.
     pub file: PathBuf,
-    /// What the call that predicted it recorded; none where that is not known.
+    /// The record of the call that predicted it; `None` if that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub earlier: Option<EarlierCall>,
 }
@@ -91,7 +91,7 @@ impl Failed {
     }
 }
 
-/// What came of each case.
+/// The results of all cases.
 #[derive(Default)]
 pub(super) struct Cases {
     pub(super) predicted: Vec<Predicted>,
@@ -101,7 +101,7 @@ pub(super) struct Cases {
     pub(super) processed: BTreeSet<String>,
 }
 
-/// What came of cases with a model, and their windows.
+/// The results of cases with one model, and their windows.
 pub(super) struct Found {
     pub(super) report: FolderReport,
     pub(super) windows: Windows,
@@ -126,7 +126,7 @@ impl From<Found> for Cases {
 pub(super) const SHEARED: &str = "its axes are not at right angles, and labels are on its grid, which SimpleITK does not open: \
      ‹job postprocess +input=LABELS +output=OUT +orthogonal› writes them on one at right angles";
 
-/// What a user should know of an image that is predicted.
+/// A warning about an image that is predicted.
 #[derive(Clone, Debug, Serialize)]
 pub struct ImageWarning {
     /// The name of the case.
@@ -138,7 +138,7 @@ pub struct ImageWarning {
 }
 
 impl ImageWarning {
-    /// What the files of cases say of themselves. One that cannot be opened says why where it is predicted.
+    /// Reports the warnings in the headers of images. A file that cannot be opened is reported when it is predicted.
     pub(super) fn of<'a>(cases: impl IntoIterator<Item = &'a Case>, context: &Context) -> Vec<ImageWarning> {
         let mut found = Vec::new();
         for case in cases {
@@ -155,7 +155,7 @@ impl ImageWarning {
     }
 }
 
-/// What came of all cases.
+/// The report of a prediction.
 #[derive(Serialize)]
 pub struct PredictionReport {
     /// Folds of weights that were averaged.
@@ -166,7 +166,7 @@ pub struct PredictionReport {
     pub threads: usize,
     /// All that the call took, opening models, steps after predictions and previews as well.
     pub seconds: f64,
-    /// What the cases took together, of `seconds`.
+    /// The time of all cases together, a part of `seconds`.
     pub times: CaseTimes,
     /// The cases.
     pub cases: Vec<Predicted>,
@@ -174,17 +174,17 @@ pub struct PredictionReport {
     pub kept: Vec<Kept>,
     /// Those that failed, with reasons.
     pub failed: Vec<Failed>,
-    /// What files of the images that were to be predicted say of themselves: pixels that were compressed with loss, a tilted gantry, lengths without a unit.
+    /// The warnings about the predicted images: lossy compression, a tilted gantry, lengths without a unit.
     pub warnings: Vec<ImageWarning>,
-    /// Cases whose labels are there, but could not be drawn.
+    /// Cases whose labels exist but could not be drawn.
     pub previews_failed: Vec<Failed>,
-    /// What the case that held most was planned to hold; none if no case was predicted.
+    /// The planned memory of the case that needs most; `None` if no case was predicted.
     pub planned_bytes: Option<Bytes>,
     /// The most resident memory of the process.
     pub peak_rss_bytes: Bytes,
     /// The program and its libraries: planned as mapped, resident as far as they were touched.
     pub code: MappedFiles,
-    /// What is held for what earlier calls recorded.
+    /// The reservation of the records of earlier calls.
     #[serde(skip)]
     _earlier: Option<Reservation>,
 }
@@ -253,7 +253,7 @@ impl PredictionReport {
         Ok(report)
     }
 
-    /// That no case failed, and none could not be drawn.
+    /// Checks that no case and no preview failed.
     pub fn check(&self) -> Outcome {
         let labelled = self.cases.len() + self.kept.len();
         let told = |failed: &[Failed], of: usize, what: &str| {

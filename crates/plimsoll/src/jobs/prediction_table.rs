@@ -7,24 +7,24 @@ use plimsoll_memory::Mapped;
 use plimsoll_metrics::csv::cell_of;
 use plimsoll_run::ClassificationTask;
 
-/// What is between several labels.
+/// The separator of several labels.
 const BETWEEN: &str = "|";
 
 /// The probabilities of images, ready to be written.
 pub struct PredictionTable<'a> {
     /// The images, with their labels where those are known.
     pub images: &'a ImageDataset,
-    /// What is learned of them: how classes follow from probabilities.
+    /// The task, which defines how classes follow from probabilities.
     pub task: &'a ClassificationTask,
-    /// The names of the classes that are told apart.
+    /// The names of the classes.
     pub classes: &'a [&'a str],
     /// `[image][class]`.
     pub probabilities: &'a [f64],
-    /// What the classifiers of pairs said, where that is wanted.
+    /// The probabilities of the classifiers of pairs, if the table has columns for them.
     pub pairs: Option<PairProbabilities>,
 }
 
-/// What each classifier of a pair said of each image.
+/// The probability of each pair's classifier for each image.
 pub struct PairProbabilities {
     /// The places of both classes of each pair.
     pub pairs: Vec<(usize, usize)>,
@@ -37,7 +37,7 @@ impl PredictionTable<'_> {
     /// the class that is predicted; of pairs also the probability of the second class against the first.
     ///
     /// # Errors
-    /// If writing fails.
+    /// Returns an error if writing fails.
     pub fn write(&self, left_out: &[usize], to: &mut dyn Write) -> io::Result<()> {
         let mut table = csv::Writer::from_writer(to);
         let pairs = self.pairs.as_ref();

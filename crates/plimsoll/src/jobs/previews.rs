@@ -14,7 +14,7 @@ use super::label_folder::expect_going;
 use super::prediction_report::{Cases, Failed};
 use crate::error::Outcome;
 
-/// What is drawn, and over what.
+/// The images and label names of previews.
 pub struct Previews {
     /// The image of each case: the first channel.
     images: BTreeMap<String, PathBuf>,
@@ -22,14 +22,13 @@ pub struct Previews {
 }
 
 impl Previews {
-    /// Of the cases of a model.
+    /// The previews of the cases of a model.
     pub fn of(cases: &[Case], model: &SegmentationModel) -> Previews {
         let image = |case: &Case| Some((case.id.clone(), case.image_files().next()?.to_path_buf()));
         Previews { images: cases.iter().filter_map(image).collect(), names: names(model) }
     }
 
-    /// Draws those of cases whose labels are new, and those that are not there. A case that cannot be drawn does not end the others: these
-    /// are told at the end.
+    /// Draws missing previews and those of new labels. A case that cannot be drawn does not end the others; failed cases are returned.
     pub(super) fn draw(&self, cases: &Cases, budget: &Budget, stop: &AtomicBool) -> Outcome<Vec<Failed>> {
         let new = cases.predicted.iter().map(|case| (&case.case, &case.file, true));
         // A prediction that was kept has other labels when steps were done on it now.

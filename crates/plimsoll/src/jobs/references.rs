@@ -25,11 +25,11 @@ use crate::error::{Error, Outcome};
 pub struct References {
     /// The pairs.
     pub cases: Vec<CasePaths>,
-    /// The classes of the data set; none where no data set is found, or nothing says what its classes are.
+    /// The classes of the data set; `None` if no data set is found, or nothing defines its classes.
     pub labels: Option<Labels>,
     /// The unit of lengths in headers, whatever headers say.
     pub unit: Option<LengthUnit>,
-    /// What the names of images end in.
+    /// The ending of image names.
     pub ending: String,
     /// The folder that would describe the references.
     pub folder: PathBuf,
@@ -42,12 +42,12 @@ pub struct References {
 /// The data set that references belong to.
 struct Around {
     data: FoundData,
-    /// Whether the references were named by their data set.
+    /// `true` if the request named the data set itself.
     is_root: bool,
 }
 
 impl References {
-    /// Finds the references of a request: those of a data set, or of a folder of label maps in a data set or by itself, or one label map.
+    /// Finds the references of a request: in a data set, in a folder of label maps inside or outside a data set, or in a single file.
     pub fn find(request: &EvaluateRequest, budget: &Budget, context: &Context) -> Outcome<References> {
         let EvaluateRequest { predictions, references, threads, .. } = request;
         // A file of references beside a folder of predictions is a list or a table of cases.
@@ -107,7 +107,7 @@ fn folder_of(references: &Path, is_one: bool) -> PathBuf {
     if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder }
 }
 
-/// The data set that references belong to; none where there is none. A folder that looks like a data set and is not leaves a fault.
+/// The data set that references belong to; `None` without one. A folder that looks like a data set but is none leaves a fault.
 fn around(
     request: &EvaluateRequest,
     is_one: bool,
@@ -130,7 +130,7 @@ fn around(
             Ok(_) => {}
             // A description that cannot be used is not passed over; a guess that fails is.
             Err(error) if is_described || is_root && place.is_file() => return Err(error.into()),
-            // What cannot be read may be a data set that says which voxels count.
+            // An unreadable description may belong to a data set that defines which voxels count.
             Err(error) if is_of_system(&error) => return Err(error.into()),
             Err(error) => *fault = Some(error),
         }
@@ -145,7 +145,7 @@ fn is_of_system(error: &(dyn StdError + 'static)) -> bool {
         .any(|error| error.raw_os_error().is_some())
 }
 
-/// Whether references are label maps of a data set that was found without a description, and predictions are not its images.
+/// Returns `true` if references are label maps of a data set without a description, and predictions are not its images.
 fn has_references(data: &FoundData, request: &EvaluateRequest) -> bool {
     let EvaluateRequest { predictions, references, .. } = request;
     let mut images = data.cases.iter().flat_map(|case| case.image_files());
@@ -172,7 +172,7 @@ fn pairs(request: &EvaluateRequest, around: Option<&Around>, ending: &str) -> Ou
             data.label_maps().filter(is_here).map(named).collect()
         }
     };
-    // Label maps beside those of training cases, as of a test set, belong to no case of the data set.
+    // Label maps beside those of training cases, such as a test set's, belong to no case of the data set.
     let maps = if maps.is_empty() { reference_maps(references, label_ending(ending))? } else { maps };
     Ok(pair_predictions((predictions, predicted), (references, maps), *partial)?)
 }
@@ -200,8 +200,8 @@ fn in_bids(data: &FoundData, request: &EvaluateRequest, ending: &str) -> Outcome
     }
 }
 
-/// What the names of label maps end in where no data set says so: that of a file, and of a folder that of NIfTI if it has any, else the
-/// ending that most of its images have.
+/// The ending of label maps if no data set defines it: the file's own; in a folder `.nii.gz` if any file has it, or else the most frequent
+/// ending.
 fn usual_ending(references: &Path) -> Outcome<String> {
     // The names of references are reserved.
     let names: Vec<PathBuf> = match references.is_file() {
@@ -215,13 +215,13 @@ fn usual_ending(references: &Path) -> Outcome<String> {
     if count(&usual) > 0 {
         return Ok(usual.into());
     }
-    // Of equally many the first that is listed.
+    // Of equally frequent endings, the first in the list counts.
     let most = image_endings().map(|ending| (count(&ending), ending)).rev().max_by_key(|(count, _)| *count);
     Ok(most.filter(|(count, _)| *count > 0).map_or(usual, |(_, ending)| ending).into())
 }
 
 impl EvaluateRequest {
-    /// Whether classes are named by numbers alone, which need no data set.
+    /// Returns `true` if classes are named by numbers alone, which need no data set.
     fn has_numbers_alone(&self) -> bool {
         let is_number = |name: &str| name.trim().parse::<u8>().is_ok();
         self.classes.as_ref().is_some_and(|all| all.iter().all(|name| name.split(AND).all(is_number)))

@@ -71,11 +71,11 @@ enum Found {
 /// Writes a page about a run or a sweep: one file that needs no network.
 ///
 /// # Errors
-/// If the folder holds neither, or a file cannot be read or written. Then no page is left.
+/// Returns an error if the folder holds neither, or a file cannot be read or written. Then no page is left.
 pub fn report(request: &ReportRequest, context: &Context) -> Outcome<WrittenPage> {
     let line = Line::draw(request.ram, 1)?;
     let sweep = SweepFolder::new(&request.run);
-    // What is no run is told before anything is written.
+    // A folder that is no run is reported before anything is written.
     let found = match (sweep.is_begun(), pairs_of(&request.run)?) {
         (true, _) => Found::Sweep,
         (false, pairs) if !pairs.is_empty() => Found::Pairs(pairs),

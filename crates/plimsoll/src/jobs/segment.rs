@@ -38,7 +38,7 @@ use crate::context::Context;
 use crate::error::{Error, Outcome};
 use crate::jobs::prediction_report::SHEARED;
 
-/// What the names of label maps end in, and those of images in folders.
+/// The ending of label maps, and of images in folders.
 const ENDING: &str = ".nii.gz";
 
 /// The masks of the whole body, and of its skin.
@@ -51,41 +51,41 @@ const STEPS: [f64; 2] = [0.8, 0.5];
 pub struct SegmentRequest {
     /// The name of the task.
     pub task: String,
-    /// How finely.
+    /// The resolution of the task.
     pub mode: Mode,
     /// An image, a folder of images, or one series of DICOM: a folder, a ZIP archive, or a file of many slices.
     pub input: PathBuf,
     /// The folder of an image's masks; with `one_file`, the label map of an image. Of a folder of images, a folder of these.
     pub output: PathBuf,
-    /// Whether labels go into one file with names, instead of a file for each.
+    /// Writes labels into one file with names instead of a file for each.
     pub one_file: bool,
-    /// What labels become in a file of DICOM.
+    /// The form of labels in a DICOM file.
     pub dicom: DicomForm,
-    /// What is made beside labels.
+    /// The files beside labels.
     pub extras: ExtraChoice,
     /// The labels that are wanted; all if none is named.
     pub subset: Vec<String>,
-    /// Whether images are cut to the body first.
+    /// Cuts images to the body first.
     pub body_seg: bool,
-    /// Whether what images are cut to is looked for at 3 mm, not 6.
+    /// Finds the region of interest at 3 mm instead of 6 mm.
     pub robust_crop: bool,
-    /// Whether logits are brought to the stored grid before labels are decided, as nnU-Net does it, instead of labels.
+    /// Resamples logits to the stored grid before labels are decided, as nnU-Net does, instead of resampling labels.
     pub by_logits: bool,
-    /// Which of a task's networks.
+    /// The size of the task's networks.
     pub size: ModelSize,
     /// The volume in mm³ up to which components of labels are removed.
     pub remove_small_blobs: Option<f64>,
-    /// Whether masks have others beside them that are made of them.
+    /// Adds masks that are derived from others.
     pub derived: bool,
     /// The folder of weights.
     pub weights: PathBuf,
-    /// Whether files that are there are replaced.
+    /// Replaces existing files.
     pub overwrite: bool,
-    /// The line that was asked for.
+    /// The memory limit; `None` for the limit of the machine.
     pub ram: Option<Bytes>,
-    /// How windows are predicted, but for how far they are apart, which follows from the task.
+    /// The options of windows. Their step follows from the task.
     pub options: PredictOptions,
-    /// What runs programs.
+    /// The backend that runs programs.
     pub backend: Arc<dyn Backend>,
 }
 
@@ -98,7 +98,7 @@ pub struct Segmented {
     pub output: PathBuf,
     /// Seconds that it took.
     pub seconds: f64,
-    /// What the model that held most was planned to hold.
+    /// The planned memory of the model that needs most.
     pub planned_bytes: Bytes,
 }
 
@@ -113,14 +113,14 @@ pub struct Failed {
     pub hint: String,
 }
 
-/// What came of all images.
+/// The report of a segmentation.
 #[derive(Serialize)]
 pub struct SegmentationReport {
     /// The task of TotalSegmentator.
     pub task: String,
     /// The licence of the weights.
     pub license: String,
-    /// What a user should know of the input.
+    /// Warnings about the input.
     pub warnings: Vec<String>,
     /// The images.
     pub images: Vec<Segmented>,
@@ -182,7 +182,7 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Whether labels are there and are kept, and all that is made beside them is, too.
+    /// Returns `true` if the labels and all files beside them exist and are kept.
     fn has_all(&self, output: &Path) -> bool {
         let labels = self.labels_written(output).filter(|_| !self.request.overwrite);
         labels.is_some_and(|labels| self.extras(output).missing(labels).is_empty())
@@ -214,7 +214,7 @@ impl Job<'_> {
         let outputs = self.outputs(cases, kind)?;
         for (case, output) in cases.iter().zip(outputs) {
             let Some(image) = case.images.first().map(|image| image.path.clone()) else { continue };
-            // What was named, and not what a series was brought into.
+            // The path that the user named, not the image that a series was converted to.
             let named = if series.is_some() { request.input.clone() } else { image.clone() };
             self.sweep(&output, case)?;
             let extras = self.extras(&output);
@@ -223,7 +223,7 @@ impl Job<'_> {
             let start = std::time::Instant::now();
             let made = match missing {
                 Some(missing) if missing.is_empty() => Ok(None),
-                // A label map that is there has all that its statistics and its preview are made of.
+                // Statistics and previews can be made from an existing label map.
                 Some(missing) if request.one_file && !is_encoded(&output) => {
                     self.make(&missing, &image, &output).map(|()| None)
                 }
@@ -248,7 +248,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// That all models that will be needed are there, before anything is computed.
+    /// Checks that the weights of all needed models exist before anything is computed.
     fn expect_weights(&self) -> Outcome {
         for (name, mode) in self.tasks()? {
             let models = Task::named(&name)?.models(&name, mode)?;
@@ -259,7 +259,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Which networks of a task are run: what is asked for is so of the task itself, and not of those that find where to look.
+    /// The size of a task's networks. The requested size applies to the task itself, not to tasks that find the region of interest.
     fn size_of(&self, task: &str) -> ModelSize {
         if task == self.request.task { self.request.size } else { ModelSize::Big }
     }
@@ -279,7 +279,7 @@ impl Job<'_> {
         Ok(all)
     }
 
-    /// That the task which finds the box has all labels that it is around.
+    /// Checks that the task which finds the region of interest has all labels of it.
     fn expect_findable(&self) -> Outcome {
         let (Some(crop), Some((name, _))) = (self.crop(), self.rough()) else { return Ok(()) };
         let rough = Task::named(&name)?;
@@ -303,7 +303,7 @@ impl Job<'_> {
                 true => vec![output.clone()],
                 false => self.masks(output).collect(),
             };
-            // What is not there yet is no image.
+            // A path without a file is no image.
             if let Some(image) = files.iter().filter_map(|file| real(file)).find(|file| images.contains(file))
             {
                 return Err(InferError::ReplacesImage { case: case.id.clone(), image }.into());
@@ -319,7 +319,7 @@ impl Job<'_> {
         names.map(move |name| folder.join(format!("{name}{ENDING}")))
     }
 
-    /// Whether masks have one of the body and one of its skin beside them.
+    /// Returns `true` if masks of the whole body and its skin are derived.
     fn has_skin(&self) -> bool {
         self.task.has_skin && self.request.derived && !self.request.one_file
     }
@@ -329,7 +329,7 @@ impl Job<'_> {
         self.crop().map(|crop| crop.of(&self.request.task))
     }
 
-    /// What images are cut to: as the task has it, to the labels that are wanted, or to the body.
+    /// The region that images are cut to: of the task, around the requested labels, or the body.
     fn crop(&self) -> Option<Crop> {
         let crop = match &self.models.crop {
             Some(crop) => Some(crop.clone()),
@@ -378,7 +378,7 @@ impl Job<'_> {
         }
     }
 
-    /// When the labels of an image were written last; none if not all are there.
+    /// The time at which the labels of an image were last written; `None` if a file is missing.
     fn labels_written(&self, output: &Path) -> Option<SystemTime> {
         match self.request.one_file {
             true => written(output),
@@ -408,7 +408,7 @@ impl Job<'_> {
         }
     }
 
-    /// Where what is made beside labels goes.
+    /// The paths of the files beside labels.
     fn extras(&self, output: &Path) -> Extras {
         let ExtraChoice { statistics, preview, .. } = self.request.extras;
         let of_statistics = || match self.request.one_file {
@@ -486,7 +486,7 @@ impl Job<'_> {
         Ok(most)
     }
 
-    /// Makes what is asked for beside a label map.
+    /// Writes the requested files beside a label map.
     fn make(&self, extras: &Extras, image: &Path, labels: &Path) -> Outcome {
         let files = Files { image, labels, names: &self.names() };
         extras.make(&files, self.request.extras, &self.budget, self.context.stop.flag())

@@ -26,7 +26,7 @@ pub struct OpenTrial {
     /// The trial.
     #[serde(flatten)]
     pub trial: Trial,
-    /// The last failure; none where the trial was not begun.
+    /// The last failure; `None` if the trial has not begun.
     pub failure: Option<TrialFailure>,
 }
 
@@ -42,7 +42,7 @@ pub struct RunStatus {
 /// Reads the state of runs, of folds of runs, or of sweeps.
 ///
 /// # Errors
-/// If a folder holds none of these, or a file cannot be read.
+/// Returns an error if a folder holds none of these, or a file cannot be read.
 pub fn status(runs: &[PathBuf]) -> Outcome<RunStatus> {
     let (mut reports, mut open) = (Vec::new(), Vec::new());
     for path in runs {

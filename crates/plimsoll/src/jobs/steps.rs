@@ -1,4 +1,4 @@
-//! Where steps of post-processing are from: a file of our own, nnU-Net's, or a model that has some.
+//! The steps of post-processing: from a file of our own, of nnU-Net, or of the model.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::error::{Error, Outcome};
 
-/// Which steps are done after a prediction.
+/// A choice of the steps after a prediction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum StepChoice {
     /// None.
@@ -24,7 +24,7 @@ pub enum StepChoice {
 }
 
 impl StepChoice {
-    /// The steps for a model, and the file that they are in; none if none are to be done.
+    /// The steps for a model, and their file; `None` without steps.
     pub fn steps(&self, model: &Path, budget: &Budget) -> Outcome<Option<(PathBuf, Vec<Step>)>> {
         match self {
             StepChoice::None => Ok(None),
@@ -63,12 +63,12 @@ pub fn read_steps(path: &Path, budget: &Budget) -> Outcome<Vec<Step>> {
 
 fn is_nnunets(path: &Path) -> Outcome<bool> {
     let text = plimsoll_disk::read(path, LONGEST).map_err(|error| Error::of_path(path, &error))?;
-    // What is no JSON at all is said by our own reader, with its line.
+    // Invalid JSON is reported by our own reader, with its line.
     let value = serde_json::from_slice::<Value>(&text).ok();
     Ok(value.is_some_and(|value| value.get("postprocessing_fns").is_some()))
 }
 
-/// A step of nnU-Net's; none where it names no label but the background, of which it does nothing.
+/// A step of nnU-Net; `None` if it names no label but the background, which it leaves unchanged.
 fn step(KeepLargest { labels }: KeepLargest) -> Option<Step> {
     let labels: BTreeSet<u16> = labels.into_iter().filter(|label| *label != 0).collect();
     let labels = LabelSet::try_from(labels).ok()?;

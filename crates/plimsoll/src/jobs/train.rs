@@ -56,7 +56,7 @@ pub struct Trained {
 /// train at the same time are validated one after the other, each with the whole memory limit.
 ///
 /// # Errors
-/// If the request is impossible, does not fit the memory limit, or a file cannot be read or written.
+/// Returns an error if the request is impossible, does not fit the memory limit, or a file cannot be read or written.
 pub fn train(request: &TrainRequest, context: &Context) -> Outcome<Trained> {
     let (checked, mut opened) = open(request, context)?;
     train_opened(request, checked, &mut opened, context)

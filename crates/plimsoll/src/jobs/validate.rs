@@ -24,14 +24,14 @@ use super::predict_fold::{FoldPrediction, fold_labels};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 
-/// The longest summary that is read: that of a hundred thousand cases fits.
+/// The longest summary that is read; one of a hundred thousand cases is shorter.
 pub(super) const LONGEST_SUMMARY: u64 = 256 << 20;
 
-/// How many cases are shown in TensorBoard, and pixels of their longer side.
+/// The number of cases in TensorBoard, and the pixels of their longer side.
 const SHOWN: usize = 4;
 const SIDE: usize = 400;
 
-/// Which checkpoint predictions are of.
+/// The checkpoint that predictions were made with.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Origin {
     /// The identity of the run.
@@ -41,10 +41,10 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Of the validation of a fold whose final weights are those that it was validated with.
+    /// The checkpoint of a fold's validation, which must be that of its final weights.
     ///
     /// # Errors
-    /// If it is not validated, has no final weights, or was trained on since.
+    /// Returns an error if the fold is not validated, has no final weights, or was trained on since.
     pub fn of_validation(fold: &FoldFolder) -> Outcome<Origin> {
         let validated: Origin = read_json(&fold.validation().join(ORIGIN), LONGEST_SUMMARY)?;
         let (specification, steps) = checkpoint_origin(fold, CheckpointKind::Final)?;
@@ -65,7 +65,7 @@ impl Origin {
     }
 }
 
-/// What the validation of a fold is of, in its folder.
+/// The file that names the checkpoint of a fold's validation.
 const ORIGIN: &str = "origin.json";
 
 /// A fold to be validated.
@@ -80,9 +80,9 @@ pub struct ValidateRequest<'a> {
     pub backend: &'a Arc<dyn Backend>,
     /// Threads that compute.
     pub threads: usize,
-    /// How means treat missing scores.
+    /// The treatment of missing scores in means.
     pub missing: Missing,
-    /// Whether some predictions are shown in TensorBoard.
+    /// Shows some predictions in TensorBoard.
     pub tensorboard: bool,
 }
 
@@ -91,8 +91,8 @@ impl ValidateRequest<'_> {
         summary_of(self.folder)
     }
 
-    /// Predicts what is not predicted yet, and scores all; none if it was told to end before. What is there of another
-    /// checkpoint is removed first.
+    /// Predicts the remaining cases and scores all; `None` if it was stopped before the end. Results of another checkpoint are removed
+    /// first.
     pub fn run(&self, line: &mut Line, context: &Context) -> Outcome<Option<Summary>> {
         let folder = self.folder.validation();
         let io = |error| Error::of_path(&folder, &error);
@@ -135,7 +135,7 @@ impl ValidateRequest<'_> {
         if self.tensorboard
             && let Err(failure) = self.show(&cases, &to, &line.budget)
         {
-            // The predictions and their scores are there without it.
+            // The predictions and their scores are complete without it.
             context.warn(format_args!("monitoring: {}", failure.line()));
         }
         Ok(Some(summary))
@@ -165,7 +165,7 @@ impl ValidateRequest<'_> {
     }
 }
 
-/// The scores of the validation cases of a fold; none if they are not written.
+/// The scores of the validation cases of a fold; `None` if they do not exist.
 pub fn read_summary(fold: &FoldFolder) -> Outcome<Option<Summary>> {
     let path = summary_of(fold);
     match path.is_file() {
@@ -174,7 +174,7 @@ pub fn read_summary(fold: &FoldFolder) -> Outcome<Option<Summary>> {
     }
 }
 
-/// Where the scores of the validation cases of a fold are.
+/// The file of the scores of a fold's validation cases.
 pub fn summary_of(fold: &FoldFolder) -> PathBuf {
     fold.validation().join("summary.json")
 }
@@ -193,7 +193,7 @@ pub(super) fn keep_or_clear(folder: &Path, record: &RunRecord, files: &[PathBuf]
     Ok(())
 }
 
-/// The scores of all folds of a run that are validated, with means by one convention, written down; none if there are fewer than two.
+/// Writes the scores of all validated folds of a run, with means by one convention; `None` if fewer than two folds are validated.
 pub fn cross_validate(run: &RunFolder, missing: Missing) -> Outcome<Option<CrossValidation>> {
     loop {
         let validated = validated_folds(run)?;

@@ -1,4 +1,4 @@
-//! Classifying the validation images of a trained fold with its final weights, and drawing those that are most wrong.
+//! Classification of the validation images of a trained fold with its final weights, and a drawing of the largest errors.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::context::Context;
 use crate::error::{Error, Outcome};
 use crate::files::write;
 
-/// How many images are drawn.
+/// The number of images that are drawn.
 const DRAWN: usize = 4;
 
 /// A fold to be validated.
@@ -39,7 +39,8 @@ pub struct ImageValidation<'a> {
 }
 
 impl ImageValidation<'_> {
-    /// Classifies what is not classified yet; false if it was told to end before. What is there of another checkpoint is removed first.
+    /// Classifies the validation images unless that is done; returns `false` if it was stopped. Results of another checkpoint are removed
+    /// first.
     pub fn run(&self, line: &mut Line, context: &Context) -> Outcome<bool> {
         let folder = self.folder.validation();
         let io = |error| Error::of_path(&folder, &error);
@@ -75,7 +76,7 @@ impl ImageValidation<'_> {
         let mut images: Vec<(&str, &Path)> = Vec::with_capacity(places.len());
         for case in places.iter().map(|place| &self.images.cases[*place]) {
             images.push((&case.name, &case.path));
-            // What cannot be read is said when its turn comes.
+            // An image that cannot be read is reported when it is classified.
             if let Ok(file) = ImageFile::open(&case.path, &task.pipeline.decode) {
                 largest.include(&file)?;
             }

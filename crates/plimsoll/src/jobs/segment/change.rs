@@ -20,7 +20,7 @@ use super::stages::Stage;
 use crate::error::{Error, Outcome};
 use crate::jobs::line::driver_bytes;
 
-/// What a change of labels holds for each voxel of the grid: a label map of two bytes, and nine for a box that may be all of it.
+/// The memory of a change of labels for each voxel of the grid: two bytes of the label map and nine of a box that may cover all of it.
 const BYTES_OF_A_VOXEL: u64 = 11;
 
 /// An image as networks see it, in a file of its own.
@@ -52,7 +52,7 @@ pub(super) fn as_they_are(file: PathBuf) -> Vec<PartLabels> {
 }
 
 impl Job<'_> {
-    /// What the process holds beside what it reserves by size, for as long as it is held.
+    /// Reserves the memory of the process itself for as long as the reservation lives.
     pub(super) fn overhead(&self) -> Outcome<Reservation> {
         Ok(self.budget.reserve("overhead", self.overhead_bytes())?)
     }

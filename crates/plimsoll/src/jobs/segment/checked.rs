@@ -1,4 +1,4 @@
-//! What is refused before any image is read, whether images are to be segmented or only planned.
+//! Checks before any image is read, for segmentations and their plans.
 
 use std::path::PathBuf;
 
@@ -36,7 +36,7 @@ impl<'a> Job<'a> {
         Ok((job, kind))
     }
 
-    /// Where the labels of each image go: its label map, or the folder of its masks. Refuses to write them over any of the images.
+    /// The output of each image: its label map, or the folder of its masks. Refuses to write over any of the images.
     pub(super) fn outputs(&self, cases: &[Case], kind: &Kind) -> Outcome<Vec<PathBuf>> {
         let SegmentRequest { output, one_file, .. } = self.request;
         let of_case = |case: &Case| match (kind.is_one(), one_file) {

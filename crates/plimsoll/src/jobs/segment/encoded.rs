@@ -12,7 +12,7 @@ use super::input::Kind;
 use super::{Job, SegmentRequest};
 use crate::error::{Error, Outcome};
 
-/// What labels become in a file of DICOM.
+/// The form of labels in a DICOM file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DicomForm {
     /// A segmentation, which keeps them so.
@@ -21,7 +21,7 @@ pub enum DicomForm {
     Structures,
 }
 
-/// Whether a file of this name is made of a label map, and is none itself.
+/// Returns `true` if a file of this name is encoded from a label map rather than being one.
 pub(super) fn is_encoded(output: &Path) -> bool {
     is_segmentation(output) || is_dicom_name(output)
 }
@@ -40,7 +40,7 @@ impl Job<'_> {
     pub(super) fn expect_no_slice(&self, series: &Series) -> Outcome {
         let SegmentRequest { input, output, one_file, .. } = self.request;
         let real = |path: &Path| path.canonicalize().ok();
-        // What is not there yet is no slice.
+        // A path without a file is no slice.
         let (Some(to), true) = (real(output), *one_file) else { return Ok(()) };
         // The slices of one file follow each other.
         let mut before = None;

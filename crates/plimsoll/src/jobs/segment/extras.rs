@@ -1,4 +1,4 @@
-//! What is made of labels beside them: statistics, a preview.
+//! Files beside labels: statistics and a preview.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -12,18 +12,18 @@ use serde::{Serialize, Serializer};
 use crate::error::Outcome;
 use crate::files::{write, write_json};
 
-/// What is asked for beside labels.
+/// A choice of files beside labels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtraChoice {
     /// Volumes and mean intensities.
     pub statistics: bool,
-    /// Whether labels near the border of the image are measured, too.
+    /// Measures labels near the border of the image, too.
     pub incomplete: bool,
     /// A picture.
     pub preview: bool,
 }
 
-/// The files of what is asked for.
+/// The paths of the chosen files.
 #[derive(Clone, Debug, Default)]
 pub struct Extras {
     pub statistics: Option<PathBuf>,
@@ -40,7 +40,7 @@ impl Extras {
         }
     }
 
-    /// Whether there is nothing to be made.
+    /// Returns `true` if no file is chosen.
     pub fn is_empty(&self) -> bool {
         self.statistics.is_none() && self.preview.is_none()
     }
@@ -65,7 +65,7 @@ impl Extras {
     }
 }
 
-/// When a file was written last; none where there is no such file, or nobody knows.
+/// The time at which a file was last written; `None` if it does not exist or the time is unknown.
 pub fn written(file: &Path) -> Option<SystemTime> {
     plimsoll_disk::metadata(file).ok().filter(|metadata| metadata.is_file())?.modified().ok()
 }

@@ -12,7 +12,7 @@ use super::ENDING;
 use super::parts::PartsFolder;
 use crate::error::{Error, Outcome};
 
-/// What a path names.
+/// The kind of input at a path.
 pub enum Kind {
     /// An image.
     Image,
@@ -26,7 +26,7 @@ impl Kind {
     /// Looks what a path is. A folder with images of NIfTI is one of images, whatever else it has.
     ///
     /// # Errors
-    /// If there is nothing, or it cannot be read.
+    /// Returns an error if there is nothing, or it cannot be read.
     pub fn of(path: &Path) -> Outcome<Kind> {
         let metadata = plimsoll_disk::metadata(path).map_err(|error| Error::of_path(path, &error))?;
         if metadata.is_file() {
@@ -47,7 +47,7 @@ impl Kind {
         }
     }
 
-    /// The slices of a series, without their pixels; none where it is no series.
+    /// The slices of a series, without their pixels; `None` if the input is no series.
     pub fn series(&self, budget: &Budget) -> Outcome<Option<Series>> {
         match self {
             Kind::Series(slices) => Ok(Some(Series::find(slices, budget)?)),
@@ -55,7 +55,7 @@ impl Kind {
         }
     }
 
-    /// Whether it is one image, and not any number of them.
+    /// Returns `true` if the input is a single image.
     pub fn is_one(&self) -> bool {
         !matches!(self, Kind::Folder)
     }
@@ -104,12 +104,12 @@ impl Input {
     }
 }
 
-/// What the image of a series is called, which is its case, too.
+/// The name of the image of a series, which is also its case.
 fn series_name(path: &Path) -> String {
     path.file_name().map_or_else(|| "series".into(), |name| name.to_string_lossy().into_owned())
 }
 
-/// What the folder is called that this image is in.
+/// The name of the folder of this image.
 fn folder_name(series: &str) -> String {
     format!("{series}.series")
 }

@@ -1,10 +1,10 @@
-//! Where the labels of single models are until they are put together.
+//! The folder for labels of single models until they are merged.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Outcome};
 
-/// What the name of such a folder ends in.
+/// The ending of such a folder's name.
 const ENDING: &str = "parts";
 
 /// A folder for the files of one image, beside what will be written: on the same disk, and of no other process.
@@ -25,7 +25,7 @@ impl PartsFolder {
         Ok(())
     }
 
-    /// Makes the folder `.CASE.PROCESS.parts`, and removes those of processes that are no longer there.
+    /// Creates the folder `.CASE.PROCESS.parts`, and removes the folders of processes that have ended.
     pub fn make(beside: &Path, case: &str) -> Outcome<PartsFolder> {
         let failed = |error| Error::of_path(beside, &error);
         PartsFolder::sweep(beside, case)?;
@@ -44,7 +44,7 @@ impl PartsFolder {
         self.0.join(format!("{name}.nii"))
     }
 
-    /// Removes it with all that it has. What cannot be removed is left: the labels are there, which is what was asked for.
+    /// Removes the folder and its files. Files that cannot be removed stay: the labels are written, which is what matters.
     pub fn remove(&self) {
         for file in plimsoll_disk::read_dir(&self.0).into_iter().flatten() {
             let _ = plimsoll_disk::remove_file(file);
@@ -59,7 +59,7 @@ impl Drop for PartsFolder {
     }
 }
 
-/// Which process has made a folder for a case.
+/// The identifier of the process that created a folder for a case.
 fn process_of(path: &Path, case: &str) -> Option<u32> {
     let name = path.file_name()?.to_str()?;
     let middle = name.strip_prefix(&format!(".{case}."))?.strip_suffix(&format!(".{ENDING}"))?;

@@ -1,4 +1,4 @@
-//! What a task would hold and take, from the headers of images alone.
+//! The memory and the time of a task, from the headers of images alone.
 
 use std::path::Path;
 
@@ -55,11 +55,11 @@ pub fn plan_segmentation(request: &SegmentRequest, context: &Context) -> Outcome
 }
 
 impl Job<'_> {
-    /// Whether an image whose labels go to `output` is not segmented again.
+    /// Returns `true` if an image whose labels go to `output` is not segmented again.
     fn is_kept(&self, output: &Path) -> bool {
         let SegmentRequest { one_file, overwrite, .. } = self.request;
         let Some(labels) = self.labels_written(output).filter(|_| !overwrite) else { return false };
-        // What is missing beside a label map is made of it.
+        // Missing files beside a label map are made from it.
         (*one_file && !is_encoded(output)) || self.extras(output).missing(labels).is_empty()
     }
 
@@ -98,7 +98,7 @@ impl Job<'_> {
     /// Raises the least lines of images to those that changing their labels takes, and refuses images for which the line is too low for that.
     fn with_changes(&self, stage: &Stage<'_>, files: &[CaseFiles], plan: &mut PredictionPlan) -> Outcome {
         for CaseFiles { case, .. } in files {
-            // What was refused already has its reason.
+            // A refused case has its reason already.
             if !plan.cases.iter().any(|planned| planned.case == case.id) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What is done with labels on the stored grid at last: borders that another task draws, and the skin of the body.
+//! The last steps on labels on the stored grid: borders from another task, and the skin of the body.
 
 use std::path::Path;
 

@@ -24,13 +24,13 @@ pub(super) struct Stage<'a> {
     pub(super) name: &'a str,
     pub(super) task: &'a Task,
     pub(super) models: &'a TaskModels,
-    /// The spacing that images are brought to before its networks' own steps; none where these steps bring them to it.
+    /// The spacing that images are resampled to before the steps of the networks; `None` if these steps resample.
     pub(super) spacing: Option<Spacing>,
     /// The box of the stored image that is looked at.
     pub(super) within: Option<VoxelBox>,
     /// The labels that are wanted; all if none is named.
     pub(super) subset: &'a [String],
-    /// What is done with labels afterwards, on the grid that networks see.
+    /// The changes of labels on the grid of the networks.
     pub(super) changes: Vec<Change>,
 }
 
@@ -41,14 +41,14 @@ impl Stage<'_> {
         self.models.parts.iter().filter(has_any).collect()
     }
 
-    /// Whether networks see a file of their own, in place of the stored image.
+    /// Returns `true` if networks read a file of their own instead of the stored image.
     pub(super) fn is_in_a_file(&self) -> bool {
         self.spacing.is_none() || !self.changes.is_empty()
     }
 }
 
 impl Job<'_> {
-    /// The labels of the task on the stored grid; none where what the image is cut to is nowhere.
+    /// The labels of the task on the stored grid; `None` if the region of interest is empty.
     pub(super) fn look(
         &self,
         case: &Case,
@@ -74,18 +74,18 @@ impl Job<'_> {
         self.labels(&stage, case, parts, most).map(Some)
     }
 
-    /// The spacing that images are brought to before the steps of the task's networks; none where these steps do it.
+    /// The spacing that images are resampled to before the steps of the task's networks; `None` if these steps resample.
     pub(super) fn spacing(&self) -> Option<Spacing> {
         self.models.spacing().filter(|_| !self.request.by_logits)
     }
 
-    /// What is done with the labels of the task: as it has it, and what is asked for.
+    /// The changes of the labels of the task: its own, and the requested ones.
     pub(super) fn changes(&self) -> Vec<Change> {
         let asked = self.request.remove_small_blobs.map(Change::remove_small_blobs);
         self.models.changes.iter().cloned().chain(asked).collect()
     }
 
-    /// The box that the image of the task `name` is cut to; none if what it is around is nowhere.
+    /// The box that the image of the task `name` is cut to; `None` if the region of interest is empty.
     fn find(
         &self,
         name: &str,
@@ -146,7 +146,7 @@ impl Job<'_> {
                     bar.set(windows.windows as u64, String::new());
                 })?;
             drop(bar);
-            // Who asked for it knows it.
+            // Not reported if the request sets the storage of sums.
             let unasked = ring_line(&plan).filter(|_| self.request.options.ring.is_none());
             if let Some(line) = unasked {
                 self.context.warn(format_args!("{what}: {line}"));
@@ -168,7 +168,7 @@ impl Job<'_> {
         }
     }
 
-    /// The box of the stored image around some labels and a margin; none if they are nowhere.
+    /// The box of the stored image around some labels and a margin; `None` if no voxel has them.
     fn box_around(
         &self,
         image: &Path,
@@ -203,7 +203,7 @@ impl Job<'_> {
     }
 }
 
-/// Opens a model that sees images at a spacing that they are zoomed to, or as nnU-Net prepares them where none is said.
+/// Opens a model that sees images resampled to a spacing, or prepared by nnU-Net if it is `None`.
 pub(super) fn open(
     folder: &Path,
     models: &TaskModels,

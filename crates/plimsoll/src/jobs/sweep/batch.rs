@@ -11,7 +11,7 @@ use super::Sweep;
 use crate::error::{Error, Outcome};
 use crate::files::write;
 
-/// What runs tasks.
+/// A batch system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchSystem {
     /// Slurm: the file is one for `sbatch`.
@@ -32,14 +32,14 @@ pub struct BatchFile {
     pub trial_argument: &'static str,
     /// Threads of a task.
     pub threads: usize,
-    /// Whether a task needs a GPU.
+    /// Requests a GPU for each task.
     pub on_gpu: bool,
 }
 
-/// How long before its time is up a task is told.
+/// The seconds before its time limit at which a task is notified.
 const NOTICE_SECONDS: u32 = 120;
 
-/// A task is given so many times as long as its training is predicted to take, and this on top. When it is up, it goes on in another one.
+/// The time limit of a task as a multiple of its predicted time; a constant is added. A task that reaches it resumes in another task.
 const TIMES: f64 = 2.0;
 const MORE_MINUTES: u64 = 30;
 
@@ -51,7 +51,7 @@ const LONGEST_SCRIPT: usize = (128 << 10) - 1;
 const LONGEST_NAME: usize = 48;
 
 impl Sweep<'_> {
-    /// Writes a file with a task for each trial that is asked for.
+    /// Writes a file with a task for each requested trial.
     pub fn write_batch(&self, file: &BatchFile) -> Outcome {
         let paths = [file.path.to_string_lossy().into_owned()];
         for word in file.command.iter().chain(&paths) {
@@ -103,7 +103,7 @@ struct Tasks<'a> {
 }
 
 impl Tasks<'_> {
-    /// What a task needs of a machine's memory: the line, and a sixteenth for what the kernel counts besides.
+    /// The memory of a task: the limit, and a sixteenth for memory that only the kernel counts.
     fn mebibytes(&self) -> u64 {
         self.line.0.saturating_add(self.line.0 / 16).div_ceil(1 << 20)
     }
@@ -261,7 +261,7 @@ spec:
     }
 }
 
-/// That a path is the same once it is written into a file that a shell, sbatch and YAML read.
+/// Checks that a path stays the same in a file that a shell, sbatch and YAML read.
 fn expect_writable(word: &str) -> Outcome {
     let is_changed = |letter: char| letter.is_control() || "\"\\\u{fffd}".contains(letter);
     if !word.contains(is_changed) {

@@ -1,7 +1,7 @@
 //! A sweep: the trials of some arms, planned as a whole and then trained.
 //!
-//! A trial is a fold of a run like any other. What a sweep adds is which there are, what all of an arm have in common, and in which
-//! order they come.
+//! A trial is a fold of a run like any other. A sweep adds the list of trials, the settings that the trials of an arm share, and their
+//! order.
 
 mod batch;
 mod planning;
@@ -37,29 +37,29 @@ use crate::error::{Error, Outcome};
 use crate::files::write;
 use crate::monitors::Monitoring;
 
-/// A sweep that is asked for.
+/// A sweep to train.
 pub struct SweepJob {
-    /// What it is.
+    /// The arms, seeds and folds.
     pub asked: SweepRequest,
     /// Its folder.
     pub folder: SweepFolder,
-    /// What all trials have in common, with the settings of the first arm.
+    /// The data set and the share of the machine of all trials, with the settings of the first arm.
     pub plan: PlanRequest,
-    /// What runs their programs.
+    /// The device that runs the programs.
     pub device: DeviceName,
-    /// How many of them train at once, at most.
+    /// The largest number of trials that train at the same time.
     pub parallel: usize,
-    /// Whether cases are read into the cache before the first step.
+    /// Reads cases into the cache before the first step.
     pub warm: bool,
-    /// What is written of trials for those who watch.
+    /// Files and events for dashboards.
     pub monitoring: Monitoring,
-    /// Whether the validation cases of each trial are predicted whole and scored.
+    /// Predicts and scores the validation cases of each trial after its training.
     pub validate: bool,
-    /// How means over these treat missing scores.
+    /// The treatment of missing scores in means.
     pub missing: Missing,
-    /// Whether to go on with what is there, or to add to it.
+    /// Resumes a sweep, or adds to it.
     pub resume: bool,
-    /// Which trials; none for all.
+    /// The trials to train; empty for all.
     pub only: Vec<TrialPattern>,
 }
 
@@ -67,12 +67,12 @@ pub struct SweepJob {
 pub struct Sweep<'a> {
     job: &'a SweepJob,
     trials: Trials,
-    /// Those that were there before; none if it is new.
+    /// The trials of the sweep before this call; `None` if it is new.
     stored: Option<Trials>,
     cases: Cases,
     arms: Vec<PlannedArm>,
     opened: Opened,
-    /// Of its files when they were opened.
+    /// The state of the data set's files when they were opened.
     state: DataState,
 }
 
@@ -130,7 +130,7 @@ impl<'a> Sweep<'a> {
         Ok(sweep)
     }
 
-    /// Writes down what the sweep is, with its folds and what its arms came to, if that is not there yet.
+    /// Writes the request, the folds and the resolved settings of the arms, unless they are written already.
     pub fn record(&self) -> Outcome {
         let SweepJob { folder, asked, .. } = self.job;
         let io = |error| Error::of_path(folder.path(), &error);
@@ -163,12 +163,12 @@ impl<'a> Sweep<'a> {
         Ok(folder.write(&self.trials)?)
     }
 
-    /// Whether an arm was there before.
+    /// Returns `true` if an arm was part of the sweep before.
     fn is_stored(&self, asked: &ArmRequest) -> bool {
         self.stored.iter().flat_map(|stored| &stored.arms).any(|arm| arm.name == asked.arm.name)
     }
 
-    /// The trials that are asked for, in order.
+    /// The requested trials, in order.
     fn asked_trials(&self) -> Vec<Trial> {
         let only = &self.job.only;
         self.trials
@@ -216,7 +216,7 @@ impl<'a> Sweep<'a> {
 }
 
 impl SweepJob {
-    /// The trials that are there already; none of a sweep that begins.
+    /// The existing trials; `None` if the sweep begins.
     fn stored(&self) -> Outcome<Option<Trials>> {
         match (self.folder.is_begun(), self.resume) {
             (true, true) => Ok(Some(self.folder.read()?)),
@@ -226,7 +226,7 @@ impl SweepJob {
         }
     }
 
-    /// That no arm opens the data set in a way of its own, since it is opened once.
+    /// Checks that all arms open the data set in the same way, since it is opened once.
     fn expect_one_data_set(&self) -> Outcome {
         let opening = |settings: &Settings| {
             let table = settings.images.as_ref().and_then(|images| images.table.clone());
@@ -246,8 +246,8 @@ impl SweepJob {
         }
     }
 
-    /// How the data set is divided, and the trials that follow. The folds are those that the sweep began with, else those that its file
-    /// names, else the data set's, else the usual ones.
+    /// The division of the data set, and the trials that follow from it. Folds are those that the sweep began with, or else of the
+    /// request's file, of the data set, or the usual ones.
     fn cases(&self, listed: &Listed, budget: &Budget) -> Outcome<(Cases, Trials)> {
         let names = listed.names();
         let asked = &self.asked;
@@ -313,7 +313,7 @@ impl SweepJob {
     }
 }
 
-/// That a file has the folds that the sweep began with.
+/// Checks that a file has the folds that the sweep began with.
 fn expect_same_folds(own: &Path, given: &Path, names: &[String], budget: &Budget) -> Outcome {
     if Splits::read(own, names, budget)? == Splits::read(given, names, budget)? {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What a sweep holds and how long it takes, before it begins.
+//! The memory and the time of a sweep before it begins.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,10 @@ use crate::jobs::train::prepare_part;
 pub struct PlannedArm {
     pub asked: ArmRequest,
     pub resolved: Resolved,
-    /// Of each trial.
+    /// The plan of each trial.
     pub numbers: RunPlan,
-    /// It has one of so many equal parts of the machine: as many as may train at once, or fewer where it does not fit such a part.
+    /// The number of equal parts of the machine, of which a trial takes one: as many as may train at the same time, or fewer if it does
+    /// not fit.
     pub parts: usize,
 }
 
@@ -26,17 +27,17 @@ pub struct PlannedArm {
 pub struct SweepReport {
     /// The memory limit.
     pub ram_budget_bytes: Bytes,
-    /// Those of the trials that are asked for; all of a sweep that begins or is added to.
+    /// The arms of the requested trials; all arms of a sweep that begins or grows.
     pub arms: Vec<ArmReport>,
     /// The number of seeds.
     pub seeds: usize,
     /// The number of folds.
     pub folds: usize,
-    /// Trials that are asked for.
+    /// The number of requested trials.
     pub trials: usize,
-    /// Of so many in all.
+    /// The number of all trials.
     pub all_trials: usize,
-    /// How many may train at once.
+    /// The largest number of trials that train at the same time.
     pub parallel: usize,
     /// Predicted time of all of them, but for predicting validation cases.
     pub predicted_seconds: f64,
@@ -49,13 +50,13 @@ pub struct ArmReport {
     pub name: String,
     /// The settings of the arm that differ from the others.
     pub settings: BTreeMap<String, serde_json::Value>,
-    /// Whether it fits the limit.
+    /// `true` if it fits the limit.
     pub fits: bool,
     /// The most memory that was planned.
     pub planned_bytes: Bytes,
     /// The least memory limit that suffices.
     pub minimum_ram_bytes: Bytes,
-    /// Of the device's memory; none on the processor.
+    /// The planned memory of the device; `None` on the processor.
     pub planned_vram_bytes: Option<Bytes>,
     /// The patch as (depth, height, width) in voxels.
     pub patch_size: [usize; 3],
@@ -67,18 +68,18 @@ pub struct ArmReport {
     pub steps: u64,
     /// The predicted time of a step.
     pub predicted_seconds_per_step: f64,
-    /// Of one trial.
+    /// The predicted time of one trial.
     pub predicted_seconds: f64,
-    /// One of so many equal parts of the machine is its trials'.
+    /// The number of equal parts of the machine, of which a trial takes one.
     pub parts: usize,
-    /// What was changed, as is allowed, for it to fit.
+    /// The allowed changes that made it fit.
     pub changes: Vec<String>,
     /// Why it does not fit.
     pub problem: Option<String>,
 }
 
 impl Sweep<'_> {
-    /// Plans a trial of each arm. All that is wrong with any of them is told together.
+    /// Plans a trial of each arm. The error lists the problems of all arms.
     pub(super) fn plan(&mut self, context: &Context) -> Outcome {
         let trials = self.asked_trials();
         let most = self.job.parallel.min(trials.len()).max(1);
@@ -104,7 +105,7 @@ impl Sweep<'_> {
         told_together(problems)
     }
 
-    /// Plans an arm for the smallest part of the machine that it fits, of at most so many parts; for the whole machine if it fits none.
+    /// Plans an arm for the smallest part of the machine that it fits, of at most `most` parts; for the whole machine if it fits none.
     fn plan_arm(&mut self, asked: &ArmRequest, most: usize) -> Outcome<PlannedArm> {
         let (seed, fold) = match (self.trials.seeds.first(), self.trials.folds.first()) {
             (Some(seed), Some(fold)) => (*seed, *fold),
@@ -137,13 +138,13 @@ impl Sweep<'_> {
                     });
                 }
                 Err(problem) if parts == 1 => return Err(problem),
-                // What is wrong with a part may be right with a larger one.
+                // A larger part may solve the problem.
                 Ok(_) | Err(_) => parts -= 1,
             }
         }
     }
 
-    /// What is planned, of the trials that are asked for.
+    /// The plan of the requested trials.
     pub fn report(&self) -> SweepReport {
         let trials = self.asked_trials();
         let parallel = self.job.parallel.min(trials.len()).max(1);
@@ -163,7 +164,7 @@ impl Sweep<'_> {
         }
     }
 
-    /// That every arm fits.
+    /// Checks that every arm fits.
     pub fn expect_all_fit(&self) -> Outcome {
         let problems = self.arms.iter().filter_map(|arm| {
             let problem = Error::from(arm.numbers.check().err()?);
@@ -203,19 +204,19 @@ impl PlannedArm {
     }
 }
 
-/// Several failures as one; none where there are none.
+/// Joins several errors into one; succeeds if there are none.
 fn told_together(problems: Vec<Error>) -> Outcome {
     let Some(first) = problems.first() else { return Ok(()) };
     let lines: Vec<String> = problems.iter().map(Error::line).collect();
     Err(Error::new(lines.join("; also: "), first.remedy().clone()))
 }
 
-/// How many of `all` equal parts of the machine a trial takes that has one of `parts`.
+/// The number of `all` equal parts of the machine that a trial with one of `parts` parts takes.
 pub(super) fn width(all: usize, parts: usize) -> usize {
     all.div_ceil(parts.max(1))
 }
 
-/// How long trials take that begin in order, each as soon as its parts of all are free: `(parts, seconds)` of each.
+/// The total time of trials that begin in order, each as soon as enough of `all` parts are free; `(parts, seconds)` of each.
 fn makespan(trials: impl Iterator<Item = (usize, f64)>, all: usize) -> f64 {
     // When each that runs ends, with its parts.
     let mut running: Vec<(f64, usize)> = Vec::new();

@@ -28,13 +28,13 @@ struct Ending {
     trained: thread::Result<Result<RunRecord, TrainError>>,
 }
 
-/// What the trials of a sweep have of the machine together.
+/// The share of the machine that the trials of a sweep have together.
 struct Pool {
     all: usize,
     free: usize,
     sender: Sender<Ending>,
     endings: Receiver<Ending>,
-    /// What all have in common; none while none of them runs.
+    /// The reservation of shared memory; `None` while no trial runs.
     common: Option<Reservation>,
     trained: Vec<(Trial, RunRecord)>,
 }
@@ -86,7 +86,7 @@ impl Sweep<'_> {
         went.map(|()| pool.trained)
     }
 
-    /// Begins a trial in a thread of its own. What it takes is reserved before it is planned, which takes memory too.
+    /// Begins a trial in a thread of its own. Its memory is reserved before it is planned, since planning takes memory too.
     fn begin<'scope, 'env>(
         &mut self,
         trial: &Trial,

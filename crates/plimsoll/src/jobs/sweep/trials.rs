@@ -1,7 +1,7 @@
-//! The trials of a sweep, one after the other or side by side, and what came of them.
+//! The trials of a sweep, one after the other or at the same time, and their results.
 //!
-//! What is done is seen from the folders of trials alone, so that a process that was killed leaves nothing to be mended, and several
-//! processes can work on one sweep: a trial that another one trains is locked.
+//! The state of a trial follows from its folder alone. A killed process therefore leaves nothing to repair, and several processes can work
+//! on one sweep: a trial that another process trains is locked.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ use crate::jobs::train::{
 };
 use crate::jobs::validate::{cross_validate, read_summary};
 
-/// What came of a trial.
+/// The report of a trial.
 #[derive(Clone, Debug, Serialize)]
 pub struct TrialReport {
     #[serde(flatten)]
@@ -37,22 +37,22 @@ pub struct TrialReport {
     pub state: TrialState,
 }
 
-/// How a trial stands.
+/// The state of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum TrialState {
-    /// It is trained, and validated where that was asked for.
+    /// It is trained, and validated if that was requested.
     Finished {
-        /// The mean over its validation cases and classes; none where they were not predicted whole.
+        /// The mean over its validation cases and classes; `None` if they were not predicted whole.
         mean_dice: Option<f64>,
         /// The cases and classes behind it.
         cases: CaseCounts,
     },
     /// It failed when it was last tried.
     Failed {
-        /// What was wrong.
+        /// The error in one line.
         error: String,
-        /// What to do about it.
+        /// The remedy as a text.
         hint: String,
     },
     /// Another process trains it.
@@ -83,15 +83,15 @@ impl TrialState {
         }
     }
 
-    /// Whether there is something to do that nobody tried in vain.
+    /// Returns `true` if the trial is unfinished and has not failed.
     pub fn is_left(&self) -> bool {
         matches!(self, TrialState::Elsewhere { .. } | TrialState::Begun | TrialState::Waiting)
     }
 }
 
 impl Sweep<'_> {
-    /// Trains and validates all trials that are asked for and not done, until the process is told to end. A trial that fails is
-    /// written down, and the others go on.
+    /// Trains and validates all requested trials that are not done, until the stop token asks for an end. A failed trial is recorded, and
+    /// the others continue.
     pub fn run(&mut self, context: &Context) -> Outcome<Vec<TrialReport>> {
         let asked = self.asked_trials();
         let (done, todo): (Vec<Trial>, Vec<Trial>) =
@@ -144,7 +144,7 @@ impl Sweep<'_> {
         self.validate(&request, trial, &record, context)
     }
 
-    /// Plans a trial for one of so many parts of the machine.
+    /// Plans a trial for one of `parts` parts of the machine.
     pub(super) fn prepare(&mut self, trial: &Trial, parts: usize) -> Outcome<(TrainRequest, Prepared)> {
         self.state.expect_unchanged(&self.opened.data)?;
         let PlannedArm { asked, resolved, .. } = self.arm(trial).ok_or_else(|| no_arm(trial))?;
@@ -171,7 +171,7 @@ impl Sweep<'_> {
     ) -> Outcome {
         let is_asked = self.job.validate && is_validated(trial.fold);
         if is_asked && record.ended != StopReason::Signal && !context.stop.is_asked() {
-            // Where it is told to end meanwhile, the next process predicts what is left.
+            // If it is stopped here, the next process predicts the rest.
             let fold = self.fold(trial);
             validate(request, &mut self.opened, &fold, record, context)?;
         }
@@ -206,7 +206,7 @@ impl Sweep<'_> {
         }
     }
 
-    /// Writes the scores over folds of each run of which trials are asked for.
+    /// Writes the scores over folds of each run of the requested trials.
     fn score(&self, asked: &[Trial]) -> Outcome {
         let mut runs: Vec<RunFolder> = Vec::new();
         for trial in asked {
@@ -220,7 +220,7 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// Whether nothing is left to do for a trial.
+    /// Returns `true` if a trial is done.
     fn is_done(&self, trial: &Trial) -> bool {
         let fold = self.fold(trial);
         let is_trained = |status: Status| {
@@ -230,7 +230,7 @@ impl Sweep<'_> {
             let is_asked = self.job.validate && is_validated(trial.fold);
             !is_asked || has_validation(&self.opened, &fold)
         };
-        // What is wrong with the folder of a trial is told when it is gone on with.
+        // Faults of a trial's folder are reported when the trial is resumed.
         fold.is_begun() && Status::of(&fold).is_ok_and(is_trained) && is_validated()
     }
 

@@ -1,4 +1,4 @@
-//! That a data set is still as it was when a sweep opened it: trials may begin hours after that, and all are said to be of the same data.
+//! A check that a data set has not changed since a sweep opened it: trials may begin hours later and must all have the same data.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -14,13 +14,13 @@ type Stamp = (Option<u64>, Option<SystemTime>);
 
 /// The state of the files of a data set; of volumes their inspection knows it.
 pub struct DataState {
-    /// Of images, in the order of the cases.
+    /// The images, in the order of the cases.
     images: Vec<Stamp>,
     _memory: Reservation,
 }
 
 impl DataState {
-    /// As it is now.
+    /// Reads the current state.
     pub fn of(data: &RunData, budget: &Budget) -> Outcome<DataState> {
         let count = match data {
             RunData::Volumes { .. } => 0,
@@ -35,7 +35,7 @@ impl DataState {
         Ok(DataState { images, _memory: memory })
     }
 
-    /// That no file has another length or modification time.
+    /// Checks that no file has another length or modification time.
     pub fn expect_unchanged(&self, data: &RunData) -> Outcome {
         let changed: Option<PathBuf> = match data {
             RunData::Volumes { dataset, inspection } => inspection.changed_file(&dataset.folder),
@@ -59,7 +59,7 @@ impl DataState {
 /// Checks that images and labels are those that the first trial of a sweep began with: trials of different data cannot be compared.
 ///
 /// # Errors
-/// If some are others, with their names.
+/// Returns an error if some are others, with their names.
 pub fn expect_data_of_begun(folder: &SweepFolder, trials: &Trials, data: &RunData) -> Outcome {
     let begun = trials.each().map(|trial| folder.trial(&trial.arm, trial.seed, trial.fold));
     let Some(first) = begun.into_iter().find(FoldFolder::is_begun) else { return Ok(()) };
