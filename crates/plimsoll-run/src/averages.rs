@@ -10,7 +10,7 @@ use plimsoll_plan::{Engine, EngineError, HostSlice, HostSliceMut, ProgramId};
 /// updates parameters and has the number `id`; `buffer` must have room for the largest parameter.
 ///
 /// # Errors
-/// If the engine is not one for the program.
+/// Returns an error if the engine is not one for the program.
 pub fn start_averages(
     engine: &mut dyn Engine,
     id: ProgramId,

@@ -1,4 +1,4 @@
-//! What no run goes beyond, checked before anything is planned or even read.
+//! Bounds that no run exceeds, checked before anything is planned or read.
 //!
 //! A network's bounds stand in [`plimsoll_nn::bounds`]. Learning rates, optimizers and schedules check themselves.
 
@@ -29,7 +29,7 @@ fn refuse<T>(
     Err(ConfigError::Value { setting, found: found.to_string(), expected: expected.into() })
 }
 
-/// That epochs of so many steps are a countable run.
+/// Checks that epochs of `iterations_per_epoch` steps make a countable run.
 pub(crate) fn check_steps(epochs: u64, iterations_per_epoch: u64) -> Result<(), ConfigError> {
     for (setting, found) in [("epochs", epochs), ("iterations_per_epoch", iterations_per_epoch)] {
         if !(1..=MOST_STEPS).contains(&found) {
@@ -59,7 +59,7 @@ pub(crate) fn listed(lengths: &[f64]) -> String {
 /// Checks that a grid can have this spacing.
 ///
 /// # Errors
-/// If a length is beyond its bounds, or an axis too much coarser than another.
+/// Returns an error if a length is beyond its bounds, or an axis too much coarser than another.
 pub fn check_spacing(spacing: TargetSpacing) -> Result<(), ConfigError> {
     let spacing = spacing.lengths();
     let found = || format!("[{}]", listed(spacing));
@@ -75,7 +75,7 @@ pub fn check_spacing(spacing: TargetSpacing) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// That a spacing is not so far from that of the images that its unit is wrong.
+/// Checks that a spacing is not so far from the images' spacing that its unit must be wrong.
 pub(crate) fn check_near(spacing: TargetSpacing, fingerprint: &Fingerprint) -> Result<(), RunError> {
     let median = fingerprint.median_spacing();
     let usual = if spacing.is_of_slices() { &median.0[1..] } else { &median.0[..] };
@@ -88,7 +88,7 @@ pub(crate) fn check_near(spacing: TargetSpacing, fingerprint: &Fingerprint) -> R
     }
 }
 
-/// That a validation is of a countable number of batches.
+/// Checks that a validation has a countable number of batches.
 pub(crate) fn check_validation(iterations: u64) -> Result<(), ConfigError> {
     if iterations > MOST_VALIDATION {
         return refuse(
@@ -100,7 +100,7 @@ pub(crate) fn check_validation(iterations: u64) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// That a setting is a share.
+/// Checks that a setting is a share from 0 to 1.
 pub(crate) fn check_share(setting: &'static str, found: f64) -> Result<(), ConfigError> {
     match (0.0..=1.0).contains(&found) {
         true => Ok(()),
@@ -108,7 +108,7 @@ pub(crate) fn check_share(setting: &'static str, found: f64) -> Result<(), Confi
     }
 }
 
-/// That patches can be changed in these ways.
+/// Checks the ranges of an augmentation.
 pub(crate) fn check_augmentation(augmentation: Augmentation) -> Result<(), ConfigError> {
     augmentation.check().or_else(|AugmentationError { setting, found, expected }| {
         refuse(setting, found, format!("it must be {expected}"))
@@ -116,7 +116,7 @@ pub(crate) fn check_augmentation(augmentation: Augmentation) -> Result<(), Confi
 }
 
 impl Settings {
-    /// That a setting without effect is not given.
+    /// Checks that a setting without effect is not given.
     pub(crate) fn expect_none_of(
         &self,
         setting: &'static str,
@@ -129,10 +129,10 @@ impl Settings {
         }
     }
 
-    /// That nothing that is given is beyond its bound: what can be said without a data set, in no time.
+    /// Checks all bounds that need no data set.
     ///
     /// # Errors
-    /// If something is; the error names the setting, what was found, and the bound.
+    /// Returns an error if a setting exceeds its bound; the error names the setting, the value and the bound.
     pub fn check(&self) -> Result<(), RunError> {
         self.network.check_bounds()?;
         check_count("dimensions", self.dimensions.unwrap_or(3), 2, 3)?;

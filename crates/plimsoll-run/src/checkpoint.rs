@@ -1,9 +1,9 @@
-//! Checkpoints: everything that a run needs to go on as if it had never stopped.
+//! Checkpoints: the state from which a run resumes as if it had never stopped.
 //!
-//! A checkpoint is a safetensors file with the parameters under PyTorch's names, the optimizer's moments behind a slash
-//! (`name/exp_avg`), and in the header the run's progress, the identity of its specification, and checksums of the header and of
-//! each tensor. Patches and augmentation are functions of the step, so there is no state of random numbers, and nothing in the
-//! file depends on when or how fast it came about: the same step has the same bytes.
+//! A checkpoint is a safetensors file with the parameters under PyTorch's names and the optimizer's moments after a slash
+//! (`name/exp_avg`). Its header has the run's progress, the identity of its specification, and checksums of the header and of each tensor.
+//! Patches and augmentation are functions of the step, so there is no state of random numbers. The file does not depend on time or speed:
+//! the same step has the same bytes.
 //!
 //! It is written beside its place, synced, and renamed. The latest one before stays as `checkpoint_previous`, so that a
 //! file that the disk has damaged costs an epoch and not the run.
@@ -24,7 +24,7 @@ use crate::{
     FoldFolder, LoadOptions, LoadReport, LossScale, NumberedProgram, RunError, Specification, read_parameters,
 };
 
-/// Which checkpoint of a run.
+/// The kind of a checkpoint of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CheckpointKind {
@@ -32,9 +32,9 @@ pub enum CheckpointKind {
     Latest,
     /// The last but one.
     Previous,
-    /// That of the highest moving average of the pseudo-Dice.
+    /// The checkpoint with the highest moving average of the pseudo-Dice.
     Best,
-    /// That after the last epoch.
+    /// The checkpoint after the last epoch.
     #[default]
     Final,
 }
@@ -54,7 +54,7 @@ impl CheckpointKind {
 /// Sums of the parts of a loss, and of how many values.
 pub type PartSums = Vec<(f64, u64)>;
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Progress {
@@ -64,7 +64,7 @@ pub struct Progress {
     pub validated: u64,
     /// The sum of the losses of the epoch's steps so far, and of how many.
     pub epoch_loss: (f64, u64),
-    /// Of each part of the loss, the sum over the epoch's steps so far and how many had it.
+    /// The sum of each part of the loss over the epoch's steps so far, and the number of steps that had it.
     pub epoch_parts: PartSums,
     /// The moving average of the pseudo-Dice.
     pub ema: Option<f64>,
@@ -73,15 +73,15 @@ pub struct Progress {
     /// Steps whose numbers went wrong and that were skipped; in all, and since the last update. Steps whose gradients overflow in f16 neither
     /// count nor end the row: they update nothing either.
     pub skipped: (u64, u64),
-    /// How often the run went back to a checkpoint since numbers went wrong: patches are others after each time.
+    /// The number of returns to a checkpoint after bad numbers; each return changes the patches.
     pub rollbacks: u64,
     /// The best score that could end the run early, and for how many epochs it has not been better.
     pub patience: Option<(f64, u64)>,
-    /// Of a learning rate that falls at plateaus.
+    /// The state of a learning rate that falls at plateaus.
     pub plateau: PlateauState,
-    /// Of the loss, where features are stored in halves; else as at the beginning.
+    /// The factor of the loss for features in half precision; unchanged otherwise.
     pub loss_scale: LossScale,
-    /// Changes to the run that it knows of, see [`Specification::adapt`]; none if it names none.
+    /// The number of amendments of the run that it includes, see [`Specification::adapt`].
     #[serde(default)]
     pub amendments: usize,
 }
@@ -93,7 +93,7 @@ const SPECIFICATION: &str = "plimsoll.specification";
 /// Reads the identity of the specification of a checkpoint, and its progress.
 ///
 /// # Errors
-/// If the header lacks either, or has something else in its place.
+/// Returns an error if the header lacks either, or has something else in its place.
 pub fn checkpoint_header(path: &Path, file: &SafetensorsFile) -> Result<(Digest, Progress), RunError> {
     let wrong = |why: String| RunError::Checkpoint { path: path.into(), why };
     let said = |key: &str| file.metadata().get(key).ok_or_else(|| wrong(format!("it has no `{key}`")));
@@ -103,10 +103,10 @@ pub fn checkpoint_header(path: &Path, file: &SafetensorsFile) -> Result<(Digest,
     Ok((of, progress))
 }
 
-/// What a checkpoint of a fold is of: the identity of its specification, and how many steps were done.
+/// The identity of the specification of a checkpoint, and its number of steps.
 ///
 /// # Errors
-/// If it is not there, or does not say so.
+/// Returns an error if the checkpoint does not exist, or its header lacks them.
 pub fn checkpoint_origin(folder: &FoldFolder, kind: CheckpointKind) -> Result<(Digest, u64), RunError> {
     let path = folder.checkpoint(kind);
     let file = SafetensorsFile::open(&path)?;
@@ -121,7 +121,7 @@ pub struct Checkpoints {
     tensors: Vec<(TensorId, String, Shape)>,
     buffer: Mapped<f32>,
     budget: Budget,
-    /// Whether the latest one was written or read by this process; only then it takes the place of the previous one.
+    /// `true` if this process wrote or read the latest checkpoint; only then does it replace the previous one.
     latest_is_sound: bool,
 }
 
@@ -132,18 +132,18 @@ struct NotFinite {
     tensor: String,
 }
 
-/// A checkpoint that a run goes on from.
+/// A checkpoint from which a run resumes.
 pub struct Resumed {
-    /// How far it is.
+    /// The progress of the run.
     pub progress: Progress,
-    /// Where it lay.
+    /// The path of the checkpoint.
     pub path: PathBuf,
     /// Later ones that could not be used, and why.
     pub damaged: Vec<RunError>,
 }
 
 impl Checkpoints {
-    /// What is kept of a program's tensors: parameters and moments. Accumulated gradients are zero between steps.
+    /// The tensors of a program that are stored: parameters and moments. Accumulated gradients are zero between steps.
     fn kept(program: &Program) -> impl Iterator<Item = TensorId> + '_ {
         program.ids().filter(|id| {
             let tensor = program.tensor(*id);
@@ -157,18 +157,18 @@ impl Checkpoints {
         kept.chain(net.constants().iter().map(|constant| constant.shape().count())).max().unwrap_or(0)
     }
 
-    /// What writing and reading takes: a copy of the largest tensor.
+    /// The memory for writing and reading: a copy of the largest tensor.
     ///
     /// # Errors
-    /// If it does not fit the address space.
+    /// Returns an error if it does not fit the address space.
     pub fn bytes(program: &Program, net: &dyn Architecture) -> Result<plimsoll_memory::Bytes, MapError> {
         Mapped::<f32>::bytes(Checkpoints::largest(program, net))
     }
 
-    /// For the fold in `folder`, whose parameters and moments are those of `program`, which trains `net`.
+    /// The checkpoints of the fold in `folder`, with the parameters and moments of `program`, which trains `net`.
     ///
     /// # Errors
-    /// If the budget has no room for a copy of the largest tensor.
+    /// Returns an error if the budget has no room for a copy of the largest tensor.
     pub fn new(
         folder: &FoldFolder,
         program: &Program,
@@ -191,11 +191,11 @@ impl Checkpoints {
         &mut self.buffer
     }
 
-    /// Writes a checkpoint of what an engine holds for `program`. The latest one before becomes the previous one, unless it was found
-    /// damaged: the previous one is then all there is until the new one is on the disk.
+    /// Writes the state of `program` in an engine as a checkpoint. The latest checkpoint becomes the previous one unless it was found
+    /// damaged; the previous one is then the only sound one until the new one is on the disk.
     ///
     /// # Errors
-    /// If the disk refuses, or a tensor has values that are not finite; the checkpoints that there were are there still.
+    /// Returns an error if the disk refuses, or a tensor has values that are not finite; existing checkpoints stay.
     pub fn write(
         &mut self,
         kind: CheckpointKind,
@@ -265,11 +265,11 @@ impl Checkpoints {
         file.into_inner().map_err(io::IntoInnerError::into_error)
     }
 
-    /// Reads the newest sound checkpoint of a run into an engine; none if none was ever written. One that is torn, damaged or
-    /// another run's is passed over for the one before.
+    /// Reads the newest sound checkpoint of a run into an engine; `None` if none was ever written. A checkpoint that is torn, damaged or
+    /// of another run is skipped for an older one.
     ///
     /// # Errors
-    /// If there are checkpoints but none is sound: then all of them are named.
+    /// Returns an error if there are checkpoints but none is sound; the error names all of them.
     pub fn resume(
         &mut self,
         specification: &Specification,
@@ -326,7 +326,7 @@ impl Checkpoints {
     /// Reads initial parameters from a weight file of the same network into an engine, and says which.
     ///
     /// # Errors
-    /// As [`read_parameters`].
+    /// Returns the errors of [`read_parameters`].
     pub fn load_parameters(
         &mut self,
         weights: &Path,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ImageSettings, ImageTarget, RunError};
 
-/// What a model needs to know of the images it was trained on.
+/// The description of the images that a model was trained on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ImageSummary {
@@ -27,7 +27,7 @@ pub struct ImageSource<'a> {
     pub name: &'a str,
     /// Its cases and classes.
     pub dataset: &'a ImageDataset,
-    /// The range of its samples of 16 bits; none if all images have 8.
+    /// The range of its 16-bit samples; `None` if all images have 8 bits.
     pub range_16_bit: Option<SampleRange>,
 }
 
@@ -35,17 +35,17 @@ pub struct ImageSource<'a> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClassificationTask {
-    /// What a model needs to know of its data set.
+    /// The description of its data set.
     pub dataset: ImageSummary,
-    /// The labels that are told apart, in the order of the network's classes: all, or those of one pair.
+    /// The labels that the network classifies, in the order of its classes: all labels, or the two of a pair.
     pub labels: Vec<u32>,
-    /// What is learned of them.
+    /// The target of the training.
     pub target: ImageTarget,
-    /// How images become inputs.
+    /// The decoding and preparation of images.
     pub pipeline: PipelineSettings,
-    /// How images are changed at random.
+    /// The random augmentation of images.
     pub augmentation: Augmentation,
-    /// How the images of a step are chosen.
+    /// The sampling of images.
     pub sampling: Sampling,
 }
 
@@ -53,7 +53,7 @@ impl ClassificationTask {
     /// Completes settings with what follows from a data set.
     ///
     /// # Errors
-    /// If a target is set that does not go with the data set, or classes that it does not have.
+    /// Returns an error if a target is set that does not go with the data set, or classes that it does not have.
     pub(crate) fn new(
         settings: &ImageSettings,
         ImageSource { name, dataset, range_16_bit }: ImageSource<'_>,
@@ -103,7 +103,7 @@ impl ClassificationTask {
         self.labels.iter().map(|label| self.dataset.classes.get(*label as usize).map_or("?", String::as_str))
     }
 
-    /// The class of an image with these labels, if it is one that is told apart; 0 of each where images have several.
+    /// The class of an image with these labels, if the network has it; 0 if images have several labels.
     pub fn class_of(&self, labels: &[u32]) -> Option<u8> {
         if self.target == ImageTarget::AnyOf {
             // Images without any of the labels say what they look like.
@@ -116,7 +116,7 @@ impl ClassificationTask {
     /// The pipeline for images up to a size.
     ///
     /// # Errors
-    /// If a setting is out of range.
+    /// Returns an error if a setting is out of range.
     pub fn pipeline(&self, largest: Largest) -> Result<Pipeline, SettingError> {
         Pipeline::new(self.pipeline.clone(), largest)
     }
@@ -124,7 +124,7 @@ impl ClassificationTask {
     /// Depth, height, width of what goes into the network.
     ///
     /// # Errors
-    /// If a setting is out of range.
+    /// Returns an error if a setting is out of range.
     pub(crate) fn patch(&self) -> Result<[usize; 3], ConfigError> {
         let extent = self.pipeline(Largest::default()).map_err(|problem| refused(&problem))?.extent();
         Ok([1, extent.height, extent.width])
@@ -163,7 +163,7 @@ impl ClassificationTask {
         )
     }
 
-    /// Whether models of both can be averaged.
+    /// Returns `true` if models of both tasks can be averaged.
     pub(crate) fn predicts_as(&self, other: &ClassificationTask) -> bool {
         self.dataset.classes == other.dataset.classes
             && self.labels == other.labels

@@ -16,18 +16,17 @@ use crate::{
     Products, RunError, SegmentationTask, Settings, Task, Topology,
 };
 
-/// The most voxels that a patch of a volume has where nobody asked for another size, as many as nnU-Net's has at its reference memory of
-/// 8 GB: larger ones cost time in proportion, and seldom help.
+/// The most voxels of the default patch, as many as nnU-Net's at its reference memory of 8 GB: larger patches cost time in proportion, and
+/// seldom help.
 const MOST_VOXELS: usize = 128 * 128 * 128;
 /// The least voxels that a patch is made to have so that it fits. A smaller one sees too little to be chosen silently.
 const LEAST_VOXELS: usize = 32 * 32 * 32;
-/// The most pixels of a slice, where nobody asked for another size.
+/// The most pixels of the default slice.
 const MOST_PIXELS: usize = 512 * 512;
 /// The share of a data set that a batch covers at most, as in nnU-Net.
 const MOST_OF_ALL: f64 = 0.05;
-/// Images of more voxels than so many patches get the Dice of the whole batch. nnU-Net has it where it also makes a configuration of
-/// low resolution: where a patch covers less than a quarter of the median image, and an image that is covered so has half its
-/// voxels at most.
+/// Images of more voxels than this many patches get the Dice of the whole batch. nnU-Net does so if it also makes a configuration of low
+/// resolution: if a patch covers less than a quarter of the median image, of which a patch covers half at most.
 const MANY_PATCHES: f64 = 8.0;
 
 /// The network of images where no other is set.
@@ -36,11 +35,11 @@ const IMAGE_NETWORK: NetworkName = NetworkName::SEResNeXt50;
 /// All that the result of a run depends on, but the images.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunConfig {
-    /// What is learned, and from what.
+    /// The task and its data set.
     pub task: Task,
     /// Network, loss, optimizer, patch, batch.
     pub training: Training,
-    /// What convolutions multiply.
+    /// The number format of the products in convolutions.
     pub products: Products,
     /// Learning rates.
     pub schedule: Schedule,
@@ -50,16 +49,16 @@ pub struct RunConfig {
     pub iterations_per_epoch: u64,
     /// Batches that are validated after each epoch.
     pub validation_iterations: u64,
-    /// Of initial weights, patches and augmentation.
+    /// The seed of initial weights, patches and augmentation.
     pub seed: u64,
-    /// What is done where a loss or a gradient is no longer a number.
+    /// The response to a loss or a gradient that is not finite.
     pub bad_numbers: BadNumbers,
-    /// When the run ends before its last epoch.
+    /// The rule that ends the run before its last epoch.
     pub early_stopping: Option<EarlyStopping>,
 }
 
 impl RunConfig {
-    /// How many samples of a fold are validated after each epoch: patches as the settings say, or every image.
+    /// The number of samples of a fold that are validated after each epoch: patches as set, or every image.
     pub fn validated(&self, cases: &Fold) -> u64 {
         match &self.task {
             Task::Segmentation(_) => self.validation_iterations * self.training.batch as u64,
@@ -70,7 +69,7 @@ impl RunConfig {
     /// Completes settings with defaults that follow from the data set. The micro-batch is the whole batch unless it is set.
     ///
     /// # Errors
-    /// If the settings contradict themselves.
+    /// Returns an error if the settings contradict themselves.
     pub fn resolve(
         settings: &Settings,
         dataset: &Dataset,
@@ -79,11 +78,11 @@ impl RunConfig {
         RunConfig::resolve_with(settings, None, dataset, fingerprint)
     }
 
-    /// The patches that a run may have where none is set, the largest first: those of nnU-Net's sequence. Empty where one is set, and
-    /// of slices, whose patch does not depend on memory.
+    /// The patches that a run may have if none is set, the largest first: nnU-Net's sequence. Empty if a patch is set, and for slices,
+    /// whose patch does not depend on memory.
     ///
     /// # Errors
-    /// If the settings contradict themselves.
+    /// Returns an error if the settings contradict each other.
     pub fn patches(settings: &Settings, fingerprint: &Fingerprint) -> Result<Vec<[usize; 3]>, RunError> {
         settings.check()?;
         let spacing = slices::target_spacing(settings, fingerprint)?;
@@ -101,15 +100,15 @@ impl RunConfig {
         Ok(patches)
     }
 
-    /// Whether a patch may be the default: a larger one has to be asked for.
+    /// Returns `true` if a patch may be the default; larger patches must be set.
     pub fn is_usual_patch(patch: [usize; 3]) -> bool {
         patch.iter().product::<usize>() <= MOST_VOXELS
     }
 
-    /// As [`resolve`](RunConfig::resolve), with one of [`patches`](RunConfig::patches) where none is set.
+    /// Resolves settings like [`resolve`](RunConfig::resolve), with one of [`patches`](RunConfig::patches) if no patch is set.
     ///
     /// # Errors
-    /// If the settings contradict themselves.
+    /// Returns an error if the settings contradict each other.
     pub fn resolve_with(
         settings: &Settings,
         patch: Option<[usize; 3]>,
@@ -177,7 +176,7 @@ impl RunConfig {
     /// labels, all of them count as of the first.
     ///
     /// # Errors
-    /// If the settings contradict themselves, or are of volumes.
+    /// Returns an error if the settings contradict themselves, or are of volumes.
     pub fn resolve_images(
         settings: &Settings,
         source: ImageSource<'_>,
@@ -313,7 +312,7 @@ impl RunConfig {
             bad_numbers: settings.bad_numbers.unwrap_or_default(),
             early_stopping,
         };
-        // What does not fit together is reported before a run is planned, and nothing is begun that could not be read again.
+        // Contradictions are reported before a run is planned, and no run begins whose specification could not be read again.
         config.schedule.check()?;
         config.training.programs()?;
         config.check()?;
@@ -323,7 +322,7 @@ impl RunConfig {
     /// Takes over how another model normalises images, whose weights are to be trained on.
     ///
     /// # Errors
-    /// If it has another task, or another number of channels.
+    /// Returns an error if it has another task, or another number of channels.
     pub fn adopt_normalisation(&mut self, model: &RunConfig) -> Result<(), RunError> {
         match (&mut self.task, &model.task) {
             (Task::Segmentation(own), theirs) => own.adopt_normalisation(theirs.segmentation()?),
@@ -341,7 +340,7 @@ impl RunConfig {
     /// The settings that make the same network on patches of the same size and spacing, whatever the data set.
     ///
     /// # Errors
-    /// If the network cannot be said in settings.
+    /// Returns an error if the network cannot be said in settings.
     pub fn plans(&self) -> Result<Settings, RunError> {
         let task = self.task.segmentation().ok();
         Ok(Settings {
@@ -452,7 +451,7 @@ fn weigh_classes(
     }
 }
 
-/// What holds for a task where nothing is set.
+/// The defaults of a task.
 struct Usual {
     batch: usize,
     epochs: u64,
@@ -478,7 +477,7 @@ impl Usual {
         decay: Decay::Poly { power: 0.9 },
     };
 
-    /// As images are usually classified. All images are validated, whatever is said here.
+    /// The defaults of image classification. All images are validated, whatever the number here.
     const CLASSIFICATION: Usual = Usual {
         batch: 16,
         epochs: 100,

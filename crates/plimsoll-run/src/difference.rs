@@ -33,7 +33,7 @@ pub struct SettingChange {
 /// The part of a run that a setting shapes, where it may change when the run resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// When the run ends.
+    /// The end of the run.
     End,
     /// Learning rates, and the number of epochs that they extend over.
     Schedule,
@@ -46,7 +46,7 @@ pub(crate) enum Effect {
 pub(crate) struct Difference {
     /// The keys that lead to it in the configuration, joined by dots.
     place: String,
-    /// What a user knows of it.
+    /// The change in the user's words.
     pub(crate) change: SettingChange,
     /// None where it may not change.
     pub(crate) effect: Option<Effect>,
@@ -112,7 +112,7 @@ pub(crate) fn one_line(changes: &[SettingChange]) -> String {
 /// The places where two configurations differ.
 ///
 /// # Errors
-/// If one of them cannot be written as JSON.
+/// Returns an error if one of them cannot be written as JSON.
 pub(crate) fn differences(before: &RunConfig, now: &RunConfig) -> Result<Vec<Difference>, RunError> {
     let (before, now) = (Value::Object(as_object(before)?), Value::Object(as_object(now)?));
     let mut found = Vec::new();
@@ -121,10 +121,10 @@ pub(crate) fn differences(before: &RunConfig, now: &RunConfig) -> Result<Vec<Dif
     Ok(found)
 }
 
-/// The changes among these that a user asked for; all of them where none was asked for. Others follow from those.
+/// The requested ones of these changes; all changes if none was requested. The others follow from them.
 ///
 /// # Errors
-/// If settings cannot be written as JSON.
+/// Returns an error if settings cannot be written as JSON.
 pub(crate) fn requested_changes(
     changes: Vec<SettingChange>,
     before: &Settings,
@@ -142,7 +142,7 @@ pub(crate) fn requested_changes(
 /// The settings that differ in two files of settings.
 ///
 /// # Errors
-/// If settings cannot be written as JSON.
+/// Returns an error if settings cannot be written as JSON.
 pub fn setting_changes(before: &Settings, now: &Settings) -> Result<Vec<SettingChange>, RunError> {
     let written = |settings: &Settings| {
         as_written(settings)
@@ -156,7 +156,7 @@ pub fn setting_changes(before: &Settings, now: &Settings) -> Result<Vec<SettingC
 /// A configuration as a JSON object.
 ///
 /// # Errors
-/// If it cannot be written as one.
+/// Returns an error if it cannot be written as one.
 pub(crate) fn as_object(config: &RunConfig) -> Result<Map<String, Value>, RunError> {
     let unwritable = |why: String| RunError::Unwritable { what: "the configuration".into(), why };
     match as_written(config) {
@@ -216,13 +216,13 @@ fn compare(before: &Value, now: &Value, at: &mut Location, found: &mut Vec<Diffe
     }
 }
 
-/// The names of the objects of a list; none where it is empty or something in it has no name.
+/// The names of the objects of a list; `None` if it is empty or an element has no name.
 fn names(list: &[Value]) -> Option<Vec<&str>> {
     let names: Option<Vec<&str>> = list.iter().map(|value| value.get("name")?.as_str()).collect();
     names.filter(|names| !names.is_empty())
 }
 
-/// What the value at a place shapes, if it may change.
+/// The effect of the value at a place, if it may change.
 fn effect_of(place: &[String]) -> Option<Effect> {
     let keys: Vec<&str> = place.iter().map(String::as_str).collect();
     match keys.as_slice() {

@@ -28,7 +28,7 @@ pub enum RunError {
         path: PathBuf,
         /// The network.
         network: String,
-        /// How many there are.
+        /// Their number.
         count: usize,
         /// The first of them.
         names: String,
@@ -48,9 +48,9 @@ pub enum RunError {
         needed: Bytes,
         /// The line.
         line: Bytes,
-        /// What needs it.
+        /// The parts of the memory.
         parts: String,
-        /// What would make it fit.
+        /// The changes that would make it fit.
         ways_out: Vec<WayOut>,
     },
     /// The line of a device is too low for the run.
@@ -65,9 +65,9 @@ pub enum RunError {
         needed: Bytes,
         /// The line.
         line: Bytes,
-        /// What needs it.
+        /// The parts of the memory.
         parts: String,
-        /// What would make it fit.
+        /// The changes that would make it fit.
         ways_out: Vec<WayOut>,
     },
     /// A folder holds a run already.
@@ -86,13 +86,13 @@ pub enum RunError {
         /// The use that it was to have.
         wanted: FolderUse,
     },
-    /// There is no run to go on with.
+    /// There is no run to resume.
     #[error("there is no run to go on with: {} is not there", specification.display())]
     NothingToResume {
-        /// What a run would have.
+        /// The specification that a run would have.
         specification: PathBuf,
     },
-    /// Something else is asked for than what a run was begun with.
+    /// The request differs from the settings that a run began with.
     #[error("{} is a run with other settings: {}", folder.display(), difference::one_line(changes))]
     OtherSpecification {
         /// The folder.
@@ -125,9 +125,9 @@ pub enum RunError {
     OtherVersion {
         /// The file that says so.
         path: PathBuf,
-        /// What it says; none if it says no version.
+        /// The version of the file; `None` if it has none.
         found: Option<u64>,
-        /// What is read.
+        /// The version that this program reads.
         expected: u32,
     },
     /// The same settings make other programs than when a run was begun.
@@ -185,25 +185,25 @@ pub enum RunError {
     /// A run is to end before where it is.
     #[error("{done} epochs are done already, but `epochs` is {epochs}")]
     Shortened {
-        /// What is asked for.
+        /// The requested number of epochs.
         epochs: u64,
         /// Epochs that are done or begun.
         done: u64,
     },
-    /// A model does something else than what it is asked for.
+    /// A model has another task than the requested one.
     #[error("the model {is}, but one that {must} is needed")]
     OtherTask {
-        /// What it does.
+        /// The task of the model.
         is: &'static str,
-        /// What it must do.
+        /// The requested task.
         must: &'static str,
     },
-    /// The images have other channels than those of the model whose plans are taken.
+    /// The images have other channels than the model whose plans are adopted.
     #[error("the images have {found} channel(s), but the model whose plans are taken has {expected}")]
     OtherChannels {
-        /// Of the images.
+        /// The number of channels of the images.
         found: usize,
-        /// Of the model.
+        /// The number of channels of the model.
         expected: usize,
     },
     /// Another process trains a fold.
@@ -214,23 +214,23 @@ pub enum RunError {
         /// Who.
         holder: String,
     },
-    /// A name is that of no fold.
+    /// A name that no fold has.
     #[error("`{found}` is no fold")]
     NoFold {
         /// The name.
         found: String,
     },
-    /// A spacing is so far from that of the images that its unit is wrong.
+    /// A spacing that is so far from the images' spacing that its unit must be wrong.
     #[error(
         "`spacing` is {found} mm, but the median of the data set is {median} mm: they are {:.0} times apart",
         if *times > 1.0 { *times } else { 1.0 / times }
     )]
     FarSpacing {
-        /// What is set.
+        /// The set spacing.
         found: String,
         /// The median.
         median: String,
-        /// How many times it is the median.
+        /// The ratio to the median.
         times: f64,
         /// The unit that may have been meant.
         meant: Option<LengthUnit>,
@@ -246,7 +246,7 @@ pub enum RunError {
     Checkpoint {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// No checkpoint of a run can be used.
@@ -254,7 +254,7 @@ pub enum RunError {
     NoSoundCheckpoint {
         /// The folder.
         folder: PathBuf,
-        /// What is wrong with each.
+        /// The faults of each.
         damaged: Vec<RunError>,
     },
     /// Weights or moments are no longer numbers.
@@ -280,7 +280,7 @@ pub enum RunError {
     Sweep {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The description of the fault.
         what: String,
     },
     /// A file of a run is damaged.
@@ -288,13 +288,13 @@ pub enum RunError {
     Json {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The description of the fault.
         why: String,
     },
     /// Something cannot be written as JSON: a fault of this program.
     #[error("{what} cannot be written: {why}")]
     Unwritable {
-        /// What.
+        /// The kind of file.
         what: String,
         /// Why.
         why: String,
@@ -304,7 +304,7 @@ pub enum RunError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
@@ -437,7 +437,7 @@ fn all(errors: &[RunError]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// An error with its causes in one line, but for a cause that only says again what is said already.
+/// An error with its causes in one line. A cause that repeats the text before it is left out.
 pub fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
     let mut line = error.to_string();
     let mut cause = error.source();

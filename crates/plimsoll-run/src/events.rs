@@ -1,6 +1,6 @@
-//! What happened to a fold, and when: one JSON line for each event.
+//! The events of a fold with their times: one JSON line for each event.
 //!
-//! Nothing that a result follows from stands here, so events differ from one run to the next where results do not.
+//! No result follows from an event, so events may differ between runs with equal results.
 
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -17,29 +17,29 @@ use crate::{CheckpointKind, FoldFolder, Holder, LONGEST_LINE, RunError, Sample, 
 pub enum Event {
     /// A process began or went on.
     Start {
-        /// Which process.
+        /// The process.
         #[serde(flatten)]
         by: Holder,
         /// The version of the program.
         version: String,
-        /// What it trains.
+        /// The identity of the specification.
         specification: Digest,
         /// Steps done before.
         steps: u64,
         /// Steps of the run.
         of: u64,
-        /// How the process was called, the program first; empty where that is not known.
+        /// The command line of the process, the program first; empty if it is not known.
         #[serde(default)]
         command: Vec<String>,
-        /// The folder of the data set; none where its cases do not lie in one.
+        /// The folder of the data set; `None` if its cases are not in one folder.
         #[serde(default)]
         dataset: Option<PathBuf>,
     },
-    /// What is to be held.
+    /// The planned memory.
     Plan {
         /// The memory line.
         line: Bytes,
-        /// What was planned in all.
+        /// The total of the planned memory.
         planned: Bytes,
         /// The line of the device's memory and what was planned of it; none on the processor.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -49,36 +49,37 @@ pub enum Event {
     },
     /// An epoch was done.
     Epoch(EpochCost),
-    /// What the process held and took so far: at the end of each epoch, every minute of its steps, and when the cache had to shrink.
+    /// The memory and the time of the process so far: at the end of each epoch, every minute of its steps, and when the cache had to
+    /// shrink.
     Sample(Box<Sample>),
     /// A checkpoint was written.
     Checkpoint {
         /// Which.
         kind: CheckpointKind,
-        /// After so many steps.
+        /// The number of finished steps.
         steps: u64,
-        /// What that took.
+        /// The time that it took.
         seconds: f64,
     },
     /// The run was changed when it resumed.
     Change {
         /// Steps done before.
         steps: u64,
-        /// What was changed.
+        /// A description of the change.
         what: String,
         /// Settings of it.
         changes: Vec<SettingChange>,
     },
     /// Something that its user should know.
     Warning {
-        /// What.
+        /// The text.
         what: String,
     },
     /// Decoded volumes were evicted from the cache.
     Eviction {
-        /// How many since this was last said.
+        /// The number of volumes since the last such event.
         volumes: u64,
-        /// What the cache may hold now.
+        /// The new limit of the cache.
         cache: Bytes,
     },
     /// A process ended in order.
@@ -93,7 +94,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// What kind of event it is, as the file has it.
+    /// The name of the event's kind in the file.
     pub fn kind(&self) -> &'static str {
         match self {
             Event::Start { .. } => "start",
@@ -109,18 +110,18 @@ impl Event {
     }
 }
 
-/// What an epoch took.
+/// The time and the memory of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpochCost {
     /// From 0.
     pub epoch: u64,
-    /// Of the epoch, with validation.
+    /// The time of the epoch, validation included.
     pub seconds: f64,
-    /// Of them, validation.
+    /// The time of the validation alone.
     pub validation_seconds: f64,
-    /// Resident memory at the end of the epoch; none where the system does not say.
+    /// Resident memory at the end of the epoch; `None` if the system does not report it.
     pub resident_bytes: Option<u64>,
-    /// The most resident memory since the process began to train; none where the system does not say, or where several folds share the
+    /// The highest resident memory since the process began to train; `None` if the system does not report it, or several folds share the
     /// process.
     #[serde(default)]
     pub peak_resident_bytes: Option<u64>,
@@ -137,9 +138,9 @@ pub enum StopReason {
     Finished,
     /// The score has not risen for as long as was allowed.
     Early,
-    /// It was told to.
+    /// It received a signal.
     Signal,
-    /// It could not go on.
+    /// An error ended it.
     Error,
 }
 
@@ -159,7 +160,7 @@ impl std::fmt::Display for StopReason {
 pub struct TimedEvent {
     /// When, by RFC 3339.
     pub time: String,
-    /// What.
+    /// The event.
     #[serde(flatten)]
     pub event: Event,
 }
@@ -175,7 +176,7 @@ impl EventLog {
     /// Opens or makes the file of a fold; a line that a killed process did not finish is cut off.
     ///
     /// # Errors
-    /// If the disk refuses.
+    /// Returns an error if the disk refuses.
     pub fn open(folder: &FoldFolder) -> Result<EventLog, RunError> {
         let path = folder.events();
         let file = Appender::open(&path).map_err(|source| RunError::io(&path, source))?;
@@ -185,7 +186,7 @@ impl EventLog {
     /// Appends an event.
     ///
     /// # Errors
-    /// If the disk refuses.
+    /// Returns an error if the disk refuses.
     pub fn say(&mut self, event: Event) -> Result<(), RunError> {
         let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         let line = serde_json::to_vec(&TimedEvent { time, event })
@@ -194,10 +195,10 @@ impl EventLog {
     }
 }
 
-/// All events of a fold, in order; lines that are none are left out. Passed to `each`, so that a long file is never held.
+/// Passes all events of a fold to `each`, in order, so that a long file is never in memory. Invalid lines are left out.
 ///
 /// # Errors
-/// If the file is there but cannot be read.
+/// Returns an error if the file exists but cannot be read.
 pub fn each_event(folder: &FoldFolder, mut each: impl FnMut(TimedEvent)) -> Result<(), RunError> {
     let path = folder.events();
     each_line(&path, LONGEST_LINE, |line, _| {

@@ -1,16 +1,16 @@
-//! Where the files of a run lie.
+//! The files of a run.
 //!
 //! ```text
-//! RUN/dataset_fingerprint.json, foreground_index.bin   what was found out about the data set
-//! RUN/splits_final.json                                folds, where the data set has none of its own
+//! RUN/dataset_fingerprint.json, foreground_index.bin   the inspection of the data set
+//! RUN/splits_final.json                                folds, if the data set has none of its own
 //! RUN/cv.json                                          scores over all folds
-//! RUN/postprocessing.toml                              steps that help, where they were chosen
-//! RUN/fold_0/specification.json                        what the fold's training is
-//! RUN/fold_0/lock                                      who trains it now
+//! RUN/postprocessing.toml                              chosen steps of post-processing
+//! RUN/fold_0/specification.json                        the specification of the fold's training
+//! RUN/fold_0/lock                                      the process that trains it now
 //! RUN/fold_0/metrics.jsonl                             numbers of each epoch
-//! RUN/fold_0/events.jsonl                              what happened, and when
-//! RUN/fold_0/run.json                                  what it held and how fast it was
-//! RUN/fold_0/arena.svg                                 the arena while a step runs, drawn
+//! RUN/fold_0/events.jsonl                              events with their times
+//! RUN/fold_0/run.json                                  its memory and speed
+//! RUN/fold_0/arena.svg                                 a drawing of the arena during a step
 //! RUN/fold_0/checkpoint_latest.safetensors             and _previous, _best, _final
 //! RUN/fold_0/validation/                               predictions of the validation cases, and their scores
 //! ```
@@ -23,10 +23,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{CheckpointKind, RunError};
 
-/// What the folder of a fold begins with.
+/// The first letters of the name of a fold's folder.
 const PREFIX: &str = "fold_";
 
-/// Which fold: one of the splits, or nnU-Net's `all`, which trains and validates on all cases.
+/// The name of a fold: a number of the splits, or nnU-Net's `all`, which trains and validates on all cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum FoldName {
@@ -88,7 +88,7 @@ impl RunFolder {
         RunFolder { path: path.into() }
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -98,10 +98,10 @@ impl RunFolder {
         FoldFolder { path: self.path.join(format!("{PREFIX}{name}")), name }
     }
 
-    /// All folds that were begun, in order; none where the folder is not there.
+    /// All folds that have begun, in order; empty if the folder does not exist.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// Returns an error if the folder cannot be read.
     pub fn folds(&self) -> Result<Vec<FoldFolder>, RunError> {
         if !self.path.exists() {
             return Ok(Vec::new());
@@ -144,33 +144,33 @@ pub struct FoldFolder {
 }
 
 impl FoldFolder {
-    /// The folder of a fold at a place that is named after it; none if its name is no fold's.
+    /// The folder of a fold at a path; `None` if its name is not the name of a fold.
     pub fn at(path: &Path) -> Option<FoldFolder> {
         let name = path.file_name()?.to_str()?.strip_prefix(PREFIX)?.parse().ok()?;
         Some(FoldFolder { path: path.into(), name })
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Which fold.
+    /// The name of the fold.
     pub fn name(&self) -> FoldName {
         self.name
     }
 
-    /// Whether a run was begun in it.
+    /// Returns `true` if a run has begun in it.
     pub fn is_begun(&self) -> bool {
         self.specification().is_file()
     }
 
-    /// What the fold's training is.
+    /// The file of the specification.
     pub fn specification(&self) -> PathBuf {
         self.path.join("specification.json")
     }
 
-    /// Who trains it now.
+    /// The lock, which names the process that trains the fold.
     pub fn lock(&self) -> PathBuf {
         self.path.join("lock")
     }
@@ -180,22 +180,22 @@ impl FoldFolder {
         self.path.join("metrics.jsonl")
     }
 
-    /// What happened, and when.
+    /// The file of events.
     pub fn events(&self) -> PathBuf {
         self.path.join("events.jsonl")
     }
 
-    /// Numbers of each step, where they are asked for.
+    /// The file of the numbers of each step, if they are written.
     pub fn steps(&self) -> PathBuf {
         self.path.join("steps.jsonl")
     }
 
-    /// What the run held and how fast it was.
+    /// The file of the run's memory and speed.
     pub fn record(&self) -> PathBuf {
         self.path.join("run.json")
     }
 
-    /// What was printed.
+    /// The log of printed lines.
     pub fn log(&self) -> PathBuf {
         self.path.join("log.txt")
     }

@@ -1,5 +1,5 @@
-//! What a folder of results is used for. A folder has one use: what two kinds of run leave in one folder cannot be told apart later, so
-//! that `predict` would use a part of it.
+//! The use of a folder of results. A folder has one use: the files of two kinds of run in one folder could not be told apart later, and
+//! `predict` would use a part of them.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -37,10 +37,10 @@ impl fmt::Display for FolderUse {
 }
 
 impl FolderUse {
-    /// All uses of a folder that its files show; none where it does not exist or has only other files.
+    /// All uses of a folder that its files show; empty if it does not exist or has only other files.
     ///
     /// # Errors
-    /// If the folder, or the specification of a run in it, cannot be read.
+    /// Returns an error if the folder, or the specification of a run in it, cannot be read.
     pub fn all_of(folder: &Path) -> Result<Vec<FolderUse>, RunError> {
         let mut found = Vec::new();
         if let Some(fold) = RunFolder::new(folder).folds()?.first() {
@@ -112,10 +112,10 @@ const SPECIFICATION: &str = "specification.json";
 const RECORD: &str = "run.json";
 const FINISHED_CASES: &str = "run.cases.jsonl";
 
-/// The pairs of labels that a folder has runs of, in order; none where it is no folder.
+/// The pairs of labels whose classifiers are in a folder, in order; empty if it is no folder.
 ///
 /// # Errors
-/// If it cannot be read.
+/// Returns an error if it cannot be read.
 pub fn pairs_in(folder: &Path) -> Result<Vec<(u32, u32)>, RunError> {
     if !folder.is_dir() {
         return Ok(Vec::new());

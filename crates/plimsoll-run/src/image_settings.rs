@@ -1,4 +1,4 @@
-//! What a user may set of data sets of images, and how images become the input of a network.
+//! The settings of data sets of images, and the preparation of images as inputs.
 
 use plimsoll_data::Sampling;
 use plimsoll_data::pictures::{Augmentation, PipelineSettings, Step, TableSettings};
@@ -14,7 +14,7 @@ const SIZE: [usize; 2] = [224, 224];
 /// RGB where nothing else is set.
 const CHANNELS: usize = 3;
 
-/// How the classes weigh in the cross-entropy.
+/// The weights of classes in the cross-entropy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClassWeights {
@@ -23,10 +23,10 @@ pub enum ClassWeights {
 }
 
 impl ClassWeights {
-    /// The weight of each class that has so many images.
+    /// The weight of each class, from its number of images.
     ///
     /// # Errors
-    /// If a class has none, with its place.
+    /// Returns an error if a class has no image; the error is its index.
     pub(crate) fn of(self, counts: &[usize]) -> Result<Vec<f32>, usize> {
         let ClassWeights::Balanced = self;
         let (all, classes) = (counts.iter().sum::<usize>() as f64, counts.len() as f64);
@@ -38,7 +38,7 @@ impl ClassWeights {
     }
 }
 
-/// What a user may set of images.
+/// The settings of images.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ImageSettings {
@@ -46,7 +46,7 @@ pub struct ImageSettings {
     pub size: Option<[usize; 2]>,
     /// 1, grey, or 3, RGB [default: 3].
     pub channels: Option<usize>,
-    /// The range of samples of 16 bits that becomes 0 to 255 [default: that of all images of the data set but those of `test`].
+    /// The range of 16-bit samples that becomes 0 to 255 [default: the range over all images of the data set except `test`].
     pub range_16_bit: Option<SampleRange>,
     /// The filter of resizing [default: bilinear].
     pub filter: Option<Filter>,
@@ -57,22 +57,22 @@ pub struct ImageSettings {
     pub clahe: Option<f64>,
     /// Ben Graham's filter after resizing: the deviation of its blur, in pixels [default: not filtered].
     pub ben_graham: Option<f64>,
-    /// How the images of a step are chosen [default: shuffled].
+    /// The sampling of the images of a step [default: shuffled].
     pub sampling: Option<Sampling>,
-    /// The classes that are told apart [default: all].
+    /// The classes to learn [default: all].
     pub classes: Option<Vec<String>>,
-    /// What is learned of images [default: any of several labels where the data set has several, else one class].
+    /// The target of the training [default: several labels if the data set has several, or else one class].
     pub target: Option<ImageTarget>,
-    /// How the classes weigh in the cross-entropy [default: each image alike].
+    /// The weights of classes in the cross-entropy [default: each image alike].
     pub class_weights: Option<ClassWeights>,
-    /// How images are changed at random [default: rotated up to 10°, mirrored, brightness and contrast within 10 %].
+    /// The random augmentation of images [default: rotated up to 10°, mirrored, brightness and contrast within 10 %].
     pub augmentation: Option<Augmentation>,
     /// Columns, where images are listed in a table [default: `image` and `label`].
     pub table: Option<TableSettings>,
 }
 
 impl ImageSettings {
-    /// These settings where they say something, else those of `other`.
+    /// These settings, completed by those of `other`.
     pub fn or(self, other: ImageSettings) -> ImageSettings {
         ImageSettings {
             size: self.size.or(other.size),
@@ -96,7 +96,7 @@ impl ImageSettings {
         self.channels.unwrap_or(CHANNELS)
     }
 
-    /// How an image becomes the input of a network, where the samples of 16 bits of the data set have this range.
+    /// The decoding and preparation of images whose 16-bit samples have this range.
     pub fn pipeline(&self, range_16_bit: Option<SampleRange>) -> PipelineSettings {
         let [height, width] = self.size.unwrap_or(SIZE);
         let crop = self.circle_crop.map(|tolerance| Step::CircleCrop { tolerance });
@@ -112,7 +112,7 @@ impl ImageSettings {
         }
     }
 
-    /// How images are changed at random.
+    /// The random augmentation of images.
     pub fn augmentation(&self) -> Augmentation {
         self.augmentation.clone().unwrap_or(Augmentation {
             degrees: 10.0,

@@ -1,4 +1,4 @@
-//! What is learned of images, and probabilities of what a network says.
+//! The target of a classification, and probabilities from the outputs of a network.
 
 use plimsoll_data::Answer;
 use plimsoll_nn::SoftTargets;
@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::ClassificationTask;
 
-/// What is learned of images.
+/// The target of a classification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ImageTarget {
-    /// Which one class an image is of.
+    /// One class for each image.
     #[default]
     OneOf,
-    /// Which labels an image has, each by itself.
+    /// Any number of labels for each image.
     AnyOf,
-    /// Which one class an image is of, of classes that have an order: whether it is above each but the last (Niu et al. 2016).
+    /// One of several ordered classes: each output but the last decides whether the image is above a class (Niu et al. 2016).
     Ordinal,
 }
 
@@ -23,7 +23,7 @@ pub enum ImageTarget {
 pub const LABEL_THRESHOLD: f64 = 0.5;
 
 impl ClassificationTask {
-    /// What the network is to say of an image.
+    /// The kind of answer of the network.
     pub fn answer(&self) -> Answer {
         let classes = self.labels.len();
         match self.target {
@@ -33,7 +33,7 @@ impl ClassificationTask {
         }
     }
 
-    /// Which programs have soft targets.
+    /// The programs that have soft targets.
     pub(crate) fn soft_targets(&self) -> SoftTargets {
         match self.target {
             ImageTarget::OneOf if self.augmentation.mixup > 0.0 => SoftTargets::Training,
@@ -73,8 +73,8 @@ impl ClassificationTask {
         }
     }
 
-    /// The weight of each of the network's outputs in the score whose gradient says what speaks for a class: of the output of the
-    /// class 1, of two classes −1 of the other; of classes in an order those of being above the one before and not above itself.
+    /// The weight of each output of the network in the score whose gradient explains a class: the output of class 1; −1 of the other of
+    /// two classes; for ordered classes, above the previous class and not above this one.
     pub fn score_of(&self, class: usize) -> Vec<f32> {
         let mut weights = vec![0.0; self.answer().outputs()];
         match self.target {
@@ -95,8 +95,8 @@ impl ClassificationTask {
         weights
     }
 
-    /// The places of the classes that an image with these probabilities is given: the most probable, the first of several; of several
-    /// labels those of [`LABEL_THRESHOLD`] or more.
+    /// The indices of the predicted classes: the most probable class, the first of equally probable ones; or all labels with a probability
+    /// of at least [`LABEL_THRESHOLD`].
     pub fn given<'a>(&self, probabilities: &'a [f64]) -> impl Iterator<Item = usize> + use<'a> {
         let is_any = self.target == ImageTarget::AnyOf;
         let (mut best, mut most) = (0, f64::NEG_INFINITY);

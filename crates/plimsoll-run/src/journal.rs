@@ -1,7 +1,7 @@
 //! The numbers of each epoch: one JSON line for each.
 //!
-//! They follow from the specification alone, so the file of a run that was killed and went on is that of a run that was not,
-//! byte for byte. What an epoch took stands among the events.
+//! They follow from the specification alone: a run that was killed and resumed has the same file, byte for byte, as an undisturbed run.
+//! The cost of an epoch is among the events.
 
 use std::path::PathBuf;
 
@@ -19,20 +19,20 @@ pub struct LossPart {
     pub value: f64,
 }
 
-/// What is told of an epoch.
+/// The numbers of an epoch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpochRecord {
     /// From 0.
     pub epoch: u64,
     /// Steps done since the beginning of the run.
     pub steps: u64,
-    /// Of the epoch's last step.
+    /// The learning rate of the epoch's last step.
     pub learning_rate: f64,
     /// The mean over the epoch's steps, those left out whose numbers went wrong; null where that is all of them.
     pub train_loss: Option<f64>,
     /// The mean over the validated patches; null where it is no number.
     pub validation_loss: Option<f64>,
-    /// Of the finest head, each component that the epoch's steps had: the mean over those that had it.
+    /// The mean of each component of the loss of the finest head, over the steps that had it.
     pub train_loss_parts: Vec<LossPart>,
     /// The same over the validated patches.
     pub validation_loss_parts: Vec<LossPart>,
@@ -42,7 +42,7 @@ pub struct EpochRecord {
     pub mean_pseudo_dice: Option<f64>,
     /// Its exponential moving average, 0.9 of the last one and 0.1 of the new.
     pub ema_pseudo_dice: Option<f64>,
-    /// Of the validated images; null for volumes.
+    /// The scores of the validated images; null for volumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classification: Option<ClassScores>,
     /// Steps of the run whose numbers went wrong and that were skipped, so far.
@@ -53,22 +53,22 @@ pub struct EpochRecord {
     pub loss_scale: Option<LossScale>,
 }
 
-/// How well images are given their classes.
+/// The scores of a classification.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassScores {
-    /// The share of images that are given their class; where images have several labels, that of right decisions on labels.
+    /// The share of correctly classified images; for several labels, the share of right decisions on labels.
     pub accuracy: f64,
     /// The mean of that share over classes; of several labels the mean of (sensitivity + specificity) / 2, of one of the two where the
     /// other is undefined.
     pub balanced_accuracy: f64,
     /// Quadratic weighted kappa; null where all images have one class, or images have several labels.
     pub kappa: Option<f64>,
-    /// Of each label, where images have several; else none.
+    /// The scores of each label, if images have several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<LabelScores>,
 }
 
-/// How well images are given one of several labels. What is divided by zero is null.
+/// The scores of one label of several. A ratio with a zero denominator is null.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LabelScores {
     /// The name of the label.
@@ -90,11 +90,11 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens or makes the file, and cuts off lines of epochs beyond `steps`, which will be run again. What a killed process did not
-    /// finish, or a disk has lost, is cut off with all that follows.
+    /// Opens or creates the file, and cuts off lines of epochs beyond `steps`, which will be repeated. A line that a killed process did
+    /// not finish, or a disk has lost, is cut off with all lines after it.
     ///
     /// # Errors
-    /// If the disk refuses.
+    /// Returns an error if the disk refuses.
     pub fn open(folder: &FoldFolder, steps: u64, steps_of_an_epoch: u64) -> Result<Journal, RunError> {
         let path = folder.metrics();
         let io = |source| RunError::io(&path, source);
@@ -112,7 +112,7 @@ impl Journal {
         Ok(Journal { path, file, missing })
     }
 
-    /// Whether lines of epochs that are done are not there.
+    /// Returns `true` if lines of finished epochs are missing.
     pub fn misses_epochs(&self) -> bool {
         self.missing
     }
@@ -120,7 +120,7 @@ impl Journal {
     /// Appends a line, and waits until the disk has it.
     ///
     /// # Errors
-    /// If the disk refuses.
+    /// Returns an error if the disk refuses.
     pub fn append(&mut self, record: &EpochRecord) -> Result<(), RunError> {
         let json =
             |problem: serde_json::Error| RunError::Json { path: self.path.clone(), why: problem.to_string() };
@@ -129,10 +129,10 @@ impl Journal {
     }
 }
 
-/// All records of a fold, in order, up to the first line that is none.
+/// Passes all records of a fold to `each`, in order, up to the first invalid line.
 ///
 /// # Errors
-/// If the file is there but cannot be read.
+/// Returns an error if the file exists but cannot be read.
 pub fn each_epoch(folder: &FoldFolder, mut each: impl FnMut(EpochRecord)) -> Result<(), RunError> {
     for_each_line(folder, |record, _| {
         each(record);

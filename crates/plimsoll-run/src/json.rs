@@ -12,7 +12,7 @@ use crate::RunError;
 /// Writes a value as JSON, whole or not at all.
 ///
 /// # Errors
-/// If the disk refuses.
+/// Returns an error if the disk refuses.
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), RunError> {
     let written = atomic::write(path, |file| {
         serde_json::to_writer_pretty(&mut *file, value)?;
@@ -25,7 +25,7 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), RunError> {
 /// `serde_json::to_value` makes 0.0010000000474974513 of it, the same number in 64 bits.
 ///
 /// # Errors
-/// If it cannot be written as JSON.
+/// Returns an error if it cannot be written as JSON.
 pub fn as_written(value: &impl Serialize) -> Result<Value, serde_json::Error> {
     serde_json::from_slice(&serde_json::to_vec(value)?)
 }
@@ -33,7 +33,7 @@ pub fn as_written(value: &impl Serialize) -> Result<Value, serde_json::Error> {
 /// Reads a value from JSON of at most `most` bytes.
 ///
 /// # Errors
-/// If it is not there, longer, or not such a value.
+/// Returns an error if it is not there, longer, or not such a value.
 pub fn read_json<T: DeserializeOwned>(path: &Path, most: u64) -> Result<T, RunError> {
     let text = plimsoll_disk::read(path, most)
         .map(plimsoll_disk::without_mark)

@@ -8,19 +8,19 @@ use plimsoll_disk::File;
 /// The most bytes of a line of a fold's files that is read: ten times what the most classes take.
 pub const LONGEST_LINE: u64 = 256 << 10;
 
-/// Passes each line of a file, with its newline if it has one, and where in the file it ends, until the function returns false. A
-/// line of more than `longest` bytes comes in pieces. A file that is not there has no lines.
+/// Passes each line of a file, with its newline if it has one, and the offset of its end, until the function returns `false`. A line of
+/// more than `longest` bytes is passed in pieces. A missing file has no lines.
 ///
 /// # Errors
-/// If the file is there but cannot be read.
+/// Returns an error if the file exists but cannot be read.
 pub fn each_line(path: &Path, longest: u64, each: impl FnMut(&[u8], u64) -> bool) -> io::Result<()> {
     each_line_behind(path, 0, longest, each)
 }
 
-/// The same from an offset on, which is where a line ended.
+/// Passes the lines of a file from an offset on, at which a line ended.
 ///
 /// # Errors
-/// If the file is there but cannot be read.
+/// Returns an error if the file exists but cannot be read.
 pub fn each_line_behind(
     path: &Path,
     offset: u64,

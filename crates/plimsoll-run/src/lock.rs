@@ -1,7 +1,7 @@
 //! One process trains a fold at a time.
 //!
-//! The lock is the system's (`flock`), so it goes with its process however that ends. What stands in the file says who has it;
-//! a process that ends in order empties the file, so what still stands there when the lock is free is of one that did not.
+//! The lock is the system's (`flock`), so it ends with its process. The file names the holder. A process that ends in order empties the
+//! file; the name in a free lock is therefore of a process that was killed.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{FoldFolder, RunError};
 
-/// How often, and after which time, it is tried again.
+/// The number of attempts, and the time between two of them.
 const TRIES: usize = 10;
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
@@ -24,17 +24,17 @@ const MOST: u64 = 4096;
 /// The last second of the year 9999, beyond which RFC 3339 has no dates.
 const LAST_SECOND: u64 = 253_402_300_799;
 
-/// Who trains a fold.
+/// A process that trains a fold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Holder {
     /// The machine's name.
     pub host: String,
     /// The process.
     pub pid: u32,
-    /// When it began, in seconds since 1970.
+    /// The time of its start, in seconds since 1970.
     pub started: u64,
-    /// How many processes the kernel had killed for memory in the process's control group when it began; none where it does
-    /// not say.
+    /// The number of processes that the kernel had killed for memory in the process's control group at its start; `None` if the kernel
+    /// does not report it.
     pub oom_kills: Option<u64>,
 }
 
@@ -51,8 +51,7 @@ impl Holder {
         }
     }
 
-    /// How the kernel's count of processes killed for memory has grown since; none where it does not say, or counts those of
-    /// another machine.
+    /// The number of processes killed for memory since then; `None` if the kernel does not report it, or the count is of another machine.
     pub fn kills_since(&self) -> Option<u64> {
         let now = Holder::this_process();
         let same = now.host == self.host;
@@ -63,7 +62,7 @@ impl Holder {
 impl std::fmt::Display for Holder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "process {} on {}", self.pid, self.host)?;
-        // What stands in a file need be no time that can be written.
+        // The number in a file may be out of the range of times.
         if self.started <= LAST_SECOND {
             let started = SystemTime::UNIX_EPOCH + Duration::from_secs(self.started);
             write!(f, ", since {}", humantime::format_rfc3339_seconds(started))?;
@@ -80,10 +79,10 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock of a fold, whose folder is there.
+    /// Takes the lock of a fold whose folder exists.
     ///
     /// # Errors
-    /// If another process has it, who is named, or the folder cannot be written.
+    /// Returns an error if another process holds it, which the error names, or the folder cannot be written.
     pub fn take(folder: &FoldFolder) -> Result<Lock, RunError> {
         let path = folder.lock();
         let io = |source| RunError::io(&path, source);
@@ -107,7 +106,7 @@ impl Lock {
         Ok(lock)
     }
 
-    /// Who had the lock before and did not end in order.
+    /// The last holder, if it did not end in order.
     pub fn abandoned(&self) -> Option<&Holder> {
         self.abandoned.as_ref()
     }
@@ -121,12 +120,12 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Where this fails, the next process is told of one that did not end in order, which is not far from the truth.
+        // If this fails, the next process reports one that did not end in order, which is nearly true.
         let _ = self.file.set_len(0);
     }
 }
 
-/// Who has or had the lock of a fold, and whether it has it now; none if the fold is free.
+/// The holder of the lock of a fold, and `true` if it holds it now; `None` if the fold is free.
 pub fn holder(folder: &FoldFolder) -> Option<(Holder, bool)> {
     let path = folder.lock();
     let mut file = if Path::new(&path).is_file() { File::append(&path).ok()? } else { return None };

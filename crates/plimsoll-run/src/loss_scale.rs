@@ -1,12 +1,12 @@
-//! The factor by which a loss is multiplied so that gradients fit into halves.
+//! The factor of a loss that makes gradients fit into half precision.
 //!
-//! An f16 holds numbers from 6 · 10⁻⁸ to 65504: most gradients of a segmentation are smaller. Multiplied by a power of two they keep their
-//! bits, and the update divides by it. What the factor is follows from the steps (Micikevicius et al. 2018, "Mixed precision
-//! training", with the numbers of `torch.amp.GradScaler`): half of it where gradients have overflown, twice after many steps where none has.
+//! An f16 holds numbers from 6 · 10⁻⁸ to 65504, and most gradients of a segmentation are smaller. Multiplied by a power of two they keep
+//! their bits, and the update divides by it. The factor follows from the steps (Micikevicius et al. 2018, "Mixed precision training", with
+//! the numbers of `torch.amp.GradScaler`): it is halved when gradients overflow, and doubled after many steps without overflow.
 
 use serde::{Deserialize, Serialize};
 
-/// The factor, and the steps that it follows from. Part of a run's progress: a run that is resumed goes on with it.
+/// The factor, and the steps that it follows from. It is part of a run's progress, and a resumed run keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LossScale {
@@ -45,7 +45,7 @@ impl LossScale {
         LossScale { scale: (2.0 * self.scale).min(MOST), good_steps: 0, ..self }
     }
 
-    /// After a step that was skipped because gradients have overflown; none where they would with the least factor, too.
+    /// The factor after a step that was skipped because gradients overflowed; `None` if they would overflow with the smallest factor, too.
     #[must_use]
     pub fn after_overflow(self) -> Option<LossScale> {
         let scale = self.scale / 2.0;
@@ -53,7 +53,7 @@ impl LossScale {
         (scale >= LEAST).then_some(LossScale { scale, good_steps: 0, skipped_steps })
     }
 
-    /// Whether so many steps can have led to it: a checkpoint may hold anything.
+    /// Returns `true` if that many steps can have led to it; a file may hold any number.
     pub fn is_sound_after(&self, steps: u64) -> bool {
         let is_power = self.scale.is_normal() && self.scale.to_bits() & 0x007f_ffff == 0;
         let counts = self.good_steps.checked_add(self.skipped_steps).is_some_and(|count| count <= steps);

@@ -1,4 +1,4 @@
-//! What a run holds, part by part, before it begins.
+//! The memory of a run, part by part, before it begins.
 
 use plimsoll_graph::DType;
 use plimsoll_memory::{Bytes, Overhead};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Products, RunError, WayOut};
 
-/// What a run is given of a machine.
+/// The share of a machine that a run gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// The memory line.
@@ -21,22 +21,22 @@ pub struct Machine {
 /// A named part of the line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// What it is for.
+    /// The purpose of the memory.
     pub name: String,
-    /// How much.
+    /// The number of bytes.
     pub bytes: Bytes,
 }
 
-/// What a run holds of a device, beside the arena, and because of it.
+/// The memory of a device that a run takes, and the host memory that the device needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DevicePlan {
-    /// What runs the programs.
+    /// The name of the device.
     pub name: String,
     /// The line of the device's memory.
     pub vram_budget_bytes: Bytes,
-    /// What the driver holds, there and of the line of this process.
+    /// The memory of the driver, on the device and in this process.
     pub driver: DriverUse,
-    /// What is copied through, of the line of this process.
+    /// The host memory for copies to and from the device.
     pub staging_bytes: Bytes,
     /// The context, what may be recorded, and the arena.
     pub total_bytes: Bytes,
@@ -44,24 +44,24 @@ pub struct DevicePlan {
     pub minimum_vram_bytes: Bytes,
 }
 
-/// What a run holds.
+/// The plan of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunPlan {
     /// The memory line.
     pub ram_budget_bytes: Bytes,
     /// Code, heap and stacks.
     pub overhead: Overhead,
-    /// What is held of a device with memory of its own, where the arena then lies; none on the processor.
+    /// The memory of the device, which then has the arena; `None` on the processor.
     pub device: Option<DevicePlan>,
     /// Parameters, moments, gradients, features and kernels' scratch: one allocation. Part of the line, or of the device's.
     pub arena_bytes: Bytes,
-    /// What no placement of the same schedule could do without.
+    /// A lower bound of the arena over all placements of the same schedule.
     pub arena_lower_bound_bytes: Bytes,
     /// Batches being made and waiting, and what threads read into; for training and validation.
     pub loader_bytes: Bytes,
-    /// Where the foreground is.
+    /// The memory of the foreground index.
     pub index_bytes: Bytes,
-    /// What decoding the pictures of a case takes; 0 of volumes, which are read by regions.
+    /// The memory for decoding the pictures of a case; 0 for volumes, which are read by regions.
     pub decoding_bytes: Bytes,
     /// A copy of the largest tensor, for writing and reading checkpoints.
     pub checkpoint_bytes: Bytes,
@@ -69,13 +69,13 @@ pub struct RunPlan {
     pub cache_bytes: Bytes,
     /// All of these that are held of the line.
     pub total_bytes: Bytes,
-    /// Whether that is within the line, and what is held of a device within its line.
+    /// `true` if the host and the device memory are within their limits.
     pub feasible: bool,
     /// The least line that would do: without a cache, with the smallest micro-batch, with all recomputation that helps.
     pub minimum_ram_bytes: Bytes,
-    /// What was changed, as its user allows, for the run to fit.
+    /// The allowed changes that made the run fit.
     pub changes: Vec<String>,
-    /// If the run does not fit: what would make it fit.
+    /// The changes that would make a run fit that does not.
     pub ways_out: Vec<WayOut>,
     /// 2 if patches are slices or images, 3 if they are volumes.
     pub dimensions: usize,
@@ -89,11 +89,11 @@ pub struct RunPlan {
     pub accumulation: usize,
     /// Why the batch goes through the network in one piece, if it must.
     pub whole_batch: Option<String>,
-    /// How features are stored.
+    /// The number format of stored features.
     pub precision: DType,
-    /// What convolutions multiply.
+    /// The number format of the products in convolutions.
     pub products: Products,
-    /// Floating-point operations beyond those of the network, as a fraction: what fitting costs.
+    /// The floating-point operations for recomputation, as a fraction of the network's own.
     pub recompute_flops_fraction: f64,
     /// Values that are recomputed instead of held.
     pub recomputed: Vec<String>,
@@ -101,8 +101,8 @@ pub struct RunPlan {
     pub flops_per_step: u64,
     /// Predicted time of a step.
     pub predicted_seconds_per_step: f64,
-    /// Predicted time of an epoch: its steps and its validation. Reading and augmenting patches, which go on beside the steps, and
-    /// writing checkpoints are not counted.
+    /// Predicted time of an epoch: its steps and its validation. Patches are made at the same time as the steps, and are not counted; nor
+    /// is the writing of checkpoints.
     pub predicted_seconds_per_epoch: f64,
     /// Predicted time of the run: of all its epochs.
     pub predicted_seconds: f64,
@@ -118,11 +118,11 @@ pub struct RunPlan {
     pub largest_case_bytes: Bytes,
     /// Threads that make batches.
     pub loader_threads: usize,
-    /// What smaller and larger patches would cost, the smallest first; empty where it was not asked for.
+    /// The costs of smaller and larger patches, the smallest first; empty unless they were requested.
     pub patches: Vec<PatchCost>,
 }
 
-/// What a run would cost with patches of a size.
+/// The cost of a run with patches of one size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PatchCost {
     /// Depth, height, width.
@@ -131,16 +131,16 @@ pub struct PatchCost {
     pub batch_size: usize,
     /// The line with which nothing is recomputed, without a cache: with the smallest micro-batch.
     pub ram_bytes: Bytes,
-    /// The same of a device's memory; none where the run is on the processor.
+    /// The smallest limit of device memory; `None` on the processor.
     pub vram_bytes: Option<Bytes>,
-    /// Whether it fits so.
+    /// `true` if the run fits.
     pub fits: bool,
     /// Predicted time of a step.
     pub predicted_seconds_per_step: f64,
 }
 
 impl RunPlan {
-    /// What the cache will do for a run: the share of the cases that it has room for, and where that is not all, what becomes of the others.
+    /// A description of the cache: the share of the cases that it has room for, and the reading of the others.
     pub fn cache_says(&self) -> String {
         let RunPlan { cache_bytes, decoded_bytes, largest_case_bytes, loader_threads, loader_bytes, .. } =
             self;
@@ -193,10 +193,10 @@ impl RunPlan {
             .into()
     }
 
-    /// That the run fits.
+    /// Checks that the run fits.
     ///
     /// # Errors
-    /// If it does not, with the numbers.
+    /// Returns an error if it does not; the error has the numbers.
     pub fn check(&self) -> Result<(), RunError> {
         if self.feasible {
             return Ok(());

@@ -1,12 +1,11 @@
-//! What ends a run before its last epoch, or does not.
+//! The rules that end a run before its last epoch.
 
 use plimsoll_nn::ConfigError;
 use serde::{Deserialize, Serialize};
 
 use crate::{EpochRecord, ImageTarget, Task};
 
-/// What is done where the loss or the norm of gradients of a step is no longer a number. Weights are not touched by such a step,
-/// whatever is done then.
+/// The response to a loss or a gradient norm that is not finite. No response changes the weights in such a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "name", deny_unknown_fields)]
 pub enum BadNumbers {
@@ -72,7 +71,7 @@ impl Score {
         }
     }
 
-    /// Whether runs of a task have it.
+    /// Returns `true` if runs of a task have this score.
     pub fn is_of(self, task: &Task) -> bool {
         match self {
             Score::EmaPseudoDice | Score::PseudoDice => matches!(task, Task::Segmentation(_)),
@@ -84,7 +83,7 @@ impl Score {
         }
     }
 
-    /// Of an epoch, more is better; none where no class is anywhere.
+    /// The score of an epoch; higher is better. `None` if no validated sample has any class.
     pub fn of(self, epoch: &EpochRecord) -> Option<f64> {
         match self {
             Score::EmaPseudoDice => epoch.ema_pseudo_dice,
@@ -97,25 +96,25 @@ impl Score {
     }
 }
 
-/// When a run ends before its last epoch: if a score has not risen for a number of epochs.
+/// The rule that ends a run before its last epoch: a score has not risen for a number of epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EarlyStopping {
     /// Epochs without a better score after which it ends.
     pub patience: u64,
-    /// Which score.
+    /// The score.
     pub score: Score,
     /// By how much a score must be better to count.
     pub min_delta: f64,
 }
 
-/// When a run ends before its last epoch, as a user sets it.
+/// The rule that ends a run before its last epoch, as set.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EarlyStoppingSettings {
     /// Epochs without a better score after which it ends.
     pub patience: u64,
-    /// Which score [default: that by which checkpoints of the task are compared].
+    /// The score [default: the score by which checkpoints of the task are compared].
     #[serde(default)]
     pub score: Option<Score>,
     /// By how much a score must be better to count.
@@ -133,7 +132,7 @@ impl EarlyStoppingSettings {
     /// Checks that the numbers make sense.
     ///
     /// # Errors
-    /// If the patience is 0, or the difference is negative or no number.
+    /// Returns an error if the patience is 0, or the difference is negative or no number.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         check_numbers(self.patience, self.min_delta)
     }
@@ -157,7 +156,7 @@ impl EarlyStopping {
     /// Checks that the numbers make sense, and that runs of a task have the score.
     ///
     /// # Errors
-    /// If the patience is 0, the difference is negative or no number, or the score is of other tasks.
+    /// Returns an error if the patience is 0, the difference is negative or no number, or the score is of other tasks.
     pub fn check(&self, task: &Task) -> Result<(), ConfigError> {
         check_numbers(self.patience, self.min_delta)?;
         if self.score.is_of(task) {

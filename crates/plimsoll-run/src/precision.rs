@@ -1,4 +1,4 @@
-//! How features are stored, and what convolutions multiply.
+//! The number formats of stored features and of the products in convolutions.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use plimsoll_graph::DType;
 use plimsoll_plan::Bf16Products;
 use serde::{Deserialize, Serialize};
 
-/// How features are stored, and what convolutions multiply.
+/// The number formats of stored features and of the products in convolutions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Precision {
@@ -16,14 +16,14 @@ pub enum Precision {
     Tf32,
     /// The upper halves of 32-bit floats; arithmetic stays in 32 bits.
     Bf16,
-    /// As `Bf16`, and convolutions between features multiply them as well, with sums in 32 bits.
+    /// Features as with `Bf16`; convolutions between features multiply bf16, with sums in 32 bits.
     Bf16Dot,
     /// 16-bit floats with more digits and a smaller range.
     F16,
 }
 
 impl Precision {
-    /// How features are stored.
+    /// The number format of stored features.
     pub fn storage(self) -> DType {
         match self {
             Precision::F32 | Precision::Tf32 => DType::F32,
@@ -32,7 +32,7 @@ impl Precision {
         }
     }
 
-    /// What convolutions multiply.
+    /// The number format of products.
     pub fn products(self) -> Products {
         match self {
             Precision::F32 | Precision::Bf16 | Precision::F16 => Products::F32,
@@ -42,7 +42,7 @@ impl Precision {
     }
 }
 
-/// What the convolutions of a run multiply.
+/// The number format of the products in the convolutions of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Products {

@@ -1,4 +1,4 @@
-//! What is known of a run when it ends.
+//! The record of a run at its end.
 
 use plimsoll_data::{CacheStatistics, MakingTimes};
 use plimsoll_memory::{Bytes, Digest, HeapUse, HolderUse};
@@ -7,19 +7,19 @@ use serde::Serialize;
 
 use crate::{Part, Specification, StopReason};
 
-/// What a run held and how fast it was.
+/// The memory and the speed of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunRecord {
     /// The memory line.
     pub ram_budget_bytes: Bytes,
-    /// What was planned in all.
+    /// The total of the planned memory.
     pub planned_bytes: Bytes,
     /// The most that was resident since the run began; null where the system does not say.
     pub peak_rss_bytes: Option<Bytes>,
     /// The most that was resident before, while the data set was inspected, the machine measured and the run planned, under the
     /// same line.
     pub planning_peak_rss_bytes: Option<Bytes>,
-    /// What was held of a device with memory of its own; none on the processor.
+    /// The memory of the device; `None` on the processor.
     pub device: Option<DeviceRecord>,
     /// Memory of the arena, in whole pages: the plan's figure of the same name.
     pub arena_bytes: Bytes,
@@ -33,28 +33,28 @@ pub struct RunRecord {
     pub skipped_steps: u64,
     /// The median over the steps of this process; null if it did none.
     pub seconds_per_step: Option<f64>,
-    /// What was predicted.
+    /// The predicted time of a step.
     pub predicted_seconds_per_step: f64,
-    /// Whether nothing is left to do.
+    /// `true` if no step is left.
     pub finished: bool,
     /// Why this process ended.
     pub ended: StopReason,
     /// The parts of the line as planned.
     pub planned: Vec<Part>,
-    /// What of them was really held: what is reserved by size as it was reserved, the cache as far as it was filled, code as far as
-    /// it is resident, the heap as it was allocated.
+    /// The memory that each part really took: reservations in full, the cache as far as it was filled, code as far as it is resident, the
+    /// heap as allocated.
     pub held: Vec<HolderUse>,
-    /// What was on the heap, since the run began; unknown of one fold among several in a process.
+    /// The heap since the run began; unknown if several folds share the process.
     pub heap: Option<HeapUse>,
-    /// How the cache did.
+    /// The statistics of the cache.
     pub cache: CacheSummary,
-    /// What ran the steps.
+    /// The backend that ran the steps.
     pub engine: String,
-    /// What that took, validation included, by kind of operation, the longest first.
+    /// The time by kind of operation, validation included, the longest first.
     pub ops: Vec<OpTime>,
-    /// What making batches took of the processors.
+    /// The processor time of making batches.
     pub batches: MakingTimes,
-    /// How long steps waited for a batch, of this process.
+    /// The time that steps of this process waited for batches.
     pub waiting_seconds: f64,
     /// The moving average of the pseudo-Dice.
     pub ema_pseudo_dice: Option<f64>,
@@ -64,21 +64,21 @@ pub struct RunRecord {
     pub specification: Specification,
 }
 
-/// What a run held of a device.
+/// The memory of a device that a run took.
 #[derive(Clone, Debug, Serialize)]
 pub struct DeviceRecord {
     /// The line of its memory.
     pub vram_budget_bytes: Bytes,
-    /// What was planned in all.
+    /// The total of the planned memory.
     pub planned_bytes: Bytes,
-    /// What was held in all: the context, as it was measured or is usual, and by what the device's free memory became less as the engine
-    /// was made; other processes that took or gave back memory at that moment are counted too. None where the device does not say.
+    /// The memory that was taken: the context, measured or estimated, and the decrease of the device's free memory while the engine was
+    /// created; other processes that took or freed memory at that moment are counted too. `None` if the device does not report it.
     pub used_bytes: Option<Bytes>,
     /// The parts of the line as planned.
     pub planned: Vec<Part>,
 }
 
-/// How the cache did.
+/// The statistics of the cache.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct CacheSummary {
     /// Volumes found in it.

@@ -1,6 +1,6 @@
-//! What a process held and what its machine was like at a moment of a run.
+//! A sample of the memory of a process and the state of its machine during a run.
 //!
-//! All of it differs from one run to the next, so it stands among the events.
+//! All of it differs from run to run, so it is among the events.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,23 +14,23 @@ use serde::{Deserialize, Serialize};
 pub struct Sample {
     /// Steps done since the beginning of the run.
     pub steps: u64,
-    /// Resident memory of the process; none where the system does not say.
+    /// Resident memory of the process; `None` if the system does not report it.
     pub resident_bytes: Option<Bytes>,
     /// The most that was resident since the process began to train.
     pub peak_resident_bytes: Option<Bytes>,
-    /// What is held now by each holder, `heap` among them.
+    /// The memory of each holder now, `heap` among them.
     pub held_bytes: BTreeMap<String, Bytes>,
     /// Memory that the engine holds on a device of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_bytes: Option<Bytes>,
-    /// What that device says of itself.
+    /// The state of the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_state: Option<DeviceState>,
-    /// What kernels took, validation included, by kind of operation: wall time of the launches of each kind.
+    /// The wall time of kernels by kind of operation, validation included.
     pub op_seconds: BTreeMap<String, f64>,
-    /// What making batches took of the processors.
+    /// The processor time of making batches.
     pub batch_seconds: f64,
-    /// How long steps waited for a batch.
+    /// The time that steps waited for batches.
     pub waiting_seconds: f64,
     /// The process and its machine, as the system counts them.
     pub system: SystemSample,
@@ -47,7 +47,7 @@ pub struct SystemSample {
     pub free_disk_bytes: Option<Bytes>,
     /// The control group that limits memory the most.
     pub cgroup: Option<CgroupUse>,
-    /// How long the machine waits for memory.
+    /// The machine's memory pressure.
     pub pressure: Option<Pressure>,
 }
 
@@ -56,9 +56,9 @@ pub struct SystemSample {
 pub struct CgroupUse {
     /// Its limit.
     pub limit_bytes: Bytes,
-    /// What all processes of the group hold, with the files that the kernel caches for them.
+    /// The memory of all processes of the group, with the files that the kernel caches for them.
     pub used_bytes: Option<Bytes>,
-    /// How long its processes wait for memory.
+    /// The group's memory pressure.
     pub pressure: Option<Pressure>,
 }
 
@@ -76,7 +76,7 @@ pub struct Pressure {
 }
 
 impl SystemSample {
-    /// Of this process, which writes into `folder`.
+    /// Samples the system of this process, which writes into `folder`.
     pub fn take(folder: &Path) -> SystemSample {
         let processor = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         let disk = rustix::fs::statvfs(folder).ok();
@@ -91,7 +91,7 @@ impl SystemSample {
 }
 
 impl CgroupUse {
-    /// Of this process's groups, the one that leaves the least.
+    /// The control group of this process with the least memory left.
     fn tightest() -> Option<CgroupUse> {
         let limits = limits(&System::default(), None).found;
         let (limit, file) = limits
@@ -108,7 +108,7 @@ impl CgroupUse {
 }
 
 impl Pressure {
-    /// Of lines like `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`, whose total is in microseconds.
+    /// Parses lines like `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`, whose total is in microseconds.
     fn parse(text: &str) -> Option<Pressure> {
         let field = |line: &str, name: &str| {
             let line = text.lines().find_map(|found| found.strip_prefix(line))?;

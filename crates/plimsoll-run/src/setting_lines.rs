@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-/// What holds where a setting is not given.
+/// The default of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Usual {
     /// This value, as it would be written.
     Is(&'static str),
-    /// What follows from other settings or the data set, in words.
+    /// A value that follows from other settings or the data set, in words.
     Follows(&'static str),
     /// Nothing: where its table is given, it must be.
     Required,
@@ -28,9 +28,9 @@ pub struct SettingLine {
     pub kinds: &'static [&'static str],
     /// The key.
     pub key: &'static str,
-    /// What holds where it is not given.
+    /// The default.
     pub default: Usual,
-    /// What it is.
+    /// A description of the setting.
     pub meaning: &'static str,
 }
 

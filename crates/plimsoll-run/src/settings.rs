@@ -1,4 +1,4 @@
-//! What a user may set. Everything has a default, which is nnU-Net's where nnU-Net has one.
+//! The settings of a run. Each has a default, which is nnU-Net's if nnU-Net has one.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{BadNumbers, EarlyStoppingSettings, ImageSettings, Precision};
 
-/// What a user may set, in `plimsoll.toml` or by flags. Unknown keys are errors.
+/// The settings of a run, in `plimsoll.toml` or as flags. Unknown keys are errors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
@@ -27,7 +27,7 @@ pub struct Settings {
     pub batch_size: Option<usize>,
     /// Samples that go through the network at a time [default: as many as fit].
     pub micro_batch: Option<usize>,
-    /// How features are stored, and what convolutions multiply [default: f32].
+    /// The number formats of stored features and of products [default: f32].
     pub precision: Option<Precision>,
     /// Epochs [default: 1000].
     pub epochs: Option<u64>,
@@ -43,7 +43,7 @@ pub struct Settings {
     pub min_learning_rate: Option<f64>,
     /// Steps over which the learning rate rises [default: 0].
     pub warmup_steps: Option<u64>,
-    /// How the learning rate falls [default: poly with power 0.9].
+    /// The decay of the learning rate [default: poly with power 0.9].
     pub decay: Option<Decay>,
     /// The norm that gradients are scaled down to, or `inf` [default: 12].
     #[serde(with = "or_infinity")]
@@ -52,40 +52,40 @@ pub struct Settings {
     pub ema: Option<f32>,
     /// Parameters that learn at a rate of their own [default: none].
     pub groups: Option<Vec<ParameterGroup>>,
-    /// What the names of parameters begin with that keep their values [default: none do].
+    /// Prefixes of the names of frozen parameters [default: none].
     pub frozen: Option<Vec<String>>,
     /// The loss [default: Dice without background plus cross-entropy].
     pub loss: Option<Objective>,
-    /// How patches are changed [default: nnU-Net's ways].
+    /// The random augmentation of patches [default: nnU-Net's].
     pub augmentation: Option<Augmentation>,
     /// The share of patches centred on the foreground [default: 0.33].
     pub oversample_foreground: Option<f64>,
-    /// Where the files of volumes are, and what they do not say [default: found].
+    /// The layout of volumes and the facts that their files lack [default: detected].
     pub data: Option<DataSettings>,
     /// Classes by name with their values in label maps [default: as the data set says, or numbers from 0 as names].
     pub labels: Option<BTreeMap<String, u64>>,
     /// Sets of labels that are predicted for themselves and may overlap [default: as the data set says].
     pub regions: Option<RegionSettings>,
-    /// Which patches these are [default: the last of each batch].
+    /// The choice of these patches [default: the last of each batch].
     pub oversampling: Option<Oversampling>,
     /// Images in two dimensions, and how they become inputs [default: see there].
     pub images: Option<ImageSettings>,
-    /// Of initial weights, patches and augmentation [default: 0].
+    /// The seed of initial weights, patches and augmentation [default: 0].
     pub seed: Option<u64>,
-    /// What is done where a loss or a gradient is no longer a number [default: the run stops].
+    /// The response to a loss or a gradient that is not finite [default: the run stops].
     pub bad_numbers: Option<BadNumbers>,
-    /// When the run ends before its last epoch [default: never].
+    /// The rule that ends the run before its last epoch [default: none].
     pub early_stopping: Option<EarlyStoppingSettings>,
 }
 
 impl Settings {
-    /// How the data set is opened.
+    /// The options for opening the data set.
     pub fn data_options(&self, allow_outside: bool) -> DataOptions {
         let data = self.data.clone().unwrap_or_default();
         DataOptions { data, labels: self.labels.clone(), regions: self.regions.clone(), allow_outside }
     }
 
-    /// These settings where they say something, else those of `other`.
+    /// These settings, completed by those of `other`.
     pub fn or(self, other: Settings) -> Settings {
         Settings {
             network: self.network.or(other.network),

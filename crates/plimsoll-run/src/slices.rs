@@ -1,4 +1,4 @@
-//! Whether patches are slices or volumes, and what follows for their spacing and number.
+//! The choice between slices and volumes, and the spacing and the number of slices.
 //!
 //! The rules for slices are those of nnU-Net's 2d configuration: images are resampled in the plane alone, and a patch is one slice
 //! across the depth of the canonical orientation.
@@ -21,7 +21,7 @@ const MOST_OF_ALL: f64 = 0.05;
 /// The spacing that images are brought to: that which is set, or else nnU-Net's; in the plane alone where patches are slices.
 ///
 /// # Errors
-/// If settings contradict each other.
+/// Returns an error if settings contradict each other.
 pub(crate) fn target_spacing(
     settings: &Settings,
     fingerprint: &Fingerprint,
@@ -73,7 +73,7 @@ pub(crate) fn target_spacing(
     }))
 }
 
-/// Slices of a step: so many pixels in all, but no more than a twentieth of the data set has, and two at least.
+/// The number of slices of a step: a fixed number of pixels, at most a twentieth of the data set, and at least two slices.
 pub(crate) fn batch(fingerprint: &Fingerprint, [_, height, width]: [usize; 3]) -> usize {
     let slices: f64 = fingerprint.cases.iter().map(|case| case.shape()[0] as f64).sum();
     let [_, median_height, median_width] = fingerprint.median_shape;

@@ -1,7 +1,7 @@
-//! What the training of a fold is: all that its result depends on.
+//! The specification of a fold's training: everything that its result depends on.
 //!
-//! It is made before the first step, never changes but where its user extends the run, and is what a resumption is checked
-//! against. Its [identity](Specification::identity) is the digest of all that bits follow from, and stands in each checkpoint.
+//! It is made before the first step, changes only if the user amends the run, and is compared on every resumption. Its
+//! [identity](Specification::identity) is the digest of all parts that decide bits, and is stored in each checkpoint.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -21,28 +21,28 @@ use crate::{
     write_json,
 };
 
-/// Of the file and of what stands beside it; one of another version is refused. 2: checkpoints and journals have the factor that a loss is
-/// multiplied by (`loss_scale`). 3: configurations have what convolutions multiply (`products`). 4: amendments have
-/// settings with both values, and checkpoints the number of amendments that they know of.
+/// The version of the file and of the files beside it; other versions are refused. 2: checkpoints and journals have the factor of the loss
+/// (`loss_scale`). 3: configurations have the number format of products (`products`). 4: amendments have settings with both values, and
+/// checkpoints the number of amendments that they include.
 const VERSION: u32 = 4;
 
-/// The longest file that is read: that of a hundred thousand cases fits.
+/// The longest file that is read; one of a hundred thousand cases is shorter.
 const LONGEST: u64 = 64 << 20;
 
 /// Bytes of a weight file that are read at a time.
 const PIECE: usize = 64 << 10;
 
-/// What the training of a fold is.
+/// The specification of a fold's training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Specification {
-    /// Of this file.
+    /// The version of this file.
     pub version: u32,
-    /// What its user asked for.
+    /// The user's settings.
     pub settings: Settings,
     /// All settings, resolved; network, loss, schedule; what of the data set a model needs.
     pub config: RunConfig,
-    /// Which fold.
+    /// The fold.
     pub fold: FoldName,
     /// Its cases, as they were divided when it began.
     pub cases: Fold,
@@ -51,17 +51,17 @@ pub struct Specification {
     pub left_out: Vec<String>,
     /// The contents of each of these cases.
     pub data: BTreeMap<String, Digest>,
-    /// Where parameters come from.
+    /// The origin of the initial parameters.
     pub initial: InitialWeights,
     /// The programs of the run, by name.
     pub programs: BTreeMap<String, Digest>,
-    /// What it was begun on: other machines round differently.
+    /// The backend that it began on; other machines round differently.
     pub backend: String,
-    /// How it was changed since it began, the oldest first.
+    /// The amendments since it began, the oldest first.
     pub amendments: Vec<Amendment>,
 }
 
-/// Where parameters come from.
+/// The origin of initial parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "from")]
 pub enum InitialWeights {
@@ -69,15 +69,15 @@ pub enum InitialWeights {
     Seed,
     /// A file.
     File {
-        /// Where it lay.
+        /// The path of the file.
         path: PathBuf,
         /// Its contents.
         content: Digest,
-        /// Whether tensors that the network has no place for were left out.
+        /// `true` if tensors that the network does not have were ignored.
         allow_extra: bool,
-        /// Whether heads that do not fit began anew.
+        /// `true` if heads of other shapes were initialised at random.
         new_head: bool,
-        /// Whether weights of three channels of an image were summed for one.
+        /// `true` if weights of three image channels were summed for one.
         #[serde(default)]
         sum_stem: bool,
     },
@@ -87,7 +87,7 @@ impl InitialWeights {
     /// From a file.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// Returns an error if it cannot be read.
     pub fn of_file(
         path: &Path,
         allow_extra: bool,
@@ -98,10 +98,10 @@ impl InitialWeights {
         Ok(InitialWeights::File { path: path.into(), content, allow_extra, new_head, sum_stem })
     }
 
-    /// That the file, where there is one, is still what it was when the run was begun.
+    /// Checks that the file of initial weights, if there is one, has not changed since the run began.
     ///
     /// # Errors
-    /// If it cannot be read, or has other contents.
+    /// Returns an error if it cannot be read, or has other contents.
     pub fn check(&self) -> Result<(), RunError> {
         match self {
             InitialWeights::File { path, content, .. } if digest_of(path)? != *content => {
@@ -115,7 +115,7 @@ impl InitialWeights {
 /// The digest of a file, read in pieces.
 ///
 /// # Errors
-/// If it cannot be read.
+/// Returns an error if it cannot be read.
 pub fn digest_of(path: &Path) -> Result<Digest, RunError> {
     let io = |source| RunError::io(path, source);
     let mut file = File::open(path).map_err(io)?;
@@ -158,7 +158,7 @@ impl std::fmt::Display for Amendment {
     }
 }
 
-/// A run that resumes, with the changes that were asked for.
+/// A run that resumes with requested changes.
 #[derive(Debug)]
 pub struct Continuation {
     before: Specification,
@@ -173,7 +173,7 @@ impl Continuation {
     /// The specification from a step on. Returns also what the user should know.
     ///
     /// # Errors
-    /// If it ends before that step.
+    /// Returns an error if it ends before that step.
     pub fn from_step(self, steps: u64) -> Result<(Specification, Vec<String>), RunError> {
         let Continuation { mut before, now, changes, data, left_out, mut notes } = self;
         // No step depends on cases that are in no fold, so that leaving them out amends nothing.
@@ -214,24 +214,24 @@ impl Continuation {
     }
 }
 
-/// What is to be trained, as it was asked for now.
+/// The request of a fold's training.
 #[derive(Clone, Debug)]
 pub struct FoldRequest {
-    /// What it is.
+    /// The specification as requested.
     pub specification: Specification,
-    /// Whether the cases of the fold were named.
+    /// `true` if the request names the cases of the fold.
     pub names_cases: bool,
-    /// Whether initial weights were.
+    /// `true` if the request names initial weights.
     pub names_weights: bool,
-    /// Whether data that has changed is taken as it is.
+    /// `true` if the request accepts changed data.
     pub accepts_changed_data: bool,
 }
 
 impl Specification {
-    /// Of a fold that begins.
+    /// The specification of a fold that begins.
     ///
     /// # Errors
-    /// If a case of the fold was not inspected.
+    /// Returns an error if a case of the fold was not inspected.
     pub fn new(
         resolved: Resolved,
         fold: FoldName,
@@ -268,7 +268,7 @@ impl Specification {
     /// The digest of all that bits follow from, the machine left out.
     ///
     /// # Errors
-    /// If it cannot be written as JSON.
+    /// Returns an error if it cannot be written as JSON.
     pub fn identity(&self) -> Result<Digest, RunError> {
         let Specification { version, config, fold, cases, data, initial, programs, amendments, .. } = self;
         let initial = match initial {
@@ -276,7 +276,7 @@ impl Specification {
             InitialWeights::File { content, new_head, sum_stem, .. } => Some((content, new_head, sum_stem)),
         };
         let mut config = config.clone();
-        // What ends a run says how far it goes, not what it computes.
+        // The rules that end a run do not change any step.
         (config.bad_numbers, config.early_stopping) = Default::default();
         // Two runs that were changed alike at different steps differ in their bits.
         let changed = amendments.iter().filter(|amendment| amendment.changes_bits());
@@ -290,10 +290,10 @@ impl Specification {
         Ok(Digest::of(&text.map_err(unwritable)?))
     }
 
-    /// What will really run, in lines for people: every setting as it was resolved, the cases, where weights come from.
+    /// The resolved settings, the cases and the initial weights in lines for people.
     ///
     /// # Errors
-    /// If it cannot be written as JSON.
+    /// Returns an error if it cannot be written as JSON.
     pub fn lines(&self) -> Result<Vec<String>, RunError> {
         let mut lines =
             vec![format!("specification {}: fold {}, {}", self.identity()?, self.fold, of_fold(&self.cases))];
@@ -306,7 +306,7 @@ impl Specification {
                 Value::Object(task) if key == "task" => {
                     for (kind, parts) in &task {
                         lines.push(format!("task = {kind}"));
-                        // What of the data set a model needs to know is not set by anybody.
+                        // The description of the data set is no setting.
                         let set =
                             parts.as_object().into_iter().flatten().filter(|(part, _)| *part != "dataset");
                         lines.extend(set.map(|(part, value)| format!("{part} = {value}")));
@@ -318,19 +318,19 @@ impl Specification {
         Ok(lines)
     }
 
-    /// Whether a checkpoint with this identity is one of this run, as it is or was.
+    /// Returns `true` if a checkpoint with this identity is of this run in its present or an earlier form.
     ///
     /// # Errors
-    /// If it cannot be written as JSON.
+    /// Returns an error if it cannot be written as JSON.
     pub fn owns(&self, checkpoint: Digest) -> Result<bool, RunError> {
         let before = self.amendments.iter().any(|amendment| amendment.before == checkpoint);
         Ok(before || self.identity()? == checkpoint)
     }
 
-    /// Reads that of a fold.
+    /// Reads the specification of a fold.
     ///
     /// # Errors
-    /// If it is not there, or is none.
+    /// Returns an error if the file does not exist or is invalid.
     pub fn read(folder: &FoldFolder) -> Result<Specification, RunError> {
         let path = folder.specification();
         let value: Value = read_json(&path, LONGEST)?;
@@ -348,7 +348,7 @@ impl Specification {
         Ok(read)
     }
 
-    /// That what a file says can be one; else why not.
+    /// Checks that the contents of a file are consistent; the error is the reason.
     fn check(&self) -> Result<(), String> {
         self.settings.check().and_then(|()| self.config.check()).map_err(|problem| problem.to_string())?;
         let cases = || self.cases.train.iter().chain(&self.cases.val);
@@ -365,7 +365,7 @@ impl Specification {
     /// Writes it into the folder of its fold.
     ///
     /// # Errors
-    /// If the disk refuses.
+    /// Returns an error if the disk refuses.
     pub fn write(&self, folder: &FoldFolder) -> Result<(), RunError> {
         write_json(&folder.specification(), self)
     }
@@ -373,8 +373,8 @@ impl Specification {
     /// Compares the run with what is request for now, before anything of it is read or held.
     ///
     /// # Errors
-    /// If a setting differs that may not change, with all of these; if cases have changed and that is not accepted, with their names;
-    /// if this program computes something else than that which began the run.
+    /// Returns an error if a setting differs that may not change, with all of these; if cases have changed and that is not accepted, with
+    /// their names; if this program computes something else than that which began the run.
     pub fn compare(&self, folder: &FoldFolder, request: &FoldRequest) -> Result<Continuation, RunError> {
         let now = &request.specification;
         let data = self.changed_cases(now);
@@ -395,7 +395,7 @@ impl Specification {
         if !others.is_empty() {
             return Err(RunError::FixedSettings { folder: folder.path().into(), changes: others });
         }
-        // Components of the loss are constants of the programs, so that only those of the run as it was can be compared.
+        // Components of the loss are constants of the programs, so only the programs of the run as it began can be compared.
         let is_as_begun = match changes.iter().any(|change| change.is_of("loss")) {
             true => {
                 let programs = self.config.training.programs()?;
@@ -415,10 +415,10 @@ impl Specification {
         Ok(Continuation { before: self.clone(), now: now.clone(), changes, data, left_out, notes })
     }
 
-    /// The settings that change from those of the run to these, all of which may.
+    /// The settings that the request changes.
     ///
     /// # Errors
-    /// If a setting differs that may not change, with all of these.
+    /// Returns an error if a setting differs that must not change; the error lists all such settings.
     pub fn expect_may_change(
         &self,
         folder: &FoldFolder,
@@ -426,7 +426,7 @@ impl Specification {
         config: &RunConfig,
     ) -> Result<Vec<SettingChange>, RunError> {
         let mut differences = differences(&self.config, config)?;
-        // What follows from the data is kept as it was.
+        // Values that follow from the data stay as they were.
         differences.retain(|difference| !difference.is_of_data());
         let (of_data, differences): (Vec<_>, Vec<_>) =
             differences.into_iter().partition(Difference::is_extent_of_data);
@@ -465,10 +465,10 @@ impl Specification {
         progress.amendments = self.amendments.len();
     }
 
-    /// That another fold of the same run has the same settings: their predictions are averaged.
+    /// Checks that another fold of the same run has the same settings, since predictions of folds are averaged.
     ///
     /// # Errors
-    /// If it has not, with all differences.
+    /// Returns an error if it has not; the error lists all differences.
     pub fn expect_settings_of(
         &self,
         run: &Path,
@@ -485,7 +485,7 @@ impl Specification {
         Err(RunError::OtherSpecification { folder: run.into(), changes })
     }
 
-    /// What of the data is not as it was: classes, channels, cases.
+    /// The changed parts of the data: classes, channels, cases.
     fn changed_cases(&self, now: &Specification) -> Vec<String> {
         let mut changed = self.config.task.changed_data(&now.config.task);
         let is_other = |(case, content): &(&String, &Digest)| now.data.get(*case) != Some(*content);

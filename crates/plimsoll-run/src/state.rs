@@ -1,4 +1,4 @@
-//! How a fold stands, from its folder.
+//! The state of a fold, from its folder.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use crate::{each_epoch, each_event, holder};
 /// Epochs whose times the time left is estimated from.
 const RECENT: usize = 5;
 
-/// Whether a fold is being trained.
+/// The activity of a fold.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum FoldState {
@@ -31,9 +31,10 @@ pub enum FoldState {
     },
     /// No process trains it: the last one ended without a word.
     Died {
-        /// Which it was.
+        /// The last process.
         by: Option<Holder>,
-        /// How many processes the kernel has killed for memory in that control group since it began; none where it does not say.
+        /// The number of processes that the kernel has killed for memory in its control group since it began; `None` if the kernel does
+        /// not report it.
         oom_kills: Option<u64>,
     },
 }
@@ -59,12 +60,12 @@ impl FoldState {
     }
 }
 
-/// How a fold stands.
+/// The state and the progress of a fold.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
     /// Which.
     pub fold: FoldName,
-    /// Whether it is being trained.
+    /// The activity of the fold.
     #[serde(flatten)]
     pub state: FoldState,
     /// The last epoch that is done.
@@ -76,11 +77,11 @@ pub struct Status {
     /// The names of the regions that it learns, in the order of the Dice of each in `epoch`; empty where it learns classes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub regions: Vec<String>,
-    /// What was planned to be held by the last process.
+    /// The planned memory of the last process.
     pub planned: Option<Bytes>,
     /// Its line.
     pub line: Option<Bytes>,
-    /// What was resident when it was last looked at.
+    /// The resident memory at the last sample.
     pub resident: Option<Bytes>,
     /// Time left by the last epochs; none before the first, or if the run has ended.
     pub seconds_left: Option<f64>,
@@ -91,10 +92,10 @@ pub struct Status {
 }
 
 impl Status {
-    /// Reads how a fold stands.
+    /// Reads the state of a fold.
     ///
     /// # Errors
-    /// If its files are there but cannot be read.
+    /// Returns an error if its files exist but cannot be read.
     pub fn of(folder: &FoldFolder) -> Result<Status, RunError> {
         let asked = AskedOf::read(folder)?;
         let mut account = Account::default();
@@ -103,7 +104,7 @@ impl Status {
         Ok(account.status(folder, &asked))
     }
 
-    /// The Dice of each region of the last epoch, by name; none where there are no regions or no epoch.
+    /// The Dice of each region in the last epoch, by name; `None` without regions or epochs.
     pub fn regions_in_words(&self) -> Option<String> {
         let scores = &self.epoch.as_ref().filter(|_| !self.regions.is_empty())?.pseudo_dice;
         let number = |score: &Option<f64>| score.map_or("–".into(), |score| format!("{score:.4}"));
@@ -112,7 +113,7 @@ impl Status {
     }
 }
 
-/// What of a run's specification says how far it is.
+/// The parts of a run's specification that its progress is measured against.
 #[derive(Clone, Debug)]
 pub struct AskedOf {
     /// Epochs.
@@ -125,7 +126,7 @@ impl AskedOf {
     /// Reads it of a fold.
     ///
     /// # Errors
-    /// If the specification is not there, or cannot be read.
+    /// Returns an error if the specification is not there, or cannot be read.
     pub fn read(folder: &FoldFolder) -> Result<AskedOf, RunError> {
         let config = Specification::read(folder)?.config;
         let regions = match &config.task {
@@ -137,12 +138,12 @@ impl AskedOf {
     }
 }
 
-/// How a fold stands by its lines, which are added as they are read.
+/// The state of a fold, updated line by line.
 #[derive(Clone, Debug, Default)]
 pub struct Account {
     epoch: Option<EpochRecord>,
     plan: Option<(Bytes, Bytes)>,
-    /// Of the last process, if it ended in order.
+    /// The end of the last process, if it ended in order.
     ended: Option<(StopReason, String)>,
     /// Seconds of the last epochs.
     times: VecDeque<f64>,
@@ -166,7 +167,7 @@ impl Account {
             }
             Event::Sample(sample) => {
                 self.resident = sample.resident_bytes.or(self.resident);
-                // That memory was looked at is nothing that happened.
+                // A sample is no progress.
                 return;
             }
             Event::Warning { what } => self.last_warning = Some(what.clone()),
@@ -191,7 +192,7 @@ impl Account {
         self.epoch = None;
     }
 
-    /// How a fold stands of which that was asked.
+    /// The state of a fold with this specification.
     pub fn status(&self, folder: &FoldFolder, asked: &AskedOf) -> Status {
         let epochs = asked.epochs;
         let state = match (holder(folder), &self.ended) {

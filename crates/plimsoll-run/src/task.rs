@@ -1,4 +1,4 @@
-//! What a run learns, and from what: voxels of volumes, or classes of whole images.
+//! The task of a run: labels of voxels or classes of images.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::bounds::{check_augmentation, check_share, check_spacing};
 use crate::{ClassificationTask, RunError, Score, Settings};
 
-/// What a run learns.
+/// The task of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(clippy::large_enum_variant, reason = "a run has one task, and moves it a few times")]
@@ -24,7 +24,7 @@ pub enum Task {
     Classification(ClassificationTask),
 }
 
-/// What a model needs to know of the data set it was trained on.
+/// The description of the data set that a model was trained on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DatasetSummary {
     /// Its name.
@@ -33,7 +33,7 @@ pub struct DatasetSummary {
     pub channels: Vec<Channel>,
     /// Its classes.
     pub labels: Labels,
-    /// What the names of its files end in.
+    /// The ending of its image files.
     pub file_ending: String,
     /// Intensities of the foreground by channel.
     pub foreground_intensity_properties_per_channel: BTreeMap<usize, IntensityProperties>,
@@ -42,21 +42,20 @@ pub struct DatasetSummary {
 /// A class for each voxel of a volume: what patches are, and how they are chosen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SegmentationTask {
-    /// What a model needs to know of its data set.
+    /// The description of its data set.
     pub dataset: DatasetSummary,
     /// The spacing that images are brought to.
     pub spacing: TargetSpacing,
-    /// How patches are changed.
+    /// The random augmentation of patches.
     pub augmentation: Augmentation,
     /// The share of patches centred on the foreground.
     pub oversample_foreground: f64,
-    /// Which patches these are.
+    /// The choice of these patches.
     pub oversampling: Oversampling,
 }
 
 impl Task {
-    /// How many outputs its network has: as many as there are classes, but one less where they are in order; and as many as there are
-    /// regions.
+    /// The number of outputs of the network: the number of classes, one less for ordered classes, or the number of regions.
     pub fn outputs(&self) -> usize {
         match self {
             Task::Segmentation(task) => task.dataset.labels.outputs(),
@@ -64,7 +63,7 @@ impl Task {
         }
     }
 
-    /// How many channels its images have.
+    /// The number of channels of its images.
     pub fn channels(&self) -> usize {
         match self {
             Task::Segmentation(task) => task.dataset.channels.len(),
@@ -93,7 +92,7 @@ impl Task {
         }
     }
 
-    /// What of its data set is not as in another: classes, channels.
+    /// The changed parts of the data set: classes, channels.
     pub fn changed_data(&self, now: &Task) -> Vec<String> {
         let mut changed = Vec::new();
         match (self, now) {
@@ -135,7 +134,7 @@ impl Task {
                 one.dataset.foreground_intensity_properties_per_channel
                     == other.dataset.foreground_intensity_properties_per_channel
             }
-            // Of images, the pipeline has been compared.
+            // For images, the pipeline is already compared.
             _ => true,
         }
     }
@@ -176,7 +175,7 @@ impl Task {
         }
     }
 
-    /// Whether a text can be the name of a case. Nothing is written under the names of images.
+    /// Returns `true` if a text can be the name of a case. Results of images are not named after them.
     pub(crate) fn is_case_name(&self, text: &str) -> bool {
         match self {
             Task::Segmentation(_) => is_case_name(text),
@@ -184,7 +183,7 @@ impl Task {
         }
     }
 
-    /// That what a file says can be one.
+    /// Checks that the contents of a file are consistent.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         match self {
             Task::Segmentation(task) => task.check(),
@@ -192,10 +191,10 @@ impl Task {
         }
     }
 
-    /// As the task that it must be.
+    /// The segmentation task.
     ///
     /// # Errors
-    /// If it is another.
+    /// Returns an error if the task is another.
     pub fn segmentation(&self) -> Result<&SegmentationTask, RunError> {
         match self {
             Task::Segmentation(task) => Ok(task),
@@ -205,10 +204,10 @@ impl Task {
         }
     }
 
-    /// As the task that it must be.
+    /// The classification task.
     ///
     /// # Errors
-    /// If it is another.
+    /// Returns an error if the task is another.
     pub fn classification(&self) -> Result<&ClassificationTask, RunError> {
         match self {
             Task::Classification(task) => Ok(task),
@@ -218,7 +217,7 @@ impl Task {
         }
     }
 
-    /// Which programs have soft targets.
+    /// The programs that have soft targets.
     pub(crate) fn soft_targets(&self) -> SoftTargets {
         match self {
             Task::Segmentation(_) => SoftTargets::Never,
@@ -226,7 +225,7 @@ impl Task {
         }
     }
 
-    /// What outputs are of, where these are regions.
+    /// The regions of the outputs, if there are any.
     pub(crate) fn regions(&self) -> Option<Regions> {
         match self {
             Task::Segmentation(task) => {
@@ -279,7 +278,7 @@ impl SegmentationTask {
         if self.spacing.is_of_slices() { 2 } else { 3 }
     }
 
-    /// How patches of a shape are chosen, so many for a batch.
+    /// The sampling of `batch_size` patches of a shape.
     pub fn sampler(&self, patch: [usize; 3], batch_size: usize) -> SamplerConfig {
         SamplerConfig {
             grid: PatchGrid { patch, spacing: self.spacing },
@@ -320,7 +319,7 @@ impl SegmentationTask {
     }
 }
 
-/// How patches are changed, where nothing else is set nnU-Net's ways. No slice is mirrored across slices.
+/// The augmentation of patches: as set, or nnU-Net's. Slices are not mirrored across slices.
 fn augmentation(settings: &Settings, spacing: TargetSpacing) -> Augmentation {
     let mut augmentation = settings.augmentation.unwrap_or_default();
     if spacing.is_of_slices() {

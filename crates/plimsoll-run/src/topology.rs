@@ -4,7 +4,7 @@
 //! coarser than the others, so that voxels of deep stages are nearly cubes; a kernel spans an axis once its voxels are within a
 //! factor of two of the finest.
 //!
-//! Of slices the depth takes no part in any of this: a patch is one slice, however far the next one is away.
+//! For slices the depth takes no part in any of this: a patch is one slice, however far the next one is away.
 
 use plimsoll_data::TargetSpacing;
 use plimsoll_nn::Design;
@@ -83,9 +83,9 @@ impl Topology {
         last.unwrap_or_else(|| Topology::of(spacing, [1; 3]))
     }
 
-    /// What nnU-Net tries one after the other for images of a median shape, the largest patch first: it begins with the proportions
-    /// of the spacing, at most the median image, and shortens the axis along which the patch covers the largest share of the
-    /// image, by as much as it must be divisible by.
+    /// The topologies that nnU-Net tries for images of a median shape, the largest patch first. It begins with the proportions of the
+    /// spacing, at most the median image, and shortens the axis along which the patch covers the largest share of the image, by the factor
+    /// that it must be divisible by.
     pub fn sequence(spacing: TargetSpacing, median_shape: [usize; 3]) -> impl Iterator<Item = Topology> {
         let axes = axes(spacing);
         // As many millimetres along each axis, and as many voxels as nnU-Net starts from.
@@ -117,7 +117,7 @@ impl Topology {
         self.patch.iter().product()
     }
 
-    /// What a network for so many channels and classes is designed from.
+    /// The design of a network for these numbers of channels and classes.
     pub fn design(&self, in_channels: usize, classes: usize) -> Design {
         Design {
             in_channels,

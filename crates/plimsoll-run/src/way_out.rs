@@ -1,4 +1,4 @@
-//! What would make a run fit that does not.
+//! Changes that would make a run fit.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub struct WayOut {
     pub flags: String,
     /// The least line with this change, as planned.
     pub minimum_ram_bytes: Bytes,
-    /// The least line of the device's memory; none where the run is on the processor.
+    /// The smallest limit of device memory; `None` on the processor.
     pub minimum_vram_bytes: Option<Bytes>,
 }
 

@@ -1,4 +1,4 @@
-//! What a power failure may leave of a run's folder, and what is made of it.
+//! States of a run's folder that a power failure may leave, and the run that resumes from each.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
@@ -103,7 +103,7 @@ impl Run {
         Checkpoints::new(folder, &self.program, net, &self.budget).unwrap()
     }
 
-    /// What there is after so many steps: everything follows from the step.
+    /// The state after `steps` steps; every value follows from the step.
     fn engine(&self, steps: u64) -> Memory {
         let value = |id: TensorId| {
             let count = self.program.shape(id).count();
@@ -120,7 +120,7 @@ impl Run {
         checkpoints.write(kind, &self.engine(steps), self.id, identity, &progress, net).unwrap();
     }
 
-    /// The step that a run goes on from, whose values are those of that step.
+    /// The step from which a run resumes; all values must be of that step.
     fn resumed(&self, checkpoints: &mut Checkpoints) -> Option<u64> {
         let mut engine = Memory::default();
         let resumed = checkpoints.resume(&self.specification, &mut engine, self.id).unwrap()?;

@@ -1,4 +1,4 @@
-//! The table of settings says what there is, and what holds where nothing is said.
+//! The table of settings lists all settings and their defaults.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use plimsoll_data::{Dataset, InspectConfig, Inspection};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_run::{RunConfig, SETTING_LINES, SettingLine, Settings, Usual};
 
-/// What the settings say against a file of them.
+/// The error of a file of settings.
 fn objection(toml: &str) -> String {
     match toml::from_str::<Settings>(toml) {
         Ok(_) => panic!("nothing is said against {toml}"),

@@ -1,4 +1,4 @@
-//! How a file holds a parameter, and reading it.
+//! The storage of a parameter in a weight file, and its reading.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use plimsoll_nn::weights::{WeightError, WeightFile};
 /// Channels of images that networks for photographs are trained on.
 const COLOURS: usize = 3;
 
-/// The shape of weights of so many more channels of an image.
+/// The shape of weights with three times as many input channels.
 pub(super) fn coloured(shape: &Shape) -> Shape {
     let extents = shape.0.iter().enumerate();
     Shape(extents.map(|(axis, extent)| if axis == 1 { COLOURS * extent } else { *extent }).collect())
@@ -86,14 +86,14 @@ impl Found {
     }
 }
 
-/// How a file holds a parameter.
+/// The storage of a parameter in a file.
 #[derive(Debug, PartialEq)]
 pub(super) enum Held {
-    /// As it is.
+    /// A tensor of its own.
     Itself,
     /// With weights for three channels of an image, which are summed.
     OfColours,
-    /// As a part of a tensor: of several parameters that have one name in files, the rows follow each other in the order of the program.
+    /// A part of a tensor: parameters that share a name in files are rows of one tensor, in the order of the program.
     Part {
         /// The shape of the tensor.
         whole: Shape,

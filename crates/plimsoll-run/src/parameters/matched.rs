@@ -1,4 +1,4 @@
-//! Which tensor of a weight file is which parameter of a network, by names and shapes.
+//! The assignment of the tensors of a weight file to the parameters of a network, by names and shapes.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::held::{Found, Held, coloured};
 use super::{LoadOptions, some_of};
 use crate::RunError;
 
-/// Which tensor of a file is which parameter.
+/// The assignment of tensors to parameters.
 #[derive(Debug)]
 pub(super) struct Matched {
     pub(super) found: Vec<Found>,
@@ -86,7 +86,7 @@ impl Matched {
         let mut new_heads: HashSet<&String> = HashSet::new();
         let is_elsewhere = |id: &TensorId| !scheme.holds(&program.tensor(*id).name);
         for id in &parameters {
-            // Of a file of part of a network, the rest is as new as a head.
+            // In a file with a part of a network, the rest is initialised like a head.
             if is_elsewhere(id) && options.new_head.is_some() {
                 continue;
             }
@@ -136,14 +136,14 @@ fn known_names(net: &dyn Architecture, scheme: &NamingScheme) -> Result<HashSet<
     Ok(known.iter().map(|name| scheme.weight_name(name)).collect())
 }
 
-/// Whether a tensor of a file is one that a network knows, belongs to one, or counts batches.
+/// Returns `true` if a tensor of a file is known to the network, belongs to a known one, or counts batches.
 fn is_known(name: &str, known: &HashSet<String>, scheme: &NamingScheme) -> bool {
     // Moments and averages of our own checkpoints stand behind a slash, which no name of PyTorch's has.
     let owner = name.split_once('/').map_or(name, |(owner, _)| owner);
     known.contains(owner) || scheme.is_duplicate(owner) || is_count(owner)
 }
 
-/// Whether a tensor counts the batches that a normalisation has seen.
+/// Returns `true` if a tensor counts the batches that a normalisation has seen.
 fn is_count(name: &str) -> bool {
     name.ends_with(".num_batches_tracked")
 }

@@ -1,4 +1,4 @@
-//! Parameters of a network from a weight file: what is loaded is said, and what does not fit is refused.
+//! Loading the parameters of a network from a weight file, with a report of each tensor.
 
 mod held;
 mod matched;
@@ -14,25 +14,25 @@ use plimsoll_plan::{Engine, HostSlice, ProgramId};
 use self::matched::Matched;
 use crate::RunError;
 
-/// How many names an error or a report lists before it only counts.
+/// The most names in an error or a report; further ones are only counted.
 const MOST_NAMES: usize = 4;
 
-/// What of a weight file need not fit. By default all of it must.
+/// The differences between a file and a network that are allowed. By default none is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadOptions {
-    /// Whether tensors that the network has no place for are left out.
+    /// Ignores tensors that the network does not have.
     pub allow_extra: bool,
     /// With a seed, heads may be missing or have another shape, and so may all that is no part of an encoder in files that are
     /// of one alone: they get the initial values of that seed.
     pub new_head: Option<u64>,
-    /// Whether weights of the convolution of an image of three channels are summed over them for a network of one channel, as timm does
-    /// it: an image whose three channels are alike has the same result.
+    /// Sums the weights of the first convolution over three image channels for a network of one channel, as timm does: an image with three
+    /// equal channels has the same result.
     pub sum_stem: bool,
-    /// Whether the moving average `NAME/ema` of a parameter is taken instead of the parameter, where the file has one.
+    /// Reads the moving average `NAME/ema` of a parameter instead of the parameter, if the file has one.
     pub averaged: bool,
 }
 
-/// What became of the tensors of a weight file and the parameters of a network.
+/// The result of loading: the fate of each tensor of the file and each parameter of the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadReport {
     /// Parameters that have the file's values.
@@ -44,7 +44,7 @@ pub struct LoadReport {
 }
 
 impl LoadReport {
-    /// What became of each tensor, in a line for each.
+    /// A line for each tensor.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         let all = [("loaded", &self.loaded), ("initialised", &self.initialised), ("skipped", &self.skipped)];
         all.into_iter().flat_map(|(what, names)| names.iter().map(move |name| format!("{name}: {what}")))
@@ -81,12 +81,11 @@ pub struct NumberedProgram<'a> {
     pub program: &'a Program,
 }
 
-/// Reads the parameters of a network's program from a weight file into an engine. `buffer` must have room for the largest. What
-/// does not fit is found before anything is written.
+/// Reads the parameters of a network's program from a weight file into an engine. `buffer` must have room for the largest. The file is
+/// checked before anything is written.
 ///
 /// # Errors
-/// If the file cannot be read, is of another network, holds more than the network has a place for, or has values that are not
-/// finite.
+/// Returns an error if the file cannot be read, is of another network, has tensors that the network lacks, or values that are not finite.
 pub fn read_parameters(
     source: &WeightSource,
     net: &dyn Architecture,
@@ -114,12 +113,12 @@ pub fn read_parameters(
 /// A function that takes a parameter and its values.
 pub type Visit<'a, E = RunError> = dyn FnMut(TensorId, &[f32]) -> Result<(), E> + 'a;
 
-/// Reads the parameters of a network's program from a weight file, one after the other, and hands each on. `buffer` must have room for
-/// the largest. What does not fit is found before anything is handed on. Returns the parameters that the file need not have and has not.
+/// Reads the parameters of a network's program from a weight file one by one, and passes each to `visit`. `buffer` must have room for the
+/// largest. The file is checked before the first call. Returns the parameters that the file lacks and may lack.
 ///
 /// # Errors
-/// If the file cannot be read, is of another network, holds more than the network has a place for, or has values that are not finite; or
-/// the first error of `visit`.
+/// Returns an error if the file cannot be read, is of another network, has tensors that the network lacks, or values that are not finite;
+/// or the first error of `visit`.
 pub fn each_parameter<E: From<RunError> + From<WeightError>>(
     source: &WeightSource,
     net: &dyn Architecture,
@@ -148,7 +147,7 @@ pub fn each_parameter<E: From<RunError> + From<WeightError>>(
 /// Reads some parameters of a network's program from a weight file, each into as many values as it has.
 ///
 /// # Errors
-/// As [`read_parameters`], and if one of them is no parameter of the program.
+/// Returns the errors of [`read_parameters`], and an error if one of the tensors is no parameter of the program.
 pub fn read_some_parameters(
     source: &WeightSource,
     net: &dyn Architecture,
@@ -174,7 +173,7 @@ pub fn read_some_parameters(
 /// Checks that weights are those that a network's program needs, by names and shapes, without reading their values.
 ///
 /// # Errors
-/// If the file cannot be read, is of another network, or holds more than the network has a place for.
+/// Returns an error if the file cannot be read, is of another network, or holds more than the network has a place for.
 pub fn expect_weights(
     source: &WeightSource,
     net: &dyn Architecture,

@@ -1,14 +1,14 @@
-//! Where the trials of a sweep lie.
+//! The files of a sweep.
 //!
 //! ```text
-//! SWEEP/sweep.toml                     what was asked for, with the settings that all have in common
-//! SWEEP/sweep.json                     the trials that follow from it; it is written last, and then there is a sweep
+//! SWEEP/sweep.toml                     the request, with the settings that all arms share
+//! SWEEP/sweep.json                     the trials that follow from it; written last: with it the sweep has begun
 //! SWEEP/splits_final.json              the folds of all trials
-//! SWEEP/lock                           who begins it or adds to it now
-//! SWEEP/ARM/resolved.json              the settings of an arm, with what was chosen for the line
+//! SWEEP/lock                           the process that begins the sweep or adds to it
+//! SWEEP/ARM/resolved.json              the settings of an arm, with the values that follow from the memory limit
 //! SWEEP/ARM/seed_0/                    a run, whose folds are trials
 //! SWEEP/ARM/seed_0/fold_0/             a trial
-//! SWEEP/ARM/seed_0/fold_0_failed.json  why it failed when it was last tried
+//! SWEEP/ARM/seed_0/fold_0_failed.json  the last failure of a trial
 //! ```
 //!
 //! An arm is one choice of all settings that are varied; its folds and seeds are its repeats.
@@ -36,13 +36,13 @@ const LONGEST_NAME: usize = 100;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Arm {
-    /// What it is called: part of a path, and unlike all others of the sweep.
+    /// Its name: a part of a path, and unique in the sweep.
     pub name: String,
-    /// What it sets, by the dotted keys of `plimsoll.toml`.
+    /// Its settings, by the dotted keys of `plimsoll.toml`.
     pub settings: BTreeMap<String, serde_json::Value>,
 }
 
-/// What is trained: each arm, with each seed, on each fold.
+/// The trials of a sweep: each arm, with each seed, on each fold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trials {
@@ -58,14 +58,14 @@ impl Trials {
     /// The most of a sweep.
     pub const MOST: usize = 10_000;
 
-    /// How many there are; none if they are more than a sweep may have.
+    /// The number of trials; `None` if it exceeds the limit of a sweep.
     pub fn count(&self) -> Option<usize> {
         let repeats = [self.seeds.len(), self.folds.len()];
         let count = repeats.into_iter().try_fold(self.arms.len(), |count, more| count.checked_mul(more));
         count.filter(|count| *count <= Trials::MOST)
     }
 
-    /// How many arms, seeds and folds there are, for a message that they are too many.
+    /// The numbers of arms, seeds and folds, for the error about too many trials.
     pub fn too_many(&self) -> String {
         let Trials { arms, seeds, folds } = self;
         let (arms, seeds, folds, most) = (arms.len(), seeds.len(), folds.len(), Trials::MOST);
@@ -81,7 +81,7 @@ impl Trials {
         })
     }
 
-    /// What of these would not be among others: arms that are missing or have other settings there, seeds, folds.
+    /// The arms, seeds and folds that `others` lack, and arms with other settings there.
     pub fn missing_from(&self, others: &Trials) -> Vec<String> {
         let mut missing = Vec::new();
         for arm in &self.arms {
@@ -99,14 +99,14 @@ impl Trials {
     }
 }
 
-/// What an arm is, with what followed from the line and the machine as its sweep began: its patch, its micro-batch, changes that
-/// were allowed. All of its trials have it in common, whenever and wherever they are trained; but for the seed.
+/// The resolved settings of an arm: its patch, its micro-batch and allowed changes follow from the memory limit and the machine when the
+/// sweep begins. All trials of the arm share them, whenever and wherever they are trained, except for the seed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resolved {
-    /// What was asked for.
+    /// The user's settings.
     pub settings: Settings,
-    /// What it came to.
+    /// The resolved configuration.
     pub config: RunConfig,
 }
 
@@ -131,17 +131,17 @@ impl SweepFolder {
         SweepFolder { path: path.into() }
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether there is a sweep.
+    /// Returns `true` if the sweep has begun.
     pub fn is_begun(&self) -> bool {
         self.index().is_file()
     }
 
-    /// What was asked for.
+    /// The file of the request.
     pub fn request(&self) -> PathBuf {
         self.path.join("sweep.toml")
     }
@@ -166,7 +166,7 @@ impl SweepFolder {
         self.path.join("lock")
     }
 
-    /// Whether an arm can have a name: one part of a path that needs no quotes in a shell, and is none of the files of a sweep.
+    /// Returns `true` if an arm can have a name: a single part of a path that needs no quotes in a shell, and is no file of a sweep.
     pub(super) fn may_be_an_arm(name: &str) -> bool {
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.+=".contains(letter);
         let own = SweepFolder::new("");
@@ -185,7 +185,7 @@ impl SweepFolder {
     /// Reads these settings.
     ///
     /// # Errors
-    /// If they are not there, or are none.
+    /// Returns an error if they are not there, or are none.
     pub fn read_resolved(&self, arm: &str) -> Result<Resolved, RunError> {
         let path = self.resolved(arm);
         let mut resolved: Resolved = read_json(&path, MOST_BYTES_BESIDE)?;
@@ -197,15 +197,15 @@ impl SweepFolder {
         }
     }
 
-    /// Where it stands why a trial failed when it was last tried.
+    /// The file of the last failure of a trial.
     pub fn failure(&self, trial: &Trial) -> PathBuf {
         self.run(&trial.arm, trial.seed).path().join(format!("fold_{}_failed.json", trial.fold))
     }
 
-    /// Why a trial failed when it was last tried; none if it did not.
+    /// Reads the last failure of a trial; `None` if it did not fail.
     ///
     /// # Errors
-    /// If that is there but cannot be read.
+    /// Returns an error if the file exists but cannot be read.
     pub fn read_failure(&self, trial: &Trial) -> Result<Option<TrialFailure>, RunError> {
         let path = self.failure(trial);
         match path.is_file() {
@@ -222,7 +222,7 @@ impl SweepFolder {
     /// Its trials.
     ///
     /// # Errors
-    /// If they cannot be read, are too many, or an arm's name is no part of a path.
+    /// Returns an error if they cannot be read, are too many, or an arm's name is no part of a path.
     pub fn read(&self) -> Result<Trials, RunError> {
         let trials: Trials = read_json(&self.index(), MOST_BYTES)?;
         let wrong = |why: String| RunError::Json { path: self.index(), why };
@@ -238,7 +238,7 @@ impl SweepFolder {
     /// Writes its trials, whole or not at all.
     ///
     /// # Errors
-    /// If they cannot be written.
+    /// Returns an error if they cannot be written.
     pub fn write(&self, trials: &Trials) -> Result<(), RunError> {
         write_json(&self.index(), trials)
     }

@@ -14,7 +14,7 @@ const SET_BY_KEY: [&str; 3] = ["network", "data", "images"];
 /// A setting that is varied.
 struct Axis {
     key: String,
-    /// What each value is called in the names of arms.
+    /// The values, each with its part of an arm's name.
     values: Vec<(String, Value)>,
 }
 
@@ -91,7 +91,7 @@ fn in_a_word(value: &Value) -> Option<String> {
     }
 }
 
-/// What a table of settings sets, by dotted keys.
+/// The settings of a table, by dotted keys.
 pub(super) fn by_key(settings: &Table) -> Vec<(String, Value)> {
     let mut set = Vec::new();
     for (key, value) in settings {
@@ -146,7 +146,7 @@ mod tests {
         let choices = product(&toml::from_str(text).unwrap()).unwrap();
         let keys: Vec<&str> = choices[1].1.iter().map(|(key, _)| key.as_str()).collect();
         assert_eq!(keys, ["learning_rate", "network.features", "optimizer"]);
-        // What is called by its own name keeps it, what was given one does not have it as a setting.
+        // A value with a name of its own keeps it; a given name is no setting.
         assert_eq!(choices[1].1[1].1, Value::Array(vec![Value::Integer(16), Value::Integer(32)]));
         assert!(choices[1].1[2].1.get("name").is_some());
     }

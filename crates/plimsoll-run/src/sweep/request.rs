@@ -1,4 +1,4 @@
-//! What a file of a sweep asks for.
+//! The request of a sweep, from its file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -57,14 +57,14 @@ struct WrittenArm {
     settings: Table,
 }
 
-/// What a sweep is to be.
+/// The request of a sweep.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SweepRequest {
     /// The data set: that which was given, else that which the file names.
     pub dataset: Option<PathBuf>,
     /// A file of folds, where the file names it.
     pub splits: Option<PathBuf>,
-    /// What is compared.
+    /// The arms to compare.
     pub arms: Vec<ArmRequest>,
     /// Ascending.
     pub seeds: Vec<u64>,
@@ -77,7 +77,7 @@ pub struct SweepRequest {
 /// An arm with all of its settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ArmRequest {
-    /// What it varies.
+    /// The arm and its settings.
     pub arm: Arm,
     /// Laid over what all have in common.
     pub settings: Settings,
@@ -88,7 +88,7 @@ impl SweepRequest {
     /// can be without it.
     ///
     /// # Errors
-    /// If it cannot be read, says something else than a sweep, or if an arm's settings are none.
+    /// Returns an error if it cannot be read, says something else than a sweep, or if an arm's settings are none.
     pub fn read(path: &Path, dataset: Option<&Path>) -> Result<SweepRequest, RunError> {
         let mut written: Written = parse(path, LONGEST)?;
         let absolute = |path: &Path| std::path::absolute(path).map_err(|source| RunError::io(path, source));
@@ -131,7 +131,7 @@ impl SweepRequest {
 }
 
 impl Written {
-    /// What its arms are called, and what they set.
+    /// The names and the settings of the arms.
     fn choices(&self) -> Result<Vec<Choice>, String> {
         match (&self.grid, &self.arm) {
             (Some(_), Some(_)) => Err("it has both [grid] and [[arm]]".into()),
@@ -209,7 +209,7 @@ fn arms(base: &Table, choices: Vec<Choice>) -> Result<Vec<ArmRequest>, String> {
     Ok(arms)
 }
 
-/// In order, where each is there once.
+/// Sorts a list whose elements must be unique.
 fn ascending<T: Ord>(what: &str, mut list: Vec<T>) -> Result<Vec<T>, String> {
     list.sort();
     match list.len() {

@@ -19,7 +19,7 @@ pub struct Trial {
     pub fold: FoldName,
 }
 
-/// As [`TrialPattern`] reads it, and as its folder is called.
+/// The form that [`TrialPattern`] reads, which is also the path of the folder.
 impl fmt::Display for Trial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Trial { arm, seed, fold } = self;
@@ -33,13 +33,14 @@ impl fmt::Display for Trial {
 pub struct TrialFailure {
     /// When, by RFC 3339.
     pub time: String,
-    /// What was wrong.
+    /// The error in one line.
     pub error: String,
-    /// What to do about it.
+    /// The remedy as a text.
     pub hint: String,
 }
 
-/// Some trials: an arm's, those of it with one seed, or one: `ARM`, `ARM/0` or `ARM/seed_0`, `ARM/0/1` or `ARM/seed_0/fold_1`.
+/// A pattern of trials: all of an arm, those with one seed, or one trial: `ARM`, `ARM/0` or `ARM/seed_0`, `ARM/0/1` or
+/// `ARM/seed_0/fold_1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrialPattern {
     arm: String,
@@ -48,7 +49,7 @@ pub struct TrialPattern {
 }
 
 impl TrialPattern {
-    /// Whether a trial is one of these.
+    /// Returns `true` if the pattern includes a trial.
     pub fn has(&self, trial: &Trial) -> bool {
         self.arm == trial.arm
             && self.seed.is_none_or(|seed| seed == trial.seed)
