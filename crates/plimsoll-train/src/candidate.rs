@@ -13,15 +13,15 @@ use crate::planning::{Planning, PlanningStep};
 use crate::targets::target_maps;
 use crate::{DataFacts, RunPrograms, ScratchFacts, TrainError};
 
-/// How much longer a program of a run on the processor may take, by prediction, so that its arena is smaller: where a few cheap values are
-/// recomputed, the most that it holds falls by far more than this.
+/// The relative increase of predicted time that a program of a run on the processor may have for a smaller arena. Recomputing a few cheap
+/// values reduces the peak by far more than this share.
 pub const SPARING: f64 = 0.005;
 
-/// What all candidates have in common.
+/// The common data of all candidates.
 #[derive(Clone, Copy)]
 pub(crate) struct Site<'a> {
     pub(crate) machine: Machine,
-    /// What runs it; [`multiplying`](crate::products::multiplying) says what its convolutions multiply.
+    /// The backend; [`multiplying`](crate::products::multiplying) selects the products of its convolutions.
     pub(crate) backend: &'a dyn Backend,
     overhead: Overhead,
     pub(crate) data: DataFacts,
@@ -39,8 +39,7 @@ impl<'a> Site<'a> {
         Site { machine, backend, overhead, data, planning }
     }
 
-    /// Plans a candidate for an arena of at most `room` bytes; with nothing recomputed if there is no such limit. The observer is
-    /// told first.
+    /// Plans a candidate for an arena of at most `room` bytes, or without recomputation if it is `None`. The observer is notified first.
     pub(crate) fn plan(
         &self,
         candidate: &Candidate,
@@ -50,8 +49,8 @@ impl<'a> Site<'a> {
         self.plan_for(candidate, planner, Goal::Fastest { budget: room })
     }
 
-    /// Plans what a candidate is run with in an arena of at most `room` bytes. Memory of a device is there for the arena alone, so that there
-    /// the fastest plan is taken; what is saved of this process's memory is left to the cache and to others.
+    /// Plans the programs of a candidate for an arena of at most `room` bytes. Device memory has no other use than the arena, so the
+    /// fastest plan is chosen there; saved host memory goes to the cache and to other processes.
     pub(crate) fn plan_to_run(
         &self,
         candidate: &Candidate,
@@ -82,19 +81,19 @@ impl<'a> Site<'a> {
         self.planning.plans.plan(planner, goal)
     }
 
-    /// Whether so much is within the line, and within the device's.
+    /// Returns `true` if both needs are within their limits.
     pub(crate) fn fits(&self, needs: Needs) -> bool {
         let device = self.backend.device_memory().map(DeviceMemory::line);
         needs.ram <= self.machine.line && needs.vram.zip(device).is_none_or(|(vram, line)| vram <= line)
     }
 }
 
-/// What is needed of each line.
+/// The needs of host and device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Needs {
-    /// Of this process's.
+    /// The host memory.
     pub(crate) ram: Bytes,
-    /// Of that of a device with memory of its own.
+    /// The device memory, if the device has its own.
     pub(crate) vram: Option<Bytes>,
 }
 
@@ -120,11 +119,11 @@ pub(crate) struct Candidate {
     pub(crate) index_bytes: Bytes,
     pub(crate) decoding_bytes: Bytes,
     pub(crate) checkpoint_bytes: Bytes,
-    /// Where the arena lies, if not in memory of this process, and what is copied through.
+    /// The device memory of the arena, and the host memory for copies; `None` on the processor.
     pub(crate) device: Option<(DeviceMemory, Bytes)>,
 }
 
-/// As whole pages.
+/// Rounds bytes up to whole pages.
 pub(crate) fn pages(bytes: usize) -> Bytes {
     Bytes::of(bytes.next_multiple_of(4096))
 }
@@ -198,7 +197,7 @@ impl Candidate {
         Planner::new(self.programs.all(), backend, Options::default())
     }
 
-    /// What is held of the line beside the arena.
+    /// The host memory beside the arena.
     pub(crate) fn fixed(&self) -> Bytes {
         let of_device = self.device.as_ref().map(|(memory, staging)| memory.driver().host + *staging);
         self.overhead.total()
@@ -209,7 +208,7 @@ impl Candidate {
             + of_device.unwrap_or_default()
     }
 
-    /// What is left for the arena, in whole pages.
+    /// The bytes left for the arena, in whole pages.
     pub(crate) fn room(&self, machine: Machine) -> usize {
         match &self.device {
             Some((memory, _)) => memory.room(),
@@ -217,7 +216,7 @@ impl Candidate {
         }
     }
 
-    /// What an arena of so many bytes takes where it lies.
+    /// The bytes of an arena in the memory that has it.
     pub(crate) fn arena(&self, bytes: usize) -> Bytes {
         match &self.device {
             Some(_) => DeviceMemory::arena_bytes(bytes),
@@ -225,7 +224,7 @@ impl Candidate {
         }
     }
 
-    /// What is needed with an arena of so many bytes.
+    /// The needs with an arena of `arena` bytes.
     pub(crate) fn needs(&self, arena: usize) -> Needs {
         match &self.device {
             Some((memory, _)) => Needs { ram: self.fixed(), vram: Some(memory.needed(arena)) },

@@ -1,4 +1,4 @@
-//! What changes a run's results so that it fits its line: taken only where its user allows it, in the order that they set.
+//! Changes of results that make a run fit its limit: made only if the user allows them, in the user's order.
 
 use plimsoll_graph::DType;
 use plimsoll_memory::Bytes;
@@ -47,7 +47,7 @@ impl Concession {
                     .map(|loss| changed(&|config| config.training.loss.clone_from(&loss)))
                     .collect()
             }
-            // What goes into the network is then a whole image, whose size is not the patch's to change.
+            // The input is a whole image then, whose size is not set by the patch.
             Concession::Patch if matches!(config.task, Task::Classification(_)) => Vec::new(),
             Concession::Patch => config
                 .training
@@ -67,7 +67,7 @@ impl Concession {
         }
     }
 
-    /// What it changed, if anything, to be printed.
+    /// A description of the change, if there is one.
     pub(crate) fn difference(self, from: &RunConfig, to: &RunConfig) -> Option<String> {
         let precision = |config: &RunConfig| match (config.training.precision, &config.products) {
             (DType::F32, Products::Tf32) => "tf32".to_string(),
@@ -121,8 +121,8 @@ impl Concession {
     }
 }
 
-/// What would make a run fit that does not, each planned: a larger line; what a line must be with features stored in half the
-/// bytes; the least change of any one kind that is enough, or of all kinds together where none is.
+/// The changes that would make a run fit, each with its plan: a higher limit; a limit for features in half precision; the smallest
+/// sufficient change of one kind, or of all kinds together if none suffices.
 pub(crate) fn ways_out(
     config: &RunConfig,
     micro_batch_is_set: bool,

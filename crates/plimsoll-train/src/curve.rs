@@ -1,4 +1,4 @@
-//! What less memory would cost a run in time.
+//! The cost in time of less memory.
 
 use plimsoll_memory::Bytes;
 use plimsoll_plan::{Backend, Plans};
@@ -16,15 +16,15 @@ use crate::{DataFacts, TrainError};
 pub struct RunPoint {
     /// The least line at this point: without a cache.
     pub ram_bytes: Bytes,
-    /// The least line of the device's memory at this point; none where the run is on the processor.
+    /// The smallest limit of device memory at this point; `None` on the processor.
     pub vram_bytes: Option<Bytes>,
     /// The arena.
     pub arena_bytes: Bytes,
-    /// What no placement of the same schedule could do without.
+    /// A lower bound of the arena over all placements of the same schedule.
     pub arena_lower_bound_bytes: Bytes,
     /// Samples that go through the network at a time.
     pub micro_batch: usize,
-    /// Floating-point operations beyond those of the network, as a fraction.
+    /// The floating-point operations for recomputation, as a fraction of the network's own.
     pub recompute_flops_fraction: f64,
     /// Predicted time of a step.
     pub predicted_seconds_per_step: f64,
@@ -32,7 +32,7 @@ pub struct RunPoint {
     pub recomputed: Vec<String>,
 }
 
-/// How far the search for a curve is.
+/// The progress of the search for a curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CurveProgress {
     /// The share of the work that is done, from 0 to 1, each micro-batch counted alike.
@@ -43,11 +43,11 @@ pub struct CurveProgress {
     pub points: usize,
 }
 
-/// The curve of memory against time of a run, over all micro-batches that it may have: from the fastest to the
-/// smallest. `observer` is told how far it is.
+/// Searches the curve of memory against time of a run over all micro-batches, from the fastest point to the smallest. `observer` receives
+/// the progress.
 ///
 /// # Errors
-/// If the configuration is impossible, or its programs cannot be planned.
+/// Returns an error if the configuration is impossible, or its programs cannot be planned.
 pub fn run_curve(
     config: &RunConfig,
     micro_batch_is_set: bool,

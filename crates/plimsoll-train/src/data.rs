@@ -1,4 +1,4 @@
-//! What a run is trained on.
+//! The training data of a run.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use plimsoll_run::{RunConfig, Task};
 
 use crate::TrainError;
 
-/// What a run is trained on.
+/// The training data of a run.
 #[derive(Clone)]
 #[allow(clippy::large_enum_variant, reason = "a run has one, which is not moved in any loop")]
 pub enum RunData {
@@ -18,19 +18,19 @@ pub enum RunData {
     Volumes {
         /// Their files.
         dataset: Dataset,
-        /// What was found out about them.
+        /// Their inspection.
         inspection: Arc<Inspection>,
     },
     /// Images with one label each, or with several.
     Images {
         /// Their files and labels.
         dataset: Arc<ImageDataset>,
-        /// What was found out about them.
+        /// Their inspection.
         inspection: Arc<plimsoll_data::pictures::Inspection>,
     },
 }
 
-/// What planning needs to know of it.
+/// The facts about the data that a plan depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataFacts {
     /// Cases.
@@ -41,15 +41,15 @@ pub struct DataFacts {
     pub decoded: Bytes,
     /// The largest case of it, as a cache holds it.
     pub largest: Bytes,
-    /// What is held of it all the time.
+    /// The memory of the index, held during the whole run.
     pub index: Bytes,
-    /// What decoding the pictures of a case takes.
+    /// The memory for decoding the pictures of a case.
     pub decoding: Bytes,
-    /// What a thread that makes samples works in.
+    /// The scratch memory of a thread that makes samples.
     pub scratch: ScratchFacts,
 }
 
-/// What a thread that makes samples works in.
+/// The scratch memory of a thread that makes samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScratchFacts {
     /// It depends on the patch, and on the voxels of the largest image.
@@ -62,10 +62,10 @@ pub enum ScratchFacts {
 }
 
 impl RunData {
-    /// What planning needs to know of it, for a run of these settings on these cases.
+    /// The facts for the plan of a run with these settings and cases.
     ///
     /// # Errors
-    /// If images cannot be brought to one size as it is set.
+    /// Returns an error if images cannot be brought to the set size.
     pub fn facts(&self, config: &RunConfig, fold: &Fold) -> Result<DataFacts, TrainError> {
         match self {
             RunData::Volumes { inspection, .. } => {
@@ -105,7 +105,7 @@ impl RunData {
         }
     }
 
-    /// What is held of it all the time, whoever trains on it.
+    /// The memory of the index, which all runs on the data share.
     pub fn index_bytes(&self) -> Bytes {
         match self {
             RunData::Volumes { dataset, inspection } => inspection.index_bytes() + dataset.memory.bytes(),
@@ -117,7 +117,7 @@ impl RunData {
     /// first time, and loading the inspection later; beside them the folds are held, after they were read.
     ///
     /// # Errors
-    /// If what was found of images cannot be written as it is kept.
+    /// Returns an error if what was found of images cannot be written as it is kept.
     pub fn opening_bytes(&self, folds: FoldsNeeds) -> Result<Bytes, TrainError> {
         Ok(match self {
             RunData::Volumes { dataset, inspection } => {
@@ -151,8 +151,7 @@ impl RunData {
         }
     }
 
-    /// How many cases of a fold there are to train on of each class that a task tells apart: of images; of volumes, of which each has
-    /// all, none.
+    /// The number of training cases of each class of a task. Empty for volumes, which have all classes.
     pub fn class_counts(&self, task: &Task, fold: &Fold) -> Vec<usize> {
         let (RunData::Images { dataset, .. }, Task::Classification(task)) = (self, task) else {
             return Vec::new();
@@ -210,8 +209,7 @@ impl RunData {
         }
     }
 
-    /// The cases of a fold that a task has a use for: of images, those of the classes that are told apart; of volumes, those that are not
-    /// left out.
+    /// The cases of a fold that a task uses: images of its classes; volumes that are not left out.
     pub fn used(&self, task: &Task, fold: &Fold) -> Fold {
         match (self, task) {
             (RunData::Images { dataset, .. }, Task::Classification(task)) => {

@@ -51,7 +51,7 @@ pub enum TrainError {
         norm: f32,
         /// Cases, and where in them.
         patches: String,
-        /// How features are stored.
+        /// The number format of stored features.
         precision: DType,
     },
     /// The facts about a data set cannot be written as they are kept.
@@ -89,8 +89,8 @@ impl TrainError {
         }
     }
 
-    /// Whether what a run has computed is as sound as before, so that it can be kept: where an image cannot be read or numbers went
-    /// wrong, but not where the engine or a file of the run failed.
+    /// Returns `true` if the computed state is still sound and can be saved: after an unreadable image or bad numbers, but not after a
+    /// failure of the engine or of a file of the run.
     pub(crate) fn leaves_state_sound(&self) -> bool {
         matches!(self, TrainError::Loader(_) | TrainError::BadNumbers { .. })
     }

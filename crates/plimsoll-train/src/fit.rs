@@ -21,7 +21,8 @@ pub(crate) fn least(
     Ok(candidate.needs(plan.arena_bytes))
 }
 
-/// Whether a configuration fits with its least arena. One whose largest kernel does not fit by itself is not searched.
+/// Returns `true` if a configuration fits with its smallest arena. A configuration whose largest kernel alone does not fit is not
+/// searched.
 pub(crate) fn fits(config: &RunConfig, micro_batch_is_set: bool, site: Site<'_>) -> Result<bool, TrainError> {
     let sizes = micro_batches(config, micro_batch_is_set);
     let smallest = sizes.last().copied().unwrap_or(config.training.micro_batch);

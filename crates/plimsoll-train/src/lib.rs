@@ -1,7 +1,7 @@
 //! Training runs.
 //!
-//! [`plan_run_allowing`] says what a run holds, part by part, and what the least is that would do. [`train`] runs a fold:
-//! steps, validation, checkpoints; what was interrupted goes on to the same bits.
+//! [`plan_run_allowing`] states the memory of a run part by part, and the smallest limit that suffices. [`train`] runs a fold: steps,
+//! validation, checkpoints. An interrupted fold resumes to the same bits.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod candidate;

@@ -1,7 +1,7 @@
-//! Which patches fit a line, and what they cost.
+//! The patches that fit a limit, and their costs.
 //!
-//! nnU-Net estimates from the size of feature maps what a patch needs of a GPU. Here each is planned, which is exact: with the
-//! smallest micro-batch that gives the same result, and with nothing recomputed, so that a patch is not bought with time.
+//! nnU-Net estimates the memory of a patch from the size of feature maps. Here each patch is planned exactly: with the smallest
+//! micro-batch that gives the same result, and without recomputation, so that a larger patch does not cost extra time.
 
 use plimsoll_plan::Backend;
 use plimsoll_run::{Machine, PatchCost, RunConfig};
@@ -16,7 +16,7 @@ use crate::{DataFacts, TrainError};
 /// that which is set.
 ///
 /// # Errors
-/// If a configuration is impossible, or its programs cannot be planned.
+/// Returns an error if a configuration is impossible, or its programs cannot be planned.
 pub fn largest_patch(
     count: usize,
     config: &dyn Fn(usize) -> Result<RunConfig, TrainError>,
@@ -28,17 +28,17 @@ pub fn largest_patch(
 ) -> Result<Option<usize>, TrainError> {
     first_that_fits(count, |number| {
         let config = config(number)?;
-        // Products of bf16 need other scratch than those of f32.
+        // Products of bf16 need other scratch memory than products of f32.
         let nominal = multiplying(backend, &config.products)?;
         let site = Site::new(machine, backend, data, planning);
         Ok(site.fits(kept(&config, micro_batch_is_set, site, &*nominal)?.0))
     })
 }
 
-/// What a run would cost with each configuration, with the smallest micro-batch, or that which is set.
+/// The cost of a run with each configuration, with the set micro-batch or else the smallest.
 ///
 /// # Errors
-/// If a configuration is impossible, or its programs cannot be planned.
+/// Returns an error if a configuration is impossible, or its programs cannot be planned.
 pub fn patch_costs(
     configs: &[RunConfig],
     micro_batch_is_set: bool,
@@ -62,7 +62,7 @@ pub fn patch_costs(
     configs.iter().map(cost).collect()
 }
 
-/// What is needed with nothing recomputed, and the time of a step.
+/// The needs without recomputation, and the time of a step.
 fn kept(
     config: &RunConfig,
     micro_batch_is_set: bool,

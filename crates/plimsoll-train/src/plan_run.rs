@@ -1,10 +1,9 @@
-//! How a run is made to fit its line; on a device with memory of its own, both lines.
+//! The plan that makes a run fit its memory limit, and that of a device with memory of its own.
 //!
-//! Three things can be given for memory, and none of them changes what is computed but for rounding: values are recomputed
-//! instead of held, a batch goes through the network in smaller parts, and the cache shrinks. Of all that fit, the fastest by
-//! prediction is taken. Micro-batches round differently, so which one is taken must not depend on how fast a machine happens
-//! to be: they are compared by nominal rates. Recomputation gives the same bits and goes by the measured ones; a little of it is done
-//! even where everything fits, if it saves memory for next to no time.
+//! Three things save memory without changing more than rounding: values are recomputed instead of stored, a batch goes through the network
+//! in smaller parts, and the cache shrinks. The plan with the shortest predicted time is chosen. Micro-batches round differently, so their
+//! choice must not depend on the measured speed of a machine: they are compared by nominal rates. Recomputation gives the same bits and
+//! uses measured rates. A little of it is done even if everything fits, if it saves memory at almost no cost.
 
 use std::sync::Arc;
 
@@ -25,26 +24,26 @@ use crate::{Concession, DataFacts, RunPrograms, TrainError};
 /// A run whose memory is planned.
 #[derive(Clone)]
 pub struct PlannedRun {
-    /// What it holds.
+    /// The numbers of the plan.
     pub numbers: RunPlan,
     /// The configuration, with the micro-batch that was chosen.
     pub config: RunConfig,
     /// Its programs.
     pub programs: RunPrograms,
-    /// Where everything lies.
+    /// The verified plan of the programs.
     pub plan: VerifiedPlan,
-    /// What the plan was made for, and runs it.
+    /// The backend that the plan was made for, which runs it.
     pub backend: Arc<dyn Backend>,
     pub(crate) loader: LoaderConfig,
 }
 
 impl PlannedRun {
-    /// What makes its batches.
+    /// The configuration of its loader.
     pub fn loader(&self) -> &LoaderConfig {
         &self.loader
     }
 
-    /// What the loader makes for the programs' inputs that follow from the labels alone.
+    /// The maps that the loader computes for inputs that follow from the labels alone.
     pub(crate) fn target_maps(&self) -> Targets {
         target_maps(&self.config, &self.programs)
     }
@@ -55,7 +54,7 @@ impl PlannedRun {
 /// [`RunPlan::changes`](RunPlan::changes).
 ///
 /// # Errors
-/// If the configuration is impossible, or its programs cannot be planned.
+/// Returns an error if the configuration is impossible, or its programs cannot be planned.
 pub fn plan_run_allowing(
     allowed: &[Concession],
     config: &RunConfig,
@@ -94,11 +93,11 @@ fn plan_chosen(
     plan_run(&choose_products(config, micro_batch_is_set, site)?, micro_batch_is_set, site)
 }
 
-/// Plans a run: with the micro-batch that is set, or else with that which is the fastest within the line (the
-/// smallest if none fits). What the line leaves goes to the cache, as far as the data set can use it.
+/// Plans a run with the set micro-batch, or else with the fastest one that fits (the smallest if none fits). Memory that remains goes to
+/// the cache, as far as the data set can use it.
 ///
 /// # Errors
-/// If the configuration is impossible, or its programs cannot be planned.
+/// Returns an error if the configuration is impossible, or its programs cannot be planned.
 fn plan_run(config: &RunConfig, micro_batch_is_set: bool, site: Site<'_>) -> Result<PlannedRun, TrainError> {
     let machine = site.machine;
     let nominal = multiplying(site.backend, &config.products)?;
@@ -110,7 +109,7 @@ fn plan_run(config: &RunConfig, micro_batch_is_set: bool, site: Site<'_>) -> Res
         let candidate = Candidate::new(config, micro_batch, site)?;
         let planner = candidate.planner(&*nominal)?;
         let plan = site.plan(&candidate, &planner, Some(candidate.room(machine)))?;
-        // The same search goes on to the least arena.
+        // The same search continues to the smallest arena.
         if sizes.last() == Some(&micro_batch) {
             nominally = Some(candidate.needs(site.plan(&candidate, &planner, Some(0))?.arena_bytes));
         }
@@ -146,7 +145,7 @@ fn plan_run(config: &RunConfig, micro_batch_is_set: bool, site: Site<'_>) -> Res
             Tried { candidate, plan }
         }
     };
-    // What cannot run is not worth measuring.
+    // A plan that cannot run is not measured.
     let (backend, plan) = match fits {
         true => by_measured_rates(&candidate, nominal_plan, site, &nominal)?,
         false => (nominal, nominal_plan),

@@ -11,14 +11,14 @@ pub struct PlanningStep {
     pub patch: [usize; 3],
     /// Samples that go through the network at a time.
     pub micro_batch: usize,
-    /// What the arena may take: no bytes where the least arena is searched for, and none where nothing is to be recomputed.
+    /// The limit of the arena: 0 in the search for the smallest arena, `None` in the search without recomputation.
     pub room: Option<Bytes>,
 }
 
 /// The surroundings of planning: shared plans, an observer and a cache.
 #[derive(Clone, Copy)]
 pub struct Planning<'a> {
-    /// Plans that were made before. Runs that are planned one after the other, such as those of a sweep, share them.
+    /// Earlier plans. Runs that are planned one after the other, such as those of a sweep, share them.
     pub plans: &'a Plans,
     /// Receives each attempt.
     pub observer: &'a (dyn Fn(PlanningStep) + 'a),

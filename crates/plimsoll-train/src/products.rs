@@ -1,7 +1,7 @@
-//! What the convolutions of a run multiply, and which of them multiply bf16.
+//! The products of convolutions, and the choice of convolutions that multiply bf16.
 //!
-//! Products of bf16 round, so which convolutions have them decides bits. A machine may compute some shapes faster in f32: where nothing
-//! was chosen yet, both are measured, and what was chosen is kept with the run, whatever goes on with it.
+//! Products of bf16 round, so this choice decides bits. A machine may compute some shapes faster in f32: both are measured once, and the
+//! choice is stored with the run on every later machine.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::TrainError;
 use crate::candidate::{Candidate, Site, micro_batches};
 use crate::rates::measured;
 
-/// A backend with nominal rates that multiplies as is said: in bf16 wherever it can where nothing was chosen.
+/// A backend with nominal rates and these products: bf16 wherever possible if nothing is chosen yet.
 ///
 /// # Errors
-/// If it has no kernels for that.
+/// Returns an error if it has no such kernels.
 pub(crate) fn multiplying(
     backend: &dyn Backend,
     products: &Products,
@@ -31,10 +31,10 @@ pub(crate) fn multiplying(
     }
 }
 
-/// The products of bf16 that are measured to be faster than those of f32 on this machine, among the convolutions of some programs.
+/// The convolutions of some programs that are measured to be faster with bf16 products than with f32 on this machine.
 ///
 /// # Errors
-/// If the backend has no kernels for that, or the programs cannot be lowered.
+/// Returns an error if the backend has no such kernels, or the programs cannot be lowered.
 pub fn fastest_products(
     machine: Machine,
     backend: &dyn Backend,

@@ -1,4 +1,4 @@
-//! What the machine does per second, measured once and remembered until it is doubted.
+//! The measured speed of the machine, stored until a run contradicts it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use plimsoll_plan::{Backend, Rates};
 use plimsoll_run::{CacheFolder, Machine};
 use serde::{Deserialize, Serialize};
 
-/// The part of the line that measuring may take; nothing else is held at that time.
+/// The share of the memory limit that measuring may take; nothing else is reserved at that time.
 const PART_OF_LINE: u64 = 8;
 
 /// The largest file of rates that is read: a hundred times what one has.
@@ -38,7 +38,7 @@ struct Doubtful {
 }
 
 impl StoredRates {
-    /// Rates that need not be measured again; none if all do.
+    /// The rates that need not be measured again; `None` if all do.
     fn believed(&self) -> Option<Rates> {
         let mut rates = self.rates.clone();
         rates.kernels.retain(|name, _| !self.doubtful.kernels.contains(name));
@@ -94,9 +94,8 @@ pub fn measured(
     backend.with_rates(stored.map(|stored| stored.rates))
 }
 
-/// Compares the predicted time of a step with the median that was measured. If they disagree by more than a quarter of the
-/// prediction, all rates of the machine are doubted, so that the next plan measures again those that it needs; returns what is to be
-/// said of it.
+/// Compares the predicted time of a step with the measured median. If they differ by more than a quarter of the prediction, all rates of
+/// the machine are marked as doubtful, so that the next plan measures again those that it needs. Returns a line about it.
 pub(crate) fn doubt(
     backend: &dyn Backend,
     cache: Option<&CacheFolder>,

@@ -21,7 +21,7 @@ impl RunPrograms {
     /// Writes them.
     ///
     /// # Errors
-    /// If the configuration is impossible, or micro-batches would change the result.
+    /// Returns an error if the configuration is impossible, or micro-batches would change the result.
     pub fn new(training: &Training) -> Result<RunPrograms, ConfigError> {
         let TrainingPrograms { gradients, update, validate, targets } = training.programs()?;
         let mut all = Vec::new();
@@ -39,7 +39,7 @@ impl RunPrograms {
         })
     }
 
-    /// All of them, [`fullest`](RunPrograms::fullest) first: a planner's curve is that of its first program.
+    /// All programs, [`fullest`](RunPrograms::fullest) first, because a planner's curve is of its first program.
     pub fn all(&self) -> &[Program] {
         &self.all
     }
@@ -50,12 +50,12 @@ impl RunPrograms {
         &self.gradients
     }
 
-    /// That of [`gradients`](RunPrograms::gradients) with the most components of the loss.
+    /// The program among [`gradients`](RunPrograms::gradients) with the most components of the loss.
     pub fn fullest(&self) -> ProgramId {
         self.gradients[0]
     }
 
-    /// What follows the last micro-batch, where a step has several.
+    /// The program after the last micro-batch, if a step has several.
     pub fn update(&self) -> Option<ProgramId> {
         self.update
     }
@@ -70,7 +70,7 @@ impl RunPrograms {
         self.update.unwrap_or(self.fullest())
     }
 
-    /// What steps may have of the loss.
+    /// The variants of the loss that steps may have.
     pub fn variants(&self) -> &[Variant] {
         &self.variants
     }

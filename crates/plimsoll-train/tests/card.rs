@@ -164,7 +164,7 @@ impl Site {
         fs::read(self.run(name).join("fold_0/checkpoint_final.safetensors")).unwrap()
     }
 
-    /// The labels of the test case, by a run, with features as it was trained or as is asked for.
+    /// The labels of the test case, predicted by a run with stored features as trained or as requested.
     fn predict(&self, run: &str, backend: Arc<dyn Backend>, precision: Option<DType>) -> Vec<u8> {
         let options = PredictOptions { precision, ..PredictOptions::new(0.75, false, 1) };
         self.predict_as(run, backend, options).0
@@ -199,7 +199,7 @@ impl Site {
     }
 }
 
-/// What a run told.
+/// The events of a run.
 #[derive(Default)]
 struct Seen {
     losses: Vec<f32>,
@@ -250,8 +250,7 @@ fn a_run_on_a_card_comes_to_the_processors_numbers_and_to_the_same_bits_however_
     for (ours, expected) in seen.losses.iter().zip(&on_cpu.losses) {
         assert!((ours / expected - 1.0).abs() < 1e-4, "{:?}, on the CPU {:?}", seen.losses, on_cpu.losses);
     }
-    // What was planned of the card is what the card says was taken, but for what might have been recorded beside what was, and the arena
-    // is no part of the other line.
+    // The planned memory of the card is what the card reports, except for recordings and for the arena, which is not in host memory.
     let device = record.device.as_ref().unwrap();
     assert_eq!(device.vram_budget_bytes, VRAM);
     let unrecorded = device.planned_bytes - device.used_bytes.unwrap();
@@ -263,7 +262,7 @@ fn a_run_on_a_card_comes_to_the_processors_numbers_and_to_the_same_bits_however_
     assert_eq!((held("arena"), held("staging")), (None, planned("staging")));
     assert!(planned("staging") > Some(Bytes::ZERO));
 
-    // What the card says of itself stands among the events, and what it does not say is left out; a processor says nothing.
+    // The state of the card is among the events without the values that it does not report; a processor reports none.
     let samples = |name: &str| -> Vec<serde_json::Value> {
         let events = fs::read_to_string(site.run(name).join("fold_0/events.jsonl")).unwrap();
         let events = events.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
@@ -291,7 +290,7 @@ fn a_run_on_a_card_comes_to_the_processors_numbers_and_to_the_same_bits_however_
     );
     assert!(site.checkpoint("whole") == site.checkpoint("stopped"), "other bytes after a stop");
 
-    // Where it goes on elsewhere, that is said.
+    // Resuming on another device is reported.
     site.train("moved", &card, false, Some(4));
     let (moved, seen) = site.train("moved", &cpu, true, None);
     assert_eq!(moved.ended, StopReason::Finished);
@@ -343,7 +342,7 @@ fn programs_that_are_replayed_as_one_launch_come_to_the_bits_of_kernels_launched
     let recording = card();
     let done = recording.done();
     let (recorded, of_recorded) = site.train("recorded", &within(recording, VRAM), false, None);
-    // Of six steps the first two are launched one by one.
+    // The first two of six steps are launched one by one.
     let counted = done.replays();
     assert!(counted >= 4, "{counted} replays");
     let single = card().recording(RecordingRoom { recordings: 0, launches: 0 });
@@ -391,11 +390,11 @@ fn logits_that_are_summed_on_the_card_come_to_the_bits_of_those_that_are_copied_
             let (of_batch, batch_classes, batch) =
                 site.predict_as("run", Arc::new(within(card(), VRAM)), at_once);
             assert!(batch.device_logits_bytes == plan.device_logits_bytes && batch.host_sums.is_none());
-            // Of the device both take whole pages.
+            // Both are whole pages of the device.
             assert!(batch.arena_bytes > plan.arena_bytes, "{batch:?}");
             assert!(labels == of_batch && of_classes == batch_classes, "other bits of three windows at once");
         }
-        // What a line of its memory would have to be for sums in f32 there.
+        // The limit of its memory for sums in f32.
         let in_f32 = plan.f32_ring_vram_bytes.unwrap();
         match ring {
             RingStorage::F32 => assert_eq!(in_f32, plan.device_bytes.unwrap()),
@@ -419,7 +418,7 @@ fn logits_that_are_summed_on_the_card_come_to_the_bits_of_those_that_are_copied_
         assert_eq!(done.downloaded() / of_each == 2, summed == Summed::Logits, "there are two classes");
         println!("{ring}: {on_card} bytes are copied, not {}", done.downloaded());
         assert!(on_card < done.downloaded() / 2, "{on_card} of {}", done.downloaded());
-        // Of two planes and a copy of the window's logits, this process holds less than of all planes.
+        // This process holds less than whole planes: two planes and a copy of the window's logits.
         assert!(plan.logits_bytes < here.logits_bytes, "{} and {}", plan.logits_bytes, here.logits_bytes);
     }
 }
@@ -485,7 +484,7 @@ fn a_run_in_halves_comes_to_the_numbers_of_single_precision() {
     for (ours, expected) in seen.losses.iter().zip(&expected.losses) {
         assert!((ours / expected - 1.0).abs() < 2e-2, "{:?}, in f32 {:?}", seen.losses, expected);
     }
-    // What was trained in halves predicts on the processor, which stores it as f32.
+    // A model that was trained in halves predicts on the processor, which stores it as f32.
     let cpu = CpuBackend::new(CpuOptions::new(1)).unwrap();
     let card: Arc<dyn Backend> = Arc::new(card);
     let expected = site.predict("halves", Arc::new(cpu.clone()), None);

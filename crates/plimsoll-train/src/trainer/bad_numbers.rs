@@ -1,7 +1,7 @@
 //! Steps whose loss or gradients are no longer numbers.
 //!
-//! The programs themselves refuse to update anything then, so weights and moments are those from before the step. What is left to
-//! decide is how to go on.
+//! The programs themselves refuse to update anything then, so weights and moments are unchanged. This module decides how the run
+//! continues.
 
 use plimsoll_run::{BadNumbers, CheckpointKind, Journal};
 
@@ -16,7 +16,7 @@ pub(super) struct BadStep {
     pub(super) step: u64,
     pub(super) loss: f32,
     pub(super) norm: f32,
-    /// Of the batch, by their index in the data set's list.
+    /// The cases of the batch, by their index in the data set's list.
     pub(super) cases: Vec<usize>,
 }
 
@@ -30,7 +30,7 @@ impl Run {
         let bad = match problem {
             StepProblem::Failed(problem) => return Err(problem),
             StepProblem::Overflow(smaller) => {
-                // No update: a row of bad steps goes on behind it.
+                // No update: a series of bad steps continues after it.
                 self.progress.loss_scale = smaller;
                 self.progress.steps += 1;
                 return Ok(());

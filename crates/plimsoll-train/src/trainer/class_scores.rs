@@ -1,8 +1,8 @@
-//! How well images are given their classes.
+//! The scores of a classification.
 
 use plimsoll_run::{ClassScores, ClassificationTask, ImageTarget, LabelScores};
 
-/// What validated images were given.
+/// The predictions of the validated images.
 pub(super) struct Tally {
     task: ClassificationTask,
     probabilities: Vec<f64>,
@@ -57,7 +57,7 @@ impl Tally {
         }
     }
 
-    /// The scores of the images so far; none where there are none.
+    /// The scores of the images so far; `None` without images.
     pub(super) fn scores(&self) -> Option<ClassScores> {
         match &self.found {
             Found::Classes(confusion) => confusion.scores(),
@@ -89,7 +89,7 @@ fn label_scores<'a>(counts: &[[u64; 4]], names: impl Iterator<Item = &'a str>) -
     })
 }
 
-/// How many images of each class were given which.
+/// The number of images of each class by predicted class.
 #[derive(Clone, Debug)]
 pub(super) struct Confusion {
     classes: usize,
@@ -109,7 +109,7 @@ impl Confusion {
         }
     }
 
-    /// The scores of the images so far; none where there are none.
+    /// The scores of the images so far; `None` without images.
     pub(super) fn scores(&self) -> Option<ClassScores> {
         let count = |truth: usize, given: usize| self.counts[truth * self.classes + given] as f64;
         let all = || 0..self.classes;
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn labels_are_scored_one_by_one() {
-        // Of a: two found, one missed, one right without it. b was never there, and found once.
+        // Label a: two found, one missed, one correctly absent. Label b: never present, and found once.
         let counts = [[2, 0, 1, 1], [0, 1, 0, 3]];
         let scores = label_scores(&counts, ["a", "b"].into_iter()).unwrap();
         assert_eq!(scores.accuracy, 6.0 / 8.0);

@@ -32,11 +32,11 @@ use tensors::RunTensors;
 
 /// A checkpoint is written after each epoch, and within an epoch that takes longer than this.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(600);
-/// How often it is looked whether others need the memory of the cache.
+/// The interval between checks of whether other processes need the memory of the cache.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// What the process holds is written down after each epoch, and within an epoch that takes longer than this.
+/// A sample of the process's memory is written after each epoch, and within an epoch that takes longer than this.
 const SAMPLE_EVERY: Duration = Duration::from_secs(60);
-/// How many steps' times are kept for the median.
+/// The number of step times that are kept for the median.
 const KEPT_TIMES: usize = 1 << 14;
 /// So many steps' times say whether a prediction was right.
 const ENOUGH_TIMES: usize = 20;
@@ -46,40 +46,40 @@ const MOST_WAITING: f64 = 0.05;
 
 /// A fold to be trained.
 pub struct Job {
-    /// What the run holds, and its programs.
+    /// The plan of the run, and its programs.
     pub planned: PlannedRun,
-    /// What it is trained on.
+    /// The training data.
     pub data: RunData,
-    /// What is asked for.
+    /// The request of the fold.
     pub request: FoldRequest,
-    /// Where the fold's files go.
+    /// The folder of the fold.
     pub folder: FoldFolder,
-    /// Whether to go on with what is there.
+    /// Resumes a fold that has begun.
     pub resume: bool,
     /// Folds to be kept with the run when it begins, and where.
     pub splits: Option<(PathBuf, Splits)>,
-    /// Whether the numbers of each step are written down.
+    /// Writes the numbers of each step.
     pub log_steps: bool,
-    /// What else trains in this process at the same time.
+    /// The other folds that train in this process at the same time.
     pub siblings: Option<Siblings>,
     /// Reads cases into the cache before the first step.
     pub warm: bool,
     /// The folder of files that can be computed again.
     pub cache: Option<CacheFolder>,
-    /// What its user was told before, for the events of the run.
+    /// Earlier notes to the user, for the events of the run.
     pub notes: Vec<String>,
 }
 
 /// Folds that train at the same time in one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Siblings {
-    /// How many, with this one.
+    /// The number of folds, this one included.
     pub folds: usize,
-    /// What all of them hold together.
+    /// The planned memory of all folds together.
     pub planned_bytes: Bytes,
 }
 
-/// What is told of a step.
+/// The numbers of a step.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct StepReport {
     /// Steps done.
@@ -92,10 +92,10 @@ pub struct StepReport {
     pub grad_norm: f32,
     /// The learning rate.
     pub learning_rate: f64,
-    /// What the loss was multiplied by before gradients were taken; none where features are not stored in halves.
+    /// The factor of the loss for gradients; `None` unless features are stored in half precision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_scale: Option<f32>,
-    /// Of the step.
+    /// The time of the step.
     pub seconds: f64,
 }
 
@@ -103,7 +103,8 @@ pub struct StepReport {
 pub trait Observer {
     /// The run begins at a step, on an engine.
     fn begin(&mut self, specification: &Specification, first_step: u64, engine: &str);
-    /// What became of a tensor of the file of initial weights, or of a parameter; or how many cases the cache has before the first step.
+    /// Receives a line about a tensor of the file of initial weights or a parameter, or about the cases in the cache before the first
+    /// step.
     fn loaded(&mut self, what: &str);
     /// A step is done.
     fn step(&mut self, report: &StepReport);
@@ -111,26 +112,25 @@ pub trait Observer {
     fn validating(&mut self, done: u64, of: u64);
     /// An epoch is done and validated.
     fn epoch(&mut self, record: &EpochRecord, cost: &EpochCost);
-    /// What the process holds and took so far; of an epoch's end, it comes before what is told of the epoch.
+    /// Receives the memory and the time of the process so far; at the end of an epoch, before the numbers of the epoch.
     fn sample(&mut self, sample: &Sample);
-    /// A checkpoint is about to be written: whoever goes on from it does not do the steps before it again.
+    /// A checkpoint is about to be written: a resumed run does not repeat the steps before it.
     fn saving(&mut self);
     /// Something that the user should know.
     fn warning(&mut self, what: &str);
-    /// Returns what went wrong with the observer itself, to be recorded among the events of the run; none if nothing did since the last
-    /// call.
+    /// Returns a fault of the observer itself, to be recorded among the events of the run; `None` if there was none since the last call.
     fn notice(&mut self) -> Option<String> {
         None
     }
 }
 
-/// Trains a fold, from the beginning or from its last checkpoint, to the end or until `stop` is set; then there is a checkpoint
-/// to go on from. Everything is reserved from `budget`, whose line the plan was made for and which holds the plan's overhead
-/// and the inspection's index already.
+/// Trains a fold, from the beginning or from its last checkpoint, to the end or until `stop` is set; a checkpoint then exists to resume
+/// from. Memory is reserved from `budget`, which must have the limit of the plan and must already hold the plan's overhead and the
+/// inspection's index.
 ///
 /// # Errors
-/// If the folder holds another run or another process has it, memory or disk are refused, an image has become unreadable, or
-/// numbers went wrong. If it can be, a checkpoint is written first.
+/// Returns an error if the folder holds another run or another process uses it, memory or disk space is refused, an image has become
+/// unreadable, or numbers are not finite. A checkpoint is written first if possible.
 pub fn train(
     job: Job,
     budget: &Budget,
@@ -172,15 +172,15 @@ struct Run {
     computing: Vec<f64>,
     waiting: Duration,
     allocations: u64,
-    /// What was resident at most before the run began.
+    /// The highest resident memory before the run began.
     planning_peak: Option<Bytes>,
-    /// Evictions of the cache that were told of.
+    /// The number of reported evictions of the cache.
     evictions: u64,
     /// Given back last, when all is written.
     _lock: Lock,
 }
 
-/// How going on ended.
+/// The end of the training loop.
 enum Ending {
     Finished,
     Early,
@@ -192,7 +192,7 @@ impl Run {
         &self.specification.config
     }
 
-    /// Runs epochs until the end, until the score has not risen for too long, or until told to stop.
+    /// Runs epochs until the end, until the score has not risen for too long, or until the run is stopped.
     fn go(&mut self, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Ending, TrainError> {
         let (total, per_epoch) = (self.config().schedule.total_steps, self.config().iterations_per_epoch);
         let mut last_checkpoint = Instant::now();
@@ -320,7 +320,7 @@ impl Run {
             }
             Err(problem) => problem,
         };
-        // What was computed is kept if the disk takes it; the error that led here is the one to report.
+        // The computed state is saved if the disk allows it; the first error is the one to report.
         if problem.leaves_state_sound() {
             let _ = self.write(CheckpointKind::Latest, observer);
         }
@@ -361,7 +361,7 @@ impl Run {
         )
     }
 
-    /// What of the planned parts was really held.
+    /// The memory that each planned part really took.
     fn held(&self) -> Vec<HolderUse> {
         let mut held = self.reserved();
         if let Ok(code) = mapped_files() {
@@ -373,7 +373,7 @@ impl Run {
         held
     }
 
-    /// What is reserved from the budget, the cache as far as it is filled.
+    /// The reservations of the budget, and the filled part of the cache.
     fn reserved(&self) -> Vec<HolderUse> {
         let mut held = self.budget.holders();
         // An allowance is not what was held.
@@ -385,7 +385,7 @@ impl Run {
         held
     }
 
-    /// What is on the heap; of one fold among several it is not known.
+    /// The heap; unknown if several folds share the process.
     fn heap(&self) -> Option<HeapUse> {
         self.siblings.is_none().then(heap_use)
     }

@@ -1,4 +1,4 @@
-//! What a run holds and what it has taken so far, for whoever watches it.
+//! Samples of a run's memory and time, for observers.
 
 use plimsoll_memory::resident;
 use plimsoll_run::{Event, RunError, Sample, SystemSample};

@@ -1,4 +1,4 @@
-//! Where the samples of a run come from.
+//! The source of a run's samples.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Of the cases of a fold; the cache is reserved from `budget`.
+    /// Opens the cases of a fold. The cache is reserved from `budget`.
     pub(super) fn open(
         data: RunData,
         planned: &PlannedRun,
@@ -44,8 +44,7 @@ impl Source {
                 let sampler = task.sampler(config.training.patch, config.training.batch);
                 let sampler = Sampler::new(Arc::clone(&inspection), &specification.cases, sampler)?
                     .on_regions(task.dataset.labels.scored_regions());
-                // Of the run, not of what the data set has become: with another case added, all would be normalised in another
-                // way.
+                // The channels of the run, not of the data set as it is now: an added case would change the normalisation of all.
                 let known = &task.dataset;
                 let normalisation = (&known.channels[..], &known.foreground_intensity_properties_per_channel);
                 let decoding = budget.part("decoding", planned.numbers.decoding_bytes)?;
@@ -77,8 +76,8 @@ impl Source {
         }
     }
 
-    /// Reads the cases of the fold into the cache, those to train on first, as many as it has room for. Returns what came of it, in words; of
-    /// images, which are kept as they are used, that they are.
+    /// Reads the cases of the fold into the cache, training cases first, as many as it has room for. Returns a line about it; images are
+    /// cached when they are first used.
     pub(super) fn warm(&self, specification: &Specification) -> Result<String, TrainError> {
         let Source::Volumes { patches, inspection } = self else {
             return Ok("cache: images are kept when they are first used".into());
@@ -114,7 +113,7 @@ impl Source {
         }
     }
 
-    /// What the cache holds and did.
+    /// The statistics of the cache.
     pub(super) fn cache(&self) -> CacheStatistics {
         match self {
             Source::Volumes { patches, .. } => patches.cache().statistics(),
@@ -134,7 +133,7 @@ impl Source {
         }
     }
 
-    /// Lets the cache hold so much from now on. What is kept of images stays.
+    /// Sets the limit of the cache. Cached images stay.
     pub(super) fn limit_cache(&self, bytes: Bytes) {
         match self {
             Source::Volumes { patches, .. } => {

@@ -27,7 +27,7 @@ impl Run {
         if is_begun && !job.resume {
             return Err(RunError::Occupied { folder: folder.path().into() }.into());
         }
-        // What planning took was given back before anything of the run is held.
+        // The memory of planning is freed before the run reserves any.
         let mut planning_peak = None;
         if job.siblings.is_none() {
             planning_peak = resident().ok().map(|resident| resident.peak);
@@ -60,7 +60,7 @@ impl Run {
         }
         warnings.extend(lock.abandoned().map(told_of));
         let known = if folder.is_begun() { Some(Specification::read(&folder)?) } else { None };
-        // What differs is reported before tensors of other shapes are looked for in checkpoints.
+        // Differences are reported before checkpoints are searched for tensors of other shapes.
         let continuation = known.as_ref().map(|known| known.compare(&folder, &request)).transpose()?;
         let mut engine = open_engine(&*planned.backend, planned.plan.clone(), budget)?;
         let updating = planned.programs.updating();
@@ -195,7 +195,7 @@ impl Run {
         Ok(run)
     }
 
-    /// Of training patches.
+    /// The seed of training patches.
     pub(super) fn loader_seed(&self) -> u64 {
         loader_seed(&self.specification, &self.progress)
     }
@@ -211,7 +211,7 @@ impl Run {
     }
 }
 
-/// Of training patches: after going back to a checkpoint, the same patches would go wrong again.
+/// The seed of training patches. After a return to a checkpoint it changes, because the same patches would fail again.
 fn loader_seed(specification: &Specification, progress: &Progress) -> u64 {
     let seed = specification.config.seed;
     match progress.rollbacks {
@@ -232,7 +232,7 @@ fn start_loader(
     Loader::start(config, source.samples(), budget)
 }
 
-/// Who had a fold before and ended without a word, and perhaps why.
+/// A warning about the last process of a fold, which did not end in order, with a probable cause.
 fn told_of(by: &Holder) -> String {
     let killed = match by.kills_since() {
         Some(kills @ 1..) => format!(
@@ -244,7 +244,7 @@ fn told_of(by: &Holder) -> String {
     format!("taken over from {by}, which ended without a word{killed}")
 }
 
-/// That no checkpoint was written before: then it must not be begun anew as if there had been none.
+/// Checks that no checkpoint was written before: otherwise the run must not begin anew.
 fn expect_none_was_written(folder: &FoldFolder) -> Result<(), RunError> {
     let mut saved = None;
     each_event(folder, |timed| {
@@ -288,7 +288,7 @@ fn record_changes(
     Ok(())
 }
 
-/// What a start makes that was not there before, to be removed if it fails.
+/// The files and folders that a start creates, to be removed if it fails.
 struct CreatedPaths {
     files: Vec<PathBuf>,
     /// The innermost first.
@@ -311,7 +311,7 @@ impl CreatedPaths {
         Ok(made)
     }
 
-    /// What cannot be removed is left: the error that led here is the one to report.
+    /// A path that cannot be removed stays: the first error is the one to report.
     fn remove(&self) {
         for file in &self.files {
             let _ = plimsoll_disk::remove_file(file);

@@ -15,7 +15,7 @@ use super::tensors::LossTensors;
 use super::{KEPT_TIMES, Run, StepReport};
 use crate::TrainError;
 
-/// What a step came to.
+/// The reason why a step was not done.
 pub(super) enum StepProblem {
     /// It cannot be done.
     Failed(TrainError),
@@ -139,7 +139,7 @@ impl Run {
         Ok(report)
     }
 
-    /// Whether the loss is multiplied by a factor before gradients are taken.
+    /// Returns `true` if the loss is multiplied by a factor before gradients are computed.
     pub(super) fn scales_loss(&self) -> bool {
         self.config().training.precision.needs_loss_scale()
     }
@@ -181,7 +181,7 @@ pub(super) fn add_parts(
     Ok(())
 }
 
-/// One of so many equal parts of a batch.
+/// One of `parts` equal parts of a batch.
 fn share<T>(values: &[T], part: usize, parts: usize) -> &[T] {
     let count = values.len() / parts;
     &values[part * count..][..count]
@@ -190,7 +190,7 @@ fn share<T>(values: &[T], part: usize, parts: usize) -> &[T] {
 /// The most bytes of a line that is read.
 const LONGEST_LINE: u64 = 4096;
 
-/// What is read of a line.
+/// The part of a line that is read.
 #[derive(serde::Deserialize)]
 struct LoggedStep {
     steps: u64,
@@ -203,7 +203,7 @@ pub(super) struct StepLog {
 }
 
 impl StepLog {
-    /// Appends to the lines of steps that are done; those of steps that will be run again are cut off.
+    /// Opens the lines of finished steps to append to them; lines of steps that will be repeated are cut off.
     pub(super) fn open(folder: &FoldFolder, steps: u64) -> Result<StepLog, RunError> {
         let path = folder.steps();
         let mut kept = 0;

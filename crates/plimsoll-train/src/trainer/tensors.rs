@@ -1,4 +1,4 @@
-//! Where a run's programs take their inputs, and give their outputs.
+//! The inputs and outputs of a run's programs.
 
 use plimsoll_graph::TensorId;
 use plimsoll_nn::{TargetInput, Variant, names};
@@ -14,7 +14,7 @@ pub(super) struct RunTensors {
     pub(super) update: Option<UpdateTensors>,
     pub(super) validate: LossTensors,
     pub(super) counts: TensorId,
-    /// Of validated images; none of volumes.
+    /// The logits of validated images; `None` for volumes.
     pub(super) logits: Option<TensorId>,
 }
 
@@ -32,15 +32,15 @@ pub(super) struct LossTensors {
     pub(super) program: ProgramId,
     pub(super) image: TensorId,
     pub(super) labels: TensorId,
-    /// What the target of the label is more than the soft one, where there are soft ones.
+    /// The difference between the label's target and the soft target, if there are soft targets.
     pub(super) shift: Option<TensorId>,
     /// Maps of the labels, by their place in the batch.
     pub(super) targets: Vec<(usize, TensorId)>,
-    /// Where a program updates parameters: rates, and the norm of gradients.
+    /// The rates and the gradient norm of a program that updates parameters.
     pub(super) update: Option<(TensorId, TensorId)>,
-    /// What the loss is multiplied by before gradients are taken, where features are stored in halves.
+    /// The factor of the loss, if features are stored in half precision.
     pub(super) loss_scale: Option<TensorId>,
-    /// What dropout follows from, where there is any.
+    /// The table of random numbers for dropout, if there is any.
     pub(super) noise: Option<TensorId>,
     pub(super) loss: TensorId,
     /// The parts of the loss, and which they are.
@@ -56,7 +56,7 @@ fn find(programs: &RunPrograms, program: ProgramId, name: &str) -> Result<Tensor
 }
 
 impl LossTensors {
-    /// Of a program that has `parts` of the loss.
+    /// The tensors of a program that has `parts` of the loss.
     fn of(programs: &RunPrograms, program: ProgramId, parts: Vec<usize>) -> Result<LossTensors, TrainError> {
         let if_there = |name: &str| programs[program].find(name);
         let target = |(map, target): (usize, &TargetInput)| Some((map, if_there(&target.name)?));

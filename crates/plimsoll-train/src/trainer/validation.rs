@@ -1,4 +1,4 @@
-//! What an epoch ends with: validation, its numbers, the best checkpoint.
+//! The end of an epoch: validation, its numbers, the best checkpoint.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -13,18 +13,18 @@ use super::step::add_parts;
 use super::{Observer, Run};
 use crate::TrainError;
 
-/// What validation finds.
+/// The results of a validation.
 struct Validated {
     loss: Option<f64>,
     parts: Vec<LossPart>,
     /// Dice of each class but the background, or of each region; of volumes alone.
     pseudo_dice: Vec<Option<f64>>,
-    /// Of images alone.
+    /// The scores of images; `None` for volumes.
     classification: Option<ClassScores>,
 }
 
 impl Run {
-    /// Validates and writes down what the epoch came to; none if it was told to stop before that.
+    /// Validates and records the epoch; `None` if it was stopped before that.
     pub(super) fn end_epoch(
         &mut self,
         epoch_start: Instant,
@@ -86,8 +86,8 @@ impl Run {
         Ok(Some(record))
     }
 
-    /// The mean loss of the validated samples and its parts, and the Dice of each class but the background over all their
-    /// voxels; none if it was told to stop.
+    /// The mean loss of the validated samples with its parts, and the Dice of each foreground class over all their voxels; `None` if it
+    /// was stopped.
     fn validate(
         &mut self,
         stop: &AtomicBool,
