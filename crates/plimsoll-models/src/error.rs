@@ -29,7 +29,7 @@ pub enum ModelError {
     /// A model of nnU-Net cannot be used.
     #[error(transparent)]
     NnUnet(Box<NnUnetError>),
-    /// A model cannot be exported as it is asked for.
+    /// A model cannot be exported in the requested format.
     #[error("{what}")]
     NotExported {
         /// The obstacle.

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::ModelError;
 
-/// What an export wrote.
+/// The result of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Exported {
     /// Tensors of the checkpoint: parameters, running statistics, and what its authors keep with them.
@@ -56,7 +56,7 @@ pub(crate) fn stored_tensors(from: &SafetensorsFile) -> impl Iterator<Item = Sto
     })
 }
 
-/// What went wrong while a file was written from a checkpoint: where that could not be read, it is named, and not the file.
+/// The error of writing a file from a checkpoint. If the checkpoint cannot be read, the error names it instead of the file.
 pub(crate) fn write_error(to: &Path, error: io::Error) -> ModelError {
     match error.downcast::<WeightError>() {
         Ok(of_checkpoint) => of_checkpoint.into(),
@@ -69,7 +69,8 @@ pub(crate) fn write_error(to: &Path, error: io::Error) -> ModelError {
 /// place of `to` is replaced once the new one is whole.
 ///
 /// # Errors
-/// If the checkpoints of the network hold tensors otherwise than its authors do, the checkpoint is damaged, the budget has no room for its largest tensor, or the disk refuses.
+/// Returns an error if the checkpoints of the network hold tensors otherwise than its authors do, the checkpoint is damaged, the budget
+/// has no room for its largest tensor, or the disk refuses.
 pub fn export_weights(
     checkpoint: &Path,
     net: &dyn Architecture,

@@ -1,4 +1,4 @@
-//! What a run or a fold of one has to predict with.
+//! The model of a run or of one of its folds.
 
 use std::path::Path;
 
@@ -10,17 +10,17 @@ use crate::ModelError;
 /// One fold of a run, or several that are averaged.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// How it was trained.
+    /// The configuration of its training.
     pub config: RunConfig,
     /// The weights of each fold.
     pub weights: Vec<WeightSource>,
 }
 
 impl Model {
-    /// How the model in `folder` was trained, a run or one fold of one, whether it has weights already or not.
+    /// The configuration of the model in `folder`, a run or one of its folds, whether it has weights yet or not.
     ///
     /// # Errors
-    /// If there is no run, or its specification cannot be read.
+    /// Returns an error if there is no run, or its specification cannot be read.
     pub fn plans(folder: &Path) -> Result<RunConfig, ModelError> {
         let fold = first_fold(folder)?.ok_or_else(|| ModelError::NoRun { folder: folder.into() })?;
         Ok(Specification::read(&fold)?.config)
@@ -29,7 +29,7 @@ impl Model {
     /// Opens `folder`: a run, with all folds in it that have the checkpoint; or one fold of a run.
     ///
     /// # Errors
-    /// If no fold has the checkpoint, a specification cannot be read, or folds are of different networks.
+    /// Returns an error if no fold has the checkpoint, a specification cannot be read, or folds are of different networks.
     pub fn open(folder: &Path, checkpoint: CheckpointKind) -> Result<Model, ModelError> {
         let folds = trained_folds(folder, checkpoint)?;
         let weights = folds.iter().map(|(fold, _)| fold.checkpoint(checkpoint).into()).collect();
@@ -50,7 +50,7 @@ pub(crate) fn first_fold(folder: &Path) -> Result<Option<FoldFolder>, RunError> 
 /// The folds of a run that have a checkpoint, or the one fold that `folder` is, with what they were trained as. There is one at least.
 ///
 /// # Errors
-/// If no fold has the checkpoint, a specification cannot be read, or folds are of different networks.
+/// Returns an error if no fold has the checkpoint, a specification cannot be read, or folds are of different networks.
 pub(crate) fn trained_folds(
     folder: &Path,
     checkpoint: CheckpointKind,

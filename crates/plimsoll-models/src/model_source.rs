@@ -1,4 +1,4 @@
-//! What a path is a model of, decided by what is in it and not by its name, but for names that end in `.toml`.
+//! The kind of model at a path, recognised by its contents; only files that end in `.toml` are recognised by name.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::{Model, ModelError, OpenOptions, OpenedModel};
 /// The beginning of a file that is looked at.
 const BEGINNING: usize = 4096;
 
-/// What a path is a model of.
+/// The kind of model at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModelSource {
     /// The folder of a run of this program, or of one fold of it.
@@ -42,10 +42,10 @@ pub enum ModelSource {
 }
 
 impl ModelSource {
-    /// What there is at a path.
+    /// Recognises the model at a path.
     ///
     /// # Errors
-    /// If it cannot be read, or is none of these.
+    /// Returns an error if it cannot be read, or is no model of these kinds.
     pub fn of(path: &Path) -> Result<ModelSource, ModelError> {
         let metadata = plimsoll_disk::metadata(path).map_err(|source| ModelError::io(path, source))?;
         match metadata.is_dir() {
@@ -111,7 +111,7 @@ impl ModelSource {
     /// Returns whether the model gives each image a class as a whole. A run that cannot be read is none: opening it says why.
     ///
     /// # Errors
-    /// If a model in one file cannot be read.
+    /// Returns an error if a model in one file cannot be read.
     pub fn is_classifier(&self) -> Result<bool, ModelError> {
         let is_of_images = |config: &RunConfig| matches!(config.task, Task::Classification(_));
         match self {
@@ -125,7 +125,7 @@ impl ModelSource {
     /// Checks that it is a single model.
     ///
     /// # Errors
-    /// If it has a model for each pair of classes.
+    /// Returns an error if it has a model for each pair of classes.
     pub fn expect_single(&self) -> Result<(), ModelError> {
         match self {
             ModelSource::Pairs { folder, pairs } => Err(ModelError::of_pairs(folder, pairs)),
@@ -138,10 +138,10 @@ impl ModelSource {
         matches!(self, ModelSource::MonaiBundle(_) | ModelSource::MonaiConfig(_))
     }
 
-    /// The settings that a run was begun with, of pairs those of the first; none of models of other programs and of a run without a fold.
+    /// The settings that a run began with, or of the first of several pairs; `None` for models of other programs and runs without a fold.
     ///
     /// # Errors
-    /// If a specification or a model in one file cannot be read.
+    /// Returns an error if a specification or a model file cannot be read.
     pub fn settings(&self) -> Result<Option<Settings>, ModelError> {
         let run = match self {
             ModelSource::File(file) => return Ok(Some(ModelFile::open(file)?.record.settings)),
@@ -159,7 +159,7 @@ impl ModelSource {
     /// Describes the model, in lines. A run needs no weights for it.
     ///
     /// # Errors
-    /// If it cannot be opened.
+    /// Returns an error if it cannot be opened.
     pub fn describe(&self, budget: &Budget) -> Result<Vec<String>, ModelError> {
         match self {
             ModelSource::Run(folder) => Ok(lines_of_run(&Model::plans(folder)?)),

@@ -65,8 +65,8 @@ impl OpenedModel {
     /// Opens the model at a path, of whichever kind it is.
     ///
     /// # Errors
-    /// If there is no model at the path, it lacks the fold or the checkpoint, one of its files is damaged or describes something that this
-    /// program does not compute, or the budget has no room to read it.
+    /// Returns an error if there is no model at the path, it lacks the fold or the checkpoint, one of its files is damaged or describes
+    /// something that this program does not compute, or the budget has no room to read it.
     pub fn open(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<OpenedModel, ModelError> {
         let OpenOptions { checkpoint, fold, nnunet } = options;
         match ModelSource::of(path)? {
@@ -154,7 +154,7 @@ impl OpenedModel {
     /// The model as one that labels voxels.
     ///
     /// # Errors
-    /// If it gives each image a class as a whole.
+    /// Returns an error if it gives each image a class as a whole.
     pub fn into_segmentation(self) -> Result<SegmentationModel, ModelError> {
         match self {
             OpenedModel::Run { model, .. } | OpenedModel::File { model, .. } => (*model).try_into(),
@@ -167,7 +167,7 @@ impl OpenedModel {
     /// The model as a run of this program.
     ///
     /// # Errors
-    /// If another program made it, or it has a run for each pair of classes.
+    /// Returns an error if another program made it, or it has a run for each pair of classes.
     pub fn into_run(self) -> Result<Model, ModelError> {
         match self {
             OpenedModel::Run { model, .. } | OpenedModel::File { model, .. } => Ok(*model),

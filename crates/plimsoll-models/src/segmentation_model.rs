@@ -1,4 +1,4 @@
-//! What a model of volumes has to predict with, whoever trained it.
+//! A model that labels volumes, of any origin.
 
 use plimsoll_data::{Channel, IntensityProperties, Preparation};
 use plimsoll_graph::DType;
@@ -8,47 +8,46 @@ use std::collections::BTreeMap;
 
 use crate::{Model, ModelError};
 
-/// What a model of volumes has to predict with: a run's, or one that was trained elsewhere.
+/// A model that labels volumes: a run's, or one of another program.
 #[derive(Clone, Debug)]
 pub struct SegmentationModel {
     /// The network.
     pub net: Network,
     /// Depth, height, width of a window.
     pub patch: [usize; 3],
-    /// How features are stored.
+    /// The number format of stored features.
     pub precision: DType,
     /// The weights of each fold; logits of folds are averaged.
     pub weights: Vec<WeightSource>,
     /// The channels of its images.
     pub channels: Vec<Channel>,
-    /// What the names of its images end in, with the dot.
+    /// The ending of the names of its images, with the dot.
     pub file_ending: String,
     /// Intensities of the foreground of the data set it was trained on, by channel.
     pub foreground: BTreeMap<usize, IntensityProperties>,
-    /// How images become what the network sees.
+    /// The preparation of images.
     pub preparation: Preparation,
-    /// Labels of an earlier network that stand behind the image's channels, one channel for each label above 0; none where there is
-    /// no earlier network.
+    /// The labels of an earlier network after the image's channels, one channel for each label above 0; 0 without an earlier network.
     pub earlier_labels: usize,
-    /// What the network's outputs say.
+    /// The meaning of the network's outputs.
     pub answers: Answers,
-    /// What each output is called: a class by its name, a region by its name and the values of its voxels.
+    /// The name of each output: of a class, or of a region with the values of its voxels.
     pub outputs: Vec<String>,
-    /// Axes of a window along which it may be mirrored, where mirroring is asked for.
+    /// The axes of a window along which it may be mirrored.
     pub mirror_axes: [bool; 3],
-    /// Where windows stand, and how much their voxels count.
+    /// The positions of windows and the weights of their voxels.
     pub windows: Windows,
-    /// What is interpolated where the windows' grid is not that of the image.
+    /// The quantity that is interpolated if the grid of windows is not the image's.
     pub interpolated: Interpolated,
 }
 
-/// Where windows over an image stand, and how much each voxel of one counts where they overlap.
+/// The positions of windows over an image, and the weights of their voxels where they overlap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Windows {
-    /// As nnU-Net has them: evenly spread, apart as far as is asked for at most; weighted by a Gaussian around the middle with σ an eighth
-    /// of the extent.
+    /// nnU-Net's windows: evenly spread with at most the requested step, weighted by a Gaussian around the centre with σ an eighth of the
+    /// extent.
     Even,
-    /// As MONAI's `SlidingWindowInferer` has them: from the first voxel on so far apart, the last one ending with the image.
+    /// The windows of MONAI's `SlidingWindowInferer`: at a fixed step from the first voxel on; the last window ends with the image.
     Fixed {
         /// The share of a window that the next one covers too, along each axis, from 0 to less than 1.
         overlap: [f64; 3],
@@ -58,7 +57,7 @@ pub enum Windows {
     },
 }
 
-/// What is interpolated between voxels of the windows' grid.
+/// The quantity that is interpolated between voxels of the windows' grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interpolated {
     /// Logits, as nnU-Net does it.
@@ -67,7 +66,7 @@ pub enum Interpolated {
     Probabilities,
 }
 
-/// What the outputs of a network say of a voxel.
+/// The meaning of a network's outputs for a voxel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answers {
     /// One output for each class: the largest is the voxel's, the first of equals, and its index the value that is written.
@@ -83,7 +82,7 @@ impl TryFrom<Model> for SegmentationModel {
     /// A run's model, as it was trained: one output for each class or region; those axes may be mirrored along which patches were.
     ///
     /// # Errors
-    /// If the run gives whole images a class.
+    /// Returns an error if the run gives whole images a class.
     fn try_from(model: Model) -> Result<SegmentationModel, ModelError> {
         let task = model.config.task.segmentation()?.clone();
         let training = model.config.training;

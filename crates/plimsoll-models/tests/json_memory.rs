@@ -1,4 +1,4 @@
-//! What reading a JSON file of a model takes of the heap is reserved, also for texts that come to more than they look like.
+//! The heap for reading a JSON file of a model is reserved, also for texts that take far more memory than bytes.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -8,7 +8,7 @@ use plimsoll_models::nnunet::read_postprocessing;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// What no reservation speaks of: paths and messages.
+/// The heap for paths and messages, which no reservation includes.
 const BESIDE: Bytes = Bytes(64 << 10);
 /// About the bytes of a text.
 const LENGTH: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! Models that are imported are below the folder that is asked for, or nothing is left of them.
+//! Imported models are in the requested folder, or nothing is left of them.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -56,7 +56,7 @@ fn a_folder_that_is_named_by_dots_is_copied_to_where_it_is_asked_for() {
         assert_eq!((imported.files, imported.models), (3, vec![to.join(MODEL)]));
         assert_eq!(all_in(&dir.path().join(name)).len(), 1 + 2 + 1 + 3, "{name}");
     }
-    // Of a folder of data sets, names are those in it.
+    // Names of data sets in a folder of data sets are kept.
     let to = dir.path().join("four");
     assert_eq!(import_all(&dir.path().join("results/."), &to).unwrap().models, [to.join(MODEL)]);
 }

@@ -38,7 +38,7 @@ fn noise(seed: u64, i: usize) -> f64 {
     (x >> 11) as f64 / (1u64 << 52) as f64 - 1.0
 }
 
-/// The values of a parameter: those of a trained network may be any, but variances are above zero.
+/// The values of a parameter: any values for a trained network, but variances are above zero.
 fn values(program: &Program, id: TensorId) -> Vec<f32> {
     let info = program.tensor(id);
     let mut seed = Fnv1a::default();
@@ -54,7 +54,7 @@ fn values(program: &Program, id: TensorId) -> Vec<f32> {
     (0..info.shape.count()).map(|i| value(i) as f32).collect()
 }
 
-/// A program for so many samples.
+/// A program for a number of samples.
 type Make = Box<dyn Fn(usize) -> Program>;
 
 /// A program of one op, given the image and parameters.
@@ -389,7 +389,7 @@ fn weights_beside_a_graph_are_those_in_it_and_go_when_another_graph_takes_its_pl
     assert_eq!(decoded(&path), whole);
 }
 
-/// The values of the tensors of a graph in some files, inside or beside it; none where there is no graph.
+/// The values of the tensors of a graph in some files, inside or beside it; `None` without a graph.
 fn model_of(state: &State) -> Option<Vec<Vec<u8>>> {
     let model = ModelProto::decode(&state.get(Path::new("model.onnx"))?[..]).unwrap();
     let values = |tensor: &TensorProto| {

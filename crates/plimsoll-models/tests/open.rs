@@ -1,4 +1,4 @@
-//! Models of other programs, opened without being told their kind.
+//! Models of other programs are opened without naming their kind.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -17,13 +17,13 @@ pub use write::{WrittenModel, export_model};
 
 use plimsoll_run::FoldName;
 
-/// What names of such files end in.
+/// The ending of the names of model files.
 pub const MODEL_ENDING: &str = "plimsoll";
 
 /// The metadata's key for the record.
 const RECORD: &str = "plimsoll.model";
 
-/// What the names of a fold's tensors begin with.
+/// The prefix of the names of a fold's tensors.
 fn prefix(fold: FoldName) -> String {
     format!("fold_{fold}.")
 }

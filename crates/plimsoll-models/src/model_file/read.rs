@@ -12,21 +12,21 @@ use crate::{Model, ModelError};
 /// A model's file whose header is sound.
 #[derive(Clone, Debug)]
 pub struct ModelFile {
-    /// Where it is.
+    /// The path of the file.
     pub path: PathBuf,
-    /// What it says of the model.
+    /// The description of the model.
     pub record: ModelRecord,
     /// The digest of all that it says, weights included.
     pub digest: String,
-    /// How many tensors it has.
+    /// The number of tensors.
     pub tensors: usize,
 }
 
 impl ModelFile {
-    /// Whether a file begins as one of these does. What is wrong with it otherwise is said by [`open`](Self::open).
+    /// Returns `true` if a file begins like a model file. Other faults are reported by [`open`](Self::open).
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// Returns an error if it cannot be read.
     pub fn is_one(path: &Path) -> Result<bool, ModelError> {
         match SafetensorsFile::open(path) {
             Ok(file) => Ok(file.metadata().contains_key(RECORD)),
@@ -35,11 +35,11 @@ impl ModelFile {
         }
     }
 
-    /// Opens a file: its header is checked against its checksum and its length, what it says of the model against the bounds of
-    /// settings, and that each fold has tensors, all in f32. The tensors themselves are checked as they are read.
+    /// Opens a model file. The header is checked against its checksum and its length, the description against the bounds of settings, and
+    /// each fold for tensors, all in f32. The tensors themselves are checked when they are read.
     ///
     /// # Errors
-    /// If it cannot be read, is none, or is not as it was written.
+    /// Returns an error if the file cannot be read, is no model file, or is damaged.
     pub fn open(path: &Path) -> Result<ModelFile, ModelError> {
         let (file, record) = ModelFile::read(path)?;
         let refuse = |why: String| ModelError::ModelFile { path: path.into(), why };
@@ -61,7 +61,7 @@ impl ModelFile {
         Ok(ModelFile { path: path.into(), record, digest, tensors })
     }
 
-    /// The open file, and what it says of the model.
+    /// Reads the header of a model file, with the description of the model.
     pub(super) fn read(path: &Path) -> Result<(SafetensorsFile, ModelRecord), ModelError> {
         let refuse = |why: String| ModelError::ModelFile { path: path.into(), why };
         let file = SafetensorsFile::open(path).map_err(|error| match error {
@@ -74,7 +74,7 @@ impl ModelFile {
         Ok((file, record))
     }
 
-    /// Where the weights of each fold are.
+    /// The source of the weights of each fold.
     pub fn weights(&self) -> Vec<WeightSource> {
         let of =
             |fold: &super::FoldRecord| WeightSource { path: self.path.clone(), prefix: prefix(fold.fold) };
@@ -87,12 +87,12 @@ impl ModelFile {
         has_fold.then(|| WeightSource { path: self.path.clone(), prefix: prefix(fold) })
     }
 
-    /// What there is to predict with.
+    /// The model of the file.
     pub fn model(&self) -> Model {
         Model { config: self.record.config.clone(), weights: self.weights() }
     }
 
-    /// What it is, in lines.
+    /// A description in lines.
     pub fn lines(&self) -> Vec<String> {
         let ModelRecord { program, config, folds, .. } = &self.record;
         let [depth, height, width] = config.training.patch;
@@ -140,7 +140,7 @@ impl ModelFile {
             "written   by version {program}; {} tensors, digest {}",
             self.tensors, self.digest
         ));
-        // Names are those of a file from elsewhere.
+        // These names are from a file of unknown origin.
         lines.iter().map(|line| printable(line).replace(['\n', '\t'], " ")).collect()
     }
 }

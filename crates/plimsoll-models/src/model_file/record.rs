@@ -1,4 +1,4 @@
-//! What a model's file says beside its weights.
+//! The description of a model in its file.
 
 use std::collections::BTreeSet;
 
@@ -6,18 +6,18 @@ use plimsoll_memory::Digest;
 use plimsoll_run::{CheckpointKind, FoldName, RunConfig, Settings};
 use serde::{Deserialize, Serialize};
 
-/// Of the record; one of another version is refused.
+/// The version of the description; other versions are refused.
 const VERSION: u32 = 1;
 
-/// What a model's file says beside its weights.
+/// The description of a model in its file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelRecord {
-    /// Of the record.
+    /// The version of the description.
     pub version: u32,
     /// The version of the program that wrote the file.
     pub program: String,
-    /// What its user asked for.
+    /// The user's settings.
     pub settings: Settings,
     /// All settings, resolved: network, how it was trained; and of the data set its channels, labels and the intensities of its
     /// foreground.
@@ -26,13 +26,13 @@ pub struct ModelRecord {
     pub folds: Vec<FoldRecord>,
 }
 
-/// Where the weights of a fold come from.
+/// The origin of the weights of a fold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FoldRecord {
-    /// Which fold.
+    /// The fold.
     pub fold: FoldName,
-    /// Which of its checkpoints.
+    /// The kind of checkpoint.
     pub checkpoint: CheckpointKind,
     /// Steps that it was trained for.
     pub steps: u64,
@@ -40,16 +40,16 @@ pub struct FoldRecord {
     pub specification: Digest,
     /// Cases that it was trained on, and validated with.
     pub cases: (usize, usize),
-    /// Of the names and contents of all these cases.
+    /// The digest of the names and contents of all these cases.
     pub data: Digest,
-    /// The contents of the file that its weights began with; none where they began at random.
+    /// The digest of the file of initial weights; `None` for random ones.
     pub initial: Option<Digest>,
-    /// What it was trained on.
+    /// The backend of its training.
     pub backend: String,
 }
 
 impl ModelRecord {
-    /// Of folds of one run.
+    /// The description of folds of one run.
     pub(super) fn new(settings: Settings, config: RunConfig, folds: Vec<FoldRecord>) -> ModelRecord {
         let program = env!("CARGO_PKG_VERSION").into();
         ModelRecord { version: VERSION, program, settings, config, folds }

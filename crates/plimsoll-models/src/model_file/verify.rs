@@ -24,11 +24,11 @@ pub struct Verified {
 }
 
 impl ModelFile {
-    /// Reads all of a file: the header, whether the tensors of each fold are those that its network needs and no others, and whether every
-    /// tensor has the bytes that were written and finite values. `observe` is told the bytes that were read so far, and of how many.
+    /// Reads all of a file, and checks the header, that the tensors of each fold are exactly those of its network, and that every tensor
+    /// has its written bytes and finite values. `observe` receives the number of bytes read so far and the total.
     ///
     /// # Errors
-    /// If anything is wrong: of damaged tensors all are named.
+    /// Returns an error if a check fails; the error names all damaged tensors.
     pub fn verify(
         path: &Path,
         budget: &Budget,

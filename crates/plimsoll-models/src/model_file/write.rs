@@ -16,7 +16,7 @@ use crate::ModelError;
 use crate::export::{Stored, stored_tensors, write_error};
 use crate::model::trained_folds;
 
-/// What was written.
+/// The result of writing a model file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WrittenModel {
     /// Folds.
@@ -31,7 +31,7 @@ pub struct WrittenModel {
 
 /// A tensor that is written.
 struct Tensor {
-    /// Which of the checkpoints it is in.
+    /// The index of its checkpoint.
     fold: usize,
     /// Its name there.
     source: String,
@@ -42,8 +42,8 @@ struct Tensor {
 /// the place of `to` is replaced once the new one is whole.
 ///
 /// # Errors
-/// If no fold has the checkpoint, folds are of different networks, a checkpoint is damaged, the budget has no room for the largest tensor,
-/// or the disk refuses.
+/// Returns an error if no fold has the checkpoint, folds are of different networks, a checkpoint is damaged, the budget has no room for
+/// the largest tensor, or the disk refuses.
 pub fn export_model(
     folder: &Path,
     kind: CheckpointKind,
@@ -88,7 +88,7 @@ pub fn export_model(
     Ok(WrittenModel { folds: folds.len(), tensors: names.len(), averaged, digest })
 }
 
-/// Where the weights of a fold come from.
+/// The origin of the weights of a fold.
 fn record(
     folder: &FoldFolder,
     specification: &Specification,

@@ -11,13 +11,13 @@ use super::error::MonaiError;
 use super::network::UnetActivation;
 use crate::ModelError;
 
-/// What the names of learned slopes end in.
+/// The ending of the names of learned slopes.
 const LEARNED: &str = ".adn.A.weight";
 
 /// Sets the slopes of a network: the one of its activation, or those that PReLUs have learned. `said_by` is the file that says which.
 ///
 /// # Errors
-/// If the file cannot be read, a slope is not there or not finite, or slopes have been learned that are not to be taken.
+/// Returns an error if the file cannot be read, a slope is not there or not finite, or slopes have been learned that are not to be taken.
 pub(super) fn read_slopes(
     net: &mut MonaiUNet,
     weights: &Path,

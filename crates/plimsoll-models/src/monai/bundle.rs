@@ -14,11 +14,11 @@ use super::values::{MOST_REPEATED, Values};
 use super::yaml;
 use crate::ModelError;
 
-/// What is run, and how.
+/// The configuration of the inference.
 const CONFIG: &str = "configs/inference.json";
 /// The same in YAML, which is read if there is none in JSON.
 const YAML: [&str; 2] = ["configs/inference.yaml", "configs/inference.yml"];
-/// What it is.
+/// The metadata of the bundle.
 pub(super) const METADATA: &str = "configs/metadata.json";
 /// The weights.
 const WEIGHTS: &str = "models/model.pt";
@@ -30,7 +30,7 @@ const HEAP_PER_BYTE: u64 = 128;
 /// The same of YAML, where the shortest such object, `{a}`, has 3 bytes and a comma.
 const HEAP_PER_BYTE_OF_YAML: u64 = 256;
 
-/// Returns the configuration of a bundle: in JSON, or in YAML if that alone is there.
+/// Returns the configuration of a bundle: in JSON, or in YAML if there is no JSON.
 pub(super) fn config_of(folder: &Path) -> PathBuf {
     let json = folder.join(CONFIG);
     let yaml = || YAML.map(|name| folder.join(name)).into_iter().find(|path| path.is_file());
@@ -173,7 +173,7 @@ struct Inferer {
     sigma_scale: Option<f64>,
     padding_mode: Option<String>,
     cval: Option<f64>,
-    /// What changes memory or time, not results.
+    /// An argument that changes memory or time, but no result.
     #[serde(rename = "sw_batch_size")]
     _sw_batch_size: Option<Value>,
     #[serde(rename = "sw_device")]

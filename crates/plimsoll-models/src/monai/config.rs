@@ -13,7 +13,7 @@ use crate::{Interpolated, ModelError};
 
 /// The longest file that is read.
 pub(super) const LONGEST: u64 = 1 << 20;
-/// What reading a byte of it takes at most.
+/// The most heap that reading one byte takes.
 const HEAP_PER_BYTE: u64 = 64;
 
 #[derive(Deserialize)]

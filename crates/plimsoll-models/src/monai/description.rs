@@ -1,4 +1,4 @@
-//! What a model of MONAI is, whichever way it is said.
+//! The description of a model of MONAI, from a bundle or a file of our own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -20,36 +20,36 @@ use super::error::MonaiError;
 use super::network::{Built, NetworkArguments};
 use crate::{Answers, Interpolated, ModelError, SegmentationModel, Windows};
 
-/// What a model of MONAI is.
+/// The description of a model of MONAI.
 #[derive(Clone, Debug)]
 pub struct Description {
     /// Its weights.
     pub weights: PathBuf,
-    /// The version of MONAI that it was trained with, if that is said.
+    /// The version of MONAI that trained it, if known.
     pub monai_version: Option<String>,
     /// The network, by the arguments of its constructor.
     pub network: NetworkArguments,
     /// The names of the channels of its images.
     pub channels: Vec<String>,
-    /// What the names of its images end in, with the dot.
+    /// The ending of the names of its images, with the dot.
     pub file_ending: String,
-    /// `pixdim`, in millimetres to the right, forwards and upwards; none where images keep their own.
+    /// `pixdim`, in millimetres to the right, forwards and upwards; `None` if images keep their own.
     pub spacing: Option<[f64; 3]>,
-    /// What is done with intensities.
+    /// The processing of intensities.
     pub intensity: MonaiIntensity,
-    /// How windows slide.
+    /// The sliding of windows.
     pub sliding: Sliding,
-    /// What is made of logits.
+    /// The activation of logits.
     pub activation: Activation,
-    /// What is interpolated on the way back.
+    /// The quantity that is interpolated on the way back.
     pub interpolated: Interpolated,
-    /// What each output is called.
+    /// The name of each output.
     pub labels: Vec<String>,
-    /// Of outputs that may overlap, the value that is written for each; from 1 on where none are said.
+    /// The value that is written for each output that may overlap others; `None` for values from 1 on.
     pub values: Option<Vec<u16>>,
 }
 
-/// What is made of logits.
+/// The activation of logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
@@ -67,7 +67,7 @@ pub struct Sliding {
     pub roi_size: [usize; 3],
     /// The share of a window that the next one covers too.
     pub overlap: Overlap,
-    /// How voxels count.
+    /// The weights of voxels.
     pub mode: Mode,
     /// The σ of a Gaussian as a share of the extent.
     #[serde(default = "usual_sigma")]
@@ -89,7 +89,7 @@ pub enum Overlap {
     Each([f64; 3]),
 }
 
-/// How voxels of windows count.
+/// The weights of the voxels of windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -100,7 +100,7 @@ pub enum Mode {
 }
 
 impl Description {
-    /// The model of which `path` told this, once its weights are known to be those of its network.
+    /// Opens the model that the file `path` describes, and checks that its weights fit its network.
     pub(super) fn open(self, path: &Path, budget: &Budget) -> Result<MonaiModel, ModelError> {
         let refuse = |why: String| ModelError::from(MonaiError::refuse(path, why));
         let version = self.monai_version.as_deref();
@@ -135,7 +135,7 @@ impl Description {
         }
         let program = predict(net.as_architecture(), patch, 1, DType::F32)?;
         let weights = self.weights.clone().into();
-        // Heads of deep supervision are there that only training has.
+        // The weights have heads of deep supervision, which only training uses.
         expect_weights(&weights, net.as_architecture(), &program, LoadOptions::default(), budget)?;
         let channel = |name: &String| Channel { name: name.clone(), normalisation: Normalisation::None };
         let model = SegmentationModel {

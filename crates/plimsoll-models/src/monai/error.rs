@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_memory::OverBudget;
 use plimsoll_run::printable;
 
-/// How much of what a file says an error shows.
+/// The most letters of a file's text in an error.
 const MOST_SHOWN: usize = 300;
 
 /// Why a model of MONAI cannot be used.
@@ -16,7 +16,7 @@ pub enum MonaiError {
     Syntax {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The reason and its place.
         why: String,
     },
     /// A `model.toml` says what is not done here.
@@ -24,7 +24,7 @@ pub enum MonaiError {
     Config {
         /// The file.
         path: PathBuf,
-        /// What.
+        /// The reason.
         why: String,
     },
     /// A bundle says what is not done here.
@@ -32,7 +32,7 @@ pub enum MonaiError {
     Bundle {
         /// The file.
         path: PathBuf,
-        /// What.
+        /// The reason.
         why: String,
     },
     /// There is no room to read a file.
@@ -40,7 +40,7 @@ pub enum MonaiError {
     OverBudget {
         /// The file.
         path: PathBuf,
-        /// Who holds what.
+        /// The holders of the memory.
         source: OverBudget,
     },
 }

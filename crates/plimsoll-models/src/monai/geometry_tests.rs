@@ -1,5 +1,5 @@
-//! Networks by the arguments of MONAI's constructors, over the range of their geometry: logits are those of
-//! `oracles/network_geometry.py`, in f64.
+//! Networks by the arguments of MONAI's constructors over the range of their geometry: logits agree with `oracles/network_geometry.py`, in
+//! f64.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ struct Record {
     /// Arguments of MONAI's constructor; none of a network that no description makes.
     monai: Option<Value>,
     patch: [usize; 3],
-    /// Products of the logits with `noise(7…9)`; none where MONAI refuses the arguments or the patch.
+    /// Products of the logits with `noise(7…9)`; `None` if MONAI refuses the arguments or the patch.
     projections: Option<[f64; 3]>,
 }
 
@@ -47,7 +47,7 @@ fn values(net: &Network, parameter: &TensorInfo) -> Array {
     })
 }
 
-/// The slopes that the arguments say, or those of the script.
+/// The slopes of the arguments, or of the script.
 fn slopes(net: &MonaiUNet, activation: UnetActivation) -> Vec<f32> {
     let learned = |name: String| (0.25 + 0.2 * noise(seed(&format!("{name}.weight")), 0)) as f32;
     match activation {

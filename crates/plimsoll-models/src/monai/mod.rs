@@ -6,8 +6,8 @@
 //! BUNDLE/models/model.pt
 //! ```
 //!
-//! Both become a [`Description`], and that a [`SegmentationModel`]. Names and meanings are those of MONAI 1.6
-//! (Cardoso et al. 2022, arXiv:2211.02701). What is not done here as MONAI does it is refused by name.
+//! Both become a [`Description`], and that a [`SegmentationModel`]. Names and meanings are those of MONAI 1.6 (Cardoso et al. 2022,
+//! arXiv:2211.02701). Features that are not implemented like MONAI's are refused by name.
 
 mod activations;
 mod bundle;
@@ -34,9 +34,9 @@ use plimsoll_run::printable;
 /// A model of MONAI.
 #[derive(Clone, Debug)]
 pub struct MonaiModel {
-    /// What there is to predict with.
+    /// The model.
     pub model: SegmentationModel,
-    /// What it was made of.
+    /// Its description.
     pub description: Description,
 }
 
@@ -44,7 +44,8 @@ impl MonaiModel {
     /// Opens a `model.toml`.
     ///
     /// # Errors
-    /// If it or its weights cannot be read, say what is not done here, or do not fit each other; or there is no room to read them.
+    /// Returns an error if it or its weights cannot be read, say what is not done here, or do not fit each other; or there is no room to
+    /// read them.
     pub fn open_config(path: &Path, budget: &Budget) -> Result<MonaiModel, ModelError> {
         config::read(path, budget)?.open(path, budget)
     }
@@ -52,34 +53,34 @@ impl MonaiModel {
     /// Opens the folder of a bundle.
     ///
     /// # Errors
-    /// As [`open_config`](Self::open_config).
+    /// Returns the errors of [`open_config`](Self::open_config).
     pub fn open_bundle(folder: &Path, budget: &Budget) -> Result<MonaiModel, ModelError> {
         bundle::read(folder, budget)?.open(&bundle::config_of(folder), budget)
     }
 
-    /// Whether a folder is one of a bundle.
+    /// Returns `true` if a folder is a bundle.
     pub fn is_bundle(folder: &Path) -> bool {
         bundle::config_of(folder).is_file() || folder.join(bundle::METADATA).is_file()
     }
 
-    /// Whether a file of `length` bytes is to be read as a `model.toml`: by its name, or since it begins as a text and is no longer than
-    /// such a file may be. What is wrong with it is said where it is read, with the line.
+    /// Returns `true` if a file of `length` bytes is to be read as a `model.toml`: by its name, or because it begins as text and is short
+    /// enough. Faults are reported when it is read, with their lines.
     pub fn is_config(path: &Path, beginning: &[u8], length: u64) -> bool {
         let is_text = match std::str::from_utf8(beginning) {
             Ok(text) => !text.contains('\0'),
-            // A character that goes on behind the beginning.
+            // A character may continue after the beginning.
             Err(error) => error.error_len().is_none() && (beginning.len() as u64) < length,
         };
         path.extension().is_some_and(|ending| ending == "toml")
             || (is_text && (1..=config::LONGEST).contains(&length))
     }
 
-    /// Where its weights are.
+    /// The file of its weights.
     pub fn weights(&self) -> &PathBuf {
         &self.description.weights
     }
 
-    /// What it is, in lines.
+    /// A description in lines.
     pub fn lines(&self) -> Vec<String> {
         let SegmentationModel { net, patch, outputs, answers, channels, .. } = &self.model;
         let [x, y, z] = patch;
@@ -99,7 +100,7 @@ impl MonaiModel {
             format!("labels    {answers}"),
             format!("weights   {}", self.weights().display()),
         ];
-        // Names are those of files from elsewhere.
+        // These names are from files of unknown origin.
         lines.iter().map(|line| printable(line).replace(['\n', '\t'], " ")).collect()
     }
 }

@@ -53,7 +53,7 @@ struct LayerArguments {
     /// Changes nothing.
     #[serde(rename = "inplace")]
     _inplace: Option<bool>,
-    /// What a PReLU begins with, which its weights replace.
+    /// The initial slope of a PReLU, which its weights replace.
     #[serde(rename = "init")]
     _init: Option<f64>,
 }
@@ -146,7 +146,7 @@ pub struct SegResNetArguments {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SwinArguments {
-    /// Of versions before 1.5, which ask for it and do not need it.
+    /// An argument that versions before 1.5 require without using it.
     #[serde(rename = "img_size")]
     _img_size: Option<IgnoredAny>,
     in_channels: usize,
@@ -201,7 +201,7 @@ fn yes() -> bool {
     true
 }
 
-/// What stands behind the normalisations of a UNet.
+/// The activation after the normalisations of a UNet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum UnetActivation {
     /// PReLUs, whose slopes are with the weights.
@@ -210,7 +210,7 @@ pub enum UnetActivation {
     Leaky(f32),
 }
 
-/// PyTorch's leaky ReLU, where no slope is said.
+/// The default slope of PyTorch's leaky ReLU.
 const LEAKY: f32 = 0.01;
 
 /// The slope of an activation that is not learned, or why there is none.
@@ -255,13 +255,13 @@ impl UnetArguments {
             ..usual
         };
         net.check_shape().map_err(|fault| fault.to_string())?;
-        // Until those of the weights are known.
+        // A placeholder until the weights are known.
         net.slopes = vec![0.0; net.activations().len()];
         Ok(Built { net: net.into(), activation: Some(activation) })
     }
 }
 
-/// Which statistics a normalisation of U-Nets has, and whether it has a scale and a shift.
+/// The statistics of a normalisation of U-Nets, and `true` if it has a scale and a shift.
 fn norm(layer: Option<&Layer>, usual_affine: bool) -> Result<(UNetNorm, bool), String> {
     let Some(layer) = layer else { return Ok((UNetNorm::Instance, usual_affine)) };
     let (name, arguments) = layer.parts();
@@ -294,7 +294,7 @@ impl DynUnetArguments {
         }
         let filters = match &self.filters {
             Some(filters) => filters.iter().take(strides.len()).copied().collect(),
-            // What MONAI takes: 32, doubled from stage to stage to at most 320.
+            // MONAI's default: 32, doubled from stage to stage to at most 320.
             None => (0..strides.len()).map(|stage| (32usize << stage.min(4)).min(320)).collect::<Vec<_>>(),
         };
         let mut net = DynUNet::new(self.in_channels, self.out_channels, &filters, &kernels, &strides);

@@ -7,13 +7,13 @@ use serde_json::{Map, Value};
 use super::description::Activation;
 use crate::Interpolated;
 
-/// What transforms before the network come to.
+/// The transforms before the network.
 pub(super) struct Before {
     pub(super) spacing: Option<[f64; 3]>,
     pub(super) intensity: MonaiIntensity,
 }
 
-/// What those after it come to.
+/// The transforms after the network.
 pub(super) struct After {
     pub(super) activation: Activation,
     pub(super) interpolated: Interpolated,
@@ -65,7 +65,7 @@ impl Transform {
         T::deserialize(Value::Object(self.arguments)).map_err(|problem| format!("{name}: {problem}"))
     }
 
-    /// That of its arguments none is given but these, whatever their values are.
+    /// Checks that no other arguments than these are given.
     fn expect_only(&self, known: &[&str]) -> Result<(), String> {
         match self.arguments.keys().find(|name| !known.contains(&name.as_str())) {
             None => Ok(()),
@@ -97,7 +97,7 @@ struct Orientation {
     labels: Option<[[String; 2]; 3]>,
 }
 
-/// What MONAI calls the ends of axes where nothing is said.
+/// MONAI's default names of the ends of axes.
 const ENDS: [[&str; 2]; 3] = [["L", "R"], ["P", "A"], ["I", "S"]];
 
 #[derive(Deserialize)]
@@ -289,7 +289,7 @@ pub(super) fn after(composed: &Value) -> Result<After, String> {
         interpolated.ok_or("there is no Invertd, and labels are only written on the grid of the image")?;
     let decided = decided.ok_or("there is no AsDiscreted, and only labels are written")?;
     let activation = match (activation, decided.argmax, decided.threshold) {
-        // The largest logit is that of the largest probability.
+        // The largest logit belongs to the largest probability.
         (None | Some(Activation::Softmax), true, None) => Activation::Softmax,
         (Some(Activation::Sigmoid), false, Some(0.5)) => Activation::Sigmoid,
         (_, _, _) => {

@@ -1,7 +1,7 @@
 //! Values of a bundle's configuration, with its references followed.
 //!
-//! In bundles a text that begins with `@` stands for what is at another place, and one that begins with `$` is Python. References are
-//! followed; of Python, only literals are read. Everything else is refused with what stands there.
+//! In bundles a text that begins with `@` refers to another entry, and one that begins with `$` is Python. References are followed; of
+//! Python, only literals are read. Everything else is refused, and the error quotes it.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -10,28 +10,28 @@ use serde_json::{Map, Value};
 
 use super::error::MonaiError;
 
-/// How deep values and references may be nested: more than any configuration that is meant.
+/// The deepest nesting of values and references, more than any real configuration has.
 const MOST_DEPTH: usize = 24;
-/// What references may repeat, in bytes of JSON: a few lines can refer to each other so that they would fill any memory.
+/// The most bytes of JSON that references may repeat: a few lines could otherwise refer to each other until they fill any memory.
 pub(super) const MOST_REPEATED: usize = 16 << 10;
-/// What an object that is not empty counts for, beside its entries: it takes room for eleven at once.
+/// The cost of a non-empty object beside its entries: it allocates room for eleven at once.
 const OBJECT: usize = 5;
 
 /// A configuration.
 pub(super) struct Values<'a> {
     pub(super) path: &'a Path,
     pub(super) root: &'a Map<String, Value>,
-    /// How many bytes more all values that are made of it may have.
+    /// The remaining bytes for values that are made of it.
     left: Cell<usize>,
 }
 
 impl<'a> Values<'a> {
-    /// Of a file of so many bytes. All values together may have as many, and a little more.
+    /// The values of a file of `length` bytes, which together may have as many bytes and a little more.
     pub(super) fn new(path: &'a Path, root: &'a Map<String, Value>, length: usize) -> Values<'a> {
         Values { path, root, left: Cell::new(length.saturating_add(MOST_REPEATED)) }
     }
 
-    /// The value of a key at the top, with its references followed; none if there is no such key.
+    /// The value of a key at the top, with its references followed; `None` without such a key.
     pub(super) fn get(&self, key: &str) -> Result<Option<Value>, MonaiError> {
         self.root.get(key).map(|value| self.resolved(value, key, MOST_DEPTH)).transpose()
     }
@@ -53,7 +53,7 @@ impl<'a> Values<'a> {
         Ok(())
     }
 
-    /// Whether a component is to be left out, by MONAI's rules for what counts as true.
+    /// Returns `true` if a component is disabled, by MONAI's rules for truth.
     fn is_disabled(&self, value: &Value, key: &str, depth: usize) -> Result<bool, MonaiError> {
         let Some(said) = value.get(DISABLED) else { return Ok(false) };
         match self.resolved(said, &format!("{key}.{DISABLED}"), depth)? {
@@ -100,7 +100,7 @@ impl<'a> Values<'a> {
             Value::Object(_) if self.is_disabled(value, key, depth)? => Ok(Value::Null),
             Value::Object(entries) => {
                 self.count(if entries.is_empty() { 0 } else { OBJECT }, key)?;
-                // What is not evaluated is not looked into either: folders, devices, handlers.
+                // Entries that are not evaluated are not read: folders, devices, handlers.
                 let entry = |(name, value): (&String, &Value)| {
                     self.count(1 + name.len(), key)?;
                     let value = match NOT_EVALUATED.contains(&name.as_str()) {
@@ -116,7 +116,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// What is at a place like `preprocessing::transforms::2` or `preprocessing#transforms#2`.
+    /// The value at a path like `preprocessing::transforms::2` or `preprocessing#transforms#2`.
     fn at(&self, place: &str) -> Option<&Value> {
         let place = place.replace("::", "#");
         let mut parts = place.split('#');

@@ -13,8 +13,8 @@ const MOST_DEPTH: usize = 128;
 /// Reads the one document of a text, which must be a mapping.
 ///
 /// # Errors
-/// If the text is not YAML, has aliases, tags, duplicate or nested keys or a second document, is nested too deep, or is no mapping. The
-/// message names the line.
+/// Returns an error if the text is not YAML, has aliases, tags, duplicate or nested keys or a second document, is nested too deep, or is
+/// no mapping. The message names the line.
 pub(super) fn read(text: &str) -> Result<Map<String, Value>, String> {
     let mut events = Events { parser: Parser::new_from_str(text) };
     let mut root = None;
@@ -135,8 +135,8 @@ fn plain(text: &str) -> Result<Value, String> {
     Ok(Value::String(text.into()))
 }
 
-/// An integer: decimal, or with `0b`, `0x` or a leading 0 (octal). The outer option is none if the text is none, the inner if it is too
-/// large.
+/// Parses an integer: decimal, or with `0b`, `0x` or a leading 0 (octal). The outer option is `None` if the text is no integer, the inner
+/// if it is too large.
 fn integer(text: &str) -> Option<Option<i64>> {
     let (is_negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
@@ -185,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// The values are those of `yaml.safe_load` of PyYAML 6.0.
+    /// The values agree with `yaml.safe_load` of PyYAML 6.0.
     #[test]
     fn plain_scalars_have_the_types_that_pyyaml_gives_them() {
         for (text, value) in [

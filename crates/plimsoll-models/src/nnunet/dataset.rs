@@ -24,17 +24,17 @@ struct Raw {
     file_ending: Option<String>,
 }
 
-/// What a model was trained on.
+/// The data set of a model.
 pub(super) struct ModelDataset {
     /// The names of the channels of its images, in order.
     pub(super) channels: Vec<String>,
-    /// What the names of its images end in.
+    /// The ending of the names of its images.
     pub(super) file_ending: String,
-    /// What the outputs of its network say.
+    /// The meaning of the network's outputs.
     pub(super) answers: Answers,
-    /// What each output is called, a region with its values.
+    /// The name of each output; of a region with its values.
     pub(super) outputs: Vec<String>,
-    /// All values of its labels above 0, ascending; that of voxels that are ignored is none of them.
+    /// All values of its labels above 0, ascending, without the value of ignored voxels.
     pub(super) foreground: Vec<u16>,
 }
 
@@ -76,15 +76,15 @@ fn channels(path: &Path, key: &str, names: &BTreeMap<String, String>) -> Result<
     Ok(numbered.into_iter().map(|(_, name)| name.clone()).collect())
 }
 
-/// What outputs say, how they are called, and the values of labels above 0.
+/// The meaning and the names of outputs, and the values of labels above 0.
 struct OutputLabels {
     answers: Answers,
     outputs: Vec<String>,
     foreground: Vec<u16>,
 }
 
-/// What labels, whose names are in the order of the file, say of outputs. With a label that is a list of several values, outputs are of regions: one for each
-/// label but the background. Otherwise there is one for each value.
+/// The outputs that follow from labels, in the order of the file. If a label is a list of several values, outputs are regions: one for
+/// each label but the background. Otherwise there is one output for each value.
 fn answers(path: &Path, labels: &Ordered<Value>, order: Option<&Value>) -> Result<OutputLabels, NnUnetError> {
     let refuse = |key: &str, found: String, expected: String| NnUnetError::Value {
         path: path.into(),
@@ -100,7 +100,7 @@ fn answers(path: &Path, labels: &Ordered<Value>, order: Option<&Value>) -> Resul
         LabelFault::Missing { key } => NnUnetError::Missing { path: path.into(), key },
         LabelFault::Value { key, found, expected } => refuse(&key, found, expected),
     })?;
-    // All of them fit 16 bits, as was asked for.
+    // All of them fit 16 bits, as checked before.
     let of_file = |value: u64| value as u16;
     let values: Vec<u16> = read.values().into_iter().map(of_file).collect();
     let Some(last) = values.last().copied().map(u64::from) else {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::NnUnetError;
 
-/// How much of a value an error shows.
+/// The most letters of a value in an error.
 const MOST_SHOWN: usize = 60;
 /// The most entries of a list that is looked into: more than stages, channels or labels that a network can have.
 const MOST_LISTED: usize = 4096;
@@ -65,7 +65,7 @@ impl<'a> Entry<'a> {
         NnUnetError::Value { path: self.path.into(), key: self.key.clone(), found, expected: expected.into() }
     }
 
-    /// What stands under a name in it, unless it is nothing.
+    /// The entry of a name, unless it is null.
     pub(super) fn get(&self, name: &str) -> Result<Option<Entry<'a>>, NnUnetError> {
         let Some(object) = self.value.as_object() else {
             return Err(self.refuse("it must have entries of names"));
@@ -74,7 +74,7 @@ impl<'a> Entry<'a> {
         Ok(found.map(|value| Entry { path: self.path, key: self.below(name), value }))
     }
 
-    /// What must stand under a name in it.
+    /// The required entry of a name.
     pub(super) fn need(&self, name: &str) -> Result<Entry<'a>, NnUnetError> {
         let missing = || NnUnetError::Missing { path: self.path.into(), key: self.below(name) };
         self.get(name)?.ok_or_else(missing)
@@ -118,13 +118,13 @@ impl<'a> Entry<'a> {
         Ok(list.iter().enumerate().map(item).collect())
     }
 
-    /// A list of just so many.
+    /// A list of exactly `count` entries.
     pub(super) fn list_of(&self, count: usize) -> Result<Vec<Entry<'a>>, NnUnetError> {
         let list = self.list()?;
         if list.len() == count { Ok(list) } else { Err(self.refuse(format!("it must be a list of {count}"))) }
     }
 
-    /// A list of so many whole numbers, or one number for all.
+    /// A list of `count` whole numbers, or one number for all.
     pub(super) fn wholes(&self, count: usize, least: usize, most: usize) -> Result<Vec<usize>, NnUnetError> {
         if self.value.is_number() {
             return Ok(vec![self.whole(least, most)?; count]);

@@ -15,9 +15,9 @@ pub enum NnUnetError {
         path: PathBuf,
         /// The entry, with those that it stands in before it.
         key: String,
-        /// What it is.
+        /// The found value.
         found: String,
-        /// What it can be.
+        /// The possible values.
         expected: String,
     },
     /// An entry is not there.
@@ -33,7 +33,7 @@ pub enum NnUnetError {
     Unknown {
         /// The file.
         path: PathBuf,
-        /// What is named.
+        /// The kind of name.
         what: &'static str,
         /// Its name.
         name: String,
@@ -50,14 +50,14 @@ pub enum NnUnetError {
         /// Why.
         source: Box<ConfigError>,
     },
-    /// No fold has the checkpoint, or one that is asked for has not.
+    /// No fold has the checkpoint, or a requested fold lacks it.
     #[error("{} has no {checkpoint} in {folds}", folder.display())]
     NoFold {
         /// The folder of the model.
         folder: PathBuf,
         /// The name of the file.
         checkpoint: String,
-        /// Where it was looked for.
+        /// The folders that were searched.
         folds: String,
     },
     /// A folder is one of nnU-Net 1.
@@ -74,7 +74,7 @@ pub enum NnUnetError {
         /// Their folders.
         found: Vec<PathBuf>,
     },
-    /// What is to be imported cannot be.
+    /// An archive or a folder cannot be imported.
     #[error("{}: {why}", path.display())]
     Import {
         /// The archive or folder.
@@ -87,7 +87,7 @@ pub enum NnUnetError {
     OverBudget {
         /// The file.
         path: PathBuf,
-        /// Who holds what.
+        /// The holders of the memory.
         source: OverBudget,
     },
 }

@@ -1,4 +1,4 @@
-//! Where a model is: by its folder, or by the names that nnU-Net gives it.
+//! Finding a model by its folder, or by the names that nnU-Net gives it.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,10 @@ use super::dataset::ModelDataset;
 use super::plans::Plans;
 use crate::ModelError;
 
-/// Whether a folder is one of a trained configuration of nnU-Net, or has such in it.
+/// Returns `true` if a folder is a trained configuration of nnU-Net, or contains one.
 ///
 /// # Errors
-/// If it, or a folder in it, cannot be read.
+/// Returns an error if it, or a folder in it, cannot be read.
 pub fn is_nnunet(folder: &Path) -> Result<bool, ModelError> {
     Ok(holds_model(folder) || folder.join("plans.pkl").is_file() || !models_below(folder, 1)?.is_empty())
 }
@@ -22,7 +22,7 @@ pub(super) fn holds_model(folder: &Path) -> bool {
 /// The one folder of a trained configuration that a folder is or has in it, as the folder of a data set does.
 ///
 /// # Errors
-/// If it cannot be read, is one of nnU-Net 1, or has none or several.
+/// Returns an error if it cannot be read, is one of nnU-Net 1, or has none or several.
 pub fn find_model(folder: &Path) -> Result<PathBuf, ModelError> {
     if holds_model(folder) {
         return Ok(folder.into());
@@ -37,10 +37,10 @@ pub fn find_model(folder: &Path) -> Result<PathBuf, ModelError> {
     }
 }
 
-/// Folders of trained configurations: a folder itself, or those in it, so many folders deep.
+/// Folders of trained configurations: the folder itself, or folders in it up to `depth` levels deep.
 ///
 /// # Errors
-/// If a folder cannot be read.
+/// Returns an error if a folder cannot be read.
 pub fn models_below(folder: &Path, depth: usize) -> Result<Vec<PathBuf>, ModelError> {
     let (mut found, mut left) = (Vec::new(), vec![(folder.to_path_buf(), depth)]);
     while let Some((folder, depth)) = left.pop() {

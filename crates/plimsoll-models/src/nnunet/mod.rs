@@ -7,9 +7,9 @@
 //!     fold_0/checkpoint_final.pth        weights, and which trainer and configuration they are of
 //! ```
 //!
-//! [`NnUnetModel::open`] makes a [`SegmentationModel`](crate::SegmentationModel) of such a folder. What it cannot do exactly as nnU-Net
-//! does is refused, with the name of the file and of what stands there. The meaning of each entry is that of nnU-Net 2.8.1
-//! (Isensee et al. 2021, doi:10.1038/s41592-020-01008-z).
+//! [`NnUnetModel::open`] makes a [`SegmentationModel`](crate::SegmentationModel) of such a folder. Entries that cannot be followed exactly
+//! as nnU-Net does are refused; the error names the file and quotes the entry. The meaning of each entry is that of nnU-Net 2.8.1 (Isensee
+//! et al. 2021, doi:10.1038/s41592-020-01008-z).
 
 mod dataset;
 mod entry;

@@ -16,10 +16,10 @@ use super::preparation::{Images, images};
 use super::trainers::trainer;
 use crate::{Answers, Interpolated, ModelError, SegmentationModel, Windows};
 
-/// What of a folder is to be predicted with.
+/// The parts of a folder to predict with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NnUnetChoice {
-    /// Which folds; if none are named all that have the checkpoint, but `all` only where there is no other, as nnU-Net does it.
+    /// The folds; empty for all that have the checkpoint. As in nnU-Net, `all` is used only if there is no other fold.
     pub folds: Vec<FoldName>,
     /// The name of the file of a fold.
     pub checkpoint: String,
@@ -36,7 +36,7 @@ impl Default for NnUnetChoice {
 /// A trained configuration of nnU-Net.
 #[derive(Clone, Debug)]
 pub struct NnUnetModel {
-    /// What there is to predict with.
+    /// The model.
     pub model: SegmentationModel,
     /// The data set that it was trained on, where the plans name it.
     pub dataset: Option<String>,
@@ -44,7 +44,7 @@ pub struct NnUnetModel {
     pub configuration: String,
     /// The configuration whose labels it takes beside the image, if it is of a cascade.
     pub previous: Option<String>,
-    /// Who trained it.
+    /// The trainer.
     pub trainer: String,
     /// Its folds.
     pub folds: Vec<FoldName>,
@@ -55,7 +55,8 @@ impl NnUnetModel {
     /// the first is looked into for trainer, configuration and axes to mirror along, as nnU-Net does it.
     ///
     /// # Errors
-    /// If a file is not there, is none of nnU-Net, describes what is not done here as nnU-Net does it, or there is no room to read it.
+    /// Returns an error if a file is not there, is none of nnU-Net, describes what is not done here as nnU-Net does it, or there is no
+    /// room to read it.
     pub fn open(folder: &Path, choice: &NnUnetChoice, budget: &Budget) -> Result<NnUnetModel, ModelError> {
         let plans = Plans::read(folder, budget)?;
         let dataset = ModelDataset::read(folder, budget)?;
@@ -125,7 +126,7 @@ fn checkpoint(folder: &Path, fold: FoldName, name: &str) -> PathBuf {
     RunFolder::new(folder).fold(fold).path().join(name)
 }
 
-/// The folds that are asked for, or those that are there.
+/// The requested folds, or the existing ones.
 fn folds(folder: &Path, choice: &NnUnetChoice) -> Result<Vec<FoldName>, ModelError> {
     let is_there = |fold: &FoldName| checkpoint(folder, *fold, &choice.checkpoint).is_file();
     if !choice.folds.is_empty() {
@@ -157,7 +158,7 @@ fn no_fold(folder: &Path, choice: &NnUnetChoice, folds: &[FoldName]) -> NnUnetEr
     NnUnetError::NoFold { folder: folder.into(), checkpoint: choice.checkpoint.clone(), folds }
 }
 
-/// What a checkpoint says beside its weights.
+/// The entries of a checkpoint beside its weights.
 struct Checkpoint {
     trainer: String,
     configuration: String,
@@ -177,7 +178,7 @@ impl Checkpoint {
         };
         const MIRROR: &str = "inference_allowed_mirroring_axes";
         let mirror = match file.said(&[MIRROR]) {
-            // As nnU-Net: where nothing is said, nothing is mirrored.
+            // As in nnU-Net, nothing is mirrored by default.
             None | Some(Said::Nothing) => Vec::new(),
             Some(Said::Numbers(axes)) => axes,
             Some(other) => return Err(value(path, MIRROR, &other, "it must be a list of axes").into()),
@@ -219,7 +220,7 @@ fn mirror_axes(path: &Path, axes: &[i64], dimensions: usize) -> Result<[bool; 3]
 }
 
 impl NnUnetModel {
-    /// What it is, in lines.
+    /// A description in lines.
     pub fn lines(&self) -> Vec<String> {
         let SegmentationModel { net, patch, channels, answers, mirror_axes, earlier_labels, .. } =
             &self.model;
@@ -248,7 +249,7 @@ impl NnUnetModel {
         if let Some(previous) = &self.previous {
             lines.push(format!("takes     {earlier_labels} labels of {previous} beside the image"));
         }
-        // Names are those of files from elsewhere.
+        // These names are from files of unknown origin.
         lines.iter().map(|line| printable(line).replace(['\n', '\t'], " ")).collect()
     }
 }

@@ -13,7 +13,7 @@ use super::trainers::Trainer;
 const PLAIN: &str = "PlainConvUNet";
 const RESIDUAL: &str = "ResidualEncoderUNet";
 
-/// How many channels a network has: of its image, and of its answer.
+/// The number of channels of a network's image, and of its outputs.
 pub(super) struct Ends {
     pub(super) inputs: usize,
     pub(super) outputs: usize,
@@ -179,7 +179,7 @@ fn expect_only(arguments: &Entry<'_>, blocks: &str) -> Result<(), NnUnetError> {
     Ok(())
 }
 
-/// That an operation is one of some, by the last part of its name.
+/// Checks that an operation is one of some, by the last part of its name.
 fn expect_operation<'a>(arguments: &Entry<'a>, key: &str, known: &[&str]) -> Result<&'a str, NnUnetError> {
     let entry = arguments.need(key)?;
     let name = entry.text()?.rsplit('.').next().unwrap_or_default();
@@ -189,7 +189,7 @@ fn expect_operation<'a>(arguments: &Entry<'a>, key: &str, known: &[&str]) -> Res
     Err(entry.refuse(format!("it must be {}", known.join(" or "))))
 }
 
-/// Which statistics, what is added to the variance, and whether there are scales and shifts.
+/// The statistics of a normalisation, the term that is added to the variance, and the presence of scales and shifts.
 fn normalisation(
     arguments: &Entry<'_>,
     axes: usize,
@@ -221,7 +221,7 @@ fn normalisation(
     Ok((norm, epsilon, affine))
 }
 
-/// Of the leaky ReLU; 0 of the ReLU.
+/// The slope of the leaky ReLU; 0 for the ReLU.
 fn slope(arguments: &Entry<'_>) -> Result<f32, NnUnetError> {
     // PyTorch's default.
     const SLOPE: f32 = 0.01;

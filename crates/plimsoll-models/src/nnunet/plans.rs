@@ -12,8 +12,8 @@ use crate::ModelError;
 
 /// The most bytes of a JSON file of a model: a data set's description may list all of its cases.
 const LARGEST: u64 = 8 << 20;
-/// What a byte of JSON comes to in memory. The most takes `{"":{"":…}}`, where each object is a node of a tree with room for eleven
-/// entries, 632 bytes for five of the text; the text itself is held beside it.
+/// The memory for a byte of JSON. The worst text is `{"":{"":…}}`, where each object is a node of a tree with room for eleven entries, 632
+/// bytes for five of the text; the text itself is reserved separately.
 const BYTE: u64 = 136;
 /// The most configurations that take over from each other, in a chain: nnU-Net's own are two or three.
 const MOST_INHERITED: usize = 64;
@@ -44,7 +44,7 @@ impl Plans {
         Ok(Plans(read(folder.join(Plans::FILE), budget)?))
     }
 
-    /// What stands in the file.
+    /// The contents of the file.
     pub(super) fn root(&self) -> Entry<'_> {
         Entry::new(&self.0.path, "", &self.0.value)
     }
@@ -52,7 +52,8 @@ impl Plans {
     /// A configuration, with all that it inherits.
     ///
     /// # Errors
-    /// If it is not there, inherits from itself, or is the first of more than [`MOST_INHERITED`] that inherit from each other.
+    /// Returns an error if it is not there, inherits from itself, or is the first of more than [`MOST_INHERITED`] that inherit from each
+    /// other.
     pub(super) fn configuration(&self, name: &str) -> Result<Configuration<'_>, NnUnetError> {
         let all = self.root().need("configurations")?;
         let mut of = Configuration { path: all.path(), name: name.into(), chain: Vec::new() };
@@ -83,7 +84,7 @@ impl Plans {
     /// The configuration whose labels another one takes, by its name, which is part of names of folders.
     ///
     /// # Errors
-    /// If it is none of the configurations, or its name leads to another folder.
+    /// Returns an error if it is none of the configurations, or its name leads to another folder.
     pub(super) fn previous(&self, of: &Configuration<'_>) -> Result<Option<String>, NnUnetError> {
         let Some(entry) = of.get("previous_stage") else { return Ok(None) };
         let name = entry.text()?;
@@ -116,7 +117,7 @@ impl<'a> Configuration<'a> {
         format!("configurations.{}.{name}", self.name)
     }
 
-    /// An entry, unless it is nothing; that of a configuration counts before those that it inherits.
+    /// An entry, unless it is null. The entry of a configuration precedes those of the configurations that it inherits.
     pub(super) fn get(&self, name: &str) -> Option<Entry<'a>> {
         let value = self.chain.iter().find_map(|own| own.get(name)).filter(|value| !value.is_null())?;
         Some(Entry::new(self.path, self.key(name), value))

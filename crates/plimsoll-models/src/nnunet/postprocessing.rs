@@ -1,4 +1,4 @@
-//! What nnU-Net found to help after a prediction: of some labels only the largest component is kept.
+//! Post-processing that nnU-Net found helpful: keeping only the largest component of some labels.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,8 +13,8 @@ use crate::ModelError;
 
 const KEEP_LARGEST: &str = "remove_all_but_largest_component_from_segmentation";
 
-/// Of all voxels of some labels together, only the largest component is kept, or several of the same size: other voxels of these labels
-/// become background. Voxels that touch by a corner belong together.
+/// Keeps the largest component of all voxels of some labels together, or several of the same size; other voxels of these labels become
+/// background. Voxels that touch at a corner are connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeepLargest {
     /// The labels.
@@ -24,7 +24,7 @@ pub struct KeepLargest {
 /// Reads `postprocessing.json`: steps, one after the other.
 ///
 /// # Errors
-/// If it cannot be read, or has a step that is not known.
+/// Returns an error if it cannot be read, or has a step that is not known.
 pub fn read_postprocessing(path: &Path, budget: &Budget) -> Result<Vec<KeepLargest>, ModelError> {
     let file = read::<Value>(path.into(), budget)?;
     let root = Entry::new(&file.path, "", &file.value);

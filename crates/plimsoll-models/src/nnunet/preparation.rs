@@ -1,4 +1,4 @@
-//! How images are prepared, as a configuration says.
+//! The preparation of images by a configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,17 +18,17 @@ use super::resampling::resampling;
 /// A program of nnU-Net's that reads images.
 struct Reader {
     name: &'static str,
-    /// Whether it brings them to the canonical orientation.
+    /// `true` if it reorients images to the canonical orientation.
     reorients: bool,
-    /// What the names of its images may end in.
+    /// The endings of the names of its images.
     endings: &'static [&'static str],
-    /// What images are that end so, of which there may be others.
+    /// The meaning of images with these endings, of which there may be others.
     planes: Planes,
 }
 
 const VOLUMES: &[&str] = &[".nii.gz", ".nii"];
 
-/// Of what ITK reads besides, what is read here.
+/// The formats of ITK that are read here.
 const VOLUMES_OF_ITK: &[&str] = &[".nii.gz", ".nii", ".nrrd", ".mha"];
 
 const READERS: [Reader; 5] = [
@@ -44,7 +44,7 @@ const READERS: [Reader; 5] = [
     Reader { name: "Tiff3DIO", reorients: false, endings: &[".tif", ".tiff"], planes: Planes::Several },
 ];
 
-/// What the names of images may end in that any of the readers reads.
+/// The endings of images that any of the readers reads.
 pub(super) fn endings() -> Vec<&'static str> {
     let all: BTreeSet<&str> = READERS.iter().flat_map(|reader| reader.endings).copied().collect();
     all.into_iter().collect()
@@ -58,14 +58,14 @@ const NORMALISATIONS: [(&str, Normalisation); 5] = [
     ("RGBTo01Normalization", Normalisation::RgbTo01),
 ];
 
-/// What of images is told by plans.
+/// The preparation of images in plans.
 pub(super) struct Images {
     pub(super) steps: NnUnetSteps,
     pub(super) channels: Vec<Channel>,
     pub(super) foreground: BTreeMap<usize, IntensityProperties>,
 }
 
-/// How images of `dimensions` axes are prepared.
+/// The preparation of images of `dimensions` axes.
 pub(super) fn images(
     plans: &Plans,
     configuration: &Configuration<'_>,
@@ -167,7 +167,7 @@ fn normalisations(
     schemes.iter().zip(&masks).map(of).collect()
 }
 
-/// Intensities of the foreground of the data set, by channel: those that are there, and those of channels that need them.
+/// Intensities of the foreground of the data set by channel: for all channels that have them or need them.
 fn foreground(
     root: &Entry<'_>,
     channels: &[MaskedNormalisation],

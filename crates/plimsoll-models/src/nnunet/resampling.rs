@@ -1,4 +1,4 @@
-//! How images, logits and labels are resampled: functions of nnU-Net by their names, and their arguments.
+//! The resampling of images, logits and labels by nnU-Net's functions and their arguments.
 
 use plimsoll_data::{Interpolation, LabelTies, Resizing};
 
@@ -14,17 +14,17 @@ const BY_PYTORCH: &str = "resample_torch_fornnunet";
 /// From which ratio of spacings on slices are resized for themselves.
 const ANISOTROPY: f64 = 3.0;
 
-/// How something is resampled.
+/// A method of resampling.
 pub(super) struct Resampling {
     pub(super) resizing: Resizing,
-    /// Which label a voxel gets for which several are as likely.
+    /// The rule for voxels with several labels of equal weight.
     pub(super) ties: LabelTies,
 }
 
 /// Reads the function `name` of a configuration, and its arguments. It is `of_labels` or of numbers.
 ///
 /// # Errors
-/// If the function is another one, or has an argument that nothing is known of.
+/// Returns an error if the function is another one, or has an argument that nothing is known of.
 pub(super) fn resampling(
     configuration: &Configuration<'_>,
     name: &str,
@@ -59,7 +59,7 @@ pub(super) fn resampling(
         };
         for argument in object.keys() {
             let Some(value) = arguments.get(argument)? else {
-                // Nothing is said: it depends on the spacings.
+                // Without a value it depends on the spacings.
                 if argument == "force_separate_z" {
                     resizing.slices = None;
                 }

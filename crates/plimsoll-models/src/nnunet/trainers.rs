@@ -4,16 +4,16 @@ use std::path::Path;
 
 use super::NnUnetError;
 
-/// What a trainer makes of the network of the plans.
+/// A trainer's change of the network of the plans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trainer {
     /// It is as the plans say.
     AsPlanned,
-    /// It has batch normalisation instead of that of the plans.
+    /// It has batch normalisation instead of the plans' normalisation.
     BatchNorm,
 }
 
-/// Trainers of nnU-Net 2.8.1 whose network is that of the plans, without what all names begin with.
+/// Trainers of nnU-Net 2.8.1 that use the network of the plans, without their common prefix.
 const AS_PLANNED: [&str; 57] = [
     "",
     "_1epoch",
@@ -76,7 +76,7 @@ const AS_PLANNED: [&str; 57] = [
 const PREFIX: &str = "nnUNetTrainer";
 const BATCH_NORM: &str = "nnUNetTrainerBN";
 
-/// What is known of a trainer that a checkpoint names.
+/// The change of the network by a trainer that a checkpoint names.
 pub(super) fn trainer(checkpoint: &Path, name: &str) -> Result<Trainer, NnUnetError> {
     if name == BATCH_NORM {
         return Ok(Trainer::BatchNorm);

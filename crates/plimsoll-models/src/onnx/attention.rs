@@ -1,4 +1,4 @@
-//! What transformers are made of: normalised tokens, the Gaussian error linear unit, attention within windows.
+//! The parts of transformers: normalised tokens, the Gaussian error linear unit, attention within windows.
 
 use plimsoll_graph::TensorId;
 use plimsoll_graph::ops::{OTHER_REGION, TokenNorm, WindowAttention};
@@ -6,20 +6,20 @@ use plimsoll_graph::ops::{OTHER_REGION, TokenNorm, WindowAttention};
 use super::constant::Constant;
 use super::graph::{Writer, float, int, name, numbers};
 
-/// Where attention reads from and what it is called.
+/// The operands and the result of an attention.
 pub(super) struct Attended {
     /// Queries, keys and values.
     pub(super) qkv: TensorId,
     /// The table of biases.
     pub(super) table: TensorId,
-    /// What tokens of the padding have; zeroes where there is none.
+    /// The values of padded tokens; `None` for zeros.
     pub(super) padding: Option<TensorId>,
     /// The result.
     pub(super) result: TensorId,
 }
 
 impl Writer<'_> {
-    /// Layer normalisation of each voxel's channels, which that of ONNX wants to be the last axis.
+    /// Layer normalisation of each voxel's channels, for which ONNX needs the channels as the last axis.
     pub(super) fn token_norm(
         &mut self,
         norm: &TokenNorm,

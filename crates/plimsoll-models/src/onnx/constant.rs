@@ -14,15 +14,15 @@ pub(super) enum Constant {
     Numbers(Vec<i64>),
     /// Values along one axis.
     Values(Vec<f32>),
-    /// For each window and each of its tokens the voxel that it is, `[windows, tokens]`; one behind the last voxel for those of the padding.
+    /// The voxel of each token of each window, `[windows, tokens]`; padded tokens have the index after the last voxel.
     Tokens(Windows),
     /// For each voxel its place among the tokens of all windows, `[voxels]`.
     Places(Windows),
-    /// The region of each token of each window, as those of queries, `[windows, tokens, 1]`.
+    /// The region of each token of each window in the shape of queries, `[windows, tokens, 1]`.
     QueryRegions(Windows),
-    /// The same, as those of keys, `[windows, 1, tokens]`.
+    /// The region of each token of each window in the shape of keys, `[windows, 1, tokens]`.
     KeyRegions(Windows),
-    /// The row of the table of biases for each query and each key of a window with so many tokens, `[tokens, tokens]`.
+    /// The row of the table of biases for each query and each key of a window, `[tokens, tokens]`.
     Rows(RelativePositions, usize),
 }
 

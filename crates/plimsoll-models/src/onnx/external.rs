@@ -1,7 +1,7 @@
 //! Weights in a file of their own beside the graph, for those that a message of protobuf has no room for.
 //!
-//! The file has the digest of its bytes in its name: a graph that is there goes on naming its own weights until the new one takes its
-//! place in a single rename, and whatever instant a process is killed at, each graph has the weights that it was written with.
+//! The name of the file has the digest of its bytes: an existing graph keeps naming its own weights until the new graph replaces it in a
+//! single rename. Whenever the process is killed, each graph has the weights that it was written with.
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use plimsoll_disk::atomic::{AtomicFile, BUFFER};
 use plimsoll_memory::{Digest, Digester};
 
-/// What the offsets of tensors are multiples of, so that runtimes can map them: a page.
+/// The alignment of tensors in the file: a page, so that runtimes can map them.
 const ALIGNMENT: u64 = 4096;
-/// What the names of such files end in, with the dot.
+/// The ending of the names of such files, with the dot.
 const ENDING: &str = ".data";
 /// Hexadecimal digits of a digest.
 const DIGITS: usize = 16;

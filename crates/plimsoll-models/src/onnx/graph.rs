@@ -1,8 +1,7 @@
 //! A forward pass as nodes of ONNX.
 //!
-//! Both have tensors `[N, C, D, H, W]` and weights as PyTorch has them, so that a node becomes one or a few, and no value changes its
-//! place. What is written as one node here and is none there (normalisation by given statistics, sources that are read one behind the
-//! other) is put together of those that it is made of.
+//! Both have tensors `[N, C, D, H, W]` and weights as in PyTorch, so a node becomes one or a few, and no value moves. An op without a
+//! counterpart (normalisation by given statistics, concatenated sources) is composed of simpler ones.
 
 use std::collections::HashMap;
 
@@ -23,9 +22,9 @@ pub(super) struct Graph {
 /// Why a program is no graph of ONNX: an op without a counterpart, or one in a form that has none.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NoCounterpart {
-    /// What the op is called.
+    /// The name of the op.
     pub(super) op: &'static str,
-    /// What of it has none.
+    /// The part of the op without a counterpart.
     pub(super) what: String,
 }
 
@@ -40,7 +39,7 @@ enum Statistics<'p> {
     },
 }
 
-/// The name of a tensor: parameters, input and output have one of their own, and others are told apart by a number.
+/// The name of a tensor: parameters, input and output keep their own names; others are numbered.
 pub(super) fn name(program: &Program, id: TensorId) -> String {
     let tensor = program.tensor(id);
     match tensor.role {
@@ -310,7 +309,7 @@ impl<'p> Writer<'p> {
         to: &str,
     ) {
         let GroupStatistics { groups, channels, epsilon } = statistics;
-        // 0 keeps an extent: that of the batch.
+        // 0 keeps an extent: the batch's.
         let grouped = self.constant(Constant::Numbers(vec![0, groups as i64, -1]));
         let [ones, zeros] = [1.0, 0.0].map(|value| self.constant(Constant::Values(vec![value; groups])));
         let per_channel = self.constant(Constant::Numbers(vec![1, channels as i64, 1, 1, 1]));

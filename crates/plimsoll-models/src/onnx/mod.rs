@@ -31,7 +31,7 @@ pub use write::Visit;
 /// The version of ONNX's operators that files are of.
 pub const OPSET: i64 = 17;
 
-/// Where the values of parameters go.
+/// The place of the values of parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WeightsGo {
     /// Into the file of the graph, which has 2 GiB at most.
@@ -41,7 +41,7 @@ pub enum WeightsGo {
     Beside,
 }
 
-/// What an export wrote.
+/// The result of an export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExportedGraph {
     /// Nodes.
@@ -67,7 +67,7 @@ pub struct OnnxModel<'m> {
     pub patch: [usize; 3],
     /// Its weights, of which averages over the steps are taken where there are some.
     pub weights: &'m WeightSource,
-    /// What whoever runs the graph has to know, as texts by their keys.
+    /// Facts that a user of the graph needs, as texts by their keys.
     pub said: Vec<(String, String)>,
 }
 
@@ -75,7 +75,7 @@ impl<'m> OnnxModel<'m> {
     /// One fold of a run.
     ///
     /// # Errors
-    /// If what the run was trained with cannot be said in JSON.
+    /// Returns an error if what the run was trained with cannot be said in JSON.
     pub fn of_run(config: &'m RunConfig, weights: &'m WeightSource) -> Result<OnnxModel<'m>, ModelError> {
         let mut said = of_network(&config.training.net)?;
         match &config.task {
@@ -92,10 +92,10 @@ impl<'m> OnnxModel<'m> {
         Ok(OnnxModel { net: &config.training.net, patch: config.training.patch, weights, said })
     }
 
-    /// One fold of a model that was trained elsewhere. What is done with images before is said in the words of its own files only.
+    /// One fold of a model of another program. The preparation of images is described only in the words of its own files.
     ///
     /// # Errors
-    /// If its network cannot be said in JSON.
+    /// Returns an error if its network cannot be written as JSON.
     pub fn of_model(
         model: &'m SegmentationModel,
         weights: &'m WeightSource,
@@ -123,8 +123,8 @@ fn json(value: &impl Serialize) -> Result<String, ModelError> {
 /// beside it that it does not name are removed then.
 ///
 /// # Errors
-/// If the network has an op that ONNX has no counterpart of, the graph comes to 2 GiB or more, the weights are damaged or of another
-/// network, the budget has no room for the largest tensor, or the disk refuses.
+/// Returns an error if the network has an op that ONNX has no counterpart of, the graph comes to 2 GiB or more, the weights are damaged
+/// or of another network, the budget has no room for the largest tensor, or the disk refuses.
 pub fn export_onnx(
     model: &OnnxModel<'_>,
     to: &Path,
@@ -148,7 +148,7 @@ pub fn export_onnx(
 /// is given, once, in any order.
 ///
 /// # Errors
-/// As [`export_onnx`], or as `each` fails.
+/// Returns the errors of [`export_onnx`] and of `each`.
 pub fn export_program(
     program: &Program,
     to: &Path,

@@ -29,7 +29,7 @@ pub struct OperatorSetIdProto {
     pub version: i64,
 }
 
-/// A key, and what is said under it.
+/// A key and its value.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct StringStringEntryProto {
     #[prost(string, tag = "1")]
@@ -38,7 +38,7 @@ pub struct StringStringEntryProto {
     pub value: String,
 }
 
-/// Nodes in the order of execution, and the tensors that are there before.
+/// Nodes in the order of execution, and their initial tensors.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct GraphProto {
     #[prost(message, repeated, tag = "1")]
@@ -100,7 +100,7 @@ pub mod data_type {
     pub const INT64: i32 = 7;
 }
 
-/// Where values are.
+/// The place of values.
 pub mod data_location {
     pub const EXTERNAL: i32 = 1;
 }
@@ -117,10 +117,10 @@ pub struct TensorProto {
     pub name: String,
     #[prost(bytes = "vec", tag = "9")]
     pub raw_data: Vec<u8>,
-    /// Where its values are if they are in another file: `location`, `offset` and `length`.
+    /// The external values: `location`, `offset` and `length`.
     #[prost(message, repeated, tag = "13")]
     pub external_data: Vec<StringStringEntryProto>,
-    /// One of [`data_location`]; in the model itself if none is said.
+    /// A value of [`data_location`]; the model itself if it is `None`.
     #[prost(int32, optional, tag = "14")]
     pub data_location: Option<i32>,
 }
@@ -134,7 +134,7 @@ pub struct ValueInfoProto {
     pub r#type: Option<TypeProto>,
 }
 
-/// A type: here always that of a tensor.
+/// A type; here always a tensor type.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct TypeProto {
     #[prost(message, optional, tag = "1")]

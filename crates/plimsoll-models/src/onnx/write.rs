@@ -51,11 +51,12 @@ impl GraphFile<'_> {
         self.program.with_role(Role::Parameter).map(|id| (id, self.program.shape(id).count()))
     }
 
-    /// Writes the file, and returns that of the weights beside it, if there is one. `each` hands the values of each parameter to what it is
-    /// given, once, in any order.
+    /// Writes the file, and returns the file of weights beside it, if there is one. `each` passes the values of each parameter to its
+    /// argument once, in any order.
     ///
     /// # Errors
-    /// If it would be too long for its format, `each` fails or leaves a parameter out, or the disk refuses. What was there is then there still.
+    /// Returns an error if the file would be too long for its format, `each` fails or leaves a parameter out, or the disk refuses.
+    /// Existing files then stay.
     pub(super) fn write(
         &self,
         to: &Path,
@@ -158,7 +159,7 @@ impl GraphFile<'_> {
         write().and_then(|()| commit(file)).map_err(|error| ModelError::io(to, error))
     }
 
-    /// A file with all of the model but the parameters, which take so many bytes behind it.
+    /// Begins a file with all of the model but the parameters, which take `of_parameters` bytes after it.
     fn begin(&self, to: &Path, of_parameters: u64) -> Result<BufWriter<AtomicFile>, ModelError> {
         let (nodes, model) = (self.nodes().encode_to_vec(), self.model().encode_to_vec());
         let constants: Vec<(TensorProto, &Constant)> = self
@@ -194,7 +195,7 @@ impl GraphFile<'_> {
         write().map_err(|error| ModelError::io(to, error))
     }
 
-    /// Hands each parameter on, and checks that it is there once.
+    /// Passes each parameter on, and checks that it comes exactly once.
     fn each_once(
         &self,
         each: &mut dyn FnMut(&mut Visit<'_>) -> Result<(), ModelError>,
@@ -290,7 +291,7 @@ fn constant_head(name: &str, constant: &Constant) -> TensorProto {
     }
 }
 
-/// The length of a tensor with so many bytes of values.
+/// The length of a tensor with `bytes` bytes of values.
 fn tensor_len(head: &TensorProto, bytes: u64) -> u64 {
     let before = head.encoded_len() + key_len(RAW_DATA) + encoded_len_varint(bytes);
     bytes.saturating_add(before as u64)

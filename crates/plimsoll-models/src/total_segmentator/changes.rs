@@ -1,4 +1,4 @@
-//! What is done with the labels of a task after its networks have decided.
+//! Changes of the labels of a task after its networks.
 
 use serde::Deserialize;
 
@@ -6,12 +6,12 @@ use serde::Deserialize;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Change {
-    /// Of some labels only the largest component stays.
+    /// Keeps only the largest component of some labels.
     KeepLargest {
         /// The labels, each for itself.
         labels: Vec<String>,
     },
-    /// Of some labels components go that are no larger than a volume.
+    /// Removes components of some labels up to a volume.
     DropSmall {
         /// The labels, each for itself; all of the task if none is named.
         labels: Vec<String>,
@@ -26,16 +26,16 @@ pub enum Change {
     },
     /// Labels grow into the background.
     Grow {
-        /// How far.
+        /// The distance in millimetres.
         radius_mm: f64,
     },
 }
 
-/// A change of labels on the stored grid, with those of another task.
+/// A change of labels on the stored grid with the labels of another task.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Refinement {
-    /// How far labels grow into the background before.
+    /// The distance that labels grow into the background first, in millimetres.
     pub radius_mm: f64,
     /// The label that they are cut to then.
     pub inside: String,

@@ -1,4 +1,4 @@
-//! TotalSegmentator's tasks: which of nnU-Net's models each of them runs, on which grid, and what their labels mean.
+//! TotalSegmentator's tasks: the nnU-Net models of each task, their grids, and the meaning of their labels.
 //!
 //! The table, `tasks.json`, is that of [TotalSegmentator](https://github.com/wasserth/TotalSegmentator) 2.18, of all tasks whose weights
 //! everybody may download. No weights are part of this program.
@@ -44,26 +44,26 @@ const LICENSED: [&str; 18] = [
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Task {
-    /// Of its weights.
+    /// The licence of its weights.
     pub license: String,
     /// The names of its labels, from value 1 on.
     pub classes: Vec<String>,
     /// Names of labels behind these, which a network is trained with but which are not written.
     #[serde(default)]
     pub auxiliary: Vec<String>,
-    /// Whether masks of its labels have one of all of them beside them, `body`, and one of its skin.
+    /// `true` if masks of the whole body and of its skin are derived from its labels.
     #[serde(default)]
     pub has_skin: bool,
-    /// What labels are refined with at last.
+    /// The refinement of its labels.
     pub refinement: Option<Refinement>,
     modes: BTreeMap<Mode, TaskModels>,
 }
 
-/// How finely a task looks.
+/// The resolution of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// As finely as it can.
+    /// The finest resolution of the task.
     #[default]
     Default,
     /// At 3 mm, or 6 mm where there is nothing else that is coarser.
@@ -72,7 +72,7 @@ pub enum Mode {
     Fastest,
 }
 
-/// Which of the networks that a task was trained with.
+/// The size of a task's networks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ModelSize {
     /// The one that every task has.
@@ -86,37 +86,37 @@ pub enum ModelSize {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskModels {
-    /// The spacing that images are brought to before a network's own steps, along depth, height and width of the canonical orientation;
-    /// none where these steps bring them to it.
+    /// The spacing that images are resampled to before a network's own steps, along depth, height and width of the canonical orientation;
+    /// `None` if these steps resample.
     spacing: Option<[f64; 3]>,
     /// The class of nnU-Net's that trained them, which is part of the folder's name.
     pub trainer: String,
     /// Their configuration, likewise.
     pub configuration: String,
-    /// Their folds; all that are there if none is said.
+    /// Their folds; `None` for all existing ones.
     pub folds: Option<Vec<u32>>,
-    /// What images are cut to before.
+    /// The region that images are cut to.
     pub crop: Option<Crop>,
-    /// What is done with labels, one after the other.
+    /// The changes of labels, in order.
     #[serde(default)]
     pub changes: Vec<Change>,
-    /// Each model, in the order in which labels are put over those of the one before.
+    /// The models, in the order in which labels of one are written over those before.
     pub parts: Vec<PartModel>,
 }
 
-/// What images are cut to: a box around what a coarser model finds.
+/// The region that images are cut to: a box around labels of a coarser model.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Crop {
     /// The labels that the box is around.
     pub to: Vec<String>,
-    /// How far it reaches beyond them.
+    /// The margin around them in millimetres.
     pub margin_mm: f64,
-    /// Whether they are looked for at 3 mm, not 6.
+    /// `true` if they are found at 3 mm instead of 6 mm.
     pub robust: bool,
-    /// The task that has these labels; `total`, or `total_mr` for tasks of MR images, where nothing is said.
+    /// The task that has these labels; `None` for `total`, or `total_mr` for tasks of MR images.
     pub task: Option<String>,
-    /// How finely that task looks, if it is said which it is.
+    /// The resolution of that task, if it is fixed.
     #[serde(default)]
     pub mode: Mode,
 }
@@ -132,7 +132,7 @@ pub struct PartModel {
 }
 
 impl TaskModels {
-    /// The spacing that images are brought to before a network's own steps; none where these steps bring them to it.
+    /// The spacing that images are resampled to before a network's own steps; `None` if these steps resample.
     pub fn spacing(&self) -> Option<Spacing> {
         self.spacing.map(Spacing)
     }
@@ -142,7 +142,7 @@ impl Task {
     /// All tasks by name.
     ///
     /// # Errors
-    /// If the table is not sound: a fault of this program.
+    /// Returns an error if the table is not sound: a fault of this program.
     pub fn all() -> Result<&'static BTreeMap<String, Task>, ModelError> {
         static TASKS: OnceLock<Result<BTreeMap<String, Task>, String>> = OnceLock::new();
         let parse = || {
@@ -161,7 +161,7 @@ impl Task {
     /// The task of a name.
     ///
     /// # Errors
-    /// If there is none, or its weights need a licence.
+    /// Returns an error if there is none, or its weights need a licence.
     pub fn named(name: &str) -> Result<&'static Task, ModelError> {
         let all = Task::all()?;
         let is_licensed = LICENSED.contains(&name);
@@ -174,7 +174,7 @@ impl Task {
     /// Its models when it looks so finely; where a task has nothing that coarse, as TotalSegmentator does, the next coarser that it has.
     ///
     /// # Errors
-    /// If it looks in one way alone, and this is another.
+    /// Returns an error if it looks in one way alone, and this is another.
     pub fn models(&self, name: &str, mode: Mode) -> Result<&TaskModels, ModelError> {
         let found = match mode {
             Mode::Fastest => self.modes.get(&Mode::Fastest).or_else(|| self.modes.get(&Mode::Fast)),
@@ -197,7 +197,7 @@ impl Task {
     /// For each value that a model of this task writes, the task's value: 0 for what is not to be written.
     ///
     /// # Errors
-    /// If a model's label is none of the task's: a fault of the table.
+    /// Returns an error if a model's label is none of the task's: a fault of the table.
     pub fn lookup(&self, part: &PartModel) -> Result<Vec<u8>, ModelError> {
         let values = match &part.classes {
             Some(classes) => {
@@ -213,7 +213,7 @@ impl Task {
         Ok(std::iter::once(0).chain(values).collect())
     }
 
-    /// Whether a model has one of some of the task's labels.
+    /// Returns `true` if a model has one of these labels of the task.
     pub fn has_any(&self, part: &PartModel, classes: &[String]) -> bool {
         part.classes.as_ref().unwrap_or(&self.classes).iter().any(|class| classes.contains(class))
     }
@@ -236,14 +236,14 @@ impl Crop {
     /// Around the body, where the task of that name finds it at 6 mm.
     ///
     /// # Errors
-    /// If the table does not have that task: a fault of this program.
+    /// Returns an error if the table does not have that task: a fault of this program.
     pub fn body() -> Result<Crop, ModelError> {
         let task = "body".to_string();
         let to = Task::named(&task)?.classes.clone();
         Ok(Crop { to, margin_mm: 3.0, robust: false, task: Some(task), mode: Mode::Fast })
     }
 
-    /// Whether another task would look for its labels if it were to do that more finely.
+    /// Returns `true` if another task would find its labels at the finer resolution.
     pub fn may_be_robust(&self) -> bool {
         self.task.is_none()
     }

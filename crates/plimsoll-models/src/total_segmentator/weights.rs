@@ -1,11 +1,11 @@
-//! Where TotalSegmentator keeps its weights.
+//! The folder of TotalSegmentator's weights.
 
 use std::path::{Path, PathBuf};
 
 use super::{ModelSize, PartModel, TaskModels};
 use crate::ModelError;
 
-/// What the plans of its models are called, by their size.
+/// The names of its models' plans, by size.
 const PLANS: &str = "nnUNetPlans";
 const SMALL_PLANS: &str = "nnUNetResEncUNetLPlans_8";
 
@@ -18,7 +18,7 @@ impl TaskModels {
     /// The folder of a model of this task in a folder of weights.
     ///
     /// # Errors
-    /// If it is not there.
+    /// Returns an error if it is not there.
     pub fn folder(&self, part: &PartModel, size: ModelSize, weights: &Path) -> Result<PathBuf, ModelError> {
         let begins = format!("Dataset{:03}_", part.dataset);
         let plans = match size {

@@ -1,4 +1,4 @@
-//! What oracles say of graphs of ONNX: which graph they read, and the logits that ONNX Runtime made of two samples of a window.
+//! Oracles of ONNX graphs: the graph that they read, and the logits of ONNX Runtime for two samples of a window.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use plimsoll_models::onnx::proto::ModelProto;
 use plimsoll_nn::names;
 use serde_json::Value;
 
-/// Of nodes and tensors, as `checksum` of the scripts in `oracles/` has it.
+/// The checksum of nodes and tensors, like `checksum` of the scripts in `oracles/`.
 pub fn checksum(model: &ModelProto) -> String {
     let (mut sum, graph) = (Fnv1a::default(), model.graph.as_ref().unwrap());
     for node in &graph.node {
@@ -22,8 +22,8 @@ pub fn checksum(model: &ModelProto) -> String {
     format!("{:016x}", sum.finish())
 }
 
-/// The largest logit by the definitions of all ops in f64, and by how much ONNX Runtime's are off, of which every so many are known. The
-/// program is of two samples, and runs on the image that the scripts make.
+/// The largest logit by the definitions of all ops in f64, and the largest difference of ONNX Runtime's logits, of which every `step`-th
+/// is known. The program has two samples and runs on the image of the scripts.
 pub fn largest_and_off(
     program: &Program,
     mut parameters: HashMap<String, Array>,

@@ -19,7 +19,7 @@ use crate::export::{Stored, stored_tensors, write_error};
 /// The folder in the archive that all members are in.
 const ROOT: &str = "checkpoint_final";
 
-/// What a checkpoint says beside its weights.
+/// The entries of a checkpoint beside its weights.
 pub(super) struct Said<'a> {
     pub(super) trainer: &'a str,
     pub(super) configuration: &'a str,
@@ -45,7 +45,7 @@ struct Storage {
 /// Writes the weights of a run's checkpoint.
 ///
 /// # Errors
-/// If the checkpoint is damaged, the budget has no room for its largest tensor, or the disk refuses.
+/// Returns an error if the checkpoint is damaged, the budget has no room for its largest tensor, or the disk refuses.
 pub(super) fn write(
     checkpoint: &Path,
     net: &dyn Architecture,

@@ -19,7 +19,7 @@ use self::plans::{Described, TRAINER};
 use crate::{Model, ModelError};
 use plimsoll_run::{FoldFolder, FoldName};
 
-/// What nnU-Net does otherwise with a folder that is written here, each in a sentence.
+/// The differences of nnU-Net's behaviour with an exported folder, each in a sentence.
 pub const DIFFERENCES: [&str; 4] = [
     "nnU-Net predicts each window mirrored as well, along the axes of training, unless it is given --disable_tta; here mirroring has to be asked for, and is along all axes.",
     "nnU-Net cuts images to the box of voxels that are not zero, and gives all voxels outside of it the background; here windows are laid over the whole image.",
@@ -27,23 +27,23 @@ pub const DIFFERENCES: [&str; 4] = [
     "nnU-Net sums logits in half precision, here they are summed in single precision.",
 ];
 
-/// What an export wrote.
+/// The result of an export.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ExportedFolder {
     /// The configuration.
     pub configuration: String,
     /// The folds.
     pub folds: Vec<String>,
-    /// What nnU-Net does otherwise.
+    /// The differences of nnU-Net's behaviour.
     pub differences: Vec<String>,
 }
 
-/// Writes a run, or one fold of one, as a folder that nnU-Net 2 predicts with. `plans.json` comes last: a folder without it is none of
-/// nnU-Net's.
+/// Writes a run, or one of its folds, as a folder that nnU-Net 2 predicts with. `plans.json` is written last: nnU-Net ignores a folder
+/// without it.
 ///
 /// # Errors
-/// If nnU-Net does not have such a network, the folder is there and not empty, a checkpoint is damaged, the budget has no room for a
-/// tensor, or the disk refuses. What was written is taken away then.
+/// Returns an error if nnU-Net does not have such a network, the folder exists and is not empty, a checkpoint is damaged, the budget has
+/// no room for a tensor, or the disk refuses. Written files are then removed.
 pub fn export_nnunet(model: &Model, to: &Path, budget: &Budget) -> Result<ExportedFolder, ModelError> {
     let described = Described::of(&model.config)?;
     let folds = folds(model)?;
@@ -125,7 +125,7 @@ const README: &str = "README.md";
 const DATASET: &str = "dataset.json";
 const WEIGHTS: &str = "checkpoint_final.pth";
 
-/// That nothing is in the place of the folder.
+/// Checks that the folder does not exist or is empty.
 fn expect_free(to: &Path) -> Result<(), ModelError> {
     remove_unfinished(to).map_err(|source| ModelError::io(to, source))?;
     if !plimsoll_disk::exists(to).map_err(|source| ModelError::io(to, source))? {
@@ -210,7 +210,7 @@ fn readme(described: &Described<'_>, folds: &[(FoldName, PathBuf)], to: &Path) -
     )
 }
 
-/// That something cannot be exported.
+/// The error for a part that cannot be exported.
 fn refused(what: String, hint: &'static str) -> ModelError {
     ModelError::NotExported { what, hint }
 }

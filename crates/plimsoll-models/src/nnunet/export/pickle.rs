@@ -1,6 +1,6 @@
 //! A checkpoint's pickle: dictionaries, texts, tuples of whole numbers, and tensors whose values are in members of their own.
 //!
-//! Protocol 2, as PyTorch's `torch.save` writes it; the meaning of each byte is that of Python's `pickletools`.
+//! Protocol 2, as PyTorch's `torch.save` writes it; Python's `pickletools` documents the bytes.
 
 use plimsoll_graph::Shape;
 
@@ -91,7 +91,7 @@ impl Pickle {
         self.number(0);
         self.tuple(&shape.0);
         self.tuple(&strides(shape));
-        // NEWFALSE: no gradient is asked for.
+        // NEWFALSE: no gradient is required.
         self.0.push(b'\x89');
         self.new_ordered_dictionary();
         self.0.extend(b"tR");

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::refused;
 use crate::ModelError;
 
-/// The trainer whose network is that of the plans.
+/// The trainer that uses the network of the plans unchanged.
 pub(super) const TRAINER: &str = "nnUNetTrainer";
 /// The reader that brings images to the canonical orientation, as runs of this program have them.
 const READER: &str = "NibabelIOWithReorient";
@@ -19,7 +19,7 @@ const READER: &str = "NibabelIOWithReorient";
 /// The name that voxels to be ignored have there, and no class may have.
 const IGNORE: &str = "ignore";
 
-/// What of a run nnU-Net can be told.
+/// The parts of a run that nnU-Net's files can describe.
 pub(super) struct Described<'a> {
     pub(super) task: &'a SegmentationTask,
     pub(super) net: &'a dyn Architecture,
@@ -30,10 +30,10 @@ pub(super) struct Described<'a> {
 }
 
 impl<'a> Described<'a> {
-    /// Of a run.
+    /// Describes a run.
     ///
     /// # Errors
-    /// If it gives whole images a class, its network is none of nnU-Net's, or its images are no NIfTI.
+    /// Returns an error if it classifies whole images, its network is none of nnU-Net's, or its images are not NIfTI.
     pub(super) fn of(config: &'a RunConfig) -> Result<Described<'a>, ModelError> {
         let task = config.task.segmentation()?;
         let training = &config.training;
@@ -116,7 +116,7 @@ impl<'a> Described<'a> {
                 "mean": known.mean, "median": known.median, "std": known.std, "min": known.min, "max": known.max,
                 "percentile_00_5": known.percentile_00_5, "percentile_99_5": known.percentile_99_5,
             }),
-            // Of channels that are not normalised by them.
+            // For channels whose normalisation does not use them.
             None => json!({}),
         };
         let foreground: Map<String, Value> =
@@ -233,8 +233,8 @@ pub(super) struct DatasetJson {
     file_ending: String,
 }
 
-/// Labels by names of which nnU-Net wants each once: a name that is there before has the place of the label behind it. Only what is
-/// ignored may be called so.
+/// Labels with unique names, as nnU-Net requires: a repeated name gets its label as a suffix. Only the ignored label may have the reserved
+/// name.
 fn unique(labels: Ordered<Value>, ignored: Option<u8>) -> Ordered<Value> {
     let mut taken = BTreeSet::new();
     let own = |(place, (name, value)): (usize, (String, Value))| {

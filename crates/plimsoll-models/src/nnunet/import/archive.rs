@@ -12,7 +12,7 @@ use super::{Listed, MOST_FILES, Source, below, copy_exactly};
 use crate::ModelError;
 use crate::nnunet::NnUnetError;
 
-/// What a byte of an archive's directory comes to in memory.
+/// The memory for a byte of an archive's directory.
 const DIRECTORY_BYTE: u64 = 16;
 /// Deflate makes at most 1032 bytes of one; what claims more is no archive of weights.
 const MOST_GROWTH: u64 = 1040;
@@ -26,7 +26,7 @@ pub(super) struct Archive {
     /// The bytes of the archive.
     length: u64,
     archive: ZipArchive<File>,
-    /// Places of files in the archive, without those of folders.
+    /// The indices of files in the archive, without folders.
     places: Vec<usize>,
     _held: plimsoll_memory::Reservation,
 }

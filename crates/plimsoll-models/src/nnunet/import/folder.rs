@@ -11,16 +11,16 @@ use crate::ModelError;
 use crate::nnunet::NnUnetError;
 use crate::nnunet::find::holds_model;
 
-/// What a name takes beside its text: its place in lists that double, in the set of names, and among files that were written.
+/// The memory for a name beside its text: entries in growing lists, in the set of names, and among written files.
 const NAME: u64 = 256;
-/// How often a text is held: as a path, while it is made a name.
+/// The number of copies of a text: as a path, and while it becomes a name.
 const TEXTS: u64 = 2;
-/// What is reserved at a time.
+/// The bytes of one reservation.
 const STEP: u64 = 64 << 10;
 
 /// Files below a folder.
 pub(super) struct Folder {
-    /// What names are below.
+    /// The folder that contains the names.
     base: PathBuf,
     files: Vec<Listed>,
     _held: Names,

@@ -1,8 +1,8 @@
-//! Models that others share: archives of `nnUNetv2_export_model_to_zip`, and folders, copied to where they are to be.
+//! Importing shared models: archives of `nnUNetv2_export_model_to_zip`, and folders.
 //!
-//! An archive comes from elsewhere and may be made to harm. Nothing is written outside of the folder that is asked for, no link is
-//! followed or made, nothing that is there is replaced, and no file grows beyond what the archive says of it, which is held against the
-//! size of the archive and the room on the disk before anything is written.
+//! An archive is of unknown origin and may be malicious. Nothing is written outside the requested folder, no link is followed or created,
+//! no existing file is replaced, and no file exceeds its size in the archive's directory. These sizes are compared with the size of the
+//! archive and the free disk space before anything is written.
 
 mod archive;
 mod folder;
@@ -25,15 +25,15 @@ use crate::ModelError;
 
 /// Files of a model are few, and so are their folders; more are none.
 const MOST_FILES: usize = 100_000;
-/// How deep below a folder models are looked for: data set, trainer and configuration, fold, validation.
+/// The deepest folder that is searched for models: data set, trainer and configuration, fold, validation.
 const MOST_DEPTH: usize = 6;
 /// Bytes that are copied at a time.
 const PIECE: usize = 64 << 10;
 
-/// What was imported.
+/// The result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
-    /// How many files.
+    /// The number of files.
     pub files: usize,
     /// Their bytes.
     pub bytes: u64,
@@ -60,12 +60,13 @@ struct Listed {
     bytes: u64,
 }
 
-/// Copies the models of an archive or a folder into a folder, which is made where it is not there. `copied` is told how many of how many
-/// bytes are.
+/// Copies the models of an archive or a folder into a folder, which is created if it does not exist. `copied` receives the number of
+/// copied bytes and the total.
 ///
 /// # Errors
-/// If it holds no model, a name in it leads elsewhere, it claims more than it can hold or than there is room for, a file is there
-/// already, or it cannot be read or written. Files that an import which was killed wrote are kept, and the others written. What was written until then is taken away again, and so are folders that were made.
+/// Returns an error if there is no model, a name leads outside the folder, sizes exceed the archive or the disk, a file exists already,
+/// or it cannot be read or written. Files of an import that was killed are kept, and the rest is written. After an error all written
+/// files and created folders are removed.
 pub fn import(
     from: &Path,
     to: &Path,
@@ -78,7 +79,7 @@ pub fn import(
     }
 }
 
-/// Where files come from.
+/// A source of files.
 trait Source {
     /// All files, by whole paths below a folder.
     fn list(&mut self) -> Result<Vec<Listed>, ModelError>;
@@ -118,7 +119,7 @@ fn import_from(
     result
 }
 
-/// Writes all files that are listed, of so many bytes together, and looks for the models among them.
+/// Writes all listed files, `all` bytes together, and finds the models among them.
 fn write_all(
     source: &mut dyn Source,
     from: &Path,
@@ -185,7 +186,7 @@ fn write_all(
 /// The places of files that exist with the same contents: an import that was killed wrote them, and the rest is written now.
 ///
 /// # Errors
-/// If a file exists with other contents, all files exist, or one cannot be read.
+/// Returns an error if a file exists with other contents, all files exist, or one cannot be read.
 fn written_before(
     source: &mut dyn Source,
     from: &Path,
@@ -242,7 +243,7 @@ impl Write for Comparison {
     }
 }
 
-/// Whether a file is the text of a licence, by its name.
+/// Returns `true` if a file is the text of a licence, by its name.
 fn is_licence(name: &Path) -> bool {
     let stem = name.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_ascii_lowercase();
     ["license", "licence", "copying", "notice"].iter().any(|known| stem.starts_with(known))
@@ -263,7 +264,7 @@ fn below(name: &str) -> Option<PathBuf> {
     (plain && !hidden).then(|| path.into())
 }
 
-/// Copies just so many bytes; where there are more or fewer, it is an error.
+/// Copies exactly a number of bytes; more or fewer bytes are an error.
 fn copy_exactly(
     from: &mut dyn Read,
     claimed: u64,

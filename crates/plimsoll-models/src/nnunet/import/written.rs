@@ -1,4 +1,4 @@
-//! What an import has written so far, so that it can be taken away again.
+//! The files and folders that an import has written so far, so that they can be removed.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::Listed;
 pub(super) struct Written<'a> {
     to: &'a Path,
     listed: &'a [Listed],
-    /// How many folders were made for the folder that all files are in.
+    /// The number of folders that were created for the target folder.
     for_target: usize,
     /// The folders and files that were made, up to the file that is being written.
     for_files: Vec<CreatedPaths>,
@@ -39,7 +39,7 @@ impl<'a> Written<'a> {
 
     /// Makes the folder of the next file, where it is not there.
     pub(super) fn make_folder(&mut self, folder: &Path) -> io::Result<()> {
-        // Paths of systems are far shorter than so many folders.
+        // The operating system's paths have far fewer folders.
         let folders = u16::try_from(missing(folder)?).map_err(|_| io::ErrorKind::InvalidFilename)?;
         self.for_files.push(CreatedPaths { folders, file: false });
         plimsoll_disk::create_dir_all(folder)
@@ -76,7 +76,7 @@ impl<'a> Written<'a> {
     }
 }
 
-/// Whether a path is taken: also a link that leads nowhere is there.
+/// Returns `true` if a path is taken, even by a link without a target.
 pub(super) fn is_there(path: &Path) -> io::Result<bool> {
     match path.symlink_metadata() {
         Ok(_) => Ok(true),
@@ -87,7 +87,7 @@ pub(super) fn is_there(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// How many folders of a path are not there: the last ones. The empty path is the current folder.
+/// The number of missing folders at the end of a path. The empty path is the current folder.
 fn missing(folder: &Path) -> io::Result<usize> {
     let mut missing = 0;
     for folder in folder.ancestors().take_while(|folder| !folder.as_os_str().is_empty()) {
