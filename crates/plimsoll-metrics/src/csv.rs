@@ -1,46 +1,81 @@
-//! Tables of scores, and the subset of CSV (RFC 4180) that they need.
+//! Cells of tables that spreadsheets open, and rows of scores.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
 use crate::Summary;
 
+/// A table in CSV (RFC 4180) that is written cell by cell. Undefined numbers are empty cells.
+pub(crate) struct TableWriter<'a> {
+    writer: csv::Writer<&'a mut dyn Write>,
+}
+
+impl<'a> TableWriter<'a> {
+    /// Writes the names of the columns.
+    pub(crate) fn new<'b>(
+        to: &'a mut dyn Write,
+        columns: impl IntoIterator<Item = &'b str>,
+    ) -> io::Result<TableWriter<'a>> {
+        let mut writer = csv::Writer::from_writer(to);
+        writer.write_record(columns)?;
+        Ok(TableWriter { writer })
+    }
+
+    /// Adds a text as a cell that no spreadsheet runs.
+    pub(crate) fn text(&mut self, text: &str) -> io::Result<()> {
+        Ok(self.writer.write_field(&*cell_of(text))?)
+    }
+
+    /// Adds a number as the shortest decimal that parses to the same number, or an empty cell.
+    pub(crate) fn number(&mut self, number: Option<f64>) -> io::Result<()> {
+        Ok(self.writer.write_field(number.map(|number| number.to_string()).unwrap_or_default())?)
+    }
+
+    /// Adds a count.
+    pub(crate) fn count(&mut self, count: impl ToString) -> io::Result<()> {
+        Ok(self.writer.write_field(count.to_string())?)
+    }
+
+    /// Ends the row. All rows must have as many cells as there are columns.
+    pub(crate) fn end_row(&mut self) -> io::Result<()> {
+        Ok(self.writer.write_record(None::<&[u8]>)?)
+    }
+
+    /// Writes all that is buffered.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
+
 impl Summary {
-    /// Writes a row per case and class, with a column per score; undefined scores are left empty.
+    /// Writes a row for each case and class, with a column for each score; undefined scores are left empty.
     ///
     /// # Errors
     /// Returns an error if writing to `to` fails.
     pub fn write_csv(&self, to: &mut dyn Write) -> io::Result<()> {
         let metrics = self.metrics();
-        write!(to, "case,class")?;
-        for metric in &metrics {
-            write!(to, ",{}", metric.name())?;
-        }
-        writeln!(to)?;
+        let scores = metrics.iter().map(|metric| metric.name());
+        let mut table = TableWriter::new(to, ["case", "class"].into_iter().chain(scores))?;
         for case in &self.metric_per_case {
             let name = case.reference_file.file_name().unwrap_or_default().to_string_lossy();
             for (class, scores) in &case.metrics {
-                write!(to, "{},{class}", quoted(&name))?;
+                table.text(&name)?;
+                table.count(class)?;
                 for metric in &metrics {
-                    write!(to, ",{}", number(scores.get(*metric)))?;
+                    table.number(scores.get(*metric))?;
                 }
-                writeln!(to)?;
+                table.end_row()?;
             }
         }
-        Ok(())
+        table.finish()
     }
 }
 
-/// The shortest decimal that parses to the same number; empty for `None`.
-pub(crate) fn number(score: Option<f64>) -> String {
-    score.map(|score| score.to_string()).unwrap_or_default()
-}
-
-/// The mark before a text that a spreadsheet would take for a formula.
+/// The mark before a text that a spreadsheet would treat as a formula.
 const MARK: char = '\'';
 
-/// A text as a cell of a table. Spreadsheets run a cell that begins with `=`, `+`, `-`, `@`, a tab or a carriage return, so such a text
-/// gets an apostrophe before it, by which they know a text; numbers get none. [`text_of`] returns the text.
+/// Returns a text as a cell of a table. Spreadsheets run a cell that begins with `=`, `+`, `-`, `@`, a tab or a carriage return, so such a
+/// text is marked with an apostrophe, which makes them treat it as text. Numbers are not marked. [`text_of`] removes the mark.
 pub fn cell_of(text: &str) -> Cow<'_, str> {
     match is_marked_or_formula(text) && !is_number(text) {
         true => format!("{MARK}{text}").into(),
@@ -48,9 +83,9 @@ pub fn cell_of(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The text of a cell that [`cell_of`] wrote.
+/// Returns the text of a cell that [`cell_of`] wrote.
 pub fn text_of(cell: &str) -> &str {
-    // What only looks like a marked text was never marked.
+    // An apostrophe before any other text belongs to the text.
     cell.strip_prefix(MARK).filter(|text| is_marked_or_formula(text)).unwrap_or(cell)
 }
 
@@ -62,53 +97,6 @@ fn is_marked_or_formula(text: &str) -> bool {
 fn is_number(text: &str) -> bool {
     let has_only = text.chars().all(|character| character.is_ascii_digit() || "+-.eE".contains(character));
     has_only && text.parse::<f64>().is_ok()
-}
-
-/// A text as a field, marked and quoted if necessary.
-pub(crate) fn quoted(text: &str) -> Cow<'_, str> {
-    let cell = cell_of(text);
-    // Space around a field that is not quoted is not part of it.
-    if cell.contains([',', '"', '\n', '\r']) || cell.trim() != cell {
-        format!("\"{}\"", cell.replace('"', "\"\"")).into()
-    } else {
-        cell
-    }
-}
-
-/// The fields of a line; `None` if a quote is unclosed or inside of a field.
-pub(crate) fn fields(line: &str) -> Option<Vec<Cow<'_, str>>> {
-    let mut found = Vec::new();
-    let mut rest = line;
-    loop {
-        let (field, behind): (Cow<'_, str>, &str) = match rest.strip_prefix('"') {
-            None => {
-                let end = rest.find(',').unwrap_or(rest.len());
-                let (field, behind) = rest.split_at(end);
-                if field.contains('"') {
-                    return None;
-                }
-                (field.trim().into(), behind)
-            }
-            Some(inner) => {
-                let mut from = 0;
-                // The closing quote is the first that is not doubled.
-                let end = loop {
-                    let at = from + inner.get(from..)?.find('"')?;
-                    if !inner[at + 1..].starts_with('"') {
-                        break at;
-                    }
-                    from = at + 2;
-                };
-                (inner[..end].replace("\"\"", "\"").into(), &inner[end + 1..])
-            }
-        };
-        found.push(field);
-        match behind.strip_prefix(',') {
-            Some(next) => rest = next,
-            None if behind.is_empty() => return Some(found),
-            None => return None,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -125,25 +113,10 @@ mod tests {
             let cell = cell_of(text);
             assert!(cell.starts_with('\'') && cell.len() == text.len() + 1, "{text:?}: {cell:?}");
             assert_eq!(text_of(&cell), text);
-            let line = format!("{},x", quoted(text));
-            let found = fields(&line).unwrap();
-            assert_eq!((text_of(&found[0]), &*found[1]), (text, "x"), "{line:?}");
         }
         for text in ["-0.5", "+3", "-1e-7", "a=1", "'", "'a", "case-1", "", "1", "\"=1\""] {
             assert_eq!(cell_of(text), text);
             assert_eq!(text_of(text), text);
-        }
-    }
-
-    #[test]
-    fn fields_round_trip() {
-        for field in ["a", "", "a,b", "say \"no\"", "\"", "ä, \"\",\" b", " a "] {
-            let line = format!("{},{},x", quoted(field), quoted(field));
-            assert_eq!(fields(&line).unwrap(), [field, field, "x"], "{line}");
-        }
-        assert_eq!(fields("a, b ,c").unwrap(), ["a", "b", "c"]);
-        for broken in ["\"a", "a\"b", "\"a\"b,c"] {
-            assert_eq!(fields(broken), None, "{broken}");
         }
     }
 }

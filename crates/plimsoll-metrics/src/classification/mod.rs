@@ -7,6 +7,7 @@ mod binomial;
 pub(crate) mod bootstrap;
 mod counts;
 mod curves;
+mod fields;
 pub(crate) mod operating;
 pub(crate) mod ranking;
 mod report;

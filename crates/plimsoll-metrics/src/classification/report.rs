@@ -12,7 +12,7 @@ use super::counts::ClassCounts;
 use super::scores::{OF_CLASS, Scorer};
 use super::table::{Table, TableError};
 use super::thresholds::SensitivityThreshold;
-use crate::csv::{number, quoted};
+use crate::csv::TableWriter;
 
 /// The scores of a classification.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -96,16 +96,20 @@ impl Report {
     /// # Errors
     /// Returns an error if writing to `to` fails.
     pub fn write_csv(&self, to: &mut dyn Write) -> io::Result<()> {
-        writeln!(to, "class,score,value,low,high")?;
+        let mut table = TableWriter::new(to, ["class", "score", "value", "low", "high"])?;
         let overall = self.overall.iter().map(|(score, found)| ("all", score, found));
         let by_class = self
             .classes
             .iter()
             .flat_map(|class| class.scores.iter().map(|(score, found)| (class.name.as_str(), score, found)));
         for (class, score, Interval { value, low, high }) in overall.chain(by_class) {
-            let class = quoted(class);
-            writeln!(to, "{class},{score},{},{},{}", number(*value), number(*low), number(*high))?;
+            table.text(class)?;
+            table.text(score)?;
+            for number in [value, low, high] {
+                table.number(*number)?;
+            }
+            table.end_row()?;
         }
-        Ok(())
+        table.finish()
     }
 }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use plimsoll_disk::File;
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped, Reservation};
 
-use crate::csv::{fields, quoted, text_of};
+use super::fields::{fields, quoted};
+use crate::csv::text_of;
 
 /// The length limit of a line, in bytes.
 const LONGEST_LINE: u64 = 1 << 20;

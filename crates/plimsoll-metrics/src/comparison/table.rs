@@ -4,30 +4,54 @@ use std::io::{self, Write};
 
 use super::difference::Undefined;
 use super::report::Comparison;
-use crate::csv::{number, quoted};
+use crate::csv::TableWriter;
+
+/// The columns of the table.
+const COLUMNS: [&str; 25] = [
+    "score",
+    "class",
+    "first",
+    "second",
+    "cases",
+    "undefined_first",
+    "undefined_second",
+    "undefined_both",
+    "mean",
+    "mean_low",
+    "mean_high",
+    "median",
+    "median_low",
+    "median_high",
+    "positive_ranks",
+    "negative_ranks",
+    "zeros",
+    "p",
+    "p_holm",
+    "outcome",
+    "better",
+    "cases_needed",
+    "missing_first",
+    "missing_second",
+    "missing_both",
+];
 
 impl Comparison {
-    /// Writes a row for each pair, class and score; what is undefined is left empty.
+    /// Writes a row for each pair, class and score. Undefined values are left empty.
     ///
     /// # Errors
     /// Returns an error if writing to `to` fails.
     pub fn write_csv(&self, to: &mut dyn Write) -> io::Result<()> {
-        writeln!(
-            to,
-            "score,class,first,second,cases,undefined_first,undefined_second,undefined_both,mean,mean_low,mean_high,median,median_low,\
-             median_high,positive_ranks,negative_ranks,zeros,p,p_holm,outcome,better,cases_needed,missing_first,missing_second,\
-             missing_both"
-        )?;
+        let mut table = TableWriter::new(to, COLUMNS)?;
         for score in &self.scores {
             for difference in &score.differences {
-                let names =
-                    [score.metric.name(), &difference.class.name, &difference.first, &difference.second];
-                for name in names {
-                    write!(to, "{},", quoted(name))?;
+                let class = &difference.class.name;
+                for name in [score.metric.name(), class, &difference.first, &difference.second] {
+                    table.text(name)?;
                 }
-                write!(to, "{},", difference.cases)?;
                 let Undefined { first, second, both } = difference.undefined;
-                write!(to, "{first},{second},{both},")?;
+                for count in [difference.cases, first, second, both] {
+                    table.count(count)?;
+                }
                 let (mean, median) = (difference.mean_interval, difference.median_interval);
                 let test = difference.test;
                 let numbers = [
@@ -44,15 +68,19 @@ impl Comparison {
                     difference.p_holm,
                 ];
                 for value in numbers {
-                    write!(to, "{},", number(value))?;
+                    table.number(value)?;
                 }
                 let verdict = &difference.verdict;
-                let better = verdict.better.iter().map(|name| quoted(name).into_owned()).collect::<String>();
-                let needed = number(verdict.cases_needed.map(|needed| needed as f64));
+                table.text(verdict.outcome.name())?;
+                table.text(verdict.better.as_deref().unwrap_or_default())?;
+                table.number(verdict.cases_needed.map(|needed| needed as f64))?;
                 let Undefined { first, second, both } = difference.missing;
-                writeln!(to, "{},{better},{needed},{first},{second},{both}", verdict.outcome.name())?;
+                for count in [first, second, both] {
+                    table.count(count)?;
+                }
+                table.end_row()?;
             }
         }
-        Ok(())
+        table.finish()
     }
 }
