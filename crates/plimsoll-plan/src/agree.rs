@@ -1,4 +1,4 @@
-//! What programs of one set must agree about before anything is made of them.
+//! Checks of what the programs of one set must agree on before they are lowered.
 
 use std::collections::HashMap;
 

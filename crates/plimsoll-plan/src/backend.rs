@@ -116,7 +116,7 @@ pub trait Backend: Any + Send + Sync {
         Err(PlanError::Tf32Products { backend: self.identity() })
     }
 
-    /// Which convolutions of some programs should multiply bf16: those that its rates say are the faster for it.
+    /// Returns the convolutions of some programs that should multiply bf16: those that are faster by the measured rates.
     ///
     /// # Errors
     /// If the programs cannot be lowered, or there are no kernels for that.

@@ -50,7 +50,7 @@ impl DriverUse {
 pub struct DeviceMemory {
     budget: Budget,
     driver: DriverUse,
-    /// How many arenas share what the driver leaves.
+    /// The number of arenas that share the memory the driver leaves.
     arenas: usize,
     _driver: Arc<[Reservation; 2]>,
 }
@@ -96,7 +96,7 @@ impl DeviceMemory {
         Bytes::of(bytes.saturating_add(PIECE - 1) / PIECE * PIECE)
     }
 
-    /// What all of the device takes with an arena of so many bytes.
+    /// The device memory needed in all for an arena of `arena` bytes.
     pub fn needed(&self, arena: usize) -> Bytes {
         self.driver.of_device() + DeviceMemory::arena_bytes(arena)
     }
@@ -128,7 +128,7 @@ pub fn arena_memory(backend: &dyn Backend, bytes: usize) -> Bytes {
     }
 }
 
-/// What an engine of a plan takes of this process's line: the arena, or what is staged on its way to a device.
+/// The memory of this process that an engine of a plan needs: the arena, or the staging buffer of a device.
 pub fn engine_bytes(backend: &dyn Backend, plan: &Plan) -> Bytes {
     match backend.device_memory() {
         Some(_) => DeviceMemory::staging_bytes(&plan.programs),

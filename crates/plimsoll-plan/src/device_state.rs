@@ -1,4 +1,4 @@
-//! What a device says of itself while programs run on it.
+//! The state a device reports while programs run on it.
 
 use plimsoll_memory::Bytes;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// A device at a moment, whoever uses it; what it does not say is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceState {
-    /// What of its memory is in use, by all processes.
+    /// The device memory in use by all processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_bytes: Option<Bytes>,
     /// All of its memory.

@@ -143,7 +143,7 @@ impl EngineError {
         }
     }
 
-    /// What a verified plan must have is not there.
+    /// An error for a part that a verified plan must have and does not.
     pub fn missing(what: &str) -> EngineError {
         EngineError::Internal(format!("{what} is not in the plan"))
     }
@@ -221,7 +221,7 @@ pub trait Engine: Send + Sync {
         None
     }
 
-    /// What the device says of itself now; none where it says nothing, or the engine runs on the processor.
+    /// The state the device reports now; `None` if it reports nothing, or the engine runs on the processor.
     fn device_state(&self) -> Option<DeviceState> {
         None
     }

@@ -1,4 +1,4 @@
-//! What backends share that run several nodes of a program as one.
+//! The rewriting that backends share which run several nodes of a program as one.
 //!
 //! A backend has its own ops, one for each composition that it has kernels of, and its own rewrites that find them. All ask the same
 //! of a program: who reads a value, what changes in between, and which nodes several fused ones cover together.

@@ -10,7 +10,7 @@
 //! 5. [`verify`]: independently of all this, that the launches compute what the programs say, and that every read sees the
 //!    value it should. What passes is a [`VerifiedPlan`], which cannot be made otherwise, and nothing else is run.
 //!
-//! What backends share that run several nodes as one is in [`fusing`].
+//! [`fusing`] has the parts shared by backends that run several nodes as one.
 //!
 //! The planner knows lowered nodes and no op. An [`Engine`] is what a backend makes of a verified plan.
 

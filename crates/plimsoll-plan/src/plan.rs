@@ -57,7 +57,7 @@ pub struct Plan {
     pub schedules: Vec<ProgramPlan>,
     /// The size of the arena: what is persistent, and above it the most that a program needs.
     pub arena_bytes: usize,
-    /// What no placement of the same schedules could do without.
+    /// A lower bound of the arena of any placement of the same schedules.
     pub lower_bound_bytes: usize,
 }
 
@@ -77,7 +77,7 @@ pub struct Launch {
 /// The schedule of one program, and where its values lie.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProgramPlan {
-    /// What is run, in order; some lowered nodes more than once.
+    /// The launches, in order; some lowered nodes are launched more than once.
     pub launches: Vec<Launch>,
     /// The program's tensor that each tensor beyond them is a copy of.
     pub copies: Vec<TensorId>,
@@ -85,7 +85,7 @@ pub struct ProgramPlan {
     pub places: Vec<Option<Block>>,
     /// The end of the highest place.
     pub arena_bytes: usize,
-    /// What no placement of the same schedule could do without.
+    /// A lower bound of the arena of any placement of the same schedule.
     pub lower_bound_bytes: usize,
     /// Floating-point operations beyond those of the lowered program, as a fraction of them.
     pub recompute_flops_fraction: f64,

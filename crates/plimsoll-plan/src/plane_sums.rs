@@ -19,7 +19,7 @@ pub struct PlaneSums {
     pub plane: [usize; 2],
     /// Depth, height and width of a window.
     pub window: [usize; 3],
-    /// How a sum is stored: as f32 or f16, to which it is rounded after each addition in single precision.
+    /// The storage of a sum: f32 or f16, to which it is rounded after each addition in single precision.
     pub storage: DType,
 }
 
@@ -48,11 +48,11 @@ pub struct SummedWindow<'a> {
     pub axis: usize,
     /// The places along depth, height and width that are held; all along that axis.
     pub held: [Range<usize>; 3],
-    /// Which of the planes that are held its first place along that axis is.
+    /// The held plane of its first place along that axis.
     pub slot: usize,
     /// `true` if the next place comes a plane earlier.
     pub reversed: bool,
-    /// Where its first place lies along the axes of what is held of a plane: below 0 where it is not held.
+    /// The position of its first place along the axes of the held part of a plane; below 0 if it is not held.
     pub origin: [isize; 2],
     /// Numbers from here on cannot be summed.
     pub limit: f32,

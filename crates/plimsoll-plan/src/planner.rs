@@ -15,7 +15,7 @@ use crate::{Backend, Block, Launch, Options, Plan, PlanError, ProgramPlan, Verif
 /// The most schedules that are chosen because the placement of the one before exceeded the budget.
 const TRIES: usize = 6;
 
-/// How often the interval is halved in which the least arena of a sparing plan is searched for.
+/// The number of halvings of the interval in which the least arena of a sparing plan is searched for.
 const HALVINGS: usize = 4;
 
 /// The goal of a plan.
@@ -30,7 +30,7 @@ pub enum Goal {
     Sparing {
         /// Bytes of the arena in which the least time is found.
         budget: Option<usize>,
-        /// How much longer a program may take, as a fraction.
+        /// The fraction by which a program may take longer.
         share: f64,
     },
 }
@@ -40,7 +40,7 @@ pub enum Goal {
 pub struct Point {
     /// The size of the arena.
     pub arena_bytes: usize,
-    /// What no placement of the same schedules could do without.
+    /// A lower bound of the arena of any placement of the same schedules.
     pub lower_bound_bytes: usize,
     /// The operations of recomputation of the first program, as a fraction.
     pub recompute_flops_fraction: f64,

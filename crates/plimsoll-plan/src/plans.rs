@@ -83,7 +83,7 @@ fn heap_bytes(plan: &Plan) -> usize {
         + plan.schedules.iter().map(of_schedule).sum::<usize>()
 }
 
-/// What the allocator adds to a list, and rounds it up by, on the average.
+/// The average bytes that the allocator adds to a list, rounding included.
 const PER_LIST: usize = 16;
 
 fn of_list<T>(list: &Vec<T>) -> usize {

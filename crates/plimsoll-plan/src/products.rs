@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-/// Which of the convolutions between features that are stored as bf16 multiply bf16 as well, and sum in f32: all but some.
+/// The convolutions between features stored as bf16 that also multiply bf16 and sum in f32: all except those listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bf16Products {
@@ -13,6 +13,6 @@ pub struct Bf16Products {
 }
 
 impl Bf16Products {
-    /// Where all of them do.
+    /// All convolutions multiply bf16.
     pub const ALL: Bf16Products = Bf16Products { in_f32: BTreeSet::new() };
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::liveness::{Flow, FlowNode, FlowValue};
 use crate::{LoweredNode, LoweredProgram};
 
-/// How many runs a schedule may have for each node, on average: with more, recomputation takes longer than all else.
+/// The most runs per node of a schedule, on average: with more, recomputation takes longer than all else.
 const MOST_RUNS: usize = 6;
 
 /// A value is freed until its next use.
@@ -28,7 +28,7 @@ pub struct Release {
 pub struct Schedule {
     /// The runs, in order.
     pub runs: Vec<Run>,
-    /// Of which tensor each value is a copy, for the values that come after the program's own.
+    /// The tensor that each value is a copy of, for the values behind the program's own.
     pub copies: Vec<TensorId>,
     /// The operands and results of all runs, one run after the other.
     operands: Vec<TensorId>,
@@ -75,7 +75,7 @@ impl Schedule {
     }
 }
 
-/// Where the values of a program come from, and which nodes touch them.
+/// The origin of the values of a program, and the nodes that touch them.
 #[derive(Debug)]
 pub struct Recomputation {
     lowered: LoweredProgram,

@@ -1,4 +1,4 @@
-//! What the launches of an engine have taken.
+//! The times of the launches of an engine.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use serde::Serialize;
 
 use crate::{Launch, Plan, ProgramId};
 
-/// What all launches of one kind of kernel have taken.
+/// The time of all launches of one kind of kernel.
 #[derive(Clone, Debug, Serialize)]
 pub struct OpTime {
     /// The kind, as [`LoweredNode::name`](crate::LoweredNode::name) has it.
     pub op: String,
-    /// How often one was run.
+    /// The number of runs.
     pub runs: u64,
-    /// How long they took together. Runs of a program that were not measured launch by launch count as those that were.
+    /// Their total time. Runs of a program that were not measured launch by launch count as the measured ones.
     pub seconds: f64,
 }
 
-/// What one launch has taken.
+/// The time of one launch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeTime {
     /// The kind of kernel.
@@ -28,16 +28,16 @@ pub struct NodeTime {
     pub seconds: f64,
 }
 
-/// What the launches of a plan's programs have taken so far.
+/// The times of the launches of a plan's programs so far.
 #[derive(Clone, Debug)]
 pub struct Timings {
-    /// Of each launch of each program.
+    /// The timing of each launch of each program.
     programs: Vec<Vec<Timing>>,
     /// Runs of each program whose launches were not measured one by one.
     unmeasured: Vec<u64>,
 }
 
-/// How often a launch was run, how long that took, and the least that one run took.
+/// The number of runs of a launch, their total time, and the least time of one run.
 #[derive(Clone, Copy, Debug)]
 struct Timing {
     runs: u64,

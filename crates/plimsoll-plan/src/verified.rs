@@ -11,7 +11,7 @@ use crate::{Backend, EngineError, Plan, PlanError, verify};
 pub struct VerifiedPlan {
     plan: Plan,
     backend: String,
-    /// Of the backend: another type may give itself the same name.
+    /// The type of the backend: another type may have the same name.
     kind: TypeId,
 }
 
@@ -30,7 +30,7 @@ impl VerifiedPlan {
         &self.backend
     }
 
-    /// That it was verified for this backend.
+    /// Checks that it was verified for this backend.
     ///
     /// # Errors
     /// If it was for another.

@@ -35,7 +35,7 @@ pub struct Placement {
     pub bytes: usize,
 }
 
-/// How many orders of the large items are tried, from each of the first few orders.
+/// The number of orders of the large items tried from each of the first few orders.
 const PATIENCE: usize = 1500;
 /// An arena that exceeds its lower bound by at most this part is not improved any further.
 const SLACK: usize = 1000;
@@ -46,7 +46,7 @@ const SMALL: usize = 256;
 const SMALLER: usize = 4096;
 /// The work of improving one order, in neighbours looked at.
 const ALLOWANCE: u64 = 2_000_000;
-/// How many pairs of items that are held together, for each item, are worth improving the order of.
+/// The most pairs per item that are held at the same time for which the order is improved.
 const PAIRS: usize = 256;
 
 /// The most bytes that are held at one time: no placement can do with less.

@@ -2,13 +2,13 @@
 
 use super::{Search, Tried};
 
-/// How many batches are freed for one target at the most.
+/// The most batches that are freed for one target.
 const BATCHES: usize = 48;
-/// Of the candidates of a larger program, how many are measured where no batch helps.
+/// The number of candidates of a larger program that are measured if no batch helps.
 const SINGLES: usize = 12;
 /// The share of the excess that a batch should take away.
 const BATCH_SHARE: f64 = 0.2;
-/// Where no estimate helps, how many of the largest values are measured, and of how many pairs are formed.
+/// The number of largest values that are measured, and formed into pairs, if no estimate helps.
 const LARGEST: [usize; 2] = [48, 8];
 
 impl Search {

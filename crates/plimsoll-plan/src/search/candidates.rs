@@ -1,4 +1,4 @@
-//! Which values may be freed while too much is held, and what that is estimated to gain.
+//! The values that may be freed while too much memory is held, and the estimated gain.
 //!
 //! An estimate needs no schedule: sums over the launches before each one give the excess over a gap between two uses in
 //! constant time. Recomputing a value takes its operands. One that is no longer held then would have to be held for longer;
@@ -11,7 +11,7 @@ use plimsoll_graph::{Role, TensorId};
 use super::{Search, Tried};
 use crate::recompute::Release;
 
-/// How many nodes a recomputation may consist of to be considered.
+/// The most nodes of a recomputation that is considered.
 const LONGEST: usize = 32;
 
 /// Values that are freed together, with an estimate of the result.
@@ -41,9 +41,9 @@ struct Gap {
 
 /// The runs of a choice that hold more than a target.
 struct Pressure {
-    /// How many runs before each one hold more.
+    /// The number of earlier runs that hold more than the target, for each run.
     above: Vec<usize>,
-    /// How many bytes more, summed over the runs before each one.
+    /// The excess bytes, summed over the earlier runs, for each run.
     over: Vec<f64>,
     /// The first run at or after each node of the program.
     first_run: Vec<usize>,
@@ -79,7 +79,7 @@ impl Pressure {
         Pressure { above, over, first_run, last_run }
     }
 
-    /// How many runs from one to before another hold more than the target.
+    /// The number of runs in `start..end` that hold more than the target.
     fn count(&self, start: usize, end: usize) -> usize {
         if start < end { self.above[end] - self.above[start] } else { 0 }
     }
@@ -100,7 +100,7 @@ impl Search {
         found
     }
 
-    /// What may be freed, with estimates: the greatest gain per second first.
+    /// The candidates with their estimates, the greatest gain per second first.
     pub(super) fn estimates(&self, from: &Tried, target: usize) -> Vec<Candidate> {
         let pressure = Pressure::of(self, from, target);
         let gaps = self.gaps(from, &pressure);
@@ -186,7 +186,7 @@ impl Search {
         (found.gain > 0.0).then_some(found)
     }
 
-    /// What it adds to the excess to hold a value until a run, where it is not held as long anyway.
+    /// The excess added by holding a value until a run, if it is not held that long anyway.
     fn burden(&self, pressure: &Pressure, tensor: TensorId, until: usize) -> f64 {
         let bytes = self.values[tensor.index()].bytes as f64;
         bytes * pressure.count(pressure.last_run[tensor.index()] + 1, until + 1) as f64

@@ -4,7 +4,7 @@ use super::{Choice, Search, Tried};
 
 /// Targets between the peak with everything held and the floor.
 const TARGETS: usize = 24;
-/// How often the largest values are measured while a curve is found, and for one target between two of its points.
+/// The number of times the largest values are measured while a curve is found, and for one target between two of its points.
 const RESCUES: [usize; 2] = [32, 4];
 
 /// A curve while it is being found, from the peak with everything held down to the floor.
@@ -22,7 +22,7 @@ pub(super) struct Curve {
     /// The highest target that was missed from there.
     missed: usize,
     target: usize,
-    /// How often the largest values may still be measured.
+    /// The remaining number of times the largest values may be measured.
     rescues: usize,
     is_complete: bool,
 }

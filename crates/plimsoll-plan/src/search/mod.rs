@@ -1,4 +1,4 @@
-//! Which values to free and recompute, so that a program fits into a number of bytes at the least cost in time.
+//! The search for values to free and recompute, so that a program fits into a number of bytes at the least cost in time.
 //!
 //! The search begins with everything held and a target a little below the peak (`curve`). Of all values that are held, idle,
 //! while more than the target is held, it frees those that take away the most excess (bytes above the target, summed over
@@ -31,7 +31,7 @@ use curve::Curve;
 /// A choice of values to free, and what it comes to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
-    /// What is freed, in ascending order.
+    /// The freed values, in ascending order.
     pub releases: Vec<Release>,
     /// The most bytes held at a time, parameters and states left out.
     pub lower_bound: usize,
@@ -67,7 +67,7 @@ pub struct Search {
     /// `true` if every candidate is measured.
     is_thorough: bool,
     curve: RefCell<Option<Curve>>,
-    /// How often the largest values may still be measured for the present target.
+    /// The remaining number of times the largest values may be measured for the present target.
     rescues: Cell<usize>,
     work: Work,
 }
@@ -108,7 +108,7 @@ impl Search {
         &self.lowered().nodes[run.node].in_place
     }
 
-    /// Where its values come from.
+    /// The origin of its values.
     pub fn recomputation(&self) -> &Recomputation {
         &self.recomputation
     }
@@ -118,7 +118,7 @@ impl Search {
         self.recomputation.schedule(&choice.releases)
     }
 
-    /// What a choice comes to; none if it is impossible.
+    /// The schedule and cost of a choice; `None` if it is impossible.
     pub fn choice(&self, releases: Vec<Release>) -> Option<Choice> {
         self.measure(releases).map(|tried| tried.choice)
     }

@@ -2,9 +2,9 @@
 
 use super::{Search, Tried};
 
-/// Of several values that only help together, how many are tried in pairs.
+/// The number of values that are tried in pairs, because they only help together.
 const PAIRED: usize = 24;
-/// How many times a choice is shaken to find a faster one.
+/// The number of times a choice is perturbed to find a faster one.
 const SHAKES: usize = 8;
 
 impl Search {

@@ -1,4 +1,4 @@
-//! Whether every read sees the value it should, when launches run in the arena.
+//! The check that every read sees the value it should when launches run in the arena.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(super) struct Scheduled<'a> {
     pub(super) alignment: usize,
 }
 
-/// Who wrote each byte of the arena last; absent bytes are nobody's.
+/// The last writer of each byte of the arena; absent bytes have none.
 #[derive(Default)]
 struct Owners {
     /// Disjoint stretches by their start: their end, and whose they are (none: scratch).

@@ -1,4 +1,4 @@
-//! What all programs of a plan share: parameters and states.
+//! The parameters and states that all programs of a plan share.
 
 use std::collections::HashMap;
 
