@@ -8,7 +8,7 @@ use crate::{GraphError, Node, Op, Program, TensorId};
 /// The reverse pass while it is being written.
 pub struct Tape<'p> {
     program: &'p mut Program,
-    /// Whether a tensor depends on anything that a gradient was asked for.
+    /// For each tensor, `true` if it depends on a tensor whose gradient was requested.
     needs: Vec<bool>,
     gradients: HashMap<TensorId, TensorId>,
 }

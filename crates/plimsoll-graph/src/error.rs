@@ -1,4 +1,4 @@
-//! What can be wrong with a program.
+//! The faults of a program.
 
 use crate::{DType, Kind, Shape};
 
@@ -12,7 +12,7 @@ pub enum GraphError {
         op: &'static str,
         /// Its size in bytes.
         expected: String,
-        /// What it got.
+        /// The number it got.
         found: usize,
     },
     /// An operand's shape does not fit.
@@ -20,11 +20,11 @@ pub enum GraphError {
     Shape {
         /// The op.
         op: &'static str,
-        /// Which operand.
+        /// The operand.
         operand: &'static str,
         /// Its shape.
         found: Shape,
-        /// What was expected.
+        /// The expectation.
         expected: String,
     },
     /// An operand's kind does not fit.
@@ -32,11 +32,11 @@ pub enum GraphError {
     Kind {
         /// The op.
         op: &'static str,
-        /// Which operand.
+        /// The operand.
         operand: &'static str,
         /// Its kind.
         found: Kind,
-        /// What was expected.
+        /// The expectation.
         expected: &'static str,
     },
     /// An operand's elements are of another type.
@@ -44,11 +44,11 @@ pub enum GraphError {
     DType {
         /// The op.
         op: &'static str,
-        /// Which operand.
+        /// The operand.
         operand: &'static str,
         /// Its type.
         found: DType,
-        /// What was expected.
+        /// The expectation.
         expected: &'static str,
     },
     /// An attribute of an op is impossible.
@@ -56,7 +56,7 @@ pub enum GraphError {
     Attribute {
         /// The op.
         op: &'static str,
-        /// Which attribute.
+        /// The attribute.
         attribute: &'static str,
         /// Its value.
         found: String,
@@ -82,9 +82,9 @@ pub enum GraphError {
         node: usize,
         /// The op.
         op: &'static str,
-        /// What it makes.
+        /// The result of the op.
         expected: String,
-        /// What the node says.
+        /// The result that the node declares.
         found: String,
     },
     /// Channels cannot be cut into groups.
@@ -107,7 +107,7 @@ pub enum GraphError {
     NoGradient {
         /// The op.
         op: &'static str,
-        /// Which operand.
+        /// The operand.
         operand: &'static str,
     },
     /// A program was run without one of its inputs.

@@ -1,4 +1,4 @@
-//! What each op must say about itself, and the checks that their rules share.
+//! The description that each op gives of itself, and the checks that their rules share.
 
 use serde::{Deserialize, Serialize};
 
@@ -47,7 +47,7 @@ impl Signature {
     }
 }
 
-/// What one node costs by its definition.
+/// The cost of one node by its definition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
     /// Floating-point operations; a multiply-add is two.
@@ -67,7 +67,7 @@ impl Cost {
     }
 }
 
-/// What an op says about itself.
+/// The description of an op.
 pub trait Rule {
     /// Its name.
     fn name(&self) -> &'static str;
@@ -94,7 +94,7 @@ pub trait Rule {
         }
     }
 
-    /// What it costs.
+    /// The cost of a node.
     fn cost(&self, inputs: &[&TensorInfo], outputs: &[&TensorInfo]) -> Cost {
         Cost::streaming(inputs, outputs)
     }

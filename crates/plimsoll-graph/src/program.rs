@@ -114,7 +114,7 @@ impl Program {
         Ok(outputs)
     }
 
-    /// What a node of an op on some operands makes beside what it updates.
+    /// The results of a node of an op on some operands, without the tensors it updates.
     fn infer(&self, place: usize, op: &Op, inputs: &[TensorId]) -> Result<Vec<Signature>, GraphError> {
         for id in inputs {
             self.check_tensor(*id)?;

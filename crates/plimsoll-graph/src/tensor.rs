@@ -83,7 +83,7 @@ pub enum Role {
     /// Part of the model, named, and shared by all programs of a set; keeps its place and value between runs. Most are learned by
     /// their gradient, running statistics follow the batches.
     Parameter,
-    /// As a parameter, but not part of the model: optimizer moments, accumulated gradients.
+    /// A persistent tensor that is not part of the model: optimizer moments, accumulated gradients.
     State,
     /// Made and used within a run.
     Intermediate,
@@ -98,7 +98,7 @@ impl Role {
     }
 }
 
-/// What a tensor holds. It says nothing about the order in memory: that is a backend's affair.
+/// The kind of values of a tensor. The order in memory is a backend's affair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {

@@ -19,7 +19,7 @@ pub struct AvgPool {
 /// The gradient of [`AvgPool`]. Operand: the gradient of its result. Result: that of its operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AvgPoolGrad {
-    /// That of the [`AvgPool`].
+    /// The window of the [`AvgPool`].
     pub window: [usize; 3],
     /// Extent of the operand of the [`AvgPool`].
     pub input: [usize; 3],

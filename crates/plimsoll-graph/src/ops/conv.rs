@@ -27,7 +27,7 @@ pub struct Conv {
     pub groups: usize,
     /// `true` if a bias is added.
     pub bias: bool,
-    /// How the result is stored: f32, bf16 or f16.
+    /// The storage of the result: f32, bf16 or f16.
     pub dtype: DType,
 }
 
@@ -43,7 +43,7 @@ impl Conv {
         Conv { groups, ..self }
     }
 
-    /// How many of so many operands are sources.
+    /// The number of sources among `operands` operands.
     pub fn sources(&self, operands: usize) -> usize {
         operands.saturating_sub(1 + usize::from(self.bias))
     }

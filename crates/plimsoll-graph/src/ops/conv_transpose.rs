@@ -25,13 +25,13 @@ pub struct ConvTranspose {
     pub groups: usize,
     /// The first of the weights' inputs that is wanted.
     pub first_channel: usize,
-    /// How many of the weights' inputs are wanted.
+    /// The number of the weights' inputs that are computed.
     pub channels: usize,
     /// Extent of the result: with stride, several extents of a convolution's source lead to the same result.
     pub output: [usize; 3],
     /// `true` if a bias is added.
     pub bias: bool,
-    /// How the result is stored: f32, bf16 or f16.
+    /// The storage of the result: f32, bf16 or f16.
     pub dtype: DType,
 }
 

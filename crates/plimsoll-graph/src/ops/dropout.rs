@@ -41,7 +41,7 @@ impl Noise {
         Noise { key, first_sample }
     }
 
-    /// As a table. Samples are numbered below 2²⁴.
+    /// The noise as a table. Samples are numbered below 2²⁴.
     pub fn to_table(self) -> [f32; NOISE] {
         let part = |place: u32| f32::from((self.key >> (16 * place)) as u16);
         [part(0), part(1), part(2), part(3), self.first_sample as f32]
@@ -67,12 +67,12 @@ fn mix(state: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// What is dropped with a probability is dropped if its random number is below this.
+/// The random number below which an element that is dropped with probability `p` is dropped.
 pub(super) fn threshold(p: f32) -> u32 {
     (f64::from(p) * f64::from(u32::MAX)).round() as u32
 }
 
-/// What is kept is multiplied with this, so that the mean stays.
+/// The factor of kept elements, so that the mean stays.
 pub(super) fn scale(p: f32) -> f32 {
     1.0 / (1.0 - p)
 }
@@ -83,7 +83,7 @@ impl Dropout {
         threshold(self.p)
     }
 
-    /// What elements that are kept are multiplied with.
+    /// The factor of kept elements.
     pub fn scale(&self) -> f32 {
         scale(self.p)
     }

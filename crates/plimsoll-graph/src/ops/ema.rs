@@ -12,7 +12,7 @@ use crate::{Array, GraphError, Rule, Shape, Signature, TensorInfo};
 /// not finite, it keeps its bits, since the parameter took no step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ema {
-    /// What is kept of the average in a step, from 0 to 1.
+    /// The share of the average that a step keeps, from 0 to 1.
     pub decay: f32,
     /// `true` if the norm of all gradients is an operand.
     pub guarded: bool,

@@ -18,7 +18,7 @@ macro_rules! ops {
             /// The names of all variants.
             pub const VARIANTS: &[&str] = &[$($(stringify!($name)),+),+];
 
-            /// What it says about itself.
+            /// The rule of the op.
             pub fn rule(&self) -> &dyn Rule {
                 match self { $($(Op::$name(op) => op),+),+ }
             }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::op::{expect_operands, expect_volume};
 use crate::{Array, GraphError, Kind, Rule, Shape, Signature, TensorInfo};
 
-/// Which values share a mean and a variance, and so are normalised together.
+/// The values that share a mean and a variance, and so are normalised together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Over {
     /// Those of a channel of a sample: instance normalisation (Ulyanov, Vedaldi and Lempitsky 2016).

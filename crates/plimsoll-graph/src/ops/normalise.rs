@@ -28,7 +28,7 @@ pub struct Normalise {
 /// (Ioffe and Szegedy 2015, section 3; γ is inside the means, since it differs between the channels of a group).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NormaliseGrad {
-    /// Which values share their statistics, as the [`NormStats`](super::NormStats) has it.
+    /// The values that share their statistics, as in the [`NormStats`](super::NormStats).
     pub over: Over,
     /// `true` if there are a scale and a shift.
     pub affine: bool,
@@ -37,7 +37,7 @@ pub struct NormaliseGrad {
 const NAME: &str = "normalise";
 const GRAD: &str = "normalise_grad";
 
-/// How many operands [`Normalise`] has.
+/// The number of operands of [`Normalise`].
 fn operands(affine: bool) -> usize {
     if affine { 4 } else { 2 }
 }

@@ -9,15 +9,15 @@ use crate::{Array, GraphError, Rule, Shape, Signature, TensorInfo};
 /// multiplied by before anything else, which is 1 / the scale of the loss, and 1 where it is not scaled.
 pub const RATES: usize = 4;
 
-/// What an update does with the norm of all gradients, its last operand.
+/// The use that an update makes of the norm of all gradients, its last operand.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NormUse {
     /// It has no such operand: nothing is scaled, and nothing is refused.
     Unread,
-    /// Where the norm is not finite, the step is refused: parameter and moments keep their bits.
+    /// The step is refused if the norm is not finite: parameter and moments keep their bits.
     Guard,
-    /// As [`NormUse::Guard`], and gradients are scaled so that their common norm is at most this.
+    /// Acts as [`NormUse::Guard`], and scales gradients so that their common norm is at most this.
     Clip(f32),
 }
 

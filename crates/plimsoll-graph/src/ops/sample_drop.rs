@@ -20,7 +20,7 @@ pub struct SampleDrop {
 }
 
 impl SampleDrop {
-    /// What a sample is multiplied with; `sample` is its place in the program's volume.
+    /// The factor of a sample; `sample` is its place in the program's volume.
     pub fn factor(&self, noise: Noise, sample: usize) -> f32 {
         let sample = noise.first_sample.wrapping_add(sample as u32);
         let [[random], ..] = philox([[0], [0], [sample], [self.layer]], noise.key);

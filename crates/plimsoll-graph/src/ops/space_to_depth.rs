@@ -16,7 +16,7 @@ use crate::{Array, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 pub struct SpaceToDepth {
     /// Depth, height and width of a block.
     pub block: [usize; 3],
-    /// Which voxels of a block are taken, in this order; each is below the block.
+    /// The offsets of the voxels of a block, in order; each is below the block.
     pub offsets: Vec<[usize; 3]>,
 }
 

@@ -15,7 +15,7 @@ use crate::{Array, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 /// outside: y(c, v) = 2⁻ᵏ Σ s(c, v − δ) over δ in {0, 1}ᵏ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subpixel {
-    /// Whether depth, height and width are doubled.
+    /// For depth, height and width, `true` if the axis is doubled.
     pub axes: [bool; 3],
 }
 
@@ -35,7 +35,7 @@ impl Subpixel {
         1 << self.axes.iter().filter(|axis| **axis).count()
     }
 
-    /// Which of the 2ᵏ channels the voxel at a place of the fine grid comes from.
+    /// The number, among the 2ᵏ channels, of the channel that the voxel at a place of the fine grid comes from.
     pub fn part(self, fine: [usize; 3]) -> usize {
         (0..3).filter(|axis| self.axes[*axis]).fold(0, |part, axis| part * 2 + fine[axis] % 2)
     }

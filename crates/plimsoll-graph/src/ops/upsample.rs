@@ -13,7 +13,7 @@ use crate::{Array, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 /// Operand: a volume `[N, C, D, H, W]`. Result: `[N, C, 2D, 2H, 2W]` along those axes, of its dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Upsample2 {
-    /// Whether depth, height and width are doubled.
+    /// For depth, height and width, `true` if the axis is doubled.
     pub axes: [bool; 3],
 }
 

@@ -200,7 +200,7 @@ impl Default for CrossEntropy {
     }
 }
 
-/// What makes probabilities of logits.
+/// The function that turns logits into probabilities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
@@ -222,7 +222,7 @@ pub struct WeightedBce {
     pub weight: f32,
     /// w, the weight of voxels of the class.
     pub pos_weight: f32,
-    /// What p is.
+    /// The function that p is of the logits.
     pub activation: Activation,
     /// `true` if class 0 counts. Not by default: with two classes and the background, w would weigh both alike.
     pub include_background: bool,
@@ -254,7 +254,7 @@ pub struct Focal {
     /// α: of the softmax, aᶜ is 1 − α for class 0 and α for others; of the sigmoid, aₜ is α where t is 1, else 1 − α.
     /// None is 1 for all.
     pub alpha: Option<f32>,
-    /// What p is. MONAI's `FocalLoss` and `DiceFocalLoss` take the sigmoid where nothing is said.
+    /// The function that p is of the logits. MONAI's `FocalLoss` and `DiceFocalLoss` take the sigmoid by default.
     pub activation: Activation,
     /// `true` if class 0 counts.
     pub include_background: bool,
@@ -353,7 +353,7 @@ impl Component {
         usize::from(self.include_background() == Some(false) && classes > 1)
     }
 
-    /// Whether the background counts, where a component has that option.
+    /// `Some(true)` if the background counts; `None` if a component has no such option.
     pub fn include_background(&self) -> Option<bool> {
         match self {
             Component::SoftDice(dice) | Component::LogCoshDice(dice) => Some(dice.include_background),
@@ -381,7 +381,7 @@ impl Component {
         usual.include_background()
     }
 
-    /// What is wrong with its options for so many classes: which option, its value, and what it must be.
+    /// The first fault of its options for `classes` classes: the option, its value, and the requirement.
     pub fn fault(&self, classes: usize) -> Option<(&'static str, String, String)> {
         let given = self.class_weights().len();
         if given != 0 && given != classes {
@@ -392,7 +392,7 @@ impl Component {
         Some((name, value.to_string(), format!("it must be {expected}")))
     }
 
-    /// What is wrong with its numbers: the option, its value, and what it must be.
+    /// The first fault of its numbers: the option, its value, and the requirement.
     fn faulty_number(&self) -> Option<(&'static str, f32, &'static str)> {
         let mut options = vec![("weight", self.weight())];
         options.extend(self.class_weights().iter().map(|weight| ("class_weights", *weight)));

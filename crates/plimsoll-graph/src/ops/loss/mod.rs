@@ -45,12 +45,12 @@ impl Default for Loss {
     }
 }
 
-/// What [`Loss::value`] computes beside the loss.
+/// A number that [`Loss::value`] computes beside the loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Piece {
     /// The value of a component, without its weight.
     Part {
-        /// Which of the components.
+        /// The number of the component.
         component: usize,
         /// Its value.
         value: f64,
@@ -64,7 +64,7 @@ pub enum Piece {
         /// By Σpt, Σp and Σp².
         slopes: [f64; 3],
     },
-    /// What adds to the factor of p − t at voxels with this label.
+    /// A summand of the factor of p − t at voxels with this label.
     CrossEntropy {
         /// The label.
         class: usize,
@@ -73,7 +73,7 @@ pub enum Piece {
     },
     /// The factor of a [`VoxelSum`] of a class.
     Voxel {
-        /// Which of [`Loss::voxel_sums`].
+        /// The number of the sum among [`Loss::voxel_sums`].
         sum: usize,
         /// The class.
         class: usize,
@@ -99,7 +99,7 @@ impl Loss {
         Loss { components, ignore: None, regions: None }
     }
 
-    /// Whether the components need Σp and Σp².
+    /// Two flags: the components need Σp, and they need Σp².
     fn sizes(&self) -> (bool, bool) {
         let squared = |component: &Component| match component {
             Component::SoftDice(dice) | Component::LogCoshDice(dice) => Some(dice.squared),
@@ -128,7 +128,7 @@ impl Loss {
         Some(RegionStats { regions, squared, ignore: self.ignore, extra })
     }
 
-    /// Whether the second sum is of squares, and the sums beyond the first four.
+    /// A flag that the second sum is of squares, and the sums beyond the first four.
     fn summed(&self) -> (bool, Vec<VoxelSum>) {
         let (plain, squares) = self.sizes();
         let both = (plain && squares).then_some(VoxelSum::Squares);
@@ -140,7 +140,7 @@ impl Loss {
         if self.regions.is_some() { 0 } else { component.first_class(classes) }
     }
 
-    /// How many sums that is for a sample and class; without allocating.
+    /// The number of sums for a sample and class; nothing is allocated.
     pub fn rows(&self) -> usize {
         4 + usize::from(self.sizes() == (true, true)) + self.voxel_sums().count()
     }

@@ -23,7 +23,7 @@ pub(super) const SQUARES: usize = 2;
 /// Σt.
 pub(super) const TARGET: usize = 3;
 
-/// How one class of a sample (or batch) counts: its term, and the derivatives by its Σpt and by its Σp or Σp².
+/// The contribution of one class of a sample (or batch): its term, and the derivatives by its Σpt and by its Σp or Σp².
 type Term = (f64, f64, f64);
 
 impl<F: Fn(usize, usize, usize) -> f64> Sums<F> {
@@ -185,7 +185,7 @@ fn samples(batch: bool, count: usize, group: usize) -> std::ops::Range<usize> {
     if batch { 0..count } else { group..group + 1 }
 }
 
-/// What is common to the Tversky losses.
+/// The quotient that the Tversky losses share.
 struct Quotient {
     alpha: f64,
     beta: f64,

@@ -18,14 +18,14 @@ pub enum VoxelSum {
         gamma: f32,
         /// α.
         alpha: Option<f32>,
-        /// What p is.
+        /// The function that p is of the logits.
         activation: Activation,
     },
     /// The terms of [`WeightedBce`](super::WeightedBce).
     Bce {
         /// w.
         pos_weight: f32,
-        /// What p is.
+        /// The function that p is of the logits.
         activation: Activation,
     },
 }
@@ -36,7 +36,7 @@ pub(in crate::ops) struct Voxel {
     /// Its place among the voxels of the sample.
     pub place: usize,
     pub label: usize,
-    /// Whether the voxel is of each class or region.
+    /// For each class or region, `true` if the voxel belongs to it.
     pub here: Vec<bool>,
     pub logits: Vec<f64>,
     /// The softmax, or of regions the sigmoid.

@@ -6,7 +6,7 @@ use super::{cost_of, for_each_channel, infer_gradient, neighbour};
 use crate::op::{expect_f32_volume, expect_operands, upstream};
 use crate::{Array, Cost, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
-/// Which value of a window.
+/// The value taken of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Extreme {
@@ -22,7 +22,7 @@ pub enum Extreme {
 pub struct BoxExtreme {
     /// Voxels to each side: 1 to 8.
     pub radius: usize,
-    /// Which value.
+    /// The value taken of a window.
     pub extreme: Extreme,
 }
 

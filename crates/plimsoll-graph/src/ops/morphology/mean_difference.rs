@@ -1,4 +1,4 @@
-//! How far two volumes are apart.
+//! The difference of two volumes.
 
 use serde::{Deserialize, Serialize};
 

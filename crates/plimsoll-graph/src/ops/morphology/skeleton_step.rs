@@ -7,7 +7,7 @@ use super::{BoxExtreme, Extreme, cost_of};
 use crate::op::{expect_f32_volume, expect_operands, expect_shape, upstream};
 use crate::{Array, Cost, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
-/// How what an opening removes joins the skeleton so far.
+/// The way in which the voxels that an opening removes join the skeleton so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Union {
@@ -23,7 +23,7 @@ pub enum Union {
 pub struct SkeletonStep {
     /// `true` if there is no skeleton yet.
     pub first: bool,
-    /// How d joins it.
+    /// The way in which d joins it.
     pub union: Union,
 }
 
@@ -57,7 +57,7 @@ impl SkeletonStep {
         move |i| (x[i] - opening[0].data[i], skeleton.as_ref().map_or(0.0, |skeleton| skeleton[i]))
     }
 
-    /// What is added to the skeleton if it is above zero.
+    /// The growth of the skeleton, added if it is above zero.
     fn growth(self, d: f64, s: f64) -> f64 {
         match self.union {
             Union::Probabilistic => d - s * d,

@@ -1,4 +1,4 @@
-//! How far apart the boundaries of prediction and target are, without distances.
+//! The difference of the boundaries of prediction and target, without distances.
 
 use serde::{Deserialize, Serialize};
 

@@ -123,7 +123,7 @@ impl DistanceLoss {
         sum / DistanceLoss::elements(voxels, classes)
     }
 
-    /// What a sum is divided by; not zero if no voxel counts.
+    /// The divisor of a sum; not zero if no voxel counts.
     pub fn elements(voxels: f64, classes: usize) -> f64 {
         voxels.max(1.0) * classes as f64
     }

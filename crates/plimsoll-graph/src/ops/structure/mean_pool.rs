@@ -25,7 +25,7 @@ const NAME: &str = "mean_pool";
 const GRAD: &str = "mean_pool_grad";
 
 impl MeanPool {
-    /// Where a block begins along an axis, of `to` blocks of `from` places; block `to` begins at the end.
+    /// The first place of a block along an axis, of `to` blocks of `from` places; block `to` begins at the end.
     pub fn start(block: usize, to: usize, from: usize) -> usize {
         block * from / to
     }

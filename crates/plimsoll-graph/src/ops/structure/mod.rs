@@ -1,4 +1,4 @@
-//! What losses of shapes are made of: probabilities as volumes, distances, and the terms over them.
+//! The parts of losses of shapes: probabilities as volumes, distances, and the terms over them.
 //!
 //! A loss of sums sees each voxel by itself. These see a class as a shape: probabilities of all classes but the background,
 //! `[N, C−1, D, H, W]`, and what follows from them and the labels. Their gradients go back through
@@ -29,7 +29,7 @@ fn expect_probabilities_and_labels(
     expect_labels_of(op, labels, &probabilities.shape)
 }
 
-/// What a loss that is a mean makes: the loss `[1]`, and the sum and the number of voxels that count `[2]`, in f64.
+/// The results of a loss that is a mean: the loss `[1]`, and the sum and the number of voxels that count `[2]`, in f64.
 fn mean_signature() -> Vec<Signature> {
     vec![Signature::table([1]), Signature { dtype: DType::F64, ..Signature::table([2]) }]
 }

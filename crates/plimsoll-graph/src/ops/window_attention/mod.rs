@@ -32,7 +32,7 @@ pub struct WindowAttention {
     pub heads: usize,
     /// Extent of a window.
     pub window: [usize; 3],
-    /// How far windows are shifted; along axes with a shift of 0, no tokens are told apart.
+    /// The shift of windows; along axes with a shift of 0, tokens are not separated into regions.
     pub shift: [usize; 3],
     /// The window whose relative positions the table has.
     pub table_window: [usize; 3],
@@ -59,7 +59,7 @@ pub struct WindowAttentionGrad {
     pub of: WindowAttention,
 }
 
-/// What is added to logits of tokens of different regions.
+/// The summand of logits of tokens of different regions.
 pub const OTHER_REGION: f32 = -100.0;
 
 /// The most tokens of a window; a matrix of theirs has 2²⁴ elements.
@@ -79,7 +79,7 @@ impl WindowAttention {
         Windows::new(extent, self.window, self.shift)
     }
 
-    /// What keys are multiplied with: 1 / √(channels of a head).
+    /// The factor of keys: 1 / √(channels of a head).
     pub fn scale(&self, head_channels: usize) -> f64 {
         1.0 / (head_channels as f64).sqrt()
     }
@@ -89,7 +89,7 @@ impl WindowAttention {
         threshold(self.dropout)
     }
 
-    /// What elements that are kept are multiplied with.
+    /// The factor of kept elements.
     pub fn kept_scale(&self) -> f32 {
         scale(self.dropout)
     }
@@ -105,7 +105,7 @@ impl WindowAttention {
         [row as u32, (head * windows.count() + window) as u32, sample, self.layer]
     }
 
-    /// Which operand is what, of the forward op's.
+    /// The number of operands of the forward op.
     pub fn operands(&self) -> usize {
         2 + usize::from(self.padded_bias) + usize::from(self.dropout > 0.0)
     }
@@ -178,13 +178,13 @@ struct Row<'a> {
     /// The voxel of the query.
     voxel: usize,
     p: Vec<f64>,
-    /// What dropout multiplies each of `p` with.
+    /// The factors of dropout for each of `p`.
     factors: Vec<f64>,
     /// The logarithm of the sum of exponentials.
     log: f64,
 }
 
-/// Which third of the channels.
+/// A third of the channels.
 #[derive(Clone, Copy)]
 enum Part {
     Query,

@@ -1,4 +1,4 @@
-//! Which tokens attend to which: a grid cut into shifted windows.
+//! The tokens that attend to each other: a grid cut into shifted windows.
 
 /// Shifted windows of a grid of tokens (Liu et al. 2021, arXiv:2103.14030).
 ///
@@ -21,7 +21,7 @@ pub struct WindowToken {
 }
 
 impl Windows {
-    /// Of a grid of some extent. Windows have at least one token, and shifts are below them.
+    /// The windows of a grid of some extent. Windows have at least one token, and shifts are below them.
     pub fn new(extent: [usize; 3], window: [usize; 3], shift: [usize; 3]) -> Windows {
         Windows { extent, window, shift }
     }
