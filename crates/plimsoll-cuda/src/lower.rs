@@ -27,7 +27,7 @@ const MOST_ELEMENTS: usize = 1 << 31;
 /// Blocks along the second axis of a grid.
 const MOST_ROWS: usize = 65_535;
 
-/// What this backend does with an op.
+/// The lowering of an op.
 pub(crate) trait Lower {
     /// Chooses the kernels.
     ///

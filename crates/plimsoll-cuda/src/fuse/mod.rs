@@ -15,10 +15,10 @@ use crate::Architecture;
 use crate::lower::{Context, Lower, Operand};
 use crate::ops::{self, FusedConv, FusedTranspose, FusedWeightGrad, NormAct, NormActGrad};
 
-/// What a fused node does.
+/// The operation of a fused node.
 #[derive(Clone, Debug)]
 pub(crate) enum FusedOp<'a> {
-    /// What the one node does that it covers.
+    /// The op of the one node it covers.
     Plain(&'a Op),
     /// Normalise, then a leaky ReLU.
     NormAct(NormAct),

@@ -23,7 +23,7 @@ struct Back {
 }
 
 impl Pair {
-    /// Of a normalisation of which nothing else is read.
+    /// The pair of a normalisation whose result nothing else reads.
     fn of(program: &Program, nodes: &[FusedNode<'_>], readers: &Readers, at: usize) -> Option<Pair> {
         let FusedOp::Plain(Op::Normalise(Normalise { affine })) = nodes[at].op else { return None };
         let u = nodes[at].outputs[0];

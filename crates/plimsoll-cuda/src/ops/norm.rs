@@ -10,7 +10,7 @@ use plimsoll_plan::Unsupported;
 use super::sums::MOST_PARTS;
 use crate::lower::{Context, Lower, Operand, Stretch, Work, address_or_null, parts, stretches};
 
-/// How a volume is cut into parts, and its planes into sets.
+/// The division of a volume into parts, and of its planes into sets.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Planes {
@@ -141,12 +141,12 @@ pub(crate) struct NormAct {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct NormActGrad {
     pub(crate) norm: NormAct,
-    /// Which values share their statistics.
+    /// The values that share their statistics.
     pub(crate) over: Over,
 }
 
 impl NormAct {
-    /// How many operands it has.
+    /// The number of operands it has.
     pub(crate) fn operands(self) -> usize {
         if self.affine { 4 } else { 2 }
     }

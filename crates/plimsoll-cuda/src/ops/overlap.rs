@@ -1,4 +1,4 @@
-//! How two volumes overlap and differ, and losses of that.
+//! The overlap and the difference of two volumes, and losses of them.
 
 use bytemuck::{Pod, Zeroable};
 use plimsoll_graph::Shape;
