@@ -149,7 +149,7 @@ impl Objective {
         self.components.iter().filter_map(scale).collect()
     }
 
-    /// What is wrong with its options for so many classes: which option, its value, and what it must be.
+    /// The first fault of its options for `classes` classes: the option, its value, and the requirement.
     pub fn fault(&self, classes: usize) -> Option<(String, String, String)> {
         if !self.components.iter().any(|term| term.weight() != 0.0) {
             return Some(("components".into(), "without any weight".into(), "one must count".into()));
