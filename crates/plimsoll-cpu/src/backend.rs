@@ -27,7 +27,7 @@ use crate::simd::dot::DotLevel;
 pub struct CpuBackend {
     options: CpuOptions,
     rates: Rates,
-    /// Where products are of bf16: the convolutions that are not.
+    /// The convolutions whose products are not of bf16, if products are of bf16.
     but: Arc<Bf16Products>,
     /// For measuring single kernels: how the volumes of the one program lie.
     pinned: Option<Arc<[VolumeLayout]>>,
@@ -66,7 +66,7 @@ impl CpuBackend {
         }
     }
 
-    /// How dot products of bf16 are computed, if they are asked for.
+    /// The level of dot products of bf16, if they are requested.
     fn dot(&self) -> Option<DotLevel> {
         match self.options.products {
             Products::F32 => None,
@@ -74,7 +74,7 @@ impl CpuBackend {
         }
     }
 
-    /// What is said of products that are not f32.
+    /// A description of products that are not f32.
     fn products(&self) -> &'static str {
         match self.dot() {
             None => "",
@@ -108,7 +108,7 @@ impl CpuBackend {
         lowered.collect::<Result<_, Unsupported>>().map_err(PlanError::from)
     }
 
-    /// That all volumes of a program are of a type that kernels load and store.
+    /// Checks that all volumes of a program are of a type that kernels load and store.
     fn check_storage(&self, program: &Program) -> Result<(), PlanError> {
         match program.tensors.iter().any(|tensor| tensor.dtype == DType::F16) {
             true => Err(PlanError::Storage { backend: self.identity(), dtype: DType::F16 }),

@@ -30,7 +30,7 @@ pub(crate) struct CpuEngine {
     base: Ptr<u8>,
     used: usize,
     poison: bool,
-    /// Where the tasks of launches are logged, if they are.
+    /// The log of the tasks of launches, if they are logged.
     log: Option<Arc<TaskLog>>,
 }
 
@@ -47,7 +47,7 @@ struct BoundLaunch {
     node: Box<dyn BoundNode>,
     /// The end of the highest place that it is given.
     end: usize,
-    /// What nobody reads after it, for the poison mode.
+    /// The places that no later launch reads, for the poison mode.
     dead: Vec<Block>,
 }
 

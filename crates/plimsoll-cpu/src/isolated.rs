@@ -7,7 +7,7 @@ use plimsoll_graph::{DType, Kind, Op, Program, Role, Shape, TensorId, TensorInfo
 use crate::layout::{Layout, VolumeLayout};
 use crate::options::Products;
 
-/// What is measured should take some milliseconds at the most.
+/// The most operations that are measured: some milliseconds.
 const FLOPS: u64 = 1 << 30;
 /// Extents along depth and height that are not cut further: borders should not count for more than they do.
 const EXTENT: usize = 8;
@@ -32,12 +32,12 @@ pub(crate) struct Isolated {
     kind: ConvKind,
     window: Window,
     groups: usize,
-    /// Of each source; transposed, of the result.
+    /// The channels of each source; of the result if transposed.
     channels: Vec<usize>,
-    /// Of the result; transposed, of the source.
+    /// The channels of the result; of the source if transposed.
     outputs: usize,
     batch: usize,
-    /// Of the side that the window is laid over.
+    /// The extent of the side that the window is laid over.
     extent: [usize; 3],
     /// `true` if that side is an image in rows.
     image: bool,

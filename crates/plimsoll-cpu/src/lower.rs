@@ -20,9 +20,9 @@ pub(crate) const ALIGNMENT: usize = 64;
 /// More bytes than any machine has: sizes beyond it are refused, so that sums of a few cannot overflow.
 const MOST_BYTES: usize = 1 << 56;
 
-/// What this backend does with an op, or with several that it fuses.
+/// The lowering of an op, or of several that are fused.
 pub(crate) trait Lower {
-    /// How volumes may lie: for most, in rows.
+    /// The layouts that volumes may have: for most ops, rows.
     fn volumes(&self, _of: &NodeOperands<'_>) -> VolumeRule {
         VolumeRule::Rows
     }
@@ -71,14 +71,14 @@ pub(crate) struct Context<'a> {
     pub(crate) inputs: &'a [TensorId],
     pub(crate) outputs: &'a [TensorId],
     pub(crate) threads: usize,
-    /// How dot products of bf16 are computed, where convolutions between features that are stored as bf16 multiply bf16.
+    /// The level of dot products of bf16, if convolutions between features stored as bf16 multiply bf16.
     pub(crate) dot: Option<DotLevel>,
     /// The convolutions that multiply f32 all the same, by their names.
     pub(crate) in_f32: &'a BTreeSet<String>,
 }
 
 impl<'a> Context<'a> {
-    /// How dot products of bf16 are computed in a convolution, if its products are of bf16.
+    /// The level of dot products of bf16 in a convolution, if its products are of bf16.
     pub(crate) fn dot_of(&self, isolated: &Isolated) -> Option<DotLevel> {
         let stored = is_bf16(self.input(0));
         self.dot.filter(|_| stored && (self.in_f32.is_empty() || !self.in_f32.contains(&isolated.name())))
@@ -122,7 +122,7 @@ impl<'a> Context<'a> {
         Cost { flops, ..Cost::streaming(&infos(self.inputs), &infos(self.outputs)) }
     }
 
-    /// That of an operation per element of each result.
+    /// The cost of one operation per element of each result.
     pub(crate) fn streaming(&self) -> Cost {
         let counts = self.outputs.iter().map(|id| self.program.shape(*id).count() as u64);
         self.cost(counts.sum())
@@ -135,20 +135,20 @@ pub(crate) struct Kernels {
     pub(crate) scratch: Vec<usize>,
     /// Pairs (result, operand) that may share one place, see [`plimsoll_plan::LoweredNode::in_place`].
     pub(crate) in_place: Vec<(usize, usize)>,
-    /// Where it is not that of the op's definition.
+    /// The cost, if it is not the one of the op's definition.
     pub(crate) cost: Option<Cost>,
     /// The share of the multiply-add peak at which the kernels compute, measured.
     pub(crate) share: f64,
-    /// What is measured to find out how fast they are, where that is worth measuring.
+    /// The convolution that is measured to find their speed, if that is worth measuring.
     pub(crate) isolated: Option<Isolated>,
     /// Binds them to places.
     pub(crate) bind: Bind,
 }
 
-/// What binds kernels to places in the arena, as often as there are launches.
+/// A function that binds kernels to places in the arena, once for each launch.
 pub(crate) type Bind = Box<dyn Fn(&Places) -> Box<dyn BoundNode>>;
 
-/// What kernels reach of the peak that are neither convolutions nor anything that was looked at closely.
+/// The share of the peak that kernels reach which are not convolutions and were not measured.
 const USUAL_SHARE: f64 = 0.6;
 
 impl Kernels {
@@ -196,7 +196,7 @@ impl Kernels {
     }
 }
 
-/// Where the operands, results and scratch of one launch are.
+/// The places of the operands, results and scratch of one launch.
 pub(crate) struct Places {
     /// The arena.
     pub(crate) base: Ptr<u8>,

@@ -17,7 +17,7 @@ pub(crate) struct CpuNode {
     pub(crate) lowered: LoweredNode,
     /// Bytes of the pieces of its scratch.
     pub(crate) scratch: Vec<usize>,
-    /// What is measured to find out how fast it is.
+    /// The convolution that is measured to find its speed.
     pub(crate) isolated: Option<Isolated>,
     pub(crate) bind: Bind,
 }

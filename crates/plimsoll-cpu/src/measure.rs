@@ -1,4 +1,4 @@
-//! How fast a program is on this machine.
+//! The measured speed of a program on this machine.
 #![forbid(unsafe_code)]
 
 use plimsoll_graph::{Program, Role};

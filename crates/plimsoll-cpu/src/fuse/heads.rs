@@ -190,7 +190,7 @@ impl Back {
         self.all().fold(self.map, usize::min)
     }
 
-    /// What the gradient of the map is added to.
+    /// The tensor that the gradient of the map is added to.
     fn added_to(&self, nodes: &[FusedNode]) -> Option<TensorId> {
         match &nodes[self.map].op {
             FusedOp::Transpose(transpose) if transpose.added => nodes[self.map].inputs.last().copied(),

@@ -24,10 +24,10 @@ use crate::ops::{
     Squeeze,
 };
 
-/// What a fused node does.
+/// The operation of a fused node.
 #[derive(Clone, Debug)]
 pub(crate) enum FusedOp {
-    /// What the one node does that it covers.
+    /// The op of the one node it covers.
     Plain(Op),
     /// Normalise, then a leaky ReLU.
     NormAct(NormAct),

@@ -24,7 +24,7 @@ struct NormPair {
 }
 
 impl NormPair {
-    /// Of a normalisation of which nothing else is read.
+    /// The pair of a normalisation whose result nothing else reads.
     fn of(program: &Program, nodes: &[FusedNode], readers: &Readers, at: usize) -> Option<NormPair> {
         let FusedOp::Plain(Op::Normalise(Normalise { affine })) = nodes[at].op else { return None };
         let u = nodes[at].outputs[0];

@@ -60,7 +60,7 @@ struct End {
     act: usize,
     slope: f32,
     main: Norm,
-    /// What is added to it, where that is not normalised for the sum.
+    /// The shortcut: its normalisation for the sum, or the tensor itself.
     shortcut: Result<Norm, TensorId>,
     back: Vec<Back>,
 }
@@ -101,7 +101,7 @@ impl End {
         Some(end)
     }
 
-    /// What goes through the gradient of the activation at a place.
+    /// The gradients that go through the gradient of the activation at a place.
     fn gradient(
         &self,
         program: &Program,

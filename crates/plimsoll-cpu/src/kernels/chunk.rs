@@ -1,4 +1,4 @@
-//! How convolutions are cut into tasks: the positions that a task gathers at a time, and the blocks of its results.
+//! The division of convolutions into tasks: the positions that a task gathers at a time, and the blocks of its results.
 //!
 //! How work is divided decides the order of sums, so all of this depends on shapes alone.
 #![forbid(unsafe_code)]

@@ -27,7 +27,7 @@ pub(crate) struct Phase {
 pub(crate) struct GridTap {
     /// Its place in the kernel.
     pub(crate) index: usize,
-    /// Where the source is, relative to q · step.
+    /// The place of the source relative to q · step.
     pub(crate) shift: [isize; 3],
 }
 
@@ -61,7 +61,7 @@ struct AxisPhase {
 }
 
 impl TapGrid {
-    /// Of a convolution of an extent `source`.
+    /// The grid of a convolution of a source of extent `source`.
     pub(crate) fn convolution(window: &Window, source: [usize; 3], result: [usize; 3]) -> TapGrid {
         let axes = [0, 1, 2].map(|axis| {
             let shift = |k: usize| k as isize - window.padding[axis] as isize;
@@ -71,7 +71,7 @@ impl TapGrid {
         TapGrid::new(window, source, result, window.stride, [1; 3], &axes)
     }
 
-    /// Of the transpose of a convolution, from an extent `source` to an extent `result`.
+    /// The grid of a transposed convolution from the extent `source` to the extent `result`.
     pub(crate) fn transposed(window: &Window, source: [usize; 3], result: [usize; 3]) -> TapGrid {
         let axes = [0, 1, 2].map(|axis| {
             let (stride, padding) = (window.stride[axis] as isize, window.padding[axis] as isize);

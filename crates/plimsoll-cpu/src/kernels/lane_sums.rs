@@ -53,7 +53,7 @@ pub(crate) struct SumLanes {
     pub(crate) partial: Ptr<f64>,
     pub(crate) blocks: usize,
     pub(crate) parts: usize,
-    /// What the sums are multiplied by.
+    /// The factor of the sums.
     pub(crate) factor: f64,
     /// `[block][16]`
     pub(crate) result: Ptr<f32>,

@@ -1,4 +1,4 @@
-//! What losses and scores sum over voxels, and the gradient of the plain ones, sixteen voxels at a time.
+//! The sums over voxels of losses and scores, and the gradient of plain losses, sixteen voxels at a time.
 
 use plimsoll_graph::ops::VoxelSum;
 

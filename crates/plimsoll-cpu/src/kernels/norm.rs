@@ -13,7 +13,7 @@ use crate::simd::{Element, LANES, Simd};
 /// Voxels of a chunk.
 const CHUNK: usize = 4096;
 
-/// How a map is divided: blocks of channels of all samples, and chunks of voxels.
+/// The division of a map: blocks of channels of all samples, and chunks of voxels.
 #[derive(Clone, Copy)]
 pub(crate) struct Extent {
     pub(crate) batch: usize,
@@ -50,7 +50,7 @@ impl Extent {
     }
 }
 
-/// Which channels and samples share their statistics, and how the work on them is divided.
+/// The channels and samples that share their statistics, and the division of the work on them.
 #[derive(Clone, Copy)]
 pub(crate) struct Sharing {
     pub(crate) over: Over,
@@ -264,7 +264,7 @@ impl<T: Element> Kernel for NormActMap<T> {
     }
 }
 
-/// What the two passes of the gradient have in common.
+/// The operands that the two passes of the gradient share.
 pub(crate) struct NormGrad<T> {
     pub(crate) extent: Extent,
     /// The gradient of z, `[block of a sample][voxel][16]`.
@@ -484,7 +484,7 @@ pub(crate) struct NormGradApply<T> {
     pub(crate) grad: NormGrad<T>,
     /// `[block of a sample][2][16]`, of [`NormGradMeans`].
     pub(crate) means: Ptr<f32>,
-    /// What the gradient is added to, like the data.
+    /// The volume that the gradient is added to, like the data.
     pub(crate) added_to: Option<Ptr<T>>,
     /// Like the data, the upstream gradient and what it is added to, any of which it may alias.
     pub(crate) result: Ptr<T>,

@@ -9,7 +9,7 @@ use crate::simd::{LANES, Simd};
 /// Elements of a task.
 const CHUNK: usize = 1 << 14;
 
-/// How a parameter follows from its gradient, with the constants.
+/// The rule by which a parameter is updated from its gradient, with its constants.
 #[derive(Clone, Copy)]
 pub(crate) enum UpdateRule {
     AdamW(AdamW),

@@ -91,7 +91,7 @@ impl PatchShape {
         self.source.iter().product::<usize>() * LANES
     }
 
-    /// Where a tap's source is, relative to that of the position.
+    /// The place of a tap's source relative to the position's.
     pub(crate) fn tap_offset(&self, shift: [isize; 3]) -> usize {
         let [d, h, w] = [0, 1, 2].map(|axis| (shift[axis] - self.low[axis]) as usize);
         let column = (w % self.step[2]) * self.columns + w / self.step[2];
@@ -218,7 +218,7 @@ impl Blocks {
     }
 }
 
-/// What is convolved.
+/// The source of a convolution.
 pub(crate) enum Source {
     /// Blocks of features.
     Features(Blocks),

@@ -10,7 +10,7 @@ const CHUNK: usize = 4096;
 /// Voxels that are summed in f32 before they are added to a sum in f64.
 const SUMMED: usize = 1024;
 
-/// How a map is divided: blocks of channels of all samples, and voxels.
+/// The division of a map: blocks of channels of all samples, and voxels.
 #[derive(Clone, Copy)]
 pub(crate) struct Planes {
     pub(crate) blocks: usize,
@@ -78,7 +78,7 @@ impl<T: Element> PlaneSource<T> {
 pub(crate) struct PlaneSums<T> {
     pub(crate) planes: Planes,
     pub(crate) source: PlaneSource<T>,
-    /// What it is multiplied by, `[block][voxel][16]`, if anything.
+    /// The volume it is multiplied by, `[block][voxel][16]`, if any.
     pub(crate) other: Option<Ptr<T>>,
     /// The result, `[block][part][16]`, with [`Planes::parts`] parts.
     pub(crate) partial: Ptr<f64>,
@@ -127,7 +127,7 @@ impl<T: Element> Kernel for PlaneSums<T> {
     }
 }
 
-/// What is added to a scaled map.
+/// The summand of a scaled map.
 #[derive(Clone, Copy)]
 pub(crate) enum Summand<T> {
     None,
@@ -251,7 +251,7 @@ impl<T: Element> Kernel for PlaneFill<T> {
 /// The logistic function of features. What fills up a block stays zero, where the function is ½.
 pub(crate) struct Logistic<T> {
     pub(crate) planes: Planes,
-    /// Of one sample.
+    /// The channels of one sample.
     pub(crate) channels: usize,
     /// `[block][voxel][16]`
     pub(crate) data: Ptr<T>,

@@ -8,7 +8,7 @@ use crate::simd::{Element, LANES, Simd};
 /// Elements of a task.
 const CHUNK: usize = 1 << 15;
 
-/// What is done with two elements (for [`Function::Leaky`] and [`Function::Gelu`] the second is not read).
+/// A function of two elements ([`Function::Leaky`] and [`Function::Gelu`] do not read the second).
 #[derive(Clone, Copy)]
 pub(crate) enum Function {
     /// a + b

@@ -106,7 +106,7 @@ impl<T: Element> Kernel for ResidualMap<T> {
     }
 }
 
-/// What the two passes of the gradient have in common.
+/// The operands that the two passes of the gradient share.
 pub(crate) struct ResidualGrad<T> {
     pub(crate) extent: Extent,
     /// The gradient of z, like the branches' data.

@@ -9,7 +9,7 @@ use crate::simd::{Element, LANES, Simd};
 /// Lanes of a block of many channels that are those of one block of few, one behind the other.
 #[derive(Clone, Copy)]
 struct Run {
-    /// Which offset.
+    /// The number of the offset.
     offset: usize,
     /// Block and first lane among the many channels.
     deep: (usize, usize),

@@ -18,7 +18,7 @@ use crate::kernel::{Kernel, Ptr};
 use crate::layout::{Lanes, WeightBlocks};
 use crate::simd::{Bf16, LANES, Simd};
 
-/// Where results go, `[sample][block][voxel][16]`, and what is added to them, which the result may alias.
+/// The results, `[sample][block][voxel][16]`, and a volume that is added to them, which they may alias.
 #[derive(Clone, Copy)]
 pub(crate) enum Destination {
     F32(Ptr<f32>, Option<Ptr<f32>>),
@@ -113,7 +113,7 @@ pub(crate) struct TapConv {
     is_pointwise: bool,
 }
 
-/// What a convolution is bound to.
+/// The operands of a convolution.
 pub(crate) struct Operands {
     pub(crate) source: Source,
     /// `[output block][reach][tap][input][16]`, as [`WeightBlocks`] says.

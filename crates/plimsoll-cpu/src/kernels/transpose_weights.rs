@@ -10,7 +10,7 @@ pub(crate) struct TransposeWeights {
     pub(crate) blocks: WeightBlocks,
     /// The result.
     pub(crate) transposed: Ptr<f32>,
-    /// Of the transposed weights, whose outputs are the inputs that are wanted.
+    /// The layout of the transposed weights, whose outputs are the computed inputs.
     pub(crate) transposed_blocks: WeightBlocks,
     /// The first block of inputs that is wanted.
     pub(crate) first: usize,

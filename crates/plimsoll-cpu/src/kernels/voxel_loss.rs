@@ -100,7 +100,7 @@ impl ClassLanes<'_> {
         (wrong, entropy)
     }
 
-    /// What a sum is of.
+    /// The terms of a sum.
     #[inline(always)]
     pub(crate) fn value(&self, sum: &VoxelSum) -> LaneArray {
         let mut value = [0.0; LANES];

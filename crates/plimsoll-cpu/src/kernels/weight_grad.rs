@@ -41,7 +41,7 @@ const RUN_POSITIONS: usize = 128;
 /// The tiling of the work, which depends on shapes alone.
 #[derive(Clone, Debug)]
 pub(crate) struct GradTiling {
-    /// Of a chunk of planes and rows.
+    /// The patch of a chunk of planes and rows.
     shape: PatchShape,
     /// Planes and rows of a run.
     run: [usize; 2],
@@ -138,7 +138,7 @@ impl GradTiling {
 pub(crate) struct WeightGrad {
     tiling: GradTiling,
     source: Source,
-    /// Of the convolution's result.
+    /// The gradient of the convolution's result.
     gradient: Blocks,
     /// Offsets in the patch of each tap and channel, in the order of the sums.
     inputs: Vec<usize>,

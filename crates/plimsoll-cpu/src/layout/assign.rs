@@ -1,4 +1,4 @@
-//! Which layout each tensor of a set of programs has.
+//! The layouts of the tensors of a set of programs.
 //!
 //! Each op says what its kernels can read and write ([`VolumeRule`]). What is left open is decided so: a volume that comes from
 //! the host or goes to it, or nowhere, lies in rows, as it does there, if its kernels can take it so; every other lies in
@@ -44,7 +44,7 @@ pub(crate) fn assign(
     Ok(all)
 }
 
-/// What must hold of some volumes.
+/// A demand on the layouts of some volumes.
 #[derive(Clone, Copy, Debug)]
 enum Demand {
     /// All have this layout.
@@ -254,7 +254,7 @@ impl<'a> Numbers<'a> {
     }
 }
 
-/// How the convolutions that use some weights would have them.
+/// The layout that the convolutions which use some weights ask for.
 #[derive(Clone, Debug, Default)]
 struct WeightUse {
     /// Channels of each source.

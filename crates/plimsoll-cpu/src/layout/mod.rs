@@ -1,4 +1,4 @@
-//! How tensors lie in the arena.
+//! The layouts of tensors in the arena.
 //!
 //! | tensor | layout |
 //! |---|---|
@@ -29,7 +29,7 @@ use plimsoll_graph::{Shape, TensorInfo};
 use crate::simd::LANES;
 pub(crate) use weights::{Lanes, WeightBlocks};
 
-/// How a volume lies.
+/// The layout of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum VolumeLayout {
     /// Row-major, a plane for each channel; f32 only.
@@ -38,7 +38,7 @@ pub(crate) enum VolumeLayout {
     Blocks,
 }
 
-/// How a tensor lies.
+/// The layout of a tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Layout {
     /// In the logical order of its shape, with nothing between or behind: volumes in rows, labels, tables.

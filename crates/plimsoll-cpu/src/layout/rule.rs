@@ -1,6 +1,6 @@
-//! What kernels ask of the layouts of volumes.
+//! The demands of kernels on the layouts of volumes.
 
-/// What the kernels of a node can do with volumes.
+/// The layouts of volumes that the kernels of a node support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum VolumeRule {
     /// All lie in rows.
@@ -21,7 +21,7 @@ pub(crate) enum VolumeRule {
         /// `true` if the other side may.
         point: bool,
     },
-    /// Of a transposed convolution: the result lies in blocks, and the source as well unless the kernel is a point.
+    /// The volumes of a transposed convolution: the result lies in blocks, and the source as well unless the kernel is a point.
     Transpose {
         /// `true` if the source may lie in rows.
         point: bool,

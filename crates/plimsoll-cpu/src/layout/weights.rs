@@ -1,4 +1,4 @@
-//! How the weights of a convolution to features lie: which blocks of channels meet, and which of their lanes.
+//! The layout of the weights of a convolution to features: the blocks of channels that meet, and their lanes.
 //!
 //! A block of sixteen results is a sum over the blocks of sources that hold the inputs of its groups, `reach` of them from
 //! `first` on: all of them without groups. Weights are `[O/16][reach][tap][inputs][16 out]`:
@@ -14,7 +14,7 @@ use std::ops::Range;
 use super::{VolumeLayout, blocks};
 use crate::simd::LANES;
 
-/// Which lanes of a source a result is a sum over.
+/// The lanes of a source that a result is a sum over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lanes {
     /// Those of its blocks.
@@ -41,7 +41,7 @@ pub(crate) struct WeightBlocks {
 }
 
 impl WeightBlocks {
-    /// Of a convolution of some sources, each of so many channels.
+    /// The layout for a convolution of sources with these numbers of channels.
     pub(crate) fn new(outputs: usize, sources: &[usize], groups: usize, from: VolumeLayout) -> WeightBlocks {
         let mut inputs = Vec::with_capacity(sources.iter().sum());
         let mut in_blocks = 0;
@@ -128,7 +128,7 @@ impl WeightBlocks {
             .collect()
     }
 
-    /// Where the weight of an output and an input of its group is.
+    /// The place of the weight of an output and an input of its group.
     pub(crate) fn place(&self, output: usize, input: usize, taps: usize, tap: usize) -> usize {
         let channel = output / self.width[1] * self.width[0] + input;
         let (block, lane) = self.inputs[channel];

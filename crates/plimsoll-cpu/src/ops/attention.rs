@@ -25,7 +25,7 @@ fn shape(cx: &Context<'_>, op: WindowAttention, qkv: usize) -> Result<AttentionS
     Ok(AttentionShape { op, batch, channels, extent })
 }
 
-/// What is read from the forward op's operands, which begin at `first`.
+/// The operands of the forward op, which begin at `first`.
 fn window<T: Element>(shape: AttentionShape, first: usize, places: &Places) -> Window<T> {
     let op = &shape.op;
     Window {

@@ -117,7 +117,7 @@ fn weight_blocks(cx: &Context<'_>, layout: &Layout) -> Result<WeightBlocks, Unsu
     }
 }
 
-/// Where the result of a node goes, and a volume that it is added to.
+/// The place of the result of a node, and of a volume that it is added to.
 fn destination(places: &Places, bf16: bool, added_to: Option<usize>) -> Destination {
     match bf16 {
         true => Destination::Bf16(places.output(0), added_to.map(|operand| places.input(operand))),
@@ -321,7 +321,7 @@ enum BackwardTiling {
 }
 
 impl BackwardTiling {
-    /// Of the partial sums, and of what each thread gathers into.
+    /// The bytes of the partial sums, and of the buffers that threads gather into.
     fn bytes(&self, threads: usize) -> [usize; 2] {
         let (partial, per_thread) = match self {
             BackwardTiling::Direct(tiling) => (tiling.partial(), bytes_of::<f32>(tiling.per_thread())),

@@ -1,4 +1,4 @@
-//! Which kernel computes a convolution to features, or its transpose, and over which tiles.
+//! The choice of the kernel of a convolution to features, or its transpose, and of its tiles.
 
 use plimsoll_graph::Window;
 

@@ -19,14 +19,14 @@ use crate::simd::{Element, LANES};
 /// A convolution 1×1×1 from one map to logits. Operands: the map with what its load takes, weights, and where `bias`, a bias.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Head {
-    /// How the map is read.
+    /// The way the map is read.
     pub(crate) load: Load,
     /// `true` if a bias is added.
     pub(crate) bias: bool,
 }
 
 impl Head {
-    /// How many operands it takes.
+    /// The number of operands it takes.
     pub(crate) fn operands(&self) -> usize {
         self.load.operands() + 1 + usize::from(self.bias)
     }
@@ -70,7 +70,7 @@ struct Tile {
     count: usize,
 }
 
-/// What is known of a head before there is memory.
+/// The shape of a head, known before memory is allocated.
 #[derive(Clone, Copy)]
 struct Shape {
     batch: usize,
@@ -208,7 +208,7 @@ struct Tiles<T, K, R> {
     result: Ptr<R>,
     /// Results, parts of each, numbers in each.
     sums: (usize, usize, usize),
-    /// What is stored of a sum.
+    /// The conversion of a sum to the stored number.
     round: fn(f64) -> R,
 }
 

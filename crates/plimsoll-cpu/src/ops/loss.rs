@@ -202,7 +202,7 @@ impl<'a> Derivatives<'a> {
     }
 }
 
-/// Where the derivatives of a loss go before its gradient is taken.
+/// The places of the derivatives of a loss, from which its gradient is computed.
 #[derive(Clone)]
 pub(super) struct Slopes {
     pub(super) loss: Loss,

@@ -35,7 +35,7 @@ use crate::lower::Lower;
 
 macro_rules! lowerings {
     ($($name:ident),+) => {
-        /// What this backend does with an op.
+        /// The lowering of an op.
         pub(crate) fn of(op: &Op) -> &dyn Lower {
             match op { $(Op::$name(op) => op),+ }
         }

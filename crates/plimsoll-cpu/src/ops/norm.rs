@@ -25,7 +25,7 @@ pub(crate) struct NormAct {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct NormActGrad {
     pub(crate) norm: NormAct,
-    /// Which values share their statistics.
+    /// The values that share their statistics.
     pub(crate) over: Over,
     /// `true` if the first result is added to a volume, the last operand.
     pub(crate) added: bool,
@@ -37,7 +37,7 @@ impl NormAct {
         NormAct { slope: 1.0, affine }
     }
 
-    /// How many operands it has.
+    /// The number of operands it has.
     pub(crate) fn operands(self) -> usize {
         if self.affine { 4 } else { 2 }
     }

@@ -43,7 +43,7 @@ impl AttentionShape {
     }
 }
 
-/// What is known of the forward pass.
+/// The results of the forward pass that the gradient reads.
 pub(crate) struct Attended<T> {
     /// The gradient of its result, `[sample][block][voxel][16]`.
     pub(crate) upstream: Ptr<T>,

@@ -26,7 +26,7 @@ const CHUNK_WINDOWS: usize = 8;
 /// Marks a token of the padding.
 const PADDING: u32 = u32::MAX;
 
-/// What the work is cut by, which depends on shapes alone.
+/// The shape that the work is cut by.
 #[derive(Clone, Copy)]
 pub(crate) struct AttentionShape {
     pub(crate) op: WindowAttention,
@@ -155,7 +155,7 @@ struct Scratch {
     regions: *mut f32,
 }
 
-/// What both directions read.
+/// The operands that both directions read.
 pub(crate) struct Window<T> {
     pub(crate) shape: AttentionShape,
     /// `[sample][block][voxel][16]`: queries, keys and values.
@@ -168,7 +168,7 @@ pub(crate) struct Window<T> {
     pub(crate) noise: Option<Ptr<f32>>,
 }
 
-/// Which window of which sample, and which head.
+/// A head of a window of a sample.
 #[derive(Clone, Copy)]
 struct At {
     head: usize,

@@ -19,7 +19,7 @@ use crate::simd::{LANES, Simd};
 
 /// Output blocks that share a gathered patch, at most.
 const SHARING: usize = 8;
-/// Of these, how many are gathered at once.
+/// The number of these that are gathered at once.
 const TOGETHER: usize = 2;
 /// The least positions of a part, for its partial sum to be worth it.
 const PART_POSITIONS: usize = 1024;
@@ -28,10 +28,10 @@ const CHUNK_POSITIONS: usize = 1024;
 /// Positions summed in registers, about: their gradients stay in the first-level cache while all taps go over them.
 const RUN_POSITIONS: usize = 128;
 
-/// How the work is tiled, which depends on shapes alone. Sizes that no number holds are the largest one, which no budget has room for.
+/// The tiling of the work, which depends on shapes alone. Sizes beyond `usize` are `usize::MAX`, which exceeds every budget.
 #[derive(Clone, Debug)]
 pub(crate) struct DirectGradTiling {
-    /// Of a chunk of planes and rows, with sixteen elements for each column.
+    /// The patch of a chunk of planes and rows, with sixteen elements for each column.
     shape: PatchShape,
     /// Planes and rows of a run.
     run: [usize; 2],
@@ -149,7 +149,7 @@ impl DirectGradTiling {
 pub(crate) struct DirectGrad {
     tiling: DirectGradTiling,
     source: Blocks,
-    /// Of the convolution's result.
+    /// The gradient of the convolution's result.
     gradient: Blocks,
     /// Where the sums go: `[part][output block][source block][tap][lane][16]`, the result if there is one part.
     sums: Ptr<f32>,

@@ -46,7 +46,7 @@ type Square = [[u16; LANES * PAIR]; 2 * PAIRS];
 /// logits\[n,c,v\] = Σ weights\[c,i\] · features\[n,i,v\] + bias\[c\]
 pub(crate) struct DotHead {
     pub(crate) source: Vec<SourceBlock<Bf16>>,
-    /// As [`PackHeadWeights`] writes them.
+    /// The weights as packed by [`PackHeadWeights`].
     pub(crate) packed: Ptr<u16>,
     /// `[class]`
     pub(crate) bias: Option<Ptr<f32>>,

@@ -34,10 +34,10 @@ pub(crate) const SQUARE: usize = PAIRS * LANES * PAIR;
 /// Packed weights of one pair of inputs and sixteen outputs.
 const ROW: usize = LANES * PAIR;
 
-/// What a convolution is bound to.
+/// The operands of a convolution.
 pub(crate) struct DotOperands {
     pub(crate) source: Blocks,
-    /// As [`PackWeights`] or [`PackWinogradWeights`] writes them.
+    /// The weights as packed by [`PackWeights`] or [`PackWinogradWeights`].
     pub(crate) packed: Ptr<u16>,
     /// `[output block][16]`
     pub(crate) bias: Option<Ptr<f32>>,

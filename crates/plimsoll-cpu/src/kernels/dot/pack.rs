@@ -11,7 +11,7 @@ pub(crate) struct PackWeights {
     pub(crate) weights: Ptr<f32>,
     /// The result, `[pair of blocks][tap][8][16 outputs][2]`.
     pub(crate) packed: Ptr<u16>,
-    /// How many blocks of outputs and of inputs meet.
+    /// The number of pairs of an output block and an input block.
     pub(crate) pairs: usize,
     pub(crate) taps: usize,
 }

@@ -16,7 +16,7 @@ pub(super) struct Tap {
     pub(super) weight: usize,
 }
 
-/// What a tile is summed over.
+/// The operands that a tile is summed over.
 pub(super) struct Tile<'a> {
     /// The first position's place in the patch.
     pub(super) source: *const u16,
@@ -31,7 +31,7 @@ pub(super) struct Tile<'a> {
     /// Elements of weights from one block of inputs, and one of outputs, to the next.
     pub(super) input_stride: usize,
     pub(super) output_stride: usize,
-    /// Where sums are stored, `[block][row][column][16]`.
+    /// The sums, `[block][row][column][16]`.
     pub(super) sums: *mut f32,
 }
 

@@ -70,7 +70,7 @@ pub(super) fn inside(low: isize, at: usize, extent: usize) -> Option<usize> {
     usize::try_from(at as isize + low).ok().filter(|place| *place < extent)
 }
 
-/// How the work is tiled, which depends on shapes alone. Sizes that no number holds are the largest one, which no budget has room for.
+/// The tiling of the work, which depends on shapes alone. Sizes beyond `usize` are `usize::MAX`, which exceeds every budget.
 #[derive(Clone, Debug)]
 pub(crate) struct StripTiling {
     batch: usize,
@@ -203,7 +203,7 @@ impl Strip {
     }
 }
 
-/// What is fetched from memory while some results are summed: a part of the plane that is gathered next.
+/// The part of the next plane that is fetched from memory while results are summed.
 #[derive(Clone, Copy)]
 struct Ahead {
     /// Numbered as those that are gathered.

@@ -35,7 +35,7 @@ pub(crate) struct StripGrad {
     gradient_point: usize,
     sum_point: usize,
     source: Blocks,
-    /// Of the convolution's result.
+    /// The gradient of the convolution's result.
     gradient: Blocks,
     /// Where the sums go: `[part][output block][source block][tap][lane][16]`, the result if there is one part.
     sums: Ptr<f32>,
@@ -56,7 +56,7 @@ struct Scratch {
     rows: *mut f32,
 }
 
-/// What a task computes.
+/// The blocks that a task computes.
 struct TaskBlocks {
     /// The first source block, and how many there are.
     source: (usize, usize),

@@ -4,7 +4,7 @@ use super::PatchShape;
 use crate::kernel::Ptr;
 use crate::simd::{Element, LANES, Simd};
 
-/// How one block of channels of a source is read: y ↦ lrelu(a · y + b), or as it is.
+/// The map through which one block of channels of a source is read: y ↦ lrelu(a · y + b).
 #[derive(Clone, Copy)]
 pub(crate) struct BlockNorm {
     /// Mean and reciprocal standard deviation, `[2][16]` for each sample.

@@ -75,9 +75,9 @@ pub(crate) struct AvgPoolGrad<T> {
     pub(crate) windows: Windows,
     /// `[block of a sample][voxel][16]` of the coarse grid.
     pub(crate) upstream: Ptr<T>,
-    /// What the gradient is added to, of the fine grid.
+    /// The volume that the gradient is added to, on the fine grid.
     pub(crate) added_to: Option<Ptr<T>>,
-    /// Of the fine grid. It may alias what it is added to.
+    /// The result on the fine grid. It may alias the volume it is added to.
     pub(crate) result: Ptr<T>,
 }
 

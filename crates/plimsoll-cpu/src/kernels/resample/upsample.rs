@@ -94,9 +94,9 @@ pub(crate) struct Upsample<T> {
     pub(crate) grid: Doubling,
     /// `[block of a sample][voxel][16]` of the coarse grid.
     pub(crate) source: Ptr<T>,
-    /// What the result is added to, of the fine grid.
+    /// The volume that the result is added to, on the fine grid.
     pub(crate) added_to: Option<Ptr<T>>,
-    /// Of the fine grid. It may alias what it is added to.
+    /// The result on the fine grid. It may alias the volume it is added to.
     pub(crate) result: Ptr<T>,
 }
 
@@ -157,7 +157,7 @@ pub(crate) struct UpsampleGrad<T> {
     pub(crate) grid: Doubling,
     /// `[block of a sample][voxel][16]` of the fine grid.
     pub(crate) upstream: Ptr<T>,
-    /// Of the coarse grid.
+    /// The result on the coarse grid.
     pub(crate) result: Ptr<T>,
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Boundaries {
     pub(crate) voxels: Voxels,
     /// `[sample][class − 1][voxel]`
     pub(crate) probabilities: Ptr<f32>,
-    /// Of a sample: its product is the number of voxels.
+    /// The extent of a sample, whose product is the number of voxels.
     pub(crate) extent: [usize; 3],
 }
 
@@ -153,7 +153,7 @@ impl Kernel for BoundarySums {
     }
 }
 
-/// Which way each voxel's difference goes, and through which neighbour.
+/// The sign of each voxel's difference, and the neighbour it goes through.
 pub(crate) struct BoundaryCodes {
     pub(crate) boundaries: Boundaries,
     /// The result, like the probabilities.

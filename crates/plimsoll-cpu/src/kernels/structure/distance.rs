@@ -11,7 +11,7 @@ pub(crate) struct Distances {
     pub(crate) voxels: Voxels,
     /// `[sample][class − 1][voxel]`
     pub(crate) probabilities: Ptr<f32>,
-    /// Of a sample: its product is the number of voxels.
+    /// The extent of a sample, whose product is the number of voxels.
     pub(crate) extent: [usize; 3],
     pub(crate) spacing: [f64; 3],
     pub(crate) signed: bool,
@@ -28,7 +28,7 @@ fn options(signed: bool) -> EdtOptions {
 }
 
 impl Distances {
-    /// How many tasks may run at a time.
+    /// The number of tasks that may run at a time.
     pub(crate) fn at_once(tasks: usize, threads: usize) -> usize {
         tasks.min(threads)
     }

@@ -2,7 +2,7 @@
 
 use crate::simd::{LANES, Simd};
 
-/// How the inputs of a tile are read: one number for all lanes.
+/// Inputs of a tile that are one number for all lanes.
 pub(super) const ALL: u8 = 0;
 /// One number for each lane, of its own group.
 pub(super) const OWN: u8 = 1;

@@ -116,7 +116,7 @@ pub(crate) struct WinogradConv {
     tiling: WinogradTiling,
     /// Taps of the kernel in all.
     taps: usize,
-    /// Of each row of taps in the patch.
+    /// The offset of each row of taps in the patch.
     offsets: Vec<usize>,
     operands: Operands,
 }

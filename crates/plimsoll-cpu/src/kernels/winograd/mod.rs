@@ -59,7 +59,7 @@ pub(crate) fn pays_for_weights(window: &Window, height: usize, width: usize) -> 
 struct RowTap {
     /// Places in the kernel, from the first column that is read to the last.
     index: [usize; WIDTH],
-    /// Where the row is, relative to the position's: along depth and height.
+    /// The place of the row relative to the position's, along depth and height.
     shift: [isize; 2],
 }
 

@@ -68,7 +68,7 @@ impl TilePatch {
         self.row.row()
     }
 
-    /// Where the row of a tap is, relative to that of the position.
+    /// The place of the row of a tap relative to the position's.
     pub(super) fn tap_offset(&self, shift: [isize; 2]) -> usize {
         let [d, h] = [0, 1].map(|axis| (shift[axis] - self.low[axis]) as usize);
         d * self.plane() + h * self.tiles * LANES

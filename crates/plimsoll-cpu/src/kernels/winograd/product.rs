@@ -9,7 +9,7 @@ use crate::simd::{Body, LANES, Simd};
 /// `source` on, W · 16, and it writes W · 16 floats of `sums` for each output block.
 #[derive(Clone, Copy)]
 pub(super) struct Product<'a> {
-    /// Where the rows of taps are in the patch, relative to the tiles.
+    /// The places of the rows of taps in the patch, relative to the tiles.
     pub(super) taps: &'a [usize],
     pub(super) weights: *const f32,
     pub(super) source: *const f32,

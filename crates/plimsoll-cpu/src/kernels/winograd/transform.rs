@@ -7,13 +7,13 @@ const A: f32 = 0.75;
 const B: f32 = 1.5;
 const A2: f32 = A * A;
 const B2: f32 = B * B;
-/// Of the outermost weights: Gᵀ and G for the point 0.
+/// The factor of the outermost weights in Gᵀ and G for the point 0.
 const AT_ZERO: f32 = 1.0 / (A2 * B2);
 /// The reciprocal of the polynomial without its zero ±A, at ±A; then the same for ±B.
 const AT_A: f32 = 1.0 / (2.0 * A2 * (A2 - B2));
 const AT_B: f32 = 1.0 / (2.0 * B2 * (B2 - A2));
 
-/// How columns of a row become a tile.
+/// The transform of columns of a row to a tile.
 pub(super) trait TileTransform {
     /// Columns that a tile reads.
     const COLUMNS: usize;

@@ -109,7 +109,7 @@ impl WinogradGradTiling {
 pub(crate) struct WinogradWeightGrad {
     tiling: WinogradGradTiling,
     source: Source,
-    /// Of the convolution's result.
+    /// The gradient of the convolution's result.
     gradient: Source,
     /// Where the sums go: `[part][output block][source block][tap][lane][16]`, the result if there is one part.
     sums: Ptr<f32>,
@@ -254,7 +254,7 @@ impl WinogradWeightGrad {
     }
 }
 
-/// What a task computes.
+/// The blocks that a task computes.
 struct TaskBlocks {
     /// The first output block.
     block: usize,

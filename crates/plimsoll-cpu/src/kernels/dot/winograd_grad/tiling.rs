@@ -44,7 +44,7 @@ pub(crate) fn products(result: [usize; 3]) -> f64 {
     (SQUARE_POINTS * PAIR * plane_pairs(result)) as f64 / (WIDTH * WIDTH * height * width) as f64
 }
 
-/// How the work is tiled, which depends on shapes alone. Sizes that no number holds are the largest one, which no budget has room for.
+/// The tiling of the work, which depends on shapes alone. Sizes beyond `usize` are `usize::MAX`, which exceeds every budget.
 #[derive(Clone, Debug)]
 pub(crate) struct StripGradTiling {
     pub(super) batch: usize,

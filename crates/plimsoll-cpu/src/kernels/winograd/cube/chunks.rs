@@ -6,7 +6,7 @@ use crate::kernels::patch::Blocks;
 use crate::lower::product;
 use crate::simd::{LANES, Simd};
 
-/// How a map is read by the tiles of a result, chunk by chunk.
+/// The chunks in which the tiles of a result read a map.
 #[derive(Clone, Debug)]
 pub(super) struct ChunkGrid {
     pub(super) batch: usize,
@@ -15,7 +15,7 @@ pub(super) struct ChunkGrid {
     pub(super) all: [usize; 3],
     /// Voxels that a tile reads along an axis.
     pub(super) reads: usize,
-    /// Where the first of them is, from the tile's first result on.
+    /// The place of the first of them, relative to the tile's first result.
     pub(super) low: [isize; 3],
     /// Extent of the map.
     pub(super) source: [usize; 3],

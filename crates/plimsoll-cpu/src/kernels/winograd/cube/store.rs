@@ -101,7 +101,7 @@ impl CubeConv {
         }
     }
 
-    /// What the sums at the points of one depth make of a plane of results.
+    /// The plane of results that follows from the sums at the points of one depth.
     ///
     /// # Safety
     /// The machine has the instruction set of `S`; `sums` are those of a tile at all points.

@@ -22,10 +22,10 @@ const MOST_WIDE: usize = 32;
 /// The most bytes of a thread's scratch.
 const MOST_BYTES: usize = 6 << 20;
 
-/// How the work is tiled. Sizes that no number holds are the largest one, which no budget has room for.
+/// The tiling of the work. Sizes beyond `usize` are `usize::MAX`, which exceeds every budget.
 #[derive(Clone, Debug)]
 pub(crate) struct CubeTiling {
-    /// Of the source, as the tiles of the result read it.
+    /// The grid of the source, as the tiles of the result read it.
     pub(super) grid: ChunkGrid,
     pub(super) source_blocks: usize,
     pub(super) out_blocks: usize,

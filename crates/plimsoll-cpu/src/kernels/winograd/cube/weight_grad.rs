@@ -32,7 +32,7 @@ const SQUARE: usize = LANES * LANES;
 /// Floats of the sums of a pair of blocks, and a vector more, so that pairs do not fall into the same sets of a cache.
 const PAIR_SUMS: usize = POINTS * PLANE_POINTS * SQUARE + LANES;
 
-/// How the work is tiled, which depends on shapes alone. Sizes that no number holds are the largest one, which no budget has room for.
+/// The tiling of the work, which depends on shapes alone. Sizes beyond `usize` are `usize::MAX`, which exceeds every budget.
 #[derive(Clone, Debug)]
 pub(crate) struct CubeGradTiling {
     source: ChunkGrid,
@@ -91,7 +91,7 @@ impl CubeGradTiling {
 pub(crate) struct CubeWeightGrad {
     tiling: CubeGradTiling,
     source: Blocks,
-    /// Of the convolution's result.
+    /// The gradient of the convolution's result.
     gradient: Blocks,
     /// Where the sums go: `[part][output block][source block][tap][lane][16]`, the result if there is one part.
     sums: Ptr<f32>,
@@ -99,7 +99,7 @@ pub(crate) struct CubeWeightGrad {
     scratch: Ptr<f32>,
 }
 
-/// What a task computes.
+/// The blocks that a task computes.
 struct TaskBlocks {
     /// The first source block, and how many there are.
     source: (usize, usize),
