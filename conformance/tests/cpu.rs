@@ -119,6 +119,8 @@ const FUSED: &[(&str, &[&str])] = &[
     ("global_mean", &["normalise", "global_mean"]),
     ("gate", &["normalise", "gate"]),
     ("gate_grad", &["normalise", "gate_grad"]),
+    ("gate_sum", &["normalise", "gate", "add", "leaky_relu"]),
+    ("gate_sum", &["gate", "global_mean_grad", "add"]),
     ("conv", &["conv", "add"]),
     ("conv", &["normalise", "leaky_relu", "conv", "add"]),
     ("conv", &["normalise", "conv"]),
