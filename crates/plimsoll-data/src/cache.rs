@@ -180,7 +180,7 @@ impl VolumeCache {
             Turn::Read(part) => part,
         };
         let reading = Reading { cache: self, path };
-        let read = StoredVolume::read_unless((path, content), (&part, "volumes"), room, stop);
+        let read = StoredVolume::read_unless(path, content, &part, "volumes", room, stop);
         let mut state = self.lock();
         let result = read.map(|volume| {
             let volume = Arc::new(volume?);

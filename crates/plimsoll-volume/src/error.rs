@@ -3,11 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use plimsoll_disk::Substitute;
 use plimsoll_image::ImageError;
 use plimsoll_memory::{Bytes, MapError};
 
 use crate::nifti::HeaderError;
+use crate::system_error;
 use crate::{DecodeError, GeometryDifference, VoxelBox};
 
 /// Why a volume could not be read or written. Each error names the file.
@@ -36,13 +36,12 @@ pub enum VolumeError {
         source: io::Error,
     },
     /// The file name does not have an image's extension.
-    #[error(
-        "{path} neither begins as an image of any format that is read, nor has the name of one: {}",
-        endings()
-    )]
+    #[error("{path} neither begins as an image of any format that is read, nor has the name of one: {known}")]
     UnknownName {
         /// The file.
         path: PathBuf,
+        /// The endings of images.
+        known: String,
     },
     /// The file name does not have the extension of an image that is written.
     #[error(
@@ -379,10 +378,6 @@ pub enum VolumeError {
     },
 }
 
-fn endings() -> String {
-    crate::format::image_endings().collect::<Vec<_>>().join(", ")
-}
-
 fn list(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
@@ -400,42 +395,14 @@ impl VolumeError {
     /// Whether the same may succeed a moment later: a network or a disk did not answer.
     pub fn may_pass(&self) -> bool {
         let VolumeError::Io { source, action: "read" | "open", .. } = self else { return false };
-        let number = source.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
-        number == Some(rustix::io::Errno::IO)
-            || matches!(
-                source.kind(),
-                io::ErrorKind::TimedOut
-                    | io::ErrorKind::WouldBlock
-                    | io::ErrorKind::ResourceBusy
-                    | io::ErrorKind::StaleNetworkFileHandle
-                    | io::ErrorKind::ConnectionReset
-                    | io::ErrorKind::ConnectionAborted
-                    | io::ErrorKind::HostUnreachable
-                    | io::ErrorKind::NetworkUnreachable
-                    | io::ErrorKind::NetworkDown
-            )
+        system_error::may_pass(source)
     }
 
     /// A remedy to suggest to the user.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            VolumeError::Io { source, .. } => match source.kind() {
-                _ if Substitute::of(source).is_some() => return Substitute::of(source).map(|found| found.hint().into()),
-                io::ErrorKind::NotFound => "check the path".into(),
-                io::ErrorKind::PermissionDenied => "check who may read and write there".into(),
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                    "free space on the disk, or write somewhere else".into()
-                }
-                _ => return None,
-            },
-            VolumeError::Decompress { bytes, source, .. } => match source.kind() {
-                io::ErrorKind::NotFound => "check the path of the output".into(),
-                io::ErrorKind::PermissionDenied => "check who may read and write there".into(),
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => format!(
-                    "free {bytes} on that disk, write to another one, or raise the memory line, so that the image is held in memory"
-                ),
-                _ => "write to another disk, or raise the memory line, so that the image is held in memory".into(),
-            },
+            VolumeError::Io { source, .. } => return system_error::hint(source),
+            VolumeError::Decompress { bytes, source, .. } => system_error::decompress_hint(*bytes, source),
             VolumeError::Added { hint, .. } => return hint.clone(),
             VolumeError::Text { hint, .. } => (*hint).into(),
             VolumeError::NotForLabels { .. } => {

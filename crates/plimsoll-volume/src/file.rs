@@ -6,10 +6,11 @@ use std::sync::atomic::AtomicBool;
 
 use plimsoll_memory::{Budget, Bytes, Mapped};
 
+use crate::content::Content;
 use crate::format;
-use crate::nifti::{Layout, NiftiHeader};
-use crate::picture::Content;
-use crate::reader::{Reader, Readers, SCRATCH};
+use crate::layout::Layout;
+use crate::nifti::NiftiHeader;
+use crate::reader::{Destination, Reader, Readers, SCRATCH, StoredGrid};
 use crate::region::runs_by_chunk;
 use crate::source::{Opened, VoxelSource};
 use crate::{
@@ -259,7 +260,8 @@ impl VolumeFile {
             }
             Ok(())
         };
-        self.readers.read((shape, size), region, (voxels, size), read)?;
+        let to = Destination { elements: &mut *voxels, per_voxel: size };
+        self.readers.read(StoredGrid { shape, voxel_bytes: size }, region, to, read)?;
         self.layout.byte_order.swap_to_native(size, voxels);
         Ok(())
     }
@@ -398,7 +400,8 @@ impl VolumeFile {
             }
             Ok(())
         };
-        self.readers.read((shape, size), region, (voxels, 1), read)
+        let to = Destination { elements: voxels, per_voxel: 1 };
+        self.readers.read(StoredGrid { shape, voxel_bytes: size }, region, to, read)
     }
 
     fn source(&self) -> &dyn VoxelSource {

@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::{PoisonError, RwLock};
 
 use crate::beginning::Beginning;
-use crate::picture::Content;
+use crate::content::Content;
 use crate::placed::placed_on;
 use crate::source::Opened;
-use crate::{VolumeError, meta_image, nifti, npy, npz, nrrd, picture, zarr};
+use crate::{VolumeError, meta_image, nifti_file, npy, npz, nrrd, picture, zarr};
 
 /// A format of images.
 pub struct Format {
@@ -46,15 +46,15 @@ fn formats() -> impl DoubleEndedIterator<Item = &'static Format> {
 static FORMATS: [Format; 8] = [
     Format {
         endings: &[".nii.gz", ".nii", ".nii.zst"],
-        is_told_by: |file| nifti::begins(file.head()),
-        open: nifti::open,
+        is_told_by: |file| nifti_file::begins(file.head()),
+        open: nifti_file::open,
         labels: None,
     },
     // Of a pair, what the voxels begin with tells nothing; labels are written into one file.
     Format {
         endings: &[".hdr", ".img", ".hdr.gz", ".img.gz"],
         is_told_by: |_| false,
-        open: nifti::open,
+        open: nifti_file::open,
         labels: Some(".nii.gz"),
     },
     Format {
@@ -106,12 +106,18 @@ pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError>
     // Half a pair is what its name says: voxels may begin with anything.
     let is_half = named.is_some_and(|format| format.endings.contains(&".img"));
     let format = if is_half { named } else { told.or(named) };
-    let format = format.ok_or_else(|| VolumeError::UnknownName { path: path.into() })?;
+    let format =
+        format.ok_or_else(|| VolumeError::UnknownName { path: path.into(), known: known_endings() })?;
     let opened = (format.open)(path, content)?;
     Ok(match content {
         Content::Segments { on: Some(grid) } if opened.segments.is_some() => placed_on(opened, &grid),
         _ => opened,
     })
+}
+
+/// The endings of images in one text, for an error.
+fn known_endings() -> String {
+    image_endings().collect::<Vec<_>>().join(", ")
 }
 
 /// The format whose ending a name has.

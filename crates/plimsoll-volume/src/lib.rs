@@ -17,6 +17,7 @@
 mod affine;
 mod beginning;
 mod buffered;
+mod content;
 mod decode;
 mod element;
 mod error;
@@ -25,10 +26,12 @@ mod format;
 mod geometry;
 mod gzip;
 mod label_values;
+mod layout;
 mod matrix;
 mod memory;
 mod meta_image;
 mod nifti;
+mod nifti_file;
 mod npy;
 mod npz;
 mod nrrd;
@@ -45,6 +48,7 @@ mod spacing;
 mod stack;
 mod stored;
 mod stream;
+mod system_error;
 mod text;
 mod unit;
 mod voxel_box;
@@ -55,6 +59,7 @@ mod zstd;
 
 pub use affine::{Affine, Spacing};
 pub use beginning::Beginning;
+pub use content::Content;
 pub use decode::{DecodeError, decode_f32, decode_labels};
 pub use element::{ByteOrder, ElementType, Scaling};
 pub use error::{SEGMENT_HINT, VolumeError};
@@ -68,7 +73,7 @@ pub use nifti::{HeaderError, LabelTable, NiftiHeader, NiftiVersion, colour as la
 pub use npz::{ArrayMember, MemberReader};
 pub use nrrd::{Segment, is_segmentation};
 pub use orientation::{Direction, Orientation, Reorientation};
-pub use picture::{Content, ENDINGS as PICTURE_ENDINGS, is_picture};
+pub use picture::{ENDINGS as PICTURE_ENDINGS, is_picture};
 pub use pull::{
     Outside, PullError, SourceBlock, box_of_points, pull_cubic, pull_labels, pull_linear, pull_nearest,
     sample_cubic, sample_labels, sample_linear,

@@ -9,40 +9,15 @@ use plimsoll_image::{DecodeOptions, Decoded, ImageError, ImageFile, LabelImage};
 use plimsoll_memory::{Budget, Bytes};
 
 use crate::beginning::Beginning;
-use crate::nifti::{HeaderError, Layout};
+use crate::content::Content;
+use crate::layout::Layout;
+use crate::nifti::HeaderError;
 use crate::source::{Opened, VoxelSource};
 use crate::stack::{self, Stack};
 use crate::{Affine, ByteOrder, ElementType, Geometry, Scaling, Spacing, VolumeError};
 
 /// What the names of pictures end in, with the dot, in lower case.
 pub const ENDINGS: [&str; 6] = [".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp"];
-
-/// What the voxels of a file are: of pictures, colours and classes are stored in different ways.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a value is made for each file that is opened, and none is stored"
-)]
-pub enum Content {
-    /// Intensities: the colours of a palette are looked up.
-    #[default]
-    Intensities,
-    /// Classes: indices of a palette are what they are, and formats that change numbers are refused.
-    Labels,
-    /// Classes whose values mean what their own file says: [`segments`](crate::VolumeFile::segments) has the names, by which values are to be
-    /// mapped. Layers are read as one label map.
-    Segments {
-        /// The grid of the image, on which a file that has a part of it is placed; none if that is not known.
-        on: Option<Geometry>,
-    },
-}
-
-impl Content {
-    /// Whether voxels are classes.
-    pub fn is_labels(&self) -> bool {
-        !matches!(self, Content::Intensities)
-    }
-}
 
 /// A picture whose header was read, and its pixels once they are decoded.
 struct Picture {
@@ -60,12 +35,6 @@ enum File {
 pub fn is_picture(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     ENDINGS.iter().any(|ending| name.ends_with(ending))
-}
-
-/// Whether a path has the name of a TIFF file.
-pub(crate) fn is_tiff(path: &Path) -> bool {
-    path.extension()
-        .is_some_and(|ending| ["tif", "tiff"].iter().any(|tiff| ending.eq_ignore_ascii_case(tiff)))
 }
 
 /// What pictures begin with: PNG, JPEG, BMP, and TIFF in both byte orders, of up to 4 GiB and of more.

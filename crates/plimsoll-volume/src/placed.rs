@@ -33,12 +33,12 @@ pub(crate) fn placed_on(opened: Opened, grid: &Geometry) -> Opened {
     }
     let Some(start) = start_in(&own, grid) else { return opened };
     let size = opened.layout.element_type.size();
-    let Some(bytes) = crate::nifti::bytes_of(&grid.shape(), opened.layout.element_type) else {
+    let Some(bytes) = crate::layout::bytes_of(&grid.shape(), opened.layout.element_type) else {
         return opened;
     };
     let inner = opened.source;
     let source = Box::new(Placed { inner, start, shape: own.shape(), whole: grid.shape(), size });
-    let layout = crate::nifti::Layout { geometry: *grid, bytes, ..opened.layout };
+    let layout = crate::layout::Layout { geometry: *grid, bytes, ..opened.layout };
     Opened { layout, source, ..opened }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use plimsoll_disk::ScratchFile;
 use plimsoll_memory::{Budget, Bytes, Reservation};
 
-use crate::nifti::Layout;
+use crate::layout::Layout;
 use crate::source::VoxelSource;
 use crate::stream::ByteStream;
 use crate::{IndexFolder, VolumeError, zstd};

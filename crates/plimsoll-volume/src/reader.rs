@@ -38,6 +38,22 @@ enum Second {
     There(Reader),
 }
 
+/// The grid of a file.
+#[derive(Clone, Copy)]
+pub(crate) struct StoredGrid {
+    /// (depth, height, width).
+    pub(crate) shape: [usize; 3],
+    /// The bytes of a voxel as it is stored.
+    pub(crate) voxel_bytes: usize,
+}
+
+/// Room for a region.
+pub(crate) struct Destination<'a, T> {
+    pub(crate) elements: &'a mut [T],
+    /// The number of elements for each voxel.
+    pub(crate) per_voxel: usize,
+}
+
 impl Reader {
     fn new(source: Box<dyn VoxelSource>) -> Reader {
         Reader { source, scratch: vec![0; SCRATCH].into_boxed_slice() }
@@ -55,22 +71,23 @@ impl Readers {
         &mut *self.first.source
     }
 
-    /// Reads a region of a grid of this shape into voxels, of which there are `per_voxel` for each of the region's, whose stored size is
-    /// `size`.
+    /// Reads a region of a grid.
     ///
     /// # Errors
     /// What `read` says, of the first part where both fail.
     pub(crate) fn read<T: Send>(
         &mut self,
-        ([_, _, width], size): ([usize; 3], usize),
+        grid: StoredGrid,
         region: VoxelBox,
-        (voxels, per_voxel): (&mut [T], usize),
+        to: Destination<'_, T>,
         read: impl Fn(&mut Reader, VoxelBox, &mut [T]) -> Result<(), VolumeError> + Sync,
     ) -> Result<(), VolumeError> {
         let Readers { first, second } = self;
+        let StoredGrid { shape: [_, _, width], voxel_bytes } = grid;
+        let Destination { elements: voxels, per_voxel } = to;
         // All that lies between the first and the last voxel of a plane of the region is decompressed.
         let of_plane = region.shape[1].saturating_sub(1) * width + region.shape[2];
-        let is_long = region.shape[0] > 1 && region.shape[0] * of_plane * size >= LEAST;
+        let is_long = region.shape[0] > 1 && region.shape[0] * of_plane * voxel_bytes >= LEAST;
         if !is_long || !first.source.is_compressed() || !first.source.is_random_access() {
             return read(first, region, voxels);
         }
@@ -136,7 +153,8 @@ mod tests {
             let whole = |reader: &mut Reader, part: VoxelBox, voxels: &mut [u8]| {
                 reader.source.read(0, part.start[0] * shape[1] * shape[2], voxels)
             };
-            readers.read((shape, 4), region, (&mut voxels, 4), whole).unwrap();
+            let to = Destination { elements: &mut voxels[..], per_voxel: 4 };
+            readers.read(StoredGrid { shape, voxel_bytes: 4 }, region, to, whole).unwrap();
             let found = voxels.chunks_exact(4).map(|voxel| u32::from_ne_bytes(voxel.try_into().unwrap()));
             assert!(found.eq(0..voxels.len() as u32 / 4));
             assert_eq!(READS.load(Ordering::Relaxed), parts, "{shape:?}");

@@ -5,7 +5,8 @@ use std::sync::atomic::AtomicBool;
 
 use plimsoll_memory::{Budget, Bytes};
 
-use crate::nifti::{Layout, NiftiHeader, bytes_of};
+use crate::layout::{Layout, bytes_of};
+use crate::nifti::NiftiHeader;
 use crate::{ByteOrder, ElementType, Geometry, IndexFolder, Scaling, Segments, VolumeError};
 
 /// The voxels of an opened image, however they are stored.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::picture::Content;
+use crate::content::Content;
 use crate::{Spacing, VolumeError};
 
 /// The longest file that is read.

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 
+use crate::content::Content;
 use crate::file::{check_buffer, check_region, decode_error};
-use crate::picture::Content;
 use crate::region::runs;
 use crate::{
     DecodeError, ElementType, Geometry, Scaling, VolumeError, VolumeFile, VoxelBox, decode_f32, decode_labels,
@@ -56,8 +56,10 @@ impl StoredVolume {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn read_unless(
-        (path, content): (impl AsRef<Path>, Content),
-        (budget, holder): (&Budget, &str),
+        path: impl AsRef<Path>,
+        content: Content,
+        budget: &Budget,
+        holder: &str,
         decoding: &Budget,
         stop: &AtomicBool,
     ) -> Result<Option<StoredVolume>, VolumeError> {

@@ -11,10 +11,12 @@ use plimsoll_disk::atomic::{AtomicFile, BUFFER};
 use plimsoll_image::{Extent, write_label_png};
 use plimsoll_memory::Bytes;
 
-use crate::nifti::names::Compressed;
-use crate::nifti::{LabelTable, NiftiHeader, names};
-use crate::picture::{is_picture, is_tiff};
+use crate::nifti::{LabelTable, NiftiHeader};
+use crate::nifti_file::names;
+use crate::nifti_file::names::Compressed;
+use crate::picture::is_picture;
 use crate::stack::StackWriter;
+use crate::stack::is_tiff;
 use crate::zstd::FrameWriter;
 use crate::{ByteOrder, ElementType, Geometry, Segment, VolumeError, meta_image, nrrd};
 
@@ -99,6 +101,13 @@ impl Interleaved {
     }
 }
 
+/// The voxels of an image that is written.
+#[derive(Clone, Copy)]
+struct Voxels {
+    channels: usize,
+    element_type: ElementType,
+}
+
 impl Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
@@ -169,7 +178,7 @@ impl VolumeWriter {
         element_type: ElementType,
         template: Option<&NiftiHeader>,
     ) -> Result<VolumeWriter, VolumeError> {
-        VolumeWriter::start(path.as_ref(), geometry, (channels, element_type), template, None)
+        VolumeWriter::start(path.as_ref(), geometry, Voxels { channels, element_type }, template, None)
     }
 
     /// Starts a label map of one channel in the same way, with the names of its labels in an extension of its header; a picture has no
@@ -184,7 +193,13 @@ impl VolumeWriter {
         template: Option<&NiftiHeader>,
         labels: &LabelTable,
     ) -> Result<VolumeWriter, VolumeError> {
-        VolumeWriter::start(path.as_ref(), geometry, (1, element_type), template, Some(labels))
+        VolumeWriter::start(
+            path.as_ref(),
+            geometry,
+            Voxels { channels: 1, element_type },
+            template,
+            Some(labels),
+        )
     }
 
     /// Starts a segmentation of 3D Slicer's, `.seg.nrrd`, of labels of 8 or 16 bits, compressed.
@@ -202,7 +217,7 @@ impl VolumeWriter {
             return Err(VolumeError::UnwrittenName { path: path.into() });
         }
         let header = nrrd::header(geometry, 1, element_type, Some(segments));
-        VolumeWriter::with_text(path, geometry, (1, element_type), header, |file| {
+        VolumeWriter::with_text(path, geometry, Voxels { channels: 1, element_type }, header, |file| {
             Output::Compressed(Box::new(GzEncoder::new(file, Compression::new(LEVEL))))
         })
     }
@@ -211,10 +226,11 @@ impl VolumeWriter {
     fn with_text(
         path: &Path,
         geometry: &Geometry,
-        (channels, element_type): (usize, ElementType),
+        voxels: Voxels,
         header: String,
         compressed: impl FnOnce(BufWriter<AtomicFile>) -> Output,
     ) -> Result<VolumeWriter, VolumeError> {
+        let Voxels { channels, element_type } = voxels;
         let (plane_bytes, planes) = sizes(path, geometry, channels, element_type)?;
         let mut file = create(path)?;
         file.write_all(header.as_bytes()).map_err(|source| VolumeError::Io {
@@ -229,19 +245,20 @@ impl VolumeWriter {
     fn start(
         path: &Path,
         geometry: &Geometry,
-        (channels, element_type): (usize, ElementType),
+        voxels: Voxels,
         template: Option<&NiftiHeader>,
         labels: Option<&LabelTable>,
     ) -> Result<VolumeWriter, VolumeError> {
+        let Voxels { channels, element_type } = voxels;
         if nrrd::is_name(path) {
             let header = nrrd::header(geometry, channels, element_type, None);
-            return VolumeWriter::with_text(path, geometry, (channels, element_type), header, |file| {
+            return VolumeWriter::with_text(path, geometry, voxels, header, |file| {
                 Output::Compressed(Box::new(GzEncoder::new(file, Compression::new(LEVEL))))
             });
         }
         let apart = meta_image::voxels_of(path);
         if channels > 1 && (apart.is_some() || meta_image::is_name(path)) {
-            let mut writer = VolumeWriter::start_meta_image(path, geometry, (channels, element_type), apart)?;
+            let mut writer = VolumeWriter::start_meta_image(path, geometry, voxels, apart)?;
             let failed = |source| VolumeError::Io { path: path.into(), action: "write", source };
             let channel = writer.plane_bytes as u64 * (writer.planes / channels as u64);
             let waiting =
@@ -253,18 +270,19 @@ impl VolumeWriter {
             return Ok(writer);
         }
         if apart.is_some() || meta_image::is_name(path) {
-            return VolumeWriter::start_meta_image(path, geometry, (channels, element_type), apart);
+            return VolumeWriter::start_meta_image(path, geometry, voxels, apart);
         }
-        VolumeWriter::start_others(path, geometry, (channels, element_type), template, labels)
+        VolumeWriter::start_others(path, geometry, voxels, template, labels)
     }
 
     /// Starts a MetaImage, whose voxels may be in a file beside that of the header. Channels are to come together.
     fn start_meta_image(
         path: &Path,
         geometry: &Geometry,
-        (channels, element_type): (usize, ElementType),
+        voxels: Voxels,
         apart: Option<PathBuf>,
     ) -> Result<VolumeWriter, VolumeError> {
+        let Voxels { channels, element_type } = voxels;
         if let Some(of_voxels) = apart {
             let name = of_voxels.file_name().and_then(|name| name.to_str());
             let name = name.ok_or_else(|| VolumeError::UnwrittenName { path: path.into() })?;
@@ -274,13 +292,14 @@ impl VolumeWriter {
                 let source = std::io::ErrorKind::AlreadyExists.into();
                 return Err(VolumeError::Io { path: of_voxels, action: "replace", source });
             }
-            let voxels = create(&of_voxels)?;
-            return VolumeWriter::with_text(path, geometry, (channels, element_type), header, |header| {
-                Output::Apart { voxels, header }
+            let data = create(&of_voxels)?;
+            return VolumeWriter::with_text(path, geometry, voxels, header, |header| Output::Apart {
+                voxels: data,
+                header,
             });
         }
         let (header, place) = meta_image::header(geometry, channels, element_type);
-        VolumeWriter::with_text(path, geometry, (channels, element_type), header, |file| {
+        VolumeWriter::with_text(path, geometry, voxels, header, |file| {
             Output::Deflated(Box::new(ZlibEncoder::new(file, Compression::new(LEVEL))), place)
         })
     }
@@ -289,10 +308,11 @@ impl VolumeWriter {
     fn start_others(
         path: &Path,
         geometry: &Geometry,
-        (channels, element_type): (usize, ElementType),
+        voxels: Voxels,
         template: Option<&NiftiHeader>,
         labels: Option<&LabelTable>,
     ) -> Result<VolumeWriter, VolumeError> {
+        let Voxels { channels, element_type } = voxels;
         let depth = geometry.shape()[0];
         let picture = is_picture(path);
         let is_png = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("png"));
@@ -319,8 +339,8 @@ impl VolumeWriter {
             let spacing = (depth > 1).then(|| geometry.spacing());
             let [_, height, width] = geometry.shape();
             let compression = Compression::new(LEVEL);
-            let form = ([height, width], element_type);
-            let started = StackWriter::start(path.into(), file, form, spacing, compression);
+            let extent = [height, width];
+            let started = StackWriter::start(path.into(), file, extent, element_type, spacing, compression);
             let failed = |source| VolumeError::Io { path: path.into(), action: "write", source };
             Output::Stack(Box::new(started.map_err(failed)?))
         } else if picture {

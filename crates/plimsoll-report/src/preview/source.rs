@@ -37,10 +37,10 @@ impl Source {
         let needed = Bytes(file.stored_bytes()) + file.decoding_bytes();
         if needed.0 <= budget.free().0 / 2 {
             drop(file);
-            let read = (path, content);
             let never = AtomicBool::new(false);
             // It ends early only where it is stopped.
-            if let Some(volume) = StoredVolume::read_unless(read, (budget, "labels"), budget, &never)? {
+            if let Some(volume) = StoredVolume::read_unless(path, content, budget, "labels", budget, &never)?
+            {
                 return Ok(Source::Memory(Box::new(volume)));
             }
             file = VolumeFile::open_as(path, content)?;

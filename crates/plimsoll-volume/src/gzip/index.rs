@@ -6,6 +6,7 @@
 //! though the checksum at its end is not reached.
 
 use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -235,20 +236,20 @@ impl Index {
     }
 }
 
-fn expect_digest(input: &mut BitInput, (begin, end): (u64, u64), digest: u64) -> io::Result<()> {
-    match input.digest(begin, end)? == Digest(digest) {
+fn expect_digest(input: &mut BitInput, bytes: Range<u64>, digest: u64) -> io::Result<()> {
+    match input.digest(bytes.start, bytes.end)? == Digest(digest) {
         true => Ok(()),
         false => Err(damaged("bytes have changed since they were first read")),
     }
 }
 
 /// The bytes of the compressed file before the first point, or all where there is none, that which the point is in included.
-pub(super) fn head(points: &[Point], source: &Source) -> (u64, u64) {
-    (source.start, points.first().map_or(source.end, |first| first.bit.div_ceil(8)))
+pub(super) fn head(points: &[Point], source: &Source) -> Range<u64> {
+    source.start..points.first().map_or(source.end, |first| first.bit.div_ceil(8))
 }
 
 /// The bytes of the compressed file from a point to the next, or to where the data end, those that both are in included.
-pub(super) fn span(points: &[Point], point: usize, end: u64) -> (u64, u64) {
+pub(super) fn span(points: &[Point], point: usize, end: u64) -> Range<u64> {
     let end = points.get(point + 1).map_or(end, |next| next.bit.div_ceil(8));
-    (points[point].bit / 8, end)
+    points[point].bit / 8..end
 }

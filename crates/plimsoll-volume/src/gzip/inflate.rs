@@ -7,7 +7,7 @@ use plimsoll_disk::File;
 use super::huffman::{CodeLengths, Distances, Literals, invalid};
 use super::input::BitInput;
 use super::marks::Marks;
-use super::turns::{TURN, Turns, copy};
+use super::turns::{TURN, Tables, Turns, copy};
 
 /// How far back matches reach.
 pub(super) const WINDOW: usize = 32 << 10;
@@ -262,7 +262,7 @@ impl Inflater {
             }
             let mut turns = Turns { bits: input.bits, count: input.count, at: input.at, end: self.end };
             let lowest = self.floor.max(self.marks.below());
-            turns.run((literals, distances), input.of_file(), out, until, lowest);
+            turns.run(Tables { literals, distances }, input.of_file(), out, until, lowest);
             let Turns { bits, count, at, end } = turns;
             (input.bits, input.count, input.at, self.end) = (bits, count, at, end);
             if self.end >= until {

@@ -115,11 +115,11 @@ impl Recorder {
     /// Is told that this was all, and the checksums were right. The points can be used from now on.
     pub(super) fn finish(mut self, out: u64, inflater: &mut Inflater) -> io::Result<Index> {
         self.close(inflater)?;
-        let (begin, end) = head(&self.points, &self.source);
-        let Digest(of_head) = inflater.input.digest(begin, end)?;
+        let bytes = head(&self.points, &self.source);
+        let Digest(of_head) = inflater.input.digest(bytes.start, bytes.end)?;
         for point in 0..self.points.len() {
-            let (begin, end) = span(&self.points, point, self.source.end);
-            let Digest(digest) = inflater.input.digest(begin, end)?;
+            let bytes = span(&self.points, point, self.source.end);
+            let Digest(digest) = inflater.input.digest(bytes.start, bytes.end)?;
             self.points[point].span = digest;
         }
         if inflater.input.stamp()? != self.source.stamp {

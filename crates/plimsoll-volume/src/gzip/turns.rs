@@ -27,18 +27,26 @@ pub(super) struct Turns {
     pub(super) end: usize,
 }
 
+/// The tables of the codes of a block.
+#[derive(Clone, Copy)]
+pub(super) struct Tables<'a> {
+    pub(super) literals: &'a [Literal; 8192],
+    pub(super) distances: &'a [Number; 2048],
+}
+
 impl Turns {
     /// Takes turns until there are bytes up to `until` or a few more, fewer than 8 bytes of the input are left, or what comes next is rare: a
     /// long code, the end of the block, an error, or a match from before `lowest`, which is not behind the end.
     #[inline(never)]
     pub(super) fn run(
         &mut self,
-        (literals, distances): (&[Literal; 8192], &[Number; 2048]),
+        tables: Tables<'_>,
         input: &[u8],
         out: &mut [u8],
         until: usize,
         lowest: usize,
     ) {
+        let Tables { literals, distances } = tables;
         let Turns { mut bits, mut count, mut at, mut end } = *self;
         let until = until.min(out.len().saturating_sub(TURN));
         let load = |bits: &mut u64, count: &mut u32, at: &mut usize| {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
+use crate::content::Content;
 use crate::gzip::{Stretch, Wrapper};
-use crate::nifti::{Layout, bytes_of};
-use crate::picture::Content;
+use crate::layout::{Layout, bytes_of};
 use crate::raw::{Channels, Raw};
 use crate::source::Opened;
 use crate::stream::ByteStream;

@@ -30,7 +30,7 @@ pub(crate) fn header(geometry: &Geometry, channels: usize, element: ElementType)
     let mut text = format!("{BEGIN}True\nCompressedDataSize = ");
     let place = text.len() as u64;
     text += &length(0);
-    text += &grid(geometry, (channels, element), "LOCAL");
+    text += &grid(geometry, channels, element, "LOCAL");
     (text, place)
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn header_apart(
     element: ElementType,
     voxels: &str,
 ) -> String {
-    format!("{BEGIN}False{}", grid(geometry, (channels, element), voxels))
+    format!("{BEGIN}False{}", grid(geometry, channels, element, voxels))
 }
 
 /// What all headers begin with, up to whether voxels are compressed.
@@ -49,7 +49,7 @@ const BEGIN: &str =
     "ObjectType = Image\nNDims = 3\nBinaryData = True\nBinaryDataByteOrderMSB = False\nCompressedData = ";
 
 /// The lines about the grid and the voxels, and the last, which says where these are.
-fn grid(geometry: &Geometry, (channels, element): (usize, ElementType), voxels: &str) -> String {
+fn grid(geometry: &Geometry, channels: usize, element: ElementType, voxels: &str) -> String {
     let [depth, height, width] = geometry.shape();
     let (steps, [x, y, z]) = lps(geometry);
     let spacing = steps.map(|step| step.iter().map(|part| part * part).sum::<f64>().sqrt());

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::header::{Header, MAGIC, START, extent};
-use crate::nifti::{Layout, bytes_of};
-use crate::picture::Content;
+use crate::content::Content;
+use crate::layout::{Layout, bytes_of};
 use crate::raw::{Channels, Raw, damaged_or_refused};
 use crate::source::Opened;
 use crate::stream::ByteStream;
@@ -25,7 +25,7 @@ pub(crate) fn begins(head: &[u8]) -> bool {
 pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError> {
     let failed = |source| VolumeError::Io { path: path.into(), action: "open", source };
     let stream = ByteStream::open(path).map_err(failed)?;
-    open_array((path, content), stream, 0, None)
+    open_array(path, content, stream, 0, None)
 }
 
 /// Opens the array that begins at a byte of a file and, if that is known, has so many bytes with its header.
@@ -33,7 +33,8 @@ pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError>
 /// # Errors
 /// If it is of elements or axes that are not read, or too short for what its header says.
 pub(crate) fn open_array(
-    (path, content): (&Path, Content),
+    path: &Path,
+    content: Content,
     mut stream: ByteStream,
     begin: u64,
     bytes: Option<u64>,

@@ -11,9 +11,9 @@ use std::path::Path;
 use plimsoll_disk::File;
 
 use crate::VolumeError;
+use crate::content::Content;
 use crate::gzip::{Stretch, Wrapper};
 use crate::npy::open_array;
-use crate::picture::Content;
 use crate::source::Opened;
 use crate::stream::ByteStream;
 use archive::{Member, Method, members};
@@ -71,12 +71,12 @@ pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError>
     match member.method {
         Method::Stored => {
             let stream = ByteStream::open_plain(path).map_err(failed)?;
-            open_array((path, content), stream, start, Some(member.bytes))
+            open_array(path, content, stream, start, Some(member.bytes))
         }
         Method::Deflated => {
             let wrapper = Wrapper::Bare { checksum: member.checksum, length: member.packed };
             let stream = ByteStream::open_stretch(path, Stretch { start, wrapper }).map_err(failed)?;
-            open_array((path, content), stream, 0, Some(member.bytes))
+            open_array(path, content, stream, 0, Some(member.bytes))
         }
         Method::Other(number) => {
             Err(refused(format!("{} is compressed by method {number} of ZIP, not deflate", member.name)))

@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicBool;
 
 use plimsoll_memory::{Budget, Bytes};
 
-use super::segments::Place;
-use crate::nifti::Layout;
+use super::segments::{Coded, Place};
+use crate::layout::Layout;
 use crate::raw::{Channels, Raw};
 use crate::segments::{SegmentCoding, Segments};
 use crate::source::VoxelSource;
@@ -33,9 +33,11 @@ impl Layers {
     pub(super) fn new(
         path: &Path,
         raw: Raw,
-        (stored, order): (Layout, Channels),
-        (segments, codes): (Segments, Vec<(Place, u8)>),
+        stored: Layout,
+        order: Channels,
+        coded: Coded,
     ) -> Result<Layers, String> {
+        let Coded { segments, codes } = coded;
         let layers = stored.channels;
         if matches!(stored.element_type, ElementType::F32 | ElementType::F64) {
             return Err("its segments are stored as floating-point numbers".into());

@@ -6,9 +6,9 @@ use super::header::{Fields, vector};
 use super::layers::Layers;
 use super::segments::Coded;
 use crate::VolumeError;
+use crate::content::Content;
 use crate::gzip::{Stretch, Wrapper};
-use crate::nifti::{Layout, bytes_of};
-use crate::picture::Content;
+use crate::layout::{Layout, bytes_of};
 use crate::raw::{Channels, Raw};
 use crate::segments::SegmentCoding;
 use crate::source::Opened;
@@ -69,7 +69,7 @@ pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError>
     if segments.coding == SegmentCoding::Values {
         return Ok(Opened { path, layout, header, source: Box::new(raw), segments: named });
     }
-    let source = Layers::new(&path, raw, (layout, order), (segments, codes)).map_err(refused)?;
+    let source = Layers::new(&path, raw, layout, order, Coded { segments, codes }).map_err(refused)?;
     let bytes = layout.geometry.voxel_count() as u64;
     let layout = Layout { channels: 1, element_type: ElementType::U8, start: 0, bytes, ..layout };
     Ok(Opened { path, layout, header, source: Box::new(source), segments: named })

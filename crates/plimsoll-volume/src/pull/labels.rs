@@ -28,7 +28,7 @@ pub fn pull_labels(
     outside: Outside<u8>,
     out: &mut [u8],
 ) -> Result<(), PullError> {
-    if !reads_source(source, map, (out_shape, 0), &outside, out.len())? {
+    if !reads_source(source, map, out_shape, 0, &outside, out.len())? {
         fill_rows(out_shape, [0..0, 0..0, 0..0], outside, out, |_, _, _| {});
         return Ok(());
     }

@@ -22,7 +22,7 @@ pub fn pull_linear(
     outside: Outside<f32>,
     out: &mut [f32],
 ) -> Result<(), PullError> {
-    if !reads_source(source, map, (out_shape, 0), &outside, out.len())? {
+    if !reads_source(source, map, out_shape, 0, &outside, out.len())? {
         fill_rows(out_shape, [0..0, 0..0, 0..0], outside, out, |_, _, _| {});
         return Ok(());
     }

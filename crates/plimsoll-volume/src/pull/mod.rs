@@ -125,7 +125,8 @@ impl<'a, T> SourceBlock<'a, T> {
 fn reads_source<T>(
     source: &SourceBlock<'_, T>,
     map: &VoxelMap,
-    (out_shape, margin): ([usize; 3], usize),
+    out_shape: [usize; 3],
+    margin: usize,
     outside: &Outside<T>,
     out_length: usize,
 ) -> Result<bool, PullError> {

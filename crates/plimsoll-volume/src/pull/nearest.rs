@@ -18,7 +18,7 @@ pub fn pull_nearest<T: Copy>(
     outside: Outside<T>,
     out: &mut [T],
 ) -> Result<(), PullError> {
-    if !reads_source(source, map, (out_shape, 0), &outside, out.len())? {
+    if !reads_source(source, map, out_shape, 0, &outside, out.len())? {
         fill_rows(out_shape, [0..0, 0..0, 0..0], outside, out, |_, _, _| {});
         return Ok(());
     }

@@ -44,7 +44,7 @@ pub fn sample_linear(
     outside: Outside<f32>,
     out: &mut [f32],
 ) -> Result<(), PullError> {
-    sample_each(source, points, (outside, 0), out, &Linear(source))
+    sample_each(source, points, outside, 0, out, &Linear(source))
 }
 
 /// As [`sample_linear`], but by Keys' cubic convolution, as [`pull_cubic`](crate::pull_cubic): the block has a margin of one voxel.
@@ -57,7 +57,7 @@ pub fn sample_cubic(
     outside: Outside<f32>,
     out: &mut [f32],
 ) -> Result<(), PullError> {
-    sample_each(source, points, (outside, 1), out, &Cubic(source))
+    sample_each(source, points, outside, 1, out, &Cubic(source))
 }
 
 /// As [`sample_linear`], but the label with the most weight, as [`pull_labels`](crate::pull_labels).
@@ -70,13 +70,14 @@ pub fn sample_labels(
     outside: Outside<u8>,
     out: &mut [u8],
 ) -> Result<(), PullError> {
-    sample_each(source, points, (outside, 0), out, &MostWeight(source))
+    sample_each(source, points, outside, 0, out, &MostWeight(source))
 }
 
 fn sample_each<T: Copy>(
     source: &SourceBlock<'_, T>,
     points: &[[f64; 3]],
-    (outside, margin): (Outside<T>, usize),
+    outside: Outside<T>,
+    margin: usize,
     out: &mut [T],
     sampler: &impl Sampler<T>,
 ) -> Result<(), PullError> {

@@ -44,7 +44,8 @@ pub(super) fn mix(a: f32, b: f32, fraction: f32) -> f32 {
 /// The part of `range` where a monotone coordinate is within `low..=high`, which is contiguous.
 pub(super) fn part_within(
     range: Range<usize>,
-    (low, high): (f64, f64),
+    low: f64,
+    high: f64,
     coordinate: impl Fn(usize) -> f64,
 ) -> Range<usize> {
     // The first index of `range` from which on `later` holds.
@@ -92,8 +93,8 @@ impl RowCoordinates {
 
     /// The part of the row whose coordinates are within these bounds along every axis.
     fn part_within(&self, mut range: Range<usize>, bounds: [(f64, f64); 3]) -> Range<usize> {
-        for (axis, bounds) in bounds.into_iter().enumerate() {
-            range = part_within(range, bounds, |w| self.at(axis, w));
+        for (axis, (low, high)) in bounds.into_iter().enumerate() {
+            range = part_within(range, low, high, |w| self.at(axis, w));
         }
         range
     }

@@ -77,7 +77,8 @@ impl Tables {
                 table.fraction.push(fraction);
             }
             if let Outside::Constant(_) = outside {
-                inside[by] = part_within(0..count, filled(voxels), at);
+                let (low, high) = filled(voxels);
+                inside[by] = part_within(0..count, low, high, at);
             }
             table
         });

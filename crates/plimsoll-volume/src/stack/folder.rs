@@ -5,11 +5,12 @@ use std::path::Path;
 use plimsoll_disk::File;
 
 use super::order::sort;
-use super::{MOST_PAGES, Planes, Stack, guarded};
+use super::{MOST_PAGES, Pages, Planes, Stack, guarded};
 use crate::VolumeError;
-use crate::picture::{Content, is_tiff};
+use crate::content::Content;
 use crate::source::Opened;
 use crate::stack::description::Description;
+use crate::stack::is_tiff;
 
 /// Whether a folder has slices, and nothing else but what is written about them.
 pub(crate) fn is_of_slices(folder: &Path) -> bool {
@@ -88,7 +89,8 @@ pub(crate) fn open(folder: &Path, content: Content) -> Result<Opened, VolumeErro
         }
     }
     let Some((form, description)) = of_all else { return Err(refused("there are no slices in it".into())) };
-    let (pages, page_bytes) = (names.len(), form.page_bytes(names.len(), file_bytes).map_err(refused)?);
+    let bytes = form.page_bytes(names.len(), file_bytes).map_err(refused)?;
+    let pages = Pages { count: names.len(), form, bytes };
     let planes = Planes::Slices { folder: folder.into(), names, form };
-    Stack::opened(folder, content, planes, (pages, form, page_bytes), &description)
+    Stack::opened(folder, content, planes, pages, &description)
 }

@@ -22,8 +22,9 @@ use tiff::decoder::ifd::Value;
 use tiff::decoder::{Decoder, Limits};
 use tiff::{TiffError, TiffResult};
 
-use crate::nifti::{HeaderError, Layout};
-use crate::picture::Content;
+use crate::content::Content;
+use crate::layout::Layout;
+use crate::nifti::HeaderError;
 use crate::source::{Opened, VoxelSource};
 use crate::{Affine, ByteOrder, Geometry, Scaling, VolumeError};
 
@@ -32,6 +33,12 @@ pub(crate) use folder::{is_of_slices, open as open_folder};
 use form::Form;
 use lengths::Lengths;
 pub(crate) use write::StackWriter;
+
+/// Returns `true` if a path has the name of a TIFF file.
+pub(crate) fn is_tiff(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|ending| ["tif", "tiff"].iter().any(|tiff| ending.eq_ignore_ascii_case(tiff)))
+}
 
 /// Values of an entry of a directory that are read: as many strips a page may have.
 const MOST_VALUES: usize = 16 << 10;
@@ -48,6 +55,15 @@ const MOST_PAGES: usize = 1 << 16;
 
 /// What the name of a slice takes beside its letters.
 const NAME: u64 = 48;
+
+/// The pages of a stack.
+#[derive(Clone, Copy)]
+struct Pages {
+    count: usize,
+    form: Form,
+    /// The bytes of each.
+    bytes: usize,
+}
 
 /// Planes whose directories were read, and one of them once it is decoded.
 pub(crate) struct Stack {
@@ -129,17 +145,19 @@ impl Stack {
         let page_bytes = form.page_bytes(pages, file_bytes).map_err(refused)?;
         let decoder = Box::new(decoder.with_limits(limits(page_bytes)));
         let planes = Planes::Pages { decoder, directories };
-        Stack::opened(path, content, planes, (pages, form, page_bytes), &description).map(Some)
+        Stack::opened(path, content, planes, Pages { count: pages, form, bytes: page_bytes }, &description)
+            .map(Some)
     }
 
-    /// So many planes of a form.
+    /// Opens planes of one form as a volume.
     fn opened(
         path: &Path,
         content: Content,
         planes: Planes,
-        (pages, form, page_bytes): (usize, Form, usize),
+        pages: Pages,
         description: &Description,
     ) -> Result<Opened, VolumeError> {
+        let Pages { count, form, bytes: page_bytes } = pages;
         let lengths = match crate::spacing::read(path, content)? {
             Some(spacing) => Lengths { spacing, ..Lengths::NONE },
             None => {
@@ -147,7 +165,7 @@ impl Stack {
                 said.map_err(|why| VolumeError::StackLengths { path: path.into(), why })?
             }
         };
-        let shape = [pages, form.height as usize, form.width as usize];
+        let shape = [count, form.height as usize, form.width as usize];
         let geometry = Geometry::new(shape, Affine::from_spacing(lengths.spacing)).map_err(|problem| {
             let problem = HeaderError::Geometry { problem, source_field: "pages" };
             VolumeError::Header { path: path.into(), problem }
@@ -159,7 +177,7 @@ impl Stack {
             byte_order: ByteOrder::NATIVE,
             scaling: Scaling::NONE,
             start: 0,
-            bytes: pages as u64 * page_bytes as u64,
+            bytes: count as u64 * page_bytes as u64,
         };
         let element_size = form.element_type.size();
         let source =

@@ -62,7 +62,8 @@ impl StackWriter {
     pub(crate) fn start(
         path: PathBuf,
         mut file: BufWriter<AtomicFile>,
-        (extent, element_type): ([usize; 2], ElementType),
+        extent: [usize; 2],
+        element_type: ElementType,
         spacing: Option<Spacing>,
         compression: Compression,
     ) -> io::Result<StackWriter> {

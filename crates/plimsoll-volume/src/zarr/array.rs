@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::codecs::Codecs;
 use super::keys::Keys;
 use super::{HINT, json, v2, v3};
-use crate::nifti::bytes_of;
+use crate::layout::bytes_of;
 use crate::{ByteOrder, ElementType, VolumeError};
 
 /// The most axes: time, channels, and those of space.

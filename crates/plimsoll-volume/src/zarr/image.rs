@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::array::Array;
-use crate::nifti::{Layout, bytes_of};
+use crate::layout::{Layout, bytes_of};
 use crate::unit::millimetres;
 use crate::{Affine, Geometry, Scaling, Spacing};
 
@@ -85,6 +85,43 @@ enum Kind {
     Time,
 }
 
+/// The places of the axes of channels and of space among all axes.
+struct AxisPlaces {
+    channel: Option<usize>,
+    /// Of z, y and x.
+    space: [Option<usize>; 3],
+}
+
+impl AxisPlaces {
+    /// Finds the axes of an array of this shape.
+    ///
+    /// # Errors
+    /// If there are not as many axes, they are in another order than time, channels, z, y, x, or y or x is missing.
+    fn of(axes: &[AxisSaid], shape: &[usize]) -> Result<AxisPlaces, String> {
+        if axes.len() != shape.len() {
+            return Err(format!("its multiscales have {} axes, and its array {}", axes.len(), shape.len()));
+        }
+        let (mut channel, mut space) = (None, [None; 3]);
+        for (place, axis) in axes.iter().enumerate() {
+            match axis.kind()? {
+                Kind::Space(which) if space[which..].iter().all(Option::is_none) => {
+                    space[which] = Some(place)
+                }
+                Kind::Channel if channel.is_none() && space == [None; 3] => channel = Some(place),
+                Kind::Time if shape[place] == 1 && space == [None; 3] => {}
+                Kind::Time if shape[place] != 1 => {
+                    return Err(format!("it has {} times, and one is read", shape[place]));
+                }
+                _ => return Err("its axes are not in the order time, channels, z, y, x".into()),
+            }
+        }
+        if space[1].is_none() || space[2].is_none() {
+            return Err("it has no axes y and x".into());
+        }
+        Ok(AxisPlaces { channel, space })
+    }
+}
+
 impl Placed {
     /// The axes of an array of its own: depth, height and width, behind channels if there are four.
     ///
@@ -117,26 +154,7 @@ impl Placed {
             // Of the first versions.
             None => ["t", "c", "z", "y", "x"].map(|name| AxisSaid::Name(name.into())).into(),
         };
-        if axes.len() != shape.len() {
-            return Err(format!("its multiscales have {} axes, and its array {}", axes.len(), shape.len()));
-        }
-        let (mut channel, mut space) = (None, [None; 3]);
-        for (place, axis) in axes.iter().enumerate() {
-            match axis.kind()? {
-                Kind::Space(which) if space[which..].iter().all(Option::is_none) => {
-                    space[which] = Some(place)
-                }
-                Kind::Channel if channel.is_none() && space == [None; 3] => channel = Some(place),
-                Kind::Time if shape[place] == 1 && space == [None; 3] => {}
-                Kind::Time if shape[place] != 1 => {
-                    return Err(format!("it has {} times, and one is read", shape[place]));
-                }
-                _ => return Err("its axes are not in the order time, channels, z, y, x".into()),
-            }
-        }
-        if space[1].is_none() || space[2].is_none() {
-            return Err("it has no axes y and x".into());
-        }
+        let AxisPlaces { channel, space } = AxisPlaces::of(&axes, shape)?;
         let level = said.datasets.first().ok_or("its multiscales name no array")?;
         let mut warnings = Vec::new();
         let (mut scale, mut translation) = (vec![1.0; axes.len()], vec![0.0; axes.len()]);

@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use crate::VolumeError;
 use crate::beginning::Beginning;
-use crate::picture::Content;
+use crate::content::Content;
 use crate::source::Opened;
 use array::Array;
 use image::Placed;

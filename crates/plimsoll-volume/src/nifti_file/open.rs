@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use crate::nifti::{HeaderError, LabelTable, NiftiHeader, NiftiVersion, names};
-use crate::picture::Content;
+use super::names;
+use crate::content::Content;
+use crate::nifti::{HeaderError, LabelTable, NiftiHeader, NiftiVersion};
 use crate::raw::{Channels, Raw, damaged_or_refused};
 use crate::source::Opened;
 use crate::stream::ByteStream;

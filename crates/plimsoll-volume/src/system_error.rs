@@ -1,0 +1,52 @@
+//! Errors of the operating system: their remedies, and whether another try may succeed.
+
+use std::io;
+
+use plimsoll_disk::Substitute;
+use plimsoll_memory::Bytes;
+
+/// The remedy for a file that the operating system refuses.
+pub(crate) fn hint(source: &io::Error) -> Option<String> {
+    if let Some(found) = Substitute::of(source) {
+        return Some(found.hint().into());
+    }
+    let hint = match source.kind() {
+        io::ErrorKind::NotFound => "check the path",
+        io::ErrorKind::PermissionDenied => "check who may read and write there",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "free space on the disk, or write somewhere else"
+        }
+        _ => return None,
+    };
+    Some(hint.into())
+}
+
+/// The remedy for a disk that refuses a decompressed image.
+pub(crate) fn decompress_hint(bytes: Bytes, source: &io::Error) -> String {
+    match source.kind() {
+        io::ErrorKind::NotFound => "check the path of the output".into(),
+        io::ErrorKind::PermissionDenied => "check who may read and write there".into(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => format!(
+            "free {bytes} on that disk, write to another one, or raise the memory line, so that the image is held in memory"
+        ),
+        _ => "write to another disk, or raise the memory line, so that the image is held in memory".into(),
+    }
+}
+
+/// Returns `true` if the same call may succeed a moment later: a network or a disk did not answer.
+pub(crate) fn may_pass(source: &io::Error) -> bool {
+    let number = source.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+    number == Some(rustix::io::Errno::IO)
+        || matches!(
+            source.kind(),
+            io::ErrorKind::TimedOut
+                | io::ErrorKind::WouldBlock
+                | io::ErrorKind::ResourceBusy
+                | io::ErrorKind::StaleNetworkFileHandle
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::ConnectionAborted
+                | io::ErrorKind::HostUnreachable
+                | io::ErrorKind::NetworkUnreachable
+                | io::ErrorKind::NetworkDown
+        )
+}
