@@ -12,68 +12,8 @@ use crate::fragments::{Fragment, Fragments};
 use crate::held::Held;
 use crate::place::Place;
 use crate::reader::Reader;
+use crate::start::{GROUP_LENGTH, MAGIC, SHORT, Start};
 use crate::syntax::{Order, Syntax};
-
-/// What stands before a file of DICOM: 128 bytes of anything, and these.
-pub(crate) const MAGIC: (usize, &[u8; 4]) = (128, b"DICM");
-
-/// How a file begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Start {
-    /// As DICOM PS3.10 says: with 128 bytes of anything, and `DICM`.
-    Preamble,
-    /// With the first group, without what should stand before it.
-    Meta,
-    /// With the elements of its object, as ACR-NEMA and some scanners write them.
-    Elements {
-        /// Whether elements say of which type they are.
-        is_explicit: bool,
-    },
-}
-
-impl Start {
-    /// How a file begins that is one of DICOM, by its first bytes.
-    pub(crate) fn of(head: &[u8]) -> Option<Start> {
-        if head.get(MAGIC.0..).is_some_and(|rest| rest.starts_with(MAGIC.1)) {
-            return Some(Start::Preamble);
-        }
-        let first = Begun::at(head, 0)?;
-        if first.is_explicit && first.tag == GROUP_LENGTH && first.length == 4 {
-            return Some(Start::Meta);
-        }
-        let is_early = first.tag.0 == 0x0008 && first.tag.1 <= 0x0018 && first.length <= MOST_FIRST;
-        let next = Begun::at(head, first.end)?;
-        let follows = next.tag.0 == 0x0008 && next.tag > first.tag && next.is_explicit == first.is_explicit;
-        (is_early && follows).then_some(Start::Elements { is_explicit: first.is_explicit })
-    }
-}
-
-/// The longest value of the first element of an object: names of character sets.
-const MOST_FIRST: usize = 96;
-
-/// The beginning of an element among the first bytes of a file.
-struct Begun {
-    tag: Tag,
-    is_explicit: bool,
-    length: usize,
-    /// Behind its value.
-    end: usize,
-}
-
-impl Begun {
-    fn at(head: &[u8], at: usize) -> Option<Begun> {
-        let of: [u8; 8] = head.get(at..at.checked_add(8)?)?.try_into().ok()?;
-        let [a, b, c, d, kind @ .., low, high] = of;
-        let tag = (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]));
-        let is_explicit = SHORT.iter().any(|short| **short == kind);
-        let length = match is_explicit {
-            true => usize::from(u16::from_le_bytes([low, high])),
-            false => usize::try_from(u32::from_le_bytes([kind[0], kind[1], low, high])).ok()?,
-        };
-        let end = at.checked_add(8)?.checked_add(length)?;
-        length.is_multiple_of(2).then_some(Begun { tag, is_explicit, length, end })
-    }
-}
 
 /// How many sequences and items may be open: 32 of each.
 const MOST_OPEN: usize = 64;
@@ -81,18 +21,12 @@ const MOST_OPEN: usize = 64;
 /// The length of what ends at a delimiter.
 const UNDEFINED: u32 = u32::MAX;
 
-const GROUP_LENGTH: Tag = (0x0002, 0x0000);
 /// The group of items and delimiters.
 const ITEMS: u16 = 0xFFFE;
 const ITEM: Tag = (ITEMS, 0xE000);
 const ITEM_END: Tag = (ITEMS, 0xE00D);
 const SEQUENCE_END: Tag = (ITEMS, 0xE0DD);
 
-/// Types whose length has 16 bits.
-const SHORT: [&[u8; 2]; 21] = [
-    b"AE", b"AS", b"AT", b"CS", b"DA", b"DS", b"DT", b"FL", b"FD", b"IS", b"LO", b"LT", b"PN", b"SH", b"SL",
-    b"SS", b"ST", b"TM", b"UI", b"UL", b"US",
-];
 /// Types whose length has 32 bits.
 const LONG: [&[u8; 2]; 13] =
     [b"OB", b"OD", b"OF", b"OL", b"OV", b"OW", b"SQ", b"SV", b"UC", b"UN", b"UR", b"UT", b"UV"];
@@ -245,7 +179,7 @@ pub(crate) fn read_elements(
     loop {
         walk.close(&mut contents, &mut item, on_item)?;
         let Some(element) = walk.element()? else { break };
-        let Element { tag, kind, length } = element;
+        let Element { tag, length, .. } = element;
         let inside = walk.open.last();
         let in_item = inside.is_none_or(|last| last.is_item);
         match tag {
@@ -274,37 +208,7 @@ pub(crate) fn read_elements(
             EXTENDED_OFFSETS if walk.open.is_empty() && length != UNDEFINED => {
                 walk.offsets(length.into(), 8, &mut offsets)?;
             }
-            _ => {
-                let wanted = attribute(tag).filter(|_| walk.is_known_place());
-                // Frames were told by what was before them, so that nothing of theirs may follow.
-                if wanted.is_some() && walk.open.is_empty() && contents.described > 0 {
-                    return Err(walk.reader.wrong("its elements are out of order"));
-                }
-                let is_sequence = wanted.is_some_and(|wanted| wanted.kind == Kind::Sequence);
-                if length == UNDEFINED || is_sequence {
-                    if tag == MODALITY_LUT.tag && walk.open.is_empty() && length > 0 {
-                        contents.root.keep(tag, b"");
-                    }
-                    // What is of unknown type and undefined length is of implicit VR inside (PS3.5, 6.2.2).
-                    walk.begin(tag, length, kind != Some(*b"UN"))?;
-                } else if walk.open.is_empty() && others.contains(&tag) {
-                    // One that is too long is left out, not cut off.
-                    match length as usize <= MOST_VALUE {
-                        true => walk.keep(&element, &mut contents.root)?,
-                        false => walk.reader.skip(length.into())?,
-                    }
-                } else if wanted.is_some() {
-                    let first = walk.open.first().map(|open| open.tag);
-                    let values = match first {
-                        Some(first) if [FRAME_GROUPS.tag, SEGMENTS.tag].contains(&first) => &mut item,
-                        Some(first) if first == SHARED_GROUPS.tag => &mut contents.shared,
-                        _ => &mut contents.root,
-                    };
-                    walk.keep(&element, values)?;
-                } else {
-                    walk.reader.skip(length.into())?;
-                }
-            }
+            _ => walk.value(&element, others, &mut contents, &mut item)?,
         }
         if walk.open.len() > MOST_OPEN {
             return Err(walk.reader.wrong("its sequences are nested deeper than 32"));
@@ -356,6 +260,46 @@ impl Walk<'_> {
             Order::Big => u32::from_be_bytes(length),
         };
         Ok(Some(Element { tag, kind, length }))
+    }
+
+    /// Opens an element that is a sequence, and keeps or skips the value of another.
+    fn value(
+        &mut self,
+        element: &Element,
+        others: &[Tag],
+        contents: &mut Contents,
+        item: &mut Values,
+    ) -> Result<(), DicomError> {
+        let Element { tag, kind, length } = *element;
+        let wanted = attribute(tag).filter(|_| self.is_known_place());
+        // Frames were reported with the attributes before them, so that no attribute of theirs may follow.
+        if wanted.is_some() && self.open.is_empty() && contents.described > 0 {
+            return Err(self.reader.wrong("its elements are out of order"));
+        }
+        let is_sequence = wanted.is_some_and(|wanted| wanted.kind == Kind::Sequence);
+        if length == UNDEFINED || is_sequence {
+            if tag == MODALITY_LUT.tag && self.open.is_empty() && length > 0 {
+                contents.root.keep(tag, b"");
+            }
+            // An element of unknown type and undefined length is of implicit VR inside (PS3.5, 6.2.2).
+            return self.begin(tag, length, kind != Some(*b"UN"));
+        }
+        if self.open.is_empty() && others.contains(&tag) {
+            // A value that is too long is left out, not cut off.
+            return match length as usize <= MOST_VALUE {
+                true => self.keep(element, &mut contents.root),
+                false => self.reader.skip(length.into()),
+            };
+        }
+        if wanted.is_none() {
+            return self.reader.skip(length.into());
+        }
+        let values = match self.open.first().map(|open| open.tag) {
+            Some(first) if [FRAME_GROUPS.tag, SEGMENTS.tag].contains(&first) => item,
+            Some(first) if first == SHARED_GROUPS.tag => &mut contents.shared,
+            _ => &mut contents.root,
+        };
+        self.keep(element, values)
     }
 
     /// Keeps the value of an element.

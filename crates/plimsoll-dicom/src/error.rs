@@ -357,6 +357,14 @@ const OF_PIXELS: [&str; 9] = [
 pub(crate) const SEGMENTATION_HINT: &str = "open it in 3D Slicer with its image and save the segmentation as .seg.nrrd, whose names are read; or write it again with the \
                                             program that made it";
 
+/// Turns an error of DICOM into one of a volume.
+pub(crate) fn added(error: DicomError) -> VolumeError {
+    match error {
+        DicomError::Volume(error) => error,
+        error => VolumeError::Added { hint: error.hint(), error: error.into() },
+    }
+}
+
 impl DicomError {
     /// What to do about it; none where the error of the system says it.
     pub fn hint(&self) -> Option<String> {

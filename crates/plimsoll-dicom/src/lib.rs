@@ -26,6 +26,7 @@ mod reader;
 mod segmentation;
 mod series;
 mod stack;
+mod start;
 mod syntax;
 mod volume;
 mod write;

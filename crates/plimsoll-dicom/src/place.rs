@@ -6,9 +6,9 @@ use plimsoll_memory::{Budget, Bytes, OverBudget, Reservation};
 
 use crate::DicomError;
 use crate::archive::{Member, each_member, is_archive};
-use crate::elements::{MAGIC, Start};
 use crate::held::Held;
 use crate::reader::Reader;
+use crate::start::{MAGIC, Start};
 
 /// How deep folders are looked into.
 const DEPTH: usize = 8;

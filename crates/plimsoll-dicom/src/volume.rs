@@ -7,10 +7,11 @@ use plimsoll_volume::{
     Beginning, Content, ElementType, Format, Opened, VolumeError, VoxelSource, add_format,
 };
 
-use crate::elements::Start;
+use crate::error::added;
 use crate::label_map::{self, Labels};
 use crate::pixels::{Decoder, decoding_bytes};
 use crate::place::Place;
+use crate::start::Start;
 use crate::write::rescale;
 use crate::{DicomError, Series, has_dicom};
 
@@ -79,14 +80,6 @@ fn open_labels(
             Err(VolumeError::NotForLabels { path: path.into(), why })
         }
         (_, false) => Err(added(DicomError::NotAnImage { path: place.path().into(), what: labels.name() })),
-    }
-}
-
-/// The error of a volume that a file of DICOM cannot be read as.
-pub(crate) fn added(error: DicomError) -> VolumeError {
-    match error {
-        DicomError::Volume(error) => error,
-        error => VolumeError::Added { hint: error.hint(), error: error.into() },
     }
 }
 

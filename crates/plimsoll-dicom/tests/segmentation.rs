@@ -27,7 +27,8 @@ fn write(
     of: &str,
     kind: SegmentationType,
     names: &LabelTable,
-    (labels, element): (&[u16], ElementType),
+    labels: &[u16],
+    element: ElementType,
 ) -> PathBuf {
     let (map, to) = (folder.join("labels.nii.gz"), folder.join(format!("{of}_{kind:?}.dcm").to_lowercase()));
     write_labels(&map, SHAPE, labels, element);
@@ -129,7 +130,7 @@ fn labels_are_decoded_to_themselves_and_as_highdicom_decodes_them() {
     let kinds = [SegmentationType::LabelMap, SegmentationType::Binary];
     let of_series = |of: &'static str| kinds.map(|kind| (of, kind));
     let files = ["short", "tilted"].into_iter().flat_map(of_series).map(|(of, kind)| {
-        let file = write(dir.path(), of, kind, &organs(), (&labels(), ElementType::U8));
+        let file = write(dir.path(), of, kind, &organs(), &labels(), ElementType::U8);
         keep(&file);
         (kind, file)
     });
@@ -167,7 +168,7 @@ fn slices(of: &str) -> Vec<DefaultDicomObject> {
 fn frames_are_where_their_slices_are_and_refer_to_them() {
     let dir = tempfile::tempdir().unwrap();
     for kind in [SegmentationType::LabelMap, SegmentationType::Binary] {
-        let file = write(dir.path(), "tilted", kind, &organs(), (&labels(), ElementType::U8));
+        let file = write(dir.path(), "tilted", kind, &organs(), &labels(), ElementType::U8);
         let object = open(&file);
         let slices = slices("tilted");
         let first = &slices[0];
@@ -211,8 +212,7 @@ fn frames_are_where_their_slices_are_and_refer_to_them() {
 #[test]
 fn segments_have_names_codes_and_colours() {
     let dir = tempfile::tempdir().unwrap();
-    let file =
-        write(dir.path(), "short", SegmentationType::LabelMap, &organs(), (&labels(), ElementType::U8));
+    let file = write(dir.path(), "short", SegmentationType::LabelMap, &organs(), &labels(), ElementType::U8);
     let object = open(&file);
     let found = items(&object, tags::SEGMENT_SEQUENCE).iter().map(|segment| {
         assert_eq!(text(segment, tags::SEGMENT_ALGORITHM_TYPE), "AUTOMATIC");
@@ -239,7 +239,7 @@ fn the_same_labels_are_the_same_bytes_and_others_have_other_identifiers() {
     let dir = tempfile::tempdir().unwrap();
     let kind = SegmentationType::Binary;
     let write = |labels: &[u16]| {
-        let file = write(dir.path(), "short", kind, &organs(), (labels, ElementType::U8));
+        let file = write(dir.path(), "short", kind, &organs(), labels, ElementType::U8);
         (fs::read(&file).unwrap(), text(&open(&file), tags::SOP_INSTANCE_UID))
     };
     let (once, again) = (write(&labels()), write(&labels()));
@@ -256,7 +256,7 @@ fn labels_above_255_take_16_bits_and_no_label_at_all_is_one_empty_mask() {
     let (wide, mut high) = (names(&[(7020, "one"), (60_000, "other")]), labels());
     high.iter_mut().for_each(|label| *label = if *label == 5 { 60_000 } else { *label * 60 });
     for kind in [SegmentationType::LabelMap, SegmentationType::Binary] {
-        let file = write(dir.path(), "floats", kind, &wide, (&high, ElementType::U16));
+        let file = write(dir.path(), "floats", kind, &wide, &high, ElementType::U16);
         keep(&file);
         let numbers: [u16; 2] = if kind == SegmentationType::Binary { [1, 2] } else { [7020, 60_000] };
         let of = |label: &u16| match label {
@@ -268,7 +268,7 @@ fn labels_above_255_take_16_bits_and_no_label_at_all_is_one_empty_mask() {
         assert!(decode(&open(&file)).1 == expected);
     }
     let nothing = vec![0; SHAPE.iter().product()];
-    let file = write(dir.path(), "short", SegmentationType::Binary, &organs(), (&nothing, ElementType::U8));
+    let file = write(dir.path(), "short", SegmentationType::Binary, &organs(), &nothing, ElementType::U8);
     let object = open(&file);
     assert_eq!(number(&object, tags::NUMBER_OF_FRAMES), 1);
     assert!(decode(&object).1 == nothing);

@@ -10,10 +10,10 @@ use super::description::{Description, Kind};
 use super::grid::{Placed, PlacedFrame};
 use crate::DicomError;
 use crate::elements::{Pixels, read_meta};
+use crate::error::added;
 use crate::header::{Header, READING, Slice};
 use crate::pixels::{Decoder, decoding_bytes};
 use crate::reader::Reader;
-use crate::volume::added;
 
 /// Frames that are further beside the voxels of their grid are reported, as a share of a voxel.
 const NOTABLE: f64 = 0.05;

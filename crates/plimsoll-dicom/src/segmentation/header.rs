@@ -22,8 +22,10 @@ const SERIAL_NUMBER: &str = "0";
 pub(super) fn header(
     references: &References,
     [rows, columns]: [usize; 2],
-    (request, segments): (&SegmentationRequest<'_>, &Segments),
-    (frames, pixels): (usize, &Pixels),
+    request: &SegmentationRequest<'_>,
+    segments: &Segments,
+    frames: usize,
+    pixels: &Pixels,
 ) -> Result<InMemDicomObject, DicomError> {
     let size = |length: usize, what: &'static str| {
         let why = || format!("is {length}, but a segmentation has at most {}", u16::MAX);

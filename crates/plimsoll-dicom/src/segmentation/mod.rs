@@ -128,9 +128,9 @@ impl Series {
         }
         let shared = frames::shared(&references, self.apart);
         digest.update(&encode(&shared)?);
-        let pixels = Pixels::of(request.kind, [rows, columns], (&segments, &frames), to)?;
+        let pixels = Pixels::of(request.kind, [rows, columns], &segments, &frames, to)?;
         let mut header =
-            header::header(&references, [rows, columns], (request, &segments), (frames.count(), &pixels))?;
+            header::header(&references, [rows, columns], request, &segments, frames.count(), &pixels)?;
         digest.update(&encode(&header)?);
         let unique = Unique::of(&digest);
         header::identify(&mut header, &unique);
@@ -143,7 +143,7 @@ impl Series {
             frames::PER_FRAME,
             frames.all().map(|frame| frames::of_frame(&references, request.kind, frame)),
         )?;
-        pixels.write(&mut output, (&mut planes, &frames), (to, budget, stop))?;
+        pixels.write(&mut output, &mut planes, &frames, &Writing { to, budget, stop })?;
         output.commit()
     }
 }
@@ -166,6 +166,13 @@ impl SegmentationType {
     }
 }
 
+/// A file that is written: its path, the memory for it, and a flag that ends it.
+struct Writing<'a> {
+    to: &'a Path,
+    budget: &'a Budget,
+    stop: &'a AtomicBool,
+}
+
 /// How pixels are stored.
 enum Pixels {
     /// Labels of so many bytes, in run lengths.
@@ -178,7 +185,8 @@ impl Pixels {
     fn of(
         kind: SegmentationType,
         [rows, columns]: [usize; 2],
-        (segments, frames): (&Segments, &Frames),
+        segments: &Segments,
+        frames: &Frames,
         to: &Path,
     ) -> Result<Pixels, DicomError> {
         match kind {
@@ -215,9 +223,11 @@ impl Pixels {
     fn write(
         &self,
         output: &mut Output<'_>,
-        (planes, frames): (&mut LabelPlanes, &Frames),
-        (to, budget, stop): (&Path, &Budget, &AtomicBool),
+        planes: &mut LabelPlanes,
+        frames: &Frames,
+        writing: &Writing<'_>,
     ) -> Result<(), DicomError> {
+        let Writing { to, budget, stop } = *writing;
         match self {
             Pixels::Labels { bytes, rows, columns } => {
                 let mut encoder = RunLengths::new(*bytes, [*rows, *columns], budget)?;

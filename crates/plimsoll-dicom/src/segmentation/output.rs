@@ -10,8 +10,8 @@ use plimsoll_memory::{Budget, Bytes, Reservation};
 
 use super::elements::{IMPLICIT, encode, encode_implicit};
 use crate::DicomError;
-use crate::elements::MAGIC;
 use crate::error::chain;
+use crate::start::MAGIC;
 
 const ITEM: Tag = Tag(0xFFFE, 0xE000);
 const ITEM_END: Tag = Tag(0xFFFE, 0xE00D);

@@ -81,15 +81,15 @@ impl Segments {
     pub(super) fn items(&self) -> Vec<InMemDicomObject> {
         let background = (self.kind == SegmentationType::LabelMap).then(|| {
             let concept = Concept { category: BACKGROUND, property: BACKGROUND, side: None };
-            self.item((0, "Background"), concept, [0.0; 3])
+            self.item(0, "Background", concept, [0.0; 3])
         });
         let of_labels = self.all.iter().enumerate().map(|(place, segment)| {
-            self.item((segment.number, &segment.name), concept(&segment.name), label_colour(place))
+            self.item(segment.number, &segment.name, concept(&segment.name), label_colour(place))
         });
         background.into_iter().chain(of_labels).collect()
     }
 
-    fn item(&self, (number, label): (u16, &str), concept: Concept, colour: [f64; 3]) -> InMemDicomObject {
+    fn item(&self, number: u16, label: &str, concept: Concept, colour: [f64; 3]) -> InMemDicomObject {
         let mut property = concept.property.item();
         if let Some(side) = concept.side {
             property.put(sequence(tags::SEGMENTED_PROPERTY_TYPE_MODIFIER_CODE_SEQUENCE, vec![side.item()]));

@@ -75,7 +75,7 @@ impl Series {
         let references = References::read(self, budget)?;
         let mut digest = Digester::default();
         let mut waiting = Outlines::beside(to, budget)?;
-        waiting.find(self, (labels, &segments), &references, &mut digest, stop)?;
+        waiting.find(self, labels, &segments, &references, &mut digest, stop)?;
         let found: Vec<bool> = segments
             .all()
             .iter()
@@ -135,7 +135,8 @@ impl<'a> Outlines<'a> {
     fn find(
         &mut self,
         series: &Series,
-        (labels, segments): (&Path, &Segments),
+        labels: &Path,
+        segments: &Segments,
         references: &References,
         digest: &mut Digester,
         stop: &AtomicBool,
