@@ -3,6 +3,7 @@
 mod data;
 mod known;
 mod scores;
+mod segments;
 mod series;
 mod volumes;
 

@@ -8,14 +8,14 @@ use plimsoll_disk::Substitute;
 use plimsoll_memory::{MapError, OverBudget};
 use plimsoll_volume::{GeometryError, VolumeError};
 
-/// What is not there between slices.
+/// The slices that are missing between others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// How many slices would fit in the first gap, if it is a whole number.
+    /// The number of slices that would fit in the first gap, if it is a whole number.
     pub here: Option<usize>,
-    /// How many gaps there are.
+    /// The number of gaps.
     pub gaps: usize,
-    /// How many slices would fit in all of them, if it is a whole number in each.
+    /// The number of slices that would fit in all gaps, if it is a whole number in each.
     pub in_all: Option<usize>,
 }
 
@@ -31,6 +31,21 @@ impl fmt::Display for Missing {
             }
             (gaps, None) => write!(f, "; there are {gaps} such places"),
         }
+    }
+}
+
+/// A slice that is between the planes of the others, or too near to them at an end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extra {
+    /// The slice.
+    pub slice: String,
+    /// Tells whether the slice is a file of its own, which can be taken out.
+    pub is_file: bool,
+}
+
+impl fmt::Display for Extra {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "; {} is on no plane of the others", self.slice)
     }
 }
 
@@ -110,7 +125,7 @@ pub enum SegmentationFault {
     Differs {
         /// The frame.
         frame: u32,
-        /// What differs.
+        /// The property that differs.
         what: &'static str,
     },
     /// The distance between planes is unknown: all frames are at one place.
@@ -151,7 +166,7 @@ pub enum DicomError {
     Io {
         /// Which.
         path: PathBuf,
-        /// What it said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// A file begins as DICOM does, and cannot be read on.
@@ -159,7 +174,7 @@ pub enum DicomError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the reader said.
+        /// The fault that the reader found.
         why: String,
     },
     /// Pixels are damaged, or not what the file says of them.
@@ -167,7 +182,7 @@ pub enum DicomError {
     Pixels {
         /// The file.
         path: PathBuf,
-        /// What the decoder said.
+        /// The fault that the decoder found.
         why: String,
     },
     /// An attribute is missing, or is not what it must be.
@@ -177,7 +192,7 @@ pub enum DicomError {
         path: PathBuf,
         /// Its name.
         attribute: &'static str,
-        /// What is wrong.
+        /// The fault of the value.
         why: String,
     },
     /// No file is a slice.
@@ -197,9 +212,9 @@ pub enum DicomError {
     Several {
         /// The folder or archive.
         folder: PathBuf,
-        /// Of the first each what it is, how many slices it has, and the first of its files.
+        /// A description of each of the first series: its kind, its number of slices and the first of its files.
         series: Vec<String>,
-        /// Whether there are others.
+        /// Tells whether there are more series.
         more: bool,
     },
     /// A slice is not as the others are.
@@ -209,11 +224,11 @@ pub enum DicomError {
         slice: String,
         /// In what.
         what: &'static str,
-        /// What it has.
+        /// The value of this slice.
         found: String,
         /// The first slice.
         other: String,
-        /// What that has.
+        /// The value of the other slice.
         expected: String,
     },
     /// Two slices are at one place.
@@ -233,15 +248,18 @@ pub enum DicomError {
         other: String,
         /// Along the normal of the slices.
         position: f64,
-        /// How often slices are where the ones before are.
+        /// The number of slices that are at the place of the one before.
         places: usize,
-        /// Whether they have one unique number.
+        /// Tells whether both have one unique identifier.
         is_same: bool,
         /// In which of acquisition, time and echo they differ.
         apart: Option<String>,
     },
     /// Slices are not equally far apart.
-    #[error("between {one} and {other} there are {found:.3} mm, but slices are {usual:.3} mm apart{missing}")]
+    #[error(
+        "between {one} and {other} there are {found:.3} mm, but slices are {usual:.3} mm apart{missing}{}",
+        extra.as_ref().map(ToString::to_string).unwrap_or_default()
+    )]
     Gap {
         /// The slice below.
         one: String,
@@ -251,8 +269,10 @@ pub enum DicomError {
         found: f64,
         /// The median.
         usual: f64,
-        /// How many there would be between them.
+        /// The number of slices that would fit between them.
         missing: Missing,
+        /// The slice without which the distance would be the usual one, where these are too near.
+        extra: Option<Box<Extra>>,
     },
     /// A slice is beside the line that the others are on.
     #[error(
@@ -261,7 +281,7 @@ pub enum DicomError {
     Stray {
         /// The slice.
         slice: String,
-        /// How far, in mm.
+        /// The distance from the line, in mm.
         beside: f64,
         /// From one slice to the next, in mm.
         usual: f64,
@@ -299,7 +319,7 @@ pub enum DicomError {
         path: PathBuf,
         /// Its shape, (depth, height, width).
         found: [usize; 3],
-        /// That of the series.
+        /// The shape of the series.
         expected: [usize; 3],
     },
     /// Labels cannot be segments.
@@ -307,7 +327,7 @@ pub enum DicomError {
     Segments {
         /// The file that is not written.
         path: PathBuf,
-        /// What is wrong with them.
+        /// The fault of the labels.
         why: String,
     },
     /// Masks are more than the pixels of a file can be.
@@ -315,15 +335,15 @@ pub enum DicomError {
     TooManyMasks {
         /// The file that is not written.
         path: PathBuf,
-        /// How many there are.
+        /// The number of masks.
         masks: usize,
-        /// What they take.
+        /// The size of the masks in bytes.
         bytes: u64,
     },
     /// An object cannot be encoded, which is no fault of any input.
     #[error("internal error while encoding DICOM: {why}")]
     Unencodable {
-        /// What the encoder said.
+        /// The encoder's error.
         why: String,
     },
     /// It was interrupted while labels were written.
@@ -366,7 +386,7 @@ pub(crate) fn added(error: DicomError) -> VolumeError {
 }
 
 impl DicomError {
-    /// What to do about it; none where the error of the system says it.
+    /// A remedy for the user; `None` if the operating system's error says enough.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             DicomError::Segmentation { fault: SegmentationFault::Several { .. }, .. } => {
@@ -399,7 +419,20 @@ impl DicomError {
             DicomError::Differs { .. } => "put only slices of one volume into the folder".into(),
             DicomError::Doubled { is_same: true, .. } => "take one of them away".into(),
             DicomError::Doubled { .. } => "put the slices of each volume into a folder of its own".into(),
-            DicomError::Gap { .. } => "copy the series again: it is not complete".into(),
+            DicomError::Gap { extra: Some(extra), .. } if extra.is_file => format!(
+                "take {} out of the folder: without it, slices are as far apart as the others",
+                extra.slice
+            ),
+            DicomError::Gap { missing: Missing { here: Some(_), .. }, .. } => {
+                "copy the series again: it is not complete; or, if its source has no more slices, convert it to NIfTI with dcm2niix, which \
+                 interpolates them"
+                    .into()
+            }
+            DicomError::Gap { .. } => {
+                "put only slices of one volume into the folder; or, if they are of one, convert it to NIfTI with dcm2niix, which interpolates \
+                 slices at equal distances"
+                    .into()
+            }
             DicomError::Stray { .. } => "put only slices of one volume into the folder".into(),
             DicomError::Grid { source, .. } => return source.hint(),
             DicomError::Volume(error) => return error.hint(),

@@ -6,22 +6,22 @@ use std::path::Path;
 use plimsoll_volume::{Affine, Geometry};
 
 use crate::DicomError;
-use crate::error::Missing;
+use crate::error::{Extra, Missing};
 use crate::header::{Plane, Slice, cross, dot};
 
-/// How much directions and spacings of slices may differ: files have few digits.
+/// The most that directions and spacings of slices may differ: files have few digits.
 const SAME: f64 = 1e-3;
 
 /// Slices that are nearer are at one place, in mm.
 const ONE_PLACE: f64 = 1e-3;
 
-/// How much a distance between slices may differ from the others: a share of it, and mm.
+/// The most that a distance between slices may differ from the others: a share of the distance, and mm.
 const UNEVEN: (f64, f64) = (0.02, 0.02);
 
 /// Below so many degrees between the line of positions and the normal of slices they are not tilted: rounded positions make some.
 const LEAST_TILT: f64 = 0.5;
 
-/// How slices are stacked.
+/// The way in which slices are stacked.
 pub(crate) struct Order {
     /// From one slice to the next, in LPS millimetres.
     pub(crate) step: [f64; 3],
@@ -31,7 +31,7 @@ pub(crate) struct Order {
     pub(crate) tilt: Option<Tilt>,
 }
 
-/// How the line on which slices are is tilted against them, as where a gantry was.
+/// The tilt of the line that slices are on, as of a tilted gantry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tilt {
     degrees: f64,
@@ -39,7 +39,7 @@ pub(crate) struct Tilt {
     shift: [f64; 2],
     /// From one slice to the next, along their normal, in mm.
     usual: f64,
-    /// What the scanner said of its gantry.
+    /// The tilt of the gantry as the scanner states it.
     told: Option<f64>,
 }
 
@@ -143,7 +143,9 @@ fn expect_even(slices: &[Slice], normal: [f64; 3]) -> Result<f64, DicomError> {
     let usual = median(slices.len() - 1, || pairs(slices).map(distance));
     let allowed = UNEVEN.0 * usual + UNEVEN.1;
     let is_odd = |pair: &(&Slice, &Slice)| (distance(*pair) - usual).abs() > allowed;
-    let Some((one, other)) = pairs(slices).find(is_odd) else { return Ok(usual) };
+    let Some((at, (one, other))) = pairs(slices).enumerate().find(|(_, pair)| is_odd(pair)) else {
+        return Ok(usual);
+    };
     let missing = |pair| {
         let found: f64 = distance(pair);
         let times = (found / usual).round();
@@ -152,12 +154,26 @@ fn expect_even(slices: &[Slice], normal: [f64; 3]) -> Result<f64, DicomError> {
         is_whole.then(|| times as usize - 1)
     };
     let in_all = pairs(slices).filter(is_odd).try_fold(0usize, |all, pair| Some(all + missing(pair)?));
+    let found = distance((one, other));
+    let is_without = |at: usize| {
+        let before = at.checked_sub(1).and_then(|before| slices.get(before));
+        match before.zip(slices.get(at + 1)) {
+            Some(around) => !is_odd(&around),
+            // Without the first or the last one, the others are as they are.
+            None => true,
+        }
+    };
+    let extra = [at + 1, at].into_iter().filter(|_| found < usual).find(|at| is_without(*at));
+    let extra = extra
+        .and_then(|at| slices.get(at))
+        .map(|slice| Box::new(Extra { slice: slice.to_string(), is_file: slice.header.frames == 1 }));
     Err(DicomError::Gap {
         one: one.to_string(),
         other: other.to_string(),
-        found: distance((one, other)),
+        found,
         usual,
         missing: Missing { here: missing((one, other)), gaps: pairs(slices).filter(is_odd).count(), in_all },
+        extra,
     })
 }
 
@@ -196,7 +212,7 @@ fn expect_in_line(slices: &[Slice], step: [f64; 3], usual: f64) -> Result<(), Di
     Ok(())
 }
 
-/// How slices are tilted that are on a line; none if it is upright on them.
+/// The tilt of slices that are on a line; `None` if the line is upright on them.
 fn tilt(first: &Slice, normal: [f64; 3], step: [f64; 3], usual: f64) -> Option<Tilt> {
     let degrees = (dot(step, normal) / dot(step, step).sqrt()).clamp(-1.0, 1.0).acos().to_degrees();
     let [along_rows, along_columns] = first.plane.directions;

@@ -71,6 +71,14 @@ fn series_that_are_mended_as_is_proposed_are_read() {
     fs::copy(original("00.dcm"), folder.join("00.dcm")).unwrap();
     expect_read("it is copied again", &folder);
 
+    // Between two planes, and too near at either end.
+    for position in ["-40.5\\20.25\\316", "-40.5\\20.25\\309", "-40.5\\20.25\\323.5"] {
+        changed("02.dcm", &[(POSITION, position), (INSTANCE_UID, "2.25.1")], &more);
+        expect_hint("Gap", position, &folder, &format!("take {} out of the folder", more.display()));
+        take_away();
+        expect_read(position, &folder);
+    }
+
     let whole = fs::read(original("02.dcm")).unwrap();
     fs::write(folder.join("02.dcm"), &whole[..whole.len() / 2]).unwrap();
     expect_hint("Unreadable", "half a slice", &folder, "copy the file again from where it is from");
