@@ -32,7 +32,7 @@ impl Affine {
         Affine([[0.0, 0.0, width, 0.0], [0.0, height, 0.0, 0.0], [depth, 0.0, 0.0, 0.0]])
     }
 
-    /// Where a (continuous) voxel index lies in the world, in millimetres.
+    /// The position in the world, in millimetres, of a (continuous) voxel index.
     pub fn apply(&self, index: [f64; 3]) -> [f64; 3] {
         matrix::apply(&self.0, index)
     }

@@ -1,4 +1,4 @@
-//! What a file begins with.
+//! The beginning of a file.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ impl Beginning {
         self.head.get(..self.length).unwrap_or(&self.head)
     }
 
-    /// Whether it is a folder.
+    /// Returns `true` for a folder.
     pub fn is_folder(&self) -> bool {
         self.is_folder
     }

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use plimsoll_disk::File;
 
-/// What a file begins with from its present place on, as many bytes as `to` has or the file; it stays where it is.
+/// Reads the bytes of a file from its present place on, as many as `to` has or the file; the place stays.
 pub(crate) fn peek(file: &mut BufReader<File>, to: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = to.get_mut(filled..).filter(|rest| !rest.is_empty()) {

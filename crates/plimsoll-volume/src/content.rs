@@ -23,7 +23,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// Whether voxels are classes.
+    /// Returns `true` if voxels are classes.
     pub fn is_labels(&self) -> bool {
         !matches!(self, Content::Intensities)
     }

@@ -1,4 +1,4 @@
-//! How voxels are stored: their type, their byte order, and the scaling from stored to real values.
+//! The storage of voxels: their type, their byte order, and the scaling from stored to real values.
 
 use std::fmt;
 
@@ -111,7 +111,7 @@ impl Scaling {
     /// Stored values are real values.
     pub const NONE: Scaling = Scaling { slope: 1.0, intercept: 0.0 };
 
-    /// Whether stored values are real values.
+    /// Returns `true` if stored values are real values.
     pub fn is_none(&self) -> bool {
         *self == Scaling::NONE
     }

@@ -30,7 +30,7 @@ pub enum VolumeError {
         path: PathBuf,
         /// The file beside which it was to be decompressed.
         beside: PathBuf,
-        /// What it takes there.
+        /// The bytes that it needs there.
         bytes: Bytes,
         /// The operating system's error.
         source: io::Error,
@@ -86,7 +86,7 @@ pub enum VolumeError {
     StackSpacing {
         /// The file with the spacing.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault of the description.
         why: String,
     },
     /// The lengths that a TIFF file says itself cannot be used.
@@ -94,7 +94,7 @@ pub enum VolumeError {
     StackLengths {
         /// The file or folder.
         path: PathBuf,
-        /// What it says.
+        /// The lengths that it states.
         why: String,
     },
     /// A region of a picture was asked for before it was decoded.
@@ -122,9 +122,9 @@ pub enum VolumeError {
         path: PathBuf,
         /// The format, with its article where it has one.
         format: &'static str,
-        /// Which field, what it says, and what it may say.
+        /// The field, its value, and the values that it may have.
         why: String,
-        /// What to do about it.
+        /// The remedy.
         hint: &'static str,
     },
     /// The format of an image does not keep labels as they are.
@@ -135,12 +135,12 @@ pub enum VolumeError {
         /// Why not.
         why: String,
     },
-    /// What a crate says that has added a format.
+    /// An error of a crate that has added a format.
     #[error("{error}")]
     Added {
-        /// What is wrong, with the file.
+        /// The error, which names the file.
         error: Box<dyn std::error::Error + Send + Sync>,
-        /// What to do about it.
+        /// The remedy.
         hint: Option<String>,
     },
     /// The header cannot be used.
@@ -164,7 +164,7 @@ pub enum VolumeError {
     TooShort {
         /// The file with the voxels.
         path: PathBuf,
-        /// Where the voxels end.
+        /// The end of the voxels in bytes.
         needed: u64,
         /// The length of the file.
         found: u64,
@@ -177,7 +177,7 @@ pub enum VolumeError {
     ImpossibleSize {
         /// The file with the voxels.
         path: PathBuf,
-        /// Where the voxels end after decompression.
+        /// The end of the voxels in bytes after decompression.
         needed: u64,
         /// The length of the file.
         compressed: u64,
@@ -192,7 +192,7 @@ pub enum VolumeError {
     Trailing {
         /// The file.
         path: PathBuf,
-        /// Where the voxels end after decompression.
+        /// The end of the voxels in bytes after decompression.
         end: u64,
         /// The most bytes that may follow.
         most: u64,
@@ -329,7 +329,7 @@ pub enum VolumeError {
     TemplateDiffers {
         /// The file that was to be written.
         path: PathBuf,
-        /// How the template's grid (the second) differs.
+        /// The difference of the template's grid (the second).
         difference: GeometryDifference,
     },
     /// The template's header has no usable grid.
@@ -382,7 +382,7 @@ fn list(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// What to do where names of a label map are not those of classes.
+/// The remedy for names in a label map that are not names of classes.
 pub const SEGMENT_HINT: &str = "give it the name of a class in the file, or in the table beside it; or say in dataset.json which class it is, like \"segments\": {\"Segment_1\": \"vessel\"} \
                                 (in plimsoll.toml [data] segments = { \"Segment_1\" = \"vessel\" }); or read all files by value with \
                                 \"segments\": \"values\"";
@@ -392,7 +392,7 @@ impl VolumeError {
         VolumeError::Memory { path: path.into(), problem: Box::new(problem) }
     }
 
-    /// Whether the same may succeed a moment later: a network or a disk did not answer.
+    /// Returns `true` if another try may succeed a moment later: a network or a disk did not answer.
     pub fn may_pass(&self) -> bool {
         let VolumeError::Io { source, action: "read" | "open", .. } = self else { return false };
         system_error::may_pass(source)

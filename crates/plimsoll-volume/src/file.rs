@@ -40,7 +40,7 @@ impl VolumeFile {
     /// are found.
     pub const OPEN_BYTES: Bytes = Bytes(768 << 10);
 
-    /// As [`OPEN_BYTES`](Self::OPEN_BYTES), if regions of several planes are read: of a file whose [access points](Self::index_in) are known a second
+    /// The same as [`OPEN_BYTES`](Self::OPEN_BYTES) for regions of several planes: of a file whose [access points](Self::index_in) are known a second
     /// decompressor takes a part of them, on a thread with a stack of its own.
     pub const REGION_BYTES: Bytes = Bytes(1280 << 10);
 
@@ -54,7 +54,7 @@ impl VolumeFile {
         VolumeFile::open_as(path, Content::Intensities)
     }
 
-    /// As [`open`](Self::open), a label map.
+    /// Opens a label map like [`open`](Self::open).
     ///
     /// # Errors
     /// As [`open`](Self::open), and if it is a picture that is lossy or has colours.
@@ -62,7 +62,7 @@ impl VolumeFile {
         VolumeFile::open_as(path, Content::Labels)
     }
 
-    /// As [`open`](Self::open) or [`open_labels`](Self::open_labels).
+    /// Opens voxels of this content like [`open`](Self::open) and [`open_labels`](Self::open_labels).
     ///
     /// # Errors
     /// As these.
@@ -82,8 +82,8 @@ impl VolumeFile {
         self.readers.changing().index_in(folder);
     }
 
-    /// As [`index_in`](Self::index_in), but if the access points of a compressed file are not there, the file is read to its end to find
-    /// them. Once `stop` is set, it is left without.
+    /// Makes regions cheap like [`index_in`](Self::index_in), but reads a compressed file to its end to find access points that are not known.
+    /// Once `stop` is set, the file is left without.
     ///
     /// # Errors
     /// If the file cannot be read or is damaged.
@@ -136,7 +136,7 @@ impl VolumeFile {
         self.header.as_deref()
     }
 
-    /// Whether it is a picture, which has one plane and no place in the world.
+    /// Returns `true` for a picture, which has one plane and no place in the world.
     pub fn is_picture(&self) -> bool {
         self.source().is_picture()
     }
@@ -171,7 +171,7 @@ impl VolumeFile {
         self.layout.channels
     }
 
-    /// How a voxel is stored.
+    /// The type of a stored voxel.
     pub fn element_type(&self) -> ElementType {
         self.layout.element_type
     }
@@ -186,17 +186,17 @@ impl VolumeFile {
         self.layout.bytes
     }
 
-    /// Whether a region can be read without what precedes it in the file: true unless the file is compressed, not decoded, and its
+    /// Returns `true` if a region can be read without what precedes it in the file: unless the file is compressed, not decoded, and its
     /// access points are not known.
     pub fn is_random_access(&self) -> bool {
         self.source().is_random_access()
     }
 
-    /// Whether a region costs what it holds and a little more: as the file is, or once its [access points](Self::index_in) are known. Not so
-    /// where a whole plane is decoded for it, or all that precedes it; of chunks those that it meets are decoded, which is little unless one
-    /// of them is a large part of the image.
+    /// Returns `true` if reading a region costs little more than its own bytes: in the file as it is, or once its [access points](Self::index_in)
+    /// are known. This is not so if a whole plane is decoded for it, or everything before it; of chunks those that it meets are decoded,
+    /// which is little unless one of them is a large part of the image.
     pub fn has_cheap_regions(&self) -> bool {
-        /// What is decoded in a few milliseconds.
+        /// The bytes that are decoded in a few milliseconds.
         const LITTLE: u64 = 4 << 20;
         const PART: u64 = 8;
         let can_be_read = self.is_random_access() || self.source().can_be_indexed();
@@ -208,12 +208,12 @@ impl VolumeFile {
         can_be_read && (self.decoding_bytes() == Bytes::ZERO || is_little)
     }
 
-    /// How many planes are decoded together.
+    /// The number of planes that are decoded together.
     pub(crate) fn chunk_depth(&self) -> usize {
         self.source().chunks().map_or(1, |[depth, ..]| depth.max(1))
     }
 
-    /// Whether what precedes a region in the file has to be decompressed to read it.
+    /// Returns `true` if everything before a region in the file has to be decompressed to read it.
     pub fn is_compressed(&self) -> bool {
         self.source().is_compressed()
     }
@@ -224,7 +224,7 @@ impl VolumeFile {
         self.source().frame_of_reference()
     }
 
-    /// What a user should know of the image: what was lost before it came here, or is unusual.
+    /// Warnings for the user: an earlier loss, or something unusual.
     pub fn warnings(&self) -> Vec<String> {
         self.source().warnings()
     }
@@ -360,7 +360,7 @@ impl VolumeFile {
         })
     }
 
-    /// What the planes that are decoded together take as they are stored; 0 where one plane is decoded after the other.
+    /// The stored bytes of the planes that are decoded together; 0 where one plane is decoded after the other.
     pub fn layer_bytes(&self) -> Bytes {
         let [depth, height, width] = self.geometry().shape();
         match self.chunk_depth().min(depth) {

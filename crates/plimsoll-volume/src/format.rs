@@ -15,13 +15,13 @@ use crate::{VolumeError, meta_image, nifti_file, npy, npz, nrrd, picture, zarr};
 
 /// A format of images.
 pub struct Format {
-    /// What names of its files end in, with the dot, in lower case.
+    /// The endings of names of its files, with the dot, in lower case.
     pub endings: &'static [&'static str],
-    /// Whether a file or folder is of this format, by what it begins with.
+    /// Recognises a file or folder of this format by its beginning.
     pub is_told_by: fn(&Beginning) -> bool,
     /// Opens a file or folder whose voxels are to be what the content says.
     pub open: fn(&Path, Content) -> Result<Opened, VolumeError>,
-    /// What label maps end in that are written for images of this format; `None` for the ending of the image.
+    /// The ending of label maps that are written for images of this format; `None` for the ending of the image.
     pub labels: Option<&'static str>,
 }
 
@@ -126,8 +126,8 @@ fn by_name(path: &Path) -> Option<&'static Format> {
     formats().find(|format| format.endings.iter().any(|ending| name.ends_with(ending)))
 }
 
-/// What the name of an image ends in, by its format: the ending that it has, or the first of those of the format that the file or folder
-/// begins with; `None` of what is no image.
+/// The ending of the name of an image, by its format: its own, or the first of the format that the file or folder begins with; `None` for
+/// something that is no image.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -144,12 +144,12 @@ pub fn image_ending(path: &Path) -> Result<Option<&'static str>, VolumeError> {
     Ok(told.and_then(|format| format.endings.first().copied()))
 }
 
-/// What the names of images can end in, with the dot, in lower case.
+/// The endings of names of images, with the dot, in lower case.
 pub fn image_endings() -> impl DoubleEndedIterator<Item = &'static str> {
     formats().flat_map(|format| format.endings).copied()
 }
 
-/// What the names of label maps end in that are written for images whose names end in `ending`: the same where its format is written.
+/// The ending of label maps that are written for images whose names end in `ending`: the same if its format is written.
 pub fn written_ending(ending: &str) -> &str {
     let lower = ending.to_ascii_lowercase();
     let format = formats().find(|format| format.endings.contains(&&*lower));

@@ -104,7 +104,7 @@ impl GeometryError {
     }
 }
 
-/// How two grids differ.
+/// The difference of two grids.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum GeometryDifference {
     /// They have different shapes.

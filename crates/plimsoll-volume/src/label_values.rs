@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::{Segments, VolumeError, VoxelBox};
 
-/// Which class each value of a label map stands for.
+/// The class of each value of a label map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelValues {
     classes: Box<[Option<u8>; 256]>,
@@ -23,7 +23,7 @@ impl LabelValues {
         LabelValues { classes, segments: None }
     }
 
-    /// Of a file that names its values. `class` is the class of a voxel that is in segments of these names, if there is one. 0 is the
+    /// The classes of a file that names its values. `class` is the class of a voxel that is in segments of these names, if there is one. 0 is the
     /// background, unless its name is a class.
     pub fn of_segments(segments: &Segments, class: impl Fn(&[&str]) -> Option<u8>) -> LabelValues {
         let mut classes = Box::new([None; 256]);
@@ -48,7 +48,7 @@ impl LabelValues {
         }
     }
 
-    /// Whether classes follow from names in the file.
+    /// Returns `true` if classes follow from names in the file.
     pub fn are_by_name(&self) -> bool {
         self.segments.is_some()
     }

@@ -36,7 +36,7 @@ pub enum MemoryVolumeError {
     Length {
         /// Depth, height, width.
         shape: [usize; 3],
-        /// How a voxel is stored.
+        /// The type of a stored voxel.
         element: ElementType,
         /// Bytes of such an image; none if they do not fit the address space.
         needed: Option<usize>,

@@ -91,7 +91,7 @@ impl Reorientation {
         self.source_axis
     }
 
-    /// Which axes of the result are reversed.
+    /// The axes of the result that are reversed.
     pub fn flip(&self) -> [bool; 3] {
         self.flip
     }

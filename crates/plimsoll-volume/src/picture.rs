@@ -16,7 +16,7 @@ use crate::source::{Opened, VoxelSource};
 use crate::stack::{self, Stack};
 use crate::{Affine, ByteOrder, ElementType, Geometry, Scaling, Spacing, VolumeError};
 
-/// What the names of pictures end in, with the dot, in lower case.
+/// The endings of names of pictures, with the dot, in lower case.
 pub const ENDINGS: [&str; 6] = [".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp"];
 
 /// A picture whose header was read, and its pixels once they are decoded.
@@ -31,24 +31,24 @@ enum File {
     Labels(LabelImage),
 }
 
-/// Whether a path has the name of a picture.
+/// Returns `true` if a path has the name of a picture.
 pub fn is_picture(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-/// What pictures begin with: PNG, JPEG, BMP, and TIFF in both byte orders, of up to 4 GiB and of more.
+/// The beginnings of pictures: PNG, JPEG, BMP, and TIFF in both byte orders, of up to 4 GiB and of more.
 const BEGINNINGS: [&[u8]; 7] =
     [b"\x89PNG\r\n", b"\xff\xd8\xff", b"BM", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"];
 
-/// Whether a file begins as pictures do.
+/// Returns `true` if a file begins as pictures do.
 fn begins(head: &[u8]) -> bool {
     // Two letters are few: a header of BMP has four zeros behind the length of the file.
     let is_bmp = |head: &[u8]| head.get(6..10) == Some(&[0; 4]);
     BEGINNINGS.iter().any(|start| head.starts_with(start) && (*start != b"BM" || is_bmp(head)))
 }
 
-/// Whether a file begins as pictures do, or a folder has slices in TIFF.
+/// Returns `true` if a file begins as pictures do, or a folder has slices in TIFF.
 pub(crate) fn is_told_by(beginning: &Beginning) -> bool {
     if beginning.is_folder() { stack::is_of_slices(beginning.path()) } else { begins(beginning.head()) }
 }

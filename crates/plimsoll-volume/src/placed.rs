@@ -10,13 +10,13 @@ use plimsoll_memory::{Budget, Bytes};
 use crate::source::{Opened, VoxelSource};
 use crate::{Geometry, IndexFolder, VolumeError};
 
-/// How far voxels may be off those of the image's grid, as a share of a voxel: origins are written with few digits.
+/// The most that a voxel may be beside a voxel of the image's grid, as a share of a voxel: origins are written with few digits.
 const TOLERANCE: f64 = 0.02;
 
 /// Voxels of a box of a grid, in that grid.
 struct Placed {
     inner: Box<dyn VoxelSource>,
-    /// Where the box begins, and its shape.
+    /// The first voxel of the box, and its shape.
     start: [usize; 3],
     shape: [usize; 3],
     /// The shape of the grid.

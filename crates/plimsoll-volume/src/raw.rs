@@ -19,7 +19,7 @@ const PIECE: usize = 64 << 10;
 /// a larger one, as many as it has itself.
 const TRAILING: u64 = 1 << 20;
 
-/// How the channels of an image are stored.
+/// The order in which the channels of an image are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Channels {
     /// One channel after the other.
@@ -34,7 +34,7 @@ pub(crate) struct Raw {
     stream: ByteStream,
     layout: Layout,
     order: Channels,
-    /// Of a decompressor whose window is large.
+    /// The reservation for a decompressor whose window is large.
     room: Option<Reservation>,
 }
 

@@ -18,7 +18,7 @@ pub struct NamedValue {
     pub name: String,
 }
 
-/// How voxels of a file with named segments are read.
+/// The meaning of the values that voxels of a file with named segments are read as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentCoding {
     /// By the values that the file stores.
@@ -34,7 +34,7 @@ pub enum SegmentCoding {
 pub struct Segments {
     /// Each segment. Two may have one name.
     pub named: Vec<NamedValue>,
-    /// How voxels are read.
+    /// The meaning of the values of voxels.
     pub coding: SegmentCoding,
 }
 

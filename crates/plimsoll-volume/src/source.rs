@@ -33,17 +33,17 @@ pub trait VoxelSource: Send {
         Ok(())
     }
 
-    /// Whether what precedes a voxel in the file has to be decompressed to read it.
+    /// Returns `true` if everything before a voxel in the file has to be decompressed to read it.
     fn is_compressed(&self) -> bool {
         false
     }
 
-    /// Whether a region can be read now without what precedes it.
+    /// Returns `true` if a region can be read now without what precedes it.
     fn is_random_access(&self) -> bool {
         !self.is_compressed()
     }
 
-    /// Whether it is a picture, which has one plane and no place in the world.
+    /// Returns `true` for a picture, which has one plane and no place in the world.
     fn is_picture(&self) -> bool {
         false
     }
@@ -65,12 +65,12 @@ pub trait VoxelSource: Send {
         None
     }
 
-    /// What a user should know of the image: what was lost before it came here, or is unusual.
+    /// Warnings for the user: an earlier loss, or something unusual.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Whether access points of it can be [found](Self::index_in).
+    /// Returns `true` if access points of it can be [found](Self::index_in).
     fn can_be_indexed(&self) -> bool {
         false
     }
@@ -106,10 +106,10 @@ pub struct Opened {
     /// The file with the voxels, or the folder of such files.
     pub(crate) path: PathBuf,
     pub(crate) layout: Layout,
-    /// Of NIfTI.
+    /// The header of a file of NIfTI.
     pub(crate) header: Option<Box<NiftiHeader>>,
     pub(crate) source: Box<dyn VoxelSource>,
-    /// Of a label map whose file names its values.
+    /// The names of the values of a label map, if its file names them.
     pub(crate) segments: Option<Box<Segments>>,
 }
 

@@ -48,10 +48,10 @@ pub(crate) fn read(path: &Path, content: Content) -> Result<Option<Spacing>, Vol
     }
 }
 
-/// How far two lengths may differ that are the same but for rounding, as a share of them: headers have spacings in single precision.
+/// The most that two equal lengths may differ by rounding, as a share of them: headers have spacings in single precision.
 const ROUNDING: f64 = 1e-5;
 
-/// Whether the file beside a label map says its spacing already. It may be that of its image, too.
+/// Returns `true` if the file beside a label map states its spacing already. It may be the file of its image, too.
 ///
 /// # Errors
 /// If it cannot be read, or says something else: it is not replaced.

@@ -50,7 +50,7 @@ impl StoredVolume {
         Ok(volume)
     }
 
-    /// As [`read`](Self::read), some planes at a time: `None` as soon as `stop` is set. What decoding a picture takes meanwhile is
+    /// Reads a file like [`read`](Self::read), some planes at a time: `None` as soon as `stop` is set. The memory for decoding a picture is
     /// reserved from `decoding`.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ impl StoredVolume {
         self.channels
     }
 
-    /// How a voxel is stored.
+    /// The type of a stored voxel.
     pub fn element_type(&self) -> ElementType {
         self.element_type
     }

@@ -30,7 +30,7 @@ pub(crate) struct ByteStream {
 
 enum Bytes {
     Plain(BufReader<File>),
-    /// What was decompressed before.
+    /// Bytes that were decompressed before.
     Scratch(BufReader<ScratchFile>),
     Deflated(Box<Deflated>),
     Frames(Box<Frames>),
@@ -123,7 +123,7 @@ impl ByteStream {
         }))
     }
 
-    /// Whether any byte can be read without most of what precedes it.
+    /// Returns `true` if any byte can be read without most of what precedes it.
     pub(crate) fn is_random_access(&self) -> bool {
         match &self.bytes {
             Bytes::Plain(_) | Bytes::Scratch(_) => true,
@@ -132,12 +132,12 @@ impl ByteStream {
         }
     }
 
-    /// Whether access points of it can be found.
+    /// Returns `true` if access points of it can be found.
     pub(crate) fn can_be_indexed(&self) -> bool {
         matches!(self.bytes, Bytes::Deflated(_))
     }
 
-    /// Whether access points are found while it is read.
+    /// Returns `true` if access points are found while it is read.
     pub(crate) fn finds_points(&self) -> bool {
         matches!(&self.bytes, Bytes::Deflated(deflated) if deflated.finds_points())
     }

@@ -34,23 +34,23 @@ impl VoxelBox {
         self.shape[0].checked_mul(self.shape[1])?.checked_mul(self.shape[2])
     }
 
-    /// Whether the box has no voxels.
+    /// Returns `true` if the box has no voxels.
     pub fn is_empty(&self) -> bool {
         self.shape.contains(&0)
     }
 
-    /// Whether the box lies within a grid of this shape.
+    /// Returns `true` if the box lies within a grid of this shape.
     pub fn is_within(&self, shape: [usize; 3]) -> bool {
         VoxelBox::whole(shape).contains(self)
     }
 
-    /// Whether every voxel of `other` is in this box, and its start is not outside either.
+    /// Returns `true` if every voxel of `other` is in this box, and its start is not outside either.
     pub fn contains(&self, other: &VoxelBox) -> bool {
         let (Some(end), Some(other_end)) = (self.end(), other.end()) else { return false };
         (0..3).all(|axis| self.start[axis] <= other.start[axis] && other_end[axis] <= end[axis])
     }
 
-    /// Whether the voxel `index` is in this box.
+    /// Returns `true` if the voxel `index` is in this box.
     pub fn contains_voxel(&self, index: [usize; 3]) -> bool {
         (0..3).all(|axis| index[axis].checked_sub(self.start[axis]).is_some_and(|at| at < self.shape[axis]))
     }

@@ -150,7 +150,7 @@ impl VoxelMap {
         if touches { self.clamped_source_box(output_shape, source_shape, margin) } else { None }
     }
 
-    /// As [`source_box`](Self::source_box), for samples that are clamped to the source: where the output lies outside
+    /// The source box like [`source_box`](Self::source_box), for samples that are clamped to the source: where the output lies outside
     /// along an axis, the outermost source voxels along that axis. `None` only if a shape is empty.
     pub fn clamped_source_box(
         &self,

@@ -150,7 +150,7 @@ impl Output {
 }
 
 impl VolumeWriter {
-    /// What a file that is being written holds at most beside the planes that it is given: zlib's window and tables, or Zstandard's; buffers;
+    /// The most memory of a file that is being written, without its planes: zlib's window and tables, or Zstandard's; buffers;
     /// and channels that are put together.
     pub const BYTES: Bytes = Bytes::mib(1);
 

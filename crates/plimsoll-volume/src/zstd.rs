@@ -11,16 +11,16 @@ use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
 use crate::buffered::{pass, peek};
 
-/// What a frame begins with.
+/// The signature of a frame.
 pub(crate) const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// The largest window: that which RFC 8878 asks decoders for, and which `zstd` stays within up to level 19.
 pub(crate) const MOST_WINDOW: u64 = 8 << 20;
 
-/// What a decompressor with a window takes for each byte of it: its buffer grows to the next power of two while the old one is still there.
+/// The memory of a decompressor for each byte of its window: its buffer grows to the next power of two while the old one is still there.
 const FOR_EACH_OF_WINDOW: u64 = 4;
 
-/// What it takes beside: tables and a block.
+/// The memory of a decompressor without its window: tables and a block.
 const BESIDE_WINDOW: u64 = 1 << 20;
 
 /// Bytes that decompressing within a window takes.
@@ -30,7 +30,7 @@ pub(crate) fn room(window: u64) -> u64 {
 
 /// The largest window of frames that stand for so many bytes: what is compressed in a stream has the window of its level, however little it is.
 fn window_for(bytes: u64) -> u64 {
-    /// That of levels up to 3, of which programs compress if they are told nothing.
+    /// The window of levels up to 3, with which programs compress by default.
     const USUAL: u64 = 2 << 20;
     bytes.checked_next_power_of_two().unwrap_or(MOST_WINDOW).clamp(USUAL, MOST_WINDOW)
 }
@@ -81,7 +81,7 @@ fn expect_checksum(decoder: &FrameDecoder) -> io::Result<()> {
     }
 }
 
-/// What follows a frame of other programs' data; none if the next frame is none of these.
+/// The bytes behind a frame of other programs' data; `None` if the next frame is none of these.
 fn behind_skippable(frames: &[u8]) -> io::Result<Option<&[u8]>> {
     let Some((start, rest)) = frames.split_first_chunk::<8>() else { return Ok(None) };
     let [a, b, c, d, size @ ..] = *start;
@@ -106,7 +106,7 @@ pub(crate) const MOST_EXPANDED: u64 = 1 << 15;
 pub(crate) struct Frames {
     file: BufReader<File>,
     decoder: FrameDecoder,
-    /// Of the first frame, by which memory is reserved; others may not have a larger one.
+    /// The window of the first frame, by which memory is reserved; others may not have a larger one.
     window: u64,
     is_inside: bool,
 }
@@ -202,10 +202,10 @@ fn wrong(why: String) -> io::Error {
 /// 128 KiB, it takes 1.7 MiB, with these 0.6.
 const BLOCK: usize = 32 << 10;
 
-/// What is written as frames of a block each, one after the other, with checksums.
+/// A writer of frames of a block each, one after the other, with checksums.
 pub(crate) struct FrameWriter<W> {
     to: W,
-    /// What is not compressed yet, and what a frame stands for.
+    /// The bytes that are not compressed yet, up to one frame.
     block: Vec<u8>,
     check: Vec<u8>,
 }

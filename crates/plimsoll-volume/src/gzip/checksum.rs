@@ -21,7 +21,7 @@ impl Checksum {
         }
     }
 
-    /// Of all bytes so far.
+    /// The checksum of all bytes so far.
     pub(super) fn finish(self) -> u32 {
         match self {
             Checksum::Crc(crc) => crc.finalize(),

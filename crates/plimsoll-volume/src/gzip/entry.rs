@@ -1,4 +1,4 @@
-//! What tables of codes have: entries in which everything stands that decoding needs, so that one look-up and two shifts take a code with all
+//! Entries of tables of codes, which have all that decoding needs, so that one look-up and two shifts take a code with all
 //! bits that belong to it.
 
 /// The length of the shortest match.
@@ -15,11 +15,11 @@ pub(super) trait Entry: Copy {
     /// With a code of so many bits.
     fn with_bits(self, bits: u32) -> Self;
 
-    /// Of codes that are longer than the first table has bits: the second table that they go on in begins here, and has `1 << bits` entries.
+    /// An entry for codes that are longer than the first table has bits: their second table begins here, and has `1 << bits` entries.
     fn second_table(begin: usize, bits: usize) -> Self;
 }
 
-/// What the next bits of literals and lengths stand for: up to three literals, and a match behind them. Where several codes fit into the
+/// The meaning of the next bits of literals and lengths: up to three literals, and a match behind them. Where several codes fit into the
 /// bits of the table, one entry has them all: most bytes of noisy voxels are single literals, each between two short matches.
 ///
 /// From the lowest bit on: all bits that are taken (8), those of codes alone (8), a mask of those that are added to the length (8), the
@@ -44,7 +44,7 @@ impl Literal {
         Literal(Literal::MATCH | more << 56 | ((1 << extra) - 1) << 16 | extra)
     }
 
-    /// What this, of literals alone, and the next stand for together: not more than [`MOST_LITERALS`].
+    /// The entry for this one, of literals alone, followed by the next: not more than [`MOST_LITERALS`].
     pub(super) fn then(self, next: Literal) -> Literal {
         let literals = (next.0 >> 32 & 0xff_ffff) << (8 * self.literals());
         // No field grows beyond its bits, since this has neither flags nor a mask.
@@ -62,7 +62,7 @@ impl Literal {
         self.0 as u32 >> 8 & 0xff
     }
 
-    /// How many literals there are.
+    /// The number of literals.
     pub(super) fn literals(self) -> usize {
         (self.0 >> 24) as usize & 0xf
     }
@@ -82,17 +82,17 @@ impl Literal {
         (self.0 >> 56) as usize + SHORTEST + added as usize
     }
 
-    /// Whether it has neither literals nor a match: the code is longer, ends the block, or stands for nothing.
+    /// Returns `true` if it has neither literals nor a match: the code is longer, ends the block, or is none.
     pub(super) fn is_rare(self) -> bool {
         self.0 & (Literal::LONG | Literal::STOP) != 0
     }
 
-    /// Whether the code goes on in a second table.
+    /// Returns `true` if the code continues in a second table.
     pub(super) fn is_long(self) -> bool {
         self.0 & Literal::LONG != 0
     }
 
-    /// Whether it ends a block.
+    /// Returns `true` if it ends a block.
     pub(super) fn is_end(self) -> bool {
         self.0 & Literal::STOP != 0 && self.0 >> 32 == 0
     }
@@ -142,12 +142,12 @@ impl Number {
         (self.0 >> 48) as usize + added as usize
     }
 
-    /// Whether it is no number: the code is longer, or stands for nothing.
+    /// Returns `true` if it is no number: the code is longer, or is none.
     pub(super) fn is_rare(self) -> bool {
         self.0 & (Number::LONG | Number::STOP) != 0
     }
 
-    /// Whether the code goes on in a second table.
+    /// Returns `true` if the code continues in a second table.
     pub(super) fn is_long(self) -> bool {
         self.0 & Number::LONG != 0
     }

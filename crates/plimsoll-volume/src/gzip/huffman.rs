@@ -102,11 +102,11 @@ pub(super) const LITERAL_BITS: u32 = 12;
 /// Bits of the first table of distances.
 pub(super) const DISTANCE_BITS: u32 = 9;
 
-/// Of literals and lengths: at most 143 second tables of 8 entries.
+/// The table of literals and lengths: at most 143 second tables of 8 entries.
 pub(super) type Literals = Table<Literal, LITERAL_BITS, 8192>;
-/// Of distances: at most 15 second tables of 64 entries.
+/// The table of distances: at most 15 second tables of 64 entries.
 pub(super) type Distances = Table<Number, DISTANCE_BITS, 2048>;
-/// Of the lengths of these codes, which have 7 bits at most.
+/// The table of the lengths of these codes, which have 7 bits at most.
 pub(super) type CodeLengths = Table<Number, 7, 128>;
 
 impl<E: Entry, const BITS: u32, const SIZE: usize> Table<E, BITS, SIZE> {

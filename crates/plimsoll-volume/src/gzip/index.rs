@@ -38,7 +38,7 @@ impl IndexFolder {
         &self.0
     }
 
-    /// Where the points of a file are kept.
+    /// The file with the points of an image.
     ///
     /// # Errors
     /// If the path is empty, or the current folder is not known.
@@ -49,7 +49,7 @@ impl IndexFolder {
     }
 }
 
-/// What points are of: the deflated data of a file as it was at a time.
+/// The deflated data that points belong to: a file as it was at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Source {
     /// The length of the file, and when it was changed.
@@ -75,14 +75,14 @@ pub(super) struct Point {
     pub(super) out: u64,
     /// The bit of the file.
     pub(super) bit: u64,
-    /// Where its window is kept in the file of points, and in how many bytes.
+    /// The offset of its window in the file of points, and its stored length.
     pub(super) at: u64,
     pub(super) stored: u64,
     /// Bytes of the window.
     pub(super) window: u64,
-    /// Of the bytes in which it is kept.
+    /// The digest of the stored window.
     pub(super) window_digest: u64,
-    /// Of the compressed bytes up to the next point.
+    /// The digest of the compressed bytes up to the next point.
     pub(super) span: u64,
 }
 
@@ -120,7 +120,7 @@ pub(super) struct Index {
     source: Source,
     /// The digest of the compressed bytes before the first point.
     head: u64,
-    /// Whether they were checked since reading began at the first byte.
+    /// Tells whether they were checked since reading began at the first byte.
     pub(super) is_head_checked: bool,
 }
 
@@ -192,7 +192,7 @@ impl Index {
         self.points.binary_search_by_key(&out, |point| point.out).ok()
     }
 
-    /// Whether a decompressed byte is before the first point.
+    /// Returns `true` if a decompressed byte is before the first point.
     pub(super) fn is_in_head(&self, out: u64) -> bool {
         self.points.first().is_none_or(|first| out < first.out)
     }

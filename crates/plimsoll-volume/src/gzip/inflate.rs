@@ -9,7 +9,7 @@ use super::input::BitInput;
 use super::marks::Marks;
 use super::turns::{TURN, Tables, Turns, copy};
 
-/// How far back matches reach.
+/// The farthest that matches reach back.
 pub(super) const WINDOW: usize = 32 << 10;
 
 /// Bytes that are decompressed behind the window before it is moved.
@@ -18,7 +18,7 @@ const AHEAD: usize = 96 << 10;
 /// The order in which lengths of the codes of lengths are stored.
 const ORDER: [usize; 19] = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
 
-/// What comes next.
+/// The state of the next bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Block {
     /// The header of a block, which may be the last.
@@ -31,10 +31,10 @@ enum Block {
     None,
 }
 
-/// What stopped the decompression.
+/// The reason for a stop of the decompression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// As many bytes as were asked for are there.
+    /// All requested bytes are decompressed.
     Enough,
     /// A block has ended that is not the last.
     Boundary,
@@ -48,17 +48,17 @@ pub(super) struct Inflater {
     literals: Literals,
     distances: Distances,
     code_lengths: CodeLengths,
-    /// Whether the tables are those of the fixed codes.
+    /// Tells whether the tables are those of the fixed codes.
     is_fixed: bool,
     /// The window, and what was decompressed behind it.
     out: Box<[u8]>,
-    /// Where the decompressed bytes end.
+    /// The end of the decompressed bytes.
     end: usize,
     /// Before which no match reaches.
     floor: usize,
     block: Block,
     is_last: bool,
-    /// Which bytes of the window at an access point are used behind it.
+    /// The bytes of the window at an access point that are used behind it.
     pub(super) marks: Marks,
 }
 
@@ -97,7 +97,7 @@ impl Inflater {
         (self.block, self.is_last, self.floor, self.end) = (Block::None, true, 0, 0);
     }
 
-    /// Where the decompressed bytes end, of those that are [`kept`](Self::kept).
+    /// The end of the decompressed bytes among those that are [`kept`](Self::kept).
     pub(super) fn end(&self) -> usize {
         self.end
     }
@@ -107,12 +107,12 @@ impl Inflater {
         &self.out[..self.end]
     }
 
-    /// What matches behind this point may copy: up to a window of decompressed bytes.
+    /// The bytes that matches behind this point may copy: up to a window of decompressed bytes.
     pub(super) fn window(&self) -> &[u8] {
         &self.out[self.floor.max(self.end.saturating_sub(WINDOW))..self.end]
     }
 
-    /// Whether a block begins here.
+    /// Returns `true` if a block begins here.
     pub(super) fn is_between_blocks(&self) -> bool {
         self.block == Block::Header && !self.is_last
     }

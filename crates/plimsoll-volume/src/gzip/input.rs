@@ -20,7 +20,7 @@ pub(super) struct BitInput {
     pub(super) at: usize,
     /// The bytes of the buffer that are the file's.
     filled: usize,
-    /// Where in the file the byte behind these is.
+    /// The offset in the file of the byte behind these.
     offset: u64,
     ended: bool,
     /// The next bits. Beyond `count` there may be more, which are the same that will be loaded.
@@ -69,7 +69,7 @@ impl BitInput {
         &self.buffer[..self.filled]
     }
 
-    /// Whether more was taken than the file has.
+    /// Returns `true` if more was taken than the file has.
     pub(super) fn is_overrun(&self) -> bool {
         self.at > self.filled && (self.at - self.filled) * 8 > self.count as usize
     }
@@ -188,7 +188,7 @@ impl BitInput {
         Ok(digester.finish())
     }
 
-    /// What the system knows of the file: its length, and when it was changed, in nanoseconds since 1970.
+    /// The length of the file and the time of its last change, in nanoseconds since 1970.
     pub(super) fn stamp(&self) -> io::Result<(u64, u64)> {
         let metadata = self.file.metadata()?;
         let since = metadata.modified()?.duration_since(UNIX_EPOCH).map_err(io::Error::other)?;

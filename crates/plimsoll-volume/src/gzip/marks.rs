@@ -1,11 +1,11 @@
-//! Which bytes of a window are used by what follows it.
+//! The bytes of a window that are used by the data behind it.
 
 use super::inflate::WINDOW;
 
 /// The bytes of the window before an access point that matches behind it copy. All others need not be kept.
 pub(super) struct Marks {
     words: Box<[u64]>,
-    /// Where the window ends among the decompressed bytes that are there; 0 once nothing can reach it any more.
+    /// The end of the window among the decompressed bytes; 0 once nothing can reach it any more.
     end: usize,
 }
 
@@ -48,7 +48,7 @@ impl Marks {
 
     /// Runs of marked bytes of a window of `length` bytes, as (first, end), those a few bytes apart together.
     pub(super) fn runs(&self, length: usize) -> Vec<(usize, usize)> {
-        /// What writing down another run takes.
+        /// The bytes for writing down another run.
         const APART: usize = 4;
         let mut runs: Vec<(usize, usize)> = Vec::new();
         for (number, word) in self.words.iter().enumerate().filter(|(_, word)| **word != 0) {

@@ -29,7 +29,7 @@ use wrapper::MAGIC;
 /// Bytes that are decompressed at a time while others are skipped.
 const SKIP: usize = 64 << 10;
 
-/// What a stretch of a file stands for, which is deflated: one stream, or several where they are members of gzip.
+/// A deflated stretch of a file: one stream, or several where they are members of gzip.
 pub(crate) struct Deflated {
     inflater: Inflater,
     stretch: Stretch,
@@ -40,11 +40,11 @@ pub(crate) struct Deflated {
     read: usize,
     /// From where on the inflater has decompressed bytes. Before, there may be zeros instead.
     whole_from: usize,
-    /// Of the stream so far; none if it was not begun at its beginning.
+    /// The checksum of the stream so far; `None` if it was not read from its beginning.
     checksum: Option<Checksum>,
-    /// Of the stream so far, modulo 2^32.
+    /// The length of the stream so far, modulo 2^32.
     length: u32,
-    /// What stopped the decompression behind the bytes that are there.
+    /// The error that stopped the decompression behind the decompressed bytes.
     failed: Option<io::Error>,
     points: Points,
 }
@@ -59,7 +59,7 @@ enum State {
     End,
 }
 
-/// Where else decompression can begin.
+/// The other places where decompression can begin.
 enum Points {
     /// Nowhere.
     None,
@@ -90,7 +90,7 @@ impl Deflated {
         Ok(deflated)
     }
 
-    /// What its access points are of.
+    /// The data that its access points belong to.
     fn source(&self) -> io::Result<Source> {
         let stamp = self.inflater.input.stamp()?;
         let (start, end) = (self.stretch.start, self.stretch.end(stamp.0));
@@ -122,12 +122,12 @@ impl Deflated {
         Ok(Some(twin))
     }
 
-    /// Whether decompression can begin elsewhere than at the beginning.
+    /// Returns `true` if decompression can begin elsewhere than at the beginning.
     pub(crate) fn is_indexed(&self) -> bool {
         matches!(self.points, Points::Known(_))
     }
 
-    /// Whether access points are found while it is read.
+    /// Returns `true` if access points are found while it is read.
     pub(crate) fn finds_points(&self) -> bool {
         matches!(self.points, Points::Recorded(_))
     }

@@ -13,7 +13,7 @@ use super::window::pack;
 /// Decompressed bytes between two points, at least.
 const SPACING: u64 = 32 << 10;
 
-/// What all points in a folder may take: those of files of about 50 GB.
+/// The most bytes of all points in a folder: those of files of about 50 GB.
 const MOST_KEPT: u64 = 8 << 30;
 
 /// Windows take at most this part of the compressed data.
@@ -54,7 +54,7 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Of data that stand for about so many bytes.
+    /// A recorder for data of about `holds` decompressed bytes.
     pub(super) fn create(path: &Path, source: Source, holds: u64) -> io::Result<Recorder> {
         if let Some(folder) = path.parent() {
             plimsoll_disk::create_dir_all(folder)?;

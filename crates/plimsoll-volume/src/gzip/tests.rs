@@ -85,7 +85,7 @@ fn what_flate2_compressed_comes_back_at_every_level() {
     }
 }
 
-/// What a decompressor gives up to the end or an error, and whether it was the end.
+/// The output of a decompressor up to the end or an error, and whether it was the end.
 fn until_the_end(mut read: impl FnMut(&mut [u8]) -> io::Result<usize>) -> (Vec<u8>, bool) {
     let (mut found, mut part) = (Vec::new(), vec![0; 3000]);
     loop {

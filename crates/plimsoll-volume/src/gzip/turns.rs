@@ -23,7 +23,7 @@ pub(super) struct Turns {
     pub(super) count: u32,
     /// The byte of the input that goes into them next.
     pub(super) at: usize,
-    /// Where the decompressed bytes end.
+    /// The end of the decompressed bytes.
     pub(super) end: usize,
 }
 
@@ -110,7 +110,7 @@ pub(super) fn copy(out: &mut [u8], source: usize, end: usize, length: usize) {
     }
 }
 
-/// As [`copy`], where a step would read what it writes.
+/// Copies like [`copy`], where a step would read what it writes.
 #[inline(never)]
 fn copy_near(out: &mut [u8], source: usize, end: usize, length: usize) {
     let distance = end - source;

@@ -1,4 +1,4 @@
-//! What is kept of the bytes before an access point: those that what follows copies.
+//! The bytes before an access point that are kept: those that the data behind it copies.
 
 /// The used bytes of a window: the number of runs, for each the bytes before it and its own, then the bytes of all.
 pub(super) fn pack(window: &[u8], runs: &[(usize, usize)]) -> Vec<u8> {

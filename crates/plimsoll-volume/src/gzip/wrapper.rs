@@ -1,4 +1,4 @@
-//! What is around deflated data: the headers before them, and the checksums behind them.
+//! The wrapping of deflated data: the headers before them, and the checksums behind them.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use super::input::BitInput;
 /// The first byte of a member of gzip.
 pub(super) const MAGIC: u8 = 0x1f;
 
-/// Where a file has deflated data.
+/// The place of deflated data in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stretch {
     /// The byte of the file that they, or the header before them, begin at.
@@ -17,7 +17,7 @@ pub(crate) struct Stretch {
     pub(crate) wrapper: Wrapper,
 }
 
-/// What is around deflated data.
+/// The wrapping of deflated data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrapper {
     /// Members of gzip, one or more in sequence: block gzip and parallel compressors write many. Trailing bytes that do not start another

@@ -15,10 +15,10 @@ use crate::{ByteOrder, ElementType, Scaling, VolumeError};
 
 const HINT: &str = "write it again with SimpleITK as .mha or .nii.gz, as binary numbers of three axes";
 
-/// What a header may begin with: the order of fields is free, but programs write one of these first.
+/// The first fields of a header: the order of fields is free, but programs write one of these first.
 const FIRST: [&[u8]; 3] = [b"ObjectType", b"NDims", b"Comment"];
 
-/// Whether a file begins as MetaImage does.
+/// Returns `true` if a file begins as MetaImage does.
 pub(crate) fn begins(head: &[u8]) -> bool {
     let is_field = |rest: &[u8]| {
         let behind = rest.iter().find(|byte| !byte.is_ascii_whitespace());
@@ -158,7 +158,7 @@ pub(crate) fn open(path: &Path, _content: Content) -> Result<Opened, VolumeError
     Ok(Opened { path: path.into(), layout, header: None, source, segments: None })
 }
 
-/// What is around compressed voxels: MetaIO writes zlib's stream, and reads gzip as well.
+/// The wrapping of compressed voxels: MetaIO writes zlib's stream, and reads gzip as well.
 fn wrapper(data: &Path, start: u64) -> io::Result<Wrapper> {
     let mut magic = [0; 2];
     let is_gzip =

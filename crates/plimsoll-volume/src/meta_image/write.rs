@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::text::lps;
 use crate::{ElementType, Geometry};
 
-/// Whether a path has the name of a MetaImage that holds its voxels as well.
+/// Returns `true` if a path has the name of a MetaImage that holds its voxels as well.
 pub(crate) fn is_name(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("mha"))
 }
@@ -44,7 +44,7 @@ pub(crate) fn header_apart(
     format!("{BEGIN}False{}", grid(geometry, channels, element, voxels))
 }
 
-/// What all headers begin with, up to whether voxels are compressed.
+/// The beginning of all headers, up to whether voxels are compressed.
 const BEGIN: &str =
     "ObjectType = Image\nNDims = 3\nBinaryData = True\nBinaryDataByteOrderMSB = False\nCompressedData = ";
 

@@ -47,7 +47,7 @@ pub enum HeaderError {
     Datatype {
         /// The field.
         code: i64,
-        /// What the format calls it.
+        /// The name of the field in the format.
         name: &'static str,
     },
     /// The fields datatype and bitpix contradict each other.
@@ -58,7 +58,7 @@ pub enum HeaderError {
         /// The type according to datatype.
         element_type: ElementType,
     },
-    /// Where the voxels start.
+    /// The offset of the voxels cannot be used.
     #[error("vox_offset is {found}, but it must be a whole number, at least {least}")]
     VoxelOffset {
         /// The field.

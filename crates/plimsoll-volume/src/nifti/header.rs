@@ -11,7 +11,7 @@ use crate::{ByteOrder, ElementType, Geometry};
 pub struct NiftiHeader {
     pub(crate) version: NiftiVersion,
     pub(crate) byte_order: ByteOrder,
-    /// Whether the voxels are in a file of their own.
+    /// Tells whether the voxels are in a file of their own.
     pub(crate) pair: bool,
     pub(crate) fields: Fields,
 }
@@ -116,7 +116,7 @@ impl NiftiHeader {
         header
     }
 
-    /// Which version of the format the file is in.
+    /// The version of the format.
     pub fn version(&self) -> NiftiVersion {
         self.version
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// What stands before the bytes of an extension: its size and its code, of four bytes each.
+/// The bytes before the data of an extension: its size and its code, of four bytes each.
 const PREFIX: usize = 8;
 
 /// Sizes of extensions are multiples of it.
@@ -20,7 +20,7 @@ pub struct LabelTable {
 }
 
 impl LabelTable {
-    /// What follows a NIfTI header of this table: four bytes that announce extensions, and one extension, little-endian.
+    /// Encodes the table as the bytes behind a header of NIfTI: four bytes that announce extensions, and one extension, little-endian.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let xml = self.xml();
         let size = (PREFIX + xml.len()).next_multiple_of(UNIT);

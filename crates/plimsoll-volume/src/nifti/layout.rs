@@ -1,4 +1,4 @@
-//! How a header lays out the voxels: number, type, and offset in the file.
+//! The layout of the voxels by a header: number, type, and offset in the file.
 
 use crate::Scaling;
 use crate::layout::Layout;

@@ -18,7 +18,7 @@ impl NiftiVersion {
         }
     }
 
-    /// Where voxels start at the earliest in a single file: after the header and the four bytes that announce
+    /// The lowest offset of voxels in a single file: after the header and the four bytes that announce
     /// extensions.
     pub(crate) const fn single_file_offset(self) -> usize {
         self.header_size() + 4

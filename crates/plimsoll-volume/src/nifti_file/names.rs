@@ -62,7 +62,7 @@ pub(crate) fn parts(path: &Path) -> Result<Parts, VolumeError> {
     })
 }
 
-/// How an image is compressed.
+/// The compression of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compressed {
     Not,
@@ -70,7 +70,7 @@ pub(crate) enum Compressed {
     Zstandard,
 }
 
-/// How an image of this name is to be compressed.
+/// The compression of an image that is written under this name.
 pub(crate) fn compressed_on_write(path: &Path) -> Result<Compressed, VolumeError> {
     match kind(path) {
         Some((FileKind::Single, bare)) if bare == path => Ok(Compressed::Not),

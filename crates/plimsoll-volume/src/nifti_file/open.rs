@@ -10,7 +10,7 @@ use crate::source::Opened;
 use crate::stream::ByteStream;
 use crate::{Segments, VolumeError};
 
-/// Whether a file begins as a header does, in either byte order.
+/// Returns `true` if a file begins as a header does, in either byte order.
 pub(crate) fn begins(head: &[u8]) -> bool {
     let start = head.first_chunk::<4>();
     start.is_some_and(|start| NiftiHeader::detect(*start).is_ok())

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use crate::{ByteOrder, ElementType};
 
-/// What an array begins with.
+/// The signature of an array.
 pub(super) const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
 /// The longest header that is read; NumPy itself warns of longer ones.

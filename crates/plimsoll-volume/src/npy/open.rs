@@ -13,7 +13,7 @@ use crate::{Affine, Geometry, Scaling, Spacing, VolumeError, spacing};
 const HINT: &str =
     "save it with numpy.save as an array of three axes (depth, height, width), or four with channels first";
 
-/// Whether a file begins as an array does.
+/// Returns `true` if a file begins as an array does.
 pub(crate) fn begins(head: &[u8]) -> bool {
     head.starts_with(MAGIC)
 }

@@ -9,7 +9,7 @@ pub(super) use plimsoll_disk::zip::first_name;
 /// The longest directory that is read: thousands of arrays.
 const MOST: u64 = 256 << 10;
 
-/// How a member is stored.
+/// The compression of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
     Stored,
@@ -28,12 +28,12 @@ pub(super) struct Member {
     pub(super) packed: u64,
     /// Their checksum.
     pub(super) checksum: u32,
-    /// Where its own header begins.
+    /// The offset of the member's own header.
     header: u64,
 }
 
 impl Member {
-    /// Where its bytes begin in the file.
+    /// The offset of the member's bytes in the file.
     pub(super) fn start(&self, file: &mut (impl Read + Seek)) -> io::Result<u64> {
         zip::start_of_member(file, self.header)
     }

@@ -22,7 +22,7 @@ pub use member::{ArrayMember, MemberReader};
 /// The array that is read where there are several.
 const NAME: &str = "data";
 
-/// What names of members end in.
+/// The ending of names of members.
 const ENDING: &str = ".npy";
 
 /// The most names that a message lists.
@@ -31,7 +31,7 @@ const LISTED: usize = 8;
 const HINT: &str =
     "save one array of three axes (depth, height, width), or name it: numpy.savez(path, data=array)";
 
-/// Whether a file begins as an archive does whose first member is an array.
+/// Returns `true` if a file begins as an archive does whose first member is an array.
 pub(crate) fn begins(head: &[u8]) -> bool {
     archive::first_name(head).is_some_and(|name| name.ends_with(ENDING.as_bytes()))
 }

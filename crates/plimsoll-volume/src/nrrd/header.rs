@@ -6,7 +6,7 @@ use super::segments::Pairs;
 use crate::text::{LineError, Lines, numbers, short};
 use crate::{ByteOrder, ElementType};
 
-/// What fields say, before it is brought together.
+/// The fields of a header as they are written.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
     fields: BTreeMap<String, String>,
@@ -46,7 +46,7 @@ const READ: [&str; 15] = [
     "line skip",
 ];
 
-/// Whether a line is a key with its value, `key:=value`, not a field, `field: value`.
+/// Returns `true` if a line is a key with its value, `key:=value`, not a field, `field: value`.
 fn is_pair(line: &str) -> bool {
     let field = line.find(": ").unwrap_or(line.len());
     line.find(":=").is_some_and(|pair| pair < field)

@@ -20,7 +20,7 @@ use crate::{ElementType, Geometry, Scaling};
 const MAGIC: &[u8] = b"NRRD000";
 const HINT: &str = "write it again as NRRD, raw or with gzip, with three axes of space, or as .nii.gz";
 
-/// Whether a file begins as NRRD does.
+/// Returns `true` if a file begins as NRRD does.
 pub(crate) fn begins(head: &[u8]) -> bool {
     head.starts_with(MAGIC)
 }
@@ -116,7 +116,7 @@ fn stream(
     }
 }
 
-/// What the header says of the voxels, and the order of its channels.
+/// The layout of the voxels by the header, and the order of their channels.
 fn layout(fields: &Fields) -> Result<(Layout, Channels), String> {
     let sizes = fields.sizes()?;
     let element_type = fields.element_type()?;
@@ -144,7 +144,7 @@ fn layout(fields: &Fields) -> Result<(Layout, Channels), String> {
     Ok((layout, order))
 }
 
-/// Which axes are of space: those with a direction, or those whose kind is one, or the first three.
+/// The axes of space: those with a direction, or those whose kind is one, or the first three.
 fn is_of_space(
     fields: &Fields,
     sizes: &[usize],

@@ -23,11 +23,11 @@ struct Described {
 #[derive(Debug, Default)]
 pub(super) struct Pairs {
     segments: BTreeMap<u32, Described>,
-    /// Whether there are more than are read.
+    /// Tells whether there are more than are read.
     too_many: bool,
 }
 
-/// Where the voxels of a segment are.
+/// The layer and the value of the voxels of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) layer: usize,

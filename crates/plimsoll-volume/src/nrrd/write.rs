@@ -8,7 +8,7 @@ use crate::nifti::colour;
 use crate::text::lps;
 use crate::{ElementType, Geometry, VoxelBox};
 
-/// What the name of such a file ends in, in lower case.
+/// The ending of the name of a segmentation, in lower case.
 const ENDING: &str = ".seg.nrrd";
 
 /// A label of a segmentation.
@@ -22,12 +22,12 @@ pub struct Segment {
     pub extent: Option<VoxelBox>,
 }
 
-/// Whether a path has the name of a segmentation of 3D Slicer's.
+/// Returns `true` if a path has the name of a segmentation of 3D Slicer's.
 pub fn is_segmentation(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().to_ascii_lowercase().ends_with(ENDING))
 }
 
-/// Whether a path has the name of a file of NRRD that holds its voxels as well.
+/// Returns `true` if a path has the name of a file of NRRD that holds its voxels as well.
 pub(crate) fn is_name(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("nrrd"))
 }

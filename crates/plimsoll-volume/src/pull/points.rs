@@ -47,7 +47,7 @@ pub fn sample_linear(
     sample_each(source, points, outside, 0, out, &Linear(source))
 }
 
-/// As [`sample_linear`], but by Keys' cubic convolution, as [`pull_cubic`](crate::pull_cubic): the block has a margin of one voxel.
+/// Samples like [`sample_linear`], but by Keys' cubic convolution, as [`pull_cubic`](crate::pull_cubic): the block has a margin of one voxel.
 ///
 /// # Errors
 /// As of [`sample_linear`].
@@ -60,7 +60,7 @@ pub fn sample_cubic(
     sample_each(source, points, outside, 1, out, &Cubic(source))
 }
 
-/// As [`sample_linear`], but the label with the most weight, as [`pull_labels`](crate::pull_labels).
+/// Samples the label with the most weight, as [`pull_labels`](crate::pull_labels), at points as of [`sample_linear`].
 ///
 /// # Errors
 /// As of [`sample_linear`].

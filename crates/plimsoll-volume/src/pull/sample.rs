@@ -100,7 +100,7 @@ impl RowCoordinates {
     }
 }
 
-/// How a block is sampled. A trait, so that the method is inlined into both loops below.
+/// A way to sample a block. It is a trait, so that the method is inlined into both loops below.
 pub(super) trait Sampler<T> {
     /// The sample at clamped coordinates.
     fn sample(&self, at: [f64; 3]) -> T;

@@ -16,7 +16,7 @@ pub(super) struct AxisTable {
 }
 
 impl AxisTable {
-    /// Whether all samples in `range` lie on centres of voxels.
+    /// Returns `true` if all samples in `range` lie on centres of voxels.
     pub(super) fn is_whole(&self, range: &Range<usize>) -> bool {
         self.fraction[range.clone()].iter().all(|fraction| *fraction == 0.0)
     }
@@ -85,7 +85,7 @@ impl Tables {
         Some(Tables { axes, driver, inside })
     }
 
-    /// Whether all samples lie on centres of voxels.
+    /// Returns `true` if all samples lie on centres of voxels.
     pub(super) fn are_whole(&self) -> bool {
         (0..3).all(|axis| self.axes[axis].is_whole(&self.inside[self.driver[axis]]))
     }

@@ -1,5 +1,5 @@
-//! What programs of microscopy write into the description of the first page: whether pages are planes of one channel at one time, or of
-//! several, which the pages themselves do not tell; and how far they are from each other.
+//! The description that programs of microscopy write into the first page: whether pages are planes of one channel at one time, or of
+//! several, which the pages themselves do not state; and the distance between them.
 
 use std::io::BufReader;
 

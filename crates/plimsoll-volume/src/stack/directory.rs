@@ -7,9 +7,9 @@ use std::io::{self, Read, Seek, SeekFrom};
 const READ: [u64; 21] =
     [256, 257, 258, 259, 262, 273, 277, 278, 279, 282, 283, 284, 317, 322, 323, 324, 325, 338, 339, 347, 530];
 
-/// What the first directory says.
+/// The content of the first directory.
 pub(super) struct First {
-    /// Whether another one follows.
+    /// Tells whether another one follows.
     pub(super) is_followed: bool,
     /// The most values of an entry that the decoder reads.
     pub(super) values: u64,
@@ -77,7 +77,7 @@ impl<F: Read> Numbers<'_, F> {
         Ok(bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
     }
 
-    /// How many values there are, or where something is.
+    /// Reads a number of values, or an offset.
     fn place(&mut self) -> io::Result<u64> {
         self.next(if self.is_big { 8 } else { 4 })
     }

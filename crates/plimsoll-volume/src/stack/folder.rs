@@ -12,7 +12,7 @@ use crate::source::Opened;
 use crate::stack::description::Description;
 use crate::stack::is_tiff;
 
-/// Whether a folder has slices, and nothing else but what is written about them.
+/// Returns `true` if a folder has slices, and beside them only files about them.
 pub(crate) fn is_of_slices(folder: &Path) -> bool {
     let Ok(entries) = plimsoll_disk::entries(folder) else { return false };
     let mut slices = 0usize;
@@ -34,7 +34,7 @@ fn is_slice(path: &Path) -> bool {
     is_tiff(path) && !is_hidden(path) && path.is_file()
 }
 
-/// Whether it is a file about slices that lies beside them: a table, a log, settings of a scanner.
+/// Returns `true` for a file about slices that lies beside them: a table, a log, settings of a scanner.
 fn is_about(path: &Path) -> bool {
     const ENDINGS: [&str; 6] = ["csv", "json", "log", "md", "txt", "xml"];
     is_hidden(path)

@@ -1,4 +1,4 @@
-//! What all pages of a volume have in common.
+//! The form that all pages of a volume have in common.
 
 use std::io::BufReader;
 
@@ -33,7 +33,7 @@ impl std::fmt::Display for Form {
 }
 
 impl Form {
-    /// What the present directory says of its page, or why it is not read; none if it is only a copy or a mask of another.
+    /// The form of the page of the present directory, or why it is not read; `None` if it is only a copy or a mask of another.
     pub(super) fn of(decoder: &mut Decoder<BufReader<File>>) -> TiffResult<Option<Result<Form, String>>> {
         let kind: Option<u32> = decoder.find_tag_unsigned(Tag::NewSubfileType)?;
         if kind.is_some_and(|kind| kind & COPY_OR_MASK != 0) {

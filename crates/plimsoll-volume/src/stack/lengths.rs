@@ -8,14 +8,14 @@
 use crate::Spacing;
 use crate::unit::millimetres;
 
-/// What a file says of its lengths.
+/// The lengths that a file states.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Lengths {
     /// Between planes, rows and columns; a millimetre each where nothing is said.
     pub(super) spacing: Spacing,
     /// Millimetres in the unit that is said.
     pub(super) unit: f64,
-    /// What a user should know.
+    /// A warning for the user.
     pub(super) warning: Option<String>,
 }
 
@@ -28,7 +28,7 @@ impl Lengths {
         Lengths { warning: Some(format!("{why}: voxels are taken for 1 mm")), ..Lengths::NONE }
     }
 
-    /// What a description and the pixels per unit along rows (x) and columns (y) say.
+    /// The lengths that a description and the pixels per unit along rows (x) and columns (y) state.
     ///
     /// # Errors
     /// In words, if a length is not a number above 0.

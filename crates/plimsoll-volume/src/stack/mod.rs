@@ -46,14 +46,14 @@ const MOST_VALUES: usize = 16 << 10;
 /// Bytes of these values in the file.
 const ENTRY: usize = MOST_VALUES * size_of::<u32>();
 
-/// What the decoder takes beside a page and the bytes that it is made of: where each strip is, and how long, of which the values of one entry
+/// The memory of the decoder without a page and its stored bytes: the offset and length of each strip, of which the values of one entry
 /// are boxed meanwhile; and tables of the decompressor.
 const FIXED: Bytes = Bytes(4 << 20);
 
 /// The most pages.
 const MOST_PAGES: usize = 1 << 16;
 
-/// What the name of a slice takes beside its letters.
+/// The memory of the name of a slice without its letters.
 const NAME: u64 = 48;
 
 /// The pages of a stack.
@@ -75,7 +75,7 @@ pub(crate) struct Stack {
     decoded: Option<Page>,
 }
 
-/// Where planes are.
+/// The place of the planes.
 enum Planes {
     /// In one file: the directories that are pages.
     Pages { decoder: Box<Decoder<BufReader<File>>>, directories: Vec<usize> },
@@ -86,9 +86,9 @@ enum Planes {
 /// Room for a page.
 struct Page {
     samples: Mapped<u8>,
-    /// Which it is.
+    /// The number of the page.
     number: Option<usize>,
-    /// Of the decoder.
+    /// The reservation for the decoder.
     _room: Reservation,
 }
 
@@ -185,7 +185,7 @@ impl Stack {
         Ok(Opened { path: path.into(), layout, header: None, source, segments: None })
     }
 
-    /// What the decoder reads a page from, and has beside it; and the names of slices.
+    /// The memory of the decoder: the stored bytes of a page, its tables, and the names of slices.
     fn decoder_bytes(&self) -> Bytes {
         let names = match &self.planes {
             Planes::Pages { .. } => 0,
@@ -195,8 +195,8 @@ impl Stack {
     }
 }
 
-/// What a decoder may take. By the size of its buffer it limits the values of an entry, each of them boxed; pages are read into room of
-/// ours. A small page may be longer compressed than plain, by less than what a directory's entry may take.
+/// The limits of a decoder. By the size of its buffer it limits the values of an entry, each of them boxed; pages are read into a buffer of
+/// ours. A small page may be longer compressed than plain, by less than an entry of a directory may take.
 fn limits(page_bytes: usize) -> Limits {
     let mut limits = Limits::default();
     limits.decoding_buffer_size = MOST_VALUES * size_of::<Value>();

@@ -14,7 +14,7 @@ use crate::{ElementType, Spacing};
 
 /// Little-endian, the number of the format, and the place of the first directory, which is known at the end.
 const HEADER: [u8; 8] = [b'I', b'I', 42, 0, 0, 0, 0, 0];
-/// Where that place is in the header.
+/// The offset of that place in the header.
 const FIRST: u64 = 4;
 
 /// Entries of a directory.
@@ -34,14 +34,14 @@ pub(crate) struct StackWriter {
     compression: Compression,
     element_type: ElementType,
     extent: [u32; 2],
-    /// Of the pages together. A single page has none.
+    /// The spacing of the pages. A single page has none.
     spacing: Option<Spacing>,
     /// Bytes of a page, and those of the present one that are still to come.
     page: usize,
     left: usize,
-    /// Where the present page begins in the file.
+    /// The offset of the present page in the file.
     start: u32,
-    /// Where pages are, and how long they are compressed.
+    /// The offset and the compressed length of each page.
     pages: Vec<[u32; 2]>,
 }
 

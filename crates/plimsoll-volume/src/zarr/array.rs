@@ -1,4 +1,4 @@
-//! What the metadata of an array say, of either version.
+//! The metadata of an array, of either version.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -30,29 +30,29 @@ pub(super) struct Array {
     /// The bytes of such a chunk, decoded.
     pub(super) chunk_bytes: usize,
     pub(super) codecs: Codecs,
-    /// Where several chunks are a file.
+    /// The place of chunks where several are a file.
     pub(super) shard: Option<Shard>,
     pub(super) keys: Keys,
 }
 
-/// How a value is stored.
+/// The storage of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Element {
     pub(super) kind: ElementType,
     pub(super) order: ByteOrder,
 }
 
-/// Where a file has the index of its chunks.
+/// The place of the index of chunks in a file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Shard {
     pub(super) is_at_end: bool,
-    /// Whether a checksum follows the index.
+    /// Tells whether a checksum follows the index.
     pub(super) is_checked: bool,
     /// The chunks of a file.
     pub(super) count: usize,
 }
 
-/// What both versions say, before it is checked.
+/// The metadata of both versions before they are checked.
 pub(super) struct Said {
     pub(super) shape: Vec<u64>,
     pub(super) element: Element,
@@ -60,13 +60,13 @@ pub(super) struct Said {
     pub(super) file: Vec<u64>,
     pub(super) chunk: Vec<u64>,
     pub(super) codecs: Codecs,
-    /// Of an index of chunks: whether it is at the end, and whether a checksum follows it.
+    /// The position of an index of chunks: whether it is at the end, and whether a checksum follows it.
     pub(super) shard: Option<(bool, bool)>,
     pub(super) keys: Keys,
 }
 
 impl Array {
-    /// Whether a folder is an array's.
+    /// Returns `true` if a folder is an array's.
     ///
     /// # Errors
     /// If its metadata cannot be read.

@@ -24,7 +24,7 @@ const WHOLE: u8 = 16;
 const MOST_PIECES: usize = 16;
 const LEAST_ELEMENTS: usize = 128;
 
-/// What a chunk begins with.
+/// The header of a chunk.
 struct Header {
     flags: u8,
     element: usize,
@@ -53,7 +53,7 @@ impl Header {
         Ok(Header { flags, element: usize::from(element), bytes, block })
     }
 
-    /// Of how many bytes all elements are in a block: one piece for each of them.
+    /// The number of pieces of a block of this many bytes: one for each byte of an element, or one for all.
     fn pieces(&self, block: usize) -> usize {
         let is_last = block != self.block;
         let is_in_pieces = self.flags & WHOLE == 0

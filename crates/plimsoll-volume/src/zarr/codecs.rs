@@ -9,7 +9,7 @@ use super::bytes::{little, take};
 use super::{blosc, lz};
 use crate::zstd;
 
-/// What is taken by inflating, whatever the size of a chunk.
+/// The memory of inflating, whatever the size of a chunk.
 const INFLATING: u64 = 128 << 10;
 
 /// Compressors, by the names that both versions have for them.
@@ -35,11 +35,11 @@ impl Compressor {
     }
 }
 
-/// How a chunk is stored.
+/// The storage of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Codecs {
     pub(super) compressor: Option<Compressor>,
-    /// Whether a checksum, CRC-32C, follows.
+    /// Tells whether a checksum, CRC-32C, follows.
     pub(super) is_checked: bool,
 }
 
@@ -103,7 +103,7 @@ pub(super) fn inflate(mut from: impl Read, chunk: &mut [u8]) -> Result<(), Strin
     }
 }
 
-/// What is before a checksum that is right.
+/// The bytes before a checksum that is right.
 pub(super) fn checked(stored: &[u8]) -> Result<&[u8], String> {
     let (bytes, sum) = stored.split_last_chunk::<CHECKSUM>().ok_or("it is shorter than its checksum")?;
     let (found, said) = (crc32c(bytes), u32::from_le_bytes(*sum));

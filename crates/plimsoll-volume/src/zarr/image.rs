@@ -1,4 +1,4 @@
-//! Which axes of an array are those of an image, and where its voxels are in the world.
+//! The axes of an array that are those of an image, and the place of its voxels in the world.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -34,7 +34,7 @@ enum AxisSaid {
     },
 }
 
-/// Where indices of an axis grow to in a patient (RFC-4 of NGFF).
+/// The direction in a patient in which indices of an axis grow (RFC-4 of NGFF).
 #[derive(Deserialize)]
 struct Orientation {
     value: String,
@@ -78,7 +78,7 @@ pub(super) fn path_of_largest(multiscales: &Value) -> Result<&str, String> {
     path.ok_or_else(|| "its multiscales name no array".into())
 }
 
-/// What an axis is, by its type or else its name.
+/// The kind of an axis, by its type or else its name.
 enum Kind {
     Space(usize),
     Channel,
@@ -88,7 +88,7 @@ enum Kind {
 /// The places of the axes of channels and of space among all axes.
 struct AxisPlaces {
     channel: Option<usize>,
-    /// Of z, y and x.
+    /// The places of z, y and x.
     space: [Option<usize>; 3],
 }
 
@@ -292,7 +292,7 @@ impl AxisSaid {
         }
     }
 
-    /// Where it says that it grows to.
+    /// The direction in which the axis grows, as the file states it.
     fn orientation(&self) -> Option<&str> {
         match self {
             AxisSaid::Described { orientation: Some(Orientation { value }), .. } => Some(value.as_str()),

@@ -4,10 +4,10 @@ use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// How the numbers of a chunk along the axes become the path of its file.
+/// The rule by which the numbers of a chunk along the axes become the path of its file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Keys {
-    /// Whether `c` stands before the numbers.
+    /// Tells whether `c` stands before the numbers.
     pub(super) has_prefix: bool,
     /// Between them.
     pub(super) separator: Separator,
@@ -33,7 +33,7 @@ impl Separator {
 }
 
 impl Keys {
-    /// Whether there is the file of at least one chunk of an array with so many axes.
+    /// Returns `true` if at least one chunk of an array of `axes` axes has a file.
     ///
     /// # Errors
     /// If a folder cannot be read.
@@ -70,7 +70,7 @@ impl Keys {
     }
 }
 
-/// Whether a name in a folder is what is looked for; none is where the folder is not there.
+/// Returns `true` if a name in a folder is accepted; `false` where the folder does not exist.
 fn any(folder: &Path, is: impl Fn(&str) -> io::Result<bool>) -> io::Result<bool> {
     let entries = match plimsoll_disk::entries(folder) {
         Ok(entries) => entries,
@@ -90,7 +90,7 @@ fn any(folder: &Path, is: impl Fn(&str) -> io::Result<bool>) -> io::Result<bool>
     Ok(false)
 }
 
-/// Whether there is a file whose path has so many numbers, each a folder but the last.
+/// Returns `true` if there is a file whose path has this many numbers, each a folder but the last.
 fn any_below(folder: &Path, numbers: usize) -> io::Result<bool> {
     any(folder, |name| match numbers {
         _ if !is_number(name) => Ok(false),

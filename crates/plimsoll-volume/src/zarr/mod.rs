@@ -35,12 +35,12 @@ const METADATA: [&str; 4] = ["zarr.json", ".zattrs", ".zgroup", ".zarray"];
 /// The longest of these that is read.
 const LONGEST: u64 = 256 << 10;
 
-/// What the tree of such a file may take in memory.
+/// The most memory of the tree of such a file.
 const MOST_OF_TREE: usize = 1 << 20;
 
 const HINT: &str = "write it again with ome-zarr or zarr as numbers in C's order, compressed by zstd, gzip or Blosc, with axes (c, z, y, x)";
 
-/// Whether a folder is one of Zarr.
+/// Returns `true` if a folder is one of Zarr.
 pub(crate) fn is_told_by(beginning: &Beginning) -> bool {
     beginning.is_folder() && METADATA.iter().any(|name| beginning.path().join(name).is_file())
 }
@@ -108,7 +108,7 @@ pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError>
     Ok(Opened { path: path.into(), layout, header: None, source, segments: None })
 }
 
-/// What is said of a group or an array beside its own metadata; nothing where there is nothing.
+/// The attributes of a group or an array beside its own metadata; nothing if there are none.
 fn attributes(folder: &Path) -> Result<Value, VolumeError> {
     if let Some(mut said) = json(&folder.join("zarr.json"))? {
         return Ok(said.get_mut("attributes").map(Value::take).unwrap_or(Value::Null));

@@ -22,7 +22,7 @@ struct Metadata {
     storage_transformers: Vec<Value>,
 }
 
-/// What is said by its name, and a configuration where there is one.
+/// A codec by its name, with a configuration if it has one.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Named {
@@ -99,11 +99,11 @@ pub(super) fn said(json: &Value) -> Result<Said, String> {
     })
 }
 
-/// How arrays become bytes.
+/// The codecs that turn arrays into bytes.
 enum Chain {
-    /// As they are, and compressed.
+    /// Plain bytes, then compressed.
     Bytes { order: Option<ByteOrder>, codecs: Codecs },
-    /// As chunks of their own, with an index.
+    /// Chunks of their own, with an index.
     Shards { chunk: Vec<u64>, inner: (Option<ByteOrder>, Codecs), is_at_end: bool, is_checked: bool },
 }
 
@@ -163,7 +163,7 @@ fn chain(codecs: &[Named]) -> Result<Chain, String> {
     }
 }
 
-/// What follows when numbers are bytes: a compressor, a checksum, both in this order, or neither.
+/// The codecs behind the one that turns numbers into bytes: a compressor, a checksum, both in this order, or neither.
 fn compression(codecs: &[Named]) -> Result<Codecs, String> {
     let (last, is_checked) = match codecs.split_last() {
         Some((last, before)) if last.name() == "crc32c" => (before, true),
