@@ -9,11 +9,11 @@ use plimsoll_disk::File;
 
 use crate::DicomError;
 
-/// What an archive begins with: the header of its first member.
+/// The signature and the length of the header of a member, with which an archive begins.
 const LOCAL: (&[u8; 4], usize) = (b"PK\x03\x04", 30);
-/// What an entry of the directory begins with, and its length without name, extra field and comment.
+/// The signature of an entry of the directory, and its length without name, extra field and comment.
 const ENTRY: (&[u8; 4], usize) = (b"PK\x01\x02", 46);
-/// What the end of the directory begins with, and its length without the archive's comment.
+/// The signature of the end of the directory, and its length without the archive's comment.
 const END: (&[u8; 4], usize) = (b"PK\x05\x06", 22);
 /// The longest comment of an archive.
 const MOST_COMMENT: u64 = u16::MAX as u64;
@@ -29,7 +29,7 @@ const ENCRYPTED: u64 = 0x2041;
 pub(crate) struct Member {
     /// The archive, and the name in it: what errors call it.
     pub(crate) name: PathBuf,
-    /// Where its own header begins.
+    /// The offset of the member's own header in the archive.
     header: u64,
     is_deflated: bool,
     packed: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Member {
     checksum: u32,
 }
 
-/// Whether a file begins as archives do.
+/// Returns `true` if a file begins as ZIP archives do.
 pub(crate) fn is_archive(path: &Path) -> Result<bool, DicomError> {
     let io = |source| DicomError::Io { path: path.into(), source };
     let mut start = Vec::with_capacity(LOCAL.0.len());

@@ -8,10 +8,10 @@ use crate::syntax::Order;
 /// Group and element of an attribute.
 pub(crate) type Tag = (u16, u16);
 
-/// What an attribute is.
+/// The kind of value of an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Of some letters; what is longer than [`MOST_VALUE`] is cut off there.
+    /// A text for people, of which at most [`MOST_VALUE`] bytes are kept.
     Description,
     /// A unique number, or letters that mean something.
     Code,
@@ -96,7 +96,7 @@ attributes! {
 
 /// Pixels, of a file or of an icon within it.
 pub(crate) const PIXELS: Tag = (0x7FE0, 0x0010);
-/// Where each frame begins, of 64 bits each.
+/// The offset of each frame, in 64 bits.
 pub(crate) const EXTENDED_OFFSETS: Tag = (0x7FE0, 0x0001);
 
 /// The attribute that a tag is of, if it is read.
@@ -143,7 +143,7 @@ impl Values {
 #[derive(Clone, Copy)]
 pub(crate) struct Attributes<'a> {
     pub(crate) path: &'a Path,
-    /// Of a file of many.
+    /// The frame, from 0 on, in a file of several.
     pub(crate) frame: Option<u32>,
     /// Those that count first are first.
     pub(crate) levels: &'a [&'a Values],
@@ -176,7 +176,7 @@ impl Attributes<'_> {
         self.bytes(attribute).map(|(bytes, _)| bytes)
     }
 
-    /// Whether it is there, with a value or without one.
+    /// Returns `true` if the file has the attribute, with a value or without one.
     pub(crate) fn has(&self, attribute: Attribute) -> bool {
         self.levels.iter().any(|level| level.get(attribute.tag).is_some())
     }
@@ -239,7 +239,7 @@ impl Attributes<'_> {
     }
 }
 
-/// What of a value is put into a message: few letters, and none that control a terminal.
+/// The beginning of a value for an error message, without control characters.
 fn shown(text: &str) -> String {
     text.chars().take(20).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

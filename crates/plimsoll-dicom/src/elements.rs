@@ -15,7 +15,7 @@ use crate::reader::Reader;
 use crate::start::{GROUP_LENGTH, MAGIC, SHORT, Start};
 use crate::syntax::{Order, Syntax};
 
-/// How many sequences and items may be open: 32 of each.
+/// The most sequences and items that may be open: 32 of each.
 const MOST_OPEN: usize = 64;
 
 /// The length of what ends at a delimiter.
@@ -31,7 +31,7 @@ const SEQUENCE_END: Tag = (ITEMS, 0xE0DD);
 const LONG: [&[u8; 2]; 13] =
     [b"OB", b"OD", b"OF", b"OL", b"OV", b"OW", b"SQ", b"SV", b"UC", b"UN", b"UR", b"UT", b"UV"];
 
-/// What is before the value of an element.
+/// The tag, type and length of an element.
 struct Element {
     tag: Tag,
     /// None where it is not said: of implicit VR, and of items.
@@ -41,18 +41,18 @@ struct Element {
 
 /// A sequence, or an item of one.
 struct Open {
-    /// Of the sequence.
+    /// The tag of the sequence.
     tag: Tag,
     is_item: bool,
     /// None where it ends at a delimiter.
     end: Option<u64>,
-    /// Whether the elements in it say of which type they are.
+    /// Tells whether the elements inside state their types.
     is_explicit: bool,
 }
 
-/// What a file says of itself: the first group.
+/// The first group of a file: the class of its object and its transfer syntax.
 pub(crate) struct Meta {
-    /// Of what its object is.
+    /// The class of the object.
     pub(crate) class: Option<String>,
     /// None where it is not one that is read.
     pub(crate) syntax: Option<&'static Syntax>,
@@ -60,10 +60,10 @@ pub(crate) struct Meta {
     pub(crate) syntax_uid: String,
 }
 
-/// Where the pixels of a file are.
+/// The place of the pixels in a file.
 #[derive(Debug)]
 pub(crate) enum Pixels {
-    /// As they are: where they begin, and how many bytes they have.
+    /// Plain pixels: their offset and their number of bytes.
     Plain { at: u64, length: u32 },
     /// Compressed.
     Fragments(Fragments),
@@ -78,15 +78,15 @@ pub(crate) enum Described<'a> {
     Segment(Attributes<'a>),
 }
 
-/// What is called with each described item.
+/// A function that is called with each described item.
 type OnItem<'a> = dyn FnMut(Described<'_>) -> Result<(), DicomError> + 'a;
 
-/// What is in a file.
+/// The attributes and the place of the pixels of a file.
 pub(crate) struct Contents {
     pub(crate) root: Values,
-    /// Of all frames.
+    /// The attributes that all frames share.
     pub(crate) shared: Values,
-    /// How many frames are described one by one.
+    /// The number of frames that are described one by one.
     pub(crate) described: u32,
     pub(crate) pixels: Option<Pixels>,
 }
@@ -103,8 +103,8 @@ pub(crate) fn read_meta(mut reader: Reader<'_>) -> Result<(Meta, Reader<'_>), Di
     read_group(reader)
 }
 
-/// As [`read_meta`], of a file that may begin with its first group, or with its elements: then it has no class, and its transfer syntax is
-/// the one that its elements are written in.
+/// Reads the start of a file like [`read_meta`]; the file may also begin with its first group, or with its elements. In the last case it has
+/// no class, and its transfer syntax is the one that its elements are written in.
 ///
 /// # Errors
 /// As [`read_meta`].

@@ -1,4 +1,4 @@
-//! Which pieces of compressed pixels are which frame (DICOM PS3.5, A.4).
+//! The assignment of pieces of compressed pixels to frames (DICOM PS3.5, A.4).
 
 use crate::DicomError;
 use crate::held::Held;
@@ -18,14 +18,14 @@ const HEADER: u64 = 8;
 #[derive(Debug)]
 pub(crate) struct Fragments {
     pub(crate) fragments: Held<Fragment>,
-    /// Of the first piece of each frame, behind `start`; empty where it is not said.
+    /// The offset of the first piece of each frame behind `start`; empty if the file does not state it.
     pub(crate) offsets: Held<u64>,
-    /// Where the first piece begins.
+    /// The offset of the first piece in the file.
     pub(crate) start: u64,
 }
 
 impl Fragments {
-    /// Where a frame of so many is.
+    /// Finds the bytes of a frame among `frames` frames.
     ///
     /// # Errors
     /// Why that is not known.

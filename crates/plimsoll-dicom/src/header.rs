@@ -1,4 +1,4 @@
-//! What a file of DICOM says of itself, without its pixels.
+//! The description that a file of DICOM has of itself, without its pixels.
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,21 +39,21 @@ const BESIDE: [&str; 4] = [
     "1.2.840.10008.5.1.4.1.1.481.2",
 ];
 
-/// Of them CT, whose pixels are numbers of Hounsfield only once they are rescaled.
+/// The classes of CT, whose pixels are Hounsfield units only once they are rescaled.
 const CT: [&str; 3] =
     ["1.2.840.10008.5.1.4.1.1.2", "1.2.840.10008.5.1.4.1.1.2.1", "1.2.840.10008.5.1.4.1.1.2.2"];
 
-/// What an object is, as it says itself.
+/// The class of an object, as the object states it.
 const OBJECT_CLASS: Tag = (0x0008, 0x0016);
 
 /// The most that any length or position may be, in mm.
 const MOST_LENGTH: f64 = 1e6;
 
-/// What is held while a file is read, without its frames: buffers, the state of one or two decompressors, values of at most
-/// `MOST_VALUE` bytes each. `tests/reserved.rs` holds hostile files against it.
+/// The memory for reading a file without its frames: buffers, the state of one or two decompressors, values of at most
+/// `MOST_VALUE` bytes each. `tests/reserved.rs` checks it with hostile files.
 pub(crate) const READING: Bytes = Bytes(256 << 10);
 
-/// How a pixel is stored.
+/// The storage of a pixel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sample {
     /// One or two.
@@ -74,7 +74,7 @@ impl Sample {
         }
     }
 
-    /// Whether a decoded pixel is one that the low bits say: what is above them is nothing, or the sign.
+    /// Returns `true` if the bits of a decoded pixel above those that are stored are zeros or copies of the sign.
     pub(crate) fn holds(self, decoded: u16) -> bool {
         let is_small = u32::from(decoded) >> self.bits == 0;
         is_small || self.is_signed && self.number(decoded) == i32::from(decoded as i16)
@@ -89,7 +89,7 @@ pub(crate) struct Header {
     pub(crate) series: String,
     /// The unique number of what it holds; none where it says none.
     pub(crate) instance: Option<String>,
-    /// What positions are counted from, by a unique number; none where it says none.
+    /// The unique identifier of the frame of reference that positions are in, if the file states one.
     pub(crate) frame_of_reference: Option<String>,
     /// Modality and description, for people.
     pub(crate) what: String,
@@ -99,27 +99,27 @@ pub(crate) struct Header {
     pub(crate) sample: Sample,
     pub(crate) syntax: &'static Syntax,
     pub(crate) pixels: Pixels,
-    /// How pixels were compressed with loss, if they were: here, or before they came here.
+    /// The lossy compression of the pixels, here or before the file was made; `None` if there was none.
     pub(crate) lossy: Option<String>,
     /// Degrees by which the gantry was tilted, as the scanner says.
     pub(crate) tilt: Option<f64>,
 }
 
-/// Where a frame is, and what its pixels mean.
+/// The place of a frame and the meaning of its pixels.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plane {
-    /// Of the centre of the first pixel, in LPS millimetres.
+    /// The centre of the first pixel, in LPS millimetres.
     pub(crate) position: [f64; 3],
     /// Directions of rows (along which columns count) and of columns, of length 1.
     pub(crate) directions: [[f64; 3]; 2],
     /// Millimetres between rows, and between columns.
     pub(crate) spacing: [f64; 2],
-    /// Where a slice stands alone: how thick it is.
+    /// The thickness of the slice in mm, by which a single slice has a depth.
     pub(crate) thickness: Option<f64>,
     /// From stored values to real ones.
     pub(crate) slope: f64,
     pub(crate) intercept: f64,
-    /// What may tell two slices at one place apart: acquisition, time, echo.
+    /// Numbers that may distinguish two slices at one place: acquisition, time, echo.
     pub(crate) among: [Option<f64>; 3],
 }
 
@@ -143,7 +143,7 @@ impl Plane {
 #[derive(Clone, Debug)]
 pub(crate) struct Slice {
     pub(crate) header: Arc<Header>,
-    /// Which frame of its file it is, from 0 on.
+    /// The number of the frame in its file, from 0 on.
     pub(crate) frame: u32,
     pub(crate) plane: Plane,
 }
@@ -164,7 +164,7 @@ impl Header {
         (self.rows as u64 * self.columns as u64).saturating_mul(self.sample.bytes as u64)
     }
 
-    /// What it takes in memory, but for lists that are reserved by themselves.
+    /// The memory of the header without lists that are reserved by themselves.
     pub(crate) fn kept_bytes(&self) -> Bytes {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::capacity);
         let known = [&self.instance, &self.frame_of_reference, &self.lossy];
@@ -370,7 +370,7 @@ pub(crate) fn stored_sample(of: &Attributes<'_>, syntax: &Syntax) -> Result<Samp
     Ok(Sample { bytes, bits: bits as u32, is_signed })
 }
 
-/// How pixels were compressed with loss, for people; none where they were not.
+/// Describes the lossy compression of the pixels; `None` if there was none.
 fn lossy(of: &Attributes<'_>, syntax: &Syntax) -> Option<String> {
     let ratio = of.text(LOSSY_RATIO).map(|ratio| format!(", {ratio} : 1"));
     let ratio = ratio.as_deref().unwrap_or("");
@@ -401,7 +401,7 @@ fn rescaling(of: &Attributes<'_>, is_ct: bool) -> Result<(f64, f64), DicomError>
     Ok((slope, intercept))
 }
 
-/// Where a frame is.
+/// Reads the place of a frame.
 pub(crate) fn plane(of: Attributes<'_>, is_ct: bool) -> Result<Plane, DicomError> {
     let [x0, x1, x2, y0, y1, y2] = of.need::<6>(ORIENTATION)?;
     let directions = [[x0, x1, x2], [y0, y1, y2]];

@@ -1,4 +1,4 @@
-//! Where files of DICOM are: in a folder and those in it, or in a ZIP archive.
+//! The places of files of DICOM: in a folder and the folders in it, or in a ZIP archive.
 
 use std::path::{Path, PathBuf};
 
@@ -10,10 +10,10 @@ use crate::held::Held;
 use crate::reader::Reader;
 use crate::start::{MAGIC, Start};
 
-/// How deep folders are looked into.
+/// The most levels of folders that are searched.
 const DEPTH: usize = 8;
 
-/// Where one file is.
+/// The place of one file.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
     /// On the disk.
@@ -23,7 +23,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// What it is called: of a file in an archive, the archive and the name in it.
+    /// The path of the file; of a file in an archive, the archive and the name in it.
     pub(crate) fn path(&self) -> &Path {
         match self {
             Place::File(path) => path,
@@ -42,12 +42,12 @@ impl Place {
         }
     }
 
-    /// Whether bytes can be passed over without being read.
+    /// Returns `true` if bytes can be skipped without being read.
     pub(crate) fn can_seek(&self) -> bool {
         matches!(self, Place::File(_))
     }
 
-    /// Whether it begins as DICOM does.
+    /// Returns `true` if the file begins as DICOM does.
     ///
     /// # Errors
     /// If its beginning cannot be read: one that is damaged may be a slice.
@@ -55,7 +55,7 @@ impl Place {
         Ok(self.start()?.is_some())
     }
 
-    /// How it begins, if it is one of DICOM.
+    /// The start of a file of DICOM; `None` if the file is something else.
     ///
     /// # Errors
     /// As [`is_dicom`](Self::is_dicom).
@@ -64,7 +64,7 @@ impl Place {
         Ok(head.and_then(|head| Start::of(&head)))
     }
 
-    /// What it takes in memory beside its own size.
+    /// The heap memory of the place.
     pub(crate) fn heap_bytes(&self) -> u64 {
         match self {
             Place::File(path) => path.capacity() as u64,
@@ -117,13 +117,13 @@ fn each_file(
     Ok(())
 }
 
-/// Whether a folder in another is looked into: links may lead round, and bring the same files again.
+/// Returns `true` if a folder within another is searched. Links are not followed: they may lead in a circle.
 fn is_looked_into(folder: &Path, depth: usize) -> bool {
     depth > 0 && !folder.is_symlink()
 }
 
-/// Whether any file of a folder and of those in it, or of an archive, is one that is looked for. Names are not held, so files come in the
-/// order that the system has them in, and those behind one that is found are not opened.
+/// Returns `true` if `is_one` accepts any file of a folder and of the folders in it, or of an archive. Files come in the order of the
+/// system, as names are not kept, and files behind the accepted one are not opened.
 pub(crate) fn any_place(
     path: &Path,
     is_one: &mut dyn FnMut(&Place) -> Result<bool, DicomError>,
@@ -161,17 +161,17 @@ fn any_file(
     Ok(false)
 }
 
-/// What holds the names of a folder.
+/// The holder of the reservation for the names of a folder.
 const NAMES: &str = "names of files";
 
-/// How much is reserved for texts of names at a time.
+/// The bytes that are reserved for texts of names at a time.
 const TEXTS: u64 = 16 << 10;
 
 /// The names of a folder, which are reserved before there are more of them.
 struct Names {
     paths: Held<PathBuf>,
     texts: Held<Reservation>,
-    /// Of what is reserved for texts, what has none yet.
+    /// The reserved bytes that no text uses yet.
     room: u64,
 }
 

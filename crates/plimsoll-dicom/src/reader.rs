@@ -9,7 +9,7 @@ use flate2::bufread::DeflateDecoder;
 use crate::DicomError;
 use crate::archive::Summed;
 
-/// What is read at a time, where bytes are passed over that cannot be sought.
+/// The bytes that are read at a time where seeking is not possible.
 const PIECE: usize = 4096;
 
 /// Bytes that come one after the other.
@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
         Reader { stream, length: None, ..self }
     }
 
-    /// What is wrong where it stands.
+    /// An error at the current place.
     pub(crate) fn wrong(&self, why: &str) -> DicomError {
         DicomError::Unreadable { path: self.path.into(), why: format!("{why}, at byte {}", self.at) }
     }
@@ -103,7 +103,7 @@ impl<'a> Reader<'a> {
         self.path
     }
 
-    /// How many bytes are before it.
+    /// The number of bytes before the current place.
     pub(crate) fn at(&self) -> u64 {
         self.at
     }

@@ -13,7 +13,7 @@ use crate::held::Held;
 use crate::place::{Place, any_place, each_place};
 use crate::stack::{Order, Tilt, geometry, order};
 
-/// How many series a message names.
+/// The most series that a message names.
 const MOST_NAMED: usize = 6;
 
 /// The slices of a volume, from one end to the other.
@@ -28,7 +28,7 @@ pub struct Series {
     _headers: Held<Reservation>,
 }
 
-/// Whether a folder, or one in it, or a ZIP archive, has a file of DICOM; or whether it is one itself.
+/// Returns `true` if a folder, a folder in it or a ZIP archive has a file of DICOM, or if the path is one itself.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -80,9 +80,9 @@ impl Series {
         self.slices.first().map_or("", |slice| slice.header.what.as_str())
     }
 
-    /// What else the file of a slice says: the values of attributes by group and element, as they are in it, padding included; none where it
-    /// has none, or one longer than 512 bytes. Slices count from 0, in the order of the volume; of one that there is not there are no
-    /// values.
+    /// Reads values of attributes, by group and element, from the file of a slice, as they are in it, padding included; `None` for an
+    /// attribute that the file does not have, or whose value is longer than 512 bytes. Slices count from 0, in the order of the volume; a
+    /// slice that does not exist has no values.
     ///
     /// # Errors
     /// If the file cannot be read, or the budget has no room for reading it.
@@ -98,8 +98,7 @@ impl Series {
         }
     }
 
-    /// What a user should know of the series: whether its pixels were compressed with loss, and how; whether its slices are stacked along a
-    /// line that is tilted against them.
+    /// Warnings for the user: a lossy compression of the pixels, and a stack of slices that is tilted against them.
     pub fn warnings(&self) -> Vec<String> {
         let loss = self
             .loss()
@@ -110,7 +109,7 @@ impl Series {
         loss.into_iter().chain(tilt).collect()
     }
 
-    /// Which slices were compressed with loss, and how; none if none was.
+    /// Describes the slices that were compressed with loss; `None` if there is none.
     pub(crate) fn loss(&self) -> Option<String> {
         let lossy = || self.slices.iter().filter(|slice| slice.header.lossy.is_some());
         let first = lossy().next()?;

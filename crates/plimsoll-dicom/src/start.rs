@@ -2,25 +2,25 @@
 
 use crate::attributes::Tag;
 
-/// What stands before a file of DICOM: 128 bytes of anything, and these.
+/// The offset and the text of the signature of a file of DICOM, behind 128 bytes of anything.
 pub(crate) const MAGIC: (usize, &[u8; 4]) = (128, b"DICM");
 
-/// How a file begins.
+/// The way in which a file of DICOM begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// As DICOM PS3.10 says: with 128 bytes of anything, and `DICM`.
+    /// With 128 bytes of anything and `DICM`, according to DICOM PS3.10.
     Preamble,
     /// With the first group, without what should stand before it.
     Meta,
     /// With the elements of its object, as ACR-NEMA and some scanners write them.
     Elements {
-        /// Whether elements state their types.
+        /// Tells whether elements state their types.
         is_explicit: bool,
     },
 }
 
 impl Start {
-    /// How a file begins that is one of DICOM, by its first bytes.
+    /// Recognises the start of a file of DICOM by its first bytes; `None` for another file.
     pub(crate) fn of(head: &[u8]) -> Option<Start> {
         if head.get(MAGIC.0..).is_some_and(|rest| rest.starts_with(MAGIC.1)) {
             return Some(Start::Preamble);

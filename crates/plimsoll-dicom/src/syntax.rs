@@ -7,7 +7,7 @@ pub(crate) enum Order {
     Big,
 }
 
-/// How pixels are stored.
+/// The coding of pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Coding {
     /// One after the other.
@@ -30,14 +30,14 @@ pub(crate) enum Coding {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Syntax {
     uid: &'static str,
-    /// As people call it.
+    /// The usual name.
     pub(crate) name: &'static str,
     pub(crate) coding: Coding,
-    /// Whether elements say of which type they are.
+    /// Tells whether elements state their types.
     pub(crate) is_explicit: bool,
-    /// Whether all elements are compressed.
+    /// Tells whether all elements are compressed.
     pub(crate) is_deflated: bool,
-    /// Whether pixels may have been changed by it.
+    /// Tells whether the compression may change pixels.
     pub(crate) is_lossy: bool,
 }
 
@@ -81,7 +81,7 @@ impl Syntax {
     /// Explicit VR Little Endian.
     pub(crate) const EXPLICIT: &'static str = "1.2.840.10008.1.2.1";
 
-    /// That of a unique number; none where it is not read.
+    /// The transfer syntax with a unique identifier; `None` if it is not read.
     pub(crate) fn of(uid: &str) -> Option<&'static Syntax> {
         ALL.iter().find(|syntax| syntax.uid == uid)
     }

@@ -87,9 +87,9 @@ fn open_labels(
 struct SeriesVoxels {
     series: Series,
     element: ElementType,
-    /// Of a slice.
+    /// The number of pixels of a slice.
     pixels: usize,
-    /// What is known of its files and slices takes.
+    /// The memory for the description of files and slices.
     kept: Bytes,
     prepared: Option<Prepared>,
 }
@@ -98,7 +98,7 @@ struct SeriesVoxels {
 struct Prepared {
     decoder: Decoder,
     plane: Mapped<u8>,
-    /// Which slice it is.
+    /// The number of the slice that is decoded.
     number: Option<usize>,
     _kept: Reservation,
 }

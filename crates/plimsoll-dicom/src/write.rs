@@ -11,7 +11,7 @@ use crate::pixels::Decoder;
 use crate::{DicomError, Series};
 
 impl Series {
-    /// How real values are kept: as whole numbers of 16 bits, where all that may be stored fits them, or else as floats.
+    /// The type of real values: whole numbers of 16 bits if all values that may be stored fit, otherwise floats.
     pub(crate) fn element_type(&self) -> ElementType {
         if self.slices.iter().all(is_short) { ElementType::I16 } else { ElementType::F32 }
     }
@@ -38,7 +38,7 @@ impl Series {
     }
 }
 
-/// Whether all real values that a slice may have are whole numbers of 16 bits.
+/// Returns `true` if all real values that a slice may have are whole numbers of 16 bits.
 fn is_short(slice: &Slice) -> bool {
     let (slope, intercept) = (slice.plane.slope, slice.plane.intercept);
     let sample = slice.header.sample;

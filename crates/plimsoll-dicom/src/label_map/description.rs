@@ -58,15 +58,15 @@ pub(crate) struct Frame {
 
 /// A segmentation without its pixels.
 pub(super) struct Description {
-    /// As a header of slices. Frames of single bits are described as one row of bytes.
+    /// The description as a header of slices, in which frames of single bits are one row of bytes.
     pub(super) header: Arc<Header>,
     /// Rows and columns of a frame, in pixels.
     pub(super) size: [usize; 2],
-    /// Whether pixels are single bits.
+    /// Tells whether pixels are single bits.
     pub(super) is_bits: bool,
     pub(super) kind: Kind,
     pub(super) segments: Vec<Segment>,
-    /// Whether the file excludes that segments overlap.
+    /// Tells whether the file excludes that segments overlap.
     pub(super) is_disjoint: bool,
     pub(super) frames: Frames,
     /// The directions, the spacing and the thickness that all frames have.
@@ -77,7 +77,7 @@ pub(super) struct Description {
     _held: Reservation,
 }
 
-/// What is collected while the elements of a file are read.
+/// The segments and frames that are collected while the elements of a file are read.
 struct Collected {
     segments: Vec<Segment>,
     frames: Frames,
@@ -313,7 +313,7 @@ fn text(of: &Attributes<'_>, tag: dicom_object::Tag, bytes: &[u8]) -> Result<Str
     Ok(trimmed(&text).replace(char::is_control, " "))
 }
 
-/// Whether pixels are single bits, and how they are stored: single bits as bytes of eight.
+/// Reads whether pixels are single bits, and their storage: single bits are stored as bytes of eight.
 fn pixels_of(of: &Attributes<'_>, kind: Kind, syntax: &Syntax) -> Result<(bool, Sample), DicomError> {
     let refuse = |bits| {
         let fault = SegmentationFault::Bits { kind: kind.name(), bits };

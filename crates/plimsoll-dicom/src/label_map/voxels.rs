@@ -25,7 +25,7 @@ pub(super) struct SegmentationVoxels {
     coded: Coded,
     /// The shape of the grid.
     shape: [usize; 3],
-    /// What the description takes.
+    /// The memory for the description.
     kept: Bytes,
     prepared: Option<Prepared>,
 }
@@ -84,7 +84,7 @@ impl SegmentationVoxels {
     }
 }
 
-/// Whether the bytes of a file can only be read from its beginning.
+/// Returns `true` if the bytes of a file can only be read from its beginning.
 fn is_forward(header: &Header) -> bool {
     !header.place.can_seek() || header.syntax.is_deflated
 }

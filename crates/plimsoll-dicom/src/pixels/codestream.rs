@@ -20,7 +20,7 @@ const STEPS: u16 = 0xFF5C;
 const COMPONENT_STEPS: u16 = 0xFF5D;
 const PROGRESSION: u16 = 0xFF5F;
 const COMMENT: u16 = 0xFF64;
-/// What is passed over by its length: lengths of parts and places of components before all parts, lengths of packets in a part.
+/// Markers of segments that are skipped by their length: lengths of parts and places of components before all parts, lengths of packets in a part.
 const PASSED: [u16; 2] = [0xFF55, 0xFF63];
 const PASSED_IN_PARTS: [u16; 1] = [0xFF58];
 /// Markers without a segment.
@@ -34,16 +34,16 @@ const MOST_TILES: u64 = 65_535;
 
 const CUT: &str = "its pixels are cut off within their headers";
 
-/// What the headers say that memory depends on.
+/// The numbers in the headers that memory depends on.
 #[derive(Debug)]
 pub(super) struct Header {
     pub(super) size: Size,
     pub(super) style: Style,
-    /// Of all tiles together.
+    /// The number of parts of all tiles.
     pub(super) parts: u64,
     /// The last part, where it says no length, which means up to the end: where the length should be, and what it is.
     open_part: Option<(usize, u32)>,
-    /// Where the data ends, and whether the marker of the end is there.
+    /// The end of the data, and whether the marker of the end exists.
     end: usize,
     has_end: bool,
 }
@@ -125,8 +125,8 @@ impl Header {
         }
     }
 
-    /// Whether the last byte may be none of the codestream, but make the length of all even: it is zero, the last part has no length, and
-    /// nothing marks the end. It may be the part's as well.
+    /// Returns `true` if the last byte may be padding to an even length: it is zero, the last part has no length, and no marker ends the
+    /// data. The byte may also belong to the part.
     pub(super) fn may_be_padded(&self, bytes: &[u8]) -> bool {
         self.open_part.is_some() && !self.has_end && bytes.last() == Some(&0)
     }
@@ -154,7 +154,7 @@ fn short(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().map(|two| u16::from_be_bytes(*two))
 }
 
-/// Where the marker of the end is, behind which there may be a zero; or where all ends, if there is none.
+/// The offset of the end marker, behind which there may be a zero; the length of the data if there is none.
 fn before_end(bytes: &[u8]) -> usize {
     let ends = [&[0xFF, 0xD9][..], &[0xFF, 0xD9, 0]];
     bytes.len() - ends.into_iter().find(|end| bytes.ends_with(end)).map_or(0, <[u8]>::len)

@@ -8,7 +8,7 @@ use plimsoll_memory::{Budget, Bytes};
 use super::markers::only_frame;
 use super::{Expected, Failed};
 
-/// What a decoder has beside the image.
+/// The memory of a decoder without the image.
 const FIXED: u64 = 256 << 10;
 
 /// Decodes an image of one colour into a plane of its extent.

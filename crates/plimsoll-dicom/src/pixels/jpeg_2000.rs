@@ -8,7 +8,7 @@ use plimsoll_memory::{Budget, Bytes};
 use super::codestream::{Header, Style};
 use super::{Expected, Failed};
 
-/// What the decoder has for each pixel: coefficients, and their transform twice, of 32 bits; and those of blocks in 8.
+/// The memory of the decoder for each pixel: coefficients, and their transform twice, of 32 bits; and those of blocks in 8.
 const PIXEL_BYTES: u64 = 24;
 /// For a block of coefficients: what is known of it, twice in trees of what is there, and lists that grow by doubling.
 const BLOCK_BYTES: u64 = 512;
@@ -76,7 +76,7 @@ fn decode_completed(bytes: &[u8], header: &Header, plane: &mut [u16]) -> Result<
 }
 
 impl Header {
-    /// What decoding takes at most.
+    /// The most memory that decoding takes.
     fn needed(&self, expected: Expected, length: usize) -> Bytes {
         let pixels = expected.count() as u64;
         let (tiles, Style { layers, blocks, precincts, resolutions }) = (self.size.tiles, &self.style);

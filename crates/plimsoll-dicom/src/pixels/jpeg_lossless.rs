@@ -145,7 +145,7 @@ struct Scan<'a> {
     bits: Bits<'a>,
     codes: &'a Codes,
     predictor: u8,
-    /// What tells the first pixel of all.
+    /// The prediction of the first pixel.
     first: i32,
 }
 

@@ -5,7 +5,7 @@ use plimsoll_memory::{Budget, Bytes};
 use super::markers::{LS, only_frame};
 use super::{Expected, Failed};
 
-/// What the decoder has beside the image that it returns: contexts, and rows of 32 bits, counted for those.
+/// The memory of the decoder without the image that it returns: contexts, and rows of 32 bits, counted for those.
 const FIXED: u64 = 64 << 10;
 const ROW_BYTES: u64 = 32;
 

@@ -18,7 +18,7 @@ const ALONE: [std::ops::RangeInclusive<u8>; 2] = [0x01..=0x01, 0xD0..=0xD7];
 pub(super) struct Segment<'a> {
     pub(super) marker: u8,
     pub(super) bytes: &'a [u8],
-    /// What is behind it.
+    /// The bytes behind the segment.
     pub(super) rest: &'a [u8],
 }
 
@@ -74,7 +74,7 @@ impl<'a> Iterator for Segments<'a> {
     }
 }
 
-/// What the header of a frame says.
+/// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) marker: u8,

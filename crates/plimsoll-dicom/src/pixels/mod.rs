@@ -39,7 +39,7 @@ impl Expected {
     }
 }
 
-/// What a decoder says: that there is no room, or what is wrong with what it was given.
+/// The failure of a decoder: no room, or damaged data.
 enum Failed {
     OverBudget(plimsoll_memory::OverBudget),
     Damaged(String),
@@ -63,7 +63,7 @@ impl From<&str> for Failed {
     }
 }
 
-/// What decoders of whole images take for each pixel and for each byte of what is compressed, and beside these. Codestreams in layers and
+/// The memory of decoders of whole images for each pixel, for each compressed byte, and in addition. Codestreams in layers and
 /// small blocks may need more: then decoding them is refused.
 const FOR_EACH_PIXEL: u64 = 48;
 const FOR_EACH_BYTE: u64 = 16;

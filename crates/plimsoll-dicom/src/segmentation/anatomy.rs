@@ -1,4 +1,4 @@
-//! What segments are, in codes of SNOMED CT, by the names that TotalSegmentator has for them.
+//! The meaning of segments in codes of SNOMED CT, by the names that TotalSegmentator has for them.
 //!
 //! Categories are those of DICOM's own list (PS3.16, CID 7150). `oracles/dicom_seg.py` looks each code up in DICOM's dictionary of concepts, and
 //! counts those that are of SNOMED CT alone.
@@ -8,23 +8,23 @@ use super::elements::Code;
 const ANATOMICAL: Code = Code::sct("91723000", "Anatomical Structure");
 const ABNORMAL: Code = Code::sct("49755003", "Morphologically Abnormal Structure");
 
-/// What a segment is of which nothing is known but its label.
+/// The type of a segment of which only the label is known.
 const TISSUE: Code = Code::sct("85756007", "Tissue");
 
-/// What the names of structures end in, or have in their middle, of which there are two.
+/// The parts of names, at the end or in the middle, of structures that exist on both sides.
 const SIDES: [(&str, Code); 2] =
     [("_left", Code::sct("7771000", "Left")), ("_right", Code::sct("24028007", "Right"))];
 
-/// What a segment is.
+/// The meaning of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Concept {
     pub(super) category: Code,
     pub(super) property: Code,
-    /// Which of two it is, where the code does not say so.
+    /// The side, if the code does not include it.
     pub(super) side: Option<Code>,
 }
 
-/// What the segment of a name is.
+/// The meaning of a segment by its name.
 pub(super) fn concept(name: &str) -> Concept {
     let found = |name: &str, side| {
         let anatomical = ANATOMY.iter().map(|entry| (ANATOMICAL, entry));
@@ -169,7 +169,7 @@ const ANATOMY: [(&str, &str, &str); 125] = [
     ("vertebrae_T9", "82687006", "T9 vertebra"),
 ];
 
-/// What a healthy body does not have.
+/// Structures that a healthy body does not have.
 const ALTERED: [(&str, &str, &str); 5] = [
     ("kidney_cyst", "367643001", "Cyst"),
     ("lung_nodules", "27925004", "Nodule"),

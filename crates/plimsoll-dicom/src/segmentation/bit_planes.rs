@@ -3,7 +3,7 @@
 use super::output::Output;
 use crate::DicomError;
 
-/// How many bytes are written at once.
+/// The bytes that are written at once.
 const CHUNK: usize = 4 << 10;
 
 const BITS: usize = u8::BITS as usize;

@@ -13,7 +13,7 @@ use crate::held::Held;
 /// A corner of pixels: column and row of the pixel to the lower right of it.
 pub(super) type Corner = [u32; 2];
 
-/// Which way an edge goes. The pixel of its label is on its right.
+/// The direction of an edge. The pixel of its label is on its right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Up,
@@ -57,7 +57,7 @@ struct Hole {
 /// The outlines of a plane, whose room is kept from one plane to the next.
 pub(super) struct Contours {
     width: u32,
-    /// Of each pixel whether its left edge has been walked.
+    /// A flag for each pixel: its left edge has been walked.
     walked: Mapped<u8>,
     outlines: Held<Loop>,
     /// By the pixels that their channels begin at.
@@ -74,11 +74,11 @@ struct Walk {
     is_done: bool,
     /// Holes whose channels begin where it is, that are still to be walked.
     holes: [usize; 2],
-    /// Where its channel began, of a hole.
+    /// The corner where the channel of a hole begins.
     back: Corner,
 }
 
-/// What takes the corners of an outline of a label.
+/// A function that takes the corners of an outline of a label.
 type Visit<'a, E> = dyn FnMut(u16, &[Corner]) -> Result<(), E> + 'a;
 
 impl Edge {
@@ -128,7 +128,7 @@ impl Way {
 }
 
 impl Plane<'_> {
-    /// Whether the pixel so far to the left of a corner and above it has a label.
+    /// Returns `true` if the pixel at a distance to the left of a corner and above it has a label.
     fn has(self, x: u32, y: u32, left: u32, above: u32, label: u16) -> bool {
         let (Some(x), Some(y)) = (x.checked_sub(left), y.checked_sub(above)) else { return false };
         x < self.width && self.at(y * self.width + x) == label
@@ -139,7 +139,7 @@ impl Plane<'_> {
         self.labels.get(pixel as usize).copied().unwrap_or(0)
     }
 
-    /// Whether a pixel has its label from its left neighbour on.
+    /// Returns `true` if a pixel has the label of its left neighbour.
     fn goes_on(self, pixel: u32) -> bool {
         !pixel.is_multiple_of(self.width) && self.at(pixel - 1) == self.at(pixel)
     }
@@ -310,7 +310,7 @@ impl Plane<'_> {
     }
 }
 
-/// Whether one goes on in the same way from the first corner to the second and from there to the third, along a row or a column.
+/// Returns `true` if three corners follow each other in one direction along a row or a column.
 fn is_straight(first: Corner, second: Corner, third: Corner) -> bool {
     let step = |from: Corner, to: Corner| [0, 1].map(|axis| to[axis].cmp(&from[axis]));
     step(first, second) == step(second, third)
@@ -340,7 +340,7 @@ mod tests {
         found
     }
 
-    /// How often a closed line of axis-parallel steps winds round the centre of a pixel, and how often it crosses the row to its left.
+    /// The winding number of a closed line of axis-parallel steps around the centre of a pixel, and the number of its crossings of the row to the left.
     fn winding(corners: &[Corner], [x, y]: [u32; 2]) -> (i32, u32) {
         let next = corners.iter().cycle().skip(1);
         let (mut turns, mut crossings) = (0, 0);

@@ -14,7 +14,7 @@ use crate::DicomError;
 pub(super) const SHARED: Tag = tags::SHARED_FUNCTIONAL_GROUPS_SEQUENCE;
 pub(super) const PER_FRAME: Tag = tags::PER_FRAME_FUNCTIONAL_GROUPS_SEQUENCE;
 
-/// How frames come from slices, and what slices are to them (PS3.16, CID 7203 and 7202).
+/// The codes for the derivation of frames from slices and for the purpose of slices (PS3.16, CID 7203 and 7202).
 const DERIVATION: Code = Code::dcm("113076", "Segmentation");
 const PURPOSE: Code = Code::dcm("121322", "Source image for image processing operation");
 
@@ -29,13 +29,13 @@ pub(super) struct Frame {
     pub(super) segment: u16,
 }
 
-/// Which frames there are.
+/// The frames of a file.
 pub(super) struct Frames {
     slices: usize,
     masks: Option<Masks>,
 }
 
-/// Which masks have a pixel: bits, by slice and number of segment.
+/// The masks that have a pixel: bits, by slice and number of segment.
 struct Masks {
     bits: Mapped<u64>,
     /// Words of a slice.
@@ -94,7 +94,7 @@ impl Frames {
         }))
     }
 
-    /// How many there are.
+    /// The number of frames.
     pub(super) fn count(&self) -> usize {
         match &self.masks {
             None => self.slices,

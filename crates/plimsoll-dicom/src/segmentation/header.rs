@@ -1,4 +1,4 @@
-//! What a segmentation says of itself before its frames: whose it is, what it refers to, its segments, how its pixels are stored.
+//! The header of a segmentation before its frames: patient and study, references, segments, the storage of its pixels.
 
 use dicom_core::VR;
 use dicom_dictionary_std::tags;
@@ -14,7 +14,7 @@ use crate::DicomError;
 /// The number of the series: any will do, and those of scanners are lower.
 const SERIES_NUMBER: &str = "300";
 
-/// What made the file (Enhanced General Equipment). A program has no serial number, but there must be one.
+/// The maker of the file (Enhanced General Equipment). A program has no serial number, but the attribute is required.
 const MAKER: &str = "Plimsoll";
 const SERIAL_NUMBER: &str = "0";
 
@@ -95,7 +95,7 @@ pub(super) fn identify(header: &mut InMemDicomObject, unique: &Unique) {
     });
 }
 
-/// What frames are counted along, the first first: with masks segments, and slices.
+/// The dimensions that frames are counted along, the first first: with masks segments, and slices.
 fn dimensions(kind: SegmentationType) -> impl Iterator<Item = [Element; 2]> {
     let along = |index: Tag, group: Tag| {
         [pointer(tags::DIMENSION_INDEX_POINTER, index), pointer(tags::FUNCTIONAL_GROUP_POINTER, group)]

@@ -13,11 +13,11 @@ pub(super) struct LabelPlanes {
     file: VolumeFile,
     /// Rows and columns.
     size: [usize; 2],
-    /// Whether labels have 16 bits.
+    /// Tells whether labels have 16 bits.
     is_wide: bool,
     stored: Mapped<u8>,
     numbers: Mapped<u16>,
-    /// Of each value the number of its segment; 0 where it has none, as all beyond the end have.
+    /// The number of the segment of each value; 0 for a value without one, and for all values beyond the end.
     number_of: Mapped<u16>,
 }
 

@@ -34,17 +34,17 @@ use self::segments::Segments;
 use self::unique::Unique;
 use crate::{DicomError, Series};
 
-/// What the name of a file of DICOM ends in, in lower case.
+/// The ending of the name of a file of DICOM, in lower case.
 const ENDING: &str = ".dcm";
 
-/// What elements hold for each slice and each segment, as objects and encoded.
+/// The memory of elements for each slice and each segment, as objects and encoded.
 const OF_SLICE: u64 = 4 << 10;
 const OF_SEGMENT: u64 = 16 << 10;
 
 /// The most bytes of a value that is not compressed: lengths have 32 bits, and the last of them says that there is no length.
 const MOST_PIXELS: u64 = u32::MAX as u64 - 1;
 
-/// How labels are kept: the values of Segmentation Type (0062,0001).
+/// The storage of labels: the values of Segmentation Type (0062,0001).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentationType {
     /// One frame for each slice, whose pixels are labels of 8 bits, or of 16 where there is one above 255, in run lengths (Label Map
@@ -54,16 +54,16 @@ pub enum SegmentationType {
     Binary,
 }
 
-/// What is written, but for the labels themselves.
+/// The description of a segmentation to write, without its labels.
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentationRequest<'a> {
-    /// How labels are kept.
+    /// The storage of labels.
     pub kind: SegmentationType,
     /// The names of labels. Those without a name are not written: there is background.
     pub names: &'a LabelTable,
-    /// What was segmented, as the description of the series has it: at most 64 letters.
+    /// The subject of the segmentation, which becomes the description of the series: at most 64 letters.
     pub description: &'a str,
-    /// What has segmented it: at most 64 letters.
+    /// The algorithm that made the segmentation: at most 64 letters.
     pub algorithm: &'a str,
 }
 
@@ -72,19 +72,19 @@ pub struct SegmentationRequest<'a> {
 pub struct StructuresRequest<'a> {
     /// The names of labels. Those without a name are not written: there is background.
     pub names: &'a LabelTable,
-    /// What was segmented, as the description of the series has it: at most 64 letters.
+    /// The subject of the structures, which becomes the description of the series: at most 64 letters.
     pub description: &'a str,
-    /// What has segmented it: at most 64 letters.
+    /// The algorithm that made the structures: at most 64 letters.
     pub algorithm: &'a str,
 }
 
-/// Whether a path has the name of a file of DICOM.
+/// Returns `true` if a path has the name of a file of DICOM.
 pub fn is_dicom_name(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().to_ascii_lowercase().ends_with(ENDING))
 }
 
 impl Series {
-    /// That a segmentation can refer to the slices of the series, which is known before there are labels.
+    /// Checks that a segmentation can refer to the slices of the series, before there are labels.
     ///
     /// # Errors
     /// If a file cannot be read, slices lack what a segmentation refers to or are of several studies, texts are in letters that are not
@@ -173,7 +173,7 @@ struct Writing<'a> {
     stop: &'a AtomicBool,
 }
 
-/// How pixels are stored.
+/// The storage of pixels.
 enum Pixels {
     /// Labels of so many bytes, in run lengths.
     Labels { bytes: usize, rows: usize, columns: usize },

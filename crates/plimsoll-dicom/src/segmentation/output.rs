@@ -20,7 +20,7 @@ const SEQUENCE_END: Tag = Tag(0xFFFE, 0xE0DD);
 /// The length of what ends at a delimiter.
 const UNDEFINED: u32 = u32::MAX;
 
-/// What one item of a sequence holds, as an object and encoded.
+/// The memory of one item of a sequence, as an object and encoded.
 const OF_ITEM: u64 = 64 << 10;
 
 /// A file that appears under its name when it is complete. Elements are little-endian, in explicit VR unless its syntax is the implicit one.
@@ -132,7 +132,7 @@ impl<'a> Output<'a> {
         self.file.into_inner().map_err(|error| io(error.into_error()))?.commit().map_err(io)
     }
 
-    /// What is before the value of a sequence or of pixels, whose lengths have 32 bits.
+    /// Writes the tag, type and length of a sequence or of pixels, whose lengths have 32 bits.
     fn element(&mut self, tag: Tag, kind: [u8; 2], length: u32) -> Result<(), DicomError> {
         self.tag(tag)?;
         if !self.is_implicit {
@@ -142,7 +142,7 @@ impl<'a> Output<'a> {
         self.bytes(&length.to_le_bytes())
     }
 
-    /// What is before an item, or ends one or a sequence.
+    /// Writes the mark that begins an item, or ends an item or a sequence.
     fn mark(&mut self, tag: Tag, length: u32) -> Result<(), DicomError> {
         self.tag(tag)?;
         self.bytes(&length.to_le_bytes())

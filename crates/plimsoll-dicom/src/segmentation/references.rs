@@ -1,4 +1,4 @@
-//! What a segmentation takes from the slices that it is of: whose they are, where, and what each is called. Nothing else here reads them.
+//! Data that a segmentation takes from its slices: patient and study, positions and identifiers. Nothing else here reads them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::header::Slice;
 use crate::letters::{Letters, trimmed};
 use crate::{DicomError, Series};
 
-/// What is copied as it is, where the first slice has it: of the patient, the study and the clinical trial.
+/// Attributes of the patient, the study and the clinical trial that are copied if the first slice has them.
 const COPIED: [Tag; 32] = [
     tags::STUDY_DESCRIPTION,
     tags::ISSUER_OF_PATIENT_ID,
@@ -50,10 +50,10 @@ const COPIED: [Tag; 32] = [
     tags::TIMEZONE_OFFSET_FROM_UTC,
 ];
 
-/// What is copied in the same way where slices were compressed with loss: how much, and how.
+/// Attributes of a lossy compression that are copied in the same way: its ratio and its method.
 const OF_LOSS: [Tag; 2] = [tags::LOSSY_IMAGE_COMPRESSION_RATIO, tags::LOSSY_IMAGE_COMPRESSION_METHOD];
 
-/// What every file has, with or without a value (type 2).
+/// Attributes that every file has, with or without a value (type 2).
 const KNOWN_OR_NOT: [(Tag, VR); 10] = [
     (tags::PATIENT_NAME, VR::PN),
     (tags::PATIENT_ID, VR::LO),
@@ -75,7 +75,7 @@ const DATES: [(Tag, Tag); 4] = [
     (tags::STUDY_DATE, tags::STUDY_TIME),
 ];
 
-/// What stands for a date and a time that have been removed, where there must be one.
+/// The date and the time that replace removed ones where a value is required.
 const NO_DATE: (&str, &str) = ("19000101", "000000");
 
 /// The most letters of a unique identifier.
@@ -84,7 +84,7 @@ const MOST_LETTERS: usize = 64;
 /// Lossy Image Compression, where no slice was ever compressed with loss, and where one was.
 const LOSSY: [&str; 2] = ["00", "01"];
 
-/// What each file is called, and what all files of a series share.
+/// The identifiers of each file, and those that all files of a series share.
 const IDENTIFIERS: [(Tag, &str); 5] = [
     (tags::SOP_CLASS_UID, "SOPClassUID"),
     (tags::SOP_INSTANCE_UID, "SOPInstanceUID"),
@@ -98,13 +98,13 @@ pub(super) struct Reference {
     /// Its SOP class and its SOP instance.
     pub(super) class: String,
     pub(super) instance: String,
-    /// Which frame of a file of several it is, from 1 on; none where a file is one slice.
+    /// The number of the frame in a file of several, from 1 on; `None` if a file is one slice.
     pub(super) frame: Option<u32>,
-    /// Of the centre of its first pixel, in LPS millimetres.
+    /// The centre of its first pixel, in LPS millimetres.
     pub(super) position: [f64; 3],
 }
 
-/// What is known of a series but its shape.
+/// The description of a series without its shape.
 pub(super) struct References {
     /// The file of its first slice, for errors.
     pub(super) path: PathBuf,
@@ -114,13 +114,13 @@ pub(super) struct References {
     pub(super) directions: [[f64; 3]; 2],
     /// Millimetres between rows, and between columns.
     pub(super) spacing: [f64; 2],
-    /// How thick slices are, in mm, where they say it.
+    /// The thickness of slices in mm, if they state it.
     pub(super) thickness: Option<f64>,
     /// In the order of slices.
     pub(super) slices: Vec<Reference>,
     /// Elements that are the same in a segmentation of it.
     pub(super) elements: Vec<Element>,
-    /// What elements may hold.
+    /// The reservation for the elements.
     _held: Reservation,
 }
 
@@ -177,7 +177,7 @@ impl References {
     }
 }
 
-/// What a file is called, and what it shares with the others of its series.
+/// The identifiers of a file, and those that it shares with the others of its series.
 struct Identity {
     class: String,
     instance: String,

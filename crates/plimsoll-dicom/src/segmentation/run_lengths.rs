@@ -12,7 +12,7 @@ const MOST: usize = 128;
 
 /// Encodes planes, one after the other.
 pub(super) struct RunLengths {
-    /// Of a label: one, or two, which are encoded apart, the higher first.
+    /// The number of bytes of a label: one, or two, which are encoded apart, the higher first.
     bytes: usize,
     columns: usize,
     row: Vec<u8>,
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(packed(&row), known);
     }
 
-    /// As a reader does it: one segment after the other, each from its offset to as many bytes as there are pixels.
+    /// Decodes run lengths as a reader does: one segment after the other, each from its offset to the number of pixels.
     fn decode(encoded: &[u8], segments: usize, pixels: usize) -> Vec<u8> {
         let word = |at: usize| u32::from_le_bytes(encoded[4 * at..4 * at + 4].try_into().unwrap()) as usize;
         assert_eq!(word(0), segments);

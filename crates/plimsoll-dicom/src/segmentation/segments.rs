@@ -15,7 +15,7 @@ use crate::DicomError;
 /// The most letters of a short text (value representation LO).
 const MOST_LETTERS: usize = 64;
 
-/// What a pixel is that is in no segment (PS3.16).
+/// The code of a pixel that is in no segment (PS3.16).
 const BACKGROUND: Code = Code::dcm("125040", "Background");
 
 /// A label that has a segment.
@@ -135,7 +135,7 @@ fn cie_lab(colour: [f64; 3]) -> [u16; 3] {
 mod tests {
     use super::*;
 
-    /// As LittleCMS has them in 8 bits, from its sRGB to its LAB, relative colorimetric: L* in steps of 100/255, a* and b* from −128 on.
+    /// The expected colours are LittleCMS's in 8 bits, from its sRGB to its LAB, relative colorimetric: L* in steps of 100/255, a* and b* from −128 on.
     #[test]
     fn colours_are_those_of_cie_lab() {
         for (colour, lab) in [

@@ -34,9 +34,9 @@ const STUDY_CLASS: &str = "1.2.840.10008.3.1.2.3.1";
 const SERIES_NUMBER: &str = "301";
 const MAKER: &str = "Plimsoll";
 
-/// What a point takes as text of three numbers, in its element, and in the item.
+/// The memory of a point as text of three numbers, in its element, and in the item.
 const OF_POINT: u64 = 192;
-/// What is copied at a time.
+/// The bytes that are copied at a time.
 const CHUNK: usize = 64 << 10;
 
 /// Encoded outlines of a label in a slice, in the file where they wait.
@@ -252,7 +252,7 @@ fn put(to: &mut Vec<u8>, tag: Tag, value: &[u8], padding: u8) {
     to.extend(is_odd.then_some(padding));
 }
 
-/// Where a corner of pixels is, in LPS millimetres: half a pixel before the centre of the pixel to its lower right.
+/// The place of a corner of pixels in LPS millimetres: half a pixel before the centre of the pixel to its lower right.
 fn point(references: &References, slice: &Reference, [x, y]: Corner) -> [f64; 3] {
     let [of_row, of_column] = references.directions;
     let [between_rows, between_columns] = references.spacing;
@@ -345,7 +345,7 @@ fn header(
     Ok(all)
 }
 
-/// What stands behind the contours: what each structure is, and that nobody has approved of it.
+/// The elements behind the contours: the meaning of each structure, and the state that nobody has approved it.
 fn observations(numbers: &[(usize, u16, &str)]) -> InMemDicomObject {
     let items = numbers.iter().map(|(_, number, _)| {
         object([

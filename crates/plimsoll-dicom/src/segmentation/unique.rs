@@ -2,7 +2,7 @@
 
 use plimsoll_memory::Digester;
 
-/// Where identifiers begin that are made of UUIDs (ITU-T X.667, PS3.5 B.2).
+/// The root of identifiers that are made of UUIDs (ITU-T X.667, PS3.5 B.2).
 const ROOT: &str = "2.25";
 
 /// Version 8 of a UUID, and the variant of RFC 9562: its bits are as whoever makes it chooses.
@@ -18,17 +18,17 @@ impl Unique {
         Unique(content.clone())
     }
 
-    /// Of the file.
+    /// The identifier of the file.
     pub(super) fn instance(&self) -> String {
         self.of_role("instance")
     }
 
-    /// Of its series, which has no other file.
+    /// The identifier of its series, which has no other file.
     pub(super) fn series(&self) -> String {
         self.of_role("series")
     }
 
-    /// Of the order of its frames.
+    /// The identifier of the order of its frames.
     pub(super) fn dimensions(&self) -> String {
         self.of_role("dimensions")
     }
