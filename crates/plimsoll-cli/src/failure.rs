@@ -33,7 +33,7 @@ impl Failure {
         Error::of_path(path, error).into()
     }
 
-    /// A command that was asked to stop: the results that it has kept, and how to go on.
+    /// A stopped command: the results that it has saved, and the way to continue.
     pub fn stopped(message: impl fmt::Display, hint: impl Into<String>) -> Failure {
         Failure { is_stopped: true, ..Failure::new(message, hint) }
     }

@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the parser says, which is a paragraph that may list arguments, perhaps tips, and the usage, in one line and a hint.
+/// The parser's message, a paragraph that may list arguments, tips and the usage, as one line and a hint.
 fn wrong_arguments(wrong: &clap::Error) -> Failure {
     let text = wrong.to_string();
     let (what, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
@@ -77,7 +77,7 @@ fn wrong_arguments(wrong: &clap::Error) -> Failure {
         Some(ContextValue::String(flag)) if wrong.kind() == ErrorKind::UnknownArgument => setting_of(flag),
         _ => None,
     };
-    // What the parser proposes for unknown flags, to pass them on as values, is no help: no command takes such values.
+    // The parser proposes to pass unknown flags as values, which no command accepts.
     let usage = rest.lines().map(str::trim).find(|line| line.starts_with("Usage: "));
     let hint = match (setting.or(near.map(|near| format!("did you mean `{near}`?"))), wrong.kind(), usage) {
         (Some(hint), ..) => hint,

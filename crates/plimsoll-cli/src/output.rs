@@ -38,7 +38,7 @@ struct Lost {
     stdout: Option<io::Error>,
     /// A line about the first loss of either stream, until it is noted.
     notice: Option<String>,
-    /// Whether anything was lost before.
+    /// `true` if output was lost before.
     any: bool,
 }
 
@@ -84,7 +84,7 @@ pub fn take_notice() -> Option<String> {
 /// SIGPIPE.
 ///
 /// # Errors
-/// If it was not.
+/// Returns an error if it was not.
 pub fn check() -> Outcome {
     let Some(error) = LOST.lock().unwrap_or_else(PoisonError::into_inner).stdout.take() else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What commands print: tables, or JSON.
+//! The output of commands: tables or JSON.
 
 use std::io::{self, Write};
 use std::path::Path;

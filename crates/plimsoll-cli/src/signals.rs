@@ -1,8 +1,8 @@
-//! What a process does when it is told to end.
+//! The response of a process to signals that ask it to end.
 //!
-//! Until there is something to save, it ends at once. From then on the first signal asks for an orderly end, and the second one
-//! ends at once. SIGTERM, SIGUSR1 and SIGXCPU are how batch systems take a machine back, and end with 75 (`EX_TEMPFAIL` of sysexits.h:
-//! try again later); SIGINT and SIGHUP end with 128 and their number, as shells have it.
+//! Until there are results to save, the process ends at once. From then on the first signal asks for an orderly end, and the second one
+//! ends at once. SIGTERM, SIGUSR1 and SIGXCPU are the signals of batch systems, and end with 75 (`EX_TEMPFAIL` of sysexits.h: try again
+//! later); SIGINT and SIGHUP end with 128 plus their number, as in shells.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,7 +14,7 @@ use signal_hook::iterator::Signals;
 
 use crate::failure::{Failure, Outcome};
 
-/// What is listened to, with the name and the status that a process ends with.
+/// The handled signals, with their names and the exit status of the process.
 const ENDS: [(i32, &str, u8); 5] = [
     (SIGTERM, "SIGTERM", 75),
     (SIGUSR1, "SIGUSR1", 75),
@@ -23,7 +23,7 @@ const ENDS: [(i32, &str, u8); 5] = [
     (SIGHUP, "SIGHUP", 129),
 ];
 
-/// Whether a closed pipe ends the process: until there is something to save.
+/// `true` if a closed pipe ends the process, until there are results to save.
 static ENDS_WITH_PIPE: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
 /// Lets the reader of the output go away, like `head`: the process then ends by SIGPIPE, as is usual, without a message that nobody reads.

@@ -5,7 +5,7 @@ use plimsoll_remedy::{Argument, Job, Parameter, Wording};
 /// Words parameters as flags, and jobs as commands in backquotes.
 pub struct Flags;
 
-/// Flags whose names do not follow from the names of their parameters: those of nnU-Net and TotalSegmentator, and short ones.
+/// Flags whose names do not follow from the names of their parameters: nnU-Net's, TotalSegmentator's and short ones.
 const OTHER_FLAGS: [(Parameter, &str); 4] = [
     (Parameter::Input, "-i"),
     (Parameter::OneFile, "--ml"),

@@ -26,7 +26,7 @@ impl Data {
         self.folder.join(format!("labelsTr/vessel_{case:03}.nii.gz"))
     }
 
-    /// What inspecting and training say; both must fail, and training must leave nothing behind.
+    /// The errors of inspecting and training; both must fail, and training must leave nothing behind.
     fn errors(&self) -> (String, String) {
         let folder = self.folder.to_str().unwrap();
         let run = self.dir.path().join("run");

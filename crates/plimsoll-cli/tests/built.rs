@@ -1,5 +1,5 @@
-//! What would never be built, and nobody would notice: files of tests that no program of a crate that lists its programs names, and examples in
-//! the documentation of crates that say that they have none.
+//! Files that would never be built without notice: files of tests that the program of a crate does not list, and examples in the
+//! documentation of crates that declare that they have none.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Whether documentation has a block of code that is compiled as an example: one that names no other language.
+/// Returns `true` if documentation has a block of code that is compiled as an example: one without another language.
 fn has_example(source: &str) -> bool {
     let comments = source.lines().filter_map(|line| {
         let line = line.trim_start();

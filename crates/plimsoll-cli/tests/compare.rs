@@ -178,7 +178,7 @@ fn arms_of_a_sweep_are_candidates_and_seeds_their_repeats() {
     );
 }
 
-/// Of several classes their mean comes first, and p values of classes are corrected together.
+/// The mean over several classes comes first, and p values of classes are corrected together.
 #[test]
 fn predictions_that_evaluate_scored_are_compared_class_by_class() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! How runs end in real situations, and go on.
+//! The ends of runs in real situations, and their resumption.
 
 mod at_once;
 mod bad_numbers;
@@ -50,7 +50,7 @@ impl Running {
     }
 }
 
-/// That no tensor of a checkpoint has a number that is none.
+/// Checks that all numbers of a checkpoint are finite.
 fn expect_finite(checkpoint: &Path) {
     let mut file = SafetensorsFile::open(checkpoint).unwrap();
     let tensors: Vec<_> = file.tensors().map(|(name, shape)| (name.to_string(), shape)).collect();

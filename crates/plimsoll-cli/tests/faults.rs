@@ -12,14 +12,14 @@ const KINDS: [&str; 4] = ["eio", "enospc", "short", "torn"];
 /// `cargo test --release -p plimsoll-cli --test all faults:: -- --ignored --nocapture`.
 const SAMPLE: usize = 24;
 
-/// What is done on the disk, and what its result is.
+/// A sequence of operations on the disk, and its result.
 struct Job<'a> {
     name: &'static str,
     /// The command with a place for its results, for the first time or after it failed.
     command: &'a dyn Fn(&Path, bool) -> Command,
 }
 
-/// How jobs ended.
+/// The results of jobs.
 #[derive(Debug, Default)]
 struct Count {
     #[expect(dead_code, reason = "printed")]

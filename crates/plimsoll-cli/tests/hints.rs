@@ -1,4 +1,4 @@
-//! What goes wrong ends in a hint that fits it, and what can be set is listed by the program itself.
+//! Errors end in a hint that fits them, and the program lists all settings.
 
 use std::fs;
 

@@ -65,7 +65,7 @@ fn large_dataset(folder: &Path) -> PathBuf {
     data
 }
 
-/// What is planned and run, but for the line.
+/// The settings of planned and executed runs, without a limit.
 fn settings(data: &str) -> Vec<&str> {
     let mut args = vec![data, "--net", "dynunet", "--features", "8,16,24", "--patch-size", "32,32,32"];
     args.extend(["--epochs", "12", "--iterations", "4", "--validation-iterations", "1"]);
@@ -102,7 +102,7 @@ fn check_steady(run: &Path, epochs: usize) {
     assert!(grown <= 1 << 20, "{grown} bytes between the epochs 2 and {epochs}: {resident:?}");
 }
 
-/// What a run that came to its end printed.
+/// The record that a finished run printed.
 fn record(output: &Output) -> serde_json::Value {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{:?}: {errors}", output.status);
@@ -115,7 +115,7 @@ fn bytes(record: &serde_json::Value, key: &str) -> u64 {
     record[key].as_u64().unwrap_or_else(|| panic!("no {key} in {record}"))
 }
 
-/// That a run came to its end within `line`, and its memory did not grow.
+/// Checks that a run finished within `line`, and its memory did not grow.
 fn check(output: &Output, run: &Path, line: u64) {
     let record = record(output);
     assert!(bytes(&record, "ram_budget_bytes") <= line, "{record}");
@@ -124,7 +124,7 @@ fn check(output: &Output, run: &Path, line: u64) {
     check_steady(run, EPOCHS);
 }
 
-/// What was planned and what was resident: all, and of it code.
+/// The planned and the resident memory: in total, and of code.
 struct Sizes {
     planned: u64,
     peak: u64,
@@ -137,7 +137,7 @@ impl Sizes {
         Sizes { planned, peak, code_mapped: bytes(code, "mapped"), code_resident: bytes(code, "resident") }
     }
 
-    /// Of the record of a training.
+    /// The sizes in the record of a training.
     fn of_training(record: &serde_json::Value) -> Sizes {
         Sizes {
             planned: bytes(record, "planned_bytes"),
@@ -155,8 +155,8 @@ fn part(record: &serde_json::Value, list: &str, key: &str, name: &str, size: &st
     bytes(part, size)
 }
 
-/// That what was resident is what was planned or a little less; returns how much less. How many pages of the program are resident
-/// is the system's choice (what it reads ahead, what other processes left in its cache), so code only has an upper bound.
+/// Checks that the resident memory is the planned memory or slightly less; returns the difference. The number of resident pages of the
+/// program is the system's choice (read-ahead, other processes), so code only has an upper bound.
 fn check_tight(sizes: &Sizes, what: &str) -> u64 {
     let Sizes { planned, peak, code_mapped, code_resident } = *sizes;
     assert!(peak <= planned, "{what}: {peak} bytes were resident, {planned} planned");

@@ -1,4 +1,4 @@
-//! What is validated is a property of weights and not of how they are held.
+//! Validation depends on the weights and not on the micro-batch.
 
 use crate::support;
 
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::support::Tiny;
 
-/// What the epochs of a run found by validating, as it is written.
+/// The validation results of a run's epochs, as text.
 fn validated(run: &Path) -> Vec<String> {
     let text = fs::read_to_string(run.join("fold_0/metrics.jsonl")).unwrap();
     let keys =

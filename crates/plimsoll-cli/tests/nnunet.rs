@@ -17,7 +17,7 @@ use zip::write::SimpleFileOptions;
 
 /// The share of voxels that must have the label that nnU-Net gives them.
 const SAME: f64 = 0.9999;
-/// How far a probability may be from nnU-Net's, which come of logits in half precision.
+/// The largest difference of a probability from nnU-Net's, which is computed from logits in half precision.
 const MOST_APART: f32 = 1e-3;
 
 fn oracles() -> PathBuf {

@@ -58,7 +58,7 @@ impl Folders {
         said
     }
 
-    /// What a command says to people: its output, and its error stream.
+    /// The output of a command for people, and its error stream.
     fn said(&self, folder: &str, more: &[&str]) -> [String; 2] {
         let output = plimsoll().args(self.args(folder, more)).output().unwrap();
         assert!(output.status.success(), "{output:?}");
@@ -111,8 +111,8 @@ fn labels(file: &Path) -> ([usize; 3], Vec<u8>) {
     (file.geometry().shape(), all)
 }
 
-/// What is offered, then asked for, and what comes of it; returns the share of voxels of `wide` that have the label of `twin`, whose voxels
-/// the network sees as well where it sees `wide` at its own spacing.
+/// Checks the offered spacing, its request and its result; returns the share of voxels of `wide` that have the label of `twin`, whose
+/// voxels the network sees as well when it sees `wide` at its own spacing.
 fn check(folders: &Folders, spacing: f64, more: &[&str]) -> f64 {
     let with = |flags: &[&'static str]| [flags, more].concat();
     let plan =

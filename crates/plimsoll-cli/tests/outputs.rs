@@ -1,4 +1,4 @@
-//! What `segment` and `predict` write beside label maps: segmentations for 3D Slicer, statistics, previews.
+//! The files that `segment` and `predict` write beside label maps: segmentations for 3D Slicer, statistics, previews.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -63,7 +63,7 @@ fn extent(labels: &[u8], [_, height, width]: [usize; 3], label: u8) -> Vec<f64> 
     }
 }
 
-/// That statistics of labels are TotalSegmentator's, which it rounds to five digits.
+/// Checks that statistics of labels agree with TotalSegmentator's, which are rounded to five digits.
 fn expect_statistics(path: &Path, kind: &str) {
     let read = |path: &Path| serde_json::from_slice::<Value>(&fs::read(path).unwrap()).unwrap();
     let (found, expected) = (read(path), read(Path::new(&oracle("statistics.json"))));

@@ -25,7 +25,7 @@ fn number(value: &Value, key: &str) -> u64 {
     value[key].as_u64().unwrap()
 }
 
-/// What a plan holds beside the cache.
+/// The planned memory beside the cache.
 fn needed(plan: &Value) -> u64 {
     number(plan, "total_bytes") - number(plan, "cache_bytes")
 }

@@ -26,7 +26,7 @@ use serde_json::Value;
 mod plans;
 mod records;
 
-/// Where tests of this file share a trained model.
+/// The folder of the trained model that the tests of this file share.
 fn shared() -> &'static Path {
     static SHARED: OnceLock<PathBuf> = OnceLock::new();
     SHARED.get_or_init(|| {
@@ -118,7 +118,7 @@ fn nifti([depth, height, width]: [usize; 3], pixdim: [f32; 3]) -> Vec<u8> {
     file
 }
 
-/// What a run says: whether it succeeded, its report, and its lines of the error stream.
+/// The result of a run: its success, its report, and its error stream.
 fn outcome(args: &[String]) -> (bool, Value, String) {
     let output = plimsoll().args(args).arg("--json").output().unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();

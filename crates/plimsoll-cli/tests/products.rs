@@ -62,7 +62,7 @@ fn products_of_tf32_are_predicted_faster_on_cards_that_have_them_and_refused_by_
     assert!(!out.exists(), "nothing is left of a run that cannot be");
 }
 
-/// Which convolutions multiply bf16 is chosen once, and goes on as it was chosen.
+/// The convolutions that multiply bf16 are chosen once, and stay so when a run is resumed.
 #[test]
 fn a_run_with_products_of_bf16_goes_on_to_the_same_bits() {
     let dir = tempfile::tempdir().unwrap();

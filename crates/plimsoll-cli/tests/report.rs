@@ -23,7 +23,7 @@ fn page(run: &Path, more: &[&str]) -> String {
     html
 }
 
-/// That nothing is loaded from elsewhere.
+/// Checks that nothing is loaded from elsewhere.
 fn expect_offline(html: &str) {
     for address in ["http:", "https:", "//cdn", "@import", "<link", "src=\"/", "url("] {
         assert!(!html.contains(address), "{address}");
@@ -35,7 +35,7 @@ fn expect_offline(html: &str) {
     assert!(sources.iter().all(is_within));
 }
 
-/// That every element that begins also ends, in order, and that attributes are quoted.
+/// Checks that every element that begins also ends, in order, and that attributes are quoted.
 fn expect_well_formed(html: &str) {
     let mut open: Vec<&str> = Vec::new();
     let mut rest = html.strip_prefix("<!DOCTYPE html>").unwrap();

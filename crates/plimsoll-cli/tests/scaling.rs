@@ -1,4 +1,4 @@
-//! What `bench scaling` reports adds up, of threads that are measured and of threads that are simulated.
+//! The numbers of `bench scaling` add up, for measured and for simulated threads.
 
 use crate::support::run_json;
 use serde_json::Value;

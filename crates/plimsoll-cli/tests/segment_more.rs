@@ -99,8 +99,8 @@ fn small_components_of_all_labels_are_removed() {
     expect_labels("total", "ct.nii.gz", "blobs.nii.gz", &["--fast", "--remove-small-blobs"]);
 }
 
-/// As nnU-Net decides them, interpolating all logits everywhere: TotalSegmentator does so in a box around each label, which of `body` are
-/// as large as the image, and of `total` are not, so that the oracle of it is nnU-Net's own export.
+/// Labels are decided like nnU-Net's, by interpolating all logits everywhere. TotalSegmentator interpolates them in a box around each
+/// label; for `body` these are as large as the image, for `total` they are not, so its oracle is nnU-Net's own export.
 #[test]
 fn labels_are_decided_on_the_grid_of_the_image_where_that_is_asked_for() {
     expect_labels("body", "ct.nii.gz", "higher_order_body.nii.gz", &["--higher-order-resampling"]);

@@ -12,7 +12,7 @@ use plimsoll_run::SweepFolder;
 use plimsoll_volume::{ElementType, StoredVolume, VolumeWriter};
 use serde_json::Value;
 
-/// What all arms have in common: a training of milliseconds.
+/// The settings that all arms share: a training of milliseconds.
 const COMMON: &str = "
     [settings]
     patch_size = [8, 8, 8]
@@ -84,7 +84,7 @@ impl Sweeps {
     }
 }
 
-/// How often training began in a sweep, and the trials that were finished.
+/// The number of training starts in a sweep, and its finished trials.
 fn starts(sweep: &Path) -> (usize, Vec<String>) {
     let folder = SweepFolder::new(sweep);
     let (mut starts, mut finished) = (0, Vec::new());

@@ -7,12 +7,12 @@ use plimsoll_nn::NetworkName;
 use super::bench_data::BenchData;
 use super::{Compute, Held, Precision, Ram, Threads, network, thread_count, triple};
 
-/// What to measure.
+/// A benchmark.
 #[derive(Debug, Subcommand)]
 pub enum Bench {
-    /// How fast the files of a data set are read, with and without the system's memory of them.
+    /// The speed of reading the files of a data set, with and without the system's cache.
     Load(Box<BenchData>),
-    /// How fast batches of a data set are made, from the cache that a run would have.
+    /// The speed of making batches of a data set from the cache that a run would have.
     Patch(Box<BenchData>),
     /// The whole way of a data set from the disk to a step: what is the slowest, and what to change.
     System(Box<BenchData>),
@@ -20,17 +20,17 @@ pub enum Bench {
     Step(BenchStep),
     /// Points between keeping all values and the least memory: planned, predicted and measured.
     Curve(BenchCurve),
-    /// How long planning takes, for each network with each loss.
+    /// The time of planning, for each network with each loss.
     Plan(BenchPlan),
     /// The passes of single convolutions, as fractions of what the machine can do.
     Kernels(BenchKernels),
     /// A made-up case through a network with random weights, window by window, from its file to the file of its labels.
     Predict(BenchPredict),
-    /// What a step would take on many cores: each task is timed on one, and shared out among as many threads as asked for.
+    /// A step on many cores: each task is timed on one core, and the tasks are divided among the requested number of threads.
     Scaling(BenchScaling),
 }
 
-/// Which prediction to measure.
+/// The prediction to measure.
 #[derive(Debug, ClapArgs)]
 pub struct BenchPredict {
     /// The network, as nnU-Net's rules design it for the windows.
@@ -48,7 +48,7 @@ pub struct BenchPredict {
     /// Classes, the background counted.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(2..))]
     pub classes: u16,
-    /// How often the case is predicted; the round with the median time counts.
+    /// The number of predictions of the case; the one with the median time counts.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub rounds: u16,
     #[command(flatten)]
@@ -59,7 +59,7 @@ pub struct BenchPredict {
     pub ram: Ram,
 }
 
-/// Which plans to time.
+/// The plans to time.
 #[derive(Debug, ClapArgs)]
 pub struct BenchPlan {
     /// The networks [default: all].
@@ -71,17 +71,17 @@ pub struct BenchPlan {
     /// Samples of a step.
     #[arg(long, default_value_t = 2)]
     pub batch: usize,
-    /// How features are stored, and what convolutions multiply.
+    /// Number formats of stored features and of products.
     #[arg(long, value_enum, default_value_t)]
     pub precision: Precision,
     #[command(flatten)]
     pub compute: Compute,
 }
 
-/// How to measure kernels.
+/// The kernels to measure.
 #[derive(Debug, ClapArgs)]
 pub struct BenchKernels {
-    /// How features are stored, and what convolutions multiply.
+    /// Number formats of stored features and of products.
     #[arg(long, value_enum, default_value_t)]
     pub precision: Precision,
     /// Runs, of which the best counts.
@@ -94,7 +94,7 @@ pub struct BenchKernels {
     pub threads: Threads,
 }
 
-/// Of which network.
+/// The network to measure.
 #[derive(Debug, ClapArgs)]
 pub struct BenchedNet {
     /// The network.
@@ -109,12 +109,12 @@ pub struct BenchedNet {
     /// Samples of a step.
     #[arg(long, default_value_t = 1)]
     pub batch: usize,
-    /// How features are stored, and what convolutions multiply.
+    /// Number formats of stored features and of products.
     #[arg(long, value_enum, default_value_t)]
     pub precision: Precision,
 }
 
-/// Of which step.
+/// The step to measure.
 #[derive(Debug, ClapArgs)]
 pub struct BenchedStep {
     #[command(flatten)]
@@ -139,14 +139,14 @@ pub struct BenchScaling {
     /// Runs, of which the best counts, task by task.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     pub rounds: u16,
-    /// How many of the nodes that lose most are listed.
+    /// The number of listed nodes, those with the largest losses.
     #[arg(long, default_value_t = 8)]
     pub nodes: usize,
     #[command(flatten)]
     pub ram: Ram,
 }
 
-/// Which curve to measure.
+/// The curve to measure.
 #[derive(Debug, ClapArgs)]
 pub struct BenchCurve {
     #[command(flatten)]
@@ -156,7 +156,7 @@ pub struct BenchCurve {
     pub rounds: usize,
 }
 
-/// Which step to measure.
+/// The step to measure.
 #[derive(Debug, ClapArgs)]
 pub struct BenchStep {
     #[command(flatten)]

@@ -6,7 +6,7 @@ use clap::Args as ClapArgs;
 
 use super::RunArgs;
 
-/// Which data path to measure.
+/// The data path to measure.
 #[derive(Debug, ClapArgs)]
 pub struct BenchData {
     #[command(flatten)]
@@ -17,7 +17,7 @@ pub struct BenchData {
     /// Batches that are made, after the cache is filled.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     pub batches: u16,
-    /// Draw the seconds of a step against those of its batches into this SVG file.
+    /// Draw the seconds of a step and of its batches into this SVG file.
     #[arg(long, value_name = "FILE.svg")]
     pub draw: Option<PathBuf>,
 }

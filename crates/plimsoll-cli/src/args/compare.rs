@@ -28,17 +28,17 @@ pub struct Compare {
     /// Compare the cases that all candidates have, instead of asking for the same cases of all.
     #[arg(long)]
     pub common_cases: bool,
-    /// Of tables of images: each has any number of the classes, as for `evaluate --several-labels`.
+    /// For tables of images: each image has any number of the classes, as for `evaluate --several-labels`.
     #[arg(long)]
     pub several_labels: bool,
-    /// How scores take part that are undefined because only one of prediction and reference has a class, of label maps alone
-    /// [default: worst].
+    /// For label maps: the treatment of scores that are undefined because only one of prediction and reference has a class [default:
+    /// worst].
     #[arg(long, value_enum, value_name = "CONVENTION")]
     pub missing: Option<MissingScores>,
-    /// How often cases are drawn anew, for intervals and the stability of the ranking.
+    /// The number of bootstrap resamples of cases, for intervals and the stability of the ranking.
     #[arg(long, value_name = "N", default_value = "10000")]
     pub resamples: NonZeroUsize,
-    /// Of these draws.
+    /// The seed of the resamples.
     #[arg(long, default_value_t)]
     pub seed: u64,
     /// Write a row for each pair, class and score here.
@@ -47,9 +47,9 @@ pub struct Compare {
     /// Draw all differences with their intervals here.
     #[arg(long, value_name = "FILE.png")]
     pub picture: Option<PathBuf>,
-    /// Also average each two of them, and rank these with the others. Of classifiers the tables of probabilities of validation images are
-    /// averaged. Networks that label voxels predict all validation cases of --data so, with 4 bytes for each voxel and class while it runs. What
-    /// comes of it goes here.
+    /// Also average each pair of candidates, and rank the averages with the others; results go into this folder. For classifiers, the
+    /// probabilities of validation images are averaged. Networks that label voxels predict all validation cases of --data again, with 4
+    /// bytes for each voxel and class of temporary disk space.
     #[arg(long, value_name = "DIR")]
     pub ensembles: Option<PathBuf>,
     /// With --ensembles of networks that label voxels: the data set that all were trained on.
@@ -65,7 +65,7 @@ pub struct Compare {
 }
 
 impl Compare {
-    /// The ensembles that are asked for.
+    /// The requested ensembles.
     pub fn ensembles(&self) -> Outcome<Option<PairEnsembles>> {
         let Compute { threads, device, vram } = self.compute;
         let given = [

@@ -23,10 +23,10 @@ pub struct Evaluate {
     /// The label of references whose voxels no score counts [default: `ignore` among the labels of the data set].
     #[arg(long, value_name = "LABEL")]
     pub ignore: Option<u8>,
-    /// Settings that say how the data set is laid out and what its labels are [default: plimsoll.toml where it is there].
+    /// Settings with the layout of the data set and its labels [default: plimsoll.toml if it exists].
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// The unit that lengths in headers are in, whatever headers say: um, mm or m [default: that of the data set's dataset.json].
+    /// The unit of lengths in headers, whatever they state: um, mm or m [default: the unit in the data set's dataset.json].
     #[arg(long, value_name = "UNIT")]
     pub unit: Option<LengthUnit>,
     /// Let the list of dataset.json name files outside of its folder.
@@ -45,8 +45,8 @@ pub struct Evaluate {
     pub pictures: Option<PathBuf>,
     #[command(flatten)]
     pub classification: Classification,
-    /// Where the scores are written [default: summary.json, scores.csv and scores.svg in the folder of predictions; of a
-    /// classification scores.json, scores.csv and scores.svg]; tables and, of two cases or more, plots stand beside it under the same name.
+    /// The file of the scores [default: summary.json, scores.csv and scores.svg in the folder of predictions; for a classification
+    /// scores.json, scores.csv and scores.svg]. Tables and, for two cases or more, plots are beside it under the same name.
     #[arg(short, long, value_name = "FILE.json")]
     pub output: Option<PathBuf>,
     #[command(flatten)]
@@ -55,13 +55,13 @@ pub struct Evaluate {
     pub threads: Threads,
 }
 
-/// Which scores of a segmentation, and how.
+/// The scores of a segmentation and their options.
 #[derive(Debug, Default, ClapArgs)]
 pub struct Scores {
     /// Groups of scores; all but overlap take memory by the voxel of the box around a class.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "GROUP,GROUP,…", default_value = "overlap")]
     pub metrics: Vec<Metrics>,
-    /// What a surface is.
+    /// The definition of a surface.
     #[arg(long, value_enum, default_value_t)]
     pub surface: SurfaceKind,
     /// The distance up to which surfaces agree for the NSD, in mm [default: 1].
@@ -70,7 +70,7 @@ pub struct Scores {
     /// The share of a lesion that must be covered for it to be found [default: 0, any voxel].
     #[arg(long, value_name = "SHARE")]
     pub lesion_overlap: Option<f64>,
-    /// How means treat a score that is undefined because only one of prediction and reference has the class.
+    /// The treatment in means of a score that is undefined because only one of prediction and reference has the class.
     #[arg(long, value_enum, value_name = "CONVENTION", default_value_t)]
     pub missing: MissingScores,
 }
@@ -116,13 +116,13 @@ pub struct Classification {
     /// Cases have any number of the classes, each by itself: names with `|` between them, or none; probabilities do not sum to 1.
     #[arg(long, requires = "classification")]
     pub several_labels: bool,
-    /// Replace scores that are there already.
+    /// Replace existing scores.
     #[arg(long, requires = "classification")]
     pub overwrite: bool,
-    /// How often cases are drawn anew for confidence intervals [default: 1000].
+    /// The number of bootstrap resamples of cases for confidence intervals [default: 1000].
     #[arg(long, value_name = "N", requires = "classification")]
     pub resamples: Option<usize>,
-    /// Of these draws [default: 0].
+    /// The seed of the resamples [default: 0].
     #[arg(long, requires = "classification")]
     pub seed: Option<u64>,
     /// Find the threshold of each class that has at least these sensitivities, like 0.9 or 0.9,0.95.

@@ -16,7 +16,7 @@ pub struct Inference {
     /// Replace existing predictions [default: they are kept, and the missing ones are predicted].
     #[arg(long)]
     pub overwrite: bool,
-    /// Of volumes: print the memory and the time that each case would take, from the headers of its images alone; nothing is predicted.
+    /// For volumes: print the memory and the time of each case, from the headers of its images alone; nothing is predicted.
     #[arg(long)]
     pub plan: bool,
     #[command(flatten)]
@@ -37,50 +37,50 @@ impl Inference {
 /// The storage of sums and features of a prediction.
 #[derive(Clone, Copy, Debug, Default, ClapArgs)]
 pub struct Held {
-    /// Of volumes: what is summed where windows overlap [default: features if there are at least twice as many classes as features before
-    /// the head, and one fold; else logits].
+    /// For volumes: the quantity that is summed where windows overlap [default: features if there are at least twice as many classes as
+    /// features before the head, and one fold; else logits].
     #[arg(long, value_enum, value_name = "WHAT")]
     sum: Option<WhichSum>,
-    /// Of volumes: how sums are stored while windows are added [default: f32 if the line has room for it, else f16].
+    /// For volumes: the number format of sums while windows are added [default: f32 if the limit has room for it, else f16].
     #[arg(long, value_enum, value_name = "TYPE")]
     ring: Option<WhichRing>,
-    /// Of volumes: how features and the logits of a window are stored [default: features as the model was trained, logits as f32]. bf16,
-    /// and on GPUs f16, take half the memory; bf16 changes more labels than --ring f16 does, and bf16-dot some more.
+    /// For volumes: the number format of features and logits of a window [default: features as trained, logits as f32]. bf16, and f16 on
+    /// GPUs, take half the memory; bf16 changes more labels than --ring f16 does, and bf16-dot some more.
     #[arg(long, value_enum, value_name = "TYPE")]
     precision: Option<Precision>,
-    /// Of volumes: how many windows the network takes at once, mirrored ones counted. More take more memory, and on GPUs with small windows
-    /// less time [default: 1].
+    /// For volumes: the number of windows that the network takes at once, mirrored ones included. More windows take more memory, and less
+    /// time on GPUs with small windows [default: 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     window_batch: Option<u16>,
 }
 
 impl Held {
-    /// What is summed, if it is said.
+    /// The summed quantity, if set.
     pub fn summed(self) -> Option<Summed> {
         self.sum.map(Summed::from)
     }
 
-    /// How sums are stored, if it is said.
+    /// The number format of sums, if set.
     pub fn ring(self) -> Option<RingStorage> {
         self.ring.map(RingStorage::from)
     }
 
-    /// How features are stored and multiplied, as it is said: f32 where nothing is.
+    /// The number formats of features and products; f32 if not set.
     pub fn said(self) -> Precision {
         self.precision.unwrap_or(Precision::F32)
     }
 
-    /// How features are stored, if it is said.
+    /// The number format of features, if set.
     pub fn precision(self) -> Option<DType> {
         self.precision.map(DType::from)
     }
 
-    /// How many windows the network takes at once, if it is said.
+    /// The number of windows at once, if set.
     pub fn window_batch(self) -> Option<usize> {
         self.window_batch.map(usize::from)
     }
 
-    /// What is said, of windows that are so far apart.
+    /// The options of a prediction whose windows are `step` of their extent apart.
     pub fn options(self, step: f64, mirror: bool, threads: usize) -> PredictOptions {
         PredictOptions {
             window_batch: self.window_batch().unwrap_or(1),
@@ -91,7 +91,7 @@ impl Held {
         }
     }
 
-    /// A backend that computes as is said.
+    /// A backend with the products of the set precision.
     pub fn on(self, backend: Arc<dyn Backend>) -> Outcome<Arc<dyn Backend>> {
         match self.precision {
             Some(precision) => precision.on(backend),
@@ -100,13 +100,13 @@ impl Held {
     }
 }
 
-/// What is summed where windows overlap.
+/// The quantity that is summed where windows overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WhichSum {
     /// The logits of windows.
     Logits,
-    /// What the network's last convolution reads, which is then applied once to each voxel. The same but for rounding, in less memory
-    /// and time where there are many classes.
+    /// The input of the network's last convolution, which is then applied once to each voxel. Equal to summed logits except for rounding,
+    /// with less memory and time for many classes.
     Features,
 }
 
@@ -119,7 +119,7 @@ impl From<WhichSum> for Summed {
     }
 }
 
-/// How sums are stored.
+/// The number format of sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WhichRing {
     /// 32-bit floats.

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use plimsoll_metrics::Missing;
 
-/// How means treat a score that is undefined because only one of prediction and reference has the class.
+/// The treatment in means of a score that is undefined because only one of prediction and reference has the class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum MissingScores {
     /// Leave the case out, as nnU-Net does with undefined scores.

@@ -57,7 +57,7 @@ use plimsoll::backend::{DeviceName, MOST_THREADS, all_cores};
 #[derive(Debug, Parser)]
 #[command(name = "plimsoll", version, propagate_version = true, max_term_width = 100)]
 pub struct Args {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
     /// Print results as JSON.
@@ -66,13 +66,13 @@ pub struct Args {
 }
 
 impl Args {
-    /// Whether the command succeeds even if its output cannot be printed: the result of a training is in its folder.
+    /// Returns `true` if the command succeeds even if its output cannot be printed: the result of a training is in its folder.
     pub fn may_lose_output(&self) -> bool {
         !self.json && matches!(self.command, Command::Train(_) | Command::Sweep(_))
     }
 }
 
-/// What to do.
+/// A command.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Do the whole job on a small data set that it makes itself, in minutes.
@@ -203,12 +203,12 @@ pub struct Threads {
     pub threads: Option<usize>,
 }
 
-/// What programs run on.
+/// The device that runs programs.
 #[derive(Clone, Copy, Debug, Default, ClapArgs)]
 pub struct Compute {
     #[command(flatten)]
     pub threads: Threads,
-    /// What runs programs: cpu, or an NVIDIA GPU by its number, like cuda:0; a kind of GPU, like sm_80, to plan for without one.
+    /// The device: cpu, or an NVIDIA GPU by its number, like cuda:0; a kind of GPU, like sm_80, to plan without one.
     #[arg(long, value_name = "DEVICE", default_value_t)]
     pub device: DeviceName,
     /// The line of the GPU's memory, like 12GiB [default: what is free there, less a sixteenth].
@@ -258,13 +258,13 @@ impl Precision {
 }
 
 impl Threads {
-    /// The number asked for, or of cores.
+    /// The requested number of threads, or the number of cores.
     pub fn count(self) -> usize {
         self.threads.unwrap_or_else(all_cores).clamp(1, MOST_THREADS)
     }
 }
 
-/// How features are stored, and what convolutions multiply.
+/// The number formats of stored features and of products.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Precision {
     /// 32-bit floats.
@@ -274,7 +274,7 @@ pub enum Precision {
     Tf32,
     /// The upper halves of 32-bit floats; arithmetic stays in 32 bits.
     Bf16,
-    /// As bf16, and convolutions multiply them as well, with sums in 32 bits: on processors with AVX-512 BF16, where that is fast.
+    /// Features as with bf16; convolutions multiply bf16, with sums in 32 bits: on processors with AVX-512 BF16, where that is fast.
     Bf16Dot,
     /// 16-bit floats with more digits and a smaller range, for GPUs; the loss is scaled while training.
     F16,
@@ -295,7 +295,7 @@ pub struct Demo {
     /// Classify images instead of segmenting volumes.
     #[arg(long)]
     pub classification: bool,
-    /// Where the data set, the run and the predictions are left [default: a temporary folder, removed afterwards].
+    /// The folder of the data set, the run and the predictions [default: a temporary folder that is removed].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// The memory line.
@@ -305,7 +305,7 @@ pub struct Demo {
     pub compute: Compute,
 }
 
-/// How the files of a data set are read.
+/// The reading of the files of a data set.
 #[derive(Debug, Default, ClapArgs)]
 pub struct Files {
     /// The unit that lengths in headers are in, whatever headers say: um, mm or m.
@@ -317,7 +317,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// What flags say of the data set; none where they say nothing.
+    /// The settings of the data set in flags; `None` without such flags.
     pub fn settings(&self) -> Option<DataSettings> {
         self.unit.map(|unit| DataSettings { unit: Some(unit), ..DataSettings::default() })
     }
@@ -337,7 +337,7 @@ pub struct Inspect {
     /// Write a page with thumbnails, plots and what is flagged to this file, and the numbers beside it as .json.
     #[arg(long, value_name = "FILE.html")]
     pub page: Option<PathBuf>,
-    /// Settings [default: plimsoll.toml where it is there].
+    /// The file of settings [default: plimsoll.toml if it exists].
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     #[command(flatten)]
@@ -374,13 +374,13 @@ pub struct Watch {
     pub serve: Option<u16>,
 }
 
-/// Which checkpoint of a run.
+/// The kind of checkpoint of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum WhichCheckpoint {
-    /// That after the last epoch.
+    /// The checkpoint after the last epoch.
     #[default]
     Final,
-    /// That of the highest moving average of the pseudo-Dice.
+    /// The checkpoint with the highest moving average of the pseudo-Dice.
     Best,
     /// The last that was written.
     Latest,

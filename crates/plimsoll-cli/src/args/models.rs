@@ -8,7 +8,7 @@ use plimsoll_run::FoldName;
 use super::nnunet::fold;
 use super::{Ram, WhichCheckpoint};
 
-/// What to do with models.
+/// A command on models.
 #[derive(Debug, Subcommand)]
 pub enum Models {
     /// Unpack what nnUNetv2_export_model_to_zip wrote, or copy models of a folder.
@@ -31,7 +31,7 @@ pub struct ExportModel {
     /// The checkpoint.
     #[arg(long, value_enum, default_value_t)]
     pub checkpoint: WhichCheckpoint,
-    /// Replace the file if it is there.
+    /// Replace an existing file.
     #[arg(long)]
     pub overwrite: bool,
     #[command(flatten)]
@@ -52,7 +52,7 @@ pub struct VerifyModel {
 pub struct ImportModels {
     /// A .zip file of nnU-Net, or a folder with models in it.
     pub from: PathBuf,
-    /// The folder that they are put into [default: that of the variable nnUNet_results, or the current one].
+    /// The target folder [default: the variable nnUNet_results, or else the current folder].
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
     #[command(flatten)]
@@ -68,7 +68,7 @@ pub struct ShowModels {
     pub ram: Ram,
 }
 
-/// What a model is written as.
+/// The format of an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ExportFormat {
     /// The weights of one fold, with every name that the network's authors give its tensors, as `safetensors.torch.load_file` reads them.
@@ -89,7 +89,7 @@ pub struct Export {
     /// The .safetensors or .onnx file that is written, or the folder for nnU-Net.
     #[arg(short, long, value_name = "PATH")]
     pub output: PathBuf,
-    /// What it is written as.
+    /// The format of the export.
     #[arg(long, value_enum, default_value_t)]
     pub format: ExportFormat,
     /// The fold, where there are several and the format has one: 0, 1, 2, … or all.
@@ -101,7 +101,7 @@ pub struct Export {
     /// The checkpoint of a run [default: final].
     #[arg(long, value_enum)]
     pub checkpoint: Option<WhichCheckpoint>,
-    /// Replace the file if it is there.
+    /// Replace an existing file.
     #[arg(long)]
     pub overwrite: bool,
     #[command(flatten)]

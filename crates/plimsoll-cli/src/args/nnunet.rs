@@ -8,7 +8,7 @@ use plimsoll_run::FoldName;
 
 use crate::failure::{Failure, Outcome};
 
-/// What of models of nnU-Net is used, and how.
+/// Options of nnU-Net's own command, by the same names.
 #[derive(Debug, Default, ClapArgs)]
 #[command(next_help_heading = "Models of nnU-Net (see docs/models.md)")]
 pub struct NnUnetFlags {
@@ -24,7 +24,7 @@ pub struct NnUnetFlags {
     /// Its plans [default: nnUNetPlans].
     #[arg(short, long, value_name = "NAME", requires = "dataset")]
     pub plans: Option<String>,
-    /// Folds that are averaged: 0 1 2 3 4, or all [default: those that are there].
+    /// Folds to average: 0 1 2 3 4, or all [default: the existing folds].
     #[arg(short, long, value_name = "FOLD", num_args = 1.., value_parser = fold)]
     pub folds: Vec<FoldName>,
     /// The file of weights in the folder of a fold, also -chk [default: checkpoint_final.pth].
@@ -46,7 +46,7 @@ pub struct NnUnetFlags {
     /// Write probabilities beside labels, too, as .npz.
     #[arg(long, alias = "save_probabilities")]
     pub save_probabilities: bool,
-    /// Keep predictions that are there, as is done anyway.
+    /// Keep existing predictions, which is the default.
     #[arg(long, alias = "continue_prediction", conflicts_with = "overwrite")]
     pub continue_prediction: bool,
     /// Say what the model is before it predicts.
@@ -65,7 +65,7 @@ pub(super) fn fold(text: &str) -> Result<FoldName, String> {
 /// nnU-Net's names where none are given.
 const TRAINER: &str = "nnUNetTrainer";
 const PLANS: &str = "nnUNetPlans";
-/// Where nnU-Net keeps models.
+/// The variable with nnU-Net's folder of models.
 const RESULTS: &str = "nnUNet_results";
 
 /// The number of a data set, by the name of its folder: `Dataset101_Spleen`, of three digits or more.
@@ -106,7 +106,7 @@ impl NnUnetFlags {
         Ok(Some(folder.join(format!("{trainer}__{plans}__{configuration}"))))
     }
 
-    /// What of a folder is used.
+    /// The parts of a model folder to use.
     pub fn choice(&self) -> NnUnetChoice {
         let usual = NnUnetChoice::default();
         NnUnetChoice {

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 
 use crate::failure::Failure;
 
-/// What an option of another program is here.
+/// The counterpart of an option of another program.
 enum Meaning {
     /// An option of ours.
     Ours(&'static str),
@@ -173,7 +173,7 @@ fn known(command: &OsStr) -> &'static [(&'static str, Meaning)] {
 /// Arguments of the process, with other programs' names of options of `predict` and `segment` as ours.
 ///
 /// # Errors
-/// If there is one that is not done here.
+/// Returns an error if there is one that is not done here.
 pub fn with_own_names(arguments: impl Iterator<Item = OsString>) -> Result<Vec<OsString>, Failure> {
     let mut arguments: Vec<OsString> = arguments.collect();
     let known = arguments.get(1).map_or(&[][..], |command| known(command));

@@ -23,7 +23,7 @@ impl Command {
     /// The files that the command reads and writes by its arguments.
     ///
     /// # Errors
-    /// If a model is not named, or named twice, or a folder for predictions has another use.
+    /// Returns an error if a model is not named, or named twice, or a folder for predictions has another use.
     pub fn files(&self) -> Outcome<CommandFiles> {
         Ok(match self {
             Command::Inspect(args) => of_inspect(args),

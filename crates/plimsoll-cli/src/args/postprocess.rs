@@ -13,14 +13,14 @@ pub struct Postprocess {
     /// With --choose: the folder of a run whose folds are trained and validated.
     #[arg(value_name = "RUN", requires = "choose")]
     pub run: Option<PathBuf>,
-    /// Try steps on the predictions of all validation cases, and write those that raise the Dice of a label, and lower that of none, to
-    /// postprocessing.toml in the run, which `predict` then does.
+    /// Try steps on the predictions of all validation cases, and write those that raise the Dice of a label and lower none to
+    /// postprocessing.toml in the run, which `predict` then applies.
     #[arg(long, requires = "run", conflicts_with_all = ["input", "output", "steps", "orthogonal"])]
     pub choose: bool,
     /// A label map, or a folder of them.
     #[arg(short, long, value_name = "IN", required_unless_present = "choose", requires = "output")]
     pub input: Option<PathBuf>,
-    /// Where they are written: a label map, or another folder.
+    /// The target: a label map, or another folder.
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
     /// The steps: a .toml or .json file of our own, or nnU-Net's postprocessing.json.
@@ -33,7 +33,7 @@ pub struct Postprocess {
     /// The unit that lengths in headers are in, whatever headers say: um, mm or m. Radii and volumes of steps are in millimetres.
     #[arg(long, value_name = "UNIT")]
     pub unit: Option<LengthUnit>,
-    /// Replace what is there [default: it is kept, and what is missing is made].
+    /// Replace existing files [default: they are kept, and the missing ones are made].
     #[arg(long)]
     pub overwrite: bool,
     #[command(flatten)]

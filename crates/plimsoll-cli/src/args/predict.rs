@@ -28,30 +28,30 @@ pub struct Predict {
     /// A folder of images named as in imagesTr, or one image. Of classifiers: images, folders of classes, or a .csv file.
     #[arg(short, long, value_name = "IN")]
     pub input: PathBuf,
-    /// The folder that label maps are written to, not that of the images; of classifiers the .csv file of probabilities.
+    /// The folder of label maps, other than the folder of images; for classifiers the .csv file of probabilities.
     #[arg(short, long, value_name = "OUT")]
     pub output: PathBuf,
-    /// Of volumes: the unit that lengths in headers are in, whatever headers say: um, mm or m.
+    /// For volumes: the unit of lengths in headers, whatever they state: um, mm or m.
     #[arg(long, value_name = "UNIT")]
     pub unit: Option<LengthUnit>,
     /// The checkpoint; of models of nnU-Net, -chk names its file [default: final].
     #[arg(long, value_enum)]
     pub checkpoint: Option<WhichCheckpoint>,
-    /// Of volumes: the share of a window that the next one covers too, from 0 to less than 1 [default: 0.5].
+    /// For volumes: the overlap of neighbouring windows as a share of a window, from 0 to less than 1 [default: 0.5].
     #[arg(long, value_name = "SHARE")]
     pub overlap: Option<f64>,
-    /// Of volumes: how much the voxels of a window count where windows overlap [default: gaussian].
+    /// For volumes: the weights of the voxels of a window where windows overlap [default: gaussian].
     #[arg(long, value_enum, value_name = "HOW")]
     pub window_weights: Option<WhichWeights>,
-    /// Of volumes: see cases that have far more windows than the others at the spacing of their images, or a coarser one in mm along the
-    /// axes of the network, instead of that of training.
+    /// For volumes: predict cases with far more windows than the others at the spacing of their images, or at a coarser one in mm along
+    /// the axes of the network, instead of the training spacing.
     #[arg(long, value_name = "native|Z,Y,X", value_parser = case_spacing)]
     pub outlier_spacing: Option<CaseSpacing>,
     /// Look at each window mirrored, too, in all eight ways, or the four of slices.
     #[arg(long)]
     pub mirror: bool,
-    /// Of volumes: look at each window mirrored, too, along these axes of the network, of those along which it was trained mirrored: 0 is
-    /// depth, 1 height, 2 width [default of models of nnU-Net: all of those].
+    /// For volumes: also predict each window mirrored along these axes of the network, which must be axes that it was trained mirrored
+    /// along: 0 is depth, 1 height, 2 width [default for models of nnU-Net: all of those].
     #[arg(
         long,
         value_name = "AXES",
@@ -60,21 +60,21 @@ pub struct Predict {
         conflicts_with_all = ["mirror", "disable_tta"]
     )]
     pub mirror_axes: Vec<u8>,
-    /// How classifiers of pairs vote [default: sum].
+    /// The voting rule of classifiers of pairs [default: sum].
     #[arg(long, value_enum)]
     pub votes: Option<WhichVotes>,
-    /// Of classifiers of pairs: write the probabilities of each pair, too, in columns behind `predicted`.
+    /// For classifiers of pairs: also write the probabilities of each pair, in columns after `predicted`.
     #[arg(long)]
     pub pair_columns: bool,
-    /// Of classifiers, with images whose labels are known: draw the N that are most wrong, and where in them the network finds what it
-    /// says (Grad-CAM), into an .svg beside the table.
+    /// For classifiers and images with known labels: draw the N images with the largest errors, and the regions that the network bases its
+    /// answer on (Grad-CAM), into an .svg beside the table.
     #[arg(long, value_name = "N")]
     pub mistakes: Option<NonZeroUsize>,
-    /// Of volumes: draw three slices of each case with its labels, CASE.preview.png beside them.
+    /// For volumes: draw three slices of each case with its labels, CASE.preview.png beside them.
     #[arg(long)]
     pub preview: bool,
-    /// Of volumes: -i is a data set of BIDS, and -o its derivative, like IN/derivatives/plimsoll. Predicted are images whose names end in
-    /// these suffixes, one for each channel, like T1w [default: what the channels are called].
+    /// For volumes: -i is a BIDS data set, and -o its derivative, like IN/derivatives/plimsoll. Images whose names end in these suffixes,
+    /// one for each channel, like T1w, are predicted [default: the names of the channels].
     #[arg(long, value_name = "SUFFIXES", value_delimiter = ',', num_args = 0.., require_equals = true)]
     pub bids: Option<Vec<String>>,
     /// Leave labels as they are predicted, where the model has steps that help.
@@ -90,7 +90,7 @@ pub struct Predict {
 const USUAL_STEP: f64 = 0.5;
 
 impl Predict {
-    /// The folder of the model, and those of others whose probabilities are averaged with its.
+    /// The folder of the model, and the folders of further models whose probabilities are averaged.
     pub fn models(&self) -> Outcome<(PathBuf, Vec<PathBuf>)> {
         let mut named = self.model.iter().chain(&self.model_named).cloned();
         let first = match named.next() {
@@ -112,8 +112,8 @@ impl Predict {
         }
     }
 
-    /// The share of a window from one to the next, whichever way it is said. A step is taken as it is said: 1 − (1 − 0.2) is less than
-    /// 0.2, and would be one window more.
+    /// The distance of neighbouring windows as a share of a window. A given step is used as it is: 1 − (1 − 0.2) is less than 0.2, and
+    /// would give one window more.
     fn step(&self) -> Outcome<f64> {
         let (said, step) = match (self.nnunet.step_size, self.overlap) {
             (Some(step), _) => (format!("-step_size {step} is not more than 0 and at most 1"), step),
@@ -128,7 +128,7 @@ impl Predict {
         }
     }
 
-    /// Which steps are done after a prediction. Those of a model are not of the mean of several.
+    /// The steps after a prediction. The steps of one model do not apply to the mean of several.
     fn steps(&self) -> StepChoice {
         let is_alone = self.model.iter().chain(&self.model_named).count() <= 1;
         match &self.nnunet.postprocessing {
@@ -138,11 +138,11 @@ impl Predict {
         }
     }
 
-    /// What is asked of a model.
+    /// The request of a model.
     pub fn request(&self, model: PathBuf, backend: Arc<dyn Backend>) -> Outcome<PredictRequest> {
         let threads = self.inference.compute.threads.count();
         let is_nnunet = matches!(ModelSource::of(&model)?, ModelSource::NnUnet(_));
-        // As both programs do it where nothing is said.
+        // The defaults of nnU-Net and of this program.
         let mirror = self.mirror || !self.mirror_axes.is_empty() || (is_nnunet && !self.nnunet.disable_tta);
         Ok(PredictRequest {
             volumes: VolumeOptions {
@@ -173,7 +173,7 @@ impl Predict {
     }
 }
 
-/// How much the voxels of a window count where windows overlap.
+/// The weights of the voxels of a window where windows overlap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum WhichWeights {
     /// Less towards the border, where the network sees little of what is around: σ is an eighth of the window.
@@ -204,7 +204,7 @@ fn case_spacing(text: &str) -> Result<CaseSpacing, String> {
     }
 }
 
-/// How classifiers of pairs of classes vote.
+/// The voting rule of classifiers of pairs of classes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum WhichVotes {
     /// The mean probability of a class over its pairs.
@@ -212,7 +212,7 @@ pub enum WhichVotes {
     Sum,
     /// The most pairs that are won.
     Majority,
-    /// Probabilities that fit those of all pairs best (Wu, Lin and Weng 2004).
+    /// Probabilities that best fit those of all pairs (Wu, Lin and Weng 2004).
     Coupling,
     /// Means weighted by accuracy and confidence, as published for retinopathy.
     Weighted,

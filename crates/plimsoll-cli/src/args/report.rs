@@ -11,7 +11,7 @@ use super::Ram;
 pub struct Report {
     /// The folder of a run, of one of its folds, or of a sweep.
     pub run: PathBuf,
-    /// Where the page is written.
+    /// The file of the page.
     #[arg(short, long, value_name = "FILE.html", default_value = "report.html")]
     pub output: PathBuf,
     /// The data set, for pictures of cases [default: where it lay when the run was trained].
@@ -20,11 +20,11 @@ pub struct Report {
     /// Read files outside of the data set's folder that its list or table names.
     #[arg(long)]
     pub allow_outside: bool,
-    /// How many of the worst cases are shown as pictures, and how many of the best.
+    /// The number of the worst cases with pictures, and of the best.
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub cases: usize,
-    /// Of how many of the worst cases the page has image, reference and prediction as volumes, to be sliced and turned with NiiVue: some
-    /// megabytes each.
+    /// The number of the worst cases whose image, reference and prediction are in the page as volumes, to be sliced and rotated with
+    /// NiiVue: some megabytes each.
     #[arg(long, value_name = "N", default_value_t = 0, default_missing_value = "1", num_args = 0..=1)]
     pub volumes: usize,
     #[command(flatten)]

@@ -45,10 +45,10 @@ pub struct Train {
     /// Several folds, like 0,2-4; or `all` that there are.
     #[arg(long, value_name = "N,N-N,…")]
     pub folds: Option<String>,
-    /// With --folds: so many train at once, each with its part of the line and of the threads.
+    /// With --folds: the number of folds that train at the same time, each with its part of the limit and of the threads.
     #[arg(long, value_name = "N", default_value = "1", value_parser = thread_count, requires = "folds")]
     pub parallel: usize,
-    /// Of images: trains a classifier for each pair of classes, in folders of their own, whose votes are counted when predicting.
+    /// For images: train a classifier for each pair of classes, in folders of their own, whose votes are counted when predicting.
     #[arg(long, conflicts_with = "folds")]
     pub one_vs_one: bool,
     /// The folder of the run [default: runs/NAME].
@@ -63,8 +63,8 @@ pub struct Train {
     /// Go on though images, labels or classes have changed since the run began, or cases are gone.
     #[arg(long)]
     pub accept_changed_data: bool,
-    /// What becomes of cases that the data set has gained since the run began: folds that are not begun validate and train on them, or
-    /// they are left out.
+    /// The treatment of cases that were added to the data set after the run began: folds that have not begun validate and train on them,
+    /// or they are left out.
     #[arg(long, value_name = "CHOICE")]
     pub new_cases: Option<WhatOfNewCases>,
     /// Start from these weights: .safetensors, .pt or .pth.
@@ -73,19 +73,20 @@ pub struct Train {
     /// With --weights: leave out tensors that the network has no place for.
     #[arg(long, requires = "weights")]
     pub allow_extra: bool,
-    /// With --weights: let heads begin anew, where those of the file are of other classes or missing.
+    /// With --weights: initialise heads at random if those of the file have other classes or are missing.
     #[arg(long, requires = "weights")]
     pub new_head: bool,
     /// With --weights: sum weights of images of three channels over these, for images of one.
     #[arg(long, requires = "weights")]
     pub sum_stem: bool,
-    /// Folds to use instead of those of the run, or of the data set's splits_final.json.
+    /// The file of folds [default: the folds of the run, or of the data set's splits_final.json].
     #[arg(long, value_name = "FILE")]
     pub splits: Option<PathBuf>,
     /// Leave out predicting and scoring the validation cases of each fold once it is trained.
     #[arg(long)]
     pub skip_validation: bool,
-    /// How means over validation cases treat a score that is undefined because only one of prediction and reference has the class.
+    /// The treatment in means over validation cases of a score that is undefined because only one of prediction and reference has the
+    /// class.
     #[arg(long, value_enum, value_name = "CONVENTION", default_value_t, conflicts_with = "skip_validation")]
     pub missing: MissingScores,
     /// Write the numbers of each step into steps.jsonl.
@@ -103,7 +104,7 @@ pub struct Train {
 }
 
 impl Train {
-    /// What is asked for.
+    /// The request.
     pub fn request(&self) -> Outcome<TrainRequest> {
         let folds = match self.folds.as_deref() {
             Some("all") => FoldChoice::Every,
@@ -168,7 +169,7 @@ fn numbers(list: &str) -> Outcome<Vec<usize>> {
     Ok(found.into_iter().collect())
 }
 
-/// What shapes a run.
+/// Arguments that define a run.
 #[derive(Debug, Default, ClapArgs)]
 pub struct RunArgs {
     /// The data set: a folder of images and one of label maps, a folder for each case, BIDS, a table of paths, a list of MONAI, nnU-Net's raw
@@ -184,7 +185,7 @@ pub struct RunArgs {
     /// Leave out cases that the inspection finds an error in, and say which, instead of refusing the data set. The run keeps a record.
     #[arg(long)]
     pub skip_bad_cases: bool,
-    /// Settings to read [default: plimsoll.toml, if it is there].
+    /// The file of settings [default: plimsoll.toml if it exists].
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// 2: patches are slices across the depth, resampled in their plane alone; 3: they are volumes.
@@ -205,7 +206,7 @@ pub struct RunArgs {
     /// Samples that go through the network at a time.
     #[arg(long, value_name = "N")]
     pub micro_batch: Option<usize>,
-    /// How features are stored, and what convolutions multiply.
+    /// Number formats of stored features and of products.
     #[arg(long, value_enum)]
     pub precision: Option<Precision>,
     /// The network.
@@ -238,14 +239,14 @@ pub struct RunArgs {
     /// The highest learning rate.
     #[arg(long, value_name = "RATE")]
     pub learning_rate: Option<f64>,
-    /// Of initial weights, patches and augmentation.
+    /// The seed of initial weights, patches and augmentation.
     #[arg(long)]
     pub seed: Option<u64>,
     /// The folder of a run whose patch, spacing, network and normalisation are taken where nothing else is set, to train on from
     /// its weights.
     #[arg(long, value_name = "MODEL")]
     pub plans_from: Option<PathBuf>,
-    /// What may be changed, in this order, if the run does not fit the line otherwise; each changes the results.
+    /// Changes that may be made, in this order, if the run does not fit the limit otherwise; each changes the results.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT,…")]
     pub allow: Vec<Allowed>,
 }
@@ -284,7 +285,7 @@ impl From<Allowed> for Concession {
 }
 
 impl RunArgs {
-    /// What is asked for, with what runs it.
+    /// The request, with a backend.
     pub fn request(&self, backend: Arc<dyn Backend>) -> Outcome<PlanRequest> {
         let plans_from = self.plans_from.as_deref().map(Model::plans).transpose()?;
         let mut settings = read_settings(self.config.as_deref(), self.settings())?;
@@ -305,7 +306,7 @@ impl RunArgs {
         })
     }
 
-    /// What the flags say.
+    /// The settings in flags.
     pub fn settings(&self) -> Settings {
         Settings {
             data: self.files.settings(),

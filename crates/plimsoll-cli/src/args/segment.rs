@@ -10,7 +10,7 @@ use plimsoll_models::total_segmentator::{Mode, ModelSize, weights_in_home};
 use super::Inference;
 use crate::failure::{Failure, Outcome};
 
-/// How a file of DICOM keeps labels: a segmentation, as its attribute Segmentation Type has it, or structures.
+/// The form of labels in a DICOM file: a segmentation of a Segmentation Type, or structures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DicomLabels {
     /// One frame for each slice, with a label in each pixel, compressed
@@ -21,7 +21,7 @@ pub enum DicomLabels {
     Rtstruct,
 }
 
-/// Which networks of a task.
+/// The size of a task's networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Size {
     /// Those that every task has
@@ -49,7 +49,7 @@ pub struct Segment {
     /// Write one file with all labels, and their names in its header, instead of a mask for each.
     #[arg(long)]
     pub ml: bool,
-    /// How a file of DICOM keeps labels [default: labelmap].
+    /// The form of labels in a DICOM file [default: labelmap].
     #[arg(long, visible_alias = "segmentation_type", value_name = "TYPE")]
     pub segmentation_type: Option<DicomLabels>,
     /// Measure the volume in mm³ and the mean intensity of each label, in statistics.json in the folder of masks, or with
@@ -89,7 +89,7 @@ pub struct Segment {
         visible_aliases = ["higher_order_resampling", "high_order_resampling"]
     )]
     pub higher_order_resampling: bool,
-    /// Which networks of total_v3 [default: big].
+    /// The size of the networks of total_v3 [default: big].
     #[arg(long, visible_alias = "model_size", value_name = "SIZE")]
     pub model_size: Option<Size>,
     /// Cut the image to the body first, which a model of 6 mm finds: of use where there is much air around it.
@@ -98,7 +98,7 @@ pub struct Segment {
     /// Look for what images are cut to at 3 mm instead of 6.
     #[arg(long, visible_alias = "robust_crop")]
     pub robust_crop: bool,
-    /// Remove components of labels of up to so many mm³, on the grid that networks see [default of the volume: 200].
+    /// Remove components of labels of up to this many mm³, on the grid of the networks [default of the volume: 200].
     #[arg(long, visible_alias = "remove_small_blobs", value_name = "MM3", num_args = 0..=1, default_missing_value = "200")]
     pub remove_small_blobs: Option<f64>,
     /// Make only the masks of labels: of the task `body`, none of the whole body and its skin.
@@ -107,7 +107,7 @@ pub struct Segment {
     /// The folder of weights [default: TOTALSEG_WEIGHTS_PATH, or nnunet/results in TOTALSEG_HOME_DIR or ~/.totalsegmentator].
     #[arg(long, value_name = "DIR")]
     pub weights: Option<PathBuf>,
-    /// List the tasks with their labels, and whether their weights are there.
+    /// List the tasks with their labels, and show which weights exist.
     #[arg(long)]
     pub list: bool,
     #[command(flatten)]
@@ -128,7 +128,7 @@ impl Segment {
         })
     }
 
-    /// What is asked for.
+    /// The request.
     pub fn request(&self) -> Outcome<SegmentRequest> {
         let (Some(input), Some(output)) = (&self.input, &self.output) else {
             return Err(Failure::new(

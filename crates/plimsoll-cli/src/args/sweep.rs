@@ -14,7 +14,7 @@ use crate::failure::{Failure, Outcome};
 /// Some choices of settings, each trained with some seeds on some folds.
 #[derive(Debug, ClapArgs)]
 pub struct Sweep {
-    /// What is trained: a file with a table `grid` of settings or a list of `arm`, with `seeds` and `folds`; see docs/sweeps.md.
+    /// The file of the sweep: a table `grid` of settings or a list of `arm`, with `seeds` and `folds`; see docs/sweeps.md.
     pub sweep: PathBuf,
     /// The data set [default: `dataset` of the file].
     pub dataset: Option<PathBuf>,
@@ -24,7 +24,7 @@ pub struct Sweep {
     /// Say what each arm would hold and how long all takes, and stop.
     #[arg(long)]
     pub plan: bool,
-    /// Go on with what is there; arms, seeds and folds may have been added to the file.
+    /// Resume a sweep; arms, seeds and folds may have been added to the file.
     #[arg(long)]
     pub resume: bool,
     /// These trials alone: ARM, ARM/SEED or ARM/SEED/FOLD, with commas between.
@@ -46,7 +46,7 @@ pub struct Sweep {
     /// Threads that make batches [default: one, and one more for every eight kernel threads].
     #[arg(long, value_name = "N", value_parser = thread_count)]
     pub loader_threads: Option<usize>,
-    /// What may be changed, in this order, in arms that do not fit the line otherwise; each changes their results.
+    /// Changes that may be made, in this order, in arms that do not fit the limit otherwise; each changes their results.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT,…")]
     pub allow: Vec<Allowed>,
     /// Leave out cases that the inspection finds an error in, and say which, instead of refusing the data set. Each run keeps a record.
@@ -61,7 +61,8 @@ pub struct Sweep {
     /// Leave out predicting and scoring the validation cases of each fold once it is trained.
     #[arg(long)]
     pub skip_validation: bool,
-    /// How means over validation cases treat a score that is undefined because only one of prediction and reference has the class.
+    /// The treatment in means over validation cases of a score that is undefined because only one of prediction and reference has the
+    /// class.
     #[arg(long, value_enum, value_name = "CONVENTION", default_value_t, conflicts_with = "skip_validation")]
     pub missing: MissingScores,
     /// Write the numbers of each step into steps.jsonl.
@@ -73,7 +74,7 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// What is asked for.
+    /// The job.
     pub fn job(&self) -> Outcome<SweepJob> {
         let asked = SweepRequest::read(&self.sweep, self.dataset.as_deref())?;
         let threads = self.compute.threads.count();
@@ -127,7 +128,7 @@ impl Sweep {
         })
     }
 
-    /// Whether trials are trained by tasks of a batch system, and nothing here.
+    /// Returns `true` if tasks of a batch system train the trials.
     fn is_for_batch(&self) -> bool {
         self.slurm.is_some() || self.kubernetes.is_some()
     }
@@ -154,7 +155,7 @@ impl Sweep {
         Ok(files)
     }
 
-    /// The command of a task, which goes on with the sweep as it is written down.
+    /// The command of a task, which resumes the recorded sweep.
     fn command(&self, program: String, job: &SweepJob, line: plimsoll_memory::Bytes) -> Vec<String> {
         let shown = |path: &Path| path.to_string_lossy().into_owned();
         let folder = &job.folder;

@@ -5,7 +5,7 @@ use super::{bench_curve, bench_data, bench_kernels, bench_plan, bench_predict, b
 use crate::args::Bench;
 use crate::failure::Outcome;
 
-/// Measures what was asked for.
+/// Runs a benchmark.
 pub fn run(bench: &Bench, as_json: bool) -> Outcome {
     match bench {
         Bench::Load(data) => bench_data::run(data, Part::Load, as_json),

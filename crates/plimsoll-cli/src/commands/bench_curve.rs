@@ -17,7 +17,7 @@ struct Point {
     what: &'static str,
     /// Features, their gradients and scratch: the arena without parameters, moments and gradients of parameters.
     features_bytes: usize,
-    /// How far that is above what no placement of the schedule can do without.
+    /// The ratio to the lower bound over all placements of the schedule.
     over_lower_bound: f64,
     recompute_flops_fraction: f64,
     predicted_seconds: f64,

@@ -20,7 +20,7 @@ use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json};
 use crate::terminal::{self, cache_folder};
 
-/// What is measured.
+/// The measured part.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// Reading files.
@@ -37,7 +37,7 @@ struct Load {
     files: usize,
     stored_bytes: Bytes,
     decoded_bytes: Bytes,
-    /// With nothing of them in the system's memory, where the system forgets when it is asked to.
+    /// Without the system's cache, if the system discards it on request.
     cold_seconds: f64,
     warm_seconds: f64,
     resident_bytes: Bytes,
@@ -47,13 +47,13 @@ struct Load {
 #[derive(Serialize)]
 struct Patch {
     threads: usize,
-    /// Cases that the cache holds, of those of the data set, and how long reading them took.
+    /// The number of cached cases, of all cases, and the time of reading them.
     cached_cases: usize,
     cases: usize,
     cache_bytes: Bytes,
     fill_seconds: f64,
     patches: usize,
-    /// Of one patch, from one to the next.
+    /// The time of one patch.
     seconds_per_patch: f64,
     /// The share of volumes that were found in the cache.
     hit_share: f64,
@@ -64,10 +64,10 @@ struct Patch {
 struct Report {
     load: Option<Load>,
     patch: Option<Patch>,
-    /// Of the plan, by this machine's measured rates.
+    /// The predicted time by this machine's measured rates.
     predicted_seconds_per_step: f64,
     batch_size: usize,
-    /// What the step waits for, if anything, and what to change.
+    /// The bottleneck of a step, and its remedy.
     bottleneck: Option<String>,
 }
 
@@ -110,7 +110,7 @@ pub fn run(args: &BenchData, part: Part, as_json: bool) -> Outcome {
     Ok(())
 }
 
-/// At most so many cases, evenly spread.
+/// At most `most` cases, evenly spread.
 fn spread(cases: &[Case], most: usize) -> Vec<&Case> {
     let count = cases.len().min(most);
     (0..count).map(|number| &cases[number * cases.len() / count]).collect()
@@ -139,7 +139,7 @@ fn load(cases: &[&Case], budget: &Budget) -> Outcome<Load> {
     Ok(Load { files: files.len(), stored_bytes, decoded_bytes, cold_seconds, warm_seconds, resident_bytes })
 }
 
-/// Asks the system to forget a file, or those of a folder of slices, and returns their bytes.
+/// Asks the system to discard a file, or the files of a folder of slices, from its cache, and returns their bytes.
 fn forget(path: &Path) -> io::Result<Bytes> {
     if path.is_dir() {
         let files =
@@ -184,7 +184,7 @@ fn patch(
     let fill_seconds = start.elapsed().as_secs_f64();
     let config = LoaderConfig { first_step: 0, ..*planned.loader() };
     let mut loader = Loader::start(config, patches, budget)?;
-    // What fills the slots is not counted.
+    // Filling the slots is not counted.
     for _ in 0..config.slots {
         drop(loader.next_batch()?);
     }
@@ -212,7 +212,7 @@ fn patch(
 }
 
 impl Report {
-    /// What the step waits for, and what to change.
+    /// The bottleneck of a step, and its remedy.
     fn judge(&self, planned: &PlannedRun, request: &plimsoll::PlanRequest) -> Option<String> {
         let patch = self.patch.as_ref()?;
         let batch = patch.seconds_per_patch * self.batch_size as f64;

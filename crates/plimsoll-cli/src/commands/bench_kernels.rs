@@ -39,7 +39,7 @@ struct Row {
     fraction_of_peak: f64,
 }
 
-/// The layers of U-Nets, and some odd ones; then those of a ResNeXt in two dimensions.
+/// The layers of U-Nets and some odd ones, then layers of a ResNeXt in two dimensions.
 fn layers() -> Vec<Layer> {
     let layer = |channels, features, edge, window| Layer {
         batch: 1,

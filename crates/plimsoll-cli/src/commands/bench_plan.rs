@@ -39,7 +39,7 @@ const SIX: &str = r#"{"components": [
     {"name": "toploss_simple"}, {"name": "surface_distance", "every": 4}
 ]}"#;
 
-/// What planning took.
+/// The cost of planning.
 #[derive(Serialize)]
 struct Row {
     net: &'static str,

@@ -27,7 +27,7 @@ struct PredictReport {
     window: [usize; 3],
     shape: [usize; 3],
     classes: usize,
-    /// As it is asked for.
+    /// The requested precision.
     precision: String,
     engine: String,
     summed: Summed,
@@ -54,7 +54,7 @@ const STEP: f64 = 0.5;
 /// The most voxels of a case, 16 GiB before they are compressed: a shape should not fill the disk by mistake.
 const MOST_VOXELS: usize = 1 << 33;
 
-/// Predicts the case as often as asked for, and prints the round with the median time.
+/// Predicts the case the requested number of times, and prints the round with the median time.
 pub fn run(args: &BenchPredict, as_json: bool) -> Outcome {
     let threads = args.compute.threads.count();
     let backend = args.held.on(args.compute.open()?)?;
@@ -147,7 +147,7 @@ impl PredictReport {
     }
 }
 
-/// The shape of the case: two windows deep, if nothing else is said.
+/// The shape of the case; two windows deep by default.
 fn shape(args: &BenchPredict) -> Outcome<[usize; 3]> {
     let [depth, height, width] = args.size;
     let shape = args.shape.unwrap_or([depth.saturating_mul(2), height, width]);
@@ -160,7 +160,7 @@ fn shape(args: &BenchPredict) -> Outcome<[usize; 3]> {
     Ok(shape)
 }
 
-/// The network that nnU-Net's rules give windows of the size, if nothing else is said.
+/// The network; by default the one that nnU-Net's rules give windows of the size.
 fn network(args: &BenchPredict) -> Outcome<Network> {
     let topology = Topology::of(TargetSpacing::Volume(SPACING), args.size);
     if topology.patch != args.size {

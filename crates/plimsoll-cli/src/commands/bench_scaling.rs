@@ -1,8 +1,8 @@
-//! `plimsoll bench scaling`: what a step takes on many threads, and which nodes do not share their work well.
+//! `plimsoll bench scaling`: the time of a step on many threads, and the nodes that share their work badly.
 //!
-//! Tasks of kernels are cut by shape alone, so one thread runs the same ones as many do. Each is timed on one thread, and they
-//! are shared out among simulated threads as the pool would share them out. What threads take from each other, of memory and
-//! of shared caches, is not in it. On as many threads as the machine has cores it is measured instead.
+//! Tasks of kernels are divided by shape alone, so one thread runs the same tasks as many threads do. Each task is timed on one thread,
+//! and the tasks are divided among simulated threads as the pool would divide them. Competition of threads for memory and shared caches is
+//! not simulated. For as many threads as the machine has cores the step is measured instead.
 
 use plimsoll::backend::{CpuBackend, LaunchTasks, barrier_seconds, processor};
 use plimsoll_graph::Program;
@@ -24,13 +24,13 @@ struct Report {
     precision: String,
     forward: bool,
     cores: usize,
-    /// Of processor time.
+    /// The processor time.
     seconds_on_one_thread: f64,
     barrier: Barrier,
     threads: Vec<Scaled>,
 }
 
-/// What a kernel takes beyond its tasks.
+/// The time of a kernel beyond its tasks.
 #[derive(Serialize)]
 struct Barrier {
     /// On how many threads it was measured; simulated ones are given the same.
@@ -40,7 +40,7 @@ struct Barrier {
     seconds_after_rest: f64,
 }
 
-/// The step on so many threads.
+/// The step on a number of threads.
 #[derive(Serialize)]
 struct Scaled {
     threads: usize,
@@ -68,7 +68,7 @@ struct Kind {
 struct Node {
     kind: String,
     result: String,
-    /// Of its kernels, in order.
+    /// The number of tasks of its kernels, in order.
     tasks: Vec<usize>,
     seconds_on_one_thread: f64,
     seconds: f64,
@@ -198,7 +198,7 @@ pub fn run(args: &BenchScaling, as_json: bool) -> Outcome {
         precision: args.what.precision,
     };
     let cores = std::thread::available_parallelism()?.get();
-    // One thread waits for nobody. No more are started than are asked for.
+    // One thread never waits. No more threads are started than requested.
     let most = args.threads.iter().fold(2, |most, threads| most.max(*threads));
     let measured_with_threads = cores.clamp(2, most);
     let [seconds, seconds_after_rest] = barrier_seconds(measured_with_threads)?;

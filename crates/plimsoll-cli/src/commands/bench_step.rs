@@ -29,19 +29,19 @@ struct StepReport {
     net: String,
     patch_size: [usize; 3],
     batch_size: usize,
-    /// As it is asked for.
+    /// The requested precision.
     precision: String,
     engine: String,
     seconds_per_step: f64,
     gflops: f64,
-    /// Of the processor, where the step ran on it.
+    /// The processor's peak, if the step ran on it.
     fma_peak_gflops: Option<f64>,
     fraction_of_peak: Option<f64>,
     arena_bytes: usize,
     arena_lower_bound_bytes: usize,
     recompute_flops_fraction: f64,
     predicted_seconds: f64,
-    /// Of a device with memory of its own: planned with the driver's context, and used as the device says.
+    /// The memory of a device: planned with the driver's context, and used as the device reports.
     vram_planned_bytes: Option<Bytes>,
     vram_used_bytes: Option<Bytes>,
     peak_rss_bytes: Bytes,
@@ -49,7 +49,7 @@ struct StepReport {
 }
 
 impl BenchedNet {
-    /// The training whose steps these are, in so many micro-batches of the size asked for.
+    /// The training of these steps, in `micro_batches` micro-batches of the requested size.
     pub(super) fn training(&self, micro_batches: usize) -> Outcome<Training> {
         Ok(Training {
             net: Network::reference(self.net, self.features.as_deref())?,
@@ -69,7 +69,7 @@ impl BenchedNet {
 }
 
 impl BenchedStep {
-    /// The training whose steps these are, in so many micro-batches of the size asked for.
+    /// The training of these steps, in `micro_batches` micro-batches of the requested size.
     pub(super) fn training(&self, micro_batches: usize) -> Outcome<Training> {
         self.what.training(micro_batches)
     }
@@ -81,8 +81,8 @@ impl BenchedStep {
     }
 }
 
-/// The backend of a machine whose rates are known, with the products of bf16 that are the faster there if they are asked for:
-/// as a run is trained; a `forward` pass has all of them, as a prediction.
+/// The backend of a machine with measured rates. For bf16 products, convolutions that are faster with them use them, as in a training; a
+/// `forward` pass uses them everywhere, as in a prediction.
 pub(super) fn backend(step: &BenchedStep, program: &Program, forward: bool) -> Outcome<Arc<dyn Backend>> {
     let (machine, programs) = (step.machine(), std::slice::from_ref(program));
     let mut backend = step.compute.open()?;

@@ -60,7 +60,7 @@ fn print(report: &Report) {
             let value = format!("{:.4}", found.value?);
             Some(match found.low.zip(found.high) {
                 Some((low, high)) => format!("{value} ({low:.4}–{high:.4})"),
-                // Of few cases, or without any spread, a score has no interval.
+                // A score of few cases, or without any spread, has no interval.
                 None => value,
             })
         }))
@@ -80,7 +80,7 @@ fn print(report: &Report) {
     println!("  {} cases; 95 % intervals of {} resamples", report.cases, report.bootstrap.resamples);
 }
 
-/// Prints the thresholds that were asked for.
+/// Prints the requested thresholds.
 fn print_thresholds(report: &Report, cell: &dyn Fn(Option<&Interval>) -> String) {
     if report.classes.iter().all(|class| class.thresholds.is_empty()) {
         return;

@@ -49,7 +49,7 @@ pub fn run(args: &Compare, as_json: bool) -> Outcome {
     Ok(())
 }
 
-/// Prints what came of candidates that label voxels.
+/// Prints the comparison of candidates that label voxels.
 fn print(report: &LabelReport) {
     let comparison = &report.comparison;
     print_left_out(&comparison.left_out);

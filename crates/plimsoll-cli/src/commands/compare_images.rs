@@ -1,4 +1,4 @@
-//! What `plimsoll compare` prints of classifiers.
+//! The output of `plimsoll compare` for classifiers.
 
 use plimsoll::{ImageReport, quoted};
 use plimsoll_metrics::classifiers::{ClassifierComparison, ImageDifference, ScoreOfClassifiers, TestName};
@@ -52,7 +52,7 @@ fn print_score(comparison: &ClassifierComparison, score: &ScoreOfClassifiers) {
     println!();
 }
 
-/// What all classes together are called.
+/// The name of all classes together.
 const ALL: &str = "all";
 
 fn row(found: &ImageDifference) -> Row<'_> {

@@ -1,4 +1,4 @@
-//! What `plimsoll compare` prints alike of networks that label voxels and of classifiers.
+//! The common output of `plimsoll compare` for networks that label voxels and for classifiers.
 
 use std::path::PathBuf;
 
@@ -8,13 +8,13 @@ use plimsoll_metrics::{Better, CaseCounts};
 
 use crate::report::Table;
 
-/// Rows of a table that are read; of more only those of all classes together, and what is separated.
+/// The most rows that a person reads; of longer tables only separated rows and those of all classes together are printed.
 pub(super) const MOST_ROWS: usize = 60;
 
-/// How far two candidates lie apart, as a row.
+/// The difference of two candidates, as a row.
 pub(super) struct Row<'a> {
     pub(super) class: &'a str,
-    /// Whether it is of all classes together, or of the only one: what is told of it is printed.
+    /// `true` if it is of all classes together, or of the only one; its verdict is always printed.
     pub(super) is_overall: bool,
     pub(super) first: &'a str,
     pub(super) second: &'a str,
@@ -22,7 +22,7 @@ pub(super) struct Row<'a> {
     pub(super) count: usize,
     pub(super) difference: Option<f64>,
     pub(super) interval: Option<[f64; 2]>,
-    /// What one kind of comparison has and the other does not.
+    /// The column that only one kind of comparison has.
     pub(super) own: String,
     pub(super) p: Option<f64>,
     pub(super) p_holm: Option<f64>,
@@ -98,7 +98,7 @@ pub(super) fn print_repeats(candidates: &[CandidateName]) {
     }
 }
 
-/// The runs of a choice, as a shell takes them; none where one of its folders is no run, since the others alone would be another choice.
+/// The runs of a choice as words of a shell; empty if one of its folders is no run, since the others alone would be another choice.
 pub(super) fn runs(folders: Option<&Vec<PathBuf>>) -> Vec<String> {
     let is_run = |folder: &PathBuf| folder.join("fold_0").is_dir();
     let folders = folders.filter(|folders| folders.iter().all(is_run));
@@ -109,18 +109,18 @@ pub(super) fn runs(folders: Option<&Vec<PathBuf>>) -> Vec<String> {
 pub(super) fn print_prediction(runs: &[String], repeats: usize, output: &str) {
     let with = match repeats {
         1 => "it",
-        // Of repeats scores were averaged, and not what each says.
+        // Scores of repeats were averaged, not their predictions.
         _ => "the mean of all its trainings",
     };
     println!("predict with {with}: plimsoll predict -m {} -i IMAGES -o {output}", runs.join(" -m "));
 }
 
-/// How often a candidate was trained.
+/// The number of trainings of a candidate.
 pub(super) fn repeats(candidates: &[CandidateName], name: &str) -> usize {
     candidates.iter().find(|candidate| candidate.name == name).map_or(1, |found| found.repeats.len())
 }
 
-/// Which of two scores is better.
+/// The direction in which a score is better.
 pub(super) fn direction(better: Better) -> &'static str {
     match better {
         Better::Higher => "higher",
@@ -149,7 +149,7 @@ fn probability(value: Option<f64>) -> String {
     }
 }
 
-/// What is told of a pair, in a column.
+/// The verdict about a pair, as a column.
 fn told(outcome: Told) -> &'static str {
     match outcome {
         Told::Separated => "separated",

@@ -25,7 +25,7 @@ use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json, or_dash, write, write_json};
 use crate::terminal;
 
-/// What the demonstration comes to.
+/// The result of the demonstration.
 #[derive(Serialize)]
 struct Report {
     ram_budget_bytes: Bytes,
@@ -71,8 +71,8 @@ fn whole_job(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outc
     say("a data set: vessel trees in noise, at several spacings, one of them far off");
     phantom::write(&data, &PhantomConfig::default())?;
     let run = folder.join("run");
-    // Training validates nothing: the job goes on with images that were never seen.
-    // One for all of it: another one of the same card would measure, and allocate, beside what the first holds.
+    // No validation: the demonstration predicts images that were never seen. All steps share one backend: a second one of the same card
+    // would measure and allocate beside the first.
     let backend = args.compute.open()?;
     let request =
         TrainRequest { validate: false, ..training(args, &data, settings(), &run, backend.clone()) };

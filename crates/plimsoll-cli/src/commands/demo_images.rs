@@ -21,7 +21,7 @@ use crate::report::{Table, json, write, write_json};
 /// Images that are drawn, of those that are wrong.
 const MISTAKES: Option<NonZeroUsize> = NonZeroUsize::new(4);
 
-/// What one way of classifying comes to.
+/// The result of one kind of classifier.
 #[derive(Serialize)]
 struct Way {
     way: &'static str,
@@ -31,7 +31,7 @@ struct Way {
     seconds: f64,
 }
 
-/// What the demonstration comes to.
+/// The result of the demonstration.
 #[derive(Serialize)]
 struct Report {
     ram_budget_bytes: Bytes,

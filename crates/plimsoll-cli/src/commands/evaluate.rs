@@ -30,7 +30,7 @@ pub fn run(args: &Evaluate, as_json: bool) -> Outcome {
     Ok(())
 }
 
-/// What is asked for.
+/// The request.
 fn request(args: &Evaluate) -> Outcome<EvaluateRequest> {
     let (Some(predictions), Some(references)) = (&args.predictions, &args.references) else {
         let message = "predictions and references are needed";
@@ -56,7 +56,7 @@ fn request(args: &Evaluate) -> Outcome<EvaluateRequest> {
     })
 }
 
-/// What the flags say of scores.
+/// The settings of scores in flags.
 fn settings(args: &Evaluate) -> Outcome<Settings> {
     let mut settings = Settings::new(Vec::new());
     let groups = args.scores.metrics.iter().flat_map(|metrics| match metrics {

@@ -134,7 +134,7 @@ pub fn print(dataset: &Dataset, inspection: &Inspection) {
     }
 }
 
-/// A spacing as people write it: as many digits as it needs to be told from others, no more.
+/// A spacing with as many digits as it needs.
 fn spacing(mm: [f64; 3]) -> String {
     let digits = |mm: f64| {
         let digits = (3 - mm.log10().floor() as i32).clamp(0, 9) as usize;

@@ -50,7 +50,7 @@ fn limit_by_environment() -> Outcome {
     })
 }
 
-/// Runs the command that was asked for.
+/// Runs a command.
 pub fn run(args: &Args) -> Outcome {
     limit_by_environment()?;
     args.command.files()?.check()?;

@@ -14,7 +14,7 @@ use crate::failure::Outcome;
 use crate::report::json;
 use crate::terminal;
 
-/// How much of the text of a licence is shown.
+/// The most bytes of a licence that are shown.
 const MOST_SHOWN: u64 = 64 << 10;
 
 /// Imports models, or says what they are.
@@ -85,7 +85,7 @@ fn export(args: &ExportModel, as_json: bool) -> Outcome {
     Ok(())
 }
 
-/// How many folds, in words.
+/// The number of folds, in words.
 fn folds(count: usize) -> String {
     if count == 1 { "one fold".into() } else { format!("{count} folds") }
 }

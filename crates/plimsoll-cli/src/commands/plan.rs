@@ -187,7 +187,7 @@ fn arena(numbers: &RunPlan) -> String {
     )
 }
 
-/// Prints what is held of a device.
+/// Prints the memory of a device.
 fn print_device(numbers: &RunPlan, device: &DevicePlan) {
     println!("of the memory of {}:", device.name);
     let mut table = Table::new(["part", "bytes", "what it is"]);
@@ -211,7 +211,7 @@ fn print_device(numbers: &RunPlan, device: &DevicePlan) {
     println!("the least line there for this run is {}", device.minimum_vram_bytes);
 }
 
-/// What is said of a segmentation in two dimensions.
+/// The line about a segmentation in two dimensions.
 fn slices(planned: &PlannedRun) -> Option<String> {
     let task = planned.config.task.segmentation().ok()?;
     let TargetSpacing::InPlane([height, width]) = task.spacing else { return None };
@@ -229,7 +229,7 @@ fn slices(planned: &PlannedRun) -> Option<String> {
 /// Channels that kernels of the processor compute together.
 const BLOCK: usize = 16;
 
-/// What is said of features that do not fill the blocks of channels that the processor's kernels compute.
+/// The line about features that do not fill the blocks of channels of the processor's kernels.
 fn blocks(planned: &PlannedRun) -> Option<String> {
     if planned.numbers.device.is_some() {
         return None;
@@ -254,7 +254,7 @@ fn blocks(planned: &PlannedRun) -> Option<String> {
         .then(|| format!("kernels compute {BLOCK} channels at a time: of the features, {}", part.join(", ")))
 }
 
-/// How long the run takes, and what a day buys.
+/// The time of the run, and the steps of a day.
 fn times(numbers: &RunPlan) -> String {
     const DAY: f64 = 86_400.0;
     let RunPlan { predicted_seconds_per_step: step, predicted_seconds_per_epoch: epoch, .. } = *numbers;

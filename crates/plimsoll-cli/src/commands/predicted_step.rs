@@ -1,4 +1,4 @@
-//! What a step is predicted to take, by kind of kernel.
+//! The predicted time of a step by kind of kernel.
 
 use plimsoll_graph::{Cost, Program};
 use plimsoll_memory::Bytes;
@@ -17,7 +17,7 @@ struct Kind {
     launches: usize,
     seconds: f64,
     gflop: f64,
-    /// What they read and write, as their costs have it.
+    /// The bytes that they read and write, by their costs.
     bytes: Bytes,
 }
 

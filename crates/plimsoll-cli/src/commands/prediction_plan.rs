@@ -1,4 +1,4 @@
-//! `plimsoll predict --plan`, and that of `segment`
+//! The output of `plimsoll predict --plan` and `plimsoll segment --plan`.
 
 use plimsoll::{
     PredictRequest, PredictionPlan, plan_ensemble, plan_prediction, ring_line, strips_line, sums_line,

@@ -5,7 +5,7 @@ use plimsoll_report::{ClassNames, missing_words};
 
 use crate::report::{Table, or_dash};
 
-/// Scores that are printed, of those that were asked for.
+/// The scores that are printed, of all requested ones.
 const PRINTED: [Metric; 13] = [
     Metric::Dice,
     Metric::IoU,

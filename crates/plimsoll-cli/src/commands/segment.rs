@@ -16,7 +16,7 @@ struct Listed {
     task: &'static str,
     license: &'static str,
     labels: &'static [String],
-    /// The numbers of data sets whose weights are there, and of those that are not, all ways to run it together.
+    /// The numbers of data sets whose weights exist, and of those whose weights are missing, for all ways to run the task.
     weights: Vec<u32>,
     missing: Vec<u32>,
 }

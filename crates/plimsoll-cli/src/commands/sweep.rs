@@ -18,7 +18,7 @@ const MOST_NAMED: usize = 5;
 pub fn run(args: &Arguments, as_json: bool) -> Outcome {
     let context = terminal::context(as_json)?;
     let mut job = args.job()?;
-    // What would be held can be asked of a sweep that was begun, too.
+    // A sweep that has begun can be planned, too.
     job.resume |= args.plan && job.folder.is_begun();
     let mut sweep = Sweep::open(&job, &context)?;
     let report = sweep.report();
@@ -102,7 +102,7 @@ fn print_plan(report: &SweepReport) {
     );
 }
 
-/// Of each arm, how its trials stand.
+/// Prints the states of the trials of each arm.
 fn print_trials(trials: &[TrialReport]) {
     let mut arms: Vec<&str> = Vec::new();
     let mut of_arm: BTreeMap<&str, Vec<&TrialState>> = BTreeMap::new();

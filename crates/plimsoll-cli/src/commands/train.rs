@@ -45,7 +45,7 @@ pub fn run(args: &Train, as_json: bool) -> Outcome {
     finish(&trained, !as_json)
 }
 
-/// Says what came of it, and whether the process was told to end.
+/// Prints the result, and fails if the training was stopped.
 fn finish(trained: &Trained, is_told: bool) -> Outcome {
     let Some(last) = trained.folds.last() else { return Ok(()) };
     if is_told {

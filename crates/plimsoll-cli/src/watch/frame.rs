@@ -1,4 +1,4 @@
-//! What is watched, drawn into a frame of a terminal.
+//! The view of a run, drawn into a frame of a terminal.
 
 use plimsoll_monitor::FoldFollower;
 use plimsoll_report::duration::duration;
@@ -27,14 +27,14 @@ const LEAST_CHART: u16 = 8;
 const TWO_CHARTS: u16 = 80;
 /// Rows of events, with their border.
 const EVENTS: u16 = 8;
-/// Rows of the table of folds, with its border and head, that are there in any case.
+/// The rows that the table of folds always has, with its border and head.
 const LEAST_TABLE: u16 = 4;
 /// Columns of a bar at most, and of the name before it.
 const BAR: usize = 40;
 const NAME: usize = 22;
 /// Columns of the number behind a bar.
 const NUMBER: usize = 10;
-/// Other folds whose curves stand behind those of the one that is looked at.
+/// The most other folds whose curves are behind those of the shown fold.
 const OTHERS: usize = 16;
 
 /// Numbers over epochs.
@@ -95,8 +95,8 @@ pub fn draw(frame: &mut Frame<'_>, watched: &Watched, selected: usize) {
     }
 }
 
-/// Rows of charts, memory and events in a terminal of so many: what does not fit beside the title and the table of folds is left out, events
-/// first, then charts, then rows of memory.
+/// The rows of charts, memory and events in a terminal of a height. Parts that do not fit beside the title and the table of folds are left
+/// out: events first, then charts, then rows of memory.
 fn heights(height: u16, memory: u16) -> [u16; 3] {
     let left = height.saturating_sub(1 + LEAST_TABLE);
     // A border without a row within shows nothing.
@@ -137,7 +137,7 @@ fn scores(frame: &mut Frame<'_>, area: Rect, fold: &WatchedFold, others: &[&Fold
     chart(frame, area, &format!("scores of {}", fold.name), behind, [of_epoch, more]);
 }
 
-/// Two curves, before those of other folds.
+/// Draws two curves in front of the curves of other folds.
 fn chart(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -173,7 +173,7 @@ fn chart(
     frame.render_widget(chart, area);
 }
 
-/// How many rows the memory of a fold takes, with its border.
+/// The number of rows of the memory of a fold, with its border.
 fn memory_rows(fold: Option<&WatchedFold>) -> u16 {
     let rows = fold.map_or(0, |fold| {
         let sample = fold.follower.sample();
@@ -221,7 +221,7 @@ const KEPT_FIRST: [usize; 9] = [0, 8, 1, 5, 3, 7, 4, 2, 6];
 fn table(frame: &mut Frame<'_>, area: Rect, watched: &Watched, selected: usize) {
     let number = |number: Option<f64>| number.map_or("–".into(), |number| format!("{number:.4}"));
     let name = watched.folds.iter().map(|fold| fold.name.chars().count()).max();
-    // Of a narrow terminal half.
+    // Half of a narrow terminal.
     let most = usize::from(area.width / 2).clamp(6, 40);
     let name = name.map_or(most, |name| name.clamp(6, most));
     let [first, second] =

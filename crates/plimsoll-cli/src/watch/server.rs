@@ -112,7 +112,7 @@ fn answer(mut stream: TcpStream, path: &str, watched: &Mutex<&mut Watched>) -> i
     stream.write_all(html.as_bytes())
 }
 
-/// Reads a request up to the end of its head; none if that is too long.
+/// Reads a request up to the end of its head; `None` if the head is too long.
 fn read(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
     let until = Instant::now() + PATIENCE;
     let mut request = Vec::new();
@@ -158,7 +158,7 @@ fn asked(request: &[u8], path: &str) -> Result<(), &'static str> {
     let mut hosts = Vec::new();
     for line in lines {
         let (name, value) = line.split_once(':').ok_or(BAD)?;
-        // A name has no spaces: a line that begins with one would go on with the line before it.
+        // A name has no spaces: a line that begins with one would continue the line before it.
         if name.is_empty() || name.contains(char::is_whitespace) || value.contains(['\r', '\n']) {
             return Err(BAD);
         }

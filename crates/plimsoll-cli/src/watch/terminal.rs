@@ -1,4 +1,4 @@
-//! The view in a terminal: it goes on until it is left.
+//! The view in a terminal, which runs until the user leaves it.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGTERM};
 use super::frame::draw;
 use crate::failure::{Failure, Outcome};
 
-/// How often files are read.
+/// The interval between reads of files.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Shows what is watched until `q` is pressed.
@@ -56,19 +56,19 @@ fn follow(terminal: &mut DefaultTerminal, watched: &mut Watched, ended: &AtomicB
     }
 }
 
-/// What is looked at.
+/// The shown part.
 struct View {
     /// The place of the fold.
     selected: usize,
 }
 
 impl View {
-    /// The place of the fold among so many.
+    /// The index of the shown fold among `folds` folds.
     fn of(&self, folds: usize) -> usize {
         self.selected.min(folds.saturating_sub(1))
     }
 
-    /// Does what a key says, with so many folds; false if it ends the view.
+    /// Handles a key, with `folds` folds; returns `false` if it ends the view.
     fn goes_on(&mut self, key: &KeyEvent, folds: usize) -> bool {
         if is_end(key) {
             return false;
@@ -86,7 +86,7 @@ impl View {
     }
 }
 
-/// Whether a key ends the view: q, escape, or Ctrl-C, which is a key while the terminal is ours.
+/// Returns `true` if a key ends the view: q, escape, or Ctrl-C, which is a key in raw mode.
 fn is_end(key: &KeyEvent) -> bool {
     let control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
     key.kind == KeyEventKind::Press && (control_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc))

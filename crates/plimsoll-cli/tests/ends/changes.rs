@@ -1,4 +1,4 @@
-//! What may change while a run is not running, and what may not.
+//! The changes that a run accepts on resumption, and those that it refuses.
 
 use std::fs;
 use std::path::Path;

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use super::Running;
 use crate::support::{Ended, Tiny, expect_same, plimsoll, warnings};
 
-/// What the system ends a process with that writes to no one.
+/// The signal that ends a process which writes into a closed pipe.
 const SIGPIPE: i32 = 13;
 
 #[test]

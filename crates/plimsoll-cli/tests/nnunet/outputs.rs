@@ -1,4 +1,4 @@
-//! What is written of predictions: how wide labels are, and pictures of them.
+//! The outputs of predictions: the width of labels, and pictures.
 
 use std::fs;
 use std::path::Path;
@@ -49,14 +49,14 @@ fn values_of_regions_above_255_are_written_in_16_bits() {
     assert!(found.contains(&300) && found == expected);
 }
 
-/// How a pixel of a preview is drawn.
+/// The drawing of a pixel of a preview.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Pixel {
     /// An intensity alone.
     Grey,
     /// The outline of a label.
     Outline(usize),
-    /// What a label fills.
+    /// A pixel inside a label.
     Filled,
     /// A name, or what is behind all.
     Other,

@@ -1,4 +1,4 @@
-//! What a prediction would hold and take, said before it.
+//! The memory and the time of a prediction, printed before it.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What is written beside labels of the calls that predicted them.
+//! The record beside labels of the calls that predicted them.
 
 use std::fs;
 use std::process::Stdio;

@@ -1,4 +1,4 @@
-//! What tests of the command line share.
+//! Common helpers of the tests of the command line.
 #![allow(dead_code, reason = "not every test uses everything")]
 #![allow(clippy::panic, reason = "a test fails by panicking")]
 
@@ -140,7 +140,7 @@ impl Tiny {
     }
 }
 
-/// How a process ended and what it said.
+/// The end and the output of a process.
 #[derive(Debug)]
 pub struct Ended {
     /// None if a signal killed it.
@@ -170,7 +170,7 @@ impl Ended {
         Ended { status: child.wait().unwrap().code(), said, printed: String::new() }
     }
 
-    /// That it failed with this status and one error, which comes last with its hint; returns both lines.
+    /// Checks that it failed with this status and one error, the last line before its hint; returns both lines.
     pub fn error(&self, status: i32) -> String {
         assert_eq!(self.status, Some(status), "{self:?}");
         let errors = self.said.lines().filter(|line| line.starts_with("error: ")).count();
@@ -181,7 +181,7 @@ impl Ended {
     }
 }
 
-/// What differs from one run to the next: when things happened, what they took, and who did them.
+/// The values that differ from run to run: times, durations and processes.
 const OF_TIME: [&str; 7] =
     ["events.jsonl", "steps.jsonl", "run.json", "log.txt", "progress.png", "arena.svg", "lock"];
 
@@ -207,7 +207,7 @@ pub fn results(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     files
 }
 
-/// That two folders hold the same results, byte for byte.
+/// Checks that two folders hold the same results, byte for byte.
 pub fn expect_same(found: &Path, expected: &Path, when: &str) {
     let (found, expected) = (results(found), results(expected));
     let names = |files: &BTreeMap<PathBuf, Vec<u8>>| files.keys().cloned().collect::<Vec<_>>();
@@ -217,7 +217,7 @@ pub fn expect_same(found: &Path, expected: &Path, when: &str) {
     }
 }
 
-/// What a fold's events warned of, but for times that were predicted: other work on the machine makes them wrong.
+/// The warnings among a fold's events, except for predicted times, which other work on the machine makes wrong.
 pub fn warnings(fold: &Path) -> Vec<String> {
     let events = fs::read_to_string(fold.join("events.jsonl")).unwrap();
     let events = events.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
