@@ -27,7 +27,7 @@
 // Windows are looked at mirrored as well.
 #define PLIMSOLL_MIRROR_ON 1
 
-// As the command line does it: windows of models of nnU-Net are mirrored, those of runs are not.
+// Mirrors windows of nnU-Net's models and not those of runs, as on the command line.
 #define PLIMSOLL_MIRROR_USUAL 2
 
 // Surfaces are not compared.
@@ -39,7 +39,7 @@
 // Surfaces are foreground voxels beside the background, as in MONAI.
 #define PLIMSOLL_SURFACE_VOXELS 2
 
-// How a call ended.
+// The result of a call.
 typedef enum PlimsollStatus {
   // It did what it says.
   PLIMSOLL_STATUS_OK = 0,
@@ -60,7 +60,7 @@ typedef enum PlimsollStatus {
 // A model that is open, or what is left to say of one that could not be opened.
 typedef struct PlimsollModel PlimsollModel;
 
-// How a model is opened. `plimsoll_usual_options` fills it.
+// The options of a model. `plimsoll_usual_options` fills them.
 typedef struct PlimsollOptions {
   // The most memory in bytes that predictions take, the image's copy included; 0 for what the machine leaves.
   uint64_t ram_bytes;
@@ -68,12 +68,11 @@ typedef struct PlimsollOptions {
   uint64_t threads;
   // The share of a window from one to the next at most, above 0 and at most 1.
   double step;
-  // Whether each window is looked at mirrored as well, along the axes that the model allows: PLIMSOLL_MIRROR_OFF, PLIMSOLL_MIRROR_ON, or
-  // PLIMSOLL_MIRROR_USUAL.
+  // Mirrors each window along the axes that the model allows: PLIMSOLL_MIRROR_OFF, PLIMSOLL_MIRROR_ON, or PLIMSOLL_MIRROR_USUAL.
   uint32_t mirror;
 } PlimsollOptions;
 
-// What a model is.
+// The description of a model.
 typedef struct PlimsollDescription {
   // Channels of its images.
   uint64_t channels;
@@ -87,9 +86,9 @@ typedef struct PlimsollDescription {
   uint64_t ram_bytes;
 } PlimsollDescription;
 
-// What predicting an image holds, in bytes, and how many windows it takes.
+// The memory of a prediction in bytes, and its number of windows.
 typedef struct PlimsollPlan {
-  // Windows, those of each fold counted.
+  // The number of windows over all folds.
   uint64_t windows;
   // Code, heap and stacks.
   uint64_t overhead_bytes;
@@ -99,13 +98,13 @@ typedef struct PlimsollPlan {
   uint64_t window_bytes;
   // Logits being summed, and a plane of labels.
   uint64_t logits_bytes;
-  // What has to be known of the image before any window.
+  // The memory of the preparation before the first window.
   uint64_t preparation_bytes;
-  // What decoding the image takes.
+  // The memory for decoding the image.
   uint64_t decoding_bytes;
   // The copy of the image.
   uint64_t image_bytes;
-  // What is left of the line for decoded voxels, if they need it.
+  // The rest of the limit, which decoded voxels may use.
   uint64_t cache_bytes;
   // Planes of labels that wait for being handed over, if the line has room for them.
   uint64_t queue_bytes;
@@ -123,7 +122,7 @@ typedef struct PlimsollEstimate {
   uint64_t least_bytes;
   // Memory in bytes that the prediction takes below the limit of the handle.
   uint64_t total_bytes;
-  // Windows, those of each fold counted.
+  // The number of windows over all folds.
   uint64_t windows;
   // Predicted seconds of all forward passes, at nominal rates of processors: no kernel is measured.
   double predicted_seconds;
@@ -133,7 +132,7 @@ typedef struct PlimsollEstimate {
 typedef struct PlimsollImage {
   // For each channel, the address of its first voxel.
   const void *const *channels;
-  // How many channels.
+  // The number of channels.
   uint64_t channel_count;
   // The bytes of each channel: voxels times the bytes of one.
   uint64_t channel_bytes;
@@ -172,8 +171,8 @@ typedef struct PlimsollLabelMaps {
   double spacing[3];
 } PlimsollLabelMaps;
 
-// Scores of one label. A score that is undefined is not a number: all but counts where neither map has the label, distances where one map
-// lacks it, and those of surfaces with PLIMSOLL_SURFACE_NONE.
+// The scores of one label. An undefined score is NaN: all but counts if neither map has the label, distances if one map lacks it, and
+// surface scores with PLIMSOLL_SURFACE_NONE.
 typedef struct PlimsollScores {
   // The label.
   uint32_t label;
@@ -207,11 +206,10 @@ typedef struct PlimsollScores {
 extern "C" {
 #endif // __cplusplus
 
-// The program's version, `1.2.3`, which is there for ever.
+// The program's version, such as `1.2.3`. The text is valid for the life of the process.
 const char *plimsoll_version(void);
 
-// Options as the command line has them if nothing is said: the machine's memory, as many threads as it has processors up to 256, windows
-// that overlap by half.
+// The default options, as on the command line: the machine's memory, one thread per processor up to 256, windows that overlap by half.
 struct PlimsollOptions plimsoll_usual_options(void);
 
 // The affine of an image by its spacing in millimetres along depth, height, width; the unit vectors of depth, height and width as the

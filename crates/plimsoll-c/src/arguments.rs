@@ -13,7 +13,7 @@ use crate::types::{
 /// The most threads that compute: as many as the command line allows.
 pub(crate) const MOST_THREADS: u64 = 256;
 
-/// How a model is opened, as options say it.
+/// The settings of a model from options.
 pub(crate) fn settings(options: PlimsollOptions) -> Result<Settings, Failure> {
     let PlimsollOptions { ram_bytes, threads, step, mirror } = options;
     if threads == 0 || threads > MOST_THREADS {
@@ -32,7 +32,7 @@ pub(crate) fn settings(options: PlimsollOptions) -> Result<Settings, Failure> {
     Ok(Settings { ram: (ram_bytes > 0).then_some(Bytes(ram_bytes)), step, mirror, threads: threads as usize })
 }
 
-/// How a voxel of an image is stored.
+/// The type of an image's voxels.
 pub(crate) fn element_type(element: u32) -> Result<ElementType, Failure> {
     match element {
         PLIMSOLL_U8 => Ok(ElementType::U8),
@@ -55,7 +55,7 @@ pub(crate) fn geometry(shape: [u64; 3], affine: &[f64; 12]) -> Result<Geometry, 
     Ok(Geometry::new(extents, Affine([x, y, z]))?)
 }
 
-/// That a buffer is there and has as many bytes as it must.
+/// Checks that a buffer is not null and has the required number of bytes.
 pub(crate) fn expect_bytes(
     what: &str,
     needed: Option<usize>,

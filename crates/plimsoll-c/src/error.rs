@@ -16,7 +16,7 @@ use plimsoll_volume::{GeometryError, MemoryVolumeError, VolumeError};
 
 use crate::wording::Fields;
 
-/// How a call ended.
+/// The result of a call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlimsollStatus {
@@ -99,7 +99,7 @@ impl Failure {
         }
     }
 
-    /// Whether the line is too low, or the system refuses memory.
+    /// Returns `true` if the memory limit is too low, or the system refuses memory.
     fn is_of_memory(&self) -> bool {
         match self {
             Failure::Memory(_) | Failure::Copy(MemoryVolumeError::OverBudget(_)) => true,
@@ -110,11 +110,11 @@ impl Failure {
         }
     }
 
-    /// What is wrong in one line, and in another one what to do about it, where that is known.
+    /// The error in one line, and its remedy in another one, if there is one.
     pub(crate) fn text(&self) -> String {
         let hint = match self {
             Failure::Memory(refused) | Failure::Copy(MemoryVolumeError::OverBudget(refused)) => {
-                // What is held beside it, and itself: arena and logits come on top.
+                // Other reservations and its own size come before arena and logits.
                 let least = refused.line - refused.free + refused.needed;
                 Some(format!("raise ram_bytes above {}", least.0))
             }
@@ -140,8 +140,8 @@ impl Failure {
     }
 }
 
-/// Whether an error has memory that is refused among its causes. An error that stands for its cause alone, or that shows it only in its text,
-/// has not: those are named by [`is_run_of_memory`] and [`is_case_of_memory`].
+/// Returns `true` if refused memory is among the causes of an error. Errors without such a cause, whose text alone shows it, are
+/// recognised by [`is_run_of_memory`] and [`is_case_of_memory`].
 fn is_caused_by_memory(error: &(dyn Error + 'static)) -> bool {
     successors(Some(error), |&error| error.source())
         .any(|cause| cause.is::<OverBudget>() || cause.is::<MapError>())

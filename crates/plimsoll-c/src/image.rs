@@ -6,7 +6,7 @@ use plimsoll_volume::{ElementType, Geometry, MemoryVolume};
 
 use crate::error::Failure;
 
-/// What the case is called in errors.
+/// The name of the case in errors.
 pub(crate) const NAME: &str = "the image";
 
 /// The channels of an image, copied.

@@ -1,4 +1,4 @@
-//! The functions that C calls. What is unsafe is here: pointers are checked as far as they can be, and become slices and references.
+//! The functions of the C interface. All unsafe code is here: pointers are checked as far as possible, and become slices and references.
 
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -20,7 +20,7 @@ use crate::types::{
 pub struct PlimsollModel {
     /// None if it could not be opened. Poisoned by a panic, after which nothing is computed with it.
     open: Mutex<Option<Model>>,
-    /// What the last call that failed has to say.
+    /// The error of the last failed call.
     error: Mutex<String>,
     stop: AtomicBool,
 }
@@ -31,15 +31,14 @@ const _: () = {
     is_for_several_threads::<PlimsollModel>();
 };
 
-/// The program's version, `1.2.3`, which is there for ever.
+/// The program's version, such as `1.2.3`. The text is valid for the life of the process.
 #[unsafe(no_mangle)]
 pub extern "C" fn plimsoll_version() -> *const c_char {
     const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
     VERSION.as_ptr().cast()
 }
 
-/// Options as the command line has them if nothing is said: the machine's memory, as many threads as it has processors up to 256, windows
-/// that overlap by half.
+/// The default options, as on the command line: the machine's memory, one thread per processor up to 256, windows that overlap by half.
 #[unsafe(no_mangle)]
 pub extern "C" fn plimsoll_usual_options() -> PlimsollOptions {
     // Where the number of processors is not known, one computes.
@@ -342,7 +341,7 @@ pub unsafe extern "C" fn plimsoll_free(model: *mut PlimsollModel) {
     if !model.is_null() {
         // SAFETY: it is from `Box::into_raw`, and the caller promises that nobody else has it.
         let model = unsafe { Box::from_raw(model) };
-        // What a panic has left half-done may not be dropped in order: it is given up then.
+        // A handle after a panic may be inconsistent, so it is leaked instead of dropped.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(model)));
     }
 }

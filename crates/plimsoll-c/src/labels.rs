@@ -7,16 +7,16 @@ use plimsoll_volume::{ElementType, Geometry, NiftiHeader, VolumeError};
 
 /// A buffer with room for a label of each voxel, which is filled from its beginning.
 pub(crate) struct MemoryLabels<'a> {
-    /// What is not filled yet.
+    /// The part that is not filled yet.
     rest: &'a mut [u8],
-    /// Whether a label has 16 bits there.
+    /// `true` if the buffer has 16 bits per label.
     is_wide: bool,
-    /// Whether labels come with 16 bits.
+    /// `true` if the model's labels have 16 bits.
     comes_wide: bool,
 }
 
 impl<'a> MemoryLabels<'a> {
-    /// Of one or two bytes for each voxel. All labels of the model fit them.
+    /// Labels of one or two bytes per voxel. All labels of the model must fit.
     pub(crate) fn new(buffer: &'a mut [u8], is_wide: bool) -> MemoryLabels<'a> {
         MemoryLabels { rest: buffer, is_wide, comes_wide: is_wide }
     }
@@ -75,7 +75,7 @@ mod tests {
 
     use super::*;
 
-    /// What a buffer holds after labels 3 and 254 in planes of one voxel.
+    /// The contents of a buffer after labels 3 and 254 in planes of one voxel.
     fn filled(comes: ElementType, is_wide: bool, bytes: usize) -> Result<Vec<u8>, InferError> {
         let geometry = Geometry::new([2, 1, 1], Affine::from_spacing(Spacing([1.0; 3]))).unwrap();
         let mut buffer = vec![9; bytes];

@@ -1,4 +1,4 @@
-//! What a handle holds: a model that is open, and what a call on it does.
+//! An open model behind a handle, and the calls on it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::error::Failure;
 use crate::image::{MemoryCase, NAME};
 use crate::labels::MemoryLabels;
 
-/// How a model is opened.
+/// The settings of a model.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     /// The memory line; none for what the machine leaves.
     pub(crate) ram: Option<Bytes>,
     /// The share of a window from one to the next at most.
     pub(crate) step: f64,
-    /// Whether windows are mirrored; none for what is usual for the model.
+    /// Mirrors windows; `None` for the model's default.
     pub(crate) mirror: Option<bool>,
     pub(crate) threads: usize,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Image<'a> {
     pub(crate) channels: Vec<&'a [u8]>,
 }
 
-/// What an image holds while it is predicted.
+/// The memory of an image during its prediction.
 pub(crate) struct Held {
     pub(crate) plan: PredictPlan,
     /// Copies of its channels, which the plan counts with its windows.
@@ -71,7 +71,7 @@ impl Model {
         Ok(Model { predictor, budget })
     }
 
-    /// What it is.
+    /// The description of the model.
     pub(crate) fn described(&self) -> &SegmentationModel {
         self.predictor.model()
     }
@@ -81,7 +81,7 @@ impl Model {
         self.budget.line()
     }
 
-    /// What an image of a grid will hold.
+    /// The memory of an image of this grid.
     pub(crate) fn plan(&mut self, geometry: Geometry, element: ElementType) -> Result<Held, Failure> {
         let channels = self.described().channels.len();
         let image = copies(&geometry, element, channels)?;

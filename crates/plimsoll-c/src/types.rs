@@ -1,4 +1,4 @@
-//! What C and the library give each other: numbers that mean something, and structures.
+//! The constants and structures of the C interface.
 
 use std::ffi::c_void;
 
@@ -20,10 +20,10 @@ pub const PLIMSOLL_F32: u32 = 4;
 pub const PLIMSOLL_MIRROR_OFF: u32 = 0;
 /// Windows are looked at mirrored as well.
 pub const PLIMSOLL_MIRROR_ON: u32 = 1;
-/// As the command line does it: windows of models of nnU-Net are mirrored, those of runs are not.
+/// Mirrors windows of nnU-Net's models and not those of runs, as on the command line.
 pub const PLIMSOLL_MIRROR_USUAL: u32 = 2;
 
-/// How a model is opened. `plimsoll_usual_options` fills it.
+/// The options of a model. `plimsoll_usual_options` fills them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PlimsollOptions {
@@ -33,12 +33,11 @@ pub struct PlimsollOptions {
     pub threads: u64,
     /// The share of a window from one to the next at most, above 0 and at most 1.
     pub step: f64,
-    /// Whether each window is looked at mirrored as well, along the axes that the model allows: PLIMSOLL_MIRROR_OFF, PLIMSOLL_MIRROR_ON, or
-    /// PLIMSOLL_MIRROR_USUAL.
+    /// Mirrors each window along the axes that the model allows: PLIMSOLL_MIRROR_OFF, PLIMSOLL_MIRROR_ON, or PLIMSOLL_MIRROR_USUAL.
     pub mirror: u32,
 }
 
-/// What a model is.
+/// The description of a model.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlimsollDescription {
@@ -54,11 +53,11 @@ pub struct PlimsollDescription {
     pub ram_bytes: u64,
 }
 
-/// What predicting an image holds, in bytes, and how many windows it takes.
+/// The memory of a prediction in bytes, and its number of windows.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlimsollPlan {
-    /// Windows, those of each fold counted.
+    /// The number of windows over all folds.
     pub windows: u64,
     /// Code, heap and stacks.
     pub overhead_bytes: u64,
@@ -68,13 +67,13 @@ pub struct PlimsollPlan {
     pub window_bytes: u64,
     /// Logits being summed, and a plane of labels.
     pub logits_bytes: u64,
-    /// What has to be known of the image before any window.
+    /// The memory of the preparation before the first window.
     pub preparation_bytes: u64,
-    /// What decoding the image takes.
+    /// The memory for decoding the image.
     pub decoding_bytes: u64,
     /// The copy of the image.
     pub image_bytes: u64,
-    /// What is left of the line for decoded voxels, if they need it.
+    /// The rest of the limit, which decoded voxels may use.
     pub cache_bytes: u64,
     /// Planes of labels that wait for being handed over, if the line has room for them.
     pub queue_bytes: u64,
@@ -94,7 +93,7 @@ pub struct PlimsollEstimate {
     pub least_bytes: u64,
     /// Memory in bytes that the prediction takes below the limit of the handle.
     pub total_bytes: u64,
-    /// Windows, those of each fold counted.
+    /// The number of windows over all folds.
     pub windows: u64,
     /// Predicted seconds of all forward passes, at nominal rates of processors: no kernel is measured.
     pub predicted_seconds: f64,
@@ -137,8 +136,8 @@ pub struct PlimsollComparison {
     pub tolerance: f64,
 }
 
-/// Scores of one label. A score that is undefined is not a number: all but counts where neither map has the label, distances where one map
-/// lacks it, and those of surfaces with PLIMSOLL_SURFACE_NONE.
+/// The scores of one label. An undefined score is NaN: all but counts if neither map has the label, distances if one map lacks it, and
+/// surface scores with PLIMSOLL_SURFACE_NONE.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PlimsollScores {
@@ -176,7 +175,7 @@ pub struct PlimsollScores {
 pub struct PlimsollImage {
     /// For each channel, the address of its first voxel.
     pub channels: *const *const c_void,
-    /// How many channels.
+    /// The number of channels.
     pub channel_count: u64,
     /// The bytes of each channel: voxels times the bytes of one.
     pub channel_bytes: u64,

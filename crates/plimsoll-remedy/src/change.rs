@@ -26,7 +26,7 @@ pub enum Change {
     },
     /// Continue with what an earlier job has left.
     Resume,
-    /// Replace what is there.
+    /// Replace existing results.
     Overwrite,
     /// Go on with data that has changed.
     AcceptChangedData,
@@ -89,7 +89,7 @@ impl Change {
         }
     }
 
-    /// The value that the parameter is to have, as it is written in a shell; none where the remedy names no value.
+    /// The proposed value of the parameter, as written in a shell; `None` if the remedy names no value.
     pub fn value(&self) -> Option<String> {
         match self {
             // Rounded up, so that the limit suffices.

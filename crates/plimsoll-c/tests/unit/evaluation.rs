@@ -1,4 +1,4 @@
-//! Scores from C are those of shapes whose scores are known.
+//! Scores from C agree with known scores of simple shapes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(unsafe_code, reason = "the functions are those of C")]
 
