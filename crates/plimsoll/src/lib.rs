@@ -1,28 +1,43 @@
-//! Trains and runs medical-image networks inside a memory limit, and never over it.
+//! Trains and runs medical-image networks inside a memory limit that the user sets, and never beyond it.
 //!
-//! Each job is a function of a request, which is a plain struct, and of a [`Context`], which carries a stop token and an observer. It returns a result
-//! that `serde` serialises, or an [`Error`] with a [`Remedy`](plimsoll_remedy::Remedy). Nothing here prints, ends the process, or reads environment
-//! variables for behaviour.
+//! A job is a function of a request and a [`Context`]:
+//!
+//! ```text
+//! let request = PlanRequest { ram: Some(Bytes::mib(2048)), ..PlanRequest::new("data")? };
+//! let plan = plimsoll::plan(&request, &Context::default())?;
+//! plimsoll::train(&TrainRequest::new(request, "run"), &Context::default())?;
+//! ```
+//!
+//! * **Requests** are plain structs with defaults: `Request::new(…)` takes the required paths, and all other fields can be set.
+//! * **The context** carries a [`StopToken`], which ends the job early, an [`Observer`] of its [`Event`]s, such as a closure, and a folder for
+//!   files that can be computed again. It never changes a result.
+//! * **Results** serialise with `serde`, and are what `plimsoll … --json` prints.
+//! * **Errors** have a [`Cause`] and a [`Remedy`](plimsoll_remedy::Remedy), which each front end renders in its own words.
+//!
+//! The library prints nothing, never ends the process, and reads no environment variable.
 //!
 //! | job | function | request | result |
 //! |---|---|---|---|
 //! | inspect a data set | [`inspect`] | [`InspectRequest`] | [`Inspected`] |
-//! | plan a run | [`plan`], [`plan_pairs`] | [`PlanRequest`] | [`RunPlan`](plimsoll_run::RunPlan) |
-//! | train, resume and validate | [`train`], [`train_pairs`] | [`TrainRequest`] | [`Trained`] |
+//! | plan a run | [`plan`] | [`PlanRequest`] | [`RunPlan`](plimsoll_run::RunPlan) |
+//! | … with a curve, explanations or a drawing | [`plan_with_details`] | [`PlanDetails`] | [`PlanReport`] |
+//! | train, resume and validate folds | [`train`] | [`TrainRequest`] | [`Trained`] |
+//! | … a classifier for each pair of classes | [`plan_pairs`], [`train_pairs`] | [`TrainRequest`] | [`TrainedPair`] |
+//! | … a sweep of settings | [`Sweep`] | [`SweepJob`] | [`TrialReport`] |
 //! | predict label maps | [`predict`], [`predict_ensemble`] | [`PredictRequest`] | [`PredictionReport`] |
+//! | plan a prediction | [`plan_prediction`], [`plan_ensemble`] | [`PredictRequest`] | [`PredictionPlan`] |
 //! | classify images | [`classify`] | [`PredictRequest`] | [`Classified`] |
-//! | segment CT and MR | [`segment`] | [`SegmentRequest`] | [`SegmentationReport`] |
+//! | run TotalSegmentator's tasks | [`segment`], [`plan_segmentation`] | [`SegmentRequest`] | [`SegmentationReport`] |
 //! | score predictions | [`evaluate`] | [`EvaluateRequest`] | [`Evaluated`] |
 //! | compare models | [`compare`] | [`CompareRequest`] | [`ComparisonReport`] |
-//! | process label maps | [`postprocess`], [`choose_postprocessing`] | [`PostprocessRequest`] | [`PostprocessingReport`] |
-//! | train a sweep | [`Sweep`] | [`SweepJob`] | [`TrialReport`] |
-//! | write a page | [`report`] | [`ReportRequest`] | [`WrittenPage`] |
+//! | post-process label maps | [`postprocess`], [`choose_postprocessing`] | [`PostprocessRequest`] | [`PostprocessingReport`] |
+//! | write a page about a run | [`report`] | [`ReportRequest`] | [`WrittenPage`] |
 //! | export a model | [`export`], [`write_model_file`] | [`ExportRequest`], [`ModelFileRequest`] | [`ExportedModel`] |
 //! | import and show models | [`import_models`], [`show_models`] | [`ImportRequest`], [`ShowRequest`] | [`ShownModel`] |
-//! | state of runs | [`status`] | folders | [`RunStatus`] |
-//! | describe the machine | [`doctor`] | the limit | [`Machine`] |
+//! | read the state of runs | [`status`] | folders | [`RunStatus`] |
+//! | describe the machine | [`doctor`] | a memory limit | [`Machine`] |
 //!
-//! `examples/whole_job.rs` does most of them in one short function.
+//! `examples/whole_job.rs` makes data, plans, trains, predicts, evaluates and reports in 28 lines.
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types))]
 
 pub mod backend;
