@@ -36,9 +36,9 @@ pub(crate) fn above(x: f64) -> f64 {
     0.5 - sum * density(x)
 }
 
-/// The number that a standard normal one is below with this probability, by bisection; at most 8 away from 0, which is closer to
-/// certainty than double precision tells.
-pub(crate) fn quantile(probability: f64) -> f64 {
+/// Returns the quantile of the standard normal distribution at a probability, by bisection between −8 and 8, beyond which double precision
+/// does not distinguish the probability from 0 and 1.
+pub(crate) fn normal_quantile(probability: f64) -> f64 {
     let (mut low, mut high) = (-8.0, 8.0);
     for _ in 0..64 {
         let middle = (low + high) / 2.0;
@@ -60,7 +60,7 @@ mod tests {
             (0.9995, 3.290_526_731_492),
             (0.025, -1.959_963_984_540),
         ] {
-            assert!((quantile(probability) - expected).abs() < 1e-11, "{probability}");
+            assert!((normal_quantile(probability) - expected).abs() < 1e-11, "{probability}");
         }
     }
 

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use plimsoll_graph::Program;
 use plimsoll_memory::{Budget, Bytes};
+use plimsoll_metrics::quantile;
 use plimsoll_plan::{Backend, Options, Plan, PlanError, Planner, VerifiedPlan, open_engine, plan};
 use serde::Serialize;
 
@@ -94,12 +95,13 @@ fn row(what: &'static str, plan: &Plan, mut seconds: Vec<f64>) -> Point {
     let persistent = plan.persistent_bytes();
     let features = plan.arena_bytes - persistent;
     seconds.sort_by(f64::total_cmp);
+    let median = quantile(seconds.len(), |at| seconds[at], 0.5);
     Point {
         what,
         features_bytes: features,
         over_lower_bound: features as f64 / (plan.lower_bound_bytes - persistent) as f64 - 1.0,
         recompute_flops_fraction: plan.schedules[0].recompute_flops_fraction,
         predicted_seconds: plan.schedules[0].predicted_seconds,
-        measured_seconds: seconds.first().map(|best| [seconds[seconds.len() / 2], *best]),
+        measured_seconds: median.zip(seconds.first()).map(|(median, best)| [median, *best]),
     }
 }

@@ -301,7 +301,7 @@ impl Evaluated<'_> {
         };
         let [Some(own), Some(other)] = scores else { return found };
         found.difference = Some(own - other);
-        let z = normal::quantile((1.0 + self.bootstrap.confidence) / 2.0);
+        let z = normal::normal_quantile((1.0 + self.bootstrap.confidence) / 2.0);
         if let Some((difference, se)) = self.areas(pair, item, components).filter(|(_, se)| *se > ROUNDING) {
             found.interval = Some([difference - z * se, difference + z * se]);
             found.standard_error = Some(se);

@@ -5,7 +5,7 @@ use super::score::ImageScore;
 use crate::Better;
 use crate::comparison::verdict::{Unit, needed_words, p_words};
 use crate::comparison::{Outcome, Verdict};
-use crate::normal::quantile;
+use crate::normal::normal_quantile;
 
 /// The probability with which a comparison that is repeated with so many images is to find the difference.
 const POWER: f64 = 0.8;
@@ -34,7 +34,7 @@ impl Evidence<'_> {
     fn images_needed(&self) -> Option<u64> {
         let difference = self.scores[0] - self.scores[1];
         let s = self.standard_error.filter(|s| *s > 0.0 && difference != 0.0)?;
-        let z = quantile(1.0 - self.alpha / self.tests as f64 / 2.0) + quantile(POWER);
+        let z = normal_quantile(1.0 - self.alpha / self.tests as f64 / 2.0) + normal_quantile(POWER);
         Some((self.images as f64 * (z * s / difference).powi(2)).ceil() as u64)
     }
 

@@ -36,9 +36,9 @@ pub fn bca(differences: &[f64], sorted_means: &[f64], confidence: f64) -> Option
     if sorted_means.is_empty() || up_to == 0 || below == sorted_means.len() {
         return None;
     }
-    let bias = normal::quantile((below + up_to) as f64 / (2 * sorted_means.len()) as f64);
+    let bias = normal::normal_quantile((below + up_to) as f64 / (2 * sorted_means.len()) as f64);
     let share = |z: f64| normal::below(bias + (bias + z) / (1.0 - acceleration * (bias + z)));
-    let z = normal::quantile((1.0 + confidence) / 2.0);
+    let z = normal::normal_quantile((1.0 + confidence) / 2.0);
     between(sorted_means, [share(-z), share(z)])
 }
 

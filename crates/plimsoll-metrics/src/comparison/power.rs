@@ -1,6 +1,6 @@
 //! The number of cases that a comparison needs.
 
-use crate::normal::quantile;
+use crate::normal::normal_quantile;
 
 /// The probability with which a comparison that is repeated with so many cases is to find the difference.
 pub(super) const POWER: f64 = 0.8;
@@ -28,7 +28,7 @@ pub fn cases_needed(differences: &[f64], alpha: f64) -> Option<u64> {
     if pairs == 0.0 || shift == 0.0 {
         return None;
     }
-    let z = quantile(1.0 - alpha / 2.0) + quantile(POWER);
+    let z = normal_quantile(1.0 - alpha / 2.0) + normal_quantile(POWER);
     let needed = (z * z / (3.0 * shift * shift)).ceil() as u64;
     Some(needed.max(least_cases(alpha)))
 }

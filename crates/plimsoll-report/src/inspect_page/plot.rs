@@ -1,5 +1,7 @@
 //! Plots of one number of each case, in columns beside each other on a logarithmic axis, as SVG.
 
+use plimsoll_metrics::quantile;
+
 use crate::markup::number;
 use crate::svg::{Anchor, Drawing, circle, line, text};
 
@@ -49,8 +51,8 @@ pub fn plot(columns: &[Column], unit: &str) -> String {
         }
         let mut sorted: Vec<f64> = shown.iter().map(|(_, value)| *value).collect();
         sorted.sort_by(f64::total_cmp);
-        if let Some(median) = sorted.get(sorted.len() / 2) {
-            let (left, right, at) = (centre - COLUMN * 0.36, centre + COLUMN * 0.36, y(*median));
+        if let Some(median) = quantile(sorted.len(), |at| sorted[at], 0.5) {
+            let (left, right, at) = (centre - COLUMN * 0.36, centre + COLUMN * 0.36, y(median));
             drawing.push(line([left, at], [right, at]).set("class", "median"));
         }
     }

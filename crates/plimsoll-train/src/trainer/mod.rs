@@ -335,7 +335,7 @@ impl Run {
             return Ok(());
         }
         let predicted = self.planned.numbers.predicted_seconds_per_step;
-        let Some(taken) = median(&mut self.computing) else { return Ok(()) };
+        let Some(taken) = upper_median(&mut self.computing) else { return Ok(()) };
         match doubt(&*self.planned.backend, self.cache.as_ref(), predicted, taken) {
             Some(what) => self.warn(what, observer),
             None => Ok(()),
@@ -391,7 +391,7 @@ impl Run {
     }
 
     fn record(&mut self, why: StopReason) -> RunRecord {
-        let seconds_per_step = median(&mut self.seconds);
+        let seconds_per_step = upper_median(&mut self.seconds);
         let numbers = &self.planned.numbers;
         RunRecord {
             ram_budget_bytes: numbers.ram_budget_bytes,
@@ -428,8 +428,8 @@ impl Run {
     }
 }
 
-/// The median of some numbers, which are sorted; none without any.
-fn median(numbers: &mut [f64]) -> Option<f64> {
+/// Sorts numbers and returns the middle one, the upper of two, or `None` if there are none.
+fn upper_median(numbers: &mut [f64]) -> Option<f64> {
     numbers.sort_by(f64::total_cmp);
     numbers.get(numbers.len() / 2).copied()
 }

@@ -106,7 +106,7 @@ impl Windows {
                 views.push((counting, view));
             }
         }
-        let Some(median) = windows.median() else { return Ok(windows) };
+        let Some(median) = windows.lower_median() else { return Ok(windows) };
         let mut has_outlier = false;
         for (counted, (Counting { request, is_kept }, trained)) in windows.cases.iter_mut().zip(views) {
             let is_outlier = is_far(counted.windows, median);
@@ -151,8 +151,8 @@ impl Windows {
         Some(sum(behind) / sum(before) * before.len() as f64).filter(|cases| cases.is_finite())
     }
 
-    /// The lower of the middle two, or the middle one; none without a case.
-    pub fn median(&self) -> Option<usize> {
+    /// Returns the middle number of windows, the lower of two, or `None` without a case.
+    pub fn lower_median(&self) -> Option<usize> {
         let mut all: Vec<usize> = self.cases.iter().map(|counted| counted.windows).collect();
         all.sort_unstable();
         all.get(all.len().saturating_sub(1) / 2).copied()
@@ -160,7 +160,7 @@ impl Windows {
 
     /// Returns the case as an outlier if it has far more windows than the others.
     pub fn outlier(&self, case: &str) -> Option<Outlier> {
-        let (Counted { windows, other_spacing, .. }, median) = (self.find(case)?, self.median()?);
+        let (Counted { windows, other_spacing, .. }, median) = (self.find(case)?, self.lower_median()?);
         let other_spacing = other_spacing.clone();
         is_far(*windows, median).then_some(Outlier { windows: *windows, median, other_spacing })
     }
@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn a_case_is_called_out_by_the_median_or_by_its_number_of_windows() {
         let windows = of(&[8, 10, 12, 201, 200]);
-        assert_eq!(windows.median(), Some(12));
+        assert_eq!(windows.lower_median(), Some(12));
         let windows = of(&[8, 10, 10, 12, 201, 9]);
         let outlier = Outlier { windows: 201, median: 10, other_spacing: None };
         assert_eq!(windows.outlier("4"), Some(outlier));
@@ -313,7 +313,7 @@ mod tests {
         assert!(line.is_some_and(|line| {
             line.starts_with("0 has 2,001 windows: check") && !line.contains("‹overlap›")
         }));
-        assert_eq!(Windows::default().median(), None);
+        assert_eq!(Windows::default().lower_median(), None);
     }
 
     #[test]

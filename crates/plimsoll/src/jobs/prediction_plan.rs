@@ -167,7 +167,7 @@ impl ModelToPlan<'_> {
             cases: fit,
             refused,
             kept: kept.len(),
-            median_windows: windows.median(),
+            median_windows: windows.lower_median(),
             is_ring_asked: options.ring.is_some(),
             can_overlap,
         })
