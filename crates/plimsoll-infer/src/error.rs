@@ -350,6 +350,16 @@ fn is_of_output(error: &VolumeError) -> bool {
     matches!(error, VolumeError::Decompress { .. })
 }
 
+/// Returns the error of a fault of this crate.
+pub(crate) fn internal(fault: &str) -> InferError {
+    internal_engine(fault).into()
+}
+
+/// Returns the error of a fault of this crate, as an engine reports it.
+pub(crate) fn internal_engine(fault: &str) -> EngineError {
+    EngineError::Internal(fault.into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

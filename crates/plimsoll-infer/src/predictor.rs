@@ -28,7 +28,6 @@ use crate::planning::case_plan::LeastWith;
 use crate::planning::case_windows::{CaseImages, CasePlace};
 use crate::planning::headers::Headers;
 use crate::planning::times::{Clock, PredictedCase};
-use crate::summing::case_sums::Work;
 use crate::summing::export::Wanted;
 use crate::summing::forward::{Forward, Running, planned};
 use crate::summing::passes::Buffers;
@@ -36,6 +35,7 @@ use crate::summing::rows::Rows;
 use crate::summing::summands::{Summands, Summed};
 use crate::summing::sums::RingStorage;
 use crate::summing::windows::{Weights, WindowWeights};
+use crate::summing::work::Work;
 use crate::summing::workers;
 use crate::{CaseSpacing, InferError, PredictPlan};
 

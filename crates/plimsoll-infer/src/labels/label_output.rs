@@ -7,8 +7,8 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 
 use crate::InferError;
+use crate::error::internal;
 use crate::labels::label_sink::LabelSink;
-use crate::summing::forward::internal;
 
 /// The stack of the thread that writes: buffers are on the heap.
 const STACK: usize = 256 << 10;

@@ -11,8 +11,8 @@ use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 use plimsoll_volume::VoxelBox;
 
 use crate::InferError;
-use crate::summing::export::slice_axes;
-use crate::summing::forward::internal;
+use crate::error::internal;
+use crate::summing::places::slice_axes;
 
 /// The numbers that are kept for each voxel of a stored grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use plimsoll_memory::{Budget, Mapped};
 use plimsoll_volume::{ElementType, Spacing, StoredVolume, VolumeFile, VolumeWriter, VoxelBox};
 
 use crate::InferError;
+use crate::error::internal;
 use crate::labels::label_maps::{go_on, writing};
 use crate::planning::believable;
-use crate::summing::forward::internal;
 
 /// The grid of the image of a case, or of a box of it, at a spacing or at that which it has: in the canonical orientation.
 ///

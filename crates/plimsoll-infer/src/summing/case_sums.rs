@@ -2,45 +2,21 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use plimsoll_data::{Case, TargetGrid};
+use plimsoll_data::Case;
 use plimsoll_graph::DType;
 use plimsoll_memory::Mapped;
-use plimsoll_plan::{Engine, SumsPlanes};
 use plimsoll_volume::VoxelBox;
 
-use crate::planning::case_windows::CaseWindows;
-use crate::planning::times::Clock;
+use crate::error::internal;
 use crate::summing::device_sums::{device_bytes, plane_sums};
-use crate::summing::export::Wanted;
-use crate::summing::forward::{internal, planned};
-use crate::summing::passes::{Pass, Refused};
-use crate::summing::ring::RingShape;
-use crate::summing::rows::Rows;
+use crate::summing::forward::planned;
+use crate::summing::ring_shape::RingShape;
 use crate::summing::stream::{Stream, Summing};
+use crate::summing::work::{Refused, Work, sums_planes};
 use crate::{InferError, Predictor, Progress};
-
-/// The device of an engine that was planned to sum.
-pub(crate) fn sums_planes(engine: &mut Box<dyn Engine>) -> Result<&mut dyn SumsPlanes, InferError> {
-    engine.sums_planes().ok_or_else(|| internal("windows are summed by a device that does not"))
-}
 
 /// Takes a slice of labels of a part, and its probabilities if they are wanted.
 type WriteSlice<'a> = dyn FnMut(&VoxelBox, &[u8], &[f32]) -> Result<(), InferError> + 'a;
-
-/// A case that is being summed.
-pub(crate) struct Work<'a> {
-    pub(crate) case: &'a Case,
-    pub(crate) windows: CaseWindows,
-    pub(crate) grid: TargetGrid,
-    /// Those that are not summed yet.
-    pub(crate) parts: Vec<Rows>,
-    pub(crate) wanted: Wanted<'a>,
-    pub(crate) summing: Summing,
-    pub(crate) progress: Progress,
-    pub(crate) clock: Clock,
-    /// Looks at windows that wait for the network.
-    pub(crate) passes: Vec<Pass>,
-}
 
 impl Predictor {
     /// Sums all windows of one part after the other, and passes the slices of labels that this decides to `write`, with their

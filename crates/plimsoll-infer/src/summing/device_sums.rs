@@ -8,8 +8,8 @@ use plimsoll_memory::Bytes;
 use plimsoll_plan::{Backend, DeviceMemory, EngineError, PlaneSums, SummedWindow};
 use serde::Serialize;
 
-use crate::summing::forward::internal_fault;
-use crate::summing::ring::RingShape;
+use crate::error::internal_engine;
+use crate::summing::ring_shape::RingShape;
 use crate::summing::shares::WindowShares;
 use crate::summing::summands::Summands;
 use crate::summing::sums::RingStorage;
@@ -63,7 +63,7 @@ pub(crate) fn summed_window<'a>(
     limit: f32,
 ) -> Result<SummedWindow<'a>, EngineError> {
     let WindowShares::Product(along) = shares else {
-        return Err(internal_fault("weights that are no products are summed by a device"));
+        return Err(internal_engine("weights that are no products are summed by a device"));
     };
     let axis = shape.axis;
     let [first, second] = shape.plane_axes();

@@ -14,8 +14,8 @@ use plimsoll_parallel::Pool;
 use plimsoll_volume::VoxelBox;
 
 use crate::summing::lines::{AlongLine, LineRoom, Planes};
-use crate::summing::places::{AxisPlaces, Place};
-use crate::summing::ring::RingShape;
+use crate::summing::places::{AxisPlaces, Place, slice_axes};
+use crate::summing::ring_shape::RingShape;
 use crate::summing::sums::Sum;
 
 /// The number of labels above 0 from which they are written in 16 bits, as nnU-Net does.
@@ -85,20 +85,6 @@ pub(crate) struct Export {
     before: [usize; 3],
     /// The reservation of the places.
     _reservation: Reservation,
-}
-
-/// The stored axes along which slices, their rows and their columns follow each other.
-pub(crate) fn slice_axes(slices: usize) -> [usize; 3] {
-    match slices {
-        0 => [0, 1, 2],
-        1 => [1, 0, 2],
-        _ => [2, 0, 1],
-    }
-}
-
-/// Voxels of the ring before the image along each axis: an image that is smaller than a window stands in its middle.
-pub(crate) fn lead(grid: &TargetGrid, shape: &RingShape) -> [usize; 3] {
-    [0, 1, 2].map(|axis| (shape.grid[axis] - grid.shape()[axis]) / 2)
 }
 
 impl Export {

@@ -7,10 +7,11 @@ use plimsoll_memory::{Budget, Mapped};
 use plimsoll_models::SegmentationModel;
 use plimsoll_nn::{Headless, WeightPart, names, predict, split_sources};
 use plimsoll_plan::{
-    Backend, Engine, EngineError, HostSlice, HostSliceMut, PlanError, ProgramId, VerifiedPlan, open_engine,
+    Backend, Engine, HostSlice, HostSliceMut, PlanError, ProgramId, VerifiedPlan, open_engine,
 };
 use plimsoll_run::{LoadOptions, NumberedProgram, read_parameters};
 
+use crate::error::internal;
 use crate::summing::summands::{PointHead, Summands, Summed};
 use crate::{InferError, PredictOptions};
 
@@ -168,7 +169,7 @@ impl Forward {
 }
 
 impl Running {
-    /// Allocates the arena of a plan for the forward pass. `buffer` has room for [`Buffers::numbers`](crate::summing::passes::Buffers::numbers).
+    /// Allocates the arena of a plan for the forward pass. `buffer` has room for `Buffers::numbers`.
     ///
     /// # Errors
     /// Returns an error if memory is refused, or the plan is of another program.
@@ -198,7 +199,7 @@ impl Running {
         self.fold == Some(fold)
     }
 
-    /// Loads the weights of a fold. `buffer` has room for [`Buffers::numbers`](crate::summing::passes::Buffers::numbers).
+    /// Loads the weights of a fold. `buffer` has room for `Buffers::numbers`.
     ///
     /// # Errors
     /// Returns an error if they cannot be read.
@@ -256,12 +257,4 @@ pub(crate) fn find(program: &Program, name: &str) -> Result<TensorId, InferError
         let (program, tensor) = (program.name.clone(), name.to_string());
         InferError::Plan(GraphError::MissingValue { program, tensor }.into())
     })
-}
-
-pub(crate) fn internal(fault: &str) -> InferError {
-    internal_fault(fault).into()
-}
-
-pub(crate) fn internal_fault(fault: &str) -> EngineError {
-    EngineError::Internal(fault.into())
 }

@@ -7,7 +7,8 @@ use plimsoll_parallel::Pool;
 
 use crate::summing::lines::Planes;
 use crate::summing::places::Place;
-use crate::summing::ring::{Ring, RingShape};
+use crate::summing::ring::Ring;
+use crate::summing::ring_shape::RingShape;
 use crate::summing::summands::PointHead;
 use crate::summing::sums::Sum;
 

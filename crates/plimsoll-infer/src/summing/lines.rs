@@ -8,7 +8,7 @@ use plimsoll_models::Answers;
 use plimsoll_parallel::{Loop, widest};
 
 use crate::summing::places::Place;
-use crate::summing::ring::{Activation, RingShape};
+use crate::summing::ring_shape::{Activation, RingShape};
 use crate::summing::sums::Sum;
 
 /// The places of the covered voxels of a line in a line of logits.

@@ -9,12 +9,12 @@ use plimsoll_graph::{Program, Role, TensorId};
 use plimsoll_memory::{Budget, MapError, Mapped, Reservation};
 use plimsoll_plan::{EngineError, HostSlice, HostSliceMut, HostView};
 
-use crate::summing::case_sums::{Work, sums_planes};
 use crate::summing::forward::{Forward, Running, planned};
 use crate::summing::mirror::{all_mirrors, mirror};
 use crate::summing::ring::{LogitsOf, Room};
 use crate::summing::rows::Rows;
 use crate::summing::stream::Stream;
+use crate::summing::work::{Pass, Refused, Work, sums_planes};
 use crate::summing::workers::stacks;
 use crate::{InferError, Predictor};
 
@@ -56,18 +56,6 @@ impl Buffers {
         written.map(count).fold(count(image), usize::max)
     }
 }
-
-/// A look at a window.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pass {
-    start: [usize; 3],
-    mirrored: [bool; 3],
-    /// `true` if the window is not looked at again by this fold.
-    is_last: bool,
-}
-
-/// What of a window that begins here cannot be summed.
-pub(crate) struct Refused(pub(crate) [usize; 3]);
 
 impl Predictor {
     /// Pulls a window, whose looks then wait for the network until as many wait as it takes at once. Returns a window that cannot be summed, if

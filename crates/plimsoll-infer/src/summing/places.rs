@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use plimsoll_data::TargetGrid;
 
-use crate::summing::ring::RingShape;
+use crate::summing::ring_shape::RingShape;
 
 /// The place of a voxel of the stored grid along an axis of the windows' grid.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,6 +31,20 @@ pub(crate) struct AxisPlaces<'a> {
     last: usize,
     /// The last voxel of the ring's grid, where places are counted from it.
     counted_from: Option<usize>,
+}
+
+/// The stored axes along which slices, their rows and their columns follow each other.
+pub(crate) fn slice_axes(slices: usize) -> [usize; 3] {
+    match slices {
+        0 => [0, 1, 2],
+        1 => [1, 0, 2],
+        _ => [2, 0, 1],
+    }
+}
+
+/// Returns the number of voxels of the ring before the image along each axis: an image smaller than a window is centred in it.
+pub(crate) fn lead(grid: &TargetGrid, shape: &RingShape) -> [usize; 3] {
+    [0, 1, 2].map(|axis| (shape.grid[axis] - grid.shape()[axis]) / 2)
 }
 
 impl<'a> AxisPlaces<'a> {

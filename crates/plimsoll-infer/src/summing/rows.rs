@@ -11,9 +11,8 @@ use plimsoll_data::TargetGrid;
 use plimsoll_models::{Answers, Interpolated, SegmentationModel, Windows};
 use plimsoll_volume::VoxelBox;
 
-use crate::summing::export::{lead, slice_axes};
-use crate::summing::places::AxisPlaces;
-use crate::summing::ring::{Activation, RingShape, Tile};
+use crate::summing::places::{AxisPlaces, lead, slice_axes};
+use crate::summing::ring_shape::{Activation, RingShape, Tile};
 use crate::summing::windows::Starts;
 
 /// The strips in which a case is traversed: `size` stored voxels along a stored axis, of which the last strip may have fewer.

@@ -7,7 +7,7 @@
 
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 
-use crate::summing::ring::RingShape;
+use crate::summing::ring_shape::RingShape;
 use crate::summing::windows::{Starts, Weights};
 
 /// The share of each window in the mean of a voxel.
@@ -178,7 +178,7 @@ fn add(to: &mut [f32], terms: &[f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::summing::ring::Tile;
+    use crate::summing::ring_shape::Tile;
     use crate::summing::windows::gaussian;
 
     #[test]

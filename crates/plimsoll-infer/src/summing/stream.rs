@@ -16,7 +16,8 @@ use crate::summing::device_sums::summed_window;
 use crate::summing::export::{Export, Wanted, lines_are_rows};
 use crate::summing::head_planes::HeadPlanes;
 use crate::summing::lines::LineRoom;
-use crate::summing::ring::{LogitsOf, Ring, RingShape, Room, WindowLogits};
+use crate::summing::ring::{LogitsOf, Ring, Room, WindowLogits};
+use crate::summing::ring_shape::RingShape;
 use crate::summing::rows::Rows;
 use crate::summing::shares::Shares;
 use crate::summing::summands::Summands;
@@ -301,8 +302,8 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::summing::export::slice_axes;
     use crate::summing::mirror::mirror;
+    use crate::summing::places::slice_axes;
     use crate::summing::rows::Strips;
     use crate::summing::summands::head_of;
     use crate::summing::windows::{WindowWeights, gaussian};

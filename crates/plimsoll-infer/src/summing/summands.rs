@@ -82,10 +82,7 @@ impl PointHead {
         let mut wanted = vec![(of.weights, weights)];
         wanted.extend(of.bias.map(|id| (id, bias)));
         let net = model.net.as_architecture();
-        let source = model
-            .weights
-            .first()
-            .ok_or_else(|| crate::summing::forward::internal("a fold has no weights"))?;
+        let source = model.weights.first().ok_or_else(|| crate::error::internal("a fold has no weights"))?;
         read_some_parameters(source, net, &of.program, &mut wanted, options, budget)?;
         Ok(PointHead::new(outputs, features, numbers))
     }
