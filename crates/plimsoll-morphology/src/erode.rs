@@ -107,14 +107,16 @@ fn once(
     pool.each(to.words_mut().chunks_mut(rows * words).enumerate(), |(part, words_of_part)| {
         for (at, row) in words_of_part.chunks_exact_mut(words).enumerate() {
             let at = part * rows + at;
-            join_row(from, (at / height, at % height), connectivity, row, join);
+            join_row(from, at / height, at % height, connectivity, row, join);
         }
     });
 }
 
+/// Joins the row `y` of the plane `z` with its neighbours.
 fn join_row(
     from: &BitVolume<'_>,
-    (z, y): (usize, usize),
+    z: usize,
+    y: usize,
     connectivity: Connectivity,
     to: &mut [u64],
     join: impl Fn(u64, u64) -> u64,

@@ -92,12 +92,13 @@ fn find(bits: &BitVolume<'_>, side: Side, candidates: &mut BitVolume<'_>, pool: 
         for (at, to) in candidates.chunks_exact_mut(words).enumerate() {
             let at = part * rows + at;
             let (z, y) = (at / height, at % height);
-            find_in_row(bits, (z, y), side, to);
+            find_in_row(bits, z, y, side, to);
         }
     });
 }
 
-fn find_in_row(bits: &BitVolume<'_>, (z, y): (usize, usize), [dz, dy, dx]: Side, to: &mut [u64]) {
+/// Marks the candidates of the row `y` of the plane `z`.
+fn find_in_row(bits: &BitVolume<'_>, z: usize, y: usize, [dz, dy, dx]: Side, to: &mut [u64]) {
     let Some(own) = bits.row(z, y) else { return };
     let beside = bits.row(z.wrapping_add_signed(dz), y.wrapping_add_signed(dy));
     for (at, to) in to.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! Doing steps on label maps.
+//! Steps on label maps.
 
 use std::path::Path;
 
@@ -9,23 +9,32 @@ use crate::boxes::{Part, around, boxes};
 use crate::components::keep;
 use crate::{LabelMap, LeastSize, PostprocessError, Step, close, holes};
 
-/// Does steps on labels of `shape` (depth, height, width) one after the other, and returns how many voxels changed, counted step by step.
-/// Labels that are not in the map are passed over.
+/// The grid of a label map.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct VoxelGrid {
+    /// The extent along (depth, height, width), in voxels.
+    pub shape: [usize; 3],
+    /// The distance of voxels along (depth, height, width), in mm.
+    pub spacing: Spacing,
+}
+
+/// Applies steps to the labels of a grid one after the other, and returns the number of voxels that changed, counted step by
+/// step. Labels that are not in the map are ignored.
 ///
-/// Beside the labels, up to 9 bytes for each voxel of the box around a label are held, of a closing with its radius on all sides.
+/// This needs up to 9 bytes for each voxel of the box around a label, which a closing extends by its radius on all sides.
 ///
 /// # Errors
 /// Returns an error if the budget has no room, the spacing is no length, or there are more voxels than 32 bits can number.
 pub fn process(
     steps: &[Step],
     labels: &mut [u16],
-    (shape, spacing): ([usize; 3], Spacing),
+    grid: VoxelGrid,
     budget: &Budget,
     threads: usize,
 ) -> Result<u64, PostprocessError> {
     let mut changed = 0;
     for step in steps {
-        changed += process_step(step, labels, (shape, spacing), budget, threads)?;
+        changed += process_step(step, labels, grid, budget, threads)?;
     }
     Ok(changed)
 }
@@ -33,10 +42,11 @@ pub fn process(
 fn process_step(
     step: &Step,
     labels: &mut [u16],
-    (shape, spacing): ([usize; 3], Spacing),
+    grid: VoxelGrid,
     budget: &Budget,
     threads: usize,
 ) -> Result<u64, PostprocessError> {
+    let VoxelGrid { shape, spacing } = grid;
     let found = boxes(labels, shape, |label| step.labels().contains(label));
     let part = |within| Part { shape, within };
     // The labels of one group after the other: all at once, or each for itself.
@@ -70,14 +80,13 @@ fn process_step(
             Ok(added + holes::fill(labels, part(*own), *label, budget, threads)?)
         }),
         Step::Close { radius_mm, .. } => found.iter().try_fold(0, |added, (label, own)| {
-            let ball = (*radius_mm, spacing);
-            Ok(added + close::close(labels, part(*own), *label, ball, budget, threads)?)
+            Ok(added + close::close(labels, part(*own), *label, *radius_mm, spacing, budget, threads)?)
         }),
     }
 }
 
-/// Reads a label map, does steps on it, and writes it under another name. `unit` is what lengths in its header are in, in millimetres,
-/// whatever it says; none where it is right. Returns how many voxels changed, counted step by step.
+/// Reads a label map, applies steps to it, and writes it under another name. `unit` is the unit of lengths in its header in millimetres, if
+/// it is not the one that the header states. Returns the number of voxels that changed, counted step by step.
 ///
 /// # Errors
 /// Returns the errors of [`LabelMap::read`], [`process`] and [`LabelMap::write`]. Nothing is written then.
@@ -91,7 +100,7 @@ pub fn process_file(
 ) -> Result<u64, PostprocessError> {
     let done = || {
         let mut map = LabelMap::read(from, budget)?;
-        let grid = (map.geometry().shape(), map.spacing(unit));
+        let grid = VoxelGrid { shape: map.geometry().shape(), spacing: map.spacing(unit) };
         let changed = process(steps, map.labels_mut(), grid, budget, threads)?;
         map.write(to, budget)?;
         Ok(changed)

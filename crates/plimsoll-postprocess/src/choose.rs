@@ -17,7 +17,7 @@ use plimsoll_volume::LabelValues;
 use serde::{Deserialize, Serialize};
 
 use crate::dice::{Mean, counts, pairs};
-use crate::{LabelMap, LabelSet, LeastSize, Neighbours, PostprocessError, Step, process};
+use crate::{LabelMap, LabelSet, LeastSize, Neighbours, PostprocessError, Step, VoxelGrid, process};
 
 /// Sizes that are tried, as shares of the median volume of a label in the references.
 const SHARES: [f64; 5] = [0.001, 0.005, 0.02, 0.05, 0.1];
@@ -117,8 +117,8 @@ pub fn choose(
     if cases.is_empty() {
         return Err(PostprocessError::Nothing { missing: "cases" });
     }
-    let scored = targets.scored();
-    let labels: BTreeSet<u16> = scored.values().flatten().copied().collect();
+    let scored = ScoredLabels { labels: targets.scored(), ignore };
+    let labels: BTreeSet<u16> = scored.labels.values().flatten().copied().collect();
     let all = set(labels.iter().copied()).ok_or(PostprocessError::Nothing { missing: "labels" })?;
     let mut read = 0;
     let mut step = || {
@@ -127,7 +127,7 @@ pub fn choose(
         done(read, of);
     };
     let mut measure = |accepted: &[Step], trials: &[Trial]| {
-        measure(cases, (&scored, ignore), accepted, trials, budget, threads, &mut step)
+        measure(cases, &scored, accepted, trials, budget, threads, &mut step)
     };
 
     let mut accepted = Vec::new();
@@ -314,10 +314,18 @@ struct Measured {
     median_volumes: BTreeMap<u16, f64>,
 }
 
-/// Does accepted steps and those of each trial on all cases, and compares.
+/// The labels whose Dice is measured.
+struct ScoredLabels {
+    /// The labels of each measured label or region.
+    labels: BTreeMap<u16, BTreeSet<u16>>,
+    /// The label of voxels that are not compared.
+    ignore: Option<u16>,
+}
+
+/// Applies the accepted steps and then the steps of each trial to all cases, and compares the results with the references.
 fn measure(
     cases: &[Pair],
-    (scored, ignore): (&BTreeMap<u16, BTreeSet<u16>>, Option<u16>),
+    targets: &ScoredLabels,
     accepted: &[Step],
     trials: &[Trial],
     budget: &Budget,
@@ -338,18 +346,19 @@ fn measure(
                 let (prediction, reference) = (prediction.clone(), reference.clone());
                 return Err(PostprocessError::OtherGrid { prediction, reference, difference });
             }
-            let grid = (predicted.geometry().shape(), predicted.spacing(*millimetres_per_unit));
+            let spacing = predicted.spacing(*millimetres_per_unit);
+            let grid = VoxelGrid { shape: predicted.geometry().shape(), spacing };
             process(accepted, predicted.labels_mut(), grid, budget, threads)?;
             let mut tried = Mapped::<u16>::zeroed(budget, "labels of a trial", predicted.labels().len())?;
             for (number, (trial, means)) in trials.iter().zip(&mut means).enumerate() {
                 tried.copy_from_slice(predicted.labels());
                 process(trial, &mut tried, grid, budget, threads)?;
-                let pairs = pairs(&tried, expected.labels(), ignore);
-                for (label, own) in scored {
+                let pairs = pairs(&tried, expected.labels(), targets.ignore);
+                for (label, own) in &targets.labels {
                     let of_label = counts(&pairs, own);
                     means.entry(*label).or_default().add(of_label.dice());
                     if number == 0 && of_label.reference > 0 {
-                        let voxel: f64 = grid.1.0.iter().product();
+                        let voxel: f64 = spacing.0.iter().product();
                         volumes.entry(*label).or_default().push(of_label.reference as f64 * voxel);
                     }
                 }
@@ -360,7 +369,7 @@ fn measure(
         measure_case(case).map_err(|error| error.of_map(&case.prediction))?;
         done();
     }
-    let median = |(label, mut volumes): (u16, Vec<f64>)| {
+    let upper_median = |(label, mut volumes): (u16, Vec<f64>)| {
         volumes.sort_by(f64::total_cmp);
         Some((label, *volumes.get(volumes.len() / 2)?))
     };
@@ -368,6 +377,6 @@ fn measure(
         |means: BTreeMap<u16, Mean>| means.iter().map(|(label, mean)| (*label, mean.value())).collect();
     Ok(Measured {
         scores: means.into_iter().map(scores).collect(),
-        median_volumes: volumes.into_iter().filter_map(median).collect(),
+        median_volumes: volumes.into_iter().filter_map(upper_median).collect(),
     })
 }

@@ -17,13 +17,14 @@ const ROUNDING: f64 = 1e-5;
 const OPTIONS: EdtOptions =
     EdtOptions { distance: plimsoll_morphology::Distance::ToBackground, squared: true };
 
-/// Gives a label the background in its closing, and returns how many voxels that were. `part` is the box around the label, which has all
-/// of its closing.
+/// Extends a label into the background within its closing, and returns the number of voxels added. `part` is the box around the label, which
+/// contains its closing.
 pub(crate) fn close(
     labels: &mut [u16],
     part: Part,
     label: u16,
-    (radius_mm, spacing): (f64, Spacing),
+    radius_mm: f64,
+    spacing: Spacing,
     budget: &Budget,
     threads: usize,
 ) -> Result<u64, PostprocessError> {

@@ -21,7 +21,7 @@ mod orthogonal;
 mod steps;
 mod vertebrae;
 
-pub use apply::{process, process_file};
+pub use apply::{VoxelGrid, process, process_file};
 pub use choose::{Choice, ChoiceTargets, LabelGain, Pair, choose};
 pub use error::PostprocessError;
 pub use file::{Chosen, Postprocessing, is_json};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_postprocess::{
     ChoiceTargets, Chosen, LabelMap, LabelSet, LeastSize, Neighbours, Pair, PostprocessError, Postprocessing,
-    Step, choose, process, process_file,
+    Step, VoxelGrid, choose, process, process_file,
 };
 use plimsoll_volume::{Affine, ElementType, Geometry, LabelValues, Spacing, VolumeWriter};
 
@@ -67,7 +67,9 @@ fn a_hole_is_filled_around_what_is_in_it_and_a_cup_is_not() {
     set(&mut expected, [4, 4, 4], 5, 1);
     set(&mut expected, [5, 5, 5], 2, 2);
     let step = Step::FillHoles { labels: of(&[1, 3]) };
-    let changed = process(&[step], &mut map, (SHAPE, Spacing([1.0; 3])), &budget(), 2).unwrap();
+    let changed =
+        process(&[step], &mut map, VoxelGrid { shape: SHAPE, spacing: Spacing([1.0; 3]) }, &budget(), 2)
+            .unwrap();
     assert!(map == expected);
     assert_eq!(changed, 5 * 5 * 5 - 8);
 }
@@ -82,7 +84,7 @@ fn components_of_the_same_size_are_all_kept_and_labels_that_are_not_named_stay()
     let mut expected = map.clone();
     set(&mut expected, [16, 16, 16], 2, 0);
     let step = Step::KeepLargest { labels: of(&[1]), together: false, neighbours: Neighbours::Corners };
-    process(&[step], &mut map, (SHAPE, Spacing([1.0; 3])), &budget(), 1).unwrap();
+    process(&[step], &mut map, VoxelGrid { shape: SHAPE, spacing: Spacing([1.0; 3]) }, &budget(), 1).unwrap();
     assert!(map == expected);
 }
 

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_postprocess::{Step, process};
+use plimsoll_postprocess::{Step, VoxelGrid, process};
 use plimsoll_volume::Spacing;
 use serde::Deserialize;
 
@@ -37,7 +37,7 @@ fn every_step_on_every_map_is_scipys_with_one_thread_and_with_three() {
             let (before, expected) = (labels(&case.before), labels(after));
             for threads in [1, 3] {
                 let mut found = before.clone();
-                let grid = (case.shape, Spacing(case.spacing));
+                let grid = VoxelGrid { shape: case.shape, spacing: Spacing(case.spacing) };
                 let changed =
                     process(std::slice::from_ref(step), &mut found, grid, &budget, threads).unwrap();
                 assert_eq!(found, expected, "{step} on {:?}", case.shape);
