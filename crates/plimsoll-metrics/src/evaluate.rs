@@ -8,7 +8,7 @@ use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{LabelValues, VoxelBox};
 
 use crate::compare::CaseFiles;
-use crate::masks::shape_with_margin;
+use crate::masks::{CountedClass, shape_with_margin};
 use crate::{
     BettiNumbers, CaseScores, ClassMasks, Confusion, Group, Lesions, Metric, MetricError, Overlap, Scores,
     Settings, Summary, SurfaceDistances, cl_dice, compare,
@@ -73,7 +73,7 @@ fn evaluate_case(
             Some(bounds) if of_shape => {
                 let score = |files: &mut _| {
                     score_shape(
-                        (&labels, counted_voxels),
+                        CountedClass { labels: &labels, counted_voxels },
                         files,
                         bounds,
                         settings,
@@ -123,9 +123,9 @@ fn least_bytes(grid: [usize; 3], bounds: VoxelBox, groups: &BTreeSet<Group>) -> 
     Bytes(voxels.saturating_mul(2 + groups.iter().map(by_voxel).max().unwrap_or(0)))
 }
 
-/// The scores that need the masks of a class, whose voxels have these labels, in a grid with this number of counted voxels.
+/// Adds the scores that need the masks of a class.
 fn score_shape(
-    labels: (&[u8], u64),
+    class: CountedClass<'_>,
     files: &mut CaseFiles,
     bounds: VoxelBox,
     settings: &Settings,
@@ -138,7 +138,7 @@ fn score_shape(
     let needed = least_bytes(shape, bounds, &settings.groups);
     let [depth, height, width] = bounds.shape;
     drop(budget.reserve(&format!("a box of {depth} × {height} × {width} voxels"), needed)?);
-    let masks = ClassMasks::read(labels, files, bounds, budget)?;
+    let masks = ClassMasks::read(class, files, bounds, budget)?;
     score_masks(&masks, settings, budget, threads, scores)
 }
 
@@ -203,7 +203,7 @@ pub fn evaluate_maps(
         match confusion.bounds(&labels) {
             None => shape_is_undefined(settings, &mut scores),
             Some(bounds) if of_shape => {
-                let masks = ClassMasks::copy((&labels, &confusion), maps, bounds, budget)?;
+                let masks = ClassMasks::copy(&labels, &confusion, maps, bounds, budget)?;
                 score_masks(&masks, settings, budget, threads, &mut scores)?;
             }
             Some(_) => (),

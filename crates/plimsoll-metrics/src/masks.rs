@@ -23,6 +23,15 @@ pub struct ClassMasks {
     reference: Mapped<u8>,
 }
 
+/// A class in a grid, of which some voxels may not be counted.
+#[derive(Clone, Copy)]
+pub(crate) struct CountedClass<'a> {
+    /// The labels of its voxels.
+    pub(crate) labels: &'a [u8],
+    /// The number of voxels of the grid that are counted.
+    pub(crate) counted_voxels: u64,
+}
+
 impl ClassMasks {
     /// Crops a class from two label maps of `shape` (depth, height, width) with voxels `spacing` mm apart. Uses 2 bytes
     /// per voxel of the box from `budget`.
@@ -51,41 +60,45 @@ impl ClassMasks {
         }
         let bounds = confusion.bounds(&[class]).unwrap_or(VoxelBox { start: [0; 3], shape: [0; 3] });
         let maps = LabelMaps { prediction, reference, shape, spacing };
-        ClassMasks::copy((&[class], &confusion), &maps, bounds, budget)
+        ClassMasks::copy(&[class], &confusion, &maps, bounds, budget)
     }
 
     /// Crops classes that are taken as one from two label maps, whose lengths are those of their shape, given their bounding box.
     pub(crate) fn copy(
-        (classes, confusion): (&[u8], &Confusion),
+        classes: &[u8],
+        confusion: &Confusion,
         maps: &LabelMaps<'_>,
         bounds: VoxelBox,
         budget: &Budget,
     ) -> Result<ClassMasks, MetricError> {
         let LabelMaps { prediction, reference, shape, spacing } = *maps;
         let labels = MaskLabels { classes, ignore: confusion.ignored(), counted_voxels: confusion.voxels() };
-        ClassMasks::cut(labels, (shape, spacing), bounds, budget, |region, planes| {
+        ClassMasks::cut(labels, shape, spacing, bounds, budget, |region, planes| {
             copy_region(prediction, shape, region, planes.0);
             copy_region(reference, shape, region, planes.1);
             Ok(())
         })
     }
 
-    /// Reads classes that are taken as one from two files, given their bounding box and the number of voxels that both files
-    /// count. Ignored voxels belong to neither mask.
+    /// Reads a class from two files, given its bounding box. Ignored voxels belong to neither mask.
     pub(crate) fn read(
-        (classes, counted_voxels): (&[u8], u64),
+        class: CountedClass<'_>,
         files: &mut CaseFiles,
         bounds: VoxelBox,
         budget: &Budget,
     ) -> Result<ClassMasks, MetricError> {
-        let grid = (files.geometry().shape(), files.spacing());
-        let labels = MaskLabels { classes, ignore: files.ignore(), counted_voxels };
-        ClassMasks::cut(labels, grid, bounds, budget, |region, planes| files.read(region, planes.0, planes.1))
+        let (shape, spacing) = (files.geometry().shape(), files.spacing());
+        let CountedClass { labels, counted_voxels } = class;
+        let labels = MaskLabels { classes: labels, ignore: files.ignore(), counted_voxels };
+        ClassMasks::cut(labels, shape, spacing, bounds, budget, |region, planes| {
+            files.read(region, planes.0, planes.1)
+        })
     }
 
     fn cut(
         MaskLabels { classes, ignore, counted_voxels }: MaskLabels<'_>,
-        (grid, spacing): ([usize; 3], [f64; 3]),
+        grid: [usize; 3],
+        spacing: [f64; 3],
         bounds: VoxelBox,
         budget: &Budget,
         mut read: impl FnMut(VoxelBox, (&mut [u8], &mut [u8])) -> Result<(), MetricError>,

@@ -117,7 +117,7 @@ fn summary(cases: &[Option<Option<f64>>], diagonal_mm: Option<f64>) -> Summary {
 
 fn compare(candidates: &[(&str, Summary)], missing: Missing) -> Result<Comparison, ComparisonError> {
     let candidate = |(name, summary): &(&str, Summary)| {
-        let repeat = Repeat::of(*name, (name.to_string(), summary.clone()), []).unwrap();
+        let repeat = Repeat::of(*name, name.to_string(), summary.clone(), []).unwrap();
         Candidate { name: name.to_string(), repeats: vec![repeat] }
     };
     let paired = Paired::new(candidates.iter().map(candidate).collect(), false)?;

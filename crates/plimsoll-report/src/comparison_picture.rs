@@ -211,7 +211,7 @@ fn of_cases(difference: &Difference, metric: Metric, comparison: &Comparison, pa
         Some(class) => vec![class],
         None => comparison.classes.clone(),
     };
-    kept(&paired.scores_of_pair([first, second], &classes, (metric, comparison.missing)).differences)
+    kept(&paired.scores_of_pair([first, second], &classes, metric, comparison.missing).differences)
 }
 
 /// Differences without their cases, in no more memory than they take: collected from pairs that are owned, they would stay in the pairs' own.

@@ -262,7 +262,8 @@ impl Table {
 
     /// A table of cases of other tables, each by its table and its place there; all have these classes and this labelling.
     pub(crate) fn gathered(
-        (classes, labelling): (&[String], Labelling),
+        classes: &[String],
+        labelling: Labelling,
         cases: &[(&Table, usize)],
         budget: &Budget,
     ) -> Result<Table, TableError> {
@@ -288,7 +289,7 @@ impl Table {
     pub(crate) fn mean(tables: [&Table; 2], budget: &Budget) -> Result<Table, TableError> {
         let [first, second] = tables;
         let places: Vec<(&Table, usize)> = (0..first.cases()).map(|case| (first, case)).collect();
-        let mut mean = Table::gathered((&first.classes, first.labelling()), &places, budget)?;
+        let mut mean = Table::gathered(&first.classes, first.labelling(), &places, budget)?;
         for (to, other) in mean.probabilities.iter_mut().zip(second.probabilities.iter()) {
             *to = f64::midpoint(*to, *other);
         }

@@ -52,7 +52,7 @@ impl ClassifierRepeat {
             let memory = budget.reserve("names of images", Bytes::of(bytes)).map_err(MapError::from)?;
             all._memory.push(memory);
             if let Some(first) = all.tables.first() {
-                expect_alike((&all.name, first), (&format!("{} (part {})", all.name, number + 1), &table))?;
+                expect_alike(&all.name, first, &format!("{} (part {})", all.name, number + 1), &table)?;
             }
             for (place, image) in names.into_iter().enumerate() {
                 if all.images.contains_key(&image) {
@@ -115,7 +115,7 @@ impl PairedClassifiers {
         }
         let known = &first.tables[0];
         for other in repeats().skip(1) {
-            expect_alike((&first.name, known), (&other.name, &other.tables[0]))?;
+            expect_alike(&first.name, known, &other.name, &other.tables[0])?;
         }
         let all: BTreeSet<&String> = repeats().flat_map(|repeat| repeat.images.keys()).collect();
         // And the places of the images of one repeat, while what it says of them is copied.
@@ -139,7 +139,7 @@ impl PairedClassifiers {
         let gathered = |repeat: &ClassifierRepeat| -> Result<(String, Table), ComparisonError> {
             let places: Vec<(&Table, usize)> =
                 images.iter().filter_map(|image| repeat.place(image)).collect();
-            Ok((repeat.name.clone(), Table::gathered((&classes, labelling), &places, budget)?))
+            Ok((repeat.name.clone(), Table::gathered(&classes, labelling, &places, budget)?))
         };
         let mut paired = Vec::new();
         for candidate in &candidates {
@@ -165,7 +165,7 @@ impl PairedClassifiers {
                 if self.candidates.iter().any(|candidate| candidate.name == name) {
                     return Err(ComparisonError::SameName { name });
                 }
-                expect_same_repeats((&one.name, one.repeats.len()), (&other.name, other.repeats.len()))?;
+                expect_same_repeats(&one.name, one.repeats.len(), &other.name, other.repeats.len())?;
                 let mean = |((one, own), (other, others)): (&(String, Table), &(String, Table))| {
                     Ok((ensemble_name(one, other), Table::mean([own, others], budget)?))
                 };
@@ -215,7 +215,7 @@ impl PairedClassifiers {
 }
 
 /// Checks that two tables have the same classes.
-fn expect_alike((one, own): (&str, &Table), (other, theirs): (&str, &Table)) -> Result<(), ComparisonError> {
+fn expect_alike(one: &str, own: &Table, other: &str, theirs: &Table) -> Result<(), ComparisonError> {
     let names = || (one.to_string(), other.to_string());
     if own.classes() != theirs.classes() {
         let ((one, other), [classes, others]) =

@@ -95,6 +95,14 @@ struct Item {
     at: usize,
 }
 
+/// Buffers that all scores share.
+struct Scratch {
+    /// A score of each resample.
+    column: Mapped<f64>,
+    /// A number for each image.
+    components: Mapped<f64>,
+}
+
 /// All that differences follow from.
 struct Evaluated<'a> {
     paired: &'a PairedClassifiers,
@@ -137,8 +145,10 @@ pub fn compare_classifiers(
     }
     let resamples = Resamples::new(&mut scorers, paired, &places, &settings.bootstrap, budget)?;
     let all = Evaluated { paired, scorers, resamples, bootstrap: settings.bootstrap };
-    let mut column = Mapped::<f64>::zeroed(budget, "bootstrap", settings.bootstrap.resamples)?;
-    let mut components = Mapped::<f64>::zeroed(budget, "areas", paired.images().len())?;
+    let mut scratch = Scratch {
+        column: Mapped::zeroed(budget, "bootstrap", settings.bootstrap.resamples)?,
+        components: Mapped::zeroed(budget, "areas", paired.images().len())?,
+    };
     let repeats =
         paired.candidates().iter().map(|candidate| candidate.repeats.len() as u64).max().unwrap_or(1);
     let of_signs = sign_flip_bytes(paired.images().len(), repeats * repeats);
@@ -146,7 +156,7 @@ pub fn compare_classifiers(
     let mut scores = Vec::new();
     for score in &settings.scores {
         let own: Vec<Item> = items.iter().filter(|item| item.score == *score).copied().collect();
-        scores.push(all.score(*score, &own, (&mut column, &mut components)));
+        scores.push(all.score(*score, &own, &mut scratch));
     }
     let names = paired.candidates().iter().map(|candidate| CandidateName {
         name: candidate.name.clone(),
@@ -178,12 +188,7 @@ fn chosen(paired: &PairedClassifiers, asked: Option<&[String]>) -> Result<Vec<us
 }
 
 impl Evaluated<'_> {
-    fn score(
-        &self,
-        score: ImageScore,
-        items: &[Item],
-        (column, components): (&mut [f64], &mut [f64]),
-    ) -> ScoreOfClassifiers {
+    fn score(&self, score: ImageScore, items: &[Item], scratch: &mut Scratch) -> ScoreOfClassifiers {
         let count = self.paired.candidates().len();
         let (overall, single): (Vec<Item>, Vec<Item>) = items.iter().partition(|item| item.class.is_none());
         let mut candidates = Vec::new();
@@ -191,10 +196,10 @@ impl Evaluated<'_> {
             let first =
                 standing((0..count).map(|one| self.resamples.of(one, item.at)).collect(), score.better());
             for (candidate, first_share) in first.into_iter().enumerate() {
-                candidates.push(self.of_candidate(candidate, *item, first_share, column));
+                candidates.push(self.of_candidate(candidate, *item, first_share, &mut scratch.column));
             }
         }
-        let mut family = |items: &[Item]| self.family(items, (&mut *column, &mut *components));
+        let mut family = |items: &[Item]| self.family(items, &mut *scratch);
         let (of_all, of_classes) = (family(&overall), family(&single));
         let (mut taus, mut choice) = (Vec::new(), None);
         if let [item] = overall[..] {
@@ -240,14 +245,14 @@ impl Evaluated<'_> {
     }
 
     /// All pairs in all of these, which are corrected together.
-    fn family(&self, items: &[Item], (column, components): (&mut [f64], &mut [f64])) -> Vec<ImageDifference> {
+    fn family(&self, items: &[Item], scratch: &mut Scratch) -> Vec<ImageDifference> {
         let count = self.paired.candidates().len();
         let pairs: Vec<[usize; 2]> =
             (0..count).flat_map(|first| (first + 1..count).map(move |second| [first, second])).collect();
         let mut found = Vec::new();
         for item in items {
             for pair in &pairs {
-                found.push(self.difference(*pair, *item, (&mut *column, &mut *components)));
+                found.push(self.difference(*pair, *item, &mut *scratch));
             }
         }
         let p: Vec<f64> = found.iter().filter_map(|found| Some(found.test?.p)).collect();
@@ -275,12 +280,7 @@ impl Evaluated<'_> {
     }
 
     /// A pair, before it is corrected for the others.
-    fn difference(
-        &self,
-        pair: [usize; 2],
-        item: Item,
-        (column, components): (&mut [f64], &mut [f64]),
-    ) -> ImageDifference {
+    fn difference(&self, pair: [usize; 2], item: Item, scratch: &mut Scratch) -> ImageDifference {
         let [first, second] = pair;
         let scores = pair.map(|candidate| Some(self.resamples.value(candidate, item.at)));
         let scores = scores.map(|score| score.filter(|score| score.is_finite()));
@@ -302,7 +302,9 @@ impl Evaluated<'_> {
         let [Some(own), Some(other)] = scores else { return found };
         found.difference = Some(own - other);
         let z = normal::normal_quantile((1.0 + self.bootstrap.confidence) / 2.0);
-        if let Some((difference, se)) = self.areas(pair, item, components).filter(|(_, se)| *se > ROUNDING) {
+        if let Some((difference, se)) =
+            self.areas(pair, item, &mut scratch.components).filter(|(_, se)| *se > ROUNDING)
+        {
             found.interval = Some([difference - z * se, difference + z * se]);
             found.standard_error = Some(se);
             let p = (2.0 * normal::above((difference / se).abs())).min(1.0);
@@ -310,7 +312,7 @@ impl Evaluated<'_> {
             return found;
         }
         let both = self.resamples.of(first, item.at).iter().zip(self.resamples.of(second, item.at));
-        let resampled = sorted_finite(both.map(|(own, other)| own - other), column);
+        let resampled = sorted_finite(both.map(|(own, other)| own - other), &mut scratch.column);
         found.interval = percentile(resampled, self.bootstrap.confidence);
         found.standard_error = OverFolds::of(resampled).filter(|over| over.folds > 1).map(|over| over.sd);
         found.test = match self.signs(pair, item) {
@@ -408,7 +410,7 @@ impl Evaluated<'_> {
         let rest = order[1..].iter().map(|(candidate, _)| candidate.candidate.as_str()).collect();
         let verdicts = differences.iter().map(|found| ([&*found.first, &*found.second], &found.verdict));
         let standing = format!("{} {value:.4} of {} candidates", item.score.name(), order.len());
-        Some(Choice::among((&first.candidate, first.first_share?), &standing, rest, verdicts.collect()))
+        Some(Choice::among(&first.candidate, first.first_share?, &standing, rest, verdicts.collect()))
     }
 
     fn name(&self, candidate: usize) -> &str {

@@ -25,10 +25,7 @@ pub fn ensemble_name(one: &str, other: &str) -> String {
 ///
 /// # Errors
 /// Returns an error if they were not.
-pub fn expect_same_repeats(
-    (one, own): (&str, usize),
-    (other, others): (&str, usize),
-) -> Result<(), ComparisonError> {
+pub fn expect_same_repeats(one: &str, own: usize, other: &str, others: usize) -> Result<(), ComparisonError> {
     match own == others {
         true => Ok(()),
         false => {
@@ -112,14 +109,15 @@ impl Repeat {
     /// Returns an error if a case is there twice, or folds were scored otherwise.
     pub fn of(
         name: impl Into<String>,
-        (first_name, first): (String, Summary),
+        first_name: String,
+        first: Summary,
         others: impl IntoIterator<Item = (String, Summary)>,
     ) -> Result<Repeat, ComparisonError> {
         let settings = first.settings.clone();
         let mut all = Repeat { name: name.into(), settings, cases: BTreeMap::new() };
         all.add(first)?;
         for (fold, summary) in others {
-            expect_alike((&first_name, &all.settings), (&fold, &summary.settings))?;
+            expect_alike(&first_name, &all.settings, &fold, &summary.settings)?;
             all.add(summary)?;
         }
         Ok(all)
@@ -203,14 +201,12 @@ impl Repeat {
 
     /// Checks that both were scored with the same settings.
     pub(super) fn expect_scored_alike(&self, other: &Repeat) -> Result<(), ComparisonError> {
-        expect_alike((&self.name, &self.settings), (&other.name, &other.settings))
+        expect_alike(&self.name, &self.settings, &other.name, &other.settings)
     }
 }
 
-fn expect_alike(
-    (one, own): (&str, &Settings),
-    (other, theirs): (&str, &Settings),
-) -> Result<(), ComparisonError> {
+/// Checks that two candidates were scored with the same settings.
+fn expect_alike(one: &str, own: &Settings, other: &str, theirs: &Settings) -> Result<(), ComparisonError> {
     let (one, other) = (one.to_string(), other.to_string());
     let [classes, others] = [own, theirs].map(classes);
     if classes != others {

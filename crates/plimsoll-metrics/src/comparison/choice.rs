@@ -26,12 +26,13 @@ impl Choice {
         let standing = format!("mean rank {:.2} of {}", first.mean_rank, ranking.order.len());
         let rest = rest.iter().map(|ranked| ranked.candidate.as_str()).collect();
         let verdicts = differences.iter().map(|found| ([&*found.first, &*found.second], &found.verdict));
-        Some(Choice::among((&first.candidate, first.first_share), &standing, rest, verdicts.collect()))
+        Some(Choice::among(&first.candidate, first.first_share, &standing, rest, verdicts.collect()))
     }
 
     /// The first of several, with what its place is and the verdicts of pairs.
     pub(crate) fn among(
-        (candidate, first_share): (&str, f64),
+        candidate: &str,
+        first_share: f64,
         standing: &str,
         rest: Vec<&str>,
         verdicts: Vec<([&str; 2], &Verdict)>,

@@ -68,7 +68,8 @@ impl Paired {
         &self,
         [first, second]: [usize; 2],
         classes: &[u8],
-        (metric, by): (Metric, Missing),
+        metric: Metric,
+        by: Missing,
     ) -> PairedScores {
         let [first, second] = [&self.candidates()[first], &self.candidates()[second]];
         let mut differences = Vec::with_capacity(self.cases().len());

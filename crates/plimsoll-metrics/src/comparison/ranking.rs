@@ -52,7 +52,9 @@ impl Paired {
     /// Returns an error if there is no memory for the resamples.
     pub(super) fn ranking(
         &self,
-        (metric, better, missing): (Metric, Better, Missing),
+        metric: Metric,
+        better: Better,
+        missing: Missing,
         classes: &[u8],
         settings: &Bootstrap,
         budget: &Budget,

@@ -160,13 +160,15 @@ pub fn compare_candidates(
         let mut candidates = Vec::new();
         for (class, members) in together.iter().chain(&single) {
             let all = paired.candidates().iter();
-            let by = (*metric, settings.missing);
-            candidates.extend(all.map(|candidate| candidate.scores(paired, class, members, by)));
+            let scores =
+                |candidate: &Candidate| candidate.scores(paired, class, members, *metric, settings.missing);
+            candidates.extend(all.map(scores));
         }
-        let by = (*metric, better, settings.missing);
-        let mut family = |classes| paired.family(classes, by, &settings.bootstrap, &mut resampler);
+        let missing = settings.missing;
+        let mut family =
+            |classes| paired.family(classes, *metric, better, missing, &settings.bootstrap, &mut resampler);
         let (of_mean, of_classes) = (family(&together), family(&single));
-        let ranking = paired.ranking(by, &classes, &settings.bootstrap, budget)?;
+        let ranking = paired.ranking(*metric, better, missing, &classes, &settings.bootstrap, budget)?;
         let overall = if together.is_empty() { &of_classes } else { &of_mean };
         let choice = ranking.as_ref().and_then(|ranking| Choice::of(ranking, overall));
         let differences = of_mean.into_iter().chain(of_classes).collect();
@@ -220,7 +222,9 @@ impl Paired {
     fn family(
         &self,
         classes: &[(ClassName, Vec<u8>)],
-        (metric, better, missing): (Metric, Better, Missing),
+        metric: Metric,
+        better: Better,
+        missing: Missing,
         settings: &Bootstrap,
         resampler: &mut Resampler,
     ) -> Vec<Difference> {
@@ -231,7 +235,7 @@ impl Paired {
             .iter()
             .flat_map(|(class, members)| pairs.iter().map(move |pair| (class, members, *pair)))
             .map(|(class, members, pair)| {
-                let scores = self.scores_of_pair(pair, members, (metric, missing));
+                let scores = self.scores_of_pair(pair, members, metric, missing);
                 let mut sorted: Vec<f64> = scores.differences.iter().map(|(_, d)| *d).collect();
                 sorted.sort_by(f64::total_cmp);
                 let test = (!sorted.is_empty()).then(|| signed_rank(&sorted));
@@ -319,7 +323,8 @@ impl Candidate {
         paired: &Paired,
         class: &ClassName,
         members: &[u8],
-        (metric, missing): (Metric, Missing),
+        metric: Metric,
+        missing: Missing,
     ) -> CandidateScores {
         let found = Means::of(paired, members, &|case, class| self.valued(case, class, metric, missing));
         let over_repeats = (self.repeats.len() > 1).then(|| {

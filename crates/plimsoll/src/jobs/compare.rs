@@ -243,8 +243,8 @@ impl Reader<'_> {
                 }
             }
             let mut summaries = summaries.into_iter();
-            if let Some(first) = summaries.next() {
-                repeats.push(Repeat::of(repeat_name, first, summaries)?);
+            if let Some((first_name, first)) = summaries.next() {
+                repeats.push(Repeat::of(repeat_name, first_name, first, summaries)?);
             }
         }
         Ok(Candidate { name: name.into(), repeats })

@@ -155,7 +155,7 @@ impl Job<'_> {
         held: &mut Vec<Reservation>,
     ) -> Outcome<Candidate> {
         let name = ensemble_name(&one.name, &other.name);
-        expect_same_repeats((&one.name, one.repeats.len()), (&other.name, other.repeats.len()))?;
+        expect_same_repeats(&one.name, one.repeats.len(), &other.name, other.repeats.len())?;
         let mut repeats = Vec::new();
         for (number, (own, others)) in one.repeats.iter().zip(&other.repeats).enumerate() {
             let folds = [validated(own, cases)?, validated(others, cases)?];
@@ -164,7 +164,7 @@ impl Job<'_> {
             let folder = self.asked.folder.join(pair_folder(&name, &paths));
             let pair = Pair { name: format!("{name}/{number}"), folder, folds };
             let summary = self.summary(&pair, line, held)?;
-            repeats.push(Repeat::of(pair.name.clone(), (pair.name, summary), [])?);
+            repeats.push(Repeat::of(pair.name.clone(), pair.name, summary, [])?);
         }
         Ok(Candidate { name, repeats })
     }
