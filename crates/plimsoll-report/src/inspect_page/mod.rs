@@ -51,7 +51,8 @@ const STYLE: &str = "svg circle{fill:#2f6fb3;fill-opacity:.55}svg .median{stroke
 
 /// Writes the page to `to`, the file `path`, part by part. `observe` is called with the number of thumbnails that are drawn.
 pub fn page(
-    (path, to): (&Path, &mut dyn io::Write),
+    path: &Path,
+    to: &mut dyn io::Write,
     dataset: &Dataset,
     inspection: &Inspection,
     budget: &Budget,
@@ -70,7 +71,7 @@ pub fn page(
     put(&heading(dataset, inspection, units))?;
     put(&flags(dataset, &inspection.problems))?;
     put("<h2>Spacing, size, volume</h2>\n<div class=\"plots\">\n")?;
-    plots((dataset, cases, units), budget, &mut put)?;
+    plots(dataset, cases, units, budget, &mut put)?;
     put("</div>\n<h2>Cases</h2>\n<div class=\"cases\">\n")?;
     for (done, case) in dataset.cases.iter().enumerate() {
         let found = cases.iter().find(|found| found.id == case.id);
@@ -144,7 +145,9 @@ pub fn region_line(labels: &Labels) -> String {
 
 /// Spacings, sizes and volumes of all cases.
 fn plots(
-    (dataset, cases, units): (&Dataset, &[CaseFingerprint], Units),
+    dataset: &Dataset,
+    cases: &[CaseFingerprint],
+    units: Units,
     budget: &Budget,
     put: &mut dyn FnMut(&str) -> Outcome,
 ) -> Outcome {

@@ -63,10 +63,10 @@ pub fn comparison(files: &Comparison<'_>, frame: Frame, budget: &Budget) -> Outc
             of: Pair::PredictionAndReference,
         });
     }
-    let is_picture = of_one_shape((files.reference, &geometry), files.image)?;
+    let is_picture = of_one_shape(files.reference, &geometry, files.image)?;
     let found = Compared::find([&mut reference, &mut prediction], files.ignore, budget)?;
     let around = |plane: Plane| {
-        Window::around((plane, found.slice(plane.axis())), &geometry, &found.labelled, is_picture)
+        Window::around(plane, found.slice(plane.axis()), &geometry, &found.labelled, is_picture)
     };
     let windows: Vec<Window> = Plane::of(&geometry, is_picture).into_iter().map(around).collect();
     let layout = arrange(&windows, frame);

@@ -82,7 +82,8 @@ pub struct Window {
 impl Window {
     /// The part of a slice that is around labels. Pictures are shown as they are stored.
     pub fn around(
-        (plane, at): (Plane, usize),
+        plane: Plane,
+        at: usize,
         geometry: &Geometry,
         found: &Foreground,
         is_picture: bool,

@@ -90,7 +90,7 @@ impl<'a> Colours<'a> {
 }
 
 /// Checks that an image has the shape of its labels, and returns `true` if it is a picture.
-fn of_one_shape((labels, geometry): (&Path, &Geometry), image: &Path) -> Outcome<bool> {
+fn of_one_shape(labels: &Path, geometry: &Geometry, image: &Path) -> Outcome<bool> {
     let file = VolumeFile::open(image)?;
     let [expected, found] = [geometry, file.geometry()].map(Geometry::shape);
     if found != expected {
@@ -111,10 +111,10 @@ fn of_one_shape((labels, geometry): (&Path, &Geometry), image: &Path) -> Outcome
 pub fn draw(files: &Files<'_>, path: &Path, budget: &Budget) -> Outcome {
     let mut labels = Source::labels(files.labels, files.image, budget)?;
     let geometry = *labels.geometry();
-    let is_picture = of_one_shape((files.labels, &geometry), files.image)?;
+    let is_picture = of_one_shape(files.labels, &geometry, files.image)?;
     let found = Foreground::find(&mut labels, budget)?;
     let around =
-        |plane: Plane| Window::around((plane, found.slice(plane.axis())), &geometry, &found, is_picture);
+        |plane: Plane| Window::around(plane, found.slice(plane.axis()), &geometry, &found, is_picture);
     let windows: Vec<Window> = Plane::of(&geometry, is_picture).into_iter().map(around).collect();
     let layout = arrange(&windows, Frame::LARGE);
     let colours = Colours::of(files.names);

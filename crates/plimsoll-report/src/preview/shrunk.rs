@@ -78,8 +78,10 @@ pub fn shrunk_image(path: &Path, most: usize, budget: &Budget) -> Outcome<Small>
 
 /// The classes of a label map, in the same way.
 pub fn shrunk_labels(
-    (path, image): (&Path, &Path),
-    (values, ignore): (Option<&LabelValues>, Option<u8>),
+    path: &Path,
+    image: &Path,
+    values: Option<&LabelValues>,
+    ignore: Option<u8>,
     most: usize,
     budget: &Budget,
 ) -> Outcome<Small> {

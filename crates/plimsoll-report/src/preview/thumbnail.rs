@@ -18,7 +18,7 @@ pub fn thumbnail(files: &Files<'_>, side: usize, budget: &Budget) -> Outcome<Vec
     let is_picture = VolumeFile::open(files.image)?.is_picture();
     let found = Foreground::find(&mut labels, budget)?;
     let plane = Plane::of(&geometry, is_picture).first().copied().unwrap_or(Plane::across(0));
-    let window = Window::around((plane, found.slice(plane.axis())), &geometry, &found, is_picture);
+    let window = Window::around(plane, found.slice(plane.axis()), &geometry, &found, is_picture);
     let [down, right] = window.extent();
     let size = [down, right].map(|length| ((length / down.max(right) * side as f64).round() as usize).max(1));
     // The picture, what it is written from, and the labels of its pixels.

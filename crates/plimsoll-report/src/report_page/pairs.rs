@@ -23,7 +23,8 @@ struct PairRun {
 }
 
 impl PairRun {
-    fn read(run: &Path, (one, other): (u32, u32), budget: &Budget) -> Outcome<PairRun> {
+    /// Reads the folds of the classifier of the classes `one` and `other`.
+    fn read(run: &Path, one: u32, other: u32, budget: &Budget) -> Outcome<PairRun> {
         let folder = format!("pair_{one}_{other}");
         let folders = RunFolder::for_pair(run, (one, other)).folds()?;
         let folds = folders.into_iter().map(|fold| Fold::read(fold, budget)).collect::<Outcome<Vec<_>>>()?;
@@ -42,7 +43,7 @@ impl PairRun {
 /// Writes a page about all pairs of a run: how each stands, what it took, and its curves. Each pair is a run of its own, with a page of its
 /// own.
 pub fn pairs_page(to: To<'_, '_>, run: &Path, pairs: &[(u32, u32)], budget: &Budget) -> Outcome {
-    let read = pairs.iter().map(|pair| PairRun::read(run, *pair, budget));
+    let read = pairs.iter().map(|(one, other)| PairRun::read(run, *one, *other, budget));
     let all = read.collect::<Outcome<Vec<PairRun>>>()?;
     let name = run.display().to_string();
     let mut page = Page { to };

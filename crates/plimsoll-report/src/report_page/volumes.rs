@@ -132,11 +132,13 @@ fn shrunk(found: &CaseFiles, budget: &Budget) -> Outcome<[Small; 3]> {
     Ok([
         shrunk_image(&found.image, MOST_VOXELS, budget)?,
         shrunk_labels(
-            (&found.reference, &found.image),
-            (found.values.as_deref(), found.ignore),
+            &found.reference,
+            &found.image,
+            found.values.as_deref(),
+            found.ignore,
             MOST_VOXELS,
             budget,
         )?,
-        shrunk_labels((&found.prediction, &found.image), (None, None), MOST_VOXELS, budget)?,
+        shrunk_labels(&found.prediction, &found.image, None, None, MOST_VOXELS, budget)?,
     ])
 }

@@ -246,7 +246,7 @@ fn write_page(
     let observe = |done: usize| progress.set(done as u64, String::new());
     let mut fault = None;
     let written = write(path, |file| {
-        page((path, file), dataset, inspection, budget, &observe).map_err(|failure| {
+        page(path, file, dataset, inspection, budget, &observe).map_err(|failure| {
             fault = Some(failure);
             io::Error::other("the page is not whole")
         })
