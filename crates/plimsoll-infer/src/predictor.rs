@@ -324,8 +324,8 @@ impl Predictor {
         if let Some(next) = planned.next {
             // The last arena goes before the next one comes.
             self.running = None;
-            let from = (&mut self.buffers.other, &self.budget);
-            self.running = Some(Running::open(next, &self.forward, &*self.backend, from)?);
+            let buffer = &mut self.buffers.other;
+            self.running = Some(Running::open(next, &self.forward, &*self.backend, buffer, &self.budget)?);
         }
         let decoding = self.budget.part("decoding", plan.decoding_bytes)?;
         let cache = match prepared {
@@ -386,7 +386,7 @@ impl Predictor {
                 // Where the system refuses a thread, the case is looked at at its turn.
                 Some((next.found, thread.spawn_scoped(scope, look).ok()?))
             });
-            let mut output = LabelOutput::start(labels, (plane, plan.queue_bytes), &self.budget, scope)?;
+            let mut output = LabelOutput::start(labels, plane, plan.queue_bytes, &self.budget, scope)?;
             let mut waiting = waiting;
             let summed =
                 self.sum(&mut work, stop, observe, &mut |part, labels, of_slice| match &mut waiting {
@@ -399,10 +399,11 @@ impl Predictor {
             // The sums are gone, and what they held is room for this.
             let summed = summed.and_then(|()| match waiting {
                 Some(Waiting { labels, probabilities: of_slices }) => {
-                    let room = (&self.budget, plan.logits_bytes);
-                    labels.read(room, |plane| going().and_then(|()| output.write_plane(plane)))?;
+                    let room = plan.logits_bytes;
+                    labels
+                        .read(&self.budget, room, |plane| going().and_then(|()| output.write_plane(plane)))?;
                     match (of_slices, &mut probabilities) {
-                        (Some(spool), Some(writer)) => spool.read(room, |plane| {
+                        (Some(spool), Some(writer)) => spool.read(&self.budget, room, |plane| {
                             going().and_then(|()| writer.write_plane(bytemuck::cast_slice(plane)))
                         }),
                         _ => Ok(()),
@@ -483,7 +484,7 @@ impl Predictor {
         }
         // Room that was refused after an earlier load is asked for again after this one.
         self.weights_room = None;
-        let loaded = running.load(fold, (&self.model, &self.forward), &mut self.buffers.other, &self.budget);
+        let loaded = running.load(fold, &self.model, &self.forward, &mut self.buffers.other, &self.budget);
         let room = self.budget.reserve(WEIGHTS, self.weights_bytes);
         let room = room.map(|room| self.weights_room = Some(room));
         // Why a file could not be read says more than that there is no room for another one.

@@ -123,8 +123,8 @@ impl ImageExplainer {
                 network.run_input()?;
                 network.read(self.features, &mut self.map)?;
                 network.read(self.feature_weights, &mut self.weights)?;
-                network.expect_finite(&self.map, (name, fold))?;
-                network.expect_finite(&self.weights, (name, fold))?;
+                network.expect_finite(&self.map, name, fold)?;
+                network.expect_finite(&self.weights, name, fold)?;
                 add_positive(&self.map, &self.weights, to);
                 done(fold * questions.len() + place + 1, self.network.folds() * questions.len());
             }

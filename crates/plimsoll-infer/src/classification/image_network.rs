@@ -146,12 +146,8 @@ impl ImageNetwork {
         self.engine.read(self.id, tensor, HostSliceMut::F32(values))
     }
 
-    /// Checks what a fold made of an image.
-    pub(crate) fn expect_finite(
-        &self,
-        values: &[f32],
-        (name, fold): (&str, usize),
-    ) -> Result<(), InferError> {
+    /// Checks that a fold's output for an image is finite.
+    pub(crate) fn expect_finite(&self, values: &[f32], name: &str, fold: usize) -> Result<(), InferError> {
         match values.iter().all(|value| value.is_finite()) {
             true => Ok(()),
             false => {

@@ -20,7 +20,7 @@ pub struct ImagePredictor {
     logits: TensorId,
     mirrored: Mapped<f32>,
     /// The mirrored copies of an image that are averaged: (top and bottom, left and right).
-    mirrors: Vec<(bool, bool)>,
+    mirrors: Vec<[bool; 2]>,
 }
 
 impl ImagePredictor {
@@ -32,7 +32,8 @@ impl ImagePredictor {
     pub fn new(
         model: Model,
         largest: Largest,
-        (mirror, threads): (bool, usize),
+        mirror: bool,
+        threads: usize,
         backend: &Arc<dyn Backend>,
         budget: &Budget,
     ) -> Result<ImagePredictor, InferError> {
@@ -42,9 +43,9 @@ impl ImagePredictor {
         let network = ImageNetwork::new(model, program, largest, threads, backend, budget)?;
         let sides = [false, true];
         let mirrors = if mirror {
-            sides.iter().flat_map(|rows| sides.iter().map(move |columns| (*rows, *columns))).collect()
+            sides.iter().flat_map(|rows| sides.iter().map(move |columns| [*rows, *columns])).collect()
         } else {
-            vec![(false, false)]
+            vec![[false, false]]
         };
         Ok(ImagePredictor {
             logits: network.find(names::LOGITS)?,
@@ -95,7 +96,7 @@ impl ImagePredictor {
                     mirror(&network.input, mirrored, [extent.height, extent.width], *sides);
                     network.run(mirrored)?;
                     network.read(*output, &mut logits)?;
-                    network.expect_finite(&logits, (name, fold))?;
+                    network.expect_finite(&logits, name, fold)?;
                     network.task.add_probabilities(&logits, share, sums);
                 }
                 done(fold * images.len() + place + 1, folds * images.len());
@@ -106,7 +107,7 @@ impl ImagePredictor {
 }
 
 /// Copies an image `[channel][row][column]`, with rows or columns in reversed order.
-fn mirror(from: &[f32], to: &mut [f32], [height, width]: [usize; 2], (rows, columns): (bool, bool)) {
+fn mirror(from: &[f32], to: &mut [f32], [height, width]: [usize; 2], [rows, columns]: [bool; 2]) {
     let planes = from.chunks_exact(height * width).zip(to.chunks_exact_mut(height * width));
     for (from, to) in planes {
         for (row, to) in to.chunks_exact_mut(width).enumerate() {
@@ -132,9 +133,9 @@ mod tests {
             mirror(&image, &mut to, [2, 3], sides);
             to
         };
-        assert_eq!(of((false, false)), image);
-        assert_eq!(of((false, true)), [3.0, 2.0, 1.0, 6.0, 5.0, 4.0]);
-        assert_eq!(of((true, false)), [4.0, 5.0, 6.0, 1.0, 2.0, 3.0]);
-        assert_eq!(of((true, true)), [6.0, 5.0, 4.0, 3.0, 2.0, 1.0]);
+        assert_eq!(of([false, false]), image);
+        assert_eq!(of([false, true]), [3.0, 2.0, 1.0, 6.0, 5.0, 4.0]);
+        assert_eq!(of([true, false]), [4.0, 5.0, 6.0, 1.0, 2.0, 3.0]);
+        assert_eq!(of([true, true]), [6.0, 5.0, 4.0, 3.0, 2.0, 1.0]);
     }
 }

@@ -62,7 +62,8 @@ impl<'scope> LabelOutput<'scope> {
     /// Returns an error if the budget does not have these bytes.
     pub(crate) fn start(
         writer: Sink<'scope>,
-        (plane, bytes): (usize, Bytes),
+        plane: usize,
+        bytes: Bytes,
         budget: &Budget,
         scope: &'scope Scope<'scope, '_>,
     ) -> Result<LabelOutput<'scope>, MapError> {

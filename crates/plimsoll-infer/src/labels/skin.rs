@@ -43,17 +43,19 @@ pub struct SkinFiles<'a> {
 /// Returns an error if a file cannot be read or written, the image and the labels are of different shapes, the budget has no room for a few planes, or `stop`
 /// is set.
 pub fn write_skin(
-    (image, labels): (&Path, &Path),
+    image: &Path,
+    labels: &Path,
     files: &SkinFiles<'_>,
     budget: &Budget,
     stop: &AtomicBool,
 ) -> Result<(), InferError> {
-    with_specks((image, labels), files, budget, stop)?;
+    with_specks(image, labels, files, budget, stop)?;
     remove_specks(files.meanwhile, files.skin, budget, stop)
 }
 
 fn with_specks(
-    (image, labels): (&Path, &Path),
+    image: &Path,
+    labels: &Path,
     files: &SkinFiles<'_>,
     budget: &Budget,
     stop: &AtomicBool,

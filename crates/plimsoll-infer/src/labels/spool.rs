@@ -151,7 +151,8 @@ impl Spool {
     /// Returns an error if slices are missing, the budget has no room, the disk fails, or `take` does.
     pub(crate) fn read(
         mut self,
-        (budget, room): (&Budget, Bytes),
+        budget: &Budget,
+        room: Bytes,
         mut take: impl FnMut(&[u8]) -> Result<(), InferError>,
     ) -> Result<(), InferError> {
         let record = self.record;
@@ -168,7 +169,7 @@ impl Spool {
             for (part, offset) in &parts {
                 let depths = part.start[0].max(first)..end.min(part.start[0] + part.shape[0]);
                 if !depths.is_empty() {
-                    self.gather((part, *offset), depths, first, (&mut planes, &mut run))?;
+                    self.gather(part, *offset, depths, first, &mut planes, &mut run)?;
                 }
             }
             planes[..(end - first) * plane].chunks_exact(plane).try_for_each(&mut take)?;
@@ -179,10 +180,12 @@ impl Spool {
     /// Puts what a part has of some stored planes where it belongs in `planes`, which begin with the plane `first`.
     fn gather(
         &mut self,
-        (part, offset): (&VoxelBox, u64),
+        part: &VoxelBox,
+        offset: u64,
         depths: std::ops::Range<usize>,
         first: usize,
-        (planes, run): (&mut [u8], &mut [u8]),
+        planes: &mut [u8],
+        run: &mut [u8],
     ) -> Result<(), InferError> {
         let Record { stored: [_, _, width], slices, outputs, size, .. } = self.record;
         let plane = self.record.plane();
@@ -299,7 +302,7 @@ mod tests {
                 }
             }
             let mut planes = 0;
-            spool.read((&budget, Bytes(room)), |plane| {
+            spool.read(&budget, Bytes(room), |plane| {
                 let mut expected: Vec<u8> = Vec::new();
                 for h in 0..stored[1] {
                     for output in 0..outputs {
@@ -327,6 +330,6 @@ mod tests {
         assert!(spool.write(&whole, &[1; 4]).is_err());
         let mut spool = Spool::in_memory(record, &budget).unwrap();
         spool.write(&whole, &[1; 4]).unwrap();
-        assert!(spool.read((&budget, Bytes::mib(1)), |_| Ok(())).is_err());
+        assert!(spool.read(&budget, Bytes::mib(1), |_| Ok(())).is_err());
     }
 }

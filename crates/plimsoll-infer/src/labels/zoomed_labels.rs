@@ -53,7 +53,8 @@ pub fn write_zoomed(
 /// # Errors
 /// Returns an error if a file cannot be read or written, the labels are not on the grid, the budget has no room, or `stop` is set.
 pub fn labels_as_stored(
-    (labels, grid): (&Path, &TargetGrid),
+    labels: &Path,
+    grid: &TargetGrid,
     image: &Path,
     to: &Path,
     budget: &Budget,

@@ -273,7 +273,7 @@ impl Predictor {
             // What is copied from a device is copied where this process sums.
             let bytes = |storage, copied: Option<Bytes>| -> Result<Bytes, InferError> {
                 let summing = self.summing(storage, copied.is_none());
-                let sums = Stream::bytes(largest, rows, wanted, (&self.weights, &summing))?;
+                let sums = Stream::bytes(largest, rows, wanted, &self.weights, &summing)?;
                 let sums = sums + copied.unwrap_or(Bytes::ZERO);
                 Ok(if is_spooled { sums.max(reading) } else { sums })
             };

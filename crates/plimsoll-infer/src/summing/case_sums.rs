@@ -40,7 +40,7 @@ impl Predictor {
         let mut copied = Mapped::zeroed(&self.budget, "sums of windows", copied)?;
         for rows in std::mem::take(&mut work.parts) {
             let (weights, summing) = (&self.weights, &summing);
-            let mut stream = Stream::new(&work.grid, &rows, work.wanted, (weights, summing), &self.budget)?;
+            let mut stream = Stream::new(&work.grid, &rows, work.wanted, weights, summing, &self.budget)?;
             if summing.on_device {
                 self.open_sums(&rows.shape, summing)?;
             }
@@ -51,7 +51,7 @@ impl Predictor {
                     let mut refused = None;
                     for start in rows.row(row) {
                         going(work.case)?;
-                        refused = self.window(start, (&rows, &mut stream), work, &mut copied)?;
+                        refused = self.window(start, &rows, &mut stream, work, &mut copied)?;
                         if refused.is_some() {
                             break;
                         }
@@ -59,7 +59,7 @@ impl Predictor {
                     }
                     // The next row's windows are added when this row's planes are finished, and the next fold has other weights.
                     if refused.is_none() && !work.passes.is_empty() {
-                        refused = self.pass((&rows, &mut stream), work, &mut copied)?;
+                        refused = self.pass(&rows, &mut stream, work, &mut copied)?;
                         observe(work.progress);
                     }
                     if let Some(Refused(start)) = refused {

@@ -58,7 +58,8 @@ pub(crate) fn device_bytes(
 /// Returns an error if its shares are no products, which is planned for otherwise.
 pub(crate) fn summed_window<'a>(
     shape: &RingShape,
-    (start, mirrored): ([usize; 3], [bool; 3]),
+    start: [usize; 3],
+    mirrored: [bool; 3],
     shares: &'a WindowShares<'_>,
     limit: f32,
 ) -> Result<SummedWindow<'a>, EngineError> {

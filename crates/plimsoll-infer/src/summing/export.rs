@@ -101,7 +101,8 @@ impl Export {
     pub(crate) fn new(
         grid: &TargetGrid,
         shape: RingShape,
-        (part, slices): (&VoxelBox, usize),
+        part: &VoxelBox,
+        slices: usize,
         answers: &Answers,
         budget: &Budget,
     ) -> Result<Export, OverBudget> {
@@ -369,7 +370,8 @@ mod tests {
     fn exported(
         example: &Value,
         window: [usize; 3],
-        (answers, shift): (&Answers, f32),
+        answers: &Answers,
+        shift: f32,
         threads: usize,
         mut visit: impl FnMut(&[u8], &[f32]),
     ) {
@@ -386,8 +388,8 @@ mod tests {
             summands,
             on_device: false,
         };
-        let mut stream = Stream::new(&grid, &rows, wanted, (&weights, &summing), &budget).unwrap();
-        assert_eq!(budget.used(), Stream::bytes(&grid, &rows, wanted, (&weights, &summing)).unwrap());
+        let mut stream = Stream::new(&grid, &rows, wanted, &weights, &summing, &budget).unwrap();
+        assert_eq!(budget.used(), Stream::bytes(&grid, &rows, wanted, &weights, &summing).unwrap());
         let mut rooms: Vec<Room<()>> = (0..threads).map(|_| Room::new(window, &budget).unwrap()).collect();
         let shape = grid.shape();
         for row in 0..rows.count() {
@@ -411,7 +413,7 @@ mod tests {
                     Ok(())
                 };
                 let logits = LogitsOf::Read(&read);
-                assert_eq!(stream.add((start, [false; 3]), &mut rooms, logits), Ok(true));
+                assert_eq!(stream.add(start, [false; 3], &mut rooms, logits), Ok(true));
             }
             let visited = stream.finish_row(&rows, row, None, |labels, probabilities| {
                 visit(labels, probabilities);
@@ -434,7 +436,7 @@ mod tests {
                 );
                 for (window, threads) in [([4, 5, 6], 1), ([30, 3, 7], 2), ([30; 3], 3)] {
                     let mut labels = String::new();
-                    exported(example, window, (answers, shift), threads, |plane, _| {
+                    exported(example, window, answers, shift, threads, |plane, _| {
                         labels.extend(plane.iter().map(|label| char::from(b'0' + label)));
                     });
                     assert_eq!(labels.len(), expected.len(), "{name}");
@@ -462,7 +464,7 @@ mod tests {
                 let folder = tempfile::tempdir().unwrap();
                 let path = folder.path().join("a.npz");
                 let mut writer = ProbabilityWriter::create(&path, 3, geometry.shape()).unwrap();
-                exported(example, [4, 5, 6], (answers, shift), 2, |_, plane| {
+                exported(example, [4, 5, 6], answers, shift, 2, |_, plane| {
                     writer.write_plane(plane).unwrap()
                 });
                 writer.finish().unwrap();

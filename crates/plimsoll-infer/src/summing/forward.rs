@@ -177,7 +177,8 @@ impl Running {
         plan: VerifiedPlan,
         of: &Forward,
         backend: &dyn Backend,
-        (buffer, budget): (&mut Mapped<f32>, &Budget),
+        buffer: &mut Mapped<f32>,
+        budget: &Budget,
     ) -> Result<Running, InferError> {
         let forward = plan.find(&of.program.name);
         let forward = forward.ok_or_else(|| internal("the plan has lost its program"))?;
@@ -206,7 +207,8 @@ impl Running {
     pub(crate) fn load(
         &mut self,
         fold: usize,
-        (model, of): (&SegmentationModel, &Forward),
+        model: &SegmentationModel,
+        of: &Forward,
         buffer: &mut Mapped<f32>,
         budget: &Budget,
     ) -> Result<(), InferError> {

@@ -63,7 +63,8 @@ impl Predictor {
     pub(crate) fn window(
         &mut self,
         start: [usize; 3],
-        (rows, stream): (&Rows, &mut Stream),
+        rows: &Rows,
+        stream: &mut Stream,
         work: &mut Work<'_>,
         copied: &mut Mapped<f32>,
     ) -> Result<Option<Refused>, InferError> {
@@ -82,7 +83,7 @@ impl Predictor {
             }
             work.passes.push(Pass { start, mirrored, is_last: looks.peek().is_none() });
             if work.passes.len() == at_once
-                && let Some(refused) = self.pass((rows, stream), work, copied)?
+                && let Some(refused) = self.pass(rows, stream, work, copied)?
             {
                 return Ok(Some(refused));
             }
@@ -93,7 +94,8 @@ impl Predictor {
     /// Runs the network on what waits for it, and adds what it says to the ring. Returns as [`window`](Predictor::window) does.
     pub(crate) fn pass(
         &mut self,
-        (rows, stream): (&Rows, &mut Stream),
+        rows: &Rows,
+        stream: &mut Stream,
         work: &mut Work<'_>,
         copied: &mut Mapped<f32>,
     ) -> Result<Option<Refused>, InferError> {
@@ -123,8 +125,8 @@ impl Predictor {
             let Pass { start, mirrored, is_last } = pass;
             let of_sample = sample * said..(sample + 1) * said;
             let is_summed = if summing.on_device {
-                let made = ((forward, output), sample);
-                stream.add_on(sums_planes(engine)?, made, (start, mirrored), &rows.shape)?
+                let made = (forward, output);
+                stream.add_on(sums_planes(engine)?, made, sample, start, mirrored, &rows.shape)?
             } else {
                 let engine = &**engine;
                 let read = |from: usize, to: &mut [f32]| {
@@ -136,7 +138,7 @@ impl Predictor {
                 };
                 let logits =
                     view.map_or(LogitsOf::Read(&read), |view| LogitsOf::Here(part(view, of_sample.clone())));
-                stream.add((start, mirrored), rooms, logits)?
+                stream.add(start, mirrored, rooms, logits)?
             };
             clock.lap(|times| &mut times.sum_seconds);
             if !is_summed {

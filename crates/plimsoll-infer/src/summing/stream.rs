@@ -114,7 +114,8 @@ impl Stream {
         grid: &TargetGrid,
         rows: &Rows,
         wanted: Wanted<'_>,
-        (weights, summing): (&Weights, &Summing),
+        weights: &Weights,
+        summing: &Summing,
     ) -> Result<Bytes, MapError> {
         let [_, height, width] = rows.part_extent();
         let rooms = Export::room_bytes(&rows.shape, [height, width])?;
@@ -143,11 +144,12 @@ impl Stream {
         grid: &TargetGrid,
         rows: &Rows,
         wanted: Wanted<'_>,
-        (weights, summing): (&Weights, &Summing),
+        weights: &Weights,
+        summing: &Summing,
         budget: &Budget,
     ) -> Result<Stream, MapError> {
         let Summing { storage, looks, ref pool, .. } = *summing;
-        let export = Export::new(grid, rows.shape, (&rows.part, rows.slices), wanted.answers, budget)?;
+        let export = Export::new(grid, rows.shape, &rows.part, rows.slices, wanted.answers, budget)?;
         let [labels, turned, probabilities] = Stream::of_slice(grid, rows, wanted);
         Ok(Stream {
             sums: match storage {
@@ -191,7 +193,8 @@ impl Stream {
     /// Returns an error if it cannot be read.
     pub(crate) fn add<E: Send>(
         &mut self,
-        (start, mirrored): ([usize; 3], [bool; 3]),
+        start: [usize; 3],
+        mirrored: [bool; 3],
         rooms: &mut [Room<E>],
         logits: LogitsOf<'_, E>,
     ) -> Result<bool, E> {
@@ -209,13 +212,15 @@ impl Stream {
     pub(crate) fn add_on(
         &mut self,
         device: &mut dyn SumsPlanes,
-        (made, sample): ((ProgramId, TensorId), usize),
-        (start, mirrored): ([usize; 3], [bool; 3]),
+        made: (ProgramId, TensorId),
+        sample: usize,
+        start: [usize; 3],
+        mirrored: [bool; 3],
         shape: &RingShape,
     ) -> Result<bool, EngineError> {
         let limit = self.limit();
         let shares = self.shares.of(start);
-        device.add_window(made, sample, &summed_window(shape, (start, mirrored), &shares, limit)?)
+        device.add_window(made, sample, &summed_window(shape, start, mirrored, &shares, limit)?)
     }
 
     /// Copies the planes that a slice is made of from the device that has summed them, as far as they are not here.
@@ -366,8 +371,8 @@ mod tests {
         let mut labels = vec![9; stored.voxel_count()];
         let mut probabilities = vec![0; 2 * labels.len()];
         for rows in whole.parts(grid, strips) {
-            let mut stream = Stream::new(grid, &rows, wanted, (weights, summing), &budget).unwrap();
-            assert_eq!(budget.used(), Stream::bytes(grid, &rows, wanted, (weights, summing)).unwrap());
+            let mut stream = Stream::new(grid, &rows, wanted, weights, summing, &budget).unwrap();
+            assert_eq!(budget.used(), Stream::bytes(grid, &rows, wanted, weights, summing).unwrap());
             let mut rooms: Vec<Room<()>> =
                 (0..threads).map(|_| Room::new(window, &budget).unwrap()).collect();
             let [_, row_axis, column_axis] = slice_axes(rows.slices);
@@ -391,7 +396,7 @@ mod tests {
                         Given::Bf16 => LogitsOf::Here(HostView::Bf16(&halves)),
                         Given::Copied => LogitsOf::Read(&read),
                     };
-                    assert_eq!(stream.add((start, mirrored), &mut rooms, logits), Ok(true));
+                    assert_eq!(stream.add(start, mirrored, &mut rooms, logits), Ok(true));
                 }
                 let taken = stream.finish_row(&rows, row, None, |of_slice, of_classes| {
                     let columns = rows.part.shape[column_axis];

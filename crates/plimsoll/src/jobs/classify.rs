@@ -310,9 +310,14 @@ impl Run<'_> {
     /// Adds a classifier's probabilities.
     fn add(&mut self, model: Model, sums: &mut [f64], what: &str) -> Outcome<Failed> {
         let options = &self.request.options;
-        let how = (options.mirror, options.threads);
-        let mut predictor =
-            ImagePredictor::new(model, self.largest, how, &self.request.backend, self.budget)?;
+        let mut predictor = ImagePredictor::new(
+            model,
+            self.largest,
+            options.mirror,
+            options.threads,
+            &self.request.backend,
+            self.budget,
+        )?;
         self.planned = self.planned.max(self.budget.used());
         let progress = self.context.work(what.to_string(), self.images.len() as u64);
         let failed =

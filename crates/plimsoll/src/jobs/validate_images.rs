@@ -84,7 +84,7 @@ impl ImageValidation<'_> {
         let count = classes.len();
         let mut found = Mapped::<f64>::zeroed(budget, "probabilities", images.len().saturating_mul(count))?;
         let mut predictor =
-            ImagePredictor::new(model.clone(), largest, (false, self.threads), self.backend, budget)?;
+            ImagePredictor::new(model.clone(), largest, false, self.threads, self.backend, budget)?;
         let progress = context.work("classifying the validation images", images.len() as u64);
         let see = &mut |done: usize, of: usize| {
             progress.set((done * images.len() / of.max(1)) as u64, String::new());

@@ -115,7 +115,7 @@ impl Job<'_> {
         }
         let to = parts.file(&format!("{}-stored", stage.name));
         let grid = zoomed.image.grid();
-        labels_as_stored((&labels, &grid), &zoomed.stored, &to, &self.budget, self.context.stop.flag())?;
+        labels_as_stored(&labels, &grid, &zoomed.stored, &to, &self.budget, self.context.stop.flag())?;
         Ok(as_they_are(to))
     }
 

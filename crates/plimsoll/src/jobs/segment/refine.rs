@@ -65,6 +65,6 @@ impl Job<'_> {
         let [body, skin] = DERIVED.map(|name| folder.join(format!("{name}{ENDING}")));
         let files = SkinFiles { body: &body, skin: &skin, meanwhile: &parts.plain("skin") };
         let _overhead = self.overhead()?;
-        Ok(write_skin((image, labels), &files, &self.budget, self.context.stop.flag())?)
+        Ok(write_skin(image, labels, &files, &self.budget, self.context.stop.flag())?)
     }
 }
