@@ -62,14 +62,13 @@ fn writers_of_one_name_do_not_disturb_each_other_and_the_last_to_commit_stays() 
     assert_eq!(names(folder.path()), [path]);
 }
 
-/// Run by the test below in another process, which is then killed.
-#[test]
-#[ignore = "it waits until it is killed"]
-fn write_without_end() {
-    let path = std::env::var_os("TEST_ATOMIC_FILE").map(PathBuf::from).unwrap();
-    let mut file = AtomicFile::create(&path).unwrap();
+/// The variable by which the test below runs itself as another process, which it then kills.
+const CHILD: &str = "TEST_ATOMIC_FILE";
+
+/// Writes half a file, creates a file `ready` beside it, and waits to be killed.
+fn write_without_end(path: &Path) -> ! {
+    let mut file = AtomicFile::create(path).unwrap();
     file.write_all(b"half").unwrap();
-    // Tells that it is there.
     fs::write(path.with_file_name("ready"), b"").unwrap();
     loop {
         std::thread::park();
@@ -78,6 +77,9 @@ fn write_without_end() {
 
 #[test]
 fn what_a_killed_process_left_is_swept_and_what_is_being_written_is_not() {
+    if let Some(path) = std::env::var_os(CHILD) {
+        write_without_end(Path::new(&path));
+    }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image.nii.gz");
     let hidden =
@@ -85,8 +87,8 @@ fn what_a_killed_process_left_is_swept_and_what_is_being_written_is_not() {
     let hidden = hidden.map(|name| folder.path().join(name));
     hidden.iter().for_each(|path| fs::write(path, b"a user's").unwrap());
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "write_without_end"])
-        .env("TEST_ATOMIC_FILE", &path)
+        .args(["--exact", "what_a_killed_process_left_is_swept_and_what_is_being_written_is_not"])
+        .env(CHILD, &path)
         .stdout(Stdio::null())
         .spawn()
         .unwrap();

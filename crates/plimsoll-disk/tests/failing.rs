@@ -114,22 +114,16 @@ fn faults_in_one_folder_do_not_reach_another() {
     assert!(result.is_ok() && !reached);
 }
 
-/// Run in other processes by the tests below.
-#[test]
-#[ignore = "it is run by others, in a process of its own"]
-fn operations_of_a_process() {
-    let folder = std::env::var_os("TEST_FOLDER").map(PathBuf::from).unwrap();
-    match each_operation(&folder) {
-        Ok(_) => {}
-        Err(error) => panic!("it failed: {error}"),
-    }
-}
+/// The variable by which a test runs itself as another process, which performs each operation in the folder of that name.
+const CHILD: &str = "TEST_FOLDER";
 
+/// Runs the test of the environment as another process.
 fn process(fault: Option<&str>, trace: Option<&Path>) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--ignored", "--exact", "operations_of_a_process", "--nocapture"]);
-    command.env("TEST_FOLDER", folder.path());
+    let test = "the_environment_traces_the_operations_of_a_process_and_makes_each_fail";
+    command.args(["--exact", test, "--nocapture"]);
+    command.env(CHILD, folder.path());
     fault.map(|fault| command.env("PLIMSOLL_DISK_FAULT", fault));
     trace.map(|trace| command.env("PLIMSOLL_DISK_TRACE", trace));
     command.output().unwrap()
@@ -137,6 +131,12 @@ fn process(fault: Option<&str>, trace: Option<&Path>) -> Output {
 
 #[test]
 fn the_environment_traces_the_operations_of_a_process_and_makes_each_fail() {
+    if let Some(folder) = std::env::var_os(CHILD) {
+        match each_operation(Path::new(&folder)) {
+            Ok(_) => return,
+            Err(error) => panic!("it failed: {error}"),
+        }
+    }
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace");
     assert!(process(None, Some(&trace)).status.success());

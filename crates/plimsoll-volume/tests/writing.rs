@@ -272,11 +272,13 @@ fn a_folder_that_cannot_be_written_to_is_named() {
     assert_eq!(names(folder.path()), ["file"]);
 }
 
-/// Runs only as a child of the next test, under a limit on the size of files, which fails writes as a full disk does.
-#[test]
-fn child_with_little_disk() {
-    let Ok(folder) = std::env::var("PLIMSOLL_TEST_LITTLE_DISK") else { return };
-    let folder = Path::new(&folder);
+/// The variable by which the test below runs itself as another process.
+#[cfg(unix)]
+const CHILD: &str = "PLIMSOLL_TEST_LITTLE_DISK";
+
+/// Checks every write under a limit on the size of files, which fails writes as a full disk does.
+#[cfg(unix)]
+fn check_with_little_disk(folder: &Path) {
     // Incompressible noise from an xorshift generator.
     let mut state = 1u32;
     let noise: Vec<u8> = std::iter::repeat_with(|| {
@@ -310,18 +312,21 @@ fn child_with_little_disk() {
 #[test]
 #[cfg(unix)]
 fn a_failing_disk_is_an_error_and_the_older_file_is_kept() {
+    if let Some(folder) = std::env::var_os(CHILD) {
+        return check_with_little_disk(Path::new(&folder));
+    }
     let folder = tempfile::tempdir().unwrap();
     for name in ["image.nii", "image.nii.gz"] {
         fs::write(folder.path().join(name), "precious").unwrap();
     }
     let this = std::env::current_exe().unwrap();
     // SIGXFSZ is ignored, so that a write beyond the limit returns an error instead.
-    let script =
-        "trap '' XFSZ; ulimit -f 16; exec \"$0\" --exact writing::child_with_little_disk --nocapture";
+    let script = "trap '' XFSZ; ulimit -f 16; exec \"$0\" --exact \"$1\" --nocapture";
     let output = Command::new("sh")
         .args(["-c", script])
         .arg(this)
-        .env("PLIMSOLL_TEST_LITTLE_DISK", folder.path())
+        .arg("writing::a_failing_disk_is_an_error_and_the_older_file_is_kept")
+        .env(CHILD, folder.path())
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
