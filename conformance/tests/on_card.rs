@@ -1,5 +1,5 @@
-//! The kernels on a GPU, where there is one: every case, whatever it costs. Where there is no driver or no GPU these tests say so and
-//! are skipped: `cargo test --release -p conformance --test on_card -- --nocapture`.
+//! The kernels on a GPU: every case, whatever it costs. Without a driver or a GPU these tests are reported as ignored, with the reason:
+//! `cargo test --release -p conformance --test on_card -- --nocapture`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "cuda_tensor/layers.rs"]
@@ -7,11 +7,13 @@ mod layers;
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use conformance::{Case, cases, engine_for, expected, run};
 use layers::{ALL, Direction, layer};
+use libtest_mimic::{Arguments, Trial};
 use plimsoll_cuda::{CudaBackend, DeviceError, Driver};
 use plimsoll_graph::{DType, Role, Window};
 use plimsoll_plan::{Backend, HostSlice, HostSliceMut, Options, ProgramId};
@@ -24,28 +26,57 @@ const F16: f64 = 3e-3;
 /// The number of the GPU to use, the first one where it is not set.
 const DEVICE: &str = "PLIMSOLL_TEST_DEVICE";
 
-/// The GPU, with NaN in what is not written yet. None where there is no driver or no GPU; whatever else is wrong fails the test.
-fn card() -> Option<CudaBackend> {
-    timed_card().map(CudaBackend::poisoned)
+/// The tests, by name.
+const TESTS: [(&str, fn()); 7] = [
+    (
+        "fragments_lie_in_the_lanes_that_kernels_take_them_from_on_a_card",
+        fragments_lie_in_the_lanes_that_kernels_take_them_from_on_a_card,
+    ),
+    (
+        "fragments_and_descriptors_of_each_tile_are_those_of_a_card",
+        fragments_and_descriptors_of_each_tile_are_those_of_a_card,
+    ),
+    ("tiles_are_timed_on_a_card", tiles_are_timed_on_a_card),
+    ("convolutions_agree_with_the_definitions_on_a_card", || check_all(cases::all_convolutions)),
+    ("maps_and_losses_agree_with_the_definitions_on_a_card", || check_all(cases::all_of_maps)),
+    ("all_other_ops_agree_with_the_definitions_on_a_card", || check_all(other_ops)),
+    ("a_step_whose_numbers_went_wrong_leaves_everything_as_it_was_on_a_card", || {
+        conformance::check_guards(&card())
+    }),
+];
+
+fn main() -> ExitCode {
+    let missing = driver().as_ref().err();
+    let trials = TESTS.map(|(name, test)| {
+        let trial = Trial::test(name, move || {
+            test();
+            Ok(())
+        });
+        trial.with_ignored_flag(missing.is_some()).with_kind(missing.cloned().unwrap_or_default())
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit_code()
 }
 
-/// The same without, to take times on.
-fn timed_card() -> Option<CudaBackend> {
-    // One for all tests, which run at once: its lock is what keeps one from allocating while another records.
-    static CARD: OnceLock<Result<Arc<Driver>, String>> = OnceLock::new();
-    match CARD.get_or_init(find_card) {
-        Ok(driver) => {
-            println!("on {}", driver.name());
-            Some(CudaBackend::new(driver.clone()))
-        }
-        Err(why) => {
-            println!("skipped: {why}");
-            None
-        }
-    }
+/// Returns the driver of the GPU, or the reason why there is none. All tests share one: its lock keeps a test from allocating while another
+/// records.
+fn driver() -> &'static Result<Arc<Driver>, String> {
+    static DRIVER: OnceLock<Result<Arc<Driver>, String>> = OnceLock::new();
+    DRIVER.get_or_init(find_card)
 }
 
-/// The card, or why there is none.
+/// Returns a backend that fills memory with NaN before it is written.
+fn card() -> CudaBackend {
+    timed_card().poisoned()
+}
+
+/// Returns a backend that does not, for measurements of time.
+fn timed_card() -> CudaBackend {
+    let driver = driver().as_ref().unwrap_or_else(|missing| panic!("{missing}"));
+    println!("on {}", driver.name());
+    CudaBackend::new(driver.clone())
+}
+
+/// Finds the GPU, or returns the reason if there is no driver or no GPU. Any other error fails all tests.
 fn find_card() -> Result<Arc<Driver>, String> {
     let ordinal = std::env::var(DEVICE).map_or(0, |number| {
         number.parse().unwrap_or_else(|_| panic!("{DEVICE} is `{number}`, which is no number of a GPU"))
@@ -72,7 +103,7 @@ fn check(backend: &CudaBackend, case: &Case, expected: &BTreeMap<String, Vec<f64
 }
 
 fn check_all(of: fn(DType) -> Vec<Case>) {
-    let Some(backend) = card() else { return };
+    let backend = card();
     for (precision, tolerance) in [(DType::F32, F32), (DType::Bf16, BF16), (DType::F16, F16)] {
         let cases = of(precision);
         cases.iter().for_each(|case| check(&backend, case, &expected(case), tolerance));
@@ -83,9 +114,8 @@ fn check_all(of: fn(DType) -> Vec<Case>) {
 
 /// Each kernel that multiplies fragments, by itself: where a lane of a card has other elements of a matrix than the kernel takes it to have,
 /// all results are others. On cards without such instructions for a type, plain kernels run.
-#[test]
 fn fragments_lie_in_the_lanes_that_kernels_take_them_from_on_a_card() {
-    let Some(backend) = card() else { return };
+    let backend = card();
     for (stored, tolerance) in [(DType::Bf16, BF16), (DType::F16, F16)] {
         for direction in ALL {
             let what = match direction {
@@ -103,9 +133,8 @@ fn fragments_lie_in_the_lanes_that_kernels_take_them_from_on_a_card() {
 }
 
 /// The same of each tile that the card's kernels have, whichever would be taken: products by warp groups read descriptors, too.
-#[test]
 fn fragments_and_descriptors_of_each_tile_are_those_of_a_card() {
-    let Some(backend) = card() else { return };
+    let backend = card();
     for (stored, tolerance) in [(DType::Bf16, BF16), (DType::F16, F16)] {
         let same = Window::same([3; 3], [1; 3]);
         let forward = layer(same, (1, [5, 9, 11]), &[17], 72).case(&[Direction::Forward], stored, stored);
@@ -143,9 +172,8 @@ fn milliseconds(backend: &CudaBackend, case: &Case) -> f64 {
 }
 
 /// What each tile takes for the layers of a DynUNet at 96³: a line of JSON each, with the fields of the table in `ops/conv/tiles.csv`.
-#[test]
 fn tiles_are_timed_on_a_card() {
-    let Some(backend) = timed_card() else { return };
+    let backend = timed_card();
     let architecture = backend.identity();
     let architecture = architecture.split(", ").nth(1).unwrap();
     let layers: [(usize, &[usize], usize); 9] = [
@@ -178,27 +206,9 @@ fn tiles_are_timed_on_a_card() {
     }
 }
 
-#[test]
-fn convolutions_agree_with_the_definitions_on_a_card() {
-    check_all(cases::all_convolutions);
-}
-
-#[test]
-fn maps_and_losses_agree_with_the_definitions_on_a_card() {
-    check_all(cases::all_of_maps);
-}
-
-#[test]
-fn all_other_ops_agree_with_the_definitions_on_a_card() {
-    check_all(|precision| match precision {
+fn other_ops(precision: DType) -> Vec<Case> {
+    match precision {
         DType::F32 => cases::all_others().into_iter().chain(cases::long_sums()).collect(),
         _ => Vec::new(),
-    });
-}
-
-#[test]
-fn a_step_whose_numbers_went_wrong_leaves_everything_as_it_was_on_a_card() {
-    if let Some(backend) = card() {
-        conformance::check_guards(&backend);
     }
 }

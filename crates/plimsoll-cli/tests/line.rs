@@ -2,15 +2,89 @@
 //! what is held, from both sides.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "line/small_disks.rs"]
+mod small_disks;
 mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, ExitCode, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use libtest_mimic::{Arguments, Trial};
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing, VolumeWriter};
-use support::{dataset, plimsoll, run_json};
+use support::{SmallDisk, dataset, plimsoll, run_json};
+
+/// Names tests after their functions.
+macro_rules! named {
+    ($($path:path),* $(,)?) => {
+        vec![$((stringify!($path), $path as fn())),*]
+    };
+}
+
+/// A kind of tests, with the reason why they are ignored on this machine.
+struct Group {
+    ignored: Option<&'static str>,
+    tests: Vec<(&'static str, fn())>,
+}
+
+impl Group {
+    fn always(tests: Vec<(&'static str, fn())>) -> Group {
+        Group { ignored: None, tests }
+    }
+
+    fn trials(self) -> impl Iterator<Item = Trial> {
+        let Group { ignored, tests } = self;
+        tests.into_iter().map(move |(name, test)| {
+            let trial = Trial::test(name, move || {
+                test();
+                Ok(())
+            });
+            trial.with_ignored_flag(ignored.is_some()).with_kind(ignored.unwrap_or_default())
+        })
+    }
+}
+
+fn main() -> ExitCode {
+    let groups = [
+        Group::always(named![
+            a_run_keeps_to_its_line_where_the_system_enforces_it,
+            what_is_planned_is_what_is_resident_from_both_sides,
+            each_part_of_the_overhead_is_what_this_program_has,
+            a_network_of_many_nodes_holds_no_more_heap_than_is_allowed,
+            a_hundred_epochs_hold_no_more_than_two,
+            predicting_and_evaluating_hold_what_they_plan,
+            the_least_limit_covers_the_whole_life_of_a_run_for_any_number_of_cases,
+            the_least_limit_covers_any_number_of_folds,
+            the_least_limit_covers_reading_which_values_label_maps_have,
+            a_folder_of_a_hundred_thousand_files_is_refused_before_its_names_are_read,
+            the_least_limit_covers_the_whole_life_of_a_run_on_any_number_of_pictures,
+        ]),
+        Group {
+            ignored: Cgroup::new(1 << 30).is_none().then_some("needs memory cgroups"),
+            tests: named![a_run_keeps_to_the_limit_of_its_group],
+        },
+        Group {
+            ignored: (!may_mount()).then_some("needs a user who may mount a disk"),
+            tests: named![
+                small_disks::a_full_disk_ends_a_run_with_one_error_and_with_room_it_goes_on_to_the_same_bits,
+                small_disks::a_start_that_does_not_fit_on_the_disk_leaves_nothing_behind,
+            ],
+        },
+        Group {
+            ignored: Some("takes many minutes; run it with --ignored --nocapture for the table"),
+            tests: named![random_runs_in_groups_of_their_lines_are_not_killed],
+        },
+    ];
+    libtest_mimic::run(&Arguments::from_args(), groups.into_iter().flat_map(Group::trials).collect())
+        .exit_code()
+}
+
+/// Returns `true` if this user may mount a disk.
+fn may_mount() -> bool {
+    let folder = tempfile::tempdir().unwrap();
+    SmallDisk::mount(&folder.path().join("disk"), "16k").is_some()
+}
 
 const CASES: usize = 8;
 const SHAPE: [usize; 3] = [256, 384, 400];
@@ -204,7 +278,6 @@ impl Drop for Cgroup {
     }
 }
 
-#[test]
 fn a_run_keeps_to_its_line_where_the_system_enforces_it() {
     let dir = tempfile::tempdir().unwrap();
     let data = large_dataset(dir.path());
@@ -218,14 +291,19 @@ fn a_run_keeps_to_its_line_where_the_system_enforces_it() {
     let train = [&["train"][..], &settings(data), &["--fold", "all"]].concat();
     let args = [&train[..], &["--out", run.to_str().unwrap(), "--ram", &ram]].concat();
     check(&after(&format!("ulimit -v {}", line << 10), &args), &run, line << 20);
+}
 
-    // Without --ram, the group's limit is the line, less a margin of a sixteenth.
+/// Without `--ram`, the memory limit is the group's, less a margin of a sixteenth.
+fn a_run_keeps_to_the_limit_of_its_group() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = large_dataset(dir.path());
+    let data = data.to_str().unwrap();
+    let plan = run_json(&[&["plan"][..], &settings(data), &["--ram", "1GiB"]].concat());
+    let line = (plan["minimum_ram_bytes"].as_u64().unwrap() >> 20) + 4;
     let limit = (line << 20) * 16 / 15 + (1 << 20);
-    let Some(group) = Cgroup::new(limit) else {
-        eprintln!("skipped: no memory cgroup can be made here");
-        return;
-    };
+    let group = Cgroup::new(limit).unwrap();
     let run = dir.path().join("grouped");
+    let train = [&["train"][..], &settings(data), &["--fold", "all"]].concat();
     let args = [&train[..], &["--out", run.to_str().unwrap()]].concat();
     check(&after(&group.enter(), &args), &run, limit);
 }
@@ -294,7 +372,6 @@ impl Configuration {
     }
 }
 
-#[test]
 fn what_is_planned_is_what_is_resident_from_both_sides() {
     let dir = tempfile::tempdir().unwrap();
     let data = dataset(dir.path());
@@ -308,8 +385,6 @@ fn what_is_planned_is_what_is_resident_from_both_sides() {
     }
 }
 
-#[test]
-#[ignore = "takes many minutes; run it with --ignored --nocapture for the table"]
 fn random_runs_in_groups_of_their_lines_are_not_killed() {
     const RUNS: usize = 30;
     let dir = tempfile::tempdir().unwrap();
@@ -330,7 +405,6 @@ fn random_runs_in_groups_of_their_lines_are_not_killed() {
     eprintln!("planned - peak, but for code: least {least}, median {median}, most {most} bytes");
 }
 
-#[test]
 fn each_part_of_the_overhead_is_what_this_program_has() {
     let dir = tempfile::tempdir().unwrap();
     let data = dataset(dir.path());
@@ -349,7 +423,6 @@ fn each_part_of_the_overhead_is_what_this_program_has() {
     assert_eq!(sum, bytes(&record, "planned_bytes"));
 }
 
-#[test]
 fn a_network_of_many_nodes_holds_no_more_heap_than_is_allowed() {
     let dir = tempfile::tempdir().unwrap();
     let data = dataset(dir.path());
@@ -372,7 +445,6 @@ fn a_network_of_many_nodes_holds_no_more_heap_than_is_allowed() {
     assert!(held <= planned, "{planned} bytes allowed, {held} held");
 }
 
-#[test]
 fn a_hundred_epochs_hold_no_more_than_two() {
     let dir = tempfile::tempdir().unwrap();
     let data = dataset(dir.path());
@@ -394,7 +466,6 @@ fn a_hundred_epochs_hold_no_more_than_two() {
     assert!(run.join("fold_all/progress.png").is_file());
 }
 
-#[test]
 fn predicting_and_evaluating_hold_what_they_plan() {
     let dir = tempfile::tempdir().unwrap();
     let data = dataset(dir.path());
@@ -490,7 +561,6 @@ fn live_at_the_least_limit(dir: &Path, data: &Path, fold: &str) {
     command(&["predict", run.to_str().unwrap(), "-i", one, "-o", labels, "--ram", least, "--threads", "1"]);
 }
 
-#[test]
 fn the_least_limit_covers_the_whole_life_of_a_run_for_any_number_of_cases() {
     let dir = tempfile::tempdir().unwrap();
     for (count, fold) in [(3, "0"), (60, "0"), (300, "all"), (2000, "all")] {
@@ -498,7 +568,6 @@ fn the_least_limit_covers_the_whole_life_of_a_run_for_any_number_of_cases() {
     }
 }
 
-#[test]
 fn the_least_limit_covers_any_number_of_folds() {
     let dir = tempfile::tempdir().unwrap();
     for (count, folds) in [(40, 20), (600, 200)] {
@@ -518,7 +587,6 @@ fn the_least_limit_covers_any_number_of_folds() {
     }
 }
 
-#[test]
 fn the_least_limit_covers_reading_which_values_label_maps_have() {
     let dir = tempfile::tempdir().unwrap();
     for count in [3, 300] {
@@ -538,7 +606,6 @@ fn the_least_limit_covers_reading_which_values_label_maps_have() {
     }
 }
 
-#[test]
 fn a_folder_of_a_hundred_thousand_files_is_refused_before_its_names_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let images = dir.path().join("many/imagesTr");
@@ -580,7 +647,6 @@ fn tiny_pictures(folder: &Path, count: usize) -> PathBuf {
     data
 }
 
-#[test]
 fn the_least_limit_covers_the_whole_life_of_a_run_on_any_number_of_pictures() {
     let dir = tempfile::tempdir().unwrap();
     for count in [6, 60, 3000] {

@@ -2,75 +2,17 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::Running;
-use crate::support::{Ended, Tiny, expect_same, warnings};
-
-/// A small disk, as long as this lives.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    /// None where this user may mount nothing.
-    fn mount(place: &Path, size: &str) -> Option<SmallDisk> {
-        fs::create_dir(place).unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(place);
-        let mounted = mount.output().is_ok_and(|output| output.status.success());
-        mounted.then(|| SmallDisk(place.into()))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
-}
-
-#[test]
-fn a_full_disk_ends_a_run_with_one_error_and_with_room_it_goes_on_to_the_same_bits() {
-    let tiny = Tiny::new();
-    let Some(disk) = SmallDisk::mount(&tiny.path("disk"), "3M") else {
-        eprintln!("skipped: this user may mount no small disk");
-        return;
-    };
-    let settings = ["--features", "8,16", "--epochs", "3"];
-    let whole = tiny.path("whole");
-    tiny.trained(&whole, &settings);
-    let run = disk.0.join("run");
-    // So much is left that the run begins, and its checkpoints do not fit.
-    let one = fs::metadata(whole.join("fold_0/checkpoint_final.safetensors")).unwrap().len();
-    let filler = disk.0.join("filler");
-    fs::write(&filler, vec![1; (3 << 20) - 2 * one as usize - (200 << 10)]).unwrap();
-    let error = Ended::of(&mut tiny.train(&run, &settings)).error(1);
-    assert!(error.contains("checkpoint_") && error.contains("No space left on device"), "{error}");
-    assert!(error.contains("hint: free space on the disk, then --resume"), "{error}");
-    let again = Ended::of(&mut tiny.train(&run, &[&settings[..], &["--resume"]].concat())).error(1);
-    assert!(again.contains("No space left on device"), "{again}");
-    fs::remove_file(&filler).unwrap();
-    tiny.trained(&run, &[&settings[..], &["--resume"]].concat());
-    expect_same(&run, &whole, "after the disk was full");
-}
-
-#[test]
-fn a_start_that_does_not_fit_on_the_disk_leaves_nothing_behind() {
-    let tiny = Tiny::new();
-    let Some(disk) = SmallDisk::mount(&tiny.path("disk"), "16k") else {
-        eprintln!("skipped: this user may mount no small disk");
-        return;
-    };
-    let error = Ended::of(&mut tiny.train(&disk.0.join("runs/run"), &[])).error(1);
-    assert!(error.contains("No space left on device"), "{error}");
-    assert_eq!(fs::read_dir(&disk.0).unwrap().count(), 0);
-}
+use crate::support::{Ended, SmallDisk, Tiny, warnings};
 
 #[test]
 fn a_folder_that_cannot_be_written_is_told_before_any_image_is_read() {
     let tiny = Tiny::new();
     let folder = tiny.path("folder");
     fs::create_dir(&folder).unwrap();
-    // Whoever may write everywhere is stopped by a disk that is mounted to be read.
+    // A user who may write everywhere is stopped by a disk that is mounted to be read.
     let disk = SmallDisk::mount(&folder.join("disk"), "64k");
     let place = match &disk {
         Some(disk) => {

@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "not every test uses everything")]
 #![allow(clippy::panic, reason = "a test fails by panicking")]
 
+mod small_disk;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,6 +11,8 @@ use std::process::{Command, Output};
 
 use plimsoll_data::phantom::{self, PhantomConfig};
 use plimsoll_nn::weights::SafetensorsFile;
+
+pub use small_disk::SmallDisk;
 
 /// The command line under test.
 pub fn plimsoll() -> Command {
