@@ -79,7 +79,7 @@ pub fn fingerprint(bytes: &[u8]) {
     is_fingerprint(bytes);
 }
 
-/// Whether such bytes are what is known of the data set here; it is used if so.
+/// Uses bytes as the stored inspection of the data set here. Returns `true` if they are one.
 pub fn is_fingerprint(bytes: &[u8]) -> bool {
     let mut parts = bytes.splitn(2, |byte| *byte == 0);
     let folder = Folder::with("inspection.jsonl", parts.next().unwrap_or_default());
@@ -102,7 +102,7 @@ pub fn is_fingerprint(bytes: &[u8]) -> bool {
     is_known
 }
 
-/// What a run makes of what is known of its data.
+/// Uses an inspection as a run does.
 fn use_inspection(inspection: &Inspection, dataset: &Dataset) {
     let Some(fingerprint) = &inspection.fingerprint else { return };
     assert_eq!(fingerprint.cases.len(), inspection.foreground.len());

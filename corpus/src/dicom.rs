@@ -12,7 +12,7 @@ use crate::granted;
 /// Room for a few small slices, and for what decoding them takes.
 const ROOM: Bytes = Bytes::mib(4);
 
-/// What is between two files of one input.
+/// The separator between two files of one input.
 const BETWEEN: &[u8] = b"\n--\n";
 
 /// The most files that an input is divided into.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// Where files are in memory, where there is such a place.
+/// The folder of a file system in memory, on systems that have one.
 const IN_MEMORY: &str = "/dev/shm";
 
 /// A folder that is gone when it is dropped.

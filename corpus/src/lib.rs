@@ -1,4 +1,4 @@
-//! What readers of files do with any bytes at all.
+//! Readers of files, applied to arbitrary bytes.
 //!
 //! Each function takes the bytes of a file (a data set's description, a volume, weights, …), gives them to the code that reads
 //! such files, and uses what comes out. It may be refused with an error; it must not panic, give a path outside of a data
@@ -28,7 +28,7 @@ pub use runs::{events, lock, metrics, settings, specification};
 pub use volumes::{meta_image, nifti, nifti_gz, nifti_pair, nifti_zst, npy, npz_image, nrrd, tiff, zarr};
 pub use weights::{pytorch, safetensors};
 
-/// What reads the bytes of a file.
+/// A reader of the bytes of a file.
 pub type Body = fn(&[u8]);
 
 /// All bodies, by the names of their fuzz targets and of the folders of their inputs.
@@ -66,18 +66,18 @@ pub const TARGETS: [(&str, Body); 28] = [
 /// Heap that any input may take: buffers of a fixed size, and networks that fit small images.
 const FIXED: u64 = 1 << 20;
 
-/// What a body has beside what a budget granted it.
+/// The heap of a body beside its budget.
 const BESIDE: u64 = 256 << 10;
 
 /// The most that a budget granted at a time, of the body that ran last.
 static GRANTED: AtomicU64 = AtomicU64::new(0);
 
-/// To be told by bodies whose readers reserve what they take.
+/// Records the bytes that the reader of a body reserves.
 pub(crate) fn granted(bytes: Bytes) {
     GRANTED.fetch_max(bytes.0, Relaxed);
 }
 
-/// What a body took.
+/// The heap that a body used.
 #[derive(Clone, Copy, Debug)]
 pub struct Heap {
     /// The most heap that it had at a time.

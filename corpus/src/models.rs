@@ -11,10 +11,11 @@ use plimsoll_run::one_line;
 use crate::folder::Folder;
 use crate::granted;
 
-/// Room for what is read of a description and of weights: more than descriptions of MONAI's own bundles take.
+/// The budget for a description and for weights: more than descriptions of MONAI's own bundles need.
 const ROOM: Bytes = Bytes(24 << 20);
 
-/// What describing a network of a few levels and planning its forward pass takes, which is made after a description was found sound.
+/// The heap for describing a network of a few levels and planning its forward pass, once a description was
+/// found valid.
 const NETWORK: u64 = 4 << 20;
 
 /// Weights of the models that seeds describe.

@@ -13,8 +13,8 @@ use crate::granted;
 /// A sound specification, for readers of other files that look into it.
 const SPECIFICATION: &[u8] = include_bytes!("../seeds/specification/sound.json");
 
-/// What parsing a byte of TOML takes at most: of a text with a mistake at every second byte, 740 bytes were counted. The length of
-/// such files is limited for that.
+/// The most heap for parsing a byte of TOML: a text with a mistake at every second byte took 740 bytes. The
+/// length of such files is limited for that reason.
 const PARSED: u64 = 1 << 10;
 
 /// A `plimsoll.toml`, which is text.
@@ -80,7 +80,7 @@ pub fn lock(bytes: &[u8]) {
     status(&fold);
 }
 
-/// How a fold stands, in the words of `plimsoll status`.
+/// The state of a fold, in the words of `plimsoll status`.
 fn status(fold: &FoldFolder) {
     let status = Status::of(fold);
     assert!(status.is_ok());

@@ -79,7 +79,7 @@ pub fn npy(bytes: &[u8]) {
     read(&folder.write("a.npy", bytes));
 }
 
-/// An archive of NumPy's arrays, of which one is an image.
+/// An archive of NumPy's arrays that contains an image.
 pub fn npz_image(bytes: &[u8]) {
     let folder = Folder::new();
     read(&folder.write("a.npz", bytes));
@@ -117,7 +117,7 @@ pub fn zarr(bytes: &[u8]) {
     }
 }
 
-/// What tells metadata of Zarr's third version.
+/// The text that identifies metadata of Zarr's third version.
 const THIRD: &[u8] = b"\"zarr_format\":3";
 
 /// An image compressed by Zstandard, with room for what that goes back to.

@@ -1,4 +1,5 @@
-//! What is kept of an inspection is tried as far as a sound one is read: of another version nothing behind the number would be.
+//! The stored inspection among the seeds is of the present version: of another one nothing after the version
+//! number would be read.
 
 #[test]
 fn the_sound_fingerprint_is_that_of_its_data_set_and_one_of_another_version_is_not() {

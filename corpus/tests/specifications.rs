@@ -5,7 +5,7 @@
 use plimsoll_run::{FoldName, RunFolder, Specification};
 use serde_json::{Value, json};
 
-/// What reading the sound specification says, with other values at some places.
+/// Reads the valid specification with other values at some places.
 fn read_with(changes: &[(&str, Value)]) -> Result<Specification, String> {
     let mut text: Value =
         serde_json::from_slice(include_bytes!("../seeds/specification/sound.json")).unwrap();
