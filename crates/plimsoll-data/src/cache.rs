@@ -19,21 +19,21 @@ use crate::Case;
 /// Decoded volumes within a budget.
 pub struct VolumeCache {
     budget: Budget,
-    /// What decoding the pictures of one case takes.
+    /// The budget for decoding the pictures of one case.
     decoding: Budget,
     state: Mutex<CacheState>,
     /// Signals that a volume was read, or could not be.
     settled: Condvar,
     /// Beside which file compressed images are decompressed that it has no room for.
     spills_beside: Option<PathBuf>,
-    /// Where access points of compressed images are kept that it has no room for.
+    /// The folder of access points of compressed images that the cache has no room for.
     indexes: Option<IndexFolder>,
 }
 
 #[derive(Default)]
 struct CacheState {
     entries: HashMap<PathBuf, Entry>,
-    /// What is known of each file, so that one that does not fit is not opened again to find out.
+    /// The known facts about each file, so that one that does not fit is not opened again to find out.
     known: HashMap<PathBuf, Known>,
     /// Incremented with every request.
     clock: u64,
@@ -44,12 +44,13 @@ struct CacheState {
     evictions: u64,
 }
 
-/// What is known of a file.
+/// The known facts about a file.
 #[derive(Clone, Copy)]
 struct Known {
     /// The bytes that its volume reserves.
     size: Bytes,
-    /// Whether a region of the file costs little more than what it holds, with access points if it is compressed.
+    /// `true` if reading a region of the file costs little more than its bytes, with access points if it is
+    /// compressed.
     has_cheap_regions: bool,
     /// Its grid.
     geometry: Geometry,
@@ -83,7 +84,7 @@ pub struct CacheStatistics {
     pub limit: Bytes,
 }
 
-/// How a request is served.
+/// The way in which a request is served.
 enum Turn {
     Use(Arc<StoredVolume>),
     /// Read the volume within this part of the budget.
@@ -124,17 +125,17 @@ impl VolumeCache {
         VolumeCache { indexes: Some(folder), ..self }
     }
 
-    /// Where access points are kept.
+    /// The folder of access points.
     pub(crate) fn indexes(&self) -> Option<&IndexFolder> {
         self.indexes.as_ref()
     }
 
-    /// Where images are decompressed that it has no room for.
+    /// The folder for decompressed copies of images that the cache has no room for.
     pub(crate) fn spills_beside(&self) -> Option<&Path> {
         self.spills_beside.as_deref()
     }
 
-    /// The room in which the files of a case are decoded, of which `path` is one, once no other case is in it.
+    /// The room in which the files of the case of `path` are decoded, once no other case uses it.
     ///
     /// # Errors
     /// If there is none.
@@ -145,7 +146,7 @@ impl VolumeCache {
         }
     }
 
-    /// Is told that no access points of a file are known though they were looked for, as where they cannot be kept.
+    /// Notes that no access points of a file are known after a search for them, as where they cannot be stored.
     pub(crate) fn has_no_points(&self, path: &Path) {
         if let Some(known) = self.lock().known.get_mut(path) {
             known.has_cheap_regions = false;
@@ -162,8 +163,8 @@ impl VolumeCache {
         self.get_unless((path, Content::Intensities), &self.decoding, &AtomicBool::new(false))
     }
 
-    /// As [`get`](Self::get), of a content, but a reading ends when `stop` is set, with no volume. A picture is decoded within
-    /// `room`.
+    /// Returns the volume of a file as [`get`](Self::get) does, decoded as `content`. Once `stop` is set,
+    /// reading ends early and returns no volume. A picture is decoded within `room`.
     ///
     /// # Errors
     /// If the file cannot be read.

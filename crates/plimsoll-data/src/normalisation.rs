@@ -7,7 +7,7 @@ use crate::statistics::{ChannelStatistics, IntensityProperties};
 /// The lower bound of deviations and ranges, so that a constant image becomes zeros instead of noise.
 const LEAST_DEVIATION: f64 = 1e-8;
 
-/// How the intensities of a channel are normalised, as nnU-Net v2 does it. Serialised under nnU-Net's names.
+/// The normalisation of a channel's intensities, as in nnU-Net v2. Serialised under nnU-Net's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Normalisation {
     /// Clip to the 0.5th and 99.5th percentile of the data set's foreground, subtract its mean, divide by its standard
@@ -46,7 +46,7 @@ impl Normalisation {
         }
     }
 
-    /// Whether it depends on statistics of the case's own.
+    /// Returns `true` if it depends on the case's own statistics.
     pub fn is_of_case(self) -> bool {
         matches!(self, Normalisation::ZScore | Normalisation::ZScoreInMask | Normalisation::RescaleTo01)
     }
@@ -77,7 +77,7 @@ impl Normalisation {
     }
 }
 
-/// How the intensities of one channel of one case are normalised: (clip(value) − shift) × scale, in f32.
+/// The normalisation of one channel of one case: (clip(value) − shift) × scale, in f32.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Intensity {
     /// The range that values are clipped to.

@@ -1,11 +1,11 @@
-//! How images become what a network sees, as its model was trained to see them.
+//! The preparation of images for a network, as its model was trained.
 
 use plimsoll_volume::Spacing;
 use serde::Deserialize;
 
 use crate::{Normalisation, TargetSpacing};
 
-/// How a case becomes the grid that windows are cut from.
+/// The preparation that turns a case into the grid that windows are cut from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Preparation {
     /// The canonical orientation, at a spacing, interpolated linearly; of z-scores, statistics are those of the box of voxels that
@@ -22,13 +22,13 @@ pub enum Preparation {
     Monai(MonaiSteps),
 }
 
-/// What `Orientationd("RAS")`, `Spacingd` and a transform of intensities of MONAI do, one after the other. The network's axes are MONAI's:
-/// from left to right, from back to front, from bottom to top.
+/// `Orientationd("RAS")`, `Spacingd` and a transform of intensities of MONAI, one after the other. The
+/// network's axes are MONAI's: from left to right, from back to front, from bottom to top.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MonaiSteps {
     /// `pixdim`: the spacing along these axes, in millimetres; none where images keep their own.
     pub spacing: Option<[f64; 3]>,
-    /// What is done with intensities then.
+    /// The transform of intensities that follows.
     pub intensity: MonaiIntensity,
 }
 
@@ -41,9 +41,9 @@ pub enum MonaiIntensity {
     None {},
     /// From one range to another: (x − a_min) / (a_max − a_min) · (b_max − b_min) + b_min.
     ScaleIntensityRange {
-        /// What becomes `b_min`.
+        /// The value mapped to `b_min`.
         a_min: f64,
-        /// What becomes `b_max`.
+        /// The value mapped to `b_max`.
         a_max: f64,
         /// See there; without it, and `b_max`, from 0 to 1.
         #[serde(default)]
@@ -51,29 +51,29 @@ pub enum MonaiIntensity {
         /// See there.
         #[serde(default)]
         b_max: Option<f64>,
-        /// Whether what is beyond `b_min` and `b_max` becomes these.
+        /// Clips results to the range from `b_min` to `b_max`.
         #[serde(default)]
         clip: bool,
     },
     /// The mean is subtracted, and what remains divided by the standard deviation, unless that is 0.
     NormalizeIntensity {
-        /// Whether only voxels that are not 0 count, and change.
+        /// Uses and changes only voxels that are not 0.
         #[serde(default)]
         nonzero: bool,
-        /// Whether each channel has statistics of its own.
+        /// Gives each channel statistics of its own.
         #[serde(default)]
         channel_wise: bool,
-        /// What is subtracted instead of the mean.
+        /// The number that is subtracted instead of the mean.
         #[serde(default)]
         subtrahend: Option<f64>,
-        /// What is divided by instead of the deviation.
+        /// The divisor instead of the deviation.
         #[serde(default)]
         divisor: Option<f64>,
     },
 }
 
 impl MonaiIntensity {
-    /// What is wrong with its numbers, if anything: the entry, and what it must be.
+    /// The fault of its numbers, if any: the entry, and the requirement.
     pub fn fault(&self) -> Option<(&'static str, &'static str)> {
         let is_far = |value: f64| !value.is_finite() || value.abs() > f64::from(f32::MAX);
         match *self {
@@ -103,43 +103,44 @@ impl MonaiIntensity {
     }
 }
 
-/// What TotalSegmentator does with an image before nnU-Net does, and with labels after: the image is brought to the canonical orientation
-/// and zoomed linearly, the first and the last voxel along each axis staying where they are, and cut to whole numbers; of labels, the
-/// nearest is taken on the way back.
+/// TotalSegmentator's steps around those of nnU-Net: the image is brought to the canonical orientation, zoomed
+/// linearly with the first and the last voxel along each axis fixed, and truncated to whole numbers; labels are
+/// brought back by the nearest voxel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ZoomSteps {
     /// The spacing that it is zoomed to, in millimetres, along depth, height and width of the canonical orientation.
     pub spacing: Spacing,
-    /// What is done then; its spacing is the same.
+    /// The steps that follow; their spacing is the same.
     pub then: NnUnetSteps,
 }
 
-/// What nnU-Net 2 does with an image before its network sees it, and with logits after: stored axes are transposed, the image is cut to
-/// the box where any channel is not zero, normalised, and resized to a spacing; logits are resized to the box, decided, and put back.
+/// nnU-Net 2's steps before and after its network: stored axes are transposed, the image is cropped to the box
+/// where any channel is not zero, normalised, and resized to a spacing; logits are resized to the box, decided,
+/// and put back.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NnUnetSteps {
-    /// Which of the stored axes (depth, height, width) each axis of the network is: `transpose_forward` of `plans.json`.
+    /// The stored axis (depth, height, width) of each axis of the network: `transpose_forward` of `plans.json`.
     pub transposed: [usize; 3],
-    /// Whether images are first brought to the canonical orientation, as its reader `NibabelIOWithReorient` does; else they stay as they
-    /// are stored.
+    /// Brings images to the canonical orientation first, as its reader `NibabelIOWithReorient` does; otherwise
+    /// they keep the stored one.
     pub reorients: bool,
-    /// How many planes its reader expects of an image.
+    /// The number of planes that its reader expects of an image.
     pub planes: Planes,
     /// The spacing of the network's axes, in millimetres: of all three, or of the last two.
     pub spacing: TargetSpacing,
-    /// How each channel is normalised.
+    /// The normalisation of each channel.
     pub channels: Vec<MaskedNormalisation>,
-    /// How images are resized.
+    /// The resizing of images.
     pub images: Resizing,
-    /// How logits are resized.
+    /// The resizing of logits.
     pub logits: Resizing,
-    /// How the labels of an earlier network, which are channels of a cascade's image, are resized.
+    /// The resizing of the labels of an earlier network, which are channels of a cascade's image.
     pub labels: Resizing,
-    /// Which of these labels a voxel gets between several.
+    /// The choice between several of these labels at a voxel.
     pub ties: LabelTies,
 }
 
-/// How many planes an image has along its first stored axis, as nnU-Net's readers of formats that are not medical expect it.
+/// The number of planes along the first stored axis that nnU-Net's readers of non-medical formats expect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planes {
     /// Any number.
@@ -150,40 +151,40 @@ pub enum Planes {
     Several,
 }
 
-/// Which label a voxel gets of those that are resized, each as an image of 0 and 1 of which the largest wins.
+/// The choice between labels that are resized, each as an image of 0 and 1 of which the largest wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LabelTies {
-    /// Where several are as large, that of the nearest voxel if it is one of them, and else the lowest: `resize_segmentation` of
-    /// batchgenerators 0.25.5.
+    /// Among equal values, the label of the nearest voxel if it is one of them, and else the lowest:
+    /// `resize_segmentation` of batchgenerators 0.25.5.
     Nearest,
-    /// Where several are as large once they are rounded to half precision in thousandths, the lowest: `resample_torch_simple` of nnU-Net
-    /// 2.8.1.
+    /// Among values that are equal once they are rounded to half precision in thousandths, the lowest label:
+    /// `resample_torch_simple` of nnU-Net 2.8.1.
     Lowest,
 }
 
-/// How a channel is normalised, and where.
+/// The normalisation of a channel, and the voxels that it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaskedNormalisation {
     /// How.
     pub normalisation: Normalisation,
-    /// Whether its statistics are those of the voxels where any channel is not zero, holes filled, and all others become zero
-    /// (`use_mask_for_norm`).
+    /// Uses the statistics of the voxels where any channel is not zero, holes filled, and sets all others to
+    /// zero (`use_mask_for_norm`).
     pub inside_mask: bool,
 }
 
-/// How a grid becomes one of another shape over the same box.
+/// The resizing of a grid to another shape over the same box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resizing {
     /// Between voxels of one slice, or of the volume.
     pub order: Interpolation,
     /// Along the coarsest axis where slices are resized for themselves.
     pub order_across: Interpolation,
-    /// Whether slices across the coarsest axis are resized for themselves; where nothing is said, if it is more than three times as
-    /// coarse as the finest.
+    /// Resizes slices across the coarsest axis separately; with `None`, if that axis is more than three times
+    /// as coarse as the finest.
     pub slices: Option<bool>,
 }
 
-/// What stands between voxels.
+/// The interpolation between voxels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interpolation {
     /// The nearest voxel.

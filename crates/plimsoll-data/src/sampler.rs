@@ -47,12 +47,12 @@ pub struct SamplerConfig {
     /// The share of patches that are centred on the foreground.
     #[serde(default = "default_share")]
     pub oversample_foreground: f64,
-    /// Which patches these are.
+    /// The choice of the patches on the foreground.
     #[serde(default)]
     pub oversampling: Oversampling,
 }
 
-/// Which patches are centred on the foreground.
+/// The choice of the patches that are centred on the foreground.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Oversampling {
@@ -66,7 +66,8 @@ pub enum Oversampling {
 }
 
 impl Oversampling {
-    /// Of `batch_size` samples, how many at the beginning are not centred on the foreground with [`Oversampling::Last`].
+    /// The number of samples at the beginning of a batch of `batch_size` that are not centred on the foreground
+    /// with [`Oversampling::Last`].
     fn first(batch_size: usize, share: f64) -> u64 {
         // Ties to even, as Python rounds.
         (batch_size as f64 * (1.0 - share)).round_ties_even() as u64

@@ -39,7 +39,7 @@ fn note(noted: &mut Noted, name: &str, value: f64) {
     noted.entry(name.into()).or_default().push(value);
 }
 
-/// What was drawn of a patch.
+/// Notes the parameters drawn for a patch.
 fn note_recipe(noted: &mut Noted, recipe: &Recipe, is_flat: bool) {
     let rows = recipe.map().rows();
     let [a, b, c] = rows.map(|[depth, height, width, _]| [depth, height, width]);
@@ -74,7 +74,7 @@ fn note_recipe(noted: &mut Noted, recipe: &Recipe, is_flat: bool) {
     }
 }
 
-/// What came out.
+/// Notes the values of a patch.
 fn note_patch(noted: &mut Noted, image: &[f32], labels: &[u8], width: usize) {
     let count = image.len() as f64;
     let mean = image.iter().map(|value| f64::from(*value)).sum::<f64>() / count;

@@ -14,11 +14,11 @@ use crate::dataset::{DatasetError, LengthUnit};
 pub struct Channel {
     /// Its name: a modality (`CT`, `T1`), which decides how it is normalised.
     pub name: String,
-    /// How it is normalised.
+    /// The normalisation of its intensities.
     pub normalisation: Normalisation,
 }
 
-/// Where a channel of a case is stored.
+/// The file of a channel of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChannelFile {
     /// The image.
@@ -27,7 +27,7 @@ pub struct ChannelFile {
     pub index: usize,
 }
 
-/// Whether a text can be the name of a case: one that files can be called after, and stay in their folder.
+/// Returns `true` if a text can name a case: a file name that stays within its folder.
 pub fn is_case_name(text: &str) -> bool {
     let mut parts = Path::new(text).components();
     let is_one =
@@ -44,14 +44,14 @@ pub struct Case {
     pub images: Vec<ChannelFile>,
     /// The label map.
     pub label: Option<PathBuf>,
-    /// How its files are read where they do not say so themselves.
+    /// Facts about its files that the files do not contain.
     pub reading: Reading,
 }
 
-/// How files are read that do not say by themselves what they mean.
+/// Facts about files that the files do not contain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// Which class each value of the label map stands for; none where values are the numbers of classes.
+    /// The class of each value of the label map; `None` if values are the numbers of classes.
     pub label_values: Option<Arc<LabelValues>>,
     /// The names that its label map gives values, or a table beside it does.
     pub segments: Option<Arc<Segments>>,
@@ -60,7 +60,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// What the lengths of a file are times in millimetres: 1 where its header is right.
+    /// The factor that converts the lengths of a file to millimetres: 1 if its header is right.
     pub fn scale(&self, file: &VolumeFile) -> f64 {
         self.unit.map_or(1.0, |unit| unit.millimetres() / file.millimetres_per_unit())
     }

@@ -29,7 +29,7 @@ pub enum DatasetError {
     NoLayout {
         /// The folder or the file.
         place: PathBuf,
-        /// What is there.
+        /// A description of the folder's contents.
         seen: String,
     },
     /// The files of a layout cannot be told apart, or a setting is not of it.
@@ -37,7 +37,7 @@ pub enum DatasetError {
     Layout {
         /// The folder or the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         problem: String,
         /// A remedy.
         hint: String,
@@ -71,7 +71,7 @@ pub enum DatasetError {
         /// Names of the references.
         missing: Vec<String>,
     },
-    /// The values of label maps are not the numbers of classes, and nothing says what they are.
+    /// The values of label maps are not the numbers of classes, and no description names them.
     #[error("{}: its label maps have the values {values}, and nothing says which classes these are", .folder.display())]
     Values {
         /// The data set.
@@ -169,22 +169,22 @@ pub enum DatasetError {
         /// The entry's value.
         value: String,
     },
-    /// An entry of the labels is not what it must be, where some are regions.
+    /// An entry of the labels is invalid, where some are regions.
     #[error("{path}: `{key}` is {found}, but {expected}")]
     Region {
-        /// Where they are from.
+        /// The file that lists them.
         path: PathBuf,
         /// The entry.
         key: String,
-        /// What it is.
+        /// The value.
         found: String,
-        /// What it must be.
+        /// The required value.
         expected: String,
     },
     /// An entry is missing without which regions are not known.
     #[error("{path} has no entry `{key}`, which says what is written for each region")]
     RegionOrder {
-        /// Where they are from.
+        /// The file that lists them.
         path: PathBuf,
         /// The entry.
         key: String,
@@ -198,7 +198,7 @@ pub enum DatasetError {
     /// Two labels have the same value.
     #[error("{path}: the labels `{name}` and `{other}` both have the value {value}")]
     SameValue {
-        /// Where they are from.
+        /// The file that lists them.
         path: PathBuf,
         /// One.
         name: String,
@@ -210,7 +210,7 @@ pub enum DatasetError {
     /// One label has two values.
     #[error("{path}: the label `{name}` has the values {} and {}", .values[0], .values[1])]
     SameName {
-        /// Where they are from.
+        /// The file that lists them.
         path: PathBuf,
         /// The label.
         name: String,
@@ -220,7 +220,7 @@ pub enum DatasetError {
     /// A value is no byte.
     #[error("{path}: the label `{name}` has the value {found}; values of labels are from 0 to 255")]
     LabelValue {
-        /// Where they are from.
+        /// The file that lists them.
         path: PathBuf,
         /// The label.
         name: String,
@@ -332,12 +332,12 @@ fn more(others: usize) -> String {
     if others == 0 { String::new() } else { format!(" (and {others} more)") }
 }
 
-/// What a data set can be.
+/// The hint that describes the layouts of data sets.
 const LAYOUTS: &str = "a data set is a folder with images and one with label maps (raw/ and seg/), a folder for each case, BIDS, a table \
                        with columns of paths, a list of MONAI, or has a dataset.json as nnU-Net; where names do not say which is which, \
                        [data] of plimsoll.toml does, and ‹job inspect FOLDER +write› then makes the dataset.json";
 
-/// How regions are written.
+/// The hint that describes regions.
 const REGIONS: &str = "regions are written like \"labels\": {\"background\": 0, \"organ\": [1, 2], \"tumour\": 2}, \
                        \"regions_class_order\": [1, 2] in dataset.json, or [regions] with organ = [1, 2], tumour = 2, \
                        order = [\"organ\", \"tumour\"] in plimsoll.toml";

@@ -20,14 +20,14 @@ pub(crate) struct Description {
     pub(crate) path: PathBuf,
     pub(crate) name: Option<String>,
     pub(crate) labels: Option<Ordered<Value>>,
-    /// What is written for each region, where labels are regions.
+    /// The value written for each region, if labels are regions.
     pub(crate) region_order: Option<Value>,
     pub(crate) training_cases: Option<u64>,
     /// The file ending of images.
     pub(crate) file_ending: Option<String>,
     /// The unit that lengths in headers are in, whatever headers say.
     pub(crate) unit: Option<LengthUnit>,
-    /// Which classes names in label maps are.
+    /// The classes of names in label maps.
     pub(crate) segments: Option<SegmentRule>,
     raw: Raw,
 }
@@ -45,13 +45,13 @@ struct Raw {
     training_cases: Option<u64>,
     /// The unit that lengths in headers are in, whatever headers say.
     unit: Option<LengthUnit>,
-    /// Which classes names in label maps are.
+    /// The classes of names in label maps.
     segments: Option<SegmentRule>,
     /// nnU-Net's list of files by case.
     dataset: Option<BTreeMap<String, ListedCase>>,
     training: Option<Vec<Entry>>,
     test: Option<Vec<Entry>>,
-    /// What MONAI calls them.
+    /// MONAI's name for `test`.
     testing: Option<Vec<Entry>>,
 }
 

@@ -1,7 +1,7 @@
 //! Labels as descriptions list them: names with one value, or with the values of a region, in the order in which they stand there.
 //!
-//! nnU-Net numbers the outputs of a network that tells regions apart in the order of `labels`, and `regions_class_order` says what is
-//! written for each of them.
+//! nnU-Net numbers the outputs of a network with regions in the order of `labels`, and `regions_class_order` has the value written
+//! for each of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,11 +15,11 @@ use serde_json::Value;
 pub(crate) const IGNORE: &str = "ignore";
 /// The name that the label 0 must have where there are regions.
 const BACKGROUND: &str = "background";
-/// The entry that says what is written for each region.
+/// The key of the values that are written for regions.
 pub(crate) const ORDER: &str = "regions_class_order";
 /// The most labels, and the most values of a region: more than a network can have outputs.
 const MOST: usize = 4096;
-/// How much of a value an error shows.
+/// The most characters of a value that an error shows.
 const MOST_SHOWN: usize = 60;
 
 /// Entries of a map in the order in which they stand in the file. As in Python, a name that comes again has the later value in the
@@ -28,7 +28,7 @@ const MOST_SHOWN: usize = 60;
 pub struct Ordered<V>(pub Vec<(String, V)>);
 
 impl<V> Ordered<V> {
-    /// What stands under a name.
+    /// The value of a name.
     pub fn get(&self, name: &str) -> Option<&V> {
         self.0.iter().find(|(own, _)| own == name).map(|(_, value)| value)
     }
@@ -71,7 +71,7 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Ordered<V> {
     }
 }
 
-/// What is wrong with an entry: where it stands, what it is, and what it must be.
+/// An invalid entry: its key, its value, and the required value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LabelFault {
     /// It is not there.
@@ -83,9 +83,9 @@ pub enum LabelFault {
     Value {
         /// The keys that lead to it.
         key: String,
-        /// What it is.
+        /// The value.
         found: String,
-        /// What it must be.
+        /// The required value.
         expected: String,
     },
 }
@@ -123,12 +123,12 @@ pub struct LabelEntries {
     entries: Vec<LabelEntry>,
     /// The value of voxels that are ignored.
     ignore: Option<u64>,
-    /// What is written for each region, in their order; none where no label has several values.
+    /// The value written for each region, in their order; `None` if no label has several values.
     order: Option<Vec<u64>>,
 }
 
 impl LabelEntries {
-    /// Whether a label has several values, so that labels are regions.
+    /// Returns `true` if a label has several values, so that labels are regions.
     pub fn are_regions(labels: &Ordered<Value>) -> bool {
         labels.0.iter().any(|(_, value)| value.as_array().is_some_and(|values| values.len() != 1))
     }
@@ -213,7 +213,8 @@ impl LabelEntries {
         self.ignore
     }
 
-    /// What is written for each of the [`regions`](LabelEntries::regions); none where labels have one value each.
+    /// The value written for each of the [`regions`](LabelEntries::regions); `None` if labels have one value
+    /// each.
     pub fn order(&self) -> Option<&[u64]> {
         self.order.as_deref()
     }

@@ -14,7 +14,7 @@ use crate::dataset::{DatasetError, SegmentRule};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Region {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// The numbers of its labels, ascending; none is the background's.
     pub labels: Vec<u8>,
@@ -26,19 +26,19 @@ pub struct Region {
 const MOST_CLASSES: usize = 255;
 
 /// The classes of a data set, numbered in the order of their values in label maps: 0 is the background. The number after the last
-/// class can mark voxels to be ignored. In files the values may be others, like 0 and 255: each of them stands for a class.
+/// class can mark voxels to be ignored. Values in files may be others, like 0 and 255, each of which denotes a class.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Stored")]
 pub struct Labels {
     names: Vec<String>,
     ignore: Option<u8>,
-    /// What stands in files for each class, and then for "ignore"; empty where it is the number of the class.
+    /// The value in files of each class, and then of "ignore"; empty if it is the number of the class.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     values: Vec<u8>,
     /// Sets of classes that are predicted for themselves; empty where each class is.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) regions: Vec<Region>,
-    /// Which classes names in label maps are, if that is not what they are called.
+    /// The classes of names in label maps, if they differ from the names of the classes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) segments: Option<SegmentRule>,
 }
@@ -119,12 +119,12 @@ impl Labels {
         None
     }
 
-    /// Whether a voxel may have this number.
+    /// Returns `true` if a voxel may have this label.
     pub fn contains(&self, label: u8) -> bool {
         usize::from(label) < self.names.len() || self.ignore == Some(label)
     }
 
-    /// Whether this is the number of a class other than the background.
+    /// Returns `true` if this is the number of a class other than the background.
     pub fn is_foreground(&self, label: u8) -> bool {
         label != 0 && usize::from(label) < self.names.len()
     }
@@ -142,12 +142,12 @@ impl Labels {
         names.zip(0..=u8::MAX).map(|(name, label)| (name.to_string(), self.value_in_files(label))).collect()
     }
 
-    /// What stands in files for a class, or for "ignore" by its number.
+    /// The value in files of a class, or of "ignore" by its number.
     pub fn value_in_files(&self, label: u8) -> u8 {
         self.values.get(usize::from(label)).copied().unwrap_or(label)
     }
 
-    /// Which class each value in files stands for; none where values are the numbers of classes.
+    /// The class of each value in files; `None` if values are the numbers of classes.
     pub fn file_values(&self) -> Option<LabelValues> {
         (!self.values.is_empty()).then(|| LabelValues::new(self.values.iter().copied().zip(0..=u8::MAX)))
     }
@@ -195,7 +195,8 @@ impl Labels {
     /// Reads `labels` of a `dataset.json`, in either direction: `{"background": 0, "vessel": 1}` as nnU-Net writes it,
     /// `{"0": "background", "1": "vessel"}` as the Decathlon does.
     ///
-    /// Where labels are lists of several values they are regions, of which `order` says what is written for each.
+    /// Reads labels from JSON. Labels that are lists of several values are regions, and `order` has the value
+    /// written for each.
     pub(crate) fn from_json(
         path: &Path,
         labels: &Ordered<Value>,

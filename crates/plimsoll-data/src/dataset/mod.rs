@@ -54,13 +54,13 @@ pub struct Dataset {
     pub folder: PathBuf,
     /// Its name: `name` of `dataset.json`, or the name of the folder.
     pub name: String,
-    /// How its files are laid out.
+    /// The layout of its files.
     pub layout: Layout,
     /// The channels of its images.
     pub channels: Vec<Channel>,
     /// Its classes.
     pub labels: Labels,
-    /// The fold that each case is to be validated in, where a list says so of all of them.
+    /// The fold that each case is validated in, if a list states it for all of them.
     pub folds: BTreeMap<String, u64>,
     /// The file ending of its images, with the dot.
     pub file_ending: String,
@@ -173,8 +173,9 @@ impl Dataset {
         found.expect_any()
     }
 
-    /// What the names of the images to predict end in: `usual`, that of the images which a model was trained on, wherever there are any or
-    /// it is that of pictures; else that of the format which the image has, or most of the images in a folder have.
+    /// The file ending of the images to predict: `usual`, the ending of the images that a model was trained on,
+    /// if any image has it or it is an ending of pictures; else that of the image's format, or of most images
+    /// in a folder.
     ///
     /// # Errors
     /// If the path cannot be read.
@@ -207,10 +208,11 @@ impl Dataset {
     }
 }
 
-/// What the names of folders end in that are one image: of slices in TIFF, and of OME-Zarr.
+/// The endings of folders that are one image: slices in TIFF, and OME-Zarr.
 const FOLDERS: [&str; 4] = [".tif", ".tiff", ".zarr", ".ome.zarr"];
 
-/// Whether a folder is one image, as its name says or as a series of slices is, and has none whose names end as those of `ending`.
+/// Returns `true` if a folder is one image, by its name or as a series of slices, and has no image whose name
+/// ends in `ending`.
 fn is_one_image(folder: &Path, ending: &str) -> Result<bool, DatasetError> {
     let is_of_dicom = |name: &String| name.to_ascii_lowercase().ends_with(DICOM);
     let is_other = |name: &String| {

@@ -13,7 +13,7 @@ pub const BIDS_DESCRIPTION: &str = "dataset_description.json";
 /// The most bytes of paths in a folder. Finding a data set, and images to predict, reserves them before.
 const MOST_NAMES: u64 = 1 << 30;
 
-/// What is in a folder but hidden files, sorted: some systems leave a dot file beside every file.
+/// Lists a folder without hidden files, sorted: some systems leave a dot file beside every file.
 ///
 /// # Errors
 /// If it cannot be read, which names it.
@@ -37,13 +37,13 @@ pub(crate) fn stem(path: &Path) -> String {
     name[..name.len() - ending].to_string()
 }
 
-/// Whether the names of images can end in this, the dot included.
+/// Returns `true` if this is a file ending of images, the dot included.
 pub fn is_image_ending(ending: &str) -> bool {
     let ending = ending.to_ascii_lowercase();
     image_endings().any(|known| known == ending)
 }
 
-/// What a name ends in, if that is an ending of images.
+/// The ending of a file name, if it is one of images.
 pub fn name_ending(name: &str) -> Option<&str> {
     let lower = name.to_ascii_lowercase();
     let endings = image_endings().filter(|ending| lower.ends_with(ending));
@@ -51,13 +51,13 @@ pub fn name_ending(name: &str) -> Option<&str> {
     endings.map(str::len).max().and_then(|length| name.get(name.len() - length..))
 }
 
-/// Whether images whose names end in this are pictures: PNG, JPEG, TIFF, BMP.
+/// Returns `true` if this is a file ending of pictures: PNG, JPEG, TIFF, BMP.
 pub fn is_picture_ending(ending: &str) -> bool {
     PICTURE_ENDINGS.contains(&&ending.to_ascii_lowercase()[..])
 }
 
-/// What label maps end in beside images that end in this: the same, but PNG beside JPEG, which would change classes, and NIfTI beside DICOM,
-/// where labels are of another kind.
+/// The file ending of label maps beside images with this ending: the same, but PNG beside JPEG, which would
+/// change classes, and NIfTI beside DICOM, whose labels have another form.
 pub fn label_ending(ending: &str) -> &str {
     match &ending.to_ascii_lowercase()[..] {
         ".jpg" | ".jpeg" => ".png",
@@ -66,8 +66,8 @@ pub fn label_ending(ending: &str) -> &str {
     }
 }
 
-/// What predictions end in where images end in this: the same where the format is written and keeps classes, else `.nii.gz` of volumes and
-/// `.png` of pictures.
+/// The file ending of predictions for images with this ending: the same if the format can be written and keeps
+/// classes, else `.nii.gz` for volumes and `.png` for pictures.
 pub fn prediction_ending(ending: &str) -> &str {
     written_ending(ending)
 }

@@ -1,4 +1,5 @@
-//! Which prediction belongs to which reference: the pairing of images with label maps, applied to two sets of label maps.
+//! Pairs of predictions and references: the pairing of images with label maps, applied to two sets of label
+//! maps.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

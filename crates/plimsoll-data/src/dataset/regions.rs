@@ -33,7 +33,7 @@ pub enum RegionValues {
     Several(Vec<u64>),
 }
 
-/// What messages call the table.
+/// The name of the table in messages.
 const TABLE: &str = "[regions]";
 
 impl RegionSettings {
@@ -105,7 +105,7 @@ fn usual_value(regions: &[LabelEntry]) -> Result<u64, LabelFault> {
 }
 
 impl Labels {
-    /// Labels of which some are regions.
+    /// Labels that include regions.
     ///
     /// # Errors
     /// If a region is empty, or has the background or the ignored label among its values; if its value in the order is no label; or if
@@ -178,12 +178,13 @@ impl Labels {
         &self.regions
     }
 
-    /// How many outputs a network has that predicts them: one for each region, or one for each label, the background among them.
+    /// The number of outputs of a network: one for each region, or one for each label, the background among
+    /// them.
     pub fn outputs(&self) -> usize {
         if self.regions.is_empty() { self.classes() } else { self.regions.len() }
     }
 
-    /// The names of what is scored, by number from 1 on: regions, or labels. Number 0 is the background.
+    /// The names of the scored classes, by number from 1 on: regions, or labels. Number 0 is the background.
     pub fn scored_names(&self) -> Vec<String> {
         match self.regions.is_empty() {
             true => self.names().to_vec(),
@@ -217,7 +218,7 @@ impl Labels {
         (Ordered(labels), Some(self.regions.iter().map(|region| value(region.written)).collect()))
     }
 
-    /// What is wrong with regions of a file, if anything.
+    /// The fault of the regions of a file, if they have one.
     pub(crate) fn regions_fault(&self) -> Option<String> {
         let known = |label: &u8| *label != 0 && usize::from(*label) < self.classes();
         let wrong = |region: &&Region| {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// How the names that label maps give their values become classes.
+/// The rule by which the names that label maps give their values become classes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum SegmentRule {
@@ -14,7 +14,7 @@ pub enum SegmentRule {
     Names(BTreeMap<String, String>),
 }
 
-/// What is read instead of names.
+/// The alternative to names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SegmentsBy {

@@ -20,7 +20,7 @@ use crate::dataset::{DatasetError, Labels, SegmentRule, SegmentsBy};
 /// The most folders above a label map that are searched for tables of names: a modality, a session, a subject, and the data set.
 const MOST_FOLDERS: usize = 5;
 
-/// What the names of tables of BIDS end in.
+/// The ending of the names of BIDS tables.
 const TABLE: &str = "dseg.tsv";
 
 /// The endings of formats whose headers name values.
@@ -40,8 +40,8 @@ pub struct SegmentNames {
 }
 
 impl SegmentNames {
-    /// The names that a label map has for its values; none where it has none. A file that is missing or is no volume has none: whoever reads
-    /// its voxels says why.
+    /// The names that a label map has for its values, if it has any. A file that is missing or not a volume has none; the reader
+    /// of its voxels reports the reason.
     ///
     /// # Errors
     /// If the operating system cannot read the file or a table beside it, or the table gives a value two names.
@@ -145,7 +145,7 @@ fn table(path: &Path) -> Result<Option<Segments>, DatasetError> {
     Ok((!names.is_empty()).then(|| Segments::of_table(names)))
 }
 
-/// What a name is in a data set.
+/// The label and the region that a name denotes in a data set.
 #[derive(Clone, Copy, Default)]
 struct Meaning {
     label: Option<u8>,
@@ -160,7 +160,8 @@ impl Labels {
         self
     }
 
-    /// Which class each value of a reference has, by the names that it gives them, if it does; none where values are the numbers of classes.
+    /// The class of each value of a reference, by the names that it gives them; `None` if values are the
+    /// numbers of classes.
     pub fn reference_values(&self, segments: Option<&Segments>) -> Option<LabelValues> {
         match segments {
             // Numbers of segments are no values that files store.
@@ -182,7 +183,7 @@ impl Labels {
         matches!(self.segments, Some(SegmentRule::By(SegmentsBy::Values)))
     }
 
-    /// Which class each value of a label map has, by the names that the map gives them.
+    /// The class of each value of a label map, by the names that the map gives them.
     fn values_by_name(&self, segments: &Segments) -> LabelValues {
         let aliases = match &self.segments {
             Some(SegmentRule::Names(names)) => Some(names),

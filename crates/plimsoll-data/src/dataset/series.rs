@@ -8,14 +8,14 @@ use plimsoll_volume::{VolumeError, VolumeFile, image_ending};
 use crate::dataset::DatasetError;
 use crate::dataset::names::{file_name, list, name_ending};
 
-/// What the names of files and folders of DICOM end in.
+/// The ending of the names of DICOM files and folders.
 pub(crate) const DICOM: &str = ".dcm";
 
-/// Whether a folder has several slices of DICOM right in it, with or without an ending: it is one image. Of files that have many slices each
-/// is an image of its own.
+/// Returns `true` if a folder directly contains several DICOM slices, with or without an ending: it is one
+/// image. A file with many slices is an image of its own.
 ///
 /// # Errors
-/// If the folder cannot be read, or a file in it whose name does not say what it is.
+/// If the folder cannot be read, or a file in it without a known ending.
 pub(crate) fn is_series(folder: &Path) -> Result<bool, DatasetError> {
     let listed = list(folder)?;
     // As lazily as can be: there may be thousands.
@@ -27,7 +27,7 @@ pub(crate) fn is_series(folder: &Path) -> Result<bool, DatasetError> {
     })
 }
 
-/// Whether a file is one of DICOM, as its name says or, where it has no ending of images, what it begins with.
+/// Returns `true` if a file is DICOM, by its name or, if it has no ending of images, by its first bytes.
 ///
 /// # Errors
 /// If it cannot be read where that is needed: it may be a slice, without which the series would be another one.
@@ -47,10 +47,10 @@ fn is_slice(path: &Path) -> Result<bool, DatasetError> {
     }
 }
 
-/// The folders in a folder that are series of slices and whose names do not say so, sorted.
+/// The folders in a folder that are series of slices under names without an ending of images, sorted.
 ///
 /// # Errors
-/// If the folder, one in it, or a file of one whose name does not say what it is, cannot be read.
+/// If the folder, one in it, or a file without a known ending in one of these cannot be read.
 pub(crate) fn series_in(folder: &Path) -> Result<Vec<PathBuf>, DatasetError> {
     let mut found = Vec::new();
     for (path, is_series) in each_series(folder)? {
@@ -61,8 +61,8 @@ pub(crate) fn series_in(folder: &Path) -> Result<Vec<PathBuf>, DatasetError> {
     Ok(found)
 }
 
-/// The folders in a folder whose names do not say what they are, sorted, and whether each is a series of slices, or why that cannot be
-/// determined.
+/// The folders in a folder whose names have no ending of images, sorted. Each has `true` if it is a series of slices, or the
+/// error that prevented reading it.
 ///
 /// # Errors
 /// If the folder cannot be read.

@@ -1,4 +1,5 @@
-//! What a user may say of a data set that its files do not: the tables `[data]` and `[labels]` of `plimsoll.toml`.
+//! A user's description of a data set, in addition to its files: the tables `[data]` and `[labels]` of
+//! `plimsoll.toml`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,16 +9,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::dataset::{RegionSettings, SegmentRule};
 
-/// The table `[data]`. What is not said is found from what is there. Unknown keys are errors.
+/// The table `[data]`. Settings that are missing follow from the files. Unknown keys are errors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DataSettings {
-    /// How files are laid out [default: found].
+    /// The layout of the files [default: found].
     pub layout: Option<LayoutName>,
-    /// Where images are: folders or patterns like `raw/*_im.nii.gz` of pairs, columns of a table, the ends of names in folders of cases
-    /// and in BIDS; one for each channel [default: found].
+    /// Images: folders or patterns like `raw/*_im.nii.gz` of pairs, columns of a table, the ends of names in
+    /// folders of cases and in BIDS; one for each channel [default: found].
     pub images: Option<Names>,
-    /// Where label maps are, in the same way [default: found].
+    /// Label maps, in the same form [default: found].
     pub labels: Option<String>,
     /// The column of a table that names cases [default: found, or else the name of the image].
     pub case: Option<String>,
@@ -25,7 +26,8 @@ pub struct DataSettings {
     pub channels: Option<Vec<String>>,
     /// The unit that lengths in headers are in, whatever headers say [default: as headers say].
     pub unit: Option<LengthUnit>,
-    /// Which classes names in label maps are: `"values"` to go by values instead, or names with those of classes [default: the same names].
+    /// The classes of names in label maps: `"values"` to use values instead, or names with those of classes
+    /// [default: the same names].
     pub segments: Option<SegmentRule>,
 }
 
@@ -45,16 +47,16 @@ impl DataSettings {
     }
 }
 
-/// How a data set is opened.
+/// Options for opening a data set.
 #[derive(Clone, Debug, Default)]
 pub struct DataOptions {
-    /// Where its files are.
+    /// The layout of its files.
     pub data: DataSettings,
     /// Classes by name with their values in label maps; `background` is 0 where nothing else is [default: as described or found].
     pub labels: Option<BTreeMap<String, u64>>,
     /// Labels that are predicted together, as regions that may overlap [default: as described].
     pub regions: Option<RegionSettings>,
-    /// Whether lists may name files outside of the data set's folder.
+    /// Allows lists to name files outside of the data set's folder.
     pub allow_outside: bool,
 }
 

@@ -35,17 +35,18 @@ pub struct CaseFingerprint {
     pub stored_bytes: Bytes,
     /// The bytes of the label map, decompressed, in its stored type; 0 without one.
     pub label_bytes: Bytes,
-    /// What decoding all its pictures takes beside these; 0 of NIfTI, which is read by regions.
+    /// The additional bytes for decoding all its pictures; 0 for NIfTI, which is read by regions.
     pub decoding_bytes: Bytes,
     /// Statistics by channel.
     pub channels: Vec<ChannelStatistics>,
-    /// How many voxels of the box are in the mask, where channels are normalised inside of it: those that are not zero in any channel,
-    /// holes among them, and those that have a label.
+    /// The number of voxels of the box that are in the mask, if channels are normalised inside it: the voxels
+    /// that are not zero in any channel, holes among them, and those with a label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mask_voxels: Option<u64>,
     /// The number of voxels of each label, that of "ignore" last; empty without a label map.
     pub label_voxels: Vec<u64>,
-    /// Of the grid, all values of all channels, and all labels: whether the case is that of another time.
+    /// The digest of the grid, all values of all channels, and all labels, which shows whether the case has
+    /// changed.
     pub content: Digest,
 }
 
@@ -66,7 +67,7 @@ impl CaseFingerprint {
             + size_of_val(&self.label_voxels[..])
     }
 
-    /// What its files take in a cache of decoded volumes: each in whole pages.
+    /// The bytes of its files in a cache of decoded volumes: each in whole pages.
     pub fn decoded_bytes(&self) -> Bytes {
         const PAGE: u64 = 4096;
         let files = self.channels.len() as u64 + u64::from(self.label_bytes > Bytes::ZERO);
@@ -88,7 +89,7 @@ impl CaseFingerprint {
         self.geometry.canonical().1.shape(self.nonzero_box.shape)
     }
 
-    /// How the channels of this case are normalised.
+    /// Returns the normalisation of each channel of this case.
     ///
     /// # Errors
     /// If a channel's method needs statistics of the data set's foreground or of the mask, and there are none.
@@ -126,12 +127,12 @@ impl CaseFingerprint {
 pub struct NoStatistics {
     /// The channel, from 0.
     pub channel: usize,
-    /// How it is to be normalised.
+    /// Its normalisation.
     pub normalisation: Normalisation,
 }
 
 impl NoStatistics {
-    /// What is missing, and that it is.
+    /// The name of the missing statistics, and the reason why they are missing.
     fn missing(&self) -> (&'static str, &'static str) {
         match self.normalisation {
             Normalisation::ZScoreInMask => (

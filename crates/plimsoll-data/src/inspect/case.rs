@@ -32,7 +32,7 @@ pub(crate) struct CaseReport {
     pub(crate) labels: Option<LabelScan>,
     /// By channel, the moments of the foreground.
     pub(crate) foreground: Vec<Moments>,
-    /// Whether its foreground is in the histograms.
+    /// `true` if its foreground is in the histograms.
     pub(crate) is_counted: bool,
     /// The bytes that reading the case reserved.
     pub(crate) needed: Bytes,
@@ -50,9 +50,9 @@ pub(crate) struct Task<'a> {
     pub(crate) weight: u64,
     /// The key of the random sample.
     pub(crate) key: u64,
-    /// Where images are decoded to be kept, as far as it has room for them and they are no pictures.
+    /// The cache that decoded images are kept in, if it has room for them and they are not pictures.
     pub(crate) decoded: Option<&'a VolumeCache>,
-    /// Where access points of compressed files are kept.
+    /// The folder of access points of compressed files.
     pub(crate) indexes: Option<&'a IndexFolder>,
     /// Set from outside to end early.
     pub(crate) stop: Option<&'a AtomicBool>,
@@ -219,7 +219,7 @@ impl Task<'_> {
         Ok(scan)
     }
 
-    /// How the foreground is counted; `None` if there is none.
+    /// The planes and the weight of the counted foreground; `None` without foreground.
     fn counted(&self, scan: &LabelScan) -> Option<Counted> {
         let voxels: u64 = scan.counts.iter().take(self.labels?.classes()).skip(1).sum();
         Some(Counted { planes: scan.foreground_planes?, weight: self.weight.checked_div(voxels)? })
@@ -316,8 +316,8 @@ fn content(geometry: &Geometry, channels: &[ReadChannel], labels: Option<&LabelS
     all.finish()
 }
 
-/// What [`inspect_images`](crate::inspect_images) reserves for a case while it runs: the largest plane, open files, and what decoding
-/// pictures takes. Headers alone are read.
+/// The bytes that [`inspect_images`](crate::inspect_images) reserves for a case while it runs: the largest
+/// plane, open files, and memory for decoding pictures. Only headers are read.
 ///
 /// # Errors
 /// If a file cannot be opened.
@@ -334,7 +334,7 @@ fn images_bytes(images: &[Option<VolumeFile>]) -> Bytes {
     planes.clone().max().map_or(Bytes::ZERO, |plane| Bytes(plane + planes.count() as u64 * OPEN_FILE))
 }
 
-/// What decoding all pictures of a case takes.
+/// The bytes for decoding all pictures of a case.
 fn decoding_bytes(images: &[Option<VolumeFile>], label: Option<&VolumeFile>) -> Bytes {
     images.iter().flatten().chain(label).map(VolumeFile::decoding_bytes).sum()
 }

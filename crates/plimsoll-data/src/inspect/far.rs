@@ -11,7 +11,7 @@ use crate::percentile;
 /// The factor between two spacings of one data set from which a unit is wrong.
 pub const FAR: f64 = 50.0;
 
-/// Which unit may have been meant by lengths that are so many times what they should be.
+/// The unit that was probably meant by lengths that are wrong by this factor.
 pub fn meant_unit(times: f64) -> Option<LengthUnit> {
     // Between powers of a thousand, as far from one as from the other.
     let is_about = |factor: f64| (times / factor).ln().abs() < 500_f64.ln();
@@ -21,7 +21,7 @@ pub fn meant_unit(times: f64) -> Option<LengthUnit> {
     })
 }
 
-/// How many times the lengths of one spacing are those of another, along the axis where they are the farthest apart; none if none is far.
+/// The ratio of two spacings along the axis of the greatest difference; `None` if they are not far apart.
 pub fn far_apart(found: &[f64], usual: &[f64]) -> Option<f64> {
     let times = found.iter().zip(usual).map(|(found, usual)| found / usual);
     let farthest = times.max_by(|one, other| one.ln().abs().total_cmp(&other.ln().abs()))?;

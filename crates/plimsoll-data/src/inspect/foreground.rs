@@ -9,7 +9,7 @@ pub(crate) const POSITIONS: usize = 1000;
 /// annotated voxels.
 #[derive(Debug)]
 pub struct ForegroundIndex {
-    /// Where the positions of each class end; those of class 0 are the annotated voxels'.
+    /// The end of the positions of each class; those of class 0 are the annotated voxels'.
     ends: Vec<usize>,
     /// The factor of stored positions.
     unit: u64,
@@ -120,7 +120,7 @@ impl Positions<'_> {
         self.positions.len()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no positions.
     pub fn is_empty(&self) -> bool {
         self.positions.is_empty()
     }

@@ -24,7 +24,8 @@ const PARTS: u128 = 1024;
 
 /// Weights of the intensities of one channel.
 pub(crate) struct Histogram {
-    /// Of whole numbers in ascending order; then of the others, negative and then positive, each by ascending magnitude.
+    /// The weights of whole numbers in ascending order; then of other values, negative and then positive, each
+    /// by ascending magnitude.
     weights: Mapped<u64>,
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct ImageScan {
     pub(crate) first_not_finite: Option<(f32, [usize; 3])>,
     /// The moments of the foreground.
     pub(crate) foreground: Moments,
-    /// Of all values.
+    /// The digest of all values.
     pub(crate) digest: Digest,
 }
 
@@ -34,10 +34,10 @@ pub(crate) fn plane_bytes(file: &VolumeFile) -> u64 {
     (height as u64 * width as u64 * size_of::<f32>() as u64).next_multiple_of(4096)
 }
 
-/// What a pass reads.
+/// The source of a pass.
 pub(crate) enum Source<'a> {
     File(&'a mut VolumeFile),
-    /// What was decoded of it.
+    /// A decoded volume.
     Decoded(&'a StoredVolume),
 }
 

@@ -1,4 +1,4 @@
-//! What counts as a problem, and its message to the user.
+//! The problems of a data set, and their messages to the user.
 
 use std::error::Error;
 use std::path::Path;
@@ -30,7 +30,7 @@ pub(crate) fn unreadable(problems: &mut Problems, path: &Path, problem: &VolumeE
     problems.add(Severity::Error, path, text, problem.hint());
 }
 
-/// How the grid of a file differs from that of the image it belongs to.
+/// Reports how the grid of a file differs from that of the image it belongs to.
 pub(crate) fn grids(
     problems: &mut Problems,
     path: &Path,

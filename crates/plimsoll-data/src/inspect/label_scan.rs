@@ -39,7 +39,7 @@ pub(crate) struct LabelScan {
     pub(crate) unit: u64,
     /// The first and the last plane with foreground; `None` if there is none.
     pub(crate) foreground_planes: Option<[usize; 2]>,
-    /// Of all labels.
+    /// The digest of all labels.
     pub(crate) digest: Digest,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn scan(
                 let result = decode_labels(element_type, scaling, one, &mut found);
                 *label = found[0];
                 if let Err(DecodeError::NotALabel { value, .. }) = result {
-                    // What is no label stays what the background is in the file.
+                    // A value that is not a label becomes the file's background.
                     *label = 0;
                     tally.note_wrong(value, at);
                 }

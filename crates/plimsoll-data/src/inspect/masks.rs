@@ -15,8 +15,9 @@ use crate::mask::{Mask, MaskRuns, OUTSIDE};
 use crate::prepare::{PrepareError, Survey};
 use crate::{CaseFingerprint, CaseSource, Fingerprint, Intensity, Labels, Normalisation, VolumeCache};
 
-/// Whether a data set is normalised inside of masks by nnU-Net's rule: channels whose normalisation can be, where cropping to what is
-/// not zero leaves less than three quarters of the median image. A label that is [`OUTSIDE`] leaves no room for them.
+/// Returns `true` if a data set is normalised inside masks by nnU-Net's rule: a channel's normalisation allows
+/// it, and cropping to the voxels that are not zero leaves less than three quarters of the median image. A
+/// label equal to [`OUTSIDE`] excludes masks.
 pub(crate) fn are_used(dataset: &Dataset, fingerprint: &Fingerprint) -> bool {
     let z_score =
         |normalisation| matches!(normalisation, Normalisation::ZScore | Normalisation::ZScoreInMask);
@@ -70,7 +71,7 @@ pub(crate) fn find(
                     found.lock().unwrap_or_else(PoisonError::into_inner)[number] = Some(mask);
                     observe(done.fetch_add(1, Ordering::Relaxed) + 1, count);
                 }
-                // Another thread has found what is wrong, and says it.
+                // Another thread has found the fault and reports it.
                 Err(InspectError::Stopped) => break,
                 Err(problem) => {
                     stop.store(true, Ordering::Relaxed);

@@ -53,7 +53,7 @@ use plimsoll_random::mix;
 /// The patch shape that is quoted in warnings about cases that would grow.
 const USUAL_PATCH: [usize; 3] = [96; 3];
 
-/// How a data set is inspected.
+/// The settings of an inspection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InspectConfig {
     /// The number of cases that are read in parallel, at least 1. The result does not depend on it.
@@ -105,8 +105,8 @@ impl Inspection {
         Inspection::run_indexing(dataset, config, None, budget, observe)
     }
 
-    /// As [`run`](Self::run); access points of compressed files are found meanwhile and kept in a folder, so that regions of these can be read
-    /// without what precedes them.
+    /// Inspects a data set as [`run`](Self::run) does, and keeps access points of compressed files in a folder,
+    /// so that regions can be read without what precedes them.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -153,7 +153,7 @@ impl Inspection {
         Ok(inspection)
     }
 
-    /// Whether a problem is an error, so that its case cannot be used.
+    /// Returns `true` if a problem is an error, so that its case cannot be used.
     pub fn has_errors(&self) -> bool {
         self.problems.iter().any(|problem| problem.severity == Severity::Error)
     }
@@ -273,7 +273,7 @@ type SoundCase = (CaseFingerprint, ForegroundIndex);
 struct Findings {
     /// The problems of each case and, if it is valid, its fingerprint and index.
     reports: Vec<Option<(Vec<Problem>, Option<SoundCase>)>>,
-    /// Of each case the moments of the foreground by channel, and whether it is in the histograms.
+    /// For each case, the moments of the foreground by channel, and whether it is in the histograms.
     foreground: Vec<(Vec<Moments>, bool)>,
     done: usize,
     /// The most memory that reading a case takes.
@@ -283,7 +283,7 @@ struct Findings {
 /// The intensities of the foreground of all cases.
 struct Histograms {
     channels: Vec<Mutex<Histogram>>,
-    /// Of the moments of each case.
+    /// The reservation for the moments of each case.
     _moments: Reservation,
     /// The bytes reserved for histograms and moments.
     reserved: Bytes,

@@ -24,7 +24,7 @@ impl FileStamp {
         size_of::<FileStamp>() + self.path.as_os_str().len()
     }
 
-    /// Where the file is.
+    /// The path of the file.
     pub(crate) fn place(&self, folder: &Path) -> PathBuf {
         folder.join(&self.path)
     }

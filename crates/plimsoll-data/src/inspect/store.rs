@@ -383,7 +383,7 @@ fn label_values(dataset: &Dataset) -> u64 {
     sum.finish()
 }
 
-/// The unit that the headers of a data set are in, where the user says so: the same of all its cases.
+/// The unit of lengths in the headers of a data set, if the user sets it: the same for all its cases.
 fn unit_of(dataset: &Dataset) -> Option<LengthUnit> {
     dataset.cases.first().and_then(|case| case.reading.unit)
 }

@@ -45,11 +45,11 @@ struct NamedClass {
     count: (u64, u64),
     /// The values that files store for it.
     values: BTreeSet<u8>,
-    /// Whether a file has it in a layer, where values say nothing.
+    /// `true` if a file has the name in a layer, where values have no meaning.
     in_layers: bool,
 }
 
-/// What one label map has.
+/// The values and names of one label map.
 struct Counts<'a> {
     path: &'a Path,
     segments: Option<&'a Segments>,
@@ -144,12 +144,12 @@ impl LabelCensus {
         }
     }
 
-    /// Whether no label map has changed since.
+    /// Returns `true` if no label map has changed since.
     pub fn is_current(&self, found: &FoundData) -> bool {
         self.files == stamps(found)
     }
 
-    /// Whether each name has one value and each value one name, in all files.
+    /// Returns `true` if each name has one value and each value one name, in all files.
     fn agrees(&self) -> bool {
         let named = self.names.values().flat_map(|class| &class.values);
         let values: BTreeSet<&u8> =
@@ -204,7 +204,7 @@ impl LabelCensus {
     /// The classes, if values are numbered from 0 without gaps.
     ///
     /// # Errors
-    /// If they are not: what other values stand for must be said.
+    /// If they are not: the user must state the classes of other values.
     pub fn labels(&self, found: &FoundData) -> Result<Labels, DatasetError> {
         let classes = self.classes();
         if let Some((path, names)) = &self.overlap {
@@ -239,7 +239,7 @@ impl LabelCensus {
     }
 }
 
-/// Whether a file calls the background so.
+/// Returns `true` if a file gives the background this name.
 fn is_background(name: &str) -> bool {
     folded(name) == "background"
 }

@@ -1,11 +1,11 @@
-//! What a network is to say of an image as a whole.
+//! The outputs of a network for an image as a whole.
 
-/// What a network is to say of an image: how many outputs it has, and what they should be.
+/// The outputs of a network for an image: their number and their targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// One of so many classes: the outputs are logits of a softmax.
+    /// One of several classes: the outputs are logits of a softmax.
     OneOf {
-        /// How many.
+        /// The number of classes.
         classes: usize,
     },
     /// Any of these labels, each by itself: the outputs are logits of sigmoids, in their order.
@@ -13,16 +13,16 @@ pub enum Answer {
         /// Their numbers in the data set.
         labels: Vec<u32>,
     },
-    /// One of so many classes that have an order: output k is the logit of being above class k (Niu et al. 2016), for each class but
+    /// One of several classes that have an order: output k is the logit of being above class k (Niu et al. 2016), for each class but
     /// the last.
     Ordinal {
-        /// How many.
+        /// The number of classes.
         classes: usize,
     },
 }
 
 impl Answer {
-    /// How many outputs the network has.
+    /// The number of outputs of the network.
     pub fn outputs(&self) -> usize {
         match self {
             Answer::OneOf { classes } => *classes,
@@ -31,7 +31,7 @@ impl Answer {
         }
     }
 
-    /// Whether targets are not said by a class alone.
+    /// Returns `true` if a class alone does not determine the targets.
     pub(crate) fn is_soft(&self) -> bool {
         !matches!(self, Answer::OneOf { .. })
     }

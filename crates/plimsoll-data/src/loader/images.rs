@@ -15,18 +15,18 @@ use crate::loader::order::{Order, Sampling};
 use crate::loader::samples::{SamplePlace, SampleWorker, Samples, processor_nanos};
 use crate::loader::{Answer, LoaderError, MakingTimes, SampleShape, Targets};
 
-/// What is read of the images of a fold, and in which order.
+/// The images of a fold, and the order in which they are read.
 #[derive(Clone, Debug)]
 pub struct ImageFold {
     /// Cases to train on, by their place in the data set, each with its class.
     pub train: Vec<(u8, u32)>,
     /// The same of those to validate with. Each is validated once, in this order.
     pub val: Vec<(u8, u32)>,
-    /// How the images of a step are chosen.
+    /// The choice of the images of a step.
     pub sampling: Sampling,
     /// Images of a step.
     pub batch: usize,
-    /// What is to be said of each.
+    /// The outputs for each image.
     pub answer: Answer,
 }
 
@@ -46,7 +46,7 @@ pub struct ImageSamples {
 }
 
 impl ImageSamples {
-    /// Of a fold whose cases are all in the data set, and of which it has one to train on at least. Prepared images are kept within
+    /// Prepares the samples of a fold whose cases are all in the data set. Prepared images are kept within
     /// `cache`.
     ///
     /// # Errors
@@ -79,12 +79,13 @@ impl ImageSamples {
         })
     }
 
-    /// What the lists of a fold reserve of a data set of so many cases.
+    /// The bytes that the lists of a fold reserve, for a data set of `cases` cases.
     pub fn list_bytes(cases: usize) -> Bytes {
         Bytes::of(cases.saturating_mul(size_of::<(u8, u32)>()))
     }
 
-    /// What a thread holds of the image that another is mixed with, where any are, and of the soft targets of both.
+    /// The bytes that a thread holds for the image that another is mixed with, and for the soft targets of
+    /// both; 0 if images are not mixed.
     ///
     /// # Errors
     /// If it does not fit the address space.
@@ -102,12 +103,12 @@ impl ImageSamples {
         if is_soft { self.answer.outputs() } else { 0 }
     }
 
-    /// What the cache holds and did.
+    /// The contents and the counters of the cache.
     pub fn cache(&self) -> PreparedStatistics {
         self.cache.statistics()
     }
 
-    /// Lets the cache keep so much from now on; what it has, it keeps.
+    /// Limits the cache to `bytes` from now on; it keeps its present contents.
     pub fn limit_cache(&self, bytes: Bytes) {
         self.cache.limit_to(bytes);
     }
@@ -216,7 +217,7 @@ impl SampleWorker for ImageWorker {
         let (class, at, recipe) = load(images, place, scratch, (&mut *image, &mut *shift))?;
         if let Some(mixing) = recipe.mixing {
             let (other, target) = partner.split_at_mut(image.len());
-            // Another image of the same step, changed as it is there: with what it is mixed itself does not count.
+            // Another image of the same step with its own augmentation, except its own mixing.
             let of_partner = SamplePlace { sample: mixing.partner as u64, ..place };
             load(images, of_partner, scratch, (&mut *other, &mut *target))?;
             mix(image, other, mixing.share);
@@ -224,7 +225,7 @@ impl SampleWorker for ImageWorker {
         }
         let label = images.answer.label(class);
         labels.fill(label);
-        // From a target to what that of the label is more.
+        // The shift is the target of the label minus the soft target.
         for (output, value) in shift.iter_mut().enumerate() {
             *value = f32::from(u8::from(output == usize::from(label))) - *value;
         }

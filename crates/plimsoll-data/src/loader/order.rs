@@ -3,7 +3,7 @@
 use plimsoll_random::{Draws, Purpose, mix};
 use serde::{Deserialize, Serialize};
 
-/// How the images of a step are chosen.
+/// The choice of the images of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sampling {
@@ -28,7 +28,7 @@ pub(crate) struct Permutation {
 }
 
 impl Permutation {
-    /// Of the numbers below `count`, which is at least 1.
+    /// A permutation of the numbers below `count`, which is at least 1.
     pub(crate) fn new(count: usize, seed: u64, round: u64) -> Permutation {
         let count = count as u64;
         let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
@@ -67,7 +67,7 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// Of cases with their classes, of which there is one at least.
+    /// The order of cases with their classes, of which there is at least one.
     pub(crate) fn new(sampling: Sampling, mut cases: Vec<(u8, u32)>, batch: usize) -> Order {
         cases.sort_unstable();
         let mut classes: Vec<std::ops::Range<usize>> = Vec::new();

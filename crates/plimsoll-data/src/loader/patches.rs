@@ -15,7 +15,8 @@ use crate::loader::{LoaderError, SampleShape, Targets};
 use crate::patch::{CaseMask, CaseSource, PatchError, Scratch, pull};
 use crate::{Intensity, IntensityProperties, Sampler, VolumeCache};
 
-/// How long it is waited before a patch is read again whose files could not be, because a network or a disk was not there for a moment.
+/// The pauses before a patch is read again after its files could not be read, because a network or a disk was
+/// briefly unavailable.
 const PAUSES: [Duration; 3] = [Duration::from_millis(50), Duration::from_millis(250), Duration::from_secs(1)];
 
 /// The sources of patches: the sampler that chooses them, the files of the cases, the cache.
@@ -105,7 +106,7 @@ impl Patches {
         &self.cache
     }
 
-    /// How often a patch was read again since its files could not be read for a moment.
+    /// The number of times that a patch was read again because its files were briefly unavailable.
     pub fn retries(&self) -> u64 {
         self.retries.load(Ordering::Relaxed)
     }

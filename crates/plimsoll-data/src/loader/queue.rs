@@ -114,7 +114,7 @@ impl Queue {
         }
     }
 
-    /// What a thread does: fills slots until the queue ends.
+    /// Fills slots until the queue ends. Each thread runs it.
     pub(crate) fn work(&self, filler: &mut Filler) {
         while let Some((mut slot, step)) = self.take_free() {
             let filled = catch_unwind(AssertUnwindSafe(|| filler.fill(step, &mut slot, &self.stop)));

@@ -1,4 +1,4 @@
-//! What batches are made of.
+//! The samples of batches.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,12 +11,13 @@ use crate::loader::target::TargetScratch;
 use crate::loader::{LoaderError, SampleShape, Targets};
 use crate::patch::Scratch;
 
-/// Where a sample stands in a run. What it is follows from this alone, whatever thread makes it and whatever was made before.
+/// The place of a sample in a run. The sample follows from this alone, whichever thread makes it and whatever
+/// was made before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SamplePlace {
     /// Training or validation.
     pub mode: Mode,
-    /// Of the random numbers.
+    /// The seed of the random numbers.
     pub seed: u64,
     /// The step of its batch. Validated samples are numbered through, each a step of its own, so that they are the same in
     /// batches of any size.
@@ -33,7 +34,7 @@ pub trait Samples: Send + Sync {
     /// Maps that follow from a sample's labels.
     fn targets(&self) -> &Targets;
 
-    /// Who makes samples on one thread, with `scratch` bytes reserved from `budget`.
+    /// Creates the worker that makes samples on one thread, with `scratch` bytes reserved from `budget`.
     ///
     /// # Errors
     /// If the budget has no room.
@@ -48,7 +49,7 @@ pub trait SampleWorker: Send {
     /// list.
     ///
     /// # Errors
-    /// If a file of the case cannot be read, or is not what it was.
+    /// If a file of the case cannot be read, or has changed.
     fn make(
         &mut self,
         place: SamplePlace,
@@ -57,7 +58,7 @@ pub trait SampleWorker: Send {
         shift: &mut [f32],
     ) -> Result<usize, LoaderError>;
 
-    /// Is told of processor time that was spent on target maps, in nanoseconds.
+    /// Adds processor time that was spent on target maps, in nanoseconds.
     fn spent_on_maps(&self, nanoseconds: u64);
 }
 

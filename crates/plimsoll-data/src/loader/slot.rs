@@ -23,7 +23,7 @@ pub struct SampleShape {
 pub struct BatchShape {
     /// Samples.
     pub batch_size: usize,
-    /// Of each.
+    /// The shape of each sample.
     pub sample: SampleShape,
 }
 
@@ -109,7 +109,7 @@ impl BatchBuffer {
         &self.labels
     }
 
-    /// What the target of the label is more than the soft target, `[sample][output]` of [`SampleShape::soft`].
+    /// The target of the label minus the soft target, `[sample][output]` of [`SampleShape::soft`].
     pub fn shifts(&self) -> &[f32] {
         &self.shifts
     }

@@ -36,13 +36,13 @@ pub struct TargetMap {
     pub extent: [usize; 3],
     /// The kind of map.
     pub kind: TargetKind,
-    /// Whether training uses it.
+    /// `true` if training uses it.
     pub training: bool,
-    /// Whether validation uses it.
+    /// `true` if validation uses it.
     pub validation: bool,
 }
 
-/// Whether a training step needs a map, by its index in the list.
+/// Returns `true` if a training step needs a map, by its index in the list.
 type Needed = Arc<dyn Fn(u64, usize) -> bool + Send + Sync>;
 
 /// The target maps of batches.
@@ -54,7 +54,7 @@ pub struct Targets {
     pub foreground: usize,
     /// The "ignore" label, which belongs to no class.
     pub ignore: Option<u8>,
-    /// Which training steps need which map; `None` means every step.
+    /// The training steps that need each map; `None` means every step.
     pub needed: Option<Needed>,
 }
 

@@ -51,12 +51,12 @@ impl Mask {
         self.covered
     }
 
-    /// How many voxels it has.
+    /// The number of voxels inside.
     pub(crate) fn voxels(&self) -> u64 {
         self.bits.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
-    /// Where a row of the box begins.
+    /// The first bit of a row of the box.
     fn row(&self, d: usize, h: usize) -> usize {
         (d * self.covered.shape[1] + h) * self.words
     }
@@ -71,12 +71,12 @@ impl Mask {
         }
     }
 
-    /// Whether it has a voxel of the box.
+    /// Returns `true` if a voxel of the box is inside.
     pub(crate) fn has(&self, [d, h, w]: [usize; 3]) -> bool {
         self.bits[self.row(d, h) + w / WORD] >> (w % WORD) & 1 != 0
     }
 
-    /// Whether it has a voxel of the stored image, which is in the box.
+    /// Returns `true` if a voxel of the stored image, which is in the box, is inside.
     pub(crate) fn has_stored(&self, at: [usize; 3]) -> bool {
         self.has([0, 1, 2].map(|axis| at[axis] - self.covered.start[axis]))
     }
@@ -156,7 +156,7 @@ impl Mask {
     }
 }
 
-/// What is reached from seeds through free bits, towards higher ones: runs of 1, 2, 4 … free bits at a time.
+/// The bits reached from seeds through free bits towards higher ones: runs of 1, 2, 4 … free bits at a time.
 fn grow_up(seeds: u64, mut free: u64) -> u64 {
     let mut grown = seeds & free;
     for shift in [1, 2, 4, 8, 16, 32] {
@@ -166,7 +166,7 @@ fn grow_up(seeds: u64, mut free: u64) -> u64 {
     grown
 }
 
-/// As [`grow_up`], towards lower ones.
+/// The bits reached from seeds through free bits towards lower ones, as in [`grow_up`].
 fn grow_down(seeds: u64, mut free: u64) -> u64 {
     let mut grown = seeds & free;
     for shift in [1, 2, 4, 8, 16, 32] {
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What cannot be reached from the border, voxel by voxel.
+    /// The voxels that cannot be reached from the border, found voxel by voxel.
     fn filled(mask: &[bool], shape: [usize; 3]) -> Vec<bool> {
         let [depth, height, width] = shape;
         let index = |at: [usize; 3]| (at[0] * height + at[1]) * width + at[2];

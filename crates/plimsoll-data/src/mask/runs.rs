@@ -1,7 +1,8 @@
 //! The mask of a case as it is held while patches are made: which voxels are normalised, where others stay zero.
 //!
-//! Of each plane of the box of non-zero voxels it holds the lengths of runs outside and inside of the mask in turn, seven bits
-//! of a length in a byte; or a bit for each voxel, where that is less. Voxels outside of the box are outside of the mask.
+//! Each plane of the box of non-zero voxels has the lengths of runs outside and inside of the mask in turn,
+//! seven bits of a length in a byte; or a bit for each voxel, if that is shorter. Voxels outside of the box are
+//! outside of the mask.
 
 use std::io::Read;
 use std::ops::Range;
@@ -11,7 +12,7 @@ use plimsoll_volume::VoxelBox;
 
 use super::Mask;
 
-/// How a plane is encoded: its first byte.
+/// The first byte of a plane, which names its encoding.
 const RUNS: u8 = 0;
 const BITS: u8 = 1;
 
@@ -51,7 +52,7 @@ impl MaskRuns {
         Ok(MaskRuns { covered, bytes })
     }
 
-    /// Reads one of a box that was kept in so many bytes. None if the file ends before, or they are not those of a mask with so many voxels.
+    /// Reads the mask of a box from `length` bytes. Returns `None` if the file is shorter, or they are not a mask of `voxels` voxels.
     ///
     /// # Errors
     /// If the budget has no room.
@@ -66,7 +67,8 @@ impl MaskRuns {
         Ok((is_read && runs.voxels() == Some(voxels)).then_some(runs))
     }
 
-    /// How many voxels are inside of the mask. None if the bytes are not what [`of`](Self::of) writes of some mask of this box.
+    /// The number of voxels inside the mask. `None` if the bytes are not what [`encode`](Self::encode) writes for a
+    /// mask of this box.
     fn voxels(&self) -> Option<u64> {
         let length = plane_length(self.covered);
         let mut end = self.covered.shape[0].checked_mul(END)?;
@@ -79,7 +81,7 @@ impl MaskRuns {
         (end == self.bytes.len()).then_some(voxels)
     }
 
-    /// What one of a box reserves at most.
+    /// The most bytes that the runs of a mask of a box reserve.
     ///
     /// # Errors
     /// If it does not fit the address space.
@@ -88,12 +90,12 @@ impl MaskRuns {
         Mapped::<u8>::bytes(covered.shape[0].saturating_mul(of_plane))
     }
 
-    /// What it reserves.
+    /// The reserved bytes.
     pub(crate) fn reserved(&self) -> Bytes {
         self.bytes.reserved()
     }
 
-    /// As it is kept in a file.
+    /// The bytes that are stored in a file.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -139,9 +141,9 @@ impl MaskRuns {
         });
     }
 
-    /// How a plane of the box is encoded.
+    /// The encoded bytes of a plane of the box.
     fn plane(&self, d: usize) -> &[u8] {
-        // All planes of what is read from a file are there: `read` counts their voxels.
+        // All planes of a stored mask are complete: `read` counts their voxels.
         self.plane_range(d).map_or(&[][..], |plane| &self.bytes[plane])
     }
 
@@ -162,9 +164,9 @@ fn plane_length(covered: VoxelBox) -> usize {
     covered.shape[1].saturating_mul(covered.shape[2])
 }
 
-/// How a plane is encoded.
+/// The encoding of a plane.
 enum Form {
-    /// In so many bytes of lengths.
+    /// The lengths of runs, in this number of bytes.
     Runs(usize),
     Bits,
 }
@@ -228,7 +230,8 @@ fn runs(mask: &Mask, d: usize, visit: &mut dyn FnMut(usize)) {
     }
 }
 
-/// How many voxels of a plane of `length` voxels are inside of a mask; none if its bytes are not those of such a plane.
+/// The number of voxels of a plane of `length` voxels that are inside a mask; `None` if its bytes are not a
+/// valid plane.
 fn inside(plane: &[u8], length: usize) -> Option<u64> {
     let (form, mut bytes) = plane.split_first()?;
     match *form {

@@ -18,8 +18,8 @@ pub struct Augmentation {
     /// The rotation about each axis in degrees; rigid for any spacing.
     pub rotation: Range,
     /// The rotation of an anisotropic patch in degrees, which is only rotated within its plane. A patch is anisotropic
-    /// if it is more than three times as long along another axis as along that of the coarsest spacing, or one slice. None
-    /// stands for nnU-Net's rule: ±15° for slices of which one edge is more than 1.5 times the other, else ±180°.
+    /// if it is more than three times as long along another axis as along that of the coarsest spacing, or one slice. `None`
+    /// selects nnU-Net's rule: ±15° for slices of which one edge is more than 1.5 times the other, else ±180°.
     pub rotation_in_plane: Option<Range>,
     /// The probability of scaling.
     pub p_scaling: f64,
@@ -37,7 +37,7 @@ pub struct Augmentation {
     pub elastic_spacing: Range,
     /// Its longest displacement along each axis, in voxels of the patch.
     pub elastic_magnitude: Range,
-    /// How images are interpolated.
+    /// The interpolation of images.
     pub interpolation: ImageInterpolation,
     /// The probability of mirroring along each of the axes below.
     pub p_mirror: f64,
@@ -82,7 +82,7 @@ pub struct Augmentation {
     pub bias_field: Range,
 }
 
-/// How the intensities of images are interpolated.
+/// The interpolation of the intensities of images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ImageInterpolation {

@@ -1,6 +1,7 @@
-//! The changes of one patch, drawn from what is set.
+//! The changes of one patch, drawn by the settings of the augmentation.
 //!
-//! Of one patch the changes follow from its random streams alone. The order of the draws is part of what a seed means.
+//! The changes of a patch follow from its random streams alone. The order of the draws is part of the meaning
+//! of a seed.
 
 use plimsoll_random::Draws;
 

@@ -72,7 +72,7 @@ pub struct TargetGrid {
     way_back: WayBack,
 }
 
-/// Where a stored voxel lies in a grid.
+/// The map from a stored voxel to a grid.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum WayBack {
     /// The grid covers the same box as the stored image, or a part of it. Along which axes of the grid what was computed on it belongs to
@@ -167,7 +167,7 @@ impl TargetGrid {
         self.covered
     }
 
-    /// How the stored axes became those of this grid.
+    /// The permutation and the flips that lead from the stored axes to those of this grid.
     pub(crate) fn reorientation(&self) -> Reorientation {
         self.reorientation
     }

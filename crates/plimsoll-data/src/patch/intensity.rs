@@ -40,7 +40,7 @@ pub struct IntensityChange {
 }
 
 impl IntensityChange {
-    /// Whether the slab is used.
+    /// Returns `true` if the slab is used.
     pub(crate) fn needs_slab(&self) -> bool {
         self.channels.iter().any(|channel| channel.blur.is_some() || channel.low_resolution.is_some())
     }

@@ -26,10 +26,10 @@ impl Scratch {
     /// 8 MiB, a cube of 128 voxels in f32: more is needed only for filters along the axes of patches with larger planes.
     pub const DEFAULT: Bytes = Bytes::mib(8);
 
-    /// What is enough for patches of a shape, of images of which the largest has `largest` voxels: twice the patch, which
-    /// is more than one reads at the image's own spacing that is turned by thirty degrees about an axis; at most the largest
-    /// image beside a patch, and at most [`DEFAULT`](Scratch::DEFAULT). Patches that read more are pulled in pieces. It is at
-    /// least what filters along an axis need.
+    /// The scratch that suffices for patches of a shape, of images with at most `largest` voxels: twice the
+    /// patch, which is more than a patch at the image's own spacing reads when it is rotated by thirty degrees
+    /// about an axis; at most the largest image beside a patch, and at most [`DEFAULT`](Scratch::DEFAULT).
+    /// Patches that read more are pulled in pieces. It is at least what filters along an axis need.
     pub fn for_patches(patch: [usize; 3], largest: usize) -> Bytes {
         const LEAST: Bytes = Bytes(64 << 10);
         let voxels = patch.iter().fold(2usize, |product, extent| product.saturating_mul(*extent));
@@ -238,7 +238,7 @@ type ThroughMap<T> =
     fn(&SourceBlock<'_, T>, &VoxelMap, [usize; 3], Outside<T>, &mut [T]) -> Result<(), PullError>;
 type AtPoints<T> = fn(&SourceBlock<'_, T>, &[[f64; 3]], Outside<T>, &mut [T]) -> Result<(), PullError>;
 
-/// How a layer is interpolated.
+/// The interpolation of a layer.
 #[derive(Clone, Copy)]
 struct How<T> {
     /// Through an affine map.

@@ -5,7 +5,7 @@
 
 /// For each voxel along an axis, which voxels of its line are summed, each with its weight.
 pub(super) struct Taps {
-    /// As many for each voxel.
+    /// The number of weights of each voxel.
     of_each: usize,
     entries: Vec<(usize, f32)>,
 }

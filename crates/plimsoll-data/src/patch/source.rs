@@ -83,7 +83,7 @@ impl Image {
     }
 }
 
-/// A label map, and what its values stand for.
+/// A label map, and the classes of its values.
 pub(crate) struct LabelMap {
     image: Image,
     values: Option<Arc<LabelValues>>,
@@ -112,12 +112,12 @@ pub(crate) struct CaseMask {
 }
 
 impl CaseMask {
-    /// Which of some channels are zero outside of the mask.
+    /// Marks the channels that are zero outside of the mask.
     pub(crate) fn masked(channels: &[Channel]) -> Arc<[bool]> {
         channels.iter().map(|channel| channel.normalisation == Normalisation::ZScoreInMask).collect()
     }
 
-    /// Whether a channel is zero outside.
+    /// Returns `true` if a channel is zero outside of the mask.
     pub(crate) fn has(&self, channel: usize) -> bool {
         self.masked.get(channel).copied().unwrap_or(false)
     }
@@ -157,8 +157,8 @@ impl CaseSource {
         CaseSource::open_unless(case, intensities, with_label, cache, &AtomicBool::new(false))
     }
 
-    /// As [`open`](Self::open), but once `stop` is set, images that are still to be read into the cache are left in their
-    /// files: whoever set it waits for no whole image.
+    /// Opens the images of a case as [`open`](Self::open) does. Once `stop` is set, images that are still to be
+    /// read into the cache are left in their files, so that stopping does not wait for a whole image.
     ///
     /// # Errors
     /// If a file cannot be opened or read.
@@ -222,7 +222,7 @@ impl CaseSource {
         self.channels.len()
     }
 
-    /// Whether there is a label map.
+    /// Returns `true` if there is a label map.
     pub fn has_label(&self) -> bool {
         self.label.is_some()
     }

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Stored", into = "Stored")]
 pub enum TargetSpacing {
-    /// That of each image itself: none is resampled. These lengths are the median of the data set, by which the network is designed and
-    /// distances in a loss are measured.
+    /// Each image keeps its own spacing. These lengths are the median of the data set, by which the network is
+    /// designed and distances in a loss are measured.
     Native(Spacing),
     /// Along depth, height and width: images are resampled along all of them.
     Volume(Spacing),
@@ -26,7 +26,8 @@ enum Stored {
     Native { native: [f64; 3] },
 }
 
-/// What a user sets: a spacing, or that each image keeps its own. In files it is a list of numbers, or `"native"`.
+/// The spacing that a user sets, or the choice that each image keeps its own. In files it is a list of numbers,
+/// or `"native"`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "StoredSetting", into = "StoredSetting")]
 pub enum SpacingSetting {
@@ -44,7 +45,7 @@ enum StoredSetting {
     Lengths(Vec<f64>),
 }
 
-/// What stands for the spacing of each image.
+/// The word for the spacing of each image.
 const NATIVE: &str = "native";
 
 impl TryFrom<StoredSetting> for SpacingSetting {
@@ -82,7 +83,7 @@ impl From<TargetSpacing> for SpacingSetting {
 }
 
 impl TargetSpacing {
-    /// What an image of this spacing, in the canonical orientation, is brought to.
+    /// The target spacing of an image of this spacing in the canonical orientation.
     pub fn of(self, image: Spacing) -> Spacing {
         match self {
             TargetSpacing::Native(_) => image,
@@ -91,7 +92,7 @@ impl TargetSpacing {
         }
     }
 
-    /// Whether it is of slices: in their plane alone.
+    /// Returns `true` if it is a spacing of slices: in their plane alone.
     pub fn is_of_slices(self) -> bool {
         matches!(self, TargetSpacing::InPlane(_))
     }

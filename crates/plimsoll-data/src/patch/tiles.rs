@@ -32,7 +32,7 @@ pub(crate) struct TooSmall {
 }
 
 impl<'a> Tiling<'a> {
-    /// Of a patch whose parts read what `region` says, about as `map` leads.
+    /// The tiles of a patch whose parts read the regions that `region` returns, roughly along `map`.
     pub(crate) fn new(
         map: &VoxelMap,
         region: &'a dyn Fn(&VoxelBox) -> Option<VoxelBox>,
@@ -117,7 +117,7 @@ pub(crate) fn within(map: &VoxelMap, part: &VoxelBox) -> VoxelMap {
     VoxelMap::translation(part.start.map(|start| start as f64)).then(map)
 }
 
-/// Whether the voxels of a part are contiguous in the patch.
+/// Returns `true` if the voxels of a part are contiguous in the patch.
 pub(crate) fn is_contiguous(part: &VoxelBox, patch: [usize; 3]) -> bool {
     let whole = |axis: usize| part.shape[axis] == patch[axis];
     match part.shape {

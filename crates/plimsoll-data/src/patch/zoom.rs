@@ -4,7 +4,7 @@
 
 use plimsoll_volume::{Geometry, Reorientation, Spacing, VoxelBox};
 
-/// How an axis of `from` voxels becomes one of `to`.
+/// The map from an axis of `from` voxels to one of `to`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ZoomedAxis {
     pub(crate) from: usize,
@@ -13,11 +13,11 @@ pub(crate) struct ZoomedAxis {
     step: f64,
     /// From each voxel of the source to the next, in zoomed ones.
     back: f64,
-    /// Where the first zoomed voxel is among those of the source; 0 where the first voxel stays where it is.
+    /// The place of the first zoomed voxel among those of the source; 0 if the first voxel stays where it is.
     shift: f64,
 }
 
-/// Which voxels a zoomed voxel is made of.
+/// The source voxels of a zoomed voxel, and their weights.
 #[derive(Clone, Copy)]
 pub(crate) struct Tap {
     pub(crate) voxels: [usize; 2],
@@ -33,7 +33,7 @@ fn scale(from: usize, to: usize) -> f64 {
 }
 
 impl ZoomedAxis {
-    /// Of an axis with a spacing that is brought to another.
+    /// Resamples an axis from one spacing to another, rounding the number of voxels.
     fn new(from: usize, spacing: f64, target: f64) -> ZoomedAxis {
         // The cast saturates.
         let to = (from as f64 * (spacing / target)).round_ties_even() as usize;
@@ -45,8 +45,9 @@ impl ZoomedAxis {
         ZoomedAxis { from, to, step: scale(from, to), back: scale(to, from), shift: 0.0 }
     }
 
-    /// Of an axis with a spacing that is brought to another just so: the first voxel stays where it is, or the middle of the image does;
-    /// the last voxel of the source may lie between the last of the result or beyond them. As `compute_shape_offset` of MONAI.
+    /// Resamples an axis to exactly the target spacing, as MONAI's `compute_shape_offset` does: the first voxel
+    /// stays where it is, or the middle of the image does; the last voxel of the source may lie between the
+    /// last two of the result or beyond them.
     fn spaced(from: usize, spacing: f64, target: f64, keeps_first: bool) -> ZoomedAxis {
         // The cast saturates.
         let to = ((from - 1) as f64 * (spacing / target) + 1.0).round_ties_even() as usize;
@@ -66,7 +67,8 @@ impl ZoomedAxis {
         ((voxel as f64 - self.shift) * self.back).clamp(0.0, (self.to - 1) as f64)
     }
 
-    /// What a zoomed voxel is made of. SciPy's arithmetic, of which each rounding matters: results are cut to whole numbers.
+    /// The source voxels of a zoomed voxel, and their weights. The arithmetic is SciPy's to the last rounding,
+    /// since results are truncated to whole numbers.
     pub(crate) fn tap(self, zoomed: usize) -> Tap {
         let last = self.from - 1;
         let at = (zoomed as f64 * self.step + self.shift).clamp(0.0, last as f64);
@@ -75,12 +77,12 @@ impl ZoomedAxis {
         Tap { voxels: [lower, (lower + 1).min(last)], weights: [share, 1.0 - share] }
     }
 
-    /// The zoomed voxel that is taken for a voxel on the way back.
+    /// The zoomed voxel that gives a stored voxel its value on the way back.
     pub(crate) fn nearest(self, voxel: usize) -> usize {
         (self.place(voxel) + 0.5).floor() as usize
     }
 
-    /// The voxels that zoomed ones are made of: the first, and the end.
+    /// The source voxels of a run of zoomed voxels: the first, and the end.
     pub(crate) fn span(self, start: usize, count: usize) -> [usize; 2] {
         let [first, last] = [self.tap(start), self.tap(start + count.max(1) - 1)];
         [first.voxels[0], last.voxels[1] + 1]
@@ -90,12 +92,13 @@ impl ZoomedAxis {
 /// The difference of spacings, in millimetres, and of their ratio from 1, that MONAI takes for none (`AFFINE_TOL`).
 const SAME_SPACING: f64 = 1e-3;
 
-/// How far before the first voxel another corner of an image may lie, in voxels of the result (`numpy.allclose` of a number and 0).
+/// The distance by which another corner of an image may precede the first voxel, in voxels of the result
+/// (`numpy.allclose` of a number and 0).
 const SAME_CORNER: f64 = 1e-8;
 
-/// Whether MONAI's `compute_shape_offset` finds that the first voxel of a grid is before all its corners along the axes of the result. Where
-/// axes are tilted, the rounding of an affine in f32 decides: it leaves them a little off right angles, and then the middle of the image
-/// stays where it is instead.
+/// Returns `true` if MONAI's `compute_shape_offset` finds that the first voxel of a grid precedes all its
+/// corners along the axes of the result. For tilted axes the rounding of an affine in f32 decides: it leaves
+/// them slightly off right angles, and then the middle of the image stays where it is instead.
 fn keeps_first(grid: &Geometry, target: [f64; 3]) -> bool {
     let rows = grid.affine().0;
     let column = |axis: usize| rows.map(|row| row[axis]);
@@ -116,7 +119,7 @@ fn keeps_first(grid: &Geometry, target: [f64; 3]) -> bool {
 pub(crate) struct Zoom {
     /// Depth, height, width of the canonical orientation; or right, anterior, superior.
     pub(crate) axes: [ZoomedAxis; 3],
-    /// Whether zoomed values are cut to whole numbers.
+    /// `true` if zoomed values are truncated to whole numbers.
     pub(crate) is_cut: bool,
     reorientation: Reorientation,
     /// The part of the stored image that is zoomed.
@@ -124,7 +127,7 @@ pub(crate) struct Zoom {
 }
 
 impl Zoom {
-    /// Of the part `covered` of a stored image, with a spacing along the canonical axes, to another.
+    /// Zooms the part `covered` of a stored image from a spacing along the canonical axes to another.
     pub(crate) fn new(
         covered: VoxelBox,
         reorientation: Reorientation,
@@ -142,8 +145,8 @@ impl Zoom {
         Zoom { axes: [0, 1, 2].map(axis), is_cut: changes, reorientation, covered }
     }
 
-    /// Of a stored image, with its axes in the order in which MONAI has them, to a spacing along these (right, anterior, superior); none
-    /// where it keeps its own. Spacings that MONAI takes for the same are.
+    /// Zooms a stored image, with its axes in MONAI's order, to a spacing along these (right, anterior,
+    /// superior); with `None` it keeps its own. Spacings that MONAI treats as equal are equal.
     pub(crate) fn spaced(stored: &Geometry, reorientation: Reorientation, target: Option<[f64; 3]>) -> Zoom {
         let grid = reorientation.geometry(stored);
         let (own, shape) = (grid.spacing().0, grid.shape());
@@ -167,7 +170,7 @@ impl Zoom {
         Zoom { axes, is_cut: false, reorientation, covered: VoxelBox::whole(stored.shape()) }
     }
 
-    /// How the stored axes became those of the zoomed image.
+    /// The permutation and the flips that lead from the stored axes to those of the zoomed image.
     pub(crate) fn reorientation(&self) -> Reorientation {
         self.reorientation
     }

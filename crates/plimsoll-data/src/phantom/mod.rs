@@ -31,7 +31,7 @@ pub struct PhantomConfig {
     pub test_cases: usize,
     /// The smallest and the largest number of voxels along an axis.
     pub size: [usize; 2],
-    /// Whether one training case, the first to train in fold 0, has far larger voxels than the others. Requires at
+    /// Gives one training case, the first to train in fold 0, far larger voxels than the others. Requires at
     /// least three cases, so that it remains an outlier.
     pub outlier: bool,
     /// The same seed gives the same files.

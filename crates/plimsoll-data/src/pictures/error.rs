@@ -12,7 +12,7 @@ pub enum SettingError {
         setting: &'static str,
         /// Its value.
         value: String,
-        /// What it must be.
+        /// The rule that it must follow.
         rule: &'static str,
     },
     /// The steps of a pipeline do not end in one size.

@@ -16,17 +16,17 @@ use super::Split;
 /// The names of the grades.
 pub const GRADES: [&str; 5] = ["0_none", "1_mild", "2_moderate", "3_severe", "4_proliferative"];
 
-/// What is added to the images of each grade: dots, deposits, patches.
+/// The number of lesions in the images of each grade: dots, deposits, patches.
 const LESIONS: [[usize; 3]; 5] = [[0, 0, 0], [8, 0, 0], [20, 4, 0], [24, 16, 0], [24, 16, 5]];
 
-/// How many images are made, and how large.
+/// The number and the size of the images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PhantomImages {
-    /// Of each grade: to train on, to validate with, to be scored on.
+    /// The number of images of each grade: to train on, to validate with, to be scored on.
     pub images: [usize; 3],
     /// Height and width in pixels.
     pub side: usize,
-    /// Of the random numbers.
+    /// The seed of the random numbers.
     pub seed: u64,
 }
 

@@ -13,7 +13,7 @@ use crate::prepare::rule::ResizeRule;
 use crate::prepare::window::{Part, Samples};
 use crate::{Interpolation, LabelTies, PatchError, TargetGrid};
 
-/// What background outside of the mask is, a label of its own while labels are resized.
+/// The label of background outside of the mask while labels are resized.
 const OUTSIDE: i16 = -1;
 
 /// The labels of an earlier network.
@@ -21,7 +21,7 @@ pub(crate) struct Earlier<'a> {
     pub(crate) grid: &'a TargetGrid,
     pub(crate) rule: &'a ResizeRule,
     pub(crate) mask: &'a Mask,
-    /// How many channels there are.
+    /// The number of channels.
     pub(crate) labels: usize,
     pub(crate) ties: LabelTies,
 }
@@ -79,7 +79,7 @@ impl Earlier<'_> {
                     let at = [d, h, w];
                     let place = [0, 1, 2].map(|axis| part.in_window[axis] + at[axis]);
                     let voxel = (place[0] * window[1] + place[1]) * window[2] + place[2];
-                    // What is outside is below 0, and no label.
+                    // Values outside are below 0, and not labels.
                     let winner = usize::try_from(winner([plane, row, column], label, self.ties));
                     if let Ok(winner) = winner
                         && (1..=self.labels).contains(&winner)
@@ -164,7 +164,7 @@ fn winner(axes: [&Between; 3], label: impl Fn(usize) -> i16, ties: LabelTies) ->
 mod tests {
     use super::*;
 
-    /// Two voxels along one axis, of which the second has a share.
+    /// Two voxels along one axis, the second with a given share.
     fn of_two(share: f64, labels: [i16; 2], ties: LabelTies) -> i16 {
         let alone = || Between { offsets: [0, 0], weights: [1.0, 0.0], nearest: 0 };
         let between =

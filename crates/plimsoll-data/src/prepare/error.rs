@@ -15,24 +15,24 @@ pub enum PrepareError {
         "the network's axes are said to be the stored axes {found:?}, but that must name each of 0, 1 and 2 once"
     )]
     Transposed {
-        /// What is said.
+        /// The stated order of axes.
         found: [usize; 3],
     },
-    /// An image of several planes, of which pictures have one.
+    /// An image has several planes, but the model was trained on pictures.
     #[error("the image has {found} planes, but the model was trained on pictures, which have one")]
     SeveralPlanes {
-        /// Of the image.
+        /// The image's number of planes.
         found: usize,
     },
     /// A picture, where images have several planes.
     #[error("the image has one plane, but the model was trained on images of several")]
     OnePlane,
-    /// There are more or fewer channels than are said to be normalised.
+    /// The case and the model have different numbers of channels.
     #[error("the case has {found} channels, but the model says of {expected} how they are normalised")]
     Channels {
-        /// Of the case.
+        /// The case's number of channels.
         found: usize,
-        /// Of the model.
+        /// The model's number of channels.
         expected: usize,
     },
     /// Logits or labels would be resized by a spline.
@@ -41,10 +41,10 @@ pub enum PrepareError {
         /// Logits or labels.
         what: &'static str,
     },
-    /// A cascade's earlier labels are missing, or there are some that nothing is made of.
+    /// A cascade's earlier labels are missing, or the model does not use them.
     #[error("the model {}, but {}", if *expected { "needs the labels of an earlier one" } else { "is no stage of a cascade" }, if *expected { "there are none" } else { "it is given earlier labels" })]
     Earlier {
-        /// Whether the model needs them.
+        /// `true` if the model needs them.
         expected: bool,
     },
     /// An earlier network's labels are of another grid.
@@ -54,10 +54,10 @@ pub enum PrepareError {
         path: PathBuf,
         /// Its shape (depth, height, width) as stored.
         found: [usize; 3],
-        /// That of the image.
+        /// The shape of the image.
         expected: [usize; 3],
     },
-    /// A part of an image is looked at by a model that sees whole ones.
+    /// A part of an image is given to a model that sees whole images.
     #[error("a part of the image is to be looked at, but the model sees whole images")]
     Within,
     /// A case is to be seen at another spacing than its model's.
@@ -74,7 +74,7 @@ pub enum PrepareError {
         "the axes of the image are not at right angles, so that no voxel of another spacing along them is as long as it should be"
     )]
     Sheared,
-    /// There is no room for what one zoomed voxel is made of.
+    /// There is no room for the source voxels of one zoomed voxel.
     #[error("there is scratch for {room} voxels, but one zoomed voxel is made of eight")]
     Zoom {
         /// Voxels that there is room for.

@@ -12,7 +12,7 @@ const POLE: f32 = -0.267_949_2;
 /// each: to 7·10⁻¹⁰ of the jump at the cut.
 const MARGIN: i64 = 16;
 
-/// How far the four taps of a cubic reach beyond the first and the last voxel.
+/// The reach of the four taps of a cubic beyond the first and the last voxel.
 const BEYOND: i64 = 2;
 
 /// Lines that are filtered together where the voxels of each are next to each other: each waits for its own last result.
@@ -46,18 +46,18 @@ impl Span {
         }
     }
 
-    /// How many samples there are.
+    /// The number of samples.
     pub(crate) fn count(&self) -> usize {
         (self.to - self.from) as usize
     }
 
-    /// Those that are voxels of an image with so many along the axis.
+    /// The first sample within an image of `voxels` voxels along the axis, and the end of these samples.
     pub(crate) fn inside(&self, voxels: usize) -> (usize, usize) {
         (self.from.max(0) as usize, self.to.min(voxels as i64) as usize)
     }
 }
 
-/// Where one voxel of a result comes from: weighted neighbours along a line.
+/// The source of one voxel of a result: weighted neighbours along a line.
 pub(crate) struct Tap {
     /// The first sample of the span.
     first: usize,
@@ -126,7 +126,7 @@ pub(crate) fn prefilter(values: &mut [f32], [_, along, behind]: [usize; 3]) {
 /// (1 − z)(1 − 1/z), the factor that keeps constants.
 const GAIN: f32 = 6.0;
 
-/// What the causal filter comes to after a constant 1.
+/// The limit of the causal filter for a constant 1.
 const SETTLED: f32 = 1.0 / (1.0 - POLE);
 
 /// The anticausal filter's value at the last of the samples, where the causal one is at `causal` and the samples go on as `value`.
@@ -198,7 +198,7 @@ fn filter_planes(volume: &mut [f32], behind: usize) {
     volume[..behind].iter_mut().for_each(|value| *value *= GAIN);
 }
 
-/// Fills `to`, `[before][taps][behind]`, from `from`, `[before][along][behind]`: of each tap as many weights as are said.
+/// Fills `to`, `[before][taps][behind]`, with the weighted sums of each tap over `from`, `[before][along][behind]`.
 pub(crate) fn combine(
     from: &[f32],
     to: &mut [f32],

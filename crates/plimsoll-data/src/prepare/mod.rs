@@ -44,7 +44,8 @@ use crate::{
 /// The scratch of a [`PreparedCase`]: a cube of a hundred voxels twice, as one axis after the other is resized.
 pub const PREPARED_SCRATCH: Bytes = Scratch::DEFAULT;
 
-/// Where the windows of a case are, and how voxels get there and logits back: all that follows from its grid alone.
+/// The grid of a case's windows, with the maps from stored voxels and of logits back: everything that follows
+/// from the stored grid alone.
 #[derive(Clone, Debug)]
 pub struct PreparedGrid {
     grid: TargetGrid,
@@ -55,8 +56,8 @@ pub struct PreparedGrid {
 }
 
 impl PreparedGrid {
-    /// Of a case with a stored grid, whose channels are zero outside of the box `nonzero` of it. `stated` is the stored spacing
-    /// (depth, height, width) as the file says it, which an oblique affine has only nearly.
+    /// The grid of a case with a stored grid, whose channels are zero outside of its box `nonzero`. `stated` is
+    /// the stored spacing (depth, height, width) in the file, which an oblique affine has only approximately.
     ///
     /// # Errors
     /// If the steps are impossible.
@@ -133,22 +134,22 @@ impl PreparedGrid {
             bytes = bytes + Mask::bytes(covered)? + Mask::bytes(covered)?;
         }
         let slices = self.images.across.map_or(1, |axis| self.images.from[axis]);
-        // Of each channel, and of what is outside of the mask beside the last.
+        // Ranges of each channel, and of the voxels outside of the mask beside the last.
         let ranges = Ranges::bytes(slices)?.0.saturating_mul(steps.channels.len() as u64 + 1);
         Ok(bytes + Survey::bytes(covered)? + Bytes(ranges))
     }
 }
 
-/// Whether a channel's statistics are those of the mask. nnU-Net's other normalisations do not look at it.
+/// Returns `true` if a channel's statistics are those of the mask. nnU-Net's other normalisations ignore it.
 fn inside_mask(channel: &crate::MaskedNormalisation) -> bool {
     channel.inside_mask && channel.normalisation == Normalisation::ZScore
 }
 
-/// What is to be prepared.
+/// A case to prepare.
 pub struct Preparing<'a> {
     /// The images.
     pub case: &'a Case,
-    /// What an inspection found of them.
+    /// The fingerprint from an inspection of the images.
     pub fingerprint: &'a CaseFingerprint,
     /// How.
     pub steps: &'a NnUnetSteps,
@@ -303,7 +304,7 @@ impl PreparedCase {
     }
 }
 
-/// That all files have the shape that was inspected.
+/// Checks that all files have the shape that was inspected.
 fn check_shapes(
     source: &CaseSource,
     expected: [usize; 3],

@@ -17,7 +17,7 @@ use crate::{CaseFingerprint, CaseSource, Intensity, IntensityProperties, Normali
 pub struct Normalising<'a> {
     /// The images.
     pub case: &'a Case,
-    /// What an inspection found of them.
+    /// The fingerprint from an inspection of the images.
     pub fingerprint: &'a CaseFingerprint,
     /// The channels of the images that the model was trained on.
     pub channels: &'a [Channel],

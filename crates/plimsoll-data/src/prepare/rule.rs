@@ -1,4 +1,5 @@
-//! Which axes of a grid are resized, and how: nnU-Net's rule for images whose slices are far apart.
+//! The axes of a grid that are resized, and their interpolation: nnU-Net's rule for images whose slices are far
+//! apart.
 //!
 //! Between slices that are more than three times as far apart as the voxels of one there is nothing that could be interpolated well. So
 //! slices are resized for themselves, and along their axis the nearest is taken (`determine_do_sep_z_and_axis` and
@@ -11,14 +12,14 @@ use crate::{Interpolation, Resizing};
 /// The ratio of the coarsest to the finest spacing beyond which slices are resized for themselves.
 const ANISOTROPIC: f64 = 3.0;
 
-/// How a grid is resized.
+/// The resizing of a grid.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ResizeRule {
     /// The shape it has.
     pub(crate) from: [usize; 3],
     /// The shape it becomes.
     pub(crate) to: [usize; 3],
-    /// What stands between voxels along each axis; `None` along axes that keep their voxels.
+    /// The interpolation along each axis; `None` along axes that keep their voxels.
     pub(crate) along: [Option<Interpolation>; 3],
     /// The axis across slices, if these are resized for themselves.
     pub(crate) across: Option<usize>,
@@ -46,7 +47,7 @@ impl ResizeRule {
         ResizeRule { from, to, along: [0, 1, 2].map(interpolation), across }
     }
 
-    /// Whether values within slices, or the volume, may leave their range, so that they are clipped.
+    /// Returns `true` if values within slices, or the volume, may leave their range, so that they are clipped.
     pub(crate) fn overshoots(&self) -> bool {
         (0..3).any(|axis| self.across != Some(axis) && self.along[axis] == Some(Interpolation::Cubic))
     }

@@ -18,7 +18,7 @@ use crate::{
 /// The cosine of two axes from which they count as sheared: more than the rounding of an affine in f32, and less than what moves a voxel.
 const SHEARED: f64 = 1e-5;
 
-/// Where the windows of a case are.
+/// The grid of a case's windows.
 #[derive(Clone, Copy, Debug)]
 pub struct SpacedGrid {
     zoom: Zoom,
@@ -28,7 +28,7 @@ pub struct SpacedGrid {
 }
 
 impl SpacedGrid {
-    /// Of a stored image.
+    /// The grid of a stored image.
     ///
     /// # Errors
     /// If its axes are not at right angles, and it does not keep its spacing.
@@ -71,7 +71,7 @@ impl SpacedGrid {
     }
 }
 
-/// Whether two axes of a grid are not at right angles.
+/// Returns `true` if two axes of a grid are not at right angles.
 fn is_sheared(stored: &Geometry) -> bool {
     let rows = stored.affine().0;
     let column = |axis: usize| rows.map(|row| row[axis]);
@@ -83,7 +83,7 @@ fn is_sheared(stored: &Geometry) -> bool {
     [(0, 1), (0, 2), (1, 2)].into_iter().any(|(a, b)| cosine(a, b) > SHEARED)
 }
 
-/// What is done with the intensities of a channel.
+/// The transform of a channel's intensities.
 #[derive(Clone, Copy, Debug)]
 enum Transformed {
     Unchanged,
@@ -189,7 +189,7 @@ impl SpacedCase {
         Ok(opened)
     }
 
-    /// What is found in all of a channel, block by block.
+    /// The moments of a whole channel, computed block by block.
     fn look(
         &mut self,
         channel: usize,
@@ -215,7 +215,7 @@ impl SpacedCase {
         &self.place.grid
     }
 
-    /// As [`PreparedCase::window`](crate::PreparedCase::window).
+    /// Fills `out` with a window, as [`PreparedCase::window`](crate::PreparedCase::window) does.
     ///
     /// # Errors
     /// If a file cannot be read, `out` has another length, or the scratch has no room for eight voxels.
@@ -236,7 +236,7 @@ impl SpacedCase {
         for (channel, out) in out.chunks_exact_mut(voxels.max(1)).enumerate() {
             self.pull(channel, part, (&mut *out, window), scratch)?;
             let transformed = self.channels[channel];
-            // What is beyond the image stays zero.
+            // Voxels beyond the image stay zero.
             part.rows(window).for_each(|row| transformed.apply(&mut out[row]));
         }
         Ok(())

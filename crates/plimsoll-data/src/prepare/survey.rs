@@ -1,5 +1,5 @@
-//! What has to be known of all of a case before any window of it: the mask, statistics inside of it, and the ranges that splines are
-//! clipped to. Of each channel that needs any, planes are read one after the other.
+//! The facts about a whole case that every window of it needs: the mask, statistics inside it, and the ranges
+//! that splines are clipped to. The planes of each channel that needs any are read one after the other.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +12,7 @@ use crate::patch::LabelMap;
 use crate::prepare::PrepareError;
 use crate::{CaseSource, ChannelStatistics, Intensity};
 
-/// What is read of all of a case, in the stored order of axes.
+/// A pass over a whole case, in the stored order of axes.
 pub(crate) struct Survey {
     /// The box that is read.
     pub(crate) covered: VoxelBox,
@@ -42,7 +42,7 @@ impl Ranges {
         Ok(ranges)
     }
 
-    /// Bytes that those of so many slices reserve.
+    /// The bytes that the ranges of `slices` slices reserve.
     pub(crate) fn bytes(slices: usize) -> Result<Bytes, MapError> {
         Mapped::<f32>::bytes(slices.saturating_mul(2))
     }
@@ -70,7 +70,7 @@ impl Ranges {
     }
 }
 
-/// What is known of a channel.
+/// The facts about a channel.
 pub(crate) struct Surveyed {
     /// Over all voxels, or those in the mask.
     pub(crate) statistics: ChannelStatistics,
@@ -80,7 +80,7 @@ pub(crate) struct Surveyed {
 }
 
 impl Surveyed {
-    /// The ranges once the channel is normalised: what is outside of the mask is 0.
+    /// The ranges once the channel is normalised: voxels outside of the mask are 0.
     pub(crate) fn normalised(mut self, intensity: Intensity) -> Ranges {
         self.inside.normalise(intensity);
         let slices = self.outside.values.len() / 2;
@@ -94,7 +94,8 @@ impl Surveyed {
 }
 
 impl Survey {
-    /// Of the box `covered`; slices across the stored axis `across`, if any, have each a range of its own.
+    /// Prepares a pass over the box `covered`; slices across the stored axis `across`, if any, have a range
+    /// each.
     ///
     /// # Errors
     /// If the budget has no room for a plane.
@@ -115,7 +116,7 @@ impl Survey {
         Mapped::<f32>::bytes(Survey::plane(covered))
     }
 
-    /// How many slices have a range of their own.
+    /// The number of slices that have a range of their own.
     pub(crate) fn slices(&self) -> usize {
         self.across.map_or(1, |axis| self.covered.shape[axis])
     }
@@ -198,7 +199,7 @@ impl Survey {
                     }
                 }
             }
-            // What is outside of the mask is zero, so that of zeros only those inside are counted.
+            // Voxels outside of the mask are zero, so that only zeros inside are counted.
             let zeros = match mask {
                 None => plane.iter().filter(|value| **value == 0.0).count(),
                 Some(mask) => {

@@ -11,12 +11,12 @@ use crate::prepare::rule::ResizeRule;
 use crate::prepare::survey::Ranges;
 use crate::{Interpolation, PatchError, TargetGrid};
 
-/// Where a box of a window is: in the network's grid, and in the window.
+/// The place of a box in the network's grid and in a window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     /// In the grid.
     pub(crate) of_grid: VoxelBox,
-    /// Where it begins in the window.
+    /// Its first voxel in the window.
     pub(crate) in_window: [usize; 3],
 }
 
@@ -65,7 +65,7 @@ impl Part {
     }
 }
 
-/// The samples that a part is made of, and where they are stored.
+/// The samples of a part, and where they are stored.
 pub(crate) struct Samples {
     spans: [Span; 3],
     /// The region of the stored image.
@@ -86,7 +86,7 @@ impl Samples {
         Samples { spans, region }
     }
 
-    /// How many samples there are along each axis.
+    /// The number of samples along each axis.
     pub(crate) fn counts(&self) -> [usize; 3] {
         [0, 1, 2].map(|axis| self.spans[axis].count())
     }
@@ -119,7 +119,7 @@ pub(crate) type ReadRegion<'a> = dyn FnMut(VoxelBox, &mut [f32]) -> Result<(), P
 pub(crate) struct Channel<'a> {
     pub(crate) grid: &'a TargetGrid,
     pub(crate) rule: &'a ResizeRule,
-    /// What splines are clipped to; where they are not needed there are none.
+    /// The ranges that splines are clipped to, if there are splines.
     pub(crate) ranges: Option<&'a Ranges>,
     /// Outside of it the channel is 0.
     pub(crate) mask: Option<&'a Mask>,

@@ -30,7 +30,7 @@ impl Zoom {
         }
         let needed = region.voxel_count();
         let Some(values) = needed.and_then(|needed| memory.get_mut(..needed)) else {
-            // The smallest part is made of eight voxels.
+            // The smallest part has eight source voxels.
             let Some(halves) = part.halves() else {
                 return Err(PrepareError::Zoom { room: memory.len() });
             };

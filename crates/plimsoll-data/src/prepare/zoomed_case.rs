@@ -22,7 +22,7 @@ const SAME_SPACING: f64 = 1e-3;
 /// Voxels of an edge of the blocks that a zoomed image is looked through in.
 pub(super) const BLOCK: usize = 48;
 
-/// Where windows of a zoomed case may be, before it is known which part of it is not zero.
+/// The possible places of windows of a zoomed case, before its part that is not zero is known.
 #[derive(Clone, Copy, Debug)]
 pub struct ZoomedGrid {
     zoom: Zoom,
@@ -31,8 +31,8 @@ pub struct ZoomedGrid {
 }
 
 impl ZoomedGrid {
-    /// Of a stored image, or of a box that its labels are to be in: TotalSegmentator cuts the values of such a box to whole numbers before it
-    /// zooms it.
+    /// The grid of a stored image, or of a box that its labels are to be in: TotalSegmentator truncates the
+    /// values of such a box to whole numbers before it zooms it.
     ///
     /// # Errors
     /// If the steps are impossible, or none that this is for.
@@ -79,11 +79,11 @@ impl ZoomedGrid {
     }
 }
 
-/// What is to be opened.
+/// A case to open.
 pub struct Zooming<'a> {
     /// The images.
     pub case: &'a Case,
-    /// How they are prepared.
+    /// Its preparation.
     pub steps: &'a ZoomSteps,
     /// Intensities of the foreground of the data set that the model was trained on, by channel.
     pub foreground: &'a BTreeMap<usize, IntensityProperties>,
@@ -93,10 +93,10 @@ pub struct Zooming<'a> {
 pub struct ZoomedCase {
     zoom: Zoom,
     grid: TargetGrid,
-    /// Where the grid begins in the zoomed image.
+    /// The first voxel of the grid in the zoomed image.
     first: [usize; 3],
     source: CaseSource,
-    /// Whether stored values are cut to whole numbers.
+    /// `true` if stored values are truncated to whole numbers.
     is_cut: bool,
     intensities: Vec<Intensity>,
 }
@@ -185,7 +185,7 @@ impl ZoomedCase {
         &self.grid
     }
 
-    /// As [`PreparedCase::window`](crate::PreparedCase::window).
+    /// Fills `out` with a window, as [`PreparedCase::window`](crate::PreparedCase::window) does.
     ///
     /// # Errors
     /// If a file cannot be read, `out` has another length, or the scratch has no room for eight voxels.
@@ -209,7 +209,7 @@ impl ZoomedCase {
         for (channel, out) in out.chunks_exact_mut(voxels.max(1)).enumerate() {
             self.pull(channel, part, (&mut *out, window), scratch)?;
             let intensity = self.intensities[channel];
-            // What is beyond the image stays zero.
+            // Voxels beyond the image stay zero.
             part.rows(window).for_each(|row| intensity.apply(&mut out[row]));
         }
         Ok(())

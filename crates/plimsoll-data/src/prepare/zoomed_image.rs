@@ -1,7 +1,7 @@
 //! The image that TotalSegmentator hands to nnU-Net, in a file: cut to a box, in the canonical orientation, at the spacing of a task.
 //!
-//! Where labels are changed before they go back to the stored grid, or nnU-Net brings images to its spacing itself, networks see this file
-//! instead of the stored image.
+//! Networks see this file instead of the stored image if labels are changed before they return to the stored
+//! grid, or nnU-Net brings images to its spacing itself.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,13 +22,14 @@ pub struct ZoomedImage {
     zoom: Zoom,
     stored_shape: [usize; 3],
     spacing: Spacing,
-    /// Whether stored values are cut to whole numbers: TotalSegmentator does that with the values of a box.
+    /// `true` if stored values are truncated to whole numbers: TotalSegmentator does that with the values of a
+    /// box.
     is_cut: bool,
 }
 
 impl ZoomedImage {
-    /// Of a stored image, or of a box of it; at a spacing in millimetres along depth, height and width of the canonical orientation, or at
-    /// that which it has.
+    /// Zooms a stored image, or a box of it, to a spacing in millimetres along depth, height and width of the
+    /// canonical orientation, or at its own spacing.
     pub fn new(stored: &Geometry, within: Option<VoxelBox>, spacing: Option<Spacing>) -> ZoomedImage {
         let (canonical, reorientation) = stored.canonical();
         // nibabel, which TotalSegmentator reads images with, has spacings in f32.
@@ -168,7 +169,7 @@ mod tests {
                 assert_eq!(found[(place[0] * height + place[1]) * width + place[2]], index as f32);
             }
         }
-        // Nothing is left of what is refused.
+        // No output of a refused image is left.
         let none = folder.path().join("none.nii");
         assert!(image.write(&case, &none, &Budget::new(Bytes::mib(1)), &AtomicBool::new(false)).is_err());
         assert!(!none.exists());

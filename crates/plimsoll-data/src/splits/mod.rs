@@ -32,7 +32,7 @@ fn text_bytes(length: u64) -> Bytes {
     Bytes(length.saturating_mul(2))
 }
 
-/// Whether the memory of a data set includes these folds.
+/// Returns `true` if the memory of a data set includes these folds.
 fn is_usual_count(folds: &[Fold]) -> bool {
     folds.len() <= FOLDS
 }
@@ -314,7 +314,7 @@ impl Splits {
         Ok(Splits { folds, _memory: memory, read: length })
     }
 
-    /// Reserves the memory of folds that were not read from a file, and of which there are more than a data set has memory for.
+    /// Reserves the memory of folds that were not read from a file and exceed those in the data set's memory.
     ///
     /// # Errors
     /// If the budget has no room for them.

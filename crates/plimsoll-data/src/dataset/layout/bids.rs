@@ -17,10 +17,10 @@ use crate::dataset::names::{BIDS_DESCRIPTION, file_name, list, stem};
 use crate::dataset::{Case, ChannelFile, DataOptions, DatasetError, FoundImages, LayoutName, Names, Reading};
 use crate::files_memory::FilesMemory;
 
-/// What the names of segmentations end in, the usual first.
+/// The endings of the names of segmentations, the usual one first.
 const SEGMENTATIONS: [&str; 4] = ["dseg", "mask", "seg", "label"];
 
-/// How deep folders are below that of a subject: a session, a modality, and one more of some derivatives.
+/// The depth of folders below that of a subject: a session, a modality, and one more in some derivatives.
 const DEPTH: usize = 3;
 
 /// The images below a folder of subjects, by subject and session.
@@ -124,10 +124,11 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
 /// What names of predicted label maps say of them.
 const DESCRIBED: &str = "desc-plimsoll";
 
-/// What `GeneratedBy` of a derivative data set of predictions says.
+/// The name in `GeneratedBy` of a derivative data set of predictions.
 pub const BIDS_GENERATOR: &str = "Plimsoll";
 
-/// Whether a folder of derivatives says that its label maps were predicted by this program.
+/// Returns `true` if the description of a folder of derivatives states that this program predicted its label
+/// maps.
 ///
 /// # Errors
 /// If its description is there and cannot be read: predictions would be taken for references.
@@ -136,7 +137,7 @@ pub fn is_predicted(folder: &Path) -> Result<bool, DatasetError> {
     if !path.exists() {
         return Ok(false);
     }
-    // What is no JSON was not written here.
+    // A description that is not JSON was not written by this program.
     let described: Value = serde_json::from_slice(&read_bounded(&path)?).unwrap_or_default();
     let programs = described["GeneratedBy"].as_array();
     Ok(programs.is_some_and(|programs| programs.iter().any(|program| program["Name"] == BIDS_GENERATOR)))
@@ -251,8 +252,9 @@ fn refuse_same_labels(place: &Place<'_>, root: &Path, found: &mut FoundImages) {
     found.cases.sort_by(|one, other| one.id.cmp(&other.id));
 }
 
-/// Where a derivative data set of BIDS has the labels of a case, without the ending: `sub-01/ses-02/anat/sub-01_ses-02_desc-plimsoll_dseg`.
-/// The folders are those of its first image below that of the subject, and the name has the entities that all of its images have.
+/// The path of a case's labels in a derivative data set of BIDS, without the ending:
+/// `sub-01/ses-02/anat/sub-01_ses-02_desc-plimsoll_dseg`. The folders are those of its first image below the
+/// subject's folder, and the name has the entities that all of its images share.
 pub fn bids_label(case: &Case) -> PathBuf {
     let of = |path: &Path| -> Vec<String> {
         let name = stem(path);
@@ -314,7 +316,7 @@ fn subject(path: &Path) -> String {
     parts.join("_")
 }
 
-/// What a name ends in after its last entity: `T1w`, `dseg`.
+/// The end of a name after its last entity: `T1w`, `dseg`.
 fn suffix(path: &Path) -> String {
     let name = stem(path);
     name.rsplit('_').next().unwrap_or(&name).to_string()

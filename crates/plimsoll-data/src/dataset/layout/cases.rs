@@ -93,7 +93,7 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
     })
 }
 
-/// What the names of files say beside that of their case, which they may begin with.
+/// The roles of files: their names without that of their case, which they may begin with.
 fn roles(place: &Place<'_>, id: &str, files: Vec<(String, PathBuf)>) -> Result<Roles, DatasetError> {
     let mut roles = Roles::new();
     for (stem, path) in files {

@@ -1,4 +1,4 @@
-//! Which label map belongs to which image, by their names.
+//! Pairs of images and label maps, found by their names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub(crate) struct Named {
     pub(crate) path: PathBuf,
 }
 
-/// Images by their names, and by these without words that say what they are of.
+/// Images by their names, and by these without words that describe their contents.
 struct Names<'a> {
     by_stem: BTreeMap<&'a str, &'a str>,
     by_core: BTreeMap<&'a str, Vec<&'a str>>,

@@ -1,7 +1,7 @@
-//! How the files of a data set are laid out: which belong to a case, which of them are its channels, and which its label map.
+//! The layout of a data set's files: the cases that they belong to, their channels and their label maps.
 //!
-//! A reader for each layout makes the same cases. What is not said is found from names, and what cannot be told apart is an error that
-//! names it. No image is decoded here.
+//! A reader for each layout makes the same cases. Settings that are missing follow from names, and ambiguous names are an error that
+//! lists them. No image is decoded here.
 
 mod bids;
 mod cases;
@@ -38,7 +38,7 @@ use crate::dataset::{
 };
 use crate::files_memory::FilesMemory;
 
-/// How the files of a data set are laid out.
+/// The layout of a data set's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// nnU-Net's raw layout: `imagesTr`, `labelsTr` and `dataset.json`.
@@ -52,19 +52,19 @@ pub enum Layout {
     Pairs {
         /// Those of images, one for each channel or one for all.
         images: Vec<String>,
-        /// That of label maps.
+        /// The folder or the pattern of label maps.
         labels: String,
     },
     /// BIDS.
     Bids {
-        /// What the names of label maps end in, among the derivatives.
+        /// The ending of the names of label maps, among the derivatives.
         labels: String,
     },
     /// A folder for each case.
     Cases {
-        /// What the names of images end in, one for each channel.
+        /// The endings of the names of images, one for each channel.
         images: Vec<String>,
-        /// What the names of label maps end in.
+        /// The ending of the names of label maps.
         labels: String,
     },
     /// A table with columns of paths.
@@ -104,19 +104,19 @@ pub struct FoundData {
     pub folder: PathBuf,
     /// Its name.
     pub name: String,
-    /// How its files are laid out.
+    /// The layout of its files.
     pub layout: Layout,
     /// The channels of its images.
     pub channels: Vec<Channel>,
     /// The unit that lengths in headers are in, whatever headers say; none where they are right.
     pub unit: Option<LengthUnit>,
-    /// Its classes, if something says what they are.
+    /// Its classes, if a description or a setting names them.
     pub labels: Option<Labels>,
-    /// Which classes names in label maps are, where something says so.
+    /// The classes of names in label maps, if a description or a setting has them.
     pub segments: Option<SegmentRule>,
-    /// The fold that each training case is to be validated in, where a list says so of all of them.
+    /// The fold that each training case is validated in, if a list states it for all of them.
     pub folds: BTreeMap<String, u64>,
-    /// What most of its images end in, with the dot.
+    /// The file ending of most of its images, with the dot.
     pub file_ending: String,
     /// The cases with label maps, sorted by id.
     pub cases: Vec<Case>,
@@ -305,7 +305,7 @@ pub(crate) fn channels(place: &Place<'_>, found: &[String]) -> Result<Vec<Channe
     Ok(names.iter().map(channel).collect())
 }
 
-/// What most images end in, with a warning if they do not agree.
+/// The file ending of most images. Adds a warning if they do not agree.
 pub(crate) fn usual_ending(cases: &[Case], warnings: &mut Vec<String>) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let names: Vec<String> = cases.iter().flat_map(Case::image_files).map(file_name).collect();

@@ -149,7 +149,7 @@ fn folders(place: &Place<'_>) -> Result<(Vec<String>, String), DatasetError> {
     Ok((images, labels))
 }
 
-/// The images of a folder, or those that a pattern names, by what stands for `*`.
+/// The images of a folder, or those that match a pattern, by the text that matches `*`.
 fn named(place: &Place<'_>, listed: &str) -> Result<Images, DatasetError> {
     let (folder, pattern) = match listed.contains('*') {
         true => listed.rsplit_once('/').unwrap_or((".", listed)),

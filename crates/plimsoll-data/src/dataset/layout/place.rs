@@ -1,4 +1,4 @@
-//! What is at the place of a data set: the names in its folder, and which layout they look like.
+//! The folder, the table or the list of a data set, and the layout that its names suggest.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -7,7 +7,7 @@ use crate::dataset::names::{file_name, is_picture_ending, list, name_ending};
 use crate::dataset::series::is_series;
 use crate::dataset::{DataOptions, DatasetError, LayoutName, Names};
 
-/// A folder, or a table or a list in it, with what is said of it.
+/// A folder, or a table or a list in it, with the user's settings for it.
 pub(crate) struct Place<'a> {
     /// The folder that files are relative to.
     pub(crate) folder: PathBuf,
@@ -27,12 +27,12 @@ pub(crate) fn images_in(folder: &Path) -> Result<Vec<Image>, DatasetError> {
     images(folder)?.into_iter().collect()
 }
 
-/// The same as far as they can be read, to see which layout it may be: whoever reads that says what cannot be read.
+/// The images in a folder that can be read, from which the layout is guessed. The layout's reader reports the others.
 fn seen_in(folder: &Path) -> Vec<Image> {
     images(folder).unwrap_or_default().into_iter().flatten().collect()
 }
 
-/// The images in a folder, and the folders in it of which it cannot be said whether they are one.
+/// The images in a folder, and an error for each folder in it that cannot be read.
 fn images(folder: &Path) -> Result<Vec<Result<Image, DatasetError>>, DatasetError> {
     let stem = |path: &PathBuf| -> Result<Option<String>, DatasetError> {
         let name = file_name(path);
@@ -143,7 +143,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// That keys of `[data]` that this layout has no use for are not given.
+    /// Checks that the settings have no keys of `[data]` that this layout does not use.
     pub(crate) fn expect_unused(
         &self,
         layout: LayoutName,
@@ -188,14 +188,14 @@ impl<'a> Place<'a> {
         ))
     }
 
-    /// Whether all folders are series of slices, as far as a few are looked into.
+    /// Returns `true` if all folders are series of slices. Only some of them are read.
     pub(crate) fn has_series_alone(&self) -> bool {
         let is_series = |folder: &PathBuf| is_series(folder).unwrap_or(false);
         !self.folders.is_empty() && self.folders.iter().take(FEW).all(is_series)
     }
 
-    /// That the folders in it can be read. [`layout`](Self::layout) takes one that cannot for one without images, so that where it finds none this
-    /// may be why.
+    /// Checks that the folders in it can be read. [`layout`](Self::layout) treats an unreadable folder as one
+    /// without images, so that this may be the reason for finding no layout.
     ///
     /// # Errors
     /// If one cannot be read, which is named.
@@ -221,10 +221,10 @@ fn has_pictures_alone(folder: &Path) -> bool {
     seen_in(folder).iter().all(|(_, path)| is_picture(path))
 }
 
-/// How many folders are looked into before it is said what a place is not.
+/// The number of folders that are read before a place is reported as unknown.
 const FEW: usize = 16;
 
-/// Whether a folder has an image and a label map beside it.
+/// Returns `true` if a folder has an image and a label map beside it.
 fn has_labels(folder: &Path) -> bool {
     let (name, found) = (file_name(folder), seen_in(folder));
     let of_labels = found.iter().filter(|(stem, _)| {

@@ -52,7 +52,8 @@ impl Table {
         })
     }
 
-    /// Whether a column has paths of images in its first line: names of files, or folders of slices below that of the table.
+    /// Returns `true` if a column has paths of images in its first line: names of files, or folders of slices
+    /// below the table's folder.
     pub(crate) fn has_images(&self, file: &Path, column: usize) -> bool {
         let first = self.rows.first().and_then(|row| row.get(column)).map(str::trim);
         let is_folder =

@@ -39,29 +39,29 @@ const IMAGES: [&str; 24] = [
 /// Words for cases that are only to be predicted.
 const TESTS: [&str; 3] = ["imagests", "labelsts", "test"];
 
-/// What separates words in names.
+/// The characters between words in names.
 pub(crate) const SEPARATORS: [char; 4] = ['_', '-', '.', ' '];
 
 fn is_one_of(words: &[&str], name: &str) -> bool {
     words.contains(&&*name.to_lowercase())
 }
 
-/// Whether a name, or one of its words, is of label maps.
+/// Returns `true` if a name, or one of its words, denotes label maps.
 pub(crate) fn is_of_labels(name: &str) -> bool {
     is_one_of(&LABELS, name) || name.split(SEPARATORS).any(|word| word.len() > 1 && is_one_of(&LABELS, word))
 }
 
-/// Whether a name, or one of its words, is of images.
+/// Returns `true` if a name, or one of its words, denotes images.
 pub(crate) fn is_of_images(name: &str) -> bool {
     is_one_of(&IMAGES, name) || name.split(SEPARATORS).any(|word| word.len() > 1 && is_one_of(&IMAGES, word))
 }
 
-/// Whether a folder of this name has cases that are only to be predicted.
+/// Returns `true` if a folder of this name has cases that are only predicted.
 pub(crate) fn is_of_tests(name: &str) -> bool {
     is_one_of(&TESTS, name)
 }
 
-/// A name without the words at its ends that say what it is of: `im_case7` and `case7_seg` are `case7`.
+/// A name without the words at its ends that describe its contents: `im_case7` and `case7_seg` are `case7`.
 pub(crate) fn core(stem: &str) -> &str {
     let is_word = |word: &str| is_one_of(&LABELS, word) || is_one_of(&IMAGES, word);
     let mut core = stem;

@@ -90,7 +90,7 @@ pub enum DatasetError {
         line: u64,
         /// The first label that is no number.
         label: String,
-        /// How many are numbers.
+        /// The number of cells that are numbers.
         numbers: usize,
     },
     /// The labels have too many values to be classes.
@@ -98,7 +98,7 @@ pub enum DatasetError {
     TooManyClasses {
         /// The table or folder.
         path: PathBuf,
-        /// How many.
+        /// The number found.
         found: u64,
         /// The limit.
         most: u64,
@@ -120,7 +120,7 @@ pub enum DatasetError {
     Memory {
         /// The table or folder.
         path: PathBuf,
-        /// What is missing.
+        /// The refused reservation.
         source: OverBudget,
     },
 }

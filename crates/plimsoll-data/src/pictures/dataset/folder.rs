@@ -82,7 +82,7 @@ impl ImageDataset {
     }
 }
 
-/// Whether a path ends like that of an image, and does not begin with a dot.
+/// Returns `true` if a path ends like an image and its name does not begin with a dot.
 pub(super) fn is_image(path: &Path) -> bool {
     let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
     !is_hidden(path) && ending.is_some_and(|ending| ENDINGS.contains(&&*ending))

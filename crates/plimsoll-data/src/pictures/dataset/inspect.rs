@@ -1,4 +1,4 @@
-//! What is wrong with the images of a data set, found before a run starts.
+//! Problems of the images of a data set, found before a run starts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,20 +16,21 @@ use crate::pictures::Largest;
 use plimsoll_image::ImageError;
 use plimsoll_image::{DecodeOptions, Decoded, ImageFile, Levels, SampleRange};
 
-/// How images are inspected.
+/// The settings of an inspection.
 #[derive(Clone, Copy, Debug)]
 pub struct InspectOptions {
-    /// How files are read. Without a range of samples of 16 bits, it is that of all images but those of `test`.
+    /// Options for reading files. Without a range of samples of 16 bits, the range is that of all images but
+    /// those of `test`.
     pub decode: DecodeOptions,
     /// The channels that the network sees: 1 or 3.
     pub channels: usize,
-    /// Whether images are decoded, to find those that are damaged, constant or there twice. Otherwise only headers are read.
+    /// Decodes images, to find those that are damaged, constant or duplicates. Otherwise only headers are read.
     pub contents: bool,
     /// The number of threads.
     pub threads: usize,
 }
 
-/// What kind a problem is of.
+/// The kind of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProblemKind {
@@ -39,7 +40,7 @@ pub enum ProblemKind {
     Unreadable,
     /// The same pixels have different labels: one of them is wrong.
     ContradictingDuplicate,
-    /// The same pixels are in two splits: what is scored was trained on.
+    /// The same pixels are in two splits: a scored image was trained on.
     DuplicateAcrossSplits,
     /// The same pixels are there twice.
     Duplicate,
@@ -58,7 +59,7 @@ pub enum ProblemKind {
 }
 
 impl ProblemKind {
-    /// Whether the data set should not be used before it is mended.
+    /// Returns `true` if the data set should not be used before the problem is repaired.
     pub fn is_error(self) -> bool {
         match self {
             ProblemKind::Missing
@@ -125,14 +126,14 @@ impl fmt::Display for ImageProblem {
     }
 }
 
-/// What an inspection found.
+/// The findings of an inspection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Inspection {
     /// Problems, the gravest kinds first, then in the order of cases.
     pub problems: Vec<ImageProblem>,
     /// The largest of the images that can be read.
     pub largest: Largest,
-    /// Whether each case can be read.
+    /// For each case, `true` if it can be read.
     pub readable: Vec<bool>,
     /// The range of samples of 16 bits that becomes 0 to 255: the one that was set, else that of all images but those of `test`; none
     /// where no such image has 16 bits, or images were not decoded.
@@ -147,7 +148,7 @@ const SATURATED: f64 = 0.95;
 /// The difference of the least and the greatest of 256 levels below which an image of 16 bits has few of them.
 const FEW_LEVELS: u8 = 16;
 
-/// What is known of one image.
+/// The known facts about one image.
 #[derive(Clone, Copy, Debug)]
 struct Content {
     digest: Digest,
@@ -223,7 +224,8 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// What `look` finds in each image that is chosen. Those that cannot be read are no longer chosen, and are problems.
+    /// Applies `look` to each chosen image and returns the results. Images that cannot be read are no longer
+    /// chosen, and are problems.
     fn each<T: Clone + Send>(
         &self,
         chosen: &mut [bool],

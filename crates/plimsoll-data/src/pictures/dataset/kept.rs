@@ -20,11 +20,11 @@ const LONGEST: u64 = 256 << 20;
 /// The most heap that a byte of the file takes when it is read: lists that grow have up to twice their length, and the old half besides.
 const HEAP_PER_BYTE: u64 = 24;
 
-/// What is kept.
+/// The stored inspection.
 #[derive(Serialize, Deserialize)]
 struct Kept<I> {
     version: u32,
-    /// Of what it is the inspection: [`state_of`].
+    /// The digest of the inspected state: [`state_of`].
     state: Digest,
     inspection: I,
 }
@@ -76,7 +76,7 @@ impl Inspection {
         Ok((list_bytes(self.readable.len()) + self.largest.decoding).max(loading))
     }
 
-    /// Reads it from a file if it is that of a [state](state_of) of a data set of so many cases; none if it is another's, or the file is
+    /// Reads an inspection of a [state](state_of) of a data set with `cases` cases. Returns `None` if the file is of another state,
     /// missing or damaged: the images must then be inspected again.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Which classes the labels of a table are.
+//! The classes of the labels of a table.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -32,7 +32,7 @@ impl Label {
     }
 }
 
-/// Distinct labels, and what is needed to name the first that does not fit.
+/// Distinct labels, and the facts needed to name the first that does not fit.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     values: BTreeSet<Label>,

@@ -20,7 +20,7 @@ pub use inspect::{ImageProblem, InspectOptions, Inspection, ProblemKind, inspect
 pub use kept::state_of;
 pub use table::{GroupSource, LabelSource, TableSettings, separator};
 
-/// What a case takes in memory beside the bytes of its names: the case itself, its list of labels, allocations.
+/// The memory of a case beside the bytes of its names: the case itself, its list of labels, allocations.
 const CASE_BYTES: u64 = size_of::<ImageCase>() as u64 + 128;
 
 /// The part of a data set that a case is for.
@@ -70,11 +70,11 @@ pub struct ImageCase {
 pub struct ImageDataset {
     /// The names of the classes.
     pub classes: Vec<String>,
-    /// Whether a case may have any number of labels.
+    /// `true` if a case may have any number of labels.
     pub multi_label: bool,
     /// The cases.
     pub cases: Vec<ImageCase>,
-    /// What is unusual, as messages to the user.
+    /// Irregularities, as messages to the user.
     pub warnings: Vec<String>,
     memory: Vec<Reservation>,
 }
@@ -126,7 +126,7 @@ fn list(folder: &Path, budget: &Budget) -> Result<(Vec<PathBuf>, Reservation), D
     Ok((paths, held))
 }
 
-/// Reserves a list of so many cases, whose names, paths, groups and labels have `text` bytes together.
+/// Reserves a list of `cases` cases, whose names, paths, groups and labels have `text` bytes together.
 fn reserve(budget: &Budget, cases: usize, text: u64) -> Result<Reservation, OverBudget> {
     budget.reserve("list of images", Bytes((cases as u64).saturating_mul(CASE_BYTES).saturating_add(text)))
 }

@@ -15,15 +15,15 @@ use super::{DatasetError, ImageCase, ImageDataset, Split, reserve};
 /// The longest table that is read: some millions of images fit.
 const LONGEST: Bytes = Bytes::mib(256);
 
-/// What a table calls its columns, and where its images are.
+/// The names of a table's columns, and the folder of its images.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableSettings {
     /// The column of images: names, or paths in the folder.
     pub image: String,
-    /// Where labels are.
+    /// The columns of labels.
     pub label: LabelSource,
-    /// Where groups come from: cases of a patient stay together.
+    /// The source of groups: cases of a patient stay together.
     #[serde(default)]
     pub group: Option<GroupSource>,
     /// The column with `train`, `val` or `test`.
@@ -43,7 +43,7 @@ pub struct TableSettings {
     pub skip_unlabelled: bool,
 }
 
-/// Where labels are in a table.
+/// The columns of labels in a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LabelSource {
@@ -53,14 +53,14 @@ pub enum LabelSource {
     Several {
         /// The column.
         column: String,
-        /// What is between them, as `;`.
+        /// The separator of labels, as `;`.
         separator: String,
     },
     /// One column for each class, which is its name, with 0 or 1.
     Columns(Vec<String>),
 }
 
-/// Where the group of a case comes from.
+/// The source of the group of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GroupSource {
@@ -148,7 +148,7 @@ impl ImageDataset {
 }
 
 impl LabelSource {
-    /// Whether a case may have no label at all.
+    /// Returns `true` if a case may have no label at all.
     fn may_be_none(&self) -> bool {
         !matches!(self, LabelSource::One(_))
     }
@@ -183,8 +183,8 @@ fn read_up_to(file: &mut File, to: &mut [u8]) -> io::Result<usize> {
     Ok(found)
 }
 
-/// What separates the cells of a table: of comma, semicolon, which spreadsheets write where the comma is in numbers, and tab the one that its
-/// first line has most often outside of quotes; of equally many the comma.
+/// The separator of a table's cells: of comma, semicolon, which spreadsheets write where numbers have commas,
+/// and tab the one that occurs most often in its first line outside of quotes; the comma among equals.
 pub fn separator(text: &[u8]) -> u8 {
     let (mut counts, mut is_quoted) = ([0_usize; 3], false);
     for byte in text.iter().take_while(|byte| **byte != b'\n') {
@@ -205,7 +205,7 @@ pub fn separator(text: &[u8]) -> u8 {
     found.map_or(b',', |(separator, _)| *separator)
 }
 
-/// What separates cells, the usual first.
+/// The separators of cells, the usual one first.
 const SEPARATORS: [u8; 3] = [b',', b';', b'\t'];
 
 fn csv_error(path: &Path, error: csv::Error) -> DatasetError {

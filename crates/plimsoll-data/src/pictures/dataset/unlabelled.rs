@@ -1,4 +1,4 @@
-//! Images of which nothing is known: to be predicted.
+//! Images without labels, to be predicted.
 
 use std::path::Path;
 

@@ -110,7 +110,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// As [`load`](Self::load), but the prepared image of `case` comes from the cache, and goes there if there is room.
+    /// Loads an image as [`load`](Self::load) does, with the prepared image of `case` from the cache; a new one
+    /// is added to the cache if there is room.
     ///
     /// # Errors
     /// As [`load`](Self::load).

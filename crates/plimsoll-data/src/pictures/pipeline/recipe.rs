@@ -1,4 +1,4 @@
-//! How a sample is augmented: random parameters, drawn once, as a function of seed, step and sample alone.
+//! The augmentation of a sample: random parameters, drawn once, as a function of seed, step and sample alone.
 
 use plimsoll_random::{Draws, Purpose};
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use plimsoll_image::process::affine::AffineChange;
 use plimsoll_image::process::jitter::ColourChange;
 use plimsoll_image::process::tensor::{Erasure, Filling, Mixing};
 
-/// How often a rectangle is drawn before an image is left as it is, because none fitted.
+/// The number of rectangles that are drawn before an image is left unchanged because none fitted.
 const ATTEMPTS: usize = 10;
 
 /// Ranges of random changes, in the order in which they are applied. By default there are none.
@@ -45,7 +45,7 @@ pub struct Augmentation {
     pub mixup: f64,
 }
 
-/// When and how much an image is blurred.
+/// The probability and the strength of blurring.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Blurring {
@@ -62,7 +62,7 @@ impl Default for Blurring {
     }
 }
 
-/// When a rectangle is erased, and its size.
+/// The probability of erasing a rectangle, and its size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Erasing {
@@ -72,7 +72,7 @@ pub struct Erasing {
     pub area: [f64; 2],
     /// Its height over its width is between these; the logarithm is drawn uniformly.
     pub ratio: [f64; 2],
-    /// Whether it is filled with noise; with the mean otherwise.
+    /// Fills it with noise; otherwise with the mean.
     pub noise: bool,
 }
 
@@ -103,14 +103,14 @@ impl Default for Augmentation {
     }
 }
 
-/// How one sample is augmented.
+/// The augmentation of one sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recipe {
     /// A change of position.
     pub affine: Option<AffineChange>,
-    /// Whether left and right are exchanged.
+    /// `true` if left and right are exchanged.
     pub mirrored_columns: bool,
-    /// Whether top and bottom are exchanged.
+    /// `true` if top and bottom are exchanged.
     pub mirrored_rows: bool,
     /// Changes of colours, in this order.
     pub colours: [Option<ColourChange>; 4],
@@ -118,7 +118,7 @@ pub struct Recipe {
     pub blur: Option<f64>,
     /// A rectangle that is erased.
     pub erasure: Option<Erasure>,
-    /// How it is mixed with another sample of the batch.
+    /// The mixing with another sample of the batch.
     pub mixing: Option<Mixing>,
 }
 

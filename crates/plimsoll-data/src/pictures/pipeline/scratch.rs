@@ -23,7 +23,7 @@ pub struct Largest {
 }
 
 impl Largest {
-    /// Takes an image, or a mask, into account, of which only the header was read.
+    /// Includes an image, or a mask, whose header alone was read.
     ///
     /// # Errors
     /// If decoding it does not fit the address space.
@@ -97,7 +97,7 @@ impl Needs {
     }
 }
 
-/// What one thread works in.
+/// The buffers of one thread.
 #[derive(Debug)]
 pub struct Scratch {
     /// The image, and where the next step writes it; they are exchanged.
@@ -112,7 +112,7 @@ pub struct Scratch {
     pub(crate) decoded: Extent,
     /// The part of it that crops left.
     pub(crate) source: CropBox,
-    /// What files are decoded within.
+    /// The budget for decoding files.
     pub(crate) decoding: Budget,
 }
 

@@ -24,7 +24,7 @@ pub enum Step {
         /// 0 to 254; 7 is usual.
         tolerance: u8,
     },
-    /// Fills what is outside of a disc about the centre.
+    /// Fills the pixels outside of a disc about the centre.
     MaskDisc {
         /// The radius, as a share of half the shorter side.
         share: f64,
@@ -55,7 +55,7 @@ pub enum Step {
     },
 }
 
-/// How numbers of a channel, from 0 to 1, are normalised.
+/// The normalisation of a channel's numbers, which are from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scale {
@@ -69,7 +69,7 @@ pub struct Scale {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PipelineSettings {
-    /// How files are read.
+    /// Options for reading files.
     pub decode: DecodeOptions,
     /// 1 (grey) or 3 (RGB). Images are converted.
     pub channels: usize,
@@ -77,9 +77,9 @@ pub struct PipelineSettings {
     pub steps: Vec<Step>,
     /// For each channel. Empty for the numbers of ImageNet, for grey images their means over colours.
     pub normalisation: Vec<Scale>,
-    /// How an image is interpolated when it is rotated, scaled or sheared.
+    /// The interpolation of images that are rotated, scaled or sheared.
     pub interpolation: Interpolation,
-    /// What a rotated image has where the original has no pixels, for each channel.
+    /// The value of each channel of a rotated image where the original has no pixels.
     pub fill: [u8; 3],
     /// Weights of the augmentation's blur, along each axis: odd.
     pub blur_size: usize,
