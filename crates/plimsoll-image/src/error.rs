@@ -78,7 +78,7 @@ pub enum ImageError {
         path: PathBuf,
         /// The name of the format.
         format: &'static str,
-        /// What is not read.
+        /// The unsupported feature.
         feature: String,
     },
     /// Samples have 16 bits, but the range that they use is not known.
@@ -96,7 +96,7 @@ pub enum ImageError {
         height: usize,
         /// Columns.
         width: usize,
-        /// What is missing.
+        /// The refused reservation.
         source: MapError,
     },
     /// The image is larger than those that the pipeline was made for.
@@ -186,7 +186,7 @@ impl ImageError {
         }
     }
 
-    /// Whether more memory would avoid the error.
+    /// Returns `true` if more memory would avoid the error.
     pub fn is_of_memory(&self) -> bool {
         matches!(self, ImageError::Memory { .. })
     }

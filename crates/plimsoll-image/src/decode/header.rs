@@ -1,4 +1,4 @@
-//! What the header of an image says, and what decoding it takes.
+//! The header of an image, and the memory that decoding it needs.
 
 use plimsoll_memory::Bytes;
 
@@ -7,7 +7,7 @@ use super::orientation::Turn;
 use super::{FIXED, METADATA};
 use crate::raster::Extent;
 
-/// What the header of an image says.
+/// The header of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub(crate) format: Format,
@@ -37,7 +37,7 @@ impl Header {
         self.image_bytes() / (self.extent.height as u64).max(1)
     }
 
-    /// What the decoder is told that it may allocate.
+    /// The allocation limit given to the decoder.
     pub(crate) fn decoder_limit(&self) -> u64 {
         match self.format {
             // All strips or tiles together, then the largest of them once more.

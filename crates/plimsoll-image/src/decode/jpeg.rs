@@ -95,8 +95,9 @@ pub(super) fn header(
     }
 }
 
-/// Whether an end of image comes after the first scan begins. A decoder that is lenient fills up what is missing, and a
-/// picture with a grey half would be trained on. Thumbnails in metadata, which have ends of their own, are before it.
+/// Returns `true` if an end of image follows the beginning of the first scan. A lenient decoder fills in what
+/// is missing, so that training would use a picture that is half grey. Thumbnails in metadata, which have ends
+/// of their own, precede the scan.
 pub(super) fn has_end(bytes: &[u8]) -> bool {
     let mut at = 2;
     while let Some([0xff, kind, high, low]) = bytes.get(at..at + 4) {

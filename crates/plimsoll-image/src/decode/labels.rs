@@ -20,7 +20,7 @@ use crate::raster::{Extent, Image};
 #[derive(Clone, Debug)]
 pub struct LabelImage {
     file: ImageFile,
-    /// Of a class as it is stored: 1, 2, 4, 8 or 16.
+    /// The stored bits of a class: 1, 2, 4, 8 or 16.
     stored_bits: u8,
 }
 

@@ -34,14 +34,15 @@ use format::Format;
 /// Memory that a decoder takes beside what grows with the image: tables, windows, chunks of metadata.
 const FIXED: Bytes = Bytes(512 << 10);
 
-/// What metadata may take. A decoder refuses images with more, so that a compressed profile cannot grow without bounds.
+/// The most bytes of metadata. A decoder refuses images with more, so that a compressed profile cannot grow
+/// without bounds.
 const METADATA: u64 = 256 << 10;
 
-/// How images are read.
+/// Options for reading images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DecodeOptions {
-    /// Whether the orientation that cameras write is applied.
+    /// The handling of the orientation that cameras write.
     pub orientation: Orientation,
     /// The range of samples of 16 bits that becomes 0 to 255; none where no image of the data set has 16 bits, so that such an image is
     /// refused.
@@ -53,7 +54,7 @@ pub struct DecodeOptions {
 }
 
 impl Default for DecodeOptions {
-    /// As PIL reads images of 8 bits, up to 2²⁸ pixels and 1 GiB.
+    /// PIL's reading of images of 8 bits, up to 2²⁸ pixels and 1 GiB.
     fn default() -> DecodeOptions {
         DecodeOptions {
             orientation: Orientation::default(),
@@ -88,7 +89,7 @@ impl ImageFile {
         &self.path
     }
 
-    /// What the header says.
+    /// The header.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -159,7 +160,7 @@ impl ImageFile {
         self.options.orientation.of(self.header.format, self.header.turn)
     }
 
-    /// How this was opened.
+    /// The options that the image was opened with.
     pub(crate) fn options(&self) -> &DecodeOptions {
         &self.options
     }

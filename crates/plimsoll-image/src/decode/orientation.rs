@@ -5,11 +5,12 @@ use serde::{Deserialize, Serialize};
 use super::format::Format;
 use crate::raster::Extent;
 
-/// Whether the orientation in the metadata of a file (TIFF 6.0 and Exif, tag 274) is applied.
+/// The handling of the orientation in the metadata of a file (TIFF 6.0 and Exif, tag 274).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Orientation {
-    /// As PIL does when it opens an image: in TIFF files, in no others. Data loaders of torchvision do the same.
+    /// Applied where PIL applies it when it opens an image: in TIFF files only. Data loaders of torchvision do
+    /// the same.
     #[default]
     AsPil,
     /// In all formats.

@@ -79,7 +79,7 @@ impl fmt::Display for SampleRange {
 /// An image as the network sees it, before it is cropped and resized: grey or RGB with 8 bits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Levels {
-    /// Whether all pixels are the same.
+    /// `true` if all pixels are the same.
     pub is_constant: bool,
     /// The least and the greatest level of any channel.
     pub range: [u8; 2],

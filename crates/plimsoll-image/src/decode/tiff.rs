@@ -16,11 +16,11 @@ const MOST_VALUES: u64 = 1 << 14;
 /// Baseline entries, which decoders read; profiles and private entries have larger numbers.
 const BASELINE: std::ops::RangeInclusive<u16> = 254..=532;
 
-/// Whether an image is a smaller copy of another in the file (bit 0), or its mask (bit 2).
+/// The tag that marks an image as a smaller copy of another in the file (bit 0), or as its mask (bit 2).
 const SUBFILE_KIND: u16 = 254;
 const COPY_OR_MASK: u32 = 0b101;
 
-/// The most directories that are looked at: more than an image and its smaller copies have.
+/// The most directories that are read: more than an image and its smaller copies have.
 const MOST_DIRECTORIES: usize = 32;
 
 /// Checks the directory of the first image, and that there is no second one but smaller copies of it, which are passed over; goes back to
@@ -76,7 +76,7 @@ impl Order {
     }
 }
 
-/// What is asked about a directory.
+/// The entries of a directory that are read.
 struct Directory {
     /// The baseline entry with the most values, and how many they are.
     longest: Option<(u16, u64)>,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::raster::{Extent, Raster};
 
-/// How a pixel is made of those around its source.
+/// The interpolation between pixels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Interpolation {

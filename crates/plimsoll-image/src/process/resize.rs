@@ -47,7 +47,7 @@ fn sinc(x: f64) -> f64 {
     if x == 0.0 { 1.0 } else { (x * std::f64::consts::PI).sin() / (x * std::f64::consts::PI) }
 }
 
-/// How pixels of one axis are weighted, in memory that is given.
+/// The weights of the pixels along one axis, in borrowed memory.
 #[derive(Debug)]
 pub struct Weights<'a> {
     /// Weights of an output pixel, [`taps`] each.
@@ -56,7 +56,7 @@ pub struct Weights<'a> {
     spans: &'a mut [[u32; 2]],
 }
 
-/// The most input pixels that one output pixel is made of.
+/// The most input pixels in the sum of an output pixel.
 pub fn taps(from: usize, to: usize, filter: Filter) -> usize {
     let scale = (from as f64 / to.max(1) as f64).max(1.0);
     (filter.support() * scale).ceil() as usize * 2 + 1

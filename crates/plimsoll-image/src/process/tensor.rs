@@ -31,7 +31,7 @@ pub fn normalise(from: Raster<'_>, scales: &[ChannelScale], out: &mut [f32]) {
     }
 }
 
-/// What an erased rectangle is filled with.
+/// The filling of an erased rectangle.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Filling {
     /// One value, after normalisation: 0 is the mean.
@@ -54,7 +54,7 @@ pub struct Erasure {
     pub start: [usize; 2],
     /// Rows and columns.
     pub extent: Extent,
-    /// What it is filled with.
+    /// The filling.
     pub filling: Filling,
 }
 
@@ -78,7 +78,7 @@ pub fn erase(erasure: &Erasure, extent: Extent, tensor: &mut [f32]) {
     }
 }
 
-/// How a sample is mixed with another of its batch (Zhang et al. 2018).
+/// The mixing of a sample with another of its batch (Zhang et al. 2018).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mixing {
     /// The other sample, by its place in the batch.

@@ -44,14 +44,14 @@ pub fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
 }
 
-/// How samples differ from an output of the reference.
+/// The difference between samples and an output of the reference.
 #[derive(Debug)]
 pub struct Difference {
     /// The most, in levels.
     pub most: u8,
     /// The share of compared samples that differ.
     pub share: f64,
-    /// Whether all bytes are the same.
+    /// `true` if all bytes are the same.
     pub none: bool,
 }
 
