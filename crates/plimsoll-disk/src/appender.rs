@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::{File, folder};
 
-/// The longest piece without a newline at the end of a file that is taken for a torn line.
+/// The longest piece without a newline at the end of a file that is treated as a torn line.
 const LONGEST_TORN: u64 = 1 << 20;
 
 /// Bytes per step when the last newline is sought.
@@ -47,7 +47,7 @@ impl Appender {
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
                 Err(error) => return Err(error),
             }
-            // Whoever had the lock may have removed the file between opening and locking.
+            // Another process that had the lock may have removed the file between opening and locking.
             if file.is_at_its_path()? {
                 return Appender::of(file).map(Some);
             }
@@ -75,7 +75,7 @@ impl Appender {
         self.length
     }
 
-    /// How many bytes of a torn line were cut off when it was opened.
+    /// The number of bytes of a torn line that were cut off when the file was opened.
     pub fn torn(&self) -> u64 {
         self.torn
     }

@@ -166,7 +166,7 @@ fn is_temporary(path: &Path) -> bool {
 
 fn remove_if_abandoned(path: &Path) -> io::Result<bool> {
     let removed = File::open_any(path).and_then(|file| match file.try_lock() {
-        // Held while it is removed, so that whoever just created it sees that it is gone.
+        // The lock is held during removal, so that a process that has just created the file notices its removal.
         Ok(true) => folder::remove_file(path).map(|()| true),
         Ok(false) => Ok(false),
         Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(false),

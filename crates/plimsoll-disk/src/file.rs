@@ -84,7 +84,7 @@ impl File {
         &self.path
     }
 
-    /// What the system knows of the file.
+    /// The metadata of the file.
     ///
     /// # Errors
     /// The operating system's error.
@@ -158,7 +158,7 @@ impl File {
         Ok(())
     }
 
-    /// Asks the system to forget what it holds of the file in memory, so that the next read is from the disk. Not all systems do.
+    /// Asks the system to drop its cached pages of the file, so that the next read is from the disk. Not all systems do.
     ///
     /// # Errors
     /// The operating system's error.
@@ -169,8 +169,8 @@ impl File {
         Ok(())
     }
 
-    /// Whether its path leads to it: not so if it was removed or replaced since it was opened. Where files have no numbers, whether the path
-    /// leads to anything.
+    /// Returns `true` if the file's path leads to this file: it was neither removed nor replaced since it was
+    /// opened. On systems whose files have no numbers, returns `true` if the path exists.
     ///
     /// # Errors
     /// If that cannot be told.

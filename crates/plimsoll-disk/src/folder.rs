@@ -129,7 +129,7 @@ pub fn entries(folder: impl AsRef<Path>) -> io::Result<impl Iterator<Item = io::
     Ok(fs::read_dir(folder)?.map(|entry| Ok(entry?.path())))
 }
 
-/// What the system knows of the file or folder that a path leads to.
+/// The metadata of the file or folder at a path.
 ///
 /// # Errors
 /// If there is none, or its folder may not be searched.
@@ -139,7 +139,7 @@ pub fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
     fs::metadata(path)
 }
 
-/// Whether a path leads to something.
+/// Returns `true` if a path exists.
 ///
 /// # Errors
 /// If that cannot be told.

@@ -1,4 +1,4 @@
-//! The gate that every operation passes. It stands open, unless tests are to make operations fail.
+//! The gate that every operation passes. It is always open, unless tests make operations fail.
 
 use std::path::Path;
 

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use crate::File;
 
-/// A file is longer than its reader allows. It comes inside of an [`io::Error`] of kind `FileTooLarge`; [`TooLong::of`]
+/// A file is longer than its reader allows. It comes inside of an [`io::Error`] of kind `FileTooLarge`; [`TooLong::from_error`]
 /// gets it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong {
-    /// How many bytes it has, or at least has.
+    /// The length of the file, or a lower bound of it.
     pub found: u64,
-    /// How many it may have.
+    /// The largest length allowed.
     pub most: u64,
 }
 

@@ -1,6 +1,6 @@
-//! What is found where a file should be: a pipe, or a text that a tool put in its place.
+//! Substitutes for a file: a pipe, or a text that a tool put in its place.
 //!
-//! Reading a named pipe waits for whoever writes to it, and a device may never end, so neither is opened. `/dev/null` is: it is an empty file.
+//! Reading a named pipe waits for its writer, and a device may never end, so neither is opened. `/dev/null` is opened: it is an empty file.
 
 use std::fmt;
 use std::fs::{self, Metadata};
@@ -51,7 +51,8 @@ impl Substitute {
         }
     }
 
-    /// What a path leads to, if that is no file that can be read to an end, or a link to contents that are elsewhere. Nothing is opened.
+    /// Returns the kind of substitute at a path: something that cannot be read to an end, or a link to contents
+    /// that are not on this machine. Nothing is opened.
     fn at(path: &Path) -> Option<Substitute> {
         match fs::metadata(path) {
             Ok(found) => Substitute::of_kind(&found),
@@ -81,7 +82,7 @@ impl Substitute {
         None
     }
 
-    /// What an open file is instead, by its first bytes.
+    /// Returns the kind of substitute that an open file is, by its first bytes.
     fn within(file: &fs::File) -> Option<Substitute> {
         let mut head = [0; HEAD];
         let found = read_start(file, &mut head).ok()?;
@@ -104,17 +105,17 @@ impl Substitute {
     }
 }
 
-/// Whether it is the device that is always empty, which people name where a file may be empty.
+/// Returns `true` for the device that is always empty, which people name where a file may be empty.
 #[cfg(unix)]
 fn is_null(found: &Metadata) -> bool {
     use std::os::unix::fs::MetadataExt;
     fs::metadata("/dev/null").is_ok_and(|null| null.rdev() == found.rdev())
 }
 
-/// The bytes of a file that are looked at.
+/// The number of first bytes of a file that are examined.
 const HEAD: usize = 64;
 
-/// What links of git-annex lead through.
+/// The folder that links of git-annex lead through.
 const ANNEX_LINK: &str = ".git/annex/objects/";
 
 const ANNEX_POINTERS: [&[u8]; 1] = [b"/annex/objects/"];
@@ -137,7 +138,7 @@ fn read_start(file: &fs::File, head: &mut [u8]) -> io::Result<usize> {
     Ok(found)
 }
 
-/// Refuses what is no file, without opening it.
+/// Refuses a path that is not a file, without opening it.
 pub(crate) fn expect_file(path: &Path) -> io::Result<()> {
     Substitute::at(path).map_or(Ok(()), |found| Err(found.into()))
 }

@@ -1,20 +1,20 @@
 //! The directory of a ZIP archive (<https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT>), of archives beyond 4 GiB, too.
 //!
 //! It is only accepted in the one form that all readers of archives agree about: it ends where its own end begins, that is the last there is, and
-//! no member has two names. What members hold, and how, is the subject of whoever reads them.
+//! no member has two names. The contents of members are left to their readers.
 
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 
-/// What an archive begins with.
+/// The first bytes of an archive.
 pub const BEGIN: &[u8] = b"PK\x03\x04";
 
-/// What stands before a member, and its length without name and extra field.
+/// The signature of the header before a member, and its length without name and extra field.
 const LOCAL: (&[u8], usize) = (BEGIN, 30);
-/// What an entry of the directory begins with, and its length without name, extra field and comment.
+/// The signature of an entry of the directory, and its length without name, extra field and comment.
 const ENTRY: (&[u8], usize) = (b"PK\x01\x02", 46);
-/// What the end of the directory begins with, and its length without the archive's comment.
+/// The signature of the end of the directory, and its length without the archive's comment.
 const END: (&[u8], usize) = (b"PK\x05\x06", 22);
-/// What says where the end of a directory beyond 4 GiB is, and its length.
+/// The signature of the locator of a directory beyond 4 GiB, and its length.
 const LOCATOR: (&[u8], usize) = (b"PK\x06\x07", 20);
 /// The end of such a directory.
 const LARGE_END: (&[u8], usize) = (b"PK\x06\x06", 56);
@@ -27,14 +27,14 @@ const LARGE_MEMBER: u64 = 1;
 /// The flag of an encrypted member.
 const ENCRYPTED: u64 = 1;
 
-/// Where the entries of a directory are.
+/// The place of a directory's entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Directory {
     /// The first byte.
     start: u64,
-    /// How many bytes they have: what reading them takes follows from that.
+    /// The length of all entries in bytes, which bounds the memory that reading them needs.
     pub bytes: u64,
-    /// How many there are.
+    /// The number of entries.
     entries: u64,
 }
 
@@ -43,9 +43,9 @@ pub struct Directory {
 pub struct Entry {
     /// Its name.
     pub name: Vec<u8>,
-    /// How it is stored: 0 as it is, 8 deflated.
+    /// The compression method: 0 stored, 8 deflated.
     pub method: u64,
-    /// Whether it is encrypted.
+    /// `true` if it is encrypted.
     pub is_encrypted: bool,
     /// Its bytes, decompressed.
     pub length: u64,
@@ -53,11 +53,11 @@ pub struct Entry {
     pub packed: u64,
     /// The CRC-32 of its bytes.
     pub checksum: u32,
-    /// Where its own header begins.
+    /// The offset of its own header.
     pub header: u64,
 }
 
-/// Where a member's bytes begin, whose own header begins at `header`.
+/// Returns the offset of the first byte of the member whose own header begins at `header`.
 ///
 /// # Errors
 /// `InvalidData` if there is no member, or the system's error.
@@ -193,7 +193,7 @@ fn large_field(mut fields: &[u8]) -> io::Result<&[u8]> {
     Ok(large)
 }
 
-/// What archives are refused with of which readers disagree.
+/// The error for archives that different readers would read differently.
 pub fn none() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "its directory is not that of an archive")
 }
@@ -204,7 +204,7 @@ fn read(directory: &mut impl Read, length: u64) -> io::Result<Vec<u8>> {
     if bytes.len() as u64 == length { Ok(bytes) } else { Err(none()) }
 }
 
-/// So many bytes of a file, or what there is of them.
+/// Reads `length` bytes of a file, or fewer at its end.
 fn at(file: &mut (impl Read + Seek), start: u64, length: usize) -> io::Result<Vec<u8>> {
     file.seek(SeekFrom::Start(start)).map_err(|_| none())?;
     let mut bytes = Vec::with_capacity(length);
@@ -216,7 +216,7 @@ fn begins<'a>(bytes: &'a [u8], signature: &[u8]) -> io::Result<&'a [u8]> {
     if bytes.starts_with(signature) { Ok(bytes) } else { Err(none()) }
 }
 
-/// A little-endian number of so many bytes.
+/// Reads a little-endian number of any length.
 fn number(bytes: &[u8], start: usize, length: usize) -> io::Result<u64> {
     let digits = bytes.get(start..start + length).ok_or_else(none)?;
     Ok(digits.iter().rev().fold(0, |number, digit| number << 8 | u64::from(*digit)))

@@ -1,4 +1,4 @@
-//! What a power failure leaves.
+//! The states that a power failure leaves.
 #![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ fn states(files: &[(&str, &[u8])], change: impl FnOnce(&Path)) -> Vec<State> {
     states
 }
 
-/// What a file may contain.
+/// The possible contents of a file.
 fn contents(states: &[State], name: &str) -> BTreeSet<Option<Vec<u8>>> {
     states.iter().map(|state| state.get(Path::new(name)).cloned()).collect()
 }

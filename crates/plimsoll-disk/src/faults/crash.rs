@@ -1,4 +1,4 @@
-//! What a power failure may leave of a folder.
+//! The states that a power failure may leave of a folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use super::{Operation, State};
 
-/// Of so many of the changes of a file that were not synchronised, each is left out, kept alone, and torn. Of more
-/// changes, so many are chosen, the first, the last, and between them at equal distances.
+/// The number of unsynchronised changes of a file of which each is left out, kept alone, and torn. If there are
+/// more, this many are chosen: the first, the last, and others between them at equal distances.
 const CHOSEN: usize = 12;
 
 /// All states of a folder that a power failure may leave at any moment while these operations were done in it, when it
@@ -38,7 +38,7 @@ pub fn crash_states<'a>(
     let mut disk = Disk::new(initial);
     let mut outcomes = Vec::new();
     for operation in operations {
-        // What may be left grows until a synchronisation, so only the moments before these are looked at.
+        // The possible states grow until a synchronisation, so only the moments before each one are examined.
         if matches!(operation, Operation::Sync(_) | Operation::SyncFolder(_)) {
             disk.outcomes(&mut outcomes);
         }
@@ -75,12 +75,12 @@ enum Part {
     Whole,
 }
 
-/// Which of a file's changes reached the disk.
+/// The changes of a file that reached the disk.
 #[derive(Clone, Copy)]
 enum Reached {
     First(usize),
     FirstAndHalf(usize),
-    /// The first so many, but only the lengths.
+    /// The first `n` changes, but of these only the lengths.
     Zeros(usize),
     Only(usize),
     AllBut(usize),
@@ -133,7 +133,7 @@ impl File<'_> {
     }
 }
 
-/// What is on the disk and what may be.
+/// The durable state of the disk and the changes that may have reached it.
 struct Disk<'a> {
     /// The names as they are on the disk.
     on_disk: Names,
@@ -204,7 +204,7 @@ impl<'a> Disk<'a> {
         }
     }
 
-    /// What may be left if the power fails now.
+    /// Adds the states that a power failure may leave now.
     fn outcomes(&self, outcomes: &mut Vec<Outcome<'a>>) {
         let files = Rc::new(self.files.clone());
         for names in std::iter::once(&self.on_disk).chain(self.journal.iter().map(|(_, names)| names)) {
@@ -233,7 +233,7 @@ impl<'a> Disk<'a> {
 struct Outcome<'a> {
     names: Names,
     files: Rc<Vec<File<'a>>>,
-    /// Of this file, `reached` has reached the disk; of the others all or nothing.
+    /// The file of which `reached` has reached the disk; of the others all changes have, or none.
     varied: Option<FileId>,
     reached: Reached,
     others_reached: bool,

@@ -1,11 +1,11 @@
-//! Which operation fails, and how.
+//! The number of the failing operation, and the kind of failure.
 
 use std::io;
 use std::str::FromStr;
 
 use rustix::io::Errno;
 
-/// How an operation fails.
+/// The kind of failure of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     /// `eio`: it does nothing and reports that the device failed.
@@ -25,7 +25,7 @@ pub enum FaultKind {
 pub struct Fault {
     /// Its number, from 1.
     pub number: u64,
-    /// How it fails.
+    /// The kind of failure.
     pub kind: FaultKind,
 }
 

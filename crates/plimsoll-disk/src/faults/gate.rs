@@ -42,7 +42,7 @@ pub(crate) fn pass(kind: Kind, path: &Path) -> io::Result<()> {
     }
 }
 
-/// A read or a write of so many bytes begins.
+/// Begins a read or a write of `bytes` bytes.
 pub(crate) fn transfer(kind: Kind, path: &Path, bytes: usize) -> io::Result<Allowance> {
     match fault(kind, path)? {
         None => Ok(Allowance { bytes, torn: false }),

@@ -1,4 +1,4 @@
-//! Changes of files, and what is in a folder.
+//! Changes of files, and the contents of a folder.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ pub enum Operation {
         path: PathBuf,
         /// The offset of the first of them.
         offset: u64,
-        /// What was written.
+        /// The bytes written.
         bytes: Vec<u8>,
     },
     /// A file was cut off or extended with zeros.
@@ -45,7 +45,7 @@ pub enum Operation {
 /// The files of a folder, and those of folders in it, with their contents. Paths are relative to it.
 pub type State = BTreeMap<PathBuf, Vec<u8>>;
 
-/// What is in a folder.
+/// Reads the contents of a folder.
 ///
 /// # Errors
 /// If a file cannot be read.

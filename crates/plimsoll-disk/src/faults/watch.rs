@@ -47,7 +47,7 @@ impl Drop for Watching {
 }
 
 /// Makes an operation under a folder fail while a closure runs, on whichever thread it is made; numbers start anew. Returns
-/// the closure's result, and whether there were so many operations. Paths must begin with `folder` as it is given.
+/// the closure's result, and `true` if the operation was reached. Paths must begin with `folder` as it is given.
 pub fn inject<T>(folder: &Path, fault: Fault, closure: impl FnOnce() -> T) -> (T, bool) {
     let watching = Watching::start(folder, Some(fault), false);
     let result = closure();
