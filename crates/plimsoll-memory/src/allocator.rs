@@ -37,7 +37,7 @@ pub fn heap_use() -> HeapUse {
     HeapUse { now: Bytes(LIVE.load(Relaxed)), peak: Bytes(PEAK.load(Relaxed)) }
 }
 
-/// Lets the largest amount be counted anew, from what is allocated now.
+/// Resets the largest amount to the bytes that are allocated now.
 pub fn forget_heap_peak() {
     PEAK.store(LIVE.load(Relaxed), Relaxed);
 }

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::Bytes;
 
-/// A line in bytes and the ledger of what is held under it. Clones are handles to the same ledger.
+/// A memory limit in bytes and the ledger of reservations under it. Clones are handles to the same ledger.
 #[derive(Clone)]
 pub struct Budget {
     shared: Arc<Shared>,
@@ -33,7 +33,7 @@ struct Shared {
 #[derive(Default)]
 struct Ledger {
     used: Bytes,
-    /// The share of `used` that is held by short-lived tasks. Only this share is waited for.
+    /// The share of `used` that short-lived tasks hold. A task waits only for this share.
     by_tasks: Bytes,
     peak: Bytes,
     holders: BTreeMap<Arc<str>, HolderUse>,

@@ -13,7 +13,7 @@ use crate::limit::{Limit, System, Unread};
 /// A mounted hierarchy that accounts memory.
 struct Hierarchy {
     version: u8,
-    /// Where it is mounted.
+    /// The mount point.
     mount: PathBuf,
     /// The group, inside the hierarchy, that is visible at the mount point.
     root: String,
@@ -26,7 +26,8 @@ pub(crate) fn limits(system: &System, own_resident: Bytes, unread: &mut Vec<Unre
     groups.iter().flat_map(|(group, version)| group_limits(group, *version, own_resident, unread)).collect()
 }
 
-/// How many processes the kernel has killed for memory in the control group of this process; none where no group says.
+/// The number of processes that the kernel has killed for memory in the control group of this process; `None`
+/// if no group counts them.
 pub fn oom_kills(system: &System) -> Option<u64> {
     let count = |(group, version): &(PathBuf, u8)| {
         let file = if *version == 1 { "memory.oom_control" } else { "memory.events" };

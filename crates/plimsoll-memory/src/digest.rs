@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::Xxh3;
 pub struct Digest(pub u64);
 
 impl Digest {
-    /// Of these bytes.
+    /// Returns the digest of some bytes.
     pub fn of(bytes: &[u8]) -> Digest {
         Digest(xxhash_rust::xxh3::xxh3_64(bytes))
     }

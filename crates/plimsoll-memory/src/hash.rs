@@ -21,7 +21,7 @@ impl Default for Fnv1a {
 }
 
 impl Fnv1a {
-    /// Appends `bytes` to what is hashed.
+    /// Adds `bytes` to the hashed bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0 = bytes.iter().fold(self.0, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME));
     }

@@ -7,7 +7,7 @@
 //!   follows.
 //! * [`CountingAllocator`] counts every heap byte of the process; [`resident()`](fn@resident) reads the resident size
 //!   that the system reports.
-//! * [`Overhead`] is what a process holds beside what it reserves.
+//! * [`Overhead`] is the memory of a process beside its reservations.
 //!
 //! [`host`] identifies the processor, [`fnv1a`] and [`Digest`] hash bytes the same way on every machine. Nothing here depends on
 //! what the memory is used for.

@@ -10,9 +10,9 @@ use crate::Bytes;
 /// Something that limits the memory of this process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Limit {
-    /// What sets it, with the file or the flag that it was read from.
+    /// The name of its setter, with the file or the parameter that it was read from.
     pub source: String,
-    /// What it leaves to this process, after what other processes under the same limit hold now.
+    /// The bytes left to this process, after the present use of other processes under the same limit.
     pub bytes: Bytes,
     /// The limit itself.
     pub ceiling: Bytes,

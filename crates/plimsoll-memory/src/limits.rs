@@ -1,20 +1,20 @@
-//! How much memory this process may hold: the least of all limits.
+//! The memory that this process may use: the least of all limits.
 
 use serde::Serialize;
 
 use crate::limit::{Limit, System, Unread};
 use crate::{Bytes, cgroup, resident};
 
-/// All limits that were found, and the line that follows from them.
+/// All limits that were found, and the memory limit that follows from them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Limits {
     /// Every limit, the tightest first.
     pub found: Vec<Limit>,
     /// Files that exist but could not be read: a limit in them is unknown and may be lower than all that were found.
     pub unread: Vec<Unread>,
-    /// What the user asked for, if anything.
+    /// The limit that the user set, if any.
     pub asked: Option<Bytes>,
-    /// The line to stay under: what was asked for, but never more than the limits leave.
+    /// The memory limit that holds: the user's, but never more than the other limits leave.
     pub line: Bytes,
 }
 
@@ -48,8 +48,9 @@ fn limits_of(system: &System, own: Bytes, asked: Option<Bytes>) -> Limits {
     Limits { found, unread, asked, line }
 }
 
-/// How far the line exceeds what is left to this process now, since other processes may hold more than when the line
-/// was set. A sixteenth of the machine's available memory is not counted, so that there is time to release memory.
+/// The bytes by which the limit exceeds what is left to this process now, since other processes may use more
+/// than when the limit was set. A sixteenth of the machine's available memory is not counted, so that there is
+/// time to release memory.
 pub fn shortfall(system: &System, line: Bytes) -> Bytes {
     shortfall_of(system, own_share(), line)
 }

@@ -1,4 +1,4 @@
-//! What of this process's address space is files: its code, its constants, the libraries it is linked with.
+//! The files in this process's address space: its code, its constants and its libraries.
 
 use std::fs;
 use std::io;
@@ -24,8 +24,9 @@ pub fn mapped_files() -> io::Result<MappedFiles> {
     Ok(parse(&fs::read_to_string("/proc/self/smaps")?))
 }
 
-/// What is mapped under a path and no file: devices, such as a driver's own memory, and memory that processes share. That a file was
-/// deleted says nothing: a program that is built anew while it runs is still its code.
+/// Beginnings of paths that are mapped but are not files: devices, such as a driver's own memory, and memory
+/// that processes share. Deleted files still count: a program that is rebuilt while it runs keeps its code
+/// mapped.
 const NO_FILES: [&str; 3] = ["/dev/", "/memfd:", "/SYSV"];
 
 /// Sums the mappings of files. Their headers are lines like `55d0-55e0 r-xp 0000 fd:00 131 /usr/bin/plimsoll`; the lines

@@ -1,4 +1,4 @@
-//! What a process holds beside what it reserves by size: code, heap, stacks.
+//! The memory of a process beside its reservations: code, heap, stacks.
 //!
 //! | part     | what it is                                            | allowed                               |
 //! |----------|-------------------------------------------------------|---------------------------------------|
@@ -17,12 +17,12 @@ use crate::{Bytes, mapped_files};
 
 /// The heap of any job: 1 to 3 MiB in use, and a margin for what the allocator cannot give back.
 const HEAP: Bytes = Bytes(3584 << 10);
-/// What training adds: the picture of an epoch while it is drawn.
+/// The additional heap of training: the picture of an epoch while it is drawn.
 const HEAP_FOR_PICTURE: Bytes = Bytes::mib(4);
-/// What training adds for each case of a data set: its fingerprint, its names and files.
+/// The additional heap of training for each case of a data set: its fingerprint, its names and files.
 const HEAP_PER_CASE: Bytes = Bytes(6 << 10);
-/// What each node of a run's programs adds beyond those of small networks: the programs, their lowered nodes, kernels, and plans; 2 KiB of it
-/// are for plans that are remembered.
+/// The additional heap for each node of a run's programs beyond those of small networks: the programs, their
+/// lowered nodes, kernels, and plans; 2 KiB of it are for cached plans.
 const HEAP_PER_NODE: Bytes = Bytes(12 << 10);
 /// Nodes that the heap of any job has room for.
 const FEW_NODES: usize = 600;
@@ -30,23 +30,23 @@ const FEW_NODES: usize = 600;
 const STACKS: Bytes = Bytes(512 << 10);
 /// The stack of a thread of kernels, with its guard page and thread-local data.
 const STACK_PER_THREAD: Bytes = Bytes((512 + 16) << 10);
-/// Code where the system does not say what is mapped.
+/// The allowance for code on systems that do not report what is mapped.
 const UNKNOWN_CODE: Bytes = Bytes::mib(16);
 
-/// What a process holds beside what it reserves, by what it is for.
+/// The memory of a process beside its reservations, by use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overhead {
     /// The program and its libraries, as mapped.
     pub code: Bytes,
     /// Allocations that do not depend on the size of images.
     pub heap: Bytes,
-    /// Of the main thread and of threads that run kernels; threads that make batches reserve theirs.
+    /// The stacks of the main thread and of kernel threads; threads that make batches reserve theirs.
     pub stacks: Bytes,
 }
 
 impl Overhead {
-    /// Of a process that has so many threads of kernels. It depends on nothing but these and on what this program is linked with,
-    /// so a line found by one process holds in the next.
+    /// Returns the overhead of a process with `threads` kernel threads. It depends only on this number and on
+    /// the libraries of this program, so that a limit found by one process also suffices for the next.
     pub fn new(threads: usize) -> Overhead {
         let code = mapped_files().map_or(UNKNOWN_CODE, |files| files.mapped);
         Overhead { code, heap: HEAP, stacks: STACKS + Bytes(STACK_PER_THREAD.0 * threads as u64) }
@@ -58,7 +58,7 @@ impl Overhead {
         Overhead { heap: any.heap + HEAP_FOR_PICTURE + Bytes(HEAP_PER_CASE.0 * cases as u64), ..any }
     }
 
-    /// The same of a process whose programs have so many nodes.
+    /// Adds the overhead of programs with `nodes` nodes.
     pub fn with_nodes(self, nodes: usize) -> Overhead {
         Overhead { heap: self.heap + Bytes(HEAP_PER_NODE.0 * nodes.saturating_sub(FEW_NODES) as u64), ..self }
     }

@@ -33,7 +33,8 @@ pub fn resident() -> io::Result<Resident> {
     Ok(Resident { now, peak, address_space })
 }
 
-/// What is resident of this process now that belongs to no file: without its code and its libraries, which [`mapped_files`] counts.
+/// The resident memory of this process that belongs to no file: without its code and its libraries, which
+/// [`mapped_files`] counts.
 ///
 /// [`mapped_files`]: crate::mapped_files
 ///
