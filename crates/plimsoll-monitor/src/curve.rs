@@ -34,7 +34,7 @@ impl<T> Curve<T> {
         }
     }
 
-    /// What is kept, with the epochs.
+    /// The kept points, with their epochs.
     pub fn points(&self) -> &[(u64, T)] {
         &self.points
     }

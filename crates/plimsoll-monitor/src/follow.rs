@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::Curve;
 
-/// How many of the last events are kept.
+/// The number of recent events that are kept.
 const KEPT_EVENTS: usize = 50;
 
 /// The names of the two scores of volumes.
@@ -20,7 +20,7 @@ pub const SCORES_OF_VOLUMES: [&str; 2] = ["pseudo-Dice", "moving average"];
 /// The names of the two scores of images.
 pub const SCORES_OF_IMAGES: [&str; 2] = ["balanced accuracy", "quadratic kappa"];
 
-/// What an epoch came to.
+/// The numbers of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
     /// The mean over its steps.
@@ -36,7 +36,7 @@ pub struct Point {
 pub struct Told {
     /// When, by RFC 3339.
     pub time: String,
-    /// What happened.
+    /// The description of the event.
     pub what: String,
 }
 
@@ -44,7 +44,7 @@ pub struct Told {
 #[derive(Debug)]
 pub struct FoldFollower {
     folder: FoldFolder,
-    /// What of the files was read, in bytes: whole lines.
+    /// The bytes of the event file that were read: whole lines.
     events_read: u64,
     metrics_read: u64,
     /// None before its specification is read.
@@ -60,7 +60,7 @@ pub struct FoldFollower {
 }
 
 impl FoldFollower {
-    /// Of a fold that was begun. Nothing is read yet.
+    /// Follows a fold that has begun. Nothing is read yet.
     pub fn new(folder: FoldFolder) -> FoldFollower {
         FoldFollower {
             folder,
@@ -77,7 +77,7 @@ impl FoldFollower {
         }
     }
 
-    /// Where the fold is.
+    /// The folder of the fold.
     pub fn folder(&self) -> &FoldFolder {
         &self.folder
     }
@@ -91,7 +91,7 @@ impl FoldFollower {
         let asked = match self.asked.take().filter(|_| !is_anew) {
             Some(known) => known,
             None => {
-                // A process that goes on has cut off epochs that it does again, and may do more of them.
+                // A resumed process has cut off the epochs that it repeats, and may compute more of them.
                 let asked = AskedOf::read(&self.folder)?;
                 self.forget_epochs();
                 asked
@@ -107,7 +107,7 @@ impl FoldFollower {
         Ok(status)
     }
 
-    /// Whether epochs may have been cut off.
+    /// Reads new events. Returns `true` if epochs may have been cut off.
     fn read_events(&mut self) -> Result<bool, RunError> {
         let path = self.folder.events();
         let mut is_anew = false;
@@ -152,7 +152,7 @@ impl FoldFollower {
         }
     }
 
-    /// Whether what is new are epochs that follow.
+    /// Reads new epochs. Returns `true` if they continue the known ones.
     fn read_epochs(&mut self) -> Result<bool, RunError> {
         let path = self.folder.metrics();
         if length(&path)? < self.metrics_read {
@@ -190,12 +190,12 @@ impl FoldFollower {
         self.steps
     }
 
-    /// What epochs came to.
+    /// The numbers of each epoch.
     pub fn points(&self) -> &[(u64, Point)] {
         self.points.points()
     }
 
-    /// What epochs took.
+    /// The costs of each epoch.
     pub fn costs(&self) -> &[(u64, EpochCost)] {
         self.costs.points()
     }

@@ -1,7 +1,8 @@
 //! Runs as they go on, for people and for programs of others.
 //!
-//! What a run writes down is the truth: `metrics.jsonl` and `events.jsonl` of each fold. [`FoldFollower`] reads them as they grow, from any
-//! process. Beside them, [`tensorboard::EventFile`] writes the same for TensorBoard, and [`openmetrics::OpenMetrics`] for Prometheus.
+//! The files of a run are the only source: `metrics.jsonl` and `events.jsonl` of each fold. [`FoldFollower`]
+//! reads them as they grow, from any process. Beside them, [`tensorboard::EventFile`] writes the same numbers
+//! for TensorBoard, and [`openmetrics::OpenMetrics`] for Prometheus.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod curve;

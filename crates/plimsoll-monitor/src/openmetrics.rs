@@ -12,16 +12,16 @@ use plimsoll_disk::atomic;
 use plimsoll_memory::Bytes;
 use plimsoll_run::{DeviceState, EpochCost, EpochRecord, Sample};
 
-/// What is known of a fold.
+/// The numbers of a fold.
 #[derive(Clone, Debug, Default)]
 pub struct FoldNumbers {
     /// Steps of the run.
     pub steps: u64,
     /// The memory line.
     pub line: Bytes,
-    /// What was planned of it.
+    /// The planned memory.
     pub planned: Bytes,
-    /// The last epoch, what it took, and when it was done, in seconds since 1970.
+    /// The last epoch, its cost, and the time of its end, in seconds since 1970.
     pub epoch: Option<(EpochRecord, EpochCost, f64)>,
     /// The last moment that was looked at.
     pub sample: Option<Sample>,
@@ -36,12 +36,12 @@ pub struct OpenMetrics {
 }
 
 impl OpenMetrics {
-    /// Of a run that is called `run`, in the file `path`.
+    /// Creates the metrics of the run `run`, to be written to the file `path`.
     pub fn new(path: &Path, run: &str) -> OpenMetrics {
         OpenMetrics { path: path.into(), run: run.into(), folds: BTreeMap::new() }
     }
 
-    /// What is known of a fold, to be changed.
+    /// The numbers of a fold, to be changed.
     pub fn fold(&mut self, name: &str) -> &mut FoldNumbers {
         self.folds.entry(name.into()).or_default()
     }
@@ -55,7 +55,7 @@ impl OpenMetrics {
         atomic::write(&self.path, |file| file.write_all(text.as_bytes()))
     }
 
-    /// What the file has.
+    /// The text of the file.
     pub fn text(&self) -> String {
         let mut families: Vec<(Family, Vec<String>)> = Vec::new();
         for (fold, numbers) in &self.folds {
@@ -85,7 +85,7 @@ impl OpenMetrics {
     }
 }
 
-/// What a number is.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// It goes up and down.
@@ -99,7 +99,7 @@ enum Kind {
 struct Family {
     name: &'static str,
     kind: Kind,
-    /// What the name ends with; empty for numbers without one.
+    /// The unit at the end of the name; empty for numbers without one.
     unit: &'static str,
     help: &'static str,
 }
@@ -177,7 +177,7 @@ fn each_of_epoch(record: &EpochRecord, cost: &EpochCost, put: Put<'_>) {
     put(gauge("plimsoll_validation_seconds", "seconds", help), None, cost.validation_seconds);
 }
 
-/// Of a device that says nothing.
+/// The state of a device that reports nothing.
 const NOTHING_KNOWN: DeviceState =
     DeviceState { used_bytes: None, total_bytes: None, busy_percent: None, temperature_celsius: None };
 

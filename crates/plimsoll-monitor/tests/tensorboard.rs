@@ -1,4 +1,5 @@
-//! What TensorBoard's own writer makes is understood to the last field; `oracles/tensorboard.py` has it read ours.
+//! Files of TensorBoard's own writer are read to the last field; `oracles/tensorboard.py` has TensorBoard read
+//! ours.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;

@@ -10,10 +10,10 @@ use plimsoll_run::Holder;
 use super::records::{each_event, record};
 use super::{Event, Image, SessionLog, SourceMetadata, Summary, Value};
 
-/// What names of event files begin with: TensorBoard reads those that have it in them.
+/// The beginning of the names of event files: TensorBoard reads only files whose names contain it.
 const PREFIX: &str = "events.out.tfevents.";
 
-/// Who writes files, as they say themselves: those of others are left as they are.
+/// The writer that event files name: files of other writers are left unchanged.
 const WRITER: &str = "plimsoll";
 
 /// The start of a session.
@@ -29,8 +29,8 @@ pub struct EventFile {
 }
 
 impl EventFile {
-    /// Begins a file in a folder, behind those of earlier processes, for a run that goes on after so many steps. What the earlier files have
-    /// of later steps, which are done again, is cut off.
+    /// Begins a file in a folder, after those of earlier processes, for a run that resumes after `steps` steps. Events of later
+    /// steps, which are repeated, are cut off from the earlier files.
     ///
     /// # Errors
     /// If the disk refuses.
@@ -126,7 +126,7 @@ fn earlier(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Cuts off what is of steps behind `steps`, and what a killed process has not finished. A file that another program has written is left alone.
+/// Cuts off events after step `steps`, and a record that a killed process has not finished. Files of other programs are unchanged.
 fn cut_back(path: &Path, steps: u64) -> io::Result<()> {
     let mut kept = 0;
     let mut is_own = false;

@@ -10,21 +10,21 @@ pub struct Event {
     /// The step.
     #[prost(int64, tag = "2")]
     pub step: i64,
-    /// Of the first event of a file: `brain.Event:2`.
+    /// `brain.Event:2`, in the first event of a file.
     #[prost(string, optional, tag = "3")]
     pub file_version: Option<String>,
     /// Numbers and pictures.
     #[prost(message, optional, tag = "5")]
     pub summary: Option<Summary>,
-    /// That a process begins.
+    /// The start of a process.
     #[prost(message, optional, tag = "7")]
     pub session_log: Option<SessionLog>,
-    /// Of the first event of a file: who writes it.
+    /// The writer, in the first event of a file.
     #[prost(message, optional, tag = "10")]
     pub source_metadata: Option<SourceMetadata>,
 }
 
-/// Who writes a file.
+/// The writer of a file.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct SourceMetadata {
     /// The name of the program, or of a part of it.
@@ -46,10 +46,10 @@ pub struct Value {
     /// Its name; what stands before a slash groups it with others.
     #[prost(string, tag = "1")]
     pub tag: String,
-    /// If it is a number.
+    /// The number, if the value is one.
     #[prost(float, optional, tag = "2")]
     pub simple_value: Option<f32>,
-    /// If it is a picture.
+    /// The picture, if the value is one.
     #[prost(message, optional, tag = "4")]
     pub image: Option<Image>,
 }
@@ -71,7 +71,7 @@ pub struct Image {
     pub encoded_image_string: Vec<u8>,
 }
 
-/// That a process begins, by which TensorBoard forgets what it has read of this step and later ones.
+/// The start of a process, at which TensorBoard discards what it has read of this step and later ones.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct SessionLog {
     /// 1 is the start.

@@ -51,7 +51,7 @@ pub fn each_event(path: &Path, mut each: impl FnMut(Event, u64) -> bool) -> io::
     Ok(())
 }
 
-/// The bytes of the next record of a file of which so many bytes are left; none if it is not whole.
+/// The bytes of the next record of a file with `left` bytes left; `None` if it is incomplete.
 fn next(file: &mut impl Read, left: u64) -> io::Result<Option<Vec<u8>>> {
     if left < 16 {
         return Ok(None);
