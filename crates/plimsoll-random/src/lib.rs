@@ -21,7 +21,7 @@ pub enum Purpose {
     Noise = 4,
     /// The shapes of a phantom.
     Phantom = 5,
-    /// How an image in two dimensions is augmented.
+    /// The augmentation of a two-dimensional image.
     Image = 6,
     /// The noise that an erased rectangle is filled with.
     Erasing = 7,
