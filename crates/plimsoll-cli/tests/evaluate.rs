@@ -77,6 +77,27 @@ fn overlap_alone_is_scored_unless_more_is_asked_for() {
 }
 
 #[test]
+fn classes_are_the_labels_of_the_maps_without_a_data_set() {
+    let maps = maps(12, 5);
+    let [prediction, reference] = [&maps.prediction, &maps.reference].map(|path| path.to_str().unwrap());
+    let named = run_json(&["evaluate", prediction, reference, "--labels", "1"]);
+    let found = run_json(&["evaluate", prediction, reference]);
+    assert_eq!(found["settings"]["classes"], serde_json::json!([1]));
+    assert_eq!(found["foreground_mean"], named["foreground_mean"]);
+    // Folders beside those of the maps are another matter, whatever they hold.
+    for folder in ["other/imagesTr", "more/labels"] {
+        fs::create_dir_all(maps.dir.path().join(folder)).unwrap();
+    }
+    let [predictions, references] = [&maps.prediction, &maps.reference].map(|path| path.parent().unwrap());
+    let found = run_json(&["evaluate", predictions.to_str().unwrap(), references.to_str().unwrap()]);
+    assert_eq!(found["foreground_mean"], named["foreground_mean"]);
+    write(&maps.prediction, 12, 0, 0);
+    write(&maps.reference, 12, 0, 0);
+    let error = run_error(&["evaluate", prediction, reference]);
+    assert!(error.contains("has a voxel above 0") && error.contains("--labels 1,2"), "{error}");
+}
+
+#[test]
 fn classes_go_by_their_names_where_a_data_set_has_them() {
     let maps = maps(12, 5);
     let [predictions, references] =

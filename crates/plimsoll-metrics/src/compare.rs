@@ -81,6 +81,12 @@ impl Confusion {
         }
     }
 
+    /// Returns the labels of counted voxels, in either map.
+    pub fn labels(&self) -> impl Iterator<Item = u8> {
+        let counted = |label: u8| self.bounds[usize::from(label)][0] != [usize::MAX; 3];
+        (0..=u8::MAX).filter(move |label| counted(*label))
+    }
+
     /// The overlap of one class, or of several taken as one.
     pub fn overlap(&self, classes: &[u8]) -> Overlap {
         let classes = || classes.iter().map(|class| usize::from(*class));
@@ -333,6 +339,7 @@ mod tests {
         assert_eq!(confusion.bounds(&[1]), Some(VoxelBox { start: [3, 0, 1], shape: [1, 2, 4] }));
         assert_eq!(confusion.bounds(&[2]), Some(VoxelBox { start: [3, 0, 2], shape: [1, 1, 3] }));
         assert_eq!(confusion.bounds(&[7]), None);
+        assert_eq!(confusion.labels().collect::<Vec<_>>(), [0, 1, 2]);
         let both = confusion.overlap(&[1, 2]);
         assert_eq!((both.true_positives, both.false_positives, both.false_negatives), (3, 1, 1));
         assert_eq!(confusion.bounds(&[1, 2, 7]), Some(VoxelBox { start: [3, 0, 1], shape: [1, 2, 4] }));

@@ -101,6 +101,27 @@ fn evaluate_case(
     })
 }
 
+/// Returns the labels that the maps of cases have, except those of voxels whose reference label is ignored. Reads every map once, in
+/// memory for two planes. `done` is called with the number of finished cases.
+///
+/// # Errors
+/// Returns an error if two files cannot be read or compared.
+pub fn present_labels(
+    cases: &[CasePaths],
+    ignore: Option<u8>,
+    budget: &Budget,
+    done: &dyn Fn(usize),
+) -> Result<BTreeSet<u8>, MetricError> {
+    let mut labels = BTreeSet::new();
+    for (number, case) in cases.iter().enumerate() {
+        let files = CaseFiles::open(&case.prediction, &case.reference)?;
+        let files = files.with_values(case.reference_values.clone(), case.prediction_values.clone())?;
+        labels.extend(compare(&mut files.with_ignored(ignore), budget)?.labels());
+        done(number + 1);
+    }
+    Ok(labels)
+}
+
 /// Retries without the held labels if memory runs out with them.
 fn within<T>(
     files: &mut CaseFiles,

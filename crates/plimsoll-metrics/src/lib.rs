@@ -41,7 +41,7 @@ pub use centreline::cl_dice;
 pub use compare::{CaseFiles, Confusion, compare};
 pub use cross_validation::{CrossValidation, FoldScores, OverFolds};
 pub use error::MetricError;
-pub use evaluate::{CasePaths, LabelMaps, evaluate, evaluate_maps};
+pub use evaluate::{CasePaths, LabelMaps, evaluate, evaluate_maps, present_labels};
 pub use lesions::{Detection, Lesions, Panoptic, VariationOfInformation};
 pub use masks::ClassMasks;
 pub use mean_interval::mean_interval;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_data::{Labels, LengthUnit, prediction_ending};
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_metrics::{CasePaths, Metric, Settings, Summary, evaluate as score_all};
+use plimsoll_metrics::{CasePaths, Metric, Settings, Summary, evaluate as score_all, present_labels};
 use plimsoll_report::preview::{Comparison, Frame, comparison};
 use plimsoll_report::{ClassNames, box_plots};
 
@@ -94,8 +94,11 @@ pub fn evaluate(request: &EvaluateRequest, context: &Context) -> Outcome<Evaluat
     let line = Line::draw(request.ram, *threads)?;
     let found = References::find(request, &line.budget, context)?;
     let millimetres_per_unit = request.unit.or(found.unit).map(LengthUnit::millimetres);
-    let Scored { classes, regions, names } = Scored::of(request, &found)?;
     let ignore = request.ignore.or(found.labels.as_ref().and_then(Labels::ignore));
+    let Scored { classes, regions, names } = match &request.classes {
+        None if found.labels.is_none() => Scored::present(&found, ignore, &line.budget, context)?,
+        _ => Scored::of(request, &found)?,
+    };
     expect_none_ignored(&classes, &regions, ignore)?;
     let settings = Settings { classes, regions, ignore, millimetres_per_unit, ..request.settings.clone() };
     let summary = score(&found.cases, &settings, &line.budget, *threads, context)?;
@@ -150,6 +153,23 @@ struct Scored {
 pub(super) const AND: char = '+';
 
 impl Scored {
+    /// The labels that the maps have, where neither the request nor a data set defines classes.
+    fn present(found: &References, ignore: Option<u8>, budget: &Budget, context: &Context) -> Outcome<Scored> {
+        let progress = context.work("reading label maps", found.cases.len() as u64);
+        let done = |done: usize| progress.set(done as u64, String::new());
+        let labels = present_labels(&found.cases, ignore, budget, &done);
+        drop(progress);
+        let classes: Vec<u8> = labels?.into_iter().filter(|label| *label != 0).collect();
+        if classes.is_empty() {
+            let place = found.folder.display();
+            let message = format!("no label map of references in {place} or of predictions has a voxel above 0");
+            return Err(Error::new(message, "name the classes, like ‹labels=1,2›"));
+        }
+        let listed = classes.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
+        context.note(format_args!("classes are the labels of the maps: {listed}"));
+        Ok(Scored { classes, regions: Vec::new(), names: ClassNames::default() })
+    }
+
     /// The requested classes, or those of the data set.
     fn of(request: &EvaluateRequest, found: &References) -> Outcome<Scored> {
         let (folder, described) = (&*found.folder, found.labels.as_ref());
@@ -159,14 +179,7 @@ impl Scored {
             names: described.map(ClassNames::of).unwrap_or_default(),
         };
         let Some(asked) = &request.classes else {
-            return described.map(|labels| of_data(foreground(labels))).ok_or_else(|| {
-                let why = match &found.fault {
-                    None => format!("{} has no dataset.json", folder.display()),
-                    Some(fault) => fault.to_string(),
-                };
-                let message = format!("which classes to score is not known: {why}");
-                Error::new(message, "name them, like ‹labels=1,2›; several as one are 1+2")
-            });
+            return Ok(of_data(described.map(foreground).unwrap_or_default()));
         };
         if !asked.iter().any(|name| name.contains(AND)) {
             let classes = asked.iter().map(|class| class_of(class, folder, described));

@@ -33,8 +33,6 @@ pub struct References {
     pub ending: String,
     /// The folder that would describe the references.
     pub folder: PathBuf,
-    /// Why that folder is not a data set, if it looks like one.
-    pub fault: Option<DatasetError>,
     /// The reservations for the names of predictions and references.
     _memory: [FilesMemory; 2],
 }
@@ -53,8 +51,7 @@ impl References {
         // A file of references beside a folder of predictions is a list or a table of cases.
         let is_one = references.is_file() && !predictions.is_dir();
         let memory = [reserve_images(predictions, budget)?, reserve_images(references, budget)?];
-        let mut fault = None;
-        let around = around(request, is_one, budget, &mut fault)?;
+        let around = around(request, is_one, budget)?;
         let labels = match &around {
             None => None,
             Some(Around { data, .. }) => match &data.labels {
@@ -94,7 +91,6 @@ impl References {
             unit,
             ending,
             folder: folder_of(references, is_one),
-            fault,
             _memory: memory,
         })
     }
@@ -107,13 +103,8 @@ fn folder_of(references: &Path, is_one: bool) -> PathBuf {
     if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder }
 }
 
-/// The data set that references belong to; `None` without one. A folder that looks like a data set but is none leaves a fault.
-fn around(
-    request: &EvaluateRequest,
-    is_one: bool,
-    budget: &Budget,
-    fault: &mut Option<DatasetError>,
-) -> Outcome<Option<Around>> {
+/// The data set that references belong to; `None` without one.
+fn around(request: &EvaluateRequest, is_one: bool, budget: &Budget) -> Outcome<Option<Around>> {
     let options = request.data.data_options(request.allow_outside);
     let folder = folder_of(&request.references, is_one);
     let root = (!is_one).then(|| (request.references.clone(), true));
@@ -132,7 +123,8 @@ fn around(
             Err(error) if is_described || is_root && place.is_file() => return Err(error.into()),
             // An unreadable description may belong to a data set that defines which voxels count.
             Err(error) if is_of_system(&error) => return Err(error.into()),
-            Err(error) => *fault = Some(error),
+            // Folders beside plain folders of label maps need not be a data set.
+            Err(_) => {}
         }
     }
     Ok(None)
