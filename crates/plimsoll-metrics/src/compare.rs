@@ -186,7 +186,7 @@ impl CaseFiles {
         }
     }
 
-    /// The same, with the classes that values of the reference and of the prediction have; none where values are the numbers of classes.
+    /// The same, with the classes that values of the reference and of the prediction have; `None` if values are the numbers of classes.
     ///
     /// # Errors
     /// Returns an error if classes of a file follow from names of segments alone, and none are given.

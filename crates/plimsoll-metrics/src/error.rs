@@ -18,7 +18,7 @@ pub enum MetricError {
     /// A mask cannot be measured.
     #[error(transparent)]
     Morphology(#[from] MorphologyError),
-    /// The lengths of two label maps are not those of the shape.
+    /// The lengths of two label maps do not match the shape.
     #[error("a prediction of {} and a reference of {} voxels do not have the shape {shape:?}", found[0], found[1])]
     Length {
         /// Voxels of prediction and reference.

@@ -37,7 +37,7 @@ impl ClassMasks {
     /// per voxel of the box from `budget`.
     ///
     /// # Errors
-    /// Returns an error if a map's length is not that of the shape or the memory is not available.
+    /// Returns an error if a map's length does not match the shape or the memory is not available.
     pub fn new(
         class: u8,
         prediction: &[u8],

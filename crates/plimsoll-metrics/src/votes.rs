@@ -39,7 +39,7 @@ pub enum VotesError {
         /// The number of classes.
         classes: usize,
     },
-    /// The numbers are not those of all pairs, once or several times.
+    /// The numbers do not belong to all pairs, once or several times.
     #[error("{found} {what} are not those of {pairs} pairs, or of several classifiers for each")]
     Length {
         /// `probabilities` or `accuracies`.

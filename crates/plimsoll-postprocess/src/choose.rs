@@ -44,7 +44,7 @@ pub struct Pair {
 pub struct LabelGain {
     /// Its value, or the number of a region, from 1.
     pub label: u16,
-    /// The mean Dice over cases without steps; none where it is in no case.
+    /// The mean Dice over cases without steps; `None` if it is in no case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dice_before: Option<f64>,
     /// The same with all steps.

@@ -11,7 +11,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// 2 |both| / (|predicted| + |reference|) (Dice 1945); none where the label is in neither, as nnU-Net leaves such cases out.
+    /// 2 |both| / (|predicted| + |reference|) (Dice 1945); `None` if the label is in neither, as nnU-Net leaves such cases out.
     pub(crate) fn dice(&self) -> Option<f64> {
         let sum = self.predicted + self.reference;
         (sum > 0).then(|| 2.0 * self.both as f64 / sum as f64)

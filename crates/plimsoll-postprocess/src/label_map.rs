@@ -1,4 +1,4 @@
-//! A label map that is held whole.
+//! A label map in memory.
 
 use std::path::Path;
 

@@ -2,9 +2,9 @@
 //!
 //! A [`Step`] keeps the largest component of a label, drops small ones, fills holes or closes gaps; [`Postprocessing`] is a list of them,
 //! as a file has it. [`process`] does the steps on a label map. [`choose`] tries steps on predictions whose references are known, and
-//! returns those that raise the mean Dice of a label without lowering that of any other.
+//! returns the steps that raise the mean Dice of a label without lowering the Dice of another.
 //!
-//! A label map is held whole, two bytes a voxel; what a step needs beside it is held for the box around its labels alone.
+//! A label map needs two bytes a voxel; a step needs additional memory only for the box around its labels.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod apply;

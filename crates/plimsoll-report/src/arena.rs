@@ -1,4 +1,4 @@
-//! A drawing of an arena: time across, addresses up, a box for each value that is held.
+//! A drawing of an arena: time across, addresses up, a box for each value.
 
 use plimsoll_graph::{Kind, Op, Role, TensorId, TensorInfo};
 use plimsoll_memory::Bytes;
@@ -40,7 +40,7 @@ impl Colour {
         Colour::Scratch,
     ];
 
-    /// Its fill, and what it stands for. Distinguishable with colour-blind eyes (after Okabe and Ito).
+    /// Its fill and its meaning. The colours are distinguishable with colour-blind eyes (after Okabe and Ito).
     fn legend(self) -> (&'static str, &'static str) {
         match self {
             Colour::Persistent => ("#8c8c8c", "parameters, moments"),

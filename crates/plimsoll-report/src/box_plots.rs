@@ -178,7 +178,7 @@ mod tests {
         assert_eq!((round_up(0.0), round_up(3.0), round_up(8.1), round_up(0.03)), (1.0, 4.0, 10.0, 0.04));
     }
 
-    /// A case that predicts and has so many voxels of class 1, with its HD95.
+    /// A case with these numbers of predicted and reference voxels of class 1, and its HD95.
     fn case([predicted, reference]: [f64; 2], hd95: f64) -> CaseScores {
         let mut scores = Scores::default();
         scores.set(Metric::Predicted, predicted);

@@ -38,7 +38,7 @@ struct Matrix {
 }
 
 impl Matrix {
-    /// The confusion matrix, or what each label comes to by itself.
+    /// The confusion matrix, or the counts of each label alone.
     fn of(report: &Report, names: &[String]) -> Matrix {
         if let Some(counts) = &report.confusion_matrix {
             return Matrix {

@@ -117,7 +117,7 @@ impl Series {
     }
 }
 
-/// Points whose line looks like that of all: of each piece of many the lowest and the highest.
+/// Returns points whose line looks like the line of all points: the lowest and the highest of each piece.
 fn thinned(points: &[[f64; 2]]) -> Vec<[f64; 2]> {
     if points.len() <= 2 * MOST_PIECES {
         return points.to_vec();

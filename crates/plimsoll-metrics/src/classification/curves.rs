@@ -15,7 +15,7 @@ const MOST_POINTS: usize = (2.0 / STEP) as usize + 2;
 /// The curves of a table: what a picture of it shows.
 #[derive(Debug)]
 pub struct Curves {
-    /// The points (1 − specificity, sensitivity) of each class against the rest, from (0, 0) to (1, 1); none where one of the two is
+    /// The points (1 − specificity, sensitivity) of each class against the rest, from (0, 0) to (1, 1); `None` if one of the two is
     /// undefined.
     pub roc: Vec<Vec<[f64; 2]>>,
     /// The bins of the expected calibration error.

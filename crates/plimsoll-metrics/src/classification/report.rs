@@ -26,7 +26,7 @@ pub struct Report {
     pub overall: BTreeMap<String, Interval>,
     /// The scores of each class against the rest, in the order of the table.
     pub classes: Vec<ClassReport>,
-    /// The number of cases by label, then by most probable class; ties go to the first class. None where cases have several labels.
+    /// The number of cases by label, then by most probable class; ties go to the first class. `None` if cases have several labels.
     pub confusion_matrix: Option<Vec<Vec<u64>>>,
     /// The settings of the intervals.
     pub bootstrap: Bootstrap,
@@ -91,7 +91,7 @@ pub fn classify(table: &Table, bootstrap: &Bootstrap, budget: &Budget) -> Result
 }
 
 impl Report {
-    /// Writes a row per score and class, `all` for those of all classes together; undefined scores are left empty.
+    /// Writes a row for each score and class, `all` for all classes together; undefined scores are left empty.
     ///
     /// # Errors
     /// Returns an error if writing to `to` fails.

@@ -105,7 +105,7 @@ impl<'a> Scorer<'a> {
         }
     }
 
-    /// The number of cases by label, then by the class that they are given, for the weights that were scored last; none where cases
+    /// The number of cases by label, then by the class that they are given, for the weights that were scored last; `None` if cases
     /// have several labels.
     pub(crate) fn confusion_matrix(&self) -> Option<Vec<Vec<u64>>> {
         match &self.given {

@@ -244,7 +244,7 @@ impl Table {
         Ok(table)
     }
 
-    /// A table of so many cases without labels and probabilities.
+    /// Returns a table of `cases` cases without labels and probabilities.
     fn empty(
         classes: Vec<String>,
         labelling: Labelling,

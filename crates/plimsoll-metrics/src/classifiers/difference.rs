@@ -53,7 +53,7 @@ pub struct ImageDifference {
     pub second: String,
     /// Images that the score is of.
     pub images: usize,
-    /// The scores of both; none where undefined.
+    /// The scores of both; `None` if undefined.
     pub scores: [Option<f64>; 2],
     /// The first less the second.
     pub difference: Option<f64>,

@@ -29,7 +29,7 @@ pub struct ClassifierSettings {
     pub scores: Vec<ImageScore>,
     /// The classes, of scores that are of single classes; all if none are named.
     pub classes: Option<Vec<String>>,
-    /// The resamples of all intervals and rankings. Its confidence is that of all tests, too.
+    /// The resamples of all intervals and rankings. Its confidence also applies to all tests.
     pub bootstrap: Bootstrap,
 }
 
@@ -40,7 +40,7 @@ pub struct ScoreOfClassifier {
     pub candidate: String,
     /// The class; none of all classes together.
     pub class: Option<String>,
-    /// The mean over repeats; none where it is undefined for one.
+    /// The mean over repeats; `None` if it is undefined for one.
     pub value: Option<f64>,
     /// Its interval by the percentile bootstrap.
     pub interval: Option<[f64; 2]>,
@@ -61,7 +61,7 @@ pub struct ScoreOfClassifiers {
     pub candidates: Vec<ScoreOfClassifier>,
     /// The difference of each pair, in the same order.
     pub differences: Vec<ImageDifference>,
-    /// The mean of Kendall's τ between the order of the candidates and those of resamples; none where ties leave none.
+    /// The mean of Kendall's τ between the order of the candidates and those of resamples; `None` if ties leave none.
     pub mean_tau: Option<f64>,
     /// Its quantile of (1 − confidence) / 2.
     pub low_tau: Option<f64>,
@@ -86,7 +86,7 @@ pub struct ClassifierComparison {
     pub scores: Vec<ScoreOfClassifiers>,
 }
 
-/// A score of a class, or of all together, that is asked for.
+/// A requested score of a class, or of all classes together.
 #[derive(Clone, Copy)]
 struct Item {
     score: ImageScore,

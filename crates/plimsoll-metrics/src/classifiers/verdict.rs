@@ -7,7 +7,7 @@ use crate::comparison::verdict::{Unit, needed_words, p_words};
 use crate::comparison::{Outcome, Verdict};
 use crate::normal::normal_quantile;
 
-/// The probability with which a comparison that is repeated with so many images is to find the difference.
+/// The probability with which a comparison with the needed number of images finds the difference.
 const POWER: f64 = 0.8;
 
 /// The numbers from which a verdict follows.

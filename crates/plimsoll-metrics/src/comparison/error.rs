@@ -119,13 +119,13 @@ pub enum ComparisonError {
         /// The available scores.
         known: Vec<Metric>,
     },
-    /// A count is asked for.
+    /// The requested score is a count.
     #[error("{} is a count of voxels, of which neither more nor fewer are better", metric.name())]
     Count {
         /// The requested item.
         metric: Metric,
     },
-    /// A class is asked for that is not scored.
+    /// The requested class is not scored.
     #[error("class {class} is not scored; these are: {}", list(known))]
     NoClass {
         /// The requested item.
@@ -171,7 +171,7 @@ pub enum ComparisonError {
         /// The requested item.
         score: &'static str,
     },
-    /// A class is asked for that classifiers do not know.
+    /// The requested class is unknown to the classifiers.
     #[error("there is no class {class}; these are: {}", known.join(", "))]
     NoClassNamed {
         /// The requested item.

@@ -68,7 +68,7 @@ pub(super) struct Intervals {
 }
 
 impl Resampler {
-    /// For at most so many cases: 16 bytes for each resample and 4 for each case, of `budget`.
+    /// Reserves 16 bytes for each resample and 4 for each of at most `cases` cases.
     pub(super) fn new(
         settings: Bootstrap,
         cases: usize,

@@ -2,7 +2,7 @@
 
 use crate::normal::normal_quantile;
 
-/// The probability with which a comparison that is repeated with so many cases is to find the difference.
+/// The probability with which a comparison with the needed number of cases finds the difference.
 pub(super) const POWER: f64 = 0.8;
 
 /// Returns the number of cases that the signed-rank test would need to find the effect of these differences with a probability of 80 %, at level

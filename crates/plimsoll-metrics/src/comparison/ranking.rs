@@ -32,7 +32,7 @@ pub struct Ranking {
     pub ranked_scores: usize,
     /// Those that only some have.
     pub dropped_scores: usize,
-    /// The mean of Kendall's τ between this order and those of resamples; none where ties leave none.
+    /// The mean of Kendall's τ between this order and those of resamples; `None` if ties leave none.
     pub mean_tau: Option<f64>,
     /// Its quantile of (1 − confidence) / 2.
     pub low_tau: Option<f64>,
@@ -46,7 +46,7 @@ struct CaseRanks {
 
 impl Paired {
     /// Ranks all candidates by a score: in each case and class, then by the mean of ranks, as challenges do (Wiesenfarth et al. 2021). A missing
-    /// score has the value of its convention. None where no case has the score for all.
+    /// score has the value of its convention. `None` if no case has the score for all.
     ///
     /// # Errors
     /// Returns an error if there is no memory for the resamples.
@@ -179,7 +179,7 @@ pub(crate) fn standing(resampled: Vec<&[f64]>, better: Better) -> Vec<Option<f64
     first.into_iter().map(|share| (defined > 0).then(|| share / f64::from(defined))).collect()
 }
 
-/// Kendall's τ-b of two lists of the same items (Kendall 1945), as `scipy.stats.kendalltau`; none where all of a list are equal.
+/// Kendall's τ-b of two lists of the same items (Kendall 1945), as `scipy.stats.kendalltau`; `None` if all of a list are equal.
 pub fn kendall_tau(one: &[f64], other: &[f64]) -> Option<f64> {
     let (mut agreeing, mut of_one, mut of_other) = (0i64, 0i64, 0i64);
     let order = |values: &[f64], i: usize, j: usize| values[i].total_cmp(&values[j]) as i64;

@@ -33,7 +33,7 @@ pub struct ComparisonSettings {
     pub names: BTreeMap<u8, String>,
     /// The treatment of missing scores in means, differences and rankings.
     pub missing: Missing,
-    /// The resamples of all intervals and rankings. Its confidence is that of all tests, too.
+    /// The resamples of all intervals and rankings. Its confidence also applies to all tests.
     pub bootstrap: Bootstrap,
 }
 
@@ -97,7 +97,7 @@ pub struct ScoreComparison {
     pub candidates: Vec<CandidateScores>,
     /// The difference of each pair, by class. With several classes, differences of the mean over classes come first.
     pub differences: Vec<Difference>,
-    /// The order of all; none where no case has the score for all.
+    /// The order of all; `None` if no case has the score for all.
     pub ranking: Option<Ranking>,
     /// The one to take.
     pub choice: Option<Choice>,

@@ -58,7 +58,7 @@ pub(super) struct Evidence<'a> {
     pub metric: Metric,
     pub better: Better,
     pub cases: usize,
-    /// None where both lack distances that count as infinite.
+    /// `None` if both lack distances that count as infinite.
     pub mean: Option<f64>,
     pub missing: Undefined,
     pub interval: Option<[f64; 2]>,

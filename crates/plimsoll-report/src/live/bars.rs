@@ -8,7 +8,7 @@ use crate::duration::duration;
 
 /// The most holders that have a row of their own.
 const HOLDERS: usize = 6;
-/// Kinds of operations of which is said what they took.
+/// The number of kinds of operations whose time is shown.
 const LONGEST: usize = 4;
 
 /// A row.

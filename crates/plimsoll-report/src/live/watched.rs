@@ -82,7 +82,7 @@ impl Watched {
         format!("{} · {} {folds}, {running} running{waiting} · {time}", paths.join(", "), self.folds.len())
     }
 
-    /// The place of the fold that is looked at first: one that runs, else the last.
+    /// Returns the index of the fold that is shown first: a running one, or else the last.
     pub fn first(&self) -> usize {
         let running = self.folds.iter().position(WatchedFold::is_running);
         running.unwrap_or(self.folds.len().saturating_sub(1))

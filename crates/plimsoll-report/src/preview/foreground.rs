@@ -95,7 +95,7 @@ pub struct Classes<'a> {
 }
 
 impl Classes<'_> {
-    /// The class of a value; a value that stands for none is one of its own.
+    /// Returns the class of a value; a value that denotes no class is a class of its own.
     pub fn class(&self, value: f32) -> u16 {
         // Labels are whole numbers of 16 bits.
         let value = value as u16;

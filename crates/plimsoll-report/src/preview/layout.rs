@@ -106,7 +106,7 @@ impl Window {
         Window { ends, extent, plane, at, is_picture, to_stored }
     }
 
-    /// From (0, row, column) of a panel of so many pixels to stored voxels.
+    /// Returns the map from (0, row, column) of a panel of this size in pixels to stored voxels.
     pub fn map(&self, size: [usize; 2]) -> VoxelMap {
         let mut rows = [[0.0; 4]; 3];
         rows[self.plane.across][3] = self.at as f64;

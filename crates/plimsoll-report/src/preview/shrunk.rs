@@ -67,7 +67,7 @@ fn wrong(error: &dyn std::fmt::Display) -> ReportError {
     ReportError::Shrink { reason: error.to_string() }
 }
 
-/// The intensities of an image, from the 1st to the 99th percentile, as a file of at most so many voxels.
+/// Returns the intensities of an image, from the 1st to the 99th percentile, as a file of at most `most` voxels.
 pub fn shrunk_image(path: &Path, most: usize, budget: &Budget) -> Outcome<Small> {
     let mut source = Source::image(path, budget)?;
     let (grid, values) = pulled(&mut source, Content::Intensities, most, budget)?;

@@ -11,7 +11,7 @@ use super::{BEHIND, Colours, Files};
 use crate::error::{Outcome, ReportError};
 use crate::progress_picture::canvas::Canvas;
 
-/// Draws a case as a PNG whose longer side has so many pixels.
+/// Draws a case as a PNG whose longer side has `side` pixels.
 pub fn thumbnail(files: &Files<'_>, side: usize, budget: &Budget) -> Outcome<Vec<u8>> {
     let mut labels = Source::labels(files.labels, files.image, budget)?;
     let geometry = *labels.geometry();

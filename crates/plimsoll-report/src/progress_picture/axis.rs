@@ -15,7 +15,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// An axis of about so many ticks that has all of the numbers; those that are none, or beyond [`LARGEST`], do not count.
+    /// Returns an axis of about `ticks` ticks that contains all numbers, except NaN and numbers beyond [`LARGEST`].
     pub fn of(numbers: impl Iterator<Item = f64>, ticks: f64) -> Axis {
         let shown = numbers.filter(|number| number.abs() <= LARGEST);
         let range = shown.fold(None, |range: Option<(f64, f64)>, number| {

@@ -93,7 +93,7 @@ pub fn ranked<'a>(cases: &Cases<'a>) -> Vec<(f64, usize, &'a CaseScores)> {
     ranked
 }
 
-/// Pictures of the worst and of the best cases. What cannot be drawn is told in its place.
+/// Returns pictures of the worst and of the best cases. A message replaces a picture that cannot be drawn.
 pub fn section(folds: &[Fold], cases: &Cases<'_>, wanted: &Wanted<'_>, budget: &Budget) -> String {
     let ranked = ranked(cases);
     let Some(first) = folds.first().filter(|_| !ranked.is_empty() && wanted.count > 0) else {

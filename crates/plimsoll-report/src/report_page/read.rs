@@ -99,7 +99,7 @@ pub fn folds(path: &Path) -> Outcome<Vec<FoldFolder>> {
     Ok(found)
 }
 
-/// A JSON file; none where it is not there.
+/// Reads a JSON file, or returns `None` if it does not exist.
 fn if_there<T: DeserializeOwned>(path: &Path) -> Outcome<Option<T>> {
     Ok(if path.is_file() { Some(read_json(path, LONGEST)?) } else { None })
 }

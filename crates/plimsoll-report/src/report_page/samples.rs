@@ -89,7 +89,7 @@ impl Samples {
     }
 }
 
-/// The drawings of all folds, that of the first open.
+/// Returns the drawings of all folds, the first one open.
 pub fn drawings(folds: &[Fold]) -> String {
     let mut html = String::new();
     let sampled = folds.iter().filter(|fold| !fold.history.samples.is_empty());

@@ -62,7 +62,7 @@ const SCRIPT: &str = r#"<script>
 </script>
 "#;
 
-/// The viewer with the volumes of the worst cases, so many as are asked for. What cannot be read is told in its place.
+/// Returns the viewer with the requested number of volumes of the worst cases. A message replaces a volume that cannot be read.
 pub fn section(
     folds: &[Fold],
     cases: &Cases<'_>,
