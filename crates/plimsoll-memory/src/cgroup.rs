@@ -102,9 +102,15 @@ fn group_limits(group: &Path, version: u8, own_resident: Bytes, unread: &mut Vec
         _ => (&["memory.max", "memory.high"], "anon"),
     };
     // If the statistics cannot be read, only the limit itself is known.
-    let held_by_others = Unread::read(&group.join("memory.stat"), unread)
-        .and_then(|stat| field(&stat, anonymous))
-        .map_or(Bytes::ZERO, |held| held.saturating_sub(own_resident));
+    let statistics = group.join("memory.stat");
+    let held = Unread::read(&statistics, unread).and_then(|stat| {
+        let held = field(&stat, anonymous);
+        if held.is_none() {
+            unread.push(Unread { path: statistics, reason: format!("it has no number `{anonymous}`") });
+        }
+        held
+    });
+    let held_by_others = held.map_or(Bytes::ZERO, |held| held.saturating_sub(own_resident));
     let mut limits = Vec::new();
     for file in files {
         let path = group.join(file);
@@ -119,7 +125,7 @@ fn group_limits(group: &Path, version: u8, own_resident: Bytes, unread: &mut Vec
             Ok(_) => {}
             Err(_) if text.trim() == "max" => {}
             Err(_) => {
-                unread.push(Unread { path, reason: format!("{:?} is no number of bytes", text.trim()) })
+                unread.push(Unread { path, reason: format!("{:?} is not a number of bytes", text.trim()) })
             }
         }
     }

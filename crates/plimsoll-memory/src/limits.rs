@@ -67,20 +67,28 @@ fn shortfall_of(system: &System, own: Bytes, line: Bytes) -> Bytes {
 
 /// `RLIMIT_AS` and `RLIMIT_DATA`, from `/proc/self/limits`, whose columns are at fixed places: name to 26, soft limit to 47.
 fn resource_limits(system: &System, unread: &mut Vec<Unread>) -> Vec<Limit> {
-    let Some(text) = Unread::read(&system.proc.join("self/limits"), unread) else {
+    let path = system.proc.join("self/limits");
+    let Some(text) = Unread::read(&path, unread) else {
         return Vec::new();
     };
-    text.lines()
-        .filter_map(|line| {
-            let source = match line.get(..26)?.trim() {
-                "Max address space" => "RLIMIT_AS",
-                "Max data size" => "RLIMIT_DATA",
-                _ => return None,
-            };
-            let bytes = Bytes(line.get(26..47)?.trim().parse().ok()?);
-            Some(Limit { source: source.into(), bytes, ceiling: bytes })
-        })
-        .collect()
+    let mut limits = Vec::new();
+    for line in text.lines() {
+        let source = match line.get(..26).map(str::trim) {
+            Some("Max address space") => "RLIMIT_AS",
+            Some("Max data size") => "RLIMIT_DATA",
+            _ => continue,
+        };
+        let value = line.get(26..47).map_or("", str::trim);
+        match value.parse().map(Bytes) {
+            Ok(bytes) => limits.push(Limit { source: source.into(), bytes, ceiling: bytes }),
+            Err(_) if value == "unlimited" => {}
+            Err(_) => {
+                let reason = format!("{source} is {value:?}, which is not a number of bytes");
+                unread.push(Unread { path: path.clone(), reason });
+            }
+        }
+    }
+    limits
 }
 
 /// Memory that the kernel estimates it could provide without swapping, plus what this process holds already.
@@ -91,8 +99,11 @@ fn available(system: &System, own: Bytes, unread: &mut Vec<Unread>) -> Option<Li
         let line = text.lines().find(|line| line.starts_with(name))?;
         line.split_whitespace().nth(1)?.parse::<u64>().ok()
     };
-    let available = Bytes(kib("MemAvailable:")? << 10) + own;
-    let total = Bytes(kib("MemTotal:")? << 10);
+    let (Some(available), Some(total)) = (kib("MemAvailable:"), kib("MemTotal:")) else {
+        unread.push(Unread { path, reason: "it has no MemAvailable or no MemTotal in kB".into() });
+        return None;
+    };
+    let (available, total) = (Bytes(available << 10) + own, Bytes(total << 10));
     Some(Limit {
         source: format!("available memory, {}", path.display()),
         bytes: available.min(total),
@@ -202,6 +213,23 @@ mod tests {
         fs::create_dir_all(group.join("memory.max")).unwrap();
         let unread: Vec<_> = limits(&system, None).unread.into_iter().map(|unread| unread.path).collect();
         assert_eq!(unread, [group.join("memory.max"), group.join("memory.high")]);
+    }
+
+    #[test]
+    fn files_without_the_numbers_they_should_have_are_reported() {
+        let dir = tempfile::tempdir().unwrap();
+        let system = machine(
+            dir.path(),
+            "0::/job\n",
+            "35 31 0:32 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw,nsdelegate\n",
+        );
+        let statistics = dir.path().join("sys/fs/cgroup/job/memory.stat");
+        write(&statistics, "file 5\n");
+        write(&system.proc.join("meminfo"), "MemTotal:       25165824 kB\n");
+        let columns = "Max address space         8 GiB                unlimited            bytes     \n";
+        write(&system.proc.join("self/limits"), columns);
+        let unread: Vec<_> = limits(&system, None).unread.into_iter().map(|unread| unread.path).collect();
+        assert_eq!(unread, [statistics, system.proc.join("self/limits"), system.proc.join("meminfo")]);
     }
 
     #[test]

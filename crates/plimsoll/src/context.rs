@@ -1,8 +1,12 @@
 //! The surroundings of a job: a stop token, an observer of its events and a cache folder.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use plimsoll_memory::{Bytes, Limits, System, limits};
 
 use plimsoll_run::CacheFolder;
 
@@ -17,6 +21,9 @@ pub struct Context {
     pub stop: StopToken,
     observer: Arc<dyn Observer>,
     cache: Option<CacheFolder>,
+    system: System,
+    /// The files of the system whose failure to be read was reported.
+    reported: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 impl Default for Context {
@@ -28,7 +35,19 @@ impl Default for Context {
 impl Context {
     /// A context whose events go to an observer, such as a closure that takes `&Event<'_>`.
     pub fn observed(observer: impl Observer + 'static) -> Context {
-        Context { stop: StopToken::default(), observer: Arc::new(observer), cache: None }
+        Context {
+            stop: StopToken::default(),
+            observer: Arc::new(observer),
+            cache: None,
+            system: System::default(),
+            reported: Arc::default(),
+        }
+    }
+
+    /// The same context with memory limits that are read from another system. Tests use it.
+    #[must_use]
+    pub fn with_system(self, system: System) -> Context {
+        Context { system, ..self }
     }
 
     /// The same context with a folder for files that can be computed again, such as inspections of data sets.
@@ -44,7 +63,7 @@ impl Context {
 
     /// The same context for a part of a job whose events would repeat others.
     pub(crate) fn silent(&self) -> Context {
-        Context { stop: self.stop.clone(), observer: Arc::new(Unobserved), cache: self.cache.clone() }
+        Context { observer: Arc::new(Unobserved), reported: Arc::default(), ..self.clone() }
     }
 
     /// Passes an event to the observer.
@@ -55,6 +74,23 @@ impl Context {
     /// Reports something that a user should check; the job goes on.
     pub fn warn(&self, text: impl fmt::Display) {
         self.emit(&Event::Warning { text: &text.to_string() });
+    }
+
+    /// Reads the memory limits of this process, and warns of each file of the system that exists but cannot be read, since a
+    /// limit in it may be lower than all others. A context and its clones warn of a file once.
+    pub fn limits(&self, asked: Option<Bytes>) -> Limits {
+        let limits = limits(&self.system, asked);
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        for unread in &limits.unread {
+            if reported.insert(unread.path.clone()) {
+                self.warn(format_args!(
+                    "cannot read {} ({}): a memory limit that it sets is not kept",
+                    unread.path.display(),
+                    unread.reason
+                ));
+            }
+        }
+        limits
     }
 
     /// Reports a choice or a fact that a user may want to know.

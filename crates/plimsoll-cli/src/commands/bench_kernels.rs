@@ -3,7 +3,7 @@
 use plimsoll::backend::{DeviceName, multiply_add_peak};
 use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad};
 use plimsoll_graph::{DType, GraphError, Kind, Program, Role, Shape, Window};
-use plimsoll_memory::{Budget, Bytes, System, limits};
+use plimsoll_memory::{Budget, Bytes};
 use plimsoll_plan::{HostSlice, Options, plan};
 use serde::Serialize;
 
@@ -11,6 +11,7 @@ use super::bench_step::ONLY;
 use crate::args::BenchKernels;
 use crate::failure::Outcome;
 use crate::report::{Table, json};
+use crate::terminal::observed;
 
 /// A convolution.
 struct Layer {
@@ -126,7 +127,7 @@ const WEIGHT_GRADIENT: &str = "weight gradient";
 pub fn run(args: &BenchKernels, as_json: bool) -> Outcome {
     let threads = args.threads.count();
     let backend = args.precision.on(DeviceName::Cpu.open(threads, None)?)?;
-    let budget = Budget::new(limits(&System::default(), None).line);
+    let budget = Budget::new(observed(as_json).limits(None).line);
     let peak = multiply_add_peak(threads)?;
     let mut rows = Vec::new();
     let flat = |layer: &Layer| layer.extent[0] == 1;

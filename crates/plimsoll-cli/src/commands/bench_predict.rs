@@ -9,7 +9,7 @@ use plimsoll_data::{Case, Channel, ChannelFile, Normalisation, Preparation, Read
 use plimsoll_disk::atomic::{AtomicFile, BUFFER};
 use plimsoll_graph::{DType, Role, Shape, TensorId};
 use plimsoll_infer::{CaseRequest, CaseTimes, PredictPlan, PredictedCase, Predictor, RingStorage, Summed};
-use plimsoll_memory::{Budget, Bytes, System, limits, resident};
+use plimsoll_memory::{Budget, Bytes, resident};
 use plimsoll_models::{Answers, Interpolated, SegmentationModel, Windows};
 use plimsoll_nn::weights::safetensors;
 use plimsoll_nn::{Network, NetworkSettings, predict};
@@ -20,6 +20,7 @@ use serde::Serialize;
 use crate::args::BenchPredict;
 use crate::failure::{Failure, Outcome};
 use crate::report::json;
+use crate::terminal::observed;
 
 #[derive(Serialize)]
 struct PredictReport {
@@ -59,7 +60,7 @@ pub fn run(args: &BenchPredict, as_json: bool) -> Outcome {
     let threads = args.compute.threads.count();
     let backend = args.held.on(args.compute.open()?)?;
     let engine = backend.identity();
-    let budget = Budget::new(limits(&System::default(), args.ram.ram).line);
+    let budget = Budget::new(observed(as_json).limits(args.ram.ram).line);
     let net = network(args)?;
     let shape = shape(args)?;
     let folder = tempfile::tempdir()?;

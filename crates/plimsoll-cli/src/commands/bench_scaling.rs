@@ -6,7 +6,7 @@
 
 use plimsoll::backend::{CpuBackend, LaunchTasks, barrier_seconds, processor};
 use plimsoll_graph::Program;
-use plimsoll_memory::{Budget, MapError, System, limits};
+use plimsoll_memory::{Budget, MapError};
 use plimsoll_nn::{Training, predict};
 use plimsoll_plan::{Engine, EngineError, NodeTime, Options, VerifiedPlan, engine_bytes, open_engine, plan};
 use serde::Serialize;
@@ -15,6 +15,7 @@ use super::bench_step::{ONLY, fill};
 use crate::args::{BenchScaling, Precision};
 use crate::failure::Outcome;
 use crate::report::{Table, json};
+use crate::terminal::observed;
 
 #[derive(Serialize)]
 struct Report {
@@ -189,7 +190,7 @@ pub fn run(args: &BenchScaling, as_json: bool) -> Outcome {
         true => predict(training.net.as_architecture(), training.patch, training.batch, training.precision)?,
         false => training.programs()?.gradients.swap_remove(0),
     };
-    let line = Budget::new(limits(&System::default(), args.ram.ram).line);
+    let line = Budget::new(observed(as_json).limits(args.ram.ram).line);
     let step = Step {
         program: &program,
         training: &training,

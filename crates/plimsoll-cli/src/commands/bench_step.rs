@@ -6,7 +6,7 @@ use std::time::Instant;
 use plimsoll::backend::{DeviceName, multiply_add_peak};
 use plimsoll_graph::ops::Noise;
 use plimsoll_graph::{Program, Role};
-use plimsoll_memory::{Budget, Bytes, System, limits, resident, watched_allocations};
+use plimsoll_memory::{Budget, Bytes, resident, watched_allocations};
 use plimsoll_nn::{Network, Objective, Optimizer, Training, names, predict};
 use plimsoll_plan::{
     Backend, DeviceMemory, Engine, EngineError, Goal, HostSlice, Options, Planner, ProgramId, open_engine,
@@ -19,7 +19,7 @@ use super::predicted_step::PredictedStep;
 use crate::args::{BenchStep, BenchedNet, BenchedStep, Compute, Precision};
 use crate::failure::{Failure, Outcome};
 use crate::report::{json, or_dash};
-use crate::terminal::cache_folder;
+use crate::terminal::{cache_folder, observed};
 
 /// The program of a plan that has one.
 pub(super) const ONLY: ProgramId = ProgramId::new(0);
@@ -76,7 +76,7 @@ impl BenchedStep {
 
     /// The machine that it is measured on.
     pub(super) fn machine(&self) -> Machine {
-        let line = limits(&System::default(), self.ram.ram).line;
+        let line = observed(true).limits(self.ram.ram).line;
         Machine { line, threads: self.compute.threads.count(), loader_threads: 0 }
     }
 }

@@ -11,6 +11,7 @@ use plimsoll_report::classification_picture;
 use crate::args::Evaluate;
 use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json, or_dash, write, write_json};
+use crate::terminal::observed;
 
 /// Scores a classification, and writes the scores.
 pub fn run(table: &Path, args: &Evaluate, as_json: bool) -> Outcome {
@@ -35,7 +36,7 @@ pub fn run(table: &Path, args: &Evaluate, as_json: bool) -> Outcome {
         let message = format!("{} is there already", file.display());
         return Err(Failure::new(message, "name another file with --output, or replace it with --overwrite"));
     }
-    let line = Line::draw(args.ram.ram, 1)?;
+    let line = Line::draw(args.ram.ram, 1, &observed(as_json))?;
     let labelling = match args.classification.several_labels {
         true => Labelling::SeveralLabels,
         false => Labelling::OneClass,

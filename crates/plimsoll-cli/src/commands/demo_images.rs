@@ -82,7 +82,7 @@ pub fn run(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outcom
         let options =
             ClassifyOptions { mistakes: MISTAKES.filter(|_| !is_pairs), ..ClassifyOptions::default() };
         let classified = classify(&request, &[], options, context)?;
-        let line = Line::draw(Some(args.ram), 1)?;
+        let line = Line::draw(Some(args.ram), 1, context)?;
         let report = score(
             &Cases::read(&classified.file, Labelling::OneClass, &line.budget)?,
             &Bootstrap::default(),

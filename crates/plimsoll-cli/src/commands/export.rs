@@ -5,6 +5,7 @@ use plimsoll::{ExportFormat, ExportRequest, ExportedModel, export};
 use crate::args::{self, Export};
 use crate::failure::Outcome;
 use crate::report::json;
+use crate::terminal::observed;
 
 /// Writes a model for other programs.
 pub fn run(args: &Export, as_json: bool) -> Outcome {
@@ -22,7 +23,7 @@ pub fn run(args: &Export, as_json: bool) -> Outcome {
         overwrite: args.overwrite,
         ram: args.ram.ram,
     };
-    let exported = export(&request)?;
+    let exported = export(&request, &observed(as_json))?;
     if as_json {
         return json(&exported);
     }

@@ -51,7 +51,10 @@ fn import(args: &ImportModels, as_json: bool) -> Outcome {
 }
 
 fn show(args: &ShowModels, as_json: bool) -> Outcome {
-    let models = show_models(&ShowRequest { path: args.folder.clone(), ram: args.ram.ram })?;
+    let models = show_models(
+        &ShowRequest { path: args.folder.clone(), ram: args.ram.ram },
+        &terminal::observed(as_json),
+    )?;
     if as_json {
         return json(&models);
     }
@@ -67,7 +70,7 @@ fn export(args: &ExportModel, as_json: bool) -> Outcome {
         overwrite: args.overwrite,
         ram: args.ram.ram,
     };
-    let written = write_model_file(&request)?;
+    let written = write_model_file(&request, &terminal::observed(as_json))?;
     if as_json {
         return json(&written);
     }

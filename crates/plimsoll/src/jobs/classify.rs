@@ -8,7 +8,7 @@ use std::sync::Arc;
 use plimsoll_data::pictures::{ImageDataset, Largest};
 use plimsoll_image::ImageFile;
 use plimsoll_infer::{ImageExplainer, ImagePredictor};
-use plimsoll_memory::{Budget, Bytes, Mapped, System, limits, resident};
+use plimsoll_memory::{Budget, Bytes, Mapped, resident};
 use plimsoll_metrics::votes::{Rule, Votes, pairs};
 use plimsoll_models::{Model, ModelSource, OpenOptions, OpenedModel};
 use plimsoll_run::{CheckpointKind, ClassificationTask, EpochRecord, Settings, each_epoch};
@@ -155,7 +155,7 @@ pub fn classify(
         let message = format!("{} is there already", request.output.display());
         return Err(Error::new(message, "‹overwrite› replaces it"));
     }
-    let budget = Budget::new(limits(&System::default(), request.ram).line);
+    let budget = Budget::new(context.limits(request.ram).line);
     let classifiers = Classifiers::open(&request.model, others, request.checkpoint, &budget)?;
     let (task, labels) = known_classes(&classifiers)?;
     if let Some(range) = task.pipeline.decode.range_16_bit {

@@ -129,9 +129,9 @@ fn compare_labels(
         return Err(Error::new(message, "name the data set that they were trained on with ‹data›"));
     }
     let mut line = match &request.ensembles {
-        None => Line::draw(request.ram, 1)?,
+        None => Line::draw(request.ram, 1, context)?,
         Some(PairEnsembles { backend, threads, .. }) => {
-            Line::draw_beside(request.ram, *threads, driver_bytes(&**backend))?
+            Line::draw_beside(request.ram, *threads, driver_bytes(&**backend), context)?
         }
     };
     let mut reader = Reader {

@@ -68,7 +68,7 @@ pub fn compare_images(
         let message = format!("{flag} has no effect: what classifiers said of validation images is there");
         return Err(Error::new(message, "leave it out"));
     }
-    let line = Line::draw(request.ram, 1)?;
+    let line = Line::draw(request.ram, 1, context)?;
     let mut reader = Reader {
         budget: &line.budget,
         common_cases: request.common_cases,

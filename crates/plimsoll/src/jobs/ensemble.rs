@@ -12,7 +12,7 @@ use plimsoll_infer::{
     CaseReport, CaseTimes, Destination, EnsembleRequest, InferError, LabelNames, Outcome as CaseOutcome,
     PredictPlan, label_by_mean,
 };
-use plimsoll_memory::{Budget, Digest, System, limits};
+use plimsoll_memory::{Budget, Digest};
 use plimsoll_models::Answers;
 
 use super::finished_cases::FinishedCases;
@@ -58,7 +58,7 @@ fn no_model() -> Error {
 impl<'a> Ensemble<'a> {
     fn open(requests: &'a [PredictRequest], context: &Context) -> Outcome<Ensemble<'a>> {
         let request = requests.first().ok_or_else(no_model)?;
-        let budget = Budget::new(limits(&System::default(), request.ram).line);
+        let budget = Budget::new(context.limits(request.ram).line);
         expect_sound(request, &budget)?;
         let labels = LabelFolder::of(request, &budget, context)?;
         let members = open_all(requests, &budget, context)?;

@@ -91,7 +91,7 @@ impl Evaluated {
 /// Returns an error if a file cannot be read or written, a reference has no prediction, or the classes to score are not known.
 pub fn evaluate(request: &EvaluateRequest, context: &Context) -> Outcome<Evaluated> {
     let EvaluateRequest { predictions, threads, .. } = request;
-    let line = Line::draw(request.ram, *threads)?;
+    let line = Line::draw(request.ram, *threads, context)?;
     let found = References::find(request, &line.budget, context)?;
     let millimetres_per_unit = request.unit.or(found.unit).map(LengthUnit::millimetres);
     let ignore = request.ignore.or(found.labels.as_ref().and_then(Labels::ignore));

@@ -11,6 +11,7 @@ use plimsoll_run::{CheckpointKind, FoldName};
 use serde::{Deserialize, Serialize};
 
 use super::line::Line;
+use crate::context::Context;
 use crate::error::{Error, Outcome};
 
 /// The format that a model is written in.
@@ -64,12 +65,12 @@ pub enum ExportedModel {
 /// # Errors
 /// Returns an error if the model cannot be opened, the format cannot represent it, the output exists and is not to be replaced, the limit
 /// has no room for the largest tensor, or the disk refuses. Then no output is left.
-pub fn export(request: &ExportRequest) -> Outcome<ExportedModel> {
+pub fn export(request: &ExportRequest, context: &Context) -> Outcome<ExportedModel> {
     if request.external_data && request.format != ExportFormat::Onnx {
         let message = "‹external_data› has no effect without ‹format=onnx›";
         return Err(Error::new(message, "leave it out: other formats have weights of any length"));
     }
-    let budget = Line::draw(request.ram, 1)?.budget;
+    let budget = Line::draw(request.ram, 1, context)?.budget;
     match request.format {
         ExportFormat::Safetensors => write_weights(request, &budget).map(ExportedModel::Weights),
         ExportFormat::Nnunet => write_nnunet(request, &budget).map(ExportedModel::Folder),

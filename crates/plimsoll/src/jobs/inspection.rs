@@ -117,7 +117,7 @@ impl Serialize for Inspected {
 pub fn inspect(request: &InspectRequest, context: &Context) -> Outcome<Inspected> {
     let InspectRequest { dataset: place, settings, allow_outside, ram, threads, .. } = request;
     request.page.as_deref().map_or(Ok(()), check_page)?;
-    let line = Line::draw(*ram, *threads)?;
+    let line = Line::draw(*ram, *threads, context)?;
     let opening = Opening { settings, allow_outside: *allow_outside, threads: *threads, context };
     let listed = match request.describe {
         true => Listed::Volumes(describe(place, &opening, &line.budget)?),

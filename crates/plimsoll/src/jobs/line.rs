@@ -1,8 +1,9 @@
 //! The memory limit, and the process's own memory below it.
 
-use plimsoll_memory::{Budget, Bytes, Limits, Overhead, Reservation, System, limits};
+use plimsoll_memory::{Budget, Bytes, Limits, Overhead, Reservation};
 use plimsoll_plan::Backend;
 
+use crate::context::Context;
 use crate::error::{Error, Outcome};
 
 /// The line, and the budget under it.
@@ -25,13 +26,18 @@ pub fn driver_bytes(backend: &dyn Backend) -> Bytes {
 
 impl Line {
     /// Sets the memory limit, and reserves the memory of the process itself with `threads` threads of kernels.
-    pub fn draw(asked: Option<Bytes>, threads: usize) -> Outcome<Line> {
-        Line::draw_beside(asked, threads, Bytes::ZERO)
+    pub fn draw(asked: Option<Bytes>, threads: usize, context: &Context) -> Outcome<Line> {
+        Line::draw_beside(asked, threads, Bytes::ZERO, context)
     }
 
-    /// The same, and what the driver of a device takes.
-    pub fn draw_beside(asked: Option<Bytes>, threads: usize, driver: Bytes) -> Outcome<Line> {
-        let limits = limits(&System::default(), asked);
+    /// The same, with the host memory of a device's driver reserved as well.
+    pub fn draw_beside(
+        asked: Option<Bytes>,
+        threads: usize,
+        driver: Bytes,
+        context: &Context,
+    ) -> Outcome<Line> {
+        let limits = context.limits(asked);
         if let Some(asked) = asked
             && asked > limits.line
             && let Some(tightest) = limits.found.first()
@@ -79,5 +85,113 @@ impl Line {
         })?;
         self.overhead = Some(held);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+    use std::sync::{Arc, Mutex};
+
+    use plimsoll_memory::System;
+
+    use super::*;
+    use crate::context::StopToken;
+    use crate::events::{Event, Observer};
+    use crate::{
+        EvaluateRequest, ExportRequest, ImportRequest, InspectRequest, ModelFileRequest, PlanRequest,
+        PredictRequest, ReportRequest, ShowRequest, TrainRequest, VerifyRequest, evaluate, export,
+        import_models, inspect, plan, predict, report, show_models, train, verify_model_file,
+        write_model_file,
+    };
+
+    /// The warnings of a job.
+    #[derive(Default)]
+    struct Warnings(Mutex<Vec<String>>);
+
+    impl Observer for Warnings {
+        fn event(&self, event: &Event<'_>) {
+            if let Event::Warning { text } = event {
+                self.0.lock().unwrap().push((*text).to_owned());
+            }
+        }
+    }
+
+    /// A system whose control group has a limit that cannot be read: a folder in place of its file, which fails for root as well.
+    fn unreadable_group(root: &Path) -> System {
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("proc/self/cgroup", "0::/job\n");
+        write("proc/self/mountinfo", "35 31 0:32 / /cgroup rw - cgroup2 cgroup2 rw\n");
+        write("proc/meminfo", "MemTotal:       8388608 kB\nMemAvailable:   4194304 kB\n");
+        fs::create_dir_all(root.join("cgroup/job/memory.max")).unwrap();
+        System { proc: root.join("proc"), root: root.into() }
+    }
+
+    #[test]
+    fn every_job_warns_once_of_a_memory_limit_that_cannot_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let system = unreadable_group(folder.path());
+        let missing = folder.path().join("missing");
+        let job = |name: &str, job: &dyn Fn(&Context)| {
+            let observer = Arc::new(Warnings::default());
+            job(&Context::new(StopToken::default(), Arc::clone(&observer) as _).with_system(system.clone()));
+            let warnings = observer.0.lock().unwrap();
+            let unread: Vec<&String> = warnings.iter().filter(|text| text.contains("memory.max")).collect();
+            assert_eq!(unread.len(), 1, "{name}: {warnings:?}");
+            assert!(unread[0].contains("a memory limit that it sets is not kept"), "{name}: {unread:?}");
+        };
+        job("a limit", &|context| {
+            Line::draw(None, 1, context).unwrap();
+            Line::draw(None, 1, &context.clone()).unwrap();
+        });
+        // Every job fails, since its input is missing, but not before it has read the limits.
+        job("inspect", &|context| {
+            let request =
+                InspectRequest { dataset: missing.clone(), threads: 1, ..InspectRequest::default() };
+            assert!(inspect(&request, context).is_err());
+        });
+        job("plan", &|context| assert!(plan(&PlanRequest::new(&missing).unwrap(), context).is_err()));
+        job("train", &|context| {
+            let request = TrainRequest::new(PlanRequest::new(&missing).unwrap(), folder.path().join("run"));
+            assert!(train(&request, context).is_err());
+        });
+        job("predict", &|context| {
+            let request = PredictRequest::new(&missing, &missing, folder.path().join("labels")).unwrap();
+            assert!(predict(&request, context).is_err());
+        });
+        job("evaluate", &|context| {
+            assert!(evaluate(&EvaluateRequest::new(&missing, &missing), context).is_err());
+        });
+        job("report", &|context| {
+            assert!(report(&ReportRequest::new(&missing, folder.path().join("page.html")), context).is_err());
+        });
+        job("export", &|context| {
+            let output = folder.path().join("weights.safetensors");
+            let request = ExportRequest { model: missing.clone(), output, ..ExportRequest::default() };
+            assert!(export(&request, context).is_err());
+        });
+        job("import models", &|context| {
+            let to = folder.path().join("models");
+            let request = ImportRequest { from: missing.clone(), to, ..ImportRequest::default() };
+            assert!(import_models(&request, context).is_err());
+        });
+        job("show models", &|context| {
+            let request = ShowRequest { path: missing.clone(), ..ShowRequest::default() };
+            assert!(show_models(&request, context).is_err());
+        });
+        job("write a model file", &|context| {
+            let file = folder.path().join("model.plimsoll");
+            let request = ModelFileRequest { run: missing.clone(), file, ..ModelFileRequest::default() };
+            assert!(write_model_file(&request, context).is_err());
+        });
+        job("verify a model file", &|context| {
+            let request = VerifyRequest { file: missing.clone(), ..VerifyRequest::default() };
+            assert!(verify_model_file(&request, context).is_err());
+        });
     }
 }

@@ -92,7 +92,7 @@ pub struct VerifyRequest {
 /// Returns an error if the source holds no model or cannot be read, or the destination cannot be written. Then nothing half-written is
 /// left.
 pub fn import_models(request: &ImportRequest, context: &Context) -> Outcome<ImportedModels> {
-    let budget = Line::draw(request.ram, 1)?.budget;
+    let budget = Line::draw(request.ram, 1, context)?.budget;
     let mut work = None;
     let imported = nnunet::import(&request.from, &request.to, &budget, &mut |done, all| {
         report(&mut work, context, done, all)
@@ -112,8 +112,8 @@ pub fn import_models(request: &ImportRequest, context: &Context) -> Outcome<Impo
 ///
 /// # Errors
 /// Returns an error if there is no model, or the only one cannot be opened.
-pub fn show_models(request: &ShowRequest) -> Outcome<Vec<ShownModel>> {
-    let budget = Line::draw(request.ram, 1)?.budget;
+pub fn show_models(request: &ShowRequest, context: &Context) -> Outcome<Vec<ShownModel>> {
+    let budget = Line::draw(request.ram, 1, context)?.budget;
     let path = &request.path;
     if path.is_dir() {
         let found = models_below(path, MOST_DEPTH)?;
@@ -130,7 +130,7 @@ pub fn show_models(request: &ShowRequest) -> Outcome<Vec<ShownModel>> {
 /// # Errors
 /// Returns an error if there is no such run, the file exists and is not to be replaced, a checkpoint is damaged, or the disk refuses.
 /// Then no new file is left.
-pub fn write_model_file(request: &ModelFileRequest) -> Outcome<WrittenModel> {
+pub fn write_model_file(request: &ModelFileRequest, context: &Context) -> Outcome<WrittenModel> {
     let file = &request.file;
     if file.extension().is_none_or(|ending| ending != MODEL_ENDING) {
         let message = format!("{} does not end in .{MODEL_ENDING}", file.display());
@@ -141,7 +141,7 @@ pub fn write_model_file(request: &ModelFileRequest) -> Outcome<WrittenModel> {
         return Err(Error::new(message, "choose another file, or ‹overwrite›"));
     }
     ModelSource::of(&request.run)?.expect_single()?;
-    let budget = Line::draw(request.ram, 1)?.budget;
+    let budget = Line::draw(request.ram, 1, context)?.budget;
     Ok(export_model(&request.run, request.checkpoint, file, &budget)?)
 }
 
@@ -150,7 +150,7 @@ pub fn write_model_file(request: &ModelFileRequest) -> Outcome<WrittenModel> {
 /// # Errors
 /// Returns an error if the file is no model, cannot be read, or has a damaged tensor.
 pub fn verify_model_file(request: &VerifyRequest, context: &Context) -> Outcome<Verified> {
-    let budget = Line::draw(request.ram, 1)?.budget;
+    let budget = Line::draw(request.ram, 1, context)?.budget;
     let mut work = None;
     Ok(ModelFile::verify(&request.file, &budget, &mut |done, all| report(&mut work, context, done, all))?)
 }

@@ -80,7 +80,7 @@ pub fn describe_pairs(request: &TrainRequest, context: &Context) -> Outcome<Vec<
 
 /// Checks the requests of all pairs, and inspects the data set.
 fn open(request: &TrainRequest, context: &Context) -> Outcome<(Vec<CheckedPair>, Opened)> {
-    let line = request.plan.draw_line()?;
+    let line = request.plan.draw_line(context)?;
     let listed = request.plan.open_dataset(&line, context)?;
     FolderUse::Pairs.expect_in(request.run.path())?;
     let mut pairs = Vec::new();
@@ -223,7 +223,7 @@ pub struct PlannedPairs {
 
 /// Plans a run for each pair of classes. Pairs of the same shape share one plan of their programs.
 pub fn plan_pairs(request: &PlanRequest, context: &Context) -> Outcome<PlannedPairs> {
-    let line = request.draw_line()?;
+    let line = request.draw_line(context)?;
     let listed = request.open_dataset(&line, context)?;
     let dataset = images_in_pairs(&request.settings, &listed)?;
     let given = request.settings.images.as_ref().and_then(|images| images.classes.as_ref());

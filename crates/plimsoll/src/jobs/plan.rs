@@ -110,8 +110,8 @@ impl PlanRequest {
     }
 
     /// Draws the line.
-    pub fn draw_line(&self) -> Outcome<Line> {
-        Line::draw_beside(self.ram, self.threads, driver_bytes(&*self.backend))
+    pub fn draw_line(&self, context: &Context) -> Outcome<Line> {
+        Line::draw_beside(self.ram, self.threads, driver_bytes(&*self.backend), context)
     }
 
     /// Opens the data set, whose description alone is read.
@@ -306,7 +306,7 @@ impl PlanRequest {
 
     /// Opens, inspects, resolves and plans a run without beginning it. Returns the first fold as well.
     pub fn prepare(&self, context: &Context) -> Outcome<(Opened, PlannedRun, Fold)> {
-        let line = self.draw_line()?;
+        let line = self.draw_line(context)?;
         let listed = self.open_dataset(&line, context)?;
         let fold = listed.first_fold()?;
         let folds = listed.own_folds_needs(&line.budget)?;

@@ -74,7 +74,7 @@ pub struct PostprocessingReport {
 
 /// Does steps on all label maps of the input, one after the other.
 pub fn postprocess(request: &PostprocessRequest, context: &Context) -> Outcome<PostprocessingReport> {
-    let line = Line::draw(request.ram, request.threads)?;
+    let line = Line::draw(request.ram, request.threads, context)?;
     let steps = match &request.change {
         Change::Steps(file) => read_steps(file, &line.budget)?,
         Change::Orthogonal => Vec::new(),
@@ -231,7 +231,7 @@ pub fn choose_postprocessing(
             pairs.push(Pair { prediction, reference, reference_values, millimetres_per_unit });
         }
     }
-    let line = Line::draw(ram, threads)?;
+    let line = Line::draw(ram, threads, context)?;
     let regions = in_data.scored_regions();
     let wide = |region: &Vec<u8>| region.iter().copied().map(u16::from).collect();
     let targets = match regions.is_empty() {

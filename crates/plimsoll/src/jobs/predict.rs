@@ -10,7 +10,7 @@ use plimsoll_infer::{
     CaseReport, CaseSpacing, Destination, FolderProgress, InferError, LabelNames, Outcome as CaseOutcome,
     PredictOptions, Predictor, predict_cases,
 };
-use plimsoll_memory::{Budget, Bytes, System, limits};
+use plimsoll_memory::{Budget, Bytes};
 use plimsoll_models::nnunet::{NnUnetChoice, is_nnunet};
 use plimsoll_models::{OpenOptions, OpenedModel, SegmentationModel, Windows as Placement};
 use plimsoll_plan::Backend;
@@ -245,7 +245,7 @@ fn stage_request(request: &PredictRequest, folder: &Path, previous: &str) -> Out
 /// Segments every image of the input.
 pub fn predict(request: &PredictRequest, context: &Context) -> Outcome<PredictionReport> {
     let start = Instant::now();
-    let budget = Budget::new(limits(&System::default(), request.ram).line);
+    let budget = Budget::new(context.limits(request.ram).line);
     expect_sound(request, &budget)?;
     let labels = LabelFolder::of(request, &budget, context)?;
     let opened = open(request, &budget, context)?;

@@ -8,7 +8,7 @@ use plimsoll_infer::{
     CaseEstimate, CaseRequest, Destination, HostSums, PredictOptions, PredictPlan, Predictor, RingStorage,
     forward_program,
 };
-use plimsoll_memory::{Budget, Bytes, System, limits};
+use plimsoll_memory::{Budget, Bytes};
 use plimsoll_models::SegmentationModel;
 use plimsoll_plan::Backend;
 use plimsoll_report::duration::grouped;
@@ -176,7 +176,7 @@ impl ModelToPlan<'_> {
 
 /// Plans what a request would hold and take, with the earlier stages of a cascade first.
 pub fn plan_prediction(request: &PredictRequest, context: &Context) -> Outcome<Vec<PredictionPlan>> {
-    let budget = Budget::new(limits(&System::default(), request.ram).line);
+    let budget = Budget::new(context.limits(request.ram).line);
     expect_sound(request, &budget)?;
     let labels = LabelFolder::of(request, &budget, &context.silent())?;
     let opened = open(request, &budget, context)?;

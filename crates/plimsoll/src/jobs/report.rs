@@ -73,7 +73,7 @@ enum Found {
 /// # Errors
 /// Returns an error if the folder holds neither, or a file cannot be read or written. Then no page is left.
 pub fn report(request: &ReportRequest, context: &Context) -> Outcome<WrittenPage> {
-    let line = Line::draw(request.ram, 1)?;
+    let line = Line::draw(request.ram, 1, context)?;
     let sweep = SweepFolder::new(&request.run);
     // A folder that is no run is reported before anything is written.
     let found = match (sweep.is_begun(), pairs_of(&request.run)?) {

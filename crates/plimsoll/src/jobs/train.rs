@@ -78,7 +78,7 @@ pub(super) fn expect_missing_is_used(listed: &Listed, missing: Missing) -> Outco
 
 /// Checks a request and inspects its data set.
 fn open(request: &TrainRequest, context: &Context) -> Outcome<(Checked, Opened)> {
-    let line = request.plan.draw_line()?;
+    let line = request.plan.draw_line(context)?;
     let listed = request.plan.open_dataset(&line, context)?;
     listed.folder_use().expect_in(request.run.path())?;
     let checked = request.check(&listed, &line.budget, context)?;

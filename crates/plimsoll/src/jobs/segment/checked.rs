@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use plimsoll_data::Case;
-use plimsoll_memory::{Budget, System, limits};
+use plimsoll_memory::Budget;
 use plimsoll_models::total_segmentator::{Crop, Task};
 
 use super::input::Kind;
@@ -24,7 +24,7 @@ impl<'a> Job<'a> {
             return Err(Error::new(message, "‹job segment +list› names the labels of each task"));
         }
         let weights = request.weights.clone();
-        let budget = Budget::new(limits(&System::default(), request.ram).line);
+        let budget = Budget::new(context.limits(request.ram).line);
         let body = if request.body_seg { Some(Crop::body()?) } else { None };
         let job = Job { request, task, models, weights, body, budget, context };
         let kind = Kind::of(&request.input)?;

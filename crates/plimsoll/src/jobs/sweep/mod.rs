@@ -98,7 +98,7 @@ impl<'a> Sweep<'a> {
         FolderUse::Sweep.expect_in(job.folder.path())?;
         let stored = job.stored()?;
         job.expect_one_data_set()?;
-        let line = job.plan.draw_line()?;
+        let line = job.plan.draw_line(context)?;
         let listed = job.plan.open_dataset(&line, context)?;
         expect_missing_is_used(&listed, job.missing)?;
         let (cases, trials) = job.cases(&listed, &line.budget)?;
