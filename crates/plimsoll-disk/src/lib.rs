@@ -25,6 +25,7 @@ pub mod faults;
 mod file;
 mod folder;
 mod gate;
+mod operation;
 pub mod outputs;
 mod read;
 mod scratch;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::{Fault, FaultKind};
-use crate::gate::Kind;
+use crate::operation::Kind;
 
 struct Process {
     fault: Option<Fault>,

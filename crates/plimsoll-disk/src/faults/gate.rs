@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::FaultKind;
 use super::{environment, watch};
-use crate::gate::{Allowance, Change, Kind};
+use crate::operation::{Allowance, Change, Kind};
 
 impl Kind {
     /// Its name in a trace.

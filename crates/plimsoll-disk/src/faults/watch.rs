@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Fault, FaultKind, Operation};
-use crate::gate::Change;
+use crate::operation::Change;
 
 struct Watch {
     id: u64,
