@@ -160,7 +160,7 @@ impl VolumeCache {
     /// # Errors
     /// If the file cannot be read.
     pub fn get(&self, path: &Path) -> Result<Option<Arc<StoredVolume>>, VolumeError> {
-        self.get_unless((path, Content::Intensities), &self.decoding, &AtomicBool::new(false))
+        self.get_unless(path, Content::Intensities, &self.decoding, &AtomicBool::new(false))
     }
 
     /// Returns the volume of a file as [`get`](Self::get) does, decoded as `content`. Once `stop` is set,
@@ -170,7 +170,8 @@ impl VolumeCache {
     /// If the file cannot be read.
     pub fn get_unless(
         &self,
-        (path, content): (&Path, Content),
+        path: &Path,
+        content: Content,
         room: &Budget,
         stop: &AtomicBool,
     ) -> Result<Option<Arc<StoredVolume>>, VolumeError> {
@@ -214,7 +215,7 @@ impl VolumeCache {
             if is_there {
                 continue;
             }
-            if !has_room || self.get_unless((path, content), &room, stop)?.is_none() {
+            if !has_room || self.get_unless(path, content, &room, stop)?.is_none() {
                 return Ok(false);
             }
         }

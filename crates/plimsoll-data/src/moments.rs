@@ -19,7 +19,7 @@ impl Moments {
         Moments { count: 0, mean: 0.0, squares: 0.0, min: f64::INFINITY, max: f64::NEG_INFINITY };
 
     /// The moments of `count` zeros.
-    pub(crate) fn of_zeros(count: u64) -> Moments {
+    pub(crate) fn from_zeros(count: u64) -> Moments {
         if count == 0 {
             Moments::NONE
         } else {
@@ -28,7 +28,7 @@ impl Moments {
     }
 
     /// The moments of the non-zero numbers in `values`, which must be finite.
-    pub(crate) fn of_nonzero(values: &[f32]) -> Moments {
+    pub(crate) fn from_nonzero(values: &[f32]) -> Moments {
         let count = values.iter().filter(|value| **value != 0.0).count() as u64;
         if count == 0 {
             return Moments::NONE;
@@ -47,7 +47,7 @@ impl Moments {
     }
 
     /// The moments of `values`, which must be finite.
-    pub(crate) fn of(values: &[f32]) -> Moments {
+    pub(crate) fn from_values(values: &[f32]) -> Moments {
         if values.is_empty() {
             return Moments::NONE;
         }
@@ -60,7 +60,7 @@ impl Moments {
 
     /// The moments of cases that weigh alike, however many values they have: the mean of means, and the root of the mean square distance
     /// from it. Cases without values are left out; `None` if all are.
-    pub(crate) fn of_equal_cases(cases: &[Moments]) -> Option<(f64, f64)> {
+    pub(crate) fn from_equal_cases(cases: &[Moments]) -> Option<(f64, f64)> {
         let cases = || cases.iter().filter(|case| case.count > 0);
         let count = cases().count() as f64;
         let mean = cases().map(|case| case.mean).sum::<f64>() / count;
@@ -117,7 +117,7 @@ mod tests {
         ) {
             let (first, second) = values.split_at(cut.min(values.len()));
             let zeros = values.iter().filter(|value| **value == 0.0).count();
-            let all = Moments::of_nonzero(first).and(Moments::of_nonzero(second)).and(Moments::of_zeros(zeros as u64));
+            let all = Moments::from_nonzero(first).and(Moments::from_nonzero(second)).and(Moments::from_zeros(zeros as u64));
             let count = values.len() as f64;
             let mean = values.iter().map(|value| f64::from(*value)).sum::<f64>() / count;
             let variance = values.iter().map(|value| (f64::from(*value) - mean).powi(2)).sum::<f64>() / count;

@@ -2,7 +2,7 @@
 
 /// The percentile (0 to 100) of a sorted, non-empty list, interpolated linearly between the two nearest values. It is
 /// computed from the nearer of the two, as NumPy does, so that the results are bitwise equal.
-pub(crate) fn of_sorted<T>(sorted: &[T], percent: f64, value: impl Fn(&T) -> f64) -> f64 {
+pub(crate) fn from_sorted<T>(sorted: &[T], percent: f64, value: impl Fn(&T) -> f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
     let at = percent / 100.0 * last as f64;
     let lower = (at.floor() as usize).min(last);
@@ -13,8 +13,8 @@ pub(crate) fn of_sorted<T>(sorted: &[T], percent: f64, value: impl Fn(&T) -> f64
 }
 
 /// The percentile of a non-empty list in any order.
-pub(crate) fn of(values: impl Iterator<Item = f64>, percent: f64) -> f64 {
+pub(crate) fn from_values(values: impl Iterator<Item = f64>, percent: f64) -> f64 {
     let mut sorted: Vec<f64> = values.collect();
     sorted.sort_unstable_by(f64::total_cmp);
-    of_sorted(&sorted, percent, |value| *value)
+    from_sorted(&sorted, percent, |value| *value)
 }

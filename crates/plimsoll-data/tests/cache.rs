@@ -90,7 +90,7 @@ fn a_reading_that_is_told_to_stop_leaves_nothing_behind_and_can_be_done_later() 
     let cache = cache(3);
     let stop = AtomicBool::new(true);
     let none = Budget::new(Bytes::ZERO);
-    let get = |stop: &_| cache.get_unless((&images[1], Content::Intensities), &none, stop);
+    let get = |stop: &_| cache.get_unless(&images[1], Content::Intensities, &none, stop);
     assert!(get(&stop).unwrap().is_none());
     assert_eq!(cache.statistics().now, Bytes::ZERO);
     stop.store(false, Ordering::Relaxed);

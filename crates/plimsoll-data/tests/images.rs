@@ -30,7 +30,7 @@ fn samples(dataset: &Arc<ImageDataset>, mixup: f64, answer: Answer, budget: &Bud
     let steps = vec![Step::Resize { height: 16, width: 16, filter: Default::default() }];
     let pipeline = Pipeline::new(PipelineSettings { steps, ..Default::default() }, largest).unwrap();
     let of = |split| {
-        let places = dataset.of_split(Some(split)).into_iter();
+        let places = dataset.in_split(Some(split)).into_iter();
         places.map(|at| (dataset.cases[at].labels[0] as u8, at as u32)).collect()
     };
     let fold = ImageFold {
@@ -43,7 +43,7 @@ fn samples(dataset: &Arc<ImageDataset>, mixup: f64, answer: Answer, budget: &Bud
     let augmentation = Augmentation { flip_horizontal: 0.5, brightness: 0.3, mixup, ..Default::default() };
     let part = budget.part("cache", Bytes(40_000)).unwrap();
     let cache = PreparedCache::new(part, dataset.cases.len(), budget).unwrap();
-    Arc::new(ImageSamples::new(Arc::clone(dataset), fold, (pipeline, augmentation), cache, budget).unwrap())
+    Arc::new(ImageSamples::new(Arc::clone(dataset), fold, pipeline, augmentation, cache, budget).unwrap())
 }
 
 /// Images, labels, shifts of targets and cases of a step.

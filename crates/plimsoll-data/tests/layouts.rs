@@ -229,7 +229,7 @@ fn a_series_of_slices_is_an_image_in_all_layouts() {
 
     // What `inspect --write` writes is the same data set.
     let labels =
-        Labels::of_values(Path::new("x"), &[("background".into(), 0), ("a".into(), 1)].into()).unwrap();
+        Labels::from_values(Path::new("x"), &[("background".into(), 0), ("a".into(), 1)].into()).unwrap();
     let description = serde_json::to_value(found.description(&labels)).unwrap();
     assert_eq!(description["dataset"]["p2"], json!({"images": ["raw/p2"], "label": "seg/p2.nii"}));
 
@@ -428,11 +428,11 @@ fn a_list_of_monai_needs_neither_labels_nor_channels() {
     assert_eq!((found.channels.len(), found.cases.len(), found.test_cases.len()), (2, 2, 1));
     assert!(found.warnings.is_empty(), "{:?}", found.warnings);
     assert_eq!(found.folds, [("a_image".to_string(), 0), ("b_image".to_string(), 1)].into());
-    let splits = Splits::of_numbers(&found.folds).unwrap();
+    let splits = Splits::from_numbers(&found.folds).unwrap();
     let names = |list: &[String]| list.join(" ");
     let folds: Vec<_> = splits.folds.iter().map(|fold| (names(&fold.train), names(&fold.val))).collect();
     assert_eq!(folds, [("b_image".into(), "a_image".into()), ("a_image".into(), "b_image".to_string())]);
-    let same = Splits::of_numbers(&[("a".to_string(), 3), ("b".to_string(), 3)].into()).unwrap_err();
+    let same = Splits::from_numbers(&[("a".to_string(), 3), ("b".to_string(), 3)].into()).unwrap_err();
     assert!(same.to_string().contains("all 2 cases of the list have the same `fold`"), "{same}");
     // Several files are channels.
     let list =
@@ -483,7 +483,7 @@ fn what_is_found_can_be_written_down_and_read_again() {
     let hint = error.hint().unwrap();
     assert!(hint.contains("labels = { \"label 128\" = 128, \"label 255\" = 255 }"), "{hint}");
     let classes = [("background".to_string(), 0), ("vein".into(), 128), ("artery".into(), 255)];
-    let labels = Labels::of_values(place.path(), &classes.into_iter().collect()).unwrap();
+    let labels = Labels::from_values(place.path(), &classes.into_iter().collect()).unwrap();
     place.write("dataset.json", &serde_json::to_string(&found.description(&labels)).unwrap());
     let dataset = Dataset::open(place.path()).unwrap();
     assert_eq!(dataset.labels.names(), ["background", "vein", "artery"]);
@@ -513,7 +513,7 @@ fn a_label_map_that_is_none_is_named() {
 fn classes_are_numbered_in_the_order_of_their_values() {
     let labels = |pairs: &[(&str, u64)]| {
         let values = pairs.iter().map(|(name, value)| (name.to_string(), *value)).collect();
-        Labels::of_values(Path::new("dataset.json"), &values)
+        Labels::from_values(Path::new("dataset.json"), &values)
     };
     let found = labels(&[("background", 0), ("vessel", 255), ("ignore", 9)]).unwrap();
     assert_eq!((found.classes(), found.ignore()), (2, Some(2)));

@@ -29,7 +29,7 @@ impl Appender {
     /// # Errors
     /// `InvalidData` if the last MiB has no newline, as then it is no file of lines; or the operating system's error.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Appender> {
-        Appender::of(File::append(path)?)
+        Appender::new(File::append(path)?)
     }
 
     /// The same, with a [lock](File::try_lock) that it has as long as it lives; none if another has it. Where the file system has no locks,
@@ -49,12 +49,12 @@ impl Appender {
             }
             // Another process that had the lock may have removed the file between opening and locking.
             if file.is_at_its_path()? {
-                return Appender::of(file).map(Some);
+                return Appender::new(file).map(Some);
             }
         }
     }
 
-    fn of(mut file: File) -> io::Result<Appender> {
+    fn new(mut file: File) -> io::Result<Appender> {
         let found = file.len()?;
         let length = end_of_last_line(&mut file, found)?;
         if length < found {

@@ -17,7 +17,7 @@ pub struct TooLong {
 
 impl TooLong {
     /// The reason of an error of [`read`], if it is this.
-    pub fn of(error: &io::Error) -> Option<TooLong> {
+    pub fn from_error(error: &io::Error) -> Option<TooLong> {
         error.get_ref()?.downcast_ref().copied()
     }
 }

@@ -55,7 +55,7 @@ impl Substitute {
     /// that are not on this machine. Nothing is opened.
     fn at(path: &Path) -> Option<Substitute> {
         match fs::metadata(path) {
-            Ok(found) => Substitute::of_kind(&found),
+            Ok(found) => Substitute::from_metadata(&found),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let target = fs::read_link(path).ok()?;
                 target.to_string_lossy().contains(ANNEX_LINK).then_some(Substitute::GitAnnex)
@@ -65,7 +65,7 @@ impl Substitute {
     }
 
     #[cfg(unix)]
-    fn of_kind(found: &Metadata) -> Option<Substitute> {
+    fn from_metadata(found: &Metadata) -> Option<Substitute> {
         use std::os::unix::fs::FileTypeExt;
         let kind = found.file_type();
         let kinds = [
@@ -78,7 +78,7 @@ impl Substitute {
     }
 
     #[cfg(not(unix))]
-    fn of_kind(_: &Metadata) -> Option<Substitute> {
+    fn from_metadata(_: &Metadata) -> Option<Substitute> {
         None
     }
 
@@ -86,10 +86,10 @@ impl Substitute {
     fn within(file: &fs::File) -> Option<Substitute> {
         let mut head = [0; HEAD];
         let found = read_start(file, &mut head).ok()?;
-        Substitute::of_head(head.get(..found)?)
+        Substitute::from_head(head.get(..found)?)
     }
 
-    fn of_head(head: &[u8]) -> Option<Substitute> {
+    fn from_head(head: &[u8]) -> Option<Substitute> {
         let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
         let begins =
             |start: &&[u8]| text.get(..start.len()).is_some_and(|text| text.eq_ignore_ascii_case(start));
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn texts_in_place_of_files_are_told_by_how_they_begin() {
-        let of = |head: &str| Substitute::of_head(head.as_bytes());
+        let of = |head: &str| Substitute::from_head(head.as_bytes());
         assert_eq!(
             of("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a"),
             Some(Substitute::GitLfs)

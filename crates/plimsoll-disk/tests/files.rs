@@ -16,7 +16,7 @@ fn a_file_is_read_whole_up_to_the_bytes_that_are_allowed_and_refused_beyond() {
     assert_eq!(plimsoll_disk::read_to_string(&path, u64::MAX).unwrap(), "twelve bytes");
     let error = plimsoll_disk::read(&path, 11).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
-    assert_eq!(TooLong::of(&error), Some(TooLong { found: 12, most: 11 }));
+    assert_eq!(TooLong::from_error(&error), Some(TooLong { found: 12, most: 11 }));
     assert_eq!(error.to_string(), "the file has 12 bytes, of which at most 11 are read");
 }
 
@@ -25,7 +25,7 @@ fn a_file_that_tells_no_length_is_bounded_as_well() {
     // The kernel says 0 bytes of it.
     let version = plimsoll_disk::read("/proc/version", 4096).unwrap();
     assert_eq!(version, fs::read("/proc/version").unwrap());
-    assert!(TooLong::of(&plimsoll_disk::read("/proc/version", 3).unwrap_err()).is_some());
+    assert!(TooLong::from_error(&plimsoll_disk::read("/proc/version", 3).unwrap_err()).is_some());
     // A device need not end: it is not opened.
     let error = plimsoll_disk::read("/dev/zero", 1000).unwrap_err();
     assert_eq!(Substitute::of(&error), Some(Substitute::CharacterDevice));

@@ -52,8 +52,8 @@ impl Overhead {
         Overhead { code, heap: HEAP, stacks: STACKS + Bytes(STACK_PER_THREAD.0 * threads as u64) }
     }
 
-    /// The same of a process that trains on a data set of so many cases.
-    pub fn of_training(threads: usize, cases: usize) -> Overhead {
+    /// Returns the overhead of a process that trains on a data set of `cases` cases.
+    pub fn for_training(threads: usize, cases: usize) -> Overhead {
         let any = Overhead::new(threads);
         Overhead { heap: any.heap + HEAP_FOR_PICTURE + Bytes(HEAP_PER_CASE.0 * cases as u64), ..any }
     }
@@ -75,15 +75,15 @@ mod tests {
 
     #[test]
     fn two_plans_of_a_process_allow_the_same_whatever_it_holds_by_then() {
-        let first = Overhead::of_training(2, 10);
+        let first = Overhead::for_training(2, 10);
         let held = vec![1u8; 8 << 20];
-        assert_eq!(Overhead::of_training(2, 10), first);
+        assert_eq!(Overhead::for_training(2, 10), first);
         std::hint::black_box(held);
     }
 
     #[test]
     fn each_thread_and_each_case_adds_its_own() {
-        let (few, many) = (Overhead::of_training(1, 1), Overhead::of_training(65, 1001));
+        let (few, many) = (Overhead::for_training(1, 1), Overhead::for_training(65, 1001));
         assert_eq!(many.code, few.code);
         assert_eq!(many.stacks - few.stacks, Bytes(64 * (528 << 10)));
         assert_eq!(many.heap - few.heap, Bytes(1000 * (6 << 10)));

@@ -33,7 +33,7 @@ pub struct Point {
 
 /// An event in words.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Told {
+pub struct LoggedEvent {
     /// When, by RFC 3339.
     pub time: String,
     /// The description of the event.
@@ -55,7 +55,7 @@ pub struct FoldFollower {
     points: Curve<Point>,
     costs: Curve<EpochCost>,
     sample: Option<Sample>,
-    events: VecDeque<Told>,
+    events: VecDeque<LoggedEvent>,
     classifies: bool,
 }
 
@@ -148,7 +148,7 @@ impl FoldFollower {
             if self.events.len() == KEPT_EVENTS {
                 self.events.pop_front();
             }
-            self.events.push_back(Told { time: timed.time, what });
+            self.events.push_back(LoggedEvent { time: timed.time, what });
         }
     }
 
@@ -205,8 +205,8 @@ impl FoldFollower {
         self.sample.as_ref()
     }
 
-    /// What happened last, the newest at the end: some tens of events, without epochs.
-    pub fn events(&self) -> impl DoubleEndedIterator<Item = &Told> {
+    /// The last events, the newest at the end: some tens, without epochs.
+    pub fn events(&self) -> impl DoubleEndedIterator<Item = &LoggedEvent> {
         self.events.iter()
     }
 

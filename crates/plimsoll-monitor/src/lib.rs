@@ -11,4 +11,4 @@ pub mod openmetrics;
 pub mod tensorboard;
 
 pub use curve::Curve;
-pub use follow::{FoldFollower, Point, SCORES_OF_IMAGES, SCORES_OF_VOLUMES, Told};
+pub use follow::{FoldFollower, LoggedEvent, Point, SCORES_OF_IMAGES, SCORES_OF_VOLUMES};

@@ -53,8 +53,8 @@ impl Draws {
         (self.0.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// From `low` to `high`.
-    pub fn between(&mut self, (low, high): (f64, f64)) -> f64 {
+    /// A uniform number in the range `[low, high)`.
+    pub fn between(&mut self, [low, high]: [f64; 2]) -> f64 {
         low + (high - low) * self.unit()
     }
 

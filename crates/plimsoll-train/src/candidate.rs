@@ -35,7 +35,7 @@ impl<'a> Site<'a> {
         data: DataFacts,
         planning: Planning<'a>,
     ) -> Site<'a> {
-        let overhead = Overhead::of_training(machine.threads, data.cases);
+        let overhead = Overhead::for_training(machine.threads, data.cases);
         Site { machine, backend, overhead, data, planning }
     }
 

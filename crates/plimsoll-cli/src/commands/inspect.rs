@@ -51,16 +51,16 @@ fn print_images(name: &str, dataset: &ImageDataset, inspection: &plimsoll_data::
     let splits: Vec<Option<Split>> = [Split::Train, Split::Val, Split::Test]
         .into_iter()
         .map(Some)
-        .filter(|split| !dataset.of_split(*split).is_empty() && split.is_some())
+        .filter(|split| !dataset.in_split(*split).is_empty() && split.is_some())
         .collect();
-    let splits = if splits.iter().all(|split| dataset.of_split(*split).len() == dataset.cases.len()) {
+    let splits = if splits.iter().all(|split| dataset.in_split(*split).len() == dataset.cases.len()) {
         Vec::new()
     } else {
         splits
     };
     let names = splits.iter().flatten().map(|split| split.name());
     let mut table = Table::new(["class", "images"].into_iter().chain(names));
-    let of = |split: &Option<Split>| dataset.class_counts(&dataset.of_split(*split));
+    let of = |split: &Option<Split>| dataset.class_counts(&dataset.in_split(*split));
     let counts: Vec<Vec<usize>> = std::iter::once(&None).chain(&splits).map(of).collect();
     for (class, name) in dataset.classes.iter().enumerate() {
         let of_class = counts.iter().filter_map(|counts| counts.get(class)).map(usize::to_string);

@@ -343,8 +343,8 @@ const REGIONS: &str = "regions are written like \"labels\": {\"background\": 0, 
                        order = [\"organ\", \"tumour\"] in plimsoll.toml";
 
 impl DatasetError {
-    /// What is wrong with an entry of labels.
-    pub(crate) fn of_label(path: &Path, fault: LabelFault) -> DatasetError {
+    /// The error for an invalid entry of labels.
+    pub(crate) fn from_label(path: &Path, fault: LabelFault) -> DatasetError {
         let path = path.to_path_buf();
         match fault {
             LabelFault::Missing { key } if key != ORDER => {

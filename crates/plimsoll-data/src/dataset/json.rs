@@ -158,7 +158,7 @@ impl Description {
 /// Reads a text, without the mark that some programs begin one of Unicode with.
 pub(crate) fn read_bounded(path: &Path) -> Result<Vec<u8>, DatasetError> {
     let read = plimsoll_disk::read(path, LARGEST).map(without_mark);
-    read.map_err(|source: io::Error| match TooLong::of(&source) {
+    read.map_err(|source: io::Error| match TooLong::from_error(&source) {
         Some(TooLong { found, most }) => DatasetError::TooLarge { path: path.into(), found, most },
         None => DatasetError::Io { path: path.into(), action: "read", source },
     })

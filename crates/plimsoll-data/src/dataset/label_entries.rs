@@ -91,7 +91,7 @@ pub enum LabelFault {
 }
 
 impl LabelFault {
-    fn of(key: impl Into<String>, value: &Value, expected: impl Into<String>) -> LabelFault {
+    fn new(key: impl Into<String>, value: &Value, expected: impl Into<String>) -> LabelFault {
         let whole = value.to_string();
         let mut found: String = whole.chars().take(MOST_SHOWN).collect();
         if found.len() < whole.len() {
@@ -152,7 +152,7 @@ impl LabelEntries {
             background.ok_or_else(|| LabelFault::Missing { key: format!("labels.{BACKGROUND}") })?;
         if background.as_f64() != Some(0.0) {
             let key = format!("labels.{BACKGROUND}");
-            return Err(LabelFault::of(key, background, "the background must be 0"));
+            return Err(LabelFault::new(key, background, "the background must be 0"));
         }
         let mut entries = Vec::new();
         let mut ignore = None;
@@ -166,7 +166,7 @@ impl LabelEntries {
             }
             let values = match value.as_array() {
                 Some(list) if list.is_empty() || is_too_long(list.len()) => {
-                    return Err(LabelFault::of(key, value, format!("a region has from 1 to {MOST} values")));
+                    return Err(LabelFault::new(key, value, format!("a region has from 1 to {MOST} values")));
                 }
                 Some(list) => {
                     let item = |(place, value)| whole(&format!("{key}[{place}]"), value, largest);
@@ -184,7 +184,7 @@ impl LabelEntries {
             let count = read.regions().count();
             let list = value.as_array().filter(|list| list.len() == count);
             let list = list.ok_or_else(|| {
-                LabelFault::of(
+                LabelFault::new(
                     key,
                     value,
                     format!("it must be a list of {count} values, one for each region"),
@@ -196,8 +196,8 @@ impl LabelEntries {
         Ok(read)
     }
 
-    /// Regions, and what is written for each.
-    pub(crate) fn of_regions(regions: Vec<LabelEntry>, order: Vec<u64>) -> LabelEntries {
+    /// Creates entries of regions with the value written for each.
+    pub(crate) fn from_regions(regions: Vec<LabelEntry>, order: Vec<u64>) -> LabelEntries {
         let background = LabelEntry { name: BACKGROUND.into(), values: vec![0] };
         let entries = [background].into_iter().chain(regions).collect();
         LabelEntries { entries, ignore: None, order: Some(order) }
@@ -235,5 +235,6 @@ fn whole(key: &str, value: &Value, largest: u64) -> Result<u64, LabelFault> {
     let number = value.as_f64().filter(|number| number.fract() == 0.0 && *number >= 0.0);
     // The cast saturates, which is beyond the bound.
     let number = number.map(|number| number as u64).filter(|number| *number <= largest);
-    number.ok_or_else(|| LabelFault::of(key, value, format!("it must be a whole number from 0 to {largest}")))
+    number
+        .ok_or_else(|| LabelFault::new(key, value, format!("it must be a whole number from 0 to {largest}")))
 }

@@ -156,7 +156,7 @@ impl Labels {
     ///
     /// # Errors
     /// If two have the same value, none has 0, or a value is no byte. `path` is where they are from.
-    pub fn of_values(path: &Path, values: &BTreeMap<String, u64>) -> Result<Labels, DatasetError> {
+    pub fn from_values(path: &Path, values: &BTreeMap<String, u64>) -> Result<Labels, DatasetError> {
         let path = || path.to_path_buf();
         let mut pairs: Vec<(u64, &String)> = values.iter().map(|(name, value)| (*value, name)).collect();
         pairs.sort();
@@ -204,7 +204,7 @@ impl Labels {
     ) -> Result<Labels, DatasetError> {
         if LabelEntries::are_regions(labels) {
             let read = LabelEntries::read(labels, order, u8::MAX.into());
-            return Labels::of_entries(path, &read.map_err(|fault| DatasetError::of_label(path, fault))?);
+            return Labels::from_entries(path, &read.map_err(|fault| DatasetError::from_label(path, fault))?);
         }
         let mut values = BTreeMap::new();
         for (key, value) in &labels.0 {
@@ -213,7 +213,7 @@ impl Labels {
                 return Err(DatasetError::SameName { path: path.into(), name, values: [other, value] });
             }
         }
-        Labels::of_values(path, &values)
+        Labels::from_values(path, &values)
     }
 }
 

@@ -46,8 +46,10 @@ pub fn reference_maps(folder: &Path, ending: &str) -> Result<Vec<ReferenceMap>, 
 /// # Errors
 /// If the folder cannot be listed, no reference or not every reference has a prediction, or names are ambiguous.
 pub fn pair_predictions(
-    (predictions, ending): (&Path, &str),
-    (references, maps): (&Path, Vec<ReferenceMap>),
+    predictions: &Path,
+    ending: &str,
+    references: &Path,
+    maps: Vec<ReferenceMap>,
     partial: bool,
 ) -> Result<Vec<PredictedPair>, DatasetError> {
     let mut unpaired: BTreeSet<String> =
@@ -94,7 +96,7 @@ mod tests {
             }
         }
         let maps = reference_maps(&folders[1], ".nii.gz").unwrap();
-        let found = pair_predictions((&folders[0], ".nii.gz"), (&folders[1], maps), partial);
+        let found = pair_predictions(&folders[0], ".nii.gz", &folders[1], maps, partial);
         let names = |pair: PredictedPair| [file_name(&pair.prediction), file_name(&pair.reference)];
         found.map(|found| found.into_iter().map(names).collect()).map_err(|error| error.to_string())
     }

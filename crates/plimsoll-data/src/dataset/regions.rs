@@ -65,20 +65,20 @@ impl RegionSettings {
                 (0..entries.len()).map(|place| usual_value(&entries[place..])).collect::<Result<_, _>>()?
             }
         };
-        Ok(LabelEntries::of_regions(entries, written))
+        Ok(LabelEntries::from_regions(entries, written))
     }
 
     /// The labels that regions alone describe: each value that one of them has.
     pub(crate) fn labels(&self) -> Result<Labels, DatasetError> {
         let path = Path::new(TABLE);
-        let read = self.read().map_err(|fault| DatasetError::of_label(path, fault))?;
-        Labels::of_entries(path, &read)
+        let read = self.read().map_err(|fault| DatasetError::from_label(path, fault))?;
+        Labels::from_entries(path, &read)
     }
 
     /// Known labels in these regions.
-    pub(crate) fn of_labels(&self, labels: Labels) -> Result<Labels, DatasetError> {
+    pub(crate) fn apply_to(&self, labels: Labels) -> Result<Labels, DatasetError> {
         let path = Path::new(TABLE);
-        let read = self.read().map_err(|fault| DatasetError::of_label(path, fault))?;
+        let read = self.read().map_err(|fault| DatasetError::from_label(path, fault))?;
         labels.with_entries(path, &read)
     }
 }
@@ -110,7 +110,7 @@ impl Labels {
     /// # Errors
     /// If a region is empty, or has the background or the ignored label among its values; if its value in the order is no label; or if
     /// there are too many labels.
-    pub(crate) fn of_entries(path: &Path, read: &LabelEntries) -> Result<Labels, DatasetError> {
+    pub(crate) fn from_entries(path: &Path, read: &LabelEntries) -> Result<Labels, DatasetError> {
         let own = |value: u64| {
             let mut alone = read.regions().filter(|entry| entry.values == [value]);
             alone.next().map_or_else(|| format!("label {value}"), |entry| entry.name.clone())
@@ -125,13 +125,13 @@ impl Labels {
         if let Some(ignore) = read.ignore() {
             values.insert(IGNORE.into(), ignore);
         }
-        Labels::of_values(path, &values)?.with_entries(path, read)
+        Labels::from_values(path, &values)?.with_entries(path, read)
     }
 
     fn with_entries(mut self, path: &Path, read: &LabelEntries) -> Result<Labels, DatasetError> {
         let Some(order) = read.order() else { return Ok(self) };
         let refuse = |key: String, found: String, expected: String| {
-            DatasetError::of_label(path, LabelFault::Value { key, found, expected })
+            DatasetError::from_label(path, LabelFault::Value { key, found, expected })
         };
         let count = read.regions().count();
         if count > usize::from(u8::MAX) {

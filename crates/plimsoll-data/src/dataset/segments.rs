@@ -48,7 +48,7 @@ impl SegmentNames {
     pub fn of(&mut self, path: &Path) -> Result<Option<Arc<Segments>>, DatasetError> {
         let name = file_name(path);
         if name.starts_with("sub-")
-            && let Some(found) = self.of_tables(path)?
+            && let Some(found) = self.from_tables(path)?
         {
             return Ok(Some(found));
         }
@@ -66,7 +66,7 @@ impl SegmentNames {
     }
 
     /// The table of BIDS that is for a file: in its folder or one above it, the nearest, and there the one that shares the most entities.
-    fn of_tables(&mut self, path: &Path) -> Result<Option<Arc<Segments>>, DatasetError> {
+    fn from_tables(&mut self, path: &Path) -> Result<Option<Arc<Segments>>, DatasetError> {
         let own = entities(&stem(path));
         for folder in path.ancestors().skip(1).take(MOST_FOLDERS) {
             // Of a relative path the last one is empty.
@@ -288,7 +288,7 @@ mod tests {
 
     fn labels(values: &[(&str, u64)]) -> Labels {
         let values = values.iter().map(|(name, value)| ((*name).to_string(), *value)).collect();
-        Labels::of_values(Path::new("dataset.json"), &values).unwrap()
+        Labels::from_values(Path::new("dataset.json"), &values).unwrap()
     }
 
     #[test]

@@ -206,7 +206,9 @@ impl Fingerprint {
     /// The median spacing, axis by axis.
     pub fn median_spacing(&self) -> Spacing {
         Spacing(
-            [0, 1, 2].map(|axis| percentile::of(self.spacings.iter().map(|spacing| spacing.0[axis]), 50.0)),
+            [0, 1, 2].map(|axis| {
+                percentile::from_values(self.spacings.iter().map(|spacing| spacing.0[axis]), 50.0)
+            }),
         )
     }
 

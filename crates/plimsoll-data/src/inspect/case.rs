@@ -74,7 +74,7 @@ struct ReadChannel {
 
 impl Task<'_> {
     pub(crate) fn run(&self, budget: &Budget) -> Result<CaseReport, InspectError> {
-        let mut problems = Problems::of(&self.case.id);
+        let mut problems = Problems::new(&self.case.id);
         let mut images = self.open_images(&mut problems);
         let first = images.iter().flatten().next().map(|image| *image.geometry());
         let mut label = self.open_label(&mut problems, first);
@@ -118,7 +118,7 @@ impl Task<'_> {
         let channels = self.read_channels(&mut problems, &mut images, foreground, &memory)?;
         let mut fingerprint = None;
         if let (Some(grid), false) = (grid, problems.any_error()) {
-            let found = self.fingerprint(grid, &channels, (labels.as_ref(), label_bytes), decoding_bytes);
+            let found = self.fingerprint(grid, &channels, labels.as_ref(), label_bytes, decoding_bytes);
             judge::ranges(&mut problems, self.case, self.channels, &found);
             fingerprint = (!problems.any_error()).then_some(found);
         }
@@ -210,11 +210,11 @@ impl Task<'_> {
     ) -> Result<Option<LabelScan>, InspectError> {
         let (Some(label), Some(labels)) = (label, self.labels) else { return Ok(None) };
         let scanned =
-            label_scan::scan(label, (labels, self.case.reading.label_values.as_deref()), self.key, memory)?;
+            label_scan::scan(label, labels, self.case.reading.label_values.as_deref(), self.key, memory)?;
         let scan = usable(problems, label.path(), scanned);
         if let Some(scan) = &scan {
             let values = self.case.reading.label_values.as_deref();
-            judge::label_values(problems, label.path(), scan, (labels, values));
+            judge::label_values(problems, label.path(), scan, labels, values);
         }
         Ok(scan)
     }
@@ -244,8 +244,8 @@ impl Task<'_> {
             let element_type = image.element_type();
             let foreground = match (&mut counted, self.labels, self.histograms.get(number)) {
                 (Some((label, Counted { planes, weight })), Some(labels), Some(histogram)) => {
-                    let labels = (labels, self.case.reading.label_values.as_deref());
-                    let labels = LabelPlanes::new(label, labels, *planes, memory)?;
+                    let values = self.case.reading.label_values.as_deref();
+                    let labels = LabelPlanes::new(label, labels, values, *planes, memory)?;
                     Some(Foreground { labels, histogram, weight: *weight })
                 }
                 _ => None,
@@ -267,14 +267,15 @@ impl Task<'_> {
     fn decode(&self, path: &Path) -> Result<Option<Arc<StoredVolume>>, VolumeError> {
         let Some(cache) = self.decoded else { return Ok(None) };
         let (no_pictures, going) = (Budget::new(Bytes::ZERO), AtomicBool::new(false));
-        cache.get_unless((path, Content::Intensities), &no_pictures, self.stop.unwrap_or(&going))
+        cache.get_unless(path, Content::Intensities, &no_pictures, self.stop.unwrap_or(&going))
     }
 
     fn fingerprint(
         &self,
         geometry: Geometry,
         channels: &[ReadChannel],
-        (labels, label_bytes): (Option<&LabelScan>, Bytes),
+        labels: Option<&LabelScan>,
+        label_bytes: Bytes,
         decoding_bytes: Bytes,
     ) -> CaseFingerprint {
         let boxes = channels.iter().map(|channel| channel.scan.nonzero_box);
@@ -283,7 +284,7 @@ impl Task<'_> {
         let voxels = nonzero_box.shape.iter().product::<usize>() as u64;
         let statistics = |channel: &ReadChannel| {
             let nonzero = channel.scan.nonzero;
-            let all = nonzero.and(Moments::of_zeros(voxels - nonzero.count));
+            let all = nonzero.and(Moments::from_zeros(voxels - nonzero.count));
             ChannelStatistics { mean: all.mean, std: all.deviation(), min: all.min, max: all.max }
         };
         let bytes = |channel: &ReadChannel| {

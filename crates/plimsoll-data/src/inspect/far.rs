@@ -30,7 +30,9 @@ pub fn far_apart(found: &[f64], usual: &[f64]) -> Option<f64> {
 
 /// The median spacing of cases, axis by axis.
 pub(crate) fn median<'a>(cases: impl Iterator<Item = &'a CaseFingerprint> + Clone) -> Spacing {
-    Spacing([0, 1, 2].map(|axis| percentile::of(cases.clone().map(|case| case.spacing().0[axis]), 50.0)))
+    Spacing(
+        [0, 1, 2].map(|axis| percentile::from_values(cases.clone().map(|case| case.spacing().0[axis]), 50.0)),
+    )
 }
 
 /// Takes out cases whose headers are far from the median, each with a problem that asks for the unit.

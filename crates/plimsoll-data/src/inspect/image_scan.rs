@@ -96,11 +96,11 @@ pub(crate) fn scan(
         scan.take_out_not_finite(plane, d, width);
         if let Some(Foreground { labels, histogram, weight }) = &mut foreground {
             labels.for_foreground(d, plane, |values| {
-                scan.foreground = scan.foreground.and(Moments::of(values));
+                scan.foreground = scan.foreground.and(Moments::from_values(values));
                 histogram.lock().unwrap_or_else(PoisonError::into_inner).add(values, *weight);
             })?;
         }
-        scan.nonzero = scan.nonzero.and(Moments::of_nonzero(plane));
+        scan.nonzero = scan.nonzero.and(Moments::from_nonzero(plane));
         for (h, row) in plane.chunks_exact(width).enumerate() {
             bounds.include_row(d, h, row);
         }

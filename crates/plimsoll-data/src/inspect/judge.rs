@@ -106,7 +106,8 @@ pub(crate) fn label_values(
     problems: &mut Problems,
     path: &Path,
     scan: &LabelScan,
-    (labels, values): (&Labels, Option<&LabelValues>),
+    labels: &Labels,
+    values: Option<&LabelValues>,
 ) {
     let by_name = values.filter(|values| values.are_by_name());
     let hint = if by_name.is_some() { SEGMENT_HINT } else { LABEL_HINT };

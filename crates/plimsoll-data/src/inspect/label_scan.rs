@@ -59,7 +59,8 @@ pub(crate) fn plane_bytes(file: &VolumeFile) -> u64 {
 /// Reads a label map, planes within `memory`, as many at a time as chunks are deep if there is room for them. The outer error is the budget's, the inner one the file's.
 pub(crate) fn scan(
     file: &mut VolumeFile,
-    (labels, values): (&Labels, Option<&LabelValues>),
+    labels: &Labels,
+    values: Option<&LabelValues>,
     key: u64,
     memory: &Budget,
 ) -> Result<Result<LabelScan, VolumeError>, InspectError> {
@@ -216,7 +217,8 @@ impl<'a> LabelPlanes<'a> {
     /// The planes of a label map between the first and the last with foreground, held in [`plane_bytes`] of `memory`.
     pub(crate) fn new(
         file: &'a mut VolumeFile,
-        (labels, values): (&'a Labels, Option<&'a LabelValues>),
+        labels: &'a Labels,
+        values: Option<&'a LabelValues>,
         planes: [usize; 2],
         memory: &Budget,
     ) -> Result<LabelPlanes<'a>, InspectError> {

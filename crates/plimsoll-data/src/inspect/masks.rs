@@ -65,7 +65,7 @@ pub(crate) fn find(
                 .iter()
                 .find(|case| case.id == of_case.id)
                 .ok_or(InspectError::ThreadLost)
-                .and_then(|case| of(case, of_case, budget, &stop));
+                .and_then(|case| find_in_case(case, of_case, budget, &stop));
             match mask {
                 Ok(mask) => {
                     found.lock().unwrap_or_else(PoisonError::into_inner)[number] = Some(mask);
@@ -95,7 +95,7 @@ pub(crate) fn find(
 }
 
 /// Finds the mask of a case.
-fn of(
+fn find_in_case(
     case: &Case,
     found: &CaseFingerprint,
     budget: &Budget,
@@ -130,6 +130,6 @@ fn of(
         PrepareError::Stopped => InspectError::Stopped,
         problem => InspectError::Mask { case: case.id.clone(), source: Box::new(problem) },
     })?;
-    let runs = MaskRuns::of(&mask, room).map_err(refused)?;
+    let runs = MaskRuns::encode(&mask, room).map_err(refused)?;
     Ok(FoundMask { runs: Arc::new(runs), voxels: mask.voxels(), needed })
 }

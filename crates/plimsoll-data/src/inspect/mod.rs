@@ -307,7 +307,7 @@ impl Histograms {
     /// The properties of a channel, of which the moments of each case are given: cases weigh alike.
     fn properties(&self, channel: usize, cases: &[Moments]) -> Option<IntensityProperties> {
         let histogram = self.channels.get(channel)?.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mean, std) = Moments::of_equal_cases(cases)?;
+        let (mean, std) = Moments::from_equal_cases(cases)?;
         let all = cases.iter().fold(Moments::NONE, |all, case| all.and(*case));
         let [low, median, high] =
             histogram.percentiles([0.5, 50.0, 99.5])?.map(|value| value.clamp(all.min, all.max));

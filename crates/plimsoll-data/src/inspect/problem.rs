@@ -66,7 +66,7 @@ pub(crate) struct Problems {
 }
 
 impl Problems {
-    pub(crate) fn of(case: &str) -> Problems {
+    pub(crate) fn new(case: &str) -> Problems {
         Problems { case: case.into(), found: Vec::new() }
     }
 

@@ -213,7 +213,7 @@ impl Inspection {
             lines.keep(2 * problem.heap_bytes())?;
             problems.push(problem);
         }
-        let Some(cases) = StoredCases::read(&mut lines, &head, (folder, dataset), budget)? else {
+        let Some(cases) = StoredCases::read(&mut lines, &head, folder, dataset, budget)? else {
             return Ok(None);
         };
         if !lines.is_at_end() {
@@ -242,7 +242,8 @@ impl StoredCases {
     fn read(
         lines: &mut RecordLines,
         head: &Head,
-        (folder, dataset): (&Path, &Dataset),
+        folder: &Path,
+        dataset: &Dataset,
         budget: &Budget,
     ) -> Result<Option<StoredCases>, InspectError> {
         let index_bytes = (head.positions as u64).checked_mul(size_of::<u32>() as u64);
@@ -340,7 +341,7 @@ impl Parts {
         let Some(voxels) = case.mask_voxels.filter(|_| self.take(Some(length as u64))) else {
             return Ok(None);
         };
-        let mask = MaskRuns::read(case.nonzero_box, (length, voxels), &mut self.file, budget)?;
+        let mask = MaskRuns::read(case.nonzero_box, length, voxels, &mut self.file, budget)?;
         mask.iter().for_each(|mask| self.hash.update(mask.bytes()));
         Ok(mask)
     }

@@ -216,7 +216,7 @@ impl LabelCensus {
             return Err(DatasetError::SegmentValues { folder, name, value });
         }
         let values = classes.iter().map(|(name, value)| (name.clone(), u64::from(*value))).collect();
-        let labels = Labels::of_values(&found.folder, &values)?;
+        let labels = Labels::from_values(&found.folder, &values)?;
         // Names say what classes are, whatever their values.
         let are_named = unnamed.is_none() && !self.names.is_empty();
         if (labels.other_values().is_empty() || are_named) && classes.len() > 1 {

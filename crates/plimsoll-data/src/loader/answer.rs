@@ -47,7 +47,7 @@ impl Answer {
 
     /// Writes what each output should be of an image with a class, where it has one, and labels. Nothing is written where there is
     /// no room.
-    pub(crate) fn write_target(&self, (class, labels): (u8, &[u32]), target: &mut [f32]) {
+    pub(crate) fn write_target(&self, class: u8, labels: &[u32], target: &mut [f32]) {
         let class = usize::from(class);
         for (output, value) in target.iter_mut().enumerate() {
             let is_so = match self {
@@ -68,7 +68,7 @@ mod tests {
 
     fn target(answer: &Answer, class: u8, labels: &[u32]) -> Vec<f32> {
         let mut target = vec![9.0; answer.outputs()];
-        answer.write_target((class, labels), &mut target);
+        answer.write_target(class, labels, &mut target);
         target
     }
 

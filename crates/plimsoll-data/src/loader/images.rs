@@ -54,7 +54,8 @@ impl ImageSamples {
     pub fn new(
         dataset: Arc<ImageDataset>,
         fold: ImageFold,
-        (pipeline, augmentation): (Pipeline, Augmentation),
+        pipeline: Pipeline,
+        augmentation: Augmentation,
         cache: PreparedCache,
         budget: &Budget,
     ) -> Result<ImageSamples, LoaderError> {
@@ -180,7 +181,8 @@ fn load(
     images: &ImageSamples,
     place: SamplePlace,
     scratch: &mut Scratch,
-    (image, target): (&mut [f32], &mut [f32]),
+    image: &mut [f32],
+    target: &mut [f32],
 ) -> Result<(u8, usize, Recipe), LoaderError> {
     let (class, at) = images.case(place);
     let at = at as usize;
@@ -194,13 +196,13 @@ fn load(
         }
         Mode::Validation => Recipe::NONE,
     };
-    let loaded = images.pipeline.load_cached((at, &case.path), &images.cache, &recipe, scratch, image);
+    let loaded = images.pipeline.load_cached(at, &case.path, &images.cache, &recipe, scratch, image);
     loaded.map_err(|problem| LoaderError::Image {
         step,
         case: case.name.clone(),
         problem: Box::new(problem),
     })?;
-    images.answer.write_target((class, &case.labels), target);
+    images.answer.write_target(class, &case.labels, target);
     Ok((class, at, recipe))
 }
 
@@ -214,12 +216,12 @@ impl SampleWorker for ImageWorker {
     ) -> Result<usize, LoaderError> {
         let ImageWorker { images, scratch, partner } = self;
         let start = processor_nanos();
-        let (class, at, recipe) = load(images, place, scratch, (&mut *image, &mut *shift))?;
+        let (class, at, recipe) = load(images, place, scratch, image, shift)?;
         if let Some(mixing) = recipe.mixing {
             let (other, target) = partner.split_at_mut(image.len());
             // Another image of the same step with its own augmentation, except its own mixing.
             let of_partner = SamplePlace { sample: mixing.partner as u64, ..place };
-            load(images, of_partner, scratch, (&mut *other, &mut *target))?;
+            load(images, of_partner, scratch, other, target)?;
             mix(image, other, mixing.share);
             mix(shift, target, mixing.share);
         }

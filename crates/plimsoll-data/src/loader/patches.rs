@@ -55,7 +55,7 @@ impl Patches {
             .fingerprint
             .as_ref()
             .map_or_else(BTreeMap::new, |all| all.foreground_intensity_properties_per_channel.clone());
-        Patches::normalised(dataset, sampler, cache, (&dataset.channels, &foreground))
+        Patches::normalised(dataset, sampler, cache, &dataset.channels, &foreground)
     }
 
     /// The same, with channels normalised in given ways by given intensities of the foreground: those of a run that goes on, or of
@@ -67,7 +67,8 @@ impl Patches {
         dataset: &Dataset,
         sampler: Sampler,
         cache: Arc<VolumeCache>,
-        (channels, foreground): (&[Channel], &BTreeMap<usize, IntensityProperties>),
+        channels: &[Channel],
+        foreground: &BTreeMap<usize, IntensityProperties>,
     ) -> Result<Patches, LoaderError> {
         let mut cases = Vec::new();
         let masked = CaseMask::masked(channels);

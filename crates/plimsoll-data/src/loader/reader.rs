@@ -48,7 +48,7 @@ impl BatchReader {
         let bytes = BatchReader::bytes(shape, mode, scratch, samples.targets())?;
         let memory = budget.part("batch reader", bytes)?;
         let batch = BatchBuffer::new(shape, mode, samples.targets(), &memory)?;
-        let filler = Filler::new(samples, (mode, seed), scratch, &memory)?;
+        let filler = Filler::new(samples, mode, seed, scratch, &memory)?;
         Ok(BatchReader { filler, batch, never: AtomicBool::new(false) })
     }
 

@@ -7,7 +7,7 @@ use plimsoll_memory::{Budget, Bytes};
 
 use crate::Mode;
 use crate::loader::slot::BatchBuffer;
-use crate::loader::target::TargetScratch;
+use crate::loader::target::{BatchPlace, TargetScratch};
 use crate::loader::{LoaderError, SampleShape, Targets};
 use crate::patch::Scratch;
 
@@ -74,7 +74,8 @@ pub(crate) struct Filler {
 impl Filler {
     pub(crate) fn new(
         samples: Arc<dyn Samples>,
-        (mode, seed): (Mode, u64),
+        mode: Mode,
+        seed: u64,
         scratch: Bytes,
         budget: &Budget,
     ) -> Result<Filler, LoaderError> {
@@ -113,8 +114,8 @@ impl Filler {
             };
             *case = worker.make(place, image, labels, shift)?;
             let start = processor_nanos();
-            let of_sample = (*mode, step, sample as usize);
-            samples.targets().fill(of_sample, (labels, shape.labels), &mut batch.targets, maps)?;
+            let place = BatchPlace { mode: *mode, step, sample: sample as usize };
+            samples.targets().fill(place, labels, shape.labels, &mut batch.targets, maps)?;
             worker.spent_on_maps(processor_nanos() - start);
         }
         Ok(())

@@ -89,6 +89,15 @@ impl TargetMap {
     }
 }
 
+/// The place of a sample in a batch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BatchPlace {
+    pub(super) mode: Mode,
+    pub(super) step: u64,
+    /// The number of the sample in the batch.
+    pub(super) sample: usize,
+}
+
 impl Targets {
     /// The number of values of a map of a batch; 0 in a mode that does not use it.
     fn values(&self, map: &TargetMap, mode: Mode, batch_size: usize) -> usize {
@@ -118,11 +127,13 @@ impl Targets {
     /// Computes the maps that a step needs from the labels of one of its samples, `[depth][height][width]` of `patch`.
     pub(super) fn fill(
         &self,
-        (mode, step, sample): (Mode, u64, usize),
-        (labels, patch): (&[u8], [usize; 3]),
+        place: BatchPlace,
+        labels: &[u8],
+        patch: [usize; 3],
         buffers: &mut [Mapped<f32>],
         scratch: &mut TargetScratch,
     ) -> Result<(), MorphologyError> {
+        let BatchPlace { mode, step, sample } = place;
         for (place, (map, buffer)) in self.maps.iter().zip(buffers).enumerate() {
             let needed = || self.needed.as_ref().is_none_or(|needed| needed(step, place));
             if !map.is_of(mode) || (mode == Mode::Training && !needed()) {
@@ -249,7 +260,8 @@ mod tests {
         let budget = Budget::new(Bytes::mib(4));
         let mut buffers = targets.buffers(Mode::Training, 2, &budget).unwrap();
         let mut scratch = TargetScratch::new(&targets, Mode::Training, &budget).unwrap();
-        targets.fill((Mode::Training, 0, 1), (&labels, patch), &mut buffers, &mut scratch).unwrap();
+        let place = BatchPlace { mode: Mode::Training, step: 0, sample: 1 };
+        targets.fill(place, &labels, patch, &mut buffers, &mut scratch).unwrap();
         for (map, buffer) in targets.maps.iter().zip(&buffers) {
             let count = voxels(map.extent);
             let mut labels_there = vec![0; count];

@@ -31,10 +31,10 @@ impl MaskRuns {
     ///
     /// # Errors
     /// If the reservation is smaller, or the system refuses the memory.
-    pub(crate) fn of(mask: &Mask, mut room: Reservation) -> Result<MaskRuns, MapError> {
+    pub(crate) fn encode(mask: &Mask, mut room: Reservation) -> Result<MaskRuns, MapError> {
         let covered = mask.covered();
         let (planes, length) = (covered.shape[0], plane_length(covered));
-        let forms: Vec<Form> = (0..planes).map(|d| Form::of(mask, d)).collect();
+        let forms: Vec<Form> = (0..planes).map(|d| Form::for_plane(mask, d)).collect();
         let all = forms.iter().map(|form| form.bytes(length)).sum::<usize>() + planes * END;
         let needed = Mapped::<u8>::bytes(all)?;
         room.check_covers(needed)?;
@@ -58,7 +58,8 @@ impl MaskRuns {
     /// If the budget has no room.
     pub(crate) fn read(
         covered: VoxelBox,
-        (length, voxels): (usize, u64),
+        length: usize,
+        voxels: u64,
         file: &mut impl Read,
         budget: &Budget,
     ) -> Result<Option<MaskRuns>, MapError> {
@@ -172,7 +173,7 @@ enum Form {
 }
 
 impl Form {
-    fn of(mask: &Mask, d: usize) -> Form {
+    fn for_plane(mask: &Mask, d: usize) -> Form {
         let mut bytes = 0;
         runs(mask, d, &mut |length| bytes += varint_length(length));
         if bytes <= plane_length(mask.covered()).div_ceil(8) { Form::Runs(bytes) } else { Form::Bits }
@@ -319,10 +320,10 @@ mod tests {
                 }
             }
             let most = MaskRuns::most(covered).unwrap();
-            let runs = MaskRuns::of(&mask, budget.reserve("runs", most).unwrap()).unwrap();
+            let runs = MaskRuns::encode(&mask, budget.reserve("runs", most).unwrap()).unwrap();
             prop_assert!(runs.reserved() <= most);
-            let kept = (runs.bytes().len(), mask.voxels());
-            let read = MaskRuns::read(covered, kept, &mut runs.bytes(), &budget).unwrap().unwrap();
+            let length = runs.bytes().len();
+            let read = MaskRuns::read(covered, length, mask.voxels(), &mut runs.bytes(), &budget).unwrap().unwrap();
 
             let region = VoxelBox { start: [start.0, start.1, start.2], shape: [extent.0, extent.1, extent.2] };
             let mut values = vec![7u8; region.shape.iter().product()];
@@ -347,7 +348,7 @@ mod tests {
             voxels in 0u64..61,
         ) {
             let budget = Budget::new(Bytes::mib(1));
-            let read = MaskRuns::read(SMALL, (bytes.len(), voxels), &mut &bytes[..], &budget).unwrap();
+            let read = MaskRuns::read(SMALL, bytes.len(), voxels, &mut &bytes[..], &budget).unwrap();
             prop_assert!(read.is_none());
         }
     }
@@ -369,9 +370,9 @@ mod tests {
             mask.include_row(d, h, &row);
         }
         let runs =
-            MaskRuns::of(&mask, budget.reserve("runs", MaskRuns::most(SMALL).unwrap()).unwrap()).unwrap();
+            MaskRuns::encode(&mask, budget.reserve("runs", MaskRuns::most(SMALL).unwrap()).unwrap()).unwrap();
         let read = |bytes: &[u8]| {
-            MaskRuns::read(SMALL, (bytes.len(), mask.voxels()), &mut &bytes[..], &budget).unwrap()
+            MaskRuns::read(SMALL, bytes.len(), mask.voxels(), &mut &bytes[..], &budget).unwrap()
         };
         let good = runs.bytes().to_vec();
         assert!(read(&good).is_some_and(|read| read.bytes() == good));

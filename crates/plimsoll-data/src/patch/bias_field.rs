@@ -5,7 +5,9 @@
 
 use plimsoll_random::Draws;
 
-/// Of the polynomial along each axis.
+use crate::patch::augmentation::Range;
+
+/// The degree of the polynomial along each axis.
 const DEGREE: usize = 3;
 /// Terms whose degrees sum up to three at most.
 const TERMS: usize = 20;
@@ -16,7 +18,7 @@ pub struct BiasField([f64; TERMS]);
 
 impl BiasField {
     /// Draws each coefficient from a range.
-    pub(super) fn draw(range: (f64, f64), draws: &mut Draws) -> BiasField {
+    pub(super) fn draw(range: Range, draws: &mut Draws) -> BiasField {
         BiasField(std::array::from_fn(|_| draws.between(range)))
     }
 

@@ -41,14 +41,14 @@ impl Augmentation {
             let in_plane = self.rotation_in_plane.unwrap_or(grid.usual_rotation_in_plane());
             for axis in 0..3 {
                 change.radians[axis] = match plane_axis {
-                    None => draws.between(self.rotation.into()).to_radians(),
-                    Some(only) if only == axis => draws.between(in_plane.into()).to_radians(),
+                    None => draws.between(self.rotation).to_radians(),
+                    Some(only) if only == axis => draws.between(in_plane).to_radians(),
                     Some(_) => 0.0,
                 };
             }
         }
         if scaled {
-            let factor = draws.between(self.scaling.into());
+            let factor = draws.between(self.scaling);
             for axis in (0..3).filter(|axis| plane_axis != Some(*axis)) {
                 change.factors[axis] = factor;
             }
@@ -62,7 +62,7 @@ impl Augmentation {
             let free = |axis: &usize| plane_axis != Some(*axis);
             for along in (0..3).filter(free) {
                 for by in (0..3).filter(free).filter(|by| *by != along) {
-                    change.shears[along][by] = draws.between(self.shear.into());
+                    change.shears[along][by] = draws.between(self.shear);
                 }
             }
         }
@@ -74,8 +74,8 @@ impl Augmentation {
         if !draws.chance(self.p_elastic) {
             return None;
         }
-        let share = draws.between(self.elastic_spacing.into());
-        let magnitude = [0; 3].map(|_| draws.between(self.elastic_magnitude.into()));
+        let share = draws.between(self.elastic_spacing);
+        let magnitude = [0; 3].map(|_| draws.between(self.elastic_magnitude));
         Some(Deformation::draw(grid.patch, grid.plane_axis(), share, magnitude, draws))
     }
 
@@ -86,13 +86,12 @@ impl Augmentation {
         channels: usize,
         draws: &mut Draws,
     ) -> IntensityChange {
-        let noise =
-            draws.chance(self.p_gaussian_noise).then(|| draws.between(self.gaussian_noise.into()) as f32);
+        let noise = draws.chance(self.p_gaussian_noise).then(|| draws.between(self.gaussian_noise) as f32);
         let mut of_each = vec![ChannelChange::default(); channels];
         if draws.chance(self.p_gaussian_blur) {
             for channel in &mut of_each {
                 if draws.chance(self.p_gaussian_blur_per_channel) {
-                    channel.blur = Some([0; 3].map(|_| draws.between(self.gaussian_blur.into())));
+                    channel.blur = Some([0; 3].map(|_| draws.between(self.gaussian_blur)));
                 }
             }
         }
@@ -105,7 +104,7 @@ impl Augmentation {
         if draws.chance(self.p_low_resolution) {
             for channel in &mut of_each {
                 if draws.chance(self.p_low_resolution_per_channel) {
-                    let share = draws.between(self.low_resolution.into());
+                    let share = draws.between(self.low_resolution);
                     let kept = grid.plane_axis();
                     channel.low_resolution =
                         Some([0, 1, 2].map(|axis| if kept == Some(axis) { 1.0 } else { share }));
@@ -118,8 +117,7 @@ impl Augmentation {
         if draws.chance(self.p_gamma) {
             of_each.iter_mut().for_each(|channel| channel.gamma = Some(factor(self.gamma, draws)));
         }
-        let bias_field =
-            draws.chance(self.p_bias_field).then(|| BiasField::draw(self.bias_field.into(), draws));
+        let bias_field = draws.chance(self.p_bias_field).then(|| BiasField::draw(self.bias_field, draws));
         IntensityChange { bias_field, noise, channels: of_each }
     }
 }
@@ -127,5 +125,5 @@ impl Augmentation {
 /// A factor, equally likely below 1 and above, whatever the range (`BGContrast` of batchgenerators).
 fn factor([low, high]: Range, draws: &mut Draws) -> f32 {
     let below = draws.chance(0.5) && low < 1.0;
-    draws.between(if below { (low, high.min(1.0)) } else { (low.max(1.0).min(high), high) }) as f32
+    draws.between(if below { [low, high.min(1.0)] } else { [low.max(1.0).min(high), high] }) as f32
 }

@@ -108,7 +108,8 @@ impl TargetGrid {
     /// The grid of `shape` voxels over the box `covered` of an image stored with `stored_shape`, reoriented; along the axes that
     /// `steps` says, the way back takes the nearest voxel.
     pub(crate) fn over(
-        (stored_shape, covered): ([usize; 3], VoxelBox),
+        stored_shape: [usize; 3],
+        covered: VoxelBox,
         reorientation: Reorientation,
         shape: [usize; 3],
         steps: [bool; 3],
@@ -134,7 +135,7 @@ impl TargetGrid {
         TargetGrid {
             shape: of.shape,
             way_back,
-            ..TargetGrid::over((stored_shape, covered), reorientation, of.shape, [true; 3])
+            ..TargetGrid::over(stored_shape, covered, reorientation, of.shape, [true; 3])
         }
     }
 
@@ -142,7 +143,7 @@ impl TargetGrid {
     pub(crate) fn spaced(stored_shape: [usize; 3], zoom: Zoom) -> TargetGrid {
         let shape = zoom.shape();
         let reorientation = zoom.reorientation();
-        let over = TargetGrid::over((stored_shape, zoom.covered()), reorientation, shape, [false; 3]);
+        let over = TargetGrid::over(stored_shape, zoom.covered(), reorientation, shape, [false; 3]);
         // It begins and ends where its spacing has it, and not with the box of the image.
         let mut rows = [[0.0; 4]; 3];
         for (axis, row) in rows.iter_mut().enumerate() {

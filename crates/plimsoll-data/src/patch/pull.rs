@@ -174,24 +174,26 @@ pub fn pull(
         check_length(voxels, labels.len())?;
         let image = source.label_map().ok_or(PatchError::NoLabel)?;
         let memory = bytemuck::cast_slice_mut(&mut scratch.voxels);
-        let how = How { affine: pull_labels, at_points: sample_labels, margin: 0 };
+        let interpolator = Interpolator { affine: pull_labels, at_points: sample_labels, margin: 0 };
         let outside = if mask.is_some() { OUTSIDE } else { 0 };
-        let layer = Layer { path: image.path().into(), outside, how };
+        let layer = Layer { path: image.path().into(), outside, interpolator };
         pull_one(recipe, &layer, labels, memory, |region, voxels| {
             image.read(region, voxels)?;
             mask.iter().for_each(|mask| mask.runs.set_outside(region, voxels, OUTSIDE));
             Ok(())
         })?;
     }
-    let how = match recipe.interpolation {
-        ImageInterpolation::Linear => How { affine: pull_linear, at_points: sample_linear, margin: 0 },
-        ImageInterpolation::Cubic => How { affine: pull_cubic, at_points: sample_cubic, margin: 1 },
+    let interpolator = match recipe.interpolation {
+        ImageInterpolation::Linear => {
+            Interpolator { affine: pull_linear, at_points: sample_linear, margin: 0 }
+        }
+        ImageInterpolation::Cubic => Interpolator { affine: pull_cubic, at_points: sample_cubic, margin: 1 },
     };
     for (channel, out) in image.chunks_exact_mut(voxels.max(1)).enumerate() {
         let mask = mask.as_ref().filter(|mask| mask.has(channel));
         // Images are normalised before they are interpolated, so the value outside is 0 for every normalisation.
         let (image, channel) = source.channel(channel);
-        let layer = Layer { path: image.path().into(), outside: 0.0, how };
+        let layer = Layer { path: image.path().into(), outside: 0.0, interpolator };
         pull_one(recipe, &layer, out, &mut scratch.voxels, |region, voxels| {
             image.read_f32(channel.index, region, voxels)?;
             channel.intensity.apply(voxels);
@@ -231,7 +233,7 @@ struct Layer<T> {
     path: PathBuf,
     /// The value outside of the stored image.
     outside: T,
-    how: How<T>,
+    interpolator: Interpolator<T>,
 }
 
 type ThroughMap<T> =
@@ -240,7 +242,7 @@ type AtPoints<T> = fn(&SourceBlock<'_, T>, &[[f64; 3]], Outside<T>, &mut [T]) ->
 
 /// The interpolation of a layer.
 #[derive(Clone, Copy)]
-struct How<T> {
+struct Interpolator<T> {
     /// Through an affine map.
     affine: ThroughMap<T>,
     /// At given source indices.
@@ -266,7 +268,7 @@ fn pull_one<T: Copy>(
     };
     let in_file =
         |problem: PullError| PatchError::Interpolation { path: path.clone(), problem: Box::new(problem) };
-    let region = |part: &VoxelBox| recipe.region(part, layer.how.margin);
+    let region = |part: &VoxelBox| recipe.region(part, layer.interpolator.margin);
     let tiling = Tiling::new(&recipe.map, &region, recipe.patch, memory.len());
     tiling.visit(too_small, &mut |tile| {
         let Some(region) = tile.region else {
@@ -305,13 +307,13 @@ fn interpolate<T: Copy>(
 ) -> Result<(), PullError> {
     let outside = Outside::Constant(layer.outside);
     let Some(deformation) = &recipe.deformation else {
-        return (layer.how.affine)(block, &within(&recipe.map, part), part.shape, outside, out);
+        return (layer.interpolator.affine)(block, &within(&recipe.map, part), part.shape, outside, out);
     };
     let width = part.shape[2];
     let mut points = vec![[0.0; 3]; width];
     for ((d, h), row) in rows(part).zip(out.chunks_exact_mut(width)) {
-        recipe.points(deformation, (d, h), part.start[2], &mut points);
-        (layer.how.at_points)(block, &points, outside, row)?;
+        recipe.points(deformation, d, h, part.start[2], &mut points);
+        (layer.interpolator.at_points)(block, &points, outside, row)?;
     }
     Ok(())
 }

@@ -117,7 +117,7 @@ impl Recipe {
         let mut all = [(f64::INFINITY, f64::NEG_INFINITY); 3];
         let mut inside = false;
         for (d, h) in rows(part) {
-            self.points(deformation, (d, h), part.start[2], &mut points);
+            self.points(deformation, d, h, part.start[2], &mut points);
             let of_row = extent(&points);
             inside |= of_row
                 .iter()
@@ -135,7 +135,8 @@ impl Recipe {
     pub(crate) fn points(
         &self,
         deformation: &Deformation,
-        (d, h): (usize, usize),
+        d: usize,
+        h: usize,
         from: usize,
         points: &mut [[f64; 3]],
     ) {

@@ -48,7 +48,7 @@ impl Taps {
         Some(Taps { of_each: 2, entries: entries.collect() })
     }
 
-    fn of(&self, voxel: usize) -> &[(usize, f32)] {
+    fn at(&self, voxel: usize) -> &[(usize, f32)] {
         &self.entries[voxel * self.of_each..][..self.of_each]
     }
 }
@@ -79,7 +79,7 @@ pub(super) fn apply(taps: &Taps, axis: usize, values: &mut [f32], shape: [usize;
                     saved.copy_from_slice(&values[row(d)..][..width]);
                 }
                 for d in 0..depth {
-                    sum_rows(taps.of(d), slab, &mut values[row(d)..][..width]);
+                    sum_rows(taps.at(d), slab, &mut values[row(d)..][..width]);
                 }
             }
         }
@@ -88,7 +88,7 @@ pub(super) fn apply(taps: &Taps, axis: usize, values: &mut [f32], shape: [usize;
             for plane in values.chunks_exact_mut(height * width) {
                 slab.copy_from_slice(plane);
                 for (h, row) in plane.chunks_exact_mut(width).enumerate() {
-                    sum_rows(taps.of(h), slab, row);
+                    sum_rows(taps.at(h), slab, row);
                 }
             }
         }
@@ -97,7 +97,7 @@ pub(super) fn apply(taps: &Taps, axis: usize, values: &mut [f32], shape: [usize;
             for row in values.chunks_exact_mut(width) {
                 saved.copy_from_slice(row);
                 for (w, value) in row.iter_mut().enumerate() {
-                    *value = taps.of(w).iter().map(|(at, weight)| weight * saved[*at]).sum();
+                    *value = taps.at(w).iter().map(|(at, weight)| weight * saved[*at]).sum();
                 }
             }
         }
@@ -148,7 +148,7 @@ mod tests {
                 apply(&taps, axis, &mut values, shape, &mut slab);
                 for (at, value) in values.iter().enumerate() {
                     let expected: f32 =
-                        taps.of(place(at)).iter().map(|(from, weight)| weight * line[*from]).sum();
+                        taps.at(place(at)).iter().map(|(from, weight)| weight * line[*from]).sum();
                     assert!((value - expected).abs() < 1e-5);
                 }
                 let mut constant = vec![2.5; 60];

@@ -19,12 +19,13 @@ pub(crate) enum Image {
 
 impl Image {
     fn open(
-        (path, content): (&Path, Content),
+        path: &Path,
+        content: Content,
         cache: &VolumeCache,
         room: &Budget,
         stop: &AtomicBool,
     ) -> Result<Image, VolumeError> {
-        match cache.get_unless((path, content), room, stop)? {
+        match cache.get_unless(path, content, room, stop)? {
             Some(volume) => Ok(Image::Memory(volume)),
             None => {
                 let mut file = VolumeFile::open_as(path, content)?;
@@ -182,7 +183,7 @@ impl CaseSource {
             let image = match paths.iter().position(|path| *path == file.path) {
                 Some(image) => image,
                 None => {
-                    images.push(Image::open((&file.path, Content::Intensities), cache, decoding, stop)?);
+                    images.push(Image::open(&file.path, Content::Intensities, cache, decoding, stop)?);
                     paths.push(&file.path);
                     images.len() - 1
                 }
@@ -192,7 +193,7 @@ impl CaseSource {
         let on = images.first().map(Image::geometry);
         let label = match case.label.as_deref().filter(|_| with_label) {
             Some(path) => Some(LabelMap {
-                image: Image::open((path, Content::Segments { on }), cache, decoding, stop)?,
+                image: Image::open(path, Content::Segments { on }, cache, decoding, stop)?,
                 values: case.reading.label_values.clone(),
             }),
             None => None,
@@ -253,7 +254,7 @@ mod tests {
     use crate::Labels;
     use crate::dataset::{ChannelFile, Reading, SegmentNames};
 
-    fn nrrd(path: &Path, (side, origin): (usize, usize), segments: &str, voxels: &[u8]) {
+    fn nrrd(path: &Path, side: usize, origin: usize, segments: &str, voxels: &[u8]) {
         let header = format!(
             "NRRD0004\ntype: uchar\ndimension: 3\nspace: LPS\nsizes: {side} {side} {side}\nspace directions: (1,0,0) (0,1,0) (0,0,1)\n\
              encoding: raw\nspace origin: ({origin},{origin},{origin})\n{segments}\n"
@@ -265,12 +266,12 @@ mod tests {
     fn patches_of_a_cropped_segmentation_have_the_classes_of_its_names_in_memory_and_from_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let (image, label) = (dir.path().join("a.nrrd"), dir.path().join("a.seg.nrrd"));
-        nrrd(&image, (4, 0), "", &[7; 64]);
+        nrrd(&image, 4, 0, "", &[7; 64]);
         let segments =
             "Segment0_Name:=tumour\nSegment0_LabelValue:=1\nSegment1_Name:=organ\nSegment1_LabelValue:=9\n";
-        nrrd(&label, (2, 1), segments, &[1, 9, 0, 0, 0, 0, 9, 9]);
+        nrrd(&label, 2, 1, segments, &[1, 9, 0, 0, 0, 0, 9, 9]);
         let known = [("background".to_string(), 0), ("organ".to_string(), 1), ("tumour".to_string(), 2)];
-        let labels = Labels::of_values(Path::new("dataset.json"), &known.into()).unwrap();
+        let labels = Labels::from_values(Path::new("dataset.json"), &known.into()).unwrap();
         let segments = SegmentNames::default().of(&label).unwrap();
         let values = labels.reference_values(segments.as_deref()).map(Arc::new);
         let case = Case {

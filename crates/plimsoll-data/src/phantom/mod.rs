@@ -174,15 +174,15 @@ impl Sketch {
         let mut draws = Draws::new(config.seed, Purpose::Phantom, case, 0, 0);
         let [least, most] = config.size;
         let shape = [0; 3].map(|_| least + draws.below(most - least + 1));
-        let in_plane = draws.between((0.8e-3, 1.2e-3));
+        let in_plane = draws.between([0.8e-3, 1.2e-3]);
         let spacing = if is_outlier {
             Spacing([OUTLIER_SPACING; 3])
         } else {
-            Spacing([in_plane * draws.between((1.0, 1.4)), in_plane, in_plane])
+            Spacing([in_plane * draws.between([1.0, 1.4]), in_plane, in_plane])
         };
         let mut affine = Affine::from_spacing(spacing);
         for row in &mut affine.0 {
-            row[3] = draws.between((-1.0, 1.0));
+            row[3] = draws.between([-1.0, 1.0]);
         }
         let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
         let order = orders[draws.below(orders.len())];

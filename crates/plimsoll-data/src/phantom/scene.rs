@@ -11,7 +11,7 @@ const VARIATION: f64 = 160.0;
 const NOISE: f32 = 40.0;
 
 /// The contrast of vessels against the background.
-const CONTRAST: (f64, f64) = (200.0, 250.0);
+const CONTRAST: [f64; 2] = [200.0, 250.0];
 
 /// The number of waves that make up the background.
 const WAVES: usize = 6;
@@ -43,9 +43,9 @@ impl Scene {
         let extent: [f64; 3] = std::array::from_fn(|axis| shape[axis] as f64 * size[axis]);
         let tubes = (0..TREES).flat_map(|_| tree::grow(extent, draws)).collect();
         let wave = |_| Wave {
-            phase: draws.between((0.0, std::f64::consts::TAU)),
+            phase: draws.between([0.0, std::f64::consts::TAU]),
             // At most one period across the image along each axis.
-            step: shape.map(|voxels| draws.between((-1.0, 1.0)) * std::f64::consts::TAU / voxels as f64),
+            step: shape.map(|voxels| draws.between([-1.0, 1.0]) * std::f64::consts::TAU / voxels as f64),
             height: VARIATION * (2.0 / WAVES as f64).sqrt(),
         };
         let waves = (0..WAVES).map(wave).collect();

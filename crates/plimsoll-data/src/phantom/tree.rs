@@ -34,31 +34,31 @@ impl Tube {
 pub(crate) fn grow(size: [f64; 3], draws: &mut Draws) -> Vec<Tube> {
     let face = draws.below(3);
     let far = draws.chance(0.5);
-    let mut start = [0, 1, 2].map(|axis| size[axis] * draws.between((0.25, 0.75)));
+    let mut start = [0, 1, 2].map(|axis| size[axis] * draws.between([0.25, 0.75]));
     start[face] = if far { size[face] } else { 0.0 };
-    let mut direction = [0; 3].map(|_| draws.between((-0.4, 0.4)));
+    let mut direction = [0; 3].map(|_| draws.between([-0.4, 0.4]));
     direction[face] = if far { -1.0 } else { 1.0 };
     let mut tubes = Vec::new();
-    let mut growing = vec![(start, unit(direction), draws.between((4.5, 6.0)))];
+    let mut growing = vec![(start, unit(direction), draws.between([4.5, 6.0]))];
     while let Some((mut from, mut direction, mut radius)) = growing.pop() {
         let pieces = 2 + draws.below(3);
         for _ in 0..pieces {
-            let length = radius * draws.between((1.8, 3.0));
+            let length = radius * draws.between([1.8, 3.0]);
             let to = std::array::from_fn(|axis| from[axis] + length * direction[axis]);
-            let thinner = radius * draws.between((0.93, 0.99));
+            let thinner = radius * draws.between([0.93, 0.99]);
             tubes.push(Tube { from, to, radii: [radius, thinner] });
             (from, radius) = (to, thinner);
-            direction = unit(direction.map(|along| along + draws.between((-0.3, 0.3))));
+            direction = unit(direction.map(|along| along + draws.between([-0.3, 0.3])));
         }
         let outside = (0..3).any(|axis| from[axis] < -radius || from[axis] > size[axis] + radius);
         if outside || tubes.len() >= MOST {
             continue;
         }
-        let share = draws.between((0.35, 0.65));
+        let share = draws.between([0.35, 0.65]);
         let across = unit(cross(direction, [0; 3].map(|_| f64::from(draws.normal()))));
         for (side, share) in [(1.0, share), (-1.0, 1.0 - share)] {
             let branch = radius * f64::cbrt(share);
-            let angle = side * draws.between((0.4, 0.8));
+            let angle = side * draws.between([0.4, 0.8]);
             let turned = std::array::from_fn(|axis| direction[axis] + angle * across[axis]);
             if branch >= THINNEST {
                 growing.push((from, unit(turned), branch));

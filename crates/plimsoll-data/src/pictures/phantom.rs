@@ -70,7 +70,7 @@ pub fn write(folder: &Path, config: &PhantomImages) -> io::Result<()> {
 fn draw(draws: &mut Draws, grade: usize, side: usize, pixels: &mut [u8]) {
     let centre = side as f64 / 2.0;
     let radius = centre * 0.96;
-    let tint = draws.between((0.85, 1.15));
+    let tint = draws.between([0.85, 1.15]);
     let mut canvas = Canvas { side, colours: vec![[0.0; 3]; side * side] };
     canvas.paint(|y, x| {
         let distance = (y - centre).hypot(x - centre) / radius;
@@ -78,12 +78,12 @@ fn draw(draws: &mut Draws, grade: usize, side: usize, pixels: &mut [u8]) {
             .then(|| [178.0, 88.0, 46.0].map(|colour| colour * tint * (1.0 - 0.35 * distance * distance)))
     });
     let from_nerve = if draws.chance(0.5) { 0.45 } else { -0.45 };
-    let nerve = [centre + draws.between((-0.05, 0.05)) * side as f64, centre + from_nerve * centre];
+    let nerve = [centre + draws.between([-0.05, 0.05]) * side as f64, centre + from_nerve * centre];
     canvas.blob(nerve, side as f64 * 0.07, [238.0, 205.0, 140.0]);
     for _ in 0..6 {
-        let (mut at, mut angle) = (nerve, draws.between((0.0, std::f64::consts::TAU)));
+        let (mut at, mut angle) = (nerve, draws.between([0.0, std::f64::consts::TAU]));
         for _ in 0..side {
-            angle += draws.between((-0.12, 0.12));
+            angle += draws.between([-0.12, 0.12]);
             at = [at[0] + angle.sin(), at[1] + angle.cos()];
             if (at[0] - centre).hypot(at[1] - centre) > radius {
                 break;
@@ -92,17 +92,17 @@ fn draw(draws: &mut Draws, grade: usize, side: usize, pixels: &mut [u8]) {
         }
     }
     let [dots, deposits, patches] = LESIONS[grade];
-    let mut scatter = |count: usize, size: (f64, f64), colour: [f64; 3]| {
+    let mut scatter = |count: usize, size: [f64; 2], colour: [f64; 3]| {
         for _ in 0..count {
             let (far, angle) =
-                (draws.unit().sqrt() * 0.85 * radius, draws.between((0.0, std::f64::consts::TAU)));
+                (draws.unit().sqrt() * 0.85 * radius, draws.between([0.0, std::f64::consts::TAU]));
             let place = [centre + far * angle.sin(), centre + far * angle.cos()];
             canvas.blob(place, draws.between(size) * side as f64, colour);
         }
     };
-    scatter(dots, (0.012, 0.022), [92.0, 14.0, 12.0]);
-    scatter(deposits, (0.016, 0.03), [246.0, 226.0, 132.0]);
-    scatter(patches, (0.06, 0.1), [74.0, 8.0, 8.0]);
+    scatter(dots, [0.012, 0.022], [92.0, 14.0, 12.0]);
+    scatter(deposits, [0.016, 0.03], [246.0, 226.0, 132.0]);
+    scatter(patches, [0.06, 0.1], [74.0, 8.0, 8.0]);
     for (pixel, colour) in pixels.chunks_exact_mut(3).zip(&canvas.colours) {
         let noise = f64::from(draws.normal()) * 4.0;
         for (to, from) in pixel.iter_mut().zip(colour) {
@@ -161,7 +161,7 @@ mod tests {
         write(two.path(), &config).unwrap();
         let dataset = ImageDataset::from_folders(one.path(), &Budget::new(Bytes::mib(1))).unwrap();
         assert_eq!(dataset.classes, GRADES);
-        assert_eq!(dataset.class_counts(&dataset.of_split(Some(Split::Train))), [2; 5]);
+        assert_eq!(dataset.class_counts(&dataset.in_split(Some(Split::Train))), [2; 5]);
         for case in &dataset.cases {
             let other = std::fs::read(two.path().join(&case.name)).unwrap();
             assert_eq!(std::fs::read(&case.path).unwrap(), other, "{}", case.name);

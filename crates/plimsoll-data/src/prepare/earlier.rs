@@ -43,11 +43,12 @@ impl Earlier<'_> {
     pub(crate) fn pull(
         &self,
         part: Part,
-        (out, window): (&mut [f32], [usize; 3]),
+        out: &mut [f32],
+        window: [usize; 3],
         memory: &mut [u8],
         image: &mut LabelMap,
     ) -> Result<(), PrepareError> {
-        let samples = Samples::of(self.grid, self.rule, part.of_grid);
+        let samples = Samples::new(self.grid, self.rule, part.of_grid);
         let stored = samples.region.voxel_count();
         let Some(stored) = stored.filter(|stored| *stored <= memory.len()) else {
             let Some(halves) = part.halves() else {
@@ -57,9 +58,7 @@ impl Earlier<'_> {
                     found: Bytes::of(memory.len()),
                 }));
             };
-            return halves
-                .into_iter()
-                .try_for_each(|half| self.pull(half, (&mut *out, window), memory, image));
+            return halves.into_iter().try_for_each(|half| self.pull(half, &mut *out, window, memory, image));
         };
         let labels = &mut memory[..stored];
         image.read(samples.region, labels)?;

@@ -2,6 +2,8 @@
 //!
 //! A volume is seen as `[before][along][behind]`: voxels along the axis stand `behind` numbers apart.
 
+use std::ops::Range;
+
 use crate::Interpolation;
 use crate::prepare::rule::ResizeRule;
 
@@ -26,8 +28,8 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// What `count` voxels of the result from `start` on are made of, along an axis.
-    pub(crate) fn of(rule: &ResizeRule, axis: usize, start: usize, count: usize) -> Span {
+    /// The samples of the `count` voxels of the result from `start` on, along an axis.
+    pub(crate) fn new(rule: &ResizeRule, axis: usize, start: usize, count: usize) -> Span {
         let (first, last, voxels) = (start, start + count - 1, rule.from[axis] as i64);
         let floor = |index: usize| rule.source(axis, index).floor() as i64;
         match rule.along[axis] {
@@ -64,13 +66,15 @@ pub(crate) struct Tap {
     weights: [f32; 4],
 }
 
-/// The taps of `count` voxels of the result from `start` on, within a span of samples; how many weights of each count.
-pub(crate) fn taps(
-    rule: &ResizeRule,
-    axis: usize,
-    (start, count): (usize, usize),
-    span: Span,
-) -> (Vec<Tap>, usize) {
+/// The taps of consecutive voxels of a result.
+pub(crate) struct Taps {
+    taps: Vec<Tap>,
+    /// The number of weights of each tap that are used.
+    weights: usize,
+}
+
+/// Returns the taps of the voxels `voxels` of the result along an axis, within a span of samples.
+pub(crate) fn taps(rule: &ResizeRule, axis: usize, voxels: Range<usize>, span: Span) -> Taps {
     let last = (rule.from[axis] - 1) as f64;
     let place = |at: i64| (at - span.from) as usize;
     let tap = |index: usize| match rule.along[axis] {
@@ -96,7 +100,7 @@ pub(crate) fn taps(
         Some(Interpolation::Linear) => 2.min(span.count()),
         Some(Interpolation::Cubic) => 4,
     };
-    ((start..start + count).map(tap).collect(), weights)
+    Taps { taps: voxels.map(tap).collect(), weights }
 }
 
 /// The cubic B-spline at the four coefficients around a place that is `t` behind the second.
@@ -203,14 +207,14 @@ pub(crate) fn combine(
     from: &[f32],
     to: &mut [f32],
     [_, along, behind]: [usize; 3],
-    (taps, weights): (&[Tap], usize),
+    Taps { taps, weights }: &Taps,
 ) {
     let volumes = from.chunks_exact((along * behind).max(1));
     for (from, to) in volumes.zip(to.chunks_exact_mut((taps.len() * behind).max(1))) {
         for (tap, to) in taps.iter().zip(to.chunks_exact_mut(behind.max(1))) {
             let from = &from[tap.first * behind..];
             let [a, b, c, d] = tap.weights;
-            match (weights, behind) {
+            match (*weights, behind) {
                 (1, _) => to.copy_from_slice(&from[..behind]),
                 (2, _) => {
                     let (first, second) = from.split_at(behind);

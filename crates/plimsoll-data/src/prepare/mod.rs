@@ -32,7 +32,7 @@ pub use zoomed_image::ZoomedImage;
 
 use crate::mask::Mask;
 use crate::prepare::earlier::Earlier;
-use crate::prepare::rule::ResizeRule;
+use crate::prepare::rule::{Lattice, ResizeRule};
 use crate::prepare::survey::Ranges;
 pub(crate) use crate::prepare::survey::Survey;
 use crate::prepare::window::{Channel, Part};
@@ -90,16 +90,13 @@ impl PreparedGrid {
         let spacing = Spacing(axes.map(|axis| stated.0[axis]));
         let target = steps.spacing.of(spacing);
         let to = resampled_shape(from, spacing, target);
-        let back = ResizeRule::new(steps.logits, (to, target), (from, spacing));
+        let cropped = Lattice { shape: from, spacing };
+        let resized = Lattice { shape: to, spacing: target };
+        let back = ResizeRule::new(steps.logits, resized, cropped);
         let takes_nearest = |axis: usize| back.along[axis] == Some(Interpolation::Nearest);
-        let rule = |resizing| ResizeRule::new(resizing, (from, spacing), (to, target));
+        let rule = |resizing| ResizeRule::new(resizing, cropped, resized);
         Ok(PreparedGrid {
-            grid: TargetGrid::over(
-                (stored.shape(), nonzero),
-                reorientation,
-                to,
-                [0, 1, 2].map(takes_nearest),
-            ),
+            grid: TargetGrid::over(stored.shape(), nonzero, reorientation, to, [0, 1, 2].map(takes_nearest)),
             spacing,
             target,
             images: rule(steps.images),
@@ -234,7 +231,7 @@ impl PreparedCase {
                 let intensity = intensity(own)?;
                 let mut range = [own.min as f32, own.max as f32];
                 intensity.apply(&mut range);
-                (intensity, Some(Ranges::of_volume(range, budget)?))
+                (intensity, Some(Ranges::whole_volume(range, budget)?))
             };
             channels.push(PreparedChannel { intensity, is_masked, ranges: ranges.filter(|_| overshoots) });
         }
@@ -270,7 +267,7 @@ impl PreparedCase {
             return Err(PrepareError::Patch(crate::PatchError::BufferLength { expected, found }));
         }
         out.fill(0.0);
-        let Some(part) = Part::of_window(self.place.grid.shape(), from, window) else { return Ok(()) };
+        let Some(part) = Part::within_window(self.place.grid.shape(), from, window) else { return Ok(()) };
         let (images, earlier) = out.split_at_mut(voxels * self.channels.len());
         for (index, out) in images.chunks_exact_mut(voxels.max(1)).enumerate() {
             let channel = &self.channels[index];
@@ -283,7 +280,7 @@ impl PreparedCase {
                 mask: self.mask.as_ref().filter(|_| channel.is_masked),
                 path: &path,
             };
-            pulling.pull(part, (out, window), scratch.memory(), &mut |region, values| {
+            pulling.pull(part, out, window, scratch.memory(), &mut |region, values| {
                 image.read_f32(found.index, region, values)?;
                 channel.intensity.apply(values);
                 Ok(())
@@ -298,7 +295,7 @@ impl PreparedCase {
                 ties: self.ties,
             };
             let memory = bytemuck::cast_slice_mut(scratch.memory());
-            labels.pull(part, (earlier, window), memory, image)?;
+            labels.pull(part, earlier, window, memory, image)?;
         }
         Ok(())
     }

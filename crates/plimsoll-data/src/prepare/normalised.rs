@@ -62,7 +62,7 @@ impl Normalising<'_> {
         let fingerprint = CaseFingerprint { mask_voxels: Some(mask.voxels()), ..self.fingerprint.clone() };
         let intensities = fingerprint.intensities(self.channels, self.foreground)?;
         let room = budget.reserve("masks", MaskRuns::most(covered)?).map_err(MapError::from)?;
-        let runs = Arc::new(MaskRuns::of(&mask, room)?);
+        let runs = Arc::new(MaskRuns::encode(&mask, room)?);
         Ok(source.normalised(&intensities).inside(CaseMask { runs, masked }))
     }
 }

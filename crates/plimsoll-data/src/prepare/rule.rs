@@ -25,18 +25,22 @@ pub(crate) struct ResizeRule {
     pub(crate) across: Option<usize>,
 }
 
+/// The shape and the spacing of a grid.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lattice {
+    pub(crate) shape: [usize; 3],
+    pub(crate) spacing: Spacing,
+}
+
 impl ResizeRule {
     /// For a grid of a shape and spacing that becomes one of another.
-    pub(crate) fn new(
-        resizing: Resizing,
-        (from, current): ([usize; 3], Spacing),
-        (to, target): ([usize; 3], Spacing),
-    ) -> ResizeRule {
+    pub(crate) fn new(resizing: Resizing, source: Lattice, target: Lattice) -> ResizeRule {
+        let (from, to) = (source.shape, target.shape);
         let across = match resizing.slices {
             Some(false) => None,
-            Some(true) => coarsest(current),
-            None if is_anisotropic(current) => coarsest(current),
-            None if is_anisotropic(target) => coarsest(target),
+            Some(true) => coarsest(source.spacing),
+            None if is_anisotropic(source.spacing) => coarsest(source.spacing),
+            None if is_anisotropic(target.spacing) => coarsest(target.spacing),
             None => None,
         };
         let interpolation = |axis: usize| match from[axis] == to[axis] {
@@ -87,8 +91,12 @@ mod tests {
     const USUAL: Resizing =
         Resizing { order: Interpolation::Cubic, order_across: Interpolation::Nearest, slices: None };
 
+    fn lattice(shape: [usize; 3], spacing: [f64; 3]) -> Lattice {
+        Lattice { shape, spacing: Spacing(spacing) }
+    }
+
     fn across(resizing: Resizing, current: [f64; 3], target: [f64; 3]) -> Option<usize> {
-        ResizeRule::new(resizing, ([4; 3], Spacing(current)), ([5; 3], Spacing(target))).across
+        ResizeRule::new(resizing, lattice([4; 3], current), lattice([5; 3], target)).across
     }
 
     #[test]
@@ -117,11 +125,8 @@ mod tests {
 
     #[test]
     fn the_later_of_two_slices_that_are_as_near_is_taken() {
-        let rule = ResizeRule::new(
-            USUAL,
-            ([8, 4, 4], Spacing([5.0, 1.0, 1.0])),
-            ([4, 4, 4], Spacing([10.0, 1.0, 1.0])),
-        );
+        let rule =
+            ResizeRule::new(USUAL, lattice([8, 4, 4], [5.0, 1.0, 1.0]), lattice([4, 4, 4], [10.0, 1.0, 1.0]));
         // scipy.ndimage.map_coordinates(range(8), [2 * (i + 0.5) - 0.5 for i in range(4)], order=0): 0.5, 2.5, …
         assert_eq!([0, 1, 2, 3].map(|index| rule.nearest(0, index)), [1, 3, 5, 7]);
         assert_eq!(rule.along, [Some(Interpolation::Nearest), None, None]);

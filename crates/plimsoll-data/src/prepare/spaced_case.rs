@@ -142,7 +142,8 @@ impl SpacedCase {
         steps: &MonaiSteps,
         place: SpacedGrid,
         cache: &VolumeCache,
-        (scratch, budget): (&mut Scratch, &Budget),
+        scratch: &mut Scratch,
+        budget: &Budget,
         stop: &AtomicBool,
     ) -> Result<SpacedCase, PrepareError> {
         let count = case.images.len();
@@ -170,8 +171,8 @@ impl SpacedCase {
                     for channel in 0..count {
                         let counted = |values: &[f32]| {
                             let zeros = values.iter().filter(|value| **value == 0.0).count() as u64;
-                            let rest = Moments::of_nonzero(values);
-                            if nonzero { rest } else { rest.and(Moments::of_zeros(zeros)) }
+                            let rest = Moments::from_nonzero(values);
+                            if nonzero { rest } else { rest.and(Moments::from_zeros(zeros)) }
                         };
                         of_channels.push(opened.look(channel, &mut block, scratch, stop, counted)?);
                     }
@@ -204,7 +205,7 @@ impl SpacedCase {
                 return Err(PrepareError::Stopped);
             }
             let voxels = &mut block[..part.shape.iter().product()];
-            self.pull(channel, Part { of_grid: part, in_window: [0; 3] }, (voxels, part.shape), scratch)?;
+            self.pull(channel, Part { of_grid: part, in_window: [0; 3] }, voxels, part.shape, scratch)?;
             found = found.and(see(voxels));
         }
         Ok(found)
@@ -232,9 +233,9 @@ impl SpacedCase {
             return Err(PrepareError::Patch(PatchError::BufferLength { expected, found }));
         }
         out.fill(0.0);
-        let Some(part) = Part::of_window(self.place.grid.shape(), from, window) else { return Ok(()) };
+        let Some(part) = Part::within_window(self.place.grid.shape(), from, window) else { return Ok(()) };
         for (channel, out) in out.chunks_exact_mut(voxels.max(1)).enumerate() {
-            self.pull(channel, part, (&mut *out, window), scratch)?;
+            self.pull(channel, part, &mut *out, window, scratch)?;
             let transformed = self.channels[channel];
             // Voxels beyond the image stay zero.
             part.rows(window).for_each(|row| transformed.apply(&mut out[row]));
@@ -247,11 +248,12 @@ impl SpacedCase {
         &mut self,
         channel: usize,
         part: Part,
-        to: (&mut [f32], [usize; 3]),
+        out: &mut [f32],
+        window: [usize; 3],
         scratch: &mut Scratch,
     ) -> Result<(), PrepareError> {
         let (image, found) = self.source.channel(channel);
-        self.place.zoom.pull(part, to, scratch.memory(), &mut |region, values| {
+        self.place.zoom.pull(part, out, window, scratch.memory(), &mut |region, values| {
             Ok(image.read_f32(found.index, region, values)?)
         })
     }

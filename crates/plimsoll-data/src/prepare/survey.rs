@@ -35,8 +35,8 @@ impl Ranges {
         Ok(ranges)
     }
 
-    /// Of a whole volume.
-    pub(crate) fn of_volume(range: [f32; 2], budget: &Budget) -> Result<Ranges, MapError> {
+    /// The range of a whole volume.
+    pub(crate) fn whole_volume(range: [f32; 2], budget: &Budget) -> Result<Ranges, MapError> {
         let mut ranges = Ranges::new(1, budget)?;
         ranges.include(0, range);
         Ok(ranges)
@@ -48,7 +48,7 @@ impl Ranges {
     }
 
     /// The range of a slice; of the last for those behind it, as a volume has but one.
-    pub(crate) fn of(&self, slice: usize) -> [f32; 2] {
+    pub(crate) fn range(&self, slice: usize) -> [f32; 2] {
         let (ranges, _) = self.values.as_chunks::<2>();
         ranges.get(slice).or(ranges.last()).copied().unwrap_or([f32::NEG_INFINITY, f32::INFINITY])
     }
@@ -85,7 +85,7 @@ impl Surveyed {
         self.inside.normalise(intensity);
         let slices = self.outside.values.len() / 2;
         for slice in 0..slices {
-            if self.outside.of(slice)[0] == 0.0 {
+            if self.outside.range(slice)[0] == 0.0 {
                 self.inside.include(slice, [0.0, 0.0]);
             }
         }
@@ -210,7 +210,7 @@ impl Survey {
                     rows.map(of_row).sum()
                 }
             };
-            moments = moments.and(Moments::of_nonzero(plane)).and(Moments::of_zeros(zeros as u64));
+            moments = moments.and(Moments::from_nonzero(plane)).and(Moments::from_zeros(zeros as u64));
         })?;
         let statistics = ChannelStatistics {
             mean: moments.mean,

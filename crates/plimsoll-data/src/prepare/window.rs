@@ -30,8 +30,8 @@ impl Part {
         })
     }
 
-    /// What a window that begins at `from` has of the grid; `None` if nothing.
-    pub(crate) fn of_window(grid: [usize; 3], from: [i64; 3], window: [usize; 3]) -> Option<Part> {
+    /// The part of the grid that is in a window that begins at `from`; `None` if they do not overlap.
+    pub(crate) fn within_window(grid: [usize; 3], from: [i64; 3], window: [usize; 3]) -> Option<Part> {
         let mut part = Part { of_grid: VoxelBox::whole([0; 3]), in_window: [0; 3] };
         for axis in 0..3 {
             let first = from[axis].max(0);
@@ -73,8 +73,8 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    pub(crate) fn of(grid: &TargetGrid, rule: &ResizeRule, part: VoxelBox) -> Samples {
-        let spans = [0, 1, 2].map(|axis| Span::of(rule, axis, part.start[axis], part.shape[axis]));
+    pub(crate) fn new(grid: &TargetGrid, rule: &ResizeRule, part: VoxelBox) -> Samples {
+        let spans = [0, 1, 2].map(|axis| Span::new(rule, axis, part.start[axis], part.shape[axis]));
         let (covered, reorientation) = (grid.covered(), grid.reorientation());
         let mut region = VoxelBox::whole([0; 3]);
         for (axis, stored) in reorientation.source_axis().into_iter().enumerate() {
@@ -134,11 +134,12 @@ impl Channel<'_> {
     pub(crate) fn pull(
         &self,
         part: Part,
-        (out, window): (&mut [f32], [usize; 3]),
+        out: &mut [f32],
+        window: [usize; 3],
         memory: &mut [f32],
         read: &mut ReadRegion<'_>,
     ) -> Result<(), PrepareError> {
-        let samples = Samples::of(self.grid, self.rule, part.of_grid);
+        let samples = Samples::new(self.grid, self.rule, part.of_grid);
         let needed = self.needed(&samples, part.of_grid.shape);
         if needed.is_none_or(|needed| needed.saturating_mul(2) > memory.len()) {
             let Some(halves) = part.halves() else {
@@ -149,9 +150,7 @@ impl Channel<'_> {
                     found: bytes(memory.len()),
                 }));
             };
-            return halves
-                .into_iter()
-                .try_for_each(|half| self.pull(half, (&mut *out, window), memory, read));
+            return halves.into_iter().try_for_each(|half| self.pull(half, &mut *out, window, memory, read));
         }
         let (mut values, mut other) = memory.split_at_mut(memory.len() / 2);
         let stored: usize = samples.region.shape.iter().product();
@@ -171,10 +170,10 @@ impl Channel<'_> {
                     prefilter(&mut values[..count], lines);
                 }
                 let (start, voxels) = (part.of_grid.start[axis], part.of_grid.shape[axis]);
-                let (taps, weights) = taps(self.rule, axis, (start, voxels), samples.spans[axis]);
+                let taps = taps(self.rule, axis, start..start + voxels, samples.spans[axis]);
                 extent[axis] = voxels;
                 let to = &mut other[..before * voxels * behind];
-                combine(&values[..count], to, lines, (&taps, weights));
+                combine(&values[..count], to, lines, &taps);
                 std::mem::swap(&mut values, &mut other);
             }
             // The last axis within slices, or of the volume.
@@ -231,7 +230,7 @@ impl Channel<'_> {
         let count: usize = extent.iter().product();
         let (across, last) = match self.rule.across {
             None => {
-                let [least, greatest] = ranges.of(0);
+                let [least, greatest] = ranges.range(0);
                 values[..count].iter_mut().for_each(|value| *value = value.max(least).min(greatest));
                 return;
             }
@@ -242,7 +241,7 @@ impl Channel<'_> {
         for (number, slice) in slices {
             let voxel = (samples.first(across) + (number % extent[across]) as i64).clamp(0, last) as usize;
             let mirrored = self.grid.reorientation().flip()[across];
-            let [least, greatest] = ranges.of(if mirrored { last as usize - voxel } else { voxel });
+            let [least, greatest] = ranges.range(if mirrored { last as usize - voxel } else { voxel });
             slice.iter_mut().for_each(|value| *value = value.max(least).min(greatest));
         }
     }

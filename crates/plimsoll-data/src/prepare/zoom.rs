@@ -15,7 +15,8 @@ impl Zoom {
     pub(crate) fn pull(
         &self,
         part: Part,
-        (out, window): (&mut [f32], [usize; 3]),
+        out: &mut [f32],
+        window: [usize; 3],
         memory: &mut [f32],
         read: &mut ReadRegion<'_>,
     ) -> Result<(), PrepareError> {
@@ -34,9 +35,7 @@ impl Zoom {
             let Some(halves) = part.halves() else {
                 return Err(PrepareError::Zoom { room: memory.len() });
             };
-            return halves
-                .into_iter()
-                .try_for_each(|half| self.pull(half, (&mut *out, window), memory, read));
+            return halves.into_iter().try_for_each(|half| self.pull(half, &mut *out, window, memory, read));
         };
         read(region, values)?;
         let [_, rows, columns] = region.shape;
@@ -128,12 +127,12 @@ mod tests {
             for room in [8, 100, 100_000] {
                 let mut out = vec![0.0; case.zoomed.len()];
                 let part = Part { of_grid: VoxelBox::whole(zoom.shape()), in_window: [0; 3] };
-                zoom.pull(part, (&mut out, zoom.shape()), &mut vec![0.0; room], &mut read).unwrap();
+                zoom.pull(part, &mut out, zoom.shape(), &mut vec![0.0; room], &mut read).unwrap();
                 assert_eq!(out, case.zoomed);
             }
             let part = Part { of_grid: VoxelBox::whole(zoom.shape()), in_window: [0; 3] };
             let too_small =
-                zoom.pull(part, (&mut vec![0.0; case.zoomed.len()], zoom.shape()), &mut [0.0; 7], &mut read);
+                zoom.pull(part, &mut vec![0.0; case.zoomed.len()], zoom.shape(), &mut [0.0; 7], &mut read);
             assert!(matches!(too_small, Err(PrepareError::Zoom { room: 7 })));
         }
     }

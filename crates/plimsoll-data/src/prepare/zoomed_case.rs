@@ -111,7 +111,8 @@ impl ZoomedCase {
         what: &Zooming<'_>,
         place: ZoomedGrid,
         cache: &VolumeCache,
-        (scratch, budget): (&mut Scratch, &Budget),
+        scratch: &mut Scratch,
+        budget: &Budget,
         stop: &AtomicBool,
     ) -> Result<ZoomedCase, PrepareError> {
         let steps = &what.steps.then;
@@ -143,7 +144,7 @@ impl ZoomedCase {
                 }
                 let voxels = &mut block[..part.shape.iter().product()];
                 let part = Part { of_grid: part, in_window: [0; 3] };
-                case.pull(channel, part, (voxels, part.of_grid.shape), scratch)?;
+                case.pull(channel, part, voxels, part.of_grid.shape, scratch)?;
                 see(part.of_grid, voxels);
             }
             Ok(())
@@ -161,7 +162,7 @@ impl ZoomedCase {
             if normalised.normalisation.is_of_case() {
                 look(&mut case, channel, nonzero, &mut |_, voxels| {
                     let zeros = voxels.iter().filter(|value| **value == 0.0).count() as u64;
-                    moments = moments.and(Moments::of_nonzero(voxels)).and(Moments::of_zeros(zeros));
+                    moments = moments.and(Moments::from_nonzero(voxels)).and(Moments::from_zeros(zeros));
                 })?;
             }
             let own = ChannelStatistics {
@@ -202,12 +203,12 @@ impl ZoomedCase {
             return Err(PrepareError::Patch(PatchError::BufferLength { expected, found }));
         }
         out.fill(0.0);
-        let Some(mut part) = Part::of_window(self.grid.shape(), from, window) else { return Ok(()) };
+        let Some(mut part) = Part::within_window(self.grid.shape(), from, window) else { return Ok(()) };
         for axis in 0..3 {
             part.of_grid.start[axis] += self.first[axis];
         }
         for (channel, out) in out.chunks_exact_mut(voxels.max(1)).enumerate() {
-            self.pull(channel, part, (&mut *out, window), scratch)?;
+            self.pull(channel, part, &mut *out, window, scratch)?;
             let intensity = self.intensities[channel];
             // Voxels beyond the image stay zero.
             part.rows(window).for_each(|row| intensity.apply(&mut out[row]));
@@ -220,12 +221,13 @@ impl ZoomedCase {
         &mut self,
         channel: usize,
         part: Part,
-        to: (&mut [f32], [usize; 3]),
+        out: &mut [f32],
+        window: [usize; 3],
         scratch: &mut Scratch,
     ) -> Result<(), PrepareError> {
         let is_cut = self.is_cut;
         let (image, found) = self.source.channel(channel);
-        self.zoom.pull(part, to, scratch.memory(), &mut |region, values| {
+        self.zoom.pull(part, out, window, scratch.memory(), &mut |region, values| {
             image.read_f32(found.index, region, values)?;
             if is_cut {
                 values.iter_mut().for_each(|value| *value = value.trunc());

@@ -100,7 +100,7 @@ impl ZoomedImage {
             let of_grid = VoxelBox { start: [d, 0, 0], shape: [1, height, width] };
             let part = Part { of_grid, in_window: [0; 3] };
             let (file, found) = source.channel(0);
-            self.zoom.pull(part, (&mut plane, of_grid.shape), scratch.memory(), &mut |region, values| {
+            self.zoom.pull(part, &mut plane, of_grid.shape, scratch.memory(), &mut |region, values| {
                 file.read_f32(found.index, region, values)?;
                 if self.is_cut {
                     values.iter_mut().for_each(|value| *value = value.trunc());

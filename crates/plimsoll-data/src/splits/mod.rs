@@ -97,7 +97,7 @@ impl Splits {
     ///
     /// # Errors
     /// If all cases have one number.
-    pub fn of_numbers(folds: &BTreeMap<String, u64>) -> Result<Splits, SplitsError> {
+    pub fn from_numbers(folds: &BTreeMap<String, u64>) -> Result<Splits, SplitsError> {
         let numbers: BTreeSet<u64> = folds.values().copied().collect();
         if numbers.len() < 2 {
             return Err(SplitsError::OneFold { cases: folds.len() });

@@ -43,11 +43,11 @@ pub(super) fn parse(text: &[u8], budget: &Budget) -> Result<(Vec<Fold>, FilesMem
 
 /// The bytes that are reserved for folds.
 pub(super) fn bytes(folds: &[Fold]) -> Bytes {
-    let of = |fold: &Fold| FOLD + fold.train.iter().chain(&fold.val).map(of_name).sum::<u64>();
+    let of = |fold: &Fold| FOLD + fold.train.iter().chain(&fold.val).map(name_bytes).sum::<u64>();
     in_steps(folds.iter().map(of).sum())
 }
 
-fn of_name(name: impl AsRef<str>) -> u64 {
+fn name_bytes(name: impl AsRef<str>) -> u64 {
     NAME + name.as_ref().len() as u64
 }
 
@@ -184,7 +184,7 @@ impl Visitor<'_> for NameVisitor<'_, '_> {
         f.write_str(String::EXPECTED)
     }
     fn visit_str<E: Error>(self, name: &str) -> Result<String, E> {
-        self.0.add(of_name(name))?;
+        self.0.add(name_bytes(name))?;
         Ok(name.to_string())
     }
 }

@@ -76,17 +76,17 @@ fn a_folder_for_each_class_is_listed_with_and_without_splits() {
         "{:?}",
         dataset.warnings
     );
-    let all = dataset.of_split(None);
+    let all = dataset.in_split(None);
     assert_eq!(dataset.class_counts(&all), [1, 2]);
-    assert_eq!(dataset.of_classes(&all, &[1]), [1, 2]);
+    assert_eq!(dataset.with_classes(&all, &[1]), [1, 2]);
 
     let folder = tempfile::tempdir().unwrap();
     for name in ["train/0/1.png", "train/1/2.png", "test/0/3.png"] {
         put(&folder, name, "rgb.png");
     }
     let dataset = ImageDataset::from_folders(folder.path(), &budget()).unwrap();
-    assert_eq!(dataset.of_split(Some(Split::Test)), [0]);
-    assert_eq!(dataset.of_split(Some(Split::Train)), [1, 2]);
+    assert_eq!(dataset.in_split(Some(Split::Test)), [0]);
+    assert_eq!(dataset.in_split(Some(Split::Train)), [1, 2]);
     assert_eq!(dataset.class_counts(&[0]), [1, 0]);
     put(&folder, "other/4.png", "rgb.png");
     let error = ImageDataset::from_folders(folder.path(), &budget()).unwrap_err();
@@ -358,7 +358,7 @@ fn folds_are_those_of_scikit_learn() {
     for case in reference()["folds"].as_array().unwrap() {
         let dataset = dataset(&numbers(&case["labels"]), &numbers(&case["groups"]));
         let count = case["count"].as_u64().unwrap() as usize;
-        let folds = folds(&dataset, &dataset.of_split(None), count, None).unwrap();
+        let folds = folds(&dataset, &dataset.in_split(None), count, None).unwrap();
         let expected = numbers(&case["fold"]);
         for (number, fold) in folds.iter().enumerate() {
             let val: Vec<usize> = (0..expected.len()).filter(|at| expected[*at] == number as f64).collect();
@@ -372,7 +372,7 @@ fn folds_keep_groups_together_and_depend_on_the_seed_alone() {
     let labels: Vec<f64> = (0..200).map(|at| f64::from(at * at % 7 % 3)).collect();
     let groups: Vec<f64> = (0..200).map(|at| f64::from(at / 2)).collect();
     let dataset = dataset(&labels, &groups);
-    let all = dataset.of_split(None);
+    let all = dataset.in_split(None);
     let divided = folds(&dataset, &all, 5, Some(1)).unwrap();
     assert_eq!(divided, folds(&dataset, &all, 5, Some(1)).unwrap());
     assert_ne!(divided, folds(&dataset, &all, 5, Some(2)).unwrap());

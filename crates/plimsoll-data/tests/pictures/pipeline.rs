@@ -118,7 +118,7 @@ fn the_cache_changes_nothing_but_the_time_and_keeps_to_its_limit() {
     for round in 0..2 {
         for (case, name) in names.into_iter().enumerate() {
             let mut out = vec![0.0; pipeline.output_length()];
-            pipeline.load_cached((case, &file(name)), &cache, &recipe, &mut scratch, &mut out).unwrap();
+            pipeline.load_cached(case, &file(name), &cache, &recipe, &mut scratch, &mut out).unwrap();
             assert_eq!(out, load(&pipeline, name, &recipe), "{name}, round {round}");
         }
     }

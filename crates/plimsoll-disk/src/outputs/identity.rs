@@ -21,7 +21,7 @@ impl Identity {
     ///
     /// # Errors
     /// If its folder may not be searched.
-    pub fn of(path: &Path) -> io::Result<Option<Identity>> {
+    pub fn read(path: &Path) -> io::Result<Option<Identity>> {
         match folder::metadata(path) {
             Ok(found) => Ok(Some(Identity(key(path, &found)?))),
             Err(error) if is_missing(&error) => Ok(None),

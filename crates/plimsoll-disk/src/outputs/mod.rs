@@ -119,14 +119,14 @@ impl CommandFiles {
 
     fn check_file(&self, output: &OutputFile, resolved: &Path) -> Result<(), OutputError> {
         let OutputFile { name, path, contents, existing } = output;
-        let Some(own) = Identity::of(path).map_err(failed(path))? else {
+        let Some(own) = Identity::read(path).map_err(failed(path))? else {
             return match path.is_symlink() {
                 true => Err(OutputError::DanglingLink { name, path: path.clone() }),
                 false => Ok(()),
             };
         };
         for input in &self.inputs {
-            if Identity::of(&input.path).map_err(failed(&input.path))?.as_ref() == Some(&own) {
+            if Identity::read(&input.path).map_err(failed(&input.path))?.as_ref() == Some(&own) {
                 return Err(OutputError::ReplacesInput { name, path: path.clone(), input: input.name });
             }
         }
@@ -221,7 +221,7 @@ fn has_link(within: &Path, own: &Identity, depth: usize) -> io::Result<bool> {
             if depth > 0 && has_link(&entry, own, depth - 1)? {
                 return Ok(true);
             }
-        } else if Identity::of(&entry)?.as_ref() == Some(own) {
+        } else if Identity::read(&entry)?.as_ref() == Some(own) {
             return Ok(true);
         }
     }

@@ -13,7 +13,7 @@ pub(crate) enum Format {
 
 impl Format {
     /// The format of a file that starts with these bytes.
-    pub(crate) fn of(start: &[u8]) -> Option<Format> {
+    pub(crate) fn detect(start: &[u8]) -> Option<Format> {
         match start {
             [0x89, b'P', b'N', b'G', ..] => Some(Format::Png),
             [0xff, 0xd8, 0xff, ..] => Some(Format::Jpeg),

@@ -131,8 +131,8 @@ impl LabelImage {
             if reader.output_buffer_size() != Some(to.len()) {
                 return Err(super::changed());
             }
-            reader.next_frame(to).map_err(of_png)?;
-            reader.finish().map_err(of_png)
+            reader.next_frame(to).map_err(png_error)?;
+            reader.finish().map_err(png_error)
         })
     }
 
@@ -156,7 +156,7 @@ fn unpack(packed: &[u8], bits: usize, width: usize, to: &mut [u8]) {
     }
 }
 
-fn of_png(problem: png::DecodingError) -> image::ImageError {
+fn png_error(problem: png::DecodingError) -> image::ImageError {
     let hint = image::error::ImageFormatHint::Exact(image::ImageFormat::Png);
     image::ImageError::Decoding(image::error::DecodingError::new(hint, problem))
 }
@@ -173,7 +173,7 @@ fn png_reader(file: &ImageFile) -> Result<png::Reader<BufReader<File>>, ImageErr
     guarded(file.path(), Format::Png, || {
         let mut decoder = png::Decoder::new_with_limits(source, png::Limits { bytes: most });
         decoder.set_transformations(png::Transformations::IDENTITY);
-        decoder.read_info().map_err(of_png)
+        decoder.read_info().map_err(png_error)
     })
 }
 

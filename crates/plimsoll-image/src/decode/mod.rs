@@ -157,7 +157,7 @@ impl ImageFile {
 
     /// The orientation to apply.
     pub(crate) fn orientation(&self) -> orientation::Turn {
-        self.options.orientation.of(self.header.format, self.header.turn)
+        self.options.orientation.turn(self.header.format, self.header.turn)
     }
 
     /// The options that the image was opened with.

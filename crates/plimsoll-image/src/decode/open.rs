@@ -29,7 +29,7 @@ pub(super) fn read_header(path: &Path, options: &DecodeOptions) -> Result<Header
     #[expect(clippy::disallowed_methods, reason = "`take` limits the bytes")]
     file.by_ref().take(8).read_to_end(&mut start).map_err(failed)?;
     file.seek(SeekFrom::Start(0)).map_err(failed)?;
-    let Some(format) = Format::of(&start) else {
+    let Some(format) = Format::detect(&start) else {
         let start = start.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
         return Err(ImageError::Foreign { path: path.into(), start });
     };

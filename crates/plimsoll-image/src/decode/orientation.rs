@@ -20,7 +20,7 @@ pub enum Orientation {
 }
 
 impl Orientation {
-    pub(crate) fn of(self, format: Format, turn: Turn) -> Turn {
+    pub(crate) fn turn(self, format: Format, turn: Turn) -> Turn {
         let applies = match self {
             Orientation::AsPil => format == Format::Tiff,
             Orientation::Apply => true,

@@ -98,7 +98,7 @@ impl<'a> Weights<'a> {
     }
 
     /// The first input pixel of an output pixel, and its weights.
-    fn of(&self, at: usize, taps: usize) -> (usize, &[i32]) {
+    fn at(&self, at: usize, taps: usize) -> (usize, &[i32]) {
         let [first, count] = self.spans[at];
         (first as usize, &self.weights[at * taps..][..count as usize])
     }
@@ -124,7 +124,7 @@ pub fn columns<'a>(
     for (row, line) in out.chunks_exact_mut((width * channels).max(1)).take(extent.height).enumerate() {
         let source = from.row(row);
         for (column, pixel) in line.chunks_exact_mut(channels).enumerate() {
-            let (first, weights) = weights.of(column, taps);
+            let (first, weights) = weights.at(column, taps);
             let source = &source[first * channels..];
             for (channel, sample) in pixel.iter_mut().enumerate() {
                 *sample = weighted(source.iter().skip(channel).step_by(channels), weights);
@@ -144,7 +144,7 @@ pub fn rows(from: Raster<'_>, height: usize, filter: Filter, weights: &mut Weigh
     let taps = taps(from.extent.height, height, filter);
     let length = (from.extent.width * from.channels).max(1);
     for (row, line) in out.chunks_exact_mut(length).take(height).enumerate() {
-        let (first, weights) = weights.of(row, taps);
+        let (first, weights) = weights.at(row, taps);
         for (at, sample) in line.iter_mut().enumerate() {
             *sample = weighted(from.samples.iter().skip(first * length + at).step_by(length), weights);
         }

@@ -197,14 +197,14 @@ impl<'a> CasePlace<'a> {
             }
             CasePlace::Zoomed { place, steps, .. } => {
                 let what = Zooming { case, steps, foreground: &model.foreground };
-                let zoomed = ZoomedCase::open(&what, place, cache, (scratch, budget), stop);
+                let zoomed = ZoomedCase::open(&what, place, cache, scratch, budget, stop);
                 Ok(CaseWindows::Zoomed {
                     case: Box::new(zoomed.map_err(|problem| refused(case, problem))?),
                     name: case.id.clone(),
                 })
             }
             CasePlace::Spaced { place, steps } => {
-                let spaced = SpacedCase::open(case, steps, place, cache, (scratch, budget), stop);
+                let spaced = SpacedCase::open(case, steps, place, cache, scratch, budget, stop);
                 Ok(CaseWindows::Spaced {
                     case: Box::new(spaced.map_err(|problem| refused(case, problem))?),
                     name: case.id.clone(),

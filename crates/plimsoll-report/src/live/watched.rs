@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use plimsoll_monitor::{FoldFollower, Point, Told};
+use plimsoll_monitor::{FoldFollower, LoggedEvent, Point};
 use plimsoll_run::{EpochCost, FoldState, Sample, Status};
 use serde::Serialize;
 
@@ -89,8 +89,8 @@ impl Watched {
     }
 
     /// The last events of all folds, the newest first.
-    pub fn events(&self, most: usize) -> Vec<(&str, &Told)> {
-        let mut all: Vec<(&str, &Told)> = Vec::new();
+    pub fn events(&self, most: usize) -> Vec<(&str, &LoggedEvent)> {
+        let mut all: Vec<(&str, &LoggedEvent)> = Vec::new();
         for fold in &self.folds {
             all.extend(fold.follower.events().rev().take(most).map(|told| (fold.name.as_str(), told)));
         }
@@ -118,7 +118,7 @@ pub struct Report<'a> {
     epochs: Vec<EpochReport<'a>>,
     costs: Vec<&'a EpochCost>,
     sample: Option<&'a Sample>,
-    events: Vec<&'a Told>,
+    events: Vec<&'a LoggedEvent>,
 }
 
 impl Report<'_> {

@@ -46,14 +46,14 @@ impl Source {
                     .on_regions(task.dataset.labels.scored_regions());
                 // The channels of the run, not of the data set as it is now: an added case would change the normalisation of all.
                 let known = &task.dataset;
-                let normalisation = (&known.channels[..], &known.foreground_intensity_properties_per_channel);
+                let foreground = &known.foreground_intensity_properties_per_channel;
                 let decoding = budget.part("decoding", planned.numbers.decoding_bytes)?;
                 let cache = VolumeCache::new(cache()?).decoding_within(decoding);
                 let cache = Arc::new(match cache_folder {
                     Some(folder) => cache.indexed_in(folder.points()),
                     None => cache,
                 });
-                let patches = Patches::normalised(&dataset, sampler, cache, normalisation)?;
+                let patches = Patches::normalised(&dataset, sampler, cache, &known.channels, foreground)?;
                 let patches = Arc::new(patches.with_targets(planned.target_maps()));
                 Ok(Source::Volumes { patches, inspection })
             }
@@ -62,8 +62,9 @@ impl Source {
                 let fold = image_fold(&dataset, task, specification, config.training.batch)?;
                 let pipeline = task.pipeline(inspection.largest)?;
                 let cache = PreparedCache::new(cache()?, dataset.cases.len(), budget)?;
-                let how = (pipeline, task.augmentation.clone());
-                let samples = ImageSamples::new(Arc::clone(&dataset), fold, how, cache, budget)?;
+                let augmentation = task.augmentation.clone();
+                let samples =
+                    ImageSamples::new(Arc::clone(&dataset), fold, pipeline, augmentation, cache, budget)?;
                 Ok(Source::Images { samples: Arc::new(samples), dataset })
             }
         }

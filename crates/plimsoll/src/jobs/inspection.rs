@@ -214,7 +214,7 @@ fn describe(place: &Path, opening: &Opening<'_>, budget: &Budget) -> Outcome<Dat
         None => {
             let classes = census(&found, opening, budget)?.classes();
             let values = classes.iter().map(|(name, value)| (name.clone(), u64::from(*value))).collect();
-            Labels::of_values(&path, &values)?
+            Labels::from_values(&path, &values)?
         }
     };
     let described = found.description(&labels);
@@ -269,7 +269,7 @@ fn check_page(path: &Path) -> Outcome {
 
 /// Classes with their numbers of images.
 fn class_counts(dataset: &ImageDataset) -> Vec<(&str, usize)> {
-    let counts = dataset.class_counts(&dataset.of_split(None));
+    let counts = dataset.class_counts(&dataset.in_split(None));
     dataset.classes.iter().map(String::as_str).zip(counts).collect()
 }
 

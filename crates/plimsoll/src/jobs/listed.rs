@@ -163,7 +163,7 @@ impl Listed {
     fn made_splits(&self) -> Outcome<Splits> {
         let dataset = match self {
             Listed::Volumes(dataset) if !dataset.folds.is_empty() => {
-                return Ok(Splits::of_numbers(&dataset.folds)?);
+                return Ok(Splits::from_numbers(&dataset.folds)?);
             }
             Listed::Volumes(_) => return Ok(Splits::make(&self.names())?),
             Listed::Images { dataset, .. } => dataset,
@@ -171,8 +171,8 @@ impl Listed {
         let names = |cases: &[usize]| -> Vec<String> {
             cases.iter().filter_map(|at| dataset.cases.get(*at)).map(|case| case.name.clone()).collect()
         };
-        let train = dataset.of_split(Some(Split::Train));
-        let val = dataset.of_split(Some(Split::Val));
+        let train = dataset.in_split(Some(Split::Train));
+        let val = dataset.in_split(Some(Split::Val));
         if !train.is_empty() && !val.is_empty() {
             return Ok(vec![Fold { train: names(&train), val: names(&val) }].into());
         }

@@ -166,7 +166,7 @@ fn pairs(request: &EvaluateRequest, around: Option<&Around>, ending: &str) -> Ou
     };
     // Label maps beside those of training cases, such as a test set's, belong to no case of the data set.
     let maps = if maps.is_empty() { reference_maps(references, label_ending(ending))? } else { maps };
-    Ok(pair_predictions((predictions, predicted), (references, maps), *partial)?)
+    Ok(pair_predictions(predictions, predicted, references, maps, *partial)?)
 }
 
 /// Pairs predictions that lie in the folders of a derivative of BIDS.

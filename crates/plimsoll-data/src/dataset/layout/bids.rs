@@ -31,35 +31,8 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
     let data = &place.options.data;
     let images = subjects(&place.folder)?;
     let derivatives = place.folder.join("derivatives");
-    let mut label_maps = Subjects::new();
-    if derivatives.is_dir() {
-        let is_asked = data.labels.as_ref().is_some_and(|labels| labels.contains(DESCRIBED));
-        let pipelines = list(&derivatives)?.into_iter().filter(|path| path.is_dir());
-        for folder in std::iter::once(derivatives.clone()).chain(pipelines) {
-            // What was predicted here is no reference, unless it is asked for by its name.
-            if !is_asked && is_predicted(&folder)? {
-                continue;
-            }
-            for (subject, paths) in subjects(&folder)? {
-                label_maps.entry(subject).or_default().extend(paths);
-            }
-        }
-    }
-    let all: BTreeSet<String> = label_maps.values().flatten().map(|path| suffix(path)).collect();
-    let label = match &data.labels {
-        Some(label) => label.clone(),
-        None => match SEGMENTATIONS.iter().find(|suffix| all.contains(**suffix)) {
-            Some(suffix) => (*suffix).to_string(),
-            None => {
-                let problem = format!(
-                    "no label maps are among its derivatives: there is no {}/…/sub-*_dseg.nii.gz",
-                    derivatives.display()
-                );
-                let hint = "put them there, or say what their names end in in plimsoll.toml: under [data], labels = \"desc-lesion_mask\"";
-                return Err(place.fault(problem, hint));
-            }
-        },
-    };
+    let mut label_maps = subjects_of_derivatives(&derivatives, data.labels.as_deref())?;
+    let label = label_ending(place, &derivatives, &label_maps)?;
     label_maps.values_mut().for_each(|paths| paths.retain(|path| stem(path).ends_with(&format!("_{label}"))));
     let names = match &data.images {
         Some(names) => Names::list(names).to_vec(),
@@ -121,7 +94,48 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
     })
 }
 
-/// What names of predicted label maps say of them.
+/// The files below the folders of subjects of all derivatives. Label maps that were predicted by this program are not
+/// references, unless `labels` names them.
+fn subjects_of_derivatives(derivatives: &Path, labels: Option<&str>) -> Result<Subjects, DatasetError> {
+    let mut found = Subjects::new();
+    if !derivatives.is_dir() {
+        return Ok(found);
+    }
+    let includes_predicted = labels.is_some_and(|labels| labels.contains(DESCRIBED));
+    let pipelines = list(derivatives)?.into_iter().filter(|path| path.is_dir());
+    for folder in std::iter::once(derivatives.to_path_buf()).chain(pipelines) {
+        if !includes_predicted && is_predicted(&folder)? {
+            continue;
+        }
+        for (subject, paths) in subjects(&folder)? {
+            found.entry(subject).or_default().extend(paths);
+        }
+    }
+    Ok(found)
+}
+
+/// The ending of the names of label maps: that of the settings, or the first of [`SEGMENTATIONS`] that a file has.
+fn label_ending(
+    place: &Place<'_>,
+    derivatives: &Path,
+    label_maps: &Subjects,
+) -> Result<String, DatasetError> {
+    if let Some(label) = &place.options.data.labels {
+        return Ok(label.clone());
+    }
+    let all: BTreeSet<String> = label_maps.values().flatten().map(|path| suffix(path)).collect();
+    let known = SEGMENTATIONS.iter().find(|suffix| all.contains(**suffix));
+    known.map(|suffix| (*suffix).to_string()).ok_or_else(|| {
+        let problem = format!(
+            "no label maps are among its derivatives: there is no {}/…/sub-*_dseg.nii.gz",
+            derivatives.display()
+        );
+        let hint = "put them there, or name the end of their names in plimsoll.toml: under [data], labels = \"desc-lesion_mask\"";
+        place.fault(problem, hint)
+    })
+}
+
+/// The entity in the names of predicted label maps.
 const DESCRIBED: &str = "desc-plimsoll";
 
 /// The name in `GeneratedBy` of a derivative data set of predictions.
@@ -152,7 +166,7 @@ pub fn is_predicted(folder: &Path) -> Result<bool, DatasetError> {
 pub fn bids_images(root: &Path, suffixes: &[String], budget: &Budget) -> Result<FoundImages, DatasetError> {
     let options = DataOptions::default();
     let memory = memory::reserve_images(root, budget)?;
-    let place = Place::of(root, &options)?;
+    let place = Place::open(root, &options)?;
     let mut found = FoundImages { memory, ..FoundImages::default() };
     for (id, paths) in subjects(root)? {
         if let [suffix] = suffixes {
@@ -165,7 +179,7 @@ pub fn bids_images(root: &Path, suffixes: &[String], budget: &Budget) -> Result<
             }
             continue;
         }
-        match channels_of_subject((&place, root), &id, suffixes, &paths) {
+        match channels_of_subject(&place, root, &id, suffixes, &paths) {
             Ok(None) => {}
             Ok(Some(images)) => {
                 found.cases.push(Case { id, images, label: None, reading: Reading::default() });
@@ -190,7 +204,8 @@ pub fn bids_images(root: &Path, suffixes: &[String], budget: &Budget) -> Result<
 /// # Errors
 /// If it lacks one, or has two of a suffix.
 fn channels_of_subject(
-    (place, root): (&Place<'_>, &Path),
+    place: &Place<'_>,
+    root: &Path,
     id: &str,
     suffixes: &[String],
     paths: &[PathBuf],

@@ -20,7 +20,7 @@ struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    fn of(images: &'a [String]) -> Names<'a> {
+    fn new(images: &'a [String]) -> Names<'a> {
         let mut names = Names { by_stem: BTreeMap::new(), by_core: BTreeMap::new() };
         for image in images {
             names.by_stem.insert(image, image);
@@ -64,7 +64,7 @@ pub(crate) struct Matched {
 /// If a label map could be of two images, or an image has two.
 pub(crate) fn matched(folder: &Path, images: &[String], labels: Vec<Named>) -> Result<Matched, DatasetError> {
     let mut found = Matched { labels: BTreeMap::new(), unused: Vec::new() };
-    let names = Names::of(images);
+    let names = Names::new(images);
     for Named { stem, path } in labels {
         let image = match names.closest(&stem)[..] {
             [] => {

@@ -150,7 +150,7 @@ impl FoundData {
     }
 
     fn find_unreserved(place: &Path, options: &DataOptions) -> Result<Option<FoundData>, DatasetError> {
-        let place = Place::of(place, options)?;
+        let place = Place::open(place, options)?;
         let layout = options.data.layout.or_else(|| place.layout());
         if layout.is_none() {
             place.expect_readable()?;
@@ -167,9 +167,9 @@ impl FoundData {
         };
         let is_guessed = options.data.layout.is_none() && layout != Some(LayoutName::Described);
         let found = match read() {
-            Ok(None) if is_guessed => place.of_series().map_or(Ok(None), Err)?,
+            Ok(None) if is_guessed => place.series_error().map_or(Ok(None), Err)?,
             Err(DatasetError::Layout { .. }) if is_guessed && place.has_series_alone() => {
-                place.of_series().map_or_else(read, Err)?
+                place.series_error().map_or_else(read, Err)?
             }
             found => found?,
         };
@@ -187,11 +187,11 @@ impl FoundData {
             if !said.values().any(|value| *value == 0) {
                 said.insert("background".into(), 0);
             }
-            found.labels = Some(Labels::of_values(Path::new("[labels]"), &said)?);
+            found.labels = Some(Labels::from_values(Path::new("[labels]"), &said)?);
         }
         if let Some(regions) = &options.regions {
             found.labels = Some(match found.labels.take() {
-                Some(labels) => regions.of_labels(labels)?,
+                Some(labels) => regions.apply_to(labels)?,
                 None => regions.labels()?,
             });
         }

@@ -57,7 +57,7 @@ fn images(folder: &Path) -> Result<Vec<Result<Image, DatasetError>>, DatasetErro
 }
 
 impl<'a> Place<'a> {
-    pub(crate) fn of(place: &Path, options: &'a DataOptions) -> Result<Place<'a>, DatasetError> {
+    pub(crate) fn open(place: &Path, options: &'a DataOptions) -> Result<Place<'a>, DatasetError> {
         if place.is_file() {
             let folder = place.parent().unwrap_or(Path::new("")).to_path_buf();
             let folder = if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder };
@@ -176,7 +176,7 @@ impl<'a> Place<'a> {
     }
 
     /// The error for a place that is no data set though it has series of DICOM; none if it has none. A few folders are looked into.
-    pub(crate) fn of_series(&self) -> Option<DatasetError> {
+    pub(crate) fn series_error(&self) -> Option<DatasetError> {
         let within = |folder: &PathBuf| list(folder).unwrap_or_default().into_iter().take(FEW);
         let few = || self.folders.iter().take(FEW).cloned();
         let mut looked_at = few().chain(few().flat_map(|folder| within(&folder)));

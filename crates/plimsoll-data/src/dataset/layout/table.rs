@@ -58,9 +58,10 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
         Some(name) => Some(stored.column(file, name)?),
         None => stored.header.iter().position(|name| NAMES.contains(&&*name.to_lowercase())),
     };
+    let columns = Columns { header: &stored.header, images: &images, label, case: id };
     let mut cases: BTreeMap<String, Case> = BTreeMap::new();
     for (number, row) in stored.rows.iter().enumerate() {
-        let case = case(place, file, (number + 2, row), (&stored.header, &images, label, id))?;
+        let case = case(place, file, number + 2, row, &columns)?;
         if let Some(other) = cases.insert(case.id.clone(), case) {
             return Err(DatasetError::DuplicateCase { path: file.clone(), case: other.id });
         }
@@ -92,13 +93,26 @@ fn stem_of_table(file: &Path) -> String {
     file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy().into_owned()
 }
 
+/// The columns of a table that describe a case.
+struct Columns<'a> {
+    /// The names of all columns.
+    header: &'a [String],
+    /// The column of each channel's image.
+    images: &'a [usize],
+    label: usize,
+    /// The column of the case's name; if `None`, its first image names it.
+    case: Option<usize>,
+}
+
 /// The case of a line.
 fn case(
     place: &Place<'_>,
     file: &Path,
-    (line, row): (usize, &StringRecord),
-    (header, images, label, id): (&[String], &[usize], usize, Option<usize>),
+    line: usize,
+    row: &StringRecord,
+    columns: &Columns<'_>,
 ) -> Result<Case, DatasetError> {
+    let Columns { header, images, label, case: id } = *columns;
     let cell = |column: usize| row.get(column).unwrap_or("").trim();
     let path = |column: usize| -> Result<PathBuf, DatasetError> {
         let listed = cell(column);

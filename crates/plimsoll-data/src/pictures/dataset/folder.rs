@@ -26,17 +26,17 @@ impl ImageDataset {
     pub fn from_folders(root: impl AsRef<Path>, budget: &Budget) -> Result<ImageDataset, DatasetError> {
         let root = root.as_ref();
         let top = subfolders(root, budget)?;
-        let splits: Vec<Split> = top.iter().filter_map(|(name, _)| Split::of(name)).collect();
+        let splits: Vec<Split> = top.iter().filter_map(|(name, _)| Split::named(name)).collect();
         let mut folders = Vec::new();
         if splits.is_empty() {
             folders.extend(top.into_iter().map(|(name, path)| (None, name, path)));
         } else {
-            if let Some((other, _)) = top.iter().find(|(name, _)| Split::of(name).is_none()) {
+            if let Some((other, _)) = top.iter().find(|(name, _)| Split::named(name).is_none()) {
                 let splits = splits.iter().map(|split| split.name()).collect::<Vec<_>>().join(", ");
                 return Err(DatasetError::MixedFolders { folder: root.into(), splits, other: other.clone() });
             }
             for (name, path) in top {
-                let split = Split::of(&name);
+                let split = Split::named(&name);
                 folders
                     .extend(subfolders(&path, budget)?.into_iter().map(|(name, path)| (split, name, path)));
             }

@@ -413,7 +413,7 @@ fn find_empty_classes(dataset: &ImageDataset, problems: &mut Vec<ImageProblem>) 
     splits.sort_unstable();
     splits.dedup();
     for split in splits {
-        let counts = dataset.class_counts(&dataset.of_split(split));
+        let counts = dataset.class_counts(&dataset.in_split(split));
         for (class, _) in dataset.classes.iter().zip(counts).filter(|(_, count)| *count == 0) {
             let place = split.map_or_else(String::new, |split| format!(" in {}", split.name()));
             let text = format!("class {class} has no images{place}");

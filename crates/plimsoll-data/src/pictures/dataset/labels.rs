@@ -16,7 +16,7 @@ pub(super) enum Label {
 }
 
 impl Label {
-    pub(super) fn of(text: &str) -> Label {
+    pub(super) fn parse(text: &str) -> Label {
         let whole = text.parse().ok().or_else(|| {
             let number: f64 = text.parse().ok()?;
             (number.fract() == 0.0 && number.abs() < 1e15).then_some(number as i64)

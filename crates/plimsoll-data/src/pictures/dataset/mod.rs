@@ -45,7 +45,7 @@ impl Split {
         }
     }
 
-    fn of(name: &str) -> Option<Split> {
+    fn named(name: &str) -> Option<Split> {
         [Split::Train, Split::Val, Split::Test].into_iter().find(|split| split.name() == name)
     }
 }
@@ -81,13 +81,13 @@ pub struct ImageDataset {
 
 impl ImageDataset {
     /// The places of all cases of a split; of all cases for `None`.
-    pub fn of_split(&self, split: Option<Split>) -> Vec<usize> {
+    pub fn in_split(&self, split: Option<Split>) -> Vec<usize> {
         let cases = self.cases.iter().enumerate();
         cases.filter(|(_, case)| split.is_none() || case.split == split).map(|(at, _)| at).collect()
     }
 
     /// The places of those of `cases` that have one of the classes: the cases of one classifier of two classes.
-    pub fn of_classes(&self, cases: &[usize], classes: &[u32]) -> Vec<usize> {
+    pub fn with_classes(&self, cases: &[usize], classes: &[u32]) -> Vec<usize> {
         let has = |at: &usize| {
             self.cases.get(*at).is_some_and(|case| case.labels.iter().any(|label| classes.contains(label)))
         };

@@ -322,7 +322,7 @@ impl<'a> Table<'a> {
         };
         let split = match (self.split.map(cell), &settings.split) {
             (Some(text), Some(column)) if !text.is_empty() => Some(
-                Split::of(text)
+                Split::named(text)
                     .ok_or_else(|| wrong(column, format!("`{text}` is not train, val or test")))?,
             ),
             _ => None,
@@ -339,7 +339,7 @@ impl<'a> Table<'a> {
     ) -> Result<Vec<Label>, DatasetError> {
         let settings = self.settings;
         let known = |column: &str, text: &str| {
-            let label = Label::of(text);
+            let label = Label::parse(text);
             let is_known = settings.classes.is_empty() || settings.classes.contains(&label.name());
             let problem = || format!("the label `{text}` is none of {}", settings.classes.join(", "));
             if is_known { Ok(label) } else { Err(wrong(column, problem())) }
@@ -358,7 +358,7 @@ impl<'a> Table<'a> {
             LabelSource::Columns(columns) => {
                 let mut labels = Vec::new();
                 for (column, at) in columns.iter().zip(&self.labels) {
-                    match Label::of(cell(*at)) {
+                    match Label::parse(cell(*at)) {
                         Label::Number(0) => {}
                         Label::Number(1) => labels.push(Label::Word(column.clone())),
                         other => return Err(wrong(column, format!("`{}` is neither 0 nor 1", other.name()))),

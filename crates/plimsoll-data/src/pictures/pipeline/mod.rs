@@ -55,7 +55,7 @@ impl Pipeline {
             extent,
             scales: settings.scales(),
             kernels: kernels.collect(),
-            needs: Needs::of(&settings, extent, largest),
+            needs: Needs::new(&settings, extent, largest),
             settings,
         })
     }
@@ -117,7 +117,8 @@ impl Pipeline {
     /// As [`load`](Self::load).
     pub fn load_cached(
         &self,
-        (case, path): (usize, &Path),
+        case: usize,
+        path: &Path,
         cache: &PreparedCache,
         recipe: &Recipe,
         scratch: &mut Scratch,

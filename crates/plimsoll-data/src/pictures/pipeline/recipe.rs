@@ -184,19 +184,19 @@ impl Augmentation {
     pub fn recipe(&self, seed: u64, step: u64, sample: u64, batch: usize, extent: Extent) -> Recipe {
         let draws = &mut Draws::new(seed, Purpose::Image, 0, step, sample);
         let around =
-            |draws: &mut Draws, most: f64| if most > 0.0 { draws.between((-most, most)) } else { 0.0 };
+            |draws: &mut Draws, most: f64| if most > 0.0 { draws.between([-most, most]) } else { 0.0 };
         let [width, height] = [extent.width as f64, extent.height as f64];
         let change = AffineChange {
             degrees: around(draws, self.degrees),
             shift: [around(draws, self.shift[0] * width), around(draws, self.shift[1] * height)]
                 .map(|pixels| pixels.round_ties_even() as i64),
-            scale: draws.between((self.scale[0], self.scale[1])),
+            scale: draws.between([self.scale[0], self.scale[1]]),
             shear: [around(draws, self.shear[0]), around(draws, self.shear[1])],
         };
         let mirrored_columns = draws.chance(self.flip_horizontal);
         let mirrored_rows = draws.chance(self.flip_vertical);
         let factor = |draws: &mut Draws, most: f64| {
-            (most > 0.0).then(|| draws.between(((1.0 - most).max(0.0), 1.0 + most)))
+            (most > 0.0).then(|| draws.between([(1.0 - most).max(0.0), 1.0 + most]))
         };
         let mut colours = [
             factor(draws, self.brightness).map(ColourChange::Brightness),
@@ -207,7 +207,7 @@ impl Augmentation {
         draws.shuffle(&mut colours);
         let blur = draws
             .chance(self.blur.probability)
-            .then(|| draws.between((self.blur.sigma[0], self.blur.sigma[1])));
+            .then(|| draws.between([self.blur.sigma[0], self.blur.sigma[1]]));
         let erased = draws.chance(self.erase.probability).then(|| self.rectangle(draws, extent)).flatten();
         let filling =
             if self.erase.noise { Filling::Noise { seed, step, sample } } else { Filling::Value(0.0) };
@@ -225,8 +225,8 @@ impl Augmentation {
     /// A rectangle that is smaller than the image, if one is found.
     fn rectangle(&self, draws: &mut Draws, image: Extent) -> Option<([usize; 2], Extent)> {
         (0..ATTEMPTS).find_map(|_| {
-            let area = image.pixels() as f64 * draws.between((self.erase.area[0], self.erase.area[1]));
-            let ratio = draws.between((self.erase.ratio[0].ln(), self.erase.ratio[1].ln())).exp();
+            let area = image.pixels() as f64 * draws.between([self.erase.area[0], self.erase.area[1]]);
+            let ratio = draws.between([self.erase.ratio[0].ln(), self.erase.ratio[1].ln()]).exp();
             let height = (area * ratio).sqrt().round_ties_even() as usize;
             let width = (area / ratio).sqrt().round_ties_even() as usize;
             (height < image.height && width < image.width).then(|| {

@@ -48,7 +48,7 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
-    pub(crate) fn of(settings: &PipelineSettings, end: Extent, largest: Largest) -> Needs {
+    pub(crate) fn new(settings: &PipelineSettings, end: Extent, largest: Largest) -> Needs {
         let channels = settings.channels;
         let mut needs = Needs {
             largest,
