@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll_memory::{Bytes, Limits, System, limits};
-
 use plimsoll_run::CacheFolder;
 
 use crate::events::{Event, Observer, Unobserved, Work};

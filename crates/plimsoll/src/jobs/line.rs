@@ -139,7 +139,9 @@ mod tests {
         let missing = folder.path().join("missing");
         let job = |name: &str, job: &dyn Fn(&Context)| {
             let observer = Arc::new(Warnings::default());
-            job(&Context::new(StopToken::default(), Arc::clone(&observer) as _).with_system(system.clone()));
+            let seen = Arc::clone(&observer);
+            let context = Context::observed(move |event: &Event<'_>| seen.event(event));
+            job(&context.with_system(system.clone()));
             let warnings = observer.0.lock().unwrap();
             let unread: Vec<&String> = warnings.iter().filter(|text| text.contains("memory.max")).collect();
             assert_eq!(unread.len(), 1, "{name}: {warnings:?}");

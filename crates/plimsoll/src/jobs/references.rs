@@ -148,7 +148,7 @@ fn has_references(data: &FoundData, request: &EvaluateRequest) -> bool {
 /// Pairs predictions with the label maps of cases, or of a folder.
 fn pairs(request: &EvaluateRequest, around: Option<&Around>, ending: &str) -> Outcome<Vec<PredictedPair>> {
     let EvaluateRequest { predictions, references, partial, .. } = request;
-    let predicted = prediction_ending(ending);
+    let predicted = present(predictions, prediction_ending(ending), ending)?;
     let named = |(name, path): (&str, &Path)| ReferenceMap { name: name.into(), path: path.into() };
     let maps: Vec<ReferenceMap> = match around {
         None => Vec::new(),
@@ -165,8 +165,17 @@ fn pairs(request: &EvaluateRequest, around: Option<&Around>, ending: &str) -> Ou
         }
     };
     // Label maps beside those of training cases, such as a test set's, belong to no case of the data set.
-    let maps = if maps.is_empty() { reference_maps(references, label_ending(ending))? } else { maps };
+    let maps = match maps.is_empty() {
+        true => reference_maps(references, present(references, label_ending(ending), ending)?)?,
+        false => maps,
+    };
     Ok(pair_predictions(predictions, predicted, references, maps, *partial)?)
+}
+
+/// Returns the ending of the label maps in a folder: the usual one, unless only the images' own occurs, as of segmentations of DICOM.
+fn present<'a>(folder: &Path, usual: &'a str, of_images: &'a str) -> Outcome<&'a str> {
+    let has_none = |ending: &str| Ok::<_, DatasetError>(reference_maps(folder, ending)?.is_empty());
+    Ok(if has_none(usual)? && !has_none(of_images)? { of_images } else { usual })
 }
 
 /// Pairs predictions that lie in the folders of a derivative of BIDS.
