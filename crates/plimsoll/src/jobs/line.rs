@@ -97,7 +97,6 @@ mod tests {
     use plimsoll_memory::System;
 
     use super::*;
-    use crate::context::StopToken;
     use crate::events::{Event, Observer};
     use crate::{
         EvaluateRequest, ExportRequest, ImportRequest, InspectRequest, ModelFileRequest, PlanRequest,
