@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use plimsoll::{Context, Event, Observer, StopToken, Work};
+use plimsoll_disk::outputs::CommandFiles;
 use plimsoll_remedy::render;
 use plimsoll_report::text::{escaped, in_line};
 use plimsoll_run::CacheFolder;
@@ -20,6 +21,15 @@ use crate::wording::Flags;
 /// The least time between two plain lines about the progress of one work.
 const LINES_EVERY: Duration = Duration::from_secs(15);
 
+/// The files that this process writes, by the arguments of its command.
+static OUTPUTS: OnceLock<Arc<CommandFiles>> = OnceLock::new();
+
+/// Sets the files that this process writes: contexts refuse data sets that list one of them.
+pub fn write_only(outputs: CommandFiles) {
+    // A process has one command.
+    let _ = OUTPUTS.set(Arc::new(outputs));
+}
+
 /// A context whose job is ended by signals; only warnings are shown if the results are printed as JSON.
 pub fn context(as_json: bool) -> Outcome<Context> {
     let stop = StopToken::default();
@@ -31,7 +41,8 @@ pub fn context(as_json: bool) -> Outcome<Context> {
 
 /// A context whose job ends with the process; only warnings are shown if the results are printed as JSON.
 pub fn observed(as_json: bool) -> Context {
-    Context::observed(Terminal::new(as_json)).with_cache(cache_folder())
+    let outputs = OUTPUTS.get().map(Arc::clone).unwrap_or_default();
+    Context::observed(Terminal::new(as_json)).with_cache(cache_folder()).writing(outputs)
 }
 
 /// The cache folder of the user.

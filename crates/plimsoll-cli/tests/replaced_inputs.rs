@@ -307,3 +307,106 @@ fn files_of_other_contents_are_kept_and_own_results_are_replaced() {
         place.tiny.trained(&place.tiny.path("other"), &["--openmetrics", &metrics]);
     }
 }
+
+/// A data set may list files of other folders: they are its files, too.
+#[test]
+fn files_that_a_data_set_lists_elsewhere_are_not_replaced() {
+    let mut place = Place::new();
+    let data = place.tiny.path("listed");
+    fs::create_dir(&data).unwrap();
+    for folder in ["scans", "drawn"] {
+        fs::create_dir(place.tiny.path(folder)).unwrap();
+    }
+    let mut cases = Vec::new();
+    for label in fs::read_dir(place.tiny.data.join("labelsTr")).unwrap() {
+        let label = label.unwrap().path();
+        let file = label.file_name().unwrap().to_str().unwrap().to_string();
+        let case = file.strip_suffix(".nii.gz").unwrap();
+        let image = place.tiny.data.join(format!("imagesTr/{case}_0000.nii.gz"));
+        fs::copy(&image, place.tiny.path(&format!("scans/{file}"))).unwrap();
+        fs::copy(&label, place.tiny.path(&format!("drawn/{file}"))).unwrap();
+        cases.push(format!(r#""{case}": {{"images": ["../scans/{file}"], "label": "../drawn/{file}"}}"#));
+    }
+    let described = fs::read_to_string(place.tiny.data.join("dataset.json")).unwrap();
+    let (start, _) = described.rsplit_once('}').unwrap();
+    fs::write(data.join("dataset.json"), format!("{start}, \"dataset\": {{{}}}}}", cases.join(", ")))
+        .unwrap();
+    let run = place.tiny.path("of_listed");
+    let trained = plimsoll()
+        .args([
+            "train",
+            data.to_str().unwrap(),
+            "--out",
+            run.to_str().unwrap(),
+            "--allow-outside",
+            "--fold",
+            "0",
+        ])
+        .args([
+            "--ram",
+            "512MiB",
+            "--net",
+            "dynunet",
+            "--features",
+            "4,8",
+            "--patch-size",
+            "8",
+            "--epochs",
+            "1",
+        ])
+        .args([
+            "--iterations",
+            "1",
+            "--validation-iterations",
+            "1",
+            "--threads",
+            "1",
+            "--config",
+            "/dev/null",
+        ])
+        .output()
+        .unwrap();
+    assert!(trained.status.success(), "{}", String::from_utf8_lossy(&trained.stderr));
+    let (image, label) = (place.first("scans"), place.first("drawn"));
+    let link = |name: &str, to: &str| {
+        let link = place.tiny.path(name);
+        fs::hard_link(place.tiny.path(to), &link).unwrap();
+        link
+    };
+    let links = [
+        link("image.html", &image),
+        link("label.csv", &label),
+        link("label.safetensors", &label),
+        link("image.plimsoll", &image),
+    ];
+    place.before = files(place.tiny.dir.path());
+    let [page, csv, weights, model] = &links;
+    for file in [&place.tiny.path(&image), &place.tiny.path(&label), page] {
+        place.refuses(&["inspect", "@listed", "--allow-outside", "--page", OUT], file);
+        place.refuses(&["report", "@of_listed", "--output", OUT], file);
+        place.refuses(&["report", "@of_listed", "--dataset", "@listed", "--output", OUT], file);
+        place.refuses(&["evaluate", "@predictions", "@listed", "--allow-outside", "-o", OUT], file);
+    }
+    place.refuses(&["compare", "@of_listed", "@of_listed/fold_0", "--csv", OUT], csv);
+    place.refuses(&["export", "@of_listed", "--overwrite", "-o", OUT], weights);
+    place.refuses(&["models", "export", "@of_listed", OUT, "--overwrite"], model);
+    for folder in ["scans", "drawn", "run/../drawn"] {
+        let folder = place.tiny.path(folder);
+        place.refuses(
+            &["predict", "@of_listed", "-i", "@dataset/imagesTs", "--overwrite", "-o", OUT],
+            &folder,
+        );
+        place.refuses(&["train", "@listed", "--allow-outside", "--out", OUT], &folder);
+    }
+    // A description is written beside what it describes, and nothing else.
+    let pairs = place.tiny.path("pairs");
+    fs::create_dir(&pairs).unwrap();
+    for (folder, name) in [("scans", "images"), ("drawn", "labels")] {
+        std::os::unix::fs::symlink(place.tiny.path(folder), pairs.join(name)).unwrap();
+    }
+    let written = plimsoll().args(["inspect", pairs.to_str().unwrap(), "--write"]).output().unwrap();
+    assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
+    let mut after = files(place.tiny.dir.path());
+    assert!(after.remove(&pairs.join("dataset.json")).is_some());
+    assert!(after == place.before);
+}

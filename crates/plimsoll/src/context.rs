@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use plimsoll_disk::outputs::CommandFiles;
 use plimsoll_memory::{Bytes, Limits, System, limits};
 use plimsoll_run::CacheFolder;
 
+use crate::error::Outcome;
 use crate::events::{Event, Observer, Unobserved, Work};
 
 /// The surroundings of a job, which never change its result: a stop token, an observer of its events and a cache folder.
@@ -23,6 +25,7 @@ pub struct Context {
     system: System,
     /// The files of the system whose failure to be read was reported.
     reported: Arc<Mutex<BTreeSet<PathBuf>>>,
+    outputs: Arc<CommandFiles>,
 }
 
 impl Default for Context {
@@ -40,7 +43,23 @@ impl Context {
             cache: None,
             system: System::default(),
             reported: Arc::default(),
+            outputs: Arc::default(),
         }
+    }
+
+    /// The same context for a job that writes these files: it ends before it begins if its data set lists one of them.
+    #[must_use]
+    pub fn writing(self, outputs: Arc<CommandFiles>) -> Context {
+        Context { outputs, ..self }
+    }
+
+    /// Checks that the job writes none of the files that an input lists.
+    pub(crate) fn expect_unlisted<'a>(
+        &self,
+        input: &'static str,
+        listed: impl IntoIterator<Item = &'a Path>,
+    ) -> Outcome {
+        Ok(self.outputs.check_listed(input, listed)?)
     }
 
     /// The same context with memory limits that are read from another system. Tests use it.

@@ -63,6 +63,7 @@ pub use jobs::evaluate::{EvaluateRequest, Evaluated, evaluate};
 pub use jobs::export::{ExportFormat, ExportRequest, ExportedModel, export};
 pub use jobs::inspection::{InspectRequest, Inspected, absent_classes, inspect};
 pub use jobs::line::Line;
+pub use jobs::listed_files::expect_apart_from_data;
 pub use jobs::models::{
     ImportRequest, ModelFileRequest, ShowRequest, ShownModel, VerifyRequest, import_models, show_models,
     verify_model_file, write_model_file,

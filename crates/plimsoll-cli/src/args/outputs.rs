@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll::SETTINGS_FILE;
 use plimsoll_disk::outputs::{CommandFiles, Contents, Existing, Input, OutputFile, OutputFolder};
+use plimsoll_memory::Bytes;
 use plimsoll_report::contents;
 use plimsoll_run::{FolderUse, RunFolder};
 
@@ -59,6 +60,28 @@ impl Command {
                 | Bench::Predict(_)
                 | Bench::Scaling(_),
             ) => CommandFiles::default(),
+        })
+    }
+}
+
+/// A model that a command reads, and the memory limit of the command.
+pub struct ModelArgument {
+    pub path: PathBuf,
+    pub ram: Option<Bytes>,
+}
+
+impl Command {
+    /// The model of a command that may write over files of other contents than its own.
+    ///
+    /// # Errors
+    /// If the model is not named, or named twice.
+    pub fn model(&self) -> Outcome<Option<ModelArgument>> {
+        let model = |path: &PathBuf, ram: Option<Bytes>| ModelArgument { path: path.clone(), ram };
+        Ok(match self {
+            Command::Predict(args) => Some(model(&args.models()?.0, args.ram.ram)),
+            Command::Export(args) => Some(model(&args.model, args.ram.ram)),
+            Command::Models(Models::Export(args)) => Some(model(&args.run, args.ram.ram)),
+            _ => None,
         })
     }
 }

@@ -33,9 +33,11 @@ mod sweep;
 mod train;
 mod watch;
 
-use crate::args::{Args, Command};
+use crate::args::{Args, Command, ModelArgument};
 use crate::failure::{Failure, Outcome};
+use crate::terminal;
 use plimsoll::backend::limit_instruction_set;
+use plimsoll::expect_apart_from_data;
 
 pub use plan::print as print_plan;
 
@@ -53,7 +55,12 @@ fn limit_by_environment() -> Outcome {
 /// Runs a command.
 pub fn run(args: &Args) -> Outcome {
     limit_by_environment()?;
-    args.command.files()?.check()?;
+    let files = args.command.files()?;
+    files.check()?;
+    if let Some(ModelArgument { path, ram }) = args.command.model()? {
+        expect_apart_from_data(&path, &files, ram)?;
+    }
+    terminal::write_only(files);
     match &args.command {
         Command::Demo(demo) => demo::run(demo, args.json),
         Command::Doctor(ram) => doctor::run(ram, args.json),

@@ -117,6 +117,50 @@ impl CommandFiles {
         self.folders.iter().try_for_each(|output| self.check_folder(output))
     }
 
+    /// Checks that no output is one of the files or folders that an input lists, wherever these are, and that no output folder has one.
+    ///
+    /// # Errors
+    /// If one is or has, or the file system cannot tell.
+    pub fn check_listed<'a>(
+        &self,
+        input: &'static str,
+        listed: impl IntoIterator<Item = &'a Path>,
+    ) -> Result<(), OutputError> {
+        let existing = |output| existing(output).transpose();
+        let files = self.files.iter().filter_map(existing).collect::<Result<Vec<_>, _>>()?;
+        let folders = self.folders.iter().map(|output| Ok((output, resolved(&output.path)?)));
+        let folders = folders.collect::<io::Result<Vec<_>>>().map_err(failed(Path::new(".")))?;
+        if files.is_empty() && folders.is_empty() {
+            return Ok(());
+        }
+        for path in listed {
+            let Some(own) = Identity::of(path).map_err(failed(path))? else { continue };
+            let here = resolved(path).map_err(failed(path))?;
+            for ExistingFile { output, identity, resolved } in &files {
+                let OutputFile { name, path: written, .. } = output;
+                if *identity == own {
+                    return Err(OutputError::ReplacesInput { name, path: written.clone(), input });
+                }
+                // A folder of slices is an image.
+                if resolved.starts_with(&here) {
+                    let (folder, part) = (path.into(), "a part of an image");
+                    return Err(OutputError::ReplacesPart {
+                        name,
+                        path: written.clone(),
+                        input,
+                        folder,
+                        part,
+                    });
+                }
+            }
+            let has = |place: &Path| *place == here || here.parent() == Some(place);
+            if let Some((OutputFolder { name, path }, _)) = folders.iter().find(|(_, place)| has(place)) {
+                return Err(OutputError::IsInputs { name, path: path.clone(), input });
+            }
+        }
+        Ok(())
+    }
+
     fn check_file(&self, output: &OutputFile, resolved: &Path) -> Result<(), OutputError> {
         let OutputFile { name, path, contents, existing } = output;
         let Some(own) = Identity::read(path).map_err(failed(path))? else {
@@ -210,6 +254,22 @@ impl Input {
         let mut names = itself.chain(within.iter()).map(|name| name.to_string_lossy());
         Ok(if names.any(|name| is_closed(&name)) { Place::Closed } else { Place::Apart })
     }
+}
+
+/// An output that exists.
+struct ExistingFile<'a> {
+    output: &'a OutputFile,
+    identity: Identity,
+    /// Its path without links and `..`.
+    resolved: PathBuf,
+}
+
+/// The existing file of an output; `None` if there is none.
+fn existing(output: &OutputFile) -> Result<Option<ExistingFile<'_>>, OutputError> {
+    let failed = failed(&output.path);
+    let found = Identity::of(&output.path).and_then(|identity| Ok((identity, resolved(&output.path)?)));
+    let (identity, resolved) = found.map_err(failed)?;
+    Ok(identity.map(|identity| ExistingFile { output, identity, resolved }))
 }
 
 /// Returns `true` if a file in the folder, or in a folder in it, has this identity.

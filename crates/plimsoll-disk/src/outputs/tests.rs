@@ -130,3 +130,33 @@ fn two_outputs_are_two_files() {
     assert!(matches!(twice("data/images/../new"), Err(OutputError::Twice { .. })));
     twice("data/newer").unwrap();
 }
+
+#[test]
+fn files_that_an_input_lists_are_no_outputs_wherever_they_are() {
+    let dir = place();
+    let at = |name: &str| dir.path().join(name);
+    fs::create_dir_all(at("slices/series")).unwrap();
+    fs::write(at("slices/series/1.dcm"), "<page>").unwrap();
+    fs::hard_link(at("page"), at("hard")).unwrap();
+    let listed = [at("page"), at("data/images/a"), at("slices/series"), at("gone")];
+    let file = |path: &str| OutputFile {
+        name: "--page",
+        path: at(path),
+        contents: PAGE,
+        existing: Existing::AsAllowed,
+    };
+    let check = |files: &[&str], folders: &[&str]| {
+        let folders = folders.iter().map(|path| OutputFolder { name: "--out", path: at(path) });
+        let files = files.iter().map(|path| file(path)).collect();
+        CommandFiles { files, folders: folders.collect(), inputs: Vec::new() }
+            .check_listed("the data set", listed.iter().map(PathBuf::as_path))
+    };
+    for refused in ["page", "hard", "data/../page", "data/images/a"] {
+        assert!(matches!(check(&[refused], &[]), Err(OutputError::ReplacesInput { .. })), "{refused}");
+    }
+    assert!(matches!(check(&["slices/series/1.dcm"], &[]), Err(OutputError::ReplacesPart { .. })));
+    for refused in ["", "data/images", "slices/series", "data/../slices"] {
+        assert!(matches!(check(&[], &[refused]), Err(OutputError::IsInputs { .. })), "{refused}");
+    }
+    check(&["other", "new", "gone"], &["data", "new", "data/images/new"]).unwrap();
+}

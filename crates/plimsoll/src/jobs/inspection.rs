@@ -15,6 +15,7 @@ use serde::{Serialize, Serializer};
 use super::inspect::{census, inspect as inspect_volumes, inspect_images};
 use super::line::Line;
 use super::listed::{Listed, Opening};
+use super::listed_files;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 use crate::files::{write, write_json};
@@ -204,6 +205,7 @@ fn describe(place: &Path, opening: &Opening<'_>, budget: &Budget) -> Outcome<Dat
             "‹write› is for these; say under [data] of plimsoll.toml where they are",
         ));
     };
+    opening.context.expect_unlisted(listed_files::DATA_SET, listed_files::of_volumes(&found))?;
     let path = found.folder.join(DESCRIPTION);
     if path.exists() {
         let hint = "leave ‹write› out to inspect what it describes, or move it away to have it written anew";

@@ -12,6 +12,7 @@ use plimsoll_run::{FolderUse, ImageSettings, Settings};
 use plimsoll_train::RunData;
 
 use super::inspect::{census, expect_sound, inspect, inspect_images};
+use super::listed_files;
 use super::new_cases::{Traits, TraitsOf};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
@@ -56,6 +57,7 @@ impl Listed {
         let settings = opening.settings;
         let options = settings.data_options(opening.allow_outside);
         if let Some(mut found) = FoundData::find(place, &options, budget)? {
+            opening.context.expect_unlisted(listed_files::DATA_SET, listed_files::of_volumes(&found))?;
             let labels = match found.labels.clone() {
                 Some(labels) => labels,
                 None => {
@@ -88,6 +90,7 @@ impl Listed {
             }
             false => ImageDataset::from_folders(place, budget)?,
         };
+        opening.context.expect_unlisted(listed_files::DATA_SET, listed_files::of_images(&dataset))?;
         let name = place.file_stem().unwrap_or(place.as_os_str()).to_string_lossy().into_owned();
         Ok(Listed::Images { name, place: place.into(), dataset: Arc::new(dataset) })
     }

@@ -17,6 +17,7 @@ pub mod inspection;
 pub mod label_folder;
 pub mod line;
 pub mod listed;
+pub mod listed_files;
 pub mod mistakes;
 pub mod models;
 mod named_values;

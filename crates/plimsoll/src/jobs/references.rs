@@ -17,6 +17,7 @@ use plimsoll_volume::image_endings;
 use super::evaluate::{AND, EvaluateRequest};
 use super::inspect::census;
 use super::listed::Opening;
+use super::listed_files;
 use super::named_values::name_values;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
@@ -52,6 +53,9 @@ impl References {
         let is_one = references.is_file() && !predictions.is_dir();
         let memory = [reserve_images(predictions, budget)?, reserve_images(references, budget)?];
         let around = around(request, is_one, budget)?;
+        if let Some(Around { data, .. }) = &around {
+            context.expect_unlisted(listed_files::DATA_SET, listed_files::of_volumes(data))?;
+        }
         let labels = match &around {
             None => None,
             Some(Around { data, .. }) => match &data.labels {
