@@ -10,13 +10,13 @@ use bytemuck::Pod;
 use plimsoll_data::TargetGrid;
 use plimsoll_memory::{Budget, Bytes, MapError, OverBudget, Reservation};
 use plimsoll_models::Answers;
-use plimsoll_parallel::Pool;
 use plimsoll_volume::VoxelBox;
 
 use crate::summing::lines::{AlongLine, LineRoom, Planes};
 use crate::summing::places::{AxisPlaces, Place, slice_axes};
 use crate::summing::ring_shape::RingShape;
 use crate::summing::sums::Sum;
+use crate::summing::workers::Workers;
 
 /// The number of labels above 0 from which they are written in 16 bits, as nnU-Net does.
 const WIDE: u16 = 255;
@@ -85,6 +85,13 @@ pub(crate) struct Export {
     before: [usize; 3],
     /// The reservation of the places.
     _reservation: Reservation,
+}
+
+/// The labels of a slice.
+pub(crate) struct SliceLabels<'a, L> {
+    pub(crate) labels: &'a mut [L],
+    /// Room for the labels `[column][row]` if lines are columns, else empty.
+    pub(crate) turned: &'a mut [L],
 }
 
 impl Export {
@@ -202,13 +209,14 @@ impl Export {
     pub(crate) fn decide<S: Sum>(
         &self,
         planes: Option<&Planes<'_, S>>,
-        labels: (&mut [u8], &mut [u8]),
+        labels: SliceLabels<'_, u8>,
         probabilities: &mut [f32],
-        (pool, rooms): (&Pool, &mut [LineRoom]),
+        workers: Workers<'_, LineRoom>,
     ) {
-        self.labels(planes, labels, (pool, &mut *rooms));
+        let Workers { pool, buffers } = workers;
+        self.labels(planes, labels, Workers { pool, buffers: &mut *buffers });
         if !probabilities.is_empty() {
-            self.probabilities(planes, probabilities, (pool, rooms));
+            self.probabilities(planes, probabilities, Workers { pool, buffers });
         }
     }
 
@@ -216,14 +224,15 @@ impl Export {
     fn labels<S: Sum>(
         &self,
         planes: Option<&Planes<'_, S>>,
-        (labels, turned): (&mut [u8], &mut [u8]),
-        threads: (&Pool, &mut [LineRoom]),
+        slice: SliceLabels<'_, u8>,
+        workers: Workers<'_, LineRoom>,
     ) {
-        match labels.len() == self.slice_voxels() {
-            true => self.plane_of_labels::<u8, S>(planes, (labels, turned), threads),
+        match slice.labels.len() == self.slice_voxels() {
+            true => self.plane_of_labels::<u8, S>(planes, slice, workers),
             false => {
-                let wide = (wide_labels(labels), wide_labels(turned));
-                self.plane_of_labels::<u16, S>(planes, wide, threads);
+                let SliceLabels { labels, turned } = slice;
+                let wide = SliceLabels { labels: wide_labels(labels), turned: wide_labels(turned) };
+                self.plane_of_labels::<u16, S>(planes, wide, workers);
             }
         }
     }
@@ -231,8 +240,8 @@ impl Export {
     fn plane_of_labels<L: Label, S: Sum>(
         &self,
         planes: Option<&Planes<'_, S>>,
-        (labels, turned): (&mut [L], &mut [L]),
-        (pool, rooms): (&Pool, &mut [LineRoom]),
+        SliceLabels { labels, turned }: SliceLabels<'_, L>,
+        Workers { pool, buffers: rooms }: Workers<'_, LineRoom>,
     ) {
         labels.fill(L::of(0));
         let Some(planes) = planes else { return };
@@ -261,7 +270,7 @@ impl Export {
         &self,
         planes: Option<&Planes<'_, S>>,
         probabilities: &mut [f32],
-        (pool, rooms): (&Pool, &mut [LineRoom]),
+        Workers { pool, buffers: rooms }: Workers<'_, LineRoom>,
     ) {
         let (outputs, [_, _, width]) = (self.answers.outputs(), self.extent);
         probabilities.fill(0.0);

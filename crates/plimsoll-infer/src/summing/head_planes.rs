@@ -92,7 +92,7 @@ impl HeadPlanes {
         let plane = HeadPlanes::count(shape, head) / PLANES;
         let lines = self.logits[place * plane..][..plane].chunks_exact_mut((length * head.outputs()).max(1));
         self.pool.share(lines.enumerate(), &mut self.rooms, |(line, logits), room| {
-            head.line((means, shape.plane(), line * length), logits, room);
+            head.line(means, shape.plane(), line * length, logits, room);
             if let Some(activation) = shape.activation {
                 activation.apply(logits, length);
             }

@@ -9,7 +9,6 @@
 use std::ops::Range;
 
 use plimsoll_memory::{Budget, MapError, Mapped};
-use plimsoll_parallel::Pool;
 use plimsoll_plan::HostView;
 
 use crate::summing::lines::Planes;
@@ -18,6 +17,7 @@ use crate::summing::ring_shape::RingShape;
 use crate::summing::shares::WindowShares;
 use crate::summing::summands::Summands;
 use crate::summing::sums::Sum;
+use crate::summing::workers::Workers;
 
 /// Sums of shares.
 pub(crate) struct Ring<S> {
@@ -80,8 +80,9 @@ impl<S: Sum> Ring<S> {
     pub(crate) fn add<E: Send>(
         &mut self,
         window: &WindowLogits<'_, E>,
-        (pool, rooms): (&Pool, &mut [Room<E>]),
+        workers: Workers<'_, Room<E>>,
     ) -> Result<bool, E> {
+        let Workers { pool, buffers: rooms } = workers;
         let shape = self.shape;
         let of_ring = (&shape, self.channels, self.limit);
         let first = window.start[shape.axis];
@@ -110,10 +111,10 @@ impl<S: Sum> Ring<S> {
     }
 
     /// Makes of the means of planes of logits, from one to another in the order of passing, what is interpolated.
-    pub(crate) fn finish<T: Send>(&mut self, from: usize, to: usize, (pool, threads): (&Pool, &mut [T])) {
+    pub(crate) fn finish<B: Send>(&mut self, from: usize, to: usize, workers: Workers<'_, B>) {
         let (activation, voxels) = (self.shape.activation, self.shape.plane());
         if let Some(activation) = activation {
-            pool.share(self.slots(from, to.max(from)), threads, |(_, means), _| {
+            workers.pool.share(self.slots(from, to.max(from)), workers.buffers, |(_, means), _| {
                 activation.apply(means, voxels)
             });
         }
@@ -145,13 +146,9 @@ impl<S: Sum> Ring<S> {
 
     /// Gives the memory of planes back to the ring, except that of the last finished one, which neighbours are interpolated
     /// with: those up to `before` will be asked for no more.
-    pub(crate) fn clear_before<T: Send>(
-        &mut self,
-        from: usize,
-        before: usize,
-        (pool, threads): (&Pool, &mut [T]),
-    ) {
-        pool.share(self.slots(from, before.max(from)), threads, |(_, sums), _| sums.fill(S::zeroed()));
+    pub(crate) fn clear_before<B: Send>(&mut self, from: usize, before: usize, workers: Workers<'_, B>) {
+        let cleared = self.slots(from, before.max(from));
+        workers.pool.share(cleared, workers.buffers, |(_, sums), _| sums.fill(S::zeroed()));
     }
 }
 

@@ -99,7 +99,7 @@ impl Shares {
             Totals::Planes(totals, summed) => {
                 let end = shape.turns_of(start).end;
                 for turn in *summed..end {
-                    sum_plane(totals, turn, shape, (weights, starts));
+                    sum_plane(totals, turn, shape, weights, starts);
                 }
                 *summed = end.max(*summed);
                 WindowShares::Quotient { weights, shape: *shape, looks, totals }
@@ -109,12 +109,7 @@ impl Shares {
 }
 
 /// Sums the weights of all windows at the voxels of a plane, which takes the place of one that has passed.
-fn sum_plane(
-    totals: &mut [f32],
-    turn: usize,
-    shape: &RingShape,
-    (weights, starts): (&Weights, &[Starts; 3]),
-) {
+fn sum_plane(totals: &mut [f32], turn: usize, shape: &RingShape, weights: &Weights, starts: &[Starts; 3]) {
     let place = shape.turn(turn);
     let [first, second] = shape.plane_axes();
     let plane = &mut totals[shape.slot(turn) * shape.plane()..][..shape.plane()];

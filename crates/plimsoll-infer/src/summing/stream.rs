@@ -13,7 +13,7 @@ use plimsoll_parallel::Pool;
 use plimsoll_plan::{EngineError, ProgramId, SumsPlanes};
 
 use crate::summing::device_sums::summed_window;
-use crate::summing::export::{Export, Wanted, lines_are_rows};
+use crate::summing::export::{Export, SliceLabels, Wanted, lines_are_rows};
 use crate::summing::head_planes::HeadPlanes;
 use crate::summing::lines::LineRoom;
 use crate::summing::ring::{LogitsOf, Ring, Room, WindowLogits};
@@ -23,6 +23,7 @@ use crate::summing::shares::Shares;
 use crate::summing::summands::Summands;
 use crate::summing::sums::{RingStorage, Sum};
 use crate::summing::windows::Weights;
+use crate::summing::workers::Workers;
 
 /// The settings of summing windows.
 #[derive(Clone)]
@@ -60,29 +61,31 @@ impl<S: Sum> Means<S> {
     }
 
     /// Says that planes are finished, from one to another in the order of passing.
-    fn finish<T: Send>(&mut self, from: usize, to: usize, threads: (&Pool, &mut [T])) {
+    fn finish<B: Send>(&mut self, from: usize, to: usize, workers: Workers<'_, B>) {
         // What is interpolated are logits, or what becomes of them: of features they are made later.
         if self.head.is_none() {
-            self.ring.finish(from, to, threads);
+            self.ring.finish(from, to, workers);
         }
     }
 
     /// Makes the labels of a slice, and its probabilities if there is room for any.
     fn decide(
         &mut self,
-        (export, slice): (&Export, usize),
-        (labels, turned, probabilities): (&mut [u8], &mut [u8], &mut [f32]),
-        threads: (&Pool, &mut [LineRoom]),
+        export: &Export,
+        slice: usize,
+        labels: SliceLabels<'_, u8>,
+        probabilities: &mut [f32],
+        workers: Workers<'_, LineRoom>,
     ) {
-        let (place, labels) = (export.place(slice).copied(), (labels, turned));
+        let place = export.place(slice).copied();
         match &mut self.head {
             None => {
                 let planes = place.map(|place| self.ring.around(place));
-                export.decide(planes.as_ref(), labels, probabilities, threads);
+                export.decide(planes.as_ref(), labels, probabilities, workers);
             }
             Some(head) => {
                 let planes = place.map(|place| head.around(&self.ring, place));
-                export.decide(planes.as_ref(), labels, probabilities, threads);
+                export.decide(planes.as_ref(), labels, probabilities, workers);
             }
         }
     }
@@ -200,8 +203,8 @@ impl Stream {
     ) -> Result<bool, E> {
         let window = WindowLogits { start, mirrored, shares: self.shares.of(start), logits };
         match &mut self.sums {
-            Sums::F32(means) => means.ring.add(&window, (&self.pool, rooms)),
-            Sums::F16(means) => means.ring.add(&window, (&self.pool, rooms)),
+            Sums::F32(means) => means.ring.add(&window, Workers { pool: &self.pool, buffers: rooms }),
+            Sums::F16(means) => means.ring.add(&window, Workers { pool: &self.pool, buffers: rooms }),
         }
     }
 
@@ -236,11 +239,11 @@ impl Stream {
             match &mut self.sums {
                 Sums::F32(means) => {
                     device.read_plane(slot, bytemuck::cast_slice_mut(means.ring.plane_mut(plane)))?;
-                    means.finish(plane, plane + 1, (&self.pool, &mut self.rooms));
+                    means.finish(plane, plane + 1, Workers { pool: &self.pool, buffers: &mut self.rooms });
                 }
                 Sums::F16(means) => {
                     device.read_plane(slot, bytemuck::cast_slice_mut(means.ring.plane_mut(plane)))?;
-                    means.finish(plane, plane + 1, (&self.pool, &mut self.rooms));
+                    means.finish(plane, plane + 1, Workers { pool: &self.pool, buffers: &mut self.rooms });
                 }
             }
         }
@@ -260,8 +263,16 @@ impl Stream {
         let finished = rows.finished_after(row);
         if device.is_none() {
             match &mut self.sums {
-                Sums::F32(means) => means.finish(self.finished, finished, (&self.pool, &mut self.rooms)),
-                Sums::F16(means) => means.finish(self.finished, finished, (&self.pool, &mut self.rooms)),
+                Sums::F32(means) => means.finish(
+                    self.finished,
+                    finished,
+                    Workers { pool: &self.pool, buffers: &mut self.rooms },
+                ),
+                Sums::F16(means) => means.finish(
+                    self.finished,
+                    finished,
+                    Workers { pool: &self.pool, buffers: &mut self.rooms },
+                ),
             }
         }
         self.finished = self.finished.max(finished);
@@ -282,12 +293,16 @@ impl Stream {
             (Some(device), _) => {
                 (self.cleared..needed).try_for_each(|plane| device.clear_plane(rows.shape.slot(plane)))?;
             }
-            (None, Sums::F32(means)) => {
-                means.ring.clear_before(self.cleared, needed, (&self.pool, &mut self.rooms))
-            }
-            (None, Sums::F16(means)) => {
-                means.ring.clear_before(self.cleared, needed, (&self.pool, &mut self.rooms))
-            }
+            (None, Sums::F32(means)) => means.ring.clear_before(
+                self.cleared,
+                needed,
+                Workers { pool: &self.pool, buffers: &mut self.rooms },
+            ),
+            (None, Sums::F16(means)) => means.ring.clear_before(
+                self.cleared,
+                needed,
+                Workers { pool: &self.pool, buffers: &mut self.rooms },
+            ),
         }
         self.cleared = self.cleared.max(needed);
         Ok(())
@@ -296,10 +311,11 @@ impl Stream {
     /// Makes the labels of a slice, and its probabilities if they are wanted.
     fn decide(&mut self, slice: usize) {
         let Stream { pool, sums, export, labels, turned, probabilities, rooms, .. } = self;
-        let (of, made) = ((&*export, slice), (&mut labels[..], &mut turned[..], &mut probabilities[..]));
+        let labels = SliceLabels { labels, turned };
+        let workers = Workers { pool, buffers: rooms };
         match sums {
-            Sums::F32(means) => means.decide(of, made, (pool, rooms)),
-            Sums::F16(means) => means.decide(of, made, (pool, rooms)),
+            Sums::F32(means) => means.decide(export, slice, labels, probabilities, workers),
+            Sums::F16(means) => means.decide(export, slice, labels, probabilities, workers),
         }
     }
 }

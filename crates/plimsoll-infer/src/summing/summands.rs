@@ -113,11 +113,13 @@ impl PointHead {
         self.features.saturating_mul(PIECE)
     }
 
-    /// Makes the logits `[output][voxel]` of a line of voxels, whose features lie in a plane `[feature][voxel]` of so many voxels from
-    /// `first` on.
+    /// Makes the logits `[output][voxel]` of a line of voxels, whose features lie in a plane `[feature][voxel]` of `voxels`
+    /// voxels from `first` on.
     pub(crate) fn line<S: Sum>(
         &self,
-        (plane, voxels, first): (&[S], usize, usize),
+        plane: &[S],
+        voxels: usize,
+        first: usize,
         logits: &mut [f32],
         room: &mut [f32],
     ) {
@@ -290,8 +292,8 @@ mod tests {
             let halves: Vec<f16> = plane.iter().map(|number| f16::from_f32(*number)).collect();
             let (mut wide, mut narrow) = (vec![0.0; outputs * length], vec![0.0; outputs * length]);
             let mut room = vec![f32::NAN; head.room()];
-            head.line((&plane[..], voxels, first), &mut wide, &mut room);
-            head.line((&halves[..], voxels, first), &mut narrow, &mut room);
+            head.line(&plane[..], voxels, first, &mut wide, &mut room);
+            head.line(&halves[..], voxels, first, &mut narrow, &mut room);
             // All numbers are multiples of 1/32 below 2, which half precision has exactly.
             assert_eq!(wide, narrow);
             for output in 0..outputs {
@@ -321,7 +323,7 @@ mod tests {
         let head = head_of(&rows, &bias, &budget);
         let plane: Vec<f32> = (0..features * length).map(|at| number(at + 9000)).collect();
         let mut logits = vec![f32::NAN; outputs * length];
-        head.line((&plane[..], length, 0), &mut logits, &mut vec![f32::NAN; head.room()]);
+        head.line(&plane[..], length, 0, &mut logits, &mut vec![f32::NAN; head.room()]);
         for output in 0..outputs {
             for at in 0..length {
                 let terms = weights[output].iter().zip(plane.iter().skip(at).step_by(length));

@@ -8,6 +8,12 @@ const STACK: usize = 128 << 10;
 /// A thread's guard page and thread-local data.
 const BESIDE_STACK: usize = 16 << 10;
 
+/// The threads of a pool, each with buffers of its own.
+pub(crate) struct Workers<'a, B> {
+    pub(crate) pool: &'a Pool,
+    pub(crate) buffers: &'a mut [B],
+}
+
 /// The bytes that the stacks of `threads` threads take, the caller's not counted.
 pub(crate) fn stacks(threads: usize) -> Bytes {
     Bytes::of(threads.saturating_sub(1).saturating_mul(STACK + BESIDE_STACK))
