@@ -10,7 +10,7 @@ use plimsoll_volume::{ElementType, Spacing, StoredVolume, VolumeFile, VolumeWrit
 use crate::InferError;
 use crate::error::internal;
 use crate::labels::label_maps::{go_on, writing};
-use crate::planning::believable;
+use crate::planning::believable::{self, ImageGrid};
 
 /// The grid of the image of a case, or of a box of it, at a spacing or at that which it has: in the canonical orientation.
 ///
@@ -26,7 +26,8 @@ pub fn zoomed_image(
     let (canonical, reorientation) = geometry.canonical();
     let covered = within.map_or(canonical.shape(), |within| reorientation.shape(within.shape));
     let own = canonical.spacing();
-    believable::check(case, (covered, own), spacing.unwrap_or(own))?;
+    let image = ImageGrid { shape: covered, spacing: own };
+    believable::check(case, image, spacing.unwrap_or(own))?;
     Ok(ZoomedImage::new(&geometry, within, spacing))
 }
 

@@ -38,12 +38,22 @@ pub struct GridFault {
     pub limit: &'static str,
 }
 
-/// Refuses a case whose image, of a shape and spacing along the axes of its network, cannot be meant to be resampled to `target`.
-pub(crate) fn check(
-    case: &Case,
-    (shape, spacing): ([usize; 3], Spacing),
-    target: Spacing,
-) -> Result<(), InferError> {
+/// The grid of an image along the axes of its network.
+#[derive(Clone, Copy)]
+pub(crate) struct ImageGrid {
+    pub(crate) shape: [usize; 3],
+    pub(crate) spacing: Spacing,
+}
+
+impl From<([usize; 3], Spacing)> for ImageGrid {
+    fn from((shape, spacing): ([usize; 3], Spacing)) -> ImageGrid {
+        ImageGrid { shape, spacing }
+    }
+}
+
+/// Refuses a case whose image cannot plausibly be resampled to `target`.
+pub(crate) fn check(case: &Case, image: ImageGrid, target: Spacing) -> Result<(), InferError> {
+    let ImageGrid { shape, spacing } = image;
     let factors = [0, 1, 2].map(|axis| spacing.0[axis] / target.0[axis]);
     let extents = [0, 1, 2].map(|axis| factors[axis] * shape[axis] as f64);
     // What is not a number breaks the first limit.
@@ -57,15 +67,12 @@ pub(crate) fn check(
     } else {
         return Ok(());
     };
-    Err(fault(case, (shape, spacing), target, limit))
+    Err(fault(case, image, target, limit))
 }
 
 /// Refuses a case whose spacing is so far from that of training that the unit of its header is wrong.
-pub(crate) fn check_unit(
-    case: &Case,
-    (shape, spacing): ([usize; 3], Spacing),
-    target: Spacing,
-) -> Result<(), InferError> {
+pub(crate) fn check_unit(case: &Case, image: ImageGrid, target: Spacing) -> Result<(), InferError> {
+    let ImageGrid { shape, spacing } = image;
     // From slice to slice, planes have no spacing to speak of.
     let axes = || (0..3).filter(|axis| shape[*axis] > 1);
     let along = |lengths: Spacing| axes().map(|axis| lengths.0[axis]).collect::<Vec<f64>>();
@@ -73,7 +80,7 @@ pub(crate) fn check_unit(
         None => Ok(()),
         Some(_) => Err(fault(
             case,
-            (shape, spacing),
+            image,
             target,
             "50 times is the most that they may be apart: is the unit of its header right?",
         )),
@@ -82,7 +89,7 @@ pub(crate) fn check_unit(
 
 fn fault(
     case: &Case,
-    (shape, spacing): ([usize; 3], Spacing),
+    ImageGrid { shape, spacing }: ImageGrid,
     target: Spacing,
     limit: &'static str,
 ) -> InferError {
@@ -120,7 +127,7 @@ mod tests {
     fn checked(shape: [usize; 3], spacing: [f64; 3], target: [f64; 3]) -> Result<(), InferError> {
         let images = vec![ChannelFile { path: "images/a_0000.nii".into(), index: 0 }];
         let case = Case { id: "a".into(), images, label: None, reading: Reading::default() };
-        check(&case, (shape, Spacing(spacing)), Spacing(target))
+        check(&case, ImageGrid { shape, spacing: Spacing(spacing) }, Spacing(target))
     }
 
     #[test]
@@ -154,8 +161,9 @@ mod tests {
     fn a_spacing_a_thousand_times_that_of_training_is_asked_for_its_unit() {
         let images = vec![ChannelFile { path: "images/a_0000.nii".into(), index: 0 }];
         let case = Case { id: "a".into(), images, label: None, reading: Reading::default() };
-        let check =
-            |shape, spacing| check_unit(&case, (shape, Spacing(spacing)), Spacing([5e-3, 1e-3, 1e-3]));
+        let check = |shape, spacing| {
+            check_unit(&case, ImageGrid { shape, spacing: Spacing(spacing) }, Spacing([5e-3, 1e-3, 1e-3]))
+        };
         let text = check([9; 3], [5.0, 1.0, 1.0]).unwrap_err().to_string();
         assert!(text.contains("is the unit of its header right?"), "{text}");
         check([9; 3], [0.1, 1e-3, 1e-3]).unwrap();

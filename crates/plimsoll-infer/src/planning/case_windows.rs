@@ -12,7 +12,7 @@ use plimsoll_memory::{Budget, Bytes};
 use plimsoll_models::SegmentationModel;
 use plimsoll_volume::{Geometry, Spacing, VoxelBox};
 
-use crate::planning::believable;
+use crate::planning::believable::{self, ImageGrid};
 use crate::{CaseSpacing, InferError};
 
 /// The properties of a case that follow from its grid and its model, before any window is pulled.
@@ -85,29 +85,30 @@ impl<'a> CasePlace<'a> {
                 let own = canonical.spacing();
                 let spacing = other.map_or(*spacing, |other| other.target(own));
                 let target = spacing.of(own);
-                let of_image = (canonical.shape(), own);
-                believable::check(case, of_image, target)?;
+                let image = ImageGrid { shape: canonical.shape(), spacing: own };
+                believable::check(case, image, target)?;
                 if other.is_none() {
-                    believable::check_unit(case, of_image, target)?;
+                    believable::check_unit(case, image, target)?;
                 }
                 let (grid, channels) = (TargetGrid::new(geometry, spacing), &model.channels[..]);
                 Ok(CasePlace::Canonical { grid, target, channels })
             }
             Preparation::NnUnet(steps) => {
                 let place = images.prepared(images.nonzero_box, steps)?;
-                believable::check(case, place.cropped(), place.target())?;
+                believable::check(case, place.cropped().into(), place.target())?;
                 Ok(CasePlace::Prepared { place, steps })
             }
             Preparation::Zoomed(steps) => {
                 let place = ZoomedGrid::new(geometry, within, steps);
                 let place = place.map_err(|problem| refused(case, problem))?;
                 let (canonical, _) = geometry.canonical();
-                believable::check(case, (place.cropped(), canonical.spacing()), steps.spacing)?;
+                let image = ImageGrid { shape: place.cropped(), spacing: canonical.spacing() };
+                believable::check(case, image, steps.spacing)?;
                 Ok(CasePlace::Zoomed { place, largest: place.largest(), steps })
             }
             Preparation::Monai(steps) => {
                 let place = SpacedGrid::new(geometry, steps).map_err(|problem| refused(case, problem))?;
-                believable::check(case, place.stored(), place.target())?;
+                believable::check(case, place.stored().into(), place.target())?;
                 Ok(CasePlace::Spaced { place, steps })
             }
         }
