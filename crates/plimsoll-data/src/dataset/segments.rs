@@ -48,7 +48,7 @@ impl SegmentNames {
     pub fn of(&mut self, path: &Path) -> Result<Option<Arc<Segments>>, DatasetError> {
         let name = file_name(path);
         if name.starts_with("sub-")
-            && let Some(found) = self.from_tables(path)?
+            && let Some(found) = self.find_in_tables(path)?
         {
             return Ok(Some(found));
         }
@@ -66,7 +66,7 @@ impl SegmentNames {
     }
 
     /// The table of BIDS that is for a file: in its folder or one above it, the nearest, and there the one that shares the most entities.
-    fn from_tables(&mut self, path: &Path) -> Result<Option<Arc<Segments>>, DatasetError> {
+    fn find_in_tables(&mut self, path: &Path) -> Result<Option<Arc<Segments>>, DatasetError> {
         let own = entities(&stem(path));
         for folder in path.ancestors().skip(1).take(MOST_FOLDERS) {
             // Of a relative path the last one is empty.
