@@ -213,7 +213,7 @@ fn what_is_missing_is_said_on_the_page() {
     let html = page(&run, &[]);
     for said in [
         "fold 0 is not finished: 1 of 2 epochs",
-        "ended without a word",
+        "ended without an error message",
         "what was held at most is not written down",
         "fold 0, as far as samples saw it: Line 512.0 MiB; planned ",
     ] {

@@ -189,7 +189,7 @@ impl ModelError {
     }
 
     /// The error of classifiers of pairs where a single model is needed.
-    pub(crate) fn of_pairs(folder: &Path, pairs: &[(u32, u32)]) -> ModelError {
+    pub(crate) fn pairs_refused(folder: &Path, pairs: &[(u32, u32)]) -> ModelError {
         let first = pairs.first().map(|pair| RunFolder::for_pair(folder, *pair).path().to_path_buf());
         let first = first.unwrap_or_else(|| folder.into());
         ModelError::OfPairs { folder: folder.into(), count: pairs.len(), first }

@@ -13,7 +13,7 @@ use crate::model::first_fold;
 use crate::model_file::{MODEL_ENDING, ModelFile};
 use crate::monai::MonaiModel;
 use crate::nnunet::is_nnunet;
-use crate::open::{lines_of_pairs, lines_of_run};
+use crate::open::{lines_of_run, pair_lines};
 use crate::{Model, ModelError, OpenOptions, OpenedModel};
 
 /// The beginning of a file that is looked at.
@@ -128,7 +128,7 @@ impl ModelSource {
     /// Returns an error if it has a model for each pair of classes.
     pub fn expect_single(&self) -> Result<(), ModelError> {
         match self {
-            ModelSource::Pairs { folder, pairs } => Err(ModelError::of_pairs(folder, pairs)),
+            ModelSource::Pairs { folder, pairs } => Err(ModelError::pairs_refused(folder, pairs)),
             _ => Ok(()),
         }
     }
@@ -165,7 +165,7 @@ impl ModelSource {
             ModelSource::Run(folder) => Ok(lines_of_run(&Model::plans(folder)?)),
             ModelSource::Pairs { folder, pairs } => {
                 let first = pairs.first().map(|pair| Model::plans(RunFolder::for_pair(folder, *pair).path()));
-                Ok(lines_of_pairs(pairs.len(), first.transpose()?.as_ref()))
+                Ok(pair_lines(pairs.len(), first.transpose()?.as_ref()))
             }
             ModelSource::File(path)
             | ModelSource::NnUnet(path)

@@ -89,7 +89,7 @@ impl OpenedModel {
             }
             ModelSource::Pairs { folder, pairs } => {
                 if fold.is_some() {
-                    return Err(ModelError::of_pairs(&folder, &pairs));
+                    return Err(ModelError::pairs_refused(&folder, &pairs));
                 }
                 let open = |pair| -> Result<_, ModelError> {
                     Ok((pair, Model::open(RunFolder::for_pair(&folder, pair).path(), *checkpoint)?))
@@ -144,7 +144,7 @@ impl OpenedModel {
             OpenedModel::Run { model, .. } => lines_of_run(&model.config),
             OpenedModel::File { file, .. } => file.lines(),
             OpenedModel::Pairs { models, .. } => {
-                lines_of_pairs(models.len(), models.first().map(|(_, model)| &model.config))
+                pair_lines(models.len(), models.first().map(|(_, model)| &model.config))
             }
             OpenedModel::NnUnet { model, .. } => model.lines(),
             OpenedModel::Monai { model, .. } => model.lines(),
@@ -173,7 +173,7 @@ impl OpenedModel {
             OpenedModel::Run { model, .. } | OpenedModel::File { model, .. } => Ok(*model),
             OpenedModel::Pairs { folder, models } => {
                 let pairs: Vec<(u32, u32)> = models.iter().map(|(pair, _)| *pair).collect();
-                Err(ModelError::of_pairs(&folder, &pairs))
+                Err(ModelError::pairs_refused(&folder, &pairs))
             }
             OpenedModel::NnUnet { folder: path, .. } | OpenedModel::Monai { path, .. } => {
                 Err(ModelError::NotARun { path })
@@ -199,7 +199,7 @@ pub(crate) fn lines_of_run(config: &RunConfig) -> Vec<String> {
 }
 
 /// Describes classifiers of pairs by the first of them, in lines.
-pub(crate) fn lines_of_pairs(count: usize, first: Option<&RunConfig>) -> Vec<String> {
+pub(crate) fn pair_lines(count: usize, first: Option<&RunConfig>) -> Vec<String> {
     let mut lines = vec![format!("classifiers of {count} pairs of classes, of which the first is:")];
     lines.extend(first.map(lines_of_run).into_iter().flatten());
     lines

@@ -183,20 +183,7 @@ impl RunConfig {
         trained_on: &dyn Fn(&Task) -> Vec<usize>,
     ) -> Result<RunConfig, RunError> {
         settings.check()?;
-        for (setting, is_given) in [
-            ("dimensions", settings.dimensions.is_some()),
-            ("patch_size", settings.patch_size.is_some()),
-            ("spacing", settings.spacing.is_some()),
-            ("data", settings.data.is_some()),
-            ("labels", settings.labels.is_some()),
-            ("regions", settings.regions.is_some()),
-            ("augmentation", settings.augmentation.is_some()),
-            ("oversample_foreground", settings.oversample_foreground.is_some()),
-            ("oversampling", settings.oversampling.is_some()),
-            ("validation_iterations", settings.validation_iterations.is_some()),
-        ] {
-            settings.expect_none_of(setting, is_given, "images are given a class as a whole")?;
-        }
+        expect_no_volume_settings(settings)?;
         let of_images = settings.images.clone().unwrap_or_default();
         let task = ClassificationTask::new(&of_images, source)?;
         let patch = task.patch()?;
@@ -490,4 +477,23 @@ impl Usual {
         },
         decay: Decay::Cosine,
     };
+}
+
+/// Refuses settings of volumes for images with classes.
+fn expect_no_volume_settings(settings: &Settings) -> Result<(), RunError> {
+    for (setting, is_given) in [
+        ("dimensions", settings.dimensions.is_some()),
+        ("patch_size", settings.patch_size.is_some()),
+        ("spacing", settings.spacing.is_some()),
+        ("data", settings.data.is_some()),
+        ("labels", settings.labels.is_some()),
+        ("regions", settings.regions.is_some()),
+        ("augmentation", settings.augmentation.is_some()),
+        ("oversample_foreground", settings.oversample_foreground.is_some()),
+        ("oversampling", settings.oversampling.is_some()),
+        ("validation_iterations", settings.validation_iterations.is_some()),
+    ] {
+        settings.expect_none_of(setting, is_given, "images are given a class as a whole")?;
+    }
+    Ok(())
 }

@@ -19,6 +19,7 @@ mod folder;
 mod folder_use;
 mod image_settings;
 mod image_target;
+mod initial_weights;
 mod journal;
 mod json;
 mod lines;
@@ -54,6 +55,7 @@ pub use folder::{FoldFolder, FoldName, RunFolder};
 pub use folder_use::{FolderUse, pairs_in};
 pub use image_settings::{ClassWeights, ImageSettings};
 pub use image_target::{ImageTarget, LABEL_THRESHOLD};
+pub use initial_weights::{InitialWeights, digest_of};
 pub use journal::{ClassScores, EpochRecord, Journal, LabelScores, LossPart, each_epoch};
 pub use json::{as_written, read_json, write_json};
 pub use lines::{LONGEST_LINE, each_line, each_line_behind};
@@ -71,7 +73,7 @@ pub use record::{CacheSummary, DeviceRecord, RunRecord};
 pub use sample::{CgroupUse, Pressure, Sample, SystemSample};
 pub use setting_lines::{SETTING_LINES, SettingLine, Usual};
 pub use settings::Settings;
-pub use specification::{Amendment, Continuation, FoldRequest, InitialWeights, Specification, digest_of};
+pub use specification::{Amendment, Continuation, FoldRequest, Specification};
 pub use state::{Account, AskedOf, FoldState, Status};
 pub use sweep::{
     Arm, ArmRequest, Resolved, SweepFolder, SweepRequest, Trial, TrialFailure, TrialPattern, Trials,

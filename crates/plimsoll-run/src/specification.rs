@@ -4,21 +4,19 @@
 //! [identity](Specification::identity) is the digest of all parts that decide bits, and is stored in each checkpoint.
 
 use std::collections::BTreeMap;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use plimsoll_data::Fold;
-use plimsoll_disk::File;
 use plimsoll_graph::Program;
-use plimsoll_memory::{Digest, Digester};
+use plimsoll_memory::Digest;
 use plimsoll_nn::PlateauState;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::difference::{Difference, as_object, differences, requested_changes};
 use crate::{
-    FoldFolder, FoldName, Progress, Resolved, RunConfig, RunError, Score, SettingChange, Settings, read_json,
-    write_json,
+    FoldFolder, FoldName, InitialWeights, Progress, Resolved, RunConfig, RunError, Score, SettingChange,
+    Settings, read_json, write_json,
 };
 
 /// The version of the file and of the files beside it; other versions are refused. 2: checkpoints and journals have the factor of the loss
@@ -28,9 +26,6 @@ const VERSION: u32 = 4;
 
 /// The longest file that is read; one of a hundred thousand cases is shorter.
 const LONGEST: u64 = 64 << 20;
-
-/// Bytes of a weight file that are read at a time.
-const PIECE: usize = 64 << 10;
 
 /// The specification of a fold's training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,74 +54,6 @@ pub struct Specification {
     pub backend: String,
     /// The amendments since it began, the oldest first.
     pub amendments: Vec<Amendment>,
-}
-
-/// The origin of initial parameters.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", tag = "from")]
-pub enum InitialWeights {
-    /// The seed.
-    Seed,
-    /// A file.
-    File {
-        /// The path of the file.
-        path: PathBuf,
-        /// Its contents.
-        content: Digest,
-        /// `true` if tensors that the network does not have were ignored.
-        allow_extra: bool,
-        /// `true` if heads of other shapes were initialised at random.
-        new_head: bool,
-        /// `true` if weights of three image channels were summed for one.
-        #[serde(default)]
-        sum_stem: bool,
-    },
-}
-
-impl InitialWeights {
-    /// From a file.
-    ///
-    /// # Errors
-    /// Returns an error if it cannot be read.
-    pub fn of_file(
-        path: &Path,
-        allow_extra: bool,
-        new_head: bool,
-        sum_stem: bool,
-    ) -> Result<InitialWeights, RunError> {
-        let content = digest_of(path)?;
-        Ok(InitialWeights::File { path: path.into(), content, allow_extra, new_head, sum_stem })
-    }
-
-    /// Checks that the file of initial weights, if there is one, has not changed since the run began.
-    ///
-    /// # Errors
-    /// Returns an error if it cannot be read, or has other contents.
-    pub fn check(&self) -> Result<(), RunError> {
-        match self {
-            InitialWeights::File { path, content, .. } if digest_of(path)? != *content => {
-                Err(RunError::OtherWeights { path: path.clone() })
-            }
-            InitialWeights::Seed | InitialWeights::File { .. } => Ok(()),
-        }
-    }
-}
-
-/// The digest of a file, read in pieces.
-///
-/// # Errors
-/// Returns an error if it cannot be read.
-pub fn digest_of(path: &Path) -> Result<Digest, RunError> {
-    let io = |source| RunError::io(path, source);
-    let mut file = File::open(path).map_err(io)?;
-    let mut digester = Digester::default();
-    let mut piece = vec![0; PIECE];
-    loop {
-        match file.read(&mut piece).map_err(io)? {
-            0 => return Ok(digester.finish()),
-            read => digester.update(&piece[..read]),
-        }
-    }
 }
 
 /// A change to a run that was begun.
@@ -295,8 +222,12 @@ impl Specification {
     /// # Errors
     /// Returns an error if it cannot be written as JSON.
     pub fn lines(&self) -> Result<Vec<String>, RunError> {
-        let mut lines =
-            vec![format!("specification {}: fold {}, {}", self.identity()?, self.fold, of_fold(&self.cases))];
+        let mut lines = vec![format!(
+            "specification {}: fold {}, {}",
+            self.identity()?,
+            self.fold,
+            fold_line(&self.cases)
+        )];
         lines.push(format!("initial weights: {}", self.initial));
         for (key, value) in as_object(&self.config)? {
             match value {
@@ -385,7 +316,7 @@ impl Specification {
         let changes = self.expect_may_change(folder, &now.settings, &now.config)?;
         let mut others = Vec::new();
         if request.names_cases && self.cases != now.cases {
-            let (known, now) = (of_fold(&self.cases), of_fold(&now.cases));
+            let (known, now) = (fold_line(&self.cases), fold_line(&now.cases));
             others.push(SettingChange::of_texts("the cases of the fold", known, now));
         }
         if request.names_weights && self.initial != now.initial {
@@ -494,16 +425,7 @@ impl Specification {
     }
 }
 
-impl std::fmt::Display for InitialWeights {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            InitialWeights::Seed => f.write_str("random"),
-            InitialWeights::File { path, content, .. } => write!(f, "{} ({content})", path.display()),
-        }
-    }
-}
-
-fn of_fold(fold: &Fold) -> String {
+fn fold_line(fold: &Fold) -> String {
     let names = |ids: &[String]| {
         let shown: Vec<&str> = ids.iter().take(3).map(String::as_str).collect();
         let more = if ids.len() > shown.len() { ", …" } else { "" };

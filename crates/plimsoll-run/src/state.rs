@@ -29,7 +29,7 @@ pub enum FoldState {
         /// More about it.
         detail: String,
     },
-    /// No process trains it: the last one ended without a word.
+    /// No process trains it: the last one ended without an error message.
     Died {
         /// The last process.
         by: Option<Holder>,
@@ -50,10 +50,10 @@ impl FoldState {
                 let by = by.as_ref().map_or("its process".into(), ToString::to_string);
                 match oom_kills {
                     Some(kills @ 1..) => format!(
-                        "killed: {by} ended without a word; the kernel has killed {kills} process(es) of its control group for \
+                        "killed: {by} ended without an error message; the kernel has killed {kills} process(es) of its control group for \
                          memory since"
                     ),
-                    _ => format!("died: {by} ended without a word"),
+                    _ => format!("died: {by} ended without an error message"),
                 }
             }
         }

@@ -64,11 +64,11 @@ pub fn run_curve(
     let mut points = Vec::new();
     let sizes = micro_batches(config, micro_batch_is_set);
     for (place, micro_batch) in sizes.iter().copied().enumerate() {
-        let mut told = |points: usize, share: f64| {
+        let mut report = |points: usize, share: f64| {
             let share = (place as f64 + share) / sizes.len() as f64;
             observer(CurveProgress { share, micro_batch, points });
         };
-        told(points.len(), 0.0);
+        report(points.len(), 0.0);
         let candidate = Candidate::new(config, micro_batch, site)?;
         let measured = measured(machine, backend, candidate.programs.all(), cache);
         let planner = candidate.planner(&*measured)?;
@@ -76,7 +76,7 @@ pub fn run_curve(
         let kept_step = kept.schedule(candidate.programs.fullest());
         let runs = candidate.config.training.accumulation() as f64;
         let known = points.len();
-        let found = planner.watched_curve(&mut |share| told(known, share))?;
+        let found = planner.watched_curve(&mut |share| report(known, share))?;
         points.extend(found.into_iter().map(|point| RunPoint {
             ram_bytes: candidate.needs(point.arena_bytes).ram,
             vram_bytes: candidate.needs(point.arena_bytes).vram,

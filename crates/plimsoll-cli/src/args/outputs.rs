@@ -27,21 +27,21 @@ impl Command {
     /// Returns an error if a model is not named, or named twice, or a folder for predictions has another use.
     pub fn files(&self) -> Outcome<CommandFiles> {
         Ok(match self {
-            Command::Inspect(args) => of_inspect(args),
-            Command::Plan(args) => of_plan(args),
-            Command::Train(args) => of_train(args),
-            Command::Sweep(args) => of_sweep(args),
-            Command::Report(args) => of_report(args),
-            Command::Predict(args) => of_predict(args)?,
-            Command::Segment(args) => of_segment(args),
-            Command::Postprocess(args) => of_postprocess(args),
-            Command::Models(Models::Import(args)) => of_import(args),
-            Command::Models(Models::Export(args)) => of_model_export(args),
-            Command::Evaluate(args) => of_evaluate(args),
-            Command::Compare(args) => of_compare(args),
-            Command::Export(args) => of_export(args),
+            Command::Inspect(args) => inspect_files(args),
+            Command::Plan(args) => plan_files(args),
+            Command::Train(args) => train_files(args),
+            Command::Sweep(args) => sweep_files(args),
+            Command::Report(args) => report_files(args),
+            Command::Predict(args) => predict_files(args)?,
+            Command::Segment(args) => segment_files(args),
+            Command::Postprocess(args) => postprocess_files(args),
+            Command::Models(Models::Import(args)) => import_files(args),
+            Command::Models(Models::Export(args)) => model_export_files(args),
+            Command::Evaluate(args) => evaluate_files(args),
+            Command::Compare(args) => compare_files(args),
+            Command::Export(args) => export_files(args),
             Command::Bench(Bench::Load(args) | Bench::Patch(args) | Bench::System(args)) => {
-                let mut files = of_run(&args.run);
+                let mut files = run_files(&args.run);
                 files.write(args.draw.as_deref().map(|path| ("--draw", path)), contents::DRAWING);
                 files
             }
@@ -124,7 +124,7 @@ impl Listing for CommandFiles {
     }
 }
 
-fn of_inspect(args: &Inspect) -> CommandFiles {
+fn inspect_files(args: &Inspect) -> CommandFiles {
     let mut files = CommandFiles::default();
     files.read("the data set", [&args.dataset]);
     files.read_settings(args.config.as_ref());
@@ -137,7 +137,7 @@ fn of_inspect(args: &Inspect) -> CommandFiles {
     files
 }
 
-fn of_run(args: &RunArgs) -> CommandFiles {
+fn run_files(args: &RunArgs) -> CommandFiles {
     let mut files = CommandFiles::default();
     files.read("the data set", [&args.dataset]);
     files.read("the model", &args.plans_from);
@@ -145,14 +145,14 @@ fn of_run(args: &RunArgs) -> CommandFiles {
     files
 }
 
-fn of_plan(args: &Plan) -> CommandFiles {
-    let mut files = of_run(&args.run);
+fn plan_files(args: &Plan) -> CommandFiles {
+    let mut files = run_files(&args.run);
     files.write(args.draw.as_deref().map(|path| ("--draw", path)), contents::DRAWING);
     files
 }
 
-fn of_train(args: &Train) -> CommandFiles {
-    let mut files = of_run(&args.run);
+fn train_files(args: &Train) -> CommandFiles {
+    let mut files = run_files(&args.run);
     files.read("the weights", &args.weights);
     files.read("the folds", &args.splits);
     files.write_into("--out", args.out.as_ref());
@@ -160,7 +160,7 @@ fn of_train(args: &Train) -> CommandFiles {
     files
 }
 
-fn of_sweep(args: &Sweep) -> CommandFiles {
+fn sweep_files(args: &Sweep) -> CommandFiles {
     let mut files = CommandFiles::default();
     files.read("the sweep", [&args.sweep]);
     files.read("the data set", &args.dataset);
@@ -170,7 +170,7 @@ fn of_sweep(args: &Sweep) -> CommandFiles {
     files
 }
 
-fn of_report(args: &Report) -> CommandFiles {
+fn report_files(args: &Report) -> CommandFiles {
     let mut files = CommandFiles::default();
     files.read("the run", [&args.run]);
     files.read("the data set", &args.dataset);
@@ -178,7 +178,7 @@ fn of_report(args: &Report) -> CommandFiles {
     files
 }
 
-fn of_predict(args: &Predict) -> Outcome<CommandFiles> {
+fn predict_files(args: &Predict) -> Outcome<CommandFiles> {
     let mut files = CommandFiles::default();
     let (model, others) = args.models()?;
     files.read("the model", std::iter::once(&model).chain(&others));
@@ -211,7 +211,7 @@ fn of_predict(args: &Predict) -> Outcome<CommandFiles> {
     Ok(files)
 }
 
-fn of_segment(args: &Segment) -> CommandFiles {
+fn segment_files(args: &Segment) -> CommandFiles {
     let mut files = CommandFiles::default();
     files.read(IMAGES, &args.input);
     files.read("the weights", &args.weights);
@@ -223,7 +223,7 @@ fn of_segment(args: &Segment) -> CommandFiles {
     files
 }
 
-fn of_postprocess(args: &Postprocess) -> CommandFiles {
+fn postprocess_files(args: &Postprocess) -> CommandFiles {
     let mut files = CommandFiles::default();
     files.read("the label maps", &args.input);
     files.read("the steps", &args.steps);
@@ -243,21 +243,21 @@ fn of_postprocess(args: &Postprocess) -> CommandFiles {
     files
 }
 
-fn of_import(args: &ImportModels) -> CommandFiles {
+fn import_files(args: &ImportModels) -> CommandFiles {
     let mut files = CommandFiles::default();
     files.read("the model", [&args.from]);
     files.write_into("--output", args.output.as_ref());
     files
 }
 
-fn of_model_export(args: &ExportModel) -> CommandFiles {
+fn model_export_files(args: &ExportModel) -> CommandFiles {
     let mut files = CommandFiles::default();
     files.read("the run", [&args.run]);
     files.write_as_allowed("FILE", &args.file, contents::OTHER);
     files
 }
 
-fn of_evaluate(args: &Evaluate) -> CommandFiles {
+fn evaluate_files(args: &Evaluate) -> CommandFiles {
     let mut files = CommandFiles::default();
     if let Some(table) = &args.classification.table {
         files.read("the table", [table]);
@@ -284,7 +284,7 @@ fn of_evaluate(args: &Evaluate) -> CommandFiles {
     files
 }
 
-fn of_compare(args: &Compare) -> CommandFiles {
+fn compare_files(args: &Compare) -> CommandFiles {
     let mut files = CommandFiles::default();
     files.read("a candidate", &args.candidates);
     files.read("the data set", &args.dataset);
@@ -294,7 +294,7 @@ fn of_compare(args: &Compare) -> CommandFiles {
     files
 }
 
-fn of_export(args: &Export) -> CommandFiles {
+fn export_files(args: &Export) -> CommandFiles {
     let mut files = CommandFiles::default();
     files.read("the model", [&args.model]);
     let (name, path) = ("--output", args.output.as_path());

@@ -122,26 +122,10 @@ pub fn run(args: &BenchStep, as_json: bool) -> Outcome {
         true => backend_to_plan(&args.step, &program, args.forward)?,
         false => backend(&args.step, &program, args.forward)?,
     };
-    let asked = args.arena.map(|arena| usize::try_from(arena.0).unwrap_or(usize::MAX));
-    let room = backend.device_memory().map(DeviceMemory::room);
-    let goal = match asked.or(room) {
-        // As a run on the processor is planned.
-        None => Goal::Sparing { budget: None, share: SPARING },
-        budget => Goal::Fastest { budget },
-    };
-    let plan = Planner::new(std::slice::from_ref(&program), &*backend, Options::default())?.plan_for(goal)?;
+    let planner = Planner::new(std::slice::from_ref(&program), &*backend, Options::default())?;
+    let plan = planner.plan_for(goal(args, &*backend))?;
     let arena_bytes = plan.arena_bytes;
-    if let Some(asked) = args.arena.filter(|asked| Bytes::of(arena_bytes) > *asked) {
-        let needed = Bytes::of(arena_bytes);
-        let message = format!("an arena of {asked} is not enough: the least that was found is {needed}");
-        return Err(Failure::new(message, format!("--arena {arena_bytes}")));
-    }
-    if let Some(device) = backend.device_memory().filter(|device| device.needed(arena_bytes) > device.line())
-    {
-        let (needed, line) = (device.needed(arena_bytes), device.line());
-        let message = format!("the step needs {needed} of the device's memory, but the line there is {line}");
-        return Err(Failure::new(message, format!("--vram {}MiB", needed.0.div_ceil(1 << 20))));
-    }
+    expect_fits(args, &*backend, arena_bytes)?;
     if args.predict {
         let predicted = PredictedStep::new(&args.step, &training, &program, &plan, &*backend);
         if as_json {
@@ -202,26 +186,61 @@ pub fn run(args: &BenchStep, as_json: bool) -> Outcome {
     if as_json {
         return json(&report);
     }
-    let of_peak = report
-        .fraction_of_peak
-        .map_or(String::new(), |fraction| format!(" ({:.0} % of the multiply-add peak)", 100.0 * fraction));
-    let of_device = report.vram_planned_bytes.map_or(String::new(), |planned| {
-        format!(", of the device's memory {planned} planned and {} used", or_dash(report.vram_used_bytes))
-    });
-    println!(
-        "{} {:?} × {}: {median:.3} s per step ({predicted_seconds:.3} predicted), {:.0} GFLOP/s{of_peak}, {}; arena {} (lower bound \
-         {}, {:+.1} % operations for recomputation){of_device}, peak RSS {}",
-        report.net,
-        report.patch_size,
-        report.batch_size,
-        report.gflops,
-        report.engine,
-        Bytes::of(arena_bytes),
-        Bytes::of(arena_lower_bound_bytes),
-        100.0 * recompute_flops_fraction,
-        report.peak_rss_bytes
-    );
+    report.print();
     Ok(())
+}
+
+/// The goal of planning: the fastest plan for the requested arena or the memory of the device; without a limit a plan like that of a run
+/// on the processor.
+fn goal(args: &BenchStep, backend: &dyn Backend) -> Goal {
+    let requested = args.arena.map(|arena| usize::try_from(arena.0).unwrap_or(usize::MAX));
+    let room = backend.device_memory().map(DeviceMemory::room);
+    match requested.or(room) {
+        None => Goal::Sparing { budget: None, share: SPARING },
+        budget => Goal::Fastest { budget },
+    }
+}
+
+/// Refuses a plan whose arena exceeds the requested one, or the memory of the device.
+fn expect_fits(args: &BenchStep, backend: &dyn Backend, arena_bytes: usize) -> Outcome {
+    if let Some(asked) = args.arena.filter(|asked| Bytes::of(arena_bytes) > *asked) {
+        let needed = Bytes::of(arena_bytes);
+        let message = format!("an arena of {asked} is not enough: the least that was found is {needed}");
+        return Err(Failure::new(message, format!("--arena {arena_bytes}")));
+    }
+    if let Some(device) = backend.device_memory().filter(|device| device.needed(arena_bytes) > device.line())
+    {
+        let (needed, line) = (device.needed(arena_bytes), device.line());
+        let message = format!("the step needs {needed} of the device's memory, but the line there is {line}");
+        return Err(Failure::new(message, format!("--vram {}MiB", needed.0.div_ceil(1 << 20))));
+    }
+    Ok(())
+}
+
+impl StepReport {
+    fn print(&self) {
+        let of_peak = self.fraction_of_peak.map_or(String::new(), |fraction| {
+            format!(" ({:.0} % of the multiply-add peak)", 100.0 * fraction)
+        });
+        let of_device = self.vram_planned_bytes.map_or(String::new(), |planned| {
+            format!(", of the device's memory {planned} planned and {} used", or_dash(self.vram_used_bytes))
+        });
+        println!(
+            "{} {:?} × {}: {:.3} s per step ({:.3} predicted), {:.0} GFLOP/s{of_peak}, {}; arena {} (lower bound \
+             {}, {:+.1} % operations for recomputation){of_device}, peak RSS {}",
+            self.net,
+            self.patch_size,
+            self.batch_size,
+            self.seconds_per_step,
+            self.predicted_seconds,
+            self.gflops,
+            self.engine,
+            Bytes::of(self.arena_bytes),
+            Bytes::of(self.arena_lower_bound_bytes),
+            100.0 * self.recompute_flops_fraction,
+            self.peak_rss_bytes
+        );
+    }
 }
 
 /// Small enough that no gradient overflows where features are stored in halves.

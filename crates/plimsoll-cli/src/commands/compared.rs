@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use plimsoll::quoted;
-use plimsoll_metrics::comparison::{CandidateName, Outcome as Told, Verdict};
+use plimsoll_metrics::comparison::{CandidateName, Outcome as Verdicts, Verdict};
 use plimsoll_metrics::{Better, CaseCounts};
 
 use crate::report::Table;
@@ -45,7 +45,7 @@ pub(super) fn print_differences([counted, own]: [&str; 2], rows: &[Row<'_>]) {
         "",
     ]);
     let is_long = rows.len() > MOST_ROWS;
-    let is_shown = |row: &&Row<'_>| !is_long || row.is_overall || row.verdict.outcome == Told::Separated;
+    let is_shown = |row: &&Row<'_>| !is_long || row.is_overall || row.verdict.outcome == Verdicts::Separated;
     for row in rows.iter().filter(is_shown) {
         let [low, high] = ends(row.interval);
         table.row([
@@ -59,7 +59,7 @@ pub(super) fn print_differences([counted, own]: [&str; 2], rows: &[Row<'_>]) {
             row.own.clone(),
             probability(row.p),
             probability(row.p_holm),
-            told(row.verdict.outcome).into(),
+            verdict(row.verdict.outcome).into(),
         ]);
     }
     table.print();
@@ -150,12 +150,12 @@ fn probability(value: Option<f64>) -> String {
 }
 
 /// The verdict about a pair, as a column.
-fn told(outcome: Told) -> &'static str {
+fn verdict(outcome: Verdicts) -> &'static str {
     match outcome {
-        Told::Separated => "separated",
-        Told::NotSeparated => "",
-        Told::TooFewCases => "too few cases",
-        Told::Same => "the same",
-        Told::NoCases => "no cases",
+        Verdicts::Separated => "separated",
+        Verdicts::NotSeparated => "",
+        Verdicts::TooFewCases => "too few cases",
+        Verdicts::Same => "the same",
+        Verdicts::NoCases => "no cases",
     }
 }

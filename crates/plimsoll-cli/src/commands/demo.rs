@@ -15,7 +15,7 @@ use plimsoll_memory::{Bytes, resident};
 use plimsoll_metrics::Metric;
 use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer};
 use plimsoll_plan::Backend;
-use plimsoll_run::{CheckpointKind, Settings};
+use plimsoll_run::{CheckpointKind, RunRecord, Settings};
 use serde::Serialize;
 
 use super::scores::print_scores;
@@ -86,19 +86,7 @@ fn whole_job(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outc
         planned.numbers.check()?;
     }
     say("training");
-    let trained = train(&request, context)?;
-    let Some(record) = trained.folds.into_iter().next().map(|fold| fold.record) else {
-        return Err(Failure::new(
-            "the demonstration trained nothing",
-            "report this as a fault of the program",
-        ));
-    };
-    if !record.finished {
-        return Err(Failure::stopped(
-            format!("stopped after step {}", record.steps),
-            "a demonstration starts anew each time",
-        ));
-    }
+    let record = train_fold(&request, context)?;
     if !quiet {
         train::summary(&record);
     }
@@ -143,20 +131,44 @@ fn whole_job(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outc
     if quiet {
         return json(&report);
     }
-    say("what it came to");
-    let mut table = Table::new(["line", "planned", "measured", "Dice", "seconds"]);
-    table.row([
-        report.ram_budget_bytes.to_string(),
-        report.planned_bytes.to_string(),
-        or_dash(report.peak_rss_bytes),
-        or_dash(report.mean_dice.map(|dice| format!("{dice:.3}"))),
-        format!("{:.0}", report.seconds),
-    ]);
-    table.print();
+    say("result");
+    report.print();
     if args.out.is_some() {
         println!("everything is in {}", folder.display());
     }
     Ok(())
+}
+
+/// Trains a fold to its end.
+fn train_fold(request: &TrainRequest, context: &Context) -> Outcome<RunRecord> {
+    let trained = train(request, context)?;
+    let Some(record) = trained.folds.into_iter().next().map(|fold| fold.record) else {
+        return Err(Failure::new(
+            "the demonstration trained nothing",
+            "report this as a fault of the program",
+        ));
+    };
+    if !record.finished {
+        return Err(Failure::stopped(
+            format!("stopped after step {}", record.steps),
+            "a demonstration starts anew each time",
+        ));
+    }
+    Ok(record)
+}
+
+impl Report {
+    fn print(&self) {
+        let mut table = Table::new(["limit", "planned", "measured", "Dice", "seconds"]);
+        table.row([
+            self.ram_budget_bytes.to_string(),
+            self.planned_bytes.to_string(),
+            or_dash(self.peak_rss_bytes),
+            or_dash(self.mean_dice.map(|dice| format!("{dice:.3}"))),
+            format!("{:.0}", self.seconds),
+        ]);
+        table.print();
+    }
 }
 
 /// A training of one fold from nothing, validated.

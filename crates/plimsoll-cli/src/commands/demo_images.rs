@@ -108,27 +108,33 @@ pub fn run(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outcom
     if quiet {
         return json(&report);
     }
-    say("what it came to");
-    let mut table = Table::new(["classifier", "kappa", "accuracy", "planned", "seconds"]);
-    for way in &report.ways {
-        let number = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.3}"));
-        table.row([
-            way.way.to_string(),
-            number(way.quadratic_kappa),
-            number(way.accuracy),
-            way.planned_bytes.to_string(),
-            format!("{:.0}", way.seconds),
-        ]);
-    }
-    table.print();
-    println!(
-        "peak resident {} of the line's {}; {:.0} s in all",
-        report.peak_rss_bytes, args.ram, report.seconds
-    );
+    say("result");
+    report.print();
     if args.out.is_some() {
         println!("everything is in {}", folder.display());
     }
     Ok(())
+}
+
+impl Report {
+    fn print(&self) {
+        let mut table = Table::new(["classifier", "kappa", "accuracy", "planned", "seconds"]);
+        for way in &self.ways {
+            let number = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.3}"));
+            table.row([
+                way.way.to_string(),
+                number(way.quadratic_kappa),
+                number(way.accuracy),
+                way.planned_bytes.to_string(),
+                format!("{:.0}", way.seconds),
+            ]);
+        }
+        table.print();
+        println!(
+            "peak resident {} of the limit of {}; {:.0} s in all",
+            self.peak_rss_bytes, self.ram_budget_bytes, self.seconds
+        );
+    }
 }
 
 /// A narrow network on small images, and short schedules.

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plimsoll::{
-    ClassifyOptions, OtherSpacing, PredictRequest, Predicted, classify, is_classifier, model_steps, predict,
-    predict_ensemble, ring_line, strips_line, sums_line,
+    ClassifyOptions, Context, OtherSpacing, PredictRequest, Predicted, classify, is_classifier, model_steps,
+    predict, predict_ensemble, ring_line, strips_line, sums_line,
 };
 use plimsoll_infer::{CaseTimes, RingStorage};
 use plimsoll_models::ModelSource;
@@ -29,38 +29,7 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
     let backend = args.inference.backend()?;
     let request = args.request(model, Arc::clone(&backend))?;
     if is_classifier {
-        let options = ClassifyOptions {
-            rule: args.votes.unwrap_or_default().into(),
-            pair_columns: args.pair_columns,
-            mistakes: args.mistakes,
-        };
-        let classified = classify(&request, &others, options, &context);
-        let classified = classified?;
-        let check = || match classified.failed.first() {
-            None => Ok(()),
-            Some(first) => {
-                let message = format!("{} images could not be read: {first}", classified.failed.len());
-                Err(Failure::new(message, "mend them, or leave them out"))
-            }
-        };
-        if as_json {
-            json(&classified)?;
-            return check();
-        }
-        let voted = match (classified.models, classified.classifiers) {
-            (1, 1) => String::new(),
-            (1, count) => format!(" by the votes of {count} classifiers"),
-            (models, _) => format!(" by the mean of {models} models"),
-        };
-        println!("{} images{voted} in {}", classified.images, classified.file.display());
-        if let Some(mistakes) = &classified.mistakes {
-            match &mistakes.file {
-                Some(file) => println!("{} are wrong: the worst in {}", mistakes.found, file.display()),
-                None => println!("none is wrong: there is nothing to draw"),
-            }
-        }
-        println!("planned {}, peak resident {}", classified.planned_bytes, classified.peak_rss_bytes);
-        return check();
+        return run_classification(args, &request, &others, &context, as_json);
     }
     if args.inference.plan {
         let others = others.into_iter().map(|model| args.request(model, Arc::clone(&backend)));
@@ -112,6 +81,48 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
         println!("{line}");
     }
     Ok(report.check()?)
+}
+
+/// Classifies images, and prints the result.
+fn run_classification(
+    args: &Predict,
+    request: &PredictRequest,
+    others: &[PathBuf],
+    context: &Context,
+    as_json: bool,
+) -> Outcome {
+    let options = ClassifyOptions {
+        rule: args.votes.unwrap_or_default().into(),
+        pair_columns: args.pair_columns,
+        mistakes: args.mistakes,
+    };
+    let classified = classify(request, others, options, context);
+    let classified = classified?;
+    let check = || match classified.failed.first() {
+        None => Ok(()),
+        Some(first) => {
+            let message = format!("{} images could not be read: {first}", classified.failed.len());
+            Err(Failure::new(message, "mend them, or leave them out"))
+        }
+    };
+    if as_json {
+        json(&classified)?;
+        return check();
+    }
+    let voted = match (classified.models, classified.classifiers) {
+        (1, 1) => String::new(),
+        (1, count) => format!(" by the votes of {count} classifiers"),
+        (models, _) => format!(" by the mean of {models} models"),
+    };
+    println!("{} images{voted} in {}", classified.images, classified.file.display());
+    if let Some(mistakes) = &classified.mistakes {
+        match &mistakes.file {
+            Some(file) => println!("{} are wrong: the worst in {}", mistakes.found, file.display()),
+            None => println!("none is wrong: there is nothing to draw"),
+        }
+    }
+    println!("planned {}, peak resident {}", classified.planned_bytes, classified.peak_rss_bytes);
+    check()
 }
 
 /// Refuses what a derivative data set of BIDS has no place for.

@@ -84,7 +84,7 @@ fn of_a_damaged_latest_checkpoint_the_previous_one_takes_the_place_and_the_bits_
         stopped.expect_resumed(&run, "checkpoint_previous.safetensors");
         let warned = &warnings(&run.join("fold_0"))[0];
         assert!(warned.contains("checkpoint_latest.safetensors"), "{warned}");
-        assert!(warned.contains("; going on from "), "{warned}");
+        assert!(warned.contains("; resuming from "), "{warned}");
         expect_same(&run, &stopped.whole, &format!("from a {name} checkpoint"));
     }
 }

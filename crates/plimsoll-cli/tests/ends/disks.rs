@@ -55,7 +55,7 @@ fn a_second_process_on_a_fold_is_told_who_has_it_and_a_killed_one_is_taken_over_
     let again = Running(again).until(|| taken_over().is_some());
     let said = taken_over().unwrap();
     assert!(said.contains(&format!("taken over from process {pid} on ")), "{said}");
-    assert!(said.contains("which ended without a word"), "{said}");
+    assert!(said.contains("which ended without an error message"), "{said}");
     again.signal("TERM").end();
     // Who ended in order is not mentioned.
     let warned = warnings(&run.join("fold_0")).len();

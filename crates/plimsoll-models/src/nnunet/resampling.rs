@@ -51,64 +51,71 @@ pub(super) fn resampling(
             ties: LabelTies::Nearest,
         },
     };
-    let resizing = &mut resampling.resizing;
-    let mut is_seg = false;
-    if let Some(arguments) = configuration.get(&format!("{name}_kwargs")) {
-        let Some(object) = arguments.value().as_object() else {
-            return Err(arguments.refuse("it must have entries of names"));
-        };
-        for argument in object.keys() {
-            let Some(value) = arguments.get(argument)? else {
-                // Without a value it depends on the spacings.
-                if argument == "force_separate_z" {
-                    resizing.slices = None;
-                }
-                continue;
-            };
-            match argument.as_str() {
-                "is_seg" => is_seg = value.truth()?,
-                "force_separate_z" => resizing.slices = Some(value.truth()?),
-                "separate_z_anisotropy_threshold" if value.number()? == ANISOTROPY => {}
-                "separate_z_anisotropy_threshold" => {
-                    return Err(value.refuse(format!(
-                        "slices are resized for themselves from a ratio of {ANISOTROPY} on"
-                    )));
-                }
-                "order" if !by_pytorch => resizing.order = spline(&value)?,
-                "order_z" if !by_pytorch => resizing.order_across = spline(&value)?,
-                // Threads change no number, and neither does how labels are kept in memory where there are none.
-                "num_threads" if by_pytorch => _ = value.whole(1, usize::from(u16::MAX))?,
-                "memefficient_seg_resampling" if by_pytorch => {
-                    if value.truth()? && of_labels {
-                        return Err(value.refuse("labels are those with the most weight, as without it"));
-                    }
-                }
-                "mode" if by_pytorch => _ = one_of(&value, "interpolation", &["linear"])?,
-                "aniso_axis_mode" if by_pytorch => {
-                    resizing.order_across = match one_of(
-                        &value,
-                        "interpolation",
-                        &["nearest-exact", "linear"],
-                    )? {
-                        // nnU-Net decides labels within slices first, and then those between slices from these: not once, from all
-                        // weights together, as is done here.
-                        "linear" if of_labels => {
-                            return Err(value.refuse(
-                                    "labels between slices are those of the nearest one: it must be nearest-exact",
-                                ));
-                        }
-                        "linear" => Interpolation::Linear,
-                        _ => Interpolation::Nearest,
-                    };
-                }
-                _ => return Err(value.refuse(format!("`{function}` has no such argument"))),
-            }
-        }
-    }
+    let is_seg = match configuration.get(&format!("{name}_kwargs")) {
+        Some(arguments) => read_arguments(&arguments, &mut resampling.resizing, function, of_labels)?,
+        None => false,
+    };
     if is_seg != of_labels {
         return Err(entry.refuse(format!("its `is_seg` must be {of_labels}")));
     }
     Ok(resampling)
+}
+
+/// Reads the arguments of a resampling function into `resizing`, and returns its `is_seg`.
+fn read_arguments(
+    arguments: &Entry<'_>,
+    resizing: &mut Resizing,
+    function: &str,
+    of_labels: bool,
+) -> Result<bool, NnUnetError> {
+    let by_pytorch = function == BY_PYTORCH;
+    let mut is_seg = false;
+    let Some(object) = arguments.value().as_object() else {
+        return Err(arguments.refuse("it must have entries of names"));
+    };
+    for argument in object.keys() {
+        let Some(value) = arguments.get(argument)? else {
+            // Without a value it depends on the spacings.
+            if argument == "force_separate_z" {
+                resizing.slices = None;
+            }
+            continue;
+        };
+        match argument.as_str() {
+            "is_seg" => is_seg = value.truth()?,
+            "force_separate_z" => resizing.slices = Some(value.truth()?),
+            "separate_z_anisotropy_threshold" if value.number()? == ANISOTROPY => {}
+            "separate_z_anisotropy_threshold" => {
+                return Err(value
+                    .refuse(format!("slices are resized for themselves from a ratio of {ANISOTROPY} on")));
+            }
+            "order" if !by_pytorch => resizing.order = spline(&value)?,
+            "order_z" if !by_pytorch => resizing.order_across = spline(&value)?,
+            // Threads change no number, and neither does how labels are kept in memory where there are none.
+            "num_threads" if by_pytorch => _ = value.whole(1, usize::from(u16::MAX))?,
+            "memefficient_seg_resampling" if by_pytorch => {
+                if value.truth()? && of_labels {
+                    return Err(value.refuse("labels are those with the most weight, as without it"));
+                }
+            }
+            "mode" if by_pytorch => _ = one_of(&value, "interpolation", &["linear"])?,
+            "aniso_axis_mode" if by_pytorch => {
+                resizing.order_across = match one_of(&value, "interpolation", &["nearest-exact", "linear"])? {
+                    // nnU-Net decides labels within slices first, and then those between slices from these: not once, from all
+                    // weights together, as is done here.
+                    "linear" if of_labels => {
+                        return Err(value.refuse(
+                            "labels between slices are those of the nearest one: it must be nearest-exact",
+                        ));
+                    }
+                    "linear" => Interpolation::Linear,
+                    _ => Interpolation::Nearest,
+                };
+            }
+            _ => return Err(value.refuse(format!("`{function}` has no such argument"))),
+        }
+    }
+    Ok(is_seg)
 }
 
 fn spline(entry: &Entry<'_>) -> Result<Interpolation, NnUnetError> {

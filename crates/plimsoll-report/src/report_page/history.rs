@@ -76,8 +76,7 @@ impl History {
         match event {
             Event::Start { by, version, steps, of, command, dataset, .. } => {
                 if self.is_open {
-                    let what =
-                        "the process before ended without a word: it was killed, or the machine stopped";
+                    let what = "the process before ended without an error message: it was killed, or the machine stopped";
                     self.tell(&time, "died", what.into());
                 }
                 if self.began.is_some() {

@@ -47,21 +47,9 @@ impl Matched {
             let is_stem = stem.as_deref() == Some(&info.name) && info.shape.dim(1) == 1;
             is_stem && file.shape(&name_of(id)).is_some_and(of_colours)
         };
-        let mut of_name: HashMap<String, Vec<TensorId>> = HashMap::new();
-        for id in &parameters {
-            of_name.entry(scheme.weight_name(&program.tensor(*id).name)).or_default().push(*id);
-        }
-        let part = |id: TensorId| {
-            let all =
-                of_name.get(&scheme.weight_name(&program.tensor(id).name)).filter(|all| all.len() > 1)?;
-            let rows = |ids: &[TensorId]| ids.iter().map(|id| program.shape(*id).dim(0)).sum::<usize>();
-            let before = all.iter().position(|other| *other == id)?;
-            let own = program.shape(id);
-            let mut whole = own.clone();
-            *whole.0.first_mut()? = rows(all);
-            let first = rows(all.get(..before)?) * (own.count() / own.dim(0).max(1));
-            Some(Held::Part { whole, first })
-        };
+        let named = by_file_name(program, &scheme, &parameters);
+        let part =
+            |id: TensorId| part_of(program, named.get(&scheme.weight_name(&program.tensor(id).name))?, id);
         let fault = |id: TensorId| {
             let name = name_of(id);
             if is_summed(id) {
@@ -101,13 +89,7 @@ impl Matched {
         let is_new =
             |id: &TensorId| is_elsewhere(id) || head_of(*id).is_some_and(|head| new_heads.contains(head));
         let (initialised, found): (Vec<TensorId>, Vec<TensorId>) = parameters.into_iter().partition(is_new);
-        let known = known_names(net, &scheme)?;
-        let is_extra = |name: &&str| !is_known(name, &known, &scheme);
-        let skipped: Vec<String> = file.names().into_iter().filter(is_extra).map(str::to_string).collect();
-        if !skipped.is_empty() && !options.allow_extra {
-            let (count, names) = (skipped.len(), some_of(&skipped));
-            return Err(RunError::Extra { path: path.into(), network: net.describe(), count, names });
-        }
+        let skipped = extra_names(file, path, net, &scheme, options)?;
         let found = found.into_iter();
         let held = |id: TensorId| match is_summed(id) {
             true => Held::OfColours,
@@ -116,6 +98,54 @@ impl Matched {
         let found = found.map(|id| Found { id, name: name_of(id), held: held(id) }).collect();
         Ok(Matched { found, initialised, skipped })
     }
+}
+
+/// The parameters of each name in files.
+fn by_file_name(
+    program: &Program,
+    scheme: &NamingScheme,
+    parameters: &[TensorId],
+) -> HashMap<String, Vec<TensorId>> {
+    let mut named: HashMap<String, Vec<TensorId>> = HashMap::new();
+    for id in parameters {
+        named.entry(scheme.weight_name(&program.tensor(*id).name)).or_default().push(*id);
+    }
+    named
+}
+
+/// The part of a parameter in the tensor that it shares with others of the same name; `None` if it has a tensor of its own.
+fn part_of(program: &Program, all: &[TensorId], id: TensorId) -> Option<Held> {
+    if all.len() < 2 {
+        return None;
+    }
+    let rows = |ids: &[TensorId]| ids.iter().map(|id| program.shape(*id).dim(0)).sum::<usize>();
+    let before = all.iter().position(|other| *other == id)?;
+    let own = program.shape(id);
+    let mut whole = own.clone();
+    *whole.0.first_mut()? = rows(all);
+    let first = rows(all.get(..before)?) * (own.count() / own.dim(0).max(1));
+    Some(Held::Part { whole, first })
+}
+
+/// The tensors of a file that the network does not have.
+///
+/// # Errors
+/// Returns an error if there are such and they are not to be ignored.
+fn extra_names(
+    file: &WeightFile,
+    path: &Path,
+    net: &dyn Architecture,
+    scheme: &NamingScheme,
+    options: LoadOptions,
+) -> Result<Vec<String>, RunError> {
+    let known = known_names(net, scheme)?;
+    let is_extra = |name: &&str| !is_known(name, &known, scheme);
+    let extra: Vec<String> = file.names().into_iter().filter(is_extra).map(str::to_string).collect();
+    if !extra.is_empty() && !options.allow_extra {
+        let (count, names) = (extra.len(), some_of(&extra));
+        return Err(RunError::Extra { path: path.into(), network: net.describe(), count, names });
+    }
+    Ok(extra)
 }
 
 /// The names that a network knows in files of a scheme: parameters of the training pass, which has all heads that are trained;

@@ -41,7 +41,7 @@ const KEPT_TIMES: usize = 1 << 14;
 /// So many steps' times say whether a prediction was right.
 const ENOUGH_TIMES: usize = 20;
 
-/// The share of the time of steps that they may wait for batches without a word: the first batch is always waited for.
+/// The share of the time of steps that they may wait for batches without a warning: the first batch is always waited for.
 const MOST_WAITING: f64 = 0.05;
 
 /// A fold to be trained.
@@ -86,7 +86,7 @@ pub struct StepReport {
     pub steps: u64,
     /// Steps of the run.
     pub of: u64,
-    /// The loss; not finite where numbers went wrong and the step was left out.
+    /// The loss; not finite where numbers ending wrong and the step was left out.
     pub loss: f32,
     /// The norm of all gradients, before they are scaled down.
     pub grad_norm: f32,
@@ -139,8 +139,8 @@ pub fn train(
 ) -> Result<RunRecord, TrainError> {
     let mut run = Run::start(job, budget, observer)?;
     observer.begin(&run.specification, run.progress.steps, run.engine.plan().backend());
-    let went = run.go(stop, observer);
-    run.end(went, observer)
+    let ending = run.go(stop, observer);
+    run.end(ending, observer)
 }
 
 /// A run in memory.
@@ -287,7 +287,7 @@ impl Run {
         self.events.say(Event::Warning { what })
     }
 
-    /// Records what went wrong with the observer.
+    /// Records what ending wrong with the observer.
     fn note(&mut self, observer: &mut dyn Observer) -> Result<(), RunError> {
         match observer.notice() {
             Some(what) => self.events.say(Event::Warning { what }),
@@ -298,17 +298,17 @@ impl Run {
     /// Writes down how the run ended and what it held.
     fn end(
         mut self,
-        went: Result<Ending, TrainError>,
+        ending: Result<Ending, TrainError>,
         observer: &mut dyn Observer,
     ) -> Result<RunRecord, TrainError> {
         let steps = self.progress.steps;
-        let (why, detail) = match &went {
+        let (why, detail) = match &ending {
             Ok(Ending::Finished) => (StopReason::Finished, String::new()),
             Ok(Ending::Early) => (StopReason::Early, String::new()),
             Ok(Ending::Stopped) => (StopReason::Signal, String::new()),
             Err(problem) => (StopReason::Error, one_line(problem)),
         };
-        let problem = match went {
+        let problem = match ending {
             Ok(_) => {
                 self.note(observer)?;
                 self.doubt_rates(observer)?;

@@ -9,8 +9,9 @@ use plimsoll_graph::Role;
 use plimsoll_memory::{Budget, Bytes, Digest, forget_heap_peak, forget_resident_peak, resident};
 use plimsoll_plan::{Engine, EngineError, HostSlice, open_engine};
 use plimsoll_run::{
-    CheckpointKind, Checkpoints, Event, EventLog, FoldFolder, Holder, InitialWeights, Journal, LoadOptions,
-    LoadReport, Lock, NumberedProgram, Progress, RunError, Specification, each_event, start_averages,
+    CheckpointKind, Checkpoints, Event, EventLog, FoldFolder, FoldRequest, Holder, InitialWeights, Journal,
+    LoadOptions, LoadReport, Lock, NumberedProgram, Progress, RunError, Specification, each_event,
+    start_averages,
 };
 
 use super::source::Source;
@@ -52,77 +53,18 @@ impl Run {
         observer: &mut dyn Observer,
     ) -> Result<Run, TrainError> {
         let Job { planned, data, request, folder, splits, log_steps, siblings, warm, cache, notes, .. } = job;
-        let mut warnings = Vec::new();
-        let swept =
-            sweep(folder.path()).map_err(|source| RunError::Io { path: folder.path().into(), source })?;
-        if !swept.is_empty() {
-            warnings.push(format!("{} unfinished file(s) of a killed process were removed", swept.len()));
-        }
-        warnings.extend(lock.abandoned().map(told_of));
-        let known = if folder.is_begun() { Some(Specification::read(&folder)?) } else { None };
-        // Differences are reported before checkpoints are searched for tensors of other shapes.
-        let continuation = known.as_ref().map(|known| known.compare(&folder, &request)).transpose()?;
-        let mut engine = open_engine(&*planned.backend, planned.plan.clone(), budget)?;
-        let updating = planned.programs.updating();
-        let net = planned.config.training.net.as_architecture();
-        let mut checkpoints = Checkpoints::new(&folder, &planned.programs[updating], net, budget)?;
-        let resumed = match &known {
-            Some(known) => checkpoints.resume(known, &mut *engine, updating)?,
-            None => None,
-        };
-        let is_resumed = resumed.is_some();
-        let mut progress = Progress::default();
-        if let Some(resumed) = resumed {
-            for problem in &resumed.damaged {
-                warnings.push(format!("{problem}; going on from {}", resumed.path.display()));
-            }
-            progress = resumed.progress;
-        }
-        let specification = match continuation {
-            Some(continuation) => {
-                let (next, notes) = continuation.from_step(progress.steps)?;
-                warnings.extend(notes);
-                next
-            }
-            None => request.specification,
-        };
-        specification.adapt(&mut progress);
-        if let Some(last) = specification.amendments.last().filter(|last| last.steps > progress.steps) {
-            warnings.push(format!(
-                "steps {} to {} are run again, with the settings that held from step {} on",
-                progress.steps, last.steps, last.steps
-            ));
-        }
-        if !is_resumed {
-            expect_none_was_written(&folder)?;
-            let loaded = initialise(&mut *engine, &planned, &specification, &mut checkpoints)?;
-            if let Some(loaded) = loaded {
-                for tensor in loaded.lines() {
-                    observer.loaded(&tensor);
-                }
-            }
-        }
+        let Restored { engine, checkpoints, specification, mut progress, mut warnings } =
+            restore(&planned, &folder, &lock, request, budget, observer)?;
         let part_count = specification.config.training.loss.part_count();
         progress.epoch_parts.resize(part_count, (0.0, 0));
-        let folder_of_data = match &data {
-            // Where it is from wherever the run is looked at later.
-            RunData::Volumes { dataset, .. } => std::path::absolute(&dataset.folder).ok(),
-            RunData::Images { .. } => None,
-        };
+        let folder_of_data = absolute_folder(&data);
         let source = Source::open(data, &planned, &specification, cache.as_ref(), budget)?;
         let loader_budget = budget.part("loader", planned.numbers.loader_bytes)?;
         if warm {
             observer.loaded(&source.warm(&specification)?);
         }
         let loader = start_loader(&planned, &specification, &progress, &source, &loader_budget)?;
-        let validation = BatchReader::new(
-            source.samples(),
-            Mode::Validation,
-            specification.config.seed,
-            specification.config.training.validation_batch(),
-            planned.loader.scratch,
-            &loader_budget,
-        )?;
+        let validation = validation_reader(&planned, &specification, &source, &loader_budget)?;
         let tensors = RunTensors::of(&planned)?;
         // All that can be refused has been taken; from here on there is a run.
         if let Some((path, splits)) = splits.filter(|(path, _)| !path.exists()) {
@@ -136,23 +78,8 @@ impl Run {
             warnings.push(format!("metrics.jsonl misses epochs up to step {}: {text}", progress.steps));
         }
         let identity = specification.identity()?;
-        let numbers = &planned.numbers;
-        let mut events = EventLog::open(&folder)?;
-        events.say(Event::Start {
-            by: Holder::this_process(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            specification: identity,
-            steps: progress.steps,
-            of: specification.config.schedule.total_steps,
-            command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
-            dataset: folder_of_data,
-        })?;
-        events.say(Event::Plan {
-            line: numbers.ram_budget_bytes,
-            planned: numbers.total_bytes,
-            device: numbers.device.as_ref().map(|device| [device.vram_budget_bytes, device.total_bytes]),
-            seconds_per_step: numbers.predicted_seconds_per_step,
-        })?;
+        let mut events =
+            begin_events(&folder, &specification, identity, &progress, &planned, folder_of_data)?;
         record_changes(&specification, &folder, &mut events, observer)?;
         // Room for as many times as there can be steps, as long as that is not much.
         let steps = specification.config.schedule.total_steps.saturating_sub(progress.steps);
@@ -211,6 +138,130 @@ impl Run {
     }
 }
 
+/// The absolute path of a data set of volumes, valid from any working folder.
+fn absolute_folder(data: &RunData) -> Option<PathBuf> {
+    match data {
+        RunData::Volumes { dataset, .. } => std::path::absolute(&dataset.folder).ok(),
+        RunData::Images { .. } => None,
+    }
+}
+
+/// The reader of validation batches.
+fn validation_reader(
+    planned: &PlannedRun,
+    specification: &Specification,
+    source: &Source,
+    budget: &Budget,
+) -> Result<BatchReader, LoaderError> {
+    BatchReader::new(
+        source.samples(),
+        Mode::Validation,
+        specification.config.seed,
+        specification.config.training.validation_batch(),
+        planned.loader.scratch,
+        budget,
+    )
+}
+
+/// The state from which a run starts: new, or of its last checkpoint.
+struct Restored {
+    engine: Box<dyn Engine>,
+    checkpoints: Checkpoints,
+    specification: Specification,
+    progress: Progress,
+    warnings: Vec<String>,
+}
+
+/// Restores a fold from its last checkpoint, or initialises its parameters.
+fn restore(
+    planned: &PlannedRun,
+    folder: &FoldFolder,
+    lock: &Lock,
+    request: FoldRequest,
+    budget: &Budget,
+    observer: &mut dyn Observer,
+) -> Result<Restored, TrainError> {
+    let mut warnings = Vec::new();
+    let swept = sweep(folder.path()).map_err(|source| RunError::Io { path: folder.path().into(), source })?;
+    if !swept.is_empty() {
+        warnings.push(format!("{} unfinished file(s) of a killed process were removed", swept.len()));
+    }
+    warnings.extend(lock.abandoned().map(abandoned_warning));
+    let known = if folder.is_begun() { Some(Specification::read(folder)?) } else { None };
+    // Differences are reported before checkpoints are searched for tensors of other shapes.
+    let continuation = known.as_ref().map(|known| known.compare(folder, &request)).transpose()?;
+    let mut engine = open_engine(&*planned.backend, planned.plan.clone(), budget)?;
+    let updating = planned.programs.updating();
+    let net = planned.config.training.net.as_architecture();
+    let mut checkpoints = Checkpoints::new(folder, &planned.programs[updating], net, budget)?;
+    let resumed = match &known {
+        Some(known) => checkpoints.resume(known, &mut *engine, updating)?,
+        None => None,
+    };
+    let is_resumed = resumed.is_some();
+    let mut progress = Progress::default();
+    if let Some(resumed) = resumed {
+        for problem in &resumed.damaged {
+            warnings.push(format!("{problem}; resuming from {}", resumed.path.display()));
+        }
+        progress = resumed.progress;
+    }
+    let specification = match continuation {
+        Some(continuation) => {
+            let (next, notes) = continuation.from_step(progress.steps)?;
+            warnings.extend(notes);
+            next
+        }
+        None => request.specification,
+    };
+    specification.adapt(&mut progress);
+    if let Some(last) = specification.amendments.last().filter(|last| last.steps > progress.steps) {
+        warnings.push(format!(
+            "steps {} to {} are run again, with the settings that held from step {} on",
+            progress.steps, last.steps, last.steps
+        ));
+    }
+    if !is_resumed {
+        expect_none_was_written(folder)?;
+        let loaded = initialise(&mut *engine, planned, &specification, &mut checkpoints)?;
+        if let Some(loaded) = loaded {
+            for tensor in loaded.lines() {
+                observer.loaded(&tensor);
+            }
+        }
+    }
+    Ok(Restored { engine, checkpoints, specification, progress, warnings })
+}
+
+/// Opens the log of events, and records the start and the plan of this process.
+fn begin_events(
+    folder: &FoldFolder,
+    specification: &Specification,
+    identity: Digest,
+    progress: &Progress,
+    planned: &PlannedRun,
+    dataset: Option<PathBuf>,
+) -> Result<EventLog, RunError> {
+    let numbers = &planned.numbers;
+    let mut events = EventLog::open(folder)?;
+    events.say(Event::Start {
+        by: Holder::this_process(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        specification: identity,
+        steps: progress.steps,
+        of: specification.config.schedule.total_steps,
+        command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+        dataset,
+    })?;
+    events.say(Event::Plan {
+        line: numbers.ram_budget_bytes,
+        planned: numbers.total_bytes,
+        device: numbers.device.as_ref().map(|device| [device.vram_budget_bytes, device.total_bytes]),
+        seconds_per_step: numbers.predicted_seconds_per_step,
+    })?;
+    Ok(events)
+}
+
 /// The seed of training patches. After a return to a checkpoint it changes, because the same patches would fail again.
 fn loader_seed(specification: &Specification, progress: &Progress) -> u64 {
     let seed = specification.config.seed;
@@ -233,7 +284,7 @@ fn start_loader(
 }
 
 /// A warning about the last process of a fold, which did not end in order, with a probable cause.
-fn told_of(by: &Holder) -> String {
+fn abandoned_warning(by: &Holder) -> String {
     let killed = match by.kills_since() {
         Some(kills @ 1..) => format!(
             "; the kernel has killed {kills} process(es) of its control group for memory since it began, so it was probably one \
@@ -241,7 +292,7 @@ fn told_of(by: &Holder) -> String {
         ),
         _ => String::new(),
     };
-    format!("taken over from {by}, which ended without a word{killed}")
+    format!("taken over from {by}, which ended without an error message{killed}")
 }
 
 /// Checks that no checkpoint was written before: otherwise the run must not begin anew.

@@ -1,8 +1,9 @@
 //! One step: a batch, its gradients, the update.
 
 use std::io::{BufWriter, Write};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use plimsoll_data::Batch;
 use plimsoll_disk::File;
 use plimsoll_graph::ops::Noise;
 use plimsoll_memory::{watch_this_thread, watched_allocations};
@@ -11,7 +12,7 @@ use plimsoll_plan::{Engine, EngineError, HostSlice, HostSliceMut, ProgramId};
 use plimsoll_run::{FoldFolder, LossScale, PartSums, RunError, each_line};
 
 use super::bad_numbers::BadStep;
-use super::tensors::LossTensors;
+use super::tensors::{LossTensors, UpdateTensors};
 use super::{KEPT_TIMES, Run, StepReport};
 use crate::TrainError;
 
@@ -36,6 +37,7 @@ impl Run {
         let start = Instant::now();
         let before = watched_allocations();
         let watch = watch_this_thread();
+        let (batch, waited) = self.next_batch()?;
         let step = self.progress.steps;
         let (training, seed) = (&self.specification.config.training, self.specification.config.seed);
         let learning_rate = self.learning_rate(step);
@@ -44,11 +46,6 @@ impl Run {
         // Steps whose gradients have overflown are none of the optimizer's, as of `torch.amp.GradScaler`.
         let updates = step - self.progress.loss_scale.skipped_steps;
         let rates = training.optimizer.rates(learning_rate, updates + 1, scale);
-        let asked = Instant::now();
-        let loader = self.loader.as_mut().ok_or_else(|| internal("a step has no loader"))?;
-        let batch = loader.next_batch()?;
-        let waited = asked.elapsed();
-        self.waiting += waited;
         let per_epoch = self.specification.config.iterations_per_epoch;
         let variant = training.loss.variant_at(self.planned.programs.variants(), step, per_epoch);
         let tensors = &self.tensors.gradients[variant];
@@ -59,29 +56,10 @@ impl Run {
         // Parts count only once it is known that the step does.
         let mut sums = std::mem::take(&mut self.step_parts);
         sums.fill((0.0, 0));
+        let inputs =
+            StepInputs { micro_batches, micro_batch: training.micro_batch, seed, step, scale, rates: &rates };
         for part in 0..micro_batches {
-            let images = share(batch.images(), part, micro_batches);
-            self.engine.write(program, tensors.image, HostSlice::F32(images))?;
-            let labels = share(batch.labels(), part, micro_batches);
-            self.engine.write(program, tensors.labels, HostSlice::U8(labels))?;
-            if let Some(input) = tensors.shift {
-                let shifts = share(batch.shifts(), part, micro_batches);
-                self.engine.write(program, input, HostSlice::F32(shifts))?;
-            }
-            if let Some(input) = tensors.noise {
-                let noise = Noise::of_step(seed, step, (part * training.micro_batch) as u32);
-                self.engine.write(program, input, HostSlice::F32(&noise.to_table()))?;
-            }
-            if let Some(input) = tensors.loss_scale {
-                self.engine.write(program, input, HostSlice::F32(&[scale]))?;
-            }
-            for (map, input) in &tensors.targets {
-                let values = share(batch.target(*map), part, micro_batches);
-                self.engine.write(program, *input, HostSlice::F32(values))?;
-            }
-            if let Some((input, _)) = tensors.update {
-                self.engine.write(program, input, HostSlice::F32(&rates))?;
-            }
+            write_inputs(&mut *self.engine, tensors, &batch, &inputs, part)?;
             self.engine.run(program)?;
             loss += scalar(&*self.engine, program, tensors.loss)? / micro_batches as f32;
             add_parts(&*self.engine, tensors, &mut self.parts, &mut sums)?;
@@ -90,11 +68,7 @@ impl Run {
             }
         }
         if let Some(update) = &self.tensors.update {
-            // Inputs of one program lie where another has its values, so they are written just before it runs.
-            self.engine.write(update.program, update.rates, HostSlice::F32(&rates))?;
-            self.engine.write(update.program, update.loss, HostSlice::F32(&[loss]))?;
-            self.engine.run(update.program)?;
-            norm = scalar(&*self.engine, update.program, update.norm)?;
+            norm = run_update(&mut *self.engine, update, &rates, loss)?;
         }
         // Exact: the scale is a power of two.
         norm /= scale;
@@ -139,6 +113,16 @@ impl Run {
         Ok(report)
     }
 
+    /// The next batch, and the time that the step waited for it.
+    fn next_batch(&mut self) -> Result<(Batch, Duration), StepProblem> {
+        let start = Instant::now();
+        let loader = self.loader.as_mut().ok_or_else(|| internal("a step has no loader"))?;
+        let batch = loader.next_batch()?;
+        let waited = start.elapsed();
+        self.waiting += waited;
+        Ok((batch, waited))
+    }
+
     /// Returns `true` if the loss is multiplied by a factor before gradients are computed.
     pub(super) fn scales_loss(&self) -> bool {
         self.config().training.precision.needs_loss_scale()
@@ -148,6 +132,68 @@ impl Run {
     pub(super) fn learning_rate(&self, step: u64) -> f64 {
         self.specification.config.schedule.at(step) * self.progress.plateau.factor
     }
+}
+
+/// The inputs of a step that all its micro-batches share.
+struct StepInputs<'a> {
+    /// The number of micro-batches.
+    micro_batches: usize,
+    /// The samples of one.
+    micro_batch: usize,
+    seed: u64,
+    step: u64,
+    /// The factor of the loss.
+    scale: f32,
+    rates: &'a [f32],
+}
+
+/// Writes the inputs of one micro-batch, `part` of the batch.
+fn write_inputs(
+    engine: &mut dyn Engine,
+    tensors: &LossTensors,
+    batch: &Batch,
+    inputs: &StepInputs<'_>,
+    part: usize,
+) -> Result<(), EngineError> {
+    let StepInputs { micro_batches, micro_batch, seed, step, scale, rates } = *inputs;
+    let program = tensors.program;
+    let images = share(batch.images(), part, micro_batches);
+    engine.write(program, tensors.image, HostSlice::F32(images))?;
+    let labels = share(batch.labels(), part, micro_batches);
+    engine.write(program, tensors.labels, HostSlice::U8(labels))?;
+    if let Some(input) = tensors.shift {
+        let shifts = share(batch.shifts(), part, micro_batches);
+        engine.write(program, input, HostSlice::F32(shifts))?;
+    }
+    if let Some(input) = tensors.noise {
+        let noise = Noise::of_step(seed, step, (part * micro_batch) as u32);
+        engine.write(program, input, HostSlice::F32(&noise.to_table()))?;
+    }
+    if let Some(input) = tensors.loss_scale {
+        engine.write(program, input, HostSlice::F32(&[scale]))?;
+    }
+    for (map, input) in &tensors.targets {
+        let values = share(batch.target(*map), part, micro_batches);
+        engine.write(program, *input, HostSlice::F32(values))?;
+    }
+    if let Some((input, _)) = tensors.update {
+        engine.write(program, input, HostSlice::F32(rates))?;
+    }
+    Ok(())
+}
+
+/// Updates the parameters, and returns the norm of the gradients. Inputs are written just before the program runs, because other programs
+/// use their memory.
+fn run_update(
+    engine: &mut dyn Engine,
+    update: &UpdateTensors,
+    rates: &[f32],
+    loss: f32,
+) -> Result<f32, EngineError> {
+    engine.write(update.program, update.rates, HostSlice::F32(rates))?;
+    engine.write(update.program, update.loss, HostSlice::F32(&[loss]))?;
+    engine.run(update.program)?;
+    scalar(engine, update.program, update.norm)
 }
 
 fn internal(fault: &str) -> EngineError {

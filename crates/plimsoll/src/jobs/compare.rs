@@ -115,12 +115,8 @@ pub fn compare(request: &CompareRequest, context: &Context) -> Outcome<Compariso
     }
 }
 
-fn compare_labels(
-    request: &CompareRequest,
-    sources: &[Source],
-    which: usize,
-    context: &Context,
-) -> Outcome<LabelReport> {
+/// Refuses options that only classifiers have, and ensembles without their data set.
+fn expect_label_options(request: &CompareRequest) -> Outcome {
     if request.several_labels {
         return Err(Error::new("‹several_labels› is of tables of images", "leave it out"));
     }
@@ -128,6 +124,16 @@ fn compare_labels(
         let message = "‹ensembles› predicts the validation cases of networks that label voxels anew";
         return Err(Error::new(message, "name the data set that they were trained on with ‹data›"));
     }
+    Ok(())
+}
+
+fn compare_labels(
+    request: &CompareRequest,
+    sources: &[Source],
+    which: usize,
+    context: &Context,
+) -> Outcome<LabelReport> {
+    expect_label_options(request)?;
     let mut line = match &request.ensembles {
         None => Line::draw(request.ram, 1, context)?,
         Some(PairEnsembles { backend, threads, .. }) => {

@@ -398,7 +398,7 @@ fn keep_apart(input: &Path, output: &Path) -> Outcome {
 }
 
 /// The error of a case, beginning with its name.
-pub(super) fn of_case(case: &str, error: String) -> String {
+pub(super) fn case_error(case: &str, error: String) -> String {
     let error = error.strip_prefix("case ").unwrap_or(&error);
     match error.starts_with(case) {
         true => error.into(),
@@ -483,12 +483,12 @@ impl<'a> Watcher<'a> {
                     None => self.context.note(line),
                 }
             }
-            CaseOutcome::Failed(error) => self.context.note(told(&report.case, error)),
+            CaseOutcome::Failed(error) => self.context.note(failure_line(&report.case, error)),
             CaseOutcome::Kept => {}
         }
     }
 }
 
-fn told(case: &str, error: &InferError) -> String {
-    of_case(case, one_line(error))
+fn failure_line(case: &str, error: &InferError) -> String {
+    case_error(case, one_line(error))
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::finished_cases::FinishedCases;
 use super::outliers::{OtherSpacing, Windows};
-use super::predict::{PredictionJob, of_case};
+use super::predict::{PredictionJob, case_error};
 use super::prediction_record::{EarlierCall, Record, write_record};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
@@ -86,7 +86,7 @@ impl Failed {
     /// A case, and why something could not be done with it.
     pub(super) fn new(case: String, error: impl Into<Error>) -> Failed {
         let error = error.into();
-        let (text, hint) = (of_case(&case, error.line()), error.remedy().clone().into());
+        let (text, hint) = (case_error(&case, error.line()), error.remedy().clone().into());
         Failed { case, error: text, hint }
     }
 }
@@ -256,14 +256,14 @@ impl PredictionReport {
     /// Checks that no case and no preview failed.
     pub fn check(&self) -> Outcome {
         let labelled = self.cases.len() + self.kept.len();
-        let told = |failed: &[Failed], of: usize, what: &str| {
+        let summary = |failed: &[Failed], of: usize, what: &str| {
             let first = failed.first()?;
             let which = if failed.len() == 1 { "" } else { ", the first" };
             let message = format!("{} of {of} {what}{which}: {}", failed.len(), first.error);
             Some((message, first.hint.clone()))
         };
-        let cases = told(&self.failed, self.failed.len() + labelled, "cases could not be predicted");
-        let previews = told(&self.previews_failed, labelled, "previews could not be drawn");
+        let cases = summary(&self.failed, self.failed.len() + labelled, "cases could not be predicted");
+        let previews = summary(&self.previews_failed, labelled, "previews could not be drawn");
         match (cases, previews) {
             (None, None) => Ok(()),
             (Some((cases, hint)), Some((previews, _))) => {

@@ -102,7 +102,7 @@ impl Sweep<'_> {
             }
         }
         drop(progress);
-        told_together(problems)
+        join_errors(problems)
     }
 
     /// Plans an arm for the smallest part of the machine that it fits, of at most `most` parts; for the whole machine if it fits none.
@@ -171,7 +171,7 @@ impl Sweep<'_> {
             let message = format!("arm `{}` does not fit: {}", arm.asked.arm.name, problem.line());
             Some(Error::new(message, problem.remedy().clone()))
         });
-        told_together(problems.collect())
+        join_errors(problems.collect())
     }
 
     /// The arm of a trial.
@@ -205,7 +205,7 @@ impl PlannedArm {
 }
 
 /// Joins several errors into one; succeeds if there are none.
-fn told_together(problems: Vec<Error>) -> Outcome {
+fn join_errors(problems: Vec<Error>) -> Outcome {
     let Some(first) = problems.first() else { return Ok(()) };
     let lines: Vec<String> = problems.iter().map(Error::line).collect();
     Err(Error::new(lines.join("; also: "), first.remedy().clone()))
