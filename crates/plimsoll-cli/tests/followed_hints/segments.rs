@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use plimsoll_dicom::{SegmentationRequest, SegmentationType, Series};
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_volume::{ElementType, LabelTable, VolumeWriter};
+use plimsoll_volume::{ElementType, LabelTable, VolumeFile, VolumeWriter};
 
 use super::{expect_accepted, hint, words};
 
@@ -105,10 +105,9 @@ fn a_segmentation_in_the_place_of_the_image_is_named_as_the_label_map_instead() 
     described("seg.dcm", "map.nii.gz");
     let said = super::ended(&inspect).said;
     assert!(said.contains("is a segmentation of DICOM (SEG), not an image"), "{said}");
-    assert!(
-        said.contains("name the series that it was made of as the image, and this file as its label map"),
-        "{said}"
-    );
+    plimsoll_dicom::register();
+    let proposed = VolumeFile::open(&seg).unwrap_err().hint().unwrap();
+    assert_eq!(proposed, "name the series that it was made of as the image, and this file as its label map");
     described("slices", "seg.dcm");
     expect_accepted(&inspect, "exchanged");
 }
