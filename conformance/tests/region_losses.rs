@@ -63,7 +63,7 @@ impl Case {
         let labels = program.input("labels", Shape::volume(BATCH, 1, EXTENT), Kind::Labels);
         let mut objective = Objective::of_regions(self.regions.len(), self.batch, self.ignore);
         objective.regions = Some(Regions { labels: LABELS, sets: self.regions.clone() });
-        let (loss, targets) = objective.write(&mut program, (logits, labels), [1.0; 3]).unwrap();
+        let (loss, targets) = objective.write(&mut program, logits, labels, [1.0; 3]).unwrap();
         assert!(targets.is_empty() && objective.fault(self.regions.len()).is_none());
         let gradient = differentiate(&mut program, loss, 1.0, &[logits]).unwrap()[0].unwrap();
         program.mark_output(loss, "loss");

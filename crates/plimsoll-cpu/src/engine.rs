@@ -97,12 +97,13 @@ impl CpuEngine {
         program: ProgramId,
         tensor: TensorId,
         first: usize,
-        (count, dtype): (usize, DType),
+        count: usize,
+        dtype: DType,
     ) -> Result<(&TensorInfo, &Layout, Range<usize>), EngineError> {
         let (info, place) = self.plan.stored(program, tensor)?;
         let fits = dtype == info.dtype || (dtype, info.dtype) == (DType::F32, DType::Bf16);
         if !fits || first.saturating_add(count) > info.shape.count() {
-            return Err(EngineError::values(self.plan.program(program), info, (count, dtype)));
+            return Err(EngineError::values(self.plan.program(program), info, count, dtype));
         }
         let bound = self.programs.get(program.index()).ok_or_else(|| EngineError::missing("the program"))?;
         let layout = bound.layouts.get(tensor.index()).ok_or_else(|| EngineError::missing("the layout"))?;
@@ -151,8 +152,9 @@ impl Engine for CpuEngine {
         tensor: TensorId,
         values: HostSlice<'_>,
     ) -> Result<(), EngineError> {
-        self.plan.stored_whole(program, tensor, values.extent())?;
-        let (_, _, range) = self.tensor(program, tensor, 0, values.extent())?;
+        let (count, dtype) = values.extent();
+        self.plan.stored_whole(program, tensor, (count, dtype))?;
+        let (_, _, range) = self.tensor(program, tensor, 0, count, dtype)?;
         // The layouts are borrowed beside the arena.
         let info = &self.plan.program(program).tensors[tensor.index()];
         let layout = &self.programs[program.index()].layouts[tensor.index()];
@@ -190,7 +192,7 @@ impl Engine for CpuEngine {
         values: HostSliceMut<'_>,
     ) -> Result<(), EngineError> {
         let (count, dtype) = values.extent();
-        let (info, layout, range) = self.tensor(program, tensor, first, (count, dtype))?;
+        let (info, layout, range) = self.tensor(program, tensor, first, count, dtype)?;
         let bytes = &self.arena[range];
         let wanted = first..first + count;
         match values {
@@ -218,7 +220,7 @@ impl Engine for CpuEngine {
 
     fn view(&self, program: ProgramId, tensor: TensorId) -> Result<Option<HostView<'_>>, EngineError> {
         let (stored, _) = self.plan.stored(program, tensor)?;
-        let (info, layout, range) = self.tensor(program, tensor, 0, (0, stored.dtype))?;
+        let (info, layout, range) = self.tensor(program, tensor, 0, 0, stored.dtype)?;
         let bytes = &self.arena[range];
         Ok(match (layout, info.dtype) {
             (Layout::Given, DType::F32) => Some(HostView::F32(bytemuck::cast_slice(bytes))),

@@ -46,16 +46,26 @@ pub(crate) struct Isolated {
     bf16_products: bool,
 }
 
+/// A convolution as a node of a program.
+pub(crate) struct ConvNode<'a> {
+    pub(crate) kind: ConvKind,
+    /// The first operand.
+    pub(crate) input: &'a TensorInfo,
+    /// The result.
+    pub(crate) output: &'a TensorInfo,
+    pub(crate) input_layout: &'a Layout,
+    /// The channels of each source; of the result where transposed.
+    pub(crate) channels: &'a [usize],
+    pub(crate) window: Window,
+    pub(crate) groups: usize,
+    /// The operations of the node.
+    pub(crate) flops: u64,
+}
+
 impl Isolated {
-    /// Of a node of so many operations with this first operand and result.
-    pub(crate) fn of(
-        kind: ConvKind,
-        (input, output): (&TensorInfo, &TensorInfo),
-        input_layout: &Layout,
-        channels: &[usize],
-        (window, groups): (Window, usize),
-        flops: u64,
-    ) -> Isolated {
+    /// The part of a node that is measured.
+    pub(crate) fn of(node: ConvNode<'_>) -> Isolated {
+        let ConvNode { kind, input, output, input_layout, channels, window, groups, flops } = node;
         let (mut extent, outputs) = match kind {
             ConvKind::Forward => (input.shape.spatial(), output.shape.channels()),
             ConvKind::WeightGrad => (input.shape.spatial(), output.shape.dim(0)),

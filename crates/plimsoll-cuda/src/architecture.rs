@@ -38,7 +38,9 @@ struct Card {
 const fn card(
     capability: (u32, u32),
     lanes: f64,
-    (multiprocessors, clock, bandwidth): (f64, f64, f64),
+    multiprocessors: f64,
+    clock: f64,
+    bandwidth: f64,
     tensor: f64,
 ) -> Card {
     Card { capability, lanes, multiprocessors, clock, bandwidth, tensor }
@@ -47,19 +49,19 @@ const fn card(
 /// In ascending order; one that is not here is like the last before it.
 const CARDS: &[Card] = &[
     // V100 SXM2
-    card((7, 0), 64.0, (80.0, 1.53e9, 0.90e12), 125e12),
+    card((7, 0), 64.0, 80.0, 1.53e9, 0.90e12, 125e12),
     // T4
-    card((7, 5), 64.0, (40.0, 1.59e9, 0.32e12), 65e12),
+    card((7, 5), 64.0, 40.0, 1.59e9, 0.32e12, 65e12),
     // A100 SXM4, 40 GB
-    card((8, 0), 64.0, (108.0, 1.41e9, 1.555e12), 312e12),
+    card((8, 0), 64.0, 108.0, 1.41e9, 1.555e12, 312e12),
     // RTX 3090
-    card((8, 6), 128.0, (82.0, 1.70e9, 0.936e12), 71e12),
+    card((8, 6), 128.0, 82.0, 1.70e9, 0.936e12, 71e12),
     // RTX 4090
-    card((8, 9), 128.0, (128.0, 2.52e9, 1.008e12), 165e12),
+    card((8, 9), 128.0, 128.0, 2.52e9, 1.008e12, 165e12),
     // H100 SXM5
-    card((9, 0), 128.0, (132.0, 1.98e9, 3.35e12), 989e12),
+    card((9, 0), 128.0, 132.0, 1.98e9, 3.35e12, 989e12),
     // RTX 5090
-    card((12, 0), 128.0, (170.0, 2.41e9, 1.792e12), 209.5e12),
+    card((12, 0), 128.0, 170.0, 2.41e9, 1.792e12, 209.5e12),
 ];
 
 /// The least that the PTX is made for.

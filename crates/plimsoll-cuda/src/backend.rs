@@ -140,7 +140,7 @@ impl Backend for CudaBackend {
     /// The reservation is one of the device's memory.
     fn engine(&self, plan: VerifiedPlan, arena: Reservation) -> Result<Box<dyn Engine>, EngineError> {
         plan.expect_for(self)?;
-        Ok(Box::new(CudaEngine::new(self.source.clone(), plan, (arena, None), self.poison)?))
+        Ok(Box::new(CudaEngine::new(self.source.clone(), plan, arena, None, self.poison)?))
     }
 
     fn staged_engine(
@@ -150,7 +150,7 @@ impl Backend for CudaBackend {
         staging: Reservation,
     ) -> Result<Box<dyn Engine>, EngineError> {
         plan.expect_for(self)?;
-        Ok(Box::new(CudaEngine::new(self.source.clone(), plan, (arena, Some(staging)), self.poison)?))
+        Ok(Box::new(CudaEngine::new(self.source.clone(), plan, arena, Some(staging), self.poison)?))
     }
 
     fn device_memory(&self) -> Option<&DeviceMemory> {

@@ -121,7 +121,8 @@ impl CudaEngine {
     pub(crate) fn new(
         source: Arc<dyn DeviceSource>,
         plan: VerifiedPlan,
-        (arena, staging): (Reservation, Option<Reservation>),
+        arena: Reservation,
+        staging: Option<Reservation>,
         poison: bool,
     ) -> Result<CudaEngine, EngineError> {
         arena.check_covers(Bytes::of(plan.arena_bytes)).map_err(MapError::from)?;
@@ -179,13 +180,14 @@ impl CudaEngine {
         program: ProgramId,
         tensor: TensorId,
         first: usize,
-        (count, dtype): (usize, DType),
+        count: usize,
+        dtype: DType,
     ) -> Result<(&TensorInfo, usize), EngineError> {
         let (info, place) = self.plan.stored(program, tensor)?;
         let fits =
             dtype == info.dtype || dtype == DType::F32 && matches!(info.dtype, DType::Bf16 | DType::F16);
         if !fits || first.saturating_add(count) > info.shape.count() {
-            return Err(EngineError::values(self.plan.program(program), info, (count, dtype)));
+            return Err(EngineError::values(self.plan.program(program), info, count, dtype));
         }
         Ok((info, place.offset))
     }
@@ -280,7 +282,8 @@ fn pieces(stored: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize
 /// Copies values to the address where a tensor begins, in its layout. The last copy may go on after the call.
 fn upload<const BYTES: usize, S: Stored<BYTES>>(
     device: &mut dyn Device,
-    (info, address): (&TensorInfo, u64),
+    info: &TensorInfo,
+    address: u64,
     values: &[S::Host],
     _as: S,
 ) -> Result<(), EngineError> {
@@ -308,8 +311,10 @@ fn upload<const BYTES: usize, S: Stored<BYTES>>(
 /// is copied too, and passed over; what lies before and after them is not.
 fn download<const BYTES: usize, S: Stored<BYTES>>(
     device: &mut dyn Device,
-    (info, address): (&TensorInfo, u64),
-    (first, values): (usize, &mut [S::Host]),
+    info: &TensorInfo,
+    address: u64,
+    first: usize,
+    values: &mut [S::Host],
     _as: S,
 ) -> Result<(), EngineError> {
     let most = device.staging()?.len() / BYTES;
@@ -340,17 +345,20 @@ impl Engine for CudaEngine {
         tensor: TensorId,
         values: HostSlice<'_>,
     ) -> Result<(), EngineError> {
-        self.tensor(program, tensor, 0, values.extent())?;
+        let (count, dtype) = values.extent();
+        self.tensor(program, tensor, 0, count, dtype)?;
         // The plan is borrowed beside the device.
         let (info, place) = self.plan.stored_whole(program, tensor, values.extent())?;
         let device = &mut **self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let to = (info, device.base() + place.offset as u64);
+        let to = device.base() + place.offset as u64;
         match values {
-            HostSlice::U8(values) => upload(device, to, values, StoredU8),
-            HostSlice::F64(values) => upload(device, to, values, StoredF64),
-            HostSlice::F32(values) if info.dtype == DType::Bf16 => upload(device, to, values, StoredBf16),
-            HostSlice::F32(values) if info.dtype == DType::F16 => upload(device, to, values, StoredF16),
-            HostSlice::F32(values) => upload(device, to, values, StoredF32),
+            HostSlice::U8(values) => upload(device, info, to, values, StoredU8),
+            HostSlice::F64(values) => upload(device, info, to, values, StoredF64),
+            HostSlice::F32(values) if info.dtype == DType::Bf16 => {
+                upload(device, info, to, values, StoredBf16)
+            }
+            HostSlice::F32(values) if info.dtype == DType::F16 => upload(device, info, to, values, StoredF16),
+            HostSlice::F32(values) => upload(device, info, to, values, StoredF32),
         }
     }
 
@@ -361,19 +369,20 @@ impl Engine for CudaEngine {
         first: usize,
         values: HostSliceMut<'_>,
     ) -> Result<(), EngineError> {
-        let (info, offset) = self.tensor(program, tensor, first, values.extent())?;
+        let (count, dtype) = values.extent();
+        let (info, offset) = self.tensor(program, tensor, first, count, dtype)?;
         let device = &mut **self.device.lock().unwrap_or_else(PoisonError::into_inner);
-        let from = (info, device.base() + offset as u64);
+        let from = device.base() + offset as u64;
         match values {
-            HostSliceMut::U8(values) => download(device, from, (first, values), StoredU8),
-            HostSliceMut::F64(values) => download(device, from, (first, values), StoredF64),
+            HostSliceMut::U8(values) => download(device, info, from, first, values, StoredU8),
+            HostSliceMut::F64(values) => download(device, info, from, first, values, StoredF64),
             HostSliceMut::F32(values) if info.dtype == DType::Bf16 => {
-                download(device, from, (first, values), StoredBf16)
+                download(device, info, from, first, values, StoredBf16)
             }
             HostSliceMut::F32(values) if info.dtype == DType::F16 => {
-                download(device, from, (first, values), StoredF16)
+                download(device, info, from, first, values, StoredF16)
             }
-            HostSliceMut::F32(values) => download(device, from, (first, values), StoredF32),
+            HostSliceMut::F32(values) => download(device, info, from, first, values, StoredF32),
         }
     }
 

@@ -241,7 +241,8 @@ impl Work {
     pub(crate) fn packs<P: Pod>(
         &mut self,
         kernel: impl Into<String>,
-        (of, elements): (&Operand<'_>, u32),
+        of: &Operand<'_>,
+        elements: u32,
         parameters: &P,
         reads: &[Stretch],
         writes: &[Stretch],

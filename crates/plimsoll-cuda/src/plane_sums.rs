@@ -129,10 +129,11 @@ impl SumsPlanes for CudaEngine {
 
     fn add_window(
         &mut self,
-        (program, tensor): (ProgramId, TensorId),
+        logits: (ProgramId, TensorId),
         sample: usize,
         window: &SummedWindow<'_>,
     ) -> Result<bool, EngineError> {
+        let (program, tensor) = logits;
         let device = &mut **self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
         let sums = self.sums.as_ref().ok_or_else(closed)?;
         let (info, place) = self.plan.stored(program, tensor)?;

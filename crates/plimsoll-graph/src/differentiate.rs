@@ -68,7 +68,7 @@ pub fn differentiate(
     with_respect_to: &[TensorId],
 ) -> Result<Vec<Option<TensorId>>, GraphError> {
     let seed = program.push_one(Fill { value: scale, shape: program.shape(of).clone() }, &[])?;
-    differentiate_from(program, (of, seed), with_respect_to)
+    differentiate_from(program, of, seed, with_respect_to)
 }
 
 /// As [`differentiate`], of the sum of the elements of `of`, each times its element of another tensor of the same shape and dtype,
@@ -78,7 +78,8 @@ pub fn differentiate(
 /// If a needed gradient goes through an op that has none, or the other tensor does not fit.
 pub fn differentiate_from(
     program: &mut Program,
-    (of, weights): (TensorId, TensorId),
+    of: TensorId,
+    weights: TensorId,
     with_respect_to: &[TensorId],
 ) -> Result<Vec<Option<TensorId>>, GraphError> {
     let mut needs = vec![false; program.tensors.len()];

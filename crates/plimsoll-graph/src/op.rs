@@ -156,7 +156,8 @@ fn expect_dtype(
     op: &'static str,
     operand: &'static str,
     tensor: &TensorInfo,
-    (dtype, expected): (DType, &'static str),
+    dtype: DType,
+    expected: &'static str,
 ) -> Result<(), GraphError> {
     if tensor.dtype == dtype {
         return Ok(());
@@ -201,7 +202,7 @@ pub(crate) fn expect_f32_volume(
     tensor: &TensorInfo,
 ) -> Result<(), GraphError> {
     expect_volume(op, operand, tensor)?;
-    expect_dtype(op, operand, tensor, (DType::F32, "f32"))
+    expect_dtype(op, operand, tensor, DType::F32, "f32")
 }
 
 /// Checks that an operand is labels `[N, 1, D, H, W]`.
@@ -211,7 +212,7 @@ pub(crate) fn expect_labels(
     tensor: &TensorInfo,
 ) -> Result<(), GraphError> {
     expect_kind(op, operand, tensor, Kind::Labels)?;
-    expect_dtype(op, operand, tensor, (DType::U8, "u8"))?;
+    expect_dtype(op, operand, tensor, DType::U8, "u8")?;
     expect_five_axes(op, operand, &tensor.shape)?;
     let shape = &tensor.shape;
     expect_shape(op, operand, shape, &Shape::volume(shape.batch(), 1, shape.spatial()))
@@ -248,7 +249,7 @@ pub(crate) fn expect_table(
     tensor: &TensorInfo,
     shape: &[usize],
 ) -> Result<(), GraphError> {
-    expect_table_of(op, operand, tensor, (DType::F32, "f32"))?;
+    expect_table_of(op, operand, tensor, DType::F32, "f32")?;
     expect_shape(op, operand, &tensor.shape, &Shape(shape.to_vec()))
 }
 
@@ -259,7 +260,7 @@ pub(crate) fn expect_f64_table(
     tensor: &TensorInfo,
     shape: &[usize],
 ) -> Result<(), GraphError> {
-    expect_table_of(op, operand, tensor, (DType::F64, "f64"))?;
+    expect_table_of(op, operand, tensor, DType::F64, "f64")?;
     expect_shape(op, operand, &tensor.shape, &Shape(shape.to_vec()))
 }
 
@@ -268,10 +269,11 @@ pub(crate) fn expect_table_of(
     op: &'static str,
     operand: &'static str,
     tensor: &TensorInfo,
-    dtype: (DType, &'static str),
+    dtype: DType,
+    expected: &'static str,
 ) -> Result<(), GraphError> {
     expect_kind(op, operand, tensor, Kind::Table)?;
-    expect_dtype(op, operand, tensor, dtype)
+    expect_dtype(op, operand, tensor, dtype, expected)
 }
 
 /// Checks that an operand has one f32 for each of some channels.
@@ -282,7 +284,7 @@ pub(crate) fn expect_channels(
     channels: usize,
 ) -> Result<(), GraphError> {
     expect_kind(op, operand, tensor, Kind::Channels)?;
-    expect_dtype(op, operand, tensor, (DType::F32, "f32"))?;
+    expect_dtype(op, operand, tensor, DType::F32, "f32")?;
     expect_shape(op, operand, &tensor.shape, &Shape(vec![channels]))
 }
 
@@ -294,7 +296,7 @@ pub(crate) fn expect_statistics(
 ) -> Result<(), GraphError> {
     const OPERAND: &str = "the statistics";
     expect_kind(op, OPERAND, tensor, Kind::Statistics)?;
-    expect_dtype(op, OPERAND, tensor, (DType::F32, "f32"))?;
+    expect_dtype(op, OPERAND, tensor, DType::F32, "f32")?;
     expect_shape(op, OPERAND, &tensor.shape, &Shape(vec![volume.batch(), volume.channels(), 2]))
 }
 
@@ -302,7 +304,7 @@ pub(crate) fn expect_statistics(
 pub(crate) fn expect_weights(op: &'static str, tensor: &TensorInfo, shape: &Shape) -> Result<(), GraphError> {
     const OPERAND: &str = "weights";
     expect_kind(op, OPERAND, tensor, Kind::Weights)?;
-    expect_dtype(op, OPERAND, tensor, (DType::F32, "f32"))?;
+    expect_dtype(op, OPERAND, tensor, DType::F32, "f32")?;
     expect_shape(op, OPERAND, &tensor.shape, shape)
 }
 
@@ -313,9 +315,7 @@ pub(crate) fn expect_learned(
     tensor: &TensorInfo,
 ) -> Result<(), GraphError> {
     match tensor.kind {
-        Kind::Weights | Kind::Channels | Kind::Table => {
-            expect_dtype(op, operand, tensor, (DType::F32, "f32"))
-        }
+        Kind::Weights | Kind::Channels | Kind::Table => expect_dtype(op, operand, tensor, DType::F32, "f32"),
         found => Err(GraphError::Kind { op, operand, found, expected: "weights, channels or a table" }),
     }
 }

@@ -111,7 +111,8 @@ impl ConfigError {
     /// An error about a setting's value, unless `holds`.
     pub(crate) fn expect(
         holds: bool,
-        (setting, found): (&'static str, impl ToString),
+        setting: &'static str,
+        found: impl ToString,
         expected: impl ToString,
     ) -> Result<(), ConfigError> {
         if holds {

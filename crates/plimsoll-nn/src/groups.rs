@@ -48,7 +48,8 @@ impl<'a> Groups<'a> {
         for (setting, prefix) in all.chain(frozen.iter().map(|prefix| ("frozen", prefix))) {
             ConfigError::expect(
                 names().any(|name| begins_with(name, prefix)),
-                (setting, format_args!("\"{prefix}\"")),
+                setting,
+                format_args!("\"{prefix}\""),
                 format_args!("no parameter's name begins so; there are {}", beginnings()),
             )?;
         }
@@ -60,18 +61,21 @@ impl<'a> Groups<'a> {
             .collect();
         ConfigError::expect(
             !trained.is_empty(),
-            ("frozen", format_args!("{frozen:?}")),
+            "frozen",
+            format_args!("{frozen:?}"),
             "that is all parameters, and nothing would be trained",
         )?;
         for group in groups {
             ConfigError::expect(
                 group.rate.is_finite() && group.rate > 0.0,
-                ("groups", format_args!("\"{}\" with rate {}", group.prefix, group.rate)),
+                "groups",
+                format_args!("\"{}\" with rate {}", group.prefix, group.rate),
                 "a rate must be finite and above zero; what is not to be trained at all is `frozen`",
             )?;
             ConfigError::expect(
                 trained.iter().any(|name| made.group(name).is_some_and(|found| std::ptr::eq(found, group))),
-                ("groups", format_args!("\"{}\"", group.prefix)),
+                "groups",
+                format_args!("\"{}\"", group.prefix),
                 "all its parameters are frozen or in another group, of which that with the longest prefix holds",
             )?;
         }

@@ -121,14 +121,15 @@ impl Optimizer {
     pub fn check(&self) -> Result<(), ConfigError> {
         let share = |setting, value: f32| {
             let holds = (0.0..1.0).contains(&value);
-            ConfigError::expect(holds, (setting, value), "it must be from 0 to below 1")
+            ConfigError::expect(holds, setting, value, "it must be from 0 to below 1")
         };
         let (Optimizer::AdamW { weight_decay, .. }
         | Optimizer::Adam { weight_decay, .. }
         | Optimizer::Sgd { weight_decay, .. }) = *self;
         ConfigError::expect(
             weight_decay.is_finite() && weight_decay >= 0.0,
-            ("optimizer.weight_decay", weight_decay),
+            "optimizer.weight_decay",
+            weight_decay,
             "it must be finite and not below zero",
         )?;
         match *self {
@@ -138,7 +139,8 @@ impl Optimizer {
                 share("optimizer.beta2", beta2)?;
                 ConfigError::expect(
                     epsilon.is_finite() && epsilon > 0.0,
-                    ("optimizer.epsilon", epsilon),
+                    "optimizer.epsilon",
+                    epsilon,
                     "it must be finite and above zero",
                 )
             }
@@ -168,7 +170,8 @@ impl Updates {
     pub(crate) fn push(
         &self,
         program: &mut Program,
-        (parameter, gradient): (TensorId, TensorId),
+        parameter: TensorId,
+        gradient: TensorId,
         rate_factor: f32,
     ) -> Result<(), GraphError> {
         let info = program.tensor(parameter).clone();

@@ -28,12 +28,14 @@ impl Plateau {
         let Plateau { factor, threshold, .. } = *self;
         ConfigError::expect(
             factor > 0.0 && factor < 1.0,
-            ("decay.factor", factor),
+            "decay.factor",
+            factor,
             "it must be above 0 and below 1",
         )?;
         ConfigError::expect(
             threshold.is_finite() && threshold >= 0.0,
-            ("decay.threshold", threshold),
+            "decay.threshold",
+            threshold,
             "it must be finite and not below zero",
         )
     }
@@ -72,7 +74,7 @@ const SMALLEST_FALL: f64 = 1e-8;
 impl PlateauState {
     /// Shows it the score of an epoch under a rule, with the highest and the least learning rate; the factor of the highest from
     /// then on. A score that is NaN is not better than any.
-    pub fn observe(&mut self, rule: &Plateau, (highest, least): (f64, f64), goal: Goal, score: f64) -> f64 {
+    pub fn observe(&mut self, rule: &Plateau, highest: f64, least: f64, goal: Goal, score: f64) -> f64 {
         let is_better = match (self.best, goal) {
             (None, _) => !score.is_nan(),
             (Some(best), Goal::Highest) => score > best * (1.0 + rule.threshold),
@@ -101,7 +103,7 @@ mod tests {
 
     fn rates(rule: Plateau, rates: (f64, f64), goal: Goal, scores: &[f64]) -> Vec<f64> {
         let mut state = PlateauState::default();
-        scores.iter().map(|score| rates.0 * state.observe(&rule, rates, goal, *score)).collect()
+        scores.iter().map(|score| rates.0 * state.observe(&rule, rates.0, rates.1, goal, *score)).collect()
     }
 
     fn agree(found: &[f64], expected: &[f64]) {
@@ -147,10 +149,10 @@ mod tests {
         let rule = Plateau { patience: 1, ..Plateau::default() };
         let (mut state, mut stored) = (PlateauState::default(), PlateauState::default());
         for score in [0.3, 0.2, 0.2, 0.4, 0.1, 0.1] {
-            let factor = state.observe(&rule, (1e-2, 0.0), Goal::Highest, score);
+            let factor = state.observe(&rule, 1e-2, 0.0, Goal::Highest, score);
             let json = serde_json::to_string(&stored).unwrap();
             stored = serde_json::from_str(&json).unwrap();
-            assert_eq!(stored.observe(&rule, (1e-2, 0.0), Goal::Highest, score), factor);
+            assert_eq!(stored.observe(&rule, 1e-2, 0.0, Goal::Highest, score), factor);
         }
         assert!((state.factor - 0.01).abs() < 1e-15);
     }

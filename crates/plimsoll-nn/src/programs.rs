@@ -116,11 +116,11 @@ impl Training {
         self.optimizer.check()?;
         if let Some(max) = self.max_grad_norm {
             let expected = "it must be above zero, or inf to scale no gradient";
-            ConfigError::expect(max > 0.0, ("max_grad_norm", max), expected)?;
+            ConfigError::expect(max > 0.0, "max_grad_norm", max, expected)?;
         }
         if let Some(decay) = self.ema {
             let expected = "it must be above 0 and below 1";
-            ConfigError::expect(decay > 0.0 && decay < 1.0, ("ema", decay), expected)?;
+            ConfigError::expect(decay > 0.0 && decay < 1.0, "ema", decay, expected)?;
         }
         Ok(())
     }
@@ -198,7 +198,7 @@ impl ProgramWriter<'_> {
         let mut targets = Vec::new();
         let variants = loss.variants();
         let gradients: Vec<Program> = (0..variants.len())
-            .map(|variant| self.gradient_program((variant, &variants[variant]), groups, &mut targets))
+            .map(|variant| self.gradient_program(variant, &variants[variant], groups, &mut targets))
             .collect::<Result<_, _>>()?;
         let update = match self.training.accumulation() {
             1 => None,
@@ -219,7 +219,8 @@ impl ProgramWriter<'_> {
 
     fn gradient_program(
         &self,
-        (number, variant): (usize, &Variant),
+        number: usize,
+        variant: &Variant,
         groups: Groups<'_>,
         targets: &mut Vec<TargetInput>,
     ) -> Result<Program, ConfigError> {
@@ -238,7 +239,7 @@ impl ProgramWriter<'_> {
         let gradients = if self.training.precision.needs_loss_scale() {
             let scale = program.input(names::LOSS_SCALE, Shape(vec![1]), Kind::Table);
             let seed = program.push_one(WeightedSum { weights: vec![share] }, &[scale])?;
-            differentiate_from(&mut program, (loss, seed), &parameters)?
+            differentiate_from(&mut program, loss, seed, &parameters)?
         } else {
             differentiate(&mut program, loss, share, &parameters)?
         };
@@ -299,9 +300,9 @@ impl ProgramWriter<'_> {
         }
         let first = program.nodes.len();
         let updates = Updates { optimizer, rates, norm: (norm_use, norm), clear: loss.is_none(), ema };
-        for pair in pairs {
-            let rate_factor = groups.rate(&program.tensor(pair.0).name);
-            updates.push(program, *pair, rate_factor)?;
+        for (parameter, gradient) in pairs {
+            let rate_factor = groups.rate(&program.tensor(*parameter).name);
+            updates.push(program, *parameter, *gradient, rate_factor)?;
         }
         if norm.is_none() {
             update_early(program, first);

@@ -60,7 +60,7 @@ impl Schedule {
     pub fn observe(&self, state: &mut PlateauState, goal: Goal, score: f64) -> f64 {
         match &self.decay {
             Decay::Plateau(plateau) => {
-                state.observe(plateau, (self.learning_rate, self.min_learning_rate), goal, score)
+                state.observe(plateau, self.learning_rate, self.min_learning_rate, goal, score)
             }
             Decay::Constant | Decay::Poly { .. } | Decay::Cosine => 1.0,
         }
@@ -76,29 +76,34 @@ impl Schedule {
         let read = learning_rate as f32;
         ConfigError::expect(
             read.is_finite() && read > 0.0,
-            ("learning_rate", learning_rate),
+            "learning_rate",
+            learning_rate,
             "it must be finite and above zero, as an f32 too",
         )?;
         ConfigError::expect(
             (0.0..learning_rate).contains(&min_learning_rate),
-            ("min_learning_rate", min_learning_rate),
+            "min_learning_rate",
+            min_learning_rate,
             format_args!("it must be from 0 to below the learning rate, which is {learning_rate}"),
         )?;
         ConfigError::expect(
             min_learning_rate == 0.0 || decay != Decay::Constant,
-            ("min_learning_rate", min_learning_rate),
+            "min_learning_rate",
+            min_learning_rate,
             "the decay is \"constant\", so the learning rate never falls",
         )?;
         ConfigError::expect(
             warmup_steps < total_steps,
-            ("warmup_steps", warmup_steps),
+            "warmup_steps",
+            warmup_steps,
             format_args!("it must be less than all steps of the run, which are {total_steps}"),
         )?;
         match decay {
             Decay::Constant | Decay::Cosine => Ok(()),
             Decay::Poly { power } => ConfigError::expect(
                 power.is_finite() && power >= 0.0,
-                ("decay.power", power),
+                "decay.power",
+                power,
                 "it must be finite and not below zero",
             ),
             Decay::Plateau(plateau) => plateau.check(),

@@ -171,7 +171,7 @@ fn gradients(record: &Record) -> Program {
     let mode = ForwardMode { training: true, precision: DType::F32 };
     let logits = net.forward(&mut program, image, mode).unwrap()[0];
     let objective: Objective = cross_entropy().into();
-    let (loss, _) = objective.write(&mut program, (logits, labels), [1.0; 3]).unwrap();
+    let (loss, _) = objective.write(&mut program, logits, labels, [1.0; 3]).unwrap();
     let is_trained = |id: &TensorId| net.is_trained(&program.tensor(*id).name);
     let parameters: Vec<TensorId> = program.with_role(Role::Parameter).filter(is_trained).collect();
     let gradients = differentiate(&mut program, loss, 1.0, &parameters).unwrap();

@@ -42,7 +42,7 @@ fn losses(component: &str, copies: usize, between: f64) -> [f64; 2] {
     let logits = program.input("logits", Shape::volume(BATCH, 2, extent), Kind::Volume);
     let labels = program.input("labels", Shape::volume(BATCH, 1, extent), Kind::Labels);
     let spacing = [between, IN_PLANE[0], IN_PLANE[1]];
-    let (loss, _) = objective.write(&mut program, (logits, labels), spacing).unwrap();
+    let (loss, _) = objective.write(&mut program, logits, labels, spacing).unwrap();
     program.mark_output(loss, "loss");
     let inputs: HashMap<String, Array> = program
         .with_role(Role::Input)

@@ -52,7 +52,7 @@ impl Case {
         let mut program = Program::new("loss");
         let logits = program.input("logits", self.shape(CLASSES), Kind::Volume);
         let labels = program.input("labels", self.shape(1), Kind::Labels);
-        let (loss, _) = self.loss.write(&mut program, (logits, labels), [1.0; 3]).unwrap();
+        let (loss, _) = self.loss.write(&mut program, logits, labels, [1.0; 3]).unwrap();
         let gradient = differentiate(&mut program, loss, 1.0, &[logits]).unwrap()[0].unwrap();
         program.mark_output(loss, "loss");
         program.mark_output(gradient, "gradient");

@@ -43,7 +43,7 @@ fn soft_targets_have_the_losses_and_gradients_of_pytorch() {
         let shape = |channels| Shape::volume(case.samples, channels, [1; 3]);
         let logits = program.input("logits", shape(case.classes), Kind::Volume);
         let labels = program.input("labels", shape(1), Kind::Labels);
-        let (loss, _) = objective.write(&mut program, (logits, labels), [1.0; 3]).unwrap();
+        let (loss, _) = objective.write(&mut program, logits, labels, [1.0; 3]).unwrap();
         let gradient = differentiate(&mut program, loss, 1.0, &[logits]).unwrap()[0].unwrap();
         program.mark_output(loss, "loss");
         program.mark_output(gradient, "gradient");

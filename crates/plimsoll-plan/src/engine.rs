@@ -133,8 +133,8 @@ impl EngineError {
         }
     }
 
-    /// So many values of a type do not fit a tensor of a program.
-    pub fn values(program: &Program, tensor: &TensorInfo, (count, dtype): (usize, DType)) -> EngineError {
+    /// An error for `count` values of a type that do not fit a tensor of a program.
+    pub fn values(program: &Program, tensor: &TensorInfo, count: usize, dtype: DType) -> EngineError {
         EngineError::Values {
             program: program.name.clone(),
             tensor: tensor.name.clone(),

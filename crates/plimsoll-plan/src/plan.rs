@@ -179,9 +179,10 @@ impl Plan {
         extent: (usize, DType),
     ) -> Result<(&TensorInfo, Block), EngineError> {
         let (info, place) = self.stored(id, tensor)?;
-        match extent.0 == info.shape.count() {
+        let (count, dtype) = extent;
+        match count == info.shape.count() {
             true => Ok((info, place)),
-            false => Err(EngineError::values(self.program(id), info, extent)),
+            false => Err(EngineError::values(self.program(id), info, count, dtype)),
         }
     }
 

@@ -46,7 +46,8 @@ impl ReferenceEngine {
         program: ProgramId,
         tensor: TensorId,
         first: usize,
-        (count, dtype): (usize, DType),
+        count: usize,
+        dtype: DType,
     ) -> Result<Range<usize>, EngineError> {
         let (info, place) = self.plan.stored(program, tensor)?;
         let fits = match info.dtype {
@@ -55,7 +56,7 @@ impl ReferenceEngine {
         };
         let end = first.saturating_add(count);
         if !fits || end > info.shape.count() {
-            return Err(EngineError::values(self.plan.program(program), info, (count, dtype)));
+            return Err(EngineError::values(self.plan.program(program), info, count, dtype));
         }
         let all = elements(place, end);
         Ok(all.start + first..all.end)
@@ -105,8 +106,9 @@ impl Engine for ReferenceEngine {
         tensor: TensorId,
         values: HostSlice<'_>,
     ) -> Result<(), EngineError> {
-        self.plan.stored_whole(program, tensor, values.extent())?;
-        let range = self.tensor(program, tensor, 0, values.extent())?;
+        let (count, dtype) = values.extent();
+        self.plan.stored_whole(program, tensor, (count, dtype))?;
+        let range = self.tensor(program, tensor, 0, count, dtype)?;
         let stored = self.arena.get_mut(range).ok_or_else(outside)?.iter_mut();
         match values {
             HostSlice::F32(values) => stored.zip(values).for_each(|(to, from)| *to = f64::from(*from)),
@@ -123,7 +125,8 @@ impl Engine for ReferenceEngine {
         first: usize,
         values: HostSliceMut<'_>,
     ) -> Result<(), EngineError> {
-        let range = self.tensor(program, tensor, first, values.extent())?;
+        let (count, dtype) = values.extent();
+        let range = self.tensor(program, tensor, first, count, dtype)?;
         let stored = self.arena.get(range).ok_or_else(outside)?;
         match values {
             HostSliceMut::F32(values) => {

@@ -119,17 +119,20 @@ impl<T: Element, O: Element> Kernel for HeadLogits<T, O> {
         let end = self.voxels.min((chunk + 1) * CHUNK);
         let mut squares = [const { MaybeUninit::<Square>::uninit() }; BLOCKS * SQUARES];
         for first in (chunk * CHUNK..end).step_by(TILE) {
-            let voxels = (first, TILE.min(end - first));
+            let count = TILE.min(end - first);
             // SAFETY: voxels of a tile end with the sample, and `task < tasks`, so the sample is below `batch`. There are squares for
             // `BLOCKS` blocks, which are written before they are read.
             unsafe {
                 for (b, block) in self.source.iter().enumerate().take(BLOCKS) {
-                    for square in 0..voxels.1.div_ceil(LANES) {
+                    for square in 0..count.div_ceil(LANES) {
                         let to = &mut squares[b * SQUARES + square];
-                        to.write(transposed::<S, T>(block, sample, voxels, square));
+                        to.write(transposed::<S, T>(block, sample, first, count, square));
                     }
                 }
-                by_classes!(self.classes, self.group::<S>(group, sample, voxels, squares.as_ptr().cast()));
+                by_classes!(
+                    self.classes,
+                    self.group::<S>(group, sample, first, count, squares.as_ptr().cast())
+                );
             }
         }
     }
@@ -143,7 +146,8 @@ impl<T: Element, O: Element> Kernel for HeadLogits<T, O> {
 unsafe fn transposed<S: Simd, T: Element>(
     block: &SourceBlock<T>,
     sample: usize,
-    (first, count): (usize, usize),
+    first: usize,
+    count: usize,
     square: usize,
 ) -> Square {
     let mut columns = [[0.0; LANES]; LANES];
@@ -172,7 +176,8 @@ impl<T: Element, O: Element> HeadLogits<T, O> {
         &self,
         group: usize,
         sample: usize,
-        (first, count): (usize, usize),
+        first: usize,
+        count: usize,
         squares: *const Square,
     ) {
         let blocks = self.source.len();
@@ -192,7 +197,7 @@ impl<T: Element, O: Element> HeadLogits<T, O> {
                     let columns = match b < BLOCKS {
                         true => &*squares.add(b * SQUARES + square),
                         false => {
-                            own = transposed::<S, T>(&self.source[b], sample, (first, count), square);
+                            own = transposed::<S, T>(&self.source[b], sample, first, count, square);
                             &own
                         }
                     };

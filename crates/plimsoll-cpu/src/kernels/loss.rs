@@ -117,8 +117,16 @@ impl Kernel for ChunkSums {
     }
 }
 
-/// Adds up the chunks of each sample, in order: `[N][rows]` from `[N][chunk][rows]`, of (N, chunks, rows); `round` makes of a sum
-/// what is stored.
+/// The extents of a table of partial sums, `[batch][chunks][rows]`.
+#[derive(Clone, Copy)]
+pub(crate) struct ChunkTable {
+    pub(crate) batch: usize,
+    pub(crate) chunks: usize,
+    pub(crate) rows: usize,
+}
+
+/// Adds up the chunks of each sample, in order: `[batch][rows]` from `[batch][chunks][rows]`. `round` converts a sum to the
+/// type of the result.
 ///
 /// # Safety
 /// Both are aligned; `partial` is valid for reads of batch · chunks · rows numbers, which are initialised, and `result` for
@@ -126,7 +134,7 @@ impl Kernel for ChunkSums {
 pub(crate) unsafe fn add_chunks<R>(
     partial: Ptr<f64>,
     result: Ptr<R>,
-    (batch, chunks, rows): (usize, usize, usize),
+    ChunkTable { batch, chunks, rows }: ChunkTable,
     round: impl Fn(f64) -> R,
 ) {
     for sample in 0..batch {

@@ -202,13 +202,14 @@ impl Kernel for CombineStats {
         unsafe {
             for set in self.sharing.sets_of(task) {
                 let (pair, variance) = self.of_set(set);
-                self.sharing.planes_of(set).for_each(|place| write_pair(self.statistics, place, pair));
+                let write = |(block, lane)| write_pair(self.statistics, block, lane, pair);
+                self.sharing.planes_of(set).for_each(write);
                 if let Some(variances) = self.variances {
                     *variances.0.add(set) = variance;
                 }
             }
             for (block, lane) in self.sharing.padding_of(task) {
-                write_pair(self.statistics, (block, lane), [0.0; 2]);
+                write_pair(self.statistics, block, lane, [0.0; 2]);
                 if let Some(variances) = self.variances {
                     *variances.0.add(block % self.sharing.extent.blocks * LANES + lane) = 0.0;
                 }
@@ -222,7 +223,7 @@ impl Kernel for CombineStats {
 /// # Safety
 /// `to` is valid for writes of `[2][16]` floats for each block up to this one, and the lane is below sixteen.
 #[inline(always)]
-unsafe fn write_pair(to: Ptr<f32>, (block, lane): (usize, usize), [first, second]: [f32; 2]) {
+unsafe fn write_pair(to: Ptr<f32>, block: usize, lane: usize, [first, second]: [f32; 2]) {
     // SAFETY: the places are those of this function's contract.
     unsafe {
         let to = to.0.add(block * 2 * LANES + lane);
@@ -379,7 +380,7 @@ impl NormGradMeans {
     /// # Safety
     /// `partial` is as the field says, and initialised; the place is that of a lane of a block of a sample.
     #[inline(always)]
-    unsafe fn sums(&self, (block, lane): (usize, usize)) -> [f64; 2] {
+    unsafe fn sums(&self, block: usize, lane: usize) -> [f64; 2] {
         let chunks = self.sharing.extent.chunks();
         let mut sums = [0.0f64; 2];
         for chunk in 0..chunks {
@@ -398,7 +399,7 @@ impl NormGradMeans {
     /// # Safety
     /// Statistics and scale are as [`BlockNorm`] says, and initialised; the place is that of a lane of a block of a sample.
     #[inline(always)]
-    unsafe fn factors(&self, (block, lane): (usize, usize)) -> [f64; 2] {
+    unsafe fn factors(&self, block: usize, lane: usize) -> [f64; 2] {
         let blocks = self.sharing.extent.blocks;
         let norm = &self.norms[block % blocks];
         // SAFETY: the sample has `[2][16]` statistics for each block of channels, and the scale sixteen lanes.
@@ -417,9 +418,9 @@ impl NormGradMeans {
     #[inline(always)]
     unsafe fn mean(&self, set: usize) {
         let (mut total, mut rstd, mut planes) = ([0.0f64; 2], 0.0, 0);
-        for place in self.sharing.planes_of(set) {
+        for (block, lane) in self.sharing.planes_of(set) {
             // SAFETY: a set's planes are lanes of blocks of samples; buffers are as this function's contract says.
-            let ([sum, product], [r, scale]) = unsafe { (self.sums(place), self.factors(place)) };
+            let ([sum, product], [r, scale]) = unsafe { (self.sums(block, lane), self.factors(block, lane)) };
             total[0] += scale * sum;
             total[1] += scale * product;
             // All planes of a set have the same.
@@ -428,9 +429,9 @@ impl NormGradMeans {
         }
         let count = (planes * self.sharing.extent.voxels) as f64;
         let means = total.map(|total| (rstd * total / count) as f32);
-        for place in self.sharing.planes_of(set) {
+        for (block, lane) in self.sharing.planes_of(set) {
             // SAFETY: there is a pair of lanes for each block of a sample.
-            unsafe { write_pair(self.means, place, means) };
+            unsafe { write_pair(self.means, block, lane, means) };
         }
     }
 
@@ -439,13 +440,13 @@ impl NormGradMeans {
     /// # Safety
     /// All buffers are as the fields say, `partial` initialised; `channel_block` is below the extent's.
     #[inline(always)]
-    unsafe fn of_affine(&self, channel_block: usize, (scale, shift): (Ptr<f32>, Ptr<f32>)) {
+    unsafe fn of_affine(&self, channel_block: usize, scale: Ptr<f32>, shift: Ptr<f32>) {
         let Extent { batch, blocks, .. } = self.sharing.extent;
         for lane in 0..LANES {
             let mut total = [0.0f64; 2];
             for sample in 0..batch {
                 // SAFETY: the block is one of the sample's; `partial` is as this function's contract says.
-                let sums = unsafe { self.sums((sample * blocks + channel_block, lane)) };
+                let sums = unsafe { self.sums(sample * blocks + channel_block, lane) };
                 total[0] += sums[0];
                 total[1] += sums[1];
             }
@@ -471,9 +472,10 @@ impl Kernel for NormGradMeans {
         unsafe {
             if task < of_sets {
                 self.sharing.sets_of(task).for_each(|set| self.mean(set));
-                self.sharing.padding_of(task).for_each(|place| write_pair(self.means, place, [0.0; 2]));
-            } else if let Some(affine) = self.affine {
-                self.of_affine(task - of_sets, affine);
+                let clear = |(block, lane)| write_pair(self.means, block, lane, [0.0; 2]);
+                self.sharing.padding_of(task).for_each(clear);
+            } else if let Some((scale, shift)) = self.affine {
+                self.of_affine(task - of_sets, scale, shift);
             }
         }
     }

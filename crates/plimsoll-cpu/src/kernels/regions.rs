@@ -39,7 +39,9 @@ impl RegionVoxels {
         &self,
         region: usize,
         group: &Group,
-        (logits, p, rest): (&[f32; LANES], &'a [f32; LANES], &'a [f32; LANES]),
+        logits: &[f32; LANES],
+        p: &'a [f32; LANES],
+        rest: &'a [f32; LANES],
     ) -> ClassLanes<'a> {
         // No sum of regions is of the softmax, which these two would be of.
         const UNREAD: &[f32; LANES] = &[0.0; LANES];
@@ -98,7 +100,7 @@ impl Kernel for RegionSums {
                 for (region, sums) in sums.chunks_exact_mut(rows * LANES).enumerate() {
                     let logits = voxels.logits(task, region, group);
                     let (p, rest) = sigmoids(&logits);
-                    let lanes = self.of.lanes(region, group, (&logits, &p, &rest));
+                    let lanes = self.of.lanes(region, group, &logits, &p, &rest);
                     for i in 0..LANES {
                         let (here, counts) = (if lanes.here[i] { 1.0 } else { 0.0 }, group.counts[i]);
                         sums[i] += here * p[i];
@@ -153,7 +155,7 @@ impl Kernel for RegionGrad {
                     let [by_overlap, by_size, by_squares] = [0, 1, 2].map(|k| *slopes.add(region * 3 + k));
                     let logits = voxels.logits(task, region, group);
                     let (p, rest) = sigmoids(&logits);
-                    let lanes = self.of.lanes(region, group, (&logits, &p, &rest));
+                    let lanes = self.of.lanes(region, group, &logits, &p, &rest);
                     let (mut by_p, mut direct) = ([0.0; LANES], [0.0; LANES]);
                     for i in 0..LANES {
                         let overlap = if lanes.here[i] { by_overlap } else { 0.0 };

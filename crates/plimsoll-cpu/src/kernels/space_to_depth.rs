@@ -73,7 +73,7 @@ impl Shape {
 }
 
 /// The place of a voxel of a block.
-fn place(sample: usize, (blocks, block): (usize, usize), extent: [usize; 3], at: [usize; 3]) -> usize {
+fn place(sample: usize, blocks: usize, block: usize, extent: [usize; 3], at: [usize; 3]) -> usize {
     let [d, h, w] = extent;
     ((((sample * blocks + block) * d + at[0]) * h + at[1]) * w + at[2]) * LANES
 }
@@ -90,7 +90,8 @@ pub(crate) struct SpaceToDepth<T> {
 impl<T> SpaceToDepth<T> {
     pub(crate) fn new(
         op: &Op,
-        (batch, channels): (usize, usize),
+        batch: usize,
+        channels: usize,
         extent: [usize; 3],
         source: Ptr<T>,
         result: Ptr<T>,
@@ -110,7 +111,7 @@ impl<T: Element> Kernel for SpaceToDepth<T> {
         let (of_sample, d) = (task / shape.deep[0], task % shape.deep[0]);
         let (sample, block) = (of_sample / shape.deep_blocks, of_sample % shape.deep_blocks);
         for (h, w) in (0..shape.deep[1]).flat_map(|h| (0..shape.deep[2]).map(move |w| (h, w))) {
-            let to = place(sample, (shape.deep_blocks, block), shape.deep, [d, h, w]);
+            let to = place(sample, shape.deep_blocks, block, shape.deep, [d, h, w]);
             // SAFETY: `task < tasks`, so the voxel `to` is one of the result's, and in no other task; runs are within blocks of
             // their volumes, and only voxels within the source's extent are read.
             unsafe {
@@ -123,7 +124,7 @@ impl<T: Element> Kernel for SpaceToDepth<T> {
                     if (0..3).any(|axis| at[axis] >= shape.flat[axis]) {
                         continue;
                     }
-                    let from = place(sample, (shape.flat_blocks, run.flat.0), shape.flat, at) + run.flat.1;
+                    let from = place(sample, shape.flat_blocks, run.flat.0, shape.flat, at) + run.flat.1;
                     std::ptr::copy_nonoverlapping(self.source.0.add(from), to.add(run.deep.1), run.lanes);
                 }
             }
@@ -143,7 +144,8 @@ pub(crate) struct SpaceToDepthGrad<T> {
 impl<T> SpaceToDepthGrad<T> {
     pub(crate) fn new(
         op: &Op,
-        (batch, channels): (usize, usize),
+        batch: usize,
+        channels: usize,
         extent: [usize; 3],
         source: Ptr<T>,
         result: Ptr<T>,
@@ -168,14 +170,14 @@ impl<T: Element> Kernel for SpaceToDepthGrad<T> {
             let within: [usize; 3] = std::array::from_fn(|axis| at[axis] % shape.op.block[axis]);
             let mut sum = [0.0f32; LANES];
             for run in shape.runs[block].iter().filter(|run| shape.op.offsets[run.offset] == within) {
-                let from = place(sample, (shape.deep_blocks, run.deep.0), shape.deep, of_block) + run.deep.1;
+                let from = place(sample, shape.deep_blocks, run.deep.0, shape.deep, of_block) + run.deep.1;
                 for lane in 0..run.lanes {
                     // SAFETY: the block of a voxel of the operand is one of the result of the forward op, and runs are within
                     // blocks of their volumes.
                     sum[run.flat.1 + lane] += unsafe { (*self.source.0.add(from + lane)).to_f32() };
                 }
             }
-            let to = place(sample, (shape.flat_blocks, block), shape.flat, at);
+            let to = place(sample, shape.flat_blocks, block, shape.flat, at);
             // SAFETY: `task < tasks`, so the voxel is one of the result's, and in no other task.
             unsafe { T::store::<S>(self.result.0.add(to), S::load(sum.as_ptr())) };
         }

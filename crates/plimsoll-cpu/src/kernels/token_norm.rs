@@ -207,7 +207,7 @@ impl<T: Element> TokenNormGrad<T> {
     /// The machine has the instruction set of `S`; sixteen elements from `place` on are of the data and of the upstream gradient, and
     /// initialised.
     #[inline(always)]
-    unsafe fn voxel<S: Simd>(&self, place: usize, mask: S::V, (mean, rstd): (f32, f32)) -> (S::V, S::V) {
+    unsafe fn voxel<S: Simd>(&self, place: usize, mask: S::V, mean: f32, rstd: f32) -> (S::V, S::V) {
         // SAFETY: both have sixteen elements from `place` on, as this function's contract says.
         unsafe {
             let x = T::load::<S>(self.data.0.add(place));
@@ -241,7 +241,7 @@ impl<T: Element> Kernel for TokenNormGrad<T> {
                         let (mut dscale, mut dshift) = (S::zero(), S::zero());
                         for i in 0..count {
                             let place = tokens.place(sample, block, first + i);
-                            let (g, standard) = self.voxel::<S>(place, mask, (means[i], rstds[i]));
+                            let (g, standard) = self.voxel::<S>(place, mask, means[i], rstds[i]);
                             let scaled = S::mul(g, scale);
                             sums[i] = S::add(sums[i], scaled);
                             products[i] = S::fma(scaled, standard, products[i]);
@@ -265,7 +265,7 @@ impl<T: Element> Kernel for TokenNormGrad<T> {
                         let (mask, scale) = self.constants::<S>(block);
                         for i in 0..count {
                             let place = tokens.place(sample, block, first + i);
-                            let (g, standard) = self.voxel::<S>(place, mask, (means[i], rstds[i]));
+                            let (g, standard) = self.voxel::<S>(place, mask, means[i], rstds[i]);
                             let centred =
                                 S::sub(S::sub(S::mul(g, scale), sums[i]), S::mul(standard, products[i]));
                             let dx = S::mul(centred, S::mul(mask, S::splat(rstds[i])));

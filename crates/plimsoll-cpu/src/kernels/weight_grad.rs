@@ -155,7 +155,9 @@ impl WeightGrad {
         tiling: GradTiling,
         source: Source,
         gradient: Blocks,
-        (result, partial, gathered): (Ptr<f32>, Ptr<f32>, Ptr<f32>),
+        result: Ptr<f32>,
+        partial: Ptr<f32>,
+        gathered: Ptr<f32>,
     ) -> WeightGrad {
         let mut taps: Vec<(usize, usize)> =
             grid.phases[0].taps.iter().map(|tap| (tap.index, tiling.shape.tap_offset(tap.shift))).collect();

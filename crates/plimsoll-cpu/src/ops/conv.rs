@@ -8,7 +8,7 @@ use super::forward::{
     CUBE_OUTPUTS, DOT_WINOGRAD_SHARE, Forward, Packed, WINOGRAD_SHARE, direct_share, features, pace,
 };
 use super::source::{Load, SourceRef, all_views, channels_of, stored_blocks};
-use crate::isolated::{ConvKind, Isolated};
+use crate::isolated::{ConvKind, ConvNode, Isolated};
 use crate::kernel::{DotKernel, Kernel, Machine, Ptr};
 use crate::kernels::cross_group::ClearCrossGroup;
 use crate::kernels::dot::direct_grad::{DirectGrad, DirectGradTiling};
@@ -136,7 +136,7 @@ impl Lower for FusedConv {
             if self.added {
                 return Err(cx.unsupported("internal error: logits that are added to something"));
             }
-            let operands = (sources, weights, conv.bias);
+            let operands = HeadOperands { sources, weights, bias: conv.bias };
             // Logits of bf16 are those of predictions, where products go by shapes alone.
             let kernels = match (is_bf16(cx.output(0)), cx.dot.filter(|_| is_bf16(cx.input(0)))) {
                 (true, Some(level)) => {
@@ -153,15 +153,17 @@ impl Lower for FusedConv {
         let is_image = *cx.input_layout(0) == Layout::Given;
         let grid = TapGrid::convolution(&conv.window, from, result.spatial());
         let (bias, bf16) = (conv.bias, is_bf16(cx.output(0)));
-        let isolated = Isolated::of(
-            ConvKind::Forward,
-            (cx.input(0), cx.output(0)),
-            cx.input_layout(0),
-            &channels_of(&sources),
-            (conv.window, conv.groups),
+        let isolated = Isolated::of(ConvNode {
+            kind: ConvKind::Forward,
+            input: cx.input(0),
+            output: cx.output(0),
+            input_layout: cx.input_layout(0),
+            channels: &channels_of(&sources),
+            window: conv.window,
+            groups: conv.groups,
             flops,
-        );
-        let forward = Forward::new(cx, grid, result.batch(), blocks, (&conv.window, conv.groups), &isolated);
+        });
+        let forward = Forward::new(cx, grid, result.batch(), blocks, &conv.window, conv.groups, &isolated);
         let share = forward.share(direct_share(&conv.window, conv.groups, ConvKind::Forward));
         let isolated = isolated.with_bf16_products(forward.has_bf16_products());
         let kernels = Kernels::new([forward.patches(cx.threads), forward.packed()], move |places| {
@@ -230,16 +232,18 @@ impl Lower for FusedTranspose {
         // The source whose channels are wanted begins at a block of its own: layouts are assigned so.
         let first = own.block_of(conv.first_channel);
         let (bias, bf16) = (conv.bias, is_bf16(cx.output(0)));
-        let isolated = Isolated::of(
-            ConvKind::Transposed,
-            (cx.input(0), cx.output(0)),
-            cx.input_layout(0),
-            &[conv.channels],
-            (conv.window, conv.groups),
+        let isolated = Isolated::of(ConvNode {
+            kind: ConvKind::Transposed,
+            input: cx.input(0),
+            output: cx.output(0),
+            input_layout: cx.input_layout(0),
+            channels: &[conv.channels],
+            window: conv.window,
+            groups: conv.groups,
             flops,
-        );
-        let of = (&conv.window, conv.groups);
-        let forward = Forward::new(cx, grid, result.batch(), of_transposed, of, &isolated);
+        });
+        let (window, groups, batch) = (&conv.window, conv.groups, result.batch());
+        let forward = Forward::new(cx, grid, batch, of_transposed, window, groups, &isolated);
         let share = forward.share(direct_share(&conv.window, conv.groups, ConvKind::Transposed));
         let isolated = isolated.with_bf16_products(forward.has_bf16_products());
         let scratch = [forward.patches(cx.threads), transposed_bytes, forward.packed()];
@@ -321,6 +325,47 @@ enum BackwardTiling {
 }
 
 impl BackwardTiling {
+    /// The kernel for a gradient of this grid and window. Products are of bf16 with `dot`; `is_plain` convolutions are between
+    /// features and have no groups.
+    fn choose(
+        grid: &TapGrid,
+        window: &Window,
+        batch: usize,
+        blocks: WeightBlocks,
+        dot: bool,
+        is_plain: bool,
+    ) -> BackwardTiling {
+        let [_, height, width] = grid.result;
+        let (reach, outputs) = (blocks.reach, blocks.out_blocks());
+        if dot {
+            return match winograd_grad::pays(window, grid.result) {
+                true => {
+                    BackwardTiling::DotWinograd(Box::new(StripGradTiling::new(grid, batch, reach, outputs)))
+                }
+                false => {
+                    BackwardTiling::DotDirect(Box::new(DirectGradTiling::new(grid, batch, reach, outputs)))
+                }
+            };
+        }
+        if is_plain && outputs >= CUBE_OUTPUTS && cube::pays(window, grid.result) {
+            return BackwardTiling::Cube(Box::new(CubeGradTiling::new(grid, batch, reach, outputs)));
+        }
+        if is_plain && winograd::pays_for_weights(window, height, width) {
+            return BackwardTiling::Winograd(Box::new(WinogradGradTiling::new(grid, batch, reach, outputs)));
+        }
+        BackwardTiling::Direct(Box::new(GradTiling::new(grid, batch, blocks, window.taps())))
+    }
+
+    /// The share of the multiply-add peak, for a result of this extent. `direct` is the share of direct sums in f32.
+    fn share(&self, direct: f64, pace: f64, result: [usize; 3]) -> f64 {
+        match self {
+            BackwardTiling::Direct(_) | BackwardTiling::DotDirect(_) => pace * direct,
+            BackwardTiling::Winograd(_) => WINOGRAD_SHARE / winograd::products(result[2]),
+            BackwardTiling::Cube(_) => CUBE_GRAD_SHARE / cube::products(result),
+            BackwardTiling::DotWinograd(_) => pace * DOT_WINOGRAD_SHARE / winograd_grad::products(result),
+        }
+    }
+
     /// The bytes of the partial sums, and of the buffers that threads gather into.
     fn bytes(&self, threads: usize) -> [usize; 2] {
         let (partial, per_thread) = match self {
@@ -348,46 +393,23 @@ impl Lower for FusedWeightGrad {
         let blocks = weight_blocks(cx, cx.output_layout(0))?;
         let is_image = *cx.input_layout(0) == Layout::Given;
         let grid = TapGrid::convolution(&grad.window, cx.input(0).shape.spatial(), result.spatial());
-        let [_, height, width] = result.spatial();
         let is_plain = grad.groups == 1 && !is_image;
-        let winograd = is_plain && winograd::pays_for_weights(&grad.window, height, width);
         let (batch, taps) = (result.batch(), grad.window.taps());
         let clear = blocks.connects_groups().then(|| blocks.clone());
-        let (reach, outputs) = (blocks.reach, blocks.out_blocks());
-        let isolated = Isolated::of(
-            ConvKind::WeightGrad,
-            (cx.input(0), cx.output(0)),
-            cx.input_layout(0),
-            &channels_of(&sources),
-            (grad.window, grad.groups),
+        let isolated = Isolated::of(ConvNode {
+            kind: ConvKind::WeightGrad,
+            input: cx.input(0),
+            output: cx.output(0),
+            input_layout: cx.input_layout(0),
+            channels: &channels_of(&sources),
+            window: grad.window,
+            groups: grad.groups,
             flops,
-        );
+        });
         let dot = cx.dot_of(&isolated).filter(|_| is_plain);
-        let tiling = match dot {
-            Some(_) if winograd_grad::pays(&grad.window, result.spatial()) => {
-                BackwardTiling::DotWinograd(Box::new(StripGradTiling::new(&grid, batch, reach, outputs)))
-            }
-            Some(_) => {
-                BackwardTiling::DotDirect(Box::new(DirectGradTiling::new(&grid, batch, reach, outputs)))
-            }
-            None if is_plain && outputs >= CUBE_OUTPUTS && cube::pays(&grad.window, result.spatial()) => {
-                BackwardTiling::Cube(Box::new(CubeGradTiling::new(&grid, batch, reach, outputs)))
-            }
-            None if winograd => {
-                BackwardTiling::Winograd(Box::new(WinogradGradTiling::new(&grid, batch, reach, outputs)))
-            }
-            None => BackwardTiling::Direct(Box::new(GradTiling::new(&grid, batch, blocks, taps))),
-        };
-        let pace = pace(dot);
+        let tiling = BackwardTiling::choose(&grid, &grad.window, batch, blocks, dot.is_some(), is_plain);
         let direct = direct_share(&grad.window, grad.groups, ConvKind::WeightGrad);
-        let share = match &tiling {
-            BackwardTiling::Direct(_) | BackwardTiling::DotDirect(_) => pace * direct,
-            BackwardTiling::Winograd(_) => WINOGRAD_SHARE / winograd::products(width),
-            BackwardTiling::Cube(_) => CUBE_GRAD_SHARE / cube::products(result.spatial()),
-            BackwardTiling::DotWinograd(_) => {
-                pace * DOT_WINOGRAD_SHARE / winograd_grad::products(result.spatial())
-            }
-        };
+        let share = tiling.share(direct, pace(dot), result.spatial());
         let isolated = isolated.with_bf16_products(dot.is_some());
         let scratch = tiling.bytes(cx.threads);
         let kernels = Kernels::new(scratch, move |places| {
@@ -398,34 +420,37 @@ impl Lower for FusedWeightGrad {
             let result: Ptr<f32> = places.output(0);
             let gradient = stored_blocks(&[gradient], places);
             let partial: Ptr<f32> = places.scratch(0);
-            let buffers = (result, partial, places.scratch::<f32>(1));
+            let scratch: Ptr<f32> = places.scratch(1);
             match &tiling {
                 BackwardTiling::Direct(tiling) => {
                     let add = SumParts::of(tiling, partial, result);
                     let clear = clear.clone().map(|blocks| ClearCrossGroup { weights: result, blocks, taps });
-                    let sums = WeightGrad::new(&grid, GradTiling::clone(tiling), source, gradient, buffers);
+                    let tiling = GradTiling::clone(tiling);
+                    let sums = WeightGrad::new(&grid, tiling, source, gradient, result, partial, scratch);
                     Box::new(Partial { sums, add, clear })
                 }
                 BackwardTiling::Winograd(tiling) => {
                     let tiling = WinogradGradTiling::clone(tiling);
-                    let (sums, add) = WinogradWeightGrad::new(tiling, source, gradient, buffers);
+                    let (sums, add) =
+                        WinogradWeightGrad::new(tiling, source, gradient, result, partial, scratch);
                     Box::new(Partial { sums, add, clear: None })
                 }
                 BackwardTiling::Cube(tiling) => {
                     let tiling = CubeGradTiling::clone(tiling);
-                    let (sums, add) = CubeWeightGrad::new(tiling, features(source), gradient, buffers);
+                    let (sums, add) =
+                        CubeWeightGrad::new(tiling, features(source), gradient, result, partial, scratch);
                     Box::new(Partial { sums, add, clear: None })
                 }
                 BackwardTiling::DotDirect(tiling) => {
                     let tiling = DirectGradTiling::clone(tiling);
-                    let buffers = (result, partial, buffers.2.cast());
-                    let (sums, add) = DirectGrad::new(tiling, features(source), gradient, buffers);
+                    let (sums, add) =
+                        DirectGrad::new(tiling, features(source), gradient, result, partial, scratch.cast());
                     Box::new(DotPartial { sums, add })
                 }
                 BackwardTiling::DotWinograd(tiling) => {
                     let tiling = StripGradTiling::clone(tiling);
-                    let buffers = (result, partial, buffers.2.cast());
-                    let (sums, add) = StripGrad::new(tiling, features(source), gradient, buffers);
+                    let (sums, add) =
+                        StripGrad::new(tiling, features(source), gradient, result, partial, scratch.cast());
                     Box::new(DotPartial { sums, add })
                 }
             }
@@ -434,8 +459,13 @@ impl Lower for FusedWeightGrad {
     }
 }
 
-/// The sources of a head, the operand of its weights, and whether it has a bias.
-type HeadOperands = (Vec<SourceRef>, usize, bool);
+/// The operands of a head.
+struct HeadOperands {
+    sources: Vec<SourceRef>,
+    /// The place of the weights among the operands; a bias follows them.
+    weights: usize,
+    bias: bool,
+}
 
 fn f32_head<T: Element>(cx: &Context<'_>, operands: HeadOperands) -> Kernels {
     head::<T, f32>(cx, operands)
@@ -446,7 +476,10 @@ fn bf16_head<T: Element>(cx: &Context<'_>, operands: HeadOperands) -> Kernels {
 }
 
 /// A convolution to rows.
-fn head<T: Element, O: Element>(cx: &Context<'_>, (sources, weights, bias): HeadOperands) -> Kernels {
+fn head<T: Element, O: Element>(
+    cx: &Context<'_>,
+    HeadOperands { sources, weights, bias }: HeadOperands,
+) -> Kernels {
     let shape = cx.output(0).shape.clone();
     Kernels::single(move |places| HeadLogits::<T, O> {
         source: all_views(&sources, places),
@@ -460,7 +493,7 @@ fn head<T: Element, O: Element>(cx: &Context<'_>, (sources, weights, bias): Head
 }
 
 /// The same of products of bf16.
-fn dot_head(cx: &Context<'_>, (sources, weights, bias): HeadOperands) -> Kernels {
+fn dot_head(cx: &Context<'_>, HeadOperands { sources, weights, bias }: HeadOperands) -> Kernels {
     let shape = cx.output(0).shape.clone();
     let blocks: usize = sources.iter().map(|source| blocks(source.channels)).sum();
     let packed = bytes_of::<u16>(product([shape.channels(), blocks, LANES]));

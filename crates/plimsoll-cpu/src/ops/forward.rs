@@ -86,7 +86,8 @@ impl Forward {
         grid: TapGrid,
         batch: usize,
         blocks: WeightBlocks,
-        (window, groups): (&Window, usize),
+        window: &Window,
+        groups: usize,
         isolated: &Isolated,
     ) -> Forward {
         // Images and narrow groups, whose inputs are no pairs of a block, are multiplied in f32.

@@ -7,7 +7,7 @@ use super::loss::{LogitKernel, SlopePlaces, Slopes};
 use super::source::{Load, SourceRef};
 use crate::kernel::{Kernel, Machine, Ptr};
 use crate::kernels::head::{HeadBack, HeadLogits, HeadWeightGrad, PART};
-use crate::kernels::loss::{ChunkCounts, ChunkSums, add_chunks};
+use crate::kernels::loss::{ChunkCounts, ChunkSums, ChunkTable, add_chunks};
 use crate::kernels::patch::SourceBlock;
 use crate::kernels::pointwise::RunningSums;
 use crate::kernels::voxels::{CHUNK, Voxels};
@@ -148,7 +148,7 @@ struct Bound<T> {
 
 impl<T: Element> Bound<T> {
     /// Binds a head whose logits' tiles are the first piece of scratch.
-    fn new((shape, head, source): (Shape, Head, SourceRef), places: &Places, ignore: Option<u8>) -> Bound<T> {
+    fn new(shape: Shape, head: Head, source: SourceRef, places: &Places, ignore: Option<u8>) -> Bound<T> {
         Bound {
             shape,
             source: source.views(places),
@@ -206,8 +206,8 @@ struct Tiles<T, K, R> {
     tiles: Vec<(HeadLogits<T>, K)>,
     partial: Ptr<f64>,
     result: Ptr<R>,
-    /// Results, parts of each, numbers in each.
-    sums: (usize, usize, usize),
+    /// The extents of `partial`.
+    sums: ChunkTable,
     /// The conversion of a sum to the stored number.
     round: fn(f64) -> R,
 }
@@ -276,7 +276,7 @@ impl Lower for HeadStats {
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
         fn with<T: Element>(cx: &Context<'_>, op: &HeadStats) -> Kernels {
             let shape = Shape::of(cx, op.head);
-            let of = (shape, op.head, SourceRef::of(cx, op.head.load, 0));
+            let (head, source) = (op.head, SourceRef::of(cx, op.head.load, 0));
             let rows = shape.classes * op.stats.rows();
             let per_thread = ChunkSums::per_thread(shape.classes, op.stats.extra.len());
             let scratch = [
@@ -286,7 +286,7 @@ impl Lower for HeadStats {
             ];
             let stats = op.stats.clone();
             Kernels::new(scratch, move |places| {
-                let bound = Bound::<T>::new(of, places, stats.ignore);
+                let bound = Bound::<T>::new(shape, head, source, places, stats.ignore);
                 let partial: Ptr<f64> = places.scratch(2);
                 let sums = |tile: Tile| ChunkSums {
                     voxels: bound.voxels(tile),
@@ -297,7 +297,8 @@ impl Lower for HeadStats {
                     partial: unsafe { partial.add(shape.chunk(tile) * rows) },
                 };
                 let tiles = shape.tiles().map(|tile| (bound.head(tile), sums(tile))).collect();
-                let (result, sums) = (places.output(0), (shape.batch, shape.chunks(), rows));
+                let (result, sums) =
+                    (places.output(0), ChunkTable { batch: shape.batch, chunks: shape.chunks(), rows });
                 Box::new(Tiles { tiles, partial, result, sums, round: |sum| sum as f32 })
             })
         }
@@ -310,11 +311,11 @@ impl Lower for HeadCounts {
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
         fn with<T: Element>(cx: &Context<'_>, op: HeadCounts) -> Kernels {
             let shape = Shape::of(cx, op.head);
-            let of = (shape, op.head, SourceRef::of(cx, op.head.load, 0));
+            let (head, source) = (op.head, SourceRef::of(cx, op.head.load, 0));
             let rows = shape.classes * 3;
             let scratch = [shape.logits_bytes(), bytes_of::<f64>(product([shape.tasks(), rows]))];
             Kernels::new(scratch, move |places| {
-                let bound = Bound::<T>::new(of, places, op.counts.ignore);
+                let bound = Bound::<T>::new(shape, head, source, places, op.counts.ignore);
                 let partial: Ptr<f64> = places.scratch(1);
                 let counts = |tile: Tile| ChunkCounts {
                     voxels: bound.voxels(tile),
@@ -323,7 +324,7 @@ impl Lower for HeadCounts {
                 };
                 let tiles = shape.tiles().map(|tile| (bound.head(tile), counts(tile))).collect();
                 let result: Ptr<f64> = places.output(0);
-                let sums = (1, shape.tasks(), rows);
+                let sums = ChunkTable { batch: 1, chunks: shape.tasks(), rows };
                 Box::new(Tiles { tiles, partial, result, sums, round: |count| count })
             })
         }
@@ -344,15 +345,15 @@ impl Lower for HeadGrad {
 
 fn grad<T: Element>(cx: &Context<'_>, op: &HeadGrad) -> Kernels {
     let shape = Shape::of(cx, op.head);
-    let of = (shape, op.head, SourceRef::of(cx, op.head.load, 0));
-    let slopes = SlopePlaces::pieces(&op.loss, (shape.batch, shape.classes), cx.threads);
+    let (head, source) = (op.head, SourceRef::of(cx, op.head.load, 0));
+    let slopes = SlopePlaces::pieces(&op.loss, shape.batch, shape.classes, cx.threads);
     let mut scratch = vec![shape.logits_bytes()];
     scratch.extend(slopes);
     scratch
         .extend([bytes_of::<f32>(product([shape.tasks(), shape.weights()])), bytes_of::<f64>(shape.classes)]);
     let (op, stored_bias) = (op.clone(), blocks(shape.classes) * LANES);
     Kernels::new(scratch, move |places| {
-        let bound = Bound::<T>::new(of, places, op.loss.ignore);
+        let bound = Bound::<T>::new(shape, head, source, places, op.loss.ignore);
         let operand = op.head.operands();
         let slopes = Slopes {
             loss: op.loss.clone(),

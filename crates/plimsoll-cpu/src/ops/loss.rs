@@ -5,7 +5,7 @@ use plimsoll_graph::ops::{CompositeLoss, CompositeLossGrad, HardCounts, Loss, Pi
 use plimsoll_plan::Unsupported;
 
 use crate::kernel::{Machine, Ptr};
-use crate::kernels::loss::{ChunkCounts, ChunkSums, LogitGrad, add_chunks};
+use crate::kernels::loss::{ChunkCounts, ChunkSums, ChunkTable, LogitGrad, add_chunks};
 use crate::kernels::regions::{RegionGrad, RegionVoxels};
 use crate::kernels::voxel_loss::TermGrad;
 use crate::kernels::voxels::Voxels;
@@ -73,7 +73,7 @@ impl Lower for CompositeLoss {
                 // each component.
                 unsafe {
                     let sums = sums(table, classes, loss.rows());
-                    let total = loss.value(sums, (batch, classes), 1.0, |piece| {
+                    let total = loss.value(sums, batch, classes, 1.0, |piece| {
                         if let Piece::Part { component, value } = piece {
                             *parts.0.add(component) = value as f32;
                         }
@@ -97,7 +97,7 @@ impl Lower for CompositeLossGrad {
 pub(super) fn loss_gradient(loss: &Loss, cx: &Context<'_>) -> Kernels {
     let (loss, shape) = (loss.clone(), cx.input(0).shape.clone());
     let (batch, classes) = (shape.batch(), shape.channels());
-    let scratch = SlopePlaces::pieces(&loss, (batch, classes), cx.threads);
+    let scratch = SlopePlaces::pieces(&loss, batch, classes, cx.threads);
     let kernels = Kernels::new(scratch, move |places| {
         let voxels = voxels(&shape, loss.ignore, places);
         let (table, upstream) = (places.input(2), places.input(3));
@@ -122,7 +122,7 @@ impl BoundNode for Stats {
         unsafe {
             machine.launch(&self.chunks);
             let rows = voxels.classes * (4 + self.chunks.extra.len());
-            let sums = (voxels.batch, voxels.chunks(), rows);
+            let sums = ChunkTable { batch: voxels.batch, chunks: voxels.chunks(), rows };
             add_chunks(self.chunks.partial, self.result, sums, |sum| sum as f32);
         }
     }
@@ -140,7 +140,7 @@ impl BoundNode for Counts {
         // the kernel writes three counts for each chunk and class, and the result has three for each class.
         unsafe {
             machine.launch(&self.chunks);
-            let counts = (1, voxels.tasks(), voxels.classes * 3);
+            let counts = ChunkTable { batch: 1, chunks: voxels.tasks(), rows: voxels.classes * 3 };
             add_chunks(self.chunks.partial, self.result, counts, |count| count);
         }
     }
@@ -176,8 +176,10 @@ impl<'a> Derivatives<'a> {
     /// The table must be written, and `room` have the sizes that [`sizes`](Derivatives::sizes) says.
     unsafe fn of(
         loss: &Loss,
-        (table, upstream): (Ptr<f32>, Ptr<f32>),
-        (batch, classes): (usize, usize),
+        table: Ptr<f32>,
+        upstream: Ptr<f32>,
+        batch: usize,
+        classes: usize,
         room: Ptr<f64>,
     ) -> Derivatives<'a> {
         let sizes = Derivatives::sizes(loss, batch, classes);
@@ -189,7 +191,7 @@ impl<'a> Derivatives<'a> {
         all.fill(0.0);
         let (slopes, others) = all.split_at_mut(sizes[0]);
         let (entropy, terms) = others.split_at_mut(sizes[1]);
-        loss.value(sums, (batch, classes), upstream, |piece| match piece {
+        loss.value(sums, batch, classes, upstream, |piece| match piece {
             Piece::Part { .. } => {}
             Piece::Region { sample, class, slopes: new } => {
                 let place = &mut slopes[(sample * classes + class) * 3..][..3];
@@ -234,7 +236,7 @@ impl SlopePlaces {
     }
 
     /// Bytes of its pieces.
-    pub(super) fn pieces(loss: &Loss, (batch, classes): (usize, usize), threads: usize) -> [usize; 4] {
+    pub(super) fn pieces(loss: &Loss, batch: usize, classes: usize, threads: usize) -> [usize; 4] {
         let sizes = Derivatives::sizes(loss, batch, classes);
         let exact = bytes_of::<f64>(sizes.iter().sum());
         let [slopes, entropy, terms] = sizes;
@@ -264,11 +266,11 @@ impl Slopes {
     /// The sums and the gradient of the loss must be written; the places have the sizes that are declared for them.
     pub(super) unsafe fn write(&self) {
         let SlopePlaces { slopes, factors, exact, .. } = self.places;
-        let size = (self.batch, self.classes);
         // SAFETY: sums and gradient are written, as this function's contract says; the places have the sizes that `pieces` says,
         // which are those of what is written here.
         unsafe {
-            let found = Derivatives::of(&self.loss, (self.table, self.upstream), size, exact);
+            let found =
+                Derivatives::of(&self.loss, self.table, self.upstream, self.batch, self.classes, exact);
             if self.loss.is_plain() {
                 for (place, three) in found.slopes.chunks_exact(3).enumerate() {
                     *slopes.0.add(place * 2) = three[0] as f32;

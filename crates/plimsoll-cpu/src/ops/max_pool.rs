@@ -30,7 +30,7 @@ impl Lower for MaxPool {
     }
 
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
-        fn with<T: Element>((windows, blocks): (Windows, usize)) -> Kernels {
+        fn with<T: Element>(windows: Windows, blocks: usize) -> Kernels {
             Kernels::single(move |places| kernels::MaxPool::<T> {
                 windows,
                 blocks,
@@ -40,7 +40,7 @@ impl Lower for MaxPool {
         }
         let (windows, blocks) = windows(*self, &cx.input(0).shape, &cx.output(0).shape);
         expect_countable(cx, &windows)?;
-        Ok(by_storage!(cx.input(0), with((windows, blocks))))
+        Ok(by_storage!(cx.input(0), with(windows, blocks)))
     }
 }
 
@@ -50,7 +50,7 @@ impl Lower for MaxPoolGrad {
     }
 
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
-        fn with<T: Element>((windows, blocks): (Windows, usize), threads: usize) -> Kernels {
+        fn with<T: Element>(windows: Windows, blocks: usize, threads: usize) -> Kernels {
             let scratch = bytes_of::<u32>(product([threads, windows.count(), LANES]));
             Kernels::new([scratch], move |places| {
                 single(kernels::MaxPoolGrad::<T> {
@@ -65,6 +65,6 @@ impl Lower for MaxPoolGrad {
         }
         let (windows, blocks) = windows(self.of, &cx.input(1).shape, &cx.input(0).shape);
         expect_countable(cx, &windows)?;
-        Ok(by_storage!(cx.input(0), with((windows, blocks), cx.threads)))
+        Ok(by_storage!(cx.input(0), with(windows, blocks, cx.threads)))
     }
 }

@@ -9,7 +9,7 @@ use plimsoll_graph::{Shape, TensorInfo};
 use plimsoll_plan::Unsupported;
 
 use crate::kernel::{Kernel, Machine, Ptr};
-use crate::kernels::loss::add_chunks;
+use crate::kernels::loss::{ChunkTable, add_chunks};
 use crate::kernels::morphology::Grid;
 use crate::kernels::morphology::cross::{CrossErosions, CrossSpread};
 use crate::kernels::morphology::extreme::{BoxExtremes, PlaneExtremes, SignedVolume};
@@ -169,7 +169,7 @@ impl Lower for AddedCrossGrad {
 }
 
 /// The operands of a step of a skeleton, from `first` on.
-fn skeleton(union: Union, grid: Grid, (first, has_skeleton): (usize, bool), places: &Places) -> SkeletonTerm {
+fn skeleton(union: Union, grid: Grid, first: usize, has_skeleton: bool, places: &Places) -> SkeletonTerm {
     let dilation = BoxExtreme { radius: 1, extreme: Extreme::Max };
     SkeletonTerm {
         union,
@@ -184,7 +184,7 @@ impl Lower for SkeletonStep {
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
         let (op, grid) = (*self, grid(cx.input(0)));
         let kernels = Kernels::new([rows(cx, SkeletonTerm::per_thread(width(cx)))], move |places| {
-            let term = skeleton(op.union, grid, (0, !op.first), places);
+            let term = skeleton(op.union, grid, 0, !op.first, places);
             single(SkeletonSteps { term, result: places.output(0) })
         });
         Ok(kernels.in_place(if self.first { vec![(0, 0)] } else { vec![(0, 2), (0, 0)] }))
@@ -196,7 +196,7 @@ impl Lower for SkeletonStepGrad {
         let (op, grid) = (self.of, grid(cx.input(1)));
         let kernels = Kernels::new([rows(cx, SkeletonTerm::per_thread(width(cx)))], move |places| {
             single(SkeletonSlopes {
-                term: skeleton(op.union, grid, (1, !op.first), places),
+                term: skeleton(op.union, grid, 1, !op.first, places),
                 upstream: places.input(0),
                 by_x: places.output(0),
                 by_skeleton: (!op.first).then(|| places.output(1)),
@@ -239,7 +239,8 @@ impl Lower for OverlapSums {
                 let result = result;
                 // SAFETY: the chunks' sums are written; the result has two numbers for each part.
                 unsafe {
-                    add_chunks(kernel.partial, result, (kernel.batch, chunks(elements), 2), |sum| sum as f32);
+                    let table = ChunkTable { batch: kernel.batch, chunks: chunks(elements), rows: 2 };
+                    add_chunks(kernel.partial, result, table, |sum| sum as f32);
                 }
             };
             Box::new(Reduced { kernel: Overlaps { a, b, batch, elements, partial }, finish })
@@ -330,7 +331,8 @@ impl Lower for ClDiceGrad {
 /// The sums must be written.
 unsafe fn recall(
     op: SoftRecall,
-    (samples, classes): (usize, usize),
+    samples: usize,
+    classes: usize,
     sums: Ptr<f32>,
     mut visit: impl FnMut(usize, f64),
 ) -> f64 {
@@ -339,18 +341,18 @@ unsafe fn recall(
         // SAFETY: the sums are written, as this function's contract says, two for each sample and class.
         [0, 1].map(|row| f64::from(unsafe { *sums.0.add(at(sample, class, row)) }))
     };
-    op.of_sums((samples, classes), of, |sample, class, slope| visit(at(sample, class, 0), slope))
+    op.of_sums(samples, classes, of, |sample, class, slope| visit(at(sample, class, 0), slope))
 }
 
 impl Lower for SoftRecall {
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
-        let (op, size) = (*self, (cx.input(0).shape.dim(0), cx.input(0).shape.dim(1)));
+        let (op, samples, classes) = (*self, cx.input(0).shape.dim(0), cx.input(0).shape.dim(1));
         Ok(Kernels::new([], move |places| {
             let (sums, result): (Ptr<f32>, Ptr<f32>) = (places.input(0), places.output(0));
             let run = move || {
                 let (sums, result) = (sums, result);
                 // SAFETY: the sums are written before the loss is taken of them; the result is one number.
-                unsafe { *result.0 = recall(op, size, sums, |_, _| {}) as f32 };
+                unsafe { *result.0 = recall(op, samples, classes, sums, |_, _| {}) as f32 };
             };
             // SAFETY: `run` accesses only the operands and results of this node, within their sizes.
             unsafe { serial(run) }
@@ -360,7 +362,7 @@ impl Lower for SoftRecall {
 
 impl Lower for SoftRecallGrad {
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
-        let (op, size) = (self.of, (cx.input(1).shape.dim(0), cx.input(1).shape.dim(1)));
+        let (op, samples, classes) = (self.of, cx.input(1).shape.dim(0), cx.input(1).shape.dim(1));
         Ok(Kernels::new([], move |places| {
             let (upstream, sums): (Ptr<f32>, Ptr<f32>) = (places.input(0), places.input(1));
             let result: Ptr<f32> = places.output(0);
@@ -368,7 +370,7 @@ impl Lower for SoftRecallGrad {
                 let (upstream, sums, result) = (upstream, sums, result);
                 // SAFETY: the sums and the gradient are written; the result is like the sums, so it has both numbers of a pair.
                 unsafe {
-                    recall(op, size, sums, |place, slope| {
+                    recall(op, samples, classes, sums, |place, slope| {
                         *result.0.add(place) = (f64::from(*upstream.0) * slope) as f32;
                         *result.0.add(place + 1) = 0.0;
                     });
@@ -381,7 +383,7 @@ impl Lower for SoftRecallGrad {
 }
 
 /// The labels at an operand, of voxels of so many channels.
-fn labels(shape: &Shape, (channels, ignore): (usize, Option<u8>), operand: usize, places: &Places) -> Labels {
+fn labels(shape: &Shape, channels: usize, ignore: Option<u8>, operand: usize, places: &Places) -> Labels {
     Labels {
         labels: places.input(operand),
         batch: shape.batch(),
@@ -396,7 +398,7 @@ impl Lower for OneHot {
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
         let (op, shape) = (*self, cx.input(0).shape.clone());
         Ok(Kernels::single(move |places| {
-            let labels = labels(&shape, (op.foreground, op.ignore), 0, places);
+            let labels = labels(&shape, op.foreground, op.ignore, 0, places);
             Classes { labels, result: places.output(0) }
         }))
     }
@@ -406,7 +408,7 @@ impl Lower for Counted {
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
         let (op, shape) = (*self, cx.input(0).shape.clone());
         let kernels = Kernels::single(move |places| {
-            let labels = labels(&shape, (shape.channels(), op.ignore), 1, places);
+            let labels = labels(&shape, shape.channels(), op.ignore, 1, places);
             CountedOnly { labels, x: places.input(0), result: places.output(0) }
         });
         Ok(kernels.in_place([(0, 0)]))
@@ -415,7 +417,7 @@ impl Lower for Counted {
 
 /// The volumes and labels of a difference, from operand `first` on.
 fn pair(of: MeanDifference, shape: &Shape, first: usize, places: &Places) -> Pair {
-    let labels = labels(shape, (shape.channels(), of.ignore), first + 2, places);
+    let labels = labels(shape, shape.channels(), of.ignore, first + 2, places);
     Pair {
         labels: Labels { classes: of.classes, ..labels },
         threshold: of.threshold,

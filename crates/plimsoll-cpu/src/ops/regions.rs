@@ -5,7 +5,7 @@ use plimsoll_plan::Unsupported;
 
 use super::loss::{loss_gradient, voxels};
 use crate::kernel::{Kernel, Machine, Ptr};
-use crate::kernels::loss::add_chunks;
+use crate::kernels::loss::{ChunkTable, add_chunks};
 use crate::kernels::regions::{RegionChunkCounts, RegionSums, RegionVoxels};
 use crate::kernels::voxels::Voxels;
 use crate::lower::{BoundNode, Context, Kernels, Lower, bytes_of, product};
@@ -20,6 +20,8 @@ impl Lower for RegionStats {
         ];
         Ok(Kernels::new(scratch, move |places| {
             let voxels = voxels(&shape, stats.ignore, places);
+            let rows = voxels.classes * stats.rows();
+            let sums = ChunkTable { batch: voxels.batch, chunks: voxels.chunks(), rows };
             let chunks = RegionSums {
                 of: RegionVoxels::new(voxels, &stats.regions),
                 squared: stats.squared,
@@ -27,7 +29,6 @@ impl Lower for RegionStats {
                 scratch: places.scratch(0),
                 partial: places.scratch(1),
             };
-            let sums = (voxels.batch, voxels.chunks(), voxels.classes * stats.rows());
             let (partial, result) = (places.scratch(1), places.output(0));
             Box::new(Summed { chunks, partial, sums, result, round: |sum| sum as f32 })
         }))
@@ -40,9 +41,9 @@ impl Lower for RegionCounts {
         let scratch = [bytes_of::<f64>(product([Voxels::tasks_of(&shape), shape.channels(), 3]))];
         Ok(Kernels::new(scratch, move |places| {
             let voxels = voxels(&shape, counts.ignore, places);
+            let sums = ChunkTable { batch: 1, chunks: voxels.tasks(), rows: voxels.classes * 3 };
             let of = RegionVoxels::new(voxels, &counts.regions);
             let chunks = RegionChunkCounts { of, partial: places.scratch(0) };
-            let sums = (1, voxels.tasks(), voxels.classes * 3);
             let (partial, result): (_, Ptr<f64>) = (places.scratch(0), places.output(0));
             Box::new(Summed { chunks, partial, sums, result, round: |count| count })
         }))
@@ -58,10 +59,9 @@ impl Lower for RegionLossGrad {
 /// A kernel that writes numbers for each chunk, and their sums.
 struct Summed<K, R> {
     chunks: K,
-    /// What the kernel writes, `[N][chunk][rows]` of `sums`.
+    /// The numbers that the kernel writes, with the extents of `sums`.
     partial: Ptr<f64>,
-    /// (N, chunks, rows)
-    sums: (usize, usize, usize),
+    sums: ChunkTable,
     result: Ptr<R>,
     round: fn(f64) -> R,
 }

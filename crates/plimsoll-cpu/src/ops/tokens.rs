@@ -145,9 +145,16 @@ impl Lower for SpaceToDepth {
         fn with<T: Element>(cx: &Context<'_>, op: SpaceToDepth) -> Kernels {
             let shape = cx.input(0).shape.clone();
             Kernels::single(move |places| {
-                let size = (shape.batch(), shape.channels());
+                let (batch, channels) = (shape.batch(), shape.channels());
                 let (source, result) = (places.input(0), places.output(0));
-                kernels::space_to_depth::SpaceToDepth::<T>::new(&op, size, shape.spatial(), source, result)
+                kernels::space_to_depth::SpaceToDepth::<T>::new(
+                    &op,
+                    batch,
+                    channels,
+                    shape.spatial(),
+                    source,
+                    result,
+                )
             })
         }
         Ok(by_storage!(cx.input(0), with(cx, self.clone())))
@@ -163,11 +170,12 @@ impl Lower for SpaceToDepthGrad {
         fn with<T: Element>(cx: &Context<'_>, op: SpaceToDepth) -> Kernels {
             let shape = cx.output(0).shape.clone();
             Kernels::single(move |places| {
-                let size = (shape.batch(), shape.channels());
+                let (batch, channels) = (shape.batch(), shape.channels());
                 let (source, result) = (places.input(0), places.output(0));
                 kernels::space_to_depth::SpaceToDepthGrad::<T>::new(
                     &op,
-                    size,
+                    batch,
+                    channels,
                     shape.spatial(),
                     source,
                     result,

@@ -134,7 +134,8 @@ impl Attention {
         &self,
         cx: &Context<'_>,
         work: &mut Work,
-        (kernel, chunks): (&str, usize),
+        kernel: &str,
+        chunks: usize,
         parameters: AttentionParameters,
         reads: &[Stretch],
         writes: &[Stretch],
@@ -156,8 +157,8 @@ impl Lower for WindowAttention {
         let mut work = Work::new(cx);
         let all = Attention::new(cx, self, 0, &mut work)?;
         let parameters = AttentionParameters { logs: logs.address(), result: o.address(), ..all.parameters };
-        all.launch(cx, &mut work, ("attention_logs", 1), parameters, &[], &[logs.at])?;
-        all.launch(cx, &mut work, ("attention", all.chunks), parameters, &[logs.at], &[o.at])?;
+        all.launch(cx, &mut work, "attention_logs", 1, parameters, &[], &[logs.at])?;
+        all.launch(cx, &mut work, "attention", all.chunks, parameters, &[logs.at], &[o.at])?;
         Ok(work)
     }
 }
@@ -197,12 +198,10 @@ impl Lower for WindowAttentionGrad {
             ..all.parameters
         };
         let read = [upstream.at, logs.at, deltas];
-        all.launch(cx, &mut work, ("attention_deltas", 1), parameters, &read[..2], &[deltas])?;
-        let kernel = ("attention_query_grad", all.chunks);
-        all.launch(cx, &mut work, kernel, parameters, &read, &[dqkv.at])?;
+        all.launch(cx, &mut work, "attention_deltas", 1, parameters, &read[..2], &[deltas])?;
+        all.launch(cx, &mut work, "attention_query_grad", all.chunks, parameters, &read, &[dqkv.at])?;
         let writes: Vec<Stretch> = [dqkv.at].into_iter().chain(padding).collect();
-        let kernel = ("attention_key_grad", all.chunks);
-        all.launch(cx, &mut work, kernel, parameters, &read, &writes)?;
+        all.launch(cx, &mut work, "attention_key_grad", all.chunks, parameters, &read, &writes)?;
 
         let (count, windows) = (cx.elements(dtable)?, all.batch * parameters.windows as usize);
         let length = windows.div_ceil((THREADS / count as usize).max(1)).max(LEAST_WINDOWS);

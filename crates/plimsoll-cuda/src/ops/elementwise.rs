@@ -30,7 +30,7 @@ fn of_floats(cx: &Context<'_>, kernel: &str, slope: f32) -> Result<Work, Unsuppo
     let (y, count) = (cx.output(0), cx.elements(cx.output(0))?);
     let mut work = Work::new(cx);
     let kernel = cx.kernel(kernel, &[y])?;
-    work.packs(kernel, (y, count), &parameters(cx, count, slope), &stretches(&cx.inputs), &[y.at]);
+    work.packs(kernel, y, count, &parameters(cx, count, slope), &stretches(&cx.inputs), &[y.at]);
     Ok(work)
 }
 

@@ -45,7 +45,9 @@ impl WindowParameters {
         work: &mut Work,
         kernel: &str,
         axis: u32,
-        (from, to, codes): (Stretch, Option<Stretch>, Option<Stretch>),
+        from: Stretch,
+        to: Option<Stretch>,
+        codes: Option<Stretch>,
     ) {
         let parameters = WindowParameters {
             from: from.address,
@@ -72,9 +74,9 @@ impl Lower for BoxExtreme {
         let all = WindowParameters::of(cx, x, self)?;
         let mut work = Work::new(cx);
         let between = work.take::<f32>(all.count as usize)?;
-        all.launch(&mut work, FIND, 2, (x.at, Some(y), None));
-        all.launch(&mut work, FIND, 1, (y, Some(between), None));
-        all.launch(&mut work, FIND, 0, (between, Some(y), None));
+        all.launch(&mut work, FIND, 2, x.at, Some(y), None);
+        all.launch(&mut work, FIND, 1, y, Some(between), None);
+        all.launch(&mut work, FIND, 0, between, Some(y), None);
         Ok(work)
     }
 }
@@ -91,14 +93,14 @@ impl Lower for BoxExtremeGrad {
             work.take::<u8>(all.count as usize)?,
             work.take::<u8>(all.count as usize)?,
         ];
-        all.launch(&mut work, FIND, 2, (x.at, Some(first), Some(width)));
-        all.launch(&mut work, FIND, 1, (first, Some(second), Some(height)));
-        all.launch(&mut work, FIND, 0, (second, None, Some(depth)));
+        all.launch(&mut work, FIND, 2, x.at, Some(first), Some(width));
+        all.launch(&mut work, FIND, 1, first, Some(second), Some(height));
+        all.launch(&mut work, FIND, 0, second, None, Some(depth));
         // The way back, axis by axis.
-        all.launch(&mut work, GATHER, 0, (g.at, Some(first), Some(depth)));
-        all.launch(&mut work, GATHER, 1, (first, Some(second), Some(height)));
+        all.launch(&mut work, GATHER, 0, g.at, Some(first), Some(depth));
+        all.launch(&mut work, GATHER, 1, first, Some(second), Some(height));
         let last = WindowParameters { factor: self.factor, ..all };
-        last.launch(&mut work, GATHER, 2, (second, Some(dx), Some(width)));
+        last.launch(&mut work, GATHER, 2, second, Some(dx), Some(width));
         Ok(work)
     }
 }

@@ -102,14 +102,16 @@ impl Lower for NormStats {
 fn by_element<P: Pod>(
     cx: &Context<'_>,
     work: &mut Work,
-    (kernel, volume): (&str, &Operand<'_>),
+    kernel: &str,
+    volume: &Operand<'_>,
     parameters: &P,
-    (reads, write): (&[Stretch], Stretch),
+    reads: &[Stretch],
+    write: Stretch,
 ) -> Result<(), Unsupported> {
     let count = cx.elements(volume)?;
     if volume.info.shape.channels().is_multiple_of(volume.pack()) {
         let kernel = cx.kernel(&format!("{kernel}_packs"), &[volume])?;
-        work.packs(kernel, (volume, count), parameters, reads, &[write]);
+        work.packs(kernel, volume, count, parameters, reads, &[write]);
     } else {
         work.each(cx.kernel(kernel, &[volume])?, count, parameters, reads, &[write]);
     }
@@ -174,7 +176,7 @@ impl Lower for NormAct {
             slope: self.slope,
         };
         let mut work = Work::new(cx);
-        by_element(cx, &mut work, ("normalise", y), &parameters, (&stretches(&cx.inputs), u.at))?;
+        by_element(cx, &mut work, "normalise", y, &parameters, &stretches(&cx.inputs), u.at)?;
         Ok(work.in_place(&[(0, 0)]))
     }
 }
@@ -289,7 +291,7 @@ impl Lower for NormActGrad {
         };
         let mut reads = stretches(&cx.inputs);
         reads.push(means);
-        by_element(cx, &mut work, ("normalise_grad", y), &parameters, (&reads, dy.at))?;
+        by_element(cx, &mut work, "normalise_grad", y, &parameters, &reads, dy.at)?;
         Ok(work.in_place(&[(0, 0), (0, 1)]))
     }
 }

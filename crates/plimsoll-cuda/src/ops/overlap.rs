@@ -140,7 +140,8 @@ struct SumLossParameters {
 fn sum_loss(
     cx: &Context<'_>,
     kernel: &str,
-    (has_upstream, count): (bool, u32),
+    has_upstream: bool,
+    count: u32,
     of: SumLossParameters,
 ) -> Result<Work, Unsupported> {
     let (upstream, sums) = cx.inputs.split_at(usize::from(has_upstream));
@@ -171,14 +172,14 @@ fn of_cldice(cx: &Context<'_>, of: &ClDice, sums: usize) -> Result<SumLossParame
 
 impl Lower for ClDice {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
-        sum_loss(cx, "cldice", (false, 1), of_cldice(cx, self, 0)?)
+        sum_loss(cx, "cldice", false, 1, of_cldice(cx, self, 0)?)
     }
 }
 
 impl Lower for ClDiceGrad {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
         let parameters = of_cldice(cx, &self.of, 1)?;
-        sum_loss(cx, "cldice_grad", (true, parameters.samples), parameters)
+        sum_loss(cx, "cldice_grad", true, parameters.samples, parameters)
     }
 }
 
@@ -196,7 +197,7 @@ fn of_recall(cx: &Context<'_>, of: &SoftRecall, sums: usize) -> Result<SumLossPa
 
 impl Lower for SoftRecall {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
-        sum_loss(cx, "soft_recall", (false, 1), of_recall(cx, self, 0)?)
+        sum_loss(cx, "soft_recall", false, 1, of_recall(cx, self, 0)?)
     }
 }
 
@@ -204,7 +205,7 @@ impl Lower for SoftRecallGrad {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
         let parameters = of_recall(cx, &self.of, 1)?;
         let quotients = cx.count(&[parameters.samples as usize, parameters.classes as usize])?;
-        sum_loss(cx, "soft_recall_grad", (true, quotients), parameters)
+        sum_loss(cx, "soft_recall_grad", true, quotients, parameters)
     }
 }
 

@@ -25,7 +25,8 @@ fn foreground(
     cx: &Context<'_>,
     kernel: &str,
     [x, g, labels]: [Option<&Operand<'_>>; 3],
-    (classes, ignore): (usize, Option<u8>),
+    classes: usize,
+    ignore: Option<u8>,
     count: u32,
 ) -> Result<Work, Unsupported> {
     cx.inputs.iter().chain(&cx.outputs).try_for_each(|operand| cx.elements(operand).map(|_| ()))?;
@@ -49,7 +50,7 @@ fn foreground(
 fn of_logits(cx: &Context<'_>, kernel: &str, g: Option<&Operand<'_>>) -> Result<Work, Unsupported> {
     let shape = &cx.input(0).info.shape;
     let voxels = cx.count(&[shape.batch(), shape.voxels()])?;
-    foreground(cx, kernel, [Some(cx.input(0)), g, None], (shape.channels(), None), voxels)
+    foreground(cx, kernel, [Some(cx.input(0)), g, None], shape.channels(), None, voxels)
 }
 
 impl Lower for Probabilities {
@@ -68,7 +69,7 @@ impl Lower for ProbabilitiesGrad {
 impl Lower for OneHot {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
         let (classes, count) = (self.foreground + 1, cx.elements(cx.output(0))?);
-        foreground(cx, "one_hot", [None, None, Some(cx.input(0))], (classes, self.ignore), count)
+        foreground(cx, "one_hot", [None, None, Some(cx.input(0))], classes, self.ignore, count)
     }
 }
 
@@ -77,7 +78,7 @@ impl Lower for Counted {
         let (x, count) = (cx.input(0), cx.elements(cx.output(0))?);
         let classes = x.info.shape.channels() + 1;
         let work =
-            foreground(cx, "counted", [Some(x), None, Some(cx.input(1))], (classes, self.ignore), count)?;
+            foreground(cx, "counted", [Some(x), None, Some(cx.input(1))], classes, self.ignore, count)?;
         Ok(work.in_place(&[(0, 0)]))
     }
 }

@@ -21,7 +21,7 @@ impl Rule for Join {
             return Err(GraphError::OperandCount { op: NAME, expected: "1 or more".into(), found: 0 });
         }
         for operand in inputs {
-            expect_table_of(NAME, "an operand", operand, (DType::F32, "f32"))?;
+            expect_table_of(NAME, "an operand", operand, DType::F32, "f32")?;
         }
         let count: usize = inputs.iter().map(|operand| operand.shape.count()).sum();
         Ok(vec![Signature::table([count])])

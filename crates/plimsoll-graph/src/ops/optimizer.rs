@@ -91,12 +91,7 @@ pub struct Sgd {
 }
 
 /// Checks parameter, gradient, `moments` moments, rates, and the norm where there is one.
-fn expect_update(
-    op: &'static str,
-    inputs: &[&TensorInfo],
-    moments: usize,
-    (norm, rate_factor): (NormUse, f32),
-) -> Result<Vec<Signature>, GraphError> {
+fn expect_update(op: &'static str, inputs: &[&TensorInfo], moments: usize, norm: NormUse, rate_factor: f32) -> Result<Vec<Signature>, GraphError> {
     let positive = |attribute, value: f32| {
         let (found, expected) = (value.to_string(), "it must be finite and above zero".into());
         let fault = GraphError::Attribute { op, attribute, found, expected };
@@ -130,7 +125,7 @@ impl Rule for AdamW {
     }
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
-        expect_update(self.name(), inputs, 2, (self.norm, self.rate_factor))
+        expect_update(self.name(), inputs, 2, self.norm, self.rate_factor)
     }
 
     fn updates(&self) -> Vec<usize> {
@@ -170,7 +165,7 @@ impl Rule for Sgd {
     }
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
-        expect_update(self.name(), inputs, 1, (self.norm, self.rate_factor))
+        expect_update(self.name(), inputs, 1, self.norm, self.rate_factor)
     }
 
     fn updates(&self) -> Vec<usize> {

@@ -127,12 +127,7 @@ pub fn is_of_regions(component: &Component) -> bool {
 }
 
 /// Calls `visit` for each voxel that counts.
-fn for_each_voxel(
-    logits: &Array,
-    labels: &Array,
-    (regions, ignore): (&Regions, Option<u8>),
-    mut visit: impl FnMut(&Voxel),
-) {
+fn for_each_voxel(logits: &Array, labels: &Array, regions: &Regions, ignore: Option<u8>, mut visit: impl FnMut(&Voxel)) {
     let (voxels, outputs) = (logits.shape.voxels(), logits.shape.channels());
     for (place, label) in labels.data.iter().enumerate() {
         let (sample, place) = (place / voxels, place % voxels);
@@ -174,7 +169,7 @@ impl Rule for RegionStats {
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
         let mut sums = Array::zeros(results[0].clone());
         let regions = inputs[0].shape.channels();
-        for_each_voxel(inputs[0], inputs[1], (&self.regions, self.ignore), |voxel| {
+        for_each_voxel(inputs[0], inputs[1], &self.regions, self.ignore, |voxel| {
             for (region, p) in voxel.p.iter().enumerate() {
                 let place = (voxel.sample * regions + region) * self.rows();
                 let row = &mut sums.data[place..][..self.rows()];
@@ -215,7 +210,7 @@ impl Rule for RegionLossGrad {
         let own: Vec<VoxelSum> = self.loss.voxel_sums().collect();
         let mut slopes = vec![[0.0; 3]; batch * regions];
         let mut factors = vec![0.0; own.len() * regions];
-        self.loss.value(at, (batch, regions), inputs[3].data[0], |piece| match piece {
+        self.loss.value(at, batch, regions, inputs[3].data[0], |piece| match piece {
             Piece::Part { .. } | Piece::CrossEntropy { .. } => {}
             Piece::Region { sample, class, slopes: new } => {
                 let place = &mut slopes[sample * regions + class];
@@ -225,7 +220,7 @@ impl Rule for RegionLossGrad {
         });
         let mut gradient = Array::zeros(results[0].clone());
         let Some(set) = &self.loss.regions else { return vec![gradient] };
-        for_each_voxel(inputs[0], inputs[1], (set, self.loss.ignore), |voxel| {
+        for_each_voxel(inputs[0], inputs[1], set, self.loss.ignore, |voxel| {
             for region in 0..regions {
                 let [by_overlap, by_size, by_squares] = slopes[voxel.sample * regions + region];
                 let p = voxel.p[region];
@@ -263,7 +258,7 @@ impl Rule for RegionCounts {
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
         let mut counts = Array::zeros(results[0].clone());
-        for_each_voxel(inputs[0], inputs[1], (&self.regions, self.ignore), |voxel| {
+        for_each_voxel(inputs[0], inputs[1], &self.regions, self.ignore, |voxel| {
             for (region, logit) in voxel.logits.iter().enumerate() {
                 let kind = match (*logit > 0.0, voxel.here[region]) {
                     (true, true) => 0,

@@ -22,7 +22,7 @@ impl Rule for WeightedSum {
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(NAME, inputs.len(), self.weights.len().max(1))?;
         for operand in inputs {
-            expect_table_of(NAME, "an operand", operand, (DType::F32, "f32"))?;
+            expect_table_of(NAME, "an operand", operand, DType::F32, "f32")?;
             expect_like(NAME, "an operand", operand, inputs[0])?;
         }
         Ok(vec![Signature::like(inputs[0])])

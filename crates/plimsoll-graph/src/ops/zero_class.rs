@@ -18,11 +18,7 @@ const NAME: &str = "zero_class";
 const GRAD: &str = "zero_class_grad";
 
 /// Checks that there is one operand, with so many channels, and returns the shape with others.
-fn infer(
-    op: &'static str,
-    inputs: &[&TensorInfo],
-    (from, to): (usize, usize),
-) -> Result<Vec<Signature>, GraphError> {
+fn infer(op: &'static str, inputs: &[&TensorInfo], from: usize, to: usize) -> Result<Vec<Signature>, GraphError> {
     expect_operands(op, inputs.len(), 1)?;
     expect_f32_volume(op, "the operand", inputs[0])?;
     let shape = &inputs[0].shape;
@@ -36,7 +32,7 @@ impl Rule for ZeroClass {
     }
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
-        infer(NAME, inputs, (1, 2))
+        infer(NAME, inputs, 1, 2)
     }
 
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
@@ -60,7 +56,7 @@ impl Rule for ZeroClassGrad {
     }
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
-        infer(GRAD, inputs, (2, 1))
+        infer(GRAD, inputs, 2, 1)
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {

@@ -9,7 +9,9 @@ use super::check;
 
 /// The loss of a head on what an op makes of a map, of so many channels and extent, and of parameters.
 fn loss_of(
-    (batch, channels, extent): (usize, usize, [usize; 3]),
+    batch: usize,
+    channels: usize,
+    extent: [usize; 3],
     build: impl FnOnce(&mut Program, TensorId) -> TensorId,
 ) -> (Program, TensorId) {
     let mut p = Program::new("tokens");
@@ -35,14 +37,14 @@ fn of_one_operand() {
     };
     let ops: [Op; 3] = [Gelu.into(), TokenNorm { epsilon: 1e-5, affine: false }.into(), merging.into()];
     for op in ops {
-        let (program, loss) = loss_of((2, 3, [3, 4, 5]), |p, x| p.push_one(op, &[x]).unwrap());
+        let (program, loss) = loss_of(2, 3, [3, 4, 5], |p, x| p.push_one(op, &[x]).unwrap());
         check(program, loss, 2);
     }
 }
 
 #[test]
 fn a_normalisation_of_tokens_with_scale_and_shift() {
-    let (program, loss) = loss_of((2, 5, [2, 3, 4]), |p, x| {
+    let (program, loss) = loss_of(2, 5, [2, 3, 4], |p, x| {
         let [scale, shift] = ["scale", "shift"].map(|name| p.parameter(name, Shape(vec![5]), Kind::Channels));
         p.push_one(TokenNorm { epsilon: 1e-5, affine: true }, &[x, scale, shift]).unwrap()
     });
@@ -51,7 +53,7 @@ fn a_normalisation_of_tokens_with_scale_and_shift() {
 
 #[test]
 fn samples_that_are_dropped() {
-    let (program, loss) = loss_of((5, 3, [2, 3, 4]), |p, x| {
+    let (program, loss) = loss_of(5, 3, [2, 3, 4], |p, x| {
         let noise = p.input("noise", Shape(vec![NOISE]), Kind::Table);
         p.push_one(SampleDrop { p: 0.4, layer: 3 }, &[x, noise]).unwrap()
     });
@@ -86,7 +88,7 @@ fn attention_in_windows() {
         (WindowAttention { dropout: 0.3, ..usual }, [4, 3, 2]),
     ];
     for (op, extent) in cases {
-        let (program, loss) = loss_of((2, 12, extent), |p, qkv| {
+        let (program, loss) = loss_of(2, 12, extent, |p, qkv| {
             let table = Shape(vec![op.positions().rows(), op.heads]);
             let mut operands = vec![qkv, p.parameter("table", table, Kind::Table)];
             if op.padded_bias {

@@ -140,7 +140,8 @@ impl ResidualEncoderUNet {
     fn block(
         &self,
         builder: &mut NetBuilder<'_>,
-        (name, x): (&str, TensorId),
+        name: &str,
+        x: TensorId,
         from: usize,
         shape: ConvShape,
     ) -> Result<TensorId, ConfigError> {
@@ -199,7 +200,7 @@ impl UNetStyle for ResidualEncoderUNet {
             for block in 0..encoder_convs[stage] {
                 let stride = if block == 0 { strides[stage] } else { [1; 3] };
                 let shape = ConvShape::same(features[stage], kernels[stage], stride);
-                map = self.block(builder, (&block_name(stage, block), map), from, shape)?;
+                map = self.block(builder, &block_name(stage, block), map, from, shape)?;
                 from = features[stage];
             }
             skips.push(map);

@@ -106,7 +106,7 @@ impl SegResNet {
     ) -> Result<TensorId, ConfigError> {
         let norms = ["norm1", "norm2"].map(|norm| format!("{name}.{norm}"));
         let convs = ["conv1.conv", "conv2.conv"].map(|conv| format!("{name}.{conv}"));
-        block(builder, (norms, convs), x, self.shape(stage, 3, 1), self.over())
+        block(builder, norms, convs, x, self.shape(stage, 3, 1), self.over())
     }
 
     /// From the map of the next coarser stage to the extent of this one.
@@ -137,7 +137,7 @@ impl Architecture for SegResNet {
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        self.stages().check((self.in_channels, self.classes))?;
+        self.stages().check(self.in_channels, self.classes)?;
         if self.norm_groups == 0 || !self.init_filters.is_multiple_of(self.norm_groups) {
             let expected = format!("it must divide the {} filters of the first stage", self.init_filters);
             let found = self.norm_groups.to_string();

@@ -122,7 +122,7 @@ impl SegResNetDS {
         let norms = ["norm1", "norm2"].map(|norm| format!("{name}.{norm}"));
         let convs = ["conv1", "conv2"].map(|conv| format!("{name}.{conv}"));
         let shape = self.shape(self.stages().channels(stage), stage, [1; 3]);
-        block(builder, (norms, convs), x, shape, Over::Instance)
+        block(builder, norms, convs, x, shape, Over::Instance)
     }
 
     /// From the map of the next coarser stage to the extent of this one.
@@ -157,7 +157,7 @@ impl Architecture for SegResNetDS {
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        self.stages().check((self.in_channels, self.classes))?;
+        self.stages().check(self.in_channels, self.classes)?;
         check_count("deep_supervision", self.deep_supervision, 0, self.stages().count() - 2)?;
         let value = |setting, found: String, expected: &str| {
             Err(ConfigError::Value { setting, found, expected: expected.into() })

@@ -40,7 +40,7 @@ impl Stages<'_> {
     }
 
     /// Checks them, between so many channels of the image and so many classes.
-    pub(super) fn check(&self, (in_channels, classes): (usize, usize)) -> Result<(), ConfigError> {
+    pub(super) fn check(&self, in_channels: usize, classes: usize) -> Result<(), ConfigError> {
         Lists {
             features: &[],
             kernels: &[],
@@ -99,7 +99,8 @@ pub(super) fn along(dimensions: usize, extent: usize) -> [usize; 3] {
 /// x + conv2(relu(norm2(conv1(relu(norm1(x))))))
 pub(super) fn block(
     builder: &mut NetBuilder<'_>,
-    (norms, convs): ([String; 2], [String; 2]),
+    norms: [String; 2],
+    convs: [String; 2],
     x: TensorId,
     shape: ConvShape,
     over: Over,

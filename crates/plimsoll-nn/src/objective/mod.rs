@@ -212,7 +212,8 @@ impl Objective {
     pub fn write(
         &self,
         program: &mut Program,
-        (logits, labels): (TensorId, TensorId),
+        logits: TensorId,
+        labels: TensorId,
         spacing: [f64; 3],
     ) -> Result<(TensorId, Vec<TargetInput>), GraphError> {
         let mut builder = LossBuilder::new(program, labels, spacing, self.ignore);
@@ -237,7 +238,7 @@ impl Objective {
             let table = builder.push(stats, &[head.logits, labels])?;
             let results = builder.push_all(CompositeLoss { loss: sums }, &[table])?;
             let [value, part] =
-                self.with_soft_targets(builder, (head, labels), variant, [results[0], results[1]])?;
+                self.with_soft_targets(builder, head, labels, variant, [results[0], results[1]])?;
             loss.values.push((value, 1.0));
             loss.parts.push(part);
         }

@@ -10,9 +10,6 @@ use plimsoll_graph::{GraphError, Op, TensorId};
 
 use super::{HeadLogits, LossBuilder};
 
-/// A head, and by how much its volumes are downsampled.
-type HeadAtScale = (HeadLogits, usize);
-
 fn erosion(radius: usize) -> BoxExtreme {
     BoxExtreme { radius, extreme: Extreme::Min }
 }
@@ -36,10 +33,11 @@ fn skeleton(
     Ok(skeleton.unwrap_or(volume))
 }
 
-/// clDice of the soft skeletons of p and t, of so many erosions by a cross.
+/// clDice of the soft skeletons of p and t after `iterations` erosions by a cross, on volumes downsampled by `scale`.
 pub(super) fn cldice(
     builder: &mut LossBuilder<'_>,
-    (head, scale): HeadAtScale,
+    head: HeadLogits,
+    scale: usize,
     iterations: usize,
     quotients: ClDice,
 ) -> Result<TensorId, GraphError> {
@@ -53,10 +51,11 @@ pub(super) fn cldice(
     builder.push(quotients, &shares)
 }
 
-/// The difference of the morphological skeletons of p and t.
+/// The difference of the morphological skeletons of p and t, downsampled by `scale`.
 pub(super) fn skeleton_difference(
     builder: &mut LossBuilder<'_>,
-    (head, scale): HeadAtScale,
+    head: HeadLogits,
+    scale: usize,
     terms: usize,
     difference: MeanDifference,
 ) -> Result<TensorId, GraphError> {
@@ -67,10 +66,11 @@ pub(super) fn skeleton_difference(
     builder.push(difference, &[of_p, of_t, labels])
 }
 
-/// The difference of the erosions of p and t by 5³.
+/// The difference of the erosions of p and t by 5³, downsampled by `scale`.
 pub(super) fn erosion_difference(
     builder: &mut LossBuilder<'_>,
-    (head, scale): HeadAtScale,
+    head: HeadLogits,
+    scale: usize,
     difference: MeanDifference,
 ) -> Result<TensorId, GraphError> {
     let (p, t, labels) = builder.pair(head, scale)?;
@@ -79,10 +79,11 @@ pub(super) fn erosion_difference(
     builder.push(difference, &[of_p, of_t, labels])
 }
 
-/// The share of the target's skeleton, dilated so often, that p misses.
+/// The share that p misses of the target's skeleton dilated `radius` times, downsampled by `scale`.
 pub(super) fn skeleton_recall(
     builder: &mut LossBuilder<'_>,
-    (head, scale): HeadAtScale,
+    head: HeadLogits,
+    scale: usize,
     radius: usize,
     recall: SoftRecall,
 ) -> Result<TensorId, GraphError> {

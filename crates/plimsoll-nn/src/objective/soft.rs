@@ -80,7 +80,8 @@ impl Objective {
     pub(super) fn with_soft_targets(
         &self,
         builder: &mut LossBuilder<'_>,
-        (head, labels): (HeadLogits, TensorId),
+        head: HeadLogits,
+        labels: TensorId,
         variant: &Variant,
         [loss, part]: [TensorId; 2],
     ) -> Result<[TensorId; 2], GraphError> {

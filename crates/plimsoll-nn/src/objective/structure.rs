@@ -319,25 +319,20 @@ impl Structure {
             Structure::ClDice(options) => {
                 let ClDice { iterations, smooth_numerator, smooth_denominator, smooth, .. } = *options;
                 let quotients = ops::ClDice { smooth_numerator, smooth_denominator, smooth };
-                return morphology::cldice(builder, (head, scale), iterations, quotients);
+                return morphology::cldice(builder, head, scale, iterations, quotients);
             }
             Structure::MorphSkeleton(options) => {
                 let difference = difference(builder, head, None);
-                return morphology::skeleton_difference(
-                    builder,
-                    (head, scale),
-                    options.iterations,
-                    difference,
-                );
+                return morphology::skeleton_difference(builder, head, scale, options.iterations, difference);
             }
             Structure::ToplossSimple(options) => {
                 let difference = difference(builder, head, Some(options.threshold));
-                return morphology::erosion_difference(builder, (head, scale), difference);
+                return morphology::erosion_difference(builder, head, scale, difference);
             }
             Structure::SkeletonRecall(options) => {
                 let SkeletonRecall { batch, smooth_numerator, smooth_denominator, .. } = *options;
                 let recall = SoftRecall { batch, smooth_numerator, smooth_denominator };
-                return morphology::skeleton_recall(builder, (head, scale), TUBE, recall);
+                return morphology::skeleton_recall(builder, head, scale, TUBE, recall);
             }
         };
         distance_loss(builder, head, scale, unit, term)

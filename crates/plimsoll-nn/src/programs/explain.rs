@@ -25,7 +25,7 @@ pub fn explain(net: &dyn Architecture, patch: [usize; 3], precision: DType) -> R
         return Err(ConfigError::Value { setting: "net", found: net.name().into(), expected });
     };
     let score = program.input(names::SCORE, program.shape(logits).clone(), Kind::Volume);
-    let gradients = differentiate_from(&mut program, (logits, score), &[mean])?;
+    let gradients = differentiate_from(&mut program, logits, score, &[mean])?;
     let Some(gradient) = gradients.into_iter().flatten().next() else {
         let expected = "its outputs do not depend on the mean of a map".into();
         return Err(ConfigError::Value { setting: "net", found: net.name().into(), expected });

@@ -188,7 +188,7 @@ impl PytorchFile {
         let dtype = tensor.storage.dtype;
         let elements = Elements { start: start.saturating_add(tensor.offset * size as u64), dtype, size };
         if !tensor.is_contiguous() {
-            let read = elements.read_strided(&mut self.file, (tensor, span), each);
+            let read = elements.read_strided(&mut self.file, tensor, span, each);
             return read.map_err(|error| self.failed(name, error));
         }
         let found = elements.read(&mut self.file, span, each);
@@ -378,7 +378,8 @@ impl Elements<'_> {
     fn read_strided(
         &self,
         file: &mut File,
-        (tensor, span): (&Tensor, u64),
+        tensor: &Tensor,
+        span: u64,
         each: &mut EachRun<'_>,
     ) -> io::Result<()> {
         let mut step = 1;

@@ -97,11 +97,11 @@ pub(crate) fn place_counting(items: &[Item], work: &Work) -> Placement {
         if best.placement.bytes <= goal {
             return best.placement;
         }
-        best.improve(items, order, (bound / SMALL, goal), (work, &mut random));
+        best.improve(items, order, bound / SMALL, goal, work, &mut random);
     }
     if best.placement.bytes > goal {
         let order = best.order.clone();
-        best.improve(items, order, (bound / SMALLER, goal), (work, &mut random));
+        best.improve(items, order, bound / SMALLER, goal, work, &mut random);
     }
     best.placement
 }
@@ -125,8 +125,10 @@ impl Best {
         &mut self,
         items: &[Item],
         order: Vec<usize>,
-        (smallest, goal): (usize, usize),
-        (work, random): (&Work, &mut u64),
+        smallest: usize,
+        goal: usize,
+        work: &Work,
+        random: &mut u64,
     ) {
         let (large, small): (Vec<usize>, Vec<usize>) =
             order.into_iter().partition(|i| items[*i].bytes >= smallest);

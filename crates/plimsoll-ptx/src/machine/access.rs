@@ -95,7 +95,7 @@ impl Machine<'_> {
         for lane in lanes(mask) {
             let (space, address) = resolve(access.space, addresses[lane]);
             traffic.note(lane, space, address);
-            self.load_lane(warp, lane, (space, address), access.constant, &mut loaded[..bytes])
+            self.load_lane(warp, lane, space, address, access.constant, &mut loaded[..bytes])
                 .map_err(|what| Trouble::new(lane, what))?;
             let mut left = &loaded[..bytes];
             for slot in &access.slots {
@@ -116,7 +116,8 @@ impl Machine<'_> {
         &mut self,
         warp: &Warp,
         lane: usize,
-        (space, address): (Space, u64),
+        space: Space,
+        address: u64,
         constant: bool,
         loaded: &mut [u8],
     ) -> Result<(), What> {
@@ -218,7 +219,8 @@ impl Machine<'_> {
         place: (Space, Address, usize),
         to: Option<Slot>,
         operands: [Slot; 2],
-        (update, float_sum): (Update, bool),
+        update: Update,
+        float_sum: bool,
         mask: u32,
     ) -> Result<(), Trouble> {
         let (space, address, bytes) = place;

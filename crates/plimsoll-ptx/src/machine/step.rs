@@ -142,7 +142,7 @@ impl Machine<'_> {
             }
             Operation::Atomic { space, address, bytes, to, operands, update, float_sum } => {
                 let place = (*space, *address, *bytes);
-                self.atomic(warp, place, *to, *operands, (*update, *float_sum), mask)?;
+                self.atomic(warp, place, *to, *operands, *update, *float_sum, mask)?;
             }
             Operation::ActiveMask { to } => warp.write(*to, mask, &[mask.into(); WARP]),
             Operation::CopyAsync(copy) => self.copy_async(warp, copy, mask)?,

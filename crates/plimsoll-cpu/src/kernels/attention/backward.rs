@@ -117,8 +117,8 @@ impl<T: Element> Kernel for AttentionGrad<T> {
                 std::ptr::write_bytes(scratch.dvalues, 0, dvalues);
                 for tile in 0..shape.tiles() {
                     if let Some(voxels) = self.window.tile(tile, &scratch.of) {
-                        self.window.logits::<S>(at, (tile, &voxels), is_mixed, &scratch.of);
-                        self.tile::<S>(at, (tile, &voxels), &scratch);
+                        self.window.logits::<S>(at, tile, &voxels, is_mixed, &scratch.of);
+                        self.tile::<S>(at, tile, &voxels, &scratch);
                     }
                 }
                 self.keys_and_values(at, chunk, &scratch);
@@ -163,7 +163,7 @@ impl<T: Element> AttentionGrad<T> {
     /// The machine has the instruction set of `S`; the scratch holds the scores of a tile with these voxels; buffers are as the
     /// fields say.
     #[inline(always)]
-    unsafe fn tile<S: Simd>(&self, at: At, (tile, voxels): (usize, &[u32; LANES]), scratch: &GradScratch) {
+    unsafe fn tile<S: Simd>(&self, at: At, tile: usize, voxels: &[u32; LANES], scratch: &GradScratch) {
         let (shape, of) = (&self.window.shape, &scratch.of);
         let (tokens, width, padded) = (shape.tokens(), shape.head_channels(), shape.padded_width());
         let scale = shape.op.scale(width) as f32;
@@ -204,8 +204,8 @@ impl<T: Element> AttentionGrad<T> {
                 }
                 false => of.scores,
             };
-            products::add_outer::<S>(dropped, tokens, (scratch.upstream_rows, padded), scratch.dvalues);
-            products::of_rows::<S>((of.values, width), tokens, scratch.upstream, None, scratch.dscores);
+            products::add_outer::<S>(dropped, tokens, scratch.upstream_rows, padded, scratch.dvalues);
+            products::of_rows::<S>(of.values, width, tokens, scratch.upstream, None, scratch.dscores);
             if drops {
                 self.window.drop::<S>(at, tile, scratch.dscores, scratch.dscores);
             }
@@ -230,8 +230,8 @@ impl<T: Element> AttentionGrad<T> {
                 let sum = dbiases.add(key * LANES);
                 S::store(sum, S::add(S::load(sum), ds));
             }
-            products::add_outer::<S>(of.scores, tokens, (scratch.query_rows, padded), scratch.dkeys);
-            products::of_columns::<S>((of.keys, width), tokens, of.scores, of.sums);
+            products::add_outer::<S>(of.scores, tokens, scratch.query_rows, padded, scratch.dkeys);
+            products::of_columns::<S>(of.keys, width, tokens, of.scores, of.sums);
             for (lane, voxel) in voxels.iter().enumerate().filter(|(_, voxel)| **voxel != PADDING) {
                 for d in 0..width {
                     let place = self.window.place(3 * shape.channels, at.sample, first + d, *voxel as usize);

@@ -36,8 +36,8 @@ impl<T: Element> Kernel for Attention<T> {
                 let is_mixed = self.window.gather(at, &scratch);
                 for tile in 0..shape.tiles() {
                     if let Some(voxels) = self.window.tile(tile, &scratch) {
-                        self.window.logits::<S>(at, (tile, &voxels), is_mixed, &scratch);
-                        self.attend::<S>(at, (tile, &voxels), &scratch);
+                        self.window.logits::<S>(at, tile, &voxels, is_mixed, &scratch);
+                        self.attend::<S>(at, tile, &voxels, &scratch);
                     }
                 }
             }
@@ -52,7 +52,7 @@ impl<T: Element> Attention<T> {
     /// The machine has the instruction set of `S`; the scratch holds the scores of a tile with these voxels; buffers are as the
     /// fields say.
     #[inline(always)]
-    unsafe fn attend<S: Simd>(&self, at: At, (tile, voxels): (usize, &[u32; LANES]), scratch: &Scratch) {
+    unsafe fn attend<S: Simd>(&self, at: At, tile: usize, voxels: &[u32; LANES], scratch: &Scratch) {
         let shape = &self.window.shape;
         let (tokens, width) = (shape.tokens(), shape.head_channels());
         // SAFETY: keys are below the number of tokens; the voxels are those of the grid and the channels of the result those of
@@ -73,7 +73,7 @@ impl<T: Element> Attention<T> {
             if self.window.noise.is_some() {
                 self.window.drop::<S>(at, tile, scratch.scores, scratch.scores);
             }
-            products::of_columns::<S>((scratch.values, width), tokens, scratch.scores, scratch.sums);
+            products::of_columns::<S>(scratch.values, width, tokens, scratch.scores, scratch.sums);
             let (top, sum) = (S::to_array(top), S::to_array(sum));
             for (lane, voxel) in voxels.iter().enumerate().filter(|(_, voxel)| **voxel != PADDING) {
                 let voxel = *voxel as usize;

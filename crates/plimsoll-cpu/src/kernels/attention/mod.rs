@@ -295,7 +295,8 @@ impl<T: Element> Window<T> {
     unsafe fn logits<S: Simd>(
         &self,
         at: At,
-        (tile, voxels): (usize, &[u32; LANES]),
+        tile: usize,
+        voxels: &[u32; LANES],
         is_mixed: bool,
         scratch: &Scratch,
     ) {
@@ -315,7 +316,8 @@ impl<T: Element> Window<T> {
             );
             let biases = scratch.biases.add(tile * tokens * LANES);
             products::of_rows::<S>(
-                (scratch.keys, width),
+                scratch.keys,
+                width,
                 tokens,
                 scratch.queries,
                 Some(biases),

@@ -35,7 +35,8 @@ macro_rules! by_registers {
 /// initialised but for `to`, which overlaps none of the others.
 #[inline(always)]
 pub(super) unsafe fn of_rows<S: Simd>(
-    (rows, width): (*const f32, usize),
+    rows: *const f32,
+    width: usize,
     count: usize,
     columns: *const f32,
     start: Option<*const f32>,
@@ -70,7 +71,8 @@ pub(super) unsafe fn of_rows<S: Simd>(
 /// initialised but for `to`, which overlaps none of the others.
 #[inline(always)]
 pub(super) unsafe fn of_columns<S: Simd>(
-    (rows, width): (*const f32, usize),
+    rows: *const f32,
+    width: usize,
     count: usize,
     weights: *const f32,
     to: *mut f32,
@@ -102,7 +104,8 @@ pub(super) unsafe fn of_columns<S: Simd>(
 pub(super) unsafe fn add_outer<S: Simd>(
     weights: *const f32,
     count: usize,
-    (rows, width): (*const f32, usize),
+    rows: *const f32,
+    width: usize,
     to: *mut f32,
 ) {
     for block in (0..width).step_by(LANES) {

@@ -90,6 +90,14 @@ struct Chunk {
     first: [usize; 2],
 }
 
+/// The positions of a tile.
+struct TileExtent {
+    /// The first position.
+    first: [usize; 3],
+    rows: usize,
+    columns: usize,
+}
+
 impl DirectConv {
     /// Prepares a convolution of `taps` taps in all.
     pub(crate) fn new(
@@ -122,7 +130,8 @@ impl DirectConv {
         &self,
         chunk: &Chunk,
         phase: &PhaseTaps,
-        (block, count): (usize, usize),
+        block: usize,
+        count: usize,
         patch: *const u16,
     ) {
         let shape = &self.tiling.shape;
@@ -162,7 +171,8 @@ impl DirectConv {
                             1 => tile.sum::<D, 1>(rows, to - from),
                             _ => tile.sum::<D, 2>(rows, to - from),
                         }
-                        self.store::<D>(chunk, phase, (block, count), ([d, h, from], rows, to - from), &sums);
+                        let extent = TileExtent { first: [d, h, from], rows, columns: to - from };
+                        self.store::<D>(chunk, phase, block, count, extent, &sums);
                     }
                 }
                 h += rows;
@@ -179,8 +189,9 @@ impl DirectConv {
         &self,
         chunk: &Chunk,
         phase: &PhaseTaps,
-        (block, count): (usize, usize),
-        ([d, h, w], rows, columns): ([usize; 3], usize, usize),
+        block: usize,
+        count: usize,
+        TileExtent { first: [d, h, w], rows, columns }: TileExtent,
         sums: &[f32; MOST_SUMS * LANES],
     ) {
         let [depth, height, width] = self.extent;
@@ -230,7 +241,7 @@ impl DotKernel for DirectConv {
             while block < split.end {
                 let count = D::BLOCKS.min(split.end - block);
                 for phase in &self.phases {
-                    self.phase::<D>(&chunk, phase, (block, count), patch);
+                    self.phase::<D>(&chunk, phase, block, count, patch);
                 }
                 block += count;
             }

@@ -183,7 +183,9 @@ impl DirectGrad {
         tiling: DirectGradTiling,
         source: Blocks,
         gradient: Blocks,
-        (result, partial, scratch): (Ptr<f32>, Ptr<f32>, Ptr<u8>),
+        result: Ptr<f32>,
+        partial: Ptr<f32>,
+        scratch: Ptr<u8>,
     ) -> (DirectGrad, Option<SumParts>) {
         let several = tiling.parts > 1;
         let add = several.then(|| SumParts { partial, result, parts: tiling.parts, count: tiling.weights() });
@@ -206,8 +208,7 @@ impl DirectGrad {
                 // place for each pair of each row.
                 unsafe {
                     let from = (chunk.first[0] + d) * height + chunk.first[1] + h;
-                    let of = (block, chunk.sample);
-                    self.gradient.row::<D>(of, Some(from), (0, width), PAIR * pairs, row);
+                    self.gradient.row::<D>(block, chunk.sample, Some(from), 0, width, PAIR * pairs, row);
                     let to = to.add((d * chunk.count[1] + h) * pairs * COLUMN);
                     for pair in 0..pairs {
                         let from = row.add(pair * COLUMN);

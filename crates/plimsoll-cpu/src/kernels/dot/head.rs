@@ -70,17 +70,20 @@ impl DotKernel for DotHead {
         let twos = self.source.len().div_ceil(2);
         let mut squares = [const { MaybeUninit::<Square>::uninit() }; TWOS * SQUARES];
         for first in (chunk * CHUNK..end).step_by(TILE) {
-            let voxels = (first, TILE.min(end - first));
+            let count = TILE.min(end - first);
             // SAFETY: voxels of a tile end with the sample, and `task < tasks`, so the sample is below `batch`. There are squares for
             // `TWOS` twos of blocks, which are written before they are read.
             unsafe {
                 for two in 0..TWOS.min(twos) {
-                    for square in 0..voxels.1.div_ceil(LANES) {
+                    for square in 0..count.div_ceil(LANES) {
                         let to = &mut squares[two * SQUARES + square];
-                        to.write(self.transposed::<D>(two, sample, voxels, square));
+                        to.write(self.transposed::<D>(two, sample, first, count, square));
                     }
                 }
-                by_classes!(self.classes, self.group::<D>(group, sample, voxels, squares.as_ptr().cast()));
+                by_classes!(
+                    self.classes,
+                    self.group::<D>(group, sample, first, count, squares.as_ptr().cast())
+                );
             }
         }
     }
@@ -96,7 +99,8 @@ impl DotHead {
         &self,
         two: usize,
         sample: usize,
-        (first, count): (usize, usize),
+        first: usize,
+        count: usize,
         square: usize,
     ) -> Square {
         let mut operands = [[0u16; LANES * PAIR]; LANES];
@@ -132,7 +136,8 @@ impl DotHead {
         &self,
         group: usize,
         sample: usize,
-        (first, count): (usize, usize),
+        first: usize,
+        count: usize,
         squares: *const Square,
     ) {
         let blocks = self.source.len();
@@ -147,7 +152,7 @@ impl DotHead {
                     let columns = match two < TWOS {
                         true => &*squares.add(two * SQUARES + square),
                         false => {
-                            own = self.transposed::<D>(two, sample, (first, count), square);
+                            own = self.transposed::<D>(two, sample, first, count, square);
                             &own
                         }
                     };

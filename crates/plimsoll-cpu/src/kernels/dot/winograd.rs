@@ -203,6 +203,16 @@ impl Strip {
     }
 }
 
+/// Rows of tiles of a strip that are summed at a time.
+struct TileRows {
+    /// The plane of the results.
+    plane: usize,
+    /// The first row of tiles.
+    first: usize,
+    /// The number of rows.
+    held: usize,
+}
+
 /// The part of the next plane that is fetched from memory while results are summed.
 #[derive(Clone, Copy)]
 struct Ahead {
@@ -266,8 +276,12 @@ impl StripConv {
         let all = tiling.source_blocks * rows;
         for row in all * part / parts..all * (part + 1) / parts {
             if let Some(h) = inside(tiling.low[1], strip.first[0] + row % rows, height) {
-                let of = (row / rows, strip.sample);
-                self.operands.source.fetch(of, (d * height + h) * width + left, columns);
+                self.operands.source.fetch(
+                    row / rows,
+                    strip.sample,
+                    (d * height + h) * width + left,
+                    columns,
+                );
             }
         }
     }
@@ -283,8 +297,9 @@ impl StripConv {
     unsafe fn rows<D: Dot>(
         &self,
         strip: &Strip,
-        (d, first, held): (usize, usize, usize),
-        (block, count): (usize, usize),
+        TileRows { plane: d, first, held }: TileRows,
+        block: usize,
+        count: usize,
         ahead: Option<Ahead>,
         scratch: Scratch,
     ) {
@@ -325,7 +340,7 @@ impl StripConv {
                         .sums
                         .add(b * SQUARE_POINTS * tiling.sum_point() + row * strip.tiles[1] * LANES);
                     let at = [d, strip.first[0] + (first + row) * RESULTS, strip.first[1]];
-                    self.store::<D>((strip.sample, block + b), at, (from, strip.tiles[1]));
+                    self.store::<D>(strip.sample, block + b, at, from, strip.tiles[1]);
                 }
             }
         }
@@ -339,9 +354,11 @@ impl StripConv {
     #[inline(always)]
     unsafe fn store<D: Dot>(
         &self,
-        (sample, block): (usize, usize),
+        sample: usize,
+        block: usize,
         [d, h, left]: [usize; 3],
-        (from, tiles): (*const f32, usize),
+        from: *const f32,
+        tiles: usize,
     ) {
         let tiling = &self.tiling;
         let [depth, height, width] = tiling.result;
@@ -415,7 +432,8 @@ impl DotKernel for StripConv {
                     for row in (0..strip.tiles[0]).step_by(tiling.held) {
                         let held = tiling.held.min(strip.tiles[0] - row);
                         let ahead = (d + 1 < end).then_some(Ahead { plane: d + tiling.planes, part, parts });
-                        self.rows::<D>(&strip, (d, row, held), (block, count), ahead, scratch);
+                        let rows = TileRows { plane: d, first: row, held };
+                        self.rows::<D>(&strip, rows, block, count, ahead, scratch);
                         part += 1;
                     }
                 }

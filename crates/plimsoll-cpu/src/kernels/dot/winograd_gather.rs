@@ -80,9 +80,9 @@ impl TransformPlane<'_> {
             unsafe {
                 let data = block.data.0.cast_const().add(first);
                 if w >= 0 && w + POINTS as isize <= width as isize {
-                    self.down::<D, T, NORM, true>(data, affine, (tile, w));
+                    self.down::<D, T, NORM, true>(data, affine, tile, w);
                 } else {
-                    self.down::<D, T, NORM, false>(data, affine, (tile, w));
+                    self.down::<D, T, NORM, false>(data, affine, tile, w);
                 }
             }
         }
@@ -98,18 +98,19 @@ impl TransformPlane<'_> {
         &self,
         data: *const T,
         affine: &Affine<<D::S as Simd>::V>,
-        (tile, w): (usize, isize),
+        tile: usize,
+        w: isize,
     ) {
         // SAFETY: rows and, if they are not all inside, columns are checked to be inside of the plane; tiles are those of `to`.
         unsafe {
             let mut kept = [[D::S::zero(); POINTS]; RESULTS];
             for (i, row) in kept.iter_mut().enumerate() {
-                *row = self.row::<D, T, NORM, INSIDE>(data, affine, (i, w));
+                *row = self.row::<D, T, NORM, INSIDE>(data, affine, i, w);
             }
             for down in 0..self.tiles[0] {
                 let mut new = [[D::S::zero(); POINTS]; RESULTS];
                 for (i, row) in new.iter_mut().enumerate() {
-                    *row = self.row::<D, T, NORM, INSIDE>(data, affine, ((down + 1) * RESULTS + i, w));
+                    *row = self.row::<D, T, NORM, INSIDE>(data, affine, (down + 1) * RESULTS + i, w);
                 }
                 let to = self.to.add((down * self.tiles[1] + tile) * LANES);
                 for j in 0..POINTS {
@@ -132,7 +133,8 @@ impl TransformPlane<'_> {
         &self,
         data: *const T,
         affine: &Affine<<D::S as Simd>::V>,
-        (at, w): (usize, isize),
+        at: usize,
+        w: isize,
     ) -> [<D::S as Simd>::V; POINTS] {
         let [height, width] = self.extent.map(|extent| extent as isize);
         let h = self.low[0] + at as isize;

@@ -80,7 +80,9 @@ impl StripGrad {
         tiling: StripGradTiling,
         source: Blocks,
         gradient: Blocks,
-        (result, partial, scratch): (Ptr<f32>, Ptr<f32>, Ptr<u8>),
+        result: Ptr<f32>,
+        partial: Ptr<f32>,
+        scratch: Ptr<u8>,
     ) -> (StripGrad, Option<SumParts>) {
         let several = tiling.parts > 1;
         let add = several.then(|| SumParts { partial, result, parts: tiling.parts, count: tiling.weights() });
@@ -101,7 +103,8 @@ impl StripGrad {
     unsafe fn gather_source<D: Dot>(
         &self,
         strip: &Strip,
-        (block, plane): (usize, usize),
+        block: usize,
+        plane: usize,
         rows: *mut f32,
         to: *mut u16,
     ) {
@@ -122,7 +125,7 @@ impl StripGrad {
             for at in 0..strip.rows * RESULTS + WIDTH - 1 {
                 let row = inside(tiling.low[1], strip.first + at, height).map(|h| d * height + h);
                 let line = rows.add(at % READ * columns * LANES);
-                self.source.row::<D>((block, strip.sample), row, (tiling.low[2], width), columns, line);
+                self.source.row::<D>(block, strip.sample, row, tiling.low[2], width, columns, line);
                 // The last row of a row of tiles.
                 if at + 1 >= READ && (at + 1 - READ).is_multiple_of(RESULTS) {
                     let first = at + 1 - READ;
@@ -163,7 +166,8 @@ impl StripGrad {
     unsafe fn gather_gradient<D: Dot>(
         &self,
         strip: &Strip,
-        (block, d): (usize, usize),
+        block: usize,
+        d: usize,
         rows: *mut f32,
         to: *mut u16,
     ) {
@@ -178,7 +182,7 @@ impl StripGrad {
                     let h = strip.first + row * RESULTS + i;
                     let from = (h < height).then_some(d * height + h);
                     let line = rows.add(i * columns * LANES);
-                    self.gradient.row::<D>((block, strip.sample), from, (0, width), columns, line);
+                    self.gradient.row::<D>(block, strip.sample, from, 0, width, columns, line);
                 }
                 let rows = rows.cast_const();
                 let body = TransformGradient {
@@ -199,12 +203,7 @@ impl StripGrad {
     /// blocks, one for each plane of the kernel behind one another from every pair on, and the gradients have as many pairs for `outs`
     /// blocks.
     #[inline(always)]
-    unsafe fn add<D: Dot>(
-        &self,
-        scratch: Scratch,
-        (sources, outs): (usize, usize),
-        (plane, pairs): (usize, usize),
-    ) {
+    unsafe fn add<D: Dot>(&self, scratch: Scratch, sources: usize, outs: usize, plane: usize, pairs: usize) {
         let tiling = &self.tiling;
         let (source_point, gradient_point) = (self.source_point, self.gradient_point);
         let runs = pairs.div_ceil(RUN_PAIRS);
@@ -256,7 +255,8 @@ impl StripGrad {
     unsafe fn walk<D: Dot>(
         &self,
         strip: &Strip,
-        (first, end): (usize, usize),
+        first: usize,
+        end: usize,
         at: &TaskBlocks,
         scratch: Scratch,
     ) {
@@ -271,7 +271,7 @@ impl StripGrad {
             for s in 0..at.source.1 {
                 for i in 0..before {
                     let to = scratch.source.add(s * SQUARE_POINTS * source_point + i * plane);
-                    self.gather_source::<D>(strip, (at.source.0 + s, first + i), scratch.rows, to);
+                    self.gather_source::<D>(strip, at.source.0 + s, first + i, scratch.rows, to);
                 }
             }
             let mut d = first;
@@ -280,16 +280,16 @@ impl StripGrad {
                 for s in 0..at.source.1 {
                     for i in before..before + count {
                         let to = scratch.source.add(s * SQUARE_POINTS * source_point + i * plane);
-                        self.gather_source::<D>(strip, (at.source.0 + s, d + i), scratch.rows, to);
+                        self.gather_source::<D>(strip, at.source.0 + s, d + i, scratch.rows, to);
                     }
                 }
                 for b in 0..at.out.1 {
                     for i in 0..count {
                         let to = scratch.gradient.add(b * SQUARE_POINTS * gradient_point + i * plane);
-                        self.gather_gradient::<D>(strip, (at.out.0 + b, d + i), scratch.rows, to);
+                        self.gather_gradient::<D>(strip, at.out.0 + b, d + i, scratch.rows, to);
                     }
                 }
-                self.add::<D>(scratch, (at.source.1, at.out.1), (plane_pairs, count * plane_pairs));
+                self.add::<D>(scratch, at.source.1, at.out.1, plane_pairs, count * plane_pairs);
                 d += count;
                 if d < end {
                     // The last planes are the first of the next step.
@@ -372,7 +372,7 @@ impl DotKernel for StripGrad {
                 let strip = Strip { sample, first: strip * tiling.rows * RESULTS, rows };
                 let first = segment * tiling.walk;
                 let end = tiling.result[0].min(first + tiling.walk);
-                self.walk::<D>(&strip, (first, end), &at, scratch);
+                self.walk::<D>(&strip, first, end, &at, scratch);
             }
             for s in 0..at.source.1 {
                 for b in 0..at.out.1 {

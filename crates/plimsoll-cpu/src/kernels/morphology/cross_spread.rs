@@ -185,7 +185,9 @@ impl CrossSpread {
     #[inline(always)]
     unsafe fn spread_row<S: Simd>(
         &self,
-        (channel, d, h): (usize, usize, usize),
+        channel: usize,
+        d: usize,
+        h: usize,
         targets: &Targets,
         buffers: &Buffers,
     ) {
@@ -200,7 +202,7 @@ impl CrossSpread {
             for w in (0..width).step_by(LANES) {
                 let count = LANES.min(width - w);
                 let g = S::load_first(self.upstream.0.add(place + w), count);
-                self.spread_sixteen::<S>((w, count), g, &around, &targets.around, buffers);
+                self.spread_sixteen::<S>(w, count, g, &around, &targets.around, buffers);
             }
             for w in (0..width).step_by(LANES) {
                 let sum = S::load(buffers.along_width.0.add(PAD + w));
@@ -218,7 +220,8 @@ impl CrossSpread {
     #[inline(always)]
     unsafe fn spread_sixteen<S: Simd>(
         &self,
-        (w, count): (usize, usize),
+        w: usize,
+        count: usize,
         g: S::V,
         around: &Neighbours<*const f32>,
         targets: &Neighbours<Option<*mut f32>>,
@@ -327,7 +330,7 @@ impl Kernel for CrossSpread {
                 for h in rows.start.saturating_sub(1)..heights.min(rows.end + 1) {
                     let targets = self.targets(&owned, d, h);
                     if targets.any() {
-                        self.spread_row::<S>((owned.channel, d, h), &targets, &buffers);
+                        self.spread_row::<S>(owned.channel, d, h, &targets, &buffers);
                     }
                 }
             }

@@ -26,8 +26,11 @@ impl SignedVolume {
     #[inline(always)]
     pub(super) unsafe fn over_rows<S: Simd>(
         &self,
-        (channel, depth, height): (usize, usize, usize),
-        (reach_depth, reach_height): (usize, usize),
+        channel: usize,
+        depth: usize,
+        height: usize,
+        reach_depth: usize,
+        reach_height: usize,
         to: Ptr<f32>,
     ) {
         let [depths, heights, width] = self.grid.extent;
@@ -85,7 +88,7 @@ impl Kernel for BoxExtremes {
             let row = self.scratch.add(thread * padded(width));
             let sign = S::splat(self.source.sign);
             for height in rows {
-                self.source.over_rows::<S>((channel, depth, height), (self.radius, self.radius), row);
+                self.source.over_rows::<S>(channel, depth, height, self.radius, self.radius, row);
                 let to = self.result.0.add(grid.row(channel, depth, height));
                 for w in (0..width).step_by(LANES) {
                     let top = S::mul(sign, largest_around::<S>(row, w, self.radius));
@@ -124,7 +127,7 @@ impl Kernel for PlaneExtremes {
         unsafe {
             let row = self.scratch.add(thread * padded(width));
             for height in rows {
-                self.source.over_rows::<S>((self.channel, depth, height), (0, self.radius), row);
+                self.source.over_rows::<S>(self.channel, depth, height, 0, self.radius, row);
                 let to = self.result.0.add(grid.row(0, depth, height));
                 for w in (0..width).step_by(LANES) {
                     let top = largest_around::<S>(row, w, self.radius);

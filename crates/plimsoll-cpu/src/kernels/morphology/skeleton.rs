@@ -68,12 +68,12 @@ impl SkeletonTerm {
     /// Writes the dilation along depth and height to the row in scratch; returns the row's place.
     ///
     /// # Safety
-    /// [`SignedVolume::over_rows`]'s contract for the erosion, `at` and `row`.
+    /// [`SignedVolume::over_rows`]'s contract for the erosion, the row and `row`.
     #[inline(always)]
-    unsafe fn prepare<S: Simd>(&self, at: (usize, usize, usize), row: Ptr<f32>) -> usize {
+    unsafe fn prepare<S: Simd>(&self, channel: usize, depth: usize, height: usize, row: Ptr<f32>) -> usize {
         // SAFETY: this function's contract is that of the call.
-        unsafe { self.eroded.over_rows::<S>(at, (1, 1), row) };
-        self.eroded.grid.row(at.0, at.1, at.2)
+        unsafe { self.eroded.over_rows::<S>(channel, depth, height, 1, 1, row) };
+        self.eroded.grid.row(channel, depth, height)
     }
 }
 
@@ -99,7 +99,7 @@ impl Kernel for SkeletonSteps {
         unsafe {
             let row = self.term.scratch.add(thread * padded(width));
             for height in rows {
-                let place = self.term.prepare::<S>((channel, depth, height), row);
+                let place = self.term.prepare::<S>(channel, depth, height, row);
                 for w in (0..width).step_by(LANES) {
                     let count = LANES.min(width - w);
                     let (skeleton, removed) = self.term.at::<S>(row, place, w, count);
@@ -138,7 +138,7 @@ impl Kernel for SkeletonSlopes {
             let row = self.term.scratch.add(thread * padded(width));
             let (zero, one) = (S::zero(), S::splat(1.0));
             for height in rows {
-                let place = self.term.prepare::<S>((channel, depth, height), row);
+                let place = self.term.prepare::<S>(channel, depth, height, row);
                 for w in (0..width).step_by(LANES) {
                     let count = LANES.min(width - w);
                     let (skeleton, difference) = self.term.at::<S>(row, place, w, count);

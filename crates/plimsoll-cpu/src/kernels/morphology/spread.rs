@@ -110,7 +110,7 @@ impl Spread {
             for i in 0..rows.len() + 2 * R {
                 let to = buffers.by_height.add(i * row);
                 match (rows.start + i).checked_sub(R).filter(|height| *height < heights) {
-                    Some(height) => self.along_depth::<S, R>((depth, height), depths, &buffers, to),
+                    Some(height) => self.along_depth::<S, R>(depth, height, depths, &buffers, to),
                     None => std::slice::from_raw_parts_mut(to.0, row).fill(0.0),
                 }
             }
@@ -126,7 +126,7 @@ impl Spread {
                     S::store(buffers.by_width.0.add(PAD + w), claim::<S, R>(&a, &g));
                 }
                 fill_edges(buffers.by_width, width, 0.0);
-                self.along_width::<S, R>((depth, height), &buffers);
+                self.along_width::<S, R>(depth, height, &buffers);
             }
         }
     }
@@ -139,7 +139,8 @@ impl Spread {
     #[inline(always)]
     unsafe fn along_depth<S: Simd, const R: usize>(
         &self,
-        (depth, height): (usize, usize),
+        depth: usize,
+        height: usize,
         depths: usize,
         buffers: &Buffers,
         to: Ptr<f32>,
@@ -180,11 +181,7 @@ impl Spread {
     /// [`Kernel::task`]'s contract for this kernel, whose radius is `R`; depth and height are of the grid and of the
     /// task, and `buffers` are this thread's, with `by_width` initialised.
     #[inline(always)]
-    unsafe fn along_width<S: Simd, const R: usize>(
-        &self,
-        (depth, height): (usize, usize),
-        buffers: &Buffers,
-    ) {
+    unsafe fn along_width<S: Simd, const R: usize>(&self, depth: usize, height: usize, buffers: &Buffers) {
         let grid = self.source.grid;
         let width = grid.extent[2];
         let place = grid.row(self.channel, depth, height);

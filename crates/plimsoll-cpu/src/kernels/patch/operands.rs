@@ -62,23 +62,25 @@ impl Blocks {
     #[inline(always)]
     pub(crate) unsafe fn row<D: Dot>(
         &self,
-        (block, sample): (usize, usize),
+        block: usize,
+        sample: usize,
         row: Option<usize>,
-        (low, width): (isize, usize),
+        low: isize,
+        width: usize,
         columns: usize,
         to: *mut f32,
     ) {
         // SAFETY: this function's contract is that of the call; the index is checked.
         unsafe {
             match self {
-                Blocks::F32(blocks) => blocks[block].row::<D>(sample, row, (low, width), columns, to),
-                Blocks::Bf16(blocks) => blocks[block].row::<D>(sample, row, (low, width), columns, to),
+                Blocks::F32(blocks) => blocks[block].row::<D>(sample, row, low, width, columns, to),
+                Blocks::Bf16(blocks) => blocks[block].row::<D>(sample, row, low, width, columns, to),
             }
         }
     }
 
     /// Asks the processor for `count` voxels of one of the blocks, from one on.
-    pub(crate) fn fetch(&self, (block, sample): (usize, usize), first: usize, count: usize) {
+    pub(crate) fn fetch(&self, block: usize, sample: usize, first: usize, count: usize) {
         match self {
             Blocks::F32(blocks) => blocks[block].fetch(sample, first, count),
             Blocks::Bf16(blocks) => blocks[block].fetch(sample, first, count),
@@ -261,7 +263,8 @@ impl<T: AsOperand> SourceBlock<T> {
         &self,
         sample: usize,
         row: Option<usize>,
-        (low, width): (isize, usize),
+        low: isize,
+        width: usize,
         columns: usize,
         to: *mut f32,
     ) {

@@ -190,12 +190,12 @@ impl WinogradConv {
     #[inline(always)]
     unsafe fn gather<S: Simd>(&self, chunk: &Chunk, source_block: usize, scratch: Scratch) {
         let (tiling, source) = (&self.tiling, &self.operands.source);
-        let place = (chunk.first, chunk.count);
         // SAFETY: the chunk is one of the grid's, as this function's contract says; the patch has room for `held` blocks,
         // and the place is below that.
         unsafe {
             let to = scratch.patch.add(source_block % tiling.held * tiling.patch.block());
-            tiling.patch.gather::<S, Inputs>(source, (source_block, chunk.sample), place, scratch.row, to);
+            let (sample, row) = (chunk.sample, scratch.row);
+            tiling.patch.gather::<S, Inputs>(source, source_block, sample, chunk.first, chunk.count, row, to);
         }
     }
 
@@ -214,13 +214,13 @@ impl WinogradConv {
                     self.gather::<S>(chunk, source_block, scratch);
                 }
                 if count == PAIR && S::TILE_BLOCKS >= PAIR {
-                    self.products::<S, PAIR>(chunk, (block, source_block), scratch);
+                    self.products::<S, PAIR>(chunk, block, source_block, scratch);
                     continue;
                 }
                 for b in 0..count {
                     let sums = scratch.sums.add(b * POINTS * self.tiling.point());
                     let scratch = Scratch { sums, ..scratch };
-                    self.products::<S, 1>(chunk, (block + b, source_block), scratch);
+                    self.products::<S, 1>(chunk, block + b, source_block, scratch);
                 }
             }
         }
@@ -229,10 +229,10 @@ impl WinogradConv {
         unsafe {
             match self.operands.result {
                 Destination::F32(result, added_to) => {
-                    self.store::<S, f32>(chunk, (block, count), scratch.sums, (result, added_to));
+                    self.store::<S, f32>(chunk, block, count, scratch.sums, result, added_to);
                 }
                 Destination::Bf16(result, added_to) => {
-                    self.store::<S, Bf16>(chunk, (block, count), scratch.sums, (result, added_to));
+                    self.store::<S, Bf16>(chunk, block, count, scratch.sums, result, added_to);
                 }
             }
         }
@@ -247,7 +247,8 @@ impl WinogradConv {
     unsafe fn products<S: Simd, const B: usize>(
         &self,
         chunk: &Chunk,
-        (block, source_block): (usize, usize),
+        block: usize,
+        source_block: usize,
         scratch: Scratch,
     ) {
         let (tiling, patch) = (&self.tiling, &self.tiling.patch);
@@ -289,9 +290,11 @@ impl WinogradConv {
     unsafe fn store<S: Simd, T: Element>(
         &self,
         chunk: &Chunk,
-        (block, count): (usize, usize),
+        block: usize,
+        count: usize,
         sums: *const f32,
-        (result, added_to): (Ptr<T>, Option<Ptr<T>>),
+        result: Ptr<T>,
+        added_to: Option<Ptr<T>>,
     ) {
         let (tiling, patch) = (&self.tiling, &self.tiling.patch);
         let [depth, height, width] = tiling.extent;

@@ -85,8 +85,10 @@ impl TilePatch {
     pub(super) unsafe fn gather<S: Simd, T: TileTransform>(
         &self,
         source: &Source,
-        (block, sample): (usize, usize),
-        (first, count): ([usize; 2], [usize; 2]),
+        block: usize,
+        sample: usize,
+        first: [usize; 2],
+        count: [usize; 2],
         row: *mut f32,
         patch: *mut f32,
     ) {

@@ -138,9 +138,9 @@ pub(super) unsafe fn results<S: Simd>(m: [S::V; POINTS]) -> [S::V; RESULTS] {
         let (c, d) = (S::sub(m[1], m[2]), S::sub(m[3], m[4]));
         [
             S::add(m[0], S::add(a, b)),
-            weighted::<S>(c, d, (A, B)),
-            weighted::<S>(a, b, (A2, B2)),
-            S::add(weighted::<S>(c, d, (A * A2, B * B2)), m[5]),
+            weighted::<S>(c, d, A, B),
+            weighted::<S>(a, b, A2, B2),
+            S::add(weighted::<S>(c, d, A * A2, B * B2), m[5]),
         ]
     }
 }
@@ -150,7 +150,7 @@ pub(super) unsafe fn results<S: Simd>(m: [S::V; POINTS]) -> [S::V; RESULTS] {
 /// # Safety
 /// The machine has the instruction set of `S`.
 #[inline(always)]
-unsafe fn weighted<S: Simd>(x: S::V, y: S::V, (a, b): (f32, f32)) -> S::V {
+unsafe fn weighted<S: Simd>(x: S::V, y: S::V, a: f32, b: f32) -> S::V {
     // SAFETY: arithmetic of `S`, whose instruction set is there by this function's contract.
     unsafe { S::fma(S::splat(a), x, S::mul(S::splat(b), y)) }
 }
@@ -168,8 +168,8 @@ pub(super) unsafe fn weight_gradients<S: Simd>(u: [S::V; POINTS]) -> [S::V; WIDT
         let differences = (S::mul(a, S::sub(u[1], u[2])), S::mul(b, S::sub(u[3], u[4])));
         [
             S::fma(S::splat(AT_ZERO), u[0], S::add(sums.0, sums.1)),
-            weighted::<S>(differences.0, differences.1, (A, B)),
-            S::add(weighted::<S>(sums.0, sums.1, (A2, B2)), u[5]),
+            weighted::<S>(differences.0, differences.1, A, B),
+            S::add(weighted::<S>(sums.0, sums.1, A2, B2), u[5]),
         ]
     }
 }

@@ -123,7 +123,9 @@ impl WinogradWeightGrad {
         tiling: WinogradGradTiling,
         source: Source,
         gradient: Blocks,
-        (result, partial, scratch): (Ptr<f32>, Ptr<f32>, Ptr<f32>),
+        result: Ptr<f32>,
+        partial: Ptr<f32>,
+        scratch: Ptr<f32>,
     ) -> (WinogradWeightGrad, Option<SumParts>) {
         let several = tiling.parts > 1;
         let add = several.then(|| SumParts { partial, result, parts: tiling.parts, count: tiling.weights() });
@@ -206,16 +208,15 @@ impl WinogradWeightGrad {
                 let first = [chunk_d * tiling.source.chunk[0], chunk_h * tiling.source.chunk[1]];
                 let count =
                     [0, 1].map(|axis| tiling.source.chunk[axis].min(tiling.extent[axis] - first[axis]));
-                let place = (first, count);
                 for s in 0..at.sources {
-                    let block = (at.source_block + s, sample);
-                    let to = scratch.source.add(s * tiling.source.block());
-                    tiling.source.gather::<S, Inputs>(&self.source, block, place, scratch.row, to);
+                    let (block, to) = (at.source_block + s, scratch.source.add(s * tiling.source.block()));
+                    let source = &self.source;
+                    tiling.source.gather::<S, Inputs>(source, block, sample, first, count, scratch.row, to);
                 }
                 for b in 0..B {
-                    let (block, to) =
-                        ((at.block + b, sample), scratch.gradient.add(b * tiling.gradient.block()));
-                    tiling.gradient.gather::<S, Gradients>(&self.gradient, block, place, scratch.row, to);
+                    let (block, to) = (at.block + b, scratch.gradient.add(b * tiling.gradient.block()));
+                    let (gradient, row) = (&self.gradient, scratch.row);
+                    tiling.gradient.gather::<S, Gradients>(gradient, block, sample, first, count, row, to);
                 }
                 self.chunk::<S, B>(scratch, at.sources, count);
             }

@@ -59,15 +59,17 @@ pub(super) enum MultipliedBy {
     WarpGroups,
 }
 
-/// Packs weights into scratch, for blocks of so many channels of the result.
+/// Packs weights into scratch, for blocks of `block_columns` channels of the result.
 ///
 /// # Errors
 /// If they are more than kernels can index.
 pub(super) fn pack(
     work: &mut Work,
     cx: &Context<'_>,
-    (source, of): (&Source<'_>, &Weights),
-    (block_columns, by): (usize, MultipliedBy),
+    source: &Source<'_>,
+    of: &Weights,
+    block_columns: usize,
+    by: MultipliedBy,
 ) -> Result<Stretch, Unsupported> {
     let blocks = (of.columns as usize).div_ceil(block_columns);
     let taps = of.taps.map(|taps| taps as usize);

@@ -61,7 +61,7 @@ impl Tile {
     }
 
     /// Returns `true` if it can compute a part of a convolution of volumes of a type, with places that lie so.
-    fn takes(&self, cx: &Context<'_>, (part, dtype): (&Part, DType), tiling: &Tiling) -> bool {
+    fn takes(&self, cx: &Context<'_>, part: &Part, dtype: DType, tiling: &Tiling) -> bool {
         let by_groups = dtype != DType::F32
             && part.weights.columns as usize >= LEAST_COLUMNS
             && tiling.taps() >= LEAST_TAPS
@@ -131,7 +131,7 @@ fn fastest(
         let tilings = Tiling::all(cx, &part.axes, tile.rows, tile.most_voxels);
         tilings.into_iter().map(move |tiling| (tile, tiling))
     });
-    ways.filter(|(tile, tiling)| tile.takes(cx, (part, dtype), tiling))
+    ways.filter(|(tile, tiling)| tile.takes(cx, part, dtype, tiling))
         .min_by_key(|(tile, tiling)| (rank(tile.kernel), time(tile, tiling)))
 }
 
@@ -194,8 +194,10 @@ fn launch(cx: &Context<'_>, of: &Operands<'_>, parts: &[Part]) -> Result<Option<
         let Some((tile, tiling)) = choose(cx, part, dtype, shape.batch()) else { return Ok(None) };
         // Where no tap meets a place there is nothing but the bias.
         let empty = tiling.taps() == 0;
-        let columns = (tile.columns, tile.by);
-        let packed = if empty { None } else { Some(pack(&mut work, cx, (first, &part.weights), columns)?) };
+        let packed = match empty {
+            true => None,
+            false => Some(pack(&mut work, cx, first, &part.weights, tile.columns, tile.by)?),
+        };
         let chunks = if empty { 0 } else { chunks(&sources.channels, dtype) };
         let parameters = TensorConvParameters {
             sources,
@@ -271,16 +273,21 @@ pub(super) fn conv<'a>(
     launch(cx, &operands, &[Part { axes, weights, results }])
 }
 
-/// What the results of one remainder by the stride are along an axis, and the taps that meet them: results x of x = s·i + r see, under the
+/// The results of one remainder by the stride along an axis, and the taps that meet them: results x of x = s·i + r see, under the
 /// taps k for which s divides r + p − k, the places i + (r + p − k)/s. These are in succession where k falls, by s.
 struct Remainder {
     axis: Axis,
     first_tap: usize,
 }
 
+/// The results whose place divided by the stride leaves `r`, along an axis of `result` places of the result and `source` of the
+/// source.
 fn remainder(
-    (result, source): (usize, usize),
-    (kernel, stride, padding): (usize, usize, usize),
+    result: usize,
+    source: usize,
+    kernel: usize,
+    stride: usize,
+    padding: usize,
     r: usize,
 ) -> Remainder {
     let least = (r + padding) % stride;
@@ -335,8 +342,8 @@ pub(super) fn conv_transpose<'a>(
         let [d, h, w] = remainders;
         let offset = [number / w / h % d, number / w % h, number % w];
         let along = [0, 1, 2].map(|axis| {
-            let window = (window.kernel[axis], window.stride[axis], window.padding[axis]);
-            remainder((result[axis], places[axis]), window, offset[axis])
+            let [kernel, stride, padding] = [window.kernel, window.stride, window.padding].map(|of| of[axis]);
+            remainder(result[axis], places[axis], kernel, stride, padding, offset[axis])
         });
         let axes = [along[0].axis, along[1].axis, along[2].axis];
         let weights = Weights {

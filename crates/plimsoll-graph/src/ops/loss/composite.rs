@@ -38,7 +38,7 @@ impl Rule for CompositeLoss {
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(NAME, inputs.len(), 1)?;
-        expect_table_of(NAME, "the sums", inputs[0], (DType::F32, "f32"))?;
+        expect_table_of(NAME, "the sums", inputs[0], DType::F32, "f32")?;
         let (batch, classes) = (inputs[0].shape.dim(0), inputs[0].shape.dim(1));
         expect_table(NAME, "the sums", inputs[0], &[batch, classes, self.loss.rows()])?;
         Ok(vec![Signature::table([1]), Signature::table([self.loss.components.len()])])
@@ -69,8 +69,8 @@ impl Rule for CompositeLoss {
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
         let mut parts = Array::zeros(results[1].clone());
-        let (at, size) = table(inputs[0]);
-        let total = self.loss.value(at, size, 1.0, |piece| {
+        let (at, (batch, classes)) = table(inputs[0]);
+        let total = self.loss.value(at, batch, classes, 1.0, |piece| {
             if let Piece::Part { component, value } = piece {
                 parts.data[component] = value;
             }
@@ -79,7 +79,7 @@ impl Rule for CompositeLoss {
     }
 }
 
-/// Reads a table of sums; its samples and classes.
+/// The entries of a table of sums by sample, class and row, and its numbers of samples and classes.
 pub(in crate::ops) fn table(sums: &Array) -> (impl Fn(usize, usize, usize) -> f64 + '_, (usize, usize)) {
     let (batch, classes, rows) = (sums.shape.dim(0), sums.shape.dim(1), sums.shape.dim(2));
     (move |n, c, k| sums.data[(n * classes + c) * rows + k], (batch, classes))
@@ -104,7 +104,7 @@ impl Rule for CompositeLossGrad {
         let mut slopes = vec![[0.0; 3]; batch * classes];
         let mut entropy = vec![0.0; classes];
         let mut factors = vec![0.0; own.len() * classes];
-        self.loss.value(at, (batch, classes), inputs[3].data[0], |piece| match piece {
+        self.loss.value(at, batch, classes, inputs[3].data[0], |piece| match piece {
             Piece::Part { .. } => {}
             Piece::Region { sample, class, slopes: new } => {
                 let place = &mut slopes[sample * classes + class];

@@ -157,13 +157,7 @@ impl Loss {
 
     /// The loss. `sums` gives a sample's and class's row of [`stats`](Loss::stats), or of regions of
     /// [`region_stats`](Loss::region_stats); `visit` gets what else follows, slopes and factors as derivatives of `upstream` times the loss. Nothing is allocated.
-    pub fn value(
-        &self,
-        sums: impl Fn(usize, usize, usize) -> f64,
-        (batch, classes): (usize, usize),
-        upstream: f64,
-        mut visit: impl FnMut(Piece),
-    ) -> f64 {
+    pub fn value(&self, sums: impl Fn(usize, usize, usize) -> f64, batch: usize, classes: usize, upstream: f64, mut visit: impl FnMut(Piece)) -> f64 {
         let (plain, squares) = self.sizes();
         let both = usize::from(plain && squares);
         // Rows of the table: Σpt, Σp or Σp², Σt, −Σ t log p, then Σp² if the second row is Σp and both are needed. In the

@@ -117,8 +117,8 @@ impl<F: Fn(usize, usize, usize) -> f64> Sums<F> {
                 let sums = [OVERLAP, size, TARGET].map(|k| self.total(batch, group, class, k));
                 let (value, by_overlap, by_size) = term(class, sums);
                 mean += value / terms;
-                let slopes = (factor * (by_overlap / terms), factor * (by_size / terms));
-                self.pass_on(batch, group, class, size, slopes, visit);
+                let by_overlap = factor * (by_overlap / terms);
+                self.pass_on(batch, group, class, size, by_overlap, factor * (by_size / terms), visit);
             }
         }
         mean
@@ -158,21 +158,13 @@ impl<F: Fn(usize, usize, usize) -> f64> Sums<F> {
             for class in classes.clone() {
                 let by_overlap = factor * (-2.0 * weight(class) / denominator);
                 let by_size = factor * (weight(class) * numerator / denominator.powi(2));
-                self.pass_on(dice.batch, group, class, PLAIN, (by_overlap, by_size), visit);
+                self.pass_on(dice.batch, group, class, PLAIN, by_overlap, by_size, visit);
             }
         }
         mean
     }
 
-    fn pass_on(
-        &self,
-        batch: bool,
-        group: usize,
-        class: usize,
-        size: usize,
-        (by_overlap, by_size): (f64, f64),
-        visit: &mut impl FnMut(Piece),
-    ) {
+    fn pass_on(&self, batch: bool, group: usize, class: usize, size: usize, by_overlap: f64, by_size: f64, visit: &mut impl FnMut(Piece)) {
         let slopes = if size == SQUARES { [by_overlap, 0.0, by_size] } else { [by_overlap, by_size, 0.0] };
         for sample in samples(batch, self.batch, group) {
             visit(Piece::Region { sample, class, slopes });

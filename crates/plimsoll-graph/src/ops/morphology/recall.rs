@@ -32,13 +32,8 @@ const NAME: &str = "soft_recall";
 const GRAD: &str = "soft_recall_grad";
 
 impl SoftRecall {
-    /// The loss of the sums of so many samples and classes; `visit(sample, class, slope)` gets its derivatives by Σ s p.
-    pub fn of_sums(
-        &self,
-        (samples, classes): (usize, usize),
-        sums: impl Fn(usize, usize) -> [f64; 2],
-        mut visit: impl FnMut(usize, usize, f64),
-    ) -> f64 {
+    /// The loss of the sums of all samples and classes; `visit(sample, class, slope)` gets its derivatives by Σ s p.
+    pub fn of_sums(&self, samples: usize, classes: usize, sums: impl Fn(usize, usize) -> [f64; 2], mut visit: impl FnMut(usize, usize, f64)) -> f64 {
         let [n, d] = [self.smooth_numerator, self.smooth_denominator].map(f64::from);
         let together = if self.batch { samples } else { 1 };
         let quotients = (samples / together * classes) as f64;
@@ -62,18 +57,18 @@ impl SoftRecall {
 }
 
 fn expect_sums(op: &'static str, sums: &TensorInfo) -> Result<(), GraphError> {
-    expect_table_of(op, "sums", sums, (DType::F32, "f32"))?;
+    expect_table_of(op, "sums", sums, DType::F32, "f32")?;
     expect_table(op, "sums", sums, &[sums.shape.dim(0), sums.shape.dim(1), 2])
 }
 
-/// Samples, classes, and the sums of each.
-fn table(sums: &Array) -> ((usize, usize), impl Fn(usize, usize) -> [f64; 2] + '_) {
+/// The number of samples, the number of classes, and the sums of each.
+fn table(sums: &Array) -> (usize, usize, impl Fn(usize, usize) -> [f64; 2] + '_) {
     let classes = sums.shape.dim(1);
     let at = move |sample: usize, class: usize| {
         let place = (sample * classes + class) * 2;
         [sums.data[place], sums.data[place + 1]]
     };
-    ((sums.shape.dim(0), classes), at)
+    (sums.shape.dim(0), classes, at)
 }
 
 impl Rule for SoftRecall {
@@ -100,8 +95,8 @@ impl Rule for SoftRecall {
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
-        let (size, sums) = table(inputs[0]);
-        let loss = self.of_sums(size, sums, |_, _, _| {});
+        let (samples, classes, sums) = table(inputs[0]);
+        let loss = self.of_sums(samples, classes, sums, |_, _, _| {});
         vec![Array { shape: results[0].clone(), data: vec![loss] }]
     }
 }
@@ -120,9 +115,9 @@ impl Rule for SoftRecallGrad {
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
         let mut gradient = Array::zeros(results[0].clone());
-        let (size, sums) = table(inputs[1]);
-        self.of.of_sums(size, sums, |sample, class, slope| {
-            gradient.data[(sample * size.1 + class) * 2] = inputs[0].data[0] * slope;
+        let (samples, classes, sums) = table(inputs[1]);
+        self.of.of_sums(samples, classes, sums, |sample, class, slope| {
+            gradient.data[(sample * classes + class) * 2] = inputs[0].data[0] * slope;
         });
         vec![gradient]
     }

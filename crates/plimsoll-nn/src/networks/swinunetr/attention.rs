@@ -11,13 +11,14 @@ impl SwinUnetr {
     pub(super) fn block(
         &self,
         builder: &mut NetBuilder<'_>,
-        (stage, block): (usize, usize),
+        stage: usize,
+        block: usize,
         path_dropout: f32,
         tokens: TensorId,
     ) -> Result<TensorId, GraphError> {
         let name = names::block(stage, block);
         let normalised = builder.token_norm(tokens, EPSILON, Some(&format!("{name}.norm1")))?;
-        let attended = self.attend(builder, (stage, block), normalised)?;
+        let attended = self.attend(builder, stage, block, normalised)?;
         let attended = builder.sample_drop(attended, path_dropout)?;
         let tokens = builder.push(&format!("{name}.attn"), Add, &[tokens, attended])?;
 
@@ -36,7 +37,8 @@ impl SwinUnetr {
     fn attend(
         &self,
         builder: &mut NetBuilder<'_>,
-        (stage, block): (usize, usize),
+        stage: usize,
+        block: usize,
         tokens: TensorId,
     ) -> Result<TensorId, GraphError> {
         let name = format!("{}.attn", names::block(stage, block));

@@ -21,10 +21,10 @@ impl SwinUnetr {
                 let name = names::stage_convolutions(stage);
                 tokens = self.residual(builder, &name, &[tokens], self.features_of(stage))?;
             }
-            for (place, at) in blocks.iter().enumerate().filter(|(_, at)| at.0 == stage) {
+            for (place, (_, block)) in blocks.iter().enumerate().filter(|(_, at)| at.0 == stage) {
                 // Equal steps from the first block to the last of all stages.
                 let share = place as f32 / (blocks.len() - 1).max(1) as f32;
-                tokens = self.block(builder, *at, self.path_dropout * share, tokens)?;
+                tokens = self.block(builder, stage, *block, self.path_dropout * share, tokens)?;
             }
             tokens = self.merge(builder, stage, tokens)?;
             maps.push(self.skipped(builder, tokens)?);

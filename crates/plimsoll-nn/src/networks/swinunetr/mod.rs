@@ -251,7 +251,8 @@ impl Architecture for SwinUnetr {
         check_count("window_size", self.window_size, 1, widest.unwrap_or(1))?;
         ConfigError::expect(
             self.mlp_ratio > 0.0 && self.mlp_ratio <= MOST_MLP_RATIO && self.hidden(0) > 0,
-            ("mlp_ratio", self.mlp_ratio),
+            "mlp_ratio",
+            self.mlp_ratio,
             format!("it must be above zero, make at least one channel, and be at most {MOST_MLP_RATIO}"),
         )?;
         for (setting, rate) in [

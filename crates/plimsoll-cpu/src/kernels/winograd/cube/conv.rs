@@ -60,7 +60,8 @@ impl CubeConv {
     unsafe fn depth<S: Simd, const Z: usize>(
         &self,
         chunk: &Chunk,
-        (first, end): (usize, usize),
+        first: usize,
+        end: usize,
         scratch: Scratch,
     ) {
         let tiling = &self.tiling;
@@ -89,14 +90,14 @@ impl CubeConv {
                     }
                 }
                 for b in 0..count {
-                    let places =
-                        (sums(b).cast_const(), scratch.results.add((block + b - first) * tiling.results()));
+                    let (block, sums) = (block + b, sums(b).cast_const());
+                    let held = scratch.results.add((block - first) * tiling.results());
                     match self.operands.result {
                         Destination::F32(result, added_to) => {
-                            self.add_up::<S, f32, Z>(chunk, block + b, places, (result, added_to));
+                            self.add_up::<S, f32, Z>(chunk, block, sums, held, result, added_to);
                         }
                         Destination::Bf16(result, added_to) => {
-                            self.add_up::<S, Bf16, Z>(chunk, block + b, places, (result, added_to));
+                            self.add_up::<S, Bf16, Z>(chunk, block, sums, held, result, added_to);
                         }
                     }
                 }
@@ -118,7 +119,7 @@ impl Kernel for CubeConv {
         let chunk = tiling.grid.chunk(place);
         // Splits are of whole pairs.
         let of_split = |split: usize| (tiling.pairs() * split / tiling.splits * PAIR).min(tiling.out_blocks);
-        let blocks = (of_split(split), of_split(split + 1));
+        let (first, end) = (of_split(split), of_split(split + 1));
         // SAFETY: scratch has a part for `thread`, and the parts add up to `per_thread`. The chunk is one of the tiling's, whose first
         // tile is inside; blocks end at `out_blocks`, and a split has no more of them than there is room for.
         unsafe {
@@ -132,10 +133,10 @@ impl Kernel for CubeConv {
                 let to = gathered.add(block * tiling.grid.gathered());
                 tiling.grid.gather::<S>(self.source(), block, &chunk, to);
             }
-            self.depth::<S, 1>(&chunk, blocks, scratch);
-            self.depth::<S, 2>(&chunk, blocks, scratch);
-            self.depth::<S, 0>(&chunk, blocks, scratch);
-            self.depth::<S, 3>(&chunk, blocks, scratch);
+            self.depth::<S, 1>(&chunk, first, end, scratch);
+            self.depth::<S, 2>(&chunk, first, end, scratch);
+            self.depth::<S, 0>(&chunk, first, end, scratch);
+            self.depth::<S, 3>(&chunk, first, end, scratch);
         }
     }
 }

@@ -3,16 +3,10 @@
 use super::PLANE_POINTS;
 use super::chunks::Chunk;
 use super::conv::{CubeConv, Scratch};
-use super::tiling::GROUP;
+use super::tiling::{GROUP, weight_point};
 use crate::kernels::f23::{POINTS, WIDTH, weights};
 use crate::kernels::winograd::product::Product;
 use crate::simd::{LANES, Simd};
-
-/// Floats of the weights of one point, of a group of source blocks and some output blocks, and a vector more, so that the points do not
-/// fall into the same sets of a cache.
-pub(super) fn weight_point(group: usize, out_blocks: usize) -> usize {
-    (group * LANES * out_blocks + 1) * LANES
-}
 
 impl CubeConv {
     /// Sums the products of `B` output blocks and all source blocks, at the points of depth `Z`.
@@ -34,7 +28,7 @@ impl CubeConv {
         for first in (0..tiling.source_blocks).step_by(GROUP) {
             let group = GROUP.min(tiling.source_blocks - first);
             // SAFETY: the blocks are the operands', as this function's contract says, and there is room for the weights of a group.
-            unsafe { self.weights::<S, B, Z>(block, (first, group), scratch.weights) };
+            unsafe { self.weights::<S, B, Z>(block, first, group, scratch.weights) };
             for point in 0..PLANE_POINTS {
                 for piece in 0..pieces {
                     let (from, to) = (tiles * piece / pieces, tiles * (piece + 1) / pieces);
@@ -70,7 +64,8 @@ impl CubeConv {
     unsafe fn weights<S: Simd, const B: usize, const Z: usize>(
         &self,
         block: usize,
-        (first, group): (usize, usize),
+        first: usize,
+        group: usize,
         to: *mut f32,
     ) {
         const SQUARE: usize = LANES * LANES;

@@ -13,6 +13,13 @@ const PLANE_RESULTS: usize = RESULTS * RESULTS;
 /// A plane of results of a tile, row by row.
 type Plane<S> = [<S as Simd>::V; PLANE_RESULTS];
 
+/// A plane of results of a tile of a chunk.
+struct TilePlane {
+    tile: [usize; 3],
+    /// 0 or 1.
+    plane: usize,
+}
+
 impl CubeConv {
     /// Takes the sums at the points of depth `Z`, in the order 1, 2, 0, 3: with those of 0 the first plane of each tile is complete, with
     /// those of 3 the second, and stored.
@@ -26,8 +33,10 @@ impl CubeConv {
         &self,
         chunk: &Chunk,
         block: usize,
-        (sums, held): (*const f32, *mut f32),
-        (result, added_to): (Ptr<T>, Option<Ptr<T>>),
+        sums: *const f32,
+        held: *mut f32,
+        result: Ptr<T>,
+        added_to: Option<Ptr<T>>,
     ) {
         // SAFETY: the bias has sixteen lanes for each output block.
         let bias = unsafe {
@@ -43,7 +52,7 @@ impl CubeConv {
                 let [first, second] =
                     [0, 1].map(|plane| held.add((tile * RESULTS + plane) * PLANE_RESULTS * LANES));
                 let y = self.plane_results::<S>(sums.add(tile * LANES));
-                let at = [d, h, w];
+                let tile = [d, h, w];
                 match Z {
                     1 => write::<S>(first, y),
                     2 => {
@@ -53,11 +62,27 @@ impl CubeConv {
                     }
                     0 => {
                         let y = sum::<S>(y, read::<S>(first));
-                        self.store::<S, T>(chunk, block, (at, 0), (y, bias), (result, added_to));
+                        self.store::<S, T>(
+                            chunk,
+                            block,
+                            TilePlane { tile, plane: 0 },
+                            y,
+                            bias,
+                            result,
+                            added_to,
+                        );
                     }
                     _ => {
                         let y = sum::<S>(read::<S>(second), y);
-                        self.store::<S, T>(chunk, block, (at, 1), (y, bias), (result, added_to));
+                        self.store::<S, T>(
+                            chunk,
+                            block,
+                            TilePlane { tile, plane: 1 },
+                            y,
+                            bias,
+                            result,
+                            added_to,
+                        );
                     }
                 }
             }
@@ -67,15 +92,17 @@ impl CubeConv {
     /// Stores a plane of a tile, as far as it is inside of the result.
     ///
     /// # Safety
-    /// [`CubeConv::add_up`]'s contract; `tile` is one of the chunk's, and `plane` one of its two.
+    /// [`CubeConv::add_up`]'s contract; the tile is one of the chunk's, and the plane one of its two.
     #[inline(always)]
     unsafe fn store<S: Simd, T: Element>(
         &self,
         chunk: &Chunk,
         block: usize,
-        (tile, plane): ([usize; 3], usize),
-        (y, bias): (Plane<S>, S::V),
-        (result, added_to): (Ptr<T>, Option<Ptr<T>>),
+        TilePlane { tile, plane }: TilePlane,
+        y: Plane<S>,
+        bias: S::V,
+        result: Ptr<T>,
+        added_to: Option<Ptr<T>>,
     ) {
         let [depth, height, width] = self.tiling.result;
         let [d, h, w] = [0, 1, 2].map(|axis| chunk.first[axis] + RESULTS * tile[axis]);

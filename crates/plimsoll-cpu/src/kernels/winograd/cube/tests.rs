@@ -127,16 +127,18 @@ fn weight_gradients_are_the_sums_and_round_less_than_along_the_width() {
 
     let tiling = CubeGradTiling::new(&grid, 1, source_blocks, out_blocks);
     let mut scratch = vec![f32::NAN; tiling.per_thread()];
-    let buffers = (Ptr(cubes.as_mut_ptr()), Ptr(std::ptr::null_mut()), Ptr(scratch.as_mut_ptr()));
-    let (kernel, add) = CubeWeightGrad::new(tiling, blocks(&mut features), blocks(&mut gradients), buffers);
+    let (result, partial) = (Ptr(cubes.as_mut_ptr()), Ptr(std::ptr::null_mut()));
+    let scratch = Ptr(scratch.as_mut_ptr());
+    let (source, gradient) = (blocks(&mut features), blocks(&mut gradients));
+    let (kernel, add) = CubeWeightGrad::new(tiling, source, gradient, result, partial, scratch);
     assert!(add.is_none(), "so few tiles are one part");
     run(&kernel);
 
     let tiling = WinogradGradTiling::new(&grid, 1, source_blocks, out_blocks);
     let mut scratch = vec![f32::NAN; tiling.per_thread()];
-    let buffers = (Ptr(rows.as_mut_ptr()), Ptr(std::ptr::null_mut()), Ptr(scratch.as_mut_ptr()));
-    let source = Source::Features(blocks(&mut features));
-    run(&WinogradWeightGrad::new(tiling, source, blocks(&mut gradients), buffers).0);
+    let (result, scratch) = (Ptr(rows.as_mut_ptr()), Ptr(scratch.as_mut_ptr()));
+    let (source, gradient) = (Source::Features(blocks(&mut features)), blocks(&mut gradients));
+    run(&WinogradWeightGrad::new(tiling, source, gradient, result, partial, scratch).0);
 
     let (mut off, mut all) = ([0.0; 2], 0.0);
     for i in 0..count {

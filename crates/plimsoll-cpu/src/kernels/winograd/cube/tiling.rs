@@ -1,7 +1,6 @@
 //! The tiling of the work, which depends on shapes alone.
 
 use super::chunks::{ChunkGrid, chunk};
-use super::products::weight_point;
 use super::{PLANE_POINTS, READ, TILE_RESULTS, tiles};
 use crate::kernels::chunk::TASKS;
 use crate::kernels::geometry::TapGrid;
@@ -21,6 +20,12 @@ const TILES: usize = 64;
 const MOST_WIDE: usize = 32;
 /// The most bytes of a thread's scratch.
 const MOST_BYTES: usize = 6 << 20;
+
+/// Floats of the weights of one point, of a group of source blocks and some output blocks, and a vector more, so that the points do not
+/// fall into the same sets of a cache.
+pub(super) fn weight_point(group: usize, out_blocks: usize) -> usize {
+    (group * LANES * out_blocks + 1) * LANES
+}
 
 /// The tiling of the work. Sizes beyond `usize` are `usize::MAX`, which exceeds every budget.
 #[derive(Clone, Debug)]

@@ -125,7 +125,7 @@ struct Scratch {
 
 impl Scratch {
     /// The sums of a pair of blocks.
-    fn sums_of(&self, (out, source): (usize, usize)) -> *mut f32 {
+    fn sums_of(&self, out: usize, source: usize) -> *mut f32 {
         self.sums.wrapping_add((out * SOURCES + source) * PAIR_SUMS)
     }
 }
@@ -136,7 +136,9 @@ impl CubeWeightGrad {
         tiling: CubeGradTiling,
         source: Blocks,
         gradient: Blocks,
-        (result, partial, scratch): (Ptr<f32>, Ptr<f32>, Ptr<f32>),
+        result: Ptr<f32>,
+        partial: Ptr<f32>,
+        scratch: Ptr<f32>,
     ) -> (CubeWeightGrad, Option<SumParts>) {
         let several = tiling.parts > 1;
         let add = several.then(|| SumParts { partial, result, parts: tiling.parts, count: tiling.weights() });
@@ -176,7 +178,7 @@ impl CubeWeightGrad {
                                     .gradient_points
                                     .add(b * gradient.transformed() + point * gradient.point()),
                                 gradient_stride: gradient.transformed(),
-                                sums: scratch.sums_of((b, s)).add(place),
+                                sums: scratch.sums_of(b, s).add(place),
                                 sums_stride: SOURCES * PAIR_SUMS,
                                 tiles: product(chunk.count),
                             };
@@ -295,7 +297,7 @@ impl Kernel for CubeWeightGrad {
                 for b in 0..at.out.1 {
                     let pair = (at.out.0 + b) * tiling.source_blocks + at.source.0 + s;
                     let to = self.sums.0.add(at.part * tiling.weights() + pair * tiling.pair_weights());
-                    self.finish::<S>(scratch.sums_of((b, s)), to);
+                    self.finish::<S>(scratch.sums_of(b, s), to);
                 }
             }
         }
