@@ -1,0 +1,105 @@
+//! Failures as Python sees them.
+
+use plimsoll_memory::{Bytes, HolderUse, MapError, OverBudget};
+use plimsoll_metrics::MetricError;
+use plimsoll_morphology::MorphologyError;
+
+/// The reason why a call failed.
+#[derive(Debug, PartialEq)]
+pub enum Failure {
+    /// An argument has a wrong value: `ValueError` in Python.
+    Argument {
+        /// The argument's name.
+        argument: &'static str,
+        /// The message, which continues the name of the argument.
+        message: String,
+    },
+    /// A budget has too little memory left: `plimsoll.OverLimit` in Python.
+    OverLimit(OverBudget),
+    /// Anything else: `plimsoll.Error` in Python.
+    Failed {
+        /// The message.
+        message: String,
+        /// A way to continue.
+        remedy: Option<String>,
+    },
+}
+
+impl Failure {
+    /// Reports that an argument has a wrong value.
+    pub fn argument(argument: &'static str, message: impl Into<String>) -> Failure {
+        Failure::Argument { argument, message: message.into() }
+    }
+
+    /// The remedy in the words of Python.
+    pub fn remedy(&self) -> Option<String> {
+        match self {
+            Failure::Argument { .. } => None,
+            Failure::OverLimit(over) => {
+                Some(format!("pass a budget of at least {}", over.line - over.free + over.needed))
+            }
+            Failure::Failed { remedy, .. } => remedy.clone(),
+        }
+    }
+
+    /// The holders of a budget that is used up, the largest first: name and bytes.
+    pub fn holders(&self) -> Vec<(String, u64)> {
+        match self {
+            Failure::OverLimit(over) => {
+                over.top.iter().map(|HolderUse { holder, now: Bytes(now), .. }| (holder.clone(), *now)).collect()
+            }
+            Failure::Argument { .. } | Failure::Failed { .. } => Vec::new(),
+        }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failure::Argument { argument, message } => write!(to, "{argument} {message}"),
+            Failure::OverLimit(over) => write!(to, "{over}"),
+            Failure::Failed { message, .. } => write!(to, "{message}"),
+        }
+    }
+}
+
+impl From<MapError> for Failure {
+    fn from(error: MapError) -> Failure {
+        match error {
+            MapError::OverBudget(over) => Failure::OverLimit(over),
+            other => {
+                let remedy = other.hint().map(|text| render(&text, &Keywords));
+                Failure::Failed { message: render(&other.to_string(), &Keywords), remedy }
+            }
+        }
+    }
+}
+
+impl From<MorphologyError> for Failure {
+    fn from(error: MorphologyError) -> Failure {
+        match error {
+            MorphologyError::Memory(error) => error.into(),
+            MorphologyError::Spacing { spacing } => {
+                Failure::argument("sampling", format!("{spacing:?} has an element that is not positive and finite"))
+            }
+            MorphologyError::NoThreads => Failure::argument("threads", "is 0"),
+            other => {
+                let remedy = other.hint();
+                Failure::Failed { message: other.to_string(), remedy }
+            }
+        }
+    }
+}
+
+impl From<MetricError> for Failure {
+    fn from(error: MetricError) -> Failure {
+        match error {
+            MetricError::Memory(error) => error.into(),
+            MetricError::Morphology(error) => error.into(),
+            other => {
+                let remedy = other.hint().map(|text| render(&text, &Keywords));
+                Failure::Failed { message: render(&other.to_string(), &Keywords), remedy }
+            }
+        }
+    }
+}

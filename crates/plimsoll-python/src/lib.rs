@@ -1,0 +1,21 @@
+//! The extension module of the Python package `plimsoll`.
+//!
+//! Functions take slices of NumPy arrays in C order with a shape of (depth, height, width); an image has a depth of 1. The package
+//! in `python/plimsoll` checks and converts arguments, names them in errors, and documents the functions. The module `extension`
+//! alone knows Python and is compiled with the feature `extension`; the rest is tested without it.
+
+mod distance;
+mod error;
+#[cfg(feature = "extension")]
+mod extension;
+mod ledger;
+mod masks;
+mod scores;
+mod wording;
+
+pub use distance::{DistanceOptions, Grid, distance_transform, features_of, indices};
+pub use error::Failure;
+pub use ledger::{Resources, holders, process_budget, unlimited};
+pub use masks::{connected_components, fill_holes, keep_largest_component, neighbours};
+pub use scores::{Distances, ScoreOptions, evaluate, group, metric_name, surface, surface_distances};
+pub use wording::Keywords;

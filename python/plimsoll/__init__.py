@@ -1,0 +1,36 @@
+"""Exact geometry and scores of medical images inside a memory limit."""
+
+from ._errors import Error, InternalError, OverLimit
+from ._geometry import (
+    BettiNumbers,
+    betti_numbers,
+    connected_components,
+    distance_transform,
+    fill_holes,
+    largest_component,
+    skeletonize,
+)
+from ._memory import Budget, Holder, memory
+from ._metrics import Scores, SurfaceDistances, evaluate, surface_distances
+from ._plimsoll import __version__
+
+__all__ = [
+    "BettiNumbers",
+    "Budget",
+    "Error",
+    "Holder",
+    "InternalError",
+    "OverLimit",
+    "Scores",
+    "SurfaceDistances",
+    "__version__",
+    "betti_numbers",
+    "connected_components",
+    "distance_transform",
+    "evaluate",
+    "fill_holes",
+    "largest_component",
+    "memory",
+    "skeletonize",
+    "surface_distances",
+]

@@ -1,0 +1,129 @@
+"""Checks and conversions of arguments, which name the argument in their errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _plimsoll
+from ._memory import Budget
+
+Array = npt.NDArray[Any]
+
+_NATIVE = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+
+
+def as_array(value: object, name: str) -> Array:
+    """Return an argument as an array of two or three axes of integers or booleans.
+
+    Tensors and images with an array interface are not copied.
+    """
+    array = np.asanyarray(value)
+    if array.dtype.kind not in "biu":
+        raise TypeError(f"{name} has the type {array.dtype}; pass integers or booleans, for example {name} > 0.5")
+    if array.ndim not in (2, 3):
+        raise ValueError(f"{name} has {array.ndim} axes; arrays of 2 or 3 axes are supported")
+    return array
+
+
+class Mask:
+    """A mask as the kernels read it: three axes in C order, and a native unsigned type.
+
+    Arrays in C order are used where they are. With `any_order`, for functions whose result does not depend on the order
+    of axes, so are arrays in Fortran order, whose axes are reversed. Others are copied once; the copy is reserved from
+    the budget.
+    """
+
+    def __init__(self, value: object, name: str, budget: Budget | None, *, any_order: bool = True) -> None:
+        array = as_array(value, name)
+        self.shape: tuple[int, ...] = array.shape
+        self.rank = array.ndim
+        self._held: list[object] = []
+        native = self._native(array, name, budget)
+        self.is_reversed = any_order and native.flags.f_contiguous and not native.flags.c_contiguous
+        if self.is_reversed:
+            native = native.T
+        elif not native.flags.c_contiguous:
+            self._reserve(budget, f"copy of {name}", native.nbytes)
+            native = np.ascontiguousarray(native)
+        self.voxels: Array = native.reshape((1,) * (3 - self.rank) + native.shape)
+
+    def _reserve(self, budget: Budget | None, holder: str, nbytes: int) -> None:
+        if budget is not None:
+            self._held.append(budget._ledger.reserve(holder, nbytes))
+
+    def _native(self, array: Array, name: str, budget: Budget | None) -> Array:
+        """Return the array in an unsigned type of at most 32 bits, which tells labels apart as the array does."""
+        if not array.dtype.isnative:
+            self._reserve(budget, f"copy of {name}", array.nbytes)
+            array = array.astype(array.dtype.newbyteorder("="))
+        native = _NATIVE.get(array.dtype.itemsize)
+        if native is not None:
+            # Labels of the same bits are the same labels.
+            return array.view(native)
+        if array.size > 0 and (int(array.min()) < 0 or int(array.max()) >= 2**32):
+            raise ValueError(f"{name} has labels below 0 or above {2**32 - 1}")
+        self._reserve(budget, f"copy of {name}", array.nbytes // 2)
+        return array.astype(np.uint32)
+
+    def spacing(self, value: object, name: str) -> tuple[float, float, float]:
+        """Return a spacing for each axis of `voxels`."""
+        numbers = spacing_of(value, self.rank, name)
+        if self.is_reversed:
+            numbers = numbers[::-1]
+        first, second, third = (1.0,) * (3 - self.rank) + numbers
+        return first, second, third
+
+    def output(self, dtype: npt.DTypeLike) -> tuple[Array, Array]:
+        """Return a new array of the mask's shape and order, and its voxels as the kernels write them."""
+        voxels = np.empty(self.voxels.shape, dtype)
+        return self.as_given(voxels), voxels
+
+    def as_given(self, voxels: Array) -> Array:
+        """Return voxels that the kernels wrote in the shape and the order of axes of the mask."""
+        inner = voxels.reshape(voxels.shape[3 - self.rank :])
+        return inner.T if self.is_reversed else inner
+
+    def output_into(self, out: object, dtype: npt.DTypeLike, name: str) -> Array | None:
+        """Return the voxels of an output array if the kernels can write to it, and `None` if its order differs."""
+        if not isinstance(out, np.ndarray) or out.dtype != np.dtype(dtype):
+            raise TypeError(f"{name} must be an array of type {np.dtype(dtype)}")
+        if out.shape != self.shape:
+            raise ValueError(f"{name} has the shape {out.shape}, but the input has {self.shape}")
+        if not out.flags.writeable:
+            raise ValueError(f"{name} is read-only")
+        ordered = out.T if self.is_reversed else out
+        if not ordered.flags.c_contiguous:
+            return None
+        return ordered.reshape(self.voxels.shape)
+
+
+def spacing_of(value: object, rank: int, name: str) -> tuple[float, ...]:
+    """Return one positive, finite number for each axis."""
+    if value is None:
+        return (1.0,) * rank
+    numbers: Sequence[float]
+    if isinstance(value, (int, float, np.number)):
+        numbers = (float(value),) * rank
+    elif isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str):
+        numbers = tuple(float(number) for number in value)
+    else:
+        raise TypeError(f"{name} must be a number or a sequence of {rank} numbers")
+    if len(numbers) != rank:
+        raise ValueError(f"{name} has {len(numbers)} numbers, but the array has {rank} axes")
+    if not all(math.isfinite(number) and number > 0 for number in numbers):
+        raise ValueError(f"{name} is {tuple(numbers)}; spacings must be positive and finite")
+    return tuple(numbers)
+
+
+def ledger_of(budget: Budget | None) -> _plimsoll.Budget | None:
+    """Return the ledger of a budget."""
+    if budget is None:
+        return None
+    if not isinstance(budget, Budget):
+        raise TypeError(f"budget must be a plimsoll.Budget, not {type(budget).__name__}")
+    return budget._ledger
