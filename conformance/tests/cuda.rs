@@ -357,7 +357,7 @@ fn features_stored_as_f16_are_refused_by_processors_with_a_way_out() {
     let case = &cases::networks(DType::F16)[0];
     let refused = plan(std::slice::from_ref(&case.program), &cpu, Options::default()).err().unwrap();
     assert!(refused.to_string().contains("has no kernels for features that are stored as f16"), "{refused}");
-    assert!(refused.hint().unwrap().contains("‹precision=bf16›"), "{refused}");
+    assert!(refused.remedy().unwrap().contains("‹precision=bf16›"), "{refused}");
 }
 
 /// Of a class with a few voxels, one with none, and one that is everywhere; by brute force in whole numbers.

@@ -84,7 +84,7 @@ fn find_card() -> Result<Arc<Driver>, String> {
     match Driver::find(ordinal) {
         Ok(driver) => Ok(Arc::new(driver)),
         Err(why @ (DeviceError::NoDriver | DeviceError::NoDevice { found: 0, .. })) => Err(why.to_string()),
-        Err(why) => panic!("{why}: {:?}; {}", why.source(), why.hint()),
+        Err(why) => panic!("{why}: {:?}; {}", why.source(), why.remedy()),
     }
 }
 

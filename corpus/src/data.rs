@@ -42,7 +42,7 @@ pub fn dataset(bytes: &[u8]) {
             }),
             Err(error) => {
                 assert!(error.to_string().contains(&*folder.path().to_string_lossy()), "{error}");
-                error.hint();
+                error.remedy();
             }
         }
     });
@@ -68,7 +68,7 @@ pub fn splits(bytes: &[u8]) {
         }
         Err(error) => {
             assert!(error.to_string().contains("splits_final.json"), "{error}");
-            error.hint();
+            error.remedy();
         }
     }
 }

@@ -49,7 +49,7 @@ fn read(folder: &Folder, path: &Path) {
         let is_room = matches!(error, DicomError::OverBudget(_) | DicomError::Memory(_));
         assert!(is_room || told.contains(&*path.to_string_lossy()), "{told}");
         assert!(!told.contains('\n'), "{told}");
-        error.hint();
+        error.remedy();
         assert!(!image.exists(), "{told}");
     }
     assert_eq!(budget.used(), Bytes::ZERO);

@@ -22,7 +22,7 @@ pub fn image(bytes: &[u8]) {
     if let Err(error) = read(&path, &budget) {
         assert!(error.to_string().contains(&*path.to_string_lossy()), "{error}");
         assert_eq!(error.path(), path);
-        error.hint();
+        error.remedy();
     }
     assert_eq!(budget.used(), Bytes::ZERO);
 }
@@ -72,7 +72,7 @@ pub fn image_table(bytes: &[u8]) {
             }
             Err(error) => {
                 assert!(error.to_string().contains("table.csv"), "{error}");
-                error.hint();
+                error.remedy();
             }
         }
         assert_eq!(budget.used(), Bytes::ZERO);

@@ -64,7 +64,7 @@ fn expect_told(error: &ModelError, folder: &Path) {
     let told = one_line(error);
     assert!(told.contains(&*folder.to_string_lossy()), "{told}");
     assert!(!told.contains(char::is_control), "{told}");
-    error.hint();
+    error.remedy();
 }
 
 /// A `.plimsoll` file. Bytes that begin with a brace are what such a file says of its model: what says it is put around them, so that

@@ -34,7 +34,7 @@ pub fn npz(bytes: &[u8]) {
     if let Err(error) = label_by_mean(&request, &Budget::new(ROOM), &AtomicBool::new(false)) {
         assert!(matches!(error, InferError::Probabilities { .. }), "{error}");
         assert!(error.to_string().contains(&*probabilities.to_string_lossy()), "{error}");
-        assert!(error.hint().is_some());
+        assert!(error.remedy().is_some());
     }
 }
 

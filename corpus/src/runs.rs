@@ -25,7 +25,7 @@ pub fn settings(bytes: &[u8]) {
         && let Err(error) = settings.check()
     {
         assert!(!error.to_string().is_empty());
-        error.hint();
+        error.remedy();
     }
 }
 
@@ -34,7 +34,7 @@ pub fn specification(bytes: &[u8]) {
     let (place, fold) = fold("specification.json", bytes);
     if let Err(error) = Specification::read(&fold) {
         assert!(error.to_string().contains("specification.json"), "{error}");
-        error.hint();
+        error.remedy();
         return;
     }
     place.write("fold_0/checkpoint_final.safetensors", b"");

@@ -138,7 +138,7 @@ fn read_within(path: &Path, room: Bytes) {
     for result in [planes(path, room), whole(path, room)] {
         if let Err(error) = result {
             assert!(error.to_string().contains(&*folder.to_string_lossy()), "{error}");
-            error.hint();
+            error.remedy();
         }
     }
 }

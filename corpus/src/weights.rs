@@ -37,7 +37,7 @@ fn read(path: &Path) {
     let budget = Budget::new(ROOM);
     if let Err(error) = read_all(path, &budget) {
         assert!(error.to_string().contains(&*path.to_string_lossy()), "{error}");
-        error.hint();
+        error.remedy();
     }
     assert_eq!(budget.used(), Bytes::ZERO);
     granted(budget.peak());

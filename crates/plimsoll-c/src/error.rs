@@ -123,15 +123,15 @@ impl Failure {
                     Some(format!("raise ram_bytes to {}", needed.0.div_ceil(1 << 20).saturating_mul(1 << 20)))
                 }
                 _ if self.is_of_memory() => Some("raise ram_bytes".into()),
-                _ => cause.hint(),
+                _ => cause.remedy(),
             },
             _ if self.is_of_memory() => Some("raise ram_bytes".into()),
             Failure::Model(error) => {
                 let of_path =
                     || matches!(error, ModelError::Run(RunError::Io { .. })).then(|| "check the path".into());
-                error.hint().or_else(of_path)
+                error.remedy().or_else(of_path)
             }
-            Failure::Grid(error) => error.hint(),
+            Failure::Grid(error) => error.remedy(),
             Failure::Line { line, .. } => Some(format!("ask for {} bytes at most, or for 0", line.0)),
             _ => None,
         };

@@ -63,7 +63,7 @@ impl Failure {
     }
 
     /// The remedy.
-    pub fn hint(&self) -> &str {
+    pub fn remedy(&self) -> &str {
         &self.hint
     }
 }

@@ -96,7 +96,7 @@ pub enum DeviceError {
 
 impl DeviceError {
     /// A remedy.
-    pub fn hint(&self) -> String {
+    pub fn remedy(&self) -> String {
         match self {
             DeviceError::NoDriver => {
                 "install the driver (`nvidia-smi` shows whether it works), or in a container pass the GPUs \
@@ -160,7 +160,7 @@ impl fmt::Display for CudaVersion {
 
 impl From<DeviceError> for EngineError {
     fn from(error: DeviceError) -> EngineError {
-        EngineError::Device { hint: error.hint(), problem: Box::new(error) }
+        EngineError::Device { hint: error.remedy(), problem: Box::new(error) }
     }
 }
 
@@ -467,7 +467,7 @@ mod tests {
         let (asked, free) = (Bytes::gib(9), Bytes::mib(700));
         let error = DeviceError::OutOfMemory { device: "a card".into(), asked, free };
         assert_eq!(error.to_string(), "a card cannot allocate 9.00 GiB: 700.0 MiB of its memory are free");
-        assert!(error.hint().contains("lower ‹vram›, or wait"), "{}", error.hint());
+        assert!(error.remedy().contains("lower ‹vram›, or wait"), "{}", error.remedy());
     }
 
     #[test]

@@ -132,13 +132,13 @@ pub enum SamplerError {
 
 impl SamplerError {
     /// A remedy to suggest to the user.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         match self {
             SamplerError::UnknownCase { .. } => {
                 Some("run `inspect` to see the case's problems; repair it, or remove it from the fold".into())
             }
             SamplerError::Empty { .. } => Some("use fold `all` to train on all cases".into()),
-            SamplerError::Augmentation(problem) => problem.hint(),
+            SamplerError::Augmentation(problem) => problem.remedy(),
             _ => None,
         }
     }

@@ -30,7 +30,7 @@ fn raw(cases: &[&str]) -> Raw {
 fn error_of(raw: &Raw, named: &str) -> DatasetError {
     let error = Dataset::open(raw.path()).unwrap_err();
     assert!(error.to_string().contains(named), "{error}");
-    assert!(error.hint().is_some(), "{error}");
+    assert!(error.remedy().is_some(), "{error}");
     error
 }
 
@@ -151,7 +151,7 @@ fn a_folder_that_is_not_a_data_set_is_an_error() {
     let empty = tempfile::tempdir().unwrap();
     let error = Dataset::open(empty.path()).unwrap_err();
     assert_eq!(error.to_string(), format!("{} has no dataset.json", empty.path().display()));
-    assert!(error.hint().unwrap().contains("(raw/ and seg/)"));
+    assert!(error.remedy().unwrap().contains("(raw/ and seg/)"));
     let missing = empty.path().join("nowhere");
     assert!(matches!(Dataset::open(missing), Err(DatasetError::NotAFolder { .. })));
     error_of(&raw(&[]), "imagesTr has no images that end in `.nii.gz`");
@@ -301,7 +301,7 @@ fn images_to_predict_are_found_by_channels_or_file_by_file() {
     let cases = Dataset::images(&one, &channels(1), ".nii").unwrap();
     assert_eq!((cases.len(), &*cases[0].id, &cases[0].images[0].path), (1, "lung", &one));
     let error = Dataset::images(folder.path().join("none"), &channels(1), ".nii").unwrap_err();
-    assert!(matches!(error, DatasetError::Io { .. }) && error.hint().is_some());
+    assert!(matches!(error, DatasetError::Io { .. }) && error.remedy().is_some());
     let empty = tempfile::tempdir().unwrap();
     let error = Dataset::images(empty.path(), &channels(1), ".nii").unwrap_err();
     assert!(matches!(error, DatasetError::NoCases { .. }));

@@ -303,7 +303,7 @@ fn a_plane_that_does_not_fit_the_budget_is_an_error_with_the_case() {
     let config = InspectConfig { threads: 1, seed: 1 };
     let error = Inspection::run(&raw.open(), config, &Budget::new(Bytes(1_900_000)), &|_, _| ()).unwrap_err();
     assert!(matches!(&error, InspectError::Case { case, .. } if case == "a"), "{error}");
-    assert!(error.to_string().contains("inspection needs") && error.hint().is_some(), "{error}");
+    assert!(error.to_string().contains("inspection needs") && error.remedy().is_some(), "{error}");
 }
 
 #[test]

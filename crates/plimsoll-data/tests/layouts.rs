@@ -70,7 +70,7 @@ impl Place {
     /// The error, which must have a hint.
     fn refused(&self, options: &DataOptions) -> String {
         let error = find(self.path(), options).unwrap_err();
-        format!("{error}\n{}", error.hint().unwrap())
+        format!("{error}\n{}", error.remedy().unwrap())
     }
 }
 
@@ -393,7 +393,7 @@ fn a_table_has_columns_of_paths() {
     let refused = |text: &str, data: DataSettings| {
         let (path, _) = table(&place, text);
         let error = find(&path, &with(data)).unwrap_err();
-        format!("{error}\n{}", error.hint().unwrap())
+        format!("{error}\n{}", error.remedy().unwrap())
     };
     let none = DataSettings::default;
     let said = refused(text, DataSettings { labels: Some("seg".into()), ..none() });
@@ -480,7 +480,7 @@ fn what_is_found_can_be_written_down_and_read_again() {
     // Values that are not numbers of classes are not guessed.
     let error = census.labels(&found).unwrap_err();
     assert!(error.to_string().contains("the values 0, 128, 255, and nothing says which classes"), "{error}");
-    let hint = error.hint().unwrap();
+    let hint = error.remedy().unwrap();
     assert!(hint.contains("labels = { \"label 128\" = 128, \"label 255\" = 255 }"), "{hint}");
     let classes = [("background".to_string(), 0), ("vein".into(), 128), ("artery".into(), 255)];
     let labels = Labels::from_values(place.path(), &classes.into_iter().collect()).unwrap();

@@ -249,7 +249,7 @@ fn an_error_comes_at_its_step_with_the_case_and_the_file() {
         let text = error.to_string();
         assert!(text.starts_with(&format!("step {step}, patch ")), "{text}");
         assert!(text.contains(&format!(": case {}: ", case.id)), "{text}");
-        assert!(text.contains(&path.display().to_string()) && error.hint().is_some(), "{text}");
+        assert!(text.contains(&path.display().to_string()) && error.remedy().is_some(), "{text}");
         assert!(matches!(loader.next_batch(), Err(LoaderError::Stopped { .. })));
     }
     fs::write(path, bytes).unwrap();

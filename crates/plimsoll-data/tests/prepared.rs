@@ -188,7 +188,7 @@ fn impossible_steps_and_labels_of_another_image_are_refused() {
     let refusal = |steps: NnUnetSteps| {
         let nonzero = plimsoll_volume::VoxelBox::whole(stored.shape());
         let error = PreparedGrid::new(&stored, stored.spacing(), nonzero, &steps).unwrap_err();
-        assert!(error.hint().is_some());
+        assert!(error.remedy().is_some());
         error.to_string()
     };
     assert!(refusal(NnUnetSteps { transposed: [0, 1, 1], ..steps(example) }).contains("[0, 1, 1]"));

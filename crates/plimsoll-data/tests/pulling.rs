@@ -219,7 +219,7 @@ fn patches_that_cannot_be_pulled_are_errors_with_the_file() {
     let error = pull(&recipe, &mut open(true), &mut out, None, &mut scratch(Bytes::ZERO)).unwrap_err();
     assert!(matches!(&error, PatchError::ScratchTooSmall { needed: Bytes(4), found: Bytes::ZERO, path }
         if path.ends_with("image.nii.gz")));
-    assert!(error.hint().unwrap().contains("8.0 MiB"));
+    assert!(error.remedy().unwrap().contains("8.0 MiB"));
 
     let other = TargetGrid::new(&grid([5, 6, 8], [1.0; 3]), Spacing([1.0; 3]));
     let recipe = Recipe::window(0, &other, [0; 3], [2; 3]);
@@ -230,7 +230,7 @@ fn patches_that_cannot_be_pulled_are_errors_with_the_file() {
     std::fs::write(&case.images[0].path, &bytes[..bytes.len() / 2]).unwrap();
     let recipe = Recipe::window(0, &target, [3, 0, 0], [2; 3]);
     let error = pull(&recipe, &mut open(true), &mut out, None, &mut scratch(Scratch::DEFAULT)).unwrap_err();
-    assert!(error.to_string().contains("image.nii.gz is damaged") && error.hint().is_some(), "{error}");
+    assert!(error.to_string().contains("image.nii.gz is damaged") && error.remedy().is_some(), "{error}");
 }
 
 #[test]

@@ -316,9 +316,9 @@ fn invalid_settings_are_errors() {
     };
     let whole = fold(&["a"], &["b"]);
     let (text, found) = error(&fold(&["a", "x"], &["b"]), good);
-    assert!(text.contains("case x of the fold is not among") && found.hint().is_some());
+    assert!(text.contains("case x of the fold is not among") && found.remedy().is_some());
     let (text, found) = error(&fold(&["a"], &[]), good);
-    assert!(text == "the fold has no val cases" && found.hint().unwrap().contains("`all`"));
+    assert!(text == "the fold has no val cases" && found.remedy().unwrap().contains("`all`"));
     assert!(error(&whole, config([8, 0, 8], Augmentation::none())).0.contains("[8, 0, 8]"));
     assert!(error(&whole, config([usize::MAX; 3], Augmentation::none())).0.contains("cannot have the shape"));
     let spacing = PatchGrid { patch: PATCH, spacing: Spacing([1.0, -1.0, 1.0]).into() };
@@ -326,7 +326,7 @@ fn invalid_settings_are_errors() {
     assert!(error(&whole, SamplerConfig { oversample_foreground: 1.5, ..good }).0.contains("is 1.5"));
     let odd = Augmentation { scaling: [1.4, 0.7], ..Augmentation::default() };
     let (text, found) = error(&whole, config(PATCH, odd));
-    assert!(text.starts_with("`scaling` of the augmentation is [1.4, 0.7]") && found.hint().is_some());
+    assert!(text.starts_with("`scaling` of the augmentation is [1.4, 0.7]") && found.remedy().is_some());
     assert!(matches!(found, SamplerError::Augmentation(_)));
     let odd = Augmentation { p_gamma: f64::NAN, ..Augmentation::default() };
     assert!(error(&whole, config(PATCH, odd)).0.contains("`p_gamma` of the augmentation is NaN"));

@@ -186,7 +186,7 @@ fn a_description_without_its_folders_says_which_are_missing_and_what_helps() {
     fs::write(dir.path().join("dataset.json"), format!("\u{feff}{text}")).unwrap();
     let error = Dataset::open(dir.path()).unwrap_err();
     assert!(error.to_string().contains("there is no folder imagesTr"), "{error}");
-    assert!(error.hint().unwrap().contains("layout = \"pairs\""));
+    assert!(error.remedy().unwrap().contains("layout = \"pairs\""));
     // What the hint says is accepted.
     let data = DataSettings { layout: Some(plimsoll_data::LayoutName::Pairs), ..DataSettings::default() };
     let options = DataOptions { data, ..DataOptions::default() };
@@ -219,7 +219,7 @@ fn labels_above_255_are_refused_with_their_number_and_read_by_name() {
     fs::write(&path, text.replace("\"tumour\": 2", "\"tumour\": 1035")).unwrap();
     let error = Dataset::open(dir.path()).unwrap_err();
     assert!(error.to_string().contains("the label `tumour` has the value 1035"), "{error}");
-    assert!(error.hint().unwrap().contains("labels[labels == 1035]"), "{:?}", error.hint());
+    assert!(error.remedy().unwrap().contains("labels[labels == 1035]"), "{:?}", error.remedy());
     // By name no value has to be said.
     fs::write(&path, text).unwrap();
     let labels = dir.path().join("seg/b.seg.nrrd");

@@ -40,7 +40,7 @@ fn folds_match_nnu_net() {
 fn one_case_cannot_be_divided() {
     let error = Splits::make(&ids(1)).unwrap_err();
     assert!(matches!(error, SplitsError::TooFewCases { cases: 1 }));
-    assert!(error.hint().unwrap().contains("`all`"));
+    assert!(error.remedy().unwrap().contains("`all`"));
     let all = Fold::all(&ids(1));
     assert_eq!(all.train, all.val);
 }
@@ -63,7 +63,7 @@ fn error_of(folds: Value) -> String {
     let path = folder.path().join("splits_final.json");
     fs::write(&path, folds.to_string()).unwrap();
     let error = Splits::read(&path, &ids(3), &budget()).unwrap_err();
-    assert!(error.hint().is_some(), "{error}");
+    assert!(error.remedy().is_some(), "{error}");
     error.to_string().replace(&path.display().to_string(), "FILE")
 }
 
@@ -109,7 +109,7 @@ fn folds_are_read_within_a_budget_and_held_as_long_as_they_are_kept() {
     let small = Budget::new(Bytes::mib(16));
     let error = Splits::read(&path, &names, &small).unwrap_err();
     assert!(matches!(error, SplitsError::Memory { .. }), "{error}");
-    assert!(error.hint().unwrap().contains("‹ram›"));
+    assert!(error.remedy().unwrap().contains("‹ram›"));
     assert_eq!(small.used(), Bytes::ZERO);
     let large = Budget::new(Bytes::mib(256));
     let splits = Splits::read(&path, &names, &large).unwrap();

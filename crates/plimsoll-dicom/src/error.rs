@@ -381,13 +381,13 @@ pub(crate) const SEGMENTATION_HINT: &str = "open it in 3D Slicer with its image 
 pub(crate) fn added(error: DicomError) -> VolumeError {
     match error {
         DicomError::Volume(error) => error,
-        error => VolumeError::Added { hint: error.hint(), error: error.into() },
+        error => VolumeError::Added { hint: error.remedy(), error: error.into() },
     }
 }
 
 impl DicomError {
     /// A remedy for the user; `None` if the operating system's error says enough.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         Some(match self {
             DicomError::Segmentation { fault: SegmentationFault::Several { .. }, .. } => {
                 "name one of its files".into()
@@ -396,7 +396,7 @@ impl DicomError {
             DicomError::NotAnImage { .. } => {
                 "name the series that it was made of as the image, and this file as its label map".into()
             }
-            DicomError::Io { source, .. } => return Substitute::of(source).map(|found| found.hint().into()),
+            DicomError::Io { source, .. } => return Substitute::of(source).map(|found| found.remedy().into()),
             DicomError::Unreadable { .. } => {
                 "copy the file again from where it is from, or take it away".into()
             }
@@ -434,8 +434,8 @@ impl DicomError {
                     .into()
             }
             DicomError::Stray { .. } => "put only slices of one volume into the folder".into(),
-            DicomError::Grid { source, .. } => return source.hint(),
-            DicomError::Volume(error) => return error.hint(),
+            DicomError::Grid { source, .. } => return source.remedy(),
+            DicomError::Volume(error) => return error.remedy(),
             DicomError::Memory(_) | DicomError::OverBudget(_) => "raise ‹ram›".into(),
             DicomError::OtherShape { .. } => "give the labels of this series".into(),
             DicomError::Segments { .. } => "choose other names, or another format of labels".into(),

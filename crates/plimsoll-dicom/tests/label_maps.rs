@@ -531,7 +531,7 @@ fn a_segmentation_is_no_image_and_outlines_are_not_read() {
     });
     let error = open_on(&outlines, None).unwrap_err();
     assert!(matches!(&error, VolumeError::NotForLabels { .. }), "{error}");
-    assert!(error.hint().unwrap().contains(".seg.nrrd"));
+    assert!(error.remedy().unwrap().contains(".seg.nrrd"));
 }
 
 #[test]

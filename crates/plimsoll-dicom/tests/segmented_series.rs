@@ -22,7 +22,7 @@ fn what_cannot_be_written_is_told_and_leaves_nothing() {
         let request = request(SegmentationType::LabelMap, names);
         let error =
             series.write_segmentation(map, &to, &request, budget, &AtomicBool::new(stop)).unwrap_err();
-        assert!(error.hint().is_some() && error.to_string().lines().count() == 1, "{error}");
+        assert!(error.remedy().is_some() && error.to_string().lines().count() == 1, "{error}");
         error
     };
     let stopped = error(&good, &known, &map, &budget(), true);

@@ -123,12 +123,12 @@ fn what_is_no_dicom_is_not_taken_for_a_file_without_a_preamble() {
 fn hints_of_pixels_do_not_ask_for_what_cannot_help() {
     let attribute = |attribute| DicomError::Attribute { path: "a.dcm".into(), attribute, why: "is 8".into() };
     for name in ["HighBit", "NumberOfFrames", "BitsAllocated", "PhotometricInterpretation"] {
-        let hint = attribute(name).hint().unwrap();
+        let hint = attribute(name).remedy().unwrap();
         assert!(hint.starts_with("convert the series to NIfTI"), "{name}: {hint}");
     }
-    assert!(attribute("ImagePositionPatient").hint().unwrap().starts_with("take away"));
+    assert!(attribute("ImagePositionPatient").remedy().unwrap().starts_with("take away"));
     let pixels = DicomError::Pixels { path: "a.dcm".into(), why: "its pixels are signed".into() };
-    assert!(!pixels.hint().unwrap().starts_with("copy"));
+    assert!(!pixels.remedy().unwrap().starts_with("copy"));
 }
 
 /// That the folder of a series is read as an image just as the file that it was written to, within what it says to reserve.
@@ -165,7 +165,7 @@ fn copy(name: &str, to: &Path) -> Vec<PathBuf> {
 
 fn error(folder: &Path) -> DicomError {
     let error = Series::find(folder, &budget()).unwrap_err();
-    assert!(error.hint().is_some() && error.to_string().lines().count() == 1, "{error}");
+    assert!(error.remedy().is_some() && error.to_string().lines().count() == 1, "{error}");
     error
 }
 

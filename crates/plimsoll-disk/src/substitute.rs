@@ -33,7 +33,7 @@ impl Substitute {
     }
 
     /// A remedy to suggest to the user.
-    pub fn hint(self) -> &'static str {
+    pub fn remedy(self) -> &'static str {
         match self {
             Substitute::NamedPipe
             | Substitute::Socket

@@ -132,7 +132,7 @@ fn files_that_are_cut_off_are_refused_by_name_wherever_they_end() {
                 Ok(_) => panic!("{name} with {share} of its bytes is read"),
             };
             assert!(error.to_string().contains(&*path.to_string_lossy()), "{error}");
-            assert!(error.hint().is_some(), "{error}");
+            assert!(error.remedy().is_some(), "{error}");
         }
     }
 }
@@ -165,7 +165,7 @@ fn what_is_refused_is_said_with_numbers_and_a_way_out() {
         let error = read(&path, options, 3).unwrap_err();
         let said = error.to_string();
         assert!(said.contains(says) && said.contains(&*path.to_string_lossy()), "{said}");
-        assert!(error.hint().is_some(), "{said}");
+        assert!(error.remedy().is_some(), "{said}");
         assert_eq!(error.path(), path);
     }
 }

@@ -252,17 +252,17 @@ impl InferError {
     }
 
     /// Returns a remedy.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         match self {
-            InferError::Run(error) => error.hint(),
-            InferError::Config(error) => error.hint(),
-            InferError::Images(error) => error.hint(),
-            InferError::Image(error) => error.hint(),
-            InferError::Files(error) => error.hint(),
-            InferError::Inspect(error) => error.hint(),
+            InferError::Run(error) => error.remedy(),
+            InferError::Config(error) => error.remedy(),
+            InferError::Images(error) => error.remedy(),
+            InferError::Image(error) => error.remedy(),
+            InferError::Files(error) => error.remedy(),
+            InferError::Inspect(error) => error.remedy(),
             InferError::Unsound { problem } => problem.hint.clone(),
-            InferError::Normalisation { source, .. } => source.hint(),
-            InferError::Prepare { source, .. } => source.hint(),
+            InferError::Normalisation { source, .. } => source.remedy(),
+            InferError::Prepare { source, .. } => source.remedy(),
             InferError::Probabilities { source, .. } => Some(match source.kind() {
                 io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
                     "predict the case again with probabilities, from the same images".into()
@@ -284,8 +284,8 @@ impl InferError {
                     format!("{free}write to another disk{in_memory}")
                 }
             }),
-            InferError::Patch(error) => error.hint(),
-            InferError::Volume(error) | InferError::Write(error) => error.hint(),
+            InferError::Patch(error) => error.remedy(),
+            InferError::Volume(error) | InferError::Write(error) => error.remedy(),
             InferError::Grid { .. } => Some(
                 "check the spacing in the file: it is probably damaged, or in other units than the file says, which ‹unit› um, mm or \
                  m corrects"
@@ -338,8 +338,8 @@ impl InferError {
                 let mib = needed.0.div_ceil(1 << 20);
                 Some(format!("raise the line to ‹vram={mib}MiB›{fewer}, or predict with ‹device=cpu›"))
             }
-            InferError::Plan(error) => error.hint(),
-            InferError::Engine(error) => error.hint(),
+            InferError::Plan(error) => error.remedy(),
+            InferError::Engine(error) => error.remedy(),
             InferError::Unreadable { .. } => None,
         }
     }
@@ -389,14 +389,14 @@ mod tests {
         };
         assert!(all(&full).iter().all(|error| !error.is_of_one_case()));
         assert!(all(&of_case).iter().all(InferError::is_of_one_case));
-        assert!(full().hint().unwrap().contains("free 3"), "{:?}", full().hint());
+        assert!(full().remedy().unwrap().contains("free 3"), "{:?}", full().remedy());
     }
 
     #[test]
     fn only_labels_that_wait_would_wait_in_memory_and_only_a_full_disk_is_to_be_freed() {
         let hint = |labels, kind: io::ErrorKind| {
             let (path, bytes) = ("labels.nii.gz".into(), Bytes::mib(3));
-            InferError::Spool { path, bytes, labels, source: kind.into() }.hint().unwrap()
+            InferError::Spool { path, bytes, labels, source: kind.into() }.remedy().unwrap()
         };
         for labels in [true, false] {
             assert_eq!(hint(labels, io::ErrorKind::StorageFull).contains("‹ram›"), labels);
@@ -411,7 +411,7 @@ mod tests {
         for ring in RingStorage::ALL {
             let hint = |in_f32| {
                 let (case, weights) = ("a".into(), "checkpoint".into());
-                InferError::NotFinite { case, weights, start: [0; 3], ring, in_f32 }.hint().unwrap()
+                InferError::NotFinite { case, weights, start: [0; 3], ring, in_f32 }.remedy().unwrap()
             };
             assert!(
                 hint(Some("‹precision=f32›")).ends_with(": ‹precision=f32› stores them as f32"),

@@ -149,7 +149,7 @@ fn onnx_runtime_makes_the_logits_of_the_definitions() {
             let data = own.into_iter().map(f64::from).collect();
             values.insert(info.name.clone(), Array { shape: info.shape.clone(), data });
         }
-        let (largest, worst) = largest_and_off(&program, values, (&expected["logits"], 97));
+        let (largest, worst) = largest_and_off(&program, values, &expected["logits"], 97);
         println!("{net}: {} nodes, logits up to {largest}, off by {worst}", exported.nodes);
         assert!(largest > 0.1 && worst <= 1e-4 * largest, "{net}: {worst} of {largest}");
     }

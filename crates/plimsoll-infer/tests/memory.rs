@@ -238,7 +238,7 @@ fn a_line_that_is_too_low_for_windows_at_once_is_told_from_when_on_one_would_do(
     let request =
         CaseRequest { case: &cases[0], earlier: None, within: None, labels: nowhere, probabilities: None };
     let refused = predictor.plan(&[request]).unwrap().remove(0).unwrap_err();
-    let hint = refused.hint().unwrap();
+    let hint = refused.remedy().unwrap();
     assert!(hint.contains("‹window_batch=1›"), "{hint}");
     let InferError::Infeasible { instead, .. } = &refused else { panic!("{refused}") };
     let needed = instead.iter().find(|instead| instead.flag == "‹window_batch=1›").unwrap().needed;
@@ -247,7 +247,7 @@ fn a_line_that_is_too_low_for_windows_at_once_is_told_from_when_on_one_would_do(
     // Not even the windows themselves have room.
     let refused = Prediction { line: needed, window_batch: 1024, ..of }.try_open().0.err().unwrap();
     assert!(refused.to_string().starts_with("1024 windows at once: "), "{refused}");
-    assert!(refused.hint().unwrap().contains("a smaller ‹window_batch›"));
+    assert!(refused.remedy().unwrap().contains("a smaller ‹window_batch›"));
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn features_in_16_bits_are_asked_for_and_named_where_a_line_is_too_low() {
     assert!(*needed > line);
     assert_eq!((instead.len(), instead[0].flag), (1, "‹precision=bf16›"));
     assert!(instead[0].needed <= line);
-    let hint = refused.hint().unwrap();
+    let hint = refused.remedy().unwrap();
     assert!(hint.contains("‹precision=bf16›") && hint.contains("would do"), "{hint}");
     assert_eq!(inside(out.path()).len(), 0);
     let would_do = Prediction { line: instead[0].needed, ..halved }.predict();

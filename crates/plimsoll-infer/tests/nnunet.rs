@@ -180,7 +180,7 @@ fn folds_which_have_a_head_each_sum_logits() {
     let backend = Arc::new(CpuBackend::new(CpuOptions::new(1)).unwrap());
     let refused = Predictor::new(model, options, backend, &budget).err().unwrap();
     assert!(matches!(refused, InferError::NoFeatures { .. }), "{refused}");
-    assert!(refused.hint().unwrap().contains("‹sum=logits›"));
+    assert!(refused.remedy().unwrap().contains("‹sum=logits›"));
 }
 
 /// The file of the second fold is damaged when its first tensors are written over those of the first fold already.
@@ -380,7 +380,7 @@ fn probabilities_that_nnunet_compressed_are_averaged_with_those_that_are_not() {
             fs::write(&cut, &bytes[..length]).unwrap();
             let refused = averaged("flat", std::slice::from_ref(&cut), "second").unwrap_err();
             assert!(matches!(refused, InferError::Probabilities { .. }), "{length}: {refused}");
-            assert!(refused.hint().is_some());
+            assert!(refused.remedy().is_some());
         }
     }
     assert!(matches!(averaged("flat", &[], "first"), Err(InferError::Unreadable { .. })));

@@ -85,15 +85,15 @@ impl MetricError {
     }
 
     /// A remedy to suggest to the user.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         match self {
-            MetricError::Volume(error) => error.hint(),
+            MetricError::Volume(error) => error.remedy(),
             MetricError::Memory(_) | MetricError::Morphology(MorphologyError::Memory(_)) => {
                 Some("raise ‹ram›, or leave surface, topology and lesion out of ‹metrics›".into())
             }
-            MetricError::Morphology(error) => error.hint(),
+            MetricError::Morphology(error) => error.remedy(),
             MetricError::Length { .. } => None,
-            MetricError::Class { source, .. } => source.hint(),
+            MetricError::Class { source, .. } => source.remedy(),
             MetricError::FrameOfReference { .. } => {
                 Some("compare label maps of the same scan, or resample one to the image of the other".into())
             }

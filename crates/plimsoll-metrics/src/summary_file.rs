@@ -24,7 +24,7 @@ pub enum SummaryError {
 
 impl SummaryError {
     /// Returns a remedy.
-    pub fn hint(&self) -> &'static str {
+    pub fn remedy(&self) -> &'static str {
         match self {
             SummaryError::Json(_) => {
                 "name a summary.json of ‹job evaluate›, of a validation, or of nnU-Net's evaluation"

@@ -396,5 +396,5 @@ fn what_cannot_be_paired_is_refused_with_names() {
     assert_eq!(refused(settings("micro_f1", None)), "classifiers of this kind have no micro_f1");
     assert_eq!(refused(settings("f1", Some("c7"))), "there is no class c7; these are: c0, c1");
     let little = compare_classifiers(&paired, &settings("f1", None), &Budget::new(Bytes(100))).unwrap_err();
-    assert!(little.hint().is_some(), "{little}");
+    assert!(little.remedy().is_some(), "{little}");
 }

@@ -126,7 +126,7 @@ fn files_that_cannot_be_compared_are_named() {
     write(&folders.predictions.join("b.nii.gz"), [1, 2, 2], 1.5, &[0, 1, 1, 1]);
     let error = run(&folders).unwrap_err();
     assert!(matches!(error, MetricError::Geometry { .. }), "{error}");
-    assert!(error.to_string().contains("b.nii.gz") && error.hint().is_some(), "{error}");
+    assert!(error.to_string().contains("b.nii.gz") && error.remedy().is_some(), "{error}");
 }
 
 /// Two boxes of class 1, one of them shifted by a voxel, far from the origin of a large grid.
@@ -175,7 +175,7 @@ fn a_class_that_does_not_fit_is_refused_with_the_numbers() {
     let expected =
         "a.nii.gz, class 0: a box of 30 × 40 × 50 voxels needs 682.5 KiB, but 585.9 KiB of 585.9 KiB is free";
     assert!(text.contains(expected), "{text}");
-    assert!(error.hint().unwrap().contains("‹ram›"));
+    assert!(error.remedy().unwrap().contains("‹ram›"));
 }
 
 #[test]

@@ -189,7 +189,7 @@ fn a_diagonal_that_is_not_known_is_asked_for() {
     let candidates = [("a", summary(&[Some(None)], None)), ("b", summary(&[Some(Some(1.0))], None))];
     let error = compare(&candidates, Missing::Diagonal).unwrap_err();
     assert!(error.to_string().starts_with("a has no HD95 of case_0"), "{error}");
-    assert!(error.hint().unwrap().contains("‹missing=worst›"));
+    assert!(error.remedy().unwrap().contains("‹missing=worst›"));
 }
 
 #[test]

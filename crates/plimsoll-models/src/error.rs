@@ -196,15 +196,15 @@ impl ModelError {
     }
 
     /// The remedy, in which parameters are marked: see `plimsoll-remedy`.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         match self {
-            ModelError::Run(error) => error.hint(),
-            ModelError::Config(error) => error.hint(),
-            ModelError::Weights(error) => error.hint(),
+            ModelError::Run(error) => error.remedy(),
+            ModelError::Config(error) => error.remedy(),
+            ModelError::Weights(error) => error.remedy(),
             ModelError::Memory(_) => Some("raise ‹ram›".into()),
-            ModelError::NnUnet(error) => Some(error.hint()),
+            ModelError::NnUnet(error) => Some(error.remedy()),
             ModelError::NotExported { hint, .. } => Some((*hint).into()),
-            ModelError::Monai(error) => Some(error.hint()),
+            ModelError::Monai(error) => Some(error.remedy()),
             ModelError::SeveralUses { .. } => Some(
                 "move one of them to another folder, or name the folder of one fold or of one pair itself".into(),
             ),

@@ -32,7 +32,7 @@ fn budget() -> Budget {
 
 fn open(folder: &Path) -> Result<NnUnetModel, String> {
     NnUnetModel::open(folder, &NnUnetChoice::default(), &budget()).map_err(|error| {
-        assert!(error.hint().is_some(), "{error}");
+        assert!(error.remedy().is_some(), "{error}");
         error.to_string()
     })
 }

@@ -57,7 +57,7 @@ fn bundles_and_descriptions_of_monai_open_and_have_no_folds() {
         assert_eq!(opened.into_segmentation().unwrap().weights.len(), 1);
         let error = open(&path, Some(0)).unwrap_err();
         assert!(matches!(error, ModelError::WithoutFolds { .. }), "{error}");
-        assert!(error.hint().unwrap().contains("‹fold›"));
+        assert!(error.remedy().unwrap().contains("‹fold›"));
     }
 }
 

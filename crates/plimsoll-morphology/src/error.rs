@@ -61,7 +61,7 @@ pub enum MorphologyError {
 
 impl MorphologyError {
     /// A remedy to suggest to the user, if there is one.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         match self {
             MorphologyError::Length { needed, .. } => {
                 Some(format!("give it {needed} elements in the order depth, height, width"))

@@ -309,7 +309,7 @@ fn invalid_arguments_are_refused_with_the_numbers() {
     let error = edt(&mask, shape, [1.0; 3], &options, &mut out[1..], &mut scratch, 1).unwrap_err();
     assert!(matches!(error, MorphologyError::Length { found: 23, needed: 24, .. }));
     let error = edt(&mask, shape, [1.0; 3], &options, &mut out, &mut scratch[1..], 1).unwrap_err();
-    assert!(matches!(error, MorphologyError::Scratch { .. }) && error.hint().is_some());
+    assert!(matches!(error, MorphologyError::Scratch { .. }) && error.remedy().is_some());
     let error = edt(&mask, shape, [1.0; 3], &options, &mut out, &mut scratch, 0).unwrap_err();
     assert!(matches!(error, MorphologyError::NoThreads));
     for step in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-30, 1e30] {

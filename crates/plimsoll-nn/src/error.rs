@@ -122,7 +122,7 @@ impl ConfigError {
     }
 
     /// What to do about it, where that can be said.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         match self {
             ConfigError::Patch { patch, extents } | ConfigError::Coarsest { patch, extents } => {
                 let [d, h, w] = extents.next_larger(*patch);

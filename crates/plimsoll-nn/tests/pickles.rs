@@ -37,7 +37,7 @@ fn calls_that_do_something_to_the_machine_are_refused_by_name() {
         let error = open(&beside(call)).map(|_| ()).unwrap_err();
         assert!(error.to_string().contains(&format!("it calls `{name}`")), "{error}");
         assert!(error.to_string().contains("nothing was executed"), "{error}");
-        assert!(error.hint().unwrap().contains("PyTorch"));
+        assert!(error.remedy().unwrap().contains("PyTorch"));
     }
     // What is made by a call that harms nobody is passed over.
     let file = open(&beside(b"ctorch\ndevice\n(X\x03\x00\x00\x00cudatR")).map(|_| ());

@@ -76,7 +76,7 @@ fn patches_are_multiples_of_32_and_end_in_more_than_one_voxel() {
     let net = SwinUnetr::new(1, 2, 12);
     let error = program(&net, [48; 3], false).unwrap_err();
     assert!(error.to_string().contains("a multiple of [32, 32, 32]"), "{error}");
-    assert_eq!(error.hint().unwrap(), "the next larger patch that fits is 64 × 64 × 64");
+    assert_eq!(error.remedy().unwrap(), "the next larger patch that fits is 64 × 64 × 64");
     let error = program(&net, [32; 3], false).unwrap_err();
     assert!(error.to_string().contains("[1, 1, 1] at the coarsest stage"), "{error}");
     let flat = SwinUnetr { dimensions: 2, ..net };

@@ -124,7 +124,7 @@ pub enum EngineError {
 
 impl EngineError {
     /// A remedy.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         match self {
             EngineError::Arena(_) => Some("raise ‹ram›".into()),
             EngineError::DeviceLine(_) => Some("raise ‹vram›".into()),

@@ -75,7 +75,7 @@ pub enum PlanError {
 
 impl PlanError {
     /// A remedy, if a setting is at fault.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         match self {
             PlanError::Unsupported(_) => Some(
                 "‹device=cpu› runs all networks and losses; docs/gpu.md lists what has kernels for GPUs"

@@ -109,10 +109,10 @@ impl PostprocessError {
     }
 
     /// Returns a remedy, or `None` if the system's error says enough.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         match self {
-            PostprocessError::Volume(error) => error.hint(),
-            PostprocessError::Grid(error) => error.hint(),
+            PostprocessError::Volume(error) => error.remedy(),
+            PostprocessError::Grid(error) => error.remedy(),
             PostprocessError::Memory(_) => Some("raise ‹ram›".into()),
             PostprocessError::Morphology(MorphologyError::Memory(_)) => Some("raise ‹ram›".into()),
             PostprocessError::Morphology(_) => Some("look at the file with ‹job inspect›".into()),
@@ -125,7 +125,7 @@ impl PostprocessError {
                 Some("docs/postprocessing.md says how steps are written".into())
             }
             PostprocessError::Io { .. } => None,
-            PostprocessError::Map { source, .. } => source.hint(),
+            PostprocessError::Map { source, .. } => source.remedy(),
             PostprocessError::OtherGrid { .. } => {
                 Some("give it predictions and references of the same images".into())
             }

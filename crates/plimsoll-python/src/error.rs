@@ -3,6 +3,9 @@
 use plimsoll_memory::{Bytes, HolderUse, MapError, OverBudget};
 use plimsoll_metrics::MetricError;
 use plimsoll_morphology::MorphologyError;
+use plimsoll_remedy::render;
+
+use crate::Keywords;
 
 /// The reason why a call failed.
 #[derive(Debug, PartialEq)]
@@ -67,10 +70,7 @@ impl From<MapError> for Failure {
     fn from(error: MapError) -> Failure {
         match error {
             MapError::OverBudget(over) => Failure::OverLimit(over),
-            other => {
-                let remedy = other.hint().map(|text| render(&text, &Keywords));
-                Failure::Failed { message: render(&other.to_string(), &Keywords), remedy }
-            }
+            other => Failure::Failed { message: other.to_string(), remedy: None },
         }
     }
 }
@@ -84,7 +84,7 @@ impl From<MorphologyError> for Failure {
             }
             MorphologyError::NoThreads => Failure::argument("threads", "is 0"),
             other => {
-                let remedy = other.hint();
+                let remedy = other.remedy();
                 Failure::Failed { message: other.to_string(), remedy }
             }
         }
@@ -97,7 +97,7 @@ impl From<MetricError> for Failure {
             MetricError::Memory(error) => error.into(),
             MetricError::Morphology(error) => error.into(),
             other => {
-                let remedy = other.hint().map(|text| render(&text, &Keywords));
+                let remedy = other.remedy().map(|text| render(&text, &Keywords));
                 Failure::Failed { message: render(&other.to_string(), &Keywords), remedy }
             }
         }

@@ -150,9 +150,9 @@ impl ReportError {
     }
 
     /// A remedy to suggest to the user.
-    pub fn hint(&self) -> String {
+    pub fn remedy(&self) -> String {
         const CHECK: &str = "check the path, the disk and who may read and write there";
-        let of_io = |error: &io::Error| Substitute::of(error).map_or(CHECK, Substitute::hint).to_string();
+        let of_io = |error: &io::Error| Substitute::of(error).map_or(CHECK, Substitute::remedy).to_string();
         let or_check = |hint: Option<String>| hint.unwrap_or_else(|| CHECK.into());
         match self {
             ReportError::File { source, .. } => of_io(source),
@@ -176,10 +176,10 @@ impl ReportError {
             ReportError::Pixels(_) => "report it: a picture of pixels can be written".into(),
             ReportError::Json(_) => "report it with the files of the run".into(),
             ReportError::Memory(_) | ReportError::Map(_) => "raise the memory limit".into(),
-            ReportError::Metric(error) => or_check(error.hint()),
-            ReportError::Run(error) => or_check(error.hint()),
-            ReportError::Table(error) => or_check(error.hint()),
-            ReportError::Volume(error) => or_check(error.hint()),
+            ReportError::Metric(error) => or_check(error.remedy()),
+            ReportError::Run(error) => or_check(error.remedy()),
+            ReportError::Table(error) => or_check(error.remedy()),
+            ReportError::Volume(error) => or_check(error.remedy()),
         }
     }
 }

@@ -315,10 +315,10 @@ impl RunError {
     }
 
     /// What to do about it.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         match self {
-            RunError::Config(error) => error.hint(),
-            RunError::Weights(error) => error.hint(),
+            RunError::Config(error) => error.remedy(),
+            RunError::Weights(error) => error.remedy(),
             RunError::Extra { .. } => Some(
                 "set the network that the weights are of (features, convolutions of each stage), or leave these tensors out \
                  with ‹allow_extra›"
@@ -328,7 +328,7 @@ impl RunError {
                 let ways: Vec<String> = ways_out.iter().map(ToString::to_string).collect();
                 Some(format!("it would fit with {}", ways.join(", or "))).filter(|_| !ways_out.is_empty())
             }
-            RunError::Engine(error) => error.hint(),
+            RunError::Engine(error) => error.remedy(),
             RunError::Occupied { .. } => {
                 Some("add ‹resume› to go on with it, or choose another folder with ‹out›".into())
             }

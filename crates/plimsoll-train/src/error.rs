@@ -64,14 +64,14 @@ pub enum TrainError {
 
 impl TrainError {
     /// What to do about it.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         match self {
-            TrainError::Run(error) => error.hint(),
+            TrainError::Run(error) => error.remedy(),
             TrainError::Unkept(_) => None,
-            TrainError::Config(error) => error.hint(),
-            TrainError::Sampler(error) => error.hint(),
-            TrainError::Loader(error) => error.hint(),
-            TrainError::Images(error) => error.hint(),
+            TrainError::Config(error) => error.remedy(),
+            TrainError::Sampler(error) => error.remedy(),
+            TrainError::Loader(error) => error.remedy(),
+            TrainError::Images(error) => error.remedy(),
             TrainError::BadNumbers { precision: DType::F16, loss, .. } if !loss.is_finite() => Some(
                 "weights are those from before this step; a feature is probably beyond 65504, which is all that f16 holds: \
                  ‹precision=bf16› and f32 hold more"
@@ -82,9 +82,9 @@ impl TrainError {
                  plimsoll.toml skips such steps or goes back before them"
                     .into(),
             ),
-            TrainError::Splits(error) => error.hint(),
-            TrainError::Engine(error) => error.hint(),
-            TrainError::Plan(error) => error.hint(),
+            TrainError::Splits(error) => error.remedy(),
+            TrainError::Engine(error) => error.remedy(),
+            TrainError::Plan(error) => error.remedy(),
             TrainError::OverBudget(_) | TrainError::Memory(_) => Some("raise ‹ram›".into()),
         }
     }

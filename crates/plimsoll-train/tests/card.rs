@@ -451,7 +451,7 @@ fn a_line_of_the_card_that_is_too_low_is_refused_with_the_least_that_does() {
     let low = site.plan(&backend_within(least - Bytes(1))).numbers;
     assert!(!low.feasible);
     let refused = low.check().unwrap_err();
-    let hint = refused.hint().unwrap();
+    let hint = refused.remedy().unwrap();
     assert!(refused.to_string().contains(&format!("{least} of the memory of CUDA, sm_80")), "{refused}");
     assert!(hint.contains(&format!("‹vram={}MiB›", least.0.div_ceil(1 << 20))), "{hint}");
     let enough = site.plan(&backend_within(least)).numbers;
@@ -509,7 +509,7 @@ fn a_run_in_halves_comes_to_the_numbers_of_single_precision() {
     let refused = plan_run_allowing(&[], &site.config, false, machine, &cpu, facts.unwrap(), planning);
     let refused = refused.err().unwrap();
     assert!(refused.to_string().contains("stored as f16"), "{refused}");
-    assert!(refused.hint().unwrap().contains("‹precision=bf16›"), "{refused}");
+    assert!(refused.remedy().unwrap().contains("‹precision=bf16›"), "{refused}");
 }
 
 #[test]

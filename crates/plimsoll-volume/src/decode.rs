@@ -33,7 +33,7 @@ pub enum DecodeError {
 
 impl DecodeError {
     /// A remedy to suggest to the user.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         match self {
             DecodeError::Length { .. } => None,
             DecodeError::NotALabel { value, .. } if *value > 255.0 && value.fract() == 0.0 => Some(format!(

@@ -399,7 +399,7 @@ impl VolumeError {
     }
 
     /// A remedy to suggest to the user.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         Some(match self {
             VolumeError::Io { source, .. } => return system_error::hint(source),
             VolumeError::Decompress { bytes, source, .. } => system_error::decompress_hint(*bytes, source),
@@ -411,7 +411,7 @@ impl VolumeError {
                     .into()
             }
             VolumeError::UnknownName { .. } => "convert a volume to NIfTI and name it .nii.gz, a plain image to PNG or TIFF".into(),
-            VolumeError::Picture { problem } => return problem.hint(),
+            VolumeError::Picture { problem } => return problem.remedy(),
             VolumeError::Stack { .. } => {
                 "write the planes of one channel at one time as grey pages of a TIFF file, or as slices with numbers in a folder, or as NIfTI".into()
             }
@@ -428,7 +428,7 @@ impl VolumeError {
                 "put both files of the pair into one folder under the same name".into()
             }
             VolumeError::Header { problem, .. } | VolumeError::Template { problem, .. } => {
-                return problem.hint();
+                return problem.remedy();
             }
             VolumeError::NoHeader { .. }
             | VolumeError::TooShort { .. }
@@ -443,7 +443,7 @@ impl VolumeError {
             }
             VolumeError::NotALabel { value, .. } => {
                 let not_a_label = DecodeError::NotALabel { position: 0, value: *value };
-                return not_a_label.hint();
+                return not_a_label.remedy();
             }
             VolumeError::UnknownLabel { .. } => {
                 "correct the label map, or name its value under `labels`; ‹job inspect› names all of them".into()

@@ -88,7 +88,7 @@ pub enum GeometryError {
 
 impl GeometryError {
     /// A remedy to suggest to the user.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         Some(match self {
             GeometryError::Empty { .. } | GeometryError::TooLarge { .. } => {
                 "the shape is probably damaged: write the image again from its source".into()

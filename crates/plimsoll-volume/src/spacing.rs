@@ -106,7 +106,7 @@ mod tests {
         {
             std::fs::write(dir.path().join("a.json"), text).unwrap();
             let error = read(&stack, Content::Intensities).unwrap_err();
-            assert!(error.to_string().contains("a.json") && error.hint().is_some(), "{text}: {error}");
+            assert!(error.to_string().contains("a.json") && error.remedy().is_some(), "{text}: {error}");
         }
         // What is no spacing is not replaced by one.
         let labels = dir.path().join("a.tif");

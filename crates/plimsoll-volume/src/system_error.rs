@@ -8,7 +8,7 @@ use plimsoll_memory::Bytes;
 /// The remedy for a file that the operating system refuses.
 pub(crate) fn hint(source: &io::Error) -> Option<String> {
     if let Some(found) = Substitute::of(source) {
-        return Some(found.hint().into());
+        return Some(found.remedy().into());
     }
     let hint = match source.kind() {
         io::ErrorKind::NotFound => "check the path",

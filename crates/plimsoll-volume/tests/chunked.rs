@@ -122,7 +122,7 @@ fn chunks_that_are_not_there_have_the_fill_value_and_damaged_ones_are_told() {
     let expect_damage = |bytes: &[u8]| {
         fs::write(&chunk, bytes).unwrap();
         let error = whole(&path).unwrap_err();
-        assert!(error.to_string().contains("c/1/0/0") && error.hint().is_some(), "{error}");
+        assert!(error.to_string().contains("c/1/0/0") && error.remedy().is_some(), "{error}");
     };
     expect_damage(&bytes[..bytes.len() - 1]);
     expect_damage(&[]);
@@ -151,7 +151,7 @@ fn an_image_without_any_chunk_is_refused_and_a_label_map_is_told() {
     let path = copy("zstd_3.zarr", dir.path());
     fs::remove_dir_all(path.join("c")).unwrap();
     let error = VolumeFile::open(&path).unwrap_err();
-    assert!(error.to_string().contains("none of its chunks") && error.hint().is_some(), "{error}");
+    assert!(error.to_string().contains("none of its chunks") && error.remedy().is_some(), "{error}");
     // Others are there.
     let path = copy("gzip_2.zarr", dir.path());
     fs::remove_file(path.join("0.0.0")).unwrap();
@@ -240,7 +240,7 @@ fn metadata_that_cannot_be_are_refused() {
         let error = VolumeFile::open(folder).expect_err(to);
         let shown = error.to_string();
         assert!(
-            shown.contains(says) && error.hint().is_some() && shown.lines().count() == 1,
+            shown.contains(says) && error.remedy().is_some() && shown.lines().count() == 1,
             "{to}: {shown}"
         );
     }
@@ -284,5 +284,5 @@ fn an_array_of_an_archive_is_read_where_it_is_told_from_others() {
     }
     fs::write(&path, renamed).unwrap();
     let error = VolumeFile::open(&path).unwrap_err();
-    assert!(error.to_string().contains("2 arrays (other, more)") && error.hint().is_some(), "{error}");
+    assert!(error.to_string().contains("2 arrays (other, more)") && error.remedy().is_some(), "{error}");
 }

@@ -23,7 +23,7 @@ fn refuse(raw: &Raw) -> HeaderError {
         match open(&bytes, name).err() {
             Some(error @ VolumeError::Header { .. }) => {
                 assert!(error.to_string().contains(name), "{error}");
-                assert!(error.hint().is_some(), "{error}");
+                assert!(error.remedy().is_some(), "{error}");
                 let VolumeError::Header { problem, .. } = error else { unreachable!() };
                 problem
             }
@@ -138,7 +138,7 @@ fn a_truncated_file_is_refused_when_it_is_opened() {
         match open(&bytes[..length], "image.nii") {
             Err(error @ VolumeError::TooShort { .. }) => {
                 assert!(error.to_string().contains(&format!("has {found} bytes")), "{error}");
-                assert!(error.to_string().contains("end at byte 412") && error.hint().is_some(), "{error}");
+                assert!(error.to_string().contains("end at byte 412") && error.remedy().is_some(), "{error}");
             }
             other => panic!("{other:?}"),
         }
@@ -169,7 +169,7 @@ fn a_truncated_compressed_file_is_reported_with_how_far_it_went() {
             Err(error @ VolumeError::Damaged { got, expected, .. }) => {
                 assert_eq!(expected, 352 + (1 << 20));
                 assert!(got <= expected && (length != whole.len() / 2 || got < expected), "{error}");
-                assert!(error.to_string().contains("image.nii.gz") && error.hint().is_some());
+                assert!(error.to_string().contains("image.nii.gz") && error.remedy().is_some());
             }
             other => panic!("{length}: {:?}", other.err()),
         }
@@ -218,7 +218,7 @@ fn a_claim_of_sixty_gigabytes_is_refused_before_anything_is_allocated() {
             if c == compressed.len() as u64 && most == c * 1032),
         "{error}"
     );
-    assert!(error.hint().is_some());
+    assert!(error.remedy().is_some());
     // The image of a pair is the file that must hold the voxels.
     let folder = tempfile::tempdir().unwrap();
     let path = Raw { pair: true, vox_offset: 0.0, ..raw }.write(folder.path(), "pair", false, &[1; 60]);
@@ -254,14 +254,14 @@ fn what_follows_the_voxels_of_a_compressed_image_is_read_up_to_a_limit_and_more_
     fs::write(&path, gzip(&image)).unwrap();
     let error = read_whole(&path).unwrap_err();
     let named = matches!(&error, VolumeError::Trailing { end: at, most: 1_048_576, .. } if *at == end as u64);
-    assert!(named && error.to_string().contains("image.nii.gz") && error.hint().is_some(), "{error}");
+    assert!(named && error.to_string().contains("image.nii.gz") && error.remedy().is_some(), "{error}");
 }
 
 #[test]
 fn missing_files_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let missing = VolumeFile::open(folder.path().join("missing.nii.gz")).unwrap_err();
-    assert!(missing.to_string().contains("missing.nii.gz") && missing.hint().is_some());
+    assert!(missing.to_string().contains("missing.nii.gz") && missing.remedy().is_some());
     fs::write(folder.path().join("image.gipl"), "of no format that is read").unwrap();
     let name = VolumeFile::open(folder.path().join("image.gipl")).unwrap_err();
     assert!(matches!(name, VolumeError::UnknownName { .. }));

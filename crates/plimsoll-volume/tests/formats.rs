@@ -95,7 +95,7 @@ fn channels_are_read_whether_they_are_together_or_apart() {
         assert_eq!(f64::from(first[7]), known()["int16.nrrd"].voxels[7], "{name}");
     }
     let error = VolumeFile::open_labels(oracle("vector.nrrd")).unwrap_err();
-    assert!(error.to_string().contains("2 layers") && error.hint().is_some(), "{error}");
+    assert!(error.to_string().contains("2 layers") && error.remedy().is_some(), "{error}");
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn formats_that_are_not_written_are_told() {
         let error =
             VolumeWriter::create(dir.path().join(name), &geometry, 1, ElementType::U8, None).unwrap_err();
         let text = error.to_string();
-        assert!(text.contains(name) && text.contains("is written") && error.hint().is_some(), "{text}");
+        assert!(text.contains(name) && text.contains("is written") && error.remedy().is_some(), "{text}");
     }
 }
 
@@ -315,7 +315,7 @@ fn headers_that_cannot_be_are_refused() {
         let error = open("bad.nrrd", &nrrd(field, value)).expect_err(value);
         let text = error.to_string();
         assert!(
-            text.contains(says) && error.hint().is_some() && text.lines().count() == 1,
+            text.contains(says) && error.remedy().is_some() && text.lines().count() == 1,
             "{field} {value}: {text}"
         );
     }
@@ -348,7 +348,7 @@ fn headers_that_cannot_be_are_refused() {
         let error = opened.expect_err(value);
         let text = error.to_string();
         assert!(
-            text.contains(says) && error.hint().is_some() && text.lines().count() == 1,
+            text.contains(says) && error.remedy().is_some() && text.lines().count() == 1,
             "{field} {value}: {text}"
         );
     }
@@ -370,7 +370,7 @@ fn headers_that_cannot_be_are_refused() {
         match (open("a.npy", &npy(&text)), says) {
             (Ok(_), None) => {}
             (Err(error), Some(says)) => {
-                assert!(error.to_string().contains(says) && error.hint().is_some(), "{error}")
+                assert!(error.to_string().contains(says) && error.remedy().is_some(), "{error}")
             }
             (found, _) => panic!("{shape}: {found:?}"),
         }

@@ -129,7 +129,7 @@ fn invalid_samplings_are_errors() {
     let error = pull_linear(&block, &VoxelMap::IDENTITY, [4; 3], Outside::Clamp, &mut out).unwrap_err();
     let needed = VoxelBox::whole([4; 3]);
     assert_eq!(error, PullError::BlockTooSmall { needed, given: region });
-    assert!(error.hint().is_some());
+    assert!(error.remedy().is_some());
     let error = pull_linear(&block, &VoxelMap::IDENTITY, [4, 4, 2], Outside::Clamp, &mut out).unwrap_err();
     assert_eq!(error, PullError::Length { shape: [4, 4, 2], found: 64 });
     for odd in [f64::NAN, f64::INFINITY, 1e308] {

@@ -127,7 +127,7 @@ fn a_voxel_that_is_not_a_label_is_named() {
             matches!(error, VolumeError::NotALabel { channel: 1, voxel: [1, 1, 2], value: -5.0, .. }),
             "{error}"
         );
-        assert!(error.hint().is_some());
+        assert!(error.remedy().is_some());
     }
 }
 
@@ -139,7 +139,7 @@ fn planes_are_read_one_by_one_within_a_budget_far_smaller_than_the_volume() {
     let path = Raw::new(shape).write(folder.path(), "large", true, &voxels);
     let budget = Budget::new(Bytes(16 << 10));
     let error = StoredVolume::read(&path, &budget, "cache").unwrap_err();
-    assert!(matches!(error, VolumeError::Memory { .. }) && error.hint().is_some());
+    assert!(matches!(error, VolumeError::Memory { .. }) && error.remedy().is_some());
     assert!(error.to_string().contains("cache needs 1.0 MiB, but 16.0 KiB of 16.0 KiB is free"), "{error}");
     let mut file = VolumeFile::open(&path).unwrap();
     let mut seen = 0;

@@ -79,7 +79,7 @@ fn a_file_that_is_cut_off_or_changed_is_refused_or_read_and_never_more() {
     for length in 0..whole.len() {
         // Directories stand at the end, so that none of these has all of them.
         let error = read(&whole[..length]).unwrap_err();
-        assert!(error.to_string().contains("damaged.tif") && error.hint().is_some(), "{length}: {error}");
+        assert!(error.to_string().contains("damaged.tif") && error.remedy().is_some(), "{length}: {error}");
     }
     let mut refused = 0;
     for at in 0..whole.len() {
@@ -156,7 +156,7 @@ fn units_of_imagej_and_ome_are_those_of_the_file_and_a_file_beside_it_decides() 
     wrong[spacing + 8..spacing + 11].copy_from_slice(b"0.0");
     fs::write(&path, wrong).unwrap();
     let error = VolumeFile::open(&path).unwrap_err();
-    assert!(matches!(error, VolumeError::StackLengths { .. }) && error.hint().is_some(), "{error}");
+    assert!(matches!(error, VolumeError::StackLengths { .. }) && error.remedy().is_some(), "{error}");
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn slices_that_are_missing_or_differ_are_named() {
     ] {
         let dir = tempfile::tempdir().unwrap();
         let error = VolumeFile::open(slices(dir.path(), names)).unwrap_err();
-        assert!(error.to_string().contains(says) && error.hint().is_some(), "{error}");
+        assert!(error.to_string().contains(says) && error.remedy().is_some(), "{error}");
     }
     let dir = tempfile::tempdir().unwrap();
     let folder = slices(dir.path(), &[(8, "a_1.tif"), (9, "a_2.tif")]);

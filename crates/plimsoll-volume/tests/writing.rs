@@ -184,7 +184,7 @@ fn a_template_on_another_grid_is_refused() {
         VolumeWriter::create(path, geometry, 1, ElementType::U8, Some(template.header().unwrap()))
     };
     let error = create(&geometry, folder.path().join("a.nii")).unwrap_err();
-    assert!(matches!(error, VolumeError::TemplateDiffers { .. }) && error.hint().is_some());
+    assert!(matches!(error, VolumeError::TemplateDiffers { .. }) && error.remedy().is_some());
     assert!(error.to_string().contains("mm apart"), "{error}");
     let error = create(&grid([1, 2, 3]), folder.path().join("a.nii")).unwrap_err();
     assert!(error.to_string().contains("shape [1, 2, 3] against [25, 41, 33]"), "{error}");
@@ -264,7 +264,7 @@ fn a_folder_that_cannot_be_written_to_is_named() {
     for name in ["image.hdr", "image.img.gz", "image.bmp", "image"] {
         let path = folder.path().join(name);
         let error = VolumeWriter::create(&path, &grid([1; 3]), 1, ElementType::U8, None).unwrap_err();
-        assert!(error.to_string().contains(name) && error.hint().is_some(), "{error}");
+        assert!(error.to_string().contains(name) && error.remedy().is_some(), "{error}");
     }
     assert!(
         VolumeWriter::create(folder.path().join("a.nii"), &grid([1; 3]), 0, ElementType::U8, None).is_err()

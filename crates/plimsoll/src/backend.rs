@@ -109,7 +109,7 @@ impl DeviceName {
 
 impl From<DeviceError> for Error {
     fn from(error: DeviceError) -> Error {
-        Error::new(one_line(&error), error.hint())
+        Error::new(one_line(&error), error.remedy())
     }
 }
 

@@ -30,7 +30,7 @@ impl Error {
 
     /// The system's error about a file or a folder.
     pub fn of_path(path: &Path, error: &io::Error) -> Error {
-        let hint = Substitute::of(error).map_or_else(|| way_out_of(error.kind()), Substitute::hint);
+        let hint = Substitute::of(error).map_or_else(|| way_out_of(error.kind()), Substitute::remedy);
         let cause = Cause::File { path: path.into(), reason: error.to_string(), kind: error.kind() };
         Error::of(cause, hint)
     }
@@ -225,7 +225,7 @@ fn way_out(error: &(dyn StdError + 'static)) -> String {
     let said_by_system = chain(error).find_map(|cause| cause.downcast_ref::<io::Error>());
     match said_by_system {
         Some(error) => {
-            Substitute::of(error).map_or_else(|| way_out_of(error.kind()), Substitute::hint).into()
+            Substitute::of(error).map_or_else(|| way_out_of(error.kind()), Substitute::remedy).into()
         }
         None if chain(error).any(|cause| cause.is::<plimsoll_memory::OverBudget>()) => "raise ‹ram›".into(),
         None => match chain(error).find_map(|cause| cause.downcast_ref::<plimsoll_plan::PlanError>()) {
@@ -240,7 +240,7 @@ fn way_out(error: &(dyn StdError + 'static)) -> String {
 /// The remedy of something else in the place of a file, whichever reader found it.
 fn of_substitute(error: &(dyn StdError + 'static)) -> Option<String> {
     let mut errors = chain(error).filter_map(|cause| cause.downcast_ref::<io::Error>());
-    errors.find_map(Substitute::of).map(|found| found.hint().into())
+    errors.find_map(Substitute::of).map(|found| found.remedy().into())
 }
 
 impl From<OutputError> for Error {
@@ -268,7 +268,7 @@ impl From<ReportError> for Error {
                 "name the folder that ‹job train +out› or ‹job sweep› wrote, or a fold of it".into()
             }
             ReportError::DatasetUnknown { .. } | ReportError::CaseMissing { .. } => {
-                format!("{}: ‹dataset›", error.hint())
+                format!("{}: ‹dataset›", error.remedy())
             }
             ReportError::Slice { .. } => {
                 "leave ‹preview› out, and look at the case with ‹job inspect›".into()
@@ -277,7 +277,7 @@ impl From<ReportError> for Error {
             ReportError::TooManyRows { .. } => {
                 "choose scores with ‹metric›, classes with ‹class›, or fewer candidates".into()
             }
-            _ => error.hint(),
+            _ => error.remedy(),
         };
         match error {
             ReportError::File { path, source } => Error::of_path(&path, &source),
@@ -299,7 +299,7 @@ macro_rules! with_hint {
     ($($variant:ident($error:ty)),* $(,)?) => {
         $(impl From<$error> for Error {
             fn from(error: $error) -> Error {
-                let hint = of_substitute(&error).or(error.hint()).unwrap_or_else(|| way_out(&error));
+                let hint = of_substitute(&error).or(error.remedy()).unwrap_or_else(|| way_out(&error));
                 Error::of(Cause::$variant(error), hint)
             }
         })*

@@ -203,7 +203,7 @@ mod tests {
         let found = with_own_names(arguments.into_iter().map(OsString::from));
         found
             .map(|all| all.into_iter().map(|one| one.into_string().unwrap()).collect())
-            .map_err(|failure| format!("{}; {}", failure.line(), failure.hint()))
+            .map_err(|failure| format!("{}; {}", failure.line(), failure.remedy()))
     }
 
     #[test]

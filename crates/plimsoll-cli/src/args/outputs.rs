@@ -78,7 +78,7 @@ impl Command {
     pub fn model(&self) -> Outcome<Option<ModelArgument>> {
         let model = |path: &PathBuf, ram: Option<Bytes>| ModelArgument { path: path.clone(), ram };
         Ok(match self {
-            Command::Predict(args) => Some(model(&args.models()?.0, args.ram.ram)),
+            Command::Predict(args) => Some(model(&args.models()?.0, args.inference.ram.ram)),
             Command::Export(args) => Some(model(&args.model, args.ram.ram)),
             Command::Models(Models::Export(args)) => Some(model(&args.run, args.ram.ram)),
             _ => None,

@@ -74,7 +74,7 @@ fn print_images(name: &str, dataset: &ImageDataset, inspection: &plimsoll_data::
     for problem in &inspection.problems {
         let severity = if problem.kind.is_error() { "error" } else { "warning" };
         println!("{severity}: {problem}");
-        println!("  hint: {}", problem.hint());
+        println!("  hint: {}", problem.remedy());
     }
 }
 

@@ -374,11 +374,11 @@ const ERRORS: [(&str, &str); 17] = [
     ("TrainError", "plimsoll-train/src/error.rs"),
 ];
 
-/// The body of `hint` of an error.
+/// The body of `remedy` of an error.
 fn hints(file: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
     let source = fs::read_to_string(path).unwrap();
-    let body = source.split("pub fn hint(&self)").nth(1).unwrap();
+    let body = source.split("pub fn remedy(&self)").nth(1).unwrap();
     body.split("\n    }\n").next().unwrap().to_string()
 }
 

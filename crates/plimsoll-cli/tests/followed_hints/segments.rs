@@ -106,7 +106,7 @@ fn a_segmentation_in_the_place_of_the_image_is_named_as_the_label_map_instead() 
     let said = super::ended(&inspect).said;
     assert!(said.contains("is a segmentation of DICOM (SEG), not an image"), "{said}");
     plimsoll_dicom::register();
-    let proposed = VolumeFile::open(&seg).unwrap_err().hint().unwrap();
+    let proposed = VolumeFile::open(&seg).unwrap_err().remedy().unwrap();
     assert_eq!(proposed, "name the series that it was made of as the image, and this file as its label map");
     described("slices", "seg.dcm");
     expect_accepted(&inspect, "exchanged");

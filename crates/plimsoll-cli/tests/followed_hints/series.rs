@@ -51,7 +51,7 @@ fn changed(name: &str, attributes: &[(Tag, &str)], to: &Path) {
 fn expect_hint(variant: &str, what: &str, folder: &Path, says: &str) {
     let Err(problem) = find(folder) else { panic!("{what}: it is read") };
     assert!(format!("{problem:?}").starts_with(variant), "{what}: {problem:?} is no {variant}");
-    let hint = problem.hint().unwrap_or_else(|| panic!("{what}: {problem} has no hint"));
+    let hint = problem.remedy().unwrap_or_else(|| panic!("{what}: {problem} has no hint"));
     assert!(hint.contains(says), "{what}: {problem}: {hint}");
 }
 

@@ -49,7 +49,7 @@ fn read(path: &Path) -> Result<(), VolumeError> {
 fn expect_hint(variant: &str, what: &str, refused: Result<(), VolumeError>, says: &str) {
     let Err(problem) = refused else { panic!("{what}: it is accepted") };
     assert!(format!("{problem:?}").contains(variant), "{what}: {problem:?} is no {variant}");
-    let hint = problem.hint().unwrap_or_else(|| panic!("{what}: {problem} has no hint"));
+    let hint = problem.remedy().unwrap_or_else(|| panic!("{what}: {problem} has no hint"));
     assert!(hint.contains(says), "{what}: {problem}: {hint}");
 }
 

@@ -323,7 +323,7 @@ mod tests {
                     panic!("{error}: {:?}", error.source());
                 };
                 assert!(error.to_string().contains(said), "{error}");
-                assert!(error.hint().contains(hint), "{}", error.hint());
+                assert!(error.remedy().contains(hint), "{}", error.remedy());
             }
         }
     }
@@ -339,7 +339,7 @@ mod tests {
             let error = check_version(number, needed).err().unwrap_or_else(|| panic!("{number} is taken"));
             assert!(error.to_string().contains(&format!("one of CUDA {found}:")), "{error}");
             let (said, hint) = expected(&error).unwrap_or_else(|| panic!("{error}"));
-            assert!(error.to_string().contains(said) && error.hint().contains(hint), "{error}");
+            assert!(error.to_string().contains(said) && error.remedy().contains(hint), "{error}");
         }
     }
 }

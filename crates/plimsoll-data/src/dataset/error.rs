@@ -356,7 +356,7 @@ impl DatasetError {
     }
 
     /// A remedy to suggest to the user.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         Some(match self {
             DatasetError::NotAFolder { .. } => "check the path".into(),
             DatasetError::NoPredictions { .. } => {
@@ -451,8 +451,8 @@ impl DatasetError {
                  image in the order of training"
                     .into()
             }
-            DatasetError::Volume(problem) => return problem.hint(),
-            DatasetError::Io { source, .. } => return Substitute::of(source).map(|found| found.hint().into()),
+            DatasetError::Volume(problem) => return problem.remedy(),
+            DatasetError::Io { source, .. } => return Substitute::of(source).map(|found| found.remedy().into()),
             DatasetError::Memory { .. } => "raise ‹ram›, or divide the folder into smaller ones".into(),
             DatasetError::TooLarge { .. } => return None,
         })

@@ -145,7 +145,7 @@ impl NoStatistics {
     }
 
     /// A remedy to suggest to the user.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         let text = match self.normalisation {
             Normalisation::ZScoreInMask => {
                 "begin with a model that was trained on images like these, or without one"

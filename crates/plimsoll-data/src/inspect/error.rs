@@ -67,12 +67,12 @@ impl From<OverBudget> for InspectError {
 
 impl InspectError {
     /// A remedy to suggest to the user.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         match self {
             InspectError::Case { .. } | InspectError::Memory(_) => {
                 Some("raise the memory line, or inspect with fewer threads".into())
             }
-            InspectError::Labels { source, .. } => source.hint(),
+            InspectError::Labels { source, .. } => source.remedy(),
             InspectError::Thread(_) => Some("use fewer threads".into()),
             InspectError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 Some("free space on the disk, or write somewhere else".into())

@@ -27,7 +27,7 @@ pub(crate) fn unreadable(problems: &mut Problems, path: &Path, problem: &VolumeE
         text = format!("{text}: {error}");
         cause = error.source();
     }
-    problems.add(Severity::Error, path, text, problem.hint());
+    problems.add(Severity::Error, path, text, problem.remedy());
 }
 
 /// Reports how the grid of a file differs from that of the image it belongs to.

@@ -107,18 +107,18 @@ impl From<OverBudget> for LoaderError {
 
 impl LoaderError {
     /// A remedy to suggest to the user.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         match self {
             LoaderError::Memory(_) => {
                 Some("raise the memory line, or load with fewer threads or slots, or smaller patches".into())
             }
             LoaderError::Thread(_) => Some("load with fewer threads".into()),
             LoaderError::UnknownCase { .. } => Some("inspect the data set again".into()),
-            LoaderError::Normalisation { problem, .. } => problem.hint(),
-            LoaderError::Patch { problem, .. } => problem.hint(),
-            LoaderError::Warm { problem, .. } => problem.hint(),
-            LoaderError::Image { problem, .. } => problem.hint(),
-            LoaderError::Pipeline(problem) => problem.hint(),
+            LoaderError::Normalisation { problem, .. } => problem.remedy(),
+            LoaderError::Patch { problem, .. } => problem.remedy(),
+            LoaderError::Warm { problem, .. } => problem.remedy(),
+            LoaderError::Image { problem, .. } => problem.remedy(),
+            LoaderError::Pipeline(problem) => problem.remedy(),
             LoaderError::AllLent { .. } => Some("drop a batch first, or use more slots".into()),
             LoaderError::Zero { .. }
             | LoaderError::Target(_)

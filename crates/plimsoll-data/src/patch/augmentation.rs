@@ -144,7 +144,7 @@ pub struct AugmentationError {
 
 impl AugmentationError {
     /// A remedy to suggest to the user.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         Some("leave the setting out for its default".into())
     }
 }

@@ -128,14 +128,14 @@ pub enum PatchError {
 
 impl PatchError {
     /// A remedy to suggest to the user.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         match self {
-            PatchError::Volume(problem) => problem.hint(),
+            PatchError::Volume(problem) => problem.remedy(),
             PatchError::Changed { .. } => Some("inspect the data set again".into()),
             PatchError::ScratchTooSmall { needed, .. } | PatchError::ScratchForFilters { needed, .. } => {
                 Some(format!("raise the scratch to {needed} at least; {} is usual", Scratch::DEFAULT))
             }
-            PatchError::Interpolation { problem, .. } => problem.hint(),
+            PatchError::Interpolation { problem, .. } => problem.remedy(),
             PatchError::BufferLength { .. } | PatchError::NoLabel => None,
         }
     }

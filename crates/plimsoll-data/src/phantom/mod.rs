@@ -77,10 +77,10 @@ pub enum PhantomError {
 
 impl PhantomError {
     /// A remedy to suggest to the user.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         match self {
-            PhantomError::Volume(problem) => problem.hint(),
-            PhantomError::Geometry(problem) => problem.hint(),
+            PhantomError::Volume(problem) => problem.remedy(),
+            PhantomError::Geometry(problem) => problem.remedy(),
             PhantomError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 Some("free space on the disk, or write somewhere else".into())
             }

@@ -36,7 +36,7 @@ impl From<OverBudget> for SettingError {
 
 impl SettingError {
     /// A remedy to suggest to the user.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         match self {
             SettingError::Value { .. } => None,
             SettingError::Steps { .. } => {

@@ -102,7 +102,7 @@ pub enum PrepareError {
 
 impl PrepareError {
     /// A remedy to suggest to the user.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         match self {
             PrepareError::Transposed { .. } | PrepareError::AfterZoom { .. } | PrepareError::Within => {
                 Some("the model's description is damaged, or of a program that is not supported: check its plans.json".into())
@@ -113,7 +113,7 @@ impl PrepareError {
             )),
             PrepareError::SeveralPlanes { .. } => Some("predict each plane as a picture of its own, or with a model of volumes".into()),
             PrepareError::OnePlane => Some("give a TIFF file with a page for each plane".into()),
-            PrepareError::Geometry(problem) => problem.hint(),
+            PrepareError::Geometry(problem) => problem.remedy(),
             PrepareError::OtherSpacing => Some("leave the other spacing out".into()),
             PrepareError::Sheared => Some("resample the image to a grid without shear".into()),
             PrepareError::Channels { .. } => Some("give the case the channels that the model's dataset.json names".into()),
@@ -122,9 +122,9 @@ impl PrepareError {
             }
             PrepareError::Earlier { expected: false } => Some("leave the earlier labels out".into()),
             PrepareError::EarlierShape { .. } => Some("predict the earlier stage from the same images".into()),
-            PrepareError::Normalisation(problem) => problem.hint(),
-            PrepareError::Patch(problem) => problem.hint(),
-            PrepareError::Volume(problem) => problem.hint(),
+            PrepareError::Normalisation(problem) => problem.remedy(),
+            PrepareError::Patch(problem) => problem.remedy(),
+            PrepareError::Volume(problem) => problem.remedy(),
             PrepareError::Zoom { .. } | PrepareError::Memory(_) => Some("raise ‹ram›".into()),
             PrepareError::Stopped => None,
         }

@@ -216,7 +216,7 @@ pub enum SplitsError {
 
 impl SplitsError {
     /// A remedy to suggest to the user.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         Some(match self {
             SplitsError::TooFewCases { .. } => "use fold `all` to train and validate on all cases".into(),
             SplitsError::Io { .. } => return None,

@@ -92,7 +92,7 @@ fn a_folder_for_each_class_is_listed_with_and_without_splits() {
     let error = ImageDataset::from_folders(folder.path(), &budget()).unwrap_err();
     assert!(matches!(&error, DatasetError::MixedFolders { other, .. } if other == "other"), "{error}");
     let error = ImageDataset::from_folders(folder.path().join("none"), &budget()).unwrap_err();
-    assert!(error.to_string().contains("none") && error.hint().is_some(), "{error}");
+    assert!(error.to_string().contains("none") && error.remedy().is_some(), "{error}");
     let empty = tempfile::tempdir().unwrap();
     let error = ImageDataset::from_folders(empty.path(), &budget()).unwrap_err();
     assert!(matches!(error, DatasetError::NoClasses { .. }), "{error}");
@@ -187,7 +187,7 @@ fn what_is_wrong_with_a_table_is_said_with_its_line() {
         let error = table(text, settings).unwrap_err();
         let said = error.to_string();
         assert!(said.contains(says) && said.contains("table.csv"), "{text:?}: {said}");
-        assert!(error.hint().is_some(), "{said}");
+        assert!(error.remedy().is_some(), "{said}");
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("table.csv");
@@ -258,7 +258,7 @@ fn what_is_wrong_with_images_is_found_and_told_apart_before_training() {
     let text: Vec<String> = found.problems.iter().map(ToString::to_string).collect();
     assert!(text[2].contains("rgb.png") && text[2].contains("labels 0 and 1"), "{}", text[2]);
     assert!(text[6].contains("group p3"), "{}", text[6]);
-    assert!(found.problems.iter().all(|problem| !problem.hint().is_empty()));
+    assert!(found.problems.iter().all(|problem| !problem.remedy().is_empty()));
     assert_eq!(found.readable, [true, true, true, true, false, false, true, true]);
     // Whatever the threads.
     assert_eq!(found, inspect(&dataset, &options(true, 1), &budget()).unwrap());

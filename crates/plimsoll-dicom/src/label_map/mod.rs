@@ -96,7 +96,7 @@ pub(crate) fn open(
     let added = |error: DicomError| {
         let hint = match &error {
             DicomError::Attribute { .. } => Some(SEGMENTATION_HINT.to_string()),
-            error => error.hint(),
+            error => error.remedy(),
         };
         VolumeError::Added { hint, error: error.into() }
     };

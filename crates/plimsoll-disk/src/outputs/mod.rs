@@ -134,7 +134,7 @@ impl CommandFiles {
             return Ok(());
         }
         for path in listed {
-            let Some(own) = Identity::of(path).map_err(failed(path))? else { continue };
+            let Some(own) = Identity::read(path).map_err(failed(path))? else { continue };
             let here = resolved(path).map_err(failed(path))?;
             for ExistingFile { output, identity, resolved } in &files {
                 let OutputFile { name, path: written, .. } = output;
@@ -267,7 +267,7 @@ struct ExistingFile<'a> {
 /// The existing file of an output; `None` if there is none.
 fn existing(output: &OutputFile) -> Result<Option<ExistingFile<'_>>, OutputError> {
     let failed = failed(&output.path);
-    let found = Identity::of(&output.path).and_then(|identity| Ok((identity, resolved(&output.path)?)));
+    let found = Identity::read(&output.path).and_then(|identity| Ok((identity, resolved(&output.path)?)));
     let (identity, resolved) = found.map_err(failed)?;
     Ok(identity.map(|identity| ExistingFile { output, identity, resolved }))
 }

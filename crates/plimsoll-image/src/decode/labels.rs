@@ -248,7 +248,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let error = |name: &str| {
             let error = LabelImage::open(dir.path().join(name), &DecodeOptions::default()).unwrap_err();
-            assert!(error.hint().is_some() && error.to_string().contains(name), "{error}");
+            assert!(error.remedy().is_some() && error.to_string().contains(name), "{error}");
             error
         };
         for name in ["rgb.png", "rgb.bmp", "rgb.tif"] {

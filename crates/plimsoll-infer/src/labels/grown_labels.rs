@@ -241,7 +241,7 @@ mod tests {
         for length in [0.0078, 1e-30, f64::NAN] {
             let error = check_radius(Path::new("labels.nii"), &of(length)).unwrap_err();
             assert!(error.to_string().contains("labels.nii") && error.to_string().contains("256"), "{error}");
-            assert!(error.hint().unwrap().contains("spacing"));
+            assert!(error.remedy().unwrap().contains("spacing"));
         }
     }
 }

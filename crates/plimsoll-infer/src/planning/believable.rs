@@ -152,7 +152,7 @@ mod tests {
             let error = checked([30, 30, 40], [spacing, 1.0, 1.0], [1.0; 3]).unwrap_err();
             let text = error.to_string();
             assert!(text.starts_with("a: images/a_0000.nii: ") && text.contains(expected), "{text}");
-            assert!(error.hint().unwrap().contains("spacing"));
+            assert!(error.remedy().unwrap().contains("spacing"));
         }
         assert!(checked([1 << 14, 1 << 13, (1 << 13) + 1], [1.0; 3], [1.0; 3]).is_err(), "2^40 and some");
     }

@@ -136,7 +136,7 @@ pub enum TableError {
 
 impl TableError {
     /// A remedy to suggest to the user.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         match self {
             TableError::Line { .. } | TableError::Empty { .. } => Some(
                 "the first line is `case,label,` and the names of the classes; each other line has a case, its class, \

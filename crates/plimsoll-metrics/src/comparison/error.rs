@@ -205,7 +205,7 @@ impl From<OverBudget> for ComparisonError {
 
 impl ComparisonError {
     /// Returns a remedy.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         let hint = match self {
             ComparisonError::TooFew { .. } => {
                 "name another run of the same data set, or a sweep of several arms"
@@ -260,7 +260,7 @@ impl ComparisonError {
             ComparisonError::NoImageScore { .. } => {
                 "accuracy and auroc are there for all; kappa and averages over classes where an image is of one class alone"
             }
-            ComparisonError::Table(error) => return error.hint(),
+            ComparisonError::Table(error) => return error.remedy(),
             ComparisonError::Memory(_) => "raise ‹ram›, or draw fewer ‹resamples›",
         };
         Some(hint.into())

@@ -62,7 +62,7 @@ impl MonaiError {
     }
 
     /// What to do about it.
-    pub fn hint(&self) -> String {
+    pub fn remedy(&self) -> String {
         match self {
             MonaiError::Syntax { .. } => "mend the file; docs/models.md has an example of each".into(),
             MonaiError::Config { .. } => "docs/models.md says what a model.toml may have".into(),

@@ -101,7 +101,7 @@ fn of(found: &[PathBuf]) -> String {
 
 impl NnUnetError {
     /// What to do about it.
-    pub fn hint(&self) -> String {
+    pub fn remedy(&self) -> String {
         match self {
             NnUnetError::Value { .. } | NnUnetError::Missing { .. } | NnUnetError::Network { .. } => {
                 "docs/models.md says what is read of nnU-Net's files, and what is not supported".into()

@@ -175,6 +175,6 @@ mod tests {
         let error = Network::design(&design, &settings).unwrap_err();
         assert!(error.to_string().contains("`encoder_convs`"), "{error}");
         assert!(error.to_string().contains("dynunet"), "{error}");
-        assert!(error.hint().is_some_and(|hint| hint.contains("deep_supervision")));
+        assert!(error.remedy().is_some_and(|hint| hint.contains("deep_supervision")));
     }
 }

@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(cubes.check([32, 16, 16]), Ok(()));
         let error = cubes.check([16; 3]).unwrap_err();
         assert!(error.to_string().contains("[1, 1, 1]"), "{error}");
-        assert_eq!(error.hint().unwrap(), "the next larger patch that fits is 16 × 16 × 32");
+        assert_eq!(error.remedy().unwrap(), "the next larger patch that fits is 16 × 16 × 32");
         assert_eq!(cubes.next_larger([1, 17, 9]), [16, 32, 16]);
         let flat = Extents { multiple: [1, 32, 32], least_coarsest: 2 };
         assert_eq!(flat.next_larger([1, 20, 30]), [1, 32, 64]);
@@ -78,7 +78,7 @@ mod tests {
         let extents = Extents { multiple: [4, 8, 8], least_coarsest: 2 };
         let error = extents.check([6, 16, 16]).unwrap_err();
         assert!(error.to_string().contains("a multiple of [4, 8, 8]"), "{error}");
-        assert_eq!(error.hint().unwrap(), "the next larger patch that fits is 8 × 16 × 16");
+        assert_eq!(error.remedy().unwrap(), "the next larger patch that fits is 8 × 16 × 16");
         assert_eq!(extents.smaller([12, 16, 24]), [[12, 16, 16], [8, 16, 16]]);
     }
 }

@@ -110,7 +110,7 @@ fn part(tensor: &Option<String>) -> String {
 
 impl WeightError {
     /// A remedy.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         match self {
             WeightError::Io { .. } => None,
             WeightError::Format { .. } => {

@@ -635,7 +635,7 @@ mod tests {
             matches!(&error, WeightError::OverBudget { source, .. } if source.holder == OBJECTS),
             "{error}"
         );
-        assert!(error.hint().unwrap().contains("‹ram›"));
+        assert!(error.remedy().unwrap().contains("‹ram›"));
         let budget = Budget::new(Bytes::mib(16));
         let mut file = PytorchFile::open(&path, &budget).unwrap();
         let name = "encoder.stages.0.0.convs.0.conv.weight";

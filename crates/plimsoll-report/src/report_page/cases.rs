@@ -108,7 +108,7 @@ pub fn section(folds: &[Fold], cases: &Cases<'_>, wanted: &Wanted<'_>, budget: &
                 html,
                 "<p class=\"flag\">Pictures are left out: {}; {}.</p>",
                 escaped(&failure.line()),
-                escaped(&failure.hint())
+                escaped(&failure.remedy())
             );
             return html;
         }
@@ -136,7 +136,7 @@ pub fn section(folds: &[Fold], cases: &Cases<'_>, wanted: &Wanted<'_>, budget: &
                 Err(failure) => format!(
                     "<p class=\"flag\">cannot be drawn: {}; {}</p>",
                     escaped(&failure.line()),
-                    escaped(&failure.hint())
+                    escaped(&failure.remedy())
                 ),
             };
             let _ = writeln!(

@@ -81,7 +81,7 @@ pub fn section(
             return put(&format!(
                 "<p class=\"flag\">Volumes are left out: {}; {}.</p>\n",
                 escaped(&failure.line()),
-                escaped(&failure.hint())
+                escaped(&failure.remedy())
             ));
         }
     };
@@ -96,7 +96,7 @@ pub fn section(
                     "<p class=\"flag\">{} cannot be shown: {}; {}.</p>\n",
                     escaped(&name),
                     escaped(&failure.line()),
-                    escaped(&failure.hint())
+                    escaped(&failure.remedy())
                 ))?;
                 continue;
             }

@@ -264,7 +264,7 @@ mod tests {
             text.contains("12 tensors") && text.contains("encoder.stages.0.0.convs.2.conv.bias"),
             "{text}"
         );
-        assert!(error.hint().unwrap().contains("‹allow_extra›"));
+        assert!(error.remedy().unwrap().contains("‹allow_extra›"));
         let options = LoadOptions { allow_extra: true, ..LoadOptions::default() };
         let allowed = matched(&path, &plain(2).into(), options).unwrap();
         // Weight and idle bias of the convolution, scale and shift of its normalisation, at three stages.

@@ -106,7 +106,7 @@ pub enum HeaderError {
 
 impl HeaderError {
     /// A remedy to suggest to the user.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         Some(match self {
             HeaderError::NotNifti { .. } | HeaderError::Magic { .. } => {
                 "convert the image to NIfTI; old ANALYZE files have no signature and no reliable orientation"
@@ -123,7 +123,7 @@ impl HeaderError {
             HeaderError::Spacing { .. } | HeaderError::Quaternion { .. } => {
                 "convert the image again from its source, or set its affine (the sform) by hand".into()
             }
-            HeaderError::Geometry { problem, .. } => return problem.hint(),
+            HeaderError::Geometry { problem, .. } => return problem.remedy(),
             HeaderError::DimensionCount { .. }
             | HeaderError::Dimension { .. }
             | HeaderError::TooLarge { .. }

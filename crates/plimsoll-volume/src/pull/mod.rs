@@ -75,7 +75,7 @@ pub enum PullError {
 
 impl PullError {
     /// A remedy to suggest to the user.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         match self {
             PullError::BlockTooSmall { .. } => {
                 Some("read the block given by VoxelMap::source_box (clamped_source_box to clamp)".into())

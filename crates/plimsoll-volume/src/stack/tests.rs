@@ -91,7 +91,7 @@ fn a_description_in_another_encoding_is_read_as_far_as_it_matters() {
 fn an_entry_of_millions_of_values_is_refused_before_it_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let error = read(&stack(folder.path(), [2, 3, 4], b"many", 1 << 22)).unwrap_err();
-    assert!(error.to_string().contains("4194307 values") && error.hint().is_some(), "{error}");
+    assert!(error.to_string().contains("4194307 values") && error.remedy().is_some(), "{error}");
 }
 
 #[test]

@@ -297,7 +297,7 @@ impl Reader<'_> {
         let text =
             plimsoll_disk::read(path, LONGEST_SUMMARY).map_err(|error| Error::of_path(path, &error))?;
         Summary::parse(&text)
-            .map_err(|problem| Error::new(format!("{} {problem}", path.display()), problem.hint()))
+            .map_err(|problem| Error::new(format!("{} {problem}", path.display()), problem.remedy()))
     }
 }
 

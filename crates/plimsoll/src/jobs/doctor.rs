@@ -28,7 +28,7 @@ pub struct Machine {
 
 /// Describes the machine under a memory limit, or under what the machine leaves.
 pub fn doctor(ram: Option<Bytes>) -> Machine {
-    let gpu = Card::find(0).map(|card| card.report()).map_err(|error| format!("{error}; {}", error.hint()));
+    let gpu = Card::find(0).map(|card| card.report()).map_err(|error| format!("{error}; {}", error.remedy()));
     Machine {
         version: env!("CARGO_PKG_VERSION"),
         cores: std::thread::available_parallelism().map_or(1, usize::from),

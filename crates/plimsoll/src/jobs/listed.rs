@@ -236,7 +236,7 @@ impl Listed {
                     } else {
                         String::new()
                     };
-                    return Err(Error::new(format!("{first}{more}"), first.hint()));
+                    return Err(Error::new(format!("{first}{more}"), first.remedy()));
                 }
                 let data = RunData::Images { dataset, inspection: Arc::new(inspection) };
                 Ok(InspectedData { name, data, skipped: Vec::new() })

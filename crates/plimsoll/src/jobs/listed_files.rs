@@ -9,6 +9,7 @@ use plimsoll_memory::Bytes;
 use plimsoll_run::{Event, FoldFolder, RunFolder, Specification, each_event};
 
 use super::line::Line;
+use crate::context::Context;
 use crate::error::Outcome;
 
 /// The input in words.
@@ -41,11 +42,12 @@ pub fn expect_apart_from_data(run: &Path, outputs: &CommandFiles, ram: Option<By
     }
     let Some((fold, place)) = trained_on(run) else { return Ok(()) };
     let Ok(specification) = Specification::read(&fold) else { return Ok(()) };
-    let budget = Line::draw(ram, 1)?.budget;
+    // The job that follows warns of limits that cannot be read.
+    let budget = Line::draw(ram, 1, &Context::default())?.budget;
     // Lists of a data set that was trained on were allowed to name files elsewhere.
     match FoundData::find(&place, &specification.settings.data_options(true), &budget) {
         Ok(Some(found)) => Ok(outputs.check_listed(DATA_SET, of_volumes(&found))?),
-        // Whoever reads the data set says what is wrong with it.
+        // The job that reads the data set reports its faults.
         Ok(None) | Err(_) => Ok(()),
     }
 }

@@ -128,7 +128,7 @@ mod tests {
         let small = Budget::new(Bytes(1000));
         let error = reserve(dir.path(), &small).unwrap_err();
         assert!(matches!(error, DatasetError::Memory { .. }), "{error}");
-        assert!(error.hint().unwrap().contains("‹ram›"));
+        assert!(error.remedy().unwrap().contains("‹ram›"));
         assert_eq!(small.used(), Bytes::ZERO);
     }
 }

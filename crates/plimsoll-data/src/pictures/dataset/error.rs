@@ -135,7 +135,7 @@ impl DatasetError {
     }
 
     /// A remedy to suggest to the user.
-    pub fn hint(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         Some(match self {
             DatasetError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                 "check the path".into()

@@ -76,7 +76,7 @@ impl ProblemKind {
         }
     }
 
-    fn hint(self) -> &'static str {
+    fn remedy(self) -> &'static str {
         match self {
             ProblemKind::Missing => {
                 "add the file, or leave the case out; check folder and ending of the settings"
@@ -115,8 +115,8 @@ pub struct ImageProblem {
 
 impl ImageProblem {
     /// A remedy to suggest to the user.
-    pub fn hint(&self) -> &str {
-        self.remedy.as_deref().unwrap_or(self.kind.hint())
+    pub fn remedy(&self) -> &str {
+        self.remedy.as_deref().unwrap_or(self.kind.remedy())
     }
 }
 
@@ -302,7 +302,7 @@ fn unreadable(at: usize, case: &ImageCase, error: &ImageError) -> ImageProblem {
     let missing =
         matches!(error, ImageError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound);
     let kind = if missing { ProblemKind::Missing } else { ProblemKind::Unreadable };
-    let remedy = error.hint().filter(|_| !missing);
+    let remedy = error.remedy().filter(|_| !missing);
     ImageProblem { kind, case: Some(at), text: format!("case {}: {error}", case.name), remedy }
 }
 
