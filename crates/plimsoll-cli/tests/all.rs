@@ -51,3 +51,4 @@ mod sweep;
 mod volume_formats;
 mod watch;
 mod whole_job;
+mod wordings;

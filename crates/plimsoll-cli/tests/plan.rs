@@ -121,7 +121,7 @@ fn the_default_patch_is_the_largest_that_fits_the_line_and_a_run_that_goes_on_ke
     assert_eq!(tight["feasible"], true);
     assert!(voxels(&tight) >= voxels(&costs[0]) && voxels(&tight) < voxels(&roomy), "{tight}");
     let share = tight["recompute_flops_fraction"].as_f64().unwrap();
-    assert!(share < 0.01, "{share}");
+    assert!(share < 0.02, "{share}");
     assert_eq!(plan(&line, &["--patch-size", "32,32,32"])["patch_size"], serde_json::json!([32, 32, 32]));
 
     let out = dir.path().join("run");

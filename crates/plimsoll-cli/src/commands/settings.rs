@@ -56,7 +56,7 @@ fn wrapped(text: &str) -> String {
     lines.join("\n")
 }
 
-/// Returns the header that opens the table of a setting in the file.
+/// Returns the header that opens the table of a setting in the file, and on lines of their own the kinds that the setting belongs to.
 fn title(line: &SettingLine) -> Option<String> {
     let open = match line.table {
         "" => return None,
@@ -65,6 +65,6 @@ fn title(line: &SettingLine) -> Option<String> {
     };
     Some(match line.kinds {
         [] => open,
-        kinds => format!("{open} with name {}", kinds.join(" or ")),
+        kinds => format!("{open} with a name of\n{}", wrapped(&kinds.join(", "))),
     })
 }

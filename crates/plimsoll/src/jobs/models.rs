@@ -140,8 +140,8 @@ pub fn write_model_file(request: &ModelFileRequest, context: &Context) -> Outcom
         let message = format!("{} is there already", file.display());
         return Err(Error::new(message, "choose another file, or ‹overwrite›"));
     }
-    ModelSource::of(&request.run)?.expect_single()?;
     let budget = Line::draw(request.ram, 1, context)?.budget;
+    ModelSource::of(&request.run)?.expect_single()?;
     Ok(export_model(&request.run, request.checkpoint, file, &budget)?)
 }
 
