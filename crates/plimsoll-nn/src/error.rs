@@ -1,4 +1,4 @@
-//! What can be wrong with a network's configuration.
+//! Errors in the configuration of a network.
 
 use plimsoll_graph::GraphError;
 
@@ -10,7 +10,7 @@ pub enum ConfigError {
     /// Lists that go stage by stage differ in length.
     #[error("`{list}` has {found} entries, but there are {stages} stages, so that {expected} are needed")]
     Length {
-        /// Which list.
+        /// The name of the list.
         list: &'static str,
         /// Its length.
         found: usize,
@@ -22,7 +22,7 @@ pub enum ConfigError {
     /// A number is not one that a network can have.
     #[error("`{setting}` is {found}, but {expected}")]
     Value {
-        /// Which setting.
+        /// The name of the setting.
         setting: &'static str,
         /// Its value.
         found: String,
@@ -51,7 +51,7 @@ pub enum ConfigError {
     /// A component of the loss has an option that it cannot have.
     #[error("loss: {option} is {found}, but {expected}")]
     Loss {
-        /// Which option of which component.
+        /// The option and its component.
         option: String,
         /// Its value.
         found: String,
@@ -66,15 +66,15 @@ pub enum ConfigError {
     Background {
         /// The component.
         component: &'static str,
-        /// What is said.
+        /// `true` if the configuration sets it.
         found: bool,
     },
     /// A setting is given that the network does not have.
     #[error("`{setting}` is no setting of the network `{network}`")]
     Unused {
-        /// Which setting.
+        /// The name of the setting.
         setting: &'static str,
-        /// Which network.
+        /// The network.
         network: NetworkName,
         /// The settings that it has.
         used: &'static [&'static str],
@@ -87,7 +87,7 @@ pub enum ConfigError {
     Patch {
         /// Depth, height, width.
         patch: [usize; 3],
-        /// Which patches fit.
+        /// The patches that fit.
         extents: Extents,
     },
     /// A patch leaves too few voxels at the coarsest stage.
@@ -99,7 +99,7 @@ pub enum ConfigError {
     Coarsest {
         /// Depth, height, width.
         patch: [usize; 3],
-        /// Which patches fit.
+        /// The patches that fit.
         extents: Extents,
     },
     /// The ops do not fit together.
@@ -121,7 +121,7 @@ impl ConfigError {
         Err(ConfigError::Value { setting, found: found.to_string(), expected: expected.to_string() })
     }
 
-    /// What to do about it, where that can be said.
+    /// Returns the remedy, if there is one.
     pub fn remedy(&self) -> Option<String> {
         match self {
             ConfigError::Patch { patch, extents } | ConfigError::Coarsest { patch, extents } => {

@@ -10,9 +10,10 @@ use crate::ConfigError;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParameterGroup {
-    /// What their names begin with, up to a dot or the end: `encoder.stages.1` is not the beginning of `encoder.stages.10.…`.
+    /// The prefix of the parameters' names, up to a dot or the end: `encoder.stages.1` is not a prefix of
+    /// `encoder.stages.10.…`.
     pub prefix: String,
-    /// What the learning rate is multiplied by, and with it AdamW's weight decay.
+    /// The factor of the learning rate, and with it of AdamW's weight decay.
     pub rate: f32,
 }
 
@@ -30,10 +31,10 @@ pub(crate) struct Groups<'a> {
 }
 
 impl<'a> Groups<'a> {
-    /// Of a network's parameters, of which those that it learns itself come with `true`.
+    /// Groups the parameters of a network; those that the network itself learns come with `true`.
     ///
     /// # Errors
-    /// If a prefix has no effect, a rate is impossible, or nothing is left to learn.
+    /// Returns an error if a prefix has no effect, a rate is impossible, or nothing is left to learn.
     pub(crate) fn of(
         groups: &'a [ParameterGroup],
         frozen: &'a [String],
@@ -86,7 +87,7 @@ impl<'a> Groups<'a> {
         self.frozen.iter().any(|prefix| begins_with(name, prefix))
     }
 
-    /// What a parameter's learning rate is multiplied by.
+    /// Returns the factor of a parameter's learning rate.
     pub(crate) fn rate(&self, name: &str) -> f32 {
         self.group(name).map_or(1.0, |group| group.rate)
     }

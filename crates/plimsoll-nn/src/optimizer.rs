@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ConfigError, names};
 
-/// Which optimizer, with its constants. Learning rates come from the [`Schedule`](crate::Schedule).
+/// The optimizer, with its constants. Learning rates come from the [`Schedule`](crate::Schedule).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "name", deny_unknown_fields)]
 pub enum Optimizer {
@@ -101,8 +101,8 @@ impl Optimizer {
         names.iter().map(|name| format!("{parameter}/{name}")).collect()
     }
 
-    /// What a step (counted from 1) reads as its rates, where the loss is multiplied by `loss_scale` before gradients are taken: 1 where
-    /// it is not scaled.
+    /// Returns the values that a step (counted from 1) reads as its rates. `loss_scale` is the factor of the loss
+    /// before gradients are taken: 1 if the loss is not scaled.
     pub fn rates(&self, learning_rate: f64, step: u64, loss_scale: f32) -> [f32; RATES] {
         let correction = |beta: f32| 1.0 - f64::from(beta).powf(step as f64);
         let (first, second) = match self {
@@ -149,12 +149,12 @@ impl Optimizer {
     }
 }
 
-/// What the updates of all parameters have in common.
+/// The common inputs of all parameters' updates.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Updates {
     pub(crate) optimizer: Optimizer,
     pub(crate) rates: TensorId,
-    /// What the norm of all gradients is for, with the norm where that is anything.
+    /// The use of the norm of all gradients, with the norm if it is used.
     pub(crate) norm: (NormUse, Option<TensorId>),
     /// `true` if gradients, which are states, are zero afterwards.
     pub(crate) clear: bool,
@@ -166,7 +166,7 @@ impl Updates {
     /// Appends the update of one parameter, with a factor of its learning rate, and that of its average.
     ///
     /// # Errors
-    /// If shapes do not fit.
+    /// Returns an error if shapes do not fit.
     pub(crate) fn push(
         &self,
         program: &mut Program,

@@ -11,7 +11,7 @@ const INFINITY: &str = "inf";
 /// Writes a number.
 ///
 /// # Errors
-/// If the file cannot take it.
+/// Returns an error if the serializer fails.
 pub fn serialize<S: Serializer>(value: &Option<f32>, serializer: S) -> Result<S::Ok, S::Error> {
     match value {
         None => serializer.serialize_none(),
@@ -23,7 +23,7 @@ pub fn serialize<S: Serializer>(value: &Option<f32>, serializer: S) -> Result<S:
 /// Reads a number.
 ///
 /// # Errors
-/// If there is neither a number, nor `"inf"`, nor nothing.
+/// Returns an error unless the value is a number, `"inf"` or nothing.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f32>, D::Error> {
     deserializer.deserialize_any(OrInfinity)
 }

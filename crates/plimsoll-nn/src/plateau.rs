@@ -4,14 +4,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::ConfigError;
 
-/// When the learning rate falls at a plateau, as `torch.optim.lr_scheduler.ReduceLROnPlateau` with `threshold_mode="rel"` and
-/// `cooldown=0`, whose defaults these are. The least rate is [`Schedule::min_learning_rate`](crate::Schedule::min_learning_rate).
+/// The rule that lowers the learning rate at a plateau, as `torch.optim.lr_scheduler.ReduceLROnPlateau` with
+/// `threshold_mode="rel"` and `cooldown=0`; the defaults are PyTorch's. The least rate is
+/// [`Schedule::min_learning_rate`](crate::Schedule::min_learning_rate).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Plateau {
-    /// What the learning rate is multiplied by.
+    /// The factor of the learning rate at each plateau.
     pub factor: f64,
-    /// How many epochs in a row may be no better than the best before it is.
+    /// The number of epochs in a row that may bring no improvement before the rate falls.
     pub patience: u64,
     /// By which share of the best a score must be better to count.
     pub threshold: f64,
@@ -41,7 +42,7 @@ impl Plateau {
     }
 }
 
-/// Which scores are better.
+/// The direction in which scores improve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
     /// Higher ones, such as a Dice.
@@ -50,7 +51,7 @@ pub enum Goal {
     Lowest,
 }
 
-/// What a plateau's rule remembers from epoch to epoch; part of a run's progress.
+/// The state of the plateau rule between epochs; part of a run's progress.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlateauState {
@@ -58,7 +59,7 @@ pub struct PlateauState {
     pub best: Option<f64>,
     /// Epochs since then, or since the learning rate fell.
     pub bad_epochs: u64,
-    /// What the learning rate is multiplied by now.
+    /// The current factor of the learning rate.
     pub factor: f64,
 }
 
@@ -134,8 +135,9 @@ mod tests {
         agree(&rates(rule, (0.1, 0.02), Goal::Highest, &scores), &expected);
     }
 
-    /// As above with `mode="min", factor=0.1, patience=0, threshold=1e-4` from `lr=1e-3` to `min_lr=0`: each epoch that is not
-    /// better by 10⁻⁴ of the best is one too many. NaN is never better. Falls of 10⁻⁸ or less are not made: 10⁻⁸ stays.
+    /// The numbers are PyTorch's, as above, with `mode="min", factor=0.1, patience=0, threshold=1e-4` from `lr=1e-3` to
+    /// `min_lr=0`: each epoch that does not improve the best score by a factor of 10⁻⁴ lowers the rate. NaN is never an
+    /// improvement. Falls of 10⁻⁸ or less are left out, so that the rate stays at 10⁻⁸.
     #[test]
     fn losses_that_do_not_fall_are_plateaus_and_the_smallest_falls_are_left_out() {
         let rule = Plateau { factor: 0.1, patience: 0, threshold: 1e-4 };

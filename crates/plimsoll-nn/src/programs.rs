@@ -51,8 +51,8 @@ pub struct Training {
     /// Parameters that learn at a rate of their own. Of several groups that a parameter is in, that with the longest prefix holds.
     #[serde(default)]
     pub groups: Vec<ParameterGroup>,
-    /// What the names of parameters begin with that keep their values, up to a dot or the end. They have neither gradients nor
-    /// moments.
+    /// The prefixes of the names of frozen parameters, up to a dot or the end. These keep their values, and have
+    /// neither gradients nor moments.
     #[serde(default)]
     pub frozen: Vec<String>,
     /// Depth, height, width of a patch.
@@ -65,7 +65,7 @@ pub struct Training {
     pub batch: usize,
     /// Samples that go through the network at a time; a divisor of the batch.
     pub micro_batch: usize,
-    /// How features are stored.
+    /// The storage type of features.
     pub precision: DType,
 }
 
@@ -79,7 +79,7 @@ pub struct TrainingPrograms {
     /// One micro-batch: loss and gradients; where a step is one micro-batch, the update as well. One for each of
     /// [`Objective::variants`], in their order: the first has the most components.
     pub gradients: Vec<Program>,
-    /// What follows the last micro-batch, where a step has several.
+    /// The update behind the last micro-batch, if a step has several.
     pub update: Option<Program>,
     /// Loss and counts of [`Training::validation_batch`] samples.
     pub validate: Program,
@@ -125,7 +125,7 @@ impl Training {
         Ok(())
     }
 
-    /// What updates do with the norm of all gradients.
+    /// Returns the use that updates make of the norm of all gradients.
     fn norm_use(&self) -> NormUse {
         match self.max_grad_norm {
             // Gradients that have overflown must not be taken.
@@ -139,7 +139,7 @@ impl Training {
     /// Writes the programs.
     ///
     /// # Errors
-    /// If the configuration is impossible, or micro-batches would change the result.
+    /// Returns an error if the configuration is impossible, or micro-batches would change the result.
     pub fn programs(&self) -> Result<TrainingPrograms, ConfigError> {
         if let Some(why) = self.net.untrainable() {
             let found = self.net.name().to_string();
@@ -437,7 +437,7 @@ fn gradient_state(program: &mut Program, parameter: TensorId) -> TensorId {
 /// The program of inference: the logits of a batch of patches.
 ///
 /// # Errors
-/// If the configuration is impossible.
+/// Returns an error if the configuration is impossible.
 pub fn predict(
     net: &dyn Architecture,
     patch: [usize; 3],

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ConfigError, Goal, Plateau, PlateauState};
 
-/// How the learning rate falls after the warm-up, from the highest to the least.
+/// The decay of the learning rate after the warm-up, from the highest to the least.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "name", deny_unknown_fields)]
 pub enum Decay {
@@ -31,7 +31,7 @@ pub struct Schedule {
     pub min_learning_rate: f64,
     /// Steps over which it rises to the highest, in a straight line.
     pub warmup_steps: u64,
-    /// How it falls afterwards.
+    /// The decay after the warm-up.
     pub decay: Decay,
     /// After which it has fallen.
     pub total_steps: u64,

@@ -1,4 +1,4 @@
-//! What the CPU backend makes of training programs: nothing is stored that a kernel can compute for itself.
+//! The lowering of training programs by the CPU backend: nothing is stored that a kernel can compute for itself.
 
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_graph::DType;
@@ -57,7 +57,7 @@ fn heads_and_sums_are_fused_wherever_updates_stand() {
     }
 }
 
-/// Of a residual block no sum, no normalised map and no activated map before a convolution is stored.
+/// A residual block stores no sum, no normalised map and no activated map before a convolution.
 #[test]
 fn residual_blocks_end_in_one_kernel_and_sums_are_part_of_others() {
     let strides = [[1; 3], [1, 2, 2], [2; 3], [2; 3]];

@@ -1,5 +1,5 @@
-//! What opening a weight file takes, by the length of its header. It is the only test of its process, so that no other allocates
-//! meanwhile.
+//! The memory to open a weight file, by the length of its header. It is the only test of its process, so that no other
+//! allocates meanwhile.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs::File;

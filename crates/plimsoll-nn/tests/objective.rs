@@ -1,4 +1,4 @@
-//! Which components steps have, and what of it becomes a program.
+//! The components that steps compute, and the programs that follow from them.
 
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_graph::{DType, Op, Program};

@@ -1,4 +1,5 @@
-//! How many parameters networks have: those of the originals, each with one channel and two classes unless it says otherwise.
+//! The numbers of parameters of networks: those of the originals, each with one channel and two classes unless stated
+//! otherwise.
 
 use plimsoll_graph::{DType, Kind, Program, Role, Shape};
 use plimsoll_nn::{

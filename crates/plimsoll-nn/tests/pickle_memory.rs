@@ -1,4 +1,5 @@
-//! What walking a `.pth` file takes of the heap is reserved: counted, for pickles that were made to grow and for real files.
+//! All heap memory for walking a `.pth` file is reserved: allocations are counted, for pickles that were made to grow
+//! and for real files.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -14,10 +15,10 @@ use plimsoll_nn::weights::{PytorchFile, WeightError};
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// What no reservation speaks of: paths, messages, what the weighing itself needs before its first opcode.
+/// Memory outside of the reservations: paths, messages, and the state of the walk before its first opcode.
 const BESIDE: Bytes = Bytes(96 << 10);
 
-/// Pickles that come to more than they look like.
+/// Pickles that need more memory than their length suggests.
 fn hostile() -> Vec<(&'static str, Vec<u8>)> {
     let name = b"X\x01\x00\x00\x00a";
     let whole = |inner: &[u8]| [b"\x80\x02}", &name[..], inner, b"s."].concat();

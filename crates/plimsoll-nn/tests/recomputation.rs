@@ -1,4 +1,4 @@
-//! What is recomputed instead of held changes no bit, and a search for it meets its budget.
+//! Recomputing values instead of storing them changes no bit, and a search for such plans meets its budget.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const THREADS: usize = 2;
 /// Random sets of values to recompute. Few are possible where a step updates its parameters: nothing that read them can be
 /// computed again afterwards.
 const MOST_SETS: usize = 200;
-/// How many of them must be possible.
+/// The least number of these sets that must be possible.
 const LEAST_TRIED: usize = 8;
 /// Plans are of one program.
 const ONLY: ProgramId = ProgramId::new(0);

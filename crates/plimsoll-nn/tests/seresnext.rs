@@ -52,7 +52,7 @@ struct Sample {
 const PLACES: usize = 8;
 const STEPS: usize = 10;
 
-/// How much further off f64 we may be than PyTorch is in f32, as chance has it.
+/// The largest allowed ratio of our error against f64 to that of PyTorch in f32, which varies by chance.
 const KINKS: f64 = 3.0;
 
 fn oracles() -> PathBuf {
@@ -70,7 +70,7 @@ fn relative(found: &[f32], expected: &[f64]) -> f64 {
 }
 
 impl Sample {
-    /// How far numbers of a tensor are off, relative to what its numbers are in the mean.
+    /// Returns the error of a tensor's numbers, relative to their mean magnitude.
     fn error(&self, found: &[f32]) -> f64 {
         let of_norm = (norm(found.iter().map(|x| f64::from(*x))) / self.norm - 1.0).abs();
         let step = (found.len() / PLACES).max(1);

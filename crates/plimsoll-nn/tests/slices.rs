@@ -10,7 +10,7 @@ use plimsoll_plan::{Options, ProgramId};
 
 const PLANE: [usize; 2] = [7, 9];
 const BATCH: usize = 2;
-/// Of height and width; what lies between slices must not matter.
+/// The spacing along height and width; the distance between slices must not matter.
 const IN_PLANE: [f64; 2] = [2.0, 3.0];
 const ONLY: ProgramId = ProgramId::new(0);
 
@@ -32,7 +32,7 @@ fn distance(sample: usize, place: usize) -> f64 {
     if own == 1.0 { -nearest } else { nearest }
 }
 
-/// The loss of so many copies, `between` millimetres apart: by its definition, and by kernels.
+/// The loss of this number of copies, `between` millimetres apart: by its definition, and by kernels.
 fn losses(component: &str, copies: usize, between: f64) -> [f64; 2] {
     let objective: Objective =
         serde_json::from_str(&format!(r#"{{"components": [{{"name": "{component}"}}], "ignore": null}}"#))

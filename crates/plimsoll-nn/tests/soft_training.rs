@@ -51,7 +51,7 @@ fn label(i: usize) -> u8 {
     }
 }
 
-/// The whole class stands for its tube, at any extent.
+/// The whole class takes the place of its tube, at any extent.
 fn tube(extent: [usize; 3], i: usize) -> f32 {
     let count: usize = extent.iter().product();
     let [_, height, width] = extent;

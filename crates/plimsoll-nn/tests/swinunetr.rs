@@ -31,7 +31,8 @@ fn count(program: &Program, of: impl Fn(&str) -> bool) -> usize {
     parameters.filter(|info| of(&info.name)).map(|info| info.shape.count()).sum()
 }
 
-/// As `sum(p.numel() for p in net.parameters())` has it; the first two sizes of MONAI's paper are 62.2 M and 72.8 M.
+/// The numbers are from `sum(p.numel() for p in net.parameters())`; the first two sizes of MONAI's paper are 62.2 M and
+/// 72.8 M.
 #[test]
 fn it_has_as_many_parameters_as_monais() {
     for (size, all, of_encoder, v2) in [
@@ -85,7 +86,7 @@ fn patches_are_multiples_of_32_and_end_in_more_than_one_voxel() {
     assert!(error.to_string().contains("`dimensions`"), "{error}");
 }
 
-/// What `load_state_dict` of MONAI's network asks for with `strict=True`: all names, no others, and these shapes.
+/// MONAI's network loads the file by `load_state_dict` with `strict=True`: all names, no others, and these shapes.
 #[test]
 fn names_and_shapes_in_files_are_those_of_monais_state_dict() {
     for record in ["swin_flat", "swin_v2", "swin_old"].map(|name| Record::all(&oracles(), name).remove(0)) {

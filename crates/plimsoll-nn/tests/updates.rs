@@ -1,4 +1,5 @@
-//! What steps do to parameters beside learning: nothing where numbers went wrong, averages, rates of groups, and what is frozen.
+//! The effects of steps on parameters beside learning: no update after overflow, averages, rates of groups, and frozen
+//! parameters.
 
 use std::collections::BTreeMap;
 

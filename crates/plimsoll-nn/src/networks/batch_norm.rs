@@ -8,7 +8,7 @@ pub(crate) const EPSILON: f32 = 1e-5;
 /// The share of a new batch in running statistics, PyTorch's default.
 const MOMENTUM: f32 = 0.1;
 
-/// What is kept beside scale and shift, under PyTorch's names.
+/// The tensors that are kept beside scale and shift, under PyTorch's names.
 const RUNNING: [&str; 3] = ["running_mean", "running_var", "num_batches_tracked"];
 
 /// Returns `true` if a parameter of this name is part of running statistics: it follows the batches, and no gradient changes it.

@@ -1,8 +1,8 @@
-//! What no network goes beyond.
+//! The bounds of every network's settings.
 //!
-//! The bounds lie far above any network that is trained, and low enough that no size, time or number of operations that follows
-//! from numbers within them overflows. What is beyond them is a slip of the pen, and is said to be one before anything is made
-//! of it.
+//! The bounds lie far above any network that is trained, and low enough that no size, time or number of operations that
+//! is derived from numbers within them overflows. A number beyond them is a typing error, and is reported before
+//! anything is computed from it.
 
 use super::NetworkSettings;
 use crate::ConfigError;
@@ -27,10 +27,10 @@ pub const MOST_BATCH: usize = 4096;
 /// second would take twelve days.
 pub const MOST_MULTIPLICATIONS: f64 = 1e18;
 
-/// That a number is one of a range; the error names the setting, the number and the range.
+/// Checks that a number is within a range; the error names the setting, the number and the range.
 ///
 /// # Errors
-/// If it is not.
+/// Returns an error if the number is out of range.
 pub fn check_count(
     setting: &'static str,
     found: usize,
@@ -44,7 +44,7 @@ pub fn check_count(
     Err(ConfigError::Value { setting, found: found.to_string(), expected })
 }
 
-/// That a list has an entry for each of at most [`MOST_STAGES`] stages, and that its numbers are of a range.
+/// Checks that a list has an entry for each of at most [`MOST_STAGES`] stages, and that its numbers are within a range.
 fn check_list<'a>(
     setting: &'static str,
     stages: usize,
@@ -72,7 +72,7 @@ pub(super) struct Lists<'a> {
 }
 
 impl Lists<'_> {
-    /// That nothing is beyond its bound.
+    /// Checks that every number is within its bounds.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         check_list("features", self.features.len(), self.features, MOST_FEATURES)?;
         check_list("kernels", self.kernels.len(), self.kernels.iter().flatten(), LARGEST_KERNEL)?;
@@ -98,10 +98,10 @@ impl Lists<'_> {
 }
 
 impl NetworkSettings {
-    /// That nothing that is given is beyond its bound, whatever the network: before anything follows from it.
+    /// Checks that every given setting is within its bounds, whatever the network, before anything is derived from it.
     ///
     /// # Errors
-    /// If something is, with its name.
+    /// Returns an error that names the first setting out of bounds.
     pub fn check_bounds(&self) -> Result<(), ConfigError> {
         Lists {
             features: self.features.as_deref().unwrap_or_default(),
@@ -121,7 +121,7 @@ impl NetworkSettings {
     }
 }
 
-/// That what is dropped has a probability.
+/// Checks that a dropout probability is in [0, 1).
 pub(super) fn check_probability(setting: &'static str, p: f32) -> Result<(), ConfigError> {
     if (0.0..1.0).contains(&p) {
         return Ok(());
@@ -130,10 +130,10 @@ pub(super) fn check_probability(setting: &'static str, p: f32) -> Result<(), Con
     Err(ConfigError::Value { setting, found: p.to_string(), expected })
 }
 
-/// That a patch can be addressed.
+/// Checks that a patch can be addressed.
 ///
 /// # Errors
-/// If it is empty or beyond its bounds.
+/// Returns an error if the patch is empty or out of bounds.
 pub fn check_patch_size(patch: [usize; 3]) -> Result<(), ConfigError> {
     let value = |expected: String| {
         Err(ConfigError::Value { setting: "patch_size", found: format!("{patch:?}"), expected })
@@ -148,11 +148,11 @@ pub fn check_patch_size(patch: [usize; 3]) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// That a batch has a possible number of samples, and that the work of a step is countable: `weights` are those of the network's
-/// convolutions.
+/// Checks that a batch has a possible number of samples, and that the operations of a step can be counted. `weights` is
+/// the number of weights of the network's convolutions.
 ///
 /// # Errors
-/// If it has not, or is not.
+/// Returns an error if either number is out of bounds.
 pub fn check_batch(batch: usize, patch: [usize; 3], weights: f64) -> Result<(), ConfigError> {
     check_count("batch_size", batch, 1, MOST_BATCH)?;
     let voxels: f64 = patch.iter().map(|extent| *extent as f64).product();

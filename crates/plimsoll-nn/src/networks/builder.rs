@@ -12,7 +12,7 @@ use crate::names;
 /// A program to which a network is being appended.
 pub(crate) struct NetBuilder<'p> {
     program: &'p mut Program,
-    /// How feature maps are stored; logits are f32.
+    /// The storage type of feature maps; logits are f32.
     precision: DType,
     /// The probability with which an element of a convolution's result is dropped.
     dropout: f32,
@@ -23,7 +23,8 @@ pub(crate) struct NetBuilder<'p> {
     training: bool,
 }
 
-/// What dropout layers are made from. They are numbered in the order in which they are built, so that each draws for itself.
+/// The source of the dropout layers' random numbers. Layers are numbered in the order in which they are built, so that
+/// each draws its own.
 pub(crate) struct NoiseSource {
     table: TensorId,
     layers: u32,
@@ -68,19 +69,19 @@ impl ConvShape {
     }
 }
 
-/// Which statistics a map is normalised with.
+/// The statistics that a map is normalised with.
 #[derive(Clone, Copy)]
 pub(crate) enum Statistics {
     /// Its own, of the values that share them.
     Own(Over),
-    /// Of its batch while training, which running statistics follow; else running statistics.
+    /// The statistics of its batch while training, which running statistics follow; running statistics otherwise.
     Batch,
 }
 
 /// Normalisation and leaky ReLU.
 #[derive(Clone, Copy)]
 pub(crate) struct NormActOptions {
-    /// Which statistics.
+    /// The statistics to normalise with.
     pub(crate) statistics: Statistics,
     /// Added to the variance.
     pub(crate) epsilon: f32,
@@ -131,7 +132,7 @@ impl<'p> NetBuilder<'p> {
         Ok(first)
     }
 
-    /// How feature maps are stored.
+    /// Returns the storage type of feature maps.
     pub(crate) fn precision(&self) -> DType {
         self.precision
     }
@@ -153,7 +154,7 @@ impl<'p> NetBuilder<'p> {
         self
     }
 
-    /// Declares the weights of a convolution from so many inputs, those of all sources.
+    /// Declares the weights of a convolution from this number of inputs, those of all sources.
     pub(crate) fn weights(
         &mut self,
         name: &str,

@@ -1,12 +1,12 @@
-//! What a user may set of a network, and what follows from the data set.
+//! The settings of a network that a user may give, and the design that follows from the data set.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Head, Merging, NetworkName, StemPool};
 use crate::ConfigError;
 
-/// What follows from a data set by nnU-Net's rules; a network takes of it what it needs. Lists go from the finest stage to the
-/// coarsest.
+/// The design that follows from a data set by nnU-Net's rules; a network reads the parts that it needs. Lists go from
+/// the finest stage to the coarsest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Design {
     /// Channels of the image.
@@ -24,13 +24,14 @@ pub struct Design {
 }
 
 impl Design {
-    /// Of the network's windows: two for patches of one slice, which has no neighbours along the depth.
+    /// Returns the number of dimensions of the network's windows: two for patches of one slice, which has no neighbours
+    /// along the depth.
     pub(super) fn dimensions(&self) -> usize {
         if self.patch[0] == 1 { 2 } else { 3 }
     }
 }
 
-/// How a decoder comes from a stage to the next finer one.
+/// The way in which a decoder upsamples a stage to the next finer one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UpsampleMode {
@@ -45,18 +46,18 @@ pub enum UpsampleMode {
 /// Defines [`NetworkSettings`].
 macro_rules! network_settings {
     ($($(#[$doc:meta])* $field:ident: $type:ty,)*) => {
-        /// What a user may set of a network. No network has all of it; what is given but not used is an error. Lists go from the
-        /// finest stage to the coarsest.
+        /// The settings of a network that a user may give. No network has all of them; a setting that is given but not
+        /// used is an error. Lists go from the finest stage to the coarsest.
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         #[serde(default, deny_unknown_fields)]
         pub struct NetworkSettings {
-            /// Which network [default: plain].
+            /// The network [default: plain].
             pub net: Option<NetworkName>,
             $($(#[$doc])* pub $field: Option<$type>,)*
         }
 
         impl NetworkSettings {
-            /// These settings where they say something, else those of `other`.
+            /// These settings where they are given, otherwise those of `other`.
             pub fn or(self, other: NetworkSettings) -> NetworkSettings {
                 NetworkSettings {
                     net: self.net.or(other.net),
@@ -93,14 +94,14 @@ network_settings! {
     init_filters: usize,
     /// Groups of channels of group normalisation [default: 8].
     norm_groups: usize,
-    /// How the decoder comes to finer stages [default: that of the network's authors].
+    /// The upsampling of the decoder [default: that of the network's authors].
     upsample: UpsampleMode,
     /// Spacing along depth, height and width, by which a network with kernels of its own halves the finer axes first [default: all
     /// alike].
     resolution: [f64; 3],
-    /// Whether normalisations have a scale and a shift [default: yes].
+    /// `true` if normalisations have a scale and a shift [default: yes].
     affine: bool,
-    /// How many coarser maps get a head of their own while training [default: all but the two coarsest].
+    /// The number of coarser maps that get a head of their own while training [default: all but the two coarsest].
     deep_supervision: usize,
     /// The probability with which an element of a convolution's result, of a linear layer's, or of the vector that a head classifies, is
     /// dropped while training [default: 0].
@@ -113,19 +114,19 @@ network_settings! {
     num_heads: Vec<usize>,
     /// Tokens of an attention window along each axis [default: 7].
     window_size: usize,
-    /// Whether the linear layer that makes queries, keys and values has a bias [default: yes].
+    /// `true` if the linear layer that makes queries, keys and values has a bias [default: yes].
     qkv_bias: bool,
     /// Channels of the hidden layer of a transformer block, as a multiple of its own [default: 4].
     mlp_ratio: f32,
-    /// Whether tokens are normalised behind the patch embedding [default: no].
+    /// `true` if tokens are normalised behind the patch embedding [default: no].
     patch_norm: bool,
-    /// Whether what skips take from the encoder is normalised [default: yes].
+    /// `true` if skip connections normalise the encoder's maps [default: yes].
     normalize: bool,
-    /// Whether each stage begins with a residual block of convolutions, as in SwinUNETR-V2 [default: no].
+    /// `true` if each stage begins with a residual block of convolutions, as in SwinUNETR-V2 [default: no].
     use_v2: bool,
     /// The order in which patch merging reads the voxels of a block [default: merging].
     merging: Merging,
-    /// Whether stages have transformer blocks at all [default: yes].
+    /// `true` if stages have transformer blocks [default: yes].
     attention: bool,
     /// The probability with which an element of an attention matrix is dropped while training [default: 0].
     attention_dropout: f32,
@@ -134,9 +135,9 @@ network_settings! {
     path_dropout: f32,
     /// The max pool of a stem: padded, as timm's, or ceil, as that of pretrainedmodels and MONAI [default: padded].
     pool: StemPool,
-    /// What classifies the vector of an image: linear, or mlp with 512 and 128 features between [default: linear].
+    /// The classifier of an image's vector: linear, or mlp with 512 and 128 features between [default: linear].
     head: Head,
-    /// Whether two classes have one logit, that of the second against the first [default: no].
+    /// `true` if two classes have one logit, that of the second against the first [default: no].
     single_logit: bool,
 }
 

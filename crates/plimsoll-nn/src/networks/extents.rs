@@ -1,13 +1,14 @@
-//! Which patches a network takes.
+//! The patches that a network takes.
 
 use crate::ConfigError;
 
-/// Which patches a network takes.
+/// The patches that a network takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extents {
-    /// What each extent of a patch must be a multiple of; the quotients are the extents of the coarsest stage.
+    /// The number that each extent of a patch must be a multiple of; the quotients are the extents of the coarsest
+    /// stage.
     pub multiple: [usize; 3],
-    /// How many voxels the coarsest stage must have: normalised over a single one, every feature would be 0.
+    /// The least number of voxels of the coarsest stage: normalised over a single one, every feature would be 0.
     pub least_coarsest: usize,
 }
 
@@ -20,7 +21,7 @@ impl Extents {
     /// Checks that a patch is one of these.
     ///
     /// # Errors
-    /// If it is not.
+    /// Returns an error if the patch does not fit.
     pub fn check(&self, patch: [usize; 3]) -> Result<(), ConfigError> {
         if (0..3).any(|axis| patch[axis] == 0 || !patch[axis].is_multiple_of(self.multiple[axis])) {
             return Err(ConfigError::Patch { patch, extents: *self });

@@ -42,16 +42,16 @@ pub use segresnet_ds::SegResNetDS;
 pub use swinunetr::{Merging, SwinUnetr};
 pub use unet::{UNet, UNetNorm};
 
-/// What a forward pass is for.
+/// The purpose of a forward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForwardMode {
     /// `true` if it is a training pass, with dropout and all heads.
     pub training: bool,
-    /// How feature maps are stored: f32, bf16 or f16.
+    /// The storage type of feature maps: f32, bf16 or f16.
     pub precision: DType,
 }
 
-/// What a network gives a class to.
+/// The unit to which a network assigns a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Classifies {
     /// Each voxel of a patch: logits are `[N, C, D, H, W]`, and labels `[N, 1, D, H, W]`.
@@ -70,7 +70,7 @@ impl Classifies {
     }
 }
 
-/// What a run needs to know of a network.
+/// The properties of a network that a run depends on.
 pub trait Architecture: fmt::Debug + Send + Sync {
     /// Its name in configurations and on the command line.
     fn name(&self) -> &'static str;
@@ -78,7 +78,7 @@ pub trait Architecture: fmt::Debug + Send + Sync {
     /// Checks the configuration by itself.
     ///
     /// # Errors
-    /// If lists differ in length, or a number is impossible.
+    /// Returns an error if lists differ in length, or a number is impossible.
     fn check(&self) -> Result<(), ConfigError>;
 
     /// Channels of the image.
@@ -87,7 +87,7 @@ pub trait Architecture: fmt::Debug + Send + Sync {
     /// Classes, background included.
     fn classes(&self) -> usize;
 
-    /// What it gives a class to.
+    /// Returns the unit to which it assigns a class.
     fn classifies(&self) -> Classifies {
         Classifies::Voxels
     }
@@ -96,25 +96,25 @@ pub trait Architecture: fmt::Debug + Send + Sync {
     /// is asked for before anything is known to be countable.
     fn weights(&self) -> f64;
 
-    /// Which patches it takes.
+    /// Returns the patches that it takes.
     fn extents(&self) -> Extents;
 
-    /// Checks that it takes a patch of so many voxels along depth, height and width.
+    /// Checks that it takes a patch of this size along depth, height and width, in voxels.
     ///
     /// # Errors
-    /// If it does not.
+    /// Returns an error if the patch does not fit.
     fn check_patch(&self, patch: [usize; 3]) -> Result<(), ConfigError> {
         bounds::check_patch_size(patch)?;
         self.extents().check(patch)
     }
 
-    /// Appends the forward pass to a program: f32 logits of the f32 image `[N, C, D, H, W]`, of an extent that
-    /// [`classifies`](Architecture::classifies) says. In training also those of the coarser
-    /// maps that have a head, the finest first, and what only training has, such as dropout, for which the program then has
+    /// Appends the forward pass to a program: f32 logits of the f32 image `[N, C, D, H, W]`, whose extent depends on
+    /// [`classifies`](Architecture::classifies). A training pass also has the logits of the coarser maps that have a
+    /// head, the finest first, and the parts that only training has, such as dropout, for which the program then has
     /// the input [`names::NOISE`](crate::names::NOISE).
     ///
     /// # Errors
-    /// If the configuration is impossible, or the image does not fit.
+    /// Returns an error if the configuration is impossible, or the image does not fit.
     fn forward(
         &self,
         program: &mut Program,
@@ -122,13 +122,13 @@ pub trait Architecture: fmt::Debug + Send + Sync {
         mode: ForwardMode,
     ) -> Result<Vec<TensorId>, ConfigError>;
 
-    /// The weights of the losses of so many heads, the finest first; they sum to one.
+    /// The weights of the losses of this number of heads, the finest first; they sum to one.
     fn head_weights(&self, heads: usize) -> Vec<f32> {
         halved_weights(heads)
     }
 
-    /// The naming schemes of weight files that it can be read from. The first is that in which it is written; the names of
-    /// parameters in programs are those of this scheme.
+    /// The naming schemes of weight files that it can be read from. The first is the one in which it is written;
+    /// parameters in programs have the names of this scheme.
     fn naming_schemes(&self) -> Vec<NamingScheme>;
 
     /// Tensors that a weight file of its first naming scheme holds beside its parameters, all zero, with their lengths: biases
@@ -197,8 +197,8 @@ pub trait Architecture: fmt::Debug + Send + Sync {
         None
     }
 
-    /// What makes the result for a sample depend on the others of its batch, if anything does, such as "batch normalisation".
-    /// Such a network takes a batch in one piece.
+    /// Returns the name of the layer that makes the result for a sample depend on the others of its batch, if there is
+    /// one, such as "batch normalisation". Such a network takes a batch in one piece.
     fn couples_samples(&self) -> Option<&'static str> {
         None
     }
@@ -215,7 +215,7 @@ pub trait Architecture: fmt::Debug + Send + Sync {
         format!("‹features={}›", features.join(","))
     }
 
-    /// What it is, in a few words for the first line of a plan.
+    /// Returns a short description of the network for the first line of a plan.
     fn describe(&self) -> String;
 }
 
@@ -227,7 +227,7 @@ pub struct Constant {
     pub name: String,
     /// Tokens of a window; the tensor is square.
     pub tokens: usize,
-    /// What it tells the rows of.
+    /// The relative positions that the rows belong to.
     pub positions: RelativePositions,
 }
 
@@ -278,7 +278,7 @@ macro_rules! networks {
             $(#[doc = $summary] #[serde(rename = $name)] $network($network),)*
         }
 
-        /// Which network.
+        /// The names of the networks.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
         pub enum NetworkName {
             $(#[doc = $summary] #[serde(rename = $name)] $network,)*
@@ -291,7 +291,8 @@ macro_rules! networks {
             /// The network for a data set, as far as settings do not say otherwise.
             ///
             /// # Errors
-            /// If a setting is given that the network does not have, or the configuration is impossible.
+            /// Returns an error if a setting is given that the network does not have, or the configuration is
+            /// impossible.
             pub fn design(design: &Design, settings: &NetworkSettings) -> Result<Network, ConfigError> {
                 let name = settings.net.unwrap_or_default();
                 let network: Network = match name {
@@ -307,7 +308,7 @@ macro_rules! networks {
             /// The settings that make this network for any data set: all that its kind has.
             ///
             /// # Errors
-            /// If it cannot be said in settings.
+            /// Returns an error if settings cannot express this network.
             pub fn settings(&self) -> Result<NetworkSettings, ConfigError> {
                 let unsaid = |why: String| ConfigError::Value {
                     setting: "network",
@@ -335,7 +336,7 @@ macro_rules! networks {
             /// authors give it unless others are asked for.
             ///
             /// # Errors
-            /// If it cannot have these features.
+            /// Returns an error if the network cannot have these features.
             pub fn reference(name: NetworkName, features: Option<&[usize]>) -> Result<Network, ConfigError> {
                 let network: Network = match name {
                     $(NetworkName::$network => $network::reference(features).into(),)*
@@ -344,7 +345,7 @@ macro_rules! networks {
                 Ok(network)
             }
 
-            /// What a run needs to know of it.
+            /// Returns the network as an [`Architecture`].
             pub fn as_architecture(&self) -> &(dyn Architecture + 'static) {
                 match self {
                     $(Network::$network(network) => network,)*
@@ -356,7 +357,7 @@ macro_rules! networks {
             /// All networks.
             pub const ALL: &[NetworkName] = &[$(NetworkName::$network),*];
 
-            /// As it is written.
+            /// Returns the name in its written form.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(NetworkName::$network => $name,)*

@@ -40,7 +40,7 @@ pub struct MonaiUNet {
     pub up_kernel: [usize; 3],
     /// Convolutions of a residual unit of the encoder; 0 for one convolution without a residual.
     pub residual_units: usize,
-    /// Which statistics maps are normalised with.
+    /// The statistics that maps are normalised with.
     pub norm: UNetNorm,
     /// `true` if normalisations have a scale and a shift.
     pub affine: bool,
@@ -52,7 +52,7 @@ pub struct MonaiUNet {
     pub dropout: f32,
 }
 
-/// What PReLUs begin with in PyTorch.
+/// The initial slope of PReLUs in PyTorch.
 const SLOPE: f32 = 0.25;
 /// Added to variances, PyTorch's default.
 const EPSILON: f32 = 1e-5;
@@ -64,7 +64,7 @@ struct Layer {
     inputs: usize,
     outputs: usize,
     kernel: [usize; 3],
-    /// What normalisation and activation begin with, if there are any: `….adn`.
+    /// The prefix of the names of normalisation and activation, if there are any: `….adn`.
     adn: Option<String>,
 }
 
@@ -257,7 +257,7 @@ impl MonaiUNet {
     /// Checks all but the slopes.
     ///
     /// # Errors
-    /// If lists differ in length, or a number is impossible.
+    /// Returns an error if lists differ in length, or a number is impossible.
     pub fn check_shape(&self) -> Result<(), ConfigError> {
         let value = |setting, found: String, expected: &str| {
             Err(ConfigError::Value { setting, found, expected: expected.into() })
@@ -307,7 +307,7 @@ impl MonaiUNet {
     /// Checks that there is a slope for each activation.
     ///
     /// # Errors
-    /// If there are more or fewer, or one is not finite.
+    /// Returns an error if there are more or fewer, or one is not finite.
     pub fn check_slopes(&self) -> Result<(), ConfigError> {
         let activations = self.activations().len();
         if self.slopes.len() == activations && self.slopes.iter().all(|slope| slope.is_finite()) {

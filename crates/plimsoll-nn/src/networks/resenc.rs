@@ -23,7 +23,7 @@ pub struct ResidualEncoderUNet {
     pub shape: UNet,
 }
 
-/// How it stands in configurations.
+/// The form of the network in configurations.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stored {

@@ -34,7 +34,7 @@ pub struct SegResNet {
     pub decoder_blocks: Vec<usize>,
     /// Groups of channels of each normalisation.
     pub norm_groups: usize,
-    /// How the decoder comes to finer stages.
+    /// The upsampling of the decoder.
     pub upsample: UpsampleMode,
     /// The probability with which a channel of the first convolution's result is dropped while training.
     pub dropout: f32,
@@ -74,7 +74,7 @@ impl SegResNet {
         }
     }
 
-    /// Of the features that are asked for, which are doubled from the first, that is taken.
+    /// Returns the network with the first of the requested features; those of later stages double it.
     pub(super) fn reference(features: Option<&[usize]>) -> SegResNet {
         SegResNet::new(1, 2, features.and_then(|features| features.first().copied()).unwrap_or(16))
     }

@@ -33,11 +33,11 @@ pub struct SegResNetDS {
     pub encoder_blocks: Vec<usize>,
     /// Residual blocks of each stage of the decoder, which has none for the coarsest.
     pub decoder_blocks: Vec<usize>,
-    /// How the decoder comes to finer stages.
+    /// The upsampling of the decoder.
     pub upsample: UpsampleMode,
     /// Spacing along depth, height and width, if windows follow it; in two dimensions the depth's counts for nothing.
     pub resolution: Option<[f64; 3]>,
-    /// How many coarser maps get a head of their own while training: MONAI's `dsdepth` less one.
+    /// The number of coarser maps that get a head of their own while training: MONAI's `dsdepth` less one.
     pub deep_supervision: usize,
 }
 
@@ -45,7 +45,7 @@ impl SegResNetDS {
     pub(super) const SETTINGS: &[&str] =
         &["init_filters", "encoder_blocks", "decoder_blocks", "upsample", "resolution", "deep_supervision"];
 
-    /// `SegResNetDS(in_channels=in_channels, out_channels=classes, norm="instance")` with so many filters.
+    /// `SegResNetDS(in_channels=in_channels, out_channels=classes, norm="instance")` with this number of filters.
     pub fn new(in_channels: usize, classes: usize, init_filters: usize) -> SegResNetDS {
         SegResNetDS {
             in_channels,
@@ -75,7 +75,7 @@ impl SegResNetDS {
         }
     }
 
-    /// Of the features that are asked for, which are doubled from the first, that is taken.
+    /// Returns the network with the first of the requested features; those of later stages double it.
     pub(super) fn reference(features: Option<&[usize]>) -> SegResNetDS {
         SegResNetDS::new(1, 2, features.and_then(|features| features.first().copied()).unwrap_or(32))
     }

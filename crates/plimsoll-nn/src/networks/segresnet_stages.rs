@@ -1,5 +1,5 @@
-//! What MONAI's SegResNet and SegResNetDS have in common: residual blocks with normalisation and activation first, in stages whose channels
-//! double.
+//! The common parts of MONAI's SegResNet and SegResNetDS: residual blocks with normalisation and activation first, in
+//! stages whose channels double.
 
 use plimsoll_graph::TensorId;
 use plimsoll_graph::ops::Over;
@@ -39,7 +39,7 @@ impl Stages<'_> {
         self.count() - 2 - stage
     }
 
-    /// Checks them, between so many channels of the image and so many classes.
+    /// Checks the stages, with this number of channels of the image and of classes.
     pub(super) fn check(&self, in_channels: usize, classes: usize) -> Result<(), ConfigError> {
         Lists {
             features: &[],
@@ -64,7 +64,8 @@ impl Stages<'_> {
         check_count("init_filters", self.init_filters, 1, MOST_FEATURES >> (stages - 1).min(12))
     }
 
-    /// Weights of all, or a few more: those of two convolutions of each block, and of `others` like them in each stage.
+    /// An upper bound of the number of all weights: those of two convolutions of each block, and of `others` like them
+    /// in each stage.
     pub(super) fn weights(&self, others: f64) -> f64 {
         let taps = 3f64.powi(self.dimensions as i32);
         // The coarsest stage has no decoder.
@@ -91,7 +92,7 @@ const EPSILON: f32 = 1e-5;
 /// Residual blocks of the stages of MONAI's encoders.
 pub(super) const BLOCKS: [usize; 4] = [1, 2, 2, 4];
 
-/// A window along the axes of so many dimensions; 1 along others.
+/// A window along the axes of a network with this number of dimensions; 1 along others.
 pub(super) fn along(dimensions: usize, extent: usize) -> [usize; 3] {
     if dimensions == 2 { [1, extent, extent] } else { [extent; 3] }
 }

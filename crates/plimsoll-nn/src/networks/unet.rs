@@ -1,4 +1,4 @@
-//! What U-Nets share: the shape, and the way down and up.
+//! The common parts of U-Nets: the shape, the encoder and the decoder.
 //!
 //! Stage by stage down: convolutions (the first strided) each followed by instance normalisation and leaky ReLU. Then up: a
 //! transposed convolution with kernel = stride, then convolutions over its result and the encoder's map of that stage. A
@@ -43,33 +43,34 @@ pub struct UNet {
     pub epsilon: f32,
     /// The slope of the leaky ReLU.
     pub slope: f32,
-    /// Which statistics maps are normalised with.
+    /// The statistics that maps are normalised with.
     #[serde(default)]
     pub norm: UNetNorm,
     /// `true` if transposed convolutions have a bias.
     pub transposed_bias: bool,
-    /// How many coarser maps get a head of their own while training.
+    /// The number of coarser maps that get a head of their own while training.
     pub deep_supervision: usize,
     /// The probability with which an element of a convolution's result is dropped while training.
     #[serde(default)]
     pub dropout: f32,
 }
 
-/// Which statistics the maps of a U-Net are normalised with.
+/// The statistics that the maps of a U-Net are normalised with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UNetNorm {
-    /// Of each map of each sample. They cancel biases of the convolution before, which there are none of.
+    /// The statistics of each map of each sample. They cancel biases of the convolution before, so that it has none.
     #[default]
     Instance,
-    /// Of a batch while training, else the running ones, which do not cancel a bias.
+    /// The statistics of a batch while training; otherwise the running ones, which do not cancel a bias.
     Batch {
         /// `true` if convolutions before a normalisation have biases.
         conv_bias: bool,
     },
 }
 
-/// What tells one U-Net from another: the names of its parameters, and what goes with them. Stages are counted from the finest.
+/// The differences between U-Nets: the names of their parameters, and the options that belong to them. Stages are
+/// counted from the finest.
 pub(crate) trait UNetStyle: Debug + Send + Sync {
     /// The registered name.
     const NAME: &str;
@@ -95,7 +96,7 @@ pub(crate) trait UNetStyle: Debug + Send + Sync {
     /// The window of a convolution of the encoder. An odd kernel divides extents by the stride.
     ///
     /// # Errors
-    /// If this U-Net has none with this kernel and stride.
+    /// Returns an error if this U-Net has no such layer with this kernel and stride.
     fn encoder_window(kernel: [usize; 3], stride: [usize; 3]) -> Result<Window, ConfigError> {
         Ok(Window::same(kernel, stride))
     }
@@ -115,7 +116,7 @@ pub(crate) trait UNetStyle: Debug + Send + Sync {
     /// The way down: the last map of each stage.
     ///
     /// # Errors
-    /// If the image does not fit.
+    /// Returns an error if the image does not fit.
     fn encode(&self, builder: &mut NetBuilder<'_>, image: TensorId) -> Result<Vec<TensorId>, ConfigError>
     where
         Self: Sized,
@@ -123,7 +124,7 @@ pub(crate) trait UNetStyle: Debug + Send + Sync {
         self.shape().encode(builder, self, image)
     }
 
-    /// Returns `true` if a parameter begins as zero that otherwise would not.
+    /// Returns `true` if a parameter begins as zero here and not otherwise.
     fn begins_as_zero(&self, parameter: &str) -> bool {
         let _ = parameter;
         false
@@ -198,8 +199,8 @@ impl UNet {
         }
     }
 
-    /// Isotropic, with one channel and two classes: so many stages of 32 features, doubled to at most 320, unless other
-    /// features are asked for.
+    /// An isotropic network with one channel and two classes: this number of stages of 32 features, doubled to at most
+    /// 320, unless other features are given.
     pub(super) fn reference(stages: usize, features: Option<&[usize]>) -> UNet {
         let doubled: Vec<usize> = (0..stages).map(|stage| (32 << stage).min(320)).collect();
         let features = features.unwrap_or(&doubled);

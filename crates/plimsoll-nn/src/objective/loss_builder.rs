@@ -1,4 +1,4 @@
-//! What components are written on: logits of heads, labels and probabilities at any scale, and distances.
+//! The tensors that components are built on: logits of heads, labels and probabilities at any scale, and distances.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +16,9 @@ pub(crate) struct HeadLogits {
     pub(crate) logits: TensorId,
 }
 
-/// An input of programs that follows from the labels alone, `[N, C−1, D, H, W]` for the foreground classes. The labels are those
-/// of the nearest voxel at its extent, as [`DownsampleLabels`](plimsoll_graph::ops::DownsampleLabels) takes them from the
-/// patch's.
+/// An input of programs that is computed from the labels alone, `[N, C−1, D, H, W]` for the foreground classes. At a
+/// coarser extent the labels are those of the nearest voxel, as
+/// [`DownsampleLabels`](plimsoll_graph::ops::DownsampleLabels) takes them from the patch's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TargetInput {
     /// The input.
@@ -29,7 +29,7 @@ pub struct TargetInput {
     pub kind: TargetInputKind,
 }
 
-/// What a [`TargetInput`] holds.
+/// The content of a [`TargetInput`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TargetInputKind {
     /// Signed distances: of each voxel to the nearest voxel of the class, positive, and of its own voxels minus the distance to
@@ -41,7 +41,7 @@ pub enum TargetInputKind {
     /// 1 where a voxel of the class lies on the skeleton of the foreground, of all classes together, dilated `radius` times
     /// by the neighbours that share a face; else 0.
     Skeleton {
-        /// How often it is dilated.
+        /// The number of dilations.
         radius: usize,
     },
 }

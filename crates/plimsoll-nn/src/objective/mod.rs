@@ -1,4 +1,4 @@
-//! What is minimised: a list of components of the loss.
+//! The objective that is minimised: a list of components of the loss.
 //!
 //! Some follow from sums over voxels and are taken together in one pass ([`Component`]). The others see shapes
 //! ([`Structure`]): each is a part of a program of its own, on probabilities, and may be computed on some steps only
@@ -47,10 +47,11 @@ pub struct Objective {
     pub components: Vec<Term>,
     /// A label that marks voxels to leave out of all of them.
     pub ignore: Option<u8>,
-    /// Which programs have targets beside labels. It follows from what is learned and is stored there.
+    /// The programs that have targets beside labels. It is derived from the learned classes and stored with them.
     #[serde(skip)]
     pub soft: SoftTargets,
-    /// What outputs are of, where these are regions. It follows from what is learned and is stored there.
+    /// The regions that outputs belong to, if they are regions. It is derived from the learned classes and stored with
+    /// them.
     #[serde(skip)]
     pub regions: Option<Regions>,
 }
@@ -60,7 +61,7 @@ pub struct Objective {
 pub(crate) struct HeadLoss {
     /// Values `[1]` with their weights.
     pub(crate) values: Vec<(TensorId, f32)>,
-    /// What [`names::LOSS_PARTS`](crate::names::LOSS_PARTS) is joined of.
+    /// The tensors that [`names::LOSS_PARTS`](crate::names::LOSS_PARTS) joins.
     pub(crate) parts: Vec<TensorId>,
 }
 
@@ -94,7 +95,7 @@ impl Term {
         }
     }
 
-    /// When it is computed.
+    /// Returns the schedule of the component.
     pub fn timing(&self) -> Timing {
         match self {
             Term::Sums(_) => Timing::default(),
@@ -162,8 +163,9 @@ impl Objective {
         of_term.or_else(|| self.variants_fault()).or_else(of_targets)
     }
 
-    /// What [`names::LOSS_PARTS`](crate::names::LOSS_PARTS) has of a variant, in its order, as numbers below
-    /// [`part_count`](Objective::part_count): first the components of sums, then the others that are computed.
+    /// Returns the parts that [`names::LOSS_PARTS`](crate::names::LOSS_PARTS) has in a variant, in its order, as
+    /// numbers below [`part_count`](Objective::part_count): first the components of sums, then the others that are
+    /// computed.
     pub fn parts(&self, variant: &Variant) -> Vec<usize> {
         let place = |(place, (term, turn)): (usize, (&Term, Turn))| match (term, turn) {
             (Term::Structure(_), Turn::Off) => None,
@@ -176,7 +178,7 @@ impl Objective {
         sums.chain(others).filter_map(place).collect()
     }
 
-    /// How many parts of losses there may be: each component, and what takes its place.
+    /// Returns the largest number of parts of a loss: each component, and its replacement.
     pub fn part_count(&self) -> usize {
         2 * self.components.len()
     }
@@ -204,11 +206,11 @@ impl Objective {
         })
     }
 
-    /// Appends to a program the loss `[1]` that validation has of logits, an image `[N, C, D, H, W]`, and labels
-    /// `[N, 1, D, H, W]` with so many millimetres from voxel to voxel; returns it with the inputs that it needs beside these.
+    /// Appends to a program the validation loss `[1]` of logits, an image `[N, C, D, H, W]`, and labels `[N, 1, D, H,
+    /// W]` with a spacing in millimetres; returns it with the inputs that it needs beside these.
     ///
     /// # Errors
-    /// If logits and labels do not fit.
+    /// Returns an error if logits and labels do not fit.
     pub fn write(
         &self,
         program: &mut Program,

@@ -14,7 +14,7 @@ fn erosion(radius: usize) -> BoxExtreme {
     BoxExtreme { radius, extreme: Extreme::Min }
 }
 
-/// What opening removes of a volume and of its erosions, `terms` volumes in all, joined.
+/// Returns the voxels that opening removes from a volume and from its erosions, `terms` volumes in all, joined.
 fn skeleton(
     builder: &mut LossBuilder<'_>,
     mut volume: TensorId,

@@ -9,9 +9,9 @@ use super::{Objective, Term};
 use crate::ConfigError;
 
 impl Objective {
-    /// nnU-Net's loss of so many regions, `DC_and_BCE_loss`, shifted by the constant 1: Dice and the binary cross-entropy of each region.
-    /// Where a label is ignored, nnU-Net divides the cross-entropy by the number of voxels that count, and not by the number of
-    /// regions, so that it weighs as often as there are regions.
+    /// nnU-Net's loss of regions, `DC_and_BCE_loss`, shifted by the constant 1: Dice and the binary cross-entropy of
+    /// each region. If a label is ignored, nnU-Net divides the cross-entropy by the number of voxels that count, and
+    /// not by the number of regions, so that its weight is multiplied by the number of regions.
     pub fn of_regions(regions: usize, batch: bool, ignore: Option<u8>) -> Objective {
         let weight = if ignore.is_some() { regions as f32 } else { 1.0 };
         let entropy = WeightedBce {
@@ -25,10 +25,11 @@ impl Objective {
         Loss { ignore, ..Loss::of(components) }.into()
     }
 
-    /// Checks that nobody asks of a loss of regions for more or less of a background than where nothing is said: they have none.
+    /// Checks that no component of a loss of regions sets whether the background is included: regions have no
+    /// background.
     ///
     /// # Errors
-    /// If a component's `include_background` is not its default.
+    /// Returns an error if a component's `include_background` is not its default.
     pub fn expect_no_background(&self) -> Result<(), ConfigError> {
         for term in &self.components {
             let Term::Sums(component) = term else { continue };
@@ -41,7 +42,7 @@ impl Objective {
         Ok(())
     }
 
-    /// What counts right and wrong voxels of logits.
+    /// Returns the op that counts right and wrong voxels of logits.
     pub(crate) fn counts(&self) -> Op {
         match &self.regions {
             Some(regions) => RegionCounts { regions: regions.clone(), ignore: self.ignore }.into(),
@@ -49,7 +50,8 @@ impl Objective {
         }
     }
 
-    /// What is wrong with it for so many outputs, where these are regions: which option, its value, and what it must be.
+    /// Returns the fault of an objective of regions with `outputs` outputs, if there is one: the option, its value, and
+    /// the expected value.
     pub(super) fn regions_fault(&self, outputs: usize) -> Option<(String, String, String)> {
         let regions = self.regions.as_ref()?;
         if regions.sets.len() != outputs {

@@ -12,7 +12,7 @@ use plimsoll_graph::{GraphError, TensorId};
 
 use super::{HeadLogits, LossBuilder, Objective, Term, Variant};
 
-/// Which programs have targets beside labels.
+/// The programs that have targets beside labels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SoftTargets {
     /// None: the label of a sample is its target.
@@ -55,7 +55,8 @@ fn factor(component: &Component, classes: usize) -> Option<f32> {
 }
 
 impl Objective {
-    /// What is wrong with it where targets are soft: which option, its value, and what it must be.
+    /// Returns the fault of an objective with soft targets, if there is one: the option, its value, and the expected
+    /// value.
     pub(super) fn soft_fault(&self, classes: usize) -> Option<(String, String, String)> {
         if self.soft == SoftTargets::Never {
             return None;

@@ -23,11 +23,11 @@ macro_rules! options {
             pub from_epoch: u64,
             /// By how much its masks are downsampled along each axis.
             pub scale: usize,
-            /// Whether training, validation or both have it.
+            /// The programs that have it: training, validation or both.
             pub mode: AppliesTo,
             /// `true` if its weight is multiplied with `every`.
             pub rescale: bool,
-            /// What steps have on which it is not computed.
+            /// The replacement on steps on which it is not computed.
             pub otherwise: Otherwise,
             $($(#[$field_doc])* pub $field: $type,)*
         }
@@ -51,7 +51,7 @@ macro_rules! options {
     };
 }
 
-/// What all components that see shapes have.
+/// The common options of all components that depend on shapes.
 struct CommonOptions {
     weight: f32,
     scale: usize,
@@ -121,7 +121,7 @@ options!(
     /// Mean |S(p) − S(t)| of morphological skeletons S (Lantuéjoul 1980): the union of what an opening by 3³ removes of a
     /// volume and of its erosions.
     MorphSkeleton {
-        /// Of how many volumes, each the erosion of the one before.
+        /// The number of volumes, each the erosion of the one before.
         iterations: usize = 3,
     }
 );
@@ -176,7 +176,7 @@ pub enum Structure {
 const COARSEST: usize = 8;
 /// The most erosions of a skeleton.
 const MOST_ITERATIONS: usize = 64;
-/// How much wider a target's skeleton is made, in voxels.
+/// The dilation of a target's skeleton, in voxels.
 const TUBE: usize = 2;
 
 impl Structure {
@@ -231,7 +231,7 @@ impl Structure {
         self.common().weight
     }
 
-    /// When it is computed.
+    /// Returns the schedule of the component.
     pub fn timing(&self) -> Timing {
         self.common().timing
     }
@@ -252,7 +252,7 @@ impl Structure {
         itself || ignores && self.timing().otherwise == Otherwise::BoundaryL1
     }
 
-    /// What is wrong with its options: which, its value, and what it must be.
+    /// Returns the fault of its options, if there is one: the option, its value, and the expected value.
     pub(super) fn fault(&self) -> Option<(&'static str, String, String)> {
         let number = |option, value: f32, least: bool, expected: &str| {
             let bad = !(value.is_finite() && least);

@@ -1,8 +1,8 @@
-//! When a component is computed.
+//! The schedule of a component.
 
 use serde::{Deserialize, Serialize};
 
-/// Which programs have a component.
+/// The programs that have a component.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AppliesTo {
@@ -15,7 +15,7 @@ pub enum AppliesTo {
     Both,
 }
 
-/// What takes the place of a component on steps on which it is not due.
+/// The replacement of a component on steps on which it is not due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Otherwise {
@@ -26,7 +26,7 @@ pub enum Otherwise {
     BoundaryL1,
 }
 
-/// When a component is computed. Steps and epochs are counted from 0 over the whole run.
+/// The schedule of a component. Steps and epochs are counted from 0 over the whole run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// From one step on which it is due to the next, in steps.
@@ -35,20 +35,20 @@ pub struct Timing {
     pub phase: u64,
     /// The first epoch whose steps compute it, or what takes its place. Validation computes it from the beginning.
     pub from_epoch: u64,
-    /// Which programs have it.
+    /// The programs that have it.
     pub mode: AppliesTo,
     /// `true` if its weight is multiplied with `every` on steps, so that the mean over steps is the weight.
     pub rescale: bool,
-    /// What takes its place.
+    /// The replacement on steps on which it is not due.
     pub otherwise: Otherwise,
 }
 
-/// What is computed of a component.
+/// The part of a component that is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Turn {
     /// Nothing.
     Off,
-    /// What takes its place.
+    /// The replacement of the component.
     Instead,
     /// The component.
     On,
@@ -68,7 +68,7 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// What a step computes of it.
+    /// Returns the part of it that a step computes.
     pub(super) fn at(&self, step: u64, epoch: u64) -> Turn {
         if self.mode == AppliesTo::Validation || epoch < self.from_epoch {
             return Turn::Off;
@@ -80,17 +80,17 @@ impl Timing {
         }
     }
 
-    /// What validation computes of it.
+    /// Returns the part of it that validation computes.
     pub(super) fn in_validation(&self) -> Turn {
         if self.mode == AppliesTo::Train { Turn::Off } else { Turn::On }
     }
 
-    /// What its weight is multiplied with.
+    /// Returns the factor of its weight.
     pub(super) fn factor(&self, validation: bool) -> f32 {
         if self.rescale && !validation { self.every as f32 } else { 1.0 }
     }
 
-    /// What is wrong with it: the option, its value, and what it must be.
+    /// Returns the fault of the schedule, if there is one: the option, its value, and the expected value.
     pub(super) fn fault(&self) -> Option<(&'static str, String, String)> {
         let fault = |option, found: String, expected: &str| Some((option, found, expected.to_string()));
         if self.every == 0 {

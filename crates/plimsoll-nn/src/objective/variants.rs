@@ -2,7 +2,7 @@
 
 use super::{Objective, Term, Turn};
 
-/// What of each component a program has.
+/// The part of each component that a program computes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Variant {
     turns: Vec<Turn>,
@@ -15,12 +15,12 @@ const MOST_VARIANTS: usize = 8;
 const LONGEST_PERIOD: u64 = 100_000;
 
 impl Variant {
-    /// What is computed of each component.
+    /// Returns the part that is computed of each component.
     pub fn turns(&self) -> impl Iterator<Item = Turn> + '_ {
         self.turns.iter().copied()
     }
 
-    /// Returns `true` if it is that of validation.
+    /// Returns `true` if it is the variant of validation.
     pub fn is_validation(&self) -> bool {
         self.validation
     }
@@ -35,7 +35,8 @@ fn common_multiple(a: u64, b: u64) -> u64 {
 }
 
 impl Objective {
-    /// Which of `variants`, all that there are, a step has of a run with so many steps in an epoch. Nothing is allocated.
+    /// Returns the index in `variants`, the list of all variants, of the one that a step runs, in a run with
+    /// `steps_per_epoch` steps per epoch. It allocates nothing.
     pub fn variant_at(&self, variants: &[Variant], step: u64, steps_per_epoch: u64) -> usize {
         let turns = || self.turns(step, step / steps_per_epoch.max(1));
         variants.iter().position(|variant| variant.turns().eq(turns())).unwrap_or(0)
@@ -53,7 +54,7 @@ impl Objective {
         Variant { turns: self.turns(step, epoch).collect(), validation: false }
     }
 
-    /// What validation has.
+    /// Returns the variant that validation runs.
     pub fn validation(&self) -> Variant {
         let turn = |term: &Term| if term.weight() == 0.0 { Turn::Off } else { term.timing().in_validation() };
         Variant { turns: self.components.iter().map(turn).collect(), validation: true }
@@ -110,7 +111,8 @@ impl Objective {
         shares
     }
 
-    /// What is wrong with it in a run of so many epochs: which option, its value, and what it must be.
+    /// Returns the fault of the objective in a run of `epochs` epochs, if there is one: the option, its value, and the
+    /// expected value.
     pub fn epochs_fault(&self, epochs: u64) -> Option<(String, String, String)> {
         let late = self.components.iter().find(|term| term.timing().from_epoch >= epochs)?;
         let option = format!("from_epoch of {}", late.name());
@@ -124,7 +126,7 @@ impl Objective {
         self.components.iter().filter_map(of_term).collect()
     }
 
-    /// What is wrong with the schedules of all components together.
+    /// Returns the fault of all components' schedules together, if there is one.
     pub(super) fn variants_fault(&self) -> Option<(String, String, String)> {
         if self.period() > LONGEST_PERIOD {
             let found = format!("such that schedules repeat after {} steps", self.period());

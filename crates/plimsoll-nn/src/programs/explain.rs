@@ -1,4 +1,4 @@
-//! Where in an image a classifier finds what it says.
+//! Maps of the places in an image that determine a classifier's result.
 
 use plimsoll_graph::{DType, Kind, Op, Program, Shape, differentiate_from};
 
@@ -11,7 +11,7 @@ use crate::{Architecture, ConfigError, ForwardMode};
 /// The gradients of the channels' voxels differ from that of their mean by the number of voxels alone.
 ///
 /// # Errors
-/// If the configuration is impossible, or the network does not classify the mean of a map.
+/// Returns an error if the configuration is impossible, or the network does not classify the mean of a map.
 pub fn explain(net: &dyn Architecture, patch: [usize; 3], precision: DType) -> Result<Program, ConfigError> {
     let mut program = Program::new("explain");
     let image = Shape::volume(1, net.in_channels(), patch);

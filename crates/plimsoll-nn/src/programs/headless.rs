@@ -16,7 +16,7 @@ pub struct Headless {
     /// The pass. Its output is [`names::HEAD_INPUT`]. The head's parameters are parameters of it that no node reads, so that a weight
     /// file fits it as it does the whole network.
     pub program: Program,
-    /// What the head reads, `[N, F, D, H, W]`.
+    /// The input of the head, `[N, F, D, H, W]`.
     pub features: TensorId,
     /// A state `[F, F, 1, 1, 1]` which has to be the identity before the first run.
     pub identity: TensorId,
@@ -38,7 +38,7 @@ impl Headless {
     /// Takes the head off the program of [`predict`](crate::predict).
     ///
     /// # Errors
-    /// If it has none: see [`extent`](Headless::extent).
+    /// Returns an error if the network has no extent: see [`extent`](Headless::extent).
     pub fn of(mut program: Program) -> Result<Headless, ConfigError> {
         let none = || ConfigError::Value {
             setting: "net",
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
     use crate::{Classifies, Network, NetworkName, predict};
 
-    /// What each network's head reads, and how many classes it makes of it.
+    /// The head's input of each network, and its number of classes.
     #[test]
     fn the_head_of_every_network_of_one_tap_is_found_and_replaced_by_the_identity() {
         let mut found = Vec::new();

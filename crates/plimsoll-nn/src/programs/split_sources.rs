@@ -18,9 +18,10 @@ pub struct WeightPart {
 /// as a sum: of the map that is made first before the other is made, so that the two never exist at once. Without it that node decides what
 /// the pass takes, and no recomputation takes less.
 ///
-/// It is done where the sum is not larger than the map that it is there instead of, and where features are f32, since a sum that is stored in
-/// 16 bits is rounded once more; it follows from shapes and types alone, whatever the number of windows. Sums are taken in another order: results differ by roundings from those without. Returns the parts of
-/// weights, none where nothing was changed.
+/// The convolution is split if the sum is not larger than the map that it replaces, and if features are f32, since a
+/// sum that is stored in 16 bits is rounded once more; this is decided from shapes and types alone, whatever the number
+/// of windows. Sums are taken in another order: results differ by roundings from those without. Returns the parts of
+/// weights, none if nothing was changed.
 pub fn split_sources(program: &mut Program) -> Vec<WeightPart> {
     let Some(Largest { at, conv, sources, whole, bias, result, before }) = Largest::of(program) else {
         return Vec::new();
@@ -114,7 +115,7 @@ impl Largest {
     }
 }
 
-/// What the volumes that a node reads and makes take.
+/// Returns the bytes of the volumes that a node reads and writes.
 fn volume_bytes(program: &Program, node: &Node) -> usize {
     let mut ids: Vec<TensorId> = node.inputs.iter().chain(&node.outputs).copied().collect();
     ids.sort_unstable();

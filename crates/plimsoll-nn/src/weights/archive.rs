@@ -1,7 +1,7 @@
 //! The directory of the ZIP archive that a `.pth` file is.
 //!
-//! PyTorch stores what is in it as it is. A compressed pickle of a few kilobytes would be hundreds of megabytes before anything
-//! is known of it, so such archives are refused before they are read.
+//! PyTorch stores its members without compression. A compressed pickle of a few kilobytes would be hundreds of
+//! megabytes before anything is known of it, so such archives are refused before they are read.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -10,18 +10,19 @@ use plimsoll_disk::zip;
 
 use super::pickle::{Refusal, Room};
 
-/// What an archive begins with.
+/// The first bytes of an archive.
 pub(super) use plimsoll_disk::zip::BEGIN;
 
 /// The member that says what the tensors are, in the one folder that all members are in.
 pub(super) const PICKLE: &str = "data.pkl";
-/// What a byte of the directory comes to at most: an entry of 46 bytes and a name is kept under that name.
+/// The largest number of bytes in memory for each byte of the directory: an entry of 46 bytes and a name is kept under
+/// that name.
 const DIRECTORY_BYTE: u64 = 8;
 
 /// A member of an archive.
 #[derive(Clone, Copy)]
 pub(super) struct Member {
-    /// Where its own header begins.
+    /// The offset of its local header.
     header: u64,
     /// Its bytes.
     pub(super) length: u64,
@@ -30,15 +31,15 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Where its bytes begin.
+    /// Returns the offset of its bytes.
     pub(super) fn start(&self, file: &mut (impl Read + Seek)) -> io::Result<u64> {
         zip::start_of_member(file, self.header)
     }
 }
 
-/// What the directory of an archive says.
+/// The content of an archive's directory.
 pub(super) struct Directory {
-    /// `true` if all members are stored as they are.
+    /// `true` if all members are stored without compression.
     pub(super) stored: bool,
     /// The members of the pickle's folder, by their names within it.
     pub(super) members: BTreeMap<String, Member>,
@@ -54,7 +55,7 @@ pub(super) fn directory(file: &mut (impl Read + Seek), room: &mut Room) -> Resul
     Ok(members(file, found)?)
 }
 
-/// How many bytes the directory of an archive has: what reading it takes follows from that.
+/// Returns the number of bytes of an archive's directory, from which the memory to read it follows.
 ///
 /// # Errors
 /// `InvalidData` if it is no archive, or one of which readers disagree where its directory is; or the system's error.

@@ -37,7 +37,7 @@ pub(super) struct Entry {
     pub(super) checksum: Option<String>,
 }
 
-/// What a header says.
+/// The content of a header.
 #[derive(Debug)]
 pub(super) struct Header {
     /// By their names without what wrappers put before them.
@@ -46,10 +46,10 @@ pub(super) struct Header {
     pub(super) has_checksums: bool,
 }
 
-/// What is wrong with a header.
+/// The faults of a header.
 #[derive(Debug, PartialEq)]
 pub(super) enum HeaderFault {
-    /// It is none of a file with so many bytes of data.
+    /// It is no header of a file with this number of bytes of data.
     Format(String),
     /// It is not what was written.
     Damaged,
@@ -78,10 +78,10 @@ impl Header {
     }
 }
 
-/// The checksum of a header, as it is written.
+/// The checksum of a header in its written form.
 ///
 /// # Errors
-/// If it has no place for one.
+/// Returns an error if the header has no place for a checksum.
 pub(super) fn header_checksum(text: &[u8]) -> Result<(Range<usize>, Digest), HeaderFault> {
     // No string of JSON has a bare quote in it, so this can only be the key itself.
     let key = format!("\"{HEADER}\":\"");

@@ -24,7 +24,7 @@ pub use pytorch::{PytorchFile, Said};
 pub use safetensors::{SafetensorsFile, TensorFault};
 pub use source::WeightSource;
 
-/// What can be wrong with a weight file.
+/// Errors of weight files.
 #[derive(Debug, thiserror::Error)]
 pub enum WeightError {
     /// It cannot be read or written.
@@ -32,7 +32,7 @@ pub enum WeightError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// It is not what its name says.
@@ -70,7 +70,7 @@ pub enum WeightError {
     Calls {
         /// The file.
         path: PathBuf,
-        /// Which.
+        /// The name of the function.
         function: String,
     },
     /// Its bytes are not those that were written.
@@ -78,7 +78,7 @@ pub enum WeightError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Which tensor; the header if none.
+        /// The tensor; the header if none.
         tensor: Option<String>,
     },
     /// A tensor has values that are no numbers, or infinite.
@@ -88,9 +88,9 @@ pub enum WeightError {
         path: PathBuf,
         /// The tensor.
         name: String,
-        /// How many.
+        /// The number of such values.
         count: usize,
-        /// Of how many.
+        /// The number of all values.
         of: usize,
     },
     /// There is no room to read a tensor.
@@ -98,12 +98,12 @@ pub enum WeightError {
     OverBudget {
         /// The file.
         path: PathBuf,
-        /// Who holds what.
+        /// The error of the budget, with its largest holders.
         source: OverBudget,
     },
 }
 
-/// How a part of a file is spoken of.
+/// Returns the name of a part of a file for messages.
 fn part(tensor: &Option<String>) -> String {
     tensor.as_ref().map_or("its header".into(), |name| format!("`{name}`"))
 }
@@ -159,7 +159,7 @@ impl WeightFile {
     /// Opens a file by its ending: `.safetensors`, or anything else as PyTorch's, whose tensors are read inside the budget.
     ///
     /// # Errors
-    /// If it cannot be read, or is not such a file.
+    /// Returns an error if the file cannot be read, or is no such file.
     pub fn open(path: &Path, budget: &Budget) -> Result<WeightFile, WeightError> {
         match path.extension().is_some_and(|ending| ending == "safetensors") {
             true => Ok(WeightFile::Safetensors(SafetensorsFile::open(path)?)),
@@ -170,7 +170,7 @@ impl WeightFile {
     /// Opens the weights of one network: a file of its own by its ending, or the part of a safetensors file whose names have a prefix.
     ///
     /// # Errors
-    /// If it cannot be read, is not such a file, or has no tensor under the prefix.
+    /// Returns an error if the file cannot be read, is no such file, or has no tensor under the prefix.
     pub fn open_source(source: &WeightSource, budget: &Budget) -> Result<WeightFile, WeightError> {
         match source.prefix.as_str() {
             "" => WeightFile::open(&source.path, budget),
@@ -194,7 +194,7 @@ impl WeightFile {
         }
     }
 
-    /// Returns `true` if a tensor of this name is there.
+    /// Returns `true` if the file has a tensor of this name.
     pub fn contains(&self, name: &str) -> bool {
         match self {
             WeightFile::Safetensors(file) => file.contains(name),
@@ -205,10 +205,10 @@ impl WeightFile {
     /// Reads the values of a parameter under its own name, in the logical order of its shape.
     ///
     /// # Errors
-    /// If it is not there, has another shape, or cannot be read.
+    /// Returns an error if the tensor is missing, has another shape, or cannot be read.
     ///
     /// # Panics
-    /// If there is not room for just as many values as the parameter has.
+    /// Panics unless the buffer is exactly as long as the parameter.
     pub fn read(&mut self, parameter: &TensorInfo, values: &mut [f32]) -> Result<(), WeightError> {
         self.read_named(&parameter.name, &parameter.shape, values)
     }
@@ -216,10 +216,10 @@ impl WeightFile {
     /// Reads the tensor of a name, in the logical order of its shape, which that in the file [`fits`].
     ///
     /// # Errors
-    /// If it is not there, has another shape, or cannot be read.
+    /// Returns an error if the tensor is missing, has another shape, or cannot be read.
     ///
     /// # Panics
-    /// If there is not room for just as many values as the shape has.
+    /// Panics unless the buffer is exactly as long as the shape asks for.
     pub fn read_named(&mut self, name: &str, shape: &Shape, values: &mut [f32]) -> Result<(), WeightError> {
         match self {
             WeightFile::Safetensors(file) => file.read(name, shape, values),
@@ -231,7 +231,7 @@ impl WeightFile {
     /// value. Takes the same memory for every tensor.
     ///
     /// # Errors
-    /// As [`read_named`](Self::read_named).
+    /// Returns the errors of [`read_named`](Self::read_named).
     pub fn each_run(&mut self, name: &str, shape: &Shape, each: &mut EachRun<'_>) -> Result<(), WeightError> {
         match self {
             WeightFile::Safetensors(file) => file.each_run(name, shape, each),
@@ -243,7 +243,7 @@ impl WeightFile {
     /// the file has any, and their values must be finite.
     ///
     /// # Errors
-    /// If a tensor is damaged, has a value that is not finite, or cannot be read.
+    /// Returns an error if a tensor is damaged, has a value that is not finite, or cannot be read.
     pub fn verify_others(&mut self, read: &BTreeSet<&str>) -> Result<(), WeightError> {
         match self {
             WeightFile::Safetensors(file) => file.verify_others(read),

@@ -4,7 +4,7 @@ use plimsoll_graph::Shape;
 
 use super::WeightFile;
 
-/// How the weight files of a program name the parameters of a network.
+/// The names that the weight files of a program give the parameters of a network.
 #[derive(Clone, Copy, Debug)]
 pub struct NamingScheme {
     /// Whose names they are: `monai`, `nnunet`.
@@ -37,7 +37,7 @@ impl NamingScheme {
         NamingScheme { reshape, ..self }
     }
 
-    /// The same scheme, in whose files some names stand for tensors that are there under another name too, or that
+    /// The same scheme for files in which some names denote tensors that are also stored under another name, or that
     /// follow from the configuration.
     pub fn with_duplicates(self, is_duplicate: fn(&str) -> bool) -> NamingScheme {
         NamingScheme { is_duplicate, ..self }

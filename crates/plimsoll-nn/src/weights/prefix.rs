@@ -1,4 +1,4 @@
-//! What training scripts put before the names of parameters.
+//! The prefixes that training scripts put before the names of parameters.
 
 use std::collections::BTreeMap;
 

@@ -26,11 +26,11 @@ pub struct PytorchFile {
     places: Places,
     /// Storages whose bytes matched their checksum.
     verified: BTreeSet<String>,
-    /// What all of these take.
+    /// The reservation for all of these.
     _held: Option<Reservation>,
 }
 
-/// Where the elements of storages are.
+/// The locations of the storages' elements.
 enum Places {
     /// Members of an archive, by their names in it.
     Archive(BTreeMap<String, Member>),
@@ -41,10 +41,10 @@ enum Places {
 /// Keys under which training scripts nest the state dict.
 const NESTED: [&str; 4] = ["state_dict", "network_weights", "model_state_dict", "model"];
 
-/// Where archives of PyTorch before 0.1.10 say what they are.
+/// The offset and bytes that identify archives of PyTorch before 0.1.10.
 const TAR_MAGIC: (usize, &[u8]) = (257, b"ustar");
 
-/// What holds the values of a pickle.
+/// The holder of the values of a pickle.
 const OBJECTS: &str = "objects of a .pth file";
 
 /// Beside what is counted: buffers of readers.
@@ -76,10 +76,11 @@ impl PytorchFile {
     /// Opens a file; a state dict nested under a customary key (`state_dict`, nnU-Net's `network_weights`) is found. Tensors
     /// are found without the `module.` and `_orig_mod.` that wrappers of a network put before their names. They are read later.
     ///
-    /// What its pickle says is held in the budget as long as the file is open.
+    /// The content of its pickle stays reserved in the budget as long as the file is open.
     ///
     /// # Errors
-    /// If it cannot be read, holds no tensors, calls what no file of weights needs, or the budget has no room for what it says.
+    /// Returns an error if the file cannot be read, holds no tensors, calls a function that weight files do not need,
+    /// or does not fit the budget.
     pub fn open(path: &Path, budget: &Budget) -> Result<PytorchFile, WeightError> {
         let failed = |error| WeightError::io(path, error);
         let refused = |refusal| match refusal {
@@ -118,12 +119,12 @@ impl PytorchFile {
         self.tensors.get(name).map(shape_of)
     }
 
-    /// Returns `true` if a tensor of this name is there.
+    /// Returns `true` if the file has a tensor of this name.
     pub fn contains(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }
 
-    /// What a checkpoint says beside its tensors, as far as that is data: the value that a path of names leads to.
+    /// Returns an entry of a checkpoint beside its tensors, if it is data: the value at the end of a path of names.
     pub fn said(&self, path: &[&str]) -> Option<Said<'_>> {
         let id = path.iter().try_fold(self.values.root(), |dict, name| self.values.entry(dict, name))?;
         Some(self.said_by(id))
@@ -153,11 +154,11 @@ impl PytorchFile {
     /// Reads a tensor as f32.
     ///
     /// # Errors
-    /// If it is not there, has another shape, is not of real numbers, claims more bytes than the file has, cannot be read, or is
-    /// damaged.
+    /// Returns an error if the tensor is missing, has another shape, is not of real numbers, claims more bytes than the
+    /// file has, cannot be read, or is damaged.
     ///
     /// # Panics
-    /// If there is not room for just as many values as the shape has.
+    /// Panics unless the buffer is exactly as long as the shape asks for.
     pub fn read(&mut self, name: &str, shape: &Shape, values: &mut [f32]) -> Result<(), WeightError> {
         assert_eq!(values.len(), shape.count(), "room for another tensor");
         self.each_run(name, shape, &mut |first, run| copy_run(first, run, values))
@@ -168,7 +169,7 @@ impl PytorchFile {
     /// size and strides.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// Returns the errors of [`read`](Self::read).
     pub fn each_run(&mut self, name: &str, shape: &Shape, each: &mut EachRun<'_>) -> Result<(), WeightError> {
         let path = &self.path;
         let Some(tensor) = self.tensors.get(name) else {
@@ -262,7 +263,7 @@ impl PytorchFile {
     /// the archive that no tensor covers as a whole are compared with their checksums as well.
     ///
     /// # Errors
-    /// If a value is not finite, or bytes do not match their checksum or cannot be read.
+    /// Returns an error if a value is not finite, or bytes do not match their checksum or cannot be read.
     pub fn verify_others(&mut self, read: &BTreeSet<&str>) -> Result<(), WeightError> {
         // By storage: several tensors may be views of one.
         let mut others: BTreeMap<Id, (String, Tensor)> = BTreeMap::new();
@@ -322,7 +323,7 @@ struct Stored {
     checksum: Option<u32>,
 }
 
-/// What a checkpoint says beside its tensors.
+/// An entry of a checkpoint beside its tensors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said<'a> {
     /// Python's `None`.

@@ -15,22 +15,22 @@ use plimsoll_memory::Digester;
 use super::header::{CHECKSUMS, Entry, HEADER, Header, HeaderFault, METADATA, ZEROS, header_checksum};
 use super::{EachRun, WeightError, copy_run, element_bytes, fits, widen};
 
-/// Headers beyond this are not believed: it is room for some twenty thousand tensors. A header is held once as text and, taken
-/// apart, at most eight times more.
+/// Longer headers are refused: the limit has room for some twenty thousand tensors. A header is stored once as text
+/// and, parsed, takes at most eight times more.
 const MOST_HEADER_BYTES: u64 = 4 << 20;
 
 /// An open file.
 pub struct SafetensorsFile {
     path: PathBuf,
     file: File,
-    /// Where the elements begin.
+    /// The offset of the elements.
     data: u64,
     header: Header,
-    /// What stands before the names of its tensors in the file.
+    /// The prefix of the names of its tensors in the file.
     prefix: String,
 }
 
-/// What is wrong with the values of a tensor.
+/// The faults of a tensor's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TensorFault {
     /// Its bytes do not have the checksum that they were written with.
@@ -42,7 +42,7 @@ pub enum TensorFault {
     NotFinite {
         /// Its name.
         name: String,
-        /// How many.
+        /// The number of such values.
         count: u64,
     },
 }
@@ -52,7 +52,7 @@ impl SafetensorsFile {
     /// found without the `module.` and `_orig_mod.` that wrappers of a network put before their names.
     ///
     /// # Errors
-    /// If it cannot be read, or the header is not one of this file.
+    /// Returns an error if the file cannot be read, or its header is not valid.
     pub fn open(path: &Path) -> Result<SafetensorsFile, WeightError> {
         let io = |error| WeightError::io(path, error);
         let format = |why: String| WeightError::format(path, why);
@@ -81,7 +81,7 @@ impl SafetensorsFile {
     /// The part of the file whose names have a prefix, under the rest of these names.
     ///
     /// # Errors
-    /// If there is none.
+    /// Returns an error if there is no such tensor.
     pub fn within(mut self, prefix: &str) -> Result<SafetensorsFile, WeightError> {
         let entries = std::mem::take(&mut self.header.entries).into_iter();
         self.header.entries =
@@ -96,12 +96,13 @@ impl SafetensorsFile {
         Ok(self)
     }
 
-    /// The digest of all that the file says: the checksum of its header, which holds those of all tensors. None where it has no checksums.
+    /// The digest of the file's whole content: the checksum of its header, which has those of all tensors. None if it
+    /// has no checksums.
     pub fn digest(&self) -> Option<&str> {
         self.header.metadata.get(HEADER).map(String::as_str)
     }
 
-    /// What the header says beside the tensors.
+    /// Returns the header's metadata.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.header.metadata
     }
@@ -121,12 +122,12 @@ impl SafetensorsFile {
         self.header.entries.get(name).map(|entry| entry.dtype.as_str())
     }
 
-    /// Returns `true` if a tensor of this name is there.
+    /// Returns `true` if the file has a tensor of this name.
     pub fn contains(&self, name: &str) -> bool {
         self.header.entries.contains_key(name)
     }
 
-    /// Returns `true` if the file says what the bytes of its tensors should add up to.
+    /// Returns `true` if the file has checksums of its tensors.
     pub fn has_checksums(&self) -> bool {
         self.header.has_checksums
     }
@@ -134,7 +135,7 @@ impl SafetensorsFile {
     /// Reads all tensors and compares them with their checksums, where there are any.
     ///
     /// # Errors
-    /// If a tensor is not what was written, or cannot be read.
+    /// Returns an error if a tensor does not match its checksum, or cannot be read.
     pub fn verify_all(&mut self) -> Result<(), WeightError> {
         let entries: Vec<(String, Entry)> =
             self.header.entries.iter().map(|(name, entry)| (name.clone(), entry.clone())).collect();
@@ -145,7 +146,7 @@ impl SafetensorsFile {
     /// be finite.
     ///
     /// # Errors
-    /// If a tensor does not match its checksum, has a value that is not finite, or cannot be read.
+    /// Returns an error if a tensor does not match its checksum, has a value that is not finite, or cannot be read.
     pub fn verify_others(&mut self, read: &BTreeSet<&str>) -> Result<(), WeightError> {
         let is_other = |(name, _): &(&String, &Entry)| !read.contains(name.as_str());
         let others: Vec<(String, Entry)> = self
@@ -173,11 +174,11 @@ impl SafetensorsFile {
         Ok(())
     }
 
-    /// Reads all tensors, compares them with their checksums and looks for values of f32 that are not finite; returns all that is wrong.
-    /// `observe` is told the bytes that were read so far, and of how many.
+    /// Reads all tensors, compares them with their checksums and looks for values of f32 that are not finite; returns
+    /// all faults. `observe` receives the number of bytes read so far, and the total.
     ///
     /// # Errors
-    /// If the file cannot be read.
+    /// Returns an error if the file cannot be read.
     pub fn audit(&mut self, observe: &mut dyn FnMut(u64, u64)) -> Result<Vec<TensorFault>, WeightError> {
         let entries: Vec<(String, Entry)> =
             self.header.entries.iter().map(|(name, entry)| (name.clone(), entry.clone())).collect();
@@ -208,10 +209,11 @@ impl SafetensorsFile {
     /// Reads a tensor as f32, in the logical order of its shape, and compares it with its checksum where there is one.
     ///
     /// # Errors
-    /// If it is not there, has another shape, is not of real numbers, is not what was written, or cannot be read.
+    /// Returns an error if the tensor is missing, has another shape, is not of real numbers, does not match its
+    /// checksum, or cannot be read.
     ///
     /// # Panics
-    /// If there is not room for just as many values as the shape has.
+    /// Panics unless the buffer is exactly as long as the shape asks for.
     pub fn read(&mut self, name: &str, shape: &Shape, values: &mut [f32]) -> Result<(), WeightError> {
         assert_eq!(values.len(), shape.count(), "room for another tensor");
         self.each_run(name, shape, &mut |first, run| copy_run(first, run, values))
@@ -221,7 +223,7 @@ impl SafetensorsFile {
     /// compares the tensor with its checksum, if it has one.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// Returns the errors of [`read`](Self::read).
     pub fn each_run(&mut self, name: &str, shape: &Shape, each: &mut EachRun<'_>) -> Result<(), WeightError> {
         let path = &self.path;
         let Some(entry) = self.header.entries.get(name).cloned() else {
@@ -299,10 +301,10 @@ const RUN: usize = 4096;
 /// once they are known.
 ///
 /// # Errors
-/// If writing or `fill` fails, or a name is given twice.
+/// Returns an error if writing or `fill` fails, or a name is given twice.
 ///
 /// # Panics
-/// If the buffer is too small.
+/// Panics if the buffer is too small.
 pub fn write(
     to: &mut (impl Write + Seek),
     tensors: &[(String, Shape)],

@@ -1,4 +1,4 @@
-//! Where the weights of one network are.
+//! The location of the weights of one network.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 pub struct WeightSource {
     /// The file.
     pub path: PathBuf,
-    /// What the names of its tensors begin with, such as `fold_0.`; empty where the file is of this network alone.
+    /// The prefix of the names of its tensors, such as `fold_0.`; empty if the file is of this network alone.
     pub prefix: String,
 }
 

@@ -38,7 +38,7 @@ fn crc32(bytes: &[u8]) -> u32 {
     })
 }
 
-/// A string of so many bytes.
+/// A string of this length in bytes.
 pub fn string(length: usize) -> Vec<u8> {
     let mut bytes = b"X".to_vec();
     bytes.extend((length as u32).to_le_bytes());

@@ -24,22 +24,22 @@ pub struct Record {
     loss: LossOptions,
     /// The file of the weights; by a formula if there is none.
     weights: Option<String>,
-    /// Of the formula.
+    /// The gain of the formula.
     #[serde(default = "usual_gain")]
     gain: f64,
     losses: Vec<f64>,
     /// The same in f64.
     exact_losses: Vec<f64>,
-    /// In f32 with bf16 autocast; none where PyTorch itself does not come to finite numbers.
+    /// The values in f32 with bf16 autocast; none if PyTorch's own are not finite.
     #[serde(default)]
     bf16_losses: Vec<f64>,
-    /// How far PyTorch's own gradients in f32 are off those in f64, at most, in relative norm per tensor.
+    /// The largest error of PyTorch's own gradients in f32 against those in f64, in relative norm per tensor.
     gradient_error: f64,
     gradient_norms: Vec<f64>,
     /// Parameters that a normalisation behind them cancels: their gradients are rounding errors.
     #[serde(default)]
     cancelled: Vec<String>,
-    /// Of each gradient its norm and its products with `noise(7 + k, …)`, where the gradients are in no file.
+    /// The norm of each gradient and its products with `noise(7 + k, …)`, if the gradients are in no file.
     #[serde(default)]
     gradients: HashMap<String, Vec<f64>>,
 }
@@ -71,7 +71,7 @@ struct LossOptions {
     squared_pred: bool,
 }
 
-/// How much further off f64 we may be than PyTorch is in f32, as chance has it.
+/// The largest allowed ratio of our error against f64 to that of PyTorch in f32, which varies by chance.
 const KINKS: f64 = 3.0;
 
 pub fn oracles() -> PathBuf {
@@ -229,7 +229,7 @@ pub fn losses_agree(folder: &Path, name: &str) {
     assert!(worst <= (KINKS * theirs).max(bound), "{name}: losses are {worst:.1e} off PyTorch's");
 }
 
-/// That losses with features in bf16, and with products of bf16 as well, stay near PyTorch's under autocast.
+/// Checks that losses with features in bf16, and with products of bf16 as well, stay near PyTorch's under autocast.
 pub fn bf16_losses_agree(folder: &Path, name: &str) {
     let record = Record::open(folder, name);
     let training = Training { precision: DType::Bf16, ..record.training() };
@@ -252,7 +252,7 @@ pub fn bf16_losses_agree(folder: &Path, name: &str) {
     assert_ne!(found[0], found[1], "{name}: products of bf16 round");
 }
 
-/// Returns `true` if an activation on the other side of the kink is to be expected.
+/// Returns `true` if rounding is likely to move an activation across the kink.
 fn large_with_kinks(training: &Training) -> bool {
     let UNet { slope, features, .. } = match &training.net {
         Network::DynUNet(net) => &net.shape,
@@ -312,7 +312,7 @@ pub fn gradients_agree(folder: &Path, name: &str) {
     assert!(compared > 10);
 }
 
-/// What is known of gradients.
+/// The recorded form of the reference gradients.
 enum Told<'a> {
     /// They themselves; of large ones, every n-th element.
     File(SafetensorsFile),
@@ -332,8 +332,8 @@ impl Told<'_> {
         Told::File(SafetensorsFile::open(&folder.join(format!("{name}_gradients.safetensors"))).unwrap())
     }
 
-    /// How far half the gradient of a parameter is off, relative to the norm of the whole; none where there is none, which must then
-    /// not be found either.
+    /// Returns the error of half the gradient of a parameter, relative to the norm of the whole; none if there is no
+    /// gradient, in which case none may be found either.
     fn error(&mut self, info: &TensorInfo, found: Option<Vec<f32>>) -> Option<f64> {
         match self {
             Told::File(file) => {
@@ -360,7 +360,7 @@ impl Told<'_> {
     }
 }
 
-/// How far the products of a gradient with numbers of the formula are off.
+/// Returns the errors of the products of a gradient with numbers of the formula.
 fn products_off<'a>(products: &'a [f64], gradient: &'a [f64]) -> impl Iterator<Item = f64> + 'a {
     products.iter().enumerate().map(|(k, expected)| {
         let product: f64 = gradient.iter().enumerate().map(|(i, x)| x * noise(7 + k, i)).sum();

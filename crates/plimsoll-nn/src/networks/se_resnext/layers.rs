@@ -11,7 +11,7 @@ use crate::ForwardMode;
 
 /// Groups of the middle convolution of a block.
 pub(super) const GROUPS: usize = 32;
-/// What the features of a block are divided by between squeeze and excitation.
+/// The factor by which the squeeze divides the features of a block before the excitation.
 pub(super) const REDUCTION: usize = 16;
 /// Features of the stem.
 const STEM: usize = 64;

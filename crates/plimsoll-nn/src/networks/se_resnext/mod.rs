@@ -27,7 +27,7 @@ const FEATURES: [usize; 4] = [256, 512, 1024, 2048];
 /// The least height and width: one pixel of the last stage.
 const LEAST_EXTENT: usize = 32;
 
-/// Which windows the max pool of the stem takes: the only difference between the programs that publish the network.
+/// The windows of the stem's max pool: the only difference between the programs that publish the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StemPool {
@@ -38,7 +38,7 @@ pub enum StemPool {
     Ceil,
 }
 
-/// What classifies the mean over all pixels.
+/// The classifier of the mean over all pixels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Head {
@@ -62,7 +62,7 @@ pub struct SEResNeXt50 {
     pub features: Vec<usize>,
     /// The max pool of the stem.
     pub pool: StemPool,
-    /// What classifies.
+    /// The classifier.
     pub head: Head,
     /// `true` if two classes have one logit, that of the second against the first.
     pub single_logit: bool,
@@ -221,8 +221,8 @@ impl Architecture for SEResNeXt50 {
         Some(format!("{}.weight", Names::of(self.pool).stem))
     }
 
-    /// As timm does: convolutions by their outputs (He et al. 2015, `mode="fan_out"`), the last scale of each block zero, so that
-    /// blocks begin as their shortcuts (Goyal et al. 2017), and linear layers as PyTorch does.
+    /// Initialises as timm does: convolutions by their outputs (He et al. 2015, `mode="fan_out"`), the last scale of
+    /// each block zero, so that blocks begin as their shortcuts (Goyal et al. 2017), and linear layers as PyTorch does.
     fn initialise(&self, parameter: &TensorInfo, seed: u64, values: &mut [f32]) {
         let (layer, last) = parameter.name.rsplit_once('.').unwrap_or((&parameter.name, ""));
         let is_linear = layer.starts_with(HEAD) || layer == Names::of(self.pool).classifier;

@@ -1,4 +1,4 @@
-//! What programs that publish SE-ResNeXt call its parameters.
+//! The names that programs which publish SE-ResNeXt give its parameters.
 //!
 //! | | stem | squeeze-and-excitation | classifier | max pool |
 //! |---|---|---|---|---|
@@ -35,8 +35,8 @@ impl Names {
     }
 }
 
-/// The schemes of the programs that pool so; the first is that of [`Names`]. Files of the others are of another network: their
-/// max pool takes other windows.
+/// The schemes of the programs that pool in this way; the first is that of [`Names`]. Files of the others are of
+/// another network: their max pool takes other windows.
 pub(super) fn schemes(pool: StemPool) -> Vec<NamingScheme> {
     match pool {
         StemPool::Padded => vec![
@@ -53,7 +53,7 @@ pub(super) fn schemes(pool: StemPool) -> Vec<NamingScheme> {
 /// The beginning of the names of a head of several layers.
 pub(super) const HEAD: &str = "classifier.";
 
-/// Of a network whose classifier was replaced: `backbone.…` and `classifier.…`.
+/// Returns the name of a parameter in a network whose classifier was replaced: `backbone.…` and `classifier.…`.
 fn in_backbone(parameter: &str) -> String {
     match parameter.starts_with(HEAD) {
         true => parameter.into(),

@@ -6,7 +6,7 @@ use plimsoll_graph::{GraphError, TensorId};
 use super::{EPSILON, PATCH, STAGES, SwinUnetr, names};
 use crate::networks::builder::{ConvShape, NetBuilder, NormActOptions, Statistics};
 
-/// Of the leaky ReLUs.
+/// The slope of the leaky ReLUs.
 const SLOPE: f32 = 0.01;
 
 impl SwinUnetr {

@@ -7,7 +7,7 @@ use super::{EPSILON, PATCH, STAGES, SwinUnetr, names};
 use crate::networks::builder::NetBuilder;
 
 impl SwinUnetr {
-    /// What skips take from the encoder: the tokens before the first stage and behind each.
+    /// Returns the skip connections of the encoder: the tokens before the first stage and behind each.
     pub(super) fn encode(
         &self,
         builder: &mut NetBuilder<'_>,

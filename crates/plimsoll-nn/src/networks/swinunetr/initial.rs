@@ -5,7 +5,7 @@ use plimsoll_graph::{Kind, TensorInfo};
 use super::{PATCH, STAGES, SwinUnetr, names};
 use crate::init::{truncated_normal, uniform};
 
-/// Of the tables of biases.
+/// The standard deviation of the tables of biases.
 const TABLE_DEVIATION: f32 = 0.02;
 
 impl SwinUnetr {

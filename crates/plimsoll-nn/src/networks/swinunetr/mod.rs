@@ -25,7 +25,7 @@ use crate::{ConfigError, ForwardMode};
 const STAGES: usize = 4;
 /// Voxels of a patch along an axis, which becomes a token.
 const PATCH: usize = 2;
-/// Of the tokens' and the maps' normalisations.
+/// The epsilon of the normalisations of tokens and of maps.
 const EPSILON: f32 = 1e-5;
 /// The widest hidden layer, as a multiple of a block's own channels.
 const MOST_MLP_RATIO: f32 = 16.0;
@@ -88,14 +88,14 @@ pub struct SwinUnetr {
     pub mlp_ratio: f32,
     /// `true` if tokens are normalised behind the patch embedding.
     pub patch_norm: bool,
-    /// `true` if what skips take from the encoder is normalised, without scale and shift.
+    /// `true` if skip connections normalise the encoder's maps, without scale and shift.
     pub normalize: bool,
     /// `true` if each stage begins with a residual block of convolutions, as in SwinUNETR-V2.
     pub use_v2: bool,
     /// In which order patch merging reads.
     pub merging: Merging,
-    /// `true` if stages have transformer blocks; without them, what remains of one is its merging and the block of v2. MONAI's has
-    /// no such argument.
+    /// `true` if stages have transformer blocks; without them, a stage has only its merging and the block of v2.
+    /// MONAI's has no such argument.
     pub attention: bool,
     /// The probability with which an element of a linear layer's result is dropped while training (MONAI's `drop_rate`).
     pub dropout: f32,
@@ -227,7 +227,7 @@ impl SwinUnetr {
     }
 }
 
-/// That a list has a number for each stage.
+/// Checks that a list has a number for each stage.
 fn check_stages(list: &'static str, found: &[usize], most: usize) -> Result<(), ConfigError> {
     if found.len() != STAGES {
         return Err(ConfigError::Length { list, found: found.len(), stages: STAGES, expected: STAGES });

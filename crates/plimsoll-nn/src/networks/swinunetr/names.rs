@@ -7,9 +7,9 @@ use crate::weights::NamingScheme;
 
 /// The convolution that makes logits.
 pub(super) const HEAD: &str = "out.conv.conv";
-/// Of the first layer of the encoder.
+/// The name of the encoder's first layer.
 pub(super) const EMBEDDING: &str = "swinViT.patch_embed";
-/// What the names of the encoder's parameters begin with.
+/// The prefix of the names of the encoder's parameters.
 const ENCODER: &str = "swinViT.";
 
 /// A stage of the encoder.

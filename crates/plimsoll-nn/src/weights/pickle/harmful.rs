@@ -39,7 +39,7 @@ const HARMFUL_BUILTINS: [&str; 14] = [
     "breakpoint",
 ];
 
-/// Returns `true` if a name is one of a function that a file which only has weights does not call.
+/// Returns `true` if a name is of a function that a file with only weights does not call.
 pub(super) fn is_harmful(global: &str) -> bool {
     let module = global.split('.').next().unwrap_or_default();
     let name = global.rsplit('.').next().unwrap_or_default();

@@ -40,7 +40,7 @@ const AXIS: u64 = 2 * 3 * size_of::<u64>() as u64;
 /// The call of another call, for tensors of a class of their own.
 const REBUILD_FROM_TYPE: &str = "torch._tensor._rebuild_from_type_v2";
 
-/// What a file is that takes from the stack what is not on it.
+/// The fault of a pickle that pops from an empty stack.
 const NOT_THERE: Refusal = Refusal::NoPickle("its pickle takes what is not there");
 const CUT_OFF: Refusal = Refusal::NoPickle("its pickle is cut off");
 const NO_STATE_DICT: Refusal = Refusal::NoPickle("its pickle is none that a state dict has");
@@ -72,7 +72,7 @@ impl From<Endless> for Refusal {
     }
 }
 
-/// Reads the pickle that comes next, which has at most so many bytes, and leaves what follows it.
+/// Reads the next pickle, which has at most this number of bytes, and leaves the bytes that follow it.
 pub(crate) fn load(pickle: &mut impl BufRead, length: u64, room: &mut Room) -> Result<Values, Refusal> {
     let (values, stack, marks, memo) = (Vec::new(), Vec::new(), Vec::new(), HashMap::new());
     let mut machine = Machine { pickle, length, room, values, stack, marks, memo, highest: 0 };
@@ -296,7 +296,8 @@ impl<R: BufRead> Machine<'_, '_, R> {
         (shape.len() == strides.len()).then_some(Tensor { storage, offset, shape, strides })
     }
 
-    /// What is kept outside of the pickle: a storage, by the kind of its elements, its name and their number.
+    /// Reads a reference to data outside of the pickle: a storage, by the type of its elements, its name and their
+    /// number.
     fn storage(&mut self) -> Result<(), Refusal> {
         let id = self.pop()?;
         let [what, kind, key, _, count, view @ ..] = self.items_of(id) else {
@@ -438,7 +439,7 @@ impl<R: BufRead> Machine<'_, '_, R> {
     }
 }
 
-/// What an element of a storage is, by the name of its class.
+/// Returns the type of a storage's elements, by the name of its class.
 fn dtype_of(global: &str) -> &'static str {
     match global.strip_prefix("torch.").and_then(|name| name.strip_suffix("Storage")) {
         Some("Double") => "F64",

@@ -1,10 +1,10 @@
-//! Room in a budget for what is known only as it is read.
+//! Room in a budget for data whose size is known only while they are read.
 
 use plimsoll_memory::{Budget, Bytes, Reservation};
 
 use super::Refusal;
 
-/// What is reserved at a time.
+/// The number of bytes that are reserved at a time.
 const STEP: u64 = 64 << 10;
 
 /// Bytes of a budget that are taken as they turn out to be needed.
@@ -21,7 +21,7 @@ impl<'a> Room<'a> {
         Room { budget, holder, needed: 0, held: None }
     }
 
-    /// More, beside what is held.
+    /// Reserves more bytes, beside those already reserved.
     pub(crate) fn add(&mut self, bytes: u64) -> Result<(), Refusal> {
         self.needed = self.needed.saturating_add(bytes);
         if self.held.as_ref().is_none_or(|held| held.bytes() < Bytes(self.needed)) {
@@ -32,7 +32,7 @@ impl<'a> Room<'a> {
         Ok(())
     }
 
-    /// What is held.
+    /// Returns the reservation.
     pub(crate) fn into_held(self) -> Option<Reservation> {
         self.held
     }

@@ -1,11 +1,11 @@
-//! What a pickle says, as data: nothing is called, imported or made.
+//! The content of a pickle, as data: nothing is called, imported or constructed.
 
 use std::collections::HashMap;
 
-/// Where a value stands among those of its pickle.
+/// The index of a value among those of its pickle.
 pub(crate) type Id = u32;
 
-/// A value of a pickle. Values name their parts by where those stand, so that what is there often is kept once.
+/// A value of a pickle. Values refer to their parts by index, so that a value that occurs often is stored once.
 pub(crate) enum Value {
     /// `None`
     None,
@@ -32,11 +32,11 @@ pub(crate) enum Value {
 /// Elements of tensors.
 #[derive(Clone)]
 pub(crate) struct Storage {
-    /// What an element is: `F32`, …
+    /// The type of an element: `F32`, …
     pub(crate) dtype: &'static str,
     /// The text that it has as its name in the file.
     pub(crate) key: Id,
-    /// How many elements.
+    /// The number of elements.
     pub(crate) count: u64,
 }
 
@@ -74,8 +74,8 @@ pub(crate) struct Values {
 /// Deeper than anything that holds weights.
 const MOST_DEPTH: usize = 64;
 
-/// A part of the name of a tensor: what it stands under in one dict or list. The text of the file is looked at and not copied, since it
-/// may be long and stand there often.
+/// A part of the name of a tensor: its key in one dict or its number in one list. The text of the file is referenced
+/// and not copied, since it may be long and occur often.
 #[derive(Clone, Copy)]
 enum Part<'a> {
     Text(&'a str),
@@ -132,7 +132,7 @@ impl Values {
         }
     }
 
-    /// What a dict has under a name; of several the last.
+    /// Returns the value under a key of a dict; the last if there are several.
     pub(crate) fn entry(&self, dict: Id, name: &str) -> Option<Id> {
         let Value::Dict(pairs) = self.get(dict) else { return None };
         pairs.iter().rev().find(|(key, _)| self.text(*key) == Some(name)).map(|(_, value)| *value)
@@ -146,12 +146,11 @@ impl Values {
         })
     }
 
-    /// All tensors below a value, by the names of the dicts and the numbers of the lists that lead to them, joined by dots.
-    /// `add` is asked before each name of so many bytes is
-    /// made, of a tensor of so many axes.
+    /// All tensors below a value, by the names of the dicts and the numbers of the lists that lead to them, joined by
+    /// dots. `add` is called before each name is made, with its length in bytes and the number of the tensor's axes.
     ///
     /// # Errors
-    /// If values refer to each other without end, or `add` refuses.
+    /// Returns an error if values refer to each other without end, or `add` refuses.
     pub(crate) fn tensors<E: From<Endless>>(
         &self,
         from: Id,
