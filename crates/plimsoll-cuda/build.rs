@@ -1,4 +1,4 @@
-//! Deflates the PTX in `kernels/`, which is built in: text of 5 MB comes to a tenth of that.
+//! Deflates the PTX in `kernels/`, which is built in: 5 MB of text shrink to a tenth of that.
 
 use std::error::Error;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! What cards can do, by their compute capability.
+//! The abilities of cards, by their compute capability.
 
 use std::fmt;
 use std::str::FromStr;
@@ -88,10 +88,10 @@ pub(crate) enum Generation {
 }
 
 impl Architecture {
-    /// That of a compute capability.
+    /// Returns the architecture of a compute capability.
     ///
     /// # Errors
-    /// If it is below 7.0 (Volta): the kernels are not made for it.
+    /// Returns an error if it is below 7.0 (Volta): the kernels are not made for it.
     pub fn new(major: u32, minor: u32) -> Result<Architecture, DeviceError> {
         if (major, minor) >= LEAST {
             return Ok(Architecture { major, minor, rounds: false, tile: None });
@@ -161,26 +161,28 @@ impl Architecture {
     }
 }
 
-/// What is reached of a card's peak in f32 by a thread for each result, which loads two numbers for each multiply-add: loads go at a
-/// quarter to an eighth of the pace of multiply-adds. Like the other five an estimate that no card has confirmed.
+/// The share of a card's f32 peak that one thread per result reaches. Each thread loads two numbers for each
+/// multiply-add, and loads run at a quarter to an eighth of the rate of multiply-adds. Like the other five, this is an
+/// estimate that no card has confirmed.
 const PLAIN: f64 = 0.125;
 
-/// What is reached of the peak of tensor cores. Products of matrices by the same instructions reach more; convolutions stage their boxes
-/// with the same threads.
+/// The share of the peak of tensor cores that convolutions reach. Matrix products by the same instructions reach more;
+/// convolutions stage their boxes with the same threads.
 const TENSOR: f64 = 0.4;
 
 /// The same on Volta and Turing, where nothing is copied in the background: a block multiplies only while it does not copy, and two to four
 /// share the cores.
 const TENSOR_ONE_STAGE: f64 = 0.25;
 
-/// The same of products by warps where the peak is that of instructions of warp groups. Others come to about two thirds of it.
+/// The same of products by warps where the peak is that of instructions of warp groups. Products by warps reach about
+/// two thirds of it.
 pub(crate) const TENSOR_HOPPER: f64 = 0.25;
 
 /// The same of products by warp groups. With 64 columns at once both matrices take all that shared memory gives at the peak, so that copies
 /// to it and what a block does between its products come on top; another block multiplies meanwhile.
 pub(crate) const TENSOR_BY_GROUPS: f64 = 0.4;
 
-/// What is reached of the peak of memory.
+/// The share of the peak memory bandwidth that kernels reach.
 const MEMORY: f64 = 0.7;
 
 /// Seconds from a kernel's end to the start of the next.
@@ -189,8 +191,9 @@ const LAUNCH: f64 = 3e-6;
 /// The share of a program's predicted time from which on its launches are worth recording.
 const WORTH_RECORDING: f64 = 0.01;
 
-/// Returns `true` if launching the kernels of a program one by one takes a part of its predicted time that is worth the memory of a recording: of
-/// long kernels the next one is launched while the last one runs, and nothing is to be had.
+/// Returns `true` if launching the kernels of a program one by one takes a share of its predicted time that is worth
+/// the memory of a recording: of long kernels the next one is launched while the last one runs, and nothing is to be
+/// had.
 pub(crate) fn is_worth_recording(launches: usize, predicted_seconds: f64) -> bool {
     launches > 1 && LAUNCH * launches as f64 >= WORTH_RECORDING * predicted_seconds
 }

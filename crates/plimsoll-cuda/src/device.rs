@@ -10,7 +10,7 @@ use plimsoll_plan::{DeviceState, EngineError};
 
 use crate::Architecture;
 
-/// What can go wrong with a device.
+/// Errors of a device.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// There is no driver, or it is not to be loaded.
@@ -41,15 +41,15 @@ pub enum DeviceError {
     /// The driver is older than what is called of it.
     #[error("the NVIDIA driver is too old: it is one of CUDA {found}: CUDA {needed} is the oldest that does")]
     TooOldDriver {
-        /// What it is of.
+        /// The version found.
         found: CudaVersion,
         /// The oldest that does.
         needed: CudaVersion,
     },
-    /// What is said to be an architecture is none.
+    /// The name is of no architecture.
     #[error("`{found}` is no architecture: it must be like sm_80")]
     NoArchitecture {
-        /// What was said.
+        /// The name that was given.
         found: String,
     },
     /// A stretch of memory is not inside the arena, which the verifier has excluded.
@@ -77,9 +77,9 @@ pub enum DeviceError {
     OutOfMemory {
         /// The device.
         device: String,
-        /// What was asked for at once.
+        /// The requested bytes.
         asked: Bytes,
-        /// What is free.
+        /// The free bytes.
         free: Bytes,
     },
     /// The device refuses or fails.
@@ -87,9 +87,9 @@ pub enum DeviceError {
     Failed {
         /// The device.
         device: String,
-        /// What it was to do.
+        /// The operation that failed.
         doing: String,
-        /// What it says.
+        /// The error of the driver.
         source: Box<dyn Error + Send + Sync>,
     },
 }
@@ -209,10 +209,11 @@ impl Launch {
         &self.writes
     }
 
-    /// That it stays within an arena and what is beside it, and gives its kernel so many bytes of parameters as that takes.
+    /// Checks that the launch stays within an arena and the memory beside it, and that it passes its kernel `taken`
+    /// bytes of parameters.
     ///
     /// # Errors
-    /// If it does not.
+    /// Returns an error if it does not.
     pub(crate) fn check(&self, memory: &[Range<u64>; 2], taken: usize) -> Result<(), DeviceError> {
         self.reads.iter().chain(&self.writes).try_for_each(|range| check_within(memory, range))?;
         let given = self.parameters.len();
@@ -226,16 +227,17 @@ impl Launch {
 /// A piece of what is [recorded](Device::record).
 #[derive(Clone, Debug)]
 pub enum Task<'a> {
-    /// As [`Device::launch`].
+    /// A launch, as by [`Device::launch`].
     Launch(&'a Launch),
-    /// As [`Device::poison`].
+    /// A range to poison, as by [`Device::poison`].
     Poison(Range<u64>),
 }
 
-/// What is done on a device. It neither records nor allocates [beside](Device::beside) it.
+/// The work of a program on a device. It neither records nor allocates memory [beside](Device::beside) the arena.
 pub type Work<'a> = dyn FnMut(&mut dyn Device) -> Result<(), DeviceError> + 'a;
 
-/// What all devices of a card may have recorded at once: what its memory for recordings is [measured](crate::Footprint) with.
+/// The recordings that all devices of a card may have at once: the basis on which its memory for recordings is
+/// [measured](crate::Footprint).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordingRoom {
     /// Recordings.
@@ -245,10 +247,11 @@ pub struct RecordingRoom {
 }
 
 impl RecordingRoom {
-    /// That of a card of which nothing is recorded: for the programs of a run, of which the largest have some hundred launches each.
+    /// The room of a card of which nothing is recorded: for the programs of a run, of which the largest have some
+    /// hundred launches each.
     pub const ALL: RecordingRoom = RecordingRoom { recordings: 8, launches: 1024 };
 
-    /// Takes one recording of so many launches. Returns whether there was room for it.
+    /// Takes the room of one recording with this number of launches. Returns `true` if there was room for it.
     pub fn take(&mut self, launches: usize) -> bool {
         match (self.recordings.checked_sub(1), self.launches.checked_sub(launches)) {
             (Some(recordings), Some(launches)) => {
@@ -269,13 +272,13 @@ impl RecordingRoom {
 /// Memory beside a device's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beside {
-    /// Where it begins: a multiple of 256.
+    /// The start address: a multiple of 256.
     pub address: u64,
     /// Bytes by which the free memory of the card became less for it.
     pub taken: usize,
 }
 
-/// What was recorded.
+/// A recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recorded {
     /// Its number, for [`Device::replay`].
@@ -296,43 +299,43 @@ pub trait Device: Send {
     /// is not known.
     ///
     /// # Errors
-    /// If the device refuses. Then there is none.
+    /// Returns an error if the device refuses. Then nothing is allocated.
     fn beside(&mut self, bytes: usize) -> Result<Beside, DeviceError>;
 
     /// Memory of this process that the device copies to and from, when the last copy has ended.
     ///
     /// # Errors
-    /// If a copy has failed.
+    /// Returns an error if a copy has failed.
     fn staging(&mut self) -> Result<&mut [u8], DeviceError>;
 
     /// Begins to copy the first bytes of the staging memory to the device.
     ///
     /// # Errors
-    /// If they do not fit, or the device fails.
+    /// Returns an error if the bytes do not fit, or the device fails.
     fn upload(&mut self, to: u64, bytes: usize) -> Result<(), DeviceError>;
 
     /// Copies bytes from the device into the first of the staging memory, when all that was launched has ended.
     ///
     /// # Errors
-    /// As [`Device::upload`], and if a launch has failed.
+    /// Returns the errors of [`Device::upload`], and an error if a launch has failed.
     fn download(&mut self, from: u64, bytes: usize) -> Result<(), DeviceError>;
 
     /// Sets bytes to zero.
     ///
     /// # Errors
-    /// As [`Device::upload`].
+    /// Returns the errors of [`Device::upload`].
     fn clear(&mut self, range: Range<u64>) -> Result<(), DeviceError>;
 
     /// Makes reads of bytes before they are written again show themselves: as NaN, or as an error.
     ///
     /// # Errors
-    /// As [`Device::upload`].
+    /// Returns the errors of [`Device::upload`].
     fn poison(&mut self, range: Range<u64>) -> Result<(), DeviceError>;
 
     /// Launches a kernel.
     ///
     /// # Errors
-    /// If the device refuses it, or an earlier one has failed.
+    /// Returns an error if the device refuses it, or an earlier one has failed.
     fn launch(&mut self, launch: &Launch) -> Result<(), DeviceError>;
 
     /// Does work on it, and waits for that. Returns the bytes by which the free memory of the card became less meanwhile, whatever else of
@@ -347,32 +350,32 @@ pub trait Device: Send {
     /// launched before, so that the driver has loaded them. None where the card has no [room](RecordingRoom) for it.
     ///
     /// # Errors
-    /// If the device refuses it.
+    /// Returns an error if the device refuses it.
     fn record(&mut self, work: &[Task<'_>]) -> Result<Option<Recorded>, DeviceError>;
 
     /// Does what was recorded under a number, with the values that lie in memory then.
     ///
     /// # Errors
-    /// If there is no such number, or as [`Device::launch`].
+    /// Returns an error if there is no such number, or as [`Device::launch`].
     fn replay(&mut self, number: usize) -> Result<(), DeviceError>;
 
     /// Notes the time at which all that was launched has ended, under a number below those that the device was opened with.
     ///
     /// # Errors
-    /// If there is no such number, or the device fails.
+    /// Returns an error if there is no such number, or the device fails.
     fn mark(&mut self, mark: usize) -> Result<(), DeviceError>;
 
     /// Waits for a mark; the time between the mark before it and this one.
     ///
     /// # Errors
-    /// As [`Device::mark`], and if a launch has failed.
+    /// Returns the errors of [`Device::mark`], and an error if a launch has failed.
     fn since_last(&mut self, mark: usize) -> Result<Duration, DeviceError>;
 }
 
-/// That addresses are within an arena, or within what is beside it.
+/// Checks that addresses are within an arena, or within the memory beside it.
 ///
 /// # Errors
-/// If they are not.
+/// Returns an error if they are not.
 pub(crate) fn check_within(memory: &[Range<u64>; 2], range: &Range<u64>) -> Result<(), DeviceError> {
     let has = |of: &Range<u64>| of.start <= range.start && range.start <= range.end && range.end <= of.end;
     if memory.iter().any(has) {
@@ -383,7 +386,7 @@ pub(crate) fn check_within(memory: &[Range<u64>; 2], range: &Range<u64>) -> Resu
     Err(DeviceError::Outside { start, end, arena: arena.end.saturating_sub(arena.start) as usize })
 }
 
-/// What a card has of memory.
+/// The memory of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CardMemory {
     /// Bytes in all.
@@ -392,14 +395,14 @@ pub struct CardMemory {
     pub free: usize,
 }
 
-/// What a device is opened with.
+/// The sizes that a device is opened with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// Bytes of its memory.
     pub bytes: usize,
     /// Bytes of this process to copy through.
     pub staging: usize,
-    /// How many times it can note.
+    /// The number of marks that it can record.
     pub marks: usize,
 }
 
@@ -412,18 +415,18 @@ pub struct Opened {
     pub taken: usize,
 }
 
-/// Where devices come from.
+/// A source of devices.
 pub trait DeviceSource: Send + Sync {
-    /// What its devices are.
+    /// Returns the architecture of its devices.
     fn architecture(&self) -> Architecture;
 
-    /// What of their memory is free now.
+    /// Returns the memory of the card, and how much of it is free.
     ///
     /// # Errors
-    /// If there is no device, or it does not say.
+    /// Returns an error if there is no device, or it does not report its memory.
     fn memory(&self) -> Result<CardMemory, DeviceError>;
 
-    /// What the card says of itself now; none where it says nothing.
+    /// Returns the current state that the card reports; none if it reports nothing.
     fn state(&self) -> Option<DeviceState> {
         None
     }
@@ -431,7 +434,7 @@ pub trait DeviceSource: Send + Sync {
     /// A device. What is loaded for all devices is loaded with the first one, and stays.
     ///
     /// # Errors
-    /// If there is none, or not so much memory.
+    /// Returns an error if there is no device, or too little memory.
     fn open(&self, sizes: Sizes) -> Result<Opened, DeviceError>;
 }
 

@@ -30,25 +30,25 @@ pub(crate) struct CudaEngine {
     timings: Timings,
     poison: bool,
     used: usize,
-    /// What the device's free memory became less by for the arena and for what is recorded, and for them alone.
+    /// The decrease of the device's free memory by the arena and the recordings alone.
     taken: Bytes,
     /// Sums beside the arena.
     pub(crate) sums: Option<OpenSums>,
-    /// Of the device's memory.
+    /// The reservation of device memory.
     _arena: Reservation,
-    /// Of this process's.
+    /// The reservation of memory of this process.
     _staging: Option<Reservation>,
 }
 
 /// A program of a plan, bound to its places.
 struct BoundProgram {
     nodes: Vec<BoundNode>,
-    /// How often it was run.
+    /// The number of its runs.
     runs: u64,
     recording: Recording,
 }
 
-/// Whether the launches of a program are replayed as one.
+/// The state of a program's recording, whose launches are replayed as one.
 enum Recording {
     /// They are not: the device has no room, or they take too small a part of the program's time.
     OneByOne,
@@ -58,11 +58,12 @@ enum Recording {
     Recorded(usize),
 }
 
-/// Of a program that is recorded, this many runs at first and one in so many later ones are launched one by one, to measure each node.
+/// The schedule of measurements of a recorded program: the first runs, and one in every n later ones, are launched one
+/// by one, to measure each node.
 const MEASURED: (u64, u64) = (2, 16);
 
 impl BoundProgram {
-    /// What is to be replayed by the next run; none where it is to be launched one by one.
+    /// Returns the recording that the next run replays; none if its launches are issued one by one.
     fn replayed(&self) -> Option<usize> {
         let (first, every) = MEASURED;
         match self.recording {
@@ -174,7 +175,7 @@ impl CudaEngine {
     /// A tensor of a program and where it begins.
     ///
     /// # Errors
-    /// If it has no place, or so many values of this type from `first` on are not within it.
+    /// Returns an error if the tensor has no memory, or lacks some of these values of this type from `first` on.
     fn tensor(
         &self,
         program: ProgramId,
@@ -234,7 +235,7 @@ fn bind(
     Ok(nodes)
 }
 
-/// Where a stretch of an arena lies that begins at an address.
+/// Returns the addresses of a block of an arena that begins at `base`.
 fn addresses(base: u64, block: Block) -> Range<u64> {
     base + block.offset as u64..base + block.end() as u64
 }
@@ -307,8 +308,8 @@ fn upload<const BYTES: usize, S: Stored<BYTES>>(
     Ok(())
 }
 
-/// Copies values from where a tensor begins, out of its layout: those from `first` on in the logical order. What is stored between them
-/// is copied too, and passed over; what lies before and after them is not.
+/// Copies values from the start of a tensor, out of its layout: those from `first` on in the logical order. Values that
+/// are stored between them are copied too, and skipped; those before and after them are not copied.
 fn download<const BYTES: usize, S: Stored<BYTES>>(
     device: &mut dyn Device,
     info: &TensorInfo,

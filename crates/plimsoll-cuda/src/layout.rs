@@ -1,8 +1,9 @@
-//! How tensors lie in the arena. All that decides it is here.
+//! The layout of tensors in the arena. All decisions about it are made here.
 //!
-//! Volumes are channels last, `[N, D, H, W, C]`: threads side by side have channels side by side, the channels of a voxel are one
-//! stretch for the sums of convolutions, and few channels (images, logits) need no padding. Weights are `[kd, kh, kw, I, O]`: the
-//! outputs of one input and tap side by side. Everything else lies in its logical order. There are no gaps.
+//! Volumes are channels last, `[N, D, H, W, C]`: adjacent threads read adjacent channels, the channels of a voxel are
+//! one stretch for the sums of convolutions, and few channels (images, logits) need no padding. Weights are `[kd, kh,
+//! kw, I, O]`: the outputs of one input and tap are adjacent. All other tensors are stored in their logical order.
+//! There are no gaps.
 
 use std::ops::Range;
 
@@ -25,11 +26,11 @@ pub(crate) fn bytes(tensor: &TensorInfo) -> usize {
 /// Elements that are stored one after the other, by their places in the logical order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
-    /// Of the first.
+    /// The position of the first.
     pub(crate) place: usize,
     /// From one to the next.
     pub(crate) stride: usize,
-    /// How many.
+    /// The number of elements.
     pub(crate) count: usize,
 }
 
@@ -37,7 +38,7 @@ pub(crate) struct Run {
 /// are one, so that a tensor which is stored in its logical order has a single axis, the last.
 struct StoredAxes {
     axes: [(usize, usize); 5],
-    /// How many there are, from the first on.
+    /// The number of axes, from the first on.
     count: usize,
 }
 
@@ -63,7 +64,7 @@ impl StoredAxes {
     }
 }
 
-/// What is stored at a stretch of a tensor's elements, in the order in which it is stored.
+/// Returns the runs of a stretch of a tensor's elements, in the order in which they are stored.
 pub(crate) fn runs(tensor: &TensorInfo, stored: Range<usize>) -> impl Iterator<Item = Run> + use<> {
     let StoredAxes { axes, count } = StoredAxes::of(tensor);
     let (extent, stride) = axes[count - 1];
@@ -82,8 +83,8 @@ pub(crate) fn runs(tensor: &TensorInfo, stored: Range<usize>) -> impl Iterator<I
     })
 }
 
-/// A stretch of a tensor's elements as they are stored within which so many lie from one on in the logical order: just these, where they
-/// are of one channel of a sample or stored in their logical order.
+/// Returns the stored stretch of a tensor that contains `count` elements from `first` on in the logical order: it has
+/// no others if they are of one channel of a sample or stored in their logical order.
 pub(crate) fn stored_span(tensor: &TensorInfo, first: usize, count: usize) -> Range<usize> {
     let all = tensor.shape.count();
     let end = first.saturating_add(count).min(all);

@@ -1,9 +1,9 @@
 //! Programs on NVIDIA GPUs.
 //!
-//! The kernels are CUDA C++ in `kernels/`, compiled to PTX that is part of this crate: whoever runs it needs a driver and nothing
-//! else, whoever plans for a card needs neither. [`CudaBackend`] lowers programs for an [`Architecture`]; a node is a few launches
-//! on scratch that is part of the plan, decided with everything else about the node in one place, the `Lower` of its op. Sums are
-//! taken in an order that depends on shapes alone, so that the bits are the same always.
+//! The kernels are CUDA C++ in `kernels/`, compiled to PTX that is part of this crate: running programs needs a driver
+//! and nothing else, planning for a card needs neither. [`CudaBackend`] lowers programs for an [`Architecture`]; a node
+//! is a few launches on scratch that is part of the plan, decided with everything else about the node in one place, the
+//! `Lower` of its op. Sums are taken in an order that depends on shapes alone, so that the bits are the same always.
 //!
 //! An engine runs over a [`Device`]: the driver's ([`Driver`]), or the emulator that `conformance/` checks the kernels on. It has one
 //! allocation, the plan's arena; all launches are bound to it once, with the stretches of it that each reads and writes. What changes from

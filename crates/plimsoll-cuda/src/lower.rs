@@ -32,7 +32,7 @@ pub(crate) trait Lower {
     /// Chooses the kernels.
     ///
     /// # Errors
-    /// If there are none for these operands.
+    /// Returns an error if there are no kernels for these operands.
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported>;
 }
 
@@ -48,7 +48,7 @@ impl Stretch {
         Stretch { address, bytes }
     }
 
-    /// What is left of it behind so many elements, which it has.
+    /// Returns the rest of the stretch behind its first `elements` elements, which it must have.
     pub(crate) fn after<T>(self, elements: usize) -> Stretch {
         let before = elements * size_of::<T>();
         Stretch { address: self.address + before as u64, bytes: self.bytes - before }
@@ -80,7 +80,7 @@ impl<'a> Operand<'a> {
         16 / self.info.dtype.bytes()
     }
 
-    /// How it is stored, as it stands in the names of kernels.
+    /// Returns the storage type, as it appears in the names of kernels.
     fn storage(&self) -> Option<&'static str> {
         match self.info.dtype {
             DType::F32 => Some("f32"),
@@ -113,11 +113,11 @@ pub(crate) fn unsupported(op: &'static str, why: impl Into<String>) -> Unsupport
 pub(crate) struct Context<'a> {
     /// The op's name.
     pub(crate) name: &'static str,
-    /// What the kernels are to run on.
+    /// The architecture that the kernels run on.
     pub(crate) architecture: Architecture,
     pub(crate) inputs: Vec<Operand<'a>>,
     pub(crate) outputs: Vec<Operand<'a>>,
-    /// Where its scratch begins.
+    /// The address of its scratch.
     pub(crate) scratch: u64,
 }
 
@@ -137,7 +137,7 @@ impl<'a> Context<'a> {
     /// A product of extents as kernels take it.
     ///
     /// # Errors
-    /// If it is more than indices can count.
+    /// Returns an error if the number is too large for an index.
     pub(crate) fn count(&self, extents: &[usize]) -> Result<u32, Unsupported> {
         let product = extents.iter().try_fold(1usize, |product, extent| product.checked_mul(*extent));
         match product.filter(|product| *product < MOST_ELEMENTS).map(u32::try_from) {
@@ -149,7 +149,7 @@ impl<'a> Context<'a> {
     /// The elements of a tensor.
     ///
     /// # Errors
-    /// If they are more than indices can count.
+    /// Returns an error if the number is too large for an index.
     pub(crate) fn elements(&self, operand: &Operand<'_>) -> Result<u32, Unsupported> {
         self.count(&[operand.info.shape.count()])
     }
@@ -157,7 +157,7 @@ impl<'a> Context<'a> {
     /// An attribute along three axes as kernels take it.
     ///
     /// # Errors
-    /// If a number is larger than indices.
+    /// Returns an error if a number is too large for an index.
     pub(crate) fn axes(&self, extents: [usize; 3]) -> Result<[u32; 3], Unsupported> {
         Ok([self.count(&extents[..1])?, self.count(&extents[1..2])?, self.count(&extents[2..])?])
     }
@@ -165,7 +165,7 @@ impl<'a> Context<'a> {
     /// The name of a kernel that is compiled for each way in which some operands may be stored.
     ///
     /// # Errors
-    /// If one is stored otherwise, or some as bf16 and others as f16.
+    /// Returns an error if an operand has another storage type, or some are bf16 and others f16.
     pub(crate) fn kernel(&self, name: &str, operands: &[&Operand<'_>]) -> Result<String, Unsupported> {
         let has = |dtype: DType| operands.iter().any(|operand| operand.info.dtype == dtype);
         if has(DType::Bf16) && has(DType::F16) {
@@ -178,7 +178,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// What is launched for a node.
+/// The launches of a node.
 pub(crate) struct Work {
     op: &'static str,
     pub(crate) launches: Vec<Launch>,
@@ -210,10 +210,10 @@ impl Work {
         }
     }
 
-    /// Takes so many bytes of scratch.
+    /// Takes this number of bytes of scratch.
     ///
     /// # Errors
-    /// If there are more than any card has.
+    /// Returns an error if there are more than any card has.
     pub(crate) fn take<T>(&mut self, count: usize) -> Result<Stretch, Unsupported> {
         let bytes = count.saturating_mul(size_of::<T>());
         let end = self.scratch.saturating_add(bytes);
@@ -237,7 +237,7 @@ impl Work {
         self.push(kernel, [elements.div_ceil(BLOCK as u32), 1], parameters, reads, writes);
     }
 
-    /// Launches a kernel with a thread for each pack of the elements of an operand, of which there are so many.
+    /// Launches a kernel with a thread for each pack of the `elements` elements of an operand.
     pub(crate) fn packs<P: Pod>(
         &mut self,
         kernel: impl Into<String>,
@@ -250,10 +250,10 @@ impl Work {
         self.each(kernel, elements.div_ceil(of.pack() as u32), parameters, reads, writes);
     }
 
-    /// Launches a kernel with so many blocks, in rows.
+    /// Launches a kernel with this number of blocks, in rows.
     ///
     /// # Errors
-    /// If there are more rows than a grid can have.
+    /// Returns an error if there are more rows than a grid can have.
     pub(crate) fn blocks<P: Pod>(
         &mut self,
         kernel: impl Into<String>,
@@ -313,12 +313,12 @@ fn flops(factors: &[usize]) -> u64 {
     factors.iter().fold(2u64, |product, factor| product.saturating_mul(*factor as u64))
 }
 
-/// Where some tensors are.
+/// Returns the stretches of operands.
 pub(crate) fn stretches(operands: &[Operand<'_>]) -> Vec<Stretch> {
     operands.iter().map(|operand| operand.at).collect()
 }
 
-/// The number of terms each part of a sum has, and how many parts: at most so many parts, none shorter than a run.
+/// Returns the number of terms in each part of a sum, and the number of parts: at most `most`, none shorter than a run.
 pub(crate) fn parts(terms: usize, most: usize) -> (usize, usize) {
     let length = terms.div_ceil(most.max(1)).max(RUN).next_multiple_of(RUN);
     (length, terms.div_ceil(length))

@@ -9,7 +9,7 @@ use crate::architecture::Generation;
 
 /// A piece of PTX.
 struct Piece {
-    /// Of the text.
+    /// The length of the text.
     bytes: usize,
     deflated: &'static [u8],
 }
@@ -30,12 +30,12 @@ impl Piece {
     }
 }
 
-/// The kernels of an architecture, as drivers take them, in as many pieces as there are kinds of it that they are made for: those for all
-/// cards first, then those with tensor cores, then those of the architecture alone. A name is in one of them only. A piece is text of up to 2 MB, which is made as the
-/// iterator comes to it.
+/// Returns the kernels of an architecture in the form that drivers take: the piece for all cards first, then the one
+/// with tensor cores, then the one of the architecture alone. A name is in one of them only. A piece is text of up to 2
+/// MB, which is inflated when the iterator reaches it.
 ///
 /// # Errors
-/// If there is no memory for it.
+/// Returns an error if there is no memory for it.
 pub fn ptx(architecture: Architecture) -> impl Iterator<Item = io::Result<String>> {
     let tensor = match architecture.generation() {
         Generation::Volta => VOLTA,

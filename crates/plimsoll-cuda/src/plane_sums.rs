@@ -15,11 +15,11 @@ use crate::lower::{ALIGNMENT, Context, Operand, Stretch, Work, unsupported};
 /// Planes that are open.
 pub(crate) struct OpenSums {
     of: PlaneSums,
-    /// Where they begin.
+    /// The start address.
     address: u64,
-    /// What the device's free memory became less by for them.
+    /// The decrease of the device's free memory by them.
     pub(crate) taken: Bytes,
-    /// Of the device's memory.
+    /// The reservation of device memory.
     _memory: Reservation,
 }
 
@@ -49,7 +49,7 @@ struct WindowSumsParameters {
 
 const OP: &str = "sum of windows";
 
-/// What lies behind the planes: the shares of a window, and whether a logit was refused.
+/// The memory behind the planes: the shares of a window, and a flag for refused logits.
 struct Behind {
     shares: Stretch,
     refused: Stretch,

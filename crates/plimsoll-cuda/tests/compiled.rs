@@ -1,4 +1,4 @@
-//! That the PTX which is built in is that of the sources beside it.
+//! The PTX that is built in is compiled from the sources beside it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ fn the_ptx_is_compiled_from_the_sources() {
     );
 }
 
-/// What NVIDIA's assembler says about the kernels, which it does not say here.
+/// NVIDIA's assembler reported these resources of the kernels; it does not run here.
 #[test]
 fn the_table_of_resources_is_of_the_ptx_and_kernels_with_tensor_cores_spill_nothing() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");

@@ -22,7 +22,7 @@ pub(super) struct DriverDevice {
     kernels: Arc<Kernels>,
     stream: Arc<CudaStream>,
     marks: Vec<CudaEvent>,
-    /// When the last copy to the device had ended.
+    /// The event behind the last copy to the device.
     copied: CudaEvent,
     recordings: Vec<Recording>,
     memory: Memory,
@@ -64,7 +64,7 @@ impl Allocation {
     /// Allocates in the context that is bound to this thread.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Returns the error of the driver.
     fn allocate(card: &Card, bytes: usize) -> Result<Allocation, DeviceError> {
         // SAFETY: the context is bound to this thread, and the size is not zero, which would be refused.
         let base =
@@ -77,14 +77,14 @@ impl Allocation {
     }
 }
 
-/// What is freed by hand.
+/// Memory that is freed explicitly.
 struct Memory {
     context: Arc<CudaContext>,
     /// On the card; none once it is freed.
     arena: Option<Allocation>,
     /// Bytes of this process.
     staged: usize,
-    /// Of the driver's page-locked memory, from which a card copies without the processor; none where it is not allocated.
+    /// The driver's page-locked memory, from which a card copies without the processor; none if it is not allocated.
     staging: Option<NonNull<u8>>,
 }
 
@@ -101,7 +101,7 @@ impl Memory {
     /// Allocates on the card and, zeroed, of this process, in the context that is bound to this thread.
     ///
     /// # Errors
-    /// What the driver was to do, and what it says.
+    /// Returns an error with the operation that failed and the driver's message.
     fn allocate(card: &Card, bytes: usize, staged: usize) -> Result<Memory, DeviceError> {
         // An allocation of nothing is refused.
         let staged = staged.max(1);

@@ -1,4 +1,5 @@
-//! What NVIDIA's management library says of a card: `libnvidia-ml.so.1`, which drivers bring along, loaded when it is first asked.
+//! Gauges of a card from NVIDIA's management library `libnvidia-ml.so.1`, which is part of the driver and is loaded on
+//! first use.
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
@@ -25,7 +26,7 @@ impl Gauges {
         Some(Gauges { library, place })
     }
 
-    /// What they show; none where that is nothing.
+    /// Returns the state that the gauges show; none if they show nothing.
     pub(super) fn read(&self) -> Option<DeviceState> {
         let card = self.library.device_by_pci_bus_id(self.place.as_str()).ok()?;
         let memory = card.memory_info().ok();

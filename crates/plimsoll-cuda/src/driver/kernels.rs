@@ -52,7 +52,7 @@ impl Kernels {
     /// Loads all kernels for a card.
     ///
     /// # Errors
-    /// If the driver does not take them, or the card does not say what is free.
+    /// Returns an error if the driver refuses the kernels, or the card does not report its free memory.
     pub(super) fn load(card: &Card) -> Result<Kernels, DeviceError> {
         // Binds the context to this thread.
         let before = card.memory()?.free;
@@ -77,7 +77,7 @@ impl Kernels {
     /// Loads a piece of PTX and finds its kernels, in the context that is bound to this thread.
     ///
     /// # Errors
-    /// What the driver was to do, and what it says.
+    /// Returns an error with the operation that failed and the driver's message.
     fn add(&mut self, piece: String) -> Result<(), (String, DriverError)> {
         let invalid = DriverError(CUresult::CUDA_ERROR_INVALID_VALUE);
         let compiling = |error| ("compile the kernels".to_string(), error);
@@ -103,8 +103,8 @@ impl Kernels {
         Ok(())
     }
 
-    /// What the driver allocates at most with the first launch of a kernel that has local memory, on a card of so many multiprocessors with
-    /// so many threads each.
+    /// Returns an upper bound of the bytes that the driver allocates at the first launch of a kernel with local memory,
+    /// on a card with this number of multiprocessors and of threads on each.
     pub(super) fn local_memory(&self, threads: usize, multiprocessors: usize) -> usize {
         local_memory(self.local, threads, multiprocessors)
     }

@@ -37,13 +37,13 @@ pub struct Driver {
     card: Arc<Card>,
     architecture: Architecture,
     bytes: usize,
-    /// Where it is on the bus.
+    /// The card's address on the PCI bus.
     place: String,
     /// None where they cannot be read.
     gauges: OnceLock<Option<Gauges>>,
 }
 
-/// What all devices on a card share.
+/// The state that all devices on a card share.
 struct Card {
     name: String,
     context: Arc<CudaContext>,
@@ -53,11 +53,11 @@ struct Card {
     shared: Mutex<Shared>,
 }
 
-/// What the devices on a card have in common.
+/// The kernels and recordings that the devices on a card share.
 struct Shared {
     /// None before the first device is opened.
     kernels: Option<Arc<Kernels>>,
-    /// What may be recorded beside what is.
+    /// The remaining room for recordings.
     room: RecordingRoom,
 }
 
@@ -66,7 +66,7 @@ impl Card {
         failed(&self.name, doing, error)
     }
 
-    /// That it has not allocated so many bytes.
+    /// Returns the error of an allocation of `bytes` bytes.
     fn refused(&self, bytes: usize, error: DriverError) -> DeviceError {
         match (error, self.memory()) {
             (DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY), Ok(CardMemory { free, .. })) => {
@@ -97,7 +97,8 @@ impl Card {
         Ok(kernels)
     }
 
-    /// What the driver allocates at most for the threads of kernels, once these are launched.
+    /// Returns an upper bound of the bytes that the driver allocates for the threads of kernels, once these are
+    /// launched.
     fn local_memory(&self, kernels: &Kernels) -> Result<usize, DeviceError> {
         let attribute = |of| {
             let number = self.context.attribute(of).map_err(|error| self.failed("say what it has", error))?;
@@ -108,8 +109,8 @@ impl Card {
         Ok(kernels.local_memory(threads, multiprocessors))
     }
 
-    /// By what the card's free memory becomes less as as much is recorded as ever may be: launches of the kernel with the most bytes of
-    /// parameters, each of which is recorded with a copy of them, and none of which is run.
+    /// Measures how much of the card's free memory the largest recordings take: launches of the kernel with the most
+    /// bytes of parameters, each of which is recorded with a copy of them, and none of which is run.
     fn recorded(&self, kernels: &Kernels) -> Result<usize, DeviceError> {
         let failed = |error| self.failed("record launches", error);
         let kernel = kernels.largest().ok_or_else(|| failed(DriverError(CUresult::CUDA_ERROR_NOT_FOUND)))?;
@@ -142,7 +143,7 @@ fn failed(device: &str, doing: &str, error: impl Error + Send + Sync + 'static) 
     DeviceError::Failed { device: device.into(), doing: doing.into(), source: Box::new(error) }
 }
 
-/// That a driver is as new as it must be, by the number that it gives: 11040 for CUDA 11.4.
+/// Checks that a driver is new enough, by its version number: 11040 for CUDA 11.4.
 fn check_version(number: i32, needed: CudaVersion) -> Result<(), DeviceError> {
     let number = number.unsigned_abs();
     let found = CudaVersion { major: number / 1000, minor: number % 1000 / 10 };
@@ -153,7 +154,7 @@ impl Driver {
     /// The card of a number, from 0.
     ///
     /// # Errors
-    /// If there is no driver, no such card, or one of them is too old.
+    /// Returns an error if there is no driver, no such card, or one of them is too old.
     pub fn find(ordinal: usize) -> Result<Driver, DeviceError> {
         // SAFETY: loads a library by its name, whose initialisers are those of the driver that the system has.
         if !unsafe { sys::is_culib_present() } {
@@ -204,7 +205,7 @@ impl Driver {
         Ok(Driver { card, architecture, bytes, place, gauges: OnceLock::new() })
     }
 
-    /// What the driver calls the card.
+    /// Returns the driver's name of the card.
     pub fn name(&self) -> &str {
         &self.card.name
     }
@@ -217,7 +218,8 @@ impl Driver {
     /// Measures what this process takes of the card before it has an arena, and what it may record. The kernels stay loaded.
     ///
     /// # Errors
-    /// If the card does not say what is free, the kernels cannot be loaded, or nothing can be recorded.
+    /// Returns an error if the card does not report its free memory, the kernels cannot be loaded, or nothing can be
+    /// recorded.
     pub fn footprint(&self) -> Result<Footprint, DeviceError> {
         let mut shared = self.card.lock();
         let loaded = self.card.kernels(&mut shared)?;
@@ -236,8 +238,8 @@ impl Driver {
         })
     }
 
-    /// What another context of this process takes of the card. The first one cannot be measured: without a context the driver does not
-    /// say what is free. None where the card allows one alone.
+    /// Measures the memory that another context of this process takes of the card. The first one cannot be measured:
+    /// without a context the driver does not report the free memory. Returns none if the card allows only one.
     fn another_context(&self) -> Option<usize> {
         let before = self.card.memory().ok()?.free;
         let mut second = ptr::null_mut();
@@ -253,10 +255,10 @@ impl Driver {
     }
 }
 
-/// What a process takes of a card before it has an arena.
+/// The memory that a process takes of a card before it has an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footprint {
-    /// What is free and in all, while the process has its context and no kernels.
+    /// The free and the total memory, while the process has its context and no kernels.
     pub memory: CardMemory,
     /// Bytes of a context, where they could be measured.
     pub context: Option<usize>,
@@ -300,7 +302,7 @@ impl DeviceSource for Driver {
 mod tests {
     use super::*;
 
-    /// The errors that a machine may come to where nothing is broken, each with a part of what it says and of its way out.
+    /// The errors that can occur on a healthy machine, each with a part of its message and of its remedy.
     fn expected(error: &DeviceError) -> Option<(&'static str, &'static str)> {
         match error {
             DeviceError::NoDriver => Some(("`libcuda.so.1` cannot be loaded", "install the driver")),

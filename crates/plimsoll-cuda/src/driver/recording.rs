@@ -14,7 +14,7 @@ use crate::device::DeviceError;
 /// A recording, ready to be replayed on the stream that it was captured from.
 pub(super) struct Recording {
     graph: CudaGraph,
-    /// How many launches it has.
+    /// The number of its launches.
     pub(super) launches: usize,
 }
 
@@ -27,7 +27,7 @@ impl Recording {
     /// card is locked by the caller.
     ///
     /// # Errors
-    /// If the driver refuses any of it. Nothing is captured any more then.
+    /// Returns an error if the driver refuses any of it. Capturing has ended then.
     pub(super) fn of(
         card: &Card,
         stream: &Arc<CudaStream>,
@@ -53,7 +53,7 @@ impl Recording {
     /// Launches all of it.
     ///
     /// # Errors
-    /// If the driver refuses it, or an earlier launch has failed.
+    /// Returns an error if the driver refuses it, or an earlier launch has failed.
     pub(super) fn replay(&self, card: &Card) -> Result<(), DeviceError> {
         self.graph.launch().map_err(|error| card.failed("launch what was recorded", error))
     }

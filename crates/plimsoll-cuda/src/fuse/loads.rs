@@ -1,7 +1,8 @@
 //! Normalisation and activation, fused into the convolutions that read their result.
 //!
-//! Of a convolution's raw result y and the normalised, activated z computed from it, only y is held: whoever reads z in such an op reads y
-//! instead and normalises what it has staged, with the same arithmetic and so with the same bits. z remains where something else reads it.
+//! Only the raw result y of a convolution is stored, not the normalised, activated z computed from it: an op that reads
+//! z reads y instead and normalises the values it has staged, with the same arithmetic and so with the same bits. z
+//! remains if another op reads it.
 
 use std::collections::HashMap;
 
@@ -57,7 +58,7 @@ fn inlined<'n, 'p>(
     made_by
 }
 
-/// How many of an op's first operands may be computed on the way in.
+/// Returns the number of an op's first operands that may be computed while they are read.
 fn sources(program: &Program, architecture: Architecture, node: &FusedNode<'_>) -> usize {
     let sources = candidates(node);
     if sources == 0 {

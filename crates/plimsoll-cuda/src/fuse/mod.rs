@@ -1,4 +1,4 @@
-//! The fusion of nodes of a program that are run as one.
+//! The fusion of several nodes of a program into one.
 //!
 //! Two rewrites, one after the other: [`pairs`] of normalisation and activation, forward and backward, which one kernel computes in one pass;
 //! and [`loads`]: where convolutions on tensor cores read such a pair's result, they compute it from what is normalised. Each fused
@@ -36,7 +36,7 @@ pub(crate) enum FusedOp<'a> {
 pub(crate) type FusedNode<'a> = fusing::FusedNode<FusedOp<'a>>;
 
 impl FusedOp<'_> {
-    /// The kind of kernel, as it stands in reports.
+    /// The kind of kernel, as reports name it.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             FusedOp::Plain(op) => op.rule().name(),

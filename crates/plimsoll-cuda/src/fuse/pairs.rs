@@ -1,4 +1,4 @@
-//! Normalisations and their activations, forward and backward: what lies between the two is never stored.
+//! Normalisations and their activations, forward and backward: the values between the two are never stored.
 
 use plimsoll_graph::ops::{LeakyRelu, LeakyReluGrad, Normalise, NormaliseGrad, Over};
 use plimsoll_graph::{Op, Program};

@@ -11,8 +11,8 @@ use crate::lower::{Context, Lower, Stretch, Work, address_or_null, start_or_null
 /// Channels of a result that a thread makes, `CHANNEL_CHUNK` of the kernels.
 const CHUNK: usize = 16;
 
-/// Threads that are worth having for the gradient of the table: the windows are cut into parts until there are so many, or until a part
-/// has few windows.
+/// The useful number of threads for the gradient of the table: the windows are divided into parts until this number is
+/// reached, or until a part has few windows.
 const THREADS: usize = 1 << 18;
 const LEAST_WINDOWS: usize = 4;
 
@@ -65,12 +65,12 @@ struct AttentionParameters {
     unused: u32,
 }
 
-/// What all launches of a node share.
+/// The common parts of all launches of a node.
 struct Attention {
     /// With `chunks` of 1 and no `count`.
     parameters: AttentionParameters,
     batch: usize,
-    /// Of a head's channels.
+    /// The number of chunks of a head's channels.
     chunks: usize,
     /// The operands of the forward op, and the tokens of windows.
     reads: Vec<Stretch>,
@@ -129,7 +129,7 @@ impl Attention {
         Ok(Attention { parameters, batch: shape.batch(), chunks: head_channels.div_ceil(CHUNK), reads })
     }
 
-    /// Launches a kernel with a thread for each token of each window, head and sample, and so many chunks of channels.
+    /// Launches a kernel with a thread for each token of each window, head and sample, and each chunk of channels.
     fn launch(
         &self,
         cx: &Context<'_>,

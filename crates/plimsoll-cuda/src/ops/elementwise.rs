@@ -19,7 +19,7 @@ struct PointwiseParameters {
     slope: f32,
 }
 
-/// Of the first operand, or of the first and the last, and so many elements.
+/// Returns the parameters for `count` elements of the first operand, or of the first and the last.
 fn parameters(cx: &Context<'_>, count: u32, slope: f32) -> PointwiseParameters {
     let [a, b, y] = [cx.input(0), cx.input(cx.inputs.len() - 1), cx.output(0)].map(Operand::address);
     PointwiseParameters { a, b, y, count, slope }
@@ -34,7 +34,7 @@ fn of_floats(cx: &Context<'_>, kernel: &str, slope: f32) -> Result<Work, Unsuppo
     Ok(work)
 }
 
-/// A function of them with a thread for each of so many elements or voxels.
+/// A function of the operands with a thread for each of `count` elements or voxels.
 fn pointwise(cx: &Context<'_>, kernel: impl Into<String>, count: u32) -> Result<Work, Unsupported> {
     let mut work = Work::new(cx);
     work.each(kernel, count, &parameters(cx, count, 0.0), &stretches(&cx.inputs), &[cx.output(0).at]);
@@ -114,7 +114,7 @@ struct FillParameters {
     value: f32,
 }
 
-/// Writes one value to so many places.
+/// Writes one value to `count` places.
 pub(super) fn fill(work: &mut Work, y: Stretch, count: u32, value: f32) {
     work.each("fill", count, &FillParameters { y: y.address, count, value }, &[], &[y]);
 }
@@ -214,7 +214,7 @@ struct DropoutParameters {
     unused: u32,
 }
 
-/// What is dropped, and how much is made of what is kept.
+/// The threshold below which elements are dropped, and the factor of the others.
 struct Drop {
     threshold: u32,
     scale: f32,

@@ -157,7 +157,7 @@ struct CompositeLossParameters {
     class_weights: [f32; MOST_CLASS_WEIGHTS],
 }
 
-/// What a component is to the kernel, but for its class weights and the place of its own sum.
+/// Returns a component in the kernel's form, without its class weights and the place of its own sum.
 fn component(component: &Component) -> ComponentParameters {
     let mut c = ComponentParameters { weight: component.weight(), ..ComponentParameters::default() };
     let smooth = |c: &mut ComponentParameters, numerator, denominator| {
@@ -193,7 +193,7 @@ fn component(component: &Component) -> ComponentParameters {
     c
 }
 
-/// What the kernels take of a loss of sums `[N, C, rows]`, all addresses null.
+/// Returns the kernels' parameters for a loss of sums `[N, C, rows]`, with all addresses null.
 fn parameters(cx: &Context<'_>, loss: &Loss, sums: &Shape) -> Result<CompositeLossParameters, Unsupported> {
     let classes = sums.dim(1);
     if loss.components.len() > MOST_COMPONENTS {

@@ -1,5 +1,5 @@
-//! What this backend does with each op: its [`Lower`] in one of these files decides support, scratch and
-//! launches together. The structs of parameters are those of `kernels/*.cu`, field by field.
+//! The lowering of each op on this backend: its [`Lower`] in one of these files decides support, scratch and launches
+//! together. The structs of parameters are those of `kernels/*.cu`, field by field.
 
 mod attention;
 mod conv;

@@ -18,14 +18,14 @@ struct Rows {
     columns: u32,
     /// Rows of a part.
     length: u32,
-    /// Of a sample.
+    /// The parts of a sample.
     parts: u32,
     /// Parts and columns of all samples.
     count: u32,
 }
 
 impl Rows {
-    /// With so many numbers for each part and column.
+    /// The rows, with this count of numbers for each part and column.
     fn of(cx: &Context<'_>, shape: &Shape, numbers: usize) -> Result<Rows, Unsupported> {
         let [depth, height, width] = shape.spatial();
         let (length, parts) = parts(depth * height, MOST_PARTS);

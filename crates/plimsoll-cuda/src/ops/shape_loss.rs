@@ -50,12 +50,12 @@ struct ShapeLoss {
     /// With the addresses of operands alone.
     parameters: ShapeLossParameters,
     is_log: bool,
-    /// Where probabilities, labels and distances are.
+    /// The memory of probabilities, labels and distances.
     reads: Vec<Stretch>,
 }
 
 impl ShapeLoss {
-    /// Of the difference of boundaries, where there is no term of distances.
+    /// Returns the sums of the difference of boundaries, or of a term of distances.
     fn of(
         cx: &Context<'_>,
         term: Option<DistanceTerm>,

@@ -1,4 +1,5 @@
-//! What losses that see shapes are made of: probabilities and labels as volumes of foreground classes, and their means over blocks.
+//! The inputs of losses that depend on shapes: probabilities and labels as volumes of foreground classes, and their
+//! means over blocks.
 
 use bytemuck::{Pod, Zeroable};
 use plimsoll_graph::ops::{Counted, MeanPool, MeanPoolGrad, OneHot, Probabilities, ProbabilitiesGrad};
@@ -20,7 +21,7 @@ struct ForegroundParameters {
     unused: u32,
 }
 
-/// Launches a kernel with so many threads; `classes` are those with the background.
+/// Launches a kernel with a thread for each of `count` elements; `classes` includes the background.
 fn foreground(
     cx: &Context<'_>,
     kernel: &str,

@@ -27,7 +27,7 @@ struct UpdateParameters {
     unused: u32,
 }
 
-/// What gradients are scaled down to; zero is none.
+/// Returns the norm that gradients are scaled down to; zero if there is none.
 fn largest_norm(norm: NormUse) -> f32 {
     match norm {
         NormUse::Clip(largest) => largest,

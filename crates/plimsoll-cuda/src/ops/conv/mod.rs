@@ -1,10 +1,10 @@
 //! Convolutions, transposed convolutions and the gradients of weights: which kernels they take.
 //!
-//! On cards that have tensor cores for bf16 or f16, convolutions of all channels with all whose operands are stored so go to them, where
-//! a tile of their results fits into shared memory with all voxels that it sees; see [`tiling`]. So do those of f32 where its products are to be of
-//! tf32. All others take the plain kernels: of f32, within groups of
-//! channels, with kernels or strides so large that nothing is to be reused. That decision depends on shapes, types and the
-//! architecture alone, and is made here.
+//! On cards with tensor cores for bf16 or f16, a convolution of all channels with all runs on them if its operands are
+//! stored in that type and a tile of its results fits into shared memory with all voxels that it reads; see [`tiling`].
+//! So does one of f32 whose products are to be of tf32. All others take the plain kernels: convolutions of f32, those
+//! within groups of channels, and those with kernels or strides so large that nothing can be reused. That decision
+//! depends on shapes, types and the architecture alone, and is made here.
 
 mod packing;
 mod plain;
@@ -66,7 +66,8 @@ pub(crate) struct FusedWeightGrad<'a> {
     pub(crate) loads: Vec<Option<NormAct>>,
 }
 
-/// Returns `true` if tensor cores are to multiply what some operands hold: without loss, or as tf32 where that is asked for.
+/// Returns `true` if tensor cores are to multiply the values of some operands: without loss, or as tf32 if that is
+/// requested.
 fn for_tensor_cores<'a>(
     cx: &Context<'_>,
     groups: usize,

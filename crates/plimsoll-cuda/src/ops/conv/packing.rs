@@ -8,11 +8,11 @@ use super::source::Source;
 use super::tiling::chunks;
 use crate::lower::{Context, Stretch, Work};
 
-/// Which weights a convolution multiplies, and how it names them. They lie as `[tap][input][output]`.
+/// The weights that a convolution multiplies, and their names. They are stored as `[tap][input][output]`.
 #[derive(Clone, Copy)]
 pub(super) struct Weights {
     pub(super) at: Stretch,
-    /// Of each source.
+    /// The channels of each source.
     pub(super) channels: [u32; MOST_SOURCES],
     /// Channels of the result.
     pub(super) columns: u32,
@@ -51,7 +51,7 @@ struct PackParameters {
     count: u32,
 }
 
-/// What the kernels are for that multiply packed weights, by which these lie differently.
+/// The kernels that multiply packed weights; the order of the weights depends on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MultipliedBy {
     Warps,
@@ -62,7 +62,7 @@ pub(super) enum MultipliedBy {
 /// Packs weights into scratch, for blocks of `block_columns` channels of the result.
 ///
 /// # Errors
-/// If they are more than kernels can index.
+/// Returns an error if the weights are too many for the kernels' indices.
 pub(super) fn pack(
     work: &mut Work,
     cx: &Context<'_>,

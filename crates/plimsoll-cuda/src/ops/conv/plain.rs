@@ -122,7 +122,8 @@ pub(super) fn conv_transpose(op: &ConvTranspose, cx: &Context<'_>) -> Result<Wor
     Ok(work)
 }
 
-/// Threads that are worth having for the gradient of weights: the places are cut into parts until there are so many.
+/// The useful number of threads for the gradient of weights: the places are divided into parts until this number is
+/// reached.
 const THREADS: usize = 1 << 18;
 
 #[derive(Clone, Copy, Pod, Zeroable)]

@@ -10,7 +10,7 @@ use crate::ops::NormAct;
 /// Channels of a piece that a thread stages and normalises at once.
 const PIECE: usize = 8;
 
-/// Returns `true` if a map of so many channels can be normalised when it is staged: all its pieces are whole.
+/// Returns `true` if a map of this number of channels can be normalised while it is staged: all its pieces are whole.
 pub(crate) fn normalises_channels(channels: usize) -> bool {
     channels.is_multiple_of(PIECE)
 }
@@ -49,10 +49,10 @@ pub(super) struct SourceParameters {
     pub(super) channels: [u32; MOST_SOURCES],
 }
 
-/// What kernels are told of sources, and what they read of them.
+/// Returns the parameters that describe sources to kernels, and the memory that they read.
 ///
 /// # Errors
-/// If they are too many or too large.
+/// Returns an error if there are too many sources, or one is too large.
 pub(super) fn parameters(
     cx: &Context<'_>,
     sources: &[Source<'_>],

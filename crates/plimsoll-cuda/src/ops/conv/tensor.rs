@@ -60,7 +60,7 @@ impl Tile {
         self.by == MultipliedBy::Warps || architecture.generation() == Generation::Hopper
     }
 
-    /// Returns `true` if it can compute a part of a convolution of volumes of a type, with places that lie so.
+    /// Returns `true` if it can compute a part of a convolution of volumes of a type, with this arrangement of places.
     fn takes(&self, cx: &Context<'_>, part: &Part, dtype: DType, tiling: &Tiling) -> bool {
         let by_groups = dtype != DType::F32
             && part.weights.columns as usize >= LEAST_COLUMNS
@@ -93,7 +93,7 @@ struct TensorConvParameters {
     tiling: Tiling,
 }
 
-/// Which of the results a launch computes: those of an offset and a step along each axis.
+/// The results that a launch computes: those at an offset and a step along each axis.
 #[derive(Clone, Copy)]
 struct Results {
     offset: [usize; 3],
@@ -135,7 +135,8 @@ fn fastest(
         .min_by_key(|(tile, tiling)| (rank(tile.kernel), time(tile, tiling)))
 }
 
-/// Of the tiles that fit the one that is to be taken, else the one that is in the table, else the one that is likely the fastest; none if none fit.
+/// Chooses the requested tile if it fits, else the one in the table, else the one that is probably the fastest; none if
+/// no tile fits.
 fn choose(cx: &Context<'_>, part: &Part, dtype: DType, batch: usize) -> Option<(&'static Tile, Tiling)> {
     let asked = cx.architecture.tile();
     let listed = listed(&key(cx.architecture, part, dtype, batch));
@@ -151,7 +152,7 @@ fn choose(cx: &Context<'_>, part: &Part, dtype: DType, batch: usize) -> Option<(
     fastest(cx, part, dtype, batch, rank)
 }
 
-/// How the table of tiles names a part of a convolution.
+/// Returns the key of a part of a convolution in the table of tiles.
 fn key(architecture: Architecture, part: &Part, dtype: DType, batch: usize) -> String {
     let axes = |of: fn(&Axis) -> usize| {
         let [d, h, w] = [0, 1, 2].map(|axis| of(&part.axes[axis]));
@@ -231,7 +232,7 @@ fn launch(cx: &Context<'_>, of: &Operands<'_>, parts: &[Part]) -> Result<Option<
 /// A convolution; nothing if no tiles fit.
 ///
 /// # Errors
-/// As of the plain kernels.
+/// Returns the errors of the plain kernels.
 pub(super) fn conv<'a>(
     op: &Conv,
     from: &[Source<'a>],
@@ -311,7 +312,7 @@ const MOST_REMAINDERS: usize = 27;
 /// A transposed convolution; nothing if no tiles fit.
 ///
 /// # Errors
-/// As of the plain kernels.
+/// Returns the errors of the plain kernels.
 pub(super) fn conv_transpose<'a>(
     op: &ConvTranspose,
     from: &[Source<'a>],
@@ -376,7 +377,7 @@ mod tests {
         assert_eq!(GROUP_EIGHTHS as f64 / 8.0, TENSOR_HOPPER / TENSOR_BY_GROUPS);
     }
 
-    /// What a line of the table is about, whose fields are put together again as its key.
+    /// Parses the fields of a line of the table. Their key must equal the line's.
     fn part(fields: &[&str]) -> (Architecture, Part, DType, usize) {
         let numbers = |field: &str| field.split('x').map(|n| n.parse().unwrap()).collect::<Vec<usize>>();
         let [taps, stride, places] = [2, 3, 4].map(|at| numbers(fields[at]));

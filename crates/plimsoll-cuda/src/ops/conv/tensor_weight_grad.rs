@@ -25,7 +25,8 @@ const STAGE_BYTES: usize = 24_576;
 /// Rows of tiles, the best first.
 const ROWS: [usize; 3] = [16, 8, 4];
 
-/// Blocks that are worth having: tiles are cut into parts until there are so many. Each has sums of its own, of 56 KiB at most.
+/// The useful number of blocks: tiles are divided into parts until this number is reached. Each block has sums of its
+/// own, of 56 KiB at most.
 const BLOCKS: usize = 4 * MULTIPROCESSORS;
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -65,7 +66,7 @@ fn choose(cx: &Context<'_>, axes: &[Axis; 3], dtype: DType) -> Option<Tiling> {
 /// Nothing if no tiles fit.
 ///
 /// # Errors
-/// As of the plain kernels.
+/// Returns the errors of the plain kernels.
 pub(super) fn conv_weight_grad(
     op: &ConvWeightGrad,
     from: &[Source<'_>],

@@ -14,7 +14,7 @@ pub(super) const VOXEL_BYTES: usize = 32;
 /// Channels that are staged at once, `CHUNK` of the kernels, where they are stored in two bytes: of tf32 half of them, in the same time.
 pub(super) const CHUNK: usize = VOXEL_BYTES / 2;
 
-/// Multiprocessors of a large card, an A100. In predicted times, fewer blocks take as long as so many.
+/// The multiprocessors of a large card, an A100. In predicted times, fewer blocks take as long as this number.
 pub(super) const MULTIPROCESSORS: usize = 108;
 
 /// Places of a row of a tile, along the width: the rows of a fragment that lie side by side.
@@ -53,8 +53,8 @@ pub(super) struct Tiling {
 }
 
 impl Tiling {
-    /// Tiles of so many rows, of which 2 to the power of `height` lie side by side along the height; none if their numbers are more than
-    /// kernels can count.
+    /// Tiles of `rows` rows, of which 2 to the power of `height` are adjacent along the height; none if their numbers
+    /// are too large for kernels.
     fn new(cx: &Context<'_>, axes: &[Axis; 3], rows: usize, height: u32) -> Option<Tiling> {
         let tile = [rows >> height, 1 << height, ROW];
         let boxed = |axis: usize| {
@@ -91,7 +91,7 @@ impl Tiling {
         })
     }
 
-    /// All ways to lay so many rows, a power of two, as tiles whose boxes are not larger than so many voxels.
+    /// All ways to arrange `rows` rows, a power of two, as tiles whose boxes have at most `most_voxels` voxels.
     pub(super) fn all(cx: &Context<'_>, axes: &[Axis; 3], rows: usize, most_voxels: usize) -> Vec<Tiling> {
         let ways = (0..=rows.ilog2()).filter_map(|height| Tiling::new(cx, axes, rows, height));
         ways.filter(|tiling| tiling.voxels() <= most_voxels).collect()
