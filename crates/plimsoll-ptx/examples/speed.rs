@@ -1,4 +1,5 @@
-//! How many instructions of a lane the interpreter runs in a second, on one thread, kernel by kernel.
+//! Measures the number of instructions of a lane that the interpreter runs in a second, on one thread, kernel by
+//! kernel.
 //!
 //! `cargo run --release -p plimsoll-ptx --example speed`, with the name of a kernel behind it for that one alone.
 #![allow(clippy::unwrap_used, reason = "it ends at the first thing that goes wrong")]

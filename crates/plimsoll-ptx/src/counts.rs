@@ -1,8 +1,8 @@
-//! What a launch did.
+//! Counts of the operations of a launch.
 
 use std::collections::BTreeMap;
 
-/// How often an opcode ran.
+/// The number of times that an opcode ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// By warps, whatever the number of lanes.
@@ -11,7 +11,7 @@ pub struct Count {
     pub lanes: u64,
 }
 
-/// What a launch did: the numbers that decide how fast it can be.
+/// Counts of a launch: the numbers that limit its speed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Instructions that warps issued.
@@ -33,8 +33,8 @@ pub struct Counts {
     pub global_loads: u64,
     /// Instructions that store to global memory.
     pub global_stores: u64,
-    /// Passes over shared memory beyond the least, because lanes need different words of one of its 32 banks. Accesses of 8
-    /// bytes a lane go half a warp, those of 16 a quarter of a warp at a time.
+    /// Passes over shared memory beyond the least, because lanes need different words of one of its 32 banks. Accesses
+    /// of 8 bytes per lane are made by half a warp, and those of 16 by a quarter of a warp at a time.
     pub bank_conflicts: u64,
     /// Bytes that lanes load from global memory.
     pub global_bytes_loaded: u64,

@@ -1,4 +1,4 @@
-//! What a kernel did that it must not do.
+//! Faults of a kernel.
 
 use std::ops::Range;
 
@@ -16,11 +16,11 @@ pub struct Fault {
     pub block: [u32; 3],
     /// Index of the thread in its block: x, y, z. If many are at fault, the first.
     pub thread: [u32; 3],
-    /// What happened.
+    /// The kind of fault.
     pub what: What,
 }
 
-/// What happened.
+/// The kind of fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum What {
     /// The launch is impossible.
@@ -30,9 +30,9 @@ pub enum What {
     #[error("{} {bytes} bytes at {address:#x}, which the launch does not declare; nearest is {nearest:x?}",
         if *write { "writes" } else { "reads" })]
     Outside {
-        /// Of the access.
+        /// The address of the access.
         address: u64,
-        /// Of the access.
+        /// The size of the access.
         bytes: usize,
         /// `true` if it is a write.
         write: bool,
@@ -44,11 +44,11 @@ pub enum What {
         "reads {bytes} bytes at {address:#x} (byte {offset} of the memory), not all of which were ever written"
     )]
     Unwritten {
-        /// Of the access.
+        /// The address of the access.
         address: u64,
         /// Relative to the start of the memory.
         offset: u64,
-        /// Of the access.
+        /// The size of the access.
         bytes: usize,
     },
     /// A read of shared memory that the block never wrote.
@@ -56,7 +56,7 @@ pub enum What {
     UnwrittenShared {
         /// In shared memory, in bytes.
         offset: u64,
-        /// Of the access.
+        /// The size of the access.
         bytes: usize,
     },
     /// A read of local memory that the thread never wrote.
@@ -64,7 +64,7 @@ pub enum What {
     UnwrittenLocal {
         /// In the thread's local memory, in bytes.
         offset: u64,
-        /// Of the access.
+        /// The size of the access.
         bytes: usize,
     },
     /// An operand that was never assigned.
@@ -76,9 +76,9 @@ pub enum What {
     /// An address that is no multiple of what is accessed.
     #[error("accesses {bytes} bytes at {address:#x}, which is no multiple of {bytes}")]
     Misaligned {
-        /// As the instruction has it.
+        /// The address in the instruction.
         address: u64,
-        /// Of the whole access, all elements of a vector together.
+        /// The size of the whole access, all elements of a vector together.
         bytes: usize,
     },
     /// An access beyond the shared memory of the block.
@@ -86,9 +86,9 @@ pub enum What {
     OutsideShared {
         /// In bytes.
         offset: u64,
-        /// Of the access.
+        /// The size of the access.
         bytes: usize,
-        /// What the block has.
+        /// The size of the block's shared memory.
         size: usize,
     },
     /// An access beyond the local memory or the parameters.
@@ -96,9 +96,9 @@ pub enum What {
     OutsideLocal {
         /// In bytes.
         offset: u64,
-        /// Of the access.
+        /// The size of the access.
         bytes: usize,
-        /// What there is.
+        /// The size of the memory.
         size: usize,
     },
     /// Two threads, at least one write, nothing that orders them.
@@ -118,7 +118,7 @@ pub enum What {
     #[error("{} the byte at {address:#x}, which thread {other} of block number {other_block} {}, and nothing orders them",
         if *write { "writes" } else { "reads" }, if *other_write { "wrote" } else { "read" })]
     GlobalRace {
-        /// Of the byte.
+        /// The address of the byte.
         address: u64,
         /// `true` if the later access is a write.
         write: bool,
@@ -132,7 +132,7 @@ pub enum What {
     /// A read through the path for constant data of what the launch itself has written.
     #[error("reads {address:#x} as constant data (ld.global.nc), though this launch has written it")]
     NotConstant {
-        /// Of the access.
+        /// The address of the access.
         address: u64,
     },
     /// A sum of floats of more than one thread: another order gives another result.
@@ -140,7 +140,7 @@ pub enum What {
         "adds a float to {address:#x}, to which another thread has added: the result depends on the order"
     )]
     OrderDependent {
-        /// Of the sum.
+        /// The address of the sum.
         address: u64,
     },
     /// An access to bytes that an asynchronous copy may still change.
@@ -182,7 +182,7 @@ pub enum What {
         /// The thread that wrote: its number in the block, x fastest.
         other: u32,
     },
-    /// The four warps of a warp group do not come to the same instructions of it.
+    /// The four warps of a warp group do not reach the same instructions of it.
     #[error(
         "is an instruction of a warp group, of which not all four warps come to the same with the same operands"
     )]
@@ -222,10 +222,10 @@ pub enum What {
     /// An impossible operand: the number of a barrier, the size of a copy.
     #[error("{0}")]
     Operand(String),
-    /// A warp ran so many instructions that it is taken to loop for ever.
+    /// A warp ran so many instructions that it is treated as an endless loop.
     #[error("ran {limit} instructions without an end")]
     Runaway {
-        /// Of one warp.
+        /// The limit of instructions of one warp.
         limit: u64,
     },
     /// `trap`: a failed assertion.
@@ -233,7 +233,7 @@ pub enum What {
     Trap,
 }
 
-/// What happened, and to which lane of the warp that runs.
+/// A fault, and the lane of the running warp that caused it.
 #[derive(Debug)]
 pub(crate) struct Trouble {
     pub lane: usize,

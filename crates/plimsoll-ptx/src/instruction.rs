@@ -1,14 +1,14 @@
-//! What a kernel consists of once it is parsed: instructions whose operands are numbers of registers.
+//! The content of a kernel once it is parsed: instructions whose operands are numbers of registers.
 
 use crate::lanes::{Lanes, Slot};
 
 /// A function of registers, applied to all lanes at once.
 pub(crate) type Unary = Box<dyn Fn(&Lanes) -> Lanes + Send + Sync>;
-/// Of two registers.
+/// A function of two registers.
 pub(crate) type Binary = Box<dyn Fn(&Lanes, &Lanes) -> Lanes + Send + Sync>;
-/// Of three registers.
+/// A function of three registers.
 pub(crate) type Ternary = Box<dyn Fn(&Lanes, &Lanes, &Lanes) -> Lanes + Send + Sync>;
-/// Of four registers.
+/// A function of four registers.
 pub(crate) type Quaternary = Box<dyn Fn(&Lanes, &Lanes, &Lanes, &Lanes) -> Lanes + Send + Sync>;
 /// A comparison of two registers: a bit for each lane.
 pub(crate) type Test = Box<dyn Fn(&Lanes, &Lanes) -> u32 + Send + Sync>;
@@ -43,7 +43,7 @@ pub(crate) enum Logic {
     First,
 }
 
-/// Where an address points.
+/// The state space of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Space {
     Global,
@@ -77,7 +77,7 @@ pub(crate) struct Access {
     pub constant: bool,
 }
 
-/// Which lane a shuffle reads from.
+/// The lane that a shuffle reads from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShuffleMode {
     Up,
@@ -86,7 +86,7 @@ pub(crate) enum ShuffleMode {
     Index,
 }
 
-/// What a vote comes to.
+/// The result of a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum VoteMode {
     All,
@@ -95,7 +95,7 @@ pub(crate) enum VoteMode {
     Ballot,
 }
 
-/// What a barrier combines of the predicates of its threads.
+/// The reduction of a barrier over the predicates of its threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reduction {
     Count(Slot),
@@ -110,7 +110,7 @@ pub(crate) struct CopyAsync {
     pub from: Address,
     /// 4, 8 or 16.
     pub bytes: usize,
-    /// How many bytes are read; the rest is filled with zeros.
+    /// The number of bytes that are read; the rest is filled with zeros.
     pub read: Option<Slot>,
     /// Reads nothing where it holds.
     pub ignore: Option<Flag>,
@@ -121,9 +121,9 @@ pub(crate) struct CopyAsync {
 pub(crate) struct Mma {
     pub shape: MmaShape,
     pub operands: MmaType,
-    /// Whether C and D are f32; f16 otherwise.
+    /// `true` if C and D are f32; f16 otherwise.
     pub sums_f32: (bool, bool),
-    /// Whether A is column-major and B row-major, which only m8n8k4 allows.
+    /// `true` if A is column-major and B row-major, which only m8n8k4 allows.
     pub transposed: (bool, bool),
     pub d: Vec<Slot>,
     pub a: Vec<Slot>,
@@ -162,7 +162,7 @@ pub(crate) enum Warpgroup {
     Wait(usize),
 }
 
-/// Where the rows of A are.
+/// The location of the rows of A.
 #[derive(Clone, Debug)]
 pub(crate) enum RowsOfA {
     Registers(Vec<Slot>),
@@ -184,7 +184,7 @@ pub(crate) struct WarpgroupMma {
     pub add: Flag,
     /// `true` if the product is subtracted: one of A and B is negated.
     pub negative: bool,
-    /// Whether A and B are stored with their rows, and columns, side by side.
+    /// `true` if A and B are stored with the rows of A, and the columns of B, side by side.
     pub transposed: [bool; 2],
 }
 
@@ -203,7 +203,7 @@ impl WarpgroupMma {
     }
 }
 
-/// What an instruction does. `to` is written, all other slots are read.
+/// An operation. `to` is written, all other slots are read.
 pub(crate) enum Operation {
     Unary {
         to: Slot,
@@ -310,7 +310,7 @@ pub(crate) enum Operation {
         to: Option<Slot>,
         operands: [Slot; 2],
         update: Update,
-        /// Additions of floats, which come to something else in another order.
+        /// Additions of floats, whose result depends on their order.
         float_sum: bool,
     },
     Barrier {

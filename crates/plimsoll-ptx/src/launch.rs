@@ -9,7 +9,7 @@ use crate::machine::ranges::Ranges;
 use crate::memory::Memory;
 use crate::module::Module;
 
-/// What is launched, on what.
+/// A launch of a kernel, with the memory that it may access.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
     /// Its name.
@@ -122,12 +122,12 @@ impl Module {
 }
 
 impl Launch<'_> {
-    /// What may be read: also what may be written.
+    /// Returns the ranges that may be read, including those that may be written.
     pub(crate) fn readable(&self) -> Ranges {
         Ranges::new(self.reads.iter().chain(self.writes))
     }
 
-    /// What may be written.
+    /// Returns the ranges that may be written.
     pub(crate) fn writable(&self) -> Ranges {
         Ranges::new(self.writes.iter())
     }

@@ -53,10 +53,11 @@
 //!   they write the same value.
 //! - **`cp.async`**: a copy arrives when its lane waits for it. Until then an access to its bytes by anyone is a fault; after
 //!   it, others still need a barrier.
-//! - **Products of warp groups** (`wgmma`): until the wait for them an access to their registers is a fault ([`What::Multiplying`]), and so is a
-//!   write to the shared memory that they read ([`What::Multiplied`]). What they read there has to be published by the thread that wrote it, with
-//!   `fence.proxy.async` before the barrier behind which they begin ([`What::Unpublished`]). Registers that something else has accessed need a
-//!   `wgmma.fence` before the product, and so does the first product ([`What::Unfenced`]). All four warps of a group have to come to the same
+//! - **Products of warp groups** (`wgmma`): until the wait for them an access to their registers is a fault
+//!   ([`What::Multiplying`]), and so is a write to the shared memory that they read ([`What::Multiplied`]). What they
+//!   read there has to be published by the thread that wrote it, with `fence.proxy.async` before the barrier behind
+//!   which they begin ([`What::Unpublished`]). Registers that something else has accessed need a `wgmma.fence` before
+//!   the product, and so does the first product ([`What::Unfenced`]). All four warps of a group have to reach the same
 //!   instructions of it with the same operands ([`What::GroupDivergence`]).
 //! - **Registers** that were never assigned, when something other than a move or a selection reads them.
 //! - **Barriers** without a number of threads need all threads of the block, as the PTX manual has it, also those that have

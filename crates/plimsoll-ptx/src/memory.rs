@@ -45,7 +45,7 @@ impl Memory {
     /// Copies `bytes` to `offset`, from the host.
     ///
     /// # Panics
-    /// If they do not fit.
+    /// Panics if they do not fit.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         self.bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
         self.mark(offset..offset + bytes.len(), true);
@@ -54,7 +54,7 @@ impl Memory {
     /// Copies to the host. Bytes that were never written may be read; they are what they are.
     ///
     /// # Panics
-    /// If there are fewer bytes than that.
+    /// Panics if the memory ends before.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) {
         bytes.copy_from_slice(&self.bytes[offset..offset + bytes.len()]);
     }
@@ -62,7 +62,7 @@ impl Memory {
     /// Counts these bytes as unwritten from now on. What they hold stays.
     ///
     /// # Panics
-    /// If they are not all within the memory.
+    /// Panics if they are not all within the memory.
     pub fn forget(&mut self, range: Range<usize>) {
         assert!(range.end <= self.bytes.len(), "{range:?} of {} bytes", self.bytes.len());
         self.mark(range, false);
@@ -71,7 +71,7 @@ impl Memory {
     /// Returns `true` if all of these bytes were written.
     ///
     /// # Panics
-    /// If they are not all within the memory.
+    /// Panics if they are not all within the memory.
     pub fn is_written(&self, mut range: Range<usize>) -> bool {
         range.all(|at| self.written[at / 64] >> (at % 64) & 1 == 1)
     }

@@ -1,6 +1,6 @@
 //! The types that instructions name: `.s32`, `.f16x2`, `.pred`, …
 
-/// How the bits of a value are read.
+/// The meaning of the bits of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Untyped bits.
@@ -23,7 +23,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Type {
     pub kind: Kind,
-    /// Of one element.
+    /// The bits of one element.
     pub bits: u32,
     /// Two elements side by side: `.f16x2`.
     pub pair: bool,

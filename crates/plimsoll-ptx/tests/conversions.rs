@@ -41,7 +41,7 @@ fn floats(random: usize) -> Vec<Vec<u64>> {
     rows
 }
 
-/// The numbers that 16 bits stand for, by the formula of IEEE 754.
+/// The numbers that 16 bits denote, by the formula of IEEE 754.
 fn half(bits: u16, exponent_bits: u32) -> f64 {
     let fraction_bits = 15 - exponent_bits;
     let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
@@ -58,7 +58,7 @@ fn half(bits: u16, exponent_bits: u32) -> f64 {
     }
 }
 
-/// Of all 65,536 patterns the one that rounding has to give.
+/// Returns, of all 65,536 patterns, the one that rounding must yield.
 fn nearest_half(value: f64, exponent_bits: u32, mode: &str) -> u16 {
     if value.is_nan() {
         return 0x7fff;

@@ -3,7 +3,7 @@
 use crate::common::{Call, Device, Numbers, snippet};
 use plimsoll_ptx::{Fault, What};
 
-/// Runs `body` in a block of so many threads; each stores `%r20` to its own word.
+/// Runs `body` in a block of this number of threads; each stores `%r20` to its own word.
 fn run(threads: u32, body: &str) -> Result<Vec<u32>, Fault> {
     let body = format!("{body}\nmad.wide.u32 %rd1, %tid, 4, %out;\nst.global.u32 [%rd1], %r20;");
     let mut device = Device::new();

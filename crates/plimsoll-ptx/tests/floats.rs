@@ -251,7 +251,7 @@ fn approximations_are_close() {
     assert_eq!(apply("ff", "rcp.approx.ftz.f32 $0, $1;", &[vec![1]]), [u64::from(f32::INFINITY.to_bits())]);
 }
 
-/// The number that an f16 or a bf16 stands for.
+/// The number that an f16 or a bf16 denotes.
 fn half(bits: u64, bfloat: bool) -> f64 {
     let (exponent_bits, fraction_bits) = if bfloat { (8, 7) } else { (5, 10) };
     let field = (bits >> fraction_bits & ((1 << exponent_bits) - 1)) as i32;

@@ -2,7 +2,7 @@
 
 use crate::common::{apply, check, operands};
 
-/// The integer that `bits` of a register stand for.
+/// The integer that `bits` of a register denote.
 fn value(register: u64, bits: u32, signed: bool) -> i128 {
     let modulus = 1_i128 << bits;
     let value = i128::from(register) & (modulus - 1);

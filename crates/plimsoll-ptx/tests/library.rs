@@ -1,5 +1,5 @@
-//! Functions of CUDA's mathematical library, as NVRTC inlines them, against those of the host: long sequences of all kinds of
-//! instructions whose result everyone knows.
+//! Functions of CUDA's mathematical library, as NVRTC inlines them, against those of the host: long sequences of all
+//! kinds of instructions whose result is known.
 
 use crate::common::{Call, Device, Numbers};
 use plimsoll_ptx::Module;

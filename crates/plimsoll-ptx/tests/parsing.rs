@@ -1,4 +1,4 @@
-//! What is not understood is said, with its line.
+//! Unsupported constructs are reported with their line.
 
 use crate::common::{Call, Device, Numbers};
 use plimsoll_ptx::{Module, ParseError};

@@ -1,7 +1,7 @@
 //! `wgmma` against products of matrices, and against the layouts of matrices in shared memory and of fragments that the PTX manual gives.
 //!
-//! Here a layout says for each element where it lies, as the tables of the manual do; the matrices are scattered by it. Elements are small
-//! whole numbers, so that all sums are exact.
+//! A layout has the address of each element, as the tables of the manual do; the matrices are scattered by it. Elements
+//! are small whole numbers, so that all sums are exact.
 
 use crate::common::{Call, Device, Numbers, snippet};
 use plimsoll_ptx::{Fault, Module, What};
@@ -240,7 +240,7 @@ fn usual() -> Product {
     Product { columns: 16, bf16: true, a: Some(a), b: dense(16), add: true, signs: [1, 1] }
 }
 
-/// What a product does wrong whose kernel is changed: some text is exchanged for another.
+/// Returns the fault of a product in whose kernel one text is replaced by another.
 fn fault(product: &Product, from: &str, to: &str) -> What {
     let body = product.body();
     assert!(body.contains(from), "{from}");

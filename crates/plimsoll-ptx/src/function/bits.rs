@@ -5,7 +5,7 @@ use crate::lanes::low;
 use crate::parse::{Opcode, ParseError};
 use crate::types::Kind;
 
-/// How the bytes of `prmt` are selected.
+/// The mode by which `prmt` selects bytes.
 #[derive(Clone, Copy)]
 enum Permutation {
     Forward,

@@ -90,7 +90,7 @@ fn numbers(relation: &str, read: impl Fn(u64) -> f64 + Copy + Send + Sync + 'sta
     })
 }
 
-/// Whether a number, which may be subnormal in its format, is of a class.
+/// A test of the class of a number, which may be subnormal in its format.
 type Class = fn(f64, bool) -> bool;
 
 /// `testp`: what kind of number it is. The second operand is ignored.

@@ -12,7 +12,7 @@ use crate::types::{Kind, Type};
 /// The modifiers of a conversion.
 #[derive(Clone, Copy)]
 struct Style {
-    /// Of the result, when it is a float.
+    /// The rounding of the result, if it is a float.
     mode: Mode,
     /// To a whole number.
     whole: Option<Mode>,

@@ -7,7 +7,7 @@ use super::{Function, binary, ternary, unary};
 use crate::parse::{Opcode, ParseError};
 use crate::types::Type;
 
-/// What an f32 instruction says of rounding.
+/// The rounding of an f32 instruction.
 #[derive(Clone, Copy)]
 pub(crate) struct Style {
     pub mode: Mode,
@@ -33,7 +33,7 @@ impl Style {
     }
 }
 
-/// Of one operand.
+/// Returns a function of one operand.
 pub(crate) fn one(style: Style, function: impl Fn(f32) -> f32 + Send + Sync + 'static) -> Function {
     if !style.flush && !style.saturate {
         return unary(move |a| f32_bits(function(f32_of(a))));

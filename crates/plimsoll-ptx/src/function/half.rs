@@ -14,12 +14,12 @@ pub(crate) fn format(kind: Type) -> Format {
     if kind.kind == Kind::Bfloat { BF16 } else { F16 }
 }
 
-/// The number that 16 bits of this type stand for.
+/// The number that 16 bits of this type denote.
 pub(crate) fn decode(bits: u64, kind: Type) -> f64 {
     f64::from(if kind.kind == Kind::Bfloat { from_bf16(bits & 0xffff) } else { from_f16(bits & 0xffff) })
 }
 
-/// What is done to operands and results.
+/// The treatment of operands and results.
 #[derive(Clone, Copy)]
 struct Style {
     kind: Type,

@@ -4,7 +4,7 @@ use super::{Function, binary, ternary, unary};
 use crate::parse::{Opcode, ParseError};
 use crate::types::{Kind, Type};
 
-/// An integer type of the host that stands for one of PTX.
+/// An integer type of the host that represents one of PTX.
 pub(crate) trait Whole: Copy + 'static {
     /// The low bits of a register.
     fn of(bits: u64) -> Self;
@@ -76,7 +76,7 @@ macro_rules! for_type {
     };
 }
 
-/// Which part of a product is kept.
+/// The part of a product that is kept.
 #[derive(Clone, Copy)]
 enum Part {
     Low,
@@ -138,7 +138,7 @@ fn low24(bits: u64) -> i64 {
     ((bits as i64) << 40) >> 40
 }
 
-/// The upper half of a product of two integers of so many bits.
+/// The upper half of a product of two integers of this width in bits.
 fn high(a: i128, b: i128, bits: u32) -> i128 {
     // Wraps only for unsigned factors of 64 bits, whose product has the right bits nevertheless.
     a.wrapping_mul(b) >> bits

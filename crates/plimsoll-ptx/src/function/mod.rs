@@ -1,4 +1,4 @@
-//! What instructions compute, as functions of bits.
+//! The computations of instructions, as functions of bits.
 //!
 //! Each takes and returns the bits of a register, zero-extended to 64; types narrower than their register read its low
 //! bits. They are total: a lane that an instruction does not apply to is computed as well and thrown away.
@@ -28,19 +28,19 @@ pub(crate) fn unary(function: impl Fn(u64) -> u64 + Send + Sync + 'static) -> Fu
     Function::Unary(Box::new(move |a| std::array::from_fn(|lane| function(a[lane]))))
 }
 
-/// Of two operands.
+/// Returns a function of two operands.
 pub(crate) fn binary(function: impl Fn(u64, u64) -> u64 + Send + Sync + 'static) -> Function {
     Function::Binary(Box::new(move |a, b| std::array::from_fn(|lane| function(a[lane], b[lane]))))
 }
 
-/// Of three operands.
+/// Returns a function of three operands.
 pub(crate) fn ternary(function: impl Fn(u64, u64, u64) -> u64 + Send + Sync + 'static) -> Function {
     Function::Ternary(Box::new(move |a, b, c| {
         std::array::from_fn(|lane| function(a[lane], b[lane], c[lane]))
     }))
 }
 
-/// Of four operands.
+/// Returns a function of four operands.
 pub(crate) fn quaternary(function: impl Fn(u64, u64, u64, u64) -> u64 + Send + Sync + 'static) -> Function {
     Function::Quaternary(Box::new(move |a, b, c, d| {
         std::array::from_fn(|lane| function(a[lane], b[lane], c[lane], d[lane]))

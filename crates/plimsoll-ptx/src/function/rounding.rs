@@ -1,6 +1,6 @@
 //! Formats of floating-point numbers, and rounding to them in every mode.
 
-/// How a result that a format does not have is rounded.
+/// The rounding of a result that a format cannot represent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     NearestEven,
@@ -20,7 +20,7 @@ pub(crate) struct Format {
     lowest: i32,
     /// Bits of the exponent.
     exponent: u32,
-    /// What stands for all that are not numbers.
+    /// The bits of every NaN.
     pub nan: u64,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Format {
 pub(crate) const F16: Format = Format { precision: 11, lowest: -14, exponent: 5, nan: 0x7fff };
 /// The upper half of an f32.
 pub(crate) const BF16: Format = Format { precision: 8, lowest: -126, exponent: 8, nan: 0x7fff };
-/// As stored in its own 19 bits; registers have 13 zeros below.
+/// TF32, stored in its own 19 bits; registers have 13 zeros below.
 pub(crate) const TF32: Format = Format { precision: 11, lowest: -126, exponent: 8, nan: 0x7fff_ffff >> 13 };
 /// Single precision.
 pub(crate) const F32: Format = Format { precision: 24, lowest: -126, exponent: 8, nan: 0x7fff_ffff };
@@ -137,7 +137,7 @@ pub(crate) fn directed_sum(a: f64, b: f64, mode: Mode) -> f64 {
     directed(sum, (a - (sum - part)) + (b - part), mode)
 }
 
-/// The number that an f16 stands for.
+/// The number that an f16 denotes.
 pub(crate) fn from_f16(bits: u64) -> f32 {
     let (sign, field, fraction) =
         (((bits & 0x8000) << 16) as u32, (bits >> 10 & 0x1f) as u32, (bits & 0x3ff) as u32);
@@ -152,7 +152,7 @@ pub(crate) fn from_f16(bits: u64) -> f32 {
     }
 }
 
-/// The number that a bf16 stands for.
+/// The number that a bf16 denotes.
 pub(crate) fn from_bf16(bits: u64) -> f32 {
     f32::from_bits((bits as u32) << 16)
 }

@@ -149,7 +149,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Where a lane's local memory begins, plus `offset`.
+    /// Returns the index at `offset` in a lane's local memory.
     fn local(&self, lane: usize, offset: u64, bytes: usize) -> Result<usize, What> {
         let size = self.kernel.local_bytes;
         let end = usize::try_from(offset).ok().and_then(|offset| offset.checked_add(bytes));

@@ -26,7 +26,8 @@ struct Arrival {
     /// The instruction.
     at: usize,
     waits: bool,
-    /// What is combined of the predicates, and those of this warp: bits of lanes that give it, bits where it holds.
+    /// The reduction over the predicates, and this warp's: the bits of lanes that take part, and the bits of those
+    /// whose predicate is true.
     reduce: Option<(Reduction, u32, u32)>,
 }
 
@@ -110,7 +111,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// No warp can go on: which one is told, and why.
+    /// No warp can continue: the fault is reported for one, with the reason.
     pub(super) fn stuck(&self, warps: &[Warp]) -> (usize, Trouble) {
         let returned = warps.iter().any(|warp| warp.state == State::Done);
         let waiting = warps.iter().find_map(|warp| match warp.state {

@@ -10,7 +10,7 @@ use crate::fault::{Trouble, What};
 use crate::instruction::CopyAsync;
 use crate::lanes::{WARP, lanes};
 
-/// What the lanes of a warp have under way.
+/// The pending copies of the lanes of a warp.
 #[derive(Default)]
 pub(crate) struct Copies {
     pending: Vec<Copy>,

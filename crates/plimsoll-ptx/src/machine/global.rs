@@ -8,7 +8,7 @@ use crate::fault::What;
 use crate::launch::Launch;
 use crate::memory::Memory;
 
-/// What the kernel may access, and who has.
+/// The memory that the kernel may access, and the accesses so far.
 pub(crate) struct Global<'a> {
     memory: &'a mut Memory,
     variables: &'a [u8],

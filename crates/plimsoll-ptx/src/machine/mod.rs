@@ -1,4 +1,4 @@
-//! What runs kernels.
+//! The machine that runs kernels.
 
 mod access;
 mod barrier;
@@ -31,7 +31,7 @@ use shared::Shared;
 use timeline::Timeline;
 use warp::{State, Warp};
 
-/// Where each space lies in generic addresses. They are far apart, so that no index leads from one into another.
+/// The windows of the spaces in generic addresses. They are far apart, so that no index leads from one into another.
 pub(crate) mod windows {
     /// Bits of an address within a window.
     pub const BITS: u32 = 40;
@@ -51,7 +51,7 @@ pub(crate) struct Machine<'a> {
     shared: Shared,
     timeline: Timeline,
     barriers: Barriers,
-    /// What each warp group has come to.
+    /// The progress of each warp group.
     groups: Vec<warpgroup::Log>,
     counts: Counts,
     by_opcode: Vec<Count>,
@@ -154,7 +154,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// What an access of this lane is remembered by.
+    /// Returns the stamp that records an access of this lane.
     fn stamp(&self, warp: &Warp, lane: usize) -> Stamp {
         Stamp {
             block: self.block + 1,

@@ -1,4 +1,4 @@
-//! Who accessed each byte last, to find races.
+//! The last access to each byte, to find races.
 //!
 //! A byte keeps its last write and two reads since (FastTrack, Flanagan and Freund 2009, keeps one read or all). Two are enough
 //! for barriers of whole blocks and warps: they are of different warps if there are such, so that any later writer is
@@ -15,7 +15,7 @@ use crate::lanes::WARP;
 pub(crate) struct Stamp {
     /// Number of the block plus one; 0 if there was no access.
     pub block: u32,
-    /// Of the warp's clock.
+    /// The time of the warp's clock.
     pub time: u32,
     pub thread: u16,
     pub atomic: bool,
@@ -28,13 +28,13 @@ struct Entry {
     reads: [Stamp; 2],
     /// An asynchronous copy of `write.thread` is under way.
     pending: bool,
-    /// Of the first byte of a word: the other three have entries of their own.
+    /// `true` if this is the first byte of a word whose other three have entries of their own.
     split: bool,
 }
 
 const PAGE: usize = 1024;
 
-/// The entries of a page: for each word one for its first byte, which stands for all four unless the word is split.
+/// The entries of a page: for each word one for its first byte, which represents all four unless the word is split.
 struct Page {
     firsts: [Entry; PAGE / 4],
     others: Option<Box<[[Entry; 3]; PAGE / 4]>>,
@@ -47,7 +47,7 @@ pub(crate) struct Shadow {
     across_blocks: bool,
 }
 
-/// How a byte is accessed.
+/// The kind of access to a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Touch {
     Read,
@@ -70,7 +70,7 @@ pub(crate) enum Conflict {
 }
 
 impl Shadow {
-    /// Of so many bytes.
+    /// Creates the history of `bytes` bytes.
     pub fn new(bytes: usize, across_blocks: bool) -> Shadow {
         Shadow { pages: (0..bytes.div_ceil(PAGE)).map(|_| None).collect(), across_blocks }
     }
@@ -136,7 +136,7 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Returns `true` if an access is there at all.
+    /// Returns `true` if there was an access.
     fn present(&self, stamp: Stamp) -> bool {
         stamp.block == self.me.block || (self.across_blocks && stamp.block != 0)
     }

@@ -9,7 +9,7 @@ use crate::fault::What;
 pub(crate) struct Shared {
     bytes: Vec<u8>,
     shadow: Shadow,
-    /// Of each 16 bytes how many products of warp groups that are under way read them. Empty until there is one.
+    /// The number of pending products of warp groups that read each 16 bytes. Empty until there is one.
     products: Vec<u32>,
 }
 
@@ -17,7 +17,7 @@ pub(crate) struct Shared {
 const PIECE: usize = 16;
 
 impl Shared {
-    /// Of so many bytes.
+    /// Creates `bytes` bytes of shared memory.
     pub fn new(bytes: usize) -> Shared {
         Shared { bytes: vec![0; bytes], shadow: Shadow::new(bytes, false), products: Vec::new() }
     }

@@ -8,7 +8,7 @@ use crate::fault::{Trouble, What};
 use crate::instruction::{Logic, Operation};
 use crate::lanes::{ALL, Lanes, WARP, lanes, low};
 
-/// Where the lanes go on.
+/// The next instruction of the lanes.
 pub(super) enum Flow {
     Next,
     Jump(usize),

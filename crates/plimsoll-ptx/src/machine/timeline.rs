@@ -1,4 +1,4 @@
-//! Which accesses of the threads of a block are ordered by barriers.
+//! The order that barriers give to accesses of the threads of a block.
 //!
 //! Each warp has a clock that advances at each barrier it passes, and knows up to which time of each other warp it has
 //! seen all (a vector clock, Lamport 1978 and Mattern 1989, with warps as processes). Within a warp `bar.warp.sync` does the
@@ -9,13 +9,13 @@ use crate::lanes::{WARP, lanes};
 /// The clocks of the warps of a block.
 pub(crate) struct Timeline {
     warps: Vec<Clock>,
-    /// Of each thread: the times of its warp at which it has published what it wrote, ascending. Empty where none has.
+    /// The times of its warp at which each thread has published its writes, ascending. Empty if none has.
     published: Vec<Vec<u32>>,
 }
 
 struct Clock {
     now: u32,
-    /// Of each warp: accesses up to this time happened before.
+    /// The time of each warp up to which its accesses happened before.
     seen: Vec<u32>,
     /// The least of `seen` for the other warps: what is as old is ordered, whichever warp it is of.
     floor: u32,
@@ -26,7 +26,7 @@ struct Clock {
     pairs: Option<Box<[[u32; WARP]; WARP]>>,
 }
 
-/// What the warps that have arrived at a barrier have seen.
+/// The times that the warps which have arrived at a barrier have seen.
 pub(crate) type Horizon = Vec<u32>;
 
 impl Timeline {

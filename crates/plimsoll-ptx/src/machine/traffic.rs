@@ -1,4 +1,4 @@
-//! What memory a warp's access touches: sectors and banks.
+//! The memory that a warp's access touches: sectors and banks.
 
 use crate::lanes::{Lanes, lanes};
 
@@ -43,7 +43,7 @@ pub(crate) fn bank_conflicts(offsets: &Lanes, mask: u32, bytes: usize) -> u64 {
         .sum()
 }
 
-/// How many more than one word the busiest bank has to give.
+/// Returns the number of words beyond one that the busiest bank has to provide.
 fn extra_passes(words: impl Iterator<Item = u64> + Clone) -> u64 {
     let mut first = [u64::MAX; BANKS];
     let conflict = words.clone().any(|word| {

@@ -1,8 +1,8 @@
 //! The state of a warp, and which of its lanes run next.
 //!
-//! Each lane has a place in the program. Of the lanes that can run, those at the lowest place do, until they come to the place
-//! of others, with whom they go on together, or jump past them. Loops and branches that a compiler laid out forwards
-//! reconverge where they end.
+//! Each lane has a position in the program. Of the lanes that can run, those at the lowest position do, until they
+//! reach the position of others, which then run with them, or jump past them. Loops and branches that a compiler laid
+//! out forwards reconverge where they end.
 
 use super::Machine;
 use super::copies::Copies;
@@ -14,7 +14,7 @@ use crate::lanes::{ALL, Lanes, Slot, WARP, lanes, low};
 use crate::launch::Launch;
 use crate::module::{Kernel, Special, TRUE};
 
-/// What a warp is doing.
+/// The state of a warp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Ready,
@@ -54,7 +54,7 @@ pub(crate) struct Warp {
 }
 
 impl Warp {
-    /// For a block of so many threads.
+    /// The warp of a block with this number of threads.
     pub fn new(number: usize, threads: usize, kernel: &Kernel) -> Warp {
         Warp {
             number,

@@ -1,11 +1,13 @@
 //! Products of matrices by warp groups: `wgmma`.
 //!
-//! A warp group is four warps in succession. They multiply 64×16 by 16×N elements together, of which each warp has 16 rows; so here each does
-//! when it comes to the instruction, and a log says whether all four come to the same.
+//! A warp group is four consecutive warps. Together they multiply 64×16 by 16×N elements, of which each warp has 16
+//! rows; here each warp multiplies its own when it reaches the instruction, and a log checks that all four reach the
+//! same one.
 //!
-//! Products go on behind the instruction, and the manual leaves open when they read and write: until they are waited for nobody may access their sums,
-//! or write what they read. They access shared memory through another proxy than loads and stores, so a fence has to publish what is written
-//! there. How fragments and matrices lie is said in the manual's section "Asynchronous warpgroup level matrix instructions".
+//! Products continue behind the instruction, and the manual leaves open when they read and write: until a wait for them
+//! no instruction may access their sums, or write their operands. They access shared memory through another proxy than
+//! loads and stores, so a fence has to publish what is written there. The layouts of fragments and matrices are in the
+//! manual's section "Asynchronous warpgroup level matrix instructions".
 
 use std::cell::Cell;
 
@@ -24,13 +26,13 @@ const GROUP: usize = 4;
 /// Rows of a warp.
 const ROWS: usize = 16;
 
-/// What is summed over.
+/// The depth of a product, over which it sums.
 const DEPTH: usize = 16;
 
 /// Bytes of eight elements, which lie in succession.
 const PIECE: usize = 16;
 
-/// What has become of a register.
+/// The use of a register by products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     /// No product of the kernel has it as an operand.
@@ -39,7 +41,7 @@ enum Use {
     Free,
     /// Accessed since then, by other instructions than products.
     Accessed,
-    /// A product of so many columns that is under way adds to it.
+    /// A pending product of this number of columns adds to it.
     Sum(usize),
     /// One that is under way reads it.
     Factor,
@@ -47,7 +49,7 @@ enum Use {
 
 /// A product that is under way.
 struct Product {
-    /// The number of the group it is in; of one that is not committed yet that of committed groups.
+    /// The number of its group; for a group that is not committed yet, the number of committed groups.
     group: u64,
     /// Registers, and how it uses them.
     registers: Vec<(Slot, Use)>,
@@ -55,10 +57,10 @@ struct Product {
     pieces: Vec<u64>,
 }
 
-/// What a warp knows of the products of its group.
+/// The state of a warp that concerns the products of its group.
 #[derive(Default)]
 pub(crate) struct Products {
-    /// Of each register; empty if the kernel has no products.
+    /// The use of each register; empty if the kernel has no products.
     uses: Vec<Cell<Use>>,
     /// A register that an instruction has accessed while a product is under way.
     early: Cell<Option<Slot>>,
@@ -133,7 +135,7 @@ impl Products {
     }
 }
 
-/// Instructions of a warp group as the first of its warps has come to them: which, and with what operands.
+/// The instructions that the first warp of a warp group has reached, with their operands.
 pub(super) type Log = Vec<(usize, [u64; 3])>;
 
 /// A matrix in shared memory without swizzling, in bytes.
@@ -161,7 +163,8 @@ impl Matrix {
         Ok(Matrix { start: field(0), leading: field(16), stride: field(32), transposed })
     }
 
-    /// Where eight elements lie: of a row or column those from `8 * half` on, or, transposed, of eight rows or columns the one of number `8 * half + within`.
+    /// Returns the address of eight elements: those of a row or column from `8 * half` on, or, transposed, number `8 *
+    /// half + within` of each of eight rows or columns.
     fn piece(self, eight: usize, half: usize, within: usize) -> u64 {
         self.start + eight as u64 * self.stride + half as u64 * self.leading + (within * PIECE) as u64
     }

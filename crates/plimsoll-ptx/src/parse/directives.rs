@@ -17,7 +17,7 @@ const LIMIT: u64 = 100_000_000;
 /// The most elements of a variable: more than any memory of a kernel holds, and few enough for the host.
 const MOST: usize = 1 << 28;
 
-/// A variable: where it lies, as an address within its space.
+/// A variable: its address within its space.
 #[derive(Clone, Debug)]
 pub(crate) struct Variable {
     pub space: Space,
@@ -41,12 +41,12 @@ pub(crate) struct Declaration<'a> {
 pub(crate) struct SharedVariable {
     pub bytes: usize,
     pub align: usize,
-    /// Where dynamic shared memory begins.
+    /// `true` if dynamic shared memory begins here.
     pub open: bool,
 }
 
 impl SharedVariable {
-    /// Of a declaration.
+    /// Returns the variable of a declaration.
     pub fn of(declared: &Declaration<'_>) -> SharedVariable {
         SharedVariable { bytes: declared.bytes, align: declared.align, open: declared.open }
     }

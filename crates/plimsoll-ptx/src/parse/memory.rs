@@ -123,7 +123,7 @@ fn store(body: &mut Body, opcode: &mut Opcode<'_>, operands: &[Operand<'_>]) -> 
     Ok(Access { space, address: body.address(operands, 0)?, bytes, slots, extend: None, constant: false })
 }
 
-/// What an atomic operation stores, and whether it is a sum of floats.
+/// Parses the operation of an atomic instruction, and returns it with `true` if it is a sum of floats.
 fn update(opcode: &mut Opcode<'_>, kind: Type) -> Option<(Update, bool)> {
     let names = ["add", "min", "max", "exch", "cas", "and", "or", "xor", "inc", "dec"];
     let name = names.into_iter().find(|name| opcode.has(name))?;

@@ -1,6 +1,7 @@
 //! PTX text to a [`Module`].
 //!
-//! What is not understood is an error that names it: an instruction that was skipped would be a check that was not made.
+//! An unsupported construct is an error that names it: an instruction that was skipped would be a check that was not
+//! made.
 
 mod body;
 mod control;
@@ -27,7 +28,7 @@ pub struct ParseError {
     pub line: usize,
     /// The line itself.
     pub text: String,
-    /// What is wrong or unknown.
+    /// The construct that is wrong or unknown.
     pub what: String,
 }
 

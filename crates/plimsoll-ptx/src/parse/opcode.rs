@@ -17,7 +17,7 @@ impl<'a> Opcode<'a> {
         Opcode { name: parts.next().unwrap_or(""), parts: parts.collect(), line }
     }
 
-    /// Returns `true` if `part` is there; it counts as understood from now on.
+    /// Returns `true` if the opcode has `part`, and marks it as parsed.
     pub fn has(&mut self, part: &str) -> bool {
         let found = self.parts.iter().position(|&known| known == part);
         if let Some(at) = found {
@@ -39,7 +39,7 @@ impl<'a> Opcode<'a> {
         })
     }
 
-    /// What follows the start of the first part that starts so; it counts as understood from now on.
+    /// Returns the rest of the first part with this prefix, and marks that part as parsed.
     pub fn starting(&mut self, start: &str) -> Option<&'a str> {
         let at = self.parts.iter().position(|part| part.starts_with(start))?;
         self.parts.remove(at).strip_prefix(start)
@@ -79,7 +79,7 @@ impl<'a> Opcode<'a> {
         }
     }
 
-    /// How results are rounded, if it is said.
+    /// Returns the rounding of results, if it is given.
     pub fn rounding(&mut self) -> Option<Mode> {
         self.one_of(&[
             ("rn", Mode::NearestEven),
@@ -100,7 +100,7 @@ impl<'a> Opcode<'a> {
         self.error(format!("the instruction `{}` in this form is not known to the interpreter", self.name))
     }
 
-    /// Whether all parts were understood.
+    /// Checks that all parts were parsed.
     pub fn finish(&self) -> Result<(), ParseError> {
         match self.parts.first() {
             None => Ok(()),

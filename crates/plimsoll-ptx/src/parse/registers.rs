@@ -6,10 +6,10 @@ use crate::lanes::Slot;
 use crate::module::{Kernel, Special};
 use crate::types::{Kind, Type};
 
-/// What a name stands for.
+/// The meaning of a register's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Register {
-    /// A value of so many bits.
+    /// A value of this width in bits.
     Value(Slot, u32),
     Predicate(Slot),
 }

@@ -19,7 +19,7 @@ pub(crate) fn parse(
     }
 }
 
-/// That an instruction is run by whole warps together.
+/// Checks that an instruction is run by whole warps together.
 pub(super) fn aligned(opcode: &mut Opcode<'_>) -> Result<(), ParseError> {
     if opcode.has("sync") && opcode.has("aligned") {
         Ok(())
@@ -115,7 +115,7 @@ fn multiply(
     Ok(Operation::Mma(mma))
 }
 
-/// Whether A is stored by columns, and B by rows.
+/// Returns `true` for A if it is stored by columns, and for B if it is stored by rows.
 fn layouts(opcode: &mut Opcode<'_>) -> Result<(bool, bool), ParseError> {
     // Two modifiers of the same names: the first is for A.
     let first = opcode.layout()?;

@@ -86,12 +86,12 @@ fn multiply(
     Ok(multiply)
 }
 
-/// Whether a number is −1 and not 1.
+/// Returns `true` if a number is −1, and `false` if it is 1.
 fn sign(body: &Body, operands: &[Operand<'_>], at: usize) -> Result<bool, ParseError> {
     choice(body, operands, at, [1, -1])
 }
 
-/// Whether a number is the second of two.
+/// Returns `true` if a number is the second of two, and `false` if it is the first.
 fn choice(body: &Body, operands: &[Operand<'_>], at: usize, of: [i64; 2]) -> Result<bool, ParseError> {
     let found = match operands.get(at) {
         Some(Operand::Number(value)) => of.iter().position(|known| *known == *value as i64),

@@ -188,8 +188,8 @@ fn class(letter: char) -> (&'static str, usize, &'static str) {
 
 /// Runs one instruction on many operands, each in a thread of its own.
 ///
-/// `classes` has a letter for the result and for each operand: h and r are 16 and 32 bits, f an f32, d 64 bits, g an f64. In
-/// `instruction` `$0` stands for the result, `$1` and on for the operands. Values are the bits, as u64.
+/// `classes` has a letter for the result and for each operand: h and r are 16 and 32 bits, f an f32, d 64 bits, g an
+/// f64. In `instruction` `$0` denotes the result, `$1` and on for the operands. Values are the bits, as u64.
 pub fn apply(classes: &str, instruction: &str, rows: &[Vec<u64>]) -> Vec<u64> {
     let letters: Vec<char> = classes.chars().collect();
     let mut device = Device::new();
@@ -235,7 +235,8 @@ pub fn check(classes: &str, instruction: &str, rows: &[Vec<u64>], definition: im
     }
 }
 
-/// Rows of operands of so many bits: all combinations of extreme values for up to two operands, and random ones.
+/// Rows of operands of these widths in bits: all combinations of extreme values for up to two operands, and random
+/// ones.
 pub fn operands(widths: &[u32], random: usize, seed: u32) -> Vec<Vec<u64>> {
     let mut numbers = Numbers(seed);
     let mask = |bits: u32| if bits == 64 { u64::MAX } else { (1 << bits) - 1 };
