@@ -37,7 +37,7 @@ impl CpuBackend {
     /// With options, and nominal rates.
     ///
     /// # Errors
-    /// If there are no threads or too many, or the machine does not have the instruction set.
+    /// Returns an error if there are no threads or too many, or the machine does not have the instruction set.
     pub fn new(options: CpuOptions) -> Result<CpuBackend, EngineError> {
         let wrong =
             |option, found: String, expected: String| Err(EngineError::Options { option, found, expected });
@@ -260,7 +260,7 @@ impl CpuBackend {
     /// An engine of a plan with one program that runs on one thread, and the log of what each task of its launches takes there.
     ///
     /// # Errors
-    /// As [`Backend::engine`], and if the plan has several programs.
+    /// Returns the errors of [`Backend::engine`], and an error if the plan has several programs.
     pub fn logged_engine(
         &self,
         plan: VerifiedPlan,

@@ -88,10 +88,10 @@ impl CpuEngine {
         Ok(CpuEngine { programs, machine, timings, plan, arena, base, used: 0, poison, log })
     }
 
-    /// A tensor of a program, how it lies, and its bytes in the arena.
+    /// A tensor of a program, its layout, and its bytes in the arena.
     ///
     /// # Errors
-    /// If it has none, or so many values of this type from `first` on are not within it.
+    /// Returns an error if the tensor has no memory, or lacks some of these values of this type from `first` on.
     fn tensor(
         &self,
         program: ProgramId,

@@ -11,9 +11,9 @@ use crate::simd::{Portable, Simd};
 
 /// Work that is divided into tasks. How it is divided must not depend on the number of threads.
 ///
-/// A kernel is a struct of shapes and of pointers to *buffers* in the arena. The documentation of each pointer says how
-/// many elements its buffer has: `[a][b]` are a · b elements with the last index innermost, and what is said to be *per
-/// thread* is there once for each thread, one behind the other. Unless a field says that it may alias another, buffers do
+/// A kernel is a struct of shapes and of pointers to *buffers* in the arena. The documentation of each pointer states
+/// the number of elements of its buffer: `[a][b]` are a · b elements with the last index innermost, and a buffer *per
+/// thread* exists once for each thread, one behind the other. Unless a field says that it may alias another, buffers do
 /// not overlap.
 pub(crate) trait Kernel: Sync {
     /// The number of tasks.
@@ -140,7 +140,7 @@ impl Machine {
     /// Runs all tasks of a kernel of dot products.
     ///
     /// # Safety
-    /// As for [`Machine::launch`].
+    /// The contract is that of [`Machine::launch`].
     pub(crate) unsafe fn launch_dot<K: DotKernel>(&self, kernel: &K) {
         let entry: unsafe fn(&K, usize, usize) = match DotLevel::of(self.level.min(Level::detect())) {
             #[cfg(target_arch = "x86_64")]

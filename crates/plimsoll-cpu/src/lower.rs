@@ -35,7 +35,7 @@ pub(crate) trait Lower {
     /// Chooses the kernels.
     ///
     /// # Errors
-    /// If there are none for these operands.
+    /// Returns an error if there are no kernels for these operands.
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported>;
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn unsupported(op: &'static str, why: impl Into<String>) -> Unsupport
 
 /// A node with all that is known before there is memory.
 pub(crate) struct Context<'a> {
-    /// The kind of kernel, as it stands in reports.
+    /// The kind of kernel, as reports name it.
     pub(crate) name: &'static str,
     pub(crate) program: &'a Program,
     pub(crate) layouts: &'a [Layout],
@@ -114,7 +114,7 @@ impl<'a> Context<'a> {
         unsupported(self.name, why)
     }
 
-    /// The cost of a pass over all operands and results with so many operations.
+    /// The cost of a pass over all operands and results with this number of operations.
     pub(crate) fn cost(&self, flops: u64) -> Cost {
         let infos = |ids: &[TensorId]| -> Vec<&TensorInfo> {
             ids.iter().map(|id| self.program.tensor(*id)).collect()

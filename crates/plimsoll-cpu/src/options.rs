@@ -1,9 +1,9 @@
-//! How to run.
+//! Options of the backend.
 
 use plimsoll_parallel::Level;
 
-/// What convolutions multiply where features are stored as bf16, but for those that [a choice](plimsoll_plan::Bf16Products) keeps in
-/// f32. Sums are f32 in either case.
+/// The number format in which convolutions multiply if features are stored as bf16, except for those that [a
+/// choice](plimsoll_plan::Bf16Products) keeps in f32. Sums are f32 in either case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Products {
     /// Values and weights in f32.
@@ -14,21 +14,21 @@ pub enum Products {
     Bf16,
 }
 
-/// How to run.
+/// Options of the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuOptions {
     /// Threads, the caller's among them.
     pub threads: usize,
     /// The instruction set.
     pub level: Level,
-    /// What convolutions multiply.
+    /// The number format of products in convolutions.
     pub products: Products,
     /// For tests: what no node has written yet, and after each node what nobody will read again, is NaN.
     pub poison: bool,
 }
 
 impl CpuOptions {
-    /// As many threads, and the machine's best instruction set.
+    /// Returns options with this number of threads and the machine's best instruction set.
     pub fn new(threads: usize) -> CpuOptions {
         CpuOptions { threads, level: Level::of_process(), products: Products::F32, poison: false }
     }

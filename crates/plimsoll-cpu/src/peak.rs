@@ -48,7 +48,7 @@ impl Kernel for MultiplyAdds {
 /// two: the best of a few tries of some milliseconds.
 ///
 /// # Errors
-/// If the threads cannot be started.
+/// Returns an error if the threads cannot be started.
 pub fn fma_peak(threads: usize) -> Result<f64, EngineError> {
     let pool = Pool::new(threads)?;
     let machine = Machine { pool, level: Level::of_process() };

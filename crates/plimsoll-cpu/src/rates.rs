@@ -1,4 +1,4 @@
-//! How fast this machine computes and moves bytes, and what a node takes by that.
+//! The speed of this machine in operations and in bytes, and the predicted time of a node.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub(crate) const NOMINAL: Rates = Rates { flops: 8e10, bytes: 1e10, kernels: BTr
 /// Measures arithmetic and memory with all threads, within `memory` bytes and a fraction of a second.
 ///
 /// # Errors
-/// If threads cannot be started.
+/// Returns an error if threads cannot be started.
 pub(crate) fn measure(threads: usize, memory: usize) -> Result<Rates, EngineError> {
     let bytes = bandwidth(threads, memory.min(BUFFER_BYTES))?;
     Ok(Rates { flops: fma_peak(threads)?, bytes, kernels: BTreeMap::new() })

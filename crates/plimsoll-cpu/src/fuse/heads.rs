@@ -76,7 +76,7 @@ impl Fan {
         (!sums.is_empty() || back.is_some()).then_some(Fan { at, head, sums, back })
     }
 
-    /// Returns `true` if all nodes still read the same where they are run as one.
+    /// Returns `true` if all nodes still read the same values if they run as one.
     fn is_allowed(&self, program: &Program, updates: &Updates, nodes: &[FusedNode]) -> bool {
         let head = &nodes[self.at];
         let sums = self.sums.iter().map(|sum| (union([head, &nodes[*sum]]), *sum));

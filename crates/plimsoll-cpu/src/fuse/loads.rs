@@ -1,8 +1,8 @@
 //! Normalisation and activation, fused into what reads their result: convolutions, ends of residual blocks, global means and gates.
 //!
-//! Of a convolution's raw result y and the normalised, activated z computed from it, only y is held: whoever reads z in such
-//! an op reads y instead and normalises on the way in, with the same arithmetic and so with the same bits. z remains
-//! where something else reads it.
+//! Only the raw result y of a convolution is stored, not the normalised, activated z computed from it: an op that reads
+//! z reads y instead and normalises each value as it loads it, with the same arithmetic and so with the same bits. z
+//! remains if another op reads it.
 
 use std::collections::HashMap;
 use std::ops::Range;

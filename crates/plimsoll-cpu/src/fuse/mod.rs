@@ -1,4 +1,4 @@
-//! The fusion of nodes of a program that are run as one.
+//! The fusion of several nodes of a program into one.
 //!
 //! Five rewrites, one after the other: ends of [`residual`] blocks; [`pairs`] of nodes that one kernel computes in one pass; sums of
 //! maps with [`gates`]; [`loads`]: maps that are cheap to compute are computed by the convolutions that read them; [`heads`] whose
@@ -92,7 +92,7 @@ impl FusedOp {
         }
     }
 
-    /// The kind of kernel, as it stands in reports.
+    /// The kind of kernel, as reports name it.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             FusedOp::Plain(op) => op.rule().name(),

@@ -132,7 +132,7 @@ impl End {
         [self.main.at, self.sum].into_iter().chain(shortcut).map(|at| &nodes[at])
     }
 
-    /// Returns `true` if all nodes still read the same where they are run as one.
+    /// Returns `true` if all nodes still read the same values if they run as one.
     fn is_allowed(&self, program: &Program, updates: &Updates, nodes: &[FusedNode]) -> bool {
         let forward = union(self.before(nodes).chain([&nodes[self.act]]));
         let mut back = self.back.iter();

@@ -1,6 +1,6 @@
 //! The division of convolutions into tasks: the positions that a task gathers at a time, and the blocks of its results.
 //!
-//! How work is divided decides the order of sums, so all of this depends on shapes alone.
+//! The division of work decides the order of sums, so all of this depends on shapes alone.
 #![forbid(unsafe_code)]
 
 use std::ops::Range;

@@ -14,7 +14,7 @@ use crate::simd::{Element, LANES, Simd};
 const CHUNK: usize = 2048;
 /// Voxels of a part of a sum.
 pub(crate) const PART: usize = 4 * CHUNK;
-/// Classes whose sums are held in registers at a time.
+/// The number of classes whose sums are in registers at a time.
 pub(super) const CLASSES: usize = 8;
 /// Voxels of a tile.
 pub(super) const TILE: usize = 128;

@@ -13,8 +13,9 @@ pub(crate) fn part(voxels: usize, part: usize) -> Range<usize> {
     part * PART..voxels.min((part + 1) * PART)
 }
 
-/// Calls `each` with the numbers of a range and, in turn, one of some sums that are taken side by side, so that additions need not wait for each
-/// other. Sums stay in registers while each has a place that is known when compiling; what is left of the range works on a copy.
+/// Calls `each` with the numbers of a range and one of several independent sums, in rotation, so that additions need
+/// not wait for each other. Sums stay in registers while the index of each is known at compile time; the rest of the
+/// range works on a copy.
 ///
 /// A closure that calls [`Simd`] must be `#[inline(always)]`: compiled as a function of its own it lacks the instruction set of its kernel, and
 /// each of its operations becomes a call.
@@ -37,7 +38,7 @@ pub(crate) fn in_turn<T: Copy, const N: usize>(
     *sums = rest;
 }
 
-/// The sum of four sums that were taken in turn.
+/// The total of four sums that were taken in rotation.
 ///
 /// # Safety
 /// The machine has the instruction set of `S`.

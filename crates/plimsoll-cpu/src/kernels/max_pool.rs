@@ -61,7 +61,7 @@ impl Windows {
     /// Lane by lane, the place of the largest voxel of a window among those of the block, the first of several.
     ///
     /// # Safety
-    /// As [`Windows::largest`].
+    /// The contract is that of [`Windows::largest`].
     #[inline(always)]
     unsafe fn place_of_largest<S: Simd, T: Element>(&self, block: *const T, at: [usize; 3]) -> [u32; LANES] {
         let [z, y, x] = [0, 1, 2].map(|axis| self.op.places(axis, at[axis], self.input[axis]).start);

@@ -1,7 +1,7 @@
 //! Instance, group and batch normalisation: statistics, the normalised and activated map, and the gradient of both.
 //!
-//! Sums over a channel's voxels are taken chunk by chunk in f32; those of all channels and samples that share their statistics
-//! are put together in f64, in order.
+//! Sums over a channel's voxels are taken chunk by chunk in f32; the sums of all channels and samples that share their
+//! statistics are combined in f64, in order.
 
 use plimsoll_graph::ops::Over;
 

@@ -144,7 +144,7 @@ pub(crate) struct PlaneScale<T> {
     /// `[block][16]`
     pub(crate) factors: Ptr<f32>,
     pub(crate) summand: Summand<T>,
-    /// The slope of the leaky ReLU; 1 leaves the sum as it is.
+    /// The slope of the leaky ReLU; 1 leaves the sum unchanged.
     pub(crate) slope: f32,
     /// Like the source's data, which it may alias.
     pub(crate) result: Ptr<T>,

@@ -9,12 +9,12 @@ use super::voxels::{Group, Voxels};
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{LANES, Simd, exp::exp};
 
-/// Logits of regions, and labels of which each stands for any number of regions.
+/// Logits of regions, and labels, each of which may belong to any number of regions.
 #[derive(Clone)]
 pub(crate) struct RegionVoxels {
     /// Its classes are the regions.
     pub(crate) voxels: Voxels,
-    /// Whether voxels with a label belong to a region: `[region][label]`.
+    /// `true` for each region and label if voxels with the label belong to the region: `[region][label]`.
     members: Arc<[[bool; 256]]>,
 }
 
@@ -26,7 +26,7 @@ impl RegionVoxels {
         RegionVoxels { voxels, members: (0..regions.sets.len()).map(members).collect() }
     }
 
-    /// Which voxels of a group belong to a region. Those that do not count belong to none.
+    /// Returns `true` for each voxel of a group that belongs to a region. Voxels that do not count belong to none.
     #[inline(always)]
     fn here(&self, region: usize, group: &Group) -> [bool; LANES] {
         let members = &self.members[region];

@@ -1,7 +1,7 @@
 //! The end of a residual block: z = lrelu(normalised y + shortcut) in one pass, and its gradient without z or the sum.
 //!
-//! The shortcut is a map as it is stored, one that is normalised as well, or one whose activated form is not stored. All are read in the
-//! same way: a map as it is stored is lrelu(1 · x + 0) with slope 1.
+//! The shortcut is a stored map, one that is normalised as well, or one whose activated form is not stored. All are
+//! read in the same way: a stored map is lrelu(1 · x + 0) with slope 1.
 
 use super::lane_sums::in_turn;
 use super::norm::Extent;

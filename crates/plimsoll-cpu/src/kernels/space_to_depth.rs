@@ -18,7 +18,7 @@ struct Run {
     lanes: usize,
 }
 
-/// Which channels of the volume with few of them are which of that with many.
+/// Returns the channels of the shallow volume, as runs, with the channels of the deep volume that they map to.
 fn runs(offsets: usize, channels: usize) -> Vec<Run> {
     let mut runs = Vec::new();
     for offset in 0..offsets {
@@ -41,7 +41,7 @@ struct Shape {
     /// Extent of the volume with few channels, and its blocks.
     flat: [usize; 3],
     flat_blocks: usize,
-    /// Of that with many.
+    /// The extent of the volume with many channels.
     deep: [usize; 3],
     deep_blocks: usize,
     /// By the block that is written.

@@ -58,7 +58,7 @@ impl Kernel for TransposeWeights {
 /// The machine has the instruction set of `S`.
 ///
 /// # Panics
-/// If one of them is not such a square.
+/// Panics if one of them is not such a square.
 #[inline(always)]
 unsafe fn transpose_square<S: Simd>(from: &[f32], to: &mut [f32]) {
     assert_eq!((from.len(), to.len()), (LANES * LANES, LANES * LANES), "a square of sixteen by sixteen");

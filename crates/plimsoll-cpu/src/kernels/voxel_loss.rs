@@ -14,7 +14,7 @@ type LaneArray = [f32; LANES];
 /// One class of sixteen voxels.
 pub(crate) struct ClassLanes<'a> {
     pub(crate) class: usize,
-    /// Whether it is the voxel's label.
+    /// `true` if it is the voxel's label.
     pub(crate) here: [bool; LANES],
     pub(crate) p: &'a LaneArray,
     /// 1 − p.

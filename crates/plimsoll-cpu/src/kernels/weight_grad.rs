@@ -1,9 +1,9 @@
 //! The weight gradient kernel.
 //!
-//! The sums run over positions, so each of them is held in a register over a run of positions while the gradient's sixteen
-//! outputs are multiplied with one input at a time. A pair of (output blocks, source block) that has many positions is
-//! divided into parts with a partial sum each, added up afterwards in a fixed order: how many is a matter of shapes, not of
-//! threads.
+//! The sums run over positions, so each of them is held in a register over a run of positions while the gradient's
+//! sixteen outputs are multiplied with one input at a time. A pair of (output blocks, source block) that has many
+//! positions is divided into parts with a partial sum each, added up afterwards in a fixed order: their number depends
+//! on shapes, not on threads.
 
 mod run;
 
@@ -143,7 +143,7 @@ pub(crate) struct WeightGrad {
     /// Offsets in the patch of each tap and channel, in the order of the sums.
     inputs: Vec<usize>,
     own_lanes: Vec<[i32; LANES]>,
-    /// Where the sums go: `[part][output block][reach][tap][input][16]`, the result if there is one part.
+    /// The memory of the sums: `[part][output block][reach][tap][input][16]`, the result if there is one part.
     sums: Ptr<f32>,
     /// Scratch, per thread: [`GradTiling::per_thread`] floats.
     gathered: Ptr<f32>,

@@ -1,9 +1,10 @@
 //! The layouts of the tensors of a set of programs.
 //!
-//! Each op says what its kernels can read and write ([`VolumeRule`]). What is left open is decided so: a volume that comes from
-//! the host or goes to it, or nowhere, lies in rows, as it does there, if its kernels can take it so; every other lies in
-//! blocks. Weights follow from the convolutions that use them; all tensors that are combined element by element with weights
-//! (their gradients, moments) lie as they do, in all programs that share them.
+//! Each op says what its kernels can read and write ([`VolumeRule`]). The remaining freedom is used as follows: a
+//! volume that is copied from or to the host, or is not used, is stored in rows, as on the host, if its kernels support
+//! that; every other volume is stored in blocks. The layout of weights follows from the convolutions that use them; all
+//! tensors that are combined element by element with weights (their gradients, moments) have the same layout, in all
+//! programs that share them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use super::{Layout, VolumeLayout, WeightBlocks};
 use crate::lower::{NodeOperands, unsupported};
 use crate::ops;
 
-/// The layouts of all tensors of each program, or of those of one whose volumes lie as `pinned` says.
+/// The layouts of all tensors of each program, or those of one program whose volumes have the layouts `pinned`.
 pub(crate) fn assign(
     programs: &[Program],
     pinned: Option<&[VolumeLayout]>,
@@ -51,7 +52,7 @@ enum Demand {
     Are(VolumeLayout),
     /// All have one layout.
     Alike,
-    /// At most one of the two lies in rows.
+    /// At most one of the two is stored in rows.
     NotBothRows,
 }
 

@@ -51,7 +51,7 @@ pub(crate) enum Layout {
     Statistics,
     /// Weights of a convolution to blocks.
     Weights(Arc<WeightBlocks>),
-    /// Weights of a convolution to rows, of sources with so many channels, each padded by itself.
+    /// Weights of a convolution to rows, of sources with these numbers of channels, each padded by itself.
     HeadWeights(Vec<usize>),
 }
 

@@ -11,8 +11,8 @@ pub(crate) enum VolumeRule {
     Alike,
     /// Each may lie as it likes.
     Any,
-    /// Of a convolution, over so many sources, or of its gradient by weights: not both sides lie in rows; a `result` may if the
-    /// kernel is a point, a source if it can be an image.
+    /// A convolution over `sources` sources, or its gradient by weights: at most one side is stored in rows; a `result`
+    /// may be if the kernel is a point, a source if it can be an image.
     Conv {
         /// Sources come first among the operands.
         sources: usize,

@@ -19,9 +19,9 @@ use crate::simd::LANES;
 pub(crate) enum Lanes {
     /// Those of its blocks.
     Blocks,
-    /// Those of its own group, so many.
+    /// The inputs of its own group, this many.
     Own(usize),
-    /// The channels of an image, so many.
+    /// The channels of an image, this many.
     Image(usize),
 }
 

@@ -33,8 +33,8 @@ use crate::simd::{Bf16, Element, LANES};
 /// The most channels of an image that is convolved.
 const IMAGE_CHANNELS: usize = LANES;
 
-/// A convolution whose sources are read as its loads say. Operands: those of each load, weights, where it has one a bias and, with
-/// `added`, a volume to which the result is added.
+/// A convolution whose sources are read by its loads. Operands: those of each load, weights, where it has one a bias
+/// and, with `added`, a volume to which the result is added.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FusedConv {
     pub(crate) conv: Conv,
@@ -42,8 +42,8 @@ pub(crate) struct FusedConv {
     pub(crate) added: bool,
 }
 
-/// A transposed convolution whose source is read as its load says. Operands: those of the load, weights, where it has one a bias
-/// and, with `added`, a volume to which the result is added.
+/// A transposed convolution whose source is read by its load. Operands: those of the load, weights, where it has one a
+/// bias and, with `added`, a volume to which the result is added.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FusedTranspose {
     pub(crate) conv: ConvTranspose,
@@ -108,8 +108,8 @@ impl Lower for ConvWeightGrad {
     }
 }
 
-/// Weights of a convolution to blocks lie in blocks; those of one to rows are a head's. A layout that says otherwise is a fault
-/// of this backend, which its user can do nothing about.
+/// Weights of a convolution to blocks lie in blocks; those of one to rows are a head's. Any other layout is an error of
+/// this backend, for which there is no remedy.
 fn weight_blocks(cx: &Context<'_>, layout: &Layout) -> Result<WeightBlocks, Unsupported> {
     match layout {
         Layout::Weights(blocks) => Ok(WeightBlocks::clone(blocks)),
@@ -311,8 +311,8 @@ impl<K: DotKernel + Send> BoundNode for DotPartial<K> {
     }
 }
 
-/// What the weight gradient of [`cube`] reaches of its peak: its transforms are shared by few pairs of blocks, so that the sums of these
-/// stay in the second-level cache.
+/// The share of its peak that the weight gradient of [`cube`] reaches: its transforms are shared by few pairs of
+/// blocks, so that the sums of these stay in the second-level cache.
 const CUBE_GRAD_SHARE: f64 = 0.5;
 
 /// The kernel that runs, and its tiling.

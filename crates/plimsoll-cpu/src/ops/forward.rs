@@ -79,8 +79,9 @@ pub(super) fn pace(dot: Option<DotLevel>) -> f64 {
 }
 
 impl Forward {
-    /// Of a grid over the first operand of a node, with weights of these blocks and window. What runs depends on shapes and on what is
-    /// multiplied, and on nothing that is measured here, so that it is the same each time.
+    /// Chooses the kernel for a grid over the first operand of a node, with weights of these blocks and window. The
+    /// choice depends on shapes and on the type of products alone, and on no measurement, so that it is the same each
+    /// time.
     pub(super) fn new(
         cx: &Context<'_>,
         grid: TapGrid,

@@ -125,7 +125,7 @@ impl Shape {
         self.batch * self.chunks()
     }
 
-    /// Operations of so many passes over the map.
+    /// The operations of this number of passes over the map.
     fn flops(&self, cx: &Context<'_>, passes: u64) -> u64 {
         let products = (cx.input(0).shape.count() as u64).saturating_mul(self.classes as u64);
         products.saturating_mul(2 * passes)
@@ -135,7 +135,7 @@ impl Shape {
 /// A few classes leave most lanes of a register without work.
 const SHARE: f64 = 0.1;
 
-/// A head bound to memory, from which those of its tiles are made.
+/// A head bound to memory, from which the kernels of its tiles are made.
 struct Bound<T> {
     shape: Shape,
     source: Vec<SourceBlock<T>>,

@@ -326,7 +326,8 @@ impl LogitKernel {
     /// Runs it.
     ///
     /// # Safety
-    /// What the kernel points to must be alive and untouched by others until this returns, and the slopes written.
+    /// All pointers of the kernel must be valid and not accessed by others until this returns, and the slopes must have
+    /// been written.
     pub(super) unsafe fn launch(&self, machine: &Machine) {
         // SAFETY: this function's contract is that of the call.
         unsafe {

@@ -16,7 +16,7 @@ fn windows(op: MaxPool, input: &Shape, output: &Shape) -> (Windows, usize) {
     (windows, input.batch() * blocks(input.channels()))
 }
 
-/// Places of voxels are held in 32 bits.
+/// Places of voxels are stored in 32 bits.
 fn expect_countable(cx: &Context<'_>, windows: &Windows) -> Result<(), Unsupported> {
     match u32::try_from(windows.voxels()) {
         Ok(_) => Ok(()),

@@ -1,4 +1,4 @@
-//! What this backend does with each op. An op stands in one place: its [`Lower`] in one of these files decides layout,
+//! The lowering of each op on this backend. An op has one place: its [`Lower`] in one of these files decides layout,
 //! support, scratch, cost and kernels together. An op without one does not compile.
 
 mod attention;

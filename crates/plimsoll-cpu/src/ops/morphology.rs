@@ -25,7 +25,7 @@ fn grid(tensor: &TensorInfo) -> Grid {
     Grid { channels: shape.batch() * shape.channels(), extent: shape.spatial() }
 }
 
-/// Bytes of rows of so many floats for each thread.
+/// The bytes of rows of this number of floats for each thread.
 fn rows(cx: &Context<'_>, floats: usize) -> usize {
     bytes_of::<f32>(product([cx.threads, floats]))
 }
@@ -35,7 +35,7 @@ fn width(cx: &Context<'_>) -> usize {
     width
 }
 
-/// The volume that an extreme is of: that of the negative is the other extreme.
+/// The volume whose extreme is taken: the extreme of its negative is the other extreme.
 fn signed(op: BoxExtreme, grid: Grid, x: Ptr<f32>) -> SignedVolume {
     SignedVolume { x, grid, sign: if op.extreme == Extreme::Max { 1.0 } else { -1.0 } }
 }
@@ -382,7 +382,7 @@ impl Lower for SoftRecallGrad {
     }
 }
 
-/// The labels at an operand, of voxels of so many channels.
+/// The labels at an operand, of voxels with this number of channels.
 fn labels(shape: &Shape, channels: usize, ignore: Option<u8>, operand: usize, places: &Places) -> Labels {
     Labels {
         labels: places.input(operand),

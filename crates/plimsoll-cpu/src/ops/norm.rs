@@ -14,14 +14,15 @@ use crate::layout::rule::VolumeRule;
 use crate::lower::{Context, InTurn2, InTurn3, Kernels, Lower, NodeOperands, by_storage, bytes_of};
 use crate::simd::Element;
 
-/// Normalise and leaky ReLU in one: z = lrelu(γ · (y − μ) · r + β); slope 1 is no activation. NodeOperands: those of [`Normalise`].
+/// Normalise and leaky ReLU in one: z = lrelu(γ · (y − μ) · r + β); slope 1 is no activation. Operands: those of
+/// [`Normalise`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct NormAct {
     pub(crate) slope: f32,
     pub(crate) affine: bool,
 }
 
-/// The gradients of leaky ReLU and of [`Normalise`] in one. NodeOperands: the gradient of z, then those of [`Normalise`].
+/// The gradients of leaky ReLU and of [`Normalise`] in one. Operands: the gradient of z, then those of [`Normalise`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct NormActGrad {
     pub(crate) norm: NormAct,
@@ -32,7 +33,7 @@ pub(crate) struct NormActGrad {
 }
 
 impl NormAct {
-    /// Of a normalisation without an activation.
+    /// Returns a normalisation without an activation.
     pub(crate) fn alone(affine: bool) -> NormAct {
         NormAct { slope: 1.0, affine }
     }

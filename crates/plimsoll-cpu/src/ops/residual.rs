@@ -19,7 +19,7 @@ pub(crate) struct ResidualAct {
     pub(crate) slope: f32,
     /// The normalisation of y, without an activation.
     pub(crate) main: NormAct,
-    /// How the shortcut is read.
+    /// The way in which the shortcut is read.
     pub(crate) shortcut: Load,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct ResidualAct {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ResidualActGrad {
     pub(crate) act: ResidualAct,
-    /// Which values of y share their statistics.
+    /// The values of y that share their statistics.
     pub(crate) over: Over,
     /// Those of the shortcut, where it is normalised for the sum alone.
     pub(crate) shortcut_over: Option<Over>,

@@ -1,4 +1,4 @@
-//! What a convolution reads: volumes as they are, or normalised and activated on the way in.
+//! The sources of a convolution: volumes that are read unchanged, or normalised and activated while they are read.
 
 use plimsoll_graph::DType;
 
@@ -17,12 +17,12 @@ use crate::simd::{Element, LANES};
 pub(crate) enum Load {
     /// The source as it is stored. Operand: the source.
     Plain,
-    /// As [`NormAct`] would make it. Operands: those of the node.
+    /// A source with the result of [`NormAct`]. Operands: those of the node.
     NormAct(NormAct),
 }
 
 impl Load {
-    /// How many operands a source takes.
+    /// Returns the number of operands of a source.
     pub(crate) fn operands(self) -> usize {
         match self {
             Load::Plain => 1,
@@ -43,14 +43,14 @@ pub(crate) struct SourceRef {
 }
 
 impl SourceRef {
-    /// Of the operands of a node from `first` on.
+    /// Returns the source at the operands of a node from `first` on.
     pub(crate) fn of(cx: &Context<'_>, load: Load, first: usize) -> SourceRef {
         let info = cx.input(first);
         let (channels, voxels) = (info.shape.channels(), info.shape.voxels());
         SourceRef { load, first, channels, voxels, dtype: info.dtype }
     }
 
-    /// Of several sources, one behind the other; and the place of the operand behind them.
+    /// Returns several sources in succession, and the index of the operand behind them.
     pub(crate) fn all(cx: &Context<'_>, loads: &[Load]) -> (Vec<SourceRef>, usize) {
         let mut first = 0;
         let sources = loads.iter().map(|load| {
@@ -101,7 +101,7 @@ impl SourceRef {
             .collect()
     }
 
-    /// It as an image, where it lies in rows.
+    /// The source as an image, if it is stored in rows.
     pub(crate) fn image(&self, places: &Places) -> ImageSource {
         ImageSource { data: places.input(self.first), channels: self.channels, voxels: self.voxels }
     }

@@ -16,7 +16,7 @@ fn planes(shape: &Shape) -> Planes {
     Planes { blocks: shape.batch() * blocks(shape.channels()), voxels: shape.voxels() }
 }
 
-/// What is read once for each voxel and may be normalised on the way in.
+/// An op that reads each voxel once, and may normalise it while it reads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Squeeze {
     /// [`GlobalMean`].
@@ -27,8 +27,8 @@ pub(crate) enum Squeeze {
     GateGrad,
 }
 
-/// A [`Squeeze`] whose volume is read as its load says. Operands: of the mean those of the load; of the gate those of the load and the
-/// factors; of the gradient the gradient of the result, then those of the load.
+/// A [`Squeeze`] whose volume is read by its load. Operands: for the mean, those of the load; for the gate, those of
+/// the load and the factors; for the gradient, the gradient of the result, then those of the load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FusedSqueeze {
     pub(crate) of: Squeeze,

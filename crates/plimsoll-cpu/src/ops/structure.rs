@@ -95,7 +95,7 @@ struct Mean<K> {
     sums: K,
     partial: Ptr<f64>,
     classes: usize,
-    /// Which loss it is of the mean; the mean itself if none.
+    /// The loss term of the mean; if none, the result is the mean itself.
     term: Option<DistanceTerm>,
     loss: Ptr<f32>,
     /// `[2]`
@@ -122,7 +122,7 @@ impl<K: Kernel + Send> BoundNode for Mean<K> {
 
 /// The gradient of such a loss.
 struct MeanGrad<K> {
-    /// What comes before the gradient.
+    /// The kernel that runs before the gradient.
     before: Option<BoundaryCodes>,
     gradient: K,
     classes: usize,

@@ -1,4 +1,4 @@
-//! How features are stored: f32 or bf16. Arithmetic is always f32.
+//! The storage type of features: f32 or bf16. Arithmetic is always f32.
 
 use super::Simd;
 
@@ -36,7 +36,7 @@ pub(crate) trait Element: Copy + Send + Sync + 'static {
     /// # Safety
     /// The machine has the instruction set of `S`; `p` is valid for writes of sixteen elements, with any alignment.
     unsafe fn store<S: Simd>(p: *mut Self, v: S::V);
-    /// What would be read back after storing.
+    /// Returns the value that is read back after storing.
     ///
     /// # Safety
     /// The machine has the instruction set of `S`.

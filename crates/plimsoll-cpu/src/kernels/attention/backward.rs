@@ -1,4 +1,4 @@
-//! The gradient of attention: probabilities are made again from the logarithms of their sums.
+//! The gradient of attention: probabilities are recomputed from the logarithms of their sums.
 
 use super::{At, AttentionShape, Carver, PADDING, Scratch, Window, floats, for_each_pair, products};
 use crate::kernel::{Kernel, Ptr};
@@ -157,7 +157,7 @@ impl<T: Element> AttentionGrad<T> {
         }
     }
 
-    /// What sixteen queries add to all gradients, and the gradients of these queries.
+    /// Adds the contribution of sixteen queries to all gradients, and computes the gradients of these queries.
     ///
     /// # Safety
     /// The machine has the instruction set of `S`; the scratch holds the scores of a tile with these voxels; buffers are as the

@@ -1,8 +1,9 @@
 //! Attention within windows.
 //!
-//! The matrix of a window and head never exists: sixteen queries are taken at a time, one in each lane, with all keys of their
-//! window. So sums over keys and channels need no sums over lanes, whatever the number of a head's channels. A task is a head of
-//! a few windows; what they have in common, the biases of all pairs of a query and a key, is laid out for it once.
+//! The matrix of a window and head never exists: sixteen queries are taken at a time, one in each lane, with all keys
+//! of their window. So sums over keys and channels need no sums over lanes, whatever the number of a head's channels. A
+//! task is a head of a few windows; the biases of all pairs of a query and a key, which these windows share, are laid
+//! out for it once.
 
 mod backward;
 mod forward;
@@ -182,7 +183,7 @@ impl<T: Element> Window<T> {
         At { head, sample: window / count, window: window % count }
     }
 
-    /// The place of a channel of a voxel in a volume of so many channels.
+    /// The place of a channel of a voxel in a volume of `channels` channels.
     #[inline(always)]
     fn place(&self, channels: usize, sample: usize, channel: usize, voxel: usize) -> usize {
         let block = sample * blocks(channels) + channel / LANES;
@@ -343,8 +344,8 @@ impl<T: Element> Window<T> {
     /// Gathers a head's channels of sixteen voxels, times a factor, as columns `[channel][16]`; 0 for a lane without a voxel.
     ///
     /// # Safety
-    /// `data` is a volume in blocks of so many channels and this grid, and initialised; the sample is one of its; `to` is valid
-    /// for writes of sixteen floats for each of the head's channels, which begin at `first`.
+    /// `data` is an initialised volume in blocks of this number of channels and this grid; the sample is one of its
+    /// samples; `to` is valid for writes of sixteen floats for each of the head's channels, which begin at `first`.
     #[inline(always)]
     #[allow(clippy::too_many_arguments, reason = "what is read, of which voxels, and where it goes")]
     unsafe fn columns(
@@ -374,7 +375,7 @@ impl<T: Element> Window<T> {
         }
     }
 
-    /// What dropout multiplies four keys' probabilities with, those of `group`, in each lane; none without dropout.
+    /// Returns dropout's factors for the probabilities of the four keys of `group`, in each lane; none without dropout.
     ///
     /// # Safety
     /// The noise is as the field says, and initialised.

@@ -151,7 +151,7 @@ pub(crate) struct DirectGrad {
     source: Blocks,
     /// The gradient of the convolution's result.
     gradient: Blocks,
-    /// Where the sums go: `[part][output block][source block][tap][lane][16]`, the result if there is one part.
+    /// The memory of the sums: `[part][output block][source block][tap][lane][16]`, the result if there is one part.
     sums: Ptr<f32>,
     /// Scratch, per thread: [`DirectGradTiling::per_thread`] bytes.
     scratch: Ptr<u8>,

@@ -12,7 +12,7 @@ pub(super) struct GradRun {
     pub(super) planes: usize,
     pub(super) rows: usize,
     pub(super) pairs: usize,
-    /// `[16][2]` for each pair, so many elements apart; from one plane and one row to the next.
+    /// `[16][2]` for each pair, at this distance in elements; from one plane and one row to the next.
     pub(super) source: *const u16,
     pub(super) source_step: usize,
     pub(super) source_strides: [usize; 2],
@@ -36,7 +36,7 @@ impl GradRun {
     /// block; sums of sixteen lanes are valid for reads and writes in each block.
     ///
     /// # Panics
-    /// If there are more blocks than [`Dot::BLOCKS`].
+    /// Panics if there are more blocks than [`Dot::BLOCKS`].
     #[inline(always)]
     pub(super) unsafe fn add<D: Dot>(self, blocks: usize) {
         let lanes = <D::S as Simd>::TILE_INPUTS;

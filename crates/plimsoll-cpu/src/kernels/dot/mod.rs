@@ -1,11 +1,12 @@
 //! Convolutions whose products are of bf16: values are rounded to bf16 when they are gathered, weights when they are packed, and sums
 //! are f32.
 //!
-//! A dot product takes two inputs at once, so weights are packed in pairs of inputs: `[…][8][16 outputs][2]` for the sixteen inputs of
-//! a block. A pair of inputs of a voxel is then what features have side by side, and nothing but weights is laid out anew.
+//! A dot product takes two inputs at once, so weights are packed in pairs of inputs: `[…][8][16 outputs][2]` for the
+//! sixteen inputs of a block. A pair of inputs of a voxel is then adjacent in features, and only weights are
+//! rearranged.
 //!
 //! - [`direct`] takes any window. It reaches most of the processor's peak.
-//! - [`winograd`] is for kernels three wide and high with stride 1: with F(2, 3) along both, 16 products stand for 36.
+//! - [`winograd`] is for kernels three wide and high with stride 1: with F(2, 3) along both, 16 products replace 36.
 //! - [`direct_grad`] and [`winograd_grad`] are their gradients by the weights, where pairs are of neighbouring positions or tiles.
 
 pub(crate) mod direct;

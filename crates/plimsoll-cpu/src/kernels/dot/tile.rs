@@ -47,7 +47,8 @@ impl Tile<'_> {
     /// writes of all sums.
     ///
     /// # Panics
-    /// If there are more blocks than [`Dot::BLOCKS`], more positions than [`Dot::POSITIONS`], or more rows than three.
+    /// Panics if there are more blocks than [`Dot::BLOCKS`], more positions than [`Dot::POSITIONS`], or more rows than
+    /// three.
     #[inline(always)]
     pub(super) unsafe fn sum<D: Dot, const B: usize>(&self, rows: usize, columns: usize) {
         macro_rules! choose {

@@ -26,17 +26,17 @@ pub(super) const READ: usize = RESULTS + WIDTH - 1;
 const BLOCKS: usize = 2;
 /// The most bytes of the ring and the sums: half of a second-level cache of a mebibyte, which weights, sources and results stream through.
 const CACHED_BYTES: usize = 450 << 10;
-/// Tiles whose sums are held at a time, about.
+/// The approximate number of tiles whose sums are in memory at a time.
 const HELD_TILES: usize = 32;
 /// The most rows of tiles in a strip, and tiles in a row of it.
 const STRIP: [usize; 2] = [16, 32];
-/// The fewest planes of a walk: those of its ring are gathered once more than without cutting the depth.
+/// The fewest planes of a walk: the planes of its ring are gathered once more than if the depth were not divided.
 const WALK: usize = 8;
 /// The fewest tiles of a plane for which it pays: weights are 16/9 as large as those of a direct convolution, and are read for each plane.
 const PLANE_TILES: usize = 9;
 
-/// Whether a convolution between features without groups, or its transpose, to a result of this extent can be computed in this way and
-/// takes at most three fifths of the products.
+/// Returns `true` if this method applies to a convolution between features without groups, or its transpose, to a
+/// result of this extent, and takes at most three fifths of the products.
 pub(crate) fn pays(window: &Window, [_, height, width]: [usize; 3]) -> bool {
     let tiles = product([height.div_ceil(RESULTS), width.div_ceil(RESULTS)]);
     window.stride == [1; 3]
@@ -83,7 +83,7 @@ pub(crate) struct StripTiling {
     tiles: usize,
     /// Strips below and beside one another.
     strips: [usize; 2],
-    /// Rows of tiles whose sums are held at a time.
+    /// The number of rows of tiles whose sums are in memory at a time.
     held: usize,
     /// Planes of results of a walk, and walks.
     walk: usize,
@@ -228,8 +228,8 @@ impl StripConv {
         StripConv { tiling, operands }
     }
 
-    /// Gathers and transforms a plane of all source blocks into the ring: that which the `plane`th of all taps reads for the first plane
-    /// of results, or lies so many planes further down.
+    /// Gathers and transforms a plane of all source blocks into the ring: that which the `plane`th of all taps reads
+    /// for the first plane of results, or the plane at this distance below it.
     ///
     /// # Safety
     /// [`DotKernel::task`]'s contract for this kernel; `strip` is one of the result's and `scratch` this thread's.
@@ -349,8 +349,8 @@ impl StripConv {
     /// Transforms the sums of a row of tiles and stores what is inside of the result.
     ///
     /// # Safety
-    /// [`DotKernel::task`]'s contract for this kernel; sample, block, plane, first row and first column are of the task, and `from` the place
-    /// of a row of so many tiles among the sums of a block.
+    /// [`DotKernel::task`]'s contract for this kernel; sample, block, plane, first row and first column are of the
+    /// task, and `from` the place of a row of this number of tiles among the sums of a block.
     #[inline(always)]
     unsafe fn store<D: Dot>(
         &self,
@@ -465,7 +465,7 @@ impl Piece<'_> {
     /// blocks of outputs, and so are places of sums.
     ///
     /// # Panics
-    /// If there are more blocks than [`Dot::BLOCKS`], or more tiles than [`Dot::POSITIONS`].
+    /// Panics if there are more blocks than [`Dot::BLOCKS`], or more tiles than [`Dot::POSITIONS`].
     #[inline(always)]
     unsafe fn sum<D: Dot, const B: usize>(&self, width: usize) {
         macro_rules! choose {

@@ -30,14 +30,14 @@ const RUN_PAIRS: usize = 64;
 /// The weight gradient of a convolution between features, bound to memory.
 pub(crate) struct StripGrad {
     tiling: StripGradTiling,
-    /// Of the tiling, worked out once: elements and floats of one point.
+    /// Constants of the tiling, computed once: elements and floats of one point.
     source_point: usize,
     gradient_point: usize,
     sum_point: usize,
     source: Blocks,
     /// The gradient of the convolution's result.
     gradient: Blocks,
-    /// Where the sums go: `[part][output block][source block][tap][lane][16]`, the result if there is one part.
+    /// The memory of the sums: `[part][output block][source block][tap][lane][16]`, the result if there is one part.
     sums: Ptr<f32>,
     /// Scratch, per thread: [`StripGradTiling::per_thread`] bytes.
     scratch: Ptr<u8>,

@@ -23,7 +23,7 @@ pub(crate) struct CrossSpread {
     pub(crate) x: Ptr<f32>,
     /// Like x.
     pub(crate) upstream: Ptr<f32>,
-    /// What is added to, like x; the result may alias it.
+    /// The addend, of the shape of x; the result may alias it.
     pub(crate) known: Option<Ptr<f32>>,
     /// Like x.
     pub(crate) result: Ptr<f32>,
@@ -43,9 +43,9 @@ struct Owned {
 struct Buffers {
     /// The row whose gradient is shared out.
     centre: Ptr<f32>,
-    /// +∞, which stands for rows out of bounds.
+    /// +∞, the value of rows out of bounds.
     far: Ptr<f32>,
-    /// What the row gives to its own voxels, one beyond either end among them.
+    /// The row's contribution to its own voxels, and to one beyond either end.
     along_width: Ptr<f32>,
 }
 
@@ -145,7 +145,7 @@ impl CrossSpread {
         }
     }
 
-    /// Where the gradient of the row at a depth and height goes.
+    /// Returns the memory for the gradient of the row at a depth and height.
     ///
     /// # Safety
     /// [`Kernel::task`]'s contract for this kernel and the task that owns the rows.
@@ -267,7 +267,8 @@ impl CrossSpread {
     }
 }
 
-/// What a window along an axis gives to its first, middle and last voxel: all to the first that is the smallest.
+/// Returns the share of a window along an axis for its first, middle and last voxel: the whole for the first that is
+/// the smallest.
 ///
 /// # Safety
 /// The machine has the instruction set of `S`.

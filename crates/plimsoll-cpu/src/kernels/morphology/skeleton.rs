@@ -50,7 +50,7 @@ impl SkeletonTerm {
         }
     }
 
-    /// The growth of the skeleton, added if it is above zero.
+    /// The growth of the skeleton, which is added if it is above zero.
     ///
     /// # Safety
     /// The machine has the instruction set of `S`.

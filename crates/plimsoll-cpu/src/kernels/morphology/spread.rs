@@ -1,8 +1,9 @@
 //! The gradient of box extremes.
 //!
-//! The largest value of a cube is that along depth of those along height of those along width, and of equals the first
-//! along each axis is the first of the cube. So gradients go back axis by axis: a voxel claims those of all windows along
-//! the axis that it is the first largest of. Nothing is scattered, and the order of sums does not depend on threads.
+//! The largest value of a cube is the maximum along depth of the maxima along height of the maxima along width; among
+//! equal values, the first along each axis is the first of the cube. So gradients are propagated axis by axis: a voxel
+//! takes the gradients of all windows along the axis in which it is the first of the largest. Nothing is scattered, and
+//! the order of sums does not depend on threads.
 
 use super::extreme::SignedVolume;
 use super::{Grid, PAD, Rows, copy_row, fill_edges, largest_around, padded};
@@ -25,7 +26,7 @@ pub(crate) struct Spread {
     /// Like the source, `[channel][D][H][W]`.
     pub(crate) upstream: Ptr<f32>,
     pub(crate) factor: f32,
-    /// What is added to, like the source; the result may alias it.
+    /// The addend, of the shape of the source; the result may alias it.
     pub(crate) known: Option<Ptr<f32>>,
     /// Like the source.
     pub(crate) result: Ptr<f32>,
@@ -36,9 +37,9 @@ pub(crate) struct Spread {
 /// Rows in scratch, each of [`padded`] floats.
 #[derive(Clone, Copy)]
 struct Buffers {
-    /// −∞, which stands for values out of bounds.
+    /// −∞, the value of places out of bounds.
     none: Ptr<f32>,
-    /// Zero, which stands for gradients out of bounds.
+    /// Zero, the gradient of places out of bounds.
     zero: Ptr<f32>,
     x: Ptr<f32>,
     /// The gradient of the largest along width, of one row.

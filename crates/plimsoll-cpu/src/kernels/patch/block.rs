@@ -56,8 +56,8 @@ impl BlockNorm {
     }
 }
 
-/// How values are changed while they are read. A trait and not a closure, because what is called in the innermost loop must
-/// be inlined for the instruction set to reach it.
+/// The change of values while they are read. It is a trait and not a closure, because a call in the innermost loop must
+/// be inlined for the instruction set to apply to it.
 pub(crate) trait Read<S: Simd, T> {
     /// The value as its reader sees it.
     ///

@@ -34,7 +34,7 @@ impl Blocks {
     /// The same where each column has pairs: its values and those of the next column of the same phase, zeroes behind the last.
     ///
     /// # Safety
-    /// As for [`Blocks::gather_operands`], with `patch` valid for writes of twice as many elements.
+    /// The contract is that of [`Blocks::gather_operands`], with `patch` valid for writes of twice as many elements.
     #[inline(always)]
     pub(crate) unsafe fn gather_pairs<D: Dot>(
         &self,

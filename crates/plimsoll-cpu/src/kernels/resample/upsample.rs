@@ -20,7 +20,7 @@ struct WeightedRows<const N: usize> {
 }
 
 impl<const N: usize> WeightedRows<N> {
-    /// Of places along depth and height with their weights.
+    /// Returns the weighted rows for places along depth and height with their weights.
     #[inline(always)]
     fn of(rows: Rows, block: usize, depths: &[(usize, f32)], heights: &[(usize, f32)]) -> WeightedRows<N> {
         let mut all = WeightedRows { rows: [(0, 0.0); N], count: 0 };
@@ -74,8 +74,8 @@ impl Doubling {
         }
     }
 
-    /// The places of the fine grid that place `i` of the coarse one is part of along an axis, with their weights, and how many
-    /// there are. At a border the place itself stands for its missing neighbour.
+    /// The places of the fine grid that place `i` of the coarse one is part of along an axis, with their weights, and
+    /// how many there are. At a border the place itself replaces its missing neighbour.
     #[inline(always)]
     fn users(&self, axis: usize, i: usize) -> ([(usize, f32); 4], usize) {
         let last = 2 * self.coarse[axis] - 1;
@@ -101,7 +101,7 @@ pub(crate) struct Upsample<T> {
 }
 
 impl<T: Element> Upsample<T> {
-    /// Stores a voxel, added to what is there.
+    /// Stores the sum of a voxel and the value in memory.
     ///
     /// # Safety
     /// The machine has the instruction set of `S`; `voxel` is one of the fine grid's blocks, and no other thread touches it.

@@ -19,7 +19,8 @@ pub(crate) struct Boundaries {
     pub(crate) extent: [usize; 3],
 }
 
-/// What the least neighbour of a voxel is, and the sign of the difference, in one byte; 0 where there is no slope.
+/// Encodes the index of the least neighbour of a voxel and the sign of the difference in one byte; 0 if there is no
+/// slope.
 fn code(least: usize, difference: f32) -> u8 {
     match difference {
         d if d > 0.0 => 1 + least as u8,
@@ -181,7 +182,7 @@ impl Kernel for BoundaryCodes {
 /// The gradient of the probabilities: of each voxel, its own slope and those of which it is the least neighbour.
 pub(crate) struct BoundaryGrad {
     pub(crate) boundaries: Boundaries,
-    /// Of [`BoundaryCodes`], like the probabilities.
+    /// The codes of [`BoundaryCodes`], of the shape of the probabilities.
     pub(crate) codes: Ptr<u8>,
     /// `[1]`: the factor of all slopes.
     pub(crate) factor: Ptr<f32>,

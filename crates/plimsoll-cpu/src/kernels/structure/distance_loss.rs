@@ -15,9 +15,9 @@ pub(crate) struct Field {
     pub(crate) term: DistanceTerm,
     /// `[sample][class − 1][voxel]`
     pub(crate) probabilities: Ptr<f32>,
-    /// Of the same shape.
+    /// The distances to the target, of the same shape.
     pub(crate) target: Ptr<f32>,
-    /// Of the same shape; the target's where the term has no use for distances to the prediction.
+    /// The distances to the prediction, of the same shape; those to the target if the term does not use them.
     pub(crate) predicted: Ptr<f32>,
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct WinogradTiling {
     chunks: [usize; 2],
     /// Ranges that the output blocks are divided into.
     splits: usize,
-    /// Source blocks whose patch is held at a time: all, or one by one where they are needed once only.
+    /// The source blocks whose patch is in memory at a time: all, or one if each is needed only once.
     held: usize,
     batch: usize,
     source_blocks: usize,

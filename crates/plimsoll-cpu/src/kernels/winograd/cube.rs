@@ -4,9 +4,9 @@
 //! point are summed over all inputs. Of the transforms of `kernels::f23` none enlarges a value by more than two, so that rounding
 //! is less than that of F(4, 3) along the width alone.
 //!
-//! Sixty-four points of all channels would not stay in the second-level cache. The four points along the depth are therefore taken
-//! one after the other: inputs, weights and sums of 16 points are there at a time, and the results of each are added to those of the two
-//! planes of a tile, yᵢ = Σ over z: aᵢ(z) · m(z).
+//! Sixty-four points of all channels would not stay in the second-level cache. The four points along the depth are
+//! therefore taken one after the other: inputs, weights and sums of 16 points are in memory at a time, and the results
+//! of each are added to those of the two planes of a tile, yᵢ = Σ over z: aᵢ(z) · m(z).
 
 mod chunks;
 pub(crate) mod conv;
@@ -41,8 +41,8 @@ pub(crate) fn products(extent: [usize; 3]) -> f64 {
     multiplied / (product(extent) as f64 * (WIDTH * WIDTH * WIDTH) as f64)
 }
 
-/// Whether a convolution between features without groups, or its transpose, to a result of this extent can be computed in this way and
-/// takes at most half of the products of a direct one.
+/// Returns `true` if this method applies to a convolution between features without groups, or its transpose, to a
+/// result of this extent, and takes at most half of the products of a direct one.
 pub(crate) fn pays(window: &Window, extent: [usize; 3]) -> bool {
     window.stride == [1; 3] && window.kernel == [WIDTH; 3] && products(extent) <= 0.5
 }

@@ -6,9 +6,8 @@
 //! so transforms are a small part of the work. Transposing the formula gives the weight gradient, dg = Gᵀ [(A dy) ⊙ (Bᵀ
 //! d)].
 //!
-//! The six products stand for the values of polynomials at the points 0, ±¾, ±3/2 and ∞, [`POINTS`] in this order. The
-//! usual 0, ±1, ±2 have about one and a half times the rounding error: powers of ¾ and 3/2 are nearer to one, and exact
-//! too.
+//! The six products are the values of polynomials at the points 0, ±¾, ±3/2 and ∞, [`POINTS`] in this order. The usual
+//! 0, ±1, ±2 have about one and a half times the rounding error: powers of ¾ and 3/2 are nearer to one, and exact too.
 //!
 //! Kernels that are three deep and high as well are convolved as [`cube`] says, and so are their weight gradients.
 

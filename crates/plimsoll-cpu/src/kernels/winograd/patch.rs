@@ -26,7 +26,7 @@ pub(super) struct TilePatch {
 }
 
 impl TilePatch {
-    /// Of what a grid reads for chunks of some rows, by tiles of `columns` columns.
+    /// Returns the patch that a grid reads for chunks of some rows, by tiles of `columns` columns.
     pub(super) fn new(grid: &TapGrid, chunk: [usize; 2], columns: usize) -> TilePatch {
         let tiles = grid.positions[2].div_ceil(RESULTS);
         let row = TapGrid {

@@ -111,7 +111,7 @@ pub(crate) struct WinogradWeightGrad {
     source: Source,
     /// The gradient of the convolution's result.
     gradient: Source,
-    /// Where the sums go: `[part][output block][source block][tap][lane][16]`, the result if there is one part.
+    /// The memory of the sums: `[part][output block][source block][tap][lane][16]`, the result if there is one part.
     sums: Ptr<f32>,
     /// Scratch, per thread: [`WinogradGradTiling::per_thread`] floats.
     scratch: Ptr<f32>,

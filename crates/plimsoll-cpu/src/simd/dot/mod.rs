@@ -32,9 +32,9 @@ pub(crate) trait DotBody {
 /// Sixteen lanes of f32, to which products of pairs of bf16 are added.
 ///
 /// Every function may be called only where the machine has the instruction set of `Self`, which
-/// [`Machine::launch_dot`](crate::kernel::Machine::launch_dot) sees to for whole kernels. Pointers need no alignment. *Operands*
-/// are bf16 that [`Dot::store_operand`], [`Dot::store_pairs`] or [`Dot::copy_operands`] have written: [`Dot::dot`] takes those of them
-/// that are tiny for zero of their sign.
+/// [`Machine::launch_dot`](crate::kernel::Machine::launch_dot) sees to for whole kernels. Pointers need no alignment.
+/// *Operands* are bf16 that [`Dot::store_operand`], [`Dot::store_pairs`] or [`Dot::copy_operands`] have written:
+/// [`Dot::dot`] treats tiny ones as zero of their sign.
 pub(crate) trait Dot: Copy + Send + Sync + 'static {
     /// All other arithmetic.
     type S: Simd;

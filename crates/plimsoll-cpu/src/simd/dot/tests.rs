@@ -43,7 +43,7 @@ struct Cases<'a> {
     sum: &'a [f32; LANES],
     found: &'a mut [f32; LANES],
     operands: &'a mut [u16; LANES * PAIR],
-    /// What is found with the upper halves of `a`, tiny ones among them, that were copied as operands.
+    /// The result with the upper halves of `a`, tiny ones among them, that were copied as operands.
     of_copies: &'a mut [f32; LANES],
 }
 
@@ -71,7 +71,7 @@ impl DotBody for Cases<'_> {
     }
 }
 
-/// What an instance finds, its operands, and what it finds with copied ones; NaN as one number.
+/// Returns the result of an instance, its operands, and its result with copied ones; every NaN becomes one number.
 fn run(
     a: &[[f32; LANES]; PAIR],
     b: &[[f32; LANES]; PAIR],

@@ -18,7 +18,8 @@ use crate::simd::dot::PAIR;
 const CACHED_BYTES: usize = 900 << 10;
 /// The most rows of tiles in a strip.
 const STRIP_ROWS: usize = 16;
-/// The fewest planes of a walk: those that its first gradients meet are gathered once more than without cutting the depth.
+/// The fewest planes of a walk: the planes that its first gradients need are gathered once more than if the depth were
+/// not divided.
 const WALK: usize = 8;
 /// The least pairs of tiles of a part, for its partial sum to be worth it.
 const PART_PAIRS: usize = 256;
@@ -28,8 +29,8 @@ fn plane_pairs([_, height, width]: [usize; 3]) -> usize {
     product([height.div_ceil(RESULTS), width.div_ceil(PAIR_RESULTS)])
 }
 
-/// Whether the weight gradient of a convolution between features without groups, with a result of this extent, can be computed in this
-/// way and takes at most three fifths of the products.
+/// Returns `true` if this method applies to the weight gradient of a convolution between features without groups, with
+/// a result of this extent, and takes at most three fifths of the products.
 pub(crate) fn pays(window: &Window, result: [usize; 3]) -> bool {
     let [_, height, width] = result;
     window.stride == [1; 3]

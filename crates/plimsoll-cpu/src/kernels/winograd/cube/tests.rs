@@ -32,7 +32,7 @@ struct Layer {
 }
 
 impl Layer {
-    /// The result of a kernel that is made of operands, with so many floats of scratch.
+    /// The result of a kernel that is built from operands, with this number of floats of scratch.
     fn run<K: Kernel>(&mut self, scratch: usize, kernel: impl Fn(Operands) -> K) -> Vec<f32> {
         let (mut result, mut scratch) = (vec![f32::NAN; VOXELS * LANES], vec![f32::NAN; scratch]);
         let kernel = kernel(Operands {
@@ -66,7 +66,7 @@ impl Layer {
         sum
     }
 
-    /// The root mean square of what results are off, as a share of that of the results.
+    /// The root mean square of the errors, relative to that of the results.
     fn error(&self, found: &[f32]) -> f64 {
         let (mut off, mut all) = (0.0, 0.0);
         for (i, found) in found.iter().enumerate() {

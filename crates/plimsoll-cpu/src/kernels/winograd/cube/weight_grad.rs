@@ -93,7 +93,7 @@ pub(crate) struct CubeWeightGrad {
     source: Blocks,
     /// The gradient of the convolution's result.
     gradient: Blocks,
-    /// Where the sums go: `[part][output block][source block][tap][lane][16]`, the result if there is one part.
+    /// The memory of the sums: `[part][output block][source block][tap][lane][16]`, the result if there is one part.
     sums: Ptr<f32>,
     /// Scratch, per thread: [`CubeGradTiling::per_thread`] floats.
     scratch: Ptr<f32>,
