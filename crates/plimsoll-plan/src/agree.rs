@@ -1,4 +1,4 @@
-//! Checks of what the programs of one set must agree on before they are lowered.
+//! Checks that the programs of one set agree, before they are lowered.
 
 use std::collections::HashMap;
 

@@ -24,14 +24,15 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Returns `true` if all are numbers above zero: what comes from a file may be anything.
+    /// Returns `true` if all are numbers above zero: the values of a file are not trusted.
     pub fn are_sound(&self) -> bool {
         let mut all = [self.flops, self.bytes].into_iter().chain(self.kernels.values().copied());
         all.all(|rate| rate.is_finite() && rate > 0.0)
     }
 }
 
-/// A device with a number of threads, an instruction set, and rates: whatever decides how programs are laid out and run.
+/// A device with a number of threads, an instruction set, and rates: everything that determines the layout and the
+/// execution of programs.
 pub trait Backend: Any + Send + Sync {
     /// Tells it from every other that would lay out or run programs differently: the device, its instruction set, threads.
     /// Measured rates, which change neither, are left out.
@@ -42,8 +43,8 @@ pub trait Backend: Any + Send + Sync {
         self.identity()
     }
 
-    /// How this backend stores feature maps that are to be of some precision, where no program with gradients was written for it: as they
-    /// are, or as a type that holds all numbers of the other where it has no kernels for that.
+    /// Returns the type in which this backend stores feature maps of a precision, if the program was not built for it
+    /// with gradients: the precision itself, or a type that holds all its numbers if the backend has no kernels for it.
     fn storage(&self, precision: DType) -> DType {
         precision
     }
@@ -56,13 +57,15 @@ pub trait Backend: Any + Send + Sync {
     /// same lowering, but for predicted times.
     ///
     /// # Errors
-    /// If the programs are not well formed or do not [`agree`](crate::agree), or there is no kernel for a node of them.
+    /// Returns an error if the programs are not well formed or do not [`agree`](crate::agree), or there is no kernel
+    /// for a node of them.
     fn lower(&self, programs: &[Program], inline: bool) -> Result<Vec<LoweredProgram>, PlanError>;
 
     /// Allocates the arena of a plan inside a reservation, zeroed, and prepares every kernel.
     ///
     /// # Errors
-    /// If the plan was verified for another backend ([`VerifiedPlan::expect_for`]), the reservation is too small, or the system refuses memory or threads.
+    /// Returns an error if the plan was verified for another backend ([`VerifiedPlan::expect_for`]), the reservation is
+    /// too small, or the system refuses memory or threads.
     fn engine(&self, plan: VerifiedPlan, arena: Reservation) -> Result<Box<dyn Engine>, EngineError>;
 
     /// The memory in which arenas lie, where that is not memory of this process; its line is drawn already.
@@ -80,7 +83,7 @@ pub trait Backend: Any + Send + Sync {
     /// [memory of its own](Backend::device_memory). [`open_engine`](crate::open_engine) reserves both.
     ///
     /// # Errors
-    /// As [`Backend::engine`].
+    /// Returns the errors of [`Backend::engine`].
     fn staged_engine(
         &self,
         plan: VerifiedPlan,
@@ -102,7 +105,7 @@ pub trait Backend: Any + Send + Sync {
     /// The same backend, where some convolutions between features that are stored as bf16 multiply bf16 as well, and sum in f32.
     ///
     /// # Errors
-    /// If it has no kernels for that.
+    /// Returns an error if it has no kernels for them.
     fn with_bf16_products(&self, _which: &Bf16Products) -> Result<Arc<dyn Backend>, PlanError> {
         Err(PlanError::Products { backend: self.identity() })
     }
@@ -111,7 +114,7 @@ pub trait Backend: Any + Send + Sync {
     /// sum products of these in f32.
     ///
     /// # Errors
-    /// If it has no kernels for that.
+    /// Returns an error if it has no kernels for them.
     fn with_tf32_products(&self) -> Result<Arc<dyn Backend>, PlanError> {
         Err(PlanError::Tf32Products { backend: self.identity() })
     }
@@ -119,7 +122,7 @@ pub trait Backend: Any + Send + Sync {
     /// Returns the convolutions of some programs that should multiply bf16: those that are faster by the measured rates.
     ///
     /// # Errors
-    /// If the programs cannot be lowered, or there are no kernels for that.
+    /// Returns an error if the programs cannot be lowered, or there are no kernels for a node.
     fn fastest_products(&self, _programs: &[Program]) -> Result<Bf16Products, PlanError> {
         Err(PlanError::Products { backend: self.identity() })
     }
@@ -133,7 +136,7 @@ pub trait Backend: Any + Send + Sync {
     /// second. None where nothing is to be learned; a backend that predicts times without measuring keeps to that.
     ///
     /// # Errors
-    /// If the system refuses memory or threads.
+    /// Returns an error if the system refuses memory or threads.
     fn measure(
         &self,
         _known: Option<&Rates>,

@@ -1,4 +1,4 @@
-//! Arenas that lie in memory of a device: a second line beside that of this process.
+//! Arenas in memory of a device: a second limit beside the one of this process.
 
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ const MOST_STAGED: usize = 16 << 20;
 pub struct DriverUse {
     /// Device memory of the context and the kernels.
     pub context: Bytes,
-    /// Of the device's memory: what it allocates once programs run, for the threads of kernels, and to record what is launched as one.
+    /// The device memory that the driver allocates once programs run, for the threads of kernels, and to record
+    /// launches.
     pub recordings: Bytes,
     /// Memory of this process, beside its libraries.
     pub host: Bytes,
@@ -29,9 +30,9 @@ pub struct DriverUse {
 }
 
 impl DriverUse {
-    /// What is reserved where no device can be asked: as much as the 300 to 450 MiB of device memory, and more than the 100 to 150 MiB of the
-    /// process, that CUDA's contexts are known to take; and for each of 1024 launches that are recorded the 64 KiB that drivers before
-    /// 550 took.
+    /// The reservation if no device can be queried: as much as the 300 to 450 MiB of device memory, and more than the
+    /// 100 to 150 MiB of the process, that CUDA's contexts are known to take; and for each of 1024 recorded launches
+    /// the 64 KiB that drivers before 550 took.
     pub const USUAL: DriverUse = DriverUse {
         context: Bytes::mib(448),
         recordings: Bytes::mib(64),
@@ -56,10 +57,10 @@ pub struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Draws a line, below which a driver holds its context already, and may hold recordings.
+    /// Sets a limit, and reserves the driver's context and recordings from it.
     ///
     /// # Errors
-    /// If these alone are above the line.
+    /// Returns an error if these alone exceed the limit.
     pub fn new(line: Bytes, driver: DriverUse) -> Result<DeviceMemory, OverBudget> {
         let budget = Budget::new(line);
         let context = budget.reserve("context", driver.context)?;
@@ -73,8 +74,8 @@ impl DeviceMemory {
         DeviceMemory { arenas: arenas.max(1), ..self }
     }
 
-    /// What may be held there, whoever holds it. Of several engines at once, for one of them: what it would be if it were alone with its
-    /// part.
+    /// Returns the limit of the device's memory, for all holders. If there are several engines, it is the limit that
+    /// one of them would have if it were alone with its part.
     pub fn line(&self) -> Bytes {
         let driver = self.driver.of_device();
         driver + Bytes((self.budget.line() - driver).0 / self.arenas as u64)
@@ -104,13 +105,13 @@ impl DeviceMemory {
     /// Reserves memory of the device.
     ///
     /// # Errors
-    /// If the line has no room.
+    /// Returns an error if the limit has no room.
     pub fn reserve(&self, holder: &str, bytes: Bytes) -> Result<Reservation, EngineError> {
         self.budget.reserve(holder, bytes).map_err(EngineError::DeviceLine)
     }
 
-    /// The memory of this process through which programs' values are copied to the device and back: that of the largest tensor which is
-    /// read or written from outside, up to 16 MiB.
+    /// The memory of this process through which programs' values are copied to the device and back: as large as the
+    /// largest tensor that is read or written from outside, up to 16 MiB.
     pub fn staging_bytes(programs: &[Program]) -> Bytes {
         let tensors = programs.iter().flat_map(|program| &program.tensors);
         let outside = tensors.filter(|tensor| tensor.role != Role::Intermediate);
@@ -120,7 +121,7 @@ impl DeviceMemory {
     }
 }
 
-/// Returns the memory of an arena where it lies: whole pages of this process, or whole pieces of a device's memory.
+/// Returns the size of an arena in its memory: whole pages of this process, or whole pieces of a device's memory.
 pub fn arena_memory(backend: &dyn Backend, bytes: usize) -> Bytes {
     match backend.device_memory() {
         Some(_) => DeviceMemory::arena_bytes(bytes),
@@ -139,7 +140,7 @@ pub fn engine_bytes(backend: &dyn Backend, plan: &Plan) -> Bytes {
 /// An engine of a plan, all of whose memory is reserved: from the line of the backend's device, and from the `host`'s.
 ///
 /// # Errors
-/// As [`Backend::engine`], and if a line has no room.
+/// Returns the errors of [`Backend::engine`], and an error if a limit has no room.
 pub fn open_engine(
     backend: &dyn Backend,
     plan: VerifiedPlan,

@@ -81,7 +81,7 @@ pub enum EngineError {
     /// The backend cannot have such options.
     #[error("{option} is {found}, but {expected}")]
     Options {
-        /// Which.
+        /// The name of the option.
         option: &'static str,
         /// Its value.
         found: String,
@@ -158,7 +158,8 @@ pub trait Engine: Send + Sync {
     /// Copies values into a tensor of a program of the plan. Parameters and states are shared by all programs.
     ///
     /// # Errors
-    /// If the slice does not have the tensor's number of elements or its type, or the tensor has no memory.
+    /// Returns an error if the slice does not have the tensor's number of elements or its type, or the tensor has no
+    /// memory.
     fn write(
         &mut self,
         program: ProgramId,
@@ -169,7 +170,7 @@ pub trait Engine: Send + Sync {
     /// Copies values out of a tensor of a program of the plan; of an intermediate, what the last run left there.
     ///
     /// # Errors
-    /// As [`Engine::write`].
+    /// Returns the errors of [`Engine::write`].
     fn read(
         &self,
         program: ProgramId,
@@ -183,7 +184,7 @@ pub trait Engine: Send + Sync {
     /// The same of as many elements as there is room for, from one on: in the logical order of the tensor's shape.
     ///
     /// # Errors
-    /// If the tensor ends before, is not of the values' type, or has no memory.
+    /// Returns an error if the tensor has fewer elements, is not of the values' type, or has no memory.
     fn read_from(
         &self,
         program: ProgramId,
@@ -196,7 +197,7 @@ pub trait Engine: Send + Sync {
     /// where they have to be read.
     ///
     /// # Errors
-    /// If the tensor has no memory.
+    /// Returns an error if the tensor has no memory.
     fn view(&self, program: ProgramId, tensor: TensorId) -> Result<Option<HostView<'_>>, EngineError> {
         self.plan().stored(program, tensor).map(|_| None)
     }
@@ -204,7 +205,7 @@ pub trait Engine: Send + Sync {
     /// Runs a program. Allocates nothing but what a device records of its launches, in memory that [`DriverUse`](crate::DriverUse) counts.
     ///
     /// # Errors
-    /// If the plan has no such program.
+    /// Returns an error if the plan has no such program.
     fn run(&mut self, program: ProgramId) -> Result<(), EngineError>;
 
     /// The device, where it has [memory of its own](crate::Backend::device_memory) in which it can sum what programs make; else none.
@@ -215,8 +216,9 @@ pub trait Engine: Send + Sync {
     /// Bytes of the arena, from its start, that the launches so far were given.
     fn used_bytes(&self) -> usize;
 
-    /// What the device's free memory became less by as this engine was made and its programs were recorded, as the device says it; what
-    /// other processes took at these moments is counted too. None where the arena is memory of this process, or the device does not say.
+    /// Returns the decrease of the device's free memory while this engine was created and its programs were recorded,
+    /// as the device reports it; memory that other processes took meanwhile is counted too. Returns none if the arena
+    /// is memory of this process, or the device reports nothing.
     fn device_bytes(&self) -> Option<Bytes> {
         None
     }

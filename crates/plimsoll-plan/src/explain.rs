@@ -44,13 +44,13 @@ pub struct Explanation {
     pub bytes: usize,
     /// Its fate.
     pub fate: Fate,
-    /// The first and the last launch of each stretch for which it is held; launches are counted from 0.
+    /// The first and the last launch of each stretch during which it is in memory; launches are counted from 0.
     pub held: Vec<(usize, usize)>,
     /// Launches of the plan.
     pub launches: usize,
-    /// The launch at which the most is held.
+    /// The launch with the peak of memory.
     pub peak: usize,
-    /// `true` if it is held at the peak.
+    /// `true` if it is in memory at the peak.
     pub is_held_at_peak: bool,
     /// The kernels that compute it; none of what is given.
     pub made_by: Vec<Maker>,
@@ -104,7 +104,7 @@ pub fn explain(plan: &Plan, program: ProgramId, name: &str) -> Vec<Explanation> 
     given.ids().filter(|id| given.tensor(*id).name == name).map(one).collect()
 }
 
-/// From which launch to which each tensor and copy is held; none for parameters and states, and for tensors that no launch
+/// The live range of each tensor and copy, in launches; none for parameters and states, and for tensors that no launch
 /// touches.
 pub fn spans(plan: &Plan, program: ProgramId) -> Vec<Option<Span>> {
     Flow::of(plan.program(program), plan.schedule(program)).spans()

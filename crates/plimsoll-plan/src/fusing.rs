@@ -1,4 +1,4 @@
-//! The rewriting that backends share which run several nodes of a program as one.
+//! The rewriting shared by backends that run several nodes of a program as one.
 //!
 //! A backend has its own ops, one for each composition that it has kernels of, and its own rewrites that find them. All ask the same
 //! of a program: who reads a value, what changes in between, and which nodes several fused ones cover together.
@@ -12,7 +12,7 @@ pub struct FusedNode<O> {
     pub op: O,
     /// The node in whose place it is run.
     pub at: NodeId,
-    /// The nodes that it stands for, in ascending order.
+    /// The nodes that it replaces, in ascending order.
     pub covers: Vec<NodeId>,
     /// The operands, in the order of the op.
     pub inputs: Vec<TensorId>,

@@ -73,8 +73,8 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// From which node to which each value is held; none for parameters and states, and for values that no node
-    /// touches. Inputs are there from the first node on, outputs until the last.
+    /// The live range of each value, in nodes; none for parameters and states, and for values that no node touches.
+    /// Inputs are live from the first node on, outputs until the last.
     pub fn spans(&self) -> Vec<Option<Span>> {
         let last = self.nodes.len().saturating_sub(1);
         let mut spans: Vec<Option<Span>> = self

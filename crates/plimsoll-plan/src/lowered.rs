@@ -19,7 +19,7 @@ pub struct LoweredProgram {
 /// value for itself instead of having it stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoweredNode {
-    /// The kind of kernel, as it stands in reports.
+    /// The kind of kernel, as reports name it.
     pub name: String,
     /// The nodes of the program that it covers, in ascending order.
     pub covers: Vec<NodeId>,
@@ -32,7 +32,7 @@ pub struct LoweredNode {
     /// Pairs (place among outputs, place among inputs) that may share one place if the input is not needed afterwards: each
     /// element of the output depends on no element of the input that is read after it is written.
     pub in_place: Vec<(usize, usize)>,
-    /// `true` if it gives the same whenever it is run, and running it twice is worth considering.
+    /// `true` if it has the same results whenever it is run, and running it twice is worth considering.
     pub may_be_recomputed: bool,
     /// Operations, and bytes moved.
     pub cost: Cost,
@@ -41,7 +41,8 @@ pub struct LoweredNode {
 }
 
 impl LoweredProgram {
-    /// Returns `true` if two lowerings are the same in all that memory and results depend on: all but predicted times.
+    /// Returns `true` if two lowerings are the same in everything that memory and results depend on: everything except
+    /// predicted times.
     pub fn agrees_with(&self, other: &LoweredProgram) -> bool {
         let alike = |(a, b): (&LoweredNode, &LoweredNode)| {
             (&a.name, &a.covers, &a.inputs, &a.outputs) == (&b.name, &b.covers, &b.inputs, &b.outputs)

@@ -98,7 +98,7 @@ pub struct ProgramPlan {
 pub struct Options {
     /// `true` if cheap values are computed by their readers instead of stored, where the backend can.
     pub inline: bool,
-    /// `true` if places are used again. Without, everything has a place of its own: a second opinion in tests.
+    /// `true` if places are reused. Otherwise every tensor has a place of its own, as a reference in tests.
     pub reuse: bool,
     /// Bytes that the arena should not exceed. The plan is the fastest that was found within; where there is none,
     /// the one with the least arena.
@@ -160,7 +160,7 @@ impl Plan {
     /// A tensor of a program, and its place.
     ///
     /// # Errors
-    /// If there is no such program or tensor, or it is never stored.
+    /// Returns an error if there is no such program or tensor, or it is never stored.
     pub fn stored(&self, id: ProgramId, tensor: TensorId) -> Result<(&TensorInfo, Block), EngineError> {
         let program = self.programs.get(id.0).ok_or_else(|| EngineError::missing("the program"))?;
         let info = program.tensors.get(tensor.index()).ok_or_else(|| EngineError::missing("the tensor"))?;
@@ -171,7 +171,7 @@ impl Plan {
     /// The same of a tensor that values of a number and type are to be all elements of.
     ///
     /// # Errors
-    /// As [`stored`](Plan::stored), and if they are fewer or more.
+    /// Returns the errors of [`stored`](Plan::stored), and an error if there are fewer or more values.
     pub fn stored_whole(
         &self,
         id: ProgramId,

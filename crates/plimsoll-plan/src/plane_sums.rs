@@ -11,11 +11,11 @@ use crate::{EngineError, ProgramId};
 /// Planes of sums, `[plane][channel][voxel]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlaneSums {
-    /// Planes that are held at a time.
+    /// The number of planes that are in memory at a time.
     pub planes: usize,
     /// Numbers of each voxel: logits, or the features that a head makes logits of.
     pub channels: usize,
-    /// The extent of what is held of a plane.
+    /// The extent of the part of a plane that is in memory.
     pub plane: [usize; 2],
     /// Depth, height and width of a window.
     pub window: [usize; 3],
@@ -36,17 +36,17 @@ impl PlaneSums {
     }
 }
 
-/// Where a window belongs, and how much of the mean it is. Its planes pass along one of its axes; the first and the second axis of a plane
-/// are the other two, in their order.
+/// The location of a window, and its shares of the mean. Its planes pass along one of its axes; the first and the
+/// second axis of a plane are the other two, in their order.
 #[derive(Clone, Debug)]
 pub struct SummedWindow<'a> {
-    /// The share of the mean of a voxel is the product of those of its depth, its height and its width.
+    /// The weight of a voxel in the mean is the product of the shares of its depth, its height and its width.
     pub shares: [&'a [f32]; 3],
     /// Along which of depth, height and width it was mirrored.
     pub mirrored: [bool; 3],
     /// The axis along which planes pass.
     pub axis: usize,
-    /// The places along depth, height and width that are held; all along that axis.
+    /// The places along depth, height and width that are in memory; all along that axis.
     pub held: [Range<usize>; 3],
     /// The held plane of its first place along that axis.
     pub slot: usize,
@@ -63,13 +63,13 @@ pub trait SumsPlanes {
     /// Allocates planes, all zero, inside a reservation of the device's memory, in place of those that there were.
     ///
     /// # Errors
-    /// If the device refuses, there are no kernels for them, or the reservation is too small.
+    /// Returns an error if the device refuses, there are no kernels for the sums, or the reservation is too small.
     fn open_sums(&mut self, of: PlaneSums, memory: Reservation) -> Result<(), EngineError>;
 
     /// Frees them.
     ///
     /// # Errors
-    /// If the device fails.
+    /// Returns an error if the device fails.
     fn close_sums(&mut self) -> Result<(), EngineError>;
 
     /// Adds what the last run of a program made of a window, logits or features: of the windows that it was run on at once, the one of this
@@ -77,7 +77,7 @@ pub trait SumsPlanes {
     /// added to is of no use.
     ///
     /// # Errors
-    /// If there are no planes, they are not of such windows, or the device fails.
+    /// Returns an error if there are no planes, they are not of such windows, or the device fails.
     fn add_window(
         &mut self,
         logits: (ProgramId, TensorId),
@@ -88,12 +88,12 @@ pub trait SumsPlanes {
     /// Copies a plane out, as it is stored.
     ///
     /// # Errors
-    /// If there is no such plane, it has another size, or the device fails.
+    /// Returns an error if there is no such plane, it has another size, or the device fails.
     fn read_plane(&mut self, slot: usize, to: &mut [u8]) -> Result<(), EngineError>;
 
     /// Sets a plane to zero.
     ///
     /// # Errors
-    /// If there is no such plane, or the device fails.
+    /// Returns an error if there is no such plane, or the device fails.
     fn clear_plane(&mut self, slot: usize) -> Result<(), EngineError>;
 }

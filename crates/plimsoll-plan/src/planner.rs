@@ -86,8 +86,8 @@ impl Placed {
 /// each program lays out its own values, in the same space as the others.
 ///
 /// # Errors
-/// If a program is not well formed, a node has no kernel, two programs disagree about a name or have the same, or — which would
-/// be an error in the planner — the verifier rejects the plan.
+/// Returns an error if a program is not well formed, a node has no kernel, two programs disagree about a name or have
+/// the same, or — which would be an error in the planner — the verifier rejects the plan.
 pub fn plan(
     programs: &[Program],
     backend: &dyn Backend,
@@ -100,7 +100,7 @@ impl<'a> Planner<'a> {
     /// Checks programs and gives their parameters and states places.
     ///
     /// # Errors
-    /// If a program is not well formed, a node has no kernel, or two programs disagree about a name.
+    /// Returns an error if a program is not well formed, a node has no kernel, or two programs disagree about a name.
     pub fn new(
         given: &'a [Program],
         backend: &'a dyn Backend,
@@ -144,7 +144,7 @@ impl<'a> Planner<'a> {
     /// arena. Without a budget nothing is recomputed.
     ///
     /// # Errors
-    /// If the verifier rejects the plan.
+    /// Returns an error if the verifier rejects the plan.
     pub fn plan(&self, budget: Option<usize>) -> Result<VerifiedPlan, PlanError> {
         self.verified(self.fastest(budget)?)
     }
@@ -165,7 +165,7 @@ impl<'a> Planner<'a> {
     /// The plan for a goal.
     ///
     /// # Errors
-    /// If the verifier rejects the plan.
+    /// Returns an error if the verifier rejects the plan.
     pub fn plan_for(&self, goal: Goal) -> Result<VerifiedPlan, PlanError> {
         match goal {
             Goal::Fastest { budget } => self.plan(budget),
@@ -177,7 +177,7 @@ impl<'a> Planner<'a> {
     /// at most `budget` bytes. Programs share one space, so each is as fast as the arena of the one that needs the most allows.
     ///
     /// # Errors
-    /// If the verifier rejects a plan.
+    /// Returns an error if the verifier rejects a plan.
     pub fn sparing_plan(&self, budget: Option<usize>, share: f64) -> Result<VerifiedPlan, PlanError> {
         let mut placed = self.fastest(budget)?;
         let mut order: Vec<usize> = (0..placed.len()).collect();
@@ -235,10 +235,10 @@ impl<'a> Planner<'a> {
         Some(best)
     }
 
-    /// The plan in which values are freed as is said for each program; none if that is impossible.
+    /// The plan that frees the given values of each program; none if that is impossible.
     ///
     /// # Errors
-    /// If the verifier rejects the plan.
+    /// Returns an error if the verifier rejects the plan.
     pub fn plan_with(&self, releases: &[Vec<Release>]) -> Result<Option<VerifiedPlan>, PlanError> {
         let placed: Option<Vec<Placed>> = self
             .searches
@@ -280,16 +280,16 @@ impl<'a> Planner<'a> {
     /// The curve of memory against time, from the fastest plan to the smallest.
     ///
     /// # Errors
-    /// If the verifier rejects a plan.
+    /// Returns an error if the verifier rejects a plan.
     pub fn curve(&self) -> Result<Vec<Point>, PlanError> {
         self.watched_curve(&mut |_| {})
     }
 
-    /// The same; `observer` is told the share of the work that is
-    /// done, from 0 to 1: half of it the search, half the placing of what was found.
+    /// The same; `observer` receives the share of the work that is done, from 0 to 1: half of it is the search, half
+    /// the placement of its results.
     ///
     /// # Errors
-    /// If the verifier rejects a plan.
+    /// Returns an error if the verifier rejects a plan.
     pub fn watched_curve(&self, observer: &mut dyn FnMut(f64)) -> Result<Vec<Point>, PlanError> {
         let Some(first) = self.searches.first() else { return Ok(Vec::new()) };
         let mut points: Vec<Point> = Vec::new();

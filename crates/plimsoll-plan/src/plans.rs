@@ -34,7 +34,7 @@ impl Plans {
     /// lowered in the same way, is returned again.
     ///
     /// # Errors
-    /// If the verifier rejects the plan.
+    /// Returns an error if the verifier rejects the plan.
     pub fn plan(&self, planner: &Planner<'_>, goal: Goal) -> Result<VerifiedPlan, PlanError> {
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it = |known: &&Known| known.goal == goal && planner.made(&known.plan);

@@ -1,9 +1,9 @@
 //! Values that are freed and recomputed instead of held.
 //!
-//! Between two uses a value need not be held: its place is free if the node that made it is run once more before the
-//! next use. The copy is made by the same kernel from the same operands, so it has the same bits. Operands that are
-//! freed themselves are recomputed first, and a copy serves all uses until the value is freed once more. A node
-//! whose results nobody reads before they are freed is not run there at all: it is deferred.
+//! Between two uses a value need not be in memory: its place is free if its node is run again before the next use. The
+//! copy is made by the same kernel from the same operands, so it has the same bits. Operands that are freed themselves
+//! are recomputed first, and a copy serves all uses until the value is freed again. A node whose results nobody reads
+//! before they are freed is not run there at all: it is deferred.
 
 use plimsoll_graph::{Program, Role, TensorId};
 use serde::{Deserialize, Serialize};
@@ -57,7 +57,8 @@ impl Schedule {
         &self.operands[run.first + run.inputs..run.first + run.inputs + run.outputs]
     }
 
-    /// For liveness. `values` are those of the program; nodes work in place as `in_place` says.
+    /// The input of the liveness analysis. `values` are those of the program; nodes work in place according to
+    /// `in_place`.
     pub(crate) fn flow<'a>(
         &'a self,
         values: &[FlowValue],
@@ -153,7 +154,7 @@ impl Recomputation {
         all
     }
 
-    /// The order of execution without releases: that of the program.
+    /// The order of execution without releases: the program's.
     pub fn unchanged(&self) -> Schedule {
         let mut writer = Writer::new(self, 0);
         for (place, node) in self.lowered.nodes.iter().enumerate() {
@@ -216,7 +217,7 @@ impl Recomputation {
     }
 }
 
-/// Returns `true` if a node makes the same whenever it is run, and nothing but values that are used within the run.
+/// Returns `true` if a node has the same results whenever it is run, and they are used within the run alone.
 fn may_run_again(roles: &[Role], node: &LoweredNode) -> bool {
     node.may_be_recomputed && node.outputs.iter().all(|id| roles[id.index()] == Role::Intermediate)
 }
@@ -224,13 +225,13 @@ fn may_run_again(roles: &[Role], node: &LoweredNode) -> bool {
 /// A schedule that is being written.
 struct Writer<'a> {
     of: &'a Recomputation,
-    /// The value that stands for each tensor; none where it was freed.
+    /// The value of each tensor; none if it was freed.
     current: Vec<Option<TensorId>>,
     schedule: Schedule,
 }
 
 impl<'a> Writer<'a> {
-    /// With all tensors there, and room for what so many releases recompute.
+    /// The state in which no tensor is freed, with room for the recomputations of this number of releases.
     fn new(of: &'a Recomputation, releases: usize) -> Writer<'a> {
         let nodes = of.lowered.nodes.len();
         Writer {

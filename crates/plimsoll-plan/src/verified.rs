@@ -33,7 +33,7 @@ impl VerifiedPlan {
     /// Checks that it was verified for this backend.
     ///
     /// # Errors
-    /// If it was for another.
+    /// Returns an error if it was verified for another backend.
     pub fn expect_for(&self, backend: &dyn Backend) -> Result<(), EngineError> {
         let found = backend.identity();
         if (self.kind, &self.backend) == (kind(backend), &found) {

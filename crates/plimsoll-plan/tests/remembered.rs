@@ -15,7 +15,7 @@ use paper::Paper;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// A program of so many nodes with skip connections.
+/// A program of this number of nodes with skip connections.
 fn chain(nodes: usize) -> Program {
     let mut program = Program::new("step");
     let mut values = vec![program.input("image", Shape::volume(1, 16, [2, 2, 2]), Kind::Volume)];

@@ -1,8 +1,8 @@
 //! Improves the order in which large items are placed.
 //!
-//! An item at the top of the arena, or one that is held at the same time, is placed earlier; the new order is kept if the arena
-//! does not grow. Only items from the changed position on are placed anew, and only until one of them rises above the arena.
-//! The search ends at its goal, or when its allowance of work is used up: it is the same on every run.
+//! An item at the top of the arena, or one that is live at the same time, is placed earlier; the new order is kept if
+//! the arena does not grow. Only items from the changed position on are placed anew, and only until one of them rises
+//! above the arena. The search ends at its goal, or when its allowance of work is used up: it is the same on every run.
 
 use super::Item;
 use crate::work::Work;
@@ -10,7 +10,7 @@ use crate::work::Work;
 /// Items of a size that lets only a few be held at once, with those that each of them meets.
 pub(super) struct Climb<'a> {
     items: &'a [Item],
-    /// By item: the items of the order that are held at the same time.
+    /// For each item, the items of the order that are live at the same time.
     neighbours: Vec<Vec<u32>>,
     order: Vec<usize>,
     /// By item: its position in the order.
@@ -24,7 +24,7 @@ pub(super) struct Climb<'a> {
 }
 
 impl<'a> Climb<'a> {
-    /// Places items in an order. None if more than `most_pairs` pairs of them are held at the same time.
+    /// Places items in an order. None if more than `most_pairs` pairs of them are live at the same time.
     pub(super) fn new(
         items: &'a [Item],
         order: Vec<usize>,
@@ -133,7 +133,7 @@ impl<'a> Climb<'a> {
     }
 }
 
-/// By item, the items of an order that are held at the same time; none if they are more than `most_pairs`.
+/// For each item, the items of an order that are live at the same time; none if there are more than `most_pairs` pairs.
 fn neighbours(items: &[Item], order: &[usize], most_pairs: usize, work: &Work) -> Option<Vec<Vec<u32>>> {
     let mut by_start = order.to_vec();
     by_start.sort_by_key(|item| items[*item].span.start);

@@ -1,6 +1,6 @@
 //! Offsets for buffers whose life spans are known: dynamic storage allocation, offline.
 //!
-//! Buffers are placed one after the other, each at the lowest offset that is free for as long as it is held
+//! Buffers are placed one after the other, each at the lowest offset that is free throughout its live range
 //! (`occupied`). The result depends on the order, so several orders are tried; then the order of the large buffers is
 //! improved (`climb`) until the lower bound is nearly met or an allowance of work is used up. The search is the same on
 //! every run, and its work grows as n log n.
@@ -22,7 +22,7 @@ use occupied::Occupied;
 pub struct Item {
     /// Its size, a multiple of the alignment.
     pub bytes: usize,
-    /// The time it is held.
+    /// Its live range.
     pub span: Span,
 }
 
@@ -39,17 +39,18 @@ pub struct Placement {
 const PATIENCE: usize = 1500;
 /// An arena that exceeds its lower bound by at most this part is not improved any further.
 const SLACK: usize = 1000;
-/// Items of less than this part of the lower bound are placed last, where the others leave room. As no more than this number of
-/// larger ones can be held at a time, the pairs of them that are held together grow linearly with their number.
+/// Items of less than this part of the lower bound are placed last, where the others leave room. As no more than this
+/// number of larger ones can be live at a time, the number of pairs that are live together grows linearly with their
+/// number.
 const SMALL: usize = 256;
 /// The same for a last improvement, of an arena that still exceeds its bound.
 const SMALLER: usize = 4096;
 /// The work of improving one order, in neighbours looked at.
 const ALLOWANCE: u64 = 2_000_000;
-/// The most pairs per item that are held at the same time for which the order is improved.
+/// The most pairs per item that are live at the same time for which the order is improved.
 const PAIRS: usize = 256;
 
-/// The most bytes that are held at one time: no placement can do with less.
+/// The most bytes that are live at one time: no placement needs less.
 pub fn lower_bound(items: &[Item]) -> usize {
     let nodes = items.iter().map(|item| item.span.end + 1).max().unwrap_or(0);
     let mut change = vec![0isize; nodes + 1];
@@ -141,7 +142,7 @@ impl Best {
     }
 }
 
-/// Places items one after the other, each at the lowest offset that is free for as long as it is held. An item that the
+/// Places items one after the other, each at the lowest offset that is free throughout its live range. An item that the
 /// order leaves out stays at offset 0 and does not count.
 fn place_in_order(items: &[Item], order: &[usize], work: &Work) -> Placement {
     let launches = items.iter().map(|item| item.span.end + 1).max().unwrap_or(0);

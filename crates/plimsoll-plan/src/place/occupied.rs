@@ -1,8 +1,9 @@
 //! The addresses that are taken, by time: the lowest free address for a span of launches, without looking at every item.
 //!
-//! A segment tree over launches. Each node holds two sets of disjoint stretches of addresses: those taken during all of its
-//! launches, and those taken during any of them. A span is covered by O(log n) nodes, so placing an item reads and updates
-//! O(log n) sets. Stretches that touch are merged, so a set stays short even where thousands of items are held at once.
+//! A segment tree over launches. Each node holds two sets of disjoint stretches of addresses: those taken during all of
+//! its launches, and those taken during any of them. A span is covered by O(log n) nodes, so placing an item reads and
+//! updates O(log n) sets. Stretches that touch are merged, so a set stays short even if thousands of items are live at
+//! once.
 
 use crate::Block;
 use crate::liveness::Span;
@@ -43,7 +44,7 @@ pub(super) struct Occupied<'a> {
 }
 
 impl Occupied<'_> {
-    /// An empty arena for so many launches.
+    /// An empty arena for this number of launches.
     pub(super) fn new(launches: usize, work: &Work) -> Occupied<'_> {
         let leaves = launches.max(1).next_power_of_two();
         Occupied { nodes: vec![Node::default(); 2 * leaves], leaves, work }

@@ -18,8 +18,8 @@ impl Search {
         Some(self.hold_what_fits(met, target))
     }
 
-    /// Frees values in batches, which are chosen by estimates, until at most `target` bytes are held at any time; none if nothing
-    /// helps before.
+    /// Frees values in batches, which are chosen by estimates, until at most `target` bytes are live at any time; none
+    /// if no batch helps any more.
     fn descend_in_batches(&self, mut from: Tried, target: usize) -> Option<Tried> {
         for _ in 0..BATCHES {
             if from.choice.lower_bound <= target {

@@ -1,8 +1,9 @@
-//! The values that may be freed while too much memory is held, and the estimated gain.
+//! The values that may be freed while too much memory is in use, and the estimated gain.
 //!
 //! An estimate needs no schedule: sums over the launches before each one give the excess over a gap between two uses in
-//! constant time. Recomputing a value takes its operands. One that is no longer held then would have to be held for longer;
-//! where that costs memory it is freed and recomputed as well, and so on up to values that are held anyway.
+//! constant time. Recomputing a value needs its operands. The live range of an operand that ends earlier would have to
+//! be extended; if that costs memory, the operand is freed and recomputed as well, and so on up to values that are live
+//! anyway.
 
 use std::cmp::Reverse;
 
@@ -30,18 +31,18 @@ impl Candidate {
     }
 }
 
-/// A stretch of runs during which a value is held and not touched.
+/// A stretch of runs during which a value is live and not touched.
 struct Gap {
     release: Release,
     /// The first run of the gap.
     start: usize,
-    /// The run that touches the value next, or the run after the last one for which it is held.
+    /// The run that touches the value next, or the run after the last one of its live range.
     end: usize,
 }
 
 /// The runs of a choice that hold more than a target.
 struct Pressure {
-    /// The number of earlier runs that hold more than the target, for each run.
+    /// The number of earlier runs that use more memory than the target, for each run.
     above: Vec<usize>,
     /// The excess bytes, summed over the earlier runs, for each run.
     over: Vec<f64>,
@@ -79,12 +80,12 @@ impl Pressure {
         Pressure { above, over, first_run, last_run }
     }
 
-    /// The number of runs in `start..end` that hold more than the target.
+    /// The number of runs in `start..end` that use more memory than the target.
     fn count(&self, start: usize, end: usize) -> usize {
         if start < end { self.above[end] - self.above[start] } else { 0 }
     }
 
-    /// The excess that goes away if `bytes` less are held during these runs: at most so much.
+    /// The excess that is removed if `bytes` fewer bytes are live during these runs: an upper bound.
     fn relief(&self, start: usize, end: usize, bytes: usize) -> f64 {
         let most = bytes as f64 * self.count(start, end) as f64;
         most.min(self.over[end.max(start)] - self.over[start])
@@ -92,7 +93,7 @@ impl Pressure {
 }
 
 impl Search {
-    /// The values that are held, untouched, while more than `target` is held; the largest first.
+    /// The values that are live, untouched, while more than `target` is live; the largest first.
     pub(super) fn candidates(&self, from: &Tried, target: usize) -> Vec<Release> {
         let pressure = Pressure::of(self, from, target);
         let mut found: Vec<Release> = self.gaps(from, &pressure).into_iter().map(|gap| gap.release).collect();
@@ -110,7 +111,7 @@ impl Search {
         found
     }
 
-    /// The gaps in which more than the target is held, of values that are worth freeing and not freed yet.
+    /// The gaps in which more than the target is live, of values that are worth freeing and not freed yet.
     fn gaps(&self, from: &Tried, pressure: &Pressure) -> Vec<Gap> {
         let mut gaps = Vec::new();
         for index in (0..self.values.len()).filter(|index| self.is_large[*index]) {
@@ -186,7 +187,7 @@ impl Search {
         (found.gain > 0.0).then_some(found)
     }
 
-    /// The excess added by holding a value until a run, if it is not held that long anyway.
+    /// The excess added by keeping a value until a run, if it is not live that long anyway.
     fn burden(&self, pressure: &Pressure, tensor: TensorId, until: usize) -> f64 {
         let bytes = self.values[tensor.index()].bytes as f64;
         bytes * pressure.count(pressure.last_run[tensor.index()] + 1, until + 1) as f64

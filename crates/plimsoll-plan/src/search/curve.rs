@@ -1,4 +1,4 @@
-//! The curve of memory against time, found from the peak with everything held down to the floor, as far as it is asked for.
+//! The curve of memory against time, found from the peak with all values kept down to the floor, as far as requested.
 
 use super::{Choice, Search, Tried};
 
@@ -33,7 +33,7 @@ impl Curve {
         (self.top - self.bottom.min(self.top)).div_ceil(TARGETS).max(1)
     }
 
-    /// Returns `true` if the floor is found, as exactly as it is searched for.
+    /// Returns `true` if the floor is found, to the precision of the search.
     fn is_at_end(&self) -> bool {
         self.reached.saturating_sub(self.missed) <= self.step() / 8 + 1
             || self.target <= self.missed
@@ -48,7 +48,7 @@ impl Search {
         self.watched_curve(&mut |_| {})
     }
 
-    /// The same; while it is searched for, `observer` is told the share of the way from the peak to the floor that is done.
+    /// The same; during the search `observer` receives the share of the range from the peak to the floor that is done.
     pub fn watched_curve(&self, observer: &mut dyn FnMut(f64)) -> Vec<Choice> {
         self.curve_down_to(0, observer)
     }

@@ -1,14 +1,15 @@
 //! Holds again values that need not be freed: those whose bytes fit below the target during all of the launches between.
 //!
-//! A segment tree over launches knows the most that is held during any stretch of them, so each value takes O(log n). Launches
-//! that are no longer needed once a value is held are counted as if they still were, so what fits here fits.
+//! A segment tree over launches has the peak of memory during any stretch of them, so each value takes O(log n).
+//! Launches that are no longer needed once a value is kept are counted as if they still were, so a choice that fits
+//! here fits.
 
 use super::{Search, Tried};
 use crate::recompute::{Release, Run};
 
 /// The most bytes held during any stretch of runs, to which bytes can be added.
 struct Peaks {
-    /// By node: the most that is held, without what was added to the nodes above.
+    /// For each node, the peak of memory, without the bytes that were added to the nodes above.
     most: Vec<usize>,
     /// By node: what was added to all of its runs.
     added: Vec<usize>,
@@ -26,7 +27,7 @@ impl Peaks {
         Peaks { most, added: vec![0; 2 * leaves], leaves }
     }
 
-    /// The most that is held from one run to before another.
+    /// The peak of memory from one run to before another.
     fn most(&self, start: usize, end: usize) -> usize {
         self.most_below(1, (0, self.leaves), (start, end))
     }

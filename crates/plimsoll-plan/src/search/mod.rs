@@ -1,10 +1,10 @@
 //! The search for values to free and recompute, so that a program fits into a number of bytes at the least cost in time.
 //!
-//! The search begins with everything held and a target a little below the peak (`curve`). Of all values that are held, idle,
-//! while more than the target is held, it frees those that take away the most excess (bytes above the target, summed over
-//! the nodes) per second of added time, and again, until the target is met; then it holds again those that need not be freed.
-//! The next, lower target starts from there, down to the floor where nothing helps any more; so one search gives the curve of
-//! memory against time, as far down as it is asked for.
+//! The search begins with all values kept and a target a little below the peak (`curve`). Of all values that are live,
+//! idle, while more than the target is live, it frees those that remove the most excess (bytes above the target, summed
+//! over the nodes) per second of added time, and repeats this until the target is met; then it keeps the values that
+//! need not be freed. The next, lower target starts from there, down to the floor where nothing helps any more; so one
+//! search gives the curve of memory against time, as far down as requested.
 //!
 //! A choice is measured by writing its schedule, which takes time proportional to the program. In a small program every
 //! candidate is measured (`thorough`). In a larger one candidates are compared by estimates (`candidates`), freed in batches
@@ -28,7 +28,7 @@ use crate::recompute::{Recomputation, Release, Run, Schedule};
 use crate::work::Work;
 use curve::Curve;
 
-/// A choice of values to free, and what it comes to.
+/// A choice of values to free, and its cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
     /// The freed values, in ascending order.

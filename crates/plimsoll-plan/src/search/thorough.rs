@@ -38,7 +38,8 @@ impl Search {
         Some(best)
     }
 
-    /// Frees values, one after the other, until at most `target` bytes are held at any time; none if nothing helps before.
+    /// Frees values, one after the other, until at most `target` bytes are live at any time; none if no value helps any
+    /// more.
     fn descend(&self, mut from: Tried, target: usize) -> Option<Tried> {
         while from.choice.lower_bound > target {
             let candidates = self.candidates(&from, target);

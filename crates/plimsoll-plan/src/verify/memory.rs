@@ -1,4 +1,4 @@
-//! The check that every read sees the value it should when launches run in the arena.
+//! The check that every read returns the right value when launches run in the arena.
 
 use std::collections::BTreeMap;
 
@@ -228,7 +228,7 @@ impl Scheduled<'_> {
         Ok(())
     }
 
-    /// A result lies apart from the others and from the operands, but for one whose place it may take.
+    /// A result does not overlap the others and the operands, except one whose place it may take.
     fn check_outputs(&self, at: usize, launch: &Launch, arena: usize) -> Result<(), PlanError> {
         let pairs = &self.lowered.nodes[launch.node].in_place;
         for (result, id) in launch.outputs.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Whether launches compute what a program says: by numbers for values, of which two are one if the same op made them of the
-//! same values.
+//! Checks that launches compute the values of a program: values are numbered, and two are equal if the same op computed
+//! them from the same values.
 
 use std::collections::HashMap;
 
@@ -8,8 +8,8 @@ use plimsoll_graph::{NodeId, Op, Program, Role, TensorId};
 use super::memory::Scheduled;
 use crate::{LoweredNode, LoweredProgram, PlanError};
 
-/// Checks that the lowered nodes leave the values in every output, parameter and state that the program says, and that the launches
-/// do; and that each tensor that a launch makes is what it stands for.
+/// Checks that the lowered nodes leave the values in every output, parameter and state that the program says, and that
+/// the launches do; and that each tensor that a launch writes has the value that it denotes.
 pub(super) fn check(of: &Scheduled<'_>) -> Result<(), PlanError> {
     let mut values = Values::of(of.program);
     let given = values.of_program();
@@ -123,7 +123,8 @@ impl<'a> Values<'a> {
         Ok(current)
     }
 
-    /// The same for launches, which read and write copies as well. Each that they write must be what it stands for.
+    /// The same for launches, which read and write copies as well. Each that they write must have the value that it
+    /// denotes.
     fn of_launches(&mut self, of: &Scheduled<'_>, given: &Current) -> Result<Current, PlanError> {
         let mut current = self.initial();
         for (at, launch) in of.schedule.launches.iter().enumerate() {

@@ -53,7 +53,7 @@ pub const ALL: &[(&str, Damage)] = &[
     ("an arena that is too small", arena_too_small),
 ];
 
-/// Which of the programs.
+/// The index of the program.
 type At = usize;
 
 fn with(plan: &Plan, change: impl FnOnce(&mut Plan) -> Option<()>) -> Option<Plan> {
@@ -105,7 +105,7 @@ fn moved(plan: &Plan, random: &mut Random, change: impl FnOnce(&mut Block)) -> O
     })
 }
 
-/// Two values that are held at one time, each read or wanted after the other is written.
+/// Two values that are live at one time, each read or needed after the other is written.
 fn value_on_another(plan: &Plan, random: &mut Random) -> Option<Plan> {
     let at = program(plan, random)?;
     let spans = spans(plan, plan.ids().nth(at)?);
@@ -275,7 +275,7 @@ fn another_node(plan: &Plan, random: &mut Random) -> Option<Plan> {
     })
 }
 
-/// Returns `true` if what a launch makes is read later, or kept.
+/// Returns `true` if the results of a launch are read later, or kept.
 fn is_useful(plan: &Plan, at: At, launch: usize) -> bool {
     let schedule = &plan.schedules[at];
     schedule.launches[launch].outputs.iter().any(|id| {
@@ -294,7 +294,7 @@ fn launch_missing(plan: &Plan, random: &mut Random) -> Option<Plan> {
     })
 }
 
-/// What updates a parameter or state is not to be run twice.
+/// A launch that updates a parameter or state must not run twice.
 fn launch_twice(plan: &Plan, random: &mut Random) -> Option<Plan> {
     let (at, launch) = launch(plan, random)?;
     let updates = |launch: &Launch| launch.outputs.iter().any(|id| is_persistent(plan, at, *id));
@@ -306,7 +306,7 @@ fn launch_twice(plan: &Plan, random: &mut Random) -> Option<Plan> {
     })
 }
 
-/// Of two launches, one of which needs the other.
+/// Swaps two launches, one of which needs the other.
 fn launches_swapped(plan: &Plan, random: &mut Random) -> Option<Plan> {
     let (at, second) = launch(plan, random)?;
     let first = random.below(second.max(1));

@@ -1,4 +1,4 @@
-//! How planning grows with a program, in operations counted.
+//! The cost of planning grows with a program as counted here, in operations.
 
 use std::sync::Arc;
 

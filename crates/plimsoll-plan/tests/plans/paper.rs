@@ -8,7 +8,7 @@ use plimsoll_plan::{
     Backend, Engine, EngineError, LoweredNode, LoweredProgram, PlanError, Rates, VerifiedPlan, agree,
 };
 
-/// Of offsets in its arena.
+/// The alignment of offsets in its arena.
 pub const ALIGNMENT: usize = 64;
 /// Bytes of each element: tests run its plans in f64.
 pub const ELEMENT: usize = 8;
