@@ -37,7 +37,7 @@ impl Tape<'_> {
     /// Appends a node.
     ///
     /// # Errors
-    /// If the operands do not fit the op.
+    /// Returns an error if the operands do not fit the op.
     pub fn push(&mut self, op: impl Into<Op>, inputs: &[TensorId]) -> Result<Vec<TensorId>, GraphError> {
         self.program.push(op, inputs)
     }
@@ -45,7 +45,7 @@ impl Tape<'_> {
     /// Adds a gradient to what is known of a tensor's.
     ///
     /// # Errors
-    /// If the shapes differ.
+    /// Returns an error if the shapes differ.
     pub fn add(&mut self, tensor: TensorId, gradient: TensorId) -> Result<(), GraphError> {
         let whole = match self.gradient_of(tensor) {
             None => gradient,
@@ -60,7 +60,7 @@ impl Tape<'_> {
 /// gradients in that order (none where `of` does not depend on t).
 ///
 /// # Errors
-/// If a needed gradient goes through an op that has none.
+/// Returns an error if a needed gradient goes through an op that has none.
 pub fn differentiate(
     program: &mut Program,
     of: TensorId,
@@ -71,11 +71,11 @@ pub fn differentiate(
     differentiate_from(program, of, seed, with_respect_to)
 }
 
-/// As [`differentiate`], of the sum of the elements of `of`, each times its element of another tensor of the same shape and dtype,
-/// that does not depend on t.
+/// Differentiates as [`differentiate`] does, but a sum of the elements of `of`, each multiplied by its element of
+/// another tensor of the same shape and dtype, which does not depend on t.
 ///
 /// # Errors
-/// If a needed gradient goes through an op that has none, or the other tensor does not fit.
+/// Returns an error if a needed gradient goes through an op that has none, or the other tensor does not fit.
 pub fn differentiate_from(
     program: &mut Program,
     of: TensorId,

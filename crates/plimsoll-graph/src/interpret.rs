@@ -46,7 +46,7 @@ impl Array {
 /// the last node.
 ///
 /// # Errors
-/// If a value is missing or has another shape than the program says.
+/// Returns an error if a value is missing or has another shape than the program says.
 pub fn interpret(program: &Program, values: &HashMap<String, Array>) -> Result<Vec<Array>, GraphError> {
     program.validate()?;
     let mut arrays: Vec<Option<Array>> = vec![None; program.tensors.len()];

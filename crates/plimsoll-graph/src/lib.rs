@@ -1,9 +1,9 @@
 //! The tensor program.
 //!
-//! A [`Program`] is a list of nodes in execution order. Each applies one [`Op`] of a small closed set to tensors with a known
-//! shape, dtype, kind and role; every tensor but states is written once. Networks, losses and optimizers are programs;
-//! [`differentiate`] appends the reverse pass of one. Nothing here says where a tensor lies or how an op is computed fast:
-//! that is for the planner and the backends.
+//! A [`Program`] is a list of nodes in execution order. Each applies one [`Op`] of a small closed set to tensors with a
+//! known shape, dtype, kind and role; every tensor but states is written once. Networks, losses and optimizers are
+//! programs; [`differentiate`] appends the reverse pass of one. This crate decides neither the place of a tensor nor a
+//! fast implementation of an op: the planner and the backends do.
 //!
 //! An op is one file in `ops/`: its rule of kinds, dtypes and shapes, its gradient, its operation count, whether it is worth
 //! computing twice, and its definition in plain f64 loops, from which [`interpret`] runs whole programs as the oracle of

@@ -75,7 +75,7 @@ pub trait Rule {
     /// The results that it makes, beside the operands it updates. All operands have possible shapes (no extent is zero).
     ///
     /// # Errors
-    /// If the operands do not fit, by number, kind, dtype or shape, or an attribute is impossible.
+    /// Returns an error if the operands do not fit, by number, kind, dtype or shape, or an attribute is impossible.
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError>;
 
     /// The operands that it updates in place (parameters, states): its first results, in this order.
@@ -86,7 +86,7 @@ pub trait Rule {
     /// Appends to the tape the nodes that carry the gradients of the results to the operands.
     ///
     /// # Errors
-    /// If there is no gradient with respect to an operand that needs one, or it would be wrong.
+    /// Returns an error if there is no gradient with respect to an operand that needs one, or it would be wrong.
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
         match node.inputs.iter().find(|id| tape.needs(**id)) {
             None => Ok(()),
@@ -165,7 +165,7 @@ fn expect_dtype(
     Err(GraphError::DType { op, operand, found: tensor.dtype, expected })
 }
 
-/// Checks that the dtype of a result that an op's attribute names can be that of a volume.
+/// Checks that a volume can have the dtype that an op's attribute names for its result.
 pub(crate) fn expect_volume_dtype(op: &'static str, dtype: DType) -> Result<(), GraphError> {
     if dtype.stores_volumes() {
         return Ok(());

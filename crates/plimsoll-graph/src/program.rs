@@ -99,7 +99,7 @@ impl Program {
     /// Appends a node and returns its results.
     ///
     /// # Errors
-    /// If the operands do not fit the op, or are impossible by themselves.
+    /// Returns an error if the operands do not fit the op, or are impossible by themselves.
     pub fn push(&mut self, op: impl Into<Op>, inputs: &[TensorId]) -> Result<Vec<TensorId>, GraphError> {
         let op = op.into();
         let (place, rule) = (self.nodes.len(), op.rule());
@@ -173,7 +173,7 @@ impl Program {
     /// Appends a node with one result and returns it.
     ///
     /// # Errors
-    /// If the operands do not fit the op.
+    /// Returns an error if the operands do not fit the op.
     pub fn push_one(&mut self, op: impl Into<Op>, inputs: &[TensorId]) -> Result<TensorId, GraphError> {
         Ok(self.push(op, inputs)?[0])
     }
@@ -200,9 +200,9 @@ impl Program {
         node.op.rule().cost(&info(&node.inputs), &info(&node.outputs))
     }
 
-    /// Checks the whole program, however it was made: that all tensors are possible, that every node reads only what is there and
-    /// fits its operands and results, that nothing but a persistent tensor is written twice, and that no name of an input,
-    /// parameter, state or output stands for two tensors.
+    /// Checks the whole program, however it was built: that all tensors are possible, that every node reads only
+    /// tensors that exist and fits its operands and results, that only persistent tensors are written twice, and that
+    /// no name of an input, parameter, state or output denotes two tensors.
     ///
     /// # Errors
     /// At the first fault.

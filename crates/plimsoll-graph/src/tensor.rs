@@ -46,7 +46,7 @@ impl DType {
         }
     }
 
-    /// Returns `true` if gradients may be too large or too small for it, so that the loss is scaled while training.
+    /// Returns `true` if gradients may exceed its range, so that the loss is scaled while training.
     pub fn needs_loss_scale(self) -> bool {
         self == DType::F16
     }

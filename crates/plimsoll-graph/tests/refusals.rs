@@ -1,4 +1,4 @@
-//! What is no program is refused, however it was made; so are gradients that would be wrong.
+//! Programs that are not well formed are refused, however they were built; so are gradients that would be wrong.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use plimsoll_graph::ops::{

@@ -21,8 +21,8 @@ pub struct Dropout {
     pub whole_channels: bool,
 }
 
-/// What random choices of one run of a program follow from, as a table of floats: a key in four parts of 16 bits, and which
-/// sample of the batch the first one of the program is.
+/// The source of the random choices of one run of a program, as a table of floats: a key in four parts of 16 bits, and
+/// the index in the batch of the program's first sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Noise {
     /// The key.
@@ -88,15 +88,15 @@ impl Dropout {
         scale(self.p)
     }
 
-    /// The counter that [`philox`] makes the random numbers of four channels of a voxel of: those of channel group
-    /// ⌊channel / 4⌋. All voxels have that of the first where channels are dropped whole.
+    /// The counter from which [`philox`] generates the random numbers of four channels of a voxel: those of channel
+    /// group ⌊channel / 4⌋. If whole channels are dropped, all voxels have the counter of the first.
     pub fn counter(&self, sample: u32, group: u32, voxel: u32) -> [u32; 4] {
         [if self.whole_channels { 0 } else { voxel }, group, sample, self.layer]
     }
 }
 
-/// Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3") of several counters at once: word `i` of
-/// each stands in `counters[i]`.
+/// Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3") of several counters at once: word
+/// `i` of each is in `counters[i]`.
 #[inline(always)]
 pub fn philox<const N: usize>(mut counters: [[u32; N]; 4], key: u64) -> [[u32; N]; 4] {
     let mut keys = [key as u32, (key >> 32) as u32];

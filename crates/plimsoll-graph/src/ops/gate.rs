@@ -9,7 +9,7 @@ use crate::{Array, DType, GraphError, Node, Rule, Shape, Signature, Tape, Tensor
 /// z = x · s, with one factor for each channel of each sample: the excitation of squeeze-and-excitation (Hu, Shen and Sun 2018).
 /// Operands: a volume x `[N, C, D, H, W]`, and the factors s `[N, C, 1, 1, 1]`, f32. Result: as x.
 ///
-/// The gradient of x is the same op on that of z.
+/// The gradient of x is the same op on the gradient of z.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gate;
 

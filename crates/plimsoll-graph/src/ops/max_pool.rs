@@ -6,8 +6,9 @@ use crate::op::{expect_like, expect_operands, expect_volume, upstream};
 use crate::ops::conv::grid;
 use crate::{Array, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo, Window};
 
-/// The largest of the voxels of each window, as `torch.nn.MaxPool3d`. What lies beyond the edge counts as −∞, and NaN as larger
-/// than any number. Operand: a volume `[N, C, D, H, W]`. Result: a volume of its dtype, of the extent [`MaxPool::output`].
+/// The largest of the voxels of each window, as `torch.nn.MaxPool3d`. Places beyond the edge count as −∞, and NaN as
+/// larger than any number. Operand: a volume `[N, C, D, H, W]`. Result: a volume of its dtype, of the extent
+/// [`MaxPool::output`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MaxPool {
     /// Extent and step of a window, and how far the first begins before the edge: at most half of its extent.
@@ -17,8 +18,8 @@ pub struct MaxPool {
     pub ceil: bool,
 }
 
-/// The gradient of [`MaxPool`]: that of each window goes to its first largest voxel, with the last axis fastest. Operands: the
-/// gradient of the result, and the operand. Result: the gradient of the operand.
+/// The gradient of [`MaxPool`]: each window's goes to its first largest voxel, with the last axis fastest. Operands:
+/// the gradient of the result, and the operand. Result: the gradient of the operand.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MaxPoolGrad {
     /// The forward op.
@@ -46,7 +47,8 @@ impl MaxPool {
         Some(output)
     }
 
-    /// The places along an axis of so many voxels that a window takes; at least one where [`MaxPool::output`] has the window.
+    /// The places along an axis of this number of voxels that a window takes; at least one if [`MaxPool::output`] has
+    /// the window.
     pub fn places(&self, axis: usize, window: usize, extent: usize) -> std::ops::Range<usize> {
         let Window { kernel, stride, padding } = self.window;
         let begin = window * stride[axis];

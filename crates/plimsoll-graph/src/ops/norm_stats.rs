@@ -12,7 +12,8 @@ use crate::{Array, GraphError, Kind, Rule, Shape, Signature, TensorInfo};
 pub enum Over {
     /// Those of a channel of a sample: instance normalisation (Ulyanov, Vedaldi and Lempitsky 2016).
     Instance,
-    /// Those of neighbouring channels of a sample, in so many groups of equal size: group normalisation (Wu and He 2018).
+    /// The values of neighbouring channels of a sample, in this number of groups of equal size: group normalisation (Wu
+    /// and He 2018).
     Group(usize),
     /// Those of a channel of all samples: batch normalisation (Ioffe and Szegedy 2015). The result for a sample then depends on
     /// the others of its batch.
@@ -44,7 +45,7 @@ impl Over {
         self == Over::Batch
     }
 
-    /// The number of sets of planes in so many samples and channels, which a [`NormStats`] accepts.
+    /// The number of sets of planes in this number of samples and channels, which a [`NormStats`] accepts.
     pub fn sets(self, batch: usize, channels: usize) -> usize {
         match self {
             Over::Instance => batch * channels,

@@ -11,8 +11,8 @@ use super::{Gate, NormFromRunning, Over, RunningFactors};
 ///
 /// Operands: y `[N, C, D, H, W]`, statistics `[N, C, 2]` and, where `affine`, scale γ and shift β, `[C]` each. Result: as y.
 ///
-/// There is a gradient where the statistics are those of y itself, made by a `NormStats` of the program: it then goes through
-/// them as well.
+/// There is a gradient if the statistics are y's own, computed by a `NormStats` of the program: it then includes the
+/// gradient through them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Normalise {
     /// `true` if there are a scale and a shift.

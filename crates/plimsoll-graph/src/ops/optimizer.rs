@@ -27,8 +27,8 @@ impl NormUse {
         self != NormUse::Unread
     }
 
-    /// What gradients that are to be multiplied by `unscale` are multiplied by, as `torch.nn.utils.clip_grad_norm_` does it; none where
-    /// the step is refused.
+    /// Returns the factor of gradients that are to be multiplied by `unscale`, as `torch.nn.utils.clip_grad_norm_`
+    /// computes it; none if the step is refused.
     pub(crate) fn scale(self, norm: Option<f64>, unscale: f64) -> Option<f64> {
         if norm.is_some_and(|norm| !norm.is_finite()) {
             return None;

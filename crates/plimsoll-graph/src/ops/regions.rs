@@ -8,8 +8,8 @@ use super::{Activation, Component, VoxelSum};
 use crate::op::{expect_operands, expect_table};
 use crate::{Array, DType, GraphError, Rule, Shape, Signature, TensorInfo};
 
-/// Which labels the voxels of each region have. With x the logit of a region its probability is p = σ(x), whatever the other
-/// regions are: a region is a set of labels, and the target t is 1 where the label of the voxel is one of them.
+/// The labels of each region. With x the logit of a region its probability is p = σ(x), whatever the other regions are:
+/// a region is a set of labels, and the target t is 1 where the label of the voxel is one of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Regions {

@@ -31,9 +31,10 @@ pub struct NormFromRunning {
     pub epsilon: f32,
 }
 
-/// What [`Normalise`](super::Normalise) with [`NormFromRunning`] multiplies each channel with, alike for all samples: scale /
-/// √(running variance + ε). Gradients of what is normalised are multiplied with it too, since running statistics do not depend on
-/// it. Operands: running variance and scale, `[C]` each. Result: `[N, C, 1, 1, 1]`, f32.
+/// The factor by which [`Normalise`](super::Normalise) with [`NormFromRunning`] multiplies each channel, alike for all
+/// samples: scale / √(running variance + ε). The gradients of its operand are multiplied by it too, since running
+/// statistics do not depend on that operand. Operands: running variance and scale, `[C]` each. Result: `[N, C, 1, 1,
+/// 1]`, f32.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunningFactors {
     /// Samples.

@@ -20,8 +20,8 @@ pub struct SpaceToDepth {
     pub offsets: Vec<[usize; 3]>,
 }
 
-/// The gradient of [`SpaceToDepth`]. Operand: the gradient of its result. Result: that of its operand, where what stands at
-/// repeated offsets adds up, and voxels at offsets that are not read have 0.
+/// The gradient of [`SpaceToDepth`]. Operand: the gradient of its result. Result: the gradient of its operand, in which
+/// values at repeated offsets are added, and voxels at offsets that are not read are 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SpaceToDepthGrad {
     /// The forward op.
@@ -57,7 +57,7 @@ impl SpaceToDepth {
         }
     }
 
-    /// The extent of the result for that of the operand.
+    /// The extent of the result for the operand's extent.
     pub fn output(&self, input: [usize; 3]) -> [usize; 3] {
         [0, 1, 2].map(|axis| input[axis].div_ceil(self.block[axis]))
     }

@@ -6,9 +6,9 @@ use crate::op::{expect_operands, expect_volume, upstream};
 use crate::ops::conv::grid;
 use crate::{Array, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
-/// Linear interpolation to twice the extent along some axes: `torch.nn.Upsample(scale_factor=2)` with `mode="trilinear"` (or
-/// `"bilinear"`) and `align_corners=False`. Along an axis y₂ᵢ = ¼ xᵢ₋₁ + ¾ xᵢ and y₂ᵢ₊₁ = ¾ xᵢ + ¼ xᵢ₊₁, where places
-/// outside are those of the border.
+/// Linear interpolation to twice the extent along some axes: `torch.nn.Upsample(scale_factor=2)` with
+/// `mode="trilinear"` (or `"bilinear"`) and `align_corners=False`. Along an axis y₂ᵢ = ¼ xᵢ₋₁ + ¾ xᵢ and y₂ᵢ₊₁ = ¾ xᵢ +
+/// ¼ xᵢ₊₁, where places outside have the value of the border.
 ///
 /// Operand: a volume `[N, C, D, H, W]`. Result: `[N, C, 2D, 2H, 2W]` along those axes, of its dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

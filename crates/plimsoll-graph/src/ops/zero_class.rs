@@ -10,14 +10,15 @@ use crate::{Array, DType, GraphError, Node, Rule, Shape, Signature, Tape, Tensor
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ZeroClass;
 
-/// The gradient of [`ZeroClass`]: that of the second channel. Operand: the gradient of its result. Result: that of its operand.
+/// The gradient of [`ZeroClass`]: the second channel's. Operand: the gradient of its result. Result: that of its
+/// operand.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ZeroClassGrad;
 
 const NAME: &str = "zero_class";
 const GRAD: &str = "zero_class_grad";
 
-/// Checks that there is one operand, with so many channels, and returns the shape with others.
+/// Checks that there is one operand, with this number of channels, and returns its shape with another number.
 fn infer(op: &'static str, inputs: &[&TensorInfo], from: usize, to: usize) -> Result<Vec<Signature>, GraphError> {
     expect_operands(op, inputs.len(), 1)?;
     expect_f32_volume(op, "the operand", inputs[0])?;

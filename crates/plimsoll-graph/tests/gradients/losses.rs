@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// A loss of distances, or without a term that of boundaries, of logits with an odd extent; if `coarse`, of means of blocks.
+/// A loss of distances, or, without a term, of boundaries, for logits with an odd extent; if `coarse`, for means of
+/// blocks.
 fn of_shapes(term: Option<DistanceTerm>, ignore: Option<u8>, coarse: bool) -> (Program, TensorId) {
     let mut p = Program::new("shapes");
     let logits = p.input("logits", Shape::volume(2, 3, [3, 4, 5]), Kind::Volume);
@@ -47,7 +48,7 @@ fn losses_of_distances_and_boundaries() {
     }
 }
 
-/// What opening removes of a volume and of its erosions, joined.
+/// Returns the voxels that opening removes from a volume and from its erosions, joined.
 fn skeleton(p: &mut Program, mut x: TensorId, erosion: &Op, union: Union) -> TensorId {
     let mut skeleton = None;
     for _ in 0..3 {
@@ -60,7 +61,7 @@ fn skeleton(p: &mut Program, mut x: TensorId, erosion: &Op, union: Union) -> Ten
     skeleton.unwrap()
 }
 
-/// Which loss of soft morphology.
+/// A loss of soft morphology.
 #[derive(Clone, Copy)]
 enum Soft {
     ClDice,

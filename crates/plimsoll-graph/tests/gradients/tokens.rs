@@ -1,4 +1,4 @@
-//! Of ops on tokens.
+//! Gradients of ops on tokens.
 
 use plimsoll_graph::ops::{
     CompositeLoss, Conv, Gelu, Loss, NOISE, SampleDrop, SpaceToDepth, TokenNorm, WindowAttention,
@@ -7,7 +7,7 @@ use plimsoll_graph::{DType, Kind, Op, Program, Shape, TensorId, Window};
 
 use super::check;
 
-/// The loss of a head on what an op makes of a map, of so many channels and extent, and of parameters.
+/// The loss of a head on the result of an op for a map, of these channels and extent, and parameters.
 fn loss_of(
     batch: usize,
     channels: usize,

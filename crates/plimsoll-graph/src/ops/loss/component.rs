@@ -63,8 +63,8 @@ impl Default for SoftDice {
     }
 }
 
-/// How a class's weight in the generalised Dice follows from its volume Σt. A class that is absent has the largest
-/// weight of those that are not.
+/// The rule by which a class's weight in the generalised Dice follows from its volume Σt. A class that is absent has
+/// the largest weight of those that are not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VolumeWeight {
@@ -213,7 +213,7 @@ pub enum Activation {
 
 /// −(w t log p + (1 − t) log(1 − p)), the mean over voxels and classes, t being 1 for the class that the label names.
 ///
-/// Of the sigmoid, with the background, it is `torch.nn.BCEWithLogitsLoss` on one-hot labels. Of the softmax of two
+/// With the sigmoid and the background, it is `torch.nn.BCEWithLogitsLoss` on one-hot labels. With the softmax of two
 /// classes, without the background, it is `BCEWithLogitsLoss` of a network with one logit, the difference of the two.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -242,8 +242,8 @@ impl Default for WeightedBce {
     }
 }
 
-/// Of the softmax −aᶜ t (1 − p)^γ log p; of the sigmoid, with pₜ = p where t is 1 and 1 − p elsewhere,
-/// −aₜ (1 − pₜ)^γ log pₜ; the mean over voxels and classes, as `monai.losses.FocalLoss(use_softmax=…)`.
+/// With the softmax, it is −aᶜ t (1 − p)^γ log p; with the sigmoid, with pₜ = p where t is 1 and 1 − p elsewhere, −aₜ
+/// (1 − pₜ)^γ log pₜ; the mean over voxels and classes, as `monai.losses.FocalLoss(use_softmax=…)`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Focal {
@@ -319,8 +319,8 @@ impl Component {
         self.class_weights().get(class).map_or(1.0, |weight| f64::from(*weight))
     }
 
-    /// Returns `true` if it cannot be taken of a batch in parts: its quotient is of sums over all samples. Where there is a label that
-    /// `ignores`, samples differ in how many voxels they bring to a mean.
+    /// Returns `true` if it cannot be computed for parts of a batch: its quotient is of sums over all samples. Where
+    /// there is a label that `ignores`, samples differ in how many voxels they bring to a mean.
     pub fn needs_whole_batch(&self, ignores: bool) -> bool {
         match self {
             Component::SoftDice(dice) | Component::LogCoshDice(dice) => dice.batch,

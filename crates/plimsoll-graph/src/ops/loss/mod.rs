@@ -32,8 +32,8 @@ pub struct Loss {
     /// A label that marks voxels to leave out of all of them.
     #[serde(default)]
     pub ignore: Option<u8>,
-    /// Where outputs are of regions, which may overlap, what these are: then all probabilities are sigmoids. None where each
-    /// output is of a class, and probabilities are the softmax.
+    /// The regions of the outputs, which may overlap: then all probabilities are sigmoids. None if each output is of a
+    /// class, and probabilities are the softmax.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub regions: Option<Regions>,
 }
@@ -64,7 +64,7 @@ pub enum Piece {
         /// By Σpt, Σp and Σp².
         slopes: [f64; 3],
     },
-    /// A summand of the factor of p − t at voxels with this label.
+    /// A summand of the factor of p − t for voxels with this label.
     CrossEntropy {
         /// The label.
         class: usize,
@@ -128,7 +128,7 @@ impl Loss {
         Some(RegionStats { regions, squared, ignore: self.ignore, extra })
     }
 
-    /// A flag that the second sum is of squares, and the sums beyond the first four.
+    /// A flag, set if the second sum is of squares, and the sums beyond the first four.
     fn summed(&self) -> (bool, Vec<VoxelSum>) {
         let (plain, squares) = self.sizes();
         let both = (plain && squares).then_some(VoxelSum::Squares);

@@ -71,7 +71,7 @@ impl BoxExtreme {
     }
 }
 
-/// Adds to a tensor's gradient that of a box extreme of it.
+/// Adds the gradient of a tensor's box extreme to the tensor's gradient.
 pub(super) fn add_gradient(
     tape: &mut Tape<'_>,
     of: BoxExtreme,

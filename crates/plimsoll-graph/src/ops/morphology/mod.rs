@@ -4,8 +4,9 @@
 //! [`OverlapSums`] and [`MeanDifference`] compare such volumes with those of a target. All treat each channel of each
 //! sample by itself, and windows end at the border.
 //!
-//! Where several voxels of a window are equal, gradients go where PyTorch's on the CPU do: of a window to the first that
-//! has its extreme value, in the order of depth, height and width; of the minimum of two windows half to each.
+//! If several voxels of a window are equal, gradients follow PyTorch's on the CPU: a window's goes to the first voxel
+//! that has its extreme value, in the order of depth, height and width; the gradient of the minimum of two windows goes
+//! half to each.
 
 mod box_extreme;
 mod cldice;
@@ -28,7 +29,7 @@ pub use skeleton_step::{SkeletonStep, SkeletonStepGrad, Union};
 use crate::op::{expect_f32_volume, expect_operands, expect_shape};
 use crate::{Array, Cost, GraphError, Signature, TensorInfo};
 
-/// The cost of an op that does so many operations for each element of its first result.
+/// The cost of an op with this number of operations for each element of its first result.
 fn cost_of(flops: u64, inputs: &[&TensorInfo], outputs: &[&TensorInfo]) -> Cost {
     let count = outputs.first().map_or(0, |tensor| tensor.shape.count() as u64);
     Cost { flops: flops.saturating_mul(count), ..Cost::streaming(inputs, outputs) }

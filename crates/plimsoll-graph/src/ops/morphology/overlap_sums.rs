@@ -20,7 +20,7 @@ pub struct OverlapSums {
 pub struct OverlapSumsGrad {
     /// The sums.
     pub of: OverlapSums,
-    /// `true` if it is by a, which is summed by itself as well.
+    /// `true` if the gradient is with respect to a, which is summed by itself as well.
     pub by_first: bool,
 }
 

@@ -57,7 +57,7 @@ impl SkeletonStep {
         move |i| (x[i] - opening[0].data[i], skeleton.as_ref().map_or(0.0, |skeleton| skeleton[i]))
     }
 
-    /// The growth of the skeleton, added if it is above zero.
+    /// The growth of the skeleton, which is added if it is above zero.
     fn growth(self, d: f64, s: f64) -> f64 {
         match self.union {
             Union::Probabilistic => d - s * d,

@@ -6,8 +6,8 @@ use super::{class_of, expect_probabilities_and_labels, for_each_counted};
 use crate::op::{expect_f32_volume, expect_f64_table, expect_operands, expect_shape, expect_table, upstream};
 use crate::{Array, GraphError, Node, Op, Rule, Shape, Signature, Tape, TensorId, TensorInfo};
 
-/// Which sum over voxels a [`DistanceLoss`] takes. D is the signed distance of a voxel to a mask, positive outside: of the
-/// target for Dₜ, of the prediction for Dₚ. It is infinite where a mask, or what is around it, is empty.
+/// The sum over voxels that a [`DistanceLoss`] takes. D is the signed distance of a voxel to a mask, positive outside:
+/// the target's is Dₜ, the prediction's Dₚ. It is infinite if a mask, or its complement, is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum DistanceTerm {
     /// Dₜ p, and 0 where Dₜ is infinite (Kervadec et al. 2019).
@@ -118,7 +118,7 @@ impl DistanceLoss {
         1 + usize::from(self.term.of_prediction())
     }
 
-    /// The mean of a sum over so many voxels of `classes` classes.
+    /// The mean of a sum over this number of voxels of `classes` classes.
     pub fn mean(sum: f64, voxels: f64, classes: usize) -> f64 {
         sum / DistanceLoss::elements(voxels, classes)
     }

@@ -34,7 +34,7 @@ fn mean_signature() -> Vec<Signature> {
     vec![Signature::table([1]), Signature { dtype: DType::F64, ..Signature::table([2]) }]
 }
 
-/// Returns `true` if a voxel with this label counts among so many classes, the background among them.
+/// Returns `true` if a voxel with this label counts, for this number of classes with the background.
 pub(super) fn counts(label: f64, classes: usize, ignore: Option<u8>) -> bool {
     (label as usize) < classes && !ignore.is_some_and(|ignored| label == f64::from(ignored))
 }

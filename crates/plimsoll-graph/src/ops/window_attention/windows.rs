@@ -2,8 +2,8 @@
 
 /// Shifted windows of a grid of tokens (Liu et al. 2021, arXiv:2103.14030).
 ///
-/// The grid is padded at the far end of each axis to a multiple of the window, then rolled by the shift towards the origin, then
-/// cut. Rolling brings tokens into one window that are not neighbours; they are told apart by *regions*.
+/// The grid is padded at the far end of each axis to a multiple of the window, then rolled by the shift towards the
+/// origin, then cut. Rolling brings tokens into one window that are not neighbours; *regions* distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
     extent: [usize; 3],
