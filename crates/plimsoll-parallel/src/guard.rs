@@ -18,7 +18,7 @@ thread_local! {
 /// before the first call. Calls may be nested.
 ///
 /// # Errors
-/// If the function panicked.
+/// Returns an error if the function panicked.
 pub fn catch_panic<T>(call: impl FnOnce() -> T) -> Result<T, Panicked> {
     static HOOKED: Once = Once::new();
     HOOKED.call_once(|| {
@@ -41,7 +41,7 @@ mod tests {
     use std::process::Command;
     use std::thread;
 
-    /// The variable by which the test runs itself as a process of its own, whose error stream is looked at.
+    /// The variable by which the test runs itself as a process of its own, whose error stream it reads.
     const CHILD: &str = "PLIMSOLL_TEST_OF_QUIET_PANICS";
 
     #[test]

@@ -34,7 +34,7 @@ impl<'a, T> Parts<'a, T> {
     /// While the result lives, no [`Parts::part`] that overlaps it may live, on any thread.
     ///
     /// # Panics
-    /// If they are not within the slice.
+    /// Panics if the ranges are not within the slice.
     #[inline(always)]
     pub unsafe fn read(&self, start: usize, len: usize) -> &[T] {
         self.check(start, len);
@@ -48,7 +48,7 @@ impl<'a, T> Parts<'a, T> {
     /// While the result lives, nothing else that overlaps it may live, on any thread.
     ///
     /// # Panics
-    /// If they are not within the slice.
+    /// Panics if the ranges are not within the slice.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn part(&self, start: usize, len: usize) -> &mut [T] {

@@ -39,7 +39,7 @@ impl Pool {
     /// exclusive scratch; which one a unit gets must not change its result.
     ///
     /// # Panics
-    /// If there are fewer states than threads, if a grain is 0, or if `work` panics.
+    /// Panics if there are fewer states than threads, if a grain is 0, or if `work` panics.
     pub fn run_phases<S: Send, const N: usize>(
         &self,
         states: &mut [S],
@@ -61,7 +61,7 @@ impl Pool {
     /// Runs `work(item, state)` for each item, on at most one thread per state. Which thread takes an item is not fixed.
     ///
     /// # Panics
-    /// If there is no state, or if `work` panics.
+    /// Panics if there is no state, or if `work` panics.
     pub fn share<I: Send, S: Send>(
         &self,
         items: impl Iterator<Item = I> + Send,
@@ -85,7 +85,7 @@ impl Pool {
     /// Runs `work` for each item. Which thread takes an item is not fixed.
     ///
     /// # Panics
-    /// If `work` panics.
+    /// Panics if `work` panics.
     pub fn each<I: Send>(&self, items: impl Iterator<Item = I> + Send, work: impl Fn(I) + Sync) {
         let items = Mutex::new(items);
         self.run(self.threads(), &|_, _| {

@@ -1,30 +1,31 @@
 //! The barrier of a pool: one word by which a job is opened to threads, entered, left and closed.
 //!
-//! The word holds how many threads are inside, whether the job may be entered, how many threads it is for, and a number by
-//! which threads tell one job from the next. Why the job is never read while it is replaced:
+//! The word has the number of threads inside, a flag that the job may be entered, the number of threads it is for, and
+//! a number by which threads distinguish one job from the next. The job is never read while it is replaced, for these
+//! reasons:
 //!
 //! - Who enters adds one and looks at what the word was. Only if it was open does the thread read the job, and it stays
 //!   counted until it has done with it; if it was closed, the thread takes the one back and touches nothing.
 //! - Who owns the pool replaces the job only when the word was closed and nobody was inside. From then on until it is opened
 //!   again, whoever enters finds it closed.
-//! - Opening and leaving are read-modify-writes with release, entering and the owner's look at the count are acquires, and
-//!   read-modify-writes continue the release sequence of those before: what the owner wrote before opening is seen inside, and
-//!   what was done inside is seen by the owner after the count has come to 0.
+//! - Opening and leaving are read-modify-writes with release, entering and the owner's look at the count are acquires,
+//!   and read-modify-writes continue the release sequence of those before: writes of the owner before opening are
+//!   visible inside, and writes inside are visible to the owner after the count has reached 0.
 //!
 //! Threads that come late, because they slept, find the word closed: nobody waits for them.
 //!
-//! Sleeping: those who wait to enter and the owner, who waits for the last to leave, sleep apart, so that none is woken for
-//! the other. Who wants to sleep counts itself as asleep, then looks at the word once more; who changes the word looks at that
-//! count afterwards. All four are sequentially consistent, so at least one of the two sees the other. The second look and the
-//! sleep are under a mutex that the waker takes, too, so that no call falls between them.
+//! Sleeping: those who wait to enter and the owner, who waits for the last to leave, sleep apart, so that none is woken
+//! for the other. Who wants to sleep counts itself as asleep, then reads the word again; who changes the word reads
+//! that count afterwards. All four are sequentially consistent, so at least one of the two sees the other. The second
+//! read and the sleep are under a mutex that the waker takes, too, so that no call falls between them.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How many threads are inside.
+/// The bits that count the threads inside of the job.
 const INSIDE: u64 = (1 << 16) - 1;
-/// Whether the job may be entered.
+/// The bit that is set if the job may be entered.
 const OPEN: u64 = 1 << 16;
 /// The pool is dropped: threads end.
 const STOP: u64 = 1 << 17;
@@ -34,8 +35,8 @@ const WANTED: u32 = 18;
 /// would leave one job to the others.
 const JOB: u32 = 34;
 
-/// How long a thread looks for a change before it sleeps: the time between two kernels of a step, and no longer than a thread
-/// takes to fall asleep and be woken.
+/// The time that a thread polls for a change before it sleeps: the time between two kernels of a step, and no longer
+/// than a thread takes to fall asleep and be woken.
 const SPIN: Duration = Duration::from_micros(50);
 /// Looks between two looks at the clock.
 const LOOKS: usize = 32;
@@ -59,11 +60,11 @@ pub(super) struct Gate {
     entering: Sleepers,
     /// The owner, who waits until nobody is inside.
     closing: Sleepers,
-    /// How long to look before sleeping.
+    /// The time to poll before sleeping.
     spin: Duration,
 }
 
-/// Of which job a thread has been inside.
+/// The number of the job that a thread was last inside of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JobNumber(u64);
 
@@ -86,7 +87,7 @@ impl Gate {
         Gate { spin: if threads <= cores { SPIN } else { Duration::ZERO }, ..Gate::default() }
     }
 
-    /// Returns `true` if threads look before they sleep.
+    /// Returns `true` if threads poll before they sleep.
     pub(super) fn looks(&self) -> bool {
         !self.spin.is_zero()
     }
@@ -131,7 +132,7 @@ impl Gate {
         }
     }
 
-    /// What was done inside is seen by the owner.
+    /// Leaves the job. The thread's writes inside are visible to the owner.
     pub(super) fn leave(&self) {
         let before = self.word.fetch_sub(1, Ordering::SeqCst);
         if before & INSIDE == 1 && before & OPEN == 0 {

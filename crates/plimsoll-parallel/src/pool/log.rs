@@ -1,4 +1,4 @@
-//! What each task of each launch takes on one thread, and from that what launches would take on many.
+//! The time that each task of each launch takes on one thread, and from that the time of launches on many.
 #![forbid(unsafe_code)]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::schedule::makespan;
 
-/// What one launch took: the least of all runs for each of its parts.
+/// The time of one launch: the least of all runs for each of its parts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LaunchTasks {
     /// Seconds outside of tasks, which one thread spends however many there are; infinite before the first run.

@@ -1,7 +1,7 @@
 //! Threads that run the tasks of one kernel after another.
 //!
-//! Which thread takes which task is not fixed; what a task computes must not depend on it. Nothing is allocated after
-//! the threads are started.
+//! The assignment of tasks to threads is not fixed; the result of a task must not depend on it. Nothing is allocated
+//! after the threads are started.
 #![allow(unsafe_code, reason = "a job is a function behind a pointer")]
 
 mod gate;
@@ -86,12 +86,12 @@ impl Shared {
     }
 }
 
-/// That a job is under way, until this is dropped.
+/// The mark of a running job, until this is dropped.
 struct Running<'a>(&'a AtomicBool);
 
 impl<'a> Running<'a> {
     /// # Panics
-    /// If one is under way already.
+    /// Panics if a job is running already.
     fn begin(running: &'a AtomicBool) -> Running<'a> {
         assert!(!running.swap(true, Ordering::Acquire), "a pool runs one kernel at a time");
         Running(running)
@@ -127,7 +127,7 @@ impl Pool {
     /// Starts `threads − 1` threads in addition to the caller's, each with a stack of [`STACK_BYTES`].
     ///
     /// # Errors
-    /// If the system refuses a thread, or there are more than [`MOST_THREADS`].
+    /// Returns an error if the system refuses a thread, or there are more than [`MOST_THREADS`].
     pub fn new(threads: usize) -> io::Result<Pool> {
         Pool::named(threads, "kernel", STACK_BYTES)
     }
@@ -180,7 +180,8 @@ impl Pool {
     /// which is below the number of threads.
     ///
     /// # Panics
-    /// If a task panics, or the pool is running already: tasks must not run others, nor two threads share a pool.
+    /// Panics if a task panics, or the pool is running already: tasks must not run others, nor two threads share a
+    /// pool.
     pub fn run<F: Fn(usize, usize) + Sync>(&self, tasks: usize, f: &F) {
         /// # Safety
         /// `data` points to an `F` that lives until the call returns.
@@ -209,7 +210,7 @@ impl Pool {
     }
 }
 
-/// What a thread does until the pool is dropped.
+/// Runs the tasks of jobs on a thread until the pool is dropped.
 fn serve(shared: &Shared, thread: usize) {
     // Kernels allocate nothing; if one did, it would count.
     let _watch = watch_this_thread();
@@ -234,13 +235,13 @@ impl Drop for Others {
     }
 }
 
-/// What a kernel takes on `threads` threads beyond its tasks, in seconds: from waking them until each has a task, and waiting
-/// for the last. The first number is with kernels that follow each other at once, the second with a millisecond of rest before
-/// each, after which threads sleep; both are medians. There should be a core for each thread: where there is not, threads sleep
-/// at once and take turns, and both numbers are those of waking them.
+/// Measures the time of a kernel on `threads` threads beyond its tasks, in seconds: from waking the threads until each
+/// has a task, and waiting for the last. The first number is for kernels that follow each other at once, the second
+/// with a millisecond of rest before each, after which threads sleep; both are medians. There should be a core for each
+/// thread: otherwise threads sleep at once and share cores, and both numbers include waking them.
 ///
 /// # Errors
-/// If the threads cannot be started.
+/// Returns an error if the threads cannot be started.
 pub fn barrier_seconds(threads: usize) -> io::Result<[f64; 2]> {
     const WARM_UP: usize = 100;
     let pool = Pool::new(threads)?;
@@ -290,8 +291,8 @@ mod tests {
         }
     }
 
-    /// Jobs of all sizes one after the other, with rests in which threads fall asleep or are about to: each job's writes
-    /// are those of that job, and all are seen when it ends.
+    /// Jobs of all sizes one after the other, with rests in which threads fall asleep or are about to: each job's
+    /// writes are its own, and all are visible when it ends.
     #[test]
     fn jobs_follow_each_other_whether_threads_look_or_sleep() {
         for threads in [2, 3, 8, 64] {

@@ -1,20 +1,22 @@
-//! Which tasks a thread takes at a time, and when a kernel ends on so many threads if its tasks take so long.
+//! The number of tasks that a thread takes at a time, and the time at which a kernel ends on several threads if its
+//! tasks take given times.
 #![forbid(unsafe_code)]
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A thread takes so many times fewer tasks than would be its share of those that are left.
+/// A thread takes this factor fewer tasks than its share of the remaining ones.
 const SHARES: usize = 4;
 
-/// How many of the tasks that are `left` a thread takes next: many at first, so that threads seldom meet at the counter and
-/// neighbouring tasks, which read the same borders, stay together; one by one at the end, so that all end at about the same time.
+/// Returns the number of the `left` tasks that a thread takes next: many at first, so that threads seldom meet at the
+/// counter and neighbouring tasks, which read the same borders, stay together; one by one at the end, so that all
+/// threads end at about the same time.
 pub(super) fn claim(left: usize, threads: usize) -> usize {
     (left / (SHARES * threads)).max(1)
 }
 
-/// When the last of the tasks ends, in seconds from the first one's start: whichever thread is free takes what it would
-/// take of the pool.
+/// Returns the end of the last task, in seconds from the first one's start: each thread that is free takes the tasks
+/// that it would take of the pool.
 pub(super) fn makespan(tasks: &[f64], threads: usize) -> f64 {
     // Times of positive floats are ordered as their bits are.
     let mut free: BinaryHeap<Reverse<u64>> = (0..threads.max(1)).map(|_| Reverse(0f64.to_bits())).collect();
