@@ -17,7 +17,7 @@ const ENTRY: (&[u8; 4], usize) = (b"PK\x01\x02", 46);
 const END: (&[u8; 4], usize) = (b"PK\x05\x06", 22);
 /// The longest comment of an archive.
 const MOST_COMMENT: u64 = u16::MAX as u64;
-/// The longest name of a member that is looked at: longer ones have no place in a path.
+/// The longest name of a member that is read: longer ones do not fit into a path.
 const MOST_NAME: u16 = 1024;
 /// Deflate makes at most 1032 bytes of one.
 const MOST_GROWTH: u64 = 1032;
@@ -50,8 +50,9 @@ pub(crate) fn is_archive(path: &Path) -> Result<bool, DicomError> {
 /// Calls `see` with each file of an archive, in the order of its directory.
 ///
 /// # Errors
-/// If it has no directory, or one that is damaged, of several disks or of more than 4 GiB, or a file is encrypted, compressed otherwise
-/// than by deflate, or claims more bytes than deflate can make; and what `see` returns.
+/// Returns an error if it has no directory, or one that is damaged, of several disks or of more than 4 GiB, or if a
+/// file is encrypted, compressed otherwise than by deflate, or claims more bytes than deflate can make. It also returns
+/// the errors of `see`.
 pub(crate) fn each_member(
     path: &Path,
     mut see: impl FnMut(Member) -> Result<(), DicomError>,
@@ -135,7 +136,8 @@ fn pass(from: &mut impl BufRead, count: u64) -> io::Result<()> {
     }
 }
 
-/// A little-endian number of so many bytes; what is out of bounds is 0, which the callers' fixed places never are.
+/// A little-endian number of this length in bytes; a number out of bounds is 0, but the callers' fixed places are
+/// within bounds.
 fn number(bytes: &[u8], start: usize, length: usize) -> u64 {
     bytes.iter().skip(start).take(length).rev().fold(0, |number, digit| number << 8 | u64::from(*digit))
 }

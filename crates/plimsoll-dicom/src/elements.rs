@@ -94,7 +94,7 @@ pub(crate) struct Contents {
 /// Reads the first group of a file, and leaves the reader behind it: inflating, if what follows is deflated.
 ///
 /// # Errors
-/// If it is damaged.
+/// Returns an error if the file is damaged.
 pub(crate) fn read_meta(mut reader: Reader<'_>) -> Result<(Meta, Reader<'_>), DicomError> {
     let Some(_) = reader.bytes::<{ MAGIC.0 }>()? else { return Err(reader.wrong("it is cut off")) };
     if reader.bytes()? != Some(*MAGIC.1) {
@@ -107,7 +107,7 @@ pub(crate) fn read_meta(mut reader: Reader<'_>) -> Result<(Meta, Reader<'_>), Di
 /// no class, and its transfer syntax is the one that its elements are written in.
 ///
 /// # Errors
-/// As [`read_meta`].
+/// Returns the errors of [`read_meta`].
 pub(crate) fn read_start(place: &Place) -> Result<(Meta, Reader<'_>), DicomError> {
     match place.start()? {
         Some(Start::Elements { is_explicit }) => {
@@ -160,8 +160,9 @@ fn read_group(reader: Reader<'_>) -> Result<(Meta, Reader<'_>), DicomError> {
 /// `others`, whatever they are, are kept as well where the file itself has them and they are no longer than [`MOST_VALUE`].
 ///
 /// # Errors
-/// If an element is longer than the file, sequences are nested deeper than 32, or do not end as they should, a value that is asked for
-/// is longer than any may be, the budget has no room for lists of frames, and what `on_item` returns.
+/// Returns an error if an element is longer than the file, sequences are nested deeper than 32 or do not end properly,
+/// a requested value is longer than the limit, or the budget has no room for lists of frames. It also returns the
+/// errors of `on_item`.
 pub(crate) fn read_elements(
     reader: Reader<'_>,
     syntax: Option<&Syntax>,
@@ -390,7 +391,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Reads so many bytes of numbers of 4 or 8 bytes each.
+    /// Reads this number of bytes of numbers of 4 or 8 bytes each.
     fn offsets(&mut self, length: u64, width: u64, to: &mut Held<u64>) -> Result<(), DicomError> {
         self.reader.expect(length)?;
         if !length.is_multiple_of(width) {

@@ -164,7 +164,7 @@ pub enum DicomError {
     /// The system refuses a file or a folder.
     #[error("{}: {source}", path.display())]
     Io {
-        /// Which.
+        /// The path of the file or folder.
         path: PathBuf,
         /// The operating system's error.
         source: io::Error,

@@ -68,7 +68,7 @@ impl Fragment {
     /// Puts the pieces of a frame together, without their headers. Returns how many bytes they have.
     ///
     /// # Errors
-    /// If the file is not as it was.
+    /// Returns an error if the file has changed.
     pub(crate) fn read(self, reader: &mut Reader<'_>, to: &mut [u8]) -> Result<usize, DicomError> {
         reader.skip_to(self.at)?;
         let mut filled = 0usize;

@@ -179,7 +179,7 @@ impl Header {
 /// Returns the class of the object in a file, without padding; `None` if the file does not state it.
 ///
 /// # Errors
-/// If the file is damaged, or the budget has no room for reading it.
+/// Returns an error if the file is damaged, or the budget has no room for reading it.
 pub(crate) fn class(place: &Place, budget: &Budget) -> Result<Option<String>, DicomError> {
     let (meta, _) = read_start(place)?;
     let class = match meta.class {
@@ -196,7 +196,8 @@ pub(crate) fn class(place: &Place, budget: &Budget) -> Result<Option<String>, Di
 /// Reads the slices of a file; none where it is no image of slices: reports, structures, segmentations, doses, the folder of a disk.
 ///
 /// # Errors
-/// If it is damaged, says too little or what makes no slice, or the budget has no room for its frames.
+/// Returns an error if the file is damaged, its attributes are missing or describe no slice, or the budget has no room
+/// for its frames.
 pub(crate) fn read(place: Place, budget: &Budget) -> Result<Option<(Header, Held<Plane>)>, DicomError> {
     let _reading = budget.reserve("a header of DICOM", READING)?;
     let (meta, reader) = read_start(&place)?;
@@ -265,7 +266,7 @@ pub(crate) fn read(place: Place, budget: &Budget) -> Result<Option<(Header, Held
 /// Values of a file as they are in it, one for each tag; none where it has none, or one that is longer than [`MOST_VALUE`].
 ///
 /// # Errors
-/// If it is damaged, or the budget has no room for reading it.
+/// Returns an error if the file is damaged, or the budget has no room for reading it.
 pub(crate) fn values(
     place: &Place,
     tags: &[Tag],

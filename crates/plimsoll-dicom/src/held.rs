@@ -25,7 +25,7 @@ impl<T> Held<T> {
     /// Appends an element.
     ///
     /// # Errors
-    /// If the list has to grow, and the budget has no room for it.
+    /// Returns an error if the list has to grow, and the budget has no room for it.
     pub(crate) fn push(&mut self, item: T) -> Result<(), OverBudget> {
         if self.items.len() == self.items.capacity() {
             let room = self.items.capacity().saturating_mul(2).max(LEAST);

@@ -35,7 +35,7 @@ impl Letters<'_> {
     /// Decodes the values of attributes.
     ///
     /// # Errors
-    /// If a value has letters beyond ASCII and the character set is missing or not decoded.
+    /// Returns an error if a value has letters beyond ASCII and the character set is missing or not supported.
     pub(crate) fn decode<'v>(
         &self,
         found: impl Iterator<Item = (Tag, &'v [u8])> + Clone,

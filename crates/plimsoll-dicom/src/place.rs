@@ -50,7 +50,7 @@ impl Place {
     /// Returns `true` if the file begins as DICOM does.
     ///
     /// # Errors
-    /// If its beginning cannot be read: one that is damaged may be a slice.
+    /// Returns an error if the beginning of a file cannot be read: a damaged file may be a slice.
     pub(crate) fn is_dicom(&self) -> Result<bool, DicomError> {
         Ok(self.start()?.is_some())
     }
@@ -58,7 +58,7 @@ impl Place {
     /// The start of a file of DICOM; `None` if the file is something else.
     ///
     /// # Errors
-    /// As [`is_dicom`](Self::is_dicom).
+    /// Returns the errors of [`is_dicom`](Self::is_dicom).
     pub(crate) fn start(&self) -> Result<Option<Start>, DicomError> {
         let head = self.open()?.bytes::<{ MAGIC.0 + MAGIC.1.len() }>()?;
         Ok(head.and_then(|head| Start::of(&head)))

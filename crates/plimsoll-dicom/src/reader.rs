@@ -69,7 +69,7 @@ impl<'a> Reader<'a> {
         Ok(Reader { path, stream: Stream::File(BufReader::new(file)), at: 0, length: Some(length) })
     }
 
-    /// A file in an archive, of so many bytes. `path` is what errors call it.
+    /// A file in an archive, of this length in bytes. `path` is its name in errors.
     pub(crate) fn of_member(path: &'a Path, member: Summed, length: u64) -> Reader<'a> {
         Reader { path, stream: Stream::Member(BufReader::new(member)), at: 0, length: Some(length) }
     }
@@ -127,7 +127,7 @@ impl<'a> Reader<'a> {
     /// Fills a buffer.
     ///
     /// # Errors
-    /// If fewer bytes are left.
+    /// Returns an error if fewer bytes are left.
     pub(crate) fn fill(&mut self, to: &mut [u8]) -> Result<(), DicomError> {
         self.expect(to.len() as u64)?;
         self.stream.read_exact(to).map_err(|error| self.failed(error))?;
@@ -135,7 +135,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Checks that there may be so many bytes, where it is known how many there are.
+    /// Checks that the file has room for this number of bytes, if its length is known.
     pub(crate) fn expect(&self, count: u64) -> Result<(), DicomError> {
         let left = self.length.map_or(u64::MAX, |length| length.saturating_sub(self.at));
         match count <= left {
@@ -144,7 +144,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Passes over so many bytes.
+    /// Skips this number of bytes.
     pub(crate) fn skip(&mut self, count: u64) -> Result<(), DicomError> {
         self.expect(count)?;
         match &mut self.stream {

@@ -31,7 +31,7 @@ pub struct Series {
 /// Returns `true` if a folder, a folder in it or a ZIP archive has a file of DICOM, or if the path is one itself.
 ///
 /// # Errors
-/// If it cannot be read.
+/// Returns an error if it cannot be read.
 pub fn has_dicom(path: &Path) -> Result<bool, DicomError> {
     any_place(path, &mut Place::is_dicom)
 }
@@ -42,8 +42,8 @@ impl Series {
     /// slice, and what reading a file takes, is reserved.
     ///
     /// # Errors
-    /// If a file cannot be read, there are no slices or several series, slices make no volume, or the budget has no
-    /// room for what is known of them.
+    /// Returns an error if a file cannot be read, there are no slices or several series, slices form no volume, or the
+    /// budget has no room for their description.
     pub fn find(folder: &Path, budget: &Budget) -> Result<Series, DicomError> {
         let mut slices: Held<Slice> = Held::new(budget, "slices of DICOM");
         let mut headers = Held::new(budget, "files of DICOM");
@@ -85,7 +85,7 @@ impl Series {
     /// slice that does not exist has no values.
     ///
     /// # Errors
-    /// If the file cannot be read, or the budget has no room for reading it.
+    /// Returns an error if the file cannot be read, or the budget has no room for reading it.
     pub fn values(
         &self,
         slice: usize,

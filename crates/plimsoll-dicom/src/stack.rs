@@ -18,7 +18,8 @@ const ONE_PLACE: f64 = 1e-3;
 /// The most that a distance between slices may differ from the others: a share of the distance, and mm.
 const UNEVEN: (f64, f64) = (0.02, 0.02);
 
-/// Below so many degrees between the line of positions and the normal of slices they are not tilted: rounded positions make some.
+/// The angle in degrees between the line of positions and the normal of slices below which slices count as not tilted:
+/// rounded positions cause small angles.
 const LEAST_TILT: f64 = 0.5;
 
 /// The way in which slices are stacked.
@@ -58,7 +59,7 @@ impl fmt::Display for Tilt {
 /// Brings slices into their order, and returns how they are stacked.
 ///
 /// # Errors
-/// If one is of another grid than the first, or they are not equally far apart on a line.
+/// Returns an error if a slice is on another grid than the first, or slices are not at equal distances on a line.
 pub(crate) fn order(folder: &Path, slices: &mut [Slice]) -> Result<Order, DicomError> {
     let nothing = || DicomError::Nothing { folder: folder.into() };
     let first = slices.first().cloned().ok_or_else(nothing)?;

@@ -14,7 +14,7 @@ pub(crate) enum Coding {
     Plain(Order),
     /// Run lengths of each byte of all pixels, the highest byte first.
     RunLengths,
-    /// JPEG whose pixels are told by their neighbours (ITU-T T.81, process 14).
+    /// JPEG whose pixels are predicted from their neighbours (ITU-T T.81, process 14).
     JpegLossless,
     /// JPEG of 8 bits, by cosine transforms (ITU-T T.81, processes 1, 2 and 4).
     Jpeg,

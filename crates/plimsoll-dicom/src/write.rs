@@ -19,8 +19,8 @@ impl Series {
     /// Writes the volume, rescaled: as whole numbers of 16 bits, where all that may be stored fits them, or else as floats.
     ///
     /// # Errors
-    /// If a slice cannot be decoded, the image cannot be written, the budget has no room for a slice and what decoding it takes, or `stop`
-    /// is set. Nothing is written then.
+    /// Returns an error if a slice cannot be decoded, the image cannot be written, the budget has no room for a slice
+    /// and for decoding it, or `stop` is set. Nothing is written then.
     pub fn write(&self, to: &Path, budget: &Budget, stop: &AtomicBool) -> Result<(), DicomError> {
         let element = self.element_type();
         let [_, rows, columns] = self.geometry().shape();

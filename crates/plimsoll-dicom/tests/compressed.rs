@@ -22,9 +22,9 @@ struct Known {
 
 #[derive(Deserialize)]
 struct KnownSeries {
-    /// How far the most different voxel is from what was compressed.
+    /// The largest difference of a voxel from its value before compression.
     error: f64,
-    /// Which of the volumes it is.
+    /// The index of the volume.
     volume: usize,
 }
 
@@ -162,7 +162,7 @@ fn with_codestream(whole: &[u8], change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     [&whole[..at - 4], &length, &stream, behind].concat()
 }
 
-/// Where a marker is.
+/// Returns the position of a marker.
 fn marker(stream: &[u8], of: u8) -> usize {
     stream.windows(2).position(|found| found == [0xFF, of]).unwrap()
 }

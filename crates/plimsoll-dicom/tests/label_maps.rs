@@ -21,7 +21,7 @@ fn open_on(path: &Path, on: Option<Geometry>) -> Result<VolumeFile, VolumeError>
     VolumeFile::open_as(path, Content::Segments { on })
 }
 
-/// The values of all voxels, read as a whole and once more row by row from the last to the first.
+/// The values of all voxels, read as a whole and again row by row from the last to the first.
 fn read(file: &mut VolumeFile) -> Result<Vec<u8>, VolumeError> {
     let budget = Budget::new(file.decoding_bytes());
     file.decode(&budget)?;

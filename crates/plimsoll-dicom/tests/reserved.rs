@@ -1,4 +1,4 @@
-//! What a series takes is what is reserved for it, whatever its files claim: all heap is counted.
+//! A series takes no more memory than is reserved for it, whatever its files claim: all heap is counted.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -15,7 +15,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 /// All heap of the process counts, so one test at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// What is not reserved: messages, and what the system reads of a folder at a time.
+/// Memory that is not reserved: messages, and the system's buffer for listing a folder.
 const BESIDE: u64 = 32 << 10;
 
 fn oracle(name: &str) -> PathBuf {

@@ -91,7 +91,7 @@ fn planes(of: &str) -> BTreeMap<String, Plane> {
     slices.iter().enumerate().map(of_slice).collect()
 }
 
-/// Whether a point is inside of a polygon, by the number of edges to its right.
+/// Returns `true` if a point is inside of a polygon, by the number of edges to its right.
 fn is_inside(polygon: &[[f64; 2]], [x, y]: [f64; 2]) -> bool {
     let edges = polygon.iter().zip(polygon.iter().cycle().skip(1));
     let crossed = edges
@@ -151,7 +151,7 @@ fn numbered(labels: &[u16], names: &LabelTable) -> Vec<u16> {
     labels.iter().map(|label| place(label).map_or(0, |place| place as u16 + 1)).collect()
 }
 
-/// What the oracle found in a file: of each structure its name, and the number of the structure of each voxel.
+/// The oracle's result for a file: the name of each structure, and the number of the structure of each voxel.
 #[derive(Deserialize)]
 struct Known {
     names: BTreeMap<u16, String>,

@@ -15,7 +15,7 @@ use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{ElementType, LabelTable};
 use serde::Deserialize;
 
-/// What is written of them: labels without a name are background.
+/// Returns the labels as they are written: labels without a name are background.
 fn named(labels: &[u16], names: &LabelTable) -> Vec<u16> {
     let has_name = |label: &u16| names.labels.iter().any(|(value, _)| value == label);
     labels.iter().map(|label| if has_name(label) { *label } else { 0 }).collect()
@@ -114,7 +114,7 @@ fn decode(object: &DefaultDicomObject) -> (Vec<u8>, Vec<u16>) {
     (bytes, labels)
 }
 
-/// What highdicom found in a file.
+/// highdicom's result for a file.
 #[derive(Deserialize)]
 struct Known {
     /// The value of Pixel Data, or of its fragments, as two hexadecimal digits a byte.
@@ -281,7 +281,7 @@ fn labels_above_255_take_16_bits_and_no_label_at_all_is_one_empty_mask() {
     assert_eq!(Series::find(dir.path(), &budget()).unwrap().geometry(), series("short").geometry());
 }
 
-/// A series of slices of so many rows and columns, like those of the oracle.
+/// A series of slices of this number of rows and columns, like the oracle's.
 fn write_series(folder: &Path, [depth, height, width]: [usize; 3]) {
     fs::create_dir(folder).unwrap();
     let mut slice = open(&oracle("short").join("00.dcm"));

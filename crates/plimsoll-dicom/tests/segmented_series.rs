@@ -1,4 +1,5 @@
-//! Segmentations have what the series says that they are of: what it lacks is told, and its texts, losses, frames and places are carried over.
+//! Segmentations copy the attributes of their series: missing ones are reported, and texts, losses, frames and
+//! positions are carried over.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Series come to the voxels and places that SimpleITK finds, and what is no volume is told: `oracles/dicom_series.py` made the files.
+//! Series have the voxels and positions that SimpleITK finds, and a series that is no volume is reported:
+//! `oracles/dicom_series.py` made the files.
 
 use std::collections::HashMap;
 use std::fs;
@@ -131,7 +132,8 @@ fn hints_of_pixels_do_not_ask_for_what_cannot_help() {
     assert!(!pixels.remedy().unwrap().starts_with("copy"));
 }
 
-/// That the folder of a series is read as an image just as the file that it was written to, within what it says to reserve.
+/// Checks that the folder of a series reads as the same image as the file that it was written to, within the memory
+/// that it says to reserve.
 fn expect_same_as_image(folder: &Path, written: &Path) {
     plimsoll_dicom::register();
     let (mut series, mut file) = (VolumeFile::open(folder).unwrap(), VolumeFile::open(written).unwrap());
@@ -240,7 +242,7 @@ fn changed(folder: &Path, name: &str, change: impl Fn(&mut Vec<u8>)) -> String {
     error(folder).to_string()
 }
 
-/// Where an element of explicit VR begins.
+/// Returns the position of an element of explicit VR.
 fn find(bytes: &[u8], element: &[u8]) -> usize {
     bytes.windows(element.len()).position(|found| found == element).unwrap()
 }
@@ -274,7 +276,7 @@ fn lengths_and_depths_that_a_file_only_claims_and_pixels_of_other_kinds_are_told
     assert!(told.contains("RescaleSlope is 0"), "{told}");
 }
 
-/// What a slice must say is not guessed: an element that is passed over, as one of another group, is missing.
+/// A missing attribute of a slice is not guessed: an element is renamed to another group, so that it is missing.
 #[test]
 fn attributes_that_tell_what_pixels_mean_are_needed() {
     let dir = tempfile::tempdir().unwrap();

@@ -88,7 +88,7 @@ impl Description {
     /// Reads the description of a segmentation and compares the lengths in it with that of the file.
     ///
     /// # Errors
-    /// If the file is damaged or contradicts itself, or the budget has no room.
+    /// Returns an error if the file is damaged or contradicts itself, or the budget has no room.
     pub(super) fn read(place: Place, budget: &Budget) -> Result<Description, DicomError> {
         let refuse = |fault| DicomError::Segmentation { path: place.path().into(), fault };
         let _reading = budget.reserve("a header of DICOM", READING)?;
@@ -170,7 +170,7 @@ impl Description {
     /// The names of the values that voxels are read as, and the value of each segment.
     ///
     /// # Errors
-    /// If two frames are of one segment and at one place.
+    /// Returns an error if two frames are of one segment and at one place.
     pub(super) fn coded(&self, frames: &[PlacedFrame]) -> Result<Coded, DicomError> {
         let pairs = || frames.iter().zip(frames.iter().skip(1));
         if let Some((one, other)) =

@@ -99,7 +99,7 @@ impl<'a> Stack<'a> {
     /// of the grid.
     ///
     /// # Errors
-    /// If the budget has no room.
+    /// Returns an error if the budget has no room.
     pub(super) fn on_grid(&self, grid: &Geometry, budget: &Budget) -> Result<Option<Placed>, DicomError> {
         let Some(is_reversed) = self.reversed_on(grid) else { return Ok(None) };
         let shape = grid.shape();
@@ -159,7 +159,7 @@ impl<'a> Stack<'a> {
     /// was tilted.
     ///
     /// # Errors
-    /// If frames are not on planes at equal distances, or the distance is not known.
+    /// Returns an error if frames are not on planes at equal distances, or the distance is not known.
     pub(super) fn own_grids(&self) -> Result<[Option<Geometry>; 2], SegmentationFault> {
         let along = |frame: &Frame| dot(frame.position, self.normal);
         let first = self.frames.iter().min_by(|a, b| along(a).total_cmp(&along(b)));

@@ -52,7 +52,7 @@ impl Labels {
     /// The only file with labels of a folder or an archive; `None` if no file has labels.
     ///
     /// # Errors
-    /// If a file cannot be read, or several have labels.
+    /// Returns an error if a file cannot be read, or several have labels.
     pub(crate) fn find(path: &Path, budget: &Budget) -> Result<Option<(Place, Labels)>, DicomError> {
         let (mut found, mut count) = (None, 0);
         each_place(path, budget, &mut |place| {
@@ -85,8 +85,9 @@ impl Labels {
 /// Opens a segmentation as a label map of one byte for each voxel.
 ///
 /// # Errors
-/// If it is damaged, its segments and frames contradict each other, its frames are on no common grid, or the budget has no room for its
-/// description. If `content` asks for values without names: if values do not mean the same segment at all voxels.
+/// Returns an error if the file is damaged, its segments and frames contradict each other, its frames are on no common
+/// grid, or the budget has no room for its description. If `content` asks for values without names, it is an error if
+/// values do not denote the same segment at all voxels.
 pub(crate) fn open(
     path: &Path,
     place: Place,

@@ -68,7 +68,8 @@ impl Header {
     /// Reads the headers of a codestream, of the image and of all parts of tiles.
     ///
     /// # Errors
-    /// If they are cut off, of another image than the one that is expected, or have what is not read.
+    /// Returns an error if the codestreams are cut off, are of another image than the expected one, or use an
+    /// unsupported feature.
     pub(super) fn of(bytes: &[u8], expected: Expected) -> Result<Header, String> {
         if short(bytes, 0) != Some(START) {
             return Err("its pixels are no codestream of JPEG 2000".into());
@@ -131,8 +132,8 @@ impl Header {
         self.open_part.is_some() && !self.has_end && bytes.last() == Some(&0)
     }
 
-    /// The codestream, without so many bytes of padding, with all that the decoder insists on: a length of every part, and the marker of the
-    /// end. Where it has them it is the same, and else a copy.
+    /// The codestream, without this number of bytes of padding, with everything that the decoder requires: a length of
+    /// every part, and the marker of the end. Where it has them it is the same, and else a copy.
     pub(super) fn completed<'a>(&self, bytes: &'a [u8], padding: u32) -> Cow<'a, [u8]> {
         if self.open_part.is_none() && self.has_end {
             return Cow::Borrowed(bytes);

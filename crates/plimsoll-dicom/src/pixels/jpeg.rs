@@ -14,7 +14,7 @@ const FIXED: u64 = 256 << 10;
 /// Decodes an image of one colour into a plane of its extent.
 ///
 /// # Errors
-/// What is wrong with it, or that the budget has no room for what decoding takes.
+/// Returns the fault of the image, or an error if the budget has no room for decoding it.
 pub(super) fn decode(
     bytes: &[u8],
     expected: Expected,

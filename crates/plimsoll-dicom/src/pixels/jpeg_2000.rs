@@ -10,7 +10,7 @@ use super::{Expected, Failed};
 
 /// The memory of the decoder for each pixel: coefficients, and their transform twice, of 32 bits; and those of blocks in 8.
 const PIXEL_BYTES: u64 = 24;
-/// For a block of coefficients: what is known of it, twice in trees of what is there, and lists that grow by doubling.
+/// The memory for a block of coefficients: its state, two entries in tag trees, and lists that grow by doubling.
 const BLOCK_BYTES: u64 = 512;
 /// For a layer of a block.
 const LAYER_BYTES: u64 = 64;
@@ -29,7 +29,7 @@ const FIXED: u64 = 512 << 10;
 /// Decodes an image of one colour into a plane of its extent.
 ///
 /// # Errors
-/// What is wrong with it, or that the budget has no room for what decoding takes.
+/// Returns the fault of the image, or an error if the budget has no room for decoding it.
 pub(super) fn decode(
     bytes: &[u8],
     expected: Expected,

@@ -1,4 +1,5 @@
-//! Lossless JPEG of Huffman codes (ITU-T T.81, Annexes H and F.2.2): each pixel is told by its neighbours, and by how far it is from that.
+//! Lossless JPEG of Huffman codes (ITU-T T.81, Annexes H and F.2.2): each pixel is predicted from its neighbours, and
+//! its difference from the prediction is coded.
 
 use super::Expected;
 use super::markers::{LOSSLESS, SCAN, Segments, frame};
@@ -17,7 +18,7 @@ const DAMAGED: &str = "its pixels have a code that stands for nothing";
 /// Decodes an image of one colour into a plane of its extent.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Returns the fault of the image.
 pub(super) fn decode(bytes: &[u8], expected: Expected, plane: &mut [u16]) -> Result<(), String> {
     let mut codes: [Option<Codes>; 4] = [const { None }; 4];
     let (mut header, mut interval) = (None, 0usize);
@@ -63,7 +64,7 @@ pub(super) fn decode(bytes: &[u8], expected: Expected, plane: &mut [u16]) -> Res
     Err(CUT.into())
 }
 
-/// A table of Huffman codes: of each length, the codes from the first on stand for classes one after the other.
+/// A table of Huffman codes: the codes of each length denote classes in order, from the first on.
 struct Codes {
     /// The first code of each length, how many there are, and the place of its class.
     lengths: [(u32, u32, usize); LONGEST],

@@ -12,7 +12,7 @@ const ROW_BYTES: u64 = 32;
 /// Decodes an image of one colour into a plane of its extent.
 ///
 /// # Errors
-/// What is wrong with it, or that the budget has no room for it once more.
+/// Returns the fault of the image, or an error if the budget has no room for a second copy of it.
 pub(super) fn decode(
     bytes: &[u8],
     expected: Expected,

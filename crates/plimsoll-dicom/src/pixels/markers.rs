@@ -29,7 +29,7 @@ pub(super) struct Segments<'a> {
 
 impl<'a> Segments<'a> {
     /// # Errors
-    /// If it does not begin as JPEG does.
+    /// Returns an error if it does not begin as JPEG does.
     pub(super) fn of(bytes: &'a [u8]) -> Result<Segments<'a>, &'static str> {
         match bytes.strip_prefix(&[0xFF, BEGIN]) {
             Some(rest) => Ok(Segments { rest: Some(rest) }),
@@ -84,7 +84,7 @@ pub(super) struct Frame {
 /// The header of a frame, if the marker is that of one.
 ///
 /// # Errors
-/// If it is of another image than the one that is expected.
+/// Returns an error if it is of another image than the expected one.
 pub(super) fn frame(segment: &Segment<'_>, expected: Expected) -> Result<Option<Frame>, String> {
     let is_frame = matches!(segment.marker, 0xC0..=0xCF) && !matches!(segment.marker, 0xC4 | 0xC8 | 0xCC);
     if !is_frame && segment.marker != LS {
@@ -110,7 +110,8 @@ pub(super) fn frame(segment: &Segment<'_>, expected: Expected) -> Result<Option<
 /// The header of the only frame of an image.
 ///
 /// # Errors
-/// If there is none before the first scan, there are several, or it is of another image than the one that is expected.
+/// Returns an error if there is none before the first scan, there are several, or it is of another image than the
+/// expected one.
 pub(super) fn only_frame(bytes: &[u8], expected: Expected) -> Result<Frame, String> {
     let mut found = None;
     for segment in Segments::of(bytes)? {

@@ -101,7 +101,7 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder of slices of so many pixels.
+    /// A decoder of slices of this number of pixels.
     pub(crate) fn new(pixels: usize, budget: &Budget) -> Result<Decoder, DicomError> {
         Ok(Decoder {
             budget: budget.clone(),
@@ -113,8 +113,8 @@ impl Decoder {
     /// The stored pixels of a slice in order, in the low bits.
     ///
     /// # Errors
-    /// If they cannot be read, they are not what the file says, or the budget has no room for them as they are compressed, and for
-    /// what decoding takes.
+    /// Returns an error if the pixels cannot be read, do not match the file's attributes, or the budget has no room for
+    /// the compressed pixels and for decoding them.
     pub(crate) fn decode(&mut self, slice: &Slice) -> Result<&[u16], DicomError> {
         let header = &slice.header;
         let unreadable = |why: String| DicomError::Pixels {

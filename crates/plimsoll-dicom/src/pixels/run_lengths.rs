@@ -8,7 +8,7 @@ const DAMAGED: &str = "its run lengths are damaged";
 /// Decodes as many segments as pixels have bytes, each of which has a byte for every pixel.
 ///
 /// # Errors
-/// If they are not as many, not as long, or lead out of the data.
+/// Returns an error if the run lengths have another number or length, or point outside of the data.
 pub(super) fn decode(bytes: &[u8], segments: usize, plane: &mut [u16]) -> Result<(), &'static str> {
     let word = |at: usize| {
         let four = bytes.get(4 * at..4 * at + 4)?.try_into().ok()?;

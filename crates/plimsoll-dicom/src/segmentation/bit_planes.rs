@@ -20,7 +20,7 @@ impl BitPlanes {
     /// Writes the mask of a segment in a plane of numbers of segments.
     ///
     /// # Errors
-    /// If the disk fails.
+    /// Returns an error if the disk fails.
     pub(super) fn append(
         &mut self,
         plane: &[u16],
@@ -58,10 +58,10 @@ impl BitPlanes {
         Ok(())
     }
 
-    /// Writes what is left of the last byte, and pads all to so many bytes.
+    /// Writes the incomplete last byte, and pads the masks to this length in bytes.
     ///
     /// # Errors
-    /// If the disk fails, or there are more bytes than were announced.
+    /// Returns an error if the disk fails, or there are more bytes than were announced.
     pub(super) fn finish(mut self, length: u32, output: &mut Output<'_>) -> Result<(), DicomError> {
         if self.filled > 0 {
             output.bytes(&[self.byte])?;

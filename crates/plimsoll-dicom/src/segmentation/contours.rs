@@ -159,7 +159,7 @@ impl Contours {
     /// Room for planes of this size, of fewer than 2³² pixels.
     ///
     /// # Errors
-    /// If the budget has none.
+    /// Returns an error if the budget has no room.
     pub(super) fn new([height, width]: [u32; 2], budget: &Budget) -> Result<Contours, DicomError> {
         Ok(Contours {
             width,
@@ -175,7 +175,7 @@ impl Contours {
     /// label and its corners, of which no three follow each other along a straight line.
     ///
     /// # Errors
-    /// If the budget has no room for them, or those of `visit`.
+    /// Returns an error if the budget has no room for them. It also returns the errors of `visit`.
     pub(super) fn each<E: From<OverBudget>>(
         &mut self,
         labels: &[u16],

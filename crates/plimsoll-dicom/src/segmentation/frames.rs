@@ -43,10 +43,10 @@ struct Masks {
 }
 
 impl Frames {
-    /// Those of so many slices and segments; of masks none yet.
+    /// The frames for this number of slices and segments, without masks yet.
     ///
     /// # Errors
-    /// If the budget has no room.
+    /// Returns an error if the budget has no room.
     pub(super) fn new(
         kind: SegmentationType,
         slices: usize,

@@ -25,7 +25,7 @@ impl LabelPlanes {
     /// Opens a label map of this shape.
     ///
     /// # Errors
-    /// If it cannot be opened, has another shape, or the budget has no room.
+    /// Returns an error if it cannot be opened, has another shape, or the budget has no room.
     pub(super) fn open(
         labels: &Path,
         expected: [usize; 3],
@@ -62,7 +62,7 @@ impl LabelPlanes {
     /// Reads a plane: of each pixel the number of its segment, 0 where it has none.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// Returns an error if it cannot be read.
     pub(super) fn plane(&mut self, slice: usize) -> Result<&[u16], DicomError> {
         let [height, width] = self.size;
         let region = VoxelBox { start: [slice, 0, 0], shape: [1, height, width] };

@@ -87,8 +87,8 @@ impl Series {
     /// Checks that a segmentation can refer to the slices of the series, before there are labels.
     ///
     /// # Errors
-    /// If a file cannot be read, slices lack what a segmentation refers to or are of several studies, texts are in letters that are not
-    /// decoded, or the budget has no room.
+    /// Returns an error if a file cannot be read, slices lack the attributes that a segmentation refers to or are of
+    /// several studies, texts are in an unsupported character set, or the budget has no room.
     pub fn expect_referable(&self, budget: &Budget) -> Result<(), DicomError> {
         References::read(self, budget).map(drop)
     }
@@ -98,8 +98,9 @@ impl Series {
     /// that the same labels of the same series are the same bytes.
     ///
     /// # Errors
-    /// If a file cannot be read or written, the label map has another shape, slices lack what a segmentation refers to, a name is none
-    /// that DICOM can keep, masks are more than a file can have, the budget has no room, or `stop` is set. Nothing is written then.
+    /// Returns an error if a file cannot be read or written, the label map has another shape, slices lack the
+    /// attributes that a segmentation refers to, DICOM cannot store a name, masks exceed the size of a file, the budget
+    /// has no room, or `stop` is set. Nothing is written then.
     pub fn write_segmentation(
         &self,
         labels: &Path,
@@ -175,9 +176,9 @@ struct Writing<'a> {
 
 /// The storage of pixels.
 enum Pixels {
-    /// Labels of so many bytes, in run lengths.
+    /// Labels of this length in bytes, in run lengths.
     Labels { bytes: usize, rows: usize, columns: usize },
-    /// Masks, of so many bytes together.
+    /// Masks, of this total length in bytes.
     Masks { bytes: u32 },
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Output<'a> {
 
 impl<'a> Output<'a> {
     /// # Errors
-    /// If the file cannot be created, or the budget has no room for its buffers.
+    /// Returns an error if the file cannot be created, or the budget has no room for its buffers.
     pub(super) fn create(path: &'a Path, budget: &Budget) -> Result<Output<'a>, DicomError> {
         let buffers = budget.reserve("a file being written", Bytes(BUFFER as u64 + OF_ITEM))?;
         let file = AtomicFile::create(path).map_err(|source| DicomError::Io { path: path.into(), source })?;
@@ -66,7 +66,7 @@ impl<'a> Output<'a> {
     /// Writes a sequence of items, one of which is held at a time.
     ///
     /// # Errors
-    /// If the disk fails, and that of an item.
+    /// Returns an error if the disk fails. It also returns the errors of the items.
     pub(super) fn sequence(
         &mut self,
         tag: Tag,
@@ -116,7 +116,7 @@ impl<'a> Output<'a> {
         self.mark(SEQUENCE_END, 0)
     }
 
-    /// Begins pixels that are not compressed, of so many bytes.
+    /// Begins pixels that are not compressed, of this length in bytes.
     pub(super) fn pixels(&mut self, length: u32) -> Result<(), DicomError> {
         self.element(tags::PIXEL_DATA, *b"OB", length)
     }

@@ -128,8 +128,8 @@ impl References {
     /// Reads what the files of all slices say.
     ///
     /// # Errors
-    /// If one cannot be read, is without an identifier or has one that is none, or is of another study than the first; the texts of the
-    /// first are in a character set that is not decoded; or the budget has no room.
+    /// Returns an error if a file cannot be read, has no valid identifier, or is of another study than the first; if
+    /// the texts of the first are in an unsupported character set; or if the budget has no room.
     pub(super) fn read(series: &Series, budget: &Budget) -> Result<References, DicomError> {
         let Some(first) = series.slices.first() else {
             return Err(DicomError::Nothing { folder: series.folder.clone() });

@@ -21,10 +21,10 @@ pub(super) struct RunLengths {
 }
 
 impl RunLengths {
-    /// For planes of so many rows and columns, of labels of one or two bytes.
+    /// An encoder for planes of this number of rows and columns, of labels of one or two bytes.
     ///
     /// # Errors
-    /// If the budget has no room for the longest that one can become.
+    /// Returns an error if the budget has no room for the longest possible encoding.
     pub(super) fn new(
         bytes: usize,
         [rows, columns]: [usize; 2],

@@ -39,7 +39,7 @@ impl Segments {
     /// Those of a request.
     ///
     /// # Errors
-    /// If there is none, a label is 0 or has two names, or a text is none that DICOM can keep.
+    /// Returns an error if there is no segment, a label is 0 or has two names, or DICOM cannot store a text.
     pub(super) fn of(request: &SegmentationRequest<'_>, to: &Path) -> Result<Segments, DicomError> {
         let wrong = |why: String| DicomError::Segments { path: to.into(), why };
         let mut named = request.names.labels.clone();

@@ -55,8 +55,9 @@ impl Series {
     /// written.
     ///
     /// # Errors
-    /// If a file cannot be read or written, the label map has another shape, slices lack what structures refer to, a name is none that DICOM
-    /// can keep, the budget has no room, or `stop` is set. Nothing is written then.
+    /// Returns an error if a file cannot be read or written, the label map has another shape, slices lack the
+    /// attributes that structures refer to, DICOM cannot store a name, the budget has no room, or `stop` is set.
+    /// Nothing is written then.
     pub fn write_structures(
         &self,
         labels: &Path,

@@ -1,4 +1,4 @@
-//! What tests of segmentations share: the series of the oracle, labels of them, and elements of a file.
+//! Helpers that tests of segmentations share: the series of the oracle, labels of them, and elements of a file.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use plimsoll_dicom::{SegmentationRequest, SegmentationType, Series};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{Affine, ElementType, Geometry, LabelTable, VolumeWriter};
 
-/// Of the series of the oracle. A plane has 108 pixels: masks begin within bytes.
+/// The shape of the oracle's series. A plane has 108 pixels, so that masks begin within bytes.
 pub const SHAPE: [usize; 3] = [6, 9, 12];
 
 pub fn oracle(name: &str) -> PathBuf {
