@@ -20,7 +20,7 @@ impl Beginning {
     /// Reads it. Of a file that cannot be decompressed it is empty.
     ///
     /// # Errors
-    /// If the file or folder cannot be opened or read.
+    /// Returns an error if the file or folder cannot be opened or read.
     pub(crate) fn read(path: &Path) -> io::Result<Beginning> {
         let mut beginning = Beginning { path: path.into(), is_folder: false, head: [0; LENGTH], length: 0 };
         if plimsoll_disk::metadata(path)?.is_dir() {

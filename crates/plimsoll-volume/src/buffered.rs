@@ -22,7 +22,7 @@ pub(crate) fn peek(file: &mut BufReader<File>, to: &mut [u8]) -> io::Result<usiz
 /// Passes over bytes of a reader.
 ///
 /// # Errors
-/// If it ends before, or cannot be read.
+/// Returns an error if it ends before, or cannot be read.
 pub(crate) fn pass(from: &mut impl BufRead, mut count: u64) -> io::Result<()> {
     while count > 0 {
         let there = from.fill_buf()?.len();

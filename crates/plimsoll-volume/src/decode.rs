@@ -105,7 +105,7 @@ fn check_length(element_type: ElementType, bytes: usize, voxels: usize) -> Resul
 /// f64 and rounded once; values that f32 cannot represent are rounded to the nearest that it can, or to infinity.
 ///
 /// # Errors
-/// If `bytes` and `voxels` are not the same number of voxels.
+/// Returns an error if `bytes` and `voxels` do not have the same number of voxels.
 pub fn decode_f32(
     element_type: ElementType,
     scaling: Scaling,
@@ -129,9 +129,9 @@ fn intensities<T: Stored>(scaling: Scaling, bytes: &[u8], voxels: &mut [f32]) {
 /// Decodes stored voxels (native byte order, any alignment) to labels with the scaling applied.
 ///
 /// # Errors
-/// If `bytes` and `labels` are not the same number of voxels, or a value is not a whole number from 0 to
-/// 255: the error has the first such value and its position. Scaled values may be off by 0.001, since files store
-/// slopes as f32.
+/// Returns an error if `bytes` and `labels` do not have the same number of voxels, or a value is not a whole number
+/// from 0 to 255: the error has the first such value and its position. Scaled values may be off by 0.001, since files
+/// store slopes as f32.
 pub fn decode_labels(
     element_type: ElementType,
     scaling: Scaling,

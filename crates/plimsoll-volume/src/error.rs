@@ -127,7 +127,7 @@ pub enum VolumeError {
         /// The remedy.
         hint: &'static str,
     },
-    /// The format of an image does not keep labels as they are.
+    /// The format of an image does not keep labels exactly.
     #[error("{path} cannot hold labels: {why}")]
     NotForLabels {
         /// The file.
@@ -258,7 +258,7 @@ pub enum VolumeError {
         /// The value after scaling.
         value: f64,
     },
-    /// A value of a label map stands for no class.
+    /// A value of a label map denotes no class.
     #[error("{path}: voxel {voxel:?} (depth, height, width) is {value}, which stands for no class")]
     UnknownLabel {
         /// The file.

@@ -48,8 +48,9 @@ impl VolumeFile {
     /// from what it begins with.
     ///
     /// # Errors
-    /// If a file is missing, the header is not usable (the error names the field), or the file is too short for what
-    /// the header describes. No memory is allocated in proportion to the header's numbers before that check.
+    /// Returns an error if a file is missing, the header is not usable (the error names the field), or the file is too
+    /// short for what the header describes. No memory is allocated in proportion to the header's numbers before that
+    /// check.
     pub fn open(path: impl AsRef<Path>) -> Result<VolumeFile, VolumeError> {
         VolumeFile::open_as(path, Content::Intensities)
     }
@@ -57,7 +58,7 @@ impl VolumeFile {
     /// Opens a label map like [`open`](Self::open).
     ///
     /// # Errors
-    /// As [`open`](Self::open), and if it is a picture that is lossy or has colours.
+    /// Returns the errors of [`open`](Self::open), and an error if the image is a picture that is lossy or has colours.
     pub fn open_labels(path: impl AsRef<Path>) -> Result<VolumeFile, VolumeError> {
         VolumeFile::open_as(path, Content::Labels)
     }
@@ -65,7 +66,7 @@ impl VolumeFile {
     /// Opens voxels of this content like [`open`](Self::open) and [`open_labels`](Self::open_labels).
     ///
     /// # Errors
-    /// As these.
+    /// Returns the errors of these functions.
     pub fn open_as(path: impl AsRef<Path>, content: Content) -> Result<VolumeFile, VolumeError> {
         Ok(VolumeFile::of(format::open(path.as_ref(), content)?))
     }
@@ -86,7 +87,7 @@ impl VolumeFile {
     /// Once `stop` is set, the file is left without.
     ///
     /// # Errors
-    /// If the file cannot be read or is damaged.
+    /// Returns an error if the file cannot be read or is damaged.
     pub fn index_now(&mut self, folder: &IndexFolder, stop: &AtomicBool) -> Result<(), VolumeError> {
         self.readers.changing().index_in(folder);
         self.readers.changing().find_points(stop)
@@ -102,7 +103,7 @@ impl VolumeFile {
     /// for files whose regions are read from them.
     ///
     /// # Errors
-    /// If the budget has no room, or the picture is damaged.
+    /// Returns an error if the budget has no room, or the picture is damaged.
     pub fn decode(&mut self, budget: &Budget) -> Result<(), VolumeError> {
         self.readers.first.source.decode(budget)
     }
@@ -115,7 +116,7 @@ impl VolumeFile {
     /// Checks that classes of its voxels are known: where values mean nothing by themselves, they follow from names.
     ///
     /// # Errors
-    /// If they are not known.
+    /// Returns an error if the classes are not known.
     pub fn expect_values(&self, values: Option<&LabelValues>) -> Result<(), VolumeError> {
         let by_name = self.segments().is_some_and(|segments| segments.coding != SegmentCoding::Values);
         if !by_name || values.is_some() {
@@ -241,8 +242,8 @@ impl VolumeFile {
     /// Reads the voxels of a region in their stored type and this machine's byte order, without scaling.
     ///
     /// # Errors
-    /// If the channel or the region is not in the image, the length of `voxels` is not that of the region in bytes, or
-    /// the file cannot be read or is damaged.
+    /// Returns an error if the channel or the region is not in the image, the length of `voxels` is not that of the
+    /// region in bytes, or the file cannot be read or is damaged.
     pub fn read_region(
         &mut self,
         channel: usize,
@@ -269,7 +270,7 @@ impl VolumeFile {
     /// Reads the voxels of a region as real values: scaled, in f32.
     ///
     /// # Errors
-    /// As [`read_region`](Self::read_region).
+    /// Returns the errors of [`read_region`](Self::read_region).
     pub fn region_f32(
         &mut self,
         channel: usize,
@@ -282,7 +283,8 @@ impl VolumeFile {
     /// Reads the voxels of a region as labels.
     ///
     /// # Errors
-    /// As [`read_region`](Self::read_region), and if a voxel is not a whole number from 0 to 255.
+    /// Returns the errors of [`read_region`](Self::read_region), and an error if a voxel is not a whole number from 0
+    /// to 255.
     pub fn region_labels(
         &mut self,
         channel: usize,
@@ -297,7 +299,7 @@ impl VolumeFile {
     /// there is room for them.
     ///
     /// # Errors
-    /// If the channel is not in the image, there is no room for a plane, the file cannot be read or is
+    /// Returns an error if the channel is not in the image, there is no room for a plane, the file cannot be read or is
     /// damaged, or `visit` fails.
     pub fn for_each_plane<E: From<VolumeError>>(
         &mut self,
@@ -330,7 +332,8 @@ impl VolumeFile {
     /// stored in chunks, as many planes as these are deep are read together if `budget` has room for [them](Self::layer_bytes).
     ///
     /// # Errors
-    /// As [`for_each_plane`](Self::for_each_plane), and if `plane` has not the size of one.
+    /// Returns the errors of [`for_each_plane`](Self::for_each_plane), and an error if `plane` does not have the size
+    /// of a plane.
     pub fn for_each_plane_f32<E: From<VolumeError>>(
         &mut self,
         channel: usize,

@@ -1,4 +1,4 @@
-//! The formats of images: what each is told by, and how its files are opened.
+//! The formats of images: how each is recognised, and how its files are opened.
 //!
 //! The format of a file follows from what it begins with, not from its name; the name decides only where the beginning says nothing, so
 //! that the error is that of the format which it promises. A new format is a function that opens a file as a [`VoxelSource`](crate::VoxelSource) with its
@@ -28,7 +28,8 @@ pub struct Format {
 /// Formats of crates above this one.
 static ADDED: RwLock<Vec<&'static Format>> = RwLock::new(Vec::new());
 
-/// Adds a format that a crate above this one reads, once: from then on it is one like the others. Those of this crate are told first.
+/// Adds a format that a crate above this one reads, once: from then on it is one like the others. Those of this crate
+/// are recognised first.
 pub fn add_format(format: &'static Format) {
     let mut added = ADDED.write().unwrap_or_else(PoisonError::into_inner);
     if !added.iter().any(|known| std::ptr::eq(*known, format)) {
@@ -94,7 +95,7 @@ static FORMATS: [Format; 8] = [
 /// Opens the image of a path: a file, or a folder whose files are one image.
 ///
 /// # Errors
-/// If it is of no format that is read, or cannot be opened.
+/// Returns an error if its format is not supported, or it cannot be opened.
 pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError> {
     let named = by_name(path);
     let told = match Beginning::read(path) {
@@ -130,7 +131,7 @@ fn by_name(path: &Path) -> Option<&'static Format> {
 /// something that is no image.
 ///
 /// # Errors
-/// If it cannot be read.
+/// Returns an error if it cannot be read.
 pub fn image_ending(path: &Path) -> Result<Option<&'static str>, VolumeError> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     let named = image_endings().filter(|ending| name.ends_with(ending)).max_by_key(|ending| ending.len());

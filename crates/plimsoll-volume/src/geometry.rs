@@ -136,7 +136,8 @@ impl Geometry {
     /// A grid of `shape` = (depth, height, width) voxels at the positions that `affine` gives.
     ///
     /// # Errors
-    /// If an axis is empty, the number of voxels overflows, or the affine is not finite or not invertible.
+    /// Returns an error if an axis is empty, the number of voxels overflows, or the affine is not finite or not
+    /// invertible.
     pub fn new(shape: [usize; 3], affine: Affine) -> Result<Geometry, GeometryError> {
         if shape.contains(&0) {
             return Err(GeometryError::Empty { shape });
@@ -168,7 +169,7 @@ impl Geometry {
     /// The same grid with all lengths times a factor, as in another unit.
     ///
     /// # Errors
-    /// If a length is then no number that a grid can have.
+    /// Returns an error if a length is then out of the range of grids.
     pub fn scaled(&self, factor: f64) -> Result<Geometry, GeometryError> {
         Geometry::new(self.shape, Affine(self.affine.0.map(|row| row.map(|value| value * factor))))
     }

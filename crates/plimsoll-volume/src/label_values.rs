@@ -14,7 +14,7 @@ pub struct LabelValues {
 }
 
 impl LabelValues {
-    /// From pairs of a value and its class. A value that no pair has stands for no class.
+    /// From pairs of a value and its class. A value that no pair has denotes no class.
     pub fn new(pairs: impl IntoIterator<Item = (u8, u8)>) -> LabelValues {
         let mut classes = Box::new([None; 256]);
         for (value, class) in pairs {
@@ -69,7 +69,7 @@ impl LabelValues {
     /// Replaces values that were read from a region of a file, `[depth][height][width]`, by their classes.
     ///
     /// # Errors
-    /// If a value stands for no class.
+    /// Returns an error if a value denotes no class.
     pub fn replace(&self, path: &Path, region: VoxelBox, labels: &mut [u8]) -> Result<(), VolumeError> {
         let [_, height, width] = region.shape;
         for (at, label) in labels.iter_mut().enumerate() {

@@ -64,7 +64,8 @@ impl MemoryVolume {
     /// single precision.
     ///
     /// # Errors
-    /// If `voxels` is not as long as the grid asks for, the budget has no room, or the system refuses.
+    /// Returns an error if `voxels` does not have the length of the grid, the budget has no room, or the system
+    /// refuses.
     pub fn new(
         geometry: &Geometry,
         element: ElementType,

@@ -56,7 +56,7 @@ pub(crate) fn is_told_by(beginning: &Beginning) -> bool {
 /// Opens a picture, a TIFF of several pages, or a folder of slices in TIFF.
 ///
 /// # Errors
-/// If it cannot be opened, or is none of what is read.
+/// Returns an error if the picture cannot be opened, or its format is not supported.
 pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError> {
     if path.is_dir() {
         return stack::open_folder(path, content);

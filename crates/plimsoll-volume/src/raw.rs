@@ -42,7 +42,8 @@ impl Raw {
     /// Checks that a file can have all voxels.
     ///
     /// # Errors
-    /// If it is too short for them, or for what can be decompressed from it.
+    /// Returns an error if the file is too short for the voxels, or, if it is compressed, too short to decompress to
+    /// them.
     pub(crate) fn new(
         path: &Path,
         mut stream: ByteStream,
@@ -76,7 +77,7 @@ impl Raw {
     /// Reads all channels of consecutive voxels from voxel `first` on, where the channels of a voxel are stored together.
     ///
     /// # Errors
-    /// If the file cannot be read or is damaged.
+    /// Returns an error if the file cannot be read or is damaged.
     pub(crate) fn read_together(&mut self, first: usize, bytes: &mut [u8]) -> Result<(), VolumeError> {
         let step = self.layout.channels as u64 * self.layout.element_type.size() as u64;
         self.read_at(self.layout.start + first as u64 * step, bytes)

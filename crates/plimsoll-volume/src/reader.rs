@@ -74,7 +74,7 @@ impl Readers {
     /// Reads a region of a grid.
     ///
     /// # Errors
-    /// What `read` says, of the first part where both fail.
+    /// Returns the error of `read`; of the first part if both fail.
     pub(crate) fn read<T: Send>(
         &mut self,
         grid: StoredGrid,

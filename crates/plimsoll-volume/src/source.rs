@@ -17,7 +17,8 @@ pub trait VoxelSource: Send {
     /// byte order of the layout. The channel and the voxels are in the image.
     ///
     /// # Errors
-    /// If the file cannot be read or is damaged, or [`decode`](Self::decode) was needed and not called.
+    /// Returns an error if the file cannot be read or is damaged, or [`decode`](Self::decode) was needed and not
+    /// called.
     fn read(&mut self, channel: usize, first: usize, bytes: &mut [u8]) -> Result<(), VolumeError>;
 
     /// Bytes that [`decode`](Self::decode) reserves while it runs.
@@ -28,7 +29,7 @@ pub trait VoxelSource: Send {
     /// Decodes what is decoded as a whole, or makes room for decoding parts; once.
     ///
     /// # Errors
-    /// If the budget has no room, or the file is damaged.
+    /// Returns an error if the budget has no room, or the file is damaged.
     fn decode(&mut self, _budget: &Budget) -> Result<(), VolumeError> {
         Ok(())
     }
@@ -86,7 +87,7 @@ pub trait VoxelSource: Send {
     /// Reads a compressed file to its end if its access points are [being found](Self::index_in). Once `stop` is set, it is left without.
     ///
     /// # Errors
-    /// If the file cannot be read or is damaged.
+    /// Returns an error if the file cannot be read or is damaged.
     fn find_points(&mut self, _stop: &AtomicBool) -> Result<(), VolumeError> {
         Ok(())
     }
@@ -117,7 +118,7 @@ impl Opened {
     /// An image of one channel whose source gives voxels of this type in this machine's byte order, which are real values as they are.
     ///
     /// # Errors
-    /// If it has more bytes than can be addressed.
+    /// Returns an error if it has more bytes than can be addressed.
     pub fn new(
         path: &Path,
         geometry: Geometry,

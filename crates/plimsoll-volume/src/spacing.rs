@@ -32,7 +32,7 @@ fn beside(path: &Path, content: Content) -> PathBuf {
 /// The spacing of a stack; none if there is no file that says it.
 ///
 /// # Errors
-/// If there is one, but it cannot be read, or does not say three lengths above 0.
+/// Returns an error if there is one, but it cannot be read, or does not have three lengths above 0.
 pub(crate) fn read(path: &Path, content: Content) -> Result<Option<Spacing>, VolumeError> {
     let path = beside(path, content);
     let text = match plimsoll_disk::read_to_string(&path, LARGEST) {
@@ -54,7 +54,7 @@ const ROUNDING: f64 = 1e-5;
 /// Returns `true` if the file beside a label map states its spacing already. It may be the file of its image, too.
 ///
 /// # Errors
-/// If it cannot be read, or says something else: it is not replaced.
+/// Returns an error if the file cannot be read, or has another spacing: it is not replaced.
 pub(crate) fn is_said(path: &Path, spacing: Spacing) -> io::Result<bool> {
     let Some(found) = read(path, Content::Labels).map_err(io::Error::other)? else { return Ok(false) };
     let mut lengths = found.0.iter().zip(spacing.0);
@@ -73,7 +73,7 @@ pub(crate) fn is_said(path: &Path, spacing: Spacing) -> io::Result<bool> {
 /// Writes the spacing of a label map beside it, unless it is there.
 ///
 /// # Errors
-/// If it cannot be written, or another one is there.
+/// Returns an error if the file cannot be written, or another one exists.
 pub(crate) fn write(path: &Path, spacing: Spacing) -> io::Result<()> {
     if is_said(path, spacing)? {
         return Ok(());

@@ -38,7 +38,8 @@ impl StoredVolume {
     /// `holder` first.
     ///
     /// # Errors
-    /// If the file cannot be used (see [`VolumeFile::open`]) or is damaged, or the budget can never hold it.
+    /// Returns an error if the file cannot be used (see [`VolumeFile::open`]) or is damaged, or the budget can never
+    /// hold it.
     pub fn read(path: impl AsRef<Path>, budget: &Budget, holder: &str) -> Result<StoredVolume, VolumeError> {
         let (mut file, mut volume) = StoredVolume::open(path.as_ref(), Content::Intensities, budget, holder)?;
         file.decode(budget)?;
@@ -54,7 +55,7 @@ impl StoredVolume {
     /// reserved from `decoding`.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// Returns the errors of [`read`](Self::read).
     pub fn read_unless(
         path: impl AsRef<Path>,
         content: Content,
@@ -146,7 +147,8 @@ impl StoredVolume {
     /// The voxels of a region as real values: scaled, in f32.
     ///
     /// # Errors
-    /// If the channel or the region is not in the image, or the length of `voxels` is not that of the region.
+    /// Returns an error if the channel or the region is not in the image, or the length of `voxels` is not that of the
+    /// region.
     pub fn region_f32(
         &self,
         channel: usize,
@@ -159,7 +161,7 @@ impl StoredVolume {
     /// Calls `visit` with the index and the real values of each plane of a channel, in order, as it stands in `plane`.
     ///
     /// # Errors
-    /// As [`region_f32`](Self::region_f32), and what `visit` returns.
+    /// Returns the errors of [`region_f32`](Self::region_f32) and of `visit`.
     pub fn for_each_plane_f32<E: From<VolumeError>>(
         &self,
         channel: usize,
@@ -177,7 +179,8 @@ impl StoredVolume {
     /// The voxels of a region as labels.
     ///
     /// # Errors
-    /// As [`region_f32`](Self::region_f32), and if a voxel is not a whole number from 0 to 255.
+    /// Returns the errors of [`region_f32`](Self::region_f32), and an error if a voxel is not a whole number from 0
+    /// to 255.
     pub fn region_labels(
         &self,
         channel: usize,

@@ -60,7 +60,7 @@ impl ByteStream {
         Ok(ByteStream { bytes, position: 0, stored_length: metadata.len(), lost: false })
     }
 
-    /// Opens a file whose bytes are as they are, whatever they begin with.
+    /// Opens a file whose bytes are not decompressed, whatever they begin with.
     pub(crate) fn open_plain(path: &Path) -> io::Result<ByteStream> {
         let file = File::open(path)?;
         let stored_length = file.metadata()?.len();
@@ -111,7 +111,7 @@ impl ByteStream {
     /// Another reader of the same file, where its access points are known.
     ///
     /// # Errors
-    /// If it cannot be opened, or is not the same any more.
+    /// Returns an error if the file cannot be opened, or has changed.
     pub(crate) fn twin(&self, path: &Path) -> io::Result<Option<ByteStream>> {
         let Bytes::Deflated(deflated) = &self.bytes else { return Ok(None) };
         let twin = deflated.twin(File::open(path)?)?;
@@ -182,8 +182,8 @@ impl ByteStream {
         Ok(filled)
     }
 
-    /// Reads a compressed file to its end, which verifies its checksums. `false` if there are more than `most` bytes up to
-    /// there: a few kilobytes can stand for gigabytes.
+    /// Reads a compressed file to its end, which verifies its checksums. `false` if there are more than `most` bytes up
+    /// to there: a few kilobytes can decompress to gigabytes.
     pub(crate) fn verify_rest(&mut self, most: u64) -> io::Result<bool> {
         if self.is_compressed() {
             let begin = self.position;

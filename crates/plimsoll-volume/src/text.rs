@@ -23,7 +23,7 @@ pub(crate) struct Lines {
 
 impl Lines {
     /// # Errors
-    /// If the file cannot be opened.
+    /// Returns an error if the file cannot be opened.
     pub(crate) fn open(path: &Path) -> Result<Lines, VolumeError> {
         let file = File::open(path);
         let file = file.map_err(|source| VolumeError::Io { path: path.into(), action: "open", source })?;
@@ -33,7 +33,7 @@ impl Lines {
     /// The next line without its end, `None` where there are no more; letters that are no UTF-8 are replaced.
     ///
     /// # Errors
-    /// If the file cannot be read, or has longer lines, or more of them, than any header; why.
+    /// Returns the reason if the file cannot be read, or its lines are longer or more than those of any header.
     pub(crate) fn next(&mut self) -> Result<Option<String>, LineError> {
         self.line.clear();
         let mut limited = (&mut self.file).take(MOST_LINE as u64);
@@ -82,7 +82,7 @@ const MOST_VALUE: usize = 8 << 10;
 /// A value of a field.
 ///
 /// # Errors
-/// If it is longer than any that is read, in words.
+/// Returns an error in words if it is longer than the limit.
 pub(crate) fn short<'a>(field: &str, value: &'a str) -> Result<&'a str, String> {
     match value.len() <= MOST_VALUE {
         true => Ok(value),
@@ -95,7 +95,7 @@ pub(crate) fn short<'a>(field: &str, value: &'a str) -> Result<&'a str, String> 
 /// The numbers of a text, between blanks.
 ///
 /// # Errors
-/// If one is none, in words.
+/// Returns an error in words if a word is no number.
 pub(crate) fn numbers<T: std::str::FromStr>(field: &str, text: &str) -> Result<Vec<T>, String> {
     let number =
         |word: &str| word.parse().map_err(|_| format!("`{field}` has {word:?} where a number must be"));
@@ -105,7 +105,7 @@ pub(crate) fn numbers<T: std::str::FromStr>(field: &str, text: &str) -> Result<V
 /// The file that a header names for its voxels, which is in the folder of the header or one in it.
 ///
 /// # Errors
-/// If it is anywhere else.
+/// Returns an error if the file is in another folder.
 pub(crate) fn data_file(header: &Path, named: &str) -> Result<PathBuf, String> {
     let is_inside = |part| matches!(part, std::path::Component::Normal(_) | std::path::Component::CurDir);
     let named = Path::new(named);
@@ -116,10 +116,10 @@ pub(crate) fn data_file(header: &Path, named: &str) -> Result<PathBuf, String> {
 }
 
 /// A grid of up to three axes: their extents, their steps in LPS millimetres, and the place of the first voxel, fastest axis first.
-/// What is missing of three is of one voxel, and upright on the others.
+/// Missing axes have one voxel, and are at right angles to the others.
 ///
 /// # Errors
-/// If the grid is none.
+/// Returns an error if the grid is not valid.
 pub(crate) fn grid(sizes: &[usize], steps: &[[f64; 3]], origin: [f64; 3]) -> Result<Geometry, GeometryError> {
     let mut all = [[0.0; 3]; 3];
     for (to, step) in all.iter_mut().zip(steps) {

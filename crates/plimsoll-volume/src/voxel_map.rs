@@ -111,7 +111,7 @@ impl VoxelMap {
     /// The map from source to output.
     ///
     /// # Errors
-    /// If this map is singular.
+    /// Returns an error if this map is singular.
     pub fn inverse(&self) -> Result<VoxelMap, SingularMap> {
         matrix::inverse(&self.matrix).map(VoxelMap::new).ok_or(SingularMap)
     }

@@ -43,7 +43,7 @@ pub struct VolumeWriter {
 enum Output {
     Plain(BufWriter<AtomicFile>),
     Compressed(Box<GzEncoder<BufWriter<AtomicFile>>>),
-    /// With the place of the header at which the length of what is compressed is said.
+    /// A compressed file, with the position in the header of the length of the compressed data.
     Deflated(Box<ZlibEncoder<BufWriter<AtomicFile>>>, u64),
     /// Voxels in a file beside that of the header, which is written already.
     Apart {
@@ -169,8 +169,9 @@ impl VolumeWriter {
     /// without a name beside it, and are written in the end.
     ///
     /// # Errors
-    /// If the name is not `.nii`, `.nii.gz`, `.nii.zst`, `.nrrd`, `.mha`, `.mhd`, `.png`, `.tif` or `.tiff`, the template is on another grid, the file cannot
-    /// be created, or there is a `.raw` of the name of a `.mhd` that is not there: it is another image's, or was left by a kill.
+    /// Returns an error if the name is not `.nii`, `.nii.gz`, `.nii.zst`, `.nrrd`, `.mha`, `.mhd`, `.png`, `.tif` or
+    /// `.tiff`, the template is on another grid, the file cannot be created, or a `.mhd` does not exist but a `.raw` of
+    /// its name does: it belongs to another image, or was left by a killed process.
     pub fn create(
         path: impl AsRef<Path>,
         geometry: &Geometry,
@@ -185,7 +186,7 @@ impl VolumeWriter {
     /// place for them.
     ///
     /// # Errors
-    /// As [`VolumeWriter::create`].
+    /// Returns the errors of [`VolumeWriter::create`].
     pub fn create_named(
         path: impl AsRef<Path>,
         geometry: &Geometry,
@@ -205,7 +206,8 @@ impl VolumeWriter {
     /// Starts a segmentation of 3D Slicer's, `.seg.nrrd`, of labels of 8 or 16 bits, compressed.
     ///
     /// # Errors
-    /// If the name does not end so, voxels are of another type, the size cannot be written, or the file cannot be created.
+    /// Returns an error if the name does not end in `.seg.nrrd`, voxels are of another type, the size cannot be
+    /// written, or the file cannot be created.
     pub fn create_segmentation(
         path: impl AsRef<Path>,
         geometry: &Geometry,
@@ -222,7 +224,7 @@ impl VolumeWriter {
         })
     }
 
-    /// Starts a file with a header of text, which is as it is, and voxels behind it that are compressed.
+    /// Starts a file with a header of uncompressed text, and compressed voxels behind it.
     fn with_text(
         path: &Path,
         geometry: &Geometry,
@@ -376,8 +378,8 @@ impl VolumeWriter {
     /// Writes the next planes, one or several, in the stored type and this machine's byte order.
     ///
     /// # Errors
-    /// If `voxels` is not a whole number of planes, there are more than the volume has, or the disk fails, in which
-    /// case the file is abandoned.
+    /// Returns an error if `voxels` is not a whole number of planes, there are more than the volume has, or the disk
+    /// fails, in which case the file is abandoned.
     pub fn write_planes(&mut self, voxels: &[u8]) -> Result<(), VolumeError> {
         if !voxels.len().is_multiple_of(self.plane_bytes) {
             let (path, found, plane) = (self.path.clone(), voxels.len(), self.plane_bytes);
@@ -405,7 +407,7 @@ impl VolumeWriter {
     /// Writes what is buffered, waits until the disk has it, and gives the file its name, replacing an older file.
     ///
     /// # Errors
-    /// If planes are missing or the disk fails. An older file of the name is then still there.
+    /// Returns an error if planes are missing or the disk fails. An older file of the name then remains.
     pub fn finish(mut self) -> Result<(), VolumeError> {
         if self.written != self.planes {
             let (path, planes, written) = (self.path.clone(), self.planes, self.written);

@@ -1,4 +1,5 @@
-//! Zstandard (RFC 8878): decompressing frame after frame, within a window that is looked at before, and compressing into frames of a block.
+//! Zstandard (RFC 8878): decompressing frame after frame, within a window that is checked before, and compressing into
+//! frames of a block.
 
 use std::error::Error;
 use std::io::{self, BufRead, BufReader, Read, Seek, Write};
@@ -28,14 +29,15 @@ pub(crate) fn room(window: u64) -> u64 {
     window * FOR_EACH_OF_WINDOW + BESIDE_WINDOW
 }
 
-/// The largest window of frames that stand for so many bytes: what is compressed in a stream has the window of its level, however little it is.
+/// The largest window of frames that decompress to this number of bytes: data compressed as a stream have the window of
+/// their level, however short they are.
 fn window_for(bytes: u64) -> u64 {
     /// The window of levels up to 3, with which programs compress by default.
     const USUAL: u64 = 2 << 20;
     bytes.checked_next_power_of_two().unwrap_or(MOST_WINDOW).clamp(USUAL, MOST_WINDOW)
 }
 
-/// Bytes that [`decompress`] takes for so many bytes, whatever the frames claim.
+/// The memory that [`decompress`] takes for this number of bytes, whatever the frames claim.
 pub(crate) fn room_for(bytes: u64) -> u64 {
     room(window_for(bytes))
 }
@@ -43,7 +45,8 @@ pub(crate) fn room_for(bytes: u64) -> u64 {
 /// Decompresses whole frames into a buffer that they fill.
 ///
 /// # Errors
-/// If one of them is damaged or has another checksum than its data, has a larger window than is read, or they stand for more or fewer bytes.
+/// Returns an error if a frame is damaged or does not match its checksum, has a larger window than is supported, or if
+/// the frames decompress to more or fewer bytes.
 pub(crate) fn decompress(mut frames: &[u8], to: &mut [u8]) -> io::Result<()> {
     let length = to.len();
     let mut decoder = decoder(window_for(length as u64));
@@ -99,7 +102,7 @@ fn is_skippable(magic: [u8; 4]) -> bool {
 /// The longest header of a frame.
 const HEADER: usize = 18;
 
-/// The most that one compressed byte can stand for: a block of four bytes repeats one 2¹⁷ times.
+/// The most bytes that one compressed byte can decompress to: a block of four bytes repeats one 2¹⁷ times.
 pub(crate) const MOST_EXPANDED: u64 = 1 << 15;
 
 /// Frames of a file, one after the other.
@@ -115,7 +118,7 @@ impl Frames {
     /// The frames of a file, which stands at its beginning.
     ///
     /// # Errors
-    /// If the file cannot be read, begins with no frame, or the window is larger than is read.
+    /// Returns an error if the file cannot be read, begins with no frame, or the window is larger than is supported.
     pub(crate) fn new(mut file: BufReader<File>) -> io::Result<Frames> {
         skip_skippable(&mut file)?;
         let mut header = [0; HEADER];

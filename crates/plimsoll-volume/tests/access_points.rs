@@ -1,5 +1,5 @@
-//! Regions of compressed images that are not gzip from their first byte: they are those of the voxels as they are, and with access points
-//! cost no more than a few reads. The files are put together here, byte by byte.
+//! Regions of compressed images that are not gzip from their first byte: they have the voxels of the original, and with
+//! access points cost no more than a few reads. The files are built here, byte by byte.
 
 use std::fs;
 use std::io::Write;
@@ -163,7 +163,7 @@ impl Images {
         new.remove(0)
     }
 
-    /// Whether a region is that of the voxels as they are.
+    /// Returns `true` if a region has the voxels of the original.
     fn is_right(&self, found: &[u8], region: VoxelBox) -> bool {
         let [_, height, width] = SHAPE;
         let ([d, h, w], row) = (region.start, region.shape[2] * SIZE);
@@ -194,8 +194,8 @@ fn rows(plane: usize) -> VoxelBox {
     VoxelBox { start: [plane, 100, 0], shape: [1, 10, SHAPE[2]] }
 }
 
-/// Whether a read goes to the disk so often as it does where most of the image is decompressed: a read is of 64 KiB, and that of the points
-/// and the bytes behind one of them are few.
+/// Returns `true` if a read accesses the disk as often as one that decompresses most of the image: each access reads 64
+/// KiB, and the points and the bytes behind one of them take few.
 fn is_long(images: &Images, file: &mut VolumeFile, region: VoxelBox) -> bool {
     let fault = Fault { number: 24, kind: FaultKind::Eio };
     let (found, reached) = inject(&images.folder, fault, || read(file, region));

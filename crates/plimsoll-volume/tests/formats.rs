@@ -205,7 +205,7 @@ fn zstandard_reserves_what_it_goes_back_to() {
     assert_eq!(budget.used(), Bytes::ZERO);
 }
 
-/// A name that is read, but not written, is told so.
+/// A format that is read, but not written, is reported as such.
 #[test]
 fn formats_that_are_not_written_are_told() {
     let dir = tempfile::tempdir().unwrap();
@@ -219,7 +219,7 @@ fn formats_that_are_not_written_are_told() {
     }
 }
 
-/// What was decompressed for the header is let go, and damage behind it is told as such.
+/// Bytes that were decompressed for the header are freed, and damage behind it is reported as such.
 #[test]
 fn zstandard_that_ends_early_is_damaged_and_is_read_again_from_the_beginning() {
     let dir = tempfile::tempdir().unwrap();
@@ -234,7 +234,7 @@ fn zstandard_that_ends_early_is_damaged_and_is_read_again_from_the_beginning() {
     }
 }
 
-/// Headers that claim, contradict or leave out: each is told with the field, and none is followed out of its folder.
+/// Headers that claim, contradict or leave out: each is reported with the field, and none leads out of its folder.
 #[test]
 fn headers_that_cannot_be_are_refused() {
     let nrrd = |field: &str, value: &str| {

@@ -1,4 +1,4 @@
-//! The checksums of what deflated data stand for.
+//! The checksums of decompressed data.
 
 use crc32fast::Hasher;
 

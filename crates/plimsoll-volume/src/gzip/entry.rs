@@ -9,10 +9,10 @@ pub(super) const MOST_LITERALS: usize = 3;
 
 /// An entry of any table.
 pub(super) trait Entry: Copy {
-    /// A code that stands for nothing.
+    /// A code without a meaning.
     const NOTHING: Self;
 
-    /// With a code of so many bits.
+    /// The entry with a code of this length in bits.
     fn with_bits(self, bits: u32) -> Self;
 
     /// An entry for codes that are longer than the first table has bits: their second table begins here, and has `1 << bits` entries.
@@ -38,7 +38,7 @@ impl Literal {
         Literal(u64::from(value) << 32 | 1 << 24)
     }
 
-    /// A match of this length, to which so many bits are added.
+    /// A match of this length, to which this number of bits is added.
     pub(super) fn length(first: u16, extra: u8) -> Literal {
         let (more, extra) = (u64::from(first) - SHORTEST as u64, u64::from(extra));
         Literal(Literal::MATCH | more << 56 | ((1 << extra) - 1) << 16 | extra)
@@ -126,7 +126,7 @@ impl Number {
     const LONG: u64 = 1 << 30;
     const STOP: u64 = 1 << 31;
 
-    /// A value, to which so many bits are added.
+    /// A value, to which this number of bits is added.
     pub(super) fn new(value: u16, extra: u8) -> Number {
         Number(u64::from(value) << 48 | ((1 << extra) - 1) << 32 | u64::from(extra))
     }

@@ -41,7 +41,7 @@ impl IndexFolder {
     /// The file with the points of an image.
     ///
     /// # Errors
-    /// If the path is empty, or the current folder is not known.
+    /// Returns an error if the path is empty, or the current folder is not known.
     pub fn file(&self, path: &Path) -> io::Result<PathBuf> {
         let absolute = std::path::absolute(path)?;
         let key = Digest::of(absolute.as_os_str().as_encoded_bytes());
@@ -86,10 +86,10 @@ pub(super) struct Point {
     pub(super) span: u64,
 }
 
-/// Numbers of a point as they are written, 8 bytes each, little-endian.
+/// The numbers that are written for a point, 8 bytes each, little-endian.
 const NUMBERS: usize = 7;
-/// Numbers behind the points: where they begin, how many there are, the five of what they are of, the length of what these data stand for,
-/// the digest of the compressed bytes before the first point, and that of all from the first point on.
+/// The numbers behind the points: their offset and their count, the five that identify the data, the decompressed
+/// length, the digest of the compressed bytes before the first point, and that of all from the first point on.
 const FOOTER: usize = 10;
 
 impl Point {
@@ -172,7 +172,7 @@ impl Index {
     /// The same points, for another reader of the same data.
     ///
     /// # Errors
-    /// If their file cannot be opened, or this reader has others.
+    /// Returns an error if their file cannot be opened, or this reader is of other data.
     pub(super) fn twin(&self, source: Source) -> io::Result<Index> {
         if source != self.source {
             return Err(damaged("the file has changed since its points were found"));
@@ -200,7 +200,7 @@ impl Index {
     /// Checks the compressed bytes before the first point.
     ///
     /// # Errors
-    /// If they are not what they were, or cannot be read.
+    /// Returns an error if the bytes have changed, or cannot be read.
     pub(super) fn check_head(&mut self, input: &mut BitInput) -> io::Result<()> {
         expect_digest(input, head(&self.points, &self.source), self.head)?;
         self.is_head_checked = true;
@@ -210,7 +210,7 @@ impl Index {
     /// Checks the compressed bytes from a point to the next.
     ///
     /// # Errors
-    /// If they are not what they were, or cannot be read.
+    /// Returns an error if the bytes have changed, or cannot be read.
     pub(super) fn check_span(&self, point: usize, input: &mut BitInput) -> io::Result<()> {
         expect_digest(input, span(&self.points, point, self.source.end), self.points[point].span)
     }
@@ -218,7 +218,7 @@ impl Index {
     /// Puts an inflater to a point.
     ///
     /// # Errors
-    /// If the window is damaged, or the compressed file cannot be read.
+    /// Returns an error if the window is damaged, or the compressed file cannot be read.
     pub(super) fn restore(&mut self, point: usize, inflater: &mut Inflater) -> io::Result<()> {
         let Point { out, bit, at, stored, window, window_digest, .. } = self.points[point];
         if window > out.min(WINDOW as u64) || stored > 3 * WINDOW as u64 {

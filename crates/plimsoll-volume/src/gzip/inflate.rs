@@ -23,7 +23,7 @@ const ORDER: [usize; 19] = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 
 enum Block {
     /// The header of a block, which may be the last.
     Header,
-    /// So many bytes as they are.
+    /// This number of bytes without compression.
     Stored(usize),
     /// Codes.
     Coded,
@@ -133,7 +133,8 @@ impl Inflater {
     /// Decompresses until `wanted` more bytes are there, or as many as there is room for, or a block ends. There may be a few more bytes.
     ///
     /// # Errors
-    /// If the file cannot be read, ends, or is not deflate. What was decompressed before is there.
+    /// Returns an error if the file cannot be read, ends, or is not deflate. The bytes that were decompressed before
+    /// are available.
     pub(super) fn inflate(&mut self, wanted: usize) -> io::Result<Stop> {
         let until = self.end.saturating_add(wanted).min(self.out.len() - TURN);
         while self.end < until {

@@ -77,7 +77,7 @@ impl BitInput {
     /// Reads more of the file into the buffer, until there are 16 bytes at least, or the file ends.
     ///
     /// # Errors
-    /// If it cannot be read, or had ended before.
+    /// Returns an error if the file cannot be read, or had ended before.
     pub(super) fn load(&mut self) -> io::Result<()> {
         if self.ended {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -106,7 +106,7 @@ impl BitInput {
     /// Takes up to 32 bits.
     ///
     /// # Errors
-    /// If the file cannot be read, or ends before.
+    /// Returns an error if the file cannot be read, or ends before.
     pub(super) fn take(&mut self, bits: u32) -> io::Result<u32> {
         if self.count < bits {
             self.ensure()?;
@@ -123,7 +123,7 @@ impl BitInput {
     /// Loads 56 bits; behind the end of the file are zeros.
     ///
     /// # Errors
-    /// If the file cannot be read, or too much was taken behind its end.
+    /// Returns an error if the file cannot be read, or too many bits were taken behind its end.
     pub(super) fn ensure(&mut self) -> io::Result<()> {
         if self.at + size_of::<u64>() > self.limit() {
             self.load()?;
@@ -147,7 +147,7 @@ impl BitInput {
     /// Copies whole bytes, as many as the file has at once. The input must be aligned.
     ///
     /// # Errors
-    /// If the file cannot be read, or has ended.
+    /// Returns an error if the file cannot be read, or has ended.
     pub(super) fn copy(&mut self, to: &mut [u8]) -> io::Result<usize> {
         // Bytes that were loaded as bits go back.
         self.at -= self.count as usize / 8;
@@ -167,7 +167,7 @@ impl BitInput {
     /// The digest of the bytes from `begin` to before `end`.
     ///
     /// # Errors
-    /// If the file cannot be read, or ends before.
+    /// Returns an error if the file cannot be read, or ends before.
     pub(super) fn digest(&mut self, begin: u64, end: u64) -> io::Result<Digest> {
         self.seek(begin * 8)?;
         let mut digester = Digester::default();

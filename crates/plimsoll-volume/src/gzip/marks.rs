@@ -32,7 +32,7 @@ impl Marks {
         self.end
     }
 
-    /// The decompressed bytes were moved to the front by so many.
+    /// Records that the decompressed bytes were moved to the front by this number of bytes.
     pub(super) fn moved(&mut self, dropped: usize) {
         self.end = self.end.saturating_sub(dropped);
     }

@@ -72,7 +72,7 @@ impl Deflated {
     /// A stretch of a file.
     ///
     /// # Errors
-    /// If the file cannot be read.
+    /// Returns an error if the file cannot be read.
     pub(crate) fn new(file: File, stretch: Stretch) -> io::Result<Deflated> {
         let mut deflated = Deflated {
             inflater: Inflater::new(file),
@@ -97,8 +97,9 @@ impl Deflated {
         Ok(Source { stamp, start, end, wrapper: self.stretch.wrapper.number() })
     }
 
-    /// Takes the access points of this file from a folder. If they are not there, they are found while the stretch, which stands for about
-    /// `holds` bytes, is read from its beginning to its end, and written there. Nothing is lost but time where that is not possible.
+    /// Takes the access points of this file from a folder. If the folder has none, they are found while the stretch,
+    /// which decompresses to about `holds` bytes, is read from its beginning to its end, and written there. If that is
+    /// not possible, only time is lost.
     pub(crate) fn index_in(&mut self, folder: &IndexFolder, path: &Path, holds: u64) {
         let opened = folder.file(path).and_then(|place| Ok((place, self.source()?)));
         let Ok((place, source)) = opened else { return };
@@ -114,7 +115,7 @@ impl Deflated {
     /// Another reader of the same file, with the access points of this one; none if these are not known.
     ///
     /// # Errors
-    /// If it is not the same file any more, or its points cannot be opened.
+    /// Returns an error if the file has changed, or its points cannot be opened.
     pub(crate) fn twin(&self, file: File) -> io::Result<Option<Deflated>> {
         let Points::Known(index) = &self.points else { return Ok(None) };
         let mut twin = Deflated::new(file, self.stretch)?;

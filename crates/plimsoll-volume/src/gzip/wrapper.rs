@@ -25,7 +25,8 @@ pub(crate) enum Wrapper {
     Gzip,
     /// The header and the checksum of zlib, as MetaIO has them.
     Zlib,
-    /// Nothing, as in archives, whose directory has the CRC-32 of what the data stand for, and how many bytes they take.
+    /// No wrapper, as in archives, whose directory has the CRC-32 of the decompressed data, and their compressed
+    /// length.
     Bare { checksum: u32, length: u64 },
 }
 
@@ -33,7 +34,7 @@ impl Stretch {
     /// A file that is gzip from its first byte to its last.
     pub(crate) const GZIP_FILE: Stretch = Stretch { start: 0, wrapper: Wrapper::Gzip };
 
-    /// The byte behind the last of a file of so many bytes that can be of it.
+    /// The end of the stretch in a file of this length in bytes.
     pub(super) fn end(&self, of_file: u64) -> u64 {
         match self.wrapper {
             Wrapper::Bare { length, .. } => self.start.saturating_add(length).min(of_file),
@@ -55,7 +56,7 @@ impl Wrapper {
     /// Reads what stands before a stream. Returns the checksum of nothing yet.
     ///
     /// # Errors
-    /// If it is no such header, or the file cannot be read.
+    /// Returns an error if it is no such header, or the file cannot be read.
     pub(super) fn begin(&self, input: &mut BitInput) -> io::Result<Checksum> {
         match self {
             Wrapper::Gzip => begin_member(input).map(|()| Checksum::crc()),
@@ -68,7 +69,7 @@ impl Wrapper {
     /// decompressed, if all of the stream was.
     ///
     /// # Errors
-    /// If it is another, or the file cannot be read.
+    /// Returns an error if the checksum or the length differs, or the file cannot be read.
     pub(super) fn end(&self, input: &mut BitInput, found: Option<(Checksum, u32)>) -> io::Result<()> {
         input.align();
         let (said, length) = match self {

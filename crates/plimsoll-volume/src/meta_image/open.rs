@@ -118,7 +118,8 @@ impl Fields {
 /// Opens an image.
 ///
 /// # Errors
-/// If a file is missing, the header is not usable (the error names the field), or the file is too short for what it describes.
+/// Returns an error if a file is missing, the header is not usable (the error names the field), or the file is too
+/// short for what it describes.
 pub(crate) fn open(path: &Path, _content: Content) -> Result<Opened, VolumeError> {
     let refused = |why: String| VolumeError::Text { path: path.into(), format: "MetaImage", why, hint: HINT };
     let mut lines = Lines::open(path)?;

@@ -19,7 +19,8 @@ pub(crate) fn begins(head: &[u8]) -> bool {
 /// Opens an image in one file, or either file of a pair.
 ///
 /// # Errors
-/// If a file is missing, the header is not usable, or the file is too short for what the header describes.
+/// Returns an error if a file is missing, the header is not usable, or the file is too short for what the header
+/// describes.
 pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError> {
     let parts = names::parts(path)?;
     let mut stream = open_stream(&parts.header)?;

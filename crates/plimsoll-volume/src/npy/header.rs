@@ -16,7 +16,7 @@ pub(super) const START: usize = 12;
 /// Reads the first bytes of an array. Returns where its header begins, and its length.
 ///
 /// # Errors
-/// If they begin no array, or one of a version or a length of header that is not read.
+/// Returns an error if the bytes begin no array, or one whose version or length of header is not supported.
 pub(super) fn extent(start: &[u8; START]) -> Result<(usize, usize), &'static str> {
     if !start.starts_with(MAGIC) {
         return Err("it does not begin as one");
@@ -46,7 +46,8 @@ impl Header {
     /// Reads the start of an array. Returns the header and all bytes before the elements.
     ///
     /// # Errors
-    /// If they cannot be read; or `InvalidData` if they begin no array of numbers that are read.
+    /// Returns an error if the bytes cannot be read; the error is `InvalidData` if they begin no array of supported
+    /// numbers.
     pub(crate) fn read_from(source: &mut impl Read) -> io::Result<(Header, Vec<u8>)> {
         let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
         let mut bytes = vec![0; START];
@@ -62,7 +63,7 @@ impl Header {
     /// Reads the dictionary `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4, 5), }`.
     ///
     /// # Errors
-    /// If it says less, or what is no array of numbers that are read.
+    /// Returns an error if the header is incomplete, or describes no array of supported numbers.
     pub(crate) fn read(text: &str) -> Result<Header, String> {
         let behind = |key: &str| {
             let found = [format!("'{key}':"), format!("\"{key}\":")]

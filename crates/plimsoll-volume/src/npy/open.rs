@@ -21,17 +21,17 @@ pub(crate) fn begins(head: &[u8]) -> bool {
 /// Opens an array.
 ///
 /// # Errors
-/// If it is missing, of elements or axes that are not read, or too short for what its header says.
+/// Returns an error if the file is missing, its elements or axes are not supported, or it is too short for its header.
 pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError> {
     let failed = |source| VolumeError::Io { path: path.into(), action: "open", source };
     let stream = ByteStream::open(path).map_err(failed)?;
     open_array(path, content, stream, 0, None)
 }
 
-/// Opens the array that begins at a byte of a file and, if that is known, has so many bytes with its header.
+/// Opens the array that begins at a byte of a file and whose length with its header, if known, is given in bytes.
 ///
 /// # Errors
-/// If it is of elements or axes that are not read, or too short for what its header says.
+/// Returns an error if its elements or axes are not supported, or it is too short for its header.
 pub(crate) fn open_array(
     path: &Path,
     content: Content,

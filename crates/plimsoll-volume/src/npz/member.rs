@@ -55,8 +55,8 @@ impl ArrayMember {
     /// Reads the headers of the array `name`.
     ///
     /// # Errors
-    /// If the file cannot be read, is no archive, or has no such array; or `InvalidData` if the array's header says what no array of
-    /// numbers does, or its shape needs more bytes than the member has.
+    /// Returns an error if the file cannot be read, is no archive, or has no such array; the error is `InvalidData` if
+    /// the array's header describes no array of numbers, or its shape needs more bytes than the member has.
     pub fn open(path: &Path, name: &str) -> io::Result<ArrayMember> {
         let mut file = File::open(path)?;
         let members = members(&mut file)?;
@@ -85,7 +85,7 @@ impl ArrayMember {
     /// Returns a reader of the elements from byte `skip` on. What precedes it in a deflated array is decompressed.
     ///
     /// # Errors
-    /// If the file cannot be read, or ends before.
+    /// Returns an error if the file cannot be read, or ends before.
     pub fn reader(&self, path: &Path, skip: u64) -> io::Result<MemberReader> {
         let skip = skip.saturating_add(self.header.len() as u64);
         if !self.is_deflated {

@@ -39,7 +39,8 @@ pub(crate) fn begins(head: &[u8]) -> bool {
 /// Opens the array of an archive.
 ///
 /// # Errors
-/// If the file cannot be read, is no archive, or has none or several arrays of which none is named `data`; and as of an array.
+/// Returns an error if the file cannot be read, is no archive, has no array, or has several of which none is named
+/// `data`; and the errors of an array.
 pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError> {
     let failed = |source| VolumeError::Io { path: path.into(), action: "open", source };
     let refused = |why: String| VolumeError::Text {

@@ -56,7 +56,8 @@ impl Fields {
     /// Reads a header up to the empty line that ends it, or the end of the file.
     ///
     /// # Errors
-    /// If a line is neither a field, nor a key with a value, nor a comment; a field is there twice, or is not read.
+    /// Returns an error if a line is neither a field, nor a key with a value, nor a comment; a field occurs twice, or
+    /// is not supported.
     pub(super) fn read(lines: &mut Lines) -> Result<Fields, LineError> {
         let mut found = Fields::default();
         lines.next()?;

@@ -28,8 +28,8 @@ pub(super) struct Layers {
 
 impl Layers {
     /// # Errors
-    /// If voxels are no whole numbers, a voxel of all layers is larger than what is read in one step, or layers that follow each other are
-    /// compressed, so that each voxel would be decompressed from the beginning.
+    /// Returns an error if voxels are no whole numbers, a voxel of all layers exceeds the bytes of one step of reading,
+    /// or consecutive layers are compressed, so that each voxel would be decompressed from the beginning.
     pub(super) fn new(
         path: &Path,
         raw: Raw,

@@ -28,7 +28,8 @@ pub(crate) fn begins(head: &[u8]) -> bool {
 /// Opens an image.
 ///
 /// # Errors
-/// If a file is missing, the header is not usable (the error names the field), or the file is too short for what it describes.
+/// Returns an error if a file is missing, the header is not usable (the error names the field), or the file is too
+/// short for what it describes.
 pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError> {
     let refused = |why: String| VolumeError::Text { path: path.into(), format: "NRRD", why, hint: HINT };
     let mut lines = Lines::open(path)?;
@@ -215,7 +216,7 @@ fn geometry(
     grid(extents, &steps, origin).map_err(|problem| problem.to_string())
 }
 
-/// Millimetres of a unit, which is one where none is said.
+/// The millimetres of a unit; one if none is given.
 fn unit(fields: &Fields) -> Result<f64, String> {
     let Some(text) = fields.get("space units") else { return Ok(1.0) };
     let mut names = text.split_whitespace().map(|name| name.trim_matches('"').to_ascii_lowercase());

@@ -68,10 +68,10 @@ impl Pairs {
         }
     }
 
-    /// The segments of a file of so many layers; none of a file that describes none.
+    /// The segments of a file with this number of layers; none if the file describes none.
     ///
     /// # Errors
-    /// If they contradict each other or the file, or are too many; why.
+    /// Returns the reason if the segments contradict each other or the file, or are too many.
     pub(super) fn coded(self, layers: usize) -> Result<Option<Coded>, String> {
         if self.segments.is_empty() {
             return Ok(None);

@@ -19,7 +19,7 @@ const TIE: f32 = 1.0 / 4096.0;
 /// voxel, or the lowest if that has less. Where all samples lie on the centres of voxels, labels are copied.
 ///
 /// # Errors
-/// If `out` does not have the shape, the block lacks voxels that are read (take it from
+/// Returns an error if `out` does not have the shape, the block lacks voxels that are needed (take it from
 /// [`VoxelMap::source_box`]), or coordinates are not finite.
 pub fn pull_labels(
     source: &SourceBlock<'_, u8>,

@@ -13,7 +13,7 @@ use crate::pull::{Outside, PullError, SourceBlock, fill_rows, reads_source};
 /// copied exactly.
 ///
 /// # Errors
-/// If `out` does not have the shape, the block lacks voxels that are read (take it from
+/// Returns an error if `out` does not have the shape, the block lacks voxels that are needed (take it from
 /// [`VoxelMap::source_box`]), or coordinates are not finite.
 pub fn pull_linear(
     source: &SourceBlock<'_, f32>,

@@ -89,7 +89,7 @@ impl<'a, T> SourceBlock<'a, T> {
     /// The voxels (depth, height, width) of `region` of a volume of `volume_shape`.
     ///
     /// # Errors
-    /// If the region is not within the volume, or the length of `voxels` is not that of the region.
+    /// Returns an error if the region is not within the volume, or the length of `voxels` is not that of the region.
     pub fn new(
         voxels: &'a [T],
         region: VoxelBox,
@@ -107,7 +107,7 @@ impl<'a, T> SourceBlock<'a, T> {
     /// A whole volume in memory.
     ///
     /// # Errors
-    /// If the length of `voxels` is not that of the volume.
+    /// Returns an error if the length of `voxels` is not that of the volume.
     pub fn whole(voxels: &'a [T], volume_shape: [usize; 3]) -> Result<SourceBlock<'a, T>, PullError> {
         SourceBlock::new(voxels, VoxelBox::whole(volume_shape), volume_shape)
     }

@@ -9,7 +9,7 @@ use crate::pull::{Outside, PullError, SourceBlock, fill_rows, reads_source};
 /// two voxels it is the one with the larger index.
 ///
 /// # Errors
-/// If `out` does not have the shape, the block lacks voxels that are read (take it from
+/// Returns an error if `out` does not have the shape, the block lacks voxels that are needed (take it from
 /// [`VoxelMap::source_box`]), or coordinates are not finite.
 pub fn pull_nearest<T: Copy>(
     source: &SourceBlock<'_, T>,

@@ -37,7 +37,8 @@ pub fn box_of_points(
 /// Interpolates linearly at source indices (depth, height, width), of which there are as many as of `out`.
 ///
 /// # Errors
-/// If there are not, the block lacks voxels that are read (take it from [`box_of_points`]), or an index is not finite.
+/// Returns an error if there are more or fewer indices, the block lacks voxels that are needed (take it from
+/// [`box_of_points`]), or an index is not finite.
 pub fn sample_linear(
     source: &SourceBlock<'_, f32>,
     points: &[[f64; 3]],
@@ -50,7 +51,7 @@ pub fn sample_linear(
 /// Samples like [`sample_linear`], but by Keys' cubic convolution, as [`pull_cubic`](crate::pull_cubic): the block has a margin of one voxel.
 ///
 /// # Errors
-/// As of [`sample_linear`].
+/// Returns the errors of [`sample_linear`].
 pub fn sample_cubic(
     source: &SourceBlock<'_, f32>,
     points: &[[f64; 3]],
@@ -63,7 +64,7 @@ pub fn sample_cubic(
 /// Samples the label with the most weight, as [`pull_labels`](crate::pull_labels), at points as of [`sample_linear`].
 ///
 /// # Errors
-/// As of [`sample_linear`].
+/// Returns the errors of [`sample_linear`].
 pub fn sample_labels(
     source: &SourceBlock<'_, u8>,
     points: &[[f64; 3]],

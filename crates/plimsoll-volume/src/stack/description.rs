@@ -11,7 +11,7 @@ use tiff::{TiffError, TiffResult};
 
 use super::lengths::{Lengths, attribute, pixels};
 
-/// Bytes of a description that are read, at the beginning of which all of this is said.
+/// The bytes of a description that are read: all of this is at its beginning.
 const READ: usize = 64 << 10;
 
 /// The description of a page, and its pixels per unit along x and y.
@@ -24,7 +24,7 @@ impl Description {
     /// Reads that of the present page.
     ///
     /// # Errors
-    /// If the file cannot be read.
+    /// Returns an error if the file cannot be read.
     pub(super) fn read(decoder: &mut Decoder<BufReader<File>>) -> TiffResult<Description> {
         let mut bytes = vec![0; READ];
         let text = match decoder.image_ifd().find_tag_bytes(Tag::ImageDescription, &mut bytes, 0) {
@@ -47,7 +47,7 @@ impl Description {
         Ok(Description { text, per_unit })
     }
 
-    /// Why so many pages are not the planes of one volume; none if they are, or nothing is said.
+    /// The reason why these pages are not the planes of one volume; none if they are, or the file states nothing.
     pub(super) fn several_channels(&self, pages: usize) -> Option<String> {
         several_channels(&self.text, pages)
     }

@@ -18,7 +18,7 @@ pub(super) struct First {
 /// Reads the first directory entry by entry; none if the file is no TIFF.
 ///
 /// # Errors
-/// If the file cannot be read, or ends within the directory.
+/// Returns an error if the file cannot be read, or ends within the directory.
 pub(super) fn first(file: &mut (impl Read + Seek)) -> io::Result<Option<First>> {
     file.rewind()?;
     let mut order = [0; 2];
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use std::io::Cursor;
 
-    /// A directory of one entry with so many values, and whether another directory follows.
+    /// A directory of one entry with this number of values, and `true` if another directory follows.
     fn file(is_big: bool, is_little: bool, tag: u16, count: u32, next: u32) -> Vec<u8> {
         let mut file = if is_little { b"II".to_vec() } else { b"MM".to_vec() };
         let mut put = |length: usize, value: u32| {

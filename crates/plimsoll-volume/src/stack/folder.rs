@@ -46,7 +46,8 @@ fn is_about(path: &Path) -> bool {
 /// Opens a folder of slices.
 ///
 /// # Errors
-/// If a slice cannot be opened, they are not of one size and type, their names do not say their order, or one is missing.
+/// Returns an error if a slice cannot be opened, slices differ in size or type, their names do not determine their
+/// order, or one is missing.
 pub(crate) fn open(folder: &Path, content: Content) -> Result<Opened, VolumeError> {
     let failed = |source| VolumeError::Io { path: folder.into(), action: "list", source };
     let refused = |why: String| VolumeError::Stack { path: folder.into(), why };

@@ -12,7 +12,7 @@ use crate::ElementType;
 /// The most pixels of a page.
 const MOST_PIXELS: u64 = 1 << 28;
 
-/// The most bytes that one byte of a file becomes: a code of LZW, of 9 bits or more, stands for 4,096 at most.
+/// The most bytes that one byte of a file decompresses to: a code of LZW, of 9 bits or more, denotes 4,096 at most.
 const MOST_EXPANDED: u64 = 4096;
 
 /// Bits of the kind of a page: a smaller copy of another one, or its mask.
@@ -70,7 +70,7 @@ impl Form {
         Ok(Some(Ok(Form { height, width, element_type })))
     }
 
-    /// The bytes of a page; why not if files of so many bytes together cannot hold as many pages.
+    /// The bytes of a page, or the reason why files of this total length cannot have this number of pages.
     pub(super) fn page_bytes(&self, pages: usize, file_bytes: u64) -> Result<usize, String> {
         let pixels = u64::from(self.height) * u64::from(self.width);
         if pixels == 0 || pixels > MOST_PIXELS {

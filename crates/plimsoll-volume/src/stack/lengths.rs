@@ -11,19 +11,19 @@ use crate::unit::millimetres;
 /// The lengths that a file states.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Lengths {
-    /// Between planes, rows and columns; a millimetre each where nothing is said.
+    /// Between planes, rows and columns; a millimetre each if the file states none.
     pub(super) spacing: Spacing,
-    /// Millimetres in the unit that is said.
+    /// Millimetres in the unit that is given.
     pub(super) unit: f64,
     /// A warning for the user.
     pub(super) warning: Option<String>,
 }
 
 impl Lengths {
-    /// Nothing is said.
+    /// The lengths of a file that states none.
     pub(super) const NONE: Lengths = Lengths { spacing: Spacing([1.0; 3]), unit: 1.0, warning: None };
 
-    /// Nothing that can be used is said, and why.
+    /// The lengths of a file that states no usable ones, with the reason as a warning.
     fn unknown(why: String) -> Lengths {
         Lengths { warning: Some(format!("{why}: voxels are taken for 1 mm")), ..Lengths::NONE }
     }
@@ -44,7 +44,7 @@ impl Lengths {
     }
 }
 
-/// Lengths in units; where no unit is said, they are taken for millimetres.
+/// Lengths in units; without a unit, they are treated as millimetres.
 fn lengths(named: &str, sizes: [f64; 3], units: [Option<&str>; 3]) -> Result<Lengths, String> {
     if !sizes.iter().all(|size| size.is_normal() && *size > 0.0) {
         return Err(format!("{named} say that voxels have the size {sizes:?} (depth, height, width)"));

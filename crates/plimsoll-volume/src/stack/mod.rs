@@ -93,11 +93,12 @@ struct Page {
 }
 
 impl Stack {
-    /// Reads all directories; none if there is but one page, or the file is no TIFF, which whoever reads pictures can tell better.
+    /// Reads all directories; none if there is but one page, or the file is no TIFF, which the reader of pictures
+    /// reports better.
     ///
     /// # Errors
-    /// If the file cannot be opened, pages differ, have several samples or ones that are not read, there are more than planes of one channel,
-    /// or their spacing is not said as it must be.
+    /// Returns an error if the file cannot be opened, pages differ, have several samples or unsupported ones, there are
+    /// more than planes of one channel, or their spacing is not described as required.
     pub(crate) fn open(path: &Path, content: Content) -> Result<Option<Opened>, VolumeError> {
         let refused = |why: String| VolumeError::Stack { path: path.into(), why };
         let Some(Begun { mut decoder, is_followed, file_bytes }) = Begun::new(path)? else { return Ok(None) };

@@ -14,8 +14,8 @@ const ASCII: u16 = 2;
 const SHORT: u16 = 3;
 const LONG: u16 = 4;
 
-/// A little-endian file of pages of 8 bits, each of so many rows and columns and each row in a strip of its own; its first page has a
-/// description. The places of strips are said to be `more` than there are.
+/// A little-endian file of pages of 8 bits, each of this number of rows and columns and each row in a strip of its own;
+/// its first page has a description. The number of strips is given as `more` too many.
 fn stack(folder: &Path, [pages, height, width]: [u32; 3], description: &[u8], more: u32) -> PathBuf {
     let mut file = vec![b'I', b'I', 42, 0, 8, 0, 0, 0];
     for page in 0..pages {

@@ -57,8 +57,8 @@ fn too_long() -> io::Error {
 }
 
 impl StackWriter {
-    /// Begins a file of pages of so many rows and columns of whole numbers without a sign. Where `spacing` is given, it is written beside the
-    /// file at the end, unless it is there; if another one is, that is an error.
+    /// Begins a file of pages of this number of rows and columns of unsigned whole numbers. If `spacing` is given, it
+    /// is written beside the file at the end, unless it exists; a different one is an error.
     pub(crate) fn start(
         path: PathBuf,
         mut file: BufWriter<AtomicFile>,

@@ -69,7 +69,7 @@ impl Array {
     /// Returns `true` if a folder is an array's.
     ///
     /// # Errors
-    /// If its metadata cannot be read.
+    /// Returns an error if its metadata cannot be read.
     pub(super) fn is_in(folder: &Path) -> Result<bool, VolumeError> {
         let said = json(&folder.join("zarr.json"))?;
         Ok(match said {
@@ -81,7 +81,7 @@ impl Array {
     /// Reads the metadata of an array.
     ///
     /// # Errors
-    /// If they cannot be read or used; the error names the entry.
+    /// Returns an error if the metadata cannot be read or used; the error names the entry.
     pub(super) fn read(folder: &Path) -> Result<Array, VolumeError> {
         let (v3, v2) = (folder.join("zarr.json"), folder.join(".zarray"));
         let (path, said) = match json(&v3)? {

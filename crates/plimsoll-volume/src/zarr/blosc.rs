@@ -67,7 +67,7 @@ impl Header {
 /// Decodes a chunk into a buffer that it fills; `scratch` is as long.
 ///
 /// # Errors
-/// In words, if it is damaged, of a compressor that is not read, or stands for more or fewer bytes.
+/// Returns an error in words if it is damaged, of an unsupported compressor, or decompresses to more or fewer bytes.
 pub(super) fn decode(stored: &[u8], to: &mut [u8], scratch: &mut [u8]) -> Result<(), String> {
     let header = Header::read(stored, to.len())?;
     let behind = stored.get(HEADER..).unwrap_or_default();

@@ -3,7 +3,7 @@
 /// The first bytes, and what follows them.
 ///
 /// # Errors
-/// If there are fewer.
+/// Returns an error if there are fewer.
 pub(super) fn take<const N: usize>(bytes: &[u8]) -> Result<([u8; N], &[u8]), String> {
     let (first, rest) = bytes.split_first_chunk::<N>().ok_or("it ends early")?;
     Ok((*first, rest))

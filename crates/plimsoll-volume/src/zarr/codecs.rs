@@ -47,7 +47,7 @@ pub(super) struct Codecs {
 const CHECKSUM: usize = 4;
 
 impl Codecs {
-    /// The most bytes that a chunk of so many has as it is stored: what cannot be compressed grows a little.
+    /// The most bytes that a chunk of this length takes in the file: incompressible data grow a little.
     pub(super) fn most_stored(chunk_bytes: usize) -> usize {
         const HEADERS: usize = 64 << 10;
         chunk_bytes.saturating_add(chunk_bytes / 8).saturating_add(HEADERS)

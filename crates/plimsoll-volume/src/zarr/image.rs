@@ -15,7 +15,7 @@ pub(super) struct Placed {
     /// The axes of depth, height and width.
     pub(super) space: [Option<usize>; 3],
     affine: Affine,
-    /// Millimetres in the unit that is said.
+    /// Millimetres in the unit that is given.
     pub(super) unit: f64,
     pub(super) warnings: Vec<String>,
 }
@@ -96,7 +96,8 @@ impl AxisPlaces {
     /// Finds the axes of an array of this shape.
     ///
     /// # Errors
-    /// If there are not as many axes, they are in another order than time, channels, z, y, x, or y or x is missing.
+    /// Returns an error if the number of axes differs, they are in another order than time, channels, z, y, x, or y or
+    /// x is missing.
     fn of(axes: &[AxisSaid], shape: &[usize]) -> Result<AxisPlaces, String> {
         if axes.len() != shape.len() {
             return Err(format!("its multiscales have {} axes, and its array {}", axes.len(), shape.len()));

@@ -36,7 +36,7 @@ impl Keys {
     /// Returns `true` if at least one chunk of an array of `axes` axes has a file.
     ///
     /// # Errors
-    /// If a folder cannot be read.
+    /// Returns an error if a folder cannot be read.
     pub(super) fn is_any_in(&self, folder: &Path, axes: usize) -> io::Result<bool> {
         // Nearly always.
         if self.path(folder, &vec![0; axes]).is_file() {

@@ -1,11 +1,11 @@
-//! Blocks of LZ4 and of BloscLZ, which are copies of what they stand for already and literal bytes.
+//! Blocks of LZ4 and of BloscLZ, which are copies of bytes that are decompressed already and literal bytes.
 
 use super::bytes::{little, take};
 
 /// Decompresses a block of LZ4 (<https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md>) into a buffer that it fills.
 ///
 /// # Errors
-/// In words, if it is damaged, or stands for more or fewer bytes.
+/// Returns an error in words if the block is damaged, or decompresses to more or fewer bytes.
 pub(super) fn lz4(mut block: &[u8], to: &mut [u8]) -> Result<(), String> {
     /// The shortest match.
     const LEAST: usize = 4;
@@ -31,7 +31,7 @@ pub(super) fn lz4(mut block: &[u8], to: &mut [u8]) -> Result<(), String> {
 /// Decompresses what BloscLZ has made (<https://github.com/Blosc/c-blosc/blob/main/blosc/blosclz.c>), as [`lz4`].
 ///
 /// # Errors
-/// As [`lz4`].
+/// Returns the errors of [`lz4`].
 pub(super) fn blosclz(mut block: &[u8], to: &mut [u8]) -> Result<(), String> {
     /// A length that continues, the shortest match, and the farthest that fits the first bytes.
     const LONG: usize = 6;
@@ -87,7 +87,7 @@ fn literal(block: &mut &[u8], to: &mut [u8], filled: &mut usize, count: usize) -
     Ok(())
 }
 
-/// Copies what stands so far before, which may go on into the copy.
+/// Copies the bytes at a distance before, which may overlap the copy.
 fn repeat(to: &mut [u8], filled: &mut usize, distance: usize, count: usize) -> Result<(), String> {
     let from = filled.checked_sub(distance).filter(|_| distance > 0);
     let from = from.ok_or("it repeats what is before its beginning")?;

@@ -48,7 +48,7 @@ pub(crate) fn is_told_by(beginning: &Beginning) -> bool {
 /// Opens an image, or an array.
 ///
 /// # Errors
-/// If its metadata cannot be read or used; the error names the entry.
+/// Returns an error if its metadata cannot be read or used; the error names the entry.
 pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError> {
     let refused = |why: String| VolumeError::Text { path: path.into(), format: "OME-Zarr", why, hint: HINT };
     let mut folder = path.to_path_buf();
