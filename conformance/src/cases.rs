@@ -35,7 +35,7 @@ use crate::Case;
 /// A program that is being written, with less ceremony.
 struct Writer {
     program: Program,
-    /// How feature maps are stored.
+    /// The storage type of feature maps.
     precision: DType,
     results: usize,
 }
@@ -61,7 +61,7 @@ impl Writer {
         self.program.input(name, Shape::volume(batch, 1, spatial), Kind::Labels)
     }
 
-    /// Weights of a convolution of so many inputs in each group.
+    /// Weights of a convolution with this number of inputs in each group.
     fn weights(&mut self, out: usize, inputs: usize, [d, h, w]: [usize; 3]) -> TensorId {
         self.program.input("weights", Shape(vec![out, inputs, d, h, w]), Kind::Weights)
     }
@@ -132,7 +132,7 @@ impl Writer {
     }
 }
 
-/// Of leaky ReLUs behind normalisations.
+/// The slope of the leaky ReLUs behind normalisations.
 const SLOPE: f32 = 0.01;
 
 /// Extents with one, two, three and seventeen voxels on an axis.

@@ -16,7 +16,7 @@ use plimsoll_ptx::{Counts, Launch as Emulated, Memory, Module, Order};
 /// In which order blocks, and warps of a block, are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blocks {
-    /// As they are counted.
+    /// In ascending order.
     Ascending,
     /// By chance, another order for each launch.
     Shuffled(u64),
@@ -37,22 +37,23 @@ pub const LOCAL: Bytes = Bytes::mib(2);
 /// Bytes of an emulated card that a launch takes which is recorded.
 const RECORDED_LAUNCH: usize = 4 << 10;
 
-/// What recordings may take of an emulated card: in pieces, of which each recording may begin one.
+/// The memory that recordings may take of an emulated card: it is taken in pieces, and each recording may begin a new
+/// one.
 pub const RECORDINGS: Bytes = Bytes::mib(16);
 
 /// A launch that was asked for, to be altered before it runs.
 pub struct Altered {
-    /// As [`Launch::kernel`].
+    /// The kernel, as [`Launch::kernel`].
     pub kernel: String,
-    /// As [`Launch::grid`].
+    /// The grid, as [`Launch::grid`].
     pub grid: [u32; 3],
-    /// As [`Launch::block`].
+    /// The block, as [`Launch::block`].
     pub block: [u32; 3],
-    /// As [`Launch::parameters`].
+    /// The parameters, as [`Launch::parameters`].
     pub parameters: Vec<u8>,
-    /// As [`Launch::reads`].
+    /// The ranges that it reads, as [`Launch::reads`].
     pub reads: Vec<Range<u64>>,
-    /// As [`Launch::writes`].
+    /// The ranges that it writes, as [`Launch::writes`].
     pub writes: Vec<Range<u64>>,
 }
 
@@ -69,18 +70,18 @@ impl From<&Launch> for Altered {
     }
 }
 
-/// What kernels did, by their names.
+/// The counts of kernels, by their names.
 pub type Tally = Arc<Mutex<BTreeMap<String, Counts>>>;
 
-/// What a card has left, and what was done with what it has recorded.
+/// The remaining memory of a card, and the use of its recordings.
 #[derive(Clone)]
 struct Held(Arc<Mutex<HeldNow>>);
 
 struct HeldNow {
-    /// Bytes that are held now, by its devices and for its kernels.
+    /// The bytes that are allocated now, by its devices and for its kernels.
     bytes: usize,
     room: RecordingRoom,
-    /// Whether any kernel was launched.
+    /// `true` if any kernel was launched.
     has_launched: bool,
     replays: usize,
     downloaded: usize,
@@ -96,12 +97,12 @@ impl Held {
     }
 }
 
-/// What was done with a card until now.
+/// The work that a card has done so far.
 #[derive(Clone)]
 pub struct Done(Held);
 
 impl Done {
-    /// How often what it has recorded was replayed.
+    /// Returns the number of replays of its recordings.
     pub fn replays(&self) -> usize {
         self.0.lock().replays
     }
@@ -117,7 +118,7 @@ pub struct Emulator {
     architecture: Architecture,
     blocks: Blocks,
     kernels: Arc<Kernels>,
-    /// What is done to launches before they run.
+    /// The change to each launch before it runs.
     altered: fn(&mut Altered),
     tally: Tally,
     held: Held,
@@ -149,7 +150,7 @@ impl Emulator {
         Emulator { held: Held::new(room), ..self }
     }
 
-    /// What will have been done with it.
+    /// Returns a handle to the work that the card will have done.
     pub fn done(&self) -> Done {
         Done(self.held.clone())
     }
@@ -164,7 +165,7 @@ impl Emulator {
         Emulator { altered, ..self }
     }
 
-    /// What kernels will have done.
+    /// Returns a handle to the counts of its kernels.
     pub fn tally(&self) -> Tally {
         self.tally.clone()
     }
@@ -184,7 +185,7 @@ pub fn backend(blocks: Blocks) -> CudaBackend {
 /// most [`RECORDINGS`].
 ///
 /// # Panics
-/// If the line is below that.
+/// Panics if the limit is below that.
 pub fn backend_within(line: Bytes) -> CudaBackend {
     within(Emulator::new(Architecture::new(8, 0).unwrap(), Blocks::Ascending), line)
 }
@@ -192,7 +193,7 @@ pub fn backend_within(line: Bytes) -> CudaBackend {
 /// The same on an emulator.
 ///
 /// # Panics
-/// If the line is below what the driver takes.
+/// Panics if the limit is below the memory that the driver takes.
 pub fn within(card: Emulator, line: Bytes) -> CudaBackend {
     let context = Bytes::mib(4) + KERNELS;
     let driver = DriverUse { context, recordings: RECORDINGS + LOCAL, host: Bytes::ZERO, is_measured: true };
@@ -323,7 +324,7 @@ fn launches(steps: &[Step]) -> usize {
 }
 
 impl EmulatedDevice {
-    /// The places of addresses in its memory, behind which lies what was allocated beside it.
+    /// The places of addresses in its memory, behind which the memory allocated beside it begins.
     fn offsets(&self, range: Range<u64>) -> Result<Range<usize>, DeviceError> {
         let offset = |address: u64| address.wrapping_sub(self.memory.base()) as usize;
         let (start, end, arena) = (offset(range.start), offset(range.end), self.memory.len());

@@ -11,12 +11,12 @@ const COUNT: usize = 40_000;
 
 const ONLY: ProgramId = ProgramId::new(0);
 
-/// What is handed to a step, and what it makes of it.
+/// The inputs of a step, and their effect.
 struct Step {
     /// At some place of the second gradient.
     gradient: f64,
     loss: f64,
-    /// Whether the norm is then NaN; it is infinite otherwise.
+    /// `true` if the norm is then NaN; it is infinite otherwise.
     is_nan: bool,
 }
 
@@ -25,7 +25,7 @@ struct Step {
 /// norm.
 ///
 /// # Panics
-/// If they do not.
+/// Panics if an update differs from that.
 pub fn check_guards(backend: &dyn Backend) {
     for norm_use in [NormUse::Guard, NormUse::Clip(12.0)] {
         check_guard(backend, norm_use);

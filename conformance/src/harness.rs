@@ -12,7 +12,7 @@ const PAGE: usize = 4096;
 /// An engine of a plan, with a budget of just the arena.
 ///
 /// # Panics
-/// If there is no memory, or the plan is not one for the backend.
+/// Panics if there is no memory, or the plan is not for this backend.
 pub fn engine(backend: &dyn Backend, plan: VerifiedPlan) -> Box<dyn Engine> {
     let bytes = Bytes::of(plan.arena_bytes.next_multiple_of(PAGE));
     let reservation = Budget::new(bytes).reserve("arena", bytes).unwrap();
@@ -22,10 +22,10 @@ pub fn engine(backend: &dyn Backend, plan: VerifiedPlan) -> Box<dyn Engine> {
 /// Plans programs and makes an engine of the plan.
 ///
 /// # Errors
-/// If there is no plan.
+/// Returns an error if the programs cannot be planned.
 ///
 /// # Panics
-/// As [`engine`].
+/// Panics as [`engine`] does.
 pub fn engine_for(
     backend: &dyn Backend,
     programs: &[Program],
@@ -41,7 +41,7 @@ fn dtype(engine: &dyn Engine, program: ProgramId, tensor: TensorId) -> DType {
 /// Writes numbers into a tensor, whatever it is stored as.
 ///
 /// # Panics
-/// If there are more or fewer than it has elements.
+/// Panics if the tensor has another number of elements.
 pub fn write(engine: &mut dyn Engine, program: ProgramId, tensor: TensorId, numbers: &[f64]) {
     let written = match dtype(engine, program, tensor) {
         DType::F32 | DType::Bf16 | DType::F16 => {
@@ -60,7 +60,7 @@ pub fn write(engine: &mut dyn Engine, program: ProgramId, tensor: TensorId, numb
 /// Reads the numbers of a tensor, whatever it is stored as.
 ///
 /// # Panics
-/// If the tensor is never stored.
+/// Panics if the tensor is never stored.
 pub fn read(engine: &dyn Engine, program: ProgramId, tensor: TensorId) -> Vec<f64> {
     let count = engine.plan().program(program).shape(tensor).count();
     let (numbers, read) = match dtype(engine, program, tensor) {

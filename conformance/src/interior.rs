@@ -9,7 +9,7 @@ use plimsoll_graph::{DType, Kind, Op, Program, Role, Shape, TensorId, TensorInfo
 
 use crate::{Case, ZEROS};
 
-/// What stands between the boundary and a volume; none changes it.
+/// An op between the boundary and a volume; none of them changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Neighbour {
     /// A leaky ReLU of slope 1, in whatever layout.
@@ -22,7 +22,7 @@ struct Rewrite<'a> {
     old: &'a Program,
     new: Program,
     neighbour: Neighbour,
-    /// Where each tensor of the old program is in the new one.
+    /// The tensor of the new program for each tensor of the old one.
     now: HashMap<TensorId, TensorId>,
     zeros: usize,
 }

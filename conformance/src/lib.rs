@@ -29,7 +29,7 @@ pub use parts::{Part, check_parts, parts};
 /// A program to be checked.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What it is about.
+    /// The subject of the case.
     pub name: String,
     /// The program; its outputs are compared.
     pub program: Program,
@@ -37,16 +37,16 @@ pub struct Case {
     pub classes: usize,
     /// The numbers of its volumes.
     pub numbers: Numbers,
-    /// Whether large numbers off zero leave it as well conditioned as small ones around zero.
+    /// `true` if large numbers far from zero leave it as well conditioned as small ones around zero.
     pub may_be_large: bool,
-    /// How many times the tolerance of one op its results may be off, since many follow one another.
+    /// The factor by which its results may exceed the tolerance of one op, since many ops follow one another.
     pub depth: f64,
-    /// Whether all its volumes may be those of [`Dropout`](plimsoll_graph::ops::Dropout), which backends keep in the layout
-    /// of convolutions.
+    /// `true` if all its volumes may be those of [`Dropout`](plimsoll_graph::ops::Dropout), which backends keep in the
+    /// layout of convolutions.
     pub between_convolutions: bool,
 }
 
-/// How the numbers of volumes are distributed.
+/// The distribution of the numbers of volumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numbers {
     /// In (−1, 1), seven bits after the point.
@@ -67,7 +67,7 @@ pub fn noise(seed: usize, i: usize) -> f64 {
 /// The name of the inputs that random choices are made of.
 pub(crate) const NOISE: &str = "noise";
 
-/// How the names of inputs begin that are zero.
+/// The prefix of the names of inputs that are zero.
 pub(crate) const ZEROS: &str = "zeros";
 
 impl Case {
@@ -161,7 +161,7 @@ fn results(program: &Program) -> impl Iterator<Item = TensorId> + '_ {
     })
 }
 
-/// What the definitions make of a case: every output, parameter and state, by name.
+/// Returns the result of a case by the definitions: every output, parameter and state, by name.
 pub fn expected(case: &Case) -> BTreeMap<String, Vec<f64>> {
     let mut arrays = interpret(&case.program, &values(case)).unwrap();
     let name = |id: TensorId| case.program.tensor(id).name.clone();
@@ -172,7 +172,7 @@ pub fn expected(case: &Case) -> BTreeMap<String, Vec<f64>> {
 /// `tolerance` times the largest of them, times the case's depth.
 ///
 /// # Panics
-/// If it is not within the tolerance.
+/// Panics if a result is not within the tolerance.
 pub fn check(backend: &dyn Backend, case: &Case, expected: &BTreeMap<String, Vec<f64>>, tolerance: f64) {
     let found = run(backend, case, Options::default());
     let of = Case { name: format!("{} on {}", case.name, backend.identity()), ..case.clone() };
@@ -182,7 +182,7 @@ pub fn check(backend: &dyn Backend, case: &Case, expected: &BTreeMap<String, Vec
 /// Compares what a backend has made of a case with what the definitions make of it, as [`check`] does.
 ///
 /// # Panics
-/// If it is not within the tolerance.
+/// Panics if a result is not within the tolerance.
 pub fn compare(
     case: &Case,
     expected: &BTreeMap<String, Vec<f64>>,

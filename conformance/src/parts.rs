@@ -1,4 +1,4 @@
-//! What a lowered node stands for: the composition of the nodes that it covers.
+//! The definition of a lowered node: the composition of the nodes that it covers.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use crate::{Case, assert_close, read, start};
 /// A lowered node's name, and the different ops that it covers.
 pub type Part = (String, BTreeSet<&'static str>);
 
-/// What lowered nodes of a case cover more than one node of the program.
+/// Returns the groups of nodes that the lowered nodes of a case cover, if a group has more than one node.
 pub fn parts(backend: &dyn Backend, case: &Case) -> BTreeSet<Part> {
     let plan = plan(std::slice::from_ref(&case.program), backend, Options::default())
         .unwrap_or_else(|error| panic!("{}: {error}", case.name));
@@ -26,7 +26,7 @@ fn part(case: &Case, node: &LoweredNode) -> Part {
 /// the numbers that the backend has found for its operands.
 ///
 /// # Panics
-/// If one is not within the tolerance.
+/// Panics if a node is not within the tolerance.
 pub fn check_parts(backend: &dyn Backend, case: &Case, tolerance: f64) {
     // Everything has a place of its own, so all that is stored is still there in the end.
     let (engine, id) = start(backend, case, Options { reuse: false, ..Options::default() });

@@ -21,7 +21,7 @@ fn levels() -> impl Iterator<Item = Level> {
     [Level::Portable, Level::Avx2, Level::Avx512].into_iter().filter(|level| *level <= Level::detect())
 }
 
-/// What a case makes on a backend, bit by bit.
+/// Returns the result of a case on a backend, bit by bit.
 fn bits(backend: &dyn Backend, case: &Case) -> Vec<(String, Vec<u64>)> {
     let found = run(backend, case, Options::default()).into_iter();
     found.map(|(name, values)| (name, values.into_iter().map(f64::to_bits).collect())).collect()

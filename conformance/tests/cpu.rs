@@ -11,9 +11,9 @@ use plimsoll_graph::ops::{Add, Conv, ConvTranspose, NormStats, Normalise};
 use plimsoll_graph::{DType, Kind, Op, Program, Shape, Window};
 use plimsoll_plan::{Backend, Options, PlanError, plan};
 
-/// Of f32 relative to the largest element of a result, for sums of a few thousand.
+/// The tolerance of f32 relative to the largest element of a result, for sums of a few thousand.
 const F32: f64 = 5e-6;
-/// Of eight bits of mantissa, rounded a few times in a row.
+/// The tolerance of eight bits of mantissa, rounded a few times in a row.
 const BF16: f64 = 1.5e-2;
 
 fn backend(threads: usize, level: Level, poison: bool) -> CpuBackend {
@@ -105,7 +105,7 @@ fn heads_are_fused() {
     }
 }
 
-/// The kinds of kernels of this backend that stand for several ops, with these ops.
+/// The kinds of kernels of this backend that replace several ops, with these ops.
 const FUSED: &[(&str, &[&str])] = &[
     ("norm_act", &["normalise", "leaky_relu"]),
     ("norm_act_grad", &["normalise", "leaky_relu_grad", "normalise_grad"]),
@@ -164,8 +164,8 @@ fn what_is_fused_is_the_composition_of_what_it_covers() {
     assert!(new.is_empty(), "{new:?} are not in the list");
 }
 
-/// That what is chosen for a case changes no bit: at its first place all of it, at its last that which results in the midst of a program
-/// may depend on.
+/// Checks that the choices of a plan change no bit of a case: at its first place all of them, at its last those that
+/// results inside a program may depend on.
 fn check_bits(precision: DType) {
     for case in cases::all(precision) {
         let mut places = case.places();

@@ -21,14 +21,14 @@ use plimsoll_plan::{
     plan,
 };
 
-/// As of the CPU, `tests/cpu.rs`.
+/// The tolerances of the CPU, `tests/cpu.rs`.
 const F32: f64 = 5e-6;
 const BF16: f64 = 1.5e-2;
 
 /// Three bits more than bf16 has, and about six roundings of 2⁻¹¹: some results are close to zero but for those.
 const F16: f64 = 3e-3;
 
-/// Of sums of products of tf32, which has as many bits as f16.
+/// The tolerance of sums of products of tf32, which has as many bits as f16.
 const TF32: f64 = F16;
 
 /// Cases with no more floating-point operations than this are all taken.
@@ -41,8 +41,8 @@ const FEW_FLOPS_OF_OTHERS: u64 = 5_000_000;
 /// The same of cases that are run between other nodes, which change no number: small ones are enough.
 const FEW_FLOPS_BETWEEN: u64 = 300_000;
 
-/// What a kernel may do otherwise than in other cases: an op with its window and whether it has groups, and with one source or more;
-/// attention with and without a bias, and with many channels.
+/// Returns the features by which kernels take different paths: each op with its window and groups, and with one source
+/// or several; attention with and without a bias, and with many channels.
 fn features(program: &Program) -> BTreeSet<String> {
     let feature = |node: &plimsoll_graph::Node| match &node.op {
         Op::Conv(op) => {
@@ -69,8 +69,8 @@ fn features(program: &Program) -> BTreeSet<String> {
     program.nodes.iter().map(feature).collect()
 }
 
-/// Which of some cases are run, by their places: those with few operations, and the one with the fewest of each feature that is in none
-/// of those.
+/// Returns the cases that are run, by their places: those with few operations, and for each feature that none of these
+/// has, the case with the fewest operations.
 fn chosen(cases: &[Case], few_flops: u64) -> Vec<usize> {
     let mut by_cost: Vec<usize> = (0..cases.len()).collect();
     by_cost.sort_by_key(|place| cases[*place].program.flops());
@@ -221,7 +221,7 @@ fn parts_of_a_tensor_are_those_of_the_whole_however_much_is_copied_at_once() {
     assert!(engine.read_from(only, y, count, HostSliceMut::F32(&mut [0.0])).is_err());
 }
 
-/// What several runs at once hold of a card: its kernels are there once, and each engine counts its own arena.
+/// Several runs at once share the kernels of a card, and each engine counts its own arena.
 #[test]
 fn parts_of_a_card_share_its_kernels_and_keep_to_its_line() {
     let mut program = Program::new("sum");
@@ -360,7 +360,8 @@ fn features_stored_as_f16_are_refused_by_processors_with_a_way_out() {
     assert!(refused.remedy().unwrap().contains("‹precision=bf16›"), "{refused}");
 }
 
-/// Of a class with a few voxels, one with none, and one that is everywhere; by brute force in whole numbers.
+/// The case has a class with a few voxels, one with none, and one that is everywhere; the distances are computed by
+/// brute force in whole numbers.
 #[test]
 fn distances_in_whole_voxels_are_exact() {
     let extent = [6, 11, 40];

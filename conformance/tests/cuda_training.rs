@@ -45,7 +45,7 @@ fn small() -> DynUNet {
     net
 }
 
-/// What the losses of steps are multiplied by whose features are stored in halves: as at the beginning of runs.
+/// The factor of the losses of steps whose features are stored in 16-bit floats: the one at the beginning of runs.
 const LOSS_SCALE: f32 = 65536.0;
 
 /// Losses of some steps, and the bits of all parameters and states after them.

@@ -64,7 +64,7 @@ impl Case {
         (program, [loss, gradient])
     }
 
-    /// How far a value is off, and a gradient relative to its largest element.
+    /// Returns the error of a value, and that of a gradient relative to its largest element.
     fn errors(&self, value: f64, gradient: impl Iterator<Item = f64>) -> [f64; 2] {
         let scale = self.gradient.iter().fold(1e-3, |scale: f64, g| scale.max(g.abs()));
         let off = self.gradient.iter().zip(gradient).map(|(expected, found)| (expected - found).abs());

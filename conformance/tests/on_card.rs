@@ -18,7 +18,7 @@ use plimsoll_cuda::{CudaBackend, DeviceError, Driver};
 use plimsoll_graph::{DType, Role, Window};
 use plimsoll_plan::{Backend, HostSlice, HostSliceMut, Options, ProgramId};
 
-/// As of the CPU, `tests/cpu.rs`.
+/// The tolerances of the CPU, `tests/cpu.rs`.
 const F32: f64 = 5e-6;
 const BF16: f64 = 1.5e-2;
 const F16: f64 = 3e-3;
@@ -171,7 +171,8 @@ fn milliseconds(backend: &CudaBackend, case: &Case) -> f64 {
     1e3 * run(RUNS + 1).saturating_sub(run(1)).as_secs_f64() / f64::from(RUNS)
 }
 
-/// What each tile takes for the layers of a DynUNet at 96³: a line of JSON each, with the fields of the table in `ops/conv/tiles.csv`.
+/// The time of each tile for the layers of a DynUNet at 96³: a line of JSON each, with the fields of the table in
+/// `ops/conv/tiles.csv`.
 fn tiles_are_timed_on_a_card() {
     let backend = timed_card();
     let architecture = backend.identity();

@@ -11,7 +11,7 @@ const KINDS: [Kind; 6] =
     [Kind::Volume, Kind::Labels, Kind::Weights, Kind::Channels, Kind::Statistics, Kind::Table];
 const DTYPES: [DType; 5] = [DType::F32, DType::Bf16, DType::F16, DType::F64, DType::U8];
 
-/// What is replaced.
+/// The property of an operand that is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Change {
     Kind,
@@ -52,7 +52,7 @@ fn nodes() -> Vec<(Program, Node)> {
         .collect()
 }
 
-/// Whether an op takes an operand that was changed so, since nothing else determines that of it.
+/// Returns `true` if an op accepts an operand after this change, since no other operand determines that property.
 fn is_free(op: &Op, operand: usize, operands: usize, change: Change) -> bool {
     use Change::{Axes, DType, Extent, Kind};
     match (op, operand, change) {

@@ -137,7 +137,7 @@ impl Case {
         Written { program: p, loss, gradient }
     }
 
-    /// That a value and a gradient, relative to its largest element, are right; how far they are off.
+    /// Checks a value, and a gradient relative to its largest element, against a tolerance; returns their errors.
     fn within(&self, tolerance: f64, value: f64, gradient: impl Iterator<Item = f64>) -> [f64; 2] {
         let scale = self.gradient.iter().fold(1e-4, |scale: f64, g| scale.max(g.abs()));
         let off = self.gradient.iter().zip(gradient).map(|(expected, found)| (expected - found).abs());

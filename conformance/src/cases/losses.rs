@@ -46,7 +46,8 @@ pub fn components(classes: usize) -> Vec<Component> {
     ]
 }
 
-/// Whether a component takes logarithms of probabilities: those below e⁻⁸⁷ are the least number that f32 holds.
+/// Returns `true` if a component takes logarithms of probabilities. Those below e⁻⁸⁷ are represented by the least
+/// number of f32.
 fn takes_logarithms(component: &Component) -> bool {
     matches!(component, Component::WeightedBce(_) | Component::Focal(_))
 }

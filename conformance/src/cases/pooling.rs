@@ -1,5 +1,5 @@
-//! What residual networks for whole images have beside convolutions: max pooling, global means, gates, running statistics, and
-//! logits of two classes of one.
+//! Layers of residual networks for whole images beside convolutions: max pooling, global means, gates, running
+//! statistics, and logits of two classes of one.
 
 use plimsoll_graph::ops::{
     Gate, GateGrad, GlobalMean, GlobalMeanGrad, MaxPool, MaxPoolGrad, NormFromRunning, RunningFactors,

@@ -14,7 +14,7 @@ pub fn damaged<T: DeserializeOwned>(file: &Value, random: &mut Random) -> Option
     serde_json::from_value(value).ok()
 }
 
-/// Words that stand in plans and programs.
+/// Words that occur in plans and programs.
 const WORDS: &[&str] = &[
     "",
     "image",
@@ -38,7 +38,7 @@ const WORDS: &[&str] = &[
     "Table",
 ];
 
-/// Goes down at random, and changes what is there.
+/// Descends at random, and changes the value it reaches.
 fn change(value: &mut Value, random: &mut Random) {
     // Long lists of equal parts should not hide what is short.
     let stop = random.below(12) == 0;

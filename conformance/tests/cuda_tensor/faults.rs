@@ -79,7 +79,7 @@ fn victims() -> impl Iterator<Item = (Cores, &'static str, Case)> {
     by_warps.chain([(HOPPER, "warpgroup_conv_", by_groups)])
 }
 
-/// Whether a kernel is one of those that are broken, and not one that packs weights or adds parts up.
+/// Returns `true` if a kernel is one of those that are broken, and not one that packs weights or adds parts up.
 fn is_victim(kernel: &str) -> bool {
     ["tensor_conv_", "tensor_weight_grad", "warpgroup_conv_"].iter().any(|start| kernel.starts_with(start))
 }
@@ -105,7 +105,8 @@ fn a_removed_barrier_is_found() {
     }
 }
 
-/// Where a block has one stage, what is removed is what keeps it from being filled too early, or from being read too early.
+/// If a block has one stage, the removed barrier is the one that keeps it from being filled too early, or from being
+/// read too early.
 #[test]
 fn each_of_the_barriers_of_a_single_stage_is_needed() {
     for (cores, kernels, case) in victims().filter(|(cores, ..)| cores.capability < AMPERE.capability) {
@@ -141,7 +142,7 @@ fn a_wait_for_one_group_too_few_is_found() {
     }
 }
 
-/// What warp groups multiply is not swizzled.
+/// The operands of warp groups are not swizzled, so that Hopper is left out.
 #[test]
 fn a_swizzle_that_differs_gives_wrong_numbers() {
     for (cores, kernels, case) in victims().filter(|(cores, ..)| cores.capability != HOPPER.capability) {
@@ -218,7 +219,7 @@ fn a_lane_that_stores_nothing_is_found() {
     }
 }
 
-/// What only products by warp groups need: each alone is found where it is missing.
+/// Some fences and waits are needed by products of warp groups alone: the absence of each is detected.
 #[test]
 fn each_fence_and_wait_of_products_by_warp_groups_is_needed() {
     let (cores, kernels, case) = victims().find(|(cores, ..)| cores.capability == HOPPER.capability).unwrap();

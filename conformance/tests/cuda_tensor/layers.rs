@@ -9,7 +9,7 @@ pub(crate) struct Layer {
     window: Window,
     batch: usize,
     extent: [usize; 3],
-    /// Of each source.
+    /// The channels of each source.
     channels: &'static [usize],
     outputs: usize,
 }
@@ -20,7 +20,7 @@ pub(crate) fn volume(program: &mut Program, name: &str, shape: Shape, stored: DT
     id
 }
 
-/// Which directions of a layer a case is about.
+/// The directions of a layer that a case covers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     Forward,

@@ -18,7 +18,7 @@ use plimsoll_graph::{DType, Window};
 use plimsoll_plan::{Backend, Options};
 use plimsoll_ptx::Counts;
 
-/// As of all ops, `tests/cuda.rs`.
+/// The tolerances of all ops, `tests/cuda.rs`.
 const BF16: f64 = 1.5e-2;
 
 /// Tensor cores of a generation, by the first compute capability that has them, with a type that they multiply.
@@ -33,7 +33,7 @@ struct Cores {
 const AMPERE: Cores = Cores { capability: (8, 0), stored: DType::Bf16, tile: None };
 const AMPERE_F16: Cores = Cores { stored: DType::F16, ..AMPERE };
 const TURING: Cores = Cores { capability: (7, 5), ..AMPERE_F16 };
-/// As tf32.
+/// Tensor cores of Ampere with products of tf32.
 const AMPERE_TF32: Cores = Cores { stored: DType::F32, ..AMPERE };
 const VOLTA: Cores = Cores { capability: (7, 0), ..AMPERE_F16 };
 
@@ -77,12 +77,12 @@ impl Cores {
     }
 }
 
-/// How the results of a layer are stored.
+/// The storage type of a layer's results.
 #[derive(Clone, Copy, PartialEq)]
 enum Results {
-    /// As its operands.
+    /// The type of its operands.
     Alike,
-    /// As f32.
+    /// The type f32.
     Single,
 }
 
@@ -151,7 +151,7 @@ fn sums_over_many_tiles_in_parts_are_right() {
     check(&layer(Window::point(), (2, [8, 16, 16]), &[16], 16), &[Direction::Weights], Results::Alike);
 }
 
-/// Where a tile and its chunks are filled, nothing but what is needed is read, and banks do not collide.
+/// A tile and its chunks are filled by reading only the voxels that are needed, without bank conflicts.
 #[test]
 fn matrices_are_loaded_without_bank_conflicts_and_boxes_are_read_once() {
     let windows = [

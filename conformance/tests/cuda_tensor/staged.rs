@@ -114,7 +114,7 @@ fn maps_are_normalised_and_activated_where_they_are_staged_with_the_same_bits() 
     }
 }
 
-/// Where a map's channels are no whole pieces it is stored.
+/// A map is stored if its channels are not a whole number of pieces.
 #[test]
 fn maps_of_odd_channels_are_normalised_first() {
     for cores in EVERY {
