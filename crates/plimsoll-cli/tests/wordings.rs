@@ -26,7 +26,11 @@ fn printed(dir: &Path, args: &[&str]) -> (bool, String) {
 fn commands(help: &str) -> Vec<String> {
     let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let names = lines.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("    "));
-    names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help").map(String::from).collect()
+    names
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .map(String::from)
+        .collect()
 }
 
 #[test]
@@ -45,7 +49,8 @@ fn help_of_every_command() {
 
 /// Replaces numbers that depend on the speed or the memory of the machine.
 fn without_measurements(text: &str) -> String {
-    let is_time = |unit: &str| matches!(unit.trim_end_matches([',', ';', ')', '.']), "s" | "ms" | "min" | "h");
+    let is_time =
+        |unit: &str| matches!(unit.trim_end_matches([',', ';', ')', '.']), "s" | "ms" | "min" | "h");
     let mut result = String::new();
     for line in text.lines() {
         let words: Vec<&str> = line.split(' ').collect();
@@ -111,10 +116,18 @@ const ARGUMENTS: &[Failure] = &[
     Failure { title: "an unknown network", prepare: |_| {}, command: "plan dataset --net unet3d" },
     Failure { title: "an unknown precision", prepare: |_| {}, command: "plan dataset --precision fp16" },
     Failure { title: "an unknown device", prepare: |_| {}, command: "plan dataset --device gpu" },
-    Failure { title: "a patch with two numbers", prepare: |_| {}, command: "plan dataset --patch-size 16,16" },
+    Failure {
+        title: "a patch with two numbers",
+        prepare: |_| {},
+        command: "plan dataset --patch-size 16,16",
+    },
     Failure { title: "a patch of nothing", prepare: |_| {}, command: "plan dataset --patch-size 0" },
     Failure { title: "no epochs", prepare: |_| {}, command: "train dataset --out run2 --epochs 0" },
-    Failure { title: "a fold that does not exist", prepare: |_| {}, command: "train dataset --out run2 --fold 9" },
+    Failure {
+        title: "a fold that does not exist",
+        prepare: |_| {},
+        command: "train dataset --out run2 --fold 9",
+    },
     Failure { title: "missing settings", prepare: |_| {}, command: "plan dataset --config missing.toml" },
     Failure {
         title: "an unknown setting",
@@ -130,7 +143,11 @@ const ARGUMENTS: &[Failure] = &[
 
 const DATA_SETS: &[Failure] = &[
     Failure { title: "a missing data set", prepare: |_| {}, command: "inspect missing" },
-    Failure { title: "a file as a data set", prepare: |dir| write(&dir.join("file"), ""), command: "inspect file" },
+    Failure {
+        title: "a file as a data set",
+        prepare: |dir| write(&dir.join("file"), ""),
+        command: "inspect file",
+    },
     Failure {
         title: "an empty folder",
         prepare: |dir| fs::create_dir(dir.join("empty")).unwrap(),
@@ -168,7 +185,9 @@ const DATA_SETS: &[Failure] = &[
     },
     Failure {
         title: "a web page in place of an image",
-        prepare: |dir| write(&dir.join("dataset/imagesTr/vessel_001_0000.nii.gz"), "<!DOCTYPE html><html></html>"),
+        prepare: |dir| {
+            write(&dir.join("dataset/imagesTr/vessel_001_0000.nii.gz"), "<!DOCTYPE html><html></html>")
+        },
         command: "inspect dataset",
     },
     Failure {
@@ -215,7 +234,11 @@ const DATA_SETS: &[Failure] = &[
         prepare: |_| {},
         command: "train dataset --out run2 --ram 24MiB",
     },
-    Failure { title: "a memory limit that is too low to plan", prepare: |_| {}, command: "plan dataset --ram 24MiB" },
+    Failure {
+        title: "a memory limit that is too low to plan",
+        prepare: |_| {},
+        command: "plan dataset --ram 24MiB",
+    },
     Failure {
         title: "a patch that does not fit the network",
         prepare: |_| {},
@@ -240,11 +263,19 @@ const RUNS: &[Failure] = &[
         prepare: |_| {},
         command: "train dataset --out run2 --resume",
     },
-    Failure { title: "a run in a data set", prepare: |_| {}, command: "train dataset --out dataset/imagesTr/run" },
+    Failure {
+        title: "a run in a data set",
+        prepare: |_| {},
+        command: "train dataset --out dataset/imagesTr/run",
+    },
     Failure {
         title: "a damaged checkpoint",
         prepare: |dir| {
-            for name in ["checkpoint_final.safetensors", "checkpoint_best.safetensors", "checkpoint_latest.safetensors"] {
+            for name in [
+                "checkpoint_final.safetensors",
+                "checkpoint_best.safetensors",
+                "checkpoint_latest.safetensors",
+            ] {
                 let path = dir.join("run/fold_all").join(name);
                 if path.exists() {
                     cut(&path);
@@ -278,11 +309,7 @@ const MODELS: &[Failure] = &[
         prepare: |_| {},
         command: "predict dataset -i dataset/imagesTs -o predictions",
     },
-    Failure {
-        title: "missing images",
-        prepare: |_| {},
-        command: "predict run -i missing -o predictions",
-    },
+    Failure { title: "missing images", prepare: |_| {}, command: "predict run -i missing -o predictions" },
     Failure {
         title: "images of another number of channels",
         prepare: |dir| {
@@ -349,11 +376,7 @@ const MODELS: &[Failure] = &[
 ];
 
 const SCORES: &[Failure] = &[
-    Failure {
-        title: "missing predictions",
-        prepare: |_| {},
-        command: "evaluate missing dataset/labelsTr",
-    },
+    Failure { title: "missing predictions", prepare: |_| {}, command: "evaluate missing dataset/labelsTr" },
     Failure {
         title: "predictions of other cases",
         prepare: |dir| {
@@ -379,11 +402,7 @@ const SCORES: &[Failure] = &[
     },
     Failure { title: "one model to compare", prepare: |_| {}, command: "compare run" },
     Failure { title: "models that do not exist", prepare: |_| {}, command: "compare missing1 missing2" },
-    Failure {
-        title: "an unknown score",
-        prepare: |_| {},
-        command: "compare run run --metric jaccard",
-    },
+    Failure { title: "an unknown score", prepare: |_| {}, command: "compare run run --metric jaccard" },
     Failure {
         title: "post-processing of nothing",
         prepare: |_| {},

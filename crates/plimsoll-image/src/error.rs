@@ -197,7 +197,9 @@ impl ImageError {
             ImageError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                 "check the path, and the ending that is appended to names".into()
             }
-            ImageError::Io { source, .. } => return Substitute::of(source).map(|found| found.remedy().into()),
+            ImageError::Io { source, .. } => {
+                return Substitute::of(source).map(|found| found.remedy().into());
+            }
             ImageError::Length { .. } => return None,
             ImageError::Empty { .. } | ImageError::CutOff { .. } | ImageError::Damaged { .. } => {
                 "copy the file again from its source, or leave the case out".into()

@@ -61,7 +61,9 @@ fn a_wrong_line_is_named() {
 fn cases_may_have_any_number_of_labels_where_that_is_said() {
     let text = "case,label,spots,blur,predicted\nx,spots|blur,0.75,0.5,spots|blur\ny,,0.25,0,\nz,blur,1,0.25,spots\n";
     let error = read(text).unwrap_err();
-    assert!(error.to_string().contains("sum to 1.25") && error.remedy().unwrap().contains("‹several_labels›"));
+    assert!(
+        error.to_string().contains("sum to 1.25") && error.remedy().unwrap().contains("‹several_labels›")
+    );
     let table = read_as(text, Labelling::SeveralLabels).unwrap();
     let of = |case: usize| [0, 1].map(|class| table.is_of(case, class));
     assert_eq!([of(0), of(1), of(2)], [[true, true], [false, false], [false, true]]);

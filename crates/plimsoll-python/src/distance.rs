@@ -3,7 +3,8 @@
 use bytemuck::cast_slice_mut;
 use plimsoll_memory::Mapped;
 use plimsoll_morphology::{
-    Distance, EdtOptions, Label, NO_FEATURE, edt, edt_with_features, scratch_bytes, scratch_bytes_with_features,
+    Distance, EdtOptions, Label, NO_FEATURE, edt, edt_with_features, scratch_bytes,
+    scratch_bytes_with_features,
 };
 
 use crate::{Failure, Resources};
@@ -61,7 +62,10 @@ pub fn distance_transform<L: Label>(
         return Err(Failure::argument("black_border", "cannot be combined with signed distances"));
     }
     if options.black_border && features.is_some() {
-        return Err(Failure::argument("black_border", "cannot be combined with indices: the border has none"));
+        return Err(Failure::argument(
+            "black_border",
+            "cannot be combined with indices: the border has none",
+        ));
     }
     let edt_options = EdtOptions { distance: options.distance, squared: options.squared };
     let bytes = match features {
@@ -73,7 +77,16 @@ pub fn distance_transform<L: Label>(
     match features {
         None => edt(mask, shape, spacing, &edt_options, distances, &mut scratch, *threads)?,
         Some(features) => {
-            edt_with_features(mask, shape, spacing, &edt_options, distances, features, &mut scratch, *threads)?;
+            edt_with_features(
+                mask,
+                shape,
+                spacing,
+                &edt_options,
+                distances,
+                features,
+                &mut scratch,
+                *threads,
+            )?;
         }
     }
     if options.black_border {
@@ -141,7 +154,8 @@ fn check_indices(grid: &Grid, indices: &[i32]) -> Result<usize, Failure> {
     if Some(indices.len()) == voxels.checked_mul(grid.rank) {
         Ok(voxels)
     } else {
-        let message = format!("has {} elements, but {} axes of {voxels} voxels are needed", indices.len(), grid.rank);
+        let message =
+            format!("has {} elements, but {} axes of {voxels} voxels are needed", indices.len(), grid.rank);
         Err(Failure::argument("indices", message))
     }
 }
@@ -159,18 +173,22 @@ mod tests {
     /// The distance to the nearest voxel of value 0 by trying all, in order of the numbers of voxels.
     fn brute_force(mask: &[u8], grid: &Grid, black_border: bool) -> Vec<f64> {
         let [_, height, width] = grid.shape;
-        let place = |at: usize| [at / (height * width), at / width % height, at % width].map(|index| index as f64);
+        let place =
+            |at: usize| [at / (height * width), at / width % height, at % width].map(|index| index as f64);
         let between = |a: [f64; 3], b: [f64; 3]| {
             (0..3).map(|axis| ((a[axis] - b[axis]) * grid.spacing[axis]).powi(2)).sum::<f64>().sqrt()
         };
         let border = |at: [f64; 3]| {
             let axes = 3 - grid.rank..3;
-            let steps = axes.map(|axis| (at[axis] + 1.0).min(grid.shape[axis] as f64 - at[axis]) * grid.spacing[axis]);
+            let steps = axes
+                .map(|axis| (at[axis] + 1.0).min(grid.shape[axis] as f64 - at[axis]) * grid.spacing[axis]);
             steps.fold(f64::INFINITY, f64::min)
         };
         (0..mask.len())
             .map(|at| {
-                let inside = (0..mask.len()).filter(|other| mask[*other] == 0).map(|other| between(place(at), place(other)));
+                let inside = (0..mask.len())
+                    .filter(|other| mask[*other] == 0)
+                    .map(|other| between(place(at), place(other)));
                 let nearest = inside.fold(f64::INFINITY, f64::min);
                 if black_border { nearest.min(border(place(at))) } else { nearest }
             })
@@ -191,7 +209,10 @@ mod tests {
                 let options = DistanceOptions { black_border: true, ..DistanceOptions::default() };
                 distance_transform(&mask, &grid, &options, &mut found, None, &resources(1 << 20)).unwrap();
                 for (found, expected) in found.iter().zip(brute_force(&mask, &grid, true)) {
-                    assert!((f64::from(*found) - expected).abs() < 1e-6, "{shape:?} {rank}: {found} {expected}");
+                    assert!(
+                        (f64::from(*found) - expected).abs() < 1e-6,
+                        "{shape:?} {rank}: {found} {expected}"
+                    );
                 }
             }
         }
@@ -206,7 +227,8 @@ mod tests {
             let (mut distances, mut places) = (vec![0.0; voxels], vec![0; voxels * rank]);
             let features = features_of(&grid, &mut places).unwrap();
             let options = DistanceOptions::default();
-            distance_transform(&mask, &grid, &options, &mut distances, Some(features), &resources(1 << 20)).unwrap();
+            distance_transform(&mask, &grid, &options, &mut distances, Some(features), &resources(1 << 20))
+                .unwrap();
             indices(&grid, &mut places).unwrap();
             for voxel in 0..voxels {
                 let mut place = [0; 3];
@@ -216,7 +238,8 @@ mod tests {
                 let number = (place[0] * shape[1] + place[1]) * shape[2] + place[2];
                 assert_eq!(mask[number], 0);
                 let here = [voxel / (shape[1] * shape[2]), voxel / shape[2] % shape[1], voxel % shape[2]];
-                let square = |axis: usize| ((place[axis] as f64 - here[axis] as f64) * grid.spacing[axis]).powi(2);
+                let square =
+                    |axis: usize| ((place[axis] as f64 - here[axis] as f64) * grid.spacing[axis]).powi(2);
                 let distance = (0..3).map(square).sum::<f64>().sqrt();
                 assert!((distance - f64::from(distances[voxel])).abs() < 1e-6);
             }
@@ -228,8 +251,15 @@ mod tests {
         let grid = Grid { shape: [1, 2, 3], spacing: [1.0; 3], rank: 2 };
         let (mut distances, mut places) = ([0.0; 6], [0; 12]);
         let features = features_of(&grid, &mut places).unwrap();
-        distance_transform(&[1_u8; 6], &grid, &DistanceOptions::default(), &mut distances, Some(features), &resources(1 << 20))
-            .unwrap();
+        distance_transform(
+            &[1_u8; 6],
+            &grid,
+            &DistanceOptions::default(),
+            &mut distances,
+            Some(features),
+            &resources(1 << 20),
+        )
+        .unwrap();
         indices(&grid, &mut places).unwrap();
         assert_eq!((distances, places), ([f32::INFINITY; 6], [-1; 12]));
     }
@@ -241,12 +271,22 @@ mod tests {
         let transform = |options: &DistanceOptions, bytes: u64| {
             distance_transform(&[1_u8; 8], &grid, options, &mut [0.0; 8], None, &resources(bytes))
         };
-        assert!(matches!(transform(&signed, 1 << 20), Err(Failure::Argument { argument: "black_border", .. })));
+        assert!(matches!(
+            transform(&signed, 1 << 20),
+            Err(Failure::Argument { argument: "black_border", .. })
+        ));
         let refused = transform(&DistanceOptions::default(), 1).unwrap_err();
         assert!(matches!(refused, Failure::OverLimit(_)), "{refused:?}");
         assert!(refused.remedy().unwrap().starts_with("pass a budget of at least"));
         let grid = Grid { spacing: [f64::NAN, 1.0, 1.0], ..grid };
-        let refused = distance_transform(&[1_u8; 8], &grid, &DistanceOptions::default(), &mut [0.0; 8], None, &resources(1 << 20));
+        let refused = distance_transform(
+            &[1_u8; 8],
+            &grid,
+            &DistanceOptions::default(),
+            &mut [0.0; 8],
+            None,
+            &resources(1 << 20),
+        );
         assert!(matches!(refused, Err(Failure::Argument { argument: "sampling", .. })), "{refused:?}");
     }
 }

@@ -48,9 +48,11 @@ impl Failure {
     /// The holders of a budget that is used up, the largest first: name and bytes.
     pub fn holders(&self) -> Vec<(String, u64)> {
         match self {
-            Failure::OverLimit(over) => {
-                over.top.iter().map(|HolderUse { holder, now: Bytes(now), .. }| (holder.clone(), *now)).collect()
-            }
+            Failure::OverLimit(over) => over
+                .top
+                .iter()
+                .map(|HolderUse { holder, now: Bytes(now), .. }| (holder.clone(), *now))
+                .collect(),
             Failure::Argument { .. } | Failure::Failed { .. } => Vec::new(),
         }
     }
@@ -79,9 +81,10 @@ impl From<MorphologyError> for Failure {
     fn from(error: MorphologyError) -> Failure {
         match error {
             MorphologyError::Memory(error) => error.into(),
-            MorphologyError::Spacing { spacing } => {
-                Failure::argument("sampling", format!("{spacing:?} has an element that is not positive and finite"))
-            }
+            MorphologyError::Spacing { spacing } => Failure::argument(
+                "sampling",
+                format!("{spacing:?} has an element that is not positive and finite"),
+            ),
             MorphologyError::NoThreads => Failure::argument("threads", "is 0"),
             other => {
                 let remedy = other.remedy();

@@ -12,8 +12,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::{
-    DistanceOptions, Failure, Grid, Resources, ScoreOptions, distance_transform, evaluate, features_of, group,
-    holders, indices, keep_largest_component, metric_name, neighbours, process_budget, surface, surface_distances, unlimited,
+    DistanceOptions, Failure, Grid, Resources, ScoreOptions, distance_transform, evaluate, features_of,
+    group, holders, indices, keep_largest_component, metric_name, neighbours, process_budget, surface,
+    surface_distances, unlimited,
 };
 
 /// A limit of memory in bytes, and the ledger of its reservations.
@@ -130,7 +131,11 @@ fn detached<T: Send>(py: Python<'_>, call: impl FnOnce() -> Result<T, Failure> +
 }
 
 /// The resources of a call.
-fn resources(py: Python<'_>, budget: Option<&Bound<'_, PyBudget>>, threads: Option<usize>) -> PyResult<Resources> {
+fn resources(
+    py: Python<'_>,
+    budget: Option<&Bound<'_, PyBudget>>,
+    threads: Option<usize>,
+) -> PyResult<Resources> {
     let budget = budget.map(|budget| &budget.get().0);
     Resources::new(budget, threads).map_err(|failure| raised(py, failure))
 }
@@ -282,7 +287,11 @@ fn betti_numbers(
     let topology = match connectivity {
         4 | 6 => Topology::Faces,
         8 | 26 => Topology::Corners,
-        _ => return Err(PyValueError::new_err(format!("connectivity is {connectivity}, but must be 4, 6, 8 or 26"))),
+        _ => {
+            return Err(PyValueError::new_err(format!(
+                "connectivity is {connectivity}, but must be 4, 6, 8 or 26"
+            )));
+        }
     };
     on_mask!(mask, |mask, shape| {
         let betti = detached(py, || {

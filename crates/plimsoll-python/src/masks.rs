@@ -17,7 +17,10 @@ pub fn neighbours(rank: usize, count: u32) -> Result<Connectivity, Failure> {
         (2, 8 | 26) | (3, 26) => Ok(Connectivity::Corners),
         _ => {
             let allowed = if rank == 2 { "4 or 8" } else { "6, 18 or 26" };
-            Err(Failure::argument("connectivity", format!("is {count}, but must be {allowed} for {rank} axes")))
+            Err(Failure::argument(
+                "connectivity",
+                format!("is {count}, but must be {allowed} for {rank} axes"),
+            ))
         }
     }
 }
@@ -117,7 +120,8 @@ mod tests {
         let mask: [u16; 12] = [1, 1, 2, 2, 0, 0, 0, 0, 1, 1, 1, 1];
         let count = |region| {
             let mut labels = [0; 12];
-            connected_components(&mask, &GRID, Connectivity::Faces, region, &mut labels, &resources()).unwrap()
+            connected_components(&mask, &GRID, Connectivity::Faces, region, &mut labels, &resources())
+                .unwrap()
         };
         assert_eq!((count(Region::Foreground), count(Region::SameLabel)), (2, 3));
     }

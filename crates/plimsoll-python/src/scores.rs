@@ -36,7 +36,10 @@ pub fn group(name: &str) -> Result<Group, Failure> {
     ];
     let found = groups.into_iter().find(|(candidate, _)| *candidate == name);
     found.map(|(_, group)| group).ok_or_else(|| {
-        Failure::argument("metrics", format!("has \"{name}\", but must be of overlap, surface, topology and lesion"))
+        Failure::argument(
+            "metrics",
+            format!("has \"{name}\", but must be of overlap, surface, topology and lesion"),
+        )
     })
 }
 
@@ -48,7 +51,10 @@ pub fn surface(name: &str) -> Result<Surface, Failure> {
     match name {
         "elements" => Ok(Surface::Elements),
         "voxels" => Ok(Surface::Voxels),
-        _ => Err(Failure::argument("surface", format!("is \"{name}\", but must be \"elements\" or \"voxels\""))),
+        _ => Err(Failure::argument(
+            "surface",
+            format!("is \"{name}\", but must be \"elements\" or \"voxels\""),
+        )),
     }
 }
 
@@ -149,7 +155,8 @@ mod tests {
             ignore: Some(3),
         };
         let scores = evaluate(&prediction, &reference, &GRID, &options, &resources()).unwrap();
-        let dice = |label: u8| scores[&label].iter().find(|(metric, _)| *metric == Metric::Dice).unwrap().1.unwrap();
+        let dice =
+            |label: u8| scores[&label].iter().find(|(metric, _)| *metric == Metric::Dice).unwrap().1.unwrap();
         // Label 1: 1 true positive and 1 false positive; label 2: 1 true positive and 1 false negative.
         assert_eq!((dice(1), dice(2)), (2.0 / 3.0, 2.0 / 3.0));
     }
@@ -157,17 +164,24 @@ mod tests {
     #[test]
     fn distances_of_single_voxels_follow_the_spacing() {
         let (prediction, reference) = ([1, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1, 0, 0]);
-        let found = surface_distances(&prediction, &reference, &GRID, Surface::Voxels, 3.7, &resources()).unwrap();
+        let found =
+            surface_distances(&prediction, &reference, &GRID, Surface::Voxels, 3.7, &resources()).unwrap();
         let expected = 13_f64.sqrt();
-        assert!((found.hausdorff - expected).abs() < 1e-6 && (found.average_symmetric - expected).abs() < 1e-6);
+        assert!(
+            (found.hausdorff - expected).abs() < 1e-6 && (found.average_symmetric - expected).abs() < 1e-6
+        );
         assert_eq!(found.surface_dice, 1.0);
-        let empty = surface_distances(&prediction, &[0; 8], &GRID, Surface::Voxels, 1.0, &resources()).unwrap();
+        let empty =
+            surface_distances(&prediction, &[0; 8], &GRID, Surface::Voxels, 1.0, &resources()).unwrap();
         assert_eq!((empty.hausdorff, empty.surface_dice), (f64::INFINITY, 0.0));
     }
 
     #[test]
     fn names_are_those_of_the_command_line() {
-        assert_eq!(["Dice", "HD95", "clDice"], [Metric::Dice, Metric::HD95, Metric::ClDice].map(metric_name)[..]);
+        assert_eq!(
+            ["Dice", "HD95", "clDice"],
+            [Metric::Dice, Metric::HD95, Metric::ClDice].map(metric_name)[..]
+        );
         assert_eq!(group("lesion").unwrap(), Group::Lesion);
         assert!(group("dice").unwrap_err().to_string().contains("overlap, surface, topology and lesion"));
         assert!(surface("mesh").unwrap_err().to_string().contains("\"elements\" or \"voxels\""));

@@ -13,7 +13,9 @@ pub fn run(as_json: bool) -> Outcome {
     if as_json {
         return json(&SETTING_LINES);
     }
-    println!("Settings of plimsoll.toml, in the current folder or named by --config. All are optional but for");
+    println!(
+        "Settings of plimsoll.toml, in the current folder or named by --config. All are optional but for"
+    );
     println!("those marked as required.");
     for group in SETTING_LINES.chunk_by(|a, b| (a.table, a.kinds) == (b.table, b.kinds)) {
         if let Some(title) = group.first().and_then(title) {

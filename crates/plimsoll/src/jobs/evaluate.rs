@@ -154,7 +154,12 @@ pub(super) const AND: char = '+';
 
 impl Scored {
     /// The labels that the maps have, where neither the request nor a data set defines classes.
-    fn present(found: &References, ignore: Option<u8>, budget: &Budget, context: &Context) -> Outcome<Scored> {
+    fn present(
+        found: &References,
+        ignore: Option<u8>,
+        budget: &Budget,
+        context: &Context,
+    ) -> Outcome<Scored> {
         let progress = context.work("reading label maps", found.cases.len() as u64);
         let done = |done: usize| progress.set(done as u64, String::new());
         let labels = present_labels(&found.cases, ignore, budget, &done);
@@ -162,7 +167,8 @@ impl Scored {
         let classes: Vec<u8> = labels?.into_iter().filter(|label| *label != 0).collect();
         if classes.is_empty() {
             let place = found.folder.display();
-            let message = format!("no label map of references in {place} or of predictions has a voxel above 0");
+            let message =
+                format!("no label map of references in {place} or of predictions has a voxel above 0");
             return Err(Error::new(message, "name the classes, like ‹labels=1,2›"));
         }
         let listed = classes.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");

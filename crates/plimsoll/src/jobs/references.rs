@@ -89,14 +89,7 @@ impl References {
         };
         name_values(&mut cases, labels.as_ref())?;
         let unit = around.as_ref().and_then(|around| around.data.unit);
-        Ok(References {
-            cases,
-            labels,
-            unit,
-            ending,
-            folder: folder_of(references, is_one),
-            _memory: memory,
-        })
+        Ok(References { cases, labels, unit, ending, folder: folder_of(references, is_one), _memory: memory })
     }
 }
 
