@@ -17,7 +17,8 @@ fn expect(name: &str, text: &str) {
 
 /// The output of a command with the folder of the test as `DIR`.
 fn printed(dir: &Path, args: &[&str]) -> (bool, String) {
-    let output = plimsoll().current_dir(dir).args(args).output().unwrap();
+    // Some texts depend on the instruction set.
+    let output = plimsoll().env("PLIMSOLL_SIMD", "portable").current_dir(dir).args(args).output().unwrap();
     let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
     (output.status.success(), text.replace(dir.to_str().unwrap(), "DIR"))
 }
@@ -47,17 +48,17 @@ fn help_of_every_command() {
     }
 }
 
-/// Replaces numbers that depend on the speed or the memory of the machine.
+/// Replaces numbers that depend on the machine, such as times, the size of the program, and lengths of compressed files.
 fn without_measurements(text: &str) -> String {
-    let is_time =
-        |unit: &str| matches!(unit.trim_end_matches([',', ';', ')', '.']), "s" | "ms" | "min" | "h");
+    const UNITS: [&str; 11] = ["s", "ms", "min", "h", "B", "KiB", "MiB", "GiB", "bytes", "of", "values"];
+    let is_unit = |word: &str| UNITS.contains(&word.trim_end_matches([',', ';', ')', '.', ':']));
     let mut result = String::new();
     for line in text.lines() {
-        let words: Vec<&str> = line.split(' ').collect();
+        let words: Vec<&str> = line.split_whitespace().collect();
         for (index, word) in words.iter().enumerate() {
-            let timed = words.get(index + 1).is_some_and(|next| is_time(next));
+            let measured = words.get(index + 1).is_some_and(|next| is_unit(next));
             let number = word.trim_start_matches('(').parse::<f64>().is_ok();
-            let word = if timed && number { "N" } else { word };
+            let word = if measured && number { "N" } else { word };
             write!(result, "{}{word}", if index == 0 { "" } else { " " }).unwrap();
         }
         result.push('\n');
@@ -72,7 +73,10 @@ fn plan_of_a_small_run() {
     args.extend(["--net", "dynunet", "--features", "4,8", "--patch-size", "8"]);
     let (success, plan) = printed(tiny.dir.path(), &args);
     assert!(success, "{plan}");
-    expect("plan", &without_measurements(&plan));
+    // Messages about progress, and a time in units that depend on its length.
+    let is_stable = |line: &&str| !line.contains("planning …") && !line.contains(" steps × ");
+    let lines: Vec<&str> = plan.lines().filter(is_stable).collect();
+    expect("plan", &without_measurements(&lines.join("\n")));
 }
 
 /// A command that fails, after `prepare` has put the folder of the test into the state that makes it fail.
@@ -108,7 +112,6 @@ fn describe(dir: &Path, from: &str, to: &str) {
 const ARGUMENTS: &[Failure] = &[
     Failure { title: "a misspelt command", prepare: |_| {}, command: "trian dataset" },
     Failure { title: "no data set", prepare: |_| {}, command: "train --out run2" },
-    Failure { title: "no run folder", prepare: |_| {}, command: "train dataset" },
     Failure { title: "a misspelt option", prepare: |_| {}, command: "train dataset --out run2 --epoch 3" },
     Failure { title: "a memory limit without a unit", prepare: |_| {}, command: "plan dataset --ram 4" },
     Failure { title: "a memory limit with another unit", prepare: |_| {}, command: "plan dataset --ram 4XB" },
@@ -131,12 +134,12 @@ const ARGUMENTS: &[Failure] = &[
     Failure { title: "missing settings", prepare: |_| {}, command: "plan dataset --config missing.toml" },
     Failure {
         title: "an unknown setting",
-        prepare: |dir| write(&dir.join("s.toml"), "[training]\nepoch = 3\n"),
+        prepare: |dir| write(&dir.join("s.toml"), "epoch = 3\n"),
         command: "plan dataset --config s.toml",
     },
     Failure {
         title: "a setting of another type",
-        prepare: |dir| write(&dir.join("s.toml"), "[training]\nepochs = \"many\"\n"),
+        prepare: |dir| write(&dir.join("s.toml"), "epochs = \"many\"\n"),
         command: "plan dataset --config s.toml",
     },
 ];
@@ -161,16 +164,6 @@ const DATA_SETS: &[Failure] = &[
     Failure {
         title: "a description without labels",
         prepare: |dir| describe(dir, "\"labels\"", "\"classes\""),
-        command: "inspect dataset",
-    },
-    Failure {
-        title: "another number of cases than described",
-        prepare: |dir| describe(dir, "\"numTraining\": 3", "\"numTraining\": 4"),
-        command: "inspect dataset",
-    },
-    Failure {
-        title: "a missing channel",
-        prepare: |dir| fs::remove_file(dir.join("dataset/imagesTr/vessel_001_0000.nii.gz")).unwrap(),
         command: "inspect dataset",
     },
     Failure {
@@ -212,14 +205,6 @@ const DATA_SETS: &[Failure] = &[
         command: "inspect dataset",
     },
     Failure {
-        title: "an image in place of a label map",
-        prepare: |dir| {
-            let image = dir.join("dataset/imagesTr/vessel_001_0000.nii.gz");
-            fs::copy(image, dir.join("dataset/labelsTr/vessel_001.nii.gz")).unwrap();
-        },
-        command: "inspect dataset",
-    },
-    Failure {
         title: "a table that names a missing file",
         prepare: |dir| write(&dir.join("table.csv"), "image,label\na.nii.gz,b.nii.gz\n"),
         command: "inspect table.csv",
@@ -252,11 +237,11 @@ const DATA_SETS: &[Failure] = &[
 ];
 
 const RUNS: &[Failure] = &[
-    Failure { title: "a run that exists", prepare: |_| {}, command: "train dataset --out run" },
+    Failure { title: "a run that exists", prepare: |_| {}, command: "train dataset --out run --fold all" },
     Failure {
         title: "a run that is resumed with other features",
         prepare: |_| {},
-        command: "train dataset --out run --resume --features 4,16",
+        command: "train dataset --out run --fold all --resume --features 4,16",
     },
     Failure {
         title: "a run that is resumed and does not exist",
@@ -282,7 +267,7 @@ const RUNS: &[Failure] = &[
                 }
             }
         },
-        command: "train dataset --out run --resume --epochs 2",
+        command: "train dataset --out run --fold all --resume --epochs 2",
     },
     Failure { title: "the state of a folder without runs", prepare: |_| {}, command: "status dataset" },
     Failure { title: "a page of a folder without runs", prepare: |_| {}, command: "report dataset" },
@@ -293,7 +278,7 @@ const RUNS: &[Failure] = &[
     },
     Failure {
         title: "a sweep of an unknown setting",
-        prepare: |dir| write(&dir.join("sweep.toml"), "[grid]\n\"training.rate\" = [0.1]\n"),
+        prepare: |dir| write(&dir.join("sweep.toml"), "[grid]\nlearning_rat = [0.1]\n"),
         command: "sweep sweep.toml dataset --out sweep",
     },
 ];
@@ -431,7 +416,11 @@ fn expect_failures(name: &str, failures: &[Failure]) {
         }
         let (success, printed) = printed(dir.path(), &args);
         assert!(!success, "{title}: {printed}");
-        writeln!(text, "# {title}\n$ plimsoll {command}\n{}", without_measurements(&printed)).unwrap();
+        let is_message =
+            |line: &&str| ["error: ", "hint: ", "warning: "].iter().any(|kind| line.starts_with(kind));
+        let messages: Vec<&str> = printed.lines().filter(is_message).collect();
+        writeln!(text, "# {title}\n$ plimsoll {command}\n{}", without_measurements(&messages.join("\n")))
+            .unwrap();
     }
     expect(name, &text);
 }
