@@ -17,5 +17,7 @@ pub use distance::{DistanceOptions, Grid, distance_transform, features_of, indic
 pub use error::Failure;
 pub use ledger::{Resources, holders, process_budget, unlimited};
 pub use masks::{connected_components, fill_holes, keep_largest_component, neighbours};
-pub use scores::{Distances, ScoreOptions, evaluate, group, metric_name, surface, surface_distances};
+pub use scores::{
+    Distances, LabelScores, ScoreOptions, evaluate, group, metric_name, surface, surface_distances,
+};
 pub use wording::Keywords;

@@ -8,6 +8,9 @@ use plimsoll_metrics::{
 
 use crate::{Failure, Grid, Resources};
 
+/// The scores of each label; an undefined or infinite score is `None`.
+pub type LabelScores = BTreeMap<u8, Vec<(Metric, Option<f64>)>>;
+
 /// The options of [`evaluate`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScoreOptions {
@@ -76,7 +79,7 @@ pub fn evaluate(
     grid: &Grid,
     options: &ScoreOptions,
     resources: &Resources,
-) -> Result<BTreeMap<u8, Vec<(Metric, Option<f64>)>>, Failure> {
+) -> Result<LabelScores, Failure> {
     let settings = Settings {
         groups: options.groups.iter().copied().collect(),
         surface: options.surface,
