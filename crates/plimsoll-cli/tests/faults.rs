@@ -1,4 +1,4 @@
-//! Whichever operation on the disk fails: success or one error, nothing corrupt is used, and the next try comes to the same bits.
+//! Whichever operation on the disk fails: success or one error, nothing corrupt is used, and the next try gives the same bits.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -114,7 +114,7 @@ pub struct Distances {
 /// Measures the distances between the surfaces of label 1 of two maps.
 ///
 /// # Errors
-/// As [`evaluate`].
+/// Returns the errors of [`evaluate`].
 pub fn surface_distances(
     prediction: &[u8],
     reference: &[u8],
