@@ -1,0 +1,185 @@
+//! Distances, components, skeletons and Betti numbers.
+
+use numpy::{PyReadwriteArray1, PyReadwriteArray3};
+use plimsoll_morphology::{Distance, Label, Recheck, Region, Topology};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use super::arrays::{Mask, on_mask, slice};
+use super::memory::PyBudget;
+use super::{detached, raised, resources};
+use crate::{
+    DistanceOptions, Failure, Grid, Resources, distance_transform, features_of, indices,
+    keep_largest_component, neighbours,
+};
+
+/// Adds the functions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(transform_distances, module)?)?;
+    module.add_function(wrap_pyfunction!(connected_components, module)?)?;
+    module.add_function(wrap_pyfunction!(largest_component, module)?)?;
+    module.add_function(wrap_pyfunction!(fill_holes, module)?)?;
+    module.add_function(wrap_pyfunction!(skeletonize, module)?)?;
+    module.add_function(wrap_pyfunction!(betti_numbers, module)?)
+}
+
+/// The voxels that distances are measured to, by name.
+fn distance_by_name(name: &str) -> PyResult<Distance> {
+    match name {
+        "background" => Ok(Distance::ToBackground),
+        "labels" => Ok(Distance::ToOtherLabel),
+        "signed" => Ok(Distance::Signed),
+        _ => Err(PyValueError::new_err(format!("unknown distance {name:?}"))),
+    }
+}
+
+#[pyfunction]
+#[pyo3(signature = (mask, spacing, rank, distance, squared, black_border, distances, indices=None, budget=None, threads=None))]
+#[allow(clippy::too_many_arguments, reason = "the package passes keyword arguments")]
+fn transform_distances(
+    py: Python<'_>,
+    mask: Mask<'_>,
+    spacing: [f64; 3],
+    rank: usize,
+    distance: &str,
+    squared: bool,
+    black_border: bool,
+    mut distances: PyReadwriteArray3<'_, f32>,
+    indices: Option<PyReadwriteArray1<'_, i32>>,
+    budget: Option<&Bound<'_, PyBudget>>,
+    threads: Option<usize>,
+) -> PyResult<()> {
+    let resources = resources(py, budget, threads)?;
+    let options = DistanceOptions { distance: distance_by_name(distance)?, squared, black_border };
+    let distances = distances.as_slice_mut()?;
+    let mut places = indices;
+    let places = places.as_mut().map(|array| array.as_slice_mut()).transpose()?;
+    on_mask!(mask, |mask, shape| {
+        let grid = Grid { shape, spacing, rank };
+        detached(py, || transform(mask, &grid, &options, distances, places, &resources))
+    })
+}
+
+/// Transforms a mask, with the indices of nearest voxels where there is an array for them.
+fn transform<L: Label>(
+    mask: &[L],
+    grid: &Grid,
+    options: &DistanceOptions,
+    distances: &mut [f32],
+    places: Option<&mut [i32]>,
+    resources: &Resources,
+) -> Result<(), Failure> {
+    let Some(places) = places else {
+        return distance_transform(mask, grid, options, distances, None, resources);
+    };
+    let features = features_of(grid, places)?;
+    distance_transform(mask, grid, options, distances, Some(features), resources)?;
+    indices(grid, places)
+}
+
+#[pyfunction]
+#[pyo3(signature = (mask, rank, connectivity, same_label, labels, budget=None, threads=None))]
+fn connected_components(
+    py: Python<'_>,
+    mask: Mask<'_>,
+    rank: usize,
+    connectivity: u32,
+    same_label: bool,
+    mut labels: PyReadwriteArray3<'_, u32>,
+    budget: Option<&Bound<'_, PyBudget>>,
+    threads: Option<usize>,
+) -> PyResult<u32> {
+    let resources = resources(py, budget, threads)?;
+    let connectivity = neighbours(rank, connectivity).map_err(|failure| raised(py, failure))?;
+    let region = if same_label { Region::SameLabel } else { Region::Foreground };
+    let labels = labels.as_slice_mut()?;
+    on_mask!(mask, |mask, shape| {
+        let grid = Grid { shape, spacing: [1.0; 3], rank };
+        detached(py, || crate::connected_components(mask, &grid, connectivity, region, labels, &resources))
+    })
+}
+
+#[pyfunction]
+#[pyo3(signature = (mask, rank, connectivity, out, budget=None, threads=None))]
+fn largest_component(
+    py: Python<'_>,
+    mask: Mask<'_>,
+    rank: usize,
+    connectivity: u32,
+    mut out: PyReadwriteArray3<'_, bool>,
+    budget: Option<&Bound<'_, PyBudget>>,
+    threads: Option<usize>,
+) -> PyResult<()> {
+    let resources = resources(py, budget, threads)?;
+    let connectivity = neighbours(rank, connectivity).map_err(|failure| raised(py, failure))?;
+    let out = out.as_slice_mut()?;
+    on_mask!(mask, |mask, shape| {
+        let grid = Grid { shape, spacing: [1.0; 3], rank };
+        detached(py, || keep_largest_component(mask, &grid, connectivity, out, &resources))
+    })
+}
+
+#[pyfunction]
+#[pyo3(signature = (mask, rank, connectivity, out, budget=None, threads=None))]
+fn fill_holes(
+    py: Python<'_>,
+    mask: Mask<'_>,
+    rank: usize,
+    connectivity: u32,
+    mut out: PyReadwriteArray3<'_, bool>,
+    budget: Option<&Bound<'_, PyBudget>>,
+    threads: Option<usize>,
+) -> PyResult<()> {
+    let resources = resources(py, budget, threads)?;
+    let background = neighbours(rank, connectivity).map_err(|failure| raised(py, failure))?;
+    let out = out.as_slice_mut()?;
+    on_mask!(mask, |mask, shape| {
+        let grid = Grid { shape, spacing: [1.0; 3], rank };
+        detached(py, || crate::fill_holes(mask, &grid, background, out, &resources))
+    })
+}
+
+#[pyfunction]
+#[pyo3(signature = (mask, keep_topology, out, budget=None, threads=None))]
+fn skeletonize(
+    py: Python<'_>,
+    mask: Mask<'_>,
+    keep_topology: bool,
+    mut out: PyReadwriteArray3<'_, bool>,
+    budget: Option<&Bound<'_, PyBudget>>,
+    threads: Option<usize>,
+) -> PyResult<()> {
+    let Resources { budget, threads } = resources(py, budget, threads)?;
+    let recheck = if keep_topology { Recheck::Topology } else { Recheck::Connectivity };
+    let out = out.as_slice_mut()?;
+    on_mask!(mask, |mask, shape| detached(py, || {
+        Ok(plimsoll_morphology::skeletonize(mask, shape, recheck, out, &budget, threads)?)
+    }))
+}
+
+#[pyfunction]
+#[pyo3(signature = (mask, connectivity, budget=None, threads=None))]
+fn betti_numbers(
+    py: Python<'_>,
+    mask: Mask<'_>,
+    connectivity: u32,
+    budget: Option<&Bound<'_, PyBudget>>,
+    threads: Option<usize>,
+) -> PyResult<(u64, u64, u64)> {
+    let Resources { budget, threads } = resources(py, budget, threads)?;
+    let topology = match connectivity {
+        4 | 6 => Topology::Faces,
+        8 | 26 => Topology::Corners,
+        _ => {
+            return Err(PyValueError::new_err(format!(
+                "connectivity is {connectivity}, but must be 4, 6, 8 or 26"
+            )));
+        }
+    };
+    on_mask!(mask, |mask, shape| {
+        let betti = detached(py, || {
+            Ok(plimsoll_morphology::betti_numbers(mask, shape, topology, &budget, threads)?)
+        })?;
+        Ok((betti.components, betti.tunnels, betti.cavities))
+    })
+}
