@@ -61,6 +61,8 @@ pub(crate) enum Failure {
     Copy(#[from] MemoryVolumeError),
     #[error(transparent)]
     Metric(#[from] MetricError),
+    #[error("label {label} was not scored")]
+    NoScores { label: u8 },
     #[error("the model could not be opened")]
     NotOpen,
     #[error("an earlier call on this handle failed inside of the library: {0}")]
@@ -83,7 +85,7 @@ impl Failure {
             Failure::Line { .. } | Failure::Memory(_) => PlimsollStatus::Memory,
             Failure::Engine(_) | Failure::Broken(_) => PlimsollStatus::Internal,
             // Maps are checked before they are compared.
-            Failure::Metric(_) => PlimsollStatus::Internal,
+            Failure::Metric(_) | Failure::NoScores { .. } => PlimsollStatus::Internal,
             Failure::Copy(MemoryVolumeError::OverBudget(_)) => PlimsollStatus::Memory,
             Failure::Copy(MemoryVolumeError::Length { .. }) => PlimsollStatus::Argument,
             Failure::Copy(MemoryVolumeError::Io(_)) => PlimsollStatus::Internal,

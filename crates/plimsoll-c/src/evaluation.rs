@@ -130,6 +130,9 @@ fn evaluated(
         return Err(Failure::Line { asked, line: limits.line });
     }
     let scores = evaluate_maps(maps, &settings, &Budget::new(limits.line), threads as usize)?;
-    // Every label has scores, since the settings name it.
-    Ok(labels.iter().filter_map(|label| Some(PlimsollScores::of(*label, scores.get(label)?))).collect())
+    let of_label = |label: &u8| {
+        let scores = scores.get(label).and_then(|scores| PlimsollScores::of(*label, scores));
+        scores.ok_or(Failure::NoScores { label: *label })
+    };
+    labels.iter().map(of_label).collect()
 }

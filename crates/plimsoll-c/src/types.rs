@@ -201,15 +201,16 @@ impl PlimsollEstimate {
 }
 
 impl PlimsollScores {
-    pub(crate) fn of(label: u8, scores: &Scores) -> PlimsollScores {
+    /// The scores of a label; `None` if its voxels were not counted.
+    pub(crate) fn of(label: u8, scores: &Scores) -> Option<PlimsollScores> {
         let score = |metric| scores.get(metric).unwrap_or(f64::NAN);
         // Counts of voxels are whole numbers below 2^53, which f64 has exactly.
-        let count = |metric| score(metric) as u64;
-        PlimsollScores {
+        let count = |metric| scores.get(metric).map(|count| count as u64);
+        Some(PlimsollScores {
             label: label.into(),
-            true_positives: count(Metric::TP),
-            false_positives: count(Metric::FP),
-            false_negatives: count(Metric::FN),
+            true_positives: count(Metric::TP)?,
+            false_positives: count(Metric::FP)?,
+            false_negatives: count(Metric::FN)?,
             dice: score(Metric::Dice),
             iou: score(Metric::IoU),
             sensitivity: score(Metric::Sensitivity),
@@ -219,7 +220,7 @@ impl PlimsollScores {
             hausdorff_95: score(Metric::HD95),
             average_distance: score(Metric::ASSD),
             surface_dice: score(Metric::NSD),
-        }
+        })
     }
 }
 

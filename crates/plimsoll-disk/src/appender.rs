@@ -135,7 +135,7 @@ fn end_of_last_line(file: &mut File, length: u64) -> io::Result<u64> {
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         let start = end.saturating_sub(STEP);
-        let bytes = step.get_mut(..(end - start) as usize).unwrap_or_default();
+        let bytes = &mut step[..(end - start) as usize];
         file.seek(SeekFrom::Start(start))?;
         file.read_exact(bytes)?;
         if let Some(newline) = bytes.iter().rposition(|byte| *byte == b'\n') {

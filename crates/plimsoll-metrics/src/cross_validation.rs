@@ -83,8 +83,9 @@ pub struct CrossValidation {
 }
 
 impl CrossValidation {
-    /// Combines the summaries of folds with their names.
-    pub fn of(summaries: &[(String, Summary)]) -> CrossValidation {
+    /// Combines the summaries of folds with their names; `None` without a fold.
+    pub fn of(summaries: &[(String, Summary)]) -> Option<CrossValidation> {
+        let (_, first) = summaries.first()?;
         let folds: Vec<FoldScores> = summaries
             .iter()
             .map(|(fold, summary)| FoldScores {
@@ -97,15 +98,15 @@ impl CrossValidation {
             })
             .collect();
         let classes: BTreeSet<u8> = folds.iter().flat_map(|fold| fold.mean.keys().copied()).collect();
-        CrossValidation {
-            missing: summaries.first().map(|(_, summary)| summary.settings.missing).unwrap_or_default(),
+        Some(CrossValidation {
+            missing: first.settings.missing,
             foreground: over(folds.iter().map(|fold| &fold.foreground_mean)),
             classes: classes
                 .into_iter()
                 .map(|class| (class, over(folds.iter().filter_map(move |fold| fold.mean.get(&class)))))
                 .collect(),
             folds,
-        }
+        })
     }
 }
 
@@ -151,7 +152,7 @@ mod tests {
             ("0".to_string(), summary(&[[0.9, 0.5], [0.7, f64::NAN]])),
             ("1".to_string(), summary(&[[0.6, f64::NAN]])),
         ];
-        let found = CrossValidation::of(&folds);
+        let found = CrossValidation::of(&folds).unwrap();
         let class_1 = found.classes[&1][&Metric::Dice];
         assert!((class_1.mean - 0.7).abs() < 1e-12 && (class_1.sd - 0.02f64.sqrt()).abs() < 1e-12);
         assert_eq!(class_1.folds, 2);

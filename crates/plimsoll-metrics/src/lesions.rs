@@ -31,18 +31,18 @@ impl Components {
         Ok(Components(components))
     }
 
+    /// Counts voxels of a component, which is one of those that were counted, that the other mask covers.
     fn cover(&mut self, component: usize, voxels: u64) {
-        if let Some([_, covered]) = self.0.get_mut(component) {
-            *covered += voxels;
-        }
+        self.0[component][1] += voxels;
     }
 
     fn count(&self) -> u64 {
         self.iter().count() as u64
     }
 
+    /// The number of voxels of a component, which is one of those that were counted.
     fn size(&self, component: usize) -> u64 {
-        self.0.get(component).map_or(0, |[size, _]| *size)
+        self.0[component][0]
     }
 
     /// The size and covered voxels of each component.

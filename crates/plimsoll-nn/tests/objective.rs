@@ -36,7 +36,7 @@ fn training(loss: Objective) -> Training {
 
 fn turns(objective: &Objective, step: u64) -> Vec<Turn> {
     let variants = objective.variants();
-    variants[objective.variant_at(&variants, step, 10)].turns().collect()
+    variants[objective.variant_at(&variants, step, 10).unwrap()].turns().collect()
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_component_is_due_by_the_number_of_the_step_alone() {
     assert_eq!(variants[0].turns().collect::<Vec<_>>(), [On, On, On, Off, On], "that with most comes first");
     let shares = objective.shares(10, 4);
     let counted = |variant: usize| {
-        (0..600 * 4).filter(|step| objective.variant_at(&variants, *step, 600) == variant).count()
+        (0..600 * 4).filter(|step| objective.variant_at(&variants, *step, 600) == Some(variant)).count()
     };
     for (variant, share) in objective.shares(600, 4).iter().enumerate() {
         assert!((share - counted(variant) as f64 / 2400.0).abs() < 1e-12, "{variant}: {share}");

@@ -202,8 +202,9 @@ fn compare(before: &Value, now: &Value, at: &mut Location, found: &mut Vec<Diffe
                 at.pop();
             }
         }
-        (Value::Array(one), Value::Array(other)) if names(one).is_some() && names(one) == names(other) => {
-            let names = names(one).unwrap_or_default();
+        (Value::Array(one), Value::Array(other))
+            if let Some(names) = names(one).filter(|own| Some(own) == names(other).as_ref()) =>
+        {
             for (index, (one, other)) in one.iter().zip(other).enumerate() {
                 let is_alone = names.iter().filter(|name| names.get(index) == Some(name)).count() == 1;
                 let name = names.get(index).filter(|_| is_alone).map(|name| (*name).to_string());

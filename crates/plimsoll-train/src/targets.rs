@@ -30,6 +30,9 @@ pub(crate) fn target_maps(config: &RunConfig, programs: &RunPrograms) -> Targets
         maps: maps.collect(),
         foreground: config.training.net.classes().saturating_sub(1),
         ignore: config.training.loss.ignore,
-        needed: Some(Arc::new(move |step, map| needs[loss.variant_at(&variants, step, per_epoch)][map])),
+        // A step without a variant is refused before it runs.
+        needed: Some(Arc::new(move |step, map| {
+            loss.variant_at(&variants, step, per_epoch).is_none_or(|variant| needs[variant][map])
+        })),
     }
 }

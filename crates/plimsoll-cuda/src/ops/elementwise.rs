@@ -158,9 +158,18 @@ struct WeightedSumParameters {
 impl Lower for WeightedSum {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
         let (y, count) = (cx.output(0), cx.elements(cx.output(0))?);
+        let x = by_table(cx, |_, table| table.address())?;
+        let mut weights = [0.0; MOST_TABLES];
+        match weights.get_mut(..self.weights.len()) {
+            Some(to) if to.len() == cx.inputs.len() => to.copy_from_slice(&self.weights),
+            _ => {
+                let why = format!("{} weights of {} tables", self.weights.len(), cx.inputs.len());
+                return Err(cx.unsupported(why));
+            }
+        }
         let parameters = WeightedSumParameters {
-            x: by_table(cx, |_, table| table.address())?,
-            weights: by_table(cx, |i, _| self.weights.get(i).copied().unwrap_or(0.0))?,
+            x,
+            weights,
             y: y.address(),
             tables: cx.count(&[cx.inputs.len()])?,
             count,

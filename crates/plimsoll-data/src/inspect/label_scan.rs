@@ -253,15 +253,13 @@ impl<'a> LabelPlanes<'a> {
             // Its scan has found this to be an error of the case, unless the file has changed since.
             return self.file.region_labels(0, plane, &mut self.decoded);
         }
-        let class = |label: u8| match self.values {
-            Some(values) => values.class(label).unwrap_or(0),
-            None => label,
-        };
+        if let Some(values) = self.values {
+            values.replace(self.file.path(), plane, &mut self.decoded)?;
+        }
         let mut some = [0.0; TOGETHER];
         let mut count = 0;
         for (value, label) in image.iter().zip(&*self.decoded) {
-            let label = class(*label);
-            if label == 0 || !self.labels.is_foreground(label) {
+            if *label == 0 || !self.labels.is_foreground(*label) {
                 continue;
             }
             some[count] = *value;

@@ -100,7 +100,8 @@ impl<'a> Tiling<'a> {
             let halves = halves(part, axis);
             let read: f64 = halves
                 .iter()
-                .map(|half| self.region(half).and_then(|region| region.voxel_count()).unwrap_or(0) as f64)
+                .filter_map(|half| self.region(half))
+                .map(|region| region.shape.iter().map(|extent| *extent as f64).product::<f64>())
                 .sum();
             if best.is_none_or(|(least, _)| read < PREFERENCE * least) {
                 best = Some((read, halves));

@@ -309,7 +309,11 @@ fn text(of: &Attributes<'_>, tag: dicom_object::Tag, bytes: &[u8]) -> Result<Str
         Letters { path: of.path, set: set.map(String::from_utf8_lossy), texts: "the names of segments" };
     let found = set.map(|set| (tags::SPECIFIC_CHARACTER_SET, set)).into_iter().chain([(tag, bytes)]);
     let object = letters.decode(found)?;
-    let text = object.get(tag).and_then(|element| element.to_str().ok()).unwrap_or_default();
+    let element = object.get(tag).and_then(|element| element.to_str().ok());
+    let text = element.ok_or_else(|| DicomError::Unreadable {
+        path: of.path.into(),
+        why: "the name of a segment is no text".into(),
+    })?;
     Ok(trimmed(&text).replace(char::is_control, " "))
 }
 

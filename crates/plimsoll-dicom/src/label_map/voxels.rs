@@ -59,14 +59,14 @@ enum Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// The number of a pixel; 0 beyond the frame, which no caller asks for.
-    fn at(&self, pixel: usize) -> u16 {
+    /// The number of a pixel; `None` beyond the frame.
+    fn at(&self, pixel: usize) -> Option<u16> {
         match self {
-            Frame::Numbers(numbers) => numbers.get(pixel).copied().unwrap_or(0),
-            Frame::Bytes(bytes) => bytes.get(pixel / 8).map_or(0, |byte| byte >> (pixel % 8) & 1),
+            Frame::Numbers(numbers) => numbers.get(pixel).copied(),
+            Frame::Bytes(bytes) => Some(bytes.get(pixel / 8)? >> (pixel % 8) & 1),
             Frame::Bits(bytes, first) => {
                 let bit = first + pixel;
-                bytes.get(bit / 8).map_or(0, |byte| u16::from(byte >> (bit % 8) & 1))
+                Some(u16::from(bytes.get(bit / 8)? >> (bit % 8) & 1))
             }
         }
     }
@@ -157,6 +157,12 @@ fn fill(header: &Header, first: u64, bytes: &mut [u8]) -> Result<(), DicomError>
     reader.fill(bytes)
 }
 
+/// The error of a frame with a pixel that lies outside of the grid or that the decoder did not deliver.
+fn outside(description: &Description, frame: &PlacedFrame) -> DicomError {
+    let why = format!("frame {} has pixels outside of the grid, or fewer than its size", frame.frame + 1);
+    DicomError::Pixels { path: description.path().into(), why }
+}
+
 /// Puts the segments of pixels together.
 struct Composer<'a> {
     description: &'a Description,
@@ -228,9 +234,10 @@ impl SegmentationVoxels {
                 let height = along(0, row);
                 for column in 0..columns {
                     let voxel = [number, height, along(1, column)];
-                    // All voxels of a frame were checked to be in the grid.
-                    let Some(to) = prepared.plane.get_mut(voxel[1] * *width + voxel[2]) else { continue };
-                    let pixel = pixels.at(row * columns + column);
+                    let to = prepared.plane.get_mut(voxel[1] * *width + voxel[2]);
+                    let (Some(to), Some(pixel)) = (to, pixels.at(row * columns + column)) else {
+                        return Err(added(outside(description, frame)));
+                    };
                     let with = composer.with(*to, frame.segment, pixel);
                     *to = with.ok_or_else(|| composer.refuse(*to, frame, pixel, voxel))?;
                 }

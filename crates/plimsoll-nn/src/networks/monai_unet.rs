@@ -150,21 +150,20 @@ impl MonaiUNet {
 
     /// The way up, the coarsest first.
     fn ups(&self) -> Vec<Up> {
-        let mut ups = Vec::new();
-        for (stage, stride) in self.strides.iter().enumerate().rev() {
-            let own = self.features.get(stage).copied().unwrap_or(0);
+        // One stride leads from each stage but the bottom to the next.
+        let outputs = std::iter::once(&self.classes).chain(&self.features);
+        let stages = self.features.iter().zip(&self.strides).zip(outputs).enumerate();
+        let up = |(stage, ((own, stride), outputs)): (usize, ((&usize, &[usize; 3]), &usize))| {
             // What comes from below has the channels of this stage, but from the bottom its own.
-            let below = match stage + 2 == self.stages() {
-                true => self.features.last().copied().unwrap_or(0),
-                false => own,
-            };
-            let outputs = match stage.checked_sub(1) {
-                Some(above) => self.features.get(above).copied().unwrap_or(0),
-                None => self.classes,
+            let below = match self.features.get(stage + 1..) {
+                Some([bottom]) => *bottom,
+                _ => *own,
             };
             let prefix = format!("model{}.2", ".1.submodule".repeat(stage));
-            ups.push(Up { prefix, inputs: [own, below], outputs, stride: *stride, is_top: stage == 0 });
-        }
+            Up { prefix, inputs: [*own, below], outputs: *outputs, stride: *stride, is_top: stage == 0 }
+        };
+        let mut ups: Vec<Up> = stages.map(up).collect();
+        ups.reverse();
         ups
     }
 

@@ -183,7 +183,9 @@ impl UNet {
         let strides: Vec<[usize; 3]> = settings.strides.clone().unwrap_or_else(possible);
         let stages = strides.len();
         let mut features = design.features.clone();
-        features.resize(stages, features.last().copied().unwrap_or(1));
+        if let Some(last) = features.last().copied() {
+            features.resize(stages, last);
+        }
         let mut kernels = design.kernels.clone();
         kernels.resize(stages, [3; 3]);
         let features = settings.features.clone().unwrap_or(features);

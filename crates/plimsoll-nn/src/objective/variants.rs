@@ -36,10 +36,10 @@ fn common_multiple(a: u64, b: u64) -> u64 {
 
 impl Objective {
     /// Returns the index in `variants`, the list of all variants, of the one that a step runs, in a run with
-    /// `steps_per_epoch` steps per epoch. It allocates nothing.
-    pub fn variant_at(&self, variants: &[Variant], step: u64, steps_per_epoch: u64) -> usize {
+    /// `steps_per_epoch` steps per epoch; `None` if the list is of another objective. It allocates nothing.
+    pub fn variant_at(&self, variants: &[Variant], step: u64, steps_per_epoch: u64) -> Option<usize> {
         let turns = || self.turns(step, step / steps_per_epoch.max(1));
-        variants.iter().position(|variant| variant.turns().eq(turns())).unwrap_or(0)
+        variants.iter().position(|variant| variant.turns().eq(turns()))
     }
 
     fn turns(&self, step: u64, epoch: u64) -> impl Iterator<Item = Turn> + '_ {

@@ -92,8 +92,8 @@ pub fn section(folds: &[Fold], cases: &Cases<'_>, budget: &Budget) -> Outcome<St
         missing_words(pooled.settings.missing)
     );
     html.push_str(&by_class(&pooled, cases, &metrics, budget)?);
-    if summaries.len() > 1 {
-        html.push_str(&over_folds(&CrossValidation::of(&summaries), cases));
+    if let Some(found) = CrossValidation::of(&summaries).filter(|found| found.folds.len() > 1) {
+        html.push_str(&over_folds(&found, cases));
     }
     if cases.cases.len() > 1 {
         html.push_str(&plots(&pooled, cases));

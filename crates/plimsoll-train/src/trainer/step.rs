@@ -48,6 +48,8 @@ impl Run {
         let rates = training.optimizer.rates(learning_rate, updates + 1, scale);
         let per_epoch = self.specification.config.iterations_per_epoch;
         let variant = training.loss.variant_at(self.planned.programs.variants(), step, per_epoch);
+        let variant = variant
+            .ok_or_else(|| EngineError::Internal(format!("no program has the loss of step {step}")))?;
         let tensors = &self.tensors.gradients[variant];
         let program = tensors.program;
         let micro_batches = training.accumulation();

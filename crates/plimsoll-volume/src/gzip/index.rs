@@ -103,11 +103,6 @@ impl Point {
     }
 }
 
-fn numbers<const N: usize>(bytes: &[u8]) -> [u64; N] {
-    let (words, _) = bytes.as_chunks::<8>();
-    std::array::from_fn(|at| words.get(at).map_or(0, |word| u64::from_le_bytes(*word)))
-}
-
 pub(super) fn damaged(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
@@ -139,10 +134,10 @@ impl Index {
         if magic != *MAGIC {
             return Err(damaged("it is of another version"));
         }
-        let mut footer = [0; FOOTER * 8];
+        let mut footer = [[0; 8]; FOOTER];
         file.seek(SeekFrom::Start(begin))?;
-        file.read_exact(&mut footer)?;
-        let [at, count, length, time, start, end, wrapper, _, head, digest] = numbers(&footer);
+        file.read_exact(footer.as_flattened_mut())?;
+        let [at, count, length, time, start, end, wrapper, _, head, digest] = footer.map(u64::from_le_bytes);
         if [length, time, start, end, wrapper] != source.numbers() {
             return Err(damaged("it is of another file"));
         }
@@ -153,15 +148,16 @@ impl Index {
         file.seek(SeekFrom::Start(at))?;
         let mut digester = Digester::default();
         let mut points = Vec::with_capacity(count as usize);
-        let mut bytes = [0; 64 * NUMBERS * 8];
+        let mut stored = [[[0; 8]; NUMBERS]; 64];
         while points.len() < count as usize {
-            let some = (count as usize - points.len()).min(64) * NUMBERS * 8;
-            let bytes = &mut bytes[..some];
+            let some = (count as usize - points.len()).min(stored.len());
+            let stored = &mut stored[..some];
+            let bytes = stored.as_flattened_mut().as_flattened_mut();
             file.read_exact(bytes)?;
             digester.update(bytes);
-            points.extend(bytes.chunks_exact(NUMBERS * 8).map(|bytes| Point::of(numbers(bytes))));
+            points.extend(stored.iter().map(|numbers| Point::of(numbers.map(u64::from_le_bytes))));
         }
-        digester.update(&footer[..(FOOTER - 1) * 8]);
+        digester.update(footer[..FOOTER - 1].as_flattened());
         if digester.finish() != Digest(digest) {
             return Err(damaged("its digest is another"));
         }

@@ -39,8 +39,9 @@ impl Header {
         if version != VERSION {
             return Err(format!("it is of version {version} of Blosc's format, and {VERSION} is read"));
         }
-        let number = |place: usize| little(rest.get(place..place + 4).unwrap_or_default()) as usize;
-        let (bytes, block, packed) = (number(0), number(4), number(8));
+        let mut numbers = [[0; 4]; 3];
+        numbers.as_flattened_mut().copy_from_slice(&rest);
+        let [bytes, block, packed] = numbers.map(|number| u32::from_le_bytes(number) as usize);
         if bytes != expected || packed != stored.len() {
             return Err(format!(
                 "it stands for {bytes} bytes, not {expected}, or has {} bytes, not {packed}",

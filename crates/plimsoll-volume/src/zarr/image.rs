@@ -92,6 +92,11 @@ struct AxisPlaces {
     space: [Option<usize>; 3],
 }
 
+/// The extent along an axis of an array, whose places were found for the array; 1 along an axis that the array does not have.
+pub(super) fn extent(place: Option<usize>, extents: &[usize]) -> usize {
+    place.map_or(1, |place| extents[place])
+}
+
 impl AxisPlaces {
     /// Finds the axes of an array of this shape.
     ///
@@ -219,8 +224,7 @@ impl Placed {
     /// # Errors
     /// In words, if it is none.
     pub(super) fn layout(&self, array: &Array) -> Result<Layout, String> {
-        let extent =
-            |place: Option<usize>| place.and_then(|place| array.shape.get(place)).copied().unwrap_or(1);
+        let extent = |place: Option<usize>| extent(place, &array.shape);
         let geometry =
             Geometry::new(self.space.map(extent), self.affine).map_err(|problem| problem.to_string())?;
         let bytes = bytes_of(&array.shape, array.element.kind);

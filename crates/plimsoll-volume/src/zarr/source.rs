@@ -9,7 +9,7 @@ use plimsoll_memory::{Budget, Bytes, MapError, Mapped, Reservation};
 use super::array::{Array, Shard};
 use super::bytes::little;
 use super::codecs::{Codecs, checked};
-use super::image::Placed;
+use super::image::{Placed, extent};
 use crate::VolumeError;
 use crate::source::VoxelSource;
 
@@ -78,9 +78,7 @@ impl Chunks {
 impl VoxelSource for Chunks {
     fn read(&mut self, channel: usize, first: usize, mut bytes: &mut [u8]) -> Result<(), VolumeError> {
         let size = self.array.element.kind.size();
-        let [height, width] = [1, 2].map(|which| {
-            self.placed.space[which].and_then(|place| self.array.shape.get(place)).copied().unwrap_or(1)
-        });
+        let [_, height, width] = self.placed.space.map(|place| extent(place, &self.array.shape));
         let mut voxel = first;
         while !bytes.is_empty() {
             let at = [voxel / (height * width), voxel / width % height, voxel % width];
@@ -88,8 +86,7 @@ impl VoxelSource for Chunks {
             let chunk = &self.array.chunk;
             let numbers: Vec<usize> = index.iter().zip(chunk).map(|(index, chunk)| index / chunk).collect();
             let start = index.iter().zip(chunk).fold(0, |sum, (index, chunk)| sum * chunk + index % chunk);
-            // The last axis is the width, as was checked.
-            let along = chunk.last().copied().unwrap_or(1);
+            let along = extent(self.placed.space[2], chunk);
             let count = (along - at[2] % along).min(width - at[2]).min(bytes.len() / size).max(1);
             let Some(room) = &mut self.room else {
                 return Err(VolumeError::NotDecoded { path: self.folder.clone() });
@@ -132,11 +129,7 @@ impl VoxelSource for Chunks {
     }
 
     fn chunks(&self) -> Option<[usize; 3]> {
-        Some(
-            self.placed
-                .space
-                .map(|place| place.and_then(|place| self.array.chunk.get(place)).copied().unwrap_or(1)),
-        )
+        Some(self.placed.space.map(|place| extent(place, &self.array.chunk)))
     }
 
     fn millimetres_per_unit(&self) -> f64 {

@@ -95,9 +95,10 @@ pub fn evaluate(request: &EvaluateRequest, context: &Context) -> Outcome<Evaluat
     let found = References::find(request, &line.budget, context)?;
     let millimetres_per_unit = request.unit.or(found.unit).map(LengthUnit::millimetres);
     let ignore = request.ignore.or(found.labels.as_ref().and_then(Labels::ignore));
-    let Scored { classes, regions, names } = match &request.classes {
-        None if found.labels.is_none() => Scored::present(&found, ignore, &line.budget, context)?,
-        _ => Scored::of(request, &found)?,
+    let Scored { classes, regions, names } = match (&request.classes, &found.labels) {
+        (Some(named), described) => Scored::named(named, &found.folder, described.as_ref())?,
+        (None, Some(described)) => Scored::described(foreground(described), described),
+        (None, None) => Scored::present(&found, ignore, &line.budget, context)?,
     };
     expect_none_ignored(&classes, &regions, ignore)?;
     let settings = Settings { classes, regions, ignore, millimetres_per_unit, ..request.settings.clone() };
@@ -176,17 +177,13 @@ impl Scored {
         Ok(Scored { classes, regions: Vec::new(), names: ClassNames::default() })
     }
 
-    /// The requested classes, or those of the data set.
-    fn of(request: &EvaluateRequest, found: &References) -> Outcome<Scored> {
-        let (folder, described) = (&*found.folder, found.labels.as_ref());
-        let of_data = |classes: Vec<u8>| Scored {
-            classes,
-            regions: described.map(Labels::scored_regions).unwrap_or_default(),
-            names: described.map(ClassNames::of).unwrap_or_default(),
-        };
-        let Some(asked) = &request.classes else {
-            return Ok(of_data(described.map(foreground).unwrap_or_default()));
-        };
+    /// Classes of a data set, with its names and regions.
+    fn described(classes: Vec<u8>, described: &Labels) -> Scored {
+        Scored { classes, regions: described.scored_regions(), names: ClassNames::of(described) }
+    }
+
+    /// The requested classes, named as in the data set if there is one.
+    fn named(asked: &[String], folder: &Path, described: Option<&Labels>) -> Outcome<Scored> {
         if !asked.iter().any(|name| name.contains(AND)) {
             let classes = asked.iter().map(|class| class_of(class, folder, described));
             let classes = classes.collect::<Outcome<Vec<u8>>>()?;
@@ -197,7 +194,10 @@ impl Scored {
                 let message = format!("‹labels={class}›: the data set has {count} regions, and no other");
                 return Err(Error::new(message, "numbers name regions; labels are named in sums, like 1+2"));
             }
-            return Ok(of_data(classes));
+            return Ok(match described {
+                Some(described) => Scored::described(classes, described),
+                None => Scored { classes, regions: Vec::new(), names: ClassNames::default() },
+            });
         }
         let numbers = (1..=u8::MAX).take(asked.len()).collect::<Vec<u8>>();
         if numbers.len() < asked.len() {

@@ -202,10 +202,8 @@ pub fn cross_validate(run: &RunFolder, missing: Missing) -> Outcome<Option<Cross
             let summary = read_summary(fold)?;
             summaries.extend(summary.map(|summary| (fold.name().to_string(), summary.with_missing(missing))));
         }
-        if summaries.len() < 2 {
-            return Ok(None);
-        }
-        let found = CrossValidation::of(&summaries);
+        let found = CrossValidation::of(&summaries).filter(|found| found.folds.len() > 1);
+        let Some(found) = found else { return Ok(None) };
         write_json(&run.scores(), &found)?;
         // Another process may have validated one more meanwhile, and written before this one.
         if validated_folds(run)? == validated {
