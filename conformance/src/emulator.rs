@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_cuda::{
     Architecture, Beside, CardMemory, CudaBackend, Device, DeviceError, DeviceSource, Launch, Opened,
-    Recorded, RecordingRoom, Sizes, Task, Work, ptx,
+    Recorded, RecordedTask, RecordingRoom, Sizes, Work, ptx,
 };
 use plimsoll_memory::Bytes;
 use plimsoll_plan::{DeviceMemory, DeviceState, DriverUse};
@@ -429,10 +429,10 @@ impl Device for EmulatedDevice {
         Ok(taken)
     }
 
-    fn record(&mut self, work: &[Task<'_>]) -> Result<Option<Recorded>, DeviceError> {
-        let step = |task: &Task<'_>| match task {
-            Task::Launch(launch) => Step::Launch((*launch).clone()),
-            Task::Poison(range) => Step::Poison(range.clone()),
+    fn record(&mut self, work: &[RecordedTask<'_>]) -> Result<Option<Recorded>, DeviceError> {
+        let step = |task: &RecordedTask<'_>| match task {
+            RecordedTask::Launch(launch) => Step::Launch((*launch).clone()),
+            RecordedTask::Poison(range) => Step::Poison(range.clone()),
         };
         let steps: Vec<Step> = work.iter().map(step).collect();
         let count = launches(&steps);

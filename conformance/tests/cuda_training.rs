@@ -94,7 +94,7 @@ fn train_scaled(
             let values: Vec<f32> = match tensor.name.as_str() {
                 names::RATES => training.optimizer.rates(1e-2, number as u64 + 1, scale).to_vec(),
                 names::LOSS_SCALE => vec![scale],
-                names::NOISE => Noise::of_step(5, number as u64, 0).to_table().to_vec(),
+                names::NOISE => Noise::for_step(5, number as u64, 0).to_table().to_vec(),
                 _ => (0..count).map(|i| noise(seed, i) as f32).collect(),
             };
             engine.write(STEP, id, HostSlice::F32(&values)).unwrap();
@@ -137,7 +137,7 @@ fn a_small_unet_trains_as_on_the_cpu_with_the_same_bits_whatever_the_order_of_bl
 fn a_small_unet_trains_on_regions_as_on_the_cpu() {
     let regions = Regions { labels: 4, sets: vec![vec![1, 2, 3], vec![2, 3], vec![1, 3]] };
     check_training(|precision| {
-        let loss = Objective::of_regions(regions.sets.len(), true, Some(0));
+        let loss = Objective::for_regions(regions.sets.len(), true, Some(0));
         let loss = Objective { regions: Some(regions.clone()), ..loss };
         Training { loss, ..training(small(), [4, 8, 8], precision) }
     });

@@ -61,7 +61,7 @@ impl Case {
         // A parameter, so that there is a gradient.
         let logits = program.parameter("logits", self.logits(), Kind::Volume);
         let labels = program.input("labels", Shape::volume(BATCH, 1, EXTENT), Kind::Labels);
-        let mut objective = Objective::of_regions(self.regions.len(), self.batch, self.ignore);
+        let mut objective = Objective::for_regions(self.regions.len(), self.batch, self.ignore);
         objective.regions = Some(Regions { labels: LABELS, sets: self.regions.clone() });
         let (loss, targets) = objective.write(&mut program, logits, labels, [1.0; 3]).unwrap();
         assert!(targets.is_empty() && objective.fault(self.regions.len()).is_none());

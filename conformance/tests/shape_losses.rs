@@ -123,7 +123,7 @@ impl Case {
             None => p.push(BoundaryL1 { ignore }, &operands).unwrap()[0],
             Some(term) => {
                 operands.push(target);
-                if term.of_prediction() {
+                if term.uses_prediction() {
                     let (spacing, signed) = (self.spacing(), term.is_signed());
                     let op = PredictedDistance { spacing, signed, ignore };
                     operands.push(p.push_one(op, &operands[..2]).unwrap());

@@ -76,7 +76,7 @@ pub fn model_file(bytes: &[u8]) {
     };
     let folder = Folder::new();
     let path = folder.write(&format!("a.{MODEL_ENDING}"), &whole);
-    let opened = ModelSource::of(&path).and_then(|_| ModelFile::open(&path));
+    let opened = ModelSource::detect(&path).and_then(|_| ModelFile::open(&path));
     match opened {
         Ok(file) => {
             assert!(file.tensors > 0 && !file.weights().is_empty());

@@ -82,7 +82,7 @@ pub fn lock(bytes: &[u8]) {
 
 /// The state of a fold, in the words of `plimsoll status`.
 fn status(fold: &FoldFolder) {
-    let status = Status::of(fold);
+    let status = Status::read(fold);
     assert!(status.is_ok());
     assert!(status.is_ok_and(|status| !status.state.describe().is_empty()));
 }

@@ -64,7 +64,7 @@ pub fn losses(precision: DType) -> Vec<Case> {
             let names: Vec<&str> = components.iter().map(Component::name).collect();
             let name =
                 format!("{} ({j}) of {classes} classes on {extent:?}, {precision:?}", names.join(" + "));
-            let loss = Loss { ignore: ((i + j) % 2 == 1).then_some(1), ..Loss::of(components) };
+            let loss = Loss { ignore: ((i + j) % 2 == 1).then_some(1), ..Loss::new(components) };
             let mut w = Writer::new(precision);
             let features = w.features("features", 2, 3, extent);
             let weights = w.weights(classes, 3, [1; 3]);
@@ -92,7 +92,7 @@ pub fn heads(precision: DType) -> Vec<Case> {
     for (i, (channels, classes, extent, normalised)) in sizes.into_iter().enumerate() {
         let focal = Component::Focal(Focal::default());
         let plain = Loss { ignore: (i == 1).then_some(1), ..Loss::default() };
-        for loss in [plain, Loss::of(vec![focal])] {
+        for loss in [plain, Loss::new(vec![focal])] {
             let mut w = Writer::new(precision);
             let x = w.features("x", 2, channels, extent);
             let map = if normalised { w.norm_act(x, i % 2 == 1) } else { x };
@@ -159,7 +159,7 @@ pub fn regions() -> Vec<Case> {
             let loss = Loss {
                 ignore: ((i + j) % 2 == 1).then_some(1),
                 regions: Some(regions.clone()),
-                ..Loss::of(components)
+                ..Loss::new(components)
             };
             let names: Vec<&str> = loss.components.iter().map(Component::name).collect();
             let name = format!("{} ({j}) of {} regions on {extent:?}", names.join(" + "), sets.len());
@@ -213,7 +213,7 @@ pub fn structures() -> Vec<Case> {
             surface(SurfaceForm::AsPublished),
         ] {
             let mut operands = vec![p, labels, target];
-            if term.of_prediction() {
+            if term.uses_prediction() {
                 let op = PredictedDistance { spacing: [2.5, 0.7, 0.8], signed: term.is_signed(), ignore };
                 operands.push(w.push(op, &[p, labels])[0]);
             }

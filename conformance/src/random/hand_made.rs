@@ -103,7 +103,7 @@ fn composite(
         Component::Focal(Focal { alpha: Some(0.25), ..Focal::default() }),
     ];
     let components = (0..1 + random.below(3)).filter_map(|_| random.one_of(&all)).collect();
-    let loss = Loss { ignore, ..Loss::of(components) };
+    let loss = Loss { ignore, ..Loss::new(components) };
     let sums = p.push_one(loss.stats(), &[logits, labels])?;
     Ok(p.push(CompositeLoss { loss }, &[sums])?[0])
 }
@@ -183,7 +183,7 @@ fn shape(
     };
     let shape = p.shape(operands[0]).clone();
     operands.push(p.input(format!("distances {}", p.tensors.len()), shape, Kind::Volume));
-    if term.of_prediction() {
+    if term.uses_prediction() {
         let op = PredictedDistance { spacing: [2.0, 1.0, 0.7], signed: term.is_signed(), ignore };
         operands.push(p.push_one(op, &operands[..2])?);
     }

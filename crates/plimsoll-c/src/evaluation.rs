@@ -131,7 +131,7 @@ fn evaluated(
     }
     let scores = evaluate_maps(maps, &settings, &Budget::new(limits.line), threads as usize)?;
     let of_label = |label: &u8| {
-        let scores = scores.get(label).and_then(|scores| PlimsollScores::of(*label, scores));
+        let scores = scores.get(label).and_then(|scores| PlimsollScores::new(*label, scores));
         scores.ok_or(Failure::NoScores { label: *label })
     };
     labels.iter().map(of_label).collect()

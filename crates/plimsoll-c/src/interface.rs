@@ -173,7 +173,7 @@ pub unsafe extern "C" fn plimsoll_plan(
         };
         let held = open.plan(geometry(*shape, affine)?, element_type(element)?)?;
         // SAFETY: it is not null, and the caller promises room for one, which need not be there yet.
-        unsafe { to.write(PlimsollPlan::of(&held)) };
+        unsafe { to.write(PlimsollPlan::new(&held)) };
         Ok(())
     })
 }
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn plimsoll_estimate(
         };
         let found = open.estimate(geometry(*shape, affine)?, element_type(element)?)?;
         // SAFETY: it is not null, and the caller promises room for one, which need not be there yet.
-        unsafe { to.write(PlimsollEstimate::of(&found)) };
+        unsafe { to.write(PlimsollEstimate::new(&found)) };
         Ok(())
     })
 }
@@ -257,7 +257,7 @@ pub unsafe extern "C" fn plimsoll_predict(
         let held = open.predict(&image, labels, is_wide, &model.stop)?;
         if let Some(to) = NonNull::new(plan) {
             // SAFETY: it is not null, and the caller promises room for one, which need not be there yet.
-            unsafe { to.write(PlimsollPlan::of(&held)) };
+            unsafe { to.write(PlimsollPlan::new(&held)) };
         }
         Ok(())
     })

@@ -41,7 +41,7 @@ pub(crate) struct Image<'a> {
 }
 
 /// The memory of an image during its prediction.
-pub(crate) struct Held {
+pub(crate) struct ImageMemory {
     pub(crate) plan: PredictPlan,
     /// Copies of its channels, which the plan counts with its windows.
     pub(crate) image: Bytes,
@@ -67,7 +67,7 @@ impl Model {
         let Settings { step, mirror, threads, .. } = settings;
         let options = PredictOptions::new(step, mirror.unwrap_or(is_nnunet), threads);
         let backend = Arc::new(CpuBackend::new(CpuOptions::new(threads))?);
-        let predictor = Predictor::new(model, options, backend, &budget).map_err(of_model)?;
+        let predictor = Predictor::new(model, options, backend, &budget).map_err(model_failure)?;
         Ok(Model { predictor, budget })
     }
 
@@ -82,14 +82,14 @@ impl Model {
     }
 
     /// The memory of an image of this grid.
-    pub(crate) fn plan(&mut self, geometry: Geometry, element: ElementType) -> Result<Held, Failure> {
+    pub(crate) fn plan(&mut self, geometry: Geometry, element: ElementType) -> Result<ImageMemory, Failure> {
         let channels = self.described().channels.len();
         let image = copies(&geometry, element, channels)?;
         // Held as the copies will be, so that the plan is the one that the image will have.
         let _held = self.hold(image)?;
         let planned = CaseGrid { name: NAME, geometry, element };
-        let plan = self.predictor.plan_grid(&planned).map_err(of_model)?;
-        Ok(Held { plan, image })
+        let plan = self.predictor.plan_grid(&planned).map_err(model_failure)?;
+        Ok(ImageMemory { plan, image })
     }
 
     /// The least limit for an image of a grid, and the time that predicting it takes.
@@ -102,7 +102,7 @@ impl Model {
         // Held as the copies will be, so that the estimate counts them.
         let _held = self.hold(copies(&geometry, element, channels)?)?;
         let planned = CaseGrid { name: NAME, geometry, element };
-        self.predictor.estimate_grid(&planned).map_err(of_model)
+        self.predictor.estimate_grid(&planned).map_err(model_failure)
     }
 
     /// Takes memory for copies of an image. An engine of an earlier image that leaves them no room goes before.
@@ -118,7 +118,7 @@ impl Model {
         labels: &mut [u8],
         is_wide: bool,
         stop: &AtomicBool,
-    ) -> Result<Held, Failure> {
+    ) -> Result<ImageMemory, Failure> {
         let Image { geometry, element, channels } = image;
         let model = self.described();
         let expected = model.channels.len();
@@ -138,7 +138,7 @@ impl Model {
         let input = CaseInput { case: &case.case, earlier: None, within: None };
         let mut sink = MemoryLabels::new(labels, is_wide);
         match self.predictor.predict_to(input, (&mut sink, None), stop, &mut |_| {}) {
-            Ok(predicted) => Ok(Held { plan: predicted.plan, image: copied }),
+            Ok(predicted) => Ok(ImageMemory { plan: predicted.plan, image: copied }),
             Err(source) => {
                 let text = case.named(plimsoll_run::one_line(&source));
                 Err(Failure::Infer { text, cause: Box::new(source) })
@@ -157,6 +157,6 @@ fn copies(geometry: &Geometry, element: ElementType, channels: usize) -> Result<
     })
 }
 
-fn of_model(source: InferError) -> Failure {
+fn model_failure(source: InferError) -> Failure {
     Failure::Infer { text: plimsoll_run::one_line(&source), cause: Box::new(source) }
 }

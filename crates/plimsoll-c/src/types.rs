@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use plimsoll_infer::CaseEstimate;
 use plimsoll_metrics::{Metric, Scores};
 
-use crate::model::Held;
+use crate::model::ImageMemory;
 
 /// Voxels or labels of 8 bits, without sign.
 pub const PLIMSOLL_U8: u32 = 1;
@@ -189,7 +189,7 @@ pub struct PlimsollImage {
 }
 
 impl PlimsollEstimate {
-    pub(crate) fn of(estimate: &CaseEstimate) -> PlimsollEstimate {
+    pub(crate) fn new(estimate: &CaseEstimate) -> PlimsollEstimate {
         let CaseEstimate { plan, least_ram_bytes } = estimate;
         PlimsollEstimate {
             least_bytes: least_ram_bytes.0,
@@ -202,7 +202,7 @@ impl PlimsollEstimate {
 
 impl PlimsollScores {
     /// The scores of a label; `None` if its voxels were not counted.
-    pub(crate) fn of(label: u8, scores: &Scores) -> Option<PlimsollScores> {
+    pub(crate) fn new(label: u8, scores: &Scores) -> Option<PlimsollScores> {
         let score = |metric| scores.get(metric).unwrap_or(f64::NAN);
         // Counts of voxels are whole numbers below 2^53, which f64 has exactly.
         let count = |metric| scores.get(metric).map(|count| count as u64);
@@ -225,8 +225,8 @@ impl PlimsollScores {
 }
 
 impl PlimsollPlan {
-    pub(crate) fn of(held: &Held) -> PlimsollPlan {
-        let Held { plan, image } = held;
+    pub(crate) fn new(held: &ImageMemory) -> PlimsollPlan {
+        let ImageMemory { plan, image } = held;
         PlimsollPlan {
             windows: plan.windows as u64,
             overhead_bytes: plan.overhead_bytes.0,

@@ -29,8 +29,8 @@ impl Failure {
     }
 
     /// The system's error about a file or a folder.
-    pub fn of_path(path: &Path, error: &io::Error) -> Failure {
-        Error::of_path(path, error).into()
+    pub fn at_path(path: &Path, error: &io::Error) -> Failure {
+        Error::at_path(path, error).into()
     }
 
     /// A stopped command: the results that it has saved, and the way to continue.

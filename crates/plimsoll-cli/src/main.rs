@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     match went {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            let failure = signals::of_signal(failure);
+            let failure = signals::with_received_signal(failure);
             failure.print();
             ExitCode::from(failure.status())
         }

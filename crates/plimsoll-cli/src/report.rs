@@ -54,7 +54,7 @@ pub fn json(value: &impl Serialize) -> Outcome {
 
 /// Writes a file, whole or not at all.
 pub fn write(path: &Path, to: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Outcome {
-    atomic::write(path, to).map_err(|error| Failure::of_path(path, &error))
+    atomic::write(path, to).map_err(|error| Failure::at_path(path, &error))
 }
 
 /// Writes JSON as people read it.

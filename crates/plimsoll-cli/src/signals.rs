@@ -75,7 +75,7 @@ fn hear(signal: i32, stop: &StopToken) {
     RECEIVED.store(signal, Ordering::Relaxed);
     if !(is_first && stop.has_results()) {
         let hint = "the same command begins again, or --resume goes on";
-        let failure = of_signal(Failure::stopped("ended at once", hint));
+        let failure = with_received_signal(Failure::stopped("ended at once", hint));
         failure.print();
         std::process::exit(failure.status().into());
     }
@@ -83,7 +83,7 @@ fn hear(signal: i32, stop: &StopToken) {
 
 /// Completes a failure that a signal may have caused: it ends the process with the signal's status, and an error that only says that the job was
 /// stopped names the signal.
-pub fn of_signal(failure: Failure) -> Failure {
+pub fn with_received_signal(failure: Failure) -> Failure {
     let signal = RECEIVED.load(Ordering::Relaxed);
     match ENDS.iter().find(|(known, ..)| *known == signal) {
         Some((_, name, status)) => failure.with_signal(name, *status),

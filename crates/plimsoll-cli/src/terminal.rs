@@ -47,7 +47,7 @@ pub fn observed(as_json: bool) -> Context {
 
 /// The cache folder of the user.
 pub fn cache_folder() -> Option<CacheFolder> {
-    CacheFolder::of_user(|name| std::env::var_os(name))
+    CacheFolder::for_user(|name| std::env::var_os(name))
 }
 
 /// Shows the events of a job.

@@ -70,7 +70,7 @@ impl CpuBackend {
     fn dot(&self) -> Option<DotLevel> {
         match self.options.products {
             Products::F32 => None,
-            Products::Bf16 => Some(DotLevel::of(self.options.level)),
+            Products::Bf16 => Some(DotLevel::from_level(self.options.level)),
         }
     }
 
@@ -208,7 +208,7 @@ impl Backend for CpuBackend {
     }
 
     fn fastest_products(&self, programs: &[Program]) -> Result<Bf16Products, PlanError> {
-        let native = DotLevel::of(self.options.level).is_native();
+        let native = DotLevel::from_level(self.options.level).is_native();
         let rate = |isolated: &Isolated| self.rates.kernels.get(&isolated.name());
         let is_faster = |isolated: &Isolated| match (rate(isolated), rate(&isolated.clone().in_f32())) {
             (Some(bf16), Some(f32)) => bf16 >= f32,
@@ -233,7 +233,7 @@ impl Backend for CpuBackend {
         };
         // What cannot be lowered is not planned either: the planner will say so.
         let Ok(lowered) = self.isolated(programs) else { return Ok(learned.then_some(rates)) };
-        let native = DotLevel::of(self.options.level).is_native();
+        let native = DotLevel::from_level(self.options.level).is_native();
         // Several instructions for a product are never the faster way: they are not measured.
         let of_bf16 = |isolated: &Isolated| isolated.products() == Products::Bf16;
         let both = lowered.into_iter().flat_map(|isolated| {

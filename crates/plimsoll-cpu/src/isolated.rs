@@ -64,7 +64,7 @@ pub(crate) struct ConvNode<'a> {
 
 impl Isolated {
     /// The part of a node that is measured.
-    pub(crate) fn of(node: ConvNode<'_>) -> Isolated {
+    pub(crate) fn new(node: ConvNode<'_>) -> Isolated {
         let ConvNode { kind, input, output, input_layout, channels, window, groups, flops } = node;
         let (mut extent, outputs) = match kind {
             ConvKind::Forward => (input.shape.spatial(), output.shape.channels()),

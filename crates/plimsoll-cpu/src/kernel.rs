@@ -142,7 +142,7 @@ impl Machine {
     /// # Safety
     /// The contract is that of [`Machine::launch`].
     pub(crate) unsafe fn launch_dot<K: DotKernel>(&self, kernel: &K) {
-        let entry: unsafe fn(&K, usize, usize) = match DotLevel::of(self.level.min(Level::detect())) {
+        let entry: unsafe fn(&K, usize, usize) = match DotLevel::from_level(self.level.min(Level::detect())) {
             #[cfg(target_arch = "x86_64")]
             DotLevel::Avx512Bf16 => dot_task_avx512::<K>,
             #[cfg(target_arch = "x86_64")]

@@ -30,6 +30,6 @@ pub struct CpuOptions {
 impl CpuOptions {
     /// Returns options with this number of threads and the machine's best instruction set.
     pub fn new(threads: usize) -> CpuOptions {
-        CpuOptions { threads, level: Level::of_process(), products: Products::F32, poison: false }
+        CpuOptions { threads, level: Level::current(), products: Products::F32, poison: false }
     }
 }

@@ -51,7 +51,7 @@ impl Kernel for MultiplyAdds {
 /// Returns an error if the threads cannot be started.
 pub fn fma_peak(threads: usize) -> Result<f64, EngineError> {
     let pool = Pool::new(threads)?;
-    let machine = Machine { pool, level: Level::of_process() };
+    let machine = Machine { pool, level: Level::current() };
     let kernel = MultiplyAdds { tasks: 8 * threads };
     let operations = (2 * LANES * SUMS * ROUNDS * kernel.tasks) as f64;
     let mut best = f64::INFINITY;

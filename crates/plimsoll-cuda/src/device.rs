@@ -226,7 +226,7 @@ impl Launch {
 
 /// A piece of what is [recorded](Device::record).
 #[derive(Clone, Debug)]
-pub enum Task<'a> {
+pub enum RecordedTask<'a> {
     /// A launch, as by [`Device::launch`].
     Launch(&'a Launch),
     /// A range to poison, as by [`Device::poison`].
@@ -351,7 +351,7 @@ pub trait Device: Send {
     ///
     /// # Errors
     /// Returns an error if the device refuses it.
-    fn record(&mut self, work: &[Task<'_>]) -> Result<Option<Recorded>, DeviceError>;
+    fn record(&mut self, work: &[RecordedTask<'_>]) -> Result<Option<Recorded>, DeviceError>;
 
     /// Does what was recorded under a number, with the values that lie in memory then.
     ///

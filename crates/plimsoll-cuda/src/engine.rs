@@ -13,7 +13,7 @@ use plimsoll_plan::{
 
 use crate::Architecture;
 use crate::architecture::is_worth_recording;
-use crate::device::{Device, DeviceError, DeviceSource, Launch, Opened, Recorded, Sizes, Task};
+use crate::device::{Device, DeviceError, DeviceSource, Launch, Opened, Recorded, RecordedTask, Sizes};
 use crate::fuse::fuse;
 use crate::layout::{Run, runs, stored_span};
 use crate::lower::{Context, Operand};
@@ -95,11 +95,11 @@ impl BoundProgram {
     }
 
     /// The same as one list.
-    fn tasks(&self, is_poisoned: bool) -> Vec<Task<'_>> {
+    fn tasks(&self, is_poisoned: bool) -> Vec<RecordedTask<'_>> {
         let of_node = |node| {
             let BoundNode { launches, dead, .. }: &BoundNode = node;
             let dead = dead.iter().filter(move |_| is_poisoned).cloned();
-            launches.iter().map(Task::Launch).chain(dead.map(Task::Poison))
+            launches.iter().map(RecordedTask::Launch).chain(dead.map(RecordedTask::Poison))
         };
         self.nodes.iter().flat_map(of_node).collect()
     }
@@ -244,7 +244,7 @@ fn addresses(base: u64, block: Block) -> Range<u64> {
 trait Stored<const BYTES: usize>: Copy {
     type Host: Copy;
     fn to_bytes(host: Self::Host) -> [u8; BYTES];
-    fn of_bytes(bytes: [u8; BYTES]) -> Self::Host;
+    fn from_stored(bytes: [u8; BYTES]) -> Self::Host;
 }
 
 macro_rules! stored {
@@ -259,7 +259,7 @@ macro_rules! stored {
                 $to(host)
             }
 
-            fn of_bytes(bytes: [u8; $bytes]) -> $host {
+            fn from_stored(bytes: [u8; $bytes]) -> $host {
                 $of(bytes)
             }
         }
@@ -327,7 +327,7 @@ fn download<const BYTES: usize, S: Stored<BYTES>>(
             // The places end first: a stored value that was asked for and not used would be lost.
             for (place, stored) in places.zip(stage.by_ref()) {
                 if let Some(value) = place.checked_sub(first).and_then(|place| values.get_mut(place)) {
-                    *value = S::of_bytes(*stored);
+                    *value = S::from_stored(*stored);
                 }
             }
         }

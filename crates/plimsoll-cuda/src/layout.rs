@@ -43,7 +43,7 @@ struct StoredAxes {
 }
 
 impl StoredAxes {
-    fn of(tensor: &TensorInfo) -> StoredAxes {
+    fn new(tensor: &TensorInfo) -> StoredAxes {
         let mut merged = StoredAxes { axes: [(1, 1); 5], count: 1 };
         if !matches!(tensor.kind, Kind::Volume | Kind::Weights) {
             merged.axes[0] = (tensor.shape.count(), 1);
@@ -66,7 +66,7 @@ impl StoredAxes {
 
 /// Returns the runs of a stretch of a tensor's elements, in the order in which they are stored.
 pub(crate) fn runs(tensor: &TensorInfo, stored: Range<usize>) -> impl Iterator<Item = Run> + use<> {
-    let StoredAxes { axes, count } = StoredAxes::of(tensor);
+    let StoredAxes { axes, count } = StoredAxes::new(tensor);
     let (extent, stride) = axes[count - 1];
     let mut at = stored.start;
     std::iter::from_fn(move || {
@@ -91,7 +91,7 @@ pub(crate) fn stored_span(tensor: &TensorInfo, first: usize, count: usize) -> Ra
     if first >= end {
         return 0..0;
     }
-    match StoredAxes::of(tensor).count {
+    match StoredAxes::new(tensor).count {
         1 => first..end,
         _ if tensor.kind == Kind::Volume => {
             let channels = tensor.shape.dim(1);

@@ -26,7 +26,7 @@ pub use architecture::Architecture;
 pub use backend::CudaBackend;
 pub use device::{
     Beside, CardMemory, CudaVersion, Device, DeviceError, DeviceSource, Launch, Nowhere, Opened, Recorded,
-    RecordingRoom, Sizes, Task, Work,
+    RecordedTask, RecordingRoom, Sizes, Work,
 };
 pub use driver::{Driver, Footprint};
 pub use pieces::ptx;

@@ -145,7 +145,7 @@ impl SamplerError {
 }
 
 /// The data of a case for placing patches.
-struct Place {
+struct CasePatches {
     target: TargetGrid,
     /// The first and the last start of a patch along each axis.
     starts: [(i64, i64); 3],
@@ -158,7 +158,7 @@ pub struct Sampler {
     config: SamplerConfig,
     inspection: Arc<Inspection>,
     channels: usize,
-    places: Vec<Place>,
+    places: Vec<CasePatches>,
     training: Vec<usize>,
     validation: Vec<usize>,
     /// The classes of each region that patches are centred on; empty where they are centred on classes.
@@ -205,7 +205,7 @@ impl Sampler {
             .map(|case| {
                 let target = TargetGrid::new(&case.geometry, spacing);
                 let room = target.covering(&case.nonzero_box);
-                Place { target, starts: starts(&room, patch), label_voxels: case.label_voxels.clone() }
+                CasePatches { target, starts: starts(&room, patch), label_voxels: case.label_voxels.clone() }
             })
             .collect();
         let channels = cases.first().map_or(0, |case| case.channels.len());
@@ -300,7 +300,7 @@ impl Sampler {
     }
 
     fn start(&self, case: usize, in_batch: u64, draws: &mut Draws) -> [i64; 3] {
-        let Place { target, starts, .. } = &self.places[case];
+        let CasePatches { target, starts, .. } = &self.places[case];
         let index = &self.inspection.foreground[case];
         let share = self.config.oversample_foreground;
         let on_foreground = match self.config.oversampling {

@@ -9,9 +9,9 @@ use crate::attributes::{
     SHARED_GROUPS, SYNTAX, Tag, Values, attribute,
 };
 use crate::fragments::{Fragment, Fragments};
-use crate::held::Held;
-use crate::place::Place;
+use crate::location::FileLocation;
 use crate::reader::Reader;
+use crate::reserved_list::ReservedList;
 use crate::start::{GROUP_LENGTH, MAGIC, SHORT, Start};
 use crate::syntax::{Order, Syntax};
 
@@ -108,11 +108,11 @@ pub(crate) fn read_meta(mut reader: Reader<'_>) -> Result<(Meta, Reader<'_>), Di
 ///
 /// # Errors
 /// Returns the errors of [`read_meta`].
-pub(crate) fn read_start(place: &Place) -> Result<(Meta, Reader<'_>), DicomError> {
+pub(crate) fn read_start(place: &FileLocation) -> Result<(Meta, Reader<'_>), DicomError> {
     match place.start()? {
         Some(Start::Elements { is_explicit }) => {
             let uid = if is_explicit { Syntax::EXPLICIT } else { Syntax::IMPLICIT };
-            let meta = Meta { class: None, syntax: Syntax::of(uid), syntax_uid: uid.into() };
+            let meta = Meta { class: None, syntax: Syntax::named(uid), syntax_uid: uid.into() };
             Ok((meta, place.open()?))
         }
         Some(Start::Meta) => read_group(place.open()?),
@@ -147,7 +147,7 @@ fn read_group(reader: Reader<'_>) -> Result<(Meta, Reader<'_>), DicomError> {
     let Some(syntax_uid) = values.text(SYNTAX).filter(|uid| !uid.is_empty()) else {
         return Err(walk.reader.wrong("its transfer syntax is missing"));
     };
-    let syntax = Syntax::of(&syntax_uid);
+    let syntax = Syntax::named(&syntax_uid);
     let class = values.text(CLASS);
     let reader = match syntax.is_some_and(|syntax| syntax.is_deflated) {
         true => walk.reader.inflated(),
@@ -176,7 +176,7 @@ pub(crate) fn read_elements(
     let mut contents =
         Contents { root: Values::new(order), shared: Values::new(order), described: 0, pixels: None };
     let mut item = Values::new(order);
-    let mut offsets = Held::new(budget, "places of frames");
+    let mut offsets = ReservedList::new(budget, "places of frames");
     loop {
         walk.close(&mut contents, &mut item, on_item)?;
         let Some(element) = walk.element()? else { break };
@@ -392,7 +392,7 @@ impl Walk<'_> {
     }
 
     /// Reads this number of bytes of numbers of 4 or 8 bytes each.
-    fn offsets(&mut self, length: u64, width: u64, to: &mut Held<u64>) -> Result<(), DicomError> {
+    fn offsets(&mut self, length: u64, width: u64, to: &mut ReservedList<u64>) -> Result<(), DicomError> {
         self.reader.expect(length)?;
         if !length.is_multiple_of(width) {
             return Err(self.reader.wrong("its table of offsets is damaged"));
@@ -411,7 +411,7 @@ impl Walk<'_> {
     fn pixels(
         &mut self,
         element: &Element,
-        extended: &mut Held<u64>,
+        extended: &mut ReservedList<u64>,
         budget: &Budget,
     ) -> Result<Pixels, DicomError> {
         if element.kind == Some(*b"SQ") {
@@ -422,8 +422,8 @@ impl Walk<'_> {
             self.reader.skip(element.length.into())?;
             return Ok(Pixels::Plain { at, length: element.length });
         }
-        let mut offsets = Held::new(budget, "places of frames");
-        let mut fragments = Held::new(budget, "places of frames");
+        let mut offsets = ReservedList::new(budget, "places of frames");
+        let mut fragments = ReservedList::new(budget, "places of frames");
         match self.element()? {
             Some(Element { tag: ITEM, length, .. }) => self.offsets(length.into(), 4, &mut offsets)?,
             _ => return Err(self.reader.wrong("its pixels have no table of offsets")),

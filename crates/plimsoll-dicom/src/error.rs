@@ -396,7 +396,7 @@ impl DicomError {
             DicomError::NotAnImage { .. } => {
                 "name the series that it was made of as the image, and this file as its label map".into()
             }
-            DicomError::Io { source, .. } => return Substitute::of(source).map(|found| found.remedy().into()),
+            DicomError::Io { source, .. } => return Substitute::find(source).map(|found| found.remedy().into()),
             DicomError::Unreadable { .. } => {
                 "copy the file again from where it is from, or take it away".into()
             }

@@ -1,8 +1,8 @@
 //! The assignment of pieces of compressed pixels to frames (DICOM PS3.5, A.4).
 
 use crate::DicomError;
-use crate::held::Held;
 use crate::reader::Reader;
+use crate::reserved_list::ReservedList;
 
 /// A piece of compressed pixels, or those of a frame: from the header of the first to the end of the last, in bytes of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,9 +17,9 @@ const HEADER: u64 = 8;
 /// All pieces of a file, and where its frames begin among them.
 #[derive(Debug)]
 pub(crate) struct Fragments {
-    pub(crate) fragments: Held<Fragment>,
+    pub(crate) fragments: ReservedList<Fragment>,
     /// The offset of the first piece of each frame behind `start`; empty if the file does not state it.
-    pub(crate) offsets: Held<u64>,
+    pub(crate) offsets: ReservedList<u64>,
     /// The offset of the first piece in the file.
     pub(crate) start: u64,
 }

@@ -13,8 +13,8 @@ use crate::attributes::{
     SAMPLES, SERIES, SLICE_THICKNESS, SLOPE, SYNTAX, TEMPORAL_POSITION, Tag,
 };
 use crate::elements::{Described, Pixels, read_elements, read_start};
-use crate::held::Held;
-use crate::place::Place;
+use crate::location::FileLocation;
+use crate::reserved_list::ReservedList;
 use crate::syntax::{Coding, Order, Syntax};
 
 /// Classes whose objects are slices of volumes: CT, MR, PET; those of many frames; and those that were made of many files.
@@ -84,7 +84,7 @@ impl Sample {
 /// A file with slices.
 #[derive(Debug)]
 pub(crate) struct Header {
-    pub(crate) place: Place,
+    pub(crate) place: FileLocation,
     /// The unique number of its series.
     pub(crate) series: String,
     /// The unique number of what it holds; none where it says none.
@@ -180,7 +180,7 @@ impl Header {
 ///
 /// # Errors
 /// Returns an error if the file is damaged, or the budget has no room for reading it.
-pub(crate) fn class(place: &Place, budget: &Budget) -> Result<Option<String>, DicomError> {
+pub(crate) fn class(place: &FileLocation, budget: &Budget) -> Result<Option<String>, DicomError> {
     let (meta, _) = read_start(place)?;
     let class = match meta.class {
         Some(class) => Some(class),
@@ -198,7 +198,10 @@ pub(crate) fn class(place: &Place, budget: &Budget) -> Result<Option<String>, Di
 /// # Errors
 /// Returns an error if the file is damaged, its attributes are missing or describe no slice, or the budget has no room
 /// for its frames.
-pub(crate) fn read(place: Place, budget: &Budget) -> Result<Option<(Header, Held<Plane>)>, DicomError> {
+pub(crate) fn read(
+    place: FileLocation,
+    budget: &Budget,
+) -> Result<Option<(Header, ReservedList<Plane>)>, DicomError> {
     let _reading = budget.reserve("a header of DICOM", READING)?;
     let (meta, reader) = read_start(&place)?;
     if meta.class.as_deref().is_some_and(|class| BESIDE.contains(&class)) {
@@ -207,7 +210,7 @@ pub(crate) fn read(place: Place, budget: &Budget) -> Result<Option<(Header, Held
     let is_ct = meta.class.as_deref().is_some_and(|class| CT.contains(&class));
     // Without a first group the object says itself what it is.
     let asked: &[Tag] = if meta.class.is_some() { &[] } else { &[OBJECT_CLASS] };
-    let mut planes = Held::new(budget, "frames of DICOM");
+    let mut planes = ReservedList::new(budget, "frames of DICOM");
     let contents = read_elements(reader, meta.syntax, asked, budget, &mut |item| match item {
         Described::Frame(of) => Ok(planes.push(plane(of, is_ct)?)?),
         Described::Segment(_) => Ok(()),
@@ -268,7 +271,7 @@ pub(crate) fn read(place: Place, budget: &Budget) -> Result<Option<(Header, Held
 /// # Errors
 /// Returns an error if the file is damaged, or the budget has no room for reading it.
 pub(crate) fn values(
-    place: &Place,
+    place: &FileLocation,
     tags: &[Tag],
     budget: &Budget,
 ) -> Result<Vec<Option<Vec<u8>>>, DicomError> {
@@ -280,7 +283,7 @@ pub(crate) fn values(
     Ok(tags.iter().map(|tag| contents.root.get(*tag).map(<[u8]>::to_vec)).collect())
 }
 
-fn unreadable(place: &Place, why: String) -> DicomError {
+fn unreadable(place: &FileLocation, why: String) -> DicomError {
     DicomError::Unreadable { path: place.path().into(), why }
 }
 

@@ -62,7 +62,7 @@ pub(crate) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// A file on the disk. `path` is what errors call it.
-    pub(crate) fn of_file(path: &'a Path) -> Result<Reader<'a>, DicomError> {
+    pub(crate) fn open(path: &'a Path) -> Result<Reader<'a>, DicomError> {
         let io = |source| DicomError::Io { path: path.into(), source };
         let file = plimsoll_disk::File::open(path).map_err(io)?;
         let length = file.len().map_err(io)?;
@@ -70,12 +70,12 @@ impl<'a> Reader<'a> {
     }
 
     /// A file in an archive, of this length in bytes. `path` is its name in errors.
-    pub(crate) fn of_member(path: &'a Path, member: Summed, length: u64) -> Reader<'a> {
+    pub(crate) fn in_archive(path: &'a Path, member: Summed, length: u64) -> Reader<'a> {
         Reader { path, stream: Stream::Member(BufReader::new(member)), at: 0, length: Some(length) }
     }
 
     /// Bytes that were read before, from this place of the file on.
-    pub(crate) fn of_bytes(path: &'a Path, bytes: &'a [u8], at: u64) -> Reader<'a> {
+    pub(crate) fn over(path: &'a Path, bytes: &'a [u8], at: u64) -> Reader<'a> {
         Reader { path, stream: Stream::Bytes(bytes), at, length: Some(at.saturating_add(bytes.len() as u64)) }
     }
 

@@ -9,8 +9,8 @@ use plimsoll_volume::Geometry;
 
 use crate::DicomError;
 use crate::header::{Header, Slice, read, values};
-use crate::held::Held;
-use crate::place::{Place, any_place, each_place};
+use crate::location::{FileLocation, any_place, each_place};
+use crate::reserved_list::ReservedList;
 use crate::stack::{Order, Tilt, geometry, order};
 
 /// The most series that a message names.
@@ -20,12 +20,12 @@ const MOST_NAMED: usize = 6;
 #[derive(Debug)]
 pub struct Series {
     pub(crate) folder: PathBuf,
-    pub(crate) slices: Held<Slice>,
+    pub(crate) slices: ReservedList<Slice>,
     geometry: Geometry,
     tilt: Option<Tilt>,
     /// Millimetres from one slice to the next, along their normal.
     pub(crate) apart: f64,
-    _headers: Held<Reservation>,
+    _headers: ReservedList<Reservation>,
 }
 
 /// Returns `true` if a folder, a folder in it or a ZIP archive has a file of DICOM, or if the path is one itself.
@@ -33,7 +33,7 @@ pub struct Series {
 /// # Errors
 /// Returns an error if it cannot be read.
 pub fn has_dicom(path: &Path) -> Result<bool, DicomError> {
-    any_place(path, &mut Place::is_dicom)
+    any_place(path, &mut FileLocation::is_dicom)
 }
 
 impl Series {
@@ -45,8 +45,8 @@ impl Series {
     /// Returns an error if a file cannot be read, there are no slices or several series, slices form no volume, or the
     /// budget has no room for their description.
     pub fn find(folder: &Path, budget: &Budget) -> Result<Series, DicomError> {
-        let mut slices: Held<Slice> = Held::new(budget, "slices of DICOM");
-        let mut headers = Held::new(budget, "files of DICOM");
+        let mut slices: ReservedList<Slice> = ReservedList::new(budget, "slices of DICOM");
+        let mut headers = ReservedList::new(budget, "files of DICOM");
         each_place(folder, budget, &mut |place| {
             if place.is_dicom()?
                 && let Some((header, planes)) = read(place, budget)?

@@ -21,7 +21,7 @@ pub(crate) enum Start {
 
 impl Start {
     /// Recognises the start of a file of DICOM by its first bytes; `None` for another file.
-    pub(crate) fn of(head: &[u8]) -> Option<Start> {
+    pub(crate) fn detect(head: &[u8]) -> Option<Start> {
         if head.get(MAGIC.0..).is_some_and(|rest| rest.starts_with(MAGIC.1)) {
             return Some(Start::Preamble);
         }

@@ -82,7 +82,7 @@ impl Syntax {
     pub(crate) const EXPLICIT: &'static str = "1.2.840.10008.1.2.1";
 
     /// The transfer syntax with a unique identifier; `None` if it is not read.
-    pub(crate) fn of(uid: &str) -> Option<&'static Syntax> {
+    pub(crate) fn named(uid: &str) -> Option<&'static Syntax> {
         ALL.iter().find(|syntax| syntax.uid == uid)
     }
 

@@ -9,8 +9,8 @@ use plimsoll_volume::{
 
 use crate::error::added;
 use crate::label_map::{self, Labels};
+use crate::location::FileLocation;
 use crate::pixels::{Decoder, decoding_bytes};
-use crate::place::Place;
 use crate::start::Start;
 use crate::write::rescale;
 use crate::{DicomError, Series, has_dicom};
@@ -29,16 +29,16 @@ pub fn register() {
 fn is_told_by(beginning: &Beginning) -> bool {
     let head = beginning.head();
     let may_have = beginning.is_folder() || head.starts_with(b"PK\x03\x04");
-    let begins = Start::of(head).is_some();
+    let begins = Start::detect(head).is_some();
     // What cannot be read is told when it is opened.
     begins || may_have && has_dicom(beginning.path()).unwrap_or(true)
 }
 
 fn open(path: &Path, content: Content) -> Result<Opened, VolumeError> {
     let headers = Budget::new(HEADERS);
-    let place = Place::File(path.into());
+    let place = FileLocation::File(path.into());
     if path.is_file()
-        && let Some(labels) = Labels::of(&place, &headers)
+        && let Some(labels) = Labels::in_file(&place, &headers)
     {
         return open_labels(path, place, labels, content, &headers);
     }
@@ -68,7 +68,7 @@ fn open(path: &Path, content: Content) -> Result<Opened, VolumeError> {
 /// Opens what has labels, and no slices of an image.
 fn open_labels(
     path: &Path,
-    place: Place,
+    place: FileLocation,
     labels: Labels,
     content: Content,
     headers: &Budget,

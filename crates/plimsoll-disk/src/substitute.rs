@@ -7,7 +7,7 @@ use std::fs::{self, Metadata};
 use std::io;
 use std::path::Path;
 
-/// Something that is not the file that it should be. It comes inside of an [`io::Error`]; [`Substitute::of`] gets it out.
+/// Something that is not the file that it should be. It comes inside of an [`io::Error`]; [`Substitute::find`] gets it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Substitute {
     /// A named pipe.
@@ -28,7 +28,7 @@ pub enum Substitute {
 
 impl Substitute {
     /// The reason of an error, if it is this.
-    pub fn of(error: &io::Error) -> Option<Substitute> {
+    pub fn find(error: &io::Error) -> Option<Substitute> {
         error.get_ref()?.downcast_ref().copied()
     }
 

@@ -28,7 +28,7 @@ fn a_file_that_tells_no_length_is_bounded_as_well() {
     assert!(TooLong::from_error(&plimsoll_disk::read("/proc/version", 3).unwrap_err()).is_some());
     // A device need not end: it is not opened.
     let error = plimsoll_disk::read("/dev/zero", 1000).unwrap_err();
-    assert_eq!(Substitute::of(&error), Some(Substitute::CharacterDevice));
+    assert_eq!(Substitute::find(&error), Some(Substitute::CharacterDevice));
 }
 
 #[test]
@@ -36,12 +36,12 @@ fn what_stands_in_the_place_of_a_file_is_told_by_what_it_is_and_not_waited_for()
     let folder = tempfile::tempdir().unwrap();
     let of = |name: &str| {
         let error = File::open(folder.path().join(name)).unwrap_err();
-        Substitute::of(&error).unwrap_or_else(|| panic!("{name}: {error}"))
+        Substitute::find(&error).unwrap_or_else(|| panic!("{name}: {error}"))
     };
     let pipe = folder.path().join("a.nii.gz");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     assert_eq!(of("a.nii.gz"), Substitute::NamedPipe);
-    assert_eq!(Substitute::of(&File::append(&pipe).unwrap_err()), Some(Substitute::NamedPipe));
+    assert_eq!(Substitute::find(&File::append(&pipe).unwrap_err()), Some(Substitute::NamedPipe));
     let _bound = std::os::unix::net::UnixListener::bind(folder.path().join("b.nii.gz")).unwrap();
     assert_eq!(of("b.nii.gz"), Substitute::Socket);
     let link = |name: &str, to: &str| std::os::unix::fs::symlink(to, folder.path().join(name)).unwrap();

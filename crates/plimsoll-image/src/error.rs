@@ -198,7 +198,7 @@ impl ImageError {
                 "check the path, and the ending that is appended to names".into()
             }
             ImageError::Io { source, .. } => {
-                return Substitute::of(source).map(|found| found.remedy().into());
+                return Substitute::find(source).map(|found| found.remedy().into());
             }
             ImageError::Length { .. } => return None,
             ImageError::Empty { .. } | ImageError::CutOff { .. } | ImageError::Damaged { .. } => {

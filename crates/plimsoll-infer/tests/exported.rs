@@ -115,7 +115,7 @@ fn networks_that_nnunet_does_not_have_are_refused_and_leave_nothing() {
 
 /// A run as a graph, with the weights of another.
 fn graph(of: &Model, weights: &Model, to: &Path, budget: &Budget) -> Result<ExportedGraph, ModelError> {
-    export_onnx(&OnnxModel::of_run(&of.config, &weights.weights[0])?, to, WeightsGo::Inside, budget)
+    export_onnx(&OnnxModel::from_run(&of.config, &weights.weights[0])?, to, WeightsGo::Inside, budget)
 }
 
 #[test]

@@ -13,7 +13,7 @@ use plimsoll_data::{Case, Channel, ChannelFile, Normalisation, Preparation, Read
 use plimsoll_graph::{DType, Role, Shape, TensorId};
 use plimsoll_infer::{CaseRequest, PredictOptions, Predictor, RingStorage, Summed};
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_models::{Answers, Interpolated, SegmentationModel, Windows};
+use plimsoll_models::{Answers, Interpolated, SegmentationModel, WindowLayout};
 use plimsoll_nn::weights::safetensors;
 use plimsoll_nn::{Network, NetworkSettings, predict};
 use plimsoll_run::Topology;
@@ -59,7 +59,7 @@ fn labels_above_255_are_written_in_16_bits_whichever_way_they_are_summed() {
     let budget = Budget::new(Bytes::mib(512));
     let weights = folder.path().join("weights.safetensors");
     let window = [16; 3];
-    let topology = Topology::of(TargetSpacing::Volume(SPACING), window);
+    let topology = Topology::new(TargetSpacing::Volume(SPACING), window);
     assert_eq!(topology.patch, window);
     let features = Some(vec![4, 6]);
     let mut design = topology.design(1, CLASSES);
@@ -93,7 +93,7 @@ fn labels_above_255_are_written_in_16_bits_whichever_way_they_are_summed() {
             answers: Answers::Classes(CLASSES),
             outputs: (0..CLASSES).map(|class| format!("class {class}")).collect(),
             mirror_axes: [true; 3],
-            windows: Windows::Even,
+            windows: WindowLayout::Even,
             interpolated: Interpolated::Logits,
         };
         let options =

@@ -25,13 +25,13 @@ struct Pages {
 
 /// Bytes of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Held {
+struct RangeMemory {
     present: Bytes,
     swapped: Bytes,
 }
 
-impl Held {
-    const NONE: Held = Held { present: Bytes::ZERO, swapped: Bytes::ZERO };
+impl RangeMemory {
+    const NONE: RangeMemory = RangeMemory { present: Bytes::ZERO, swapped: Bytes::ZERO };
 
     fn total(self) -> Bytes {
         self.present + self.swapped
@@ -56,14 +56,14 @@ impl Pages {
     }
 
     /// Reads an entry of 64 bits for each page: bit 63 is set if the page is present, bit 62 if it is swapped out.
-    fn held(&mut self) -> Held {
+    fn held(&mut self) -> RangeMemory {
         self.pagemap.read_exact_at(&mut self.entries, self.start / PAGE * 8).unwrap();
         let (entries, _) = self.entries.as_chunks();
         let count = |bit: u32| {
             let set = entries.iter().filter(|entry| u64::from_ne_bytes(**entry) >> bit & 1 == 1).count();
             Bytes(set as u64 * PAGE)
         };
-        Held { present: count(63), swapped: count(62) }
+        RangeMemory { present: count(63), swapped: count(62) }
     }
 }
 
@@ -78,14 +78,14 @@ fn a_mapped_buffer_is_resident_from_its_first_write_until_it_is_dropped() {
     let mut buffer = Mapped::<f32>::zeroed(&budget, "test", (64 * MIB / 4) as usize).unwrap();
     let mut pages = Pages::of(bytemuck::cast_slice(&buffer));
     assert_eq!(pages.bytes(), Bytes::mib(64), "the buffer begins at a page");
-    assert_eq!(pages.held(), Held::NONE, "nothing was written yet");
+    assert_eq!(pages.held(), RangeMemory::NONE, "nothing was written yet");
 
     buffer.fill(1.0);
     assert_eq!(pages.held().total(), Bytes::mib(64));
     assert_eq!(budget.used(), Bytes::mib(64));
 
     drop(buffer);
-    assert_eq!(pages.held(), Held::NONE, "the mapping is gone");
+    assert_eq!(pages.held(), RangeMemory::NONE, "the mapping is gone");
     assert_eq!(budget.used(), Bytes::ZERO);
 }
 

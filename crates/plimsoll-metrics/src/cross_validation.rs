@@ -26,7 +26,7 @@ impl OverFolds {
     }
 
     /// Returns the mean and spread of the scores of folds, or `None` without scores.
-    pub fn of(scores: &[f64]) -> Option<OverFolds> {
+    pub fn new(scores: &[f64]) -> Option<OverFolds> {
         let folds = scores.len();
         if folds == 0 {
             return None;
@@ -84,7 +84,7 @@ pub struct CrossValidation {
 
 impl CrossValidation {
     /// Combines the summaries of folds with their names; `None` without a fold.
-    pub fn of(summaries: &[(String, Summary)]) -> Option<CrossValidation> {
+    pub fn new(summaries: &[(String, Summary)]) -> Option<CrossValidation> {
         let (_, first) = summaries.first()?;
         let folds: Vec<FoldScores> = summaries
             .iter()
@@ -114,7 +114,7 @@ fn over<'a>(scores: impl Iterator<Item = &'a Scores> + Clone) -> BTreeMap<Metric
     let metrics: BTreeSet<Metric> = scores.clone().flat_map(Scores::metrics).collect();
     let of = |metric: Metric| {
         let defined: Vec<f64> = scores.clone().filter_map(|scores| scores.get(metric)).collect();
-        Some((metric, OverFolds { of: scores.clone().count(), ..OverFolds::of(&defined)? }))
+        Some((metric, OverFolds { of: scores.clone().count(), ..OverFolds::new(&defined)? }))
     };
     metrics.into_iter().filter_map(of).collect()
 }
@@ -152,7 +152,7 @@ mod tests {
             ("0".to_string(), summary(&[[0.9, 0.5], [0.7, f64::NAN]])),
             ("1".to_string(), summary(&[[0.6, f64::NAN]])),
         ];
-        let found = CrossValidation::of(&folds).unwrap();
+        let found = CrossValidation::new(&folds).unwrap();
         let class_1 = found.classes[&1][&Metric::Dice];
         assert!((class_1.mean - 0.7).abs() < 1e-12 && (class_1.sd - 0.02f64.sqrt()).abs() < 1e-12);
         assert_eq!(class_1.folds, 2);

@@ -44,7 +44,7 @@ fn named(labels: &[u32], probabilities: &[f64]) -> NamedTable {
 
 fn candidate(name: &str, labels: &[u32], repeats: &[Vec<f64>]) -> Classifier {
     let repeat = |(at, table): (usize, &Vec<f64>)| {
-        ClassifierRepeat::of(format!("{name}/{at}"), vec![named(labels, table)], &budget()).unwrap()
+        ClassifierRepeat::new(format!("{name}/{at}"), vec![named(labels, table)], &budget()).unwrap()
     };
     Classifier { name: name.into(), repeats: repeats.iter().enumerate().map(repeat).collect() }
 }
@@ -379,7 +379,7 @@ fn what_cannot_be_paired_is_refused_with_names() {
     let classes = refused(vec![one(), candidate("b", &all, &[more])]);
     assert_eq!(classes.to_string(), "a/0 knows the classes c0, c1, and b/0 c0, c1, c2");
     let twice = vec![named(&all, &table), named(&all, &table)];
-    let twice = ClassifierRepeat::of("a", twice, &budget()).unwrap_err();
+    let twice = ClassifierRepeat::new("a", twice, &budget()).unwrap_err();
     assert!(matches!(twice, ComparisonError::CaseTwice { .. }), "{twice}");
     let paired = PairedClassifiers::new(
         vec![one(), candidate("b", &all, std::slice::from_ref(&table))],

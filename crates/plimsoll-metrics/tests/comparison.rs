@@ -141,7 +141,7 @@ fn summary(dice: &[Vec<f64>]) -> Summary {
 fn candidate(name: &str, repeats: &[Vec<Vec<f64>>]) -> Candidate {
     let repeat = |(at, dice): (usize, &Vec<Vec<f64>>)| {
         let name = format!("{name}/{at}");
-        Repeat::of(name.clone(), name, summary(dice), []).unwrap()
+        Repeat::new(name.clone(), name, summary(dice), []).unwrap()
     };
     Candidate { name: name.into(), repeats: repeats.iter().enumerate().map(repeat).collect() }
 }
@@ -333,10 +333,10 @@ fn what_cannot_be_paired_is_refused() {
         scores.set(Metric::Reference, 7.0);
         case.metrics.insert(1, scores);
     }
-    let other = Repeat::of("b", "b".into(), other, []).unwrap();
+    let other = Repeat::new("b", "b".into(), other, []).unwrap();
     let other = pair(vec![one(), Candidate { name: "b".into(), repeats: vec![other] }]);
     assert!(matches!(other, ComparisonError::OtherReference { .. }), "{other}");
-    let twice = Repeat::of("a", "a".into(), summary(&dice(2)), [("b".to_string(), summary(&dice(1)))]);
+    let twice = Repeat::new("a", "a".into(), summary(&dice(2)), [("b".to_string(), summary(&dice(1)))]);
     assert!(matches!(twice, Err(ComparisonError::CaseTwice { .. })));
 
     let paired = Paired::new(vec![one(), candidate("b", &[dice(3)])], false).unwrap();
@@ -352,7 +352,7 @@ fn what_cannot_be_paired_is_refused() {
         *scores = Scores::default();
         scores.set(Metric::Dice, 0.5);
     }
-    let folds = Repeat::of("a", "a".into(), summary(&dice(3)), [("b".to_string(), overlap_alone)]).unwrap();
+    let folds = Repeat::new("a", "a".into(), summary(&dice(3)), [("b".to_string(), overlap_alone)]).unwrap();
     let folds = Candidate { name: "a".into(), repeats: vec![folds] };
     let in_part = Paired::new(vec![folds, candidate("b", &[dice(4)])], false).unwrap();
     assert_eq!(in_part.metrics(), [Metric::Dice]);

@@ -84,7 +84,7 @@ fn files_say_how_many_cases_are_behind_each_mean() {
     assert_eq!(read, summary);
     assert_eq!(read.mean_of(Some(1), Metric::HD95).value, Some(f64::INFINITY));
     let folds = [("0".to_string(), summary.clone()), ("1".to_string(), summary)];
-    let json = serde_json::to_value(CrossValidation::of(&folds).unwrap()).unwrap();
+    let json = serde_json::to_value(CrossValidation::new(&folds).unwrap()).unwrap();
     assert_eq!(json["missing"], "worst");
     assert_eq!(json["folds"][0]["mean_cases"]["1"]["HD95"], expected);
     assert!(json["classes"]["1"]["HD95"]["mean"].is_null(), "a fold without a finite mean is not left out");
@@ -117,7 +117,7 @@ fn summary(cases: &[Option<Option<f64>>], diagonal_mm: Option<f64>) -> Summary {
 
 fn compare(candidates: &[(&str, Summary)], missing: Missing) -> Result<Comparison, ComparisonError> {
     let candidate = |(name, summary): &(&str, Summary)| {
-        let repeat = Repeat::of(*name, name.to_string(), summary.clone(), []).unwrap();
+        let repeat = Repeat::new(*name, name.to_string(), summary.clone(), []).unwrap();
         Candidate { name: name.to_string(), repeats: vec![repeat] }
     };
     let paired = Paired::new(candidates.iter().map(candidate).collect(), false)?;

@@ -25,4 +25,4 @@ pub use export::{Exported, export_weights};
 pub use model::Model;
 pub use model_source::ModelSource;
 pub use open::{OpenOptions, OpenedModel};
-pub use segmentation_model::{Answers, Interpolated, SegmentationModel, Windows};
+pub use segmentation_model::{Answers, Interpolated, SegmentationModel, WindowLayout};

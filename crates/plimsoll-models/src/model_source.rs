@@ -46,15 +46,15 @@ impl ModelSource {
     ///
     /// # Errors
     /// Returns an error if it cannot be read, or is no model of these kinds.
-    pub fn of(path: &Path) -> Result<ModelSource, ModelError> {
+    pub fn detect(path: &Path) -> Result<ModelSource, ModelError> {
         let metadata = plimsoll_disk::metadata(path).map_err(|source| ModelError::io(path, source))?;
         match metadata.is_dir() {
-            true => ModelSource::of_folder(path),
-            false => ModelSource::of_file(path),
+            true => ModelSource::detect_folder(path),
+            false => ModelSource::detect_file(path),
         }
     }
 
-    fn of_folder(path: &Path) -> Result<ModelSource, ModelError> {
+    fn detect_folder(path: &Path) -> Result<ModelSource, ModelError> {
         let mut uses = FolderUse::all_of(path)?.into_iter();
         if let (Some(one), Some(other)) = (uses.next(), uses.next()) {
             return Err(ModelError::SeveralUses { folder: path.into(), found: (one, other) });
@@ -77,7 +77,7 @@ impl ModelSource {
         Err(ModelError::NotAModel { path: path.into(), why: why.into() })
     }
 
-    fn of_file(path: &Path) -> Result<ModelSource, ModelError> {
+    fn detect_file(path: &Path) -> Result<ModelSource, ModelError> {
         let refuse = |why: &str| ModelError::NotAModel { path: path.into(), why: why.into() };
         let mut beginning = Vec::with_capacity(BEGINNING);
         let file = File::open(path).map_err(|source| ModelError::io(path, source))?;

@@ -69,7 +69,7 @@ impl OpenedModel {
     /// something that this program does not compute, or the budget has no room to read it.
     pub fn open(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<OpenedModel, ModelError> {
         let OpenOptions { checkpoint, fold, nnunet } = options;
-        match ModelSource::of(path)? {
+        match ModelSource::detect(path)? {
             ModelSource::Run(folder) => {
                 let chosen = fold.map(|fold| RunFolder::new(&folder).fold(fold).path().to_path_buf());
                 let folder = chosen.unwrap_or(folder);

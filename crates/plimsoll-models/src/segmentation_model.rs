@@ -36,14 +36,14 @@ pub struct SegmentationModel {
     /// The axes of a window along which it may be mirrored.
     pub mirror_axes: [bool; 3],
     /// The positions of windows and the weights of their voxels.
-    pub windows: Windows,
+    pub windows: WindowLayout,
     /// The quantity that is interpolated if the grid of windows is not the image's.
     pub interpolated: Interpolated,
 }
 
 /// The positions of windows over an image, and the weights of their voxels where they overlap.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Windows {
+pub enum WindowLayout {
     /// nnU-Net's windows: evenly spread with at most the requested step, weighted by a Gaussian around the centre with σ an eighth of the
     /// extent.
     Even,
@@ -108,7 +108,7 @@ impl TryFrom<Model> for SegmentationModel {
             preparation: Preparation::Canonical { spacing: task.spacing },
             earlier_labels: 0,
             mirror_axes: task.augmentation.mirrored_axes(),
-            windows: Windows::Even,
+            windows: WindowLayout::Even,
             interpolated: Interpolated::Logits,
         })
     }

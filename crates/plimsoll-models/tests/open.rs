@@ -47,7 +47,7 @@ fn a_later_stage_of_a_cascade_names_the_earlier_one() {
 fn bundles_and_descriptions_of_monai_open_and_have_no_folds() {
     for name in ["monai/bundle", "monai/unet/model.toml"] {
         let path = oracle(name);
-        let source = ModelSource::of(&path).unwrap();
+        let source = ModelSource::detect(&path).unwrap();
         assert!(
             source.is_monai() && !source.is_classifier().unwrap() && source.settings().unwrap().is_none()
         );

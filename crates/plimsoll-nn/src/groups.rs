@@ -35,7 +35,7 @@ impl<'a> Groups<'a> {
     ///
     /// # Errors
     /// Returns an error if a prefix has no effect, a rate is impossible, or nothing is left to learn.
-    pub(crate) fn of(
+    pub(crate) fn new(
         groups: &'a [ParameterGroup],
         frozen: &'a [String],
         parameters: &[(&str, bool)],
@@ -131,7 +131,7 @@ mod tests {
 
     fn said(groups: &[ParameterGroup], frozen: &[&str]) -> String {
         let frozen: Vec<String> = frozen.iter().map(|prefix| prefix.to_string()).collect();
-        Groups::of(groups, &frozen, &NAMES).unwrap_err().to_string()
+        Groups::new(groups, &frozen, &NAMES).unwrap_err().to_string()
     }
 
     #[test]
@@ -142,15 +142,15 @@ mod tests {
             group("encoder.stages.10", 0.5),
         ];
         // That of stage 10 as a whole has no parameter left.
-        assert!(Groups::of(&groups, &[], &NAMES).is_err());
+        assert!(Groups::new(&groups, &[], &NAMES).is_err());
         let groups = &groups[..2];
         let frozen = ["head.".to_string()];
-        let groups = Groups::of(groups, &frozen, &NAMES).unwrap();
+        let groups = Groups::new(groups, &frozen, &NAMES).unwrap();
         let rates = NAMES.map(|(name, _)| groups.rate(name));
         assert_eq!(rates, [1.0, 0.1, 2.0, 1.0, 1.0]);
         assert_eq!(NAMES.map(|(name, _)| groups.is_frozen(name)), [false, false, false, true, true]);
         let coarse = [group("encoder", 0.5)];
-        assert_eq!(Groups::of(&coarse, &[], &NAMES).unwrap().rate("encoder.stages.10.0.weight"), 0.5);
+        assert_eq!(Groups::new(&coarse, &[], &NAMES).unwrap().rate("encoder.stages.10.0.weight"), 0.5);
     }
 
     #[test]

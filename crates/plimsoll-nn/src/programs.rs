@@ -194,7 +194,7 @@ impl ProgramWriter<'_> {
         let parameters = self.parameters()?;
         let parameters: Vec<(&str, bool)> =
             parameters.iter().map(|name| (&name[..], self.net.is_trained(name))).collect();
-        let groups = Groups::of(&self.training.groups, &self.training.frozen, &parameters)?;
+        let groups = Groups::new(&self.training.groups, &self.training.frozen, &parameters)?;
         let mut targets = Vec::new();
         let variants = loss.variants();
         let gradients: Vec<Program> = (0..variants.len())
@@ -361,7 +361,7 @@ impl ProgramWriter<'_> {
             if weight == 0.0 {
                 continue;
             }
-            let head = loss.of_head(&mut builder, HeadLogits { logits: *logits }, variant)?;
+            let head = loss.head_loss(&mut builder, HeadLogits { logits: *logits }, variant)?;
             if losses.is_empty() {
                 parts = head.parts;
             }

@@ -61,7 +61,7 @@ fn bits(program: &Program, plan: VerifiedPlan) -> BTreeMap<String, Vec<u32>> {
                     engine.write(ONLY, id, HostSlice::U8(&labels)).unwrap();
                 }
                 (Role::Input, Kind::Table) if tensor.name == names::NOISE => {
-                    engine.write(ONLY, id, HostSlice::F32(&Noise::of_step(5, run, 0).to_table())).unwrap();
+                    engine.write(ONLY, id, HostSlice::F32(&Noise::for_step(5, run, 0).to_table())).unwrap();
                 }
                 (Role::Input, Kind::Table) => {
                     engine.write(ONLY, id, HostSlice::F32(&Optimizer::adamw().rates(1e-3, 10, 1.0))).unwrap();

@@ -122,7 +122,7 @@ impl Record {
 }
 
 fn cross_entropy() -> Loss {
-    Loss::of(vec![Component::CrossEntropy(CrossEntropy::default())])
+    Loss::new(vec![Component::CrossEntropy(CrossEntropy::default())])
 }
 
 const FIRST: ProgramId = ProgramId::new(0);

@@ -43,7 +43,7 @@ impl Level {
     }
 
     /// The level of this process: the best that this machine has and that [`Level::limit`] allows.
-    pub fn of_process() -> Level {
+    pub fn current() -> Level {
         LIMIT.get().map_or_else(Level::detect, |limit| Level::detect().min(*limit))
     }
 

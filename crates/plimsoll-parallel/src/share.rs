@@ -18,7 +18,7 @@ pub struct Phase {
 /// The states of threads, each held by one thread at a time.
 struct States<'a, S>(Parts<'a, S>);
 
-// SAFETY: the only way to a state is `States::of`, whose callers vouch that no two threads hold the same one; so a state moves from
+// SAFETY: the only way to a state is `States::state`, whose callers vouch that no two threads hold the same one; so a state moves from
 // thread to thread, as `S: Send` allows, and is never shared.
 unsafe impl<S: Send> Sync for States<'_, S> {}
 
@@ -28,7 +28,7 @@ impl<S> States<'_, S> {
     /// # Safety
     /// While the result lives, nobody else holds the state of this number.
     #[allow(clippy::mut_from_ref, reason = "the contract makes the reference exclusive")]
-    unsafe fn of(&self, number: usize) -> &mut S {
+    unsafe fn state(&self, number: usize) -> &mut S {
         // SAFETY: this function's contract is that of the call.
         unsafe { &mut self.0.part(number, 1)[0] }
     }
@@ -51,7 +51,7 @@ impl Pool {
         for (number, Phase { units, grain }) in phases.into_iter().enumerate() {
             self.run(units.div_ceil(grain), &|portion, thread| {
                 // SAFETY: no two calls at a time have the same `thread`, so nobody else holds its state.
-                let state = unsafe { states.of(thread) };
+                let state = unsafe { states.state(thread) };
                 let start = portion * grain;
                 work(state, number, start..units.min(start + grain));
             });
@@ -73,7 +73,7 @@ impl Pool {
         let (items, states) = (Mutex::new(items), States(Parts::new(states)));
         self.run(takers, &|taker, _| {
             // SAFETY: each task runs once, and `taker` is its number.
-            let state = unsafe { states.of(taker) };
+            let state = unsafe { states.state(taker) };
             loop {
                 let item = items.lock().unwrap_or_else(PoisonError::into_inner).next();
                 let Some(item) = item else { return };

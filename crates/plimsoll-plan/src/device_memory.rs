@@ -41,7 +41,7 @@ impl DriverUse {
     };
 
     /// The device memory it holds.
-    pub fn of_device(&self) -> Bytes {
+    pub fn device_bytes(&self) -> Bytes {
         self.context + self.recordings
     }
 }
@@ -77,7 +77,7 @@ impl DeviceMemory {
     /// Returns the limit of the device's memory, for all holders. If there are several engines, it is the limit that
     /// one of them would have if it were alone with its part.
     pub fn line(&self) -> Bytes {
-        let driver = self.driver.of_device();
+        let driver = self.driver.device_bytes();
         driver + Bytes((self.budget.line() - driver).0 / self.arenas as u64)
     }
 
@@ -88,7 +88,7 @@ impl DeviceMemory {
 
     /// Bytes that an arena may have, in whole pieces.
     pub fn room(&self) -> usize {
-        let room = usize::try_from((self.line() - self.driver.of_device()).0).unwrap_or(usize::MAX);
+        let room = usize::try_from((self.line() - self.driver.device_bytes()).0).unwrap_or(usize::MAX);
         room / PIECE * PIECE
     }
 
@@ -99,7 +99,7 @@ impl DeviceMemory {
 
     /// The device memory needed in all for an arena of `arena` bytes.
     pub fn needed(&self, arena: usize) -> Bytes {
-        self.driver.of_device() + DeviceMemory::arena_bytes(arena)
+        self.driver.device_bytes() + DeviceMemory::arena_bytes(arena)
     }
 
     /// Reserves memory of the device.

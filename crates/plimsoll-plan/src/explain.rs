@@ -107,7 +107,7 @@ pub fn explain(plan: &Plan, program: ProgramId, name: &str) -> Vec<Explanation> 
 /// The live range of each tensor and copy, in launches; none for parameters and states, and for tensors that no launch
 /// touches.
 pub fn spans(plan: &Plan, program: ProgramId) -> Vec<Option<Span>> {
-    Flow::of(plan.program(program), plan.schedule(program)).spans()
+    Flow::new(plan.program(program), plan.schedule(program)).spans()
 }
 
 /// Bytes held at each launch of a program, parameters and states left out. What shares a place is counted once.

@@ -27,7 +27,7 @@ pub struct Readers {
 
 impl Readers {
     /// Those of a program's tensors.
-    pub fn of<O>(program: &Program, nodes: &[FusedNode<O>]) -> Readers {
+    pub fn new<O>(program: &Program, nodes: &[FusedNode<O>]) -> Readers {
         let mut of = vec![Vec::new(); program.tensors.len()];
         for (at, node) in nodes.iter().enumerate() {
             node.inputs.iter().for_each(|id| of[id.index()].push(at));
@@ -61,7 +61,7 @@ pub struct Updates {
 
 impl Updates {
     /// Those of a program.
-    pub fn of(program: &Program) -> Updates {
+    pub fn new(program: &Program) -> Updates {
         let updates = program.nodes.iter().enumerate().flat_map(|(at, node)| {
             let updated = node.op.rule().updates();
             node.outputs.iter().take(updated.len()).map(move |id| (at, *id))

@@ -62,7 +62,7 @@ pub struct FlowValue {
 
 impl<'a> Flow<'a> {
     /// The flow of a schedule of a program, in which no launch works in place.
-    pub fn of(program: &Program, plan: &'a ProgramPlan) -> Flow<'a> {
+    pub fn new(program: &Program, plan: &'a ProgramPlan) -> Flow<'a> {
         let node =
             |launch: &'a Launch| FlowNode { inputs: &launch.inputs, outputs: &launch.outputs, in_place: &[] };
         let own = program.tensors.iter().map(|tensor| tensor.role);

@@ -69,50 +69,51 @@ impl Plans {
 
 /// Bytes of the heap that a plan takes, by its lists.
 fn heap_bytes(plan: &Plan) -> usize {
-    let programs = plan.programs.iter().map(of_program).sum::<usize>();
+    let programs = plan.programs.iter().map(program_bytes).sum::<usize>();
     let lowered = plan.lowered.iter().map(|lowered| {
         lowered.bytes.capacity() * size_of::<usize>()
             + lowered.nodes.capacity() * size_of::<LoweredNode>()
-            + lowered.nodes.iter().map(of_lowered).sum::<usize>()
+            + lowered.nodes.iter().map(lowered_bytes).sum::<usize>()
     });
-    let persistent = plan.persistent.iter().map(|(info, _)| of_tensor(info)).sum::<usize>();
+    let persistent = plan.persistent.iter().map(|(info, _)| tensor_bytes(info)).sum::<usize>();
     programs
         + lowered.sum::<usize>()
         + plan.persistent.capacity() * size_of::<(TensorInfo, Block)>()
         + persistent
-        + plan.schedules.iter().map(of_schedule).sum::<usize>()
+        + plan.schedules.iter().map(schedule_bytes).sum::<usize>()
 }
 
 /// The average bytes that the allocator adds to a list, rounding included.
 const PER_LIST: usize = 16;
 
-fn of_list<T>(list: &Vec<T>) -> usize {
+fn list_bytes<T>(list: &Vec<T>) -> usize {
     if list.capacity() == 0 { 0 } else { list.capacity() * size_of::<T>() + PER_LIST }
 }
 
-fn of_tensor(info: &TensorInfo) -> usize {
-    info.name.capacity() + PER_LIST + of_list(&info.shape.0)
+fn tensor_bytes(info: &TensorInfo) -> usize {
+    info.name.capacity() + PER_LIST + list_bytes(&info.shape.0)
 }
 
-fn of_program(program: &Program) -> usize {
-    let nodes = program.nodes.iter().map(|node| of_list(&node.inputs) + of_list(&node.outputs));
+fn program_bytes(program: &Program) -> usize {
+    let nodes = program.nodes.iter().map(|node| list_bytes(&node.inputs) + list_bytes(&node.outputs));
     program.tensors.capacity() * size_of::<TensorInfo>()
-        + program.tensors.iter().map(of_tensor).sum::<usize>()
+        + program.tensors.iter().map(tensor_bytes).sum::<usize>()
         + program.nodes.capacity() * size_of::<Node>()
         + nodes.sum::<usize>()
 }
 
-fn of_lowered(node: &LoweredNode) -> usize {
+fn lowered_bytes(node: &LoweredNode) -> usize {
     node.name.capacity()
         + PER_LIST
-        + of_list(&node.covers)
-        + of_list(&node.inputs)
-        + of_list(&node.outputs)
-        + of_list(&node.in_place)
+        + list_bytes(&node.covers)
+        + list_bytes(&node.inputs)
+        + list_bytes(&node.outputs)
+        + list_bytes(&node.in_place)
 }
 
-fn of_schedule(schedule: &ProgramPlan) -> usize {
-    let launches = schedule.launches.iter().map(|launch| of_list(&launch.inputs) + of_list(&launch.outputs));
+fn schedule_bytes(schedule: &ProgramPlan) -> usize {
+    let launches =
+        schedule.launches.iter().map(|launch| list_bytes(&launch.inputs) + list_bytes(&launch.outputs));
     schedule.launches.capacity() * size_of::<Launch>()
         + launches.sum::<usize>()
         + schedule.copies.capacity() * size_of::<TensorId>()

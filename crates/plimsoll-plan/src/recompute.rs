@@ -91,7 +91,7 @@ pub struct Recomputation {
 
 impl Recomputation {
     /// Looks at a lowered program.
-    pub fn of(program: &Program, lowered: LoweredProgram) -> Recomputation {
+    pub fn new(program: &Program, lowered: LoweredProgram) -> Recomputation {
         let roles: Vec<Role> = program.tensors.iter().map(|tensor| tensor.role).collect();
         let mut maker = vec![None; roles.len()];
         let mut touches = vec![Vec::new(); roles.len()];

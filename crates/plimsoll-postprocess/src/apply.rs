@@ -105,5 +105,5 @@ pub fn process_file(
         map.write(to, budget)?;
         Ok(changed)
     };
-    done().map_err(|error: PostprocessError| error.of_map(from))
+    done().map_err(|error: PostprocessError| error.in_map(from))
 }

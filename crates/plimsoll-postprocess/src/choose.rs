@@ -366,7 +366,7 @@ fn measure(
             Ok(())
         };
     for case in cases {
-        measure_case(case).map_err(|error| error.of_map(&case.prediction))?;
+        measure_case(case).map_err(|error| error.in_map(&case.prediction))?;
         done();
     }
     let upper_median = |(label, mut volumes): (u16, Vec<f64>)| {

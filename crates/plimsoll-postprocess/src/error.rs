@@ -96,7 +96,7 @@ pub enum PostprocessError {
 
 impl PostprocessError {
     /// The same with the label map that it is of, where it does not say so itself.
-    pub(crate) fn of_map(self, path: &Path) -> PostprocessError {
+    pub(crate) fn in_map(self, path: &Path) -> PostprocessError {
         match self {
             PostprocessError::Memory(_)
             | PostprocessError::Morphology(_)

@@ -32,7 +32,7 @@ impl LabelMap {
     /// Returns an error if it cannot be read, has several channels or a voxel that is no label, or the budget has no room for two bytes for each voxel
     /// and a plane.
     pub fn read(path: &Path, budget: &Budget) -> Result<LabelMap, PostprocessError> {
-        LabelMap::of(VolumeFile::open_labels(path)?, path, budget)
+        LabelMap::from_file(VolumeFile::open_labels(path)?, path, budget)
     }
 
     /// Reads a file whose values are to be [replaced](Self::replace), on a grid that it may have a part of.
@@ -47,10 +47,10 @@ impl LabelMap {
     ) -> Result<LabelMap, PostprocessError> {
         let file = VolumeFile::open_as(path, Content::Segments { on: Some(on) })?;
         file.expect_values(values)?;
-        LabelMap::of(file, path, budget)
+        LabelMap::from_file(file, path, budget)
     }
 
-    fn of(mut file: VolumeFile, path: &Path, budget: &Budget) -> Result<LabelMap, PostprocessError> {
+    fn from_file(mut file: VolumeFile, path: &Path, budget: &Budget) -> Result<LabelMap, PostprocessError> {
         if file.channels() != 1 {
             return Err(PostprocessError::Channels { path: path.into(), channels: file.channels() });
         }

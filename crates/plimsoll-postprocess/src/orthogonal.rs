@@ -27,7 +27,7 @@ const ROUNDING: f64 = 1e-4;
 pub fn make_orthogonal(from: &Path, to: &Path, budget: &Budget) -> Result<bool, PostprocessError> {
     let made = || {
         let map = LabelMap::read(from, budget)?;
-        let Some(orthogonal) = Orthogonal::of(map.geometry())? else {
+        let Some(orthogonal) = Orthogonal::find(map.geometry())? else {
             map.write(to, budget)?;
             return Ok(false);
         };
@@ -35,7 +35,7 @@ pub fn make_orthogonal(from: &Path, to: &Path, budget: &Budget) -> Result<bool, 
         map.on(orthogonal.geometry, labels).write(to, budget)?;
         Ok(true)
     };
-    made().map_err(|error: PostprocessError| error.of_map(from))
+    made().map_err(|error: PostprocessError| error.in_map(from))
 }
 
 /// A grid at right angles, and how its voxels lie in a sheared one.
@@ -68,7 +68,7 @@ impl Orthogonal {
     ///
     /// # Errors
     /// Returns an error if the new grid would have more voxels than a volume may have.
-    fn of(sheared: &Geometry) -> Result<Option<Orthogonal>, GeometryError> {
+    fn find(sheared: &Geometry) -> Result<Option<Orthogonal>, GeometryError> {
         if !is_sheared(sheared) {
             return Ok(None);
         }
@@ -156,7 +156,7 @@ mod tests {
     }
 
     fn resampled(sheared: &Geometry, labels: &[u16]) -> (Geometry, Vec<u16>) {
-        let found = Orthogonal::of(sheared).unwrap().unwrap();
+        let found = Orthogonal::find(sheared).unwrap().unwrap();
         let labels = found.resample(labels, &Budget::new(Bytes::mib(64))).unwrap();
         (found.geometry, labels.to_vec())
     }
@@ -225,6 +225,6 @@ mod tests {
     fn a_grid_at_right_angles_stays_as_it_is() {
         let affine = Affine([[0.0, 0.0, 0.5, 0.0], [0.0, -0.5, 0.0, 0.0], [2.0, 1e-7, 0.0, 0.0]]);
         let geometry = Geometry::new([4, 5, 6], affine).unwrap();
-        assert!(Orthogonal::of(&geometry).unwrap().is_none());
+        assert!(Orthogonal::find(&geometry).unwrap().is_none());
     }
 }

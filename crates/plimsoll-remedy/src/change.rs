@@ -47,7 +47,7 @@ pub enum Change {
 
 impl Change {
     /// The change of a parameter.
-    pub(crate) fn of(parameter: Parameter, value: Option<&str>) -> Change {
+    pub(crate) fn new(parameter: Parameter, value: Option<&str>) -> Change {
         let other = || Change::Set { parameter, value: value.map(String::from) };
         let raise = |limit| match value.map(str::parse) {
             None => Change::RaiseLimit { limit, to: None },

@@ -143,7 +143,7 @@ fn read(mark: &str) -> Option<Piece> {
         return Some(Piece::Job(Job::from_name(name)?, arguments));
     }
     let (parameter, value) = parameter(mark)?;
-    Some(Piece::Change(Change::of(parameter, value)))
+    Some(Piece::Change(Change::new(parameter, value)))
 }
 
 /// Reads an argument of a job, of which parameters begin with `+`.

@@ -15,7 +15,7 @@ impl From<Vec<String>> for ClassNames {
 
 impl ClassNames {
     /// Returns the names of the scored classes or regions of a data set.
-    pub fn of(labels: &Labels) -> ClassNames {
+    pub fn new(labels: &Labels) -> ClassNames {
         ClassNames(labels.scored_names())
     }
 

@@ -1,6 +1,6 @@
 //! Pictures of a classification, as SVG: the confusion matrix, or the counts of each of several labels, ROC curves and the reliability of probabilities side by side.
 
-use plimsoll_metrics::classification::{ClassCounts, ClassReport, Curves, Report};
+use plimsoll_metrics::classification::{ClassCounts, ClassReport, ClassificationReport, Curves};
 
 use crate::svg::{Anchor, Drawing, Element, Path, circle, group, path, rect, text, turned_text};
 
@@ -39,7 +39,7 @@ struct Matrix {
 
 impl Matrix {
     /// The confusion matrix, or the counts of each label alone.
-    fn of(report: &Report, names: &[String]) -> Matrix {
+    fn new(report: &ClassificationReport, names: &[String]) -> Matrix {
         if let Some(counts) = &report.confusion_matrix {
             return Matrix {
                 title: "Confusion matrix",
@@ -64,10 +64,10 @@ impl Matrix {
 
 /// Draws the confusion matrix (the counts of each label, where cases have several), the ROC curve of each class against the rest, and the
 /// share of right predictions against their probability.
-pub fn classification_picture(report: &Report, curves: &Curves) -> Drawing {
+pub fn classification_picture(report: &ClassificationReport, curves: &Curves) -> Drawing {
     let names: Vec<String> = report.classes.iter().map(|class| shortened(&class.name)).collect();
     let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0) as f64 * LETTER;
-    let counts = Matrix::of(report, &names);
+    let counts = Matrix::new(report, &names);
     let matrix = SIDE.max(CELL * names.len().max(counts.columns.len()) as f64);
     let longest_column =
         counts.columns.iter().map(|name| name.chars().count()).max().unwrap_or(0) as f64 * LETTER;
@@ -99,7 +99,13 @@ struct Room {
 
 impl Matrix {
     /// Draws numbers of cases, and the shares of a class's cases as colours.
-    fn drawn(&self, report: &Report, names: &[String], room: &Room, mut at: Element) -> Element {
+    fn drawn(
+        &self,
+        report: &ClassificationReport,
+        names: &[String],
+        room: &Room,
+        mut at: Element,
+    ) -> Element {
         let [height, width] = [names.len(), self.columns.len()].map(|count| room.side / count.max(1) as f64);
         let cell = height.min(width);
         let title = format!("{}, {} cases", self.title, report.cases);
@@ -138,7 +144,7 @@ impl Matrix {
 }
 
 /// Draws the ROC curve of each class.
-fn roc(report: &Report, names: &[String], curves: &Curves, mut at: Element) -> Element {
+fn roc(report: &ClassificationReport, names: &[String], curves: &Curves, mut at: Element) -> Element {
     let title = "ROC, each class against the rest";
     at.push(text([0.0, -14.0], Anchor::Start, title).set("class", "title"));
     unit_axes(&mut at);
@@ -164,7 +170,7 @@ fn roc(report: &Report, names: &[String], curves: &Curves, mut at: Element) -> E
 }
 
 /// Draws a bar for each bin of probabilities, and a dot at its mean probability.
-fn calibration(report: &Report, curves: &Curves, mut at: Element) -> Element {
+fn calibration(report: &ClassificationReport, curves: &Curves, mut at: Element) -> Element {
     let error = report.overall.get("ece").and_then(|found| found.value);
     let error = error.map_or(String::new(), |error| format!(", calibration error {error:.3}"));
     let title = format!("Reliability{error}");

@@ -4,7 +4,7 @@ use embedded_graphics::mono_font::iso_8859_1::{FONT_7X13, FONT_9X15_BOLD};
 use embedded_graphics::text::Alignment;
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_metrics::classifiers::ClassifierComparison;
-use plimsoll_metrics::comparison::{Comparison, Difference, Outcome as Told, Paired};
+use plimsoll_metrics::comparison::{Comparison, Difference, Outcome as VerdictOutcome, Paired};
 use plimsoll_metrics::{Better, Metric, Missing};
 
 use crate::error::{Outcome, ReportError};
@@ -54,7 +54,7 @@ struct Row {
 }
 
 /// Draws the comparison of label maps, as a PNG.
-pub fn of_label_maps(comparison: &Comparison, paired: &Paired, budget: &Budget) -> Outcome<Vec<u8>> {
+pub fn draw_label_maps(comparison: &Comparison, paired: &Paired, budget: &Budget) -> Outcome<Vec<u8>> {
     let rows: usize = comparison.scores.iter().map(|score| score.differences.len()).sum();
     expect_room(rows)?;
     // Of each row those that are drawn, and of one row as they are found, each with its case.
@@ -66,10 +66,10 @@ pub fn of_label_maps(comparison: &Comparison, paired: &Paired, budget: &Budget) 
         let row = |difference: &Difference| Row {
             class: difference.class.name.clone(),
             pair: format!("{} - {}", difference.first, difference.second),
-            cases: of_cases(difference, score.metric, comparison, paired),
+            cases: case_differences(difference, score.metric, comparison, paired),
             difference: difference.mean,
             interval: difference.mean_interval,
-            is_separated: difference.verdict.outcome == Told::Separated,
+            is_separated: difference.verdict.outcome == VerdictOutcome::Separated,
             p_holm: difference.p_holm,
         };
         Panel {
@@ -86,7 +86,7 @@ pub fn of_label_maps(comparison: &Comparison, paired: &Paired, budget: &Budget) 
 }
 
 /// Draws the comparison of classifiers, as a PNG.
-pub fn of_classifiers(comparison: &ClassifierComparison, budget: &Budget) -> Outcome<Vec<u8>> {
+pub fn draw_classifiers(comparison: &ClassifierComparison, budget: &Budget) -> Outcome<Vec<u8>> {
     expect_room(comparison.scores.iter().map(|score| score.differences.len()).sum())?;
     let percent = 100.0 * comparison.bootstrap.confidence;
     let panels = comparison.scores.iter().map(|score| Panel {
@@ -102,7 +102,7 @@ pub fn of_classifiers(comparison: &ClassifierComparison, budget: &Budget) -> Out
                 cases: Vec::new(),
                 difference: found.difference,
                 interval: found.interval,
-                is_separated: found.verdict.outcome == Told::Separated,
+                is_separated: found.verdict.outcome == VerdictOutcome::Separated,
                 p_holm: found.p_holm,
             })
             .collect(),
@@ -140,7 +140,7 @@ impl Panel {
         let (first_row, bottom) = (top + TOP, top + self.height() - BOTTOM);
         let bounds = self.rows.iter().filter_map(|row| row.interval).flatten();
         let own = self.rows.iter().flat_map(|row| row.cases.iter().copied().chain(row.difference));
-        let axis = Axis::of(own.chain(bounds).chain([0.0]), 8.0);
+        let axis = Axis::new(own.chain(bounds).chain([0.0]), 8.0);
         // Infinite differences are at the edge: one of both lacks the score.
         let across = |difference: f64| left + axis.share(difference).clamp(0.0, 1.0) * (right - left);
 
@@ -202,7 +202,12 @@ fn missing_cases(missing: Missing) -> &'static str {
 }
 
 /// The differences of single cases, which a report does not repeat.
-fn of_cases(difference: &Difference, metric: Metric, comparison: &Comparison, paired: &Paired) -> Vec<f64> {
+fn case_differences(
+    difference: &Difference,
+    metric: Metric,
+    comparison: &Comparison,
+    paired: &Paired,
+) -> Vec<f64> {
     let position = |name: &str| comparison.candidates.iter().position(|candidate| candidate.name == name);
     let Some((first, second)) = position(&difference.first).zip(position(&difference.second)) else {
         return Vec::new();

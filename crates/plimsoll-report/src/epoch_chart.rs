@@ -54,11 +54,11 @@ impl Chart<'_> {
         let all = || self.series.iter().flat_map(|series| &series.points).filter(|[_, y]| is_drawn(y));
         let mark = self.mark.as_ref().map(|(value, _)| *value);
         let values = all().map(|[_, y]| *y).chain(self.has.iter().copied()).chain(mark);
-        let y_axis = Axis::of(values, 4.0);
+        let y_axis = Axis::new(values, 4.0);
         let (first, last) = all().fold((f64::INFINITY, 0.0f64), |(a, b), [x, _]| (a.min(*x), b.max(*x)));
         let drawn = [if first.is_finite() { first as u64 } else { 0 }, last as u64];
         let [first, last] = self.epochs.unwrap_or(drawn);
-        let x_axis = Axis::of_epochs(first, last, 5.0);
+        let x_axis = Axis::for_epochs(first, last, 5.0);
         let x = |epoch: f64| LEFT + x_axis.share(epoch) * (width - LEFT - RIGHT);
         let y = |value: f64| TOP + (1.0 - y_axis.share(value)) * (height - TOP - BELOW);
         let mut drawing = Drawing::new(self.size);

@@ -140,7 +140,7 @@ pub enum Pair {
 
 impl ReportError {
     /// An error of the operating system about a file or a folder.
-    pub(crate) fn of_path(path: &Path, source: io::Error) -> ReportError {
+    pub(crate) fn at_path(path: &Path, source: io::Error) -> ReportError {
         ReportError::File { path: path.into(), source }
     }
 
@@ -152,7 +152,7 @@ impl ReportError {
     /// A remedy to suggest to the user.
     pub fn remedy(&self) -> String {
         const CHECK: &str = "check the path, the disk and who may read and write there";
-        let of_io = |error: &io::Error| Substitute::of(error).map_or(CHECK, Substitute::remedy).to_string();
+        let of_io = |error: &io::Error| Substitute::find(error).map_or(CHECK, Substitute::remedy).to_string();
         let or_check = |hint: Option<String>| hint.unwrap_or_else(|| CHECK.into());
         match self {
             ReportError::File { source, .. } => of_io(source),

@@ -14,7 +14,7 @@ pub fn write_png(to: &mut dyn Write, [height, width]: [usize; 2], samples: &[u8]
     let mut encoder = png::Encoder::new(to, side(width)?, side(height)?);
     encoder.set_compression(png::Compression::Balanced);
     encoder.add_text_chunk("Software".into(), SOFTWARE.into())?;
-    match Indexed::of(samples) {
+    match Indexed::new(samples) {
         Some(Indexed { palette, pixels }) => {
             encoder.set_color(png::ColorType::Indexed);
             encoder.set_palette(palette);
@@ -41,7 +41,7 @@ struct Indexed {
 
 impl Indexed {
     /// None of a picture of more than 256 colours.
-    fn of(samples: &[u8]) -> Option<Indexed> {
+    fn new(samples: &[u8]) -> Option<Indexed> {
         let mut places: HashMap<[u8; 3], u8> = HashMap::new();
         let mut found = Indexed { palette: Vec::new(), pixels: Vec::with_capacity(samples.len() / 3) };
         for pixel in samples.as_chunks::<3>().0 {

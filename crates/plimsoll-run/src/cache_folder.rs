@@ -19,7 +19,7 @@ impl CacheFolder {
 
     /// The folder `plimsoll` in the user's cache folder, as the XDG base directory specification defines it. A front end passes a
     /// function that reads an environment variable. `None` if neither `XDG_CACHE_HOME` nor `HOME` is an absolute path.
-    pub fn of_user(variable: impl Fn(&str) -> Option<OsString>) -> Option<CacheFolder> {
+    pub fn for_user(variable: impl Fn(&str) -> Option<OsString>) -> Option<CacheFolder> {
         let folder = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let user = folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")))?;
         Some(CacheFolder::new(user.join("plimsoll")))
@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn the_folder_of_a_user_follows_from_two_variables_and_only_from_absolute_paths() {
         let found = |cache: Option<&'static str>, home: Option<&'static str>| {
-            let folder = CacheFolder::of_user(|name| match name {
+            let folder = CacheFolder::for_user(|name| match name {
                 "XDG_CACHE_HOME" => cache.map(OsString::from),
                 "HOME" => home.map(OsString::from),
                 _ => None,

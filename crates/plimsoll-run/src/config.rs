@@ -127,7 +127,7 @@ impl RunConfig {
         let median = median_shape(fingerprint);
         let most = if spacing.is_of_slices() { MOST_PIXELS } else { MOST_VOXELS };
         let topology = match settings.patch_size.or(patch) {
-            Some(patch) => Topology::of(spacing, patch),
+            Some(patch) => Topology::new(spacing, patch),
             None => Topology::for_images(spacing, median, most),
         };
         let design = topology.design(dataset.channels.len(), dataset.labels.outputs());
@@ -160,7 +160,7 @@ impl RunConfig {
         let task = Task::Segmentation(task);
         let (regions, ignore) = (task.regions(), dataset.labels.ignore());
         let nnunet_loss = || match &regions {
-            Some(regions) => Objective::of_regions(regions.sets.len(), batch, ignore),
+            Some(regions) => Objective::for_regions(regions.sets.len(), batch, ignore),
             None => Loss::dice_ce(dice, 1.0).into(),
         };
         if let (Some(given), Some(_)) = (&settings.loss, &regions) {
@@ -222,7 +222,7 @@ impl RunConfig {
                     ..WeightedBce::default()
                 }),
             };
-            Loss::of(vec![component]).into()
+            Loss::new(vec![component]).into()
         });
         loss.soft = task.soft_targets();
         let is_softmax = |term: &Term| matches!(term, Term::Sums(Component::CrossEntropy(_)));
@@ -267,7 +267,7 @@ impl RunConfig {
             settings.iterations_per_epoch.unwrap_or(usual.iterations_per_epoch),
         );
         check_steps(epochs, iterations_per_epoch)?;
-        let early_stopping = settings.early_stopping.map(|rule| rule.of_task(&task));
+        let early_stopping = settings.early_stopping.map(|rule| rule.for_task(&task));
         let config = RunConfig {
             training: Training {
                 net,
@@ -416,7 +416,7 @@ fn weigh_classes(
     if task.target != ImageTarget::OneOf || task.augmentation.mixup > 0.0 {
         return refuse("weights are of one class for each image, none of which is mixed".into());
     }
-    let weights = match rule.of(counts) {
+    let weights = match rule.weights(counts) {
         Ok(weights) => weights,
         Err(class) => {
             let name = task.classes().nth(class).unwrap_or("?");

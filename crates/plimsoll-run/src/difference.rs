@@ -79,7 +79,7 @@ impl Difference {
 
 impl SettingChange {
     /// A change of something that has no place in the configuration.
-    pub(crate) fn of_texts(setting: &str, before: String, now: String) -> SettingChange {
+    pub(crate) fn from_texts(setting: &str, before: String, now: String) -> SettingChange {
         SettingChange { setting: setting.into(), before: Value::String(before), now: Value::String(now) }
     }
 

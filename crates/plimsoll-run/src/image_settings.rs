@@ -27,7 +27,7 @@ impl ClassWeights {
     ///
     /// # Errors
     /// Returns an error if a class has no image; the error is its index.
-    pub(crate) fn of(self, counts: &[usize]) -> Result<Vec<f32>, usize> {
+    pub(crate) fn weights(self, counts: &[usize]) -> Result<Vec<f32>, usize> {
         let ClassWeights::Balanced = self;
         let (all, classes) = (counts.iter().sum::<usize>() as f64, counts.len() as f64);
         let weight = |(class, count): (usize, &usize)| match count {
@@ -131,10 +131,10 @@ mod tests {
     #[test]
     fn balanced_weights_are_those_of_scikit_learn() {
         // compute_class_weight("balanced", classes=[0, 1, 2], y=[0] * 6 + [1] * 3 + [2]): [0.5555…, 1.1111…, 3.3333…]
-        let found = ClassWeights::Balanced.of(&[6, 3, 1]).unwrap();
+        let found = ClassWeights::Balanced.weights(&[6, 3, 1]).unwrap();
         for (found, expected) in found.iter().zip([5.0 / 9.0, 10.0 / 9.0, 10.0 / 3.0]) {
             assert!((f64::from(*found) - expected).abs() < 1e-6, "{found}");
         }
-        assert_eq!(ClassWeights::Balanced.of(&[6, 0, 1]), Err(1));
+        assert_eq!(ClassWeights::Balanced.weights(&[6, 0, 1]), Err(1));
     }
 }

@@ -40,7 +40,7 @@ impl InitialWeights {
     ///
     /// # Errors
     /// Returns an error if it cannot be read.
-    pub fn of_file(
+    pub fn from_file(
         path: &Path,
         allow_extra: bool,
         new_head: bool,

@@ -84,7 +84,7 @@ impl Score {
     }
 
     /// The score of an epoch; higher is better. `None` if no validated sample has any class.
-    pub fn of(self, epoch: &EpochRecord) -> Option<f64> {
+    pub fn value(self, epoch: &EpochRecord) -> Option<f64> {
         match self {
             Score::EmaPseudoDice => epoch.ema_pseudo_dice,
             Score::PseudoDice => epoch.mean_pseudo_dice,
@@ -124,7 +124,7 @@ pub struct EarlyStoppingSettings {
 
 impl EarlyStoppingSettings {
     /// Completes it with the score of a task.
-    pub(crate) fn of_task(&self, task: &Task) -> EarlyStopping {
+    pub(crate) fn for_task(&self, task: &Task) -> EarlyStopping {
         let EarlyStoppingSettings { patience, score, min_delta } = *self;
         EarlyStopping { patience, score: score.unwrap_or_else(|| task.usual_score()), min_delta }
     }
@@ -173,7 +173,7 @@ impl EarlyStopping {
 
     /// The best score so far and the epochs since, after an epoch; and whether the run ends with it.
     pub fn after(&self, known: Option<(f64, u64)>, epoch: &EpochRecord) -> (Option<(f64, u64)>, bool) {
-        let next = match (known, self.score.of(epoch)) {
+        let next = match (known, self.score.value(epoch)) {
             (None, score) => score.map(|score| (score, 0)),
             (Some((best, _)), Some(score)) if score > best + self.min_delta => Some((score, 0)),
             (Some((best, since)), _) => Some((best, since + 1)),

@@ -317,11 +317,11 @@ impl Specification {
         let mut others = Vec::new();
         if request.names_cases && self.cases != now.cases {
             let (known, now) = (fold_line(&self.cases), fold_line(&now.cases));
-            others.push(SettingChange::of_texts("the cases of the fold", known, now));
+            others.push(SettingChange::from_texts("the cases of the fold", known, now));
         }
         if request.names_weights && self.initial != now.initial {
             let (known, now) = (self.initial.to_string(), now.initial.to_string());
-            others.push(SettingChange::of_texts("weights", known, now));
+            others.push(SettingChange::from_texts("weights", known, now));
         }
         if !others.is_empty() {
             return Err(RunError::FixedSettings { folder: folder.path().into(), changes: others });

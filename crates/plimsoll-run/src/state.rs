@@ -96,7 +96,7 @@ impl Status {
     ///
     /// # Errors
     /// Returns an error if its files exist but cannot be read.
-    pub fn of(folder: &FoldFolder) -> Result<Status, RunError> {
+    pub fn read(folder: &FoldFolder) -> Result<Status, RunError> {
         let asked = AskedOf::read(folder)?;
         let mut account = Account::default();
         each_event(folder, |timed| account.event(&timed))?;

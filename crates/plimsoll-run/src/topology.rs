@@ -31,7 +31,7 @@ pub struct Topology {
 
 impl Topology {
     /// For a patch about as large as `patch` of voxels of `spacing`; in two dimensions `patch` is one slice.
-    pub fn of(spacing: TargetSpacing, patch: [usize; 3]) -> Topology {
+    pub fn new(spacing: TargetSpacing, patch: [usize; 3]) -> Topology {
         let axes = axes(spacing);
         let (mut spacing, mut size) = (spacing.within_patch(), patch);
         let mut kernel = [1; 3];
@@ -80,7 +80,7 @@ impl Topology {
             }
             last = Some(topology);
         }
-        last.unwrap_or_else(|| Topology::of(spacing, [1; 3]))
+        last.unwrap_or_else(|| Topology::new(spacing, [1; 3]))
     }
 
     /// The topologies that nnU-Net tries for images of a median shape, the largest patch first. It begins with the proportions of the
@@ -98,7 +98,7 @@ impl Topology {
             let cube = (inverse[axis] * scale).round() as usize;
             patch[axis] = cube.clamp(1, median_shape[axis].max(1));
         }
-        std::iter::successors(Some(Topology::of(spacing, patch)), move |topology| {
+        std::iter::successors(Some(Topology::new(spacing, patch)), move |topology| {
             let cover = |axis: usize| topology.patch[axis] as f64 / median_shape[axis].max(1) as f64;
             let multiple = |axis: usize| -> usize { topology.strides.iter().map(|s| s[axis]).product() };
             let axis = axes
@@ -108,7 +108,7 @@ impl Topology {
                 .max_by(|a, b| cover(*a).total_cmp(&cover(*b)))?;
             let mut patch = topology.patch;
             patch[axis] = (patch[axis] - multiple(axis)).max(1);
-            Some(Topology::of(spacing, patch))
+            Some(Topology::new(spacing, patch))
         })
     }
 
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn isotropic_patches_are_halved_alike() {
-        let topology = Topology::of(volume([1.0; 3]), [64; 3]);
+        let topology = Topology::new(volume([1.0; 3]), [64; 3]);
         assert_eq!(topology.patch, [64; 3]);
         assert_eq!(topology.strides, [[1; 3], [2; 3], [2; 3], [2; 3], [2; 3]]);
         assert_eq!(topology.kernels, [[3; 3]; 5]);
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn thick_slices_are_halved_late_and_get_flat_kernels_first() {
         // nnU-Net's plan of the Medical Segmentation Decathlon's prostate: 3.6 mm slices, 20 × 320 × 256.
-        let topology = Topology::of(volume([3.6, 0.625, 0.625]), [20, 320, 256]);
+        let topology = Topology::new(volume([3.6, 0.625, 0.625]), [20, 320, 256]);
         assert_eq!(topology.patch, [20, 320, 256]);
         assert_eq!(topology.strides[..4], [[1, 1, 1], [1, 2, 2], [1, 2, 2], [2, 2, 2]]);
         assert_eq!(topology.kernels[..3], [[1, 3, 3], [1, 3, 3], [3, 3, 3]]);
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn slices_are_halved_down_to_four_pixels_whatever_lies_between_them() {
         // Eight stages of 512², as nnU-Net's, which has at least 4 pixels along an edge and at most 512 features.
-        let topology = Topology::of(TargetSpacing::InPlane([0.7, 0.7]), [1, 512, 512]);
+        let topology = Topology::new(TargetSpacing::InPlane([0.7, 0.7]), [1, 512, 512]);
         assert_eq!(topology.patch, [1, 512, 512]);
         assert_eq!(topology.strides, [vec![[1; 3]], vec![[1, 2, 2]; 7]].concat());
         assert_eq!(topology.kernels, [[1, 3, 3]; 8]);

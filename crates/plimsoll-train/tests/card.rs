@@ -463,7 +463,7 @@ fn in_halves(weight: f32) -> Site {
     Site::changed(|settings| {
         let cross_entropy = CrossEntropy { weight, ..CrossEntropy::default() };
         let components = vec![Component::CrossEntropy(cross_entropy)];
-        settings.loss = Some(Loss::of(components).into());
+        settings.loss = Some(Loss::new(components).into());
         settings.precision = Some(Precision::F16);
         settings.iterations_per_epoch = Some(4);
     })

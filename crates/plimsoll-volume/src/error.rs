@@ -388,7 +388,7 @@ pub const SEGMENT_HINT: &str = "give it the name of a class in the file, or in t
                                 \"segments\": \"values\"";
 
 impl VolumeError {
-    pub(crate) fn of_memory(path: &Path, problem: MapError) -> VolumeError {
+    pub(crate) fn memory(path: &Path, problem: MapError) -> VolumeError {
         VolumeError::Memory { path: path.into(), problem: Box::new(problem) }
     }
 

@@ -68,10 +68,10 @@ impl VolumeFile {
     /// # Errors
     /// Returns the errors of these functions.
     pub fn open_as(path: impl AsRef<Path>, content: Content) -> Result<VolumeFile, VolumeError> {
-        Ok(VolumeFile::of(format::open(path.as_ref(), content)?))
+        Ok(VolumeFile::from_opened(format::open(path.as_ref(), content)?))
     }
 
-    pub(crate) fn of(opened: Opened) -> VolumeFile {
+    pub(crate) fn from_opened(opened: Opened) -> VolumeFile {
         let Opened { path, layout, header, source, segments } = opened;
         VolumeFile { path, readers: Readers::new(source), header, layout, segments }
     }
@@ -315,7 +315,7 @@ impl VolumeFile {
         let together = self.chunk_depth().min(depth);
         let mut planes = planes_of(together)
             .or_else(|_| planes_of(1))
-            .map_err(|problem| VolumeError::of_memory(&self.path, problem))?;
+            .map_err(|problem| VolumeError::memory(&self.path, problem))?;
         let together = planes.len() / bytes;
         for first in (0..depth).step_by(together) {
             let shape = [together.min(depth - first), height, width];

@@ -25,7 +25,7 @@ impl LabelValues {
 
     /// The classes of a file that names its values. `class` is the class of a voxel that is in segments of these names, if there is one. 0 is the
     /// background, unless its name is a class.
-    pub fn of_segments(segments: &Segments, class: impl Fn(&[&str]) -> Option<u8>) -> LabelValues {
+    pub fn from_segments(segments: &Segments, class: impl Fn(&[&str]) -> Option<u8>) -> LabelValues {
         let mut classes = Box::new([None; 256]);
         classes[0] = Some(0);
         for code in segments.codes() {

@@ -25,7 +25,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    fn of(world_axis: usize, backwards: bool) -> Direction {
+    fn new(world_axis: usize, backwards: bool) -> Direction {
         match (world_axis, backwards) {
             (0, false) => Direction::Right,
             (0, true) => Direction::Left,
@@ -180,7 +180,7 @@ impl Geometry {
         let closest = closest_world_axes(self.affine());
         let angle = |(_, cosine): (usize, f64)| cosine.abs().min(1.0).acos().to_degrees();
         Orientation {
-            axes: closest.map(|(world, cosine)| Direction::of(world, cosine < 0.0)),
+            axes: closest.map(|(world, cosine)| Direction::new(world, cosine < 0.0)),
             obliqueness: closest.map(angle).into_iter().fold(0.0, f64::max),
         }
     }

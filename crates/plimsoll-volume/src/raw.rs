@@ -122,7 +122,7 @@ impl VoxelSource for Raw {
         let bytes = self.decoding_bytes();
         if bytes > Bytes::ZERO && self.room.is_none() {
             let room = budget.reserve("decompression", bytes);
-            self.room = Some(room.map_err(|error| VolumeError::of_memory(&self.path, error.into()))?);
+            self.room = Some(room.map_err(|error| VolumeError::memory(&self.path, error.into()))?);
         }
         Ok(())
     }

@@ -94,7 +94,7 @@ impl StoredVolume {
         holder: &str,
     ) -> Result<(VolumeFile, StoredVolume), VolumeError> {
         let file = VolumeFile::open_as(path, content)?;
-        let memory = |problem: MapError| VolumeError::of_memory(file.path(), problem);
+        let memory = |problem: MapError| VolumeError::memory(file.path(), problem);
         let bytes = usize::try_from(file.stored_bytes())
             .map_err(|_| memory(MapError::TooLarge { count: usize::MAX, size: 1 }))?;
         let data = Mapped::<u8>::zeroed(budget, holder, bytes).map_err(memory)?;

@@ -7,7 +7,7 @@ use plimsoll_memory::Bytes;
 
 /// The remedy for a file that the operating system refuses.
 pub(crate) fn hint(source: &io::Error) -> Option<String> {
-    if let Some(found) = Substitute::of(source) {
+    if let Some(found) = Substitute::find(source) {
         return Some(found.remedy().into());
     }
     let hint = match source.kind() {

@@ -68,7 +68,7 @@ pub(crate) enum LineError {
 }
 
 impl LineError {
-    pub(crate) fn of(self, path: &Path, refused: impl FnOnce(String) -> VolumeError) -> VolumeError {
+    pub(crate) fn at_path(self, path: &Path, refused: impl FnOnce(String) -> VolumeError) -> VolumeError {
         match self {
             LineError::Io(source) => VolumeError::Io { path: path.into(), action: "read", source },
             LineError::Why(why) => refused(why),

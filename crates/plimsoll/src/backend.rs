@@ -117,7 +117,7 @@ impl From<DeviceError> for Error {
 fn within(backend: CudaBackend, line: Bytes, driver: DriverUse) -> Outcome<Arc<dyn Backend>> {
     let memory = DeviceMemory::new(line, driver).map_err(|_| {
         let message =
-            format!("the driver holds {} of the card, but the line there is {line}", driver.of_device());
+            format!("the driver holds {} of the card, but the line there is {line}", driver.device_bytes());
         Error::new(message, "raise ‹vram›")
     })?;
     Ok(Arc::new(backend.within(memory)))
@@ -234,7 +234,7 @@ pub fn processor(threads: usize, precision: Precision) -> Outcome<CpuBackend> {
 
 /// Returns `true` if this machine has an instruction that multiplies bf16.
 pub fn multiplies_bf16() -> bool {
-    Level::of_process().multiplies_bf16()
+    Level::current().multiplies_bf16()
 }
 
 /// The most threads of kernels.
@@ -247,7 +247,7 @@ pub fn all_cores() -> usize {
 
 /// The instruction set that kernels are chosen for on this machine.
 pub fn instruction_set() -> String {
-    Level::of_process().to_string()
+    Level::current().to_string()
 }
 
 /// Floating-point operations per second of the processor with all operands in registers.

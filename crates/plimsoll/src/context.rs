@@ -238,13 +238,13 @@ impl TimeLeft {
     }
 
     /// Seconds that `more` cases take if they are as long as the finished ones on average. None before one is finished.
-    pub fn of_cases(&self, more: f64) -> Option<f64> {
+    pub fn for_cases(&self, more: f64) -> Option<f64> {
         (self.cases > 0).then(|| self.seconds / self.cases as f64 * more)
     }
 
     /// Seconds for the rest of the present case, of which `done` of `of` windows took `seconds`, and for all cases, of which
     /// `more` come after it that are as long as those up to it on average. None before a window is done.
-    pub fn of_present(&self, seconds: f64, done: usize, of: usize, more: f64) -> Option<(f64, f64)> {
+    pub fn for_present_case(&self, seconds: f64, done: usize, of: usize, more: f64) -> Option<(f64, f64)> {
         if done == 0 {
             return None;
         }
@@ -261,12 +261,12 @@ mod tests {
     #[test]
     fn the_time_left_is_that_of_windows_and_of_cases_like_those_done() {
         let mut left = TimeLeft::default();
-        assert_eq!((left.of_cases(3.0), left.of_present(5.0, 0, 10, 3.0)), (None, None));
+        assert_eq!((left.for_cases(3.0), left.for_present_case(5.0, 0, 10, 3.0)), (None, None));
         // The first case: 2 of 10 windows took 4 s, so 16 s are left, and three more cases take 20 s each.
-        assert_eq!(left.of_present(4.0, 2, 10, 3.0), Some((16.0, 76.0)));
+        assert_eq!(left.for_present_case(4.0, 2, 10, 3.0), Some((16.0, 76.0)));
         left.done(20.0);
-        assert_eq!(left.of_cases(3.0), Some(60.0));
+        assert_eq!(left.for_cases(3.0), Some(60.0));
         // The second will have taken 40 s, so that two more take 30 s each.
-        assert_eq!(left.of_present(10.0, 5, 20, 2.0), Some((30.0, 90.0)));
+        assert_eq!(left.for_present_case(10.0, 5, 20, 2.0), Some((30.0, 90.0)));
     }
 }

@@ -25,22 +25,22 @@ pub struct Error {
 impl Error {
     /// A request that a job refuses, with a remedy.
     pub fn new(message: impl fmt::Display, remedy: impl Into<Remedy>) -> Error {
-        Error::of(Cause::Refused { message: message.to_string() }, remedy)
+        Error::with_cause(Cause::Refused { message: message.to_string() }, remedy)
     }
 
     /// The system's error about a file or a folder.
-    pub fn of_path(path: &Path, error: &io::Error) -> Error {
-        let hint = Substitute::of(error).map_or_else(|| way_out_of(error.kind()), Substitute::remedy);
+    pub fn at_path(path: &Path, error: &io::Error) -> Error {
+        let hint = Substitute::find(error).map_or_else(|| way_out_of(error.kind()), Substitute::remedy);
         let cause = Cause::File { path: path.into(), reason: error.to_string(), kind: error.kind() };
-        Error::of(cause, hint)
+        Error::with_cause(cause, hint)
     }
 
     /// A stopped job: the results that it has saved, and the way to continue.
     pub fn stopped(message: impl fmt::Display, remedy: impl Into<Remedy>) -> Error {
-        Error::of(Cause::Stopped { message: message.to_string() }, remedy)
+        Error::with_cause(Cause::Stopped { message: message.to_string() }, remedy)
     }
 
-    fn of(cause: Cause, remedy: impl Into<Remedy>) -> Error {
+    fn with_cause(cause: Cause, remedy: impl Into<Remedy>) -> Error {
         Error { cause: Box::new(cause), remedy: remedy.into() }
     }
 
@@ -225,7 +225,7 @@ fn way_out(error: &(dyn StdError + 'static)) -> String {
     let said_by_system = chain(error).find_map(|cause| cause.downcast_ref::<io::Error>());
     match said_by_system {
         Some(error) => {
-            Substitute::of(error).map_or_else(|| way_out_of(error.kind()), Substitute::remedy).into()
+            Substitute::find(error).map_or_else(|| way_out_of(error.kind()), Substitute::remedy).into()
         }
         None if chain(error).any(|cause| cause.is::<plimsoll_memory::OverBudget>()) => "raise ‹ram›".into(),
         None => match chain(error).find_map(|cause| cause.downcast_ref::<plimsoll_plan::PlanError>()) {
@@ -238,9 +238,9 @@ fn way_out(error: &(dyn StdError + 'static)) -> String {
 }
 
 /// The remedy of something else in the place of a file, whichever reader found it.
-fn of_substitute(error: &(dyn StdError + 'static)) -> Option<String> {
+fn substitute_remedy(error: &(dyn StdError + 'static)) -> Option<String> {
     let mut errors = chain(error).filter_map(|cause| cause.downcast_ref::<io::Error>());
-    errors.find_map(Substitute::of).map(|found| found.remedy().into())
+    errors.find_map(Substitute::find).map(|found| found.remedy().into())
 }
 
 impl From<OutputError> for Error {
@@ -257,7 +257,7 @@ impl From<OutputError> for Error {
             }
             OutputRemedy::CheckPath => "check the path, the disk and who may read and write there".into(),
         };
-        Error::of(Cause::Output(error), hint)
+        Error::with_cause(Cause::Output(error), hint)
     }
 }
 
@@ -280,7 +280,7 @@ impl From<ReportError> for Error {
             _ => error.remedy(),
         };
         match error {
-            ReportError::File { path, source } => Error::of_path(&path, &source),
+            ReportError::File { path, source } => Error::at_path(&path, &source),
             ReportError::Io(error) => error.into(),
             ReportError::Json(error) => error.into(),
             ReportError::Memory(error) => error.into(),
@@ -289,7 +289,7 @@ impl From<ReportError> for Error {
             ReportError::Run(error) => error.into(),
             ReportError::Table(error) => error.into(),
             ReportError::Volume(error) => error.into(),
-            own => Error::of(Cause::Report(own), hint),
+            own => Error::with_cause(Cause::Report(own), hint),
         }
     }
 }
@@ -299,8 +299,8 @@ macro_rules! with_hint {
     ($($variant:ident($error:ty)),* $(,)?) => {
         $(impl From<$error> for Error {
             fn from(error: $error) -> Error {
-                let hint = of_substitute(&error).or(error.remedy()).unwrap_or_else(|| way_out(&error));
-                Error::of(Cause::$variant(error), hint)
+                let hint = substitute_remedy(&error).or(error.remedy()).unwrap_or_else(|| way_out(&error));
+                Error::with_cause(Cause::$variant(error), hint)
             }
         })*
     };
@@ -312,7 +312,7 @@ macro_rules! without_hint {
         $(impl From<$error> for Error {
             fn from(error: $error) -> Error {
                 let hint = way_out(&error);
-                Error::of(Cause::$variant(error), hint)
+                Error::with_cause(Cause::$variant(error), hint)
             }
         })*
     };

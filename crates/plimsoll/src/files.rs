@@ -10,7 +10,7 @@ use crate::error::{Error, Outcome};
 
 /// Writes a file, whole or not at all.
 pub(crate) fn write(path: &Path, to: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Outcome {
-    atomic::write(path, to).map_err(|error| Error::of_path(path, &error))
+    atomic::write(path, to).map_err(|error| Error::at_path(path, &error))
 }
 
 /// Writes JSON as people read it.

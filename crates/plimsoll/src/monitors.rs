@@ -40,7 +40,7 @@ impl Monitoring {
             return Err(Error::new(message, "name a file, like /var/lib/node_exporter/plimsoll.prom"));
         }
         rustix::fs::access(folder, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
-            .map_err(|error| Error::of_path(folder, &error.into()))
+            .map_err(|error| Error::at_path(folder, &error.into()))
     }
 
     /// Opens the monitors of a run.
@@ -60,7 +60,7 @@ pub struct Monitors {
 
 impl Monitors {
     /// Those of a fold.
-    pub fn of_fold(&self, folder: &FoldFolder, numbers: &RunPlan) -> FoldMonitors {
+    pub fn for_fold(&self, folder: &FoldFolder, numbers: &RunPlan) -> FoldMonitors {
         FoldMonitors {
             asked: self.asked.clone(),
             metrics: self.metrics.clone(),

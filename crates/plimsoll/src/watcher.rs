@@ -51,7 +51,7 @@ impl Watcher {
     }
 
     /// The watcher of one of several folds, which reports lines that begin with a title.
-    pub fn of_several(
+    pub fn with_title(
         title: &str,
         folder: &FoldFolder,
         planned: &PlannedRun,
@@ -85,7 +85,7 @@ impl Watcher {
             history: History::default(),
             arena: Some(draw_step(&planned.plan, planned.programs.fullest(), numbers)),
             log: None,
-            monitors: monitors.of_fold(folder, numbers),
+            monitors: monitors.for_fold(folder, numbers),
             has_failed: false,
         }
     }
@@ -140,7 +140,7 @@ fn each_point(folder: &FoldFolder, each: &mut dyn FnMut(EpochPoint)) -> Result<(
     each_epoch(folder, |record| {
         let cost = costs.get(&record.epoch);
         if cost.is_some() {
-            each(EpochPoint::of(&record, cost));
+            each(EpochPoint::new(&record, cost));
         }
     })
 }
@@ -231,7 +231,7 @@ impl Observer for Watcher {
         self.context.emit(&events::Event::Epoch { fold: self.folder.name(), record, cost });
         let (history, folder) = (&mut self.history, &self.folder);
         let pushed =
-            history.push_or_read(EpochPoint::of(record, Some(cost)), |each| each_point(folder, each));
+            history.push_or_read(EpochPoint::new(record, Some(cost)), |each| each_point(folder, each));
         if let Err(error) = pushed {
             self.failed(&error.to_string());
         }

@@ -5,7 +5,7 @@ use plimsoll_memory::Bytes;
 use plimsoll_nn::NetworkName;
 
 use super::bench_data::BenchData;
-use super::{Compute, Held, Precision, Ram, Threads, network, thread_count, triple};
+use super::{Compute, Precision, Ram, StorageArgs, Threads, network, thread_count, triple};
 
 /// A benchmark.
 #[derive(Debug, Subcommand)]
@@ -52,7 +52,7 @@ pub struct BenchPredict {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub rounds: u16,
     #[command(flatten)]
-    pub held: Held,
+    pub held: StorageArgs,
     #[command(flatten)]
     pub compute: Compute,
     #[command(flatten)]

@@ -89,7 +89,7 @@ impl NnUnetFlags {
             ));
         };
         let entries =
-            plimsoll_disk::read_dir(&results).map_err(|error| Failure::of_path(&results, &error))?;
+            plimsoll_disk::read_dir(&results).map_err(|error| Failure::at_path(&results, &error))?;
         let number: Option<u32> = dataset.parse().ok();
         let named = |entry: &PathBuf| {
             let name = entry.file_name().and_then(|name| name.to_str()).unwrap_or_default();

@@ -141,7 +141,7 @@ impl Predict {
     /// The request of a model.
     pub fn request(&self, model: PathBuf, backend: Arc<dyn Backend>) -> Outcome<PredictRequest> {
         let threads = self.inference.compute.threads.count();
-        let is_nnunet = matches!(ModelSource::of(&model)?, ModelSource::NnUnet(_));
+        let is_nnunet = matches!(ModelSource::detect(&model)?, ModelSource::NnUnet(_));
         // The defaults of nnU-Net and of this program.
         let mirror = self.mirror || !self.mirror_axes.is_empty() || (is_nnunet && !self.nnunet.disable_tta);
         Ok(PredictRequest {

@@ -214,5 +214,5 @@ fn other_card(device: DeviceName) -> Failure {
 }
 
 fn absolute(path: &Path) -> Outcome<PathBuf> {
-    std::path::absolute(path).map_err(|error| Failure::of_path(path, &error))
+    std::path::absolute(path).map_err(|error| Failure::at_path(path, &error))
 }

@@ -61,7 +61,7 @@ struct Patch {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct LoadingReport {
     load: Option<Load>,
     patch: Option<Patch>,
     /// The predicted time by this machine's measured rates.
@@ -92,7 +92,7 @@ pub fn run(args: &BenchData, part: Part, as_json: bool) -> Outcome {
             Some(patch(args, dataset, inspection, sampler, &opened, &planned)?)
         }
     };
-    let mut report = Report {
+    let mut report = LoadingReport {
         load,
         patch,
         predicted_seconds_per_step: planned.numbers.predicted_seconds_per_step,
@@ -123,7 +123,7 @@ fn load(cases: &[&Case], budget: &Budget) -> Outcome<Load> {
     let files: Vec<(&Path, Content)> = images.chain(labels).collect();
     let (mut stored_bytes, mut decoded_bytes) = (Bytes::ZERO, Bytes::ZERO);
     for (path, _) in &files {
-        stored_bytes += forget(path).map_err(|error| Failure::of_path(path, &error))?;
+        stored_bytes += forget(path).map_err(|error| Failure::at_path(path, &error))?;
     }
     let mut seconds = [0.0; 2];
     for seconds in &mut seconds {
@@ -211,7 +211,7 @@ fn patch(
     })
 }
 
-impl Report {
+impl LoadingReport {
     /// The bottleneck of a step, and its remedy.
     fn judge(&self, planned: &PlannedRun, request: &plimsoll::PlanRequest) -> Option<String> {
         let patch = self.patch.as_ref()?;
@@ -290,7 +290,7 @@ impl Report {
 }
 
 /// Draws what a step and its batch take, as bars.
-fn draw(report: &Report, file: &Path) -> Outcome {
+fn draw(report: &LoadingReport, file: &Path) -> Outcome {
     let mut bars = vec![("a step, as planned", report.predicted_seconds_per_step, "#0072b2")];
     if let Some(patch) = &report.patch {
         bars.push(("its batch", patch.seconds_per_patch * report.batch_size as f64, "#e69f00"));
@@ -310,5 +310,5 @@ fn draw(report: &Report, file: &Path) -> Outcome {
         drawing.push(rect([160.0, y], [width, 24.0]).set("fill", colour));
         drawing.push(text([168.0 + width, y + 17.0], Anchor::Start, &format!("{seconds:.3} s")));
     }
-    atomic::write(file, |out| drawing.write(out)).map_err(|error| Failure::of_path(file, &error))
+    atomic::write(file, |out| drawing.write(out)).map_err(|error| Failure::at_path(file, &error))
 }

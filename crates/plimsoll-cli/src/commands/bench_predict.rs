@@ -10,7 +10,7 @@ use plimsoll_disk::atomic::{AtomicFile, BUFFER};
 use plimsoll_graph::{DType, Role, Shape, TensorId};
 use plimsoll_infer::{CaseRequest, CaseTimes, PredictPlan, PredictedCase, Predictor, RingStorage, Summed};
 use plimsoll_memory::{Budget, Bytes, resident};
-use plimsoll_models::{Answers, Interpolated, SegmentationModel, Windows};
+use plimsoll_models::{Answers, Interpolated, SegmentationModel, WindowLayout};
 use plimsoll_nn::weights::safetensors;
 use plimsoll_nn::{Network, NetworkSettings, predict};
 use plimsoll_run::Topology;
@@ -163,7 +163,7 @@ fn shape(args: &BenchPredict) -> Outcome<[usize; 3]> {
 
 /// The network; by default the one that nnU-Net's rules give windows of the size.
 fn network(args: &BenchPredict) -> Outcome<Network> {
-    let topology = Topology::of(TargetSpacing::Volume(SPACING), args.size);
+    let topology = Topology::new(TargetSpacing::Volume(SPACING), args.size);
     if topology.patch != args.size {
         let [d, h, w] = topology.patch;
         let message = format!("windows of {:?} cannot be halved as often as nnU-Net would", args.size);
@@ -208,7 +208,7 @@ fn model(args: &BenchPredict, net: Network, weights: &Path) -> SegmentationModel
         answers: Answers::Classes(usize::from(args.classes)),
         outputs: (0..usize::from(args.classes)).map(|class| format!("class {class}")).collect(),
         mirror_axes: [true; 3],
-        windows: Windows::Even,
+        windows: WindowLayout::Even,
         interpolated: Interpolated::Logits,
     }
 }

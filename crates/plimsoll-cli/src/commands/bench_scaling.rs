@@ -18,7 +18,7 @@ use crate::report::{Table, json};
 use crate::terminal::observed;
 
 #[derive(Serialize)]
-struct Report {
+struct ScalingReport {
     net: String,
     patch_size: [usize; 3],
     batch_size: usize,
@@ -211,7 +211,7 @@ pub fn run(args: &BenchScaling, as_json: bool) -> Outcome {
         false => Ok(one.simulated(*threads, barrier.seconds, args.nodes)),
     });
     let threads = scaled.collect::<Outcome<Vec<Scaled>>>()?;
-    let report = Report {
+    let report = ScalingReport {
         net: args.what.net.to_string(),
         patch_size: training.patch,
         batch_size: training.batch,
@@ -229,7 +229,7 @@ pub fn run(args: &BenchScaling, as_json: bool) -> Outcome {
     Ok(())
 }
 
-impl Report {
+impl ScalingReport {
     fn print(&self) {
         println!(
             "{} {:?} × {}, {}: {:.3} s of processor time on one thread; a kernel's barrier {:.1} µs, {:.1} µs after a rest \

@@ -268,7 +268,7 @@ pub(super) fn fill(
                 engine.write(ONLY, id, HostSlice::F32(&training.optimizer.rates(1e-3, 10, LOSS_SCALE)))?;
             }
             names::LOSS_SCALE => engine.write(ONLY, id, HostSlice::F32(&[LOSS_SCALE]))?,
-            names::NOISE => engine.write(ONLY, id, HostSlice::F32(&Noise::of_step(0, 0, 0).to_table()))?,
+            names::NOISE => engine.write(ONLY, id, HostSlice::F32(&Noise::for_step(0, 0, 0).to_table()))?,
             _ => {
                 let image: Vec<f32> = (0..tensor.shape.count()).map(wave).collect();
                 engine.write(ONLY, id, HostSlice::F32(&image))?;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use plimsoll::Line;
 use plimsoll_metrics::classification::{
-    Bootstrap, Curves, Interval, Labelling, Report, Table as Cases, classify,
+    Bootstrap, ClassificationReport, Curves, Interval, Labelling, Table as Cases, classify,
 };
 use plimsoll_report::classification_picture;
 
@@ -55,7 +55,7 @@ pub fn run(table: &Path, args: &Evaluate, as_json: bool) -> Outcome {
     Ok(())
 }
 
-fn print(report: &Report) {
+fn print(report: &ClassificationReport) {
     let cell = |found: Option<&Interval>| {
         or_dash(found.and_then(|found| {
             let value = format!("{:.4}", found.value?);
@@ -82,7 +82,7 @@ fn print(report: &Report) {
 }
 
 /// Prints the requested thresholds.
-fn print_thresholds(report: &Report, cell: &dyn Fn(Option<&Interval>) -> String) {
+fn print_thresholds(report: &ClassificationReport, cell: &dyn Fn(Option<&Interval>) -> String) {
     if report.classes.iter().all(|class| class.thresholds.is_empty()) {
         return;
     }

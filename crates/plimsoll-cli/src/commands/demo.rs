@@ -27,7 +27,7 @@ use crate::terminal;
 
 /// The result of the demonstration.
 #[derive(Serialize)]
-struct Report {
+struct DemoReport {
     ram_budget_bytes: Bytes,
     planned_bytes: Bytes,
     peak_rss_bytes: Option<Bytes>,
@@ -49,7 +49,7 @@ pub fn run(args: &Demo, as_json: bool) -> Outcome {
                 let message = format!("{} holds a demonstration already", folder.display());
                 return Err(Failure::new(message, "choose another folder with --out, or remove it"));
             }
-            let io = |error| Failure::of_path(folder, &error);
+            let io = |error| Failure::at_path(folder, &error);
             plimsoll_disk::create_dir_all(folder).map_err(io)?;
             job(args, folder, &context, as_json)
         }
@@ -116,7 +116,7 @@ fn whole_job(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outc
     if !quiet {
         print_scores(&summary, &names);
     }
-    let report = Report {
+    let report = DemoReport {
         ram_budget_bytes: args.ram,
         planned_bytes: record.planned_bytes,
         peak_rss_bytes: record.peak_rss_bytes.max(Some(resident()?.peak)),
@@ -157,7 +157,7 @@ fn train_fold(request: &TrainRequest, context: &Context) -> Outcome<RunRecord> {
     Ok(record)
 }
 
-impl Report {
+impl DemoReport {
     fn print(&self) {
         let mut table = Table::new(["limit", "planned", "measured", "Dice", "seconds"]);
         table.row([

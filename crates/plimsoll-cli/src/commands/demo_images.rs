@@ -33,7 +33,7 @@ struct Way {
 
 /// The result of the demonstration.
 #[derive(Serialize)]
-struct Report {
+struct ImageDemoReport {
     ram_budget_bytes: Bytes,
     ways: Vec<Way>,
     peak_rss_bytes: Bytes,
@@ -50,7 +50,7 @@ pub fn run(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outcom
     };
     let data = folder.join("images");
     say("images: made-up photographs of the retina in five grades");
-    phantom::write(&data, &PhantomImages::default()).map_err(|error| Failure::of_path(&data, &error))?;
+    phantom::write(&data, &PhantomImages::default()).map_err(|error| Failure::at_path(&data, &error))?;
     let mut ways = Vec::new();
     let backend = args.compute.open()?;
     for (way, is_pairs) in [("one network", false), ("one for each pair", true)] {
@@ -98,7 +98,7 @@ pub fn run(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outcom
             seconds: began.elapsed().as_secs_f64(),
         });
     }
-    let report = Report {
+    let report = ImageDemoReport {
         ram_budget_bytes: args.ram,
         ways,
         peak_rss_bytes: resident()?.peak,
@@ -116,7 +116,7 @@ pub fn run(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outcom
     Ok(())
 }
 
-impl Report {
+impl ImageDemoReport {
     fn print(&self) {
         let mut table = Table::new(["classifier", "kappa", "accuracy", "planned", "seconds"]);
         for way in &self.ways {

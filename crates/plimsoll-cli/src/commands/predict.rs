@@ -184,11 +184,11 @@ fn expect_averaged(model: &Path, is_of_images: bool, others: &[PathBuf]) -> Outc
 
 /// Refuses flags that would have no effect with the models.
 fn expect_effect(args: &Predict, model: &Path, others: &[PathBuf], is_classifier: bool) -> Outcome {
-    let first = ModelSource::of(model)?;
+    let first = ModelSource::detect(model)?;
     let has_pairs = matches!(first, ModelSource::Pairs { .. });
     let of_volumes = "the model gives each image a class as a whole";
     let others =
-        others.iter().map(|other| ModelSource::of(other)).collect::<Result<Vec<ModelSource>, _>>()?;
+        others.iter().map(|other| ModelSource::detect(other)).collect::<Result<Vec<ModelSource>, _>>()?;
     let is_nnunet = |source: &ModelSource| matches!(source, ModelSource::NnUnet(_));
     let is_first_nnunet = is_nnunet(&first);
     let is_any_nnunet = is_first_nnunet || others.iter().any(is_nnunet);

@@ -1,7 +1,7 @@
 //! `plimsoll segment`
 
 use plimsoll::{plan_segmentation, segment};
-use plimsoll_models::total_segmentator::{ModelSize, Task};
+use plimsoll_models::total_segmentator::{ModelSize, SegmentatorTask};
 use serde::Serialize;
 
 use super::prediction_plan;
@@ -65,7 +65,7 @@ pub fn run(args: &Segment, as_json: bool) -> Outcome {
 fn list(args: &Segment, as_json: bool) -> Outcome {
     let folder = args.weights_folder()?;
     let mut listed = Vec::new();
-    for (name, task) in Task::all()? {
+    for (name, task) in SegmentatorTask::all()? {
         let (mut weights, mut missing) = (Vec::new(), Vec::new());
         for models in task.all_models() {
             for part in &models.parts {

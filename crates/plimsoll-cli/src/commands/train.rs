@@ -88,7 +88,7 @@ fn finish(trained: &Trained, is_told: bool) -> Outcome {
 
 /// The names of the classes that voxels are labelled with.
 fn class_names(specification: &Specification) -> Outcome<ClassNames> {
-    Ok(ClassNames::of(&specification.config.task.segmentation()?.dataset.labels))
+    Ok(ClassNames::new(&specification.config.task.segmentation()?.dataset.labels))
 }
 
 /// Prints what was held against what was planned.

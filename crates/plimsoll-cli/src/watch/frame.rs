@@ -146,7 +146,7 @@ fn chart(
     curves: [(&str, Color, Points); 2],
 ) {
     let all = || behind.iter().chain(curves.iter().map(|(.., points)| points)).flatten();
-    let up = Axis::of(all().map(|(_, number)| *number), 4.0);
+    let up = Axis::new(all().map(|(_, number)| *number), 4.0);
     let last = all().map(|(epoch, _)| *epoch).fold(1.0, f64::max);
     let line = |points| Dataset::default().marker(Marker::Braille).graph_type(GraphType::Line).data(points);
     let grey = behind.iter().map(|points| line(points).style(Style::new().fg(Color::DarkGray)));

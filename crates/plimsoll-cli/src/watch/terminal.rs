@@ -39,7 +39,7 @@ fn follow(terminal: &mut DefaultTerminal, watched: &mut Watched, ended: &AtomicB
     let mut view = View { selected: watched.first() };
     loop {
         let next = Instant::now() + EVERY;
-        terminal.draw(|frame| draw(frame, watched, view.of(watched.folds.len())))?;
+        terminal.draw(|frame| draw(frame, watched, view.shown_index(watched.folds.len())))?;
         while event::poll(next.saturating_duration_since(Instant::now()))? {
             if let Event::Key(key) = event::read()?
                 && !view.goes_on(&key, watched.folds.len())
@@ -47,7 +47,7 @@ fn follow(terminal: &mut DefaultTerminal, watched: &mut Watched, ended: &AtomicB
                 return Ok(());
             }
             // Anything else is a terminal of another size.
-            terminal.draw(|frame| draw(frame, watched, view.of(watched.folds.len())))?;
+            terminal.draw(|frame| draw(frame, watched, view.shown_index(watched.folds.len())))?;
         }
         if ended.load(Ordering::Relaxed) {
             return Ok(());
@@ -64,7 +64,7 @@ struct View {
 
 impl View {
     /// The index of the shown fold among `folds` folds.
-    fn of(&self, folds: usize) -> usize {
+    fn shown_index(&self, folds: usize) -> usize {
         self.selected.min(folds.saturating_sub(1))
     }
 
@@ -76,8 +76,8 @@ impl View {
         let last = folds.saturating_sub(1);
         self.selected = match key.code {
             _ if key.kind == KeyEventKind::Release => self.selected,
-            KeyCode::Down | KeyCode::Char('j') => (self.of(folds) + 1).min(last),
-            KeyCode::Up | KeyCode::Char('k') => self.of(folds).saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => (self.shown_index(folds) + 1).min(last),
+            KeyCode::Up | KeyCode::Char('k') => self.shown_index(folds).saturating_sub(1),
             KeyCode::Home => 0,
             KeyCode::End => last,
             _ => self.selected,
@@ -105,7 +105,7 @@ mod tests {
         let mut view = View { selected: 1 };
         let mut press = |code, folds| {
             assert!(view.goes_on(&key(code), folds));
-            view.of(folds)
+            view.shown_index(folds)
         };
         assert_eq!([press(KeyCode::Down, 3), press(KeyCode::Down, 3), press(KeyCode::Down, 3)], [2, 2, 2]);
         assert_eq!([press(KeyCode::Up, 3), press(KeyCode::Up, 3), press(KeyCode::Up, 3)], [1, 0, 0]);

@@ -19,7 +19,7 @@ struct GatedSum {
 }
 
 impl GatedSum {
-    fn of(program: &Program, nodes: &[FusedNode], readers: &Readers, at: usize) -> Option<GatedSum> {
+    fn find(program: &Program, nodes: &[FusedNode], readers: &Readers, at: usize) -> Option<GatedSum> {
         let FusedOp::Plain(Op::Add(_)) = nodes[at].op else { return None };
         let [first, second] = nodes[at].inputs[..] else { return None };
         let maker = |id: TensorId| {
@@ -54,10 +54,10 @@ impl GatedSum {
 
 /// Fuses every gated map that is summed with what it is added to.
 pub(super) fn fuse(program: &Program, updates: &Updates, nodes: Vec<FusedNode>) -> Vec<FusedNode> {
-    let readers = Readers::of(program, &nodes);
+    let readers = Readers::new(program, &nodes);
     let mut kept: Vec<Option<FusedNode>> = nodes.iter().cloned().map(Some).collect();
     for at in 0..nodes.len() {
-        let Some(sum) = GatedSum::of(program, &nodes, &readers, at) else { continue };
+        let Some(sum) = GatedSum::find(program, &nodes, &readers, at) else { continue };
         let covers = union(sum.covers.iter().map(|place| &nodes[*place]));
         let Some(last) = sum.covers.last().copied() else { continue };
         if !updates.allow(program, &covers, nodes[last].at) {

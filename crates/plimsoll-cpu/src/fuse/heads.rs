@@ -14,10 +14,10 @@ use crate::ops::head::{Head, HeadCounts, HeadGrad, HeadStats};
 
 /// Fuses every head whose logits only sums, counts and the loss's gradient read.
 pub(super) fn fuse(program: &Program, updates: &Updates, nodes: Vec<FusedNode>) -> Vec<FusedNode> {
-    let readers = Readers::of(program, &nodes);
+    let readers = Readers::new(program, &nodes);
     let mut kept: Vec<Option<FusedNode>> = nodes.iter().cloned().map(Some).collect();
     for at in 0..nodes.len() {
-        if let Some(fan) = Fan::of(program, &nodes, &readers, at)
+        if let Some(fan) = Fan::find(program, &nodes, &readers, at)
             && fan.is_allowed(program, updates, &nodes)
         {
             fan.fuse(&nodes, &mut kept);
@@ -54,7 +54,7 @@ fn head_of(program: &Program, node: &FusedNode) -> Option<Head> {
 }
 
 impl Fan {
-    fn of(program: &Program, nodes: &[FusedNode], readers: &Readers, at: usize) -> Option<Fan> {
+    fn find(program: &Program, nodes: &[FusedNode], readers: &Readers, at: usize) -> Option<Fan> {
         let head = head_of(program, &nodes[at])?;
         let logits = nodes[at].outputs[0];
         if program.tensor(logits).role != Role::Intermediate {
@@ -70,7 +70,7 @@ impl Fan {
         }
         let back = match gradients[..] {
             [] => None,
-            [gradient] => Some(Back::of(program, nodes, readers, gradient, &head, &nodes[at])?),
+            [gradient] => Some(Back::find(program, nodes, readers, gradient, &head, &nodes[at])?),
             _ => return None,
         };
         (!sums.is_empty() || back.is_some()).then_some(Fan { at, head, sums, back })
@@ -126,7 +126,7 @@ impl Fan {
 }
 
 impl Back {
-    fn of(
+    fn find(
         program: &Program,
         nodes: &[FusedNode],
         readers: &Readers,

@@ -68,7 +68,7 @@ pub(crate) type FusedNode = fusing::FusedNode<FusedOp>;
 
 impl FusedOp {
     /// A node by itself.
-    fn of(op: &Op, inputs: usize) -> FusedOp {
+    fn new(op: &Op, inputs: usize) -> FusedOp {
         match op {
             Op::Conv(conv) => FusedOp::Conv(FusedConv {
                 conv: Conv::clone(conv),
@@ -122,7 +122,7 @@ impl FusedOp {
     /// The lowering of the op.
     pub(crate) fn lowering(&self) -> &dyn Lower {
         match self {
-            FusedOp::Plain(op) => ops::of(op),
+            FusedOp::Plain(op) => ops::lowering(op),
             FusedOp::NormAct(op) => op,
             FusedOp::NormActGrad(op) => op,
             FusedOp::ResidualAct(op) => op,
@@ -147,13 +147,13 @@ impl FusedOp {
 /// for what residual blocks, pairs and sums of gated maps hand on.
 pub(crate) fn fuse(program: &Program, inline: bool) -> Vec<FusedNode> {
     let nodes = program.nodes.iter().enumerate().map(|(at, node)| FusedNode {
-        op: FusedOp::of(&node.op, node.inputs.len()),
+        op: FusedOp::new(&node.op, node.inputs.len()),
         at,
         covers: vec![at],
         inputs: node.inputs.clone(),
         outputs: node.outputs.clone(),
     });
-    let updates = Updates::of(program);
+    let updates = Updates::new(program);
     let nodes = residual::fuse(program, &updates, nodes.collect());
     let nodes = pairs::fuse(program, &updates, nodes);
     let nodes = gates::fuse(program, &updates, nodes);

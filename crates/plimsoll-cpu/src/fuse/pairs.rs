@@ -25,7 +25,7 @@ struct NormPair {
 
 impl NormPair {
     /// The pair of a normalisation whose result nothing else reads.
-    fn of(program: &Program, nodes: &[FusedNode], readers: &Readers, at: usize) -> Option<NormPair> {
+    fn find(program: &Program, nodes: &[FusedNode], readers: &Readers, at: usize) -> Option<NormPair> {
         let FusedOp::Plain(Op::Normalise(Normalise { affine })) = nodes[at].op else { return None };
         let u = nodes[at].outputs[0];
         if program.tensor(u).role != plimsoll_graph::Role::Intermediate {
@@ -65,10 +65,10 @@ impl NormPair {
 }
 
 fn norms(program: &Program, updates: &Updates, nodes: Vec<FusedNode>) -> Vec<FusedNode> {
-    let readers = Readers::of(program, &nodes);
+    let readers = Readers::new(program, &nodes);
     let mut kept: Vec<Option<FusedNode>> = nodes.iter().cloned().map(Some).collect();
     for at in 0..nodes.len() {
-        let Some(norm) = NormPair::of(program, &nodes, &readers, at) else { continue };
+        let Some(norm) = NormPair::find(program, &nodes, &readers, at) else { continue };
         let own = &nodes[norm.normalise];
         let mut last = norm.back.iter().map(|(_, of_norm, _)| *of_norm).chain([norm.act]);
         if !last.all(|last| updates.allow(program, &own.covers, nodes[last].at)) {
@@ -115,10 +115,10 @@ fn norms(program: &Program, updates: &Updates, nodes: Vec<FusedNode>) -> Vec<Fus
 
 /// Sums whose second operand comes from a kernel that can add what it makes to something, when the first is there already.
 fn sums(program: &Program, updates: &Updates, nodes: Vec<FusedNode>) -> Vec<FusedNode> {
-    let readers = Readers::of(program, &nodes);
+    let readers = Readers::new(program, &nodes);
     let mut kept: Vec<FusedNode> = Vec::with_capacity(nodes.len());
     for (at, node) in nodes.into_iter().enumerate() {
-        match Sum::of(program, &readers, &kept, &node, at) {
+        match Sum::find(program, &readers, &kept, &node, at) {
             Some(sum) if updates.allow(program, &sum.fused.covers, sum.fused.at) => {
                 kept[sum.place] = sum.fused;
             }
@@ -136,7 +136,7 @@ struct Sum {
 }
 
 impl Sum {
-    fn of(
+    fn find(
         program: &Program,
         readers: &Readers,
         before: &[FusedNode],

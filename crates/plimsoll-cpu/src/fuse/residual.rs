@@ -18,7 +18,7 @@ struct Norm {
 }
 
 impl Norm {
-    fn of(
+    fn find(
         program: &Program,
         nodes: &[FusedNode],
         readers: &Readers,
@@ -66,14 +66,14 @@ struct End {
 }
 
 impl End {
-    fn of(program: &Program, nodes: &[FusedNode], readers: &Readers, sum: usize) -> Option<End> {
+    fn find(program: &Program, nodes: &[FusedNode], readers: &Readers, sum: usize) -> Option<End> {
         let FusedOp::Plain(Op::Add(_)) = nodes[sum].op else { return None };
         let [first, second] = nodes[sum].inputs[..] else { return None };
         let summed = nodes[sum].outputs[0];
         if first == second || program.tensor(summed).role != Role::Intermediate {
             return None;
         }
-        let norm = |id| Norm::of(program, nodes, readers, id, sum);
+        let norm = |id| Norm::find(program, nodes, readers, id, sum);
         let (main, shortcut) = match (norm(first), norm(second)) {
             (Some(main), other) => (main, other.ok_or(second)),
             (None, Some(main)) => (main, Err(first)),
@@ -201,10 +201,10 @@ impl Back {
 
 /// Fuses every end whose inner values nothing else reads.
 pub(super) fn fuse(program: &Program, updates: &Updates, nodes: Vec<FusedNode>) -> Vec<FusedNode> {
-    let readers = Readers::of(program, &nodes);
+    let readers = Readers::new(program, &nodes);
     let mut kept: Vec<Option<FusedNode>> = nodes.iter().cloned().map(Some).collect();
     for at in 0..nodes.len() {
-        let end = End::of(program, &nodes, &readers, at);
+        let end = End::find(program, &nodes, &readers, at);
         if let Some(end) = end.filter(|end| end.is_allowed(program, updates, &nodes)) {
             end.fuse(&nodes, &mut kept);
         }

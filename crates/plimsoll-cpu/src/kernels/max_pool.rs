@@ -9,7 +9,7 @@ use crate::simd::{Element, LANES, Simd};
 
 /// Windows over one block of channels.
 #[derive(Clone, Copy)]
-pub(crate) struct Windows {
+pub(crate) struct PoolWindows {
     pub(crate) op: Op,
     /// Extent of what is pooled.
     pub(crate) input: [usize; 3],
@@ -17,7 +17,7 @@ pub(crate) struct Windows {
     pub(crate) output: [usize; 3],
 }
 
-impl Windows {
+impl PoolWindows {
     pub(crate) fn voxels(&self) -> usize {
         self.input.iter().product()
     }
@@ -39,7 +39,7 @@ impl Windows {
     /// Lane by lane, the largest voxel of a window; what is no number is larger than any.
     ///
     /// # Safety
-    /// The machine has the instruction set of `S`. `block` is aligned and valid for reads of [`Windows::voxels`] · 16 elements,
+    /// The machine has the instruction set of `S`. `block` is aligned and valid for reads of [`PoolWindows::voxels`] · 16 elements,
     /// which are initialised, and `at` is below the output's extents.
     #[inline(always)]
     unsafe fn largest<S: Simd, T: Element>(&self, block: *const T, at: [usize; 3]) -> S::V {
@@ -61,7 +61,7 @@ impl Windows {
     /// Lane by lane, the place of the largest voxel of a window among those of the block, the first of several.
     ///
     /// # Safety
-    /// The contract is that of [`Windows::largest`].
+    /// The contract is that of [`PoolWindows::largest`].
     #[inline(always)]
     unsafe fn place_of_largest<S: Simd, T: Element>(&self, block: *const T, at: [usize; 3]) -> [u32; LANES] {
         let [z, y, x] = [0, 1, 2].map(|axis| self.op.places(axis, at[axis], self.input[axis]).start);
@@ -84,7 +84,7 @@ impl Windows {
 
 /// z = the largest voxel of each window.
 pub(crate) struct MaxPool<T> {
-    pub(crate) windows: Windows,
+    pub(crate) windows: PoolWindows,
     /// Blocks of channels of all samples.
     pub(crate) blocks: usize,
     /// `[block][voxel][16]`
@@ -117,7 +117,7 @@ impl<T: Element> Kernel for MaxPool<T> {
 
 /// dx = Σ dz of the windows whose first largest voxel it is.
 pub(crate) struct MaxPoolGrad<T> {
-    pub(crate) windows: Windows,
+    pub(crate) windows: PoolWindows,
     /// Blocks of channels of all samples.
     pub(crate) blocks: usize,
     /// The gradient of z, `[block][window][16]`.

@@ -166,7 +166,7 @@ impl CombineStats {
     /// # Safety
     /// `partial` is as the field says, and initialised; `set` is one of the sharing's.
     #[inline(always)]
-    unsafe fn of_set(&self, set: usize) -> ([f32; 2], f32) {
+    unsafe fn set_statistics(&self, set: usize) -> ([f32; 2], f32) {
         let extent = &self.sharing.extent;
         let chunks = extent.chunks();
         let (mut count, mut mean, mut squares) = (0.0f64, 0.0f64, 0.0f64);
@@ -201,7 +201,7 @@ impl Kernel for CombineStats {
         // behind the last one fill up its block.
         unsafe {
             for set in self.sharing.sets_of(task) {
-                let (pair, variance) = self.of_set(set);
+                let (pair, variance) = self.set_statistics(set);
                 let write = |(block, lane)| write_pair(self.statistics, block, lane, pair);
                 self.sharing.planes_of(set).for_each(write);
                 if let Some(variances) = self.variances {
@@ -440,7 +440,7 @@ impl NormGradMeans {
     /// # Safety
     /// All buffers are as the fields say, `partial` initialised; `channel_block` is below the extent's.
     #[inline(always)]
-    unsafe fn of_affine(&self, channel_block: usize, scale: Ptr<f32>, shift: Ptr<f32>) {
+    unsafe fn write_affine_gradients(&self, channel_block: usize, scale: Ptr<f32>, shift: Ptr<f32>) {
         let Extent { batch, blocks, .. } = self.sharing.extent;
         for lane in 0..LANES {
             let mut total = [0.0f64; 2];
@@ -475,7 +475,7 @@ impl Kernel for NormGradMeans {
                 let clear = |(block, lane)| write_pair(self.means, block, lane, [0.0; 2]);
                 self.sharing.padding_of(task).for_each(clear);
             } else if let Some((scale, shift)) = self.affine {
-                self.of_affine(task - of_sets, scale, shift);
+                self.write_affine_gradients(task - of_sets, scale, shift);
             }
         }
     }

@@ -17,7 +17,7 @@ pub(crate) struct SumParts {
 
 impl SumParts {
     /// The sum that follows a [`WeightGrad`](super::weight_grad::WeightGrad), if it has several parts.
-    pub(crate) fn of(tiling: &GradTiling, partial: Ptr<f32>, result: Ptr<f32>) -> Option<SumParts> {
+    pub(crate) fn new(tiling: &GradTiling, partial: Ptr<f32>, result: Ptr<f32>) -> Option<SumParts> {
         (tiling.parts > 1).then(|| SumParts { partial, result, parts: tiling.parts, count: tiling.weights() })
     }
 }

@@ -22,7 +22,7 @@ pub(crate) fn assign(
     programs: &[Program],
     pinned: Option<&[VolumeLayout]>,
 ) -> Result<Vec<Vec<Layout>>, Unsupported> {
-    let mut weights = WeightClasses::of(programs);
+    let mut weights = WeightClasses::new(programs);
     let volumes: Vec<Vec<VolumeLayout>> = match pinned {
         Some(pinned) => vec![pinned.to_vec(); programs.len()],
         None => Volumes::solve(programs, &weights)?,
@@ -191,7 +191,7 @@ fn constrain(
     };
     let mut add = |demand: Demand, volumes: Vec<usize>| constraints.push(Constraint { op, demand, volumes });
     let all = || [volumes(&node.inputs), volumes(&node.outputs)].concat();
-    let rule = ops::of(&node.op).volumes(&NodeOperands { program, node });
+    let rule = ops::lowering(&node.op).volumes(&NodeOperands { program, node });
     // Features of bf16 lie in blocks; logits may lie in rows of it.
     let may_be_rows = matches!(rule, VolumeRule::Conv { point: true, .. });
     let made = if may_be_rows { &[][..] } else { &node.outputs };
@@ -235,7 +235,7 @@ struct Numbers<'a> {
 }
 
 impl<'a> Numbers<'a> {
-    fn of(programs: &'a [Program]) -> Numbers<'a> {
+    fn new(programs: &'a [Program]) -> Numbers<'a> {
         let mut count = 0;
         let first = programs.iter().map(|program| {
             count += program.tensors.len();
@@ -276,7 +276,7 @@ struct Applied<'a> {
 }
 
 impl<'a> Applied<'a> {
-    fn of(node: &'a Node) -> Option<Applied<'a>> {
+    fn find(node: &'a Node) -> Option<Applied<'a>> {
         match &node.op {
             Op::Conv(conv) => {
                 let (sources, rest) = node.inputs.split_at(conv.sources(node.inputs.len()));
@@ -305,8 +305,8 @@ struct WeightClasses<'a> {
 }
 
 impl<'a> WeightClasses<'a> {
-    fn of(programs: &'a [Program]) -> WeightClasses<'a> {
-        let numbers = Numbers::of(programs);
+    fn new(programs: &'a [Program]) -> WeightClasses<'a> {
+        let numbers = Numbers::new(programs);
         let parent = (0..numbers.count).collect();
         let mut classes = WeightClasses { numbers, parent, uses: HashMap::new(), made: HashMap::new() };
         let mut by_name: HashMap<&str, usize> = HashMap::new();
@@ -320,7 +320,7 @@ impl<'a> WeightClasses<'a> {
                 }
             }
             for node in &program.nodes {
-                if !ops::of(&node.op).combines_weights() {
+                if !ops::lowering(&node.op).combines_weights() {
                     continue;
                 }
                 let all = node.inputs.iter().chain(&node.outputs).filter(|id| is_weights(id));
@@ -335,7 +335,7 @@ impl<'a> WeightClasses<'a> {
     fn constraints(&self, programs: &[Program]) -> Vec<Constraint> {
         let mut by_class: BTreeMap<usize, [Vec<usize>; 2]> = BTreeMap::new();
         for (at, program) in programs.iter().enumerate() {
-            for applied in program.nodes.iter().filter_map(Applied::of) {
+            for applied in program.nodes.iter().filter_map(Applied::find) {
                 let [sources, results] =
                     by_class.entry(self.root(self.numbers.number(at, applied.weights))).or_default();
                 sources.extend(applied.sources.iter().map(|id| self.numbers.number(at, *id)));
@@ -377,7 +377,7 @@ impl<'a> WeightClasses<'a> {
         volumes: &[VolumeLayout],
         node: &Node,
     ) -> Result<(), Unsupported> {
-        let Some(Applied { weights, sources, result }) = Applied::of(node) else { return Ok(()) };
+        let Some(Applied { weights, sources, result }) = Applied::find(node) else { return Ok(()) };
         let (from, to) = (volumes[sources[0].index()], volumes[result.index()]);
         let (sources, part, inputs) = match &node.op {
             Op::ConvTranspose(conv) => {

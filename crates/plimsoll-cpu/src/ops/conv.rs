@@ -153,7 +153,7 @@ impl Lower for FusedConv {
         let is_image = *cx.input_layout(0) == Layout::Given;
         let grid = TapGrid::convolution(&conv.window, from, result.spatial());
         let (bias, bf16) = (conv.bias, is_bf16(cx.output(0)));
-        let isolated = Isolated::of(ConvNode {
+        let isolated = Isolated::new(ConvNode {
             kind: ConvKind::Forward,
             input: cx.input(0),
             output: cx.output(0),
@@ -210,7 +210,7 @@ impl BoundNode for Transposed {
 impl Lower for FusedTranspose {
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
         let conv = &self.conv;
-        let source = SourceRef::of(cx, self.load, 0);
+        let source = SourceRef::new(cx, self.load, 0);
         let weights = self.load.operands();
         let added_to = self.added.then(|| weights + 1 + usize::from(conv.bias));
         let in_place: Vec<(usize, usize)> = added_to.iter().map(|operand| (0, *operand)).collect();
@@ -232,7 +232,7 @@ impl Lower for FusedTranspose {
         // The source whose channels are wanted begins at a block of its own: layouts are assigned so.
         let first = own.block_of(conv.first_channel);
         let (bias, bf16) = (conv.bias, is_bf16(cx.output(0)));
-        let isolated = Isolated::of(ConvNode {
+        let isolated = Isolated::new(ConvNode {
             kind: ConvKind::Transposed,
             input: cx.input(0),
             output: cx.output(0),
@@ -383,7 +383,7 @@ impl Lower for FusedWeightGrad {
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
         let grad = &self.grad;
         let (sources, gradient) = SourceRef::all(cx, &self.loads);
-        let gradient = SourceRef::of(cx, self.result_load, gradient);
+        let gradient = SourceRef::new(cx, self.result_load, gradient);
         let result = &cx.input(self.loads.iter().map(|load| load.operands()).sum()).shape;
         let flops = flops(result.count(), cx.output(0).shape.dim(1), &grad.window);
         if let Layout::HeadWeights(_) = cx.output_layout(0) {
@@ -396,7 +396,7 @@ impl Lower for FusedWeightGrad {
         let is_plain = grad.groups == 1 && !is_image;
         let (batch, taps) = (result.batch(), grad.window.taps());
         let clear = blocks.connects_groups().then(|| blocks.clone());
-        let isolated = Isolated::of(ConvNode {
+        let isolated = Isolated::new(ConvNode {
             kind: ConvKind::WeightGrad,
             input: cx.input(0),
             output: cx.output(0),
@@ -423,7 +423,7 @@ impl Lower for FusedWeightGrad {
             let scratch: Ptr<f32> = places.scratch(1);
             match &tiling {
                 BackwardTiling::Direct(tiling) => {
-                    let add = SumParts::of(tiling, partial, result);
+                    let add = SumParts::new(tiling, partial, result);
                     let clear = clear.clone().map(|blocks| ClearCrossGroup { weights: result, blocks, taps });
                     let tiling = GradTiling::clone(tiling);
                     let sums = WeightGrad::new(&grid, tiling, source, gradient, result, partial, scratch);

@@ -108,7 +108,7 @@ impl Lower for ChannelSum {
     }
 
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
-        fn of_blocks<T: Element>(cx: &Context<'_>) -> Kernels {
+        fn block_kernels<T: Element>(cx: &Context<'_>) -> Kernels {
             let shape = &cx.input(0).shape;
             let (batch, blocks, voxels) = (shape.batch(), blocks(shape.channels()), shape.voxels());
             let parts = FeatureSums::<T>::parts(batch, voxels);
@@ -122,7 +122,7 @@ impl Lower for ChannelSum {
             })
         }
         if *cx.input_layout(0) == Layout::Blocks {
-            return Ok(by_storage!(cx.input(0), of_blocks(cx)));
+            return Ok(by_storage!(cx.input(0), block_kernels(cx)));
         }
         let shape = cx.input(0).shape.clone();
         Ok(Kernels::single(move |places| ImageSums {

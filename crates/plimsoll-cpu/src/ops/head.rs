@@ -80,7 +80,7 @@ struct Shape {
 }
 
 impl Shape {
-    fn of(cx: &Context<'_>, head: Head) -> Shape {
+    fn for_op(cx: &Context<'_>, head: Head) -> Shape {
         let map = &cx.input(0).shape;
         let classes = cx.input(head.load.operands()).shape.dim(0);
         Shape { batch: map.batch(), classes, voxels: map.voxels(), blocks: blocks(map.channels()) }
@@ -275,8 +275,8 @@ impl<T: Element> BoundNode for TiledHeadGrad<T> {
 impl Lower for HeadStats {
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
         fn with<T: Element>(cx: &Context<'_>, op: &HeadStats) -> Kernels {
-            let shape = Shape::of(cx, op.head);
-            let (head, source) = (op.head, SourceRef::of(cx, op.head.load, 0));
+            let shape = Shape::for_op(cx, op.head);
+            let (head, source) = (op.head, SourceRef::new(cx, op.head.load, 0));
             let rows = shape.classes * op.stats.rows();
             let per_thread = ChunkSums::per_thread(shape.classes, op.stats.extra.len());
             let scratch = [
@@ -302,7 +302,7 @@ impl Lower for HeadStats {
                 Box::new(Tiles { tiles, partial, result, sums, round: |sum| sum as f32 })
             })
         }
-        let flops = Shape::of(cx, self.head).flops(cx, 1);
+        let flops = Shape::for_op(cx, self.head).flops(cx, 1);
         Ok(by_storage!(cx.input(0), with(cx, self)).cost(cx.cost(flops)).share(SHARE))
     }
 }
@@ -310,8 +310,8 @@ impl Lower for HeadStats {
 impl Lower for HeadCounts {
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
         fn with<T: Element>(cx: &Context<'_>, op: HeadCounts) -> Kernels {
-            let shape = Shape::of(cx, op.head);
-            let (head, source) = (op.head, SourceRef::of(cx, op.head.load, 0));
+            let shape = Shape::for_op(cx, op.head);
+            let (head, source) = (op.head, SourceRef::new(cx, op.head.load, 0));
             let rows = shape.classes * 3;
             let scratch = [shape.logits_bytes(), bytes_of::<f64>(product([shape.tasks(), rows]))];
             Kernels::new(scratch, move |places| {
@@ -328,14 +328,14 @@ impl Lower for HeadCounts {
                 Box::new(Tiles { tiles, partial, result, sums, round: |count| count })
             })
         }
-        let flops = Shape::of(cx, self.head).flops(cx, 1);
+        let flops = Shape::for_op(cx, self.head).flops(cx, 1);
         Ok(by_storage!(cx.input(0), with(cx, *self)).cost(cx.cost(flops)).share(SHARE))
     }
 }
 
 impl Lower for HeadGrad {
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
-        let flops = Shape::of(cx, self.head).flops(cx, 3);
+        let flops = Shape::for_op(cx, self.head).flops(cx, 3);
         let in_place: Vec<(usize, usize)> =
             self.added.then(|| (0, self.head.operands() + 3)).into_iter().collect();
         let kernels = by_storage!(cx.input(0), grad(cx, self));
@@ -344,8 +344,8 @@ impl Lower for HeadGrad {
 }
 
 fn grad<T: Element>(cx: &Context<'_>, op: &HeadGrad) -> Kernels {
-    let shape = Shape::of(cx, op.head);
-    let (head, source) = (op.head, SourceRef::of(cx, op.head.load, 0));
+    let shape = Shape::for_op(cx, op.head);
+    let (head, source) = (op.head, SourceRef::new(cx, op.head.load, 0));
     let slopes = SlopePlaces::pieces(&op.loss, shape.batch, shape.classes, cx.threads);
     let mut scratch = vec![shape.logits_bytes()];
     scratch.extend(slopes);
@@ -361,7 +361,7 @@ fn grad<T: Element>(cx: &Context<'_>, op: &HeadGrad) -> Kernels {
             upstream: places.input(operand + 2),
             batch: shape.batch,
             classes: shape.classes,
-            places: SlopePlaces::of(places, 1),
+            places: SlopePlaces::new(places, 1),
         };
         let added_to = op.added.then(|| places.input::<T>(operand + 3));
         let (partial, totals) = (places.scratch::<f32>(5), places.scratch::<f64>(6));

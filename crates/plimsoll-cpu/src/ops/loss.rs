@@ -101,7 +101,7 @@ pub(super) fn loss_gradient(loss: &Loss, cx: &Context<'_>) -> Kernels {
     let kernels = Kernels::new(scratch, move |places| {
         let voxels = voxels(&shape, loss.ignore, places);
         let (table, upstream) = (places.input(2), places.input(3));
-        let scratch = SlopePlaces::of(places, 0);
+        let scratch = SlopePlaces::new(places, 0);
         let slopes = Slopes { loss: loss.clone(), table, upstream, batch, classes, places: scratch };
         let kernel = slopes.kernel(voxels, 0, places.output(0));
         Box::new(LossGrad { slopes, kernel })
@@ -174,7 +174,7 @@ impl<'a> Derivatives<'a> {
     ///
     /// # Safety
     /// The table must be written, and `room` have the sizes that [`sizes`](Derivatives::sizes) says.
-    unsafe fn of(
+    unsafe fn new(
         loss: &Loss,
         table: Ptr<f32>,
         upstream: Ptr<f32>,
@@ -226,7 +226,7 @@ pub(super) struct SlopePlaces {
 
 impl SlopePlaces {
     /// The pieces of a launch's scratch from `first` on.
-    pub(super) fn of(places: &Places, first: usize) -> SlopePlaces {
+    pub(super) fn new(places: &Places, first: usize) -> SlopePlaces {
         SlopePlaces {
             scratch: places.scratch(first),
             slopes: places.scratch(first + 1),
@@ -270,7 +270,7 @@ impl Slopes {
         // which are those of what is written here.
         unsafe {
             let found =
-                Derivatives::of(&self.loss, self.table, self.upstream, self.batch, self.classes, exact);
+                Derivatives::new(&self.loss, self.table, self.upstream, self.batch, self.classes, exact);
             if self.loss.is_plain() {
                 for (place, three) in found.slopes.chunks_exact(3).enumerate() {
                     *slopes.0.add(place * 2) = three[0] as f32;

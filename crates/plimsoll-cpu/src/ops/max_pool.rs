@@ -4,20 +4,20 @@ use plimsoll_graph::Shape;
 use plimsoll_graph::ops::{MaxPool, MaxPoolGrad};
 use plimsoll_plan::Unsupported;
 
-use crate::kernels::max_pool::{self as kernels, Windows};
+use crate::kernels::max_pool::{self as kernels, PoolWindows};
 use crate::layout::blocks;
 use crate::layout::rule::VolumeRule;
 use crate::lower::{Context, Kernels, Lower, NodeOperands, by_storage, bytes_of, product, single};
 use crate::simd::{Element, LANES};
 
 /// The windows over a volume, and blocks of channels of all samples.
-fn windows(op: MaxPool, input: &Shape, output: &Shape) -> (Windows, usize) {
-    let windows = Windows { op, input: input.spatial(), output: output.spatial() };
+fn windows(op: MaxPool, input: &Shape, output: &Shape) -> (PoolWindows, usize) {
+    let windows = PoolWindows { op, input: input.spatial(), output: output.spatial() };
     (windows, input.batch() * blocks(input.channels()))
 }
 
 /// Places of voxels are stored in 32 bits.
-fn expect_countable(cx: &Context<'_>, windows: &Windows) -> Result<(), Unsupported> {
+fn expect_countable(cx: &Context<'_>, windows: &PoolWindows) -> Result<(), Unsupported> {
     match u32::try_from(windows.voxels()) {
         Ok(_) => Ok(()),
         Err(_) => Err(cx.unsupported(format!("{} voxels; {} are the most", windows.voxels(), u32::MAX))),
@@ -30,7 +30,7 @@ impl Lower for MaxPool {
     }
 
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
-        fn with<T: Element>(windows: Windows, blocks: usize) -> Kernels {
+        fn with<T: Element>(windows: PoolWindows, blocks: usize) -> Kernels {
             Kernels::single(move |places| kernels::MaxPool::<T> {
                 windows,
                 blocks,
@@ -50,7 +50,7 @@ impl Lower for MaxPoolGrad {
     }
 
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
-        fn with<T: Element>(windows: Windows, blocks: usize, threads: usize) -> Kernels {
+        fn with<T: Element>(windows: PoolWindows, blocks: usize, threads: usize) -> Kernels {
             let scratch = bytes_of::<u32>(product([threads, windows.count(), LANES]));
             Kernels::new([scratch], move |places| {
                 single(kernels::MaxPoolGrad::<T> {

@@ -285,7 +285,7 @@ impl Lower for ClDice {
                 unsafe {
                     let value = |sample: usize| {
                         let [precision, sensitivity] = sums_of(sums, sample);
-                        op.of_sums(precision, sensitivity).0
+                        op.from_sums(precision, sensitivity).0
                     };
                     *result.0 = ((0..samples).map(value).sum::<f64>() / samples as f64) as f32;
                 }
@@ -310,7 +310,7 @@ impl Lower for ClDiceGrad {
                     unsafe {
                         let factor = f64::from(*upstream.0) / samples as f64;
                         let [precision, sensitivity] = sums_of(sums, sample);
-                        let (_, slopes) = op.of_sums(precision, sensitivity);
+                        let (_, slopes) = op.from_sums(precision, sensitivity);
                         for (result, slopes) in results.iter().zip(slopes) {
                             for (row, slope) in slopes.into_iter().enumerate() {
                                 *result.0.add(2 * sample + row) = (factor * slope) as f32;
@@ -341,7 +341,7 @@ unsafe fn recall(
         // SAFETY: the sums are written, as this function's contract says, two for each sample and class.
         [0, 1].map(|row| f64::from(unsafe { *sums.0.add(at(sample, class, row)) }))
     };
-    op.of_sums(samples, classes, of, |sample, class, slope| visit(at(sample, class, 0), slope))
+    op.from_sums(samples, classes, of, |sample, class, slope| visit(at(sample, class, 0), slope))
 }
 
 impl Lower for SoftRecall {
@@ -452,7 +452,7 @@ fn mean(of: MeanDifference, kernel: &Differences, chunks: usize, [loss, factors]
             let row = |row: usize| -> f64 {
                 (0..chunks).map(|chunk| *kernel.partial.0.add((part * chunks + chunk) * 3 + row)).sum()
             };
-            let (value, of_part) = of.of_sums([row(0), row(1)], row(2), parts);
+            let (value, of_part) = of.from_sums([row(0), row(1)], row(2), parts);
             sum += value;
             for (i, factor) in of_part.into_iter().enumerate() {
                 *factors.0.add(part * 2 + i) = factor as f32;

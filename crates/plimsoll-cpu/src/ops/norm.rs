@@ -99,7 +99,7 @@ impl Lower for NormAct {
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
         fn with<T: Element>(cx: &Context<'_>, norm: NormAct) -> Kernels {
             let extent = extent(&cx.input(0).shape);
-            let source = SourceRef::of(cx, Load::NormAct(norm), 0);
+            let source = SourceRef::new(cx, Load::NormAct(norm), 0);
             Kernels::single(move |places| NormActMap::<T> {
                 extent,
                 data: places.input(0),
@@ -117,7 +117,7 @@ impl Lower for NormActGrad {
         fn with<T: Element>(cx: &Context<'_>, NormActGrad { norm, over, added }: NormActGrad) -> Kernels {
             let sharing = sharing(over, &cx.input(1).shape);
             let extent = sharing.extent;
-            let source = SourceRef::of(cx, Load::NormAct(norm), 1);
+            let source = SourceRef::new(cx, Load::NormAct(norm), 1);
             let known = 1 + norm.operands();
             let scratch = [bytes_of::<f32>(extent.partial()), bytes_of::<f32>(extent.pairs())];
             Kernels::new(scratch, move |places| {

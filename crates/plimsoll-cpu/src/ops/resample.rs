@@ -4,7 +4,7 @@ use plimsoll_graph::Shape;
 use plimsoll_graph::ops::{AvgPool, AvgPoolGrad, Subpixel, SubpixelGrad, Upsample2, Upsample2Grad};
 use plimsoll_plan::Unsupported;
 
-use crate::kernels::resample::avg_pool::{self, Windows};
+use crate::kernels::resample::avg_pool::{self, MeanWindows};
 use crate::kernels::resample::subpixel::{self, Spread};
 use crate::kernels::resample::upsample::{Doubling, Upsample, UpsampleGrad};
 use crate::layout::blocks;
@@ -37,7 +37,7 @@ impl Lower for AvgPool {
     }
 
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
-        fn with<T: Element>(windows: Windows) -> Kernels {
+        fn with<T: Element>(windows: MeanWindows) -> Kernels {
             Kernels::single(move |places| avg_pool::AvgPool::<T> {
                 windows,
                 source: places.input(0),
@@ -45,7 +45,7 @@ impl Lower for AvgPool {
             })
         }
         let (from, to) = (&cx.input(0).shape, &cx.output(0).shape);
-        let windows = Windows {
+        let windows = MeanWindows {
             blocks: all_blocks(from),
             fine: from.spatial(),
             coarse: to.spatial(),
@@ -67,7 +67,7 @@ impl Lower for AvgPoolGrad {
 
 impl Lower for AddedPoolGrad {
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
-        fn with<T: Element>(windows: Windows, added: bool) -> Kernels {
+        fn with<T: Element>(windows: MeanWindows, added: bool) -> Kernels {
             Kernels::single(move |places| avg_pool::AvgPoolGrad::<T> {
                 windows,
                 upstream: places.input(0),
@@ -76,7 +76,7 @@ impl Lower for AddedPoolGrad {
             })
         }
         let (from, to) = (&cx.input(0).shape, &cx.output(0).shape);
-        let windows = Windows {
+        let windows = MeanWindows {
             blocks: all_blocks(from),
             fine: to.spatial(),
             coarse: from.spatial(),

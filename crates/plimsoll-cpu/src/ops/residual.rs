@@ -42,8 +42,8 @@ impl ResidualAct {
 
     /// The two branches, whose operands begin at `first`.
     fn branches(self, cx: &Context<'_>, first: usize) -> [SourceRef; 2] {
-        let main = SourceRef::of(cx, Load::NormAct(self.main), first);
-        [main, SourceRef::of(cx, self.shortcut, first + self.shortcut_operand())]
+        let main = SourceRef::new(cx, Load::NormAct(self.main), first);
+        [main, SourceRef::new(cx, self.shortcut, first + self.shortcut_operand())]
     }
 }
 

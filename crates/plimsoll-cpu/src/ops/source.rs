@@ -44,7 +44,7 @@ pub(crate) struct SourceRef {
 
 impl SourceRef {
     /// Returns the source at the operands of a node from `first` on.
-    pub(crate) fn of(cx: &Context<'_>, load: Load, first: usize) -> SourceRef {
+    pub(crate) fn new(cx: &Context<'_>, load: Load, first: usize) -> SourceRef {
         let info = cx.input(first);
         let (channels, voxels) = (info.shape.channels(), info.shape.voxels());
         SourceRef { load, first, channels, voxels, dtype: info.dtype }
@@ -54,7 +54,7 @@ impl SourceRef {
     pub(crate) fn all(cx: &Context<'_>, loads: &[Load]) -> (Vec<SourceRef>, usize) {
         let mut first = 0;
         let sources = loads.iter().map(|load| {
-            let source = SourceRef::of(cx, *load, first);
+            let source = SourceRef::new(cx, *load, first);
             first += load.operands();
             source
         });

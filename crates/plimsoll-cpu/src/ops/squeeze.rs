@@ -71,7 +71,7 @@ impl Lower for FusedSqueeze {
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
         fn with<T: Element>(cx: &Context<'_>, op: FusedSqueeze) -> Kernels {
             let FusedSqueeze { of, load } = op;
-            let source = SourceRef::of(cx, load, of.source());
+            let source = SourceRef::new(cx, load, of.source());
             let planes = planes(&cx.input(of.source()).shape);
             let read = move |places: &Places| PlaneSource::<T> {
                 data: source.data(places),
@@ -107,7 +107,7 @@ impl Lower for FusedSqueeze {
 impl Lower for GateSum {
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
         fn with<T: Element>(cx: &Context<'_>, op: GateSum) -> Kernels {
-            let source = SourceRef::of(cx, op.load, 0);
+            let source = SourceRef::new(cx, op.load, 0);
             let planes = planes(&cx.input(0).shape);
             let factors = op.load.operands();
             Kernels::single(move |places| PlaneScale::<T> {

@@ -21,7 +21,7 @@ use crate::lower::{BoundNode, Context, Kernels, Lower, Places, bytes_of, product
 use crate::simd::LANES;
 
 /// The voxels of logits, whose labels nobody reads.
-fn of_logits(shape: &Shape, places: &Places) -> Voxels {
+fn logit_voxels(shape: &Shape, places: &Places) -> Voxels {
     Voxels {
         logits: places.input(0),
         // Any address will do for what is not read.
@@ -35,7 +35,7 @@ fn of_logits(shape: &Shape, places: &Places) -> Voxels {
 }
 
 /// The voxels of probabilities, of one class less than there are, and labels.
-fn of_probabilities(shape: &Shape, ignore: Option<u8>, places: &Places) -> Voxels {
+fn probability_voxels(shape: &Shape, ignore: Option<u8>, places: &Places) -> Voxels {
     let classes = shape.channels() + 1;
     Voxels { classes, known: classes, ..loss::voxels(shape, ignore, places) }
 }
@@ -45,7 +45,7 @@ impl Lower for Probabilities {
         let shape = cx.input(0).shape.clone();
         let scratch = [bytes_of::<f32>(product([cx.threads, shape.channels(), LANES]))];
         Ok(Kernels::new(scratch, move |places| {
-            let voxels = of_logits(&shape, places);
+            let voxels = logit_voxels(&shape, places);
             single(Foreground { voxels, scratch: places.scratch(0), result: places.output(0) })
         }))
     }
@@ -57,7 +57,7 @@ impl Lower for ProbabilitiesGrad {
         let scratch = [bytes_of::<f32>(product([cx.threads, ForegroundGrad::per_thread(shape.channels())]))];
         let kernels = Kernels::new(scratch, move |places| {
             single(ForegroundGrad {
-                voxels: of_logits(&shape, places),
+                voxels: logit_voxels(&shape, places),
                 upstream: places.input(1),
                 scratch: places.scratch(0),
                 result: places.output(0),
@@ -76,7 +76,7 @@ impl Lower for PredictedDistance {
         let scratch = [product([at_once, Distances::per_task(extent, op.signed)])];
         Ok(Kernels::new(scratch, move |places| {
             single(Distances {
-                voxels: of_probabilities(&shape, op.ignore, places),
+                voxels: probability_voxels(&shape, op.ignore, places),
                 probabilities: places.input(0),
                 extent,
                 spacing: op.spacing,
@@ -155,11 +155,11 @@ impl<K: Kernel + Send> BoundNode for MeanGrad<K> {
 /// Probabilities, labels and the distances that a loss is of.
 fn field(op: DistanceLoss, shape: &Shape, places: &Places) -> Field {
     Field {
-        voxels: of_probabilities(shape, op.ignore, places),
+        voxels: probability_voxels(shape, op.ignore, places),
         term: op.term,
         probabilities: places.input(0),
         target: places.input(2),
-        predicted: places.input(if op.term.of_prediction() { 3 } else { 2 }),
+        predicted: places.input(if op.term.uses_prediction() { 3 } else { 2 }),
     }
 }
 
@@ -203,7 +203,7 @@ impl Lower for DistanceLossGrad {
 }
 
 fn boundaries(shape: &Shape, ignore: Option<u8>, places: &Places) -> Boundaries {
-    let voxels = of_probabilities(shape, ignore, places);
+    let voxels = probability_voxels(shape, ignore, places);
     Boundaries { voxels, probabilities: voxels.logits, extent: shape.spatial() }
 }
 

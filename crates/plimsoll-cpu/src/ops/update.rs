@@ -63,7 +63,7 @@ impl BoundNode for SquareRoot {
             machine.launch(&self.squares);
             let sums = std::slice::from_raw_parts(self.squares.partial.0, self.squares.stretches);
             let loss = self.loss.map(|loss| f64::from(*loss.0));
-            *self.result.0 = GradNorm::of_squares(sums.iter().sum(), loss) as f32;
+            *self.result.0 = GradNorm::from_squares(sums.iter().sum(), loss) as f32;
         }
     }
 }

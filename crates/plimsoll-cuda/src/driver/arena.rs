@@ -14,7 +14,7 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaStream};
 use super::kernels::Kernels;
 use super::recording::Recording;
 use super::{Card, failed};
-use crate::device::{Beside, Device, DeviceError, Launch, Recorded, Sizes, Task, Work, check_within};
+use crate::device::{Beside, Device, DeviceError, Launch, Recorded, RecordedTask, Sizes, Work, check_within};
 
 /// A device of a card.
 pub(super) struct DriverDevice {
@@ -289,8 +289,8 @@ impl Device for DriverDevice {
         Ok(before.saturating_sub(card.memory()?.free))
     }
 
-    fn record(&mut self, work: &[Task<'_>]) -> Result<Option<Recorded>, DeviceError> {
-        let launches = work.iter().filter(|task| matches!(task, Task::Launch(_))).count();
+    fn record(&mut self, work: &[RecordedTask<'_>]) -> Result<Option<Recorded>, DeviceError> {
+        let launches = work.iter().filter(|task| matches!(task, RecordedTask::Launch(_))).count();
         // While another device is opened, the card's free memory is to become less by that one alone; and here by this alone.
         let card = self.card.clone();
         let mut locked = card.lock();
@@ -298,10 +298,10 @@ impl Device for DriverDevice {
             return Ok(None);
         }
         let stream = self.stream.clone();
-        let recorded = Recording::of(&card, &stream, launches, || {
+        let recorded = Recording::record(&card, &stream, launches, || {
             work.iter().try_for_each(|task| match task {
-                Task::Launch(launch) => self.launch(launch),
-                Task::Poison(range) => self.poison(range.clone()),
+                RecordedTask::Launch(launch) => self.launch(launch),
+                RecordedTask::Poison(range) => self.poison(range.clone()),
             })
         });
         match recorded {

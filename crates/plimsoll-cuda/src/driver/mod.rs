@@ -121,7 +121,7 @@ impl Card {
         let mut all = Vec::with_capacity(recordings);
         let mut taken = 0;
         for _ in 0..recordings {
-            let (recording, bytes) = Recording::of(self, &stream, each, || {
+            let (recording, bytes) = Recording::record(self, &stream, each, || {
                 let mut given = [parameters.as_mut_ptr().cast::<c_void>()];
                 let (function, stream) = (kernel.function, stream.cu_stream());
                 // SAFETY: the module of the function is loaded as long as `kernels` lives, and its one struct has as many bytes as are given. The

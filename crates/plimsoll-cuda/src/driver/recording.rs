@@ -28,7 +28,7 @@ impl Recording {
     ///
     /// # Errors
     /// Returns an error if the driver refuses any of it. Capturing has ended then.
-    pub(super) fn of(
+    pub(super) fn record(
         card: &Card,
         stream: &Arc<CudaStream>,
         launches: usize,

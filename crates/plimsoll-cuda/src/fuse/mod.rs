@@ -51,7 +51,7 @@ impl FusedOp<'_> {
     /// Its kernels.
     pub(crate) fn kernels(&self) -> &dyn Lower {
         match self {
-            FusedOp::Plain(op) => ops::of(op),
+            FusedOp::Plain(op) => ops::lowering(op),
             FusedOp::NormAct(op) => op,
             FusedOp::NormActGrad(op) => op,
             FusedOp::Conv(op) => op,
@@ -89,7 +89,7 @@ pub(crate) fn fuse(program: &Program, architecture: Architecture, inline: bool) 
         inputs: node.inputs.clone(),
         outputs: node.outputs.clone(),
     });
-    let updates = Updates::of(program);
+    let updates = Updates::new(program);
     let nodes = pairs::fuse(program, &updates, nodes.collect());
     if inline { loads::fuse(program, architecture, &updates, nodes) } else { nodes }
 }

@@ -24,7 +24,7 @@ struct Back {
 
 impl Pair {
     /// The pair of a normalisation whose result nothing else reads.
-    fn of(program: &Program, nodes: &[FusedNode<'_>], readers: &Readers, at: usize) -> Option<Pair> {
+    fn find(program: &Program, nodes: &[FusedNode<'_>], readers: &Readers, at: usize) -> Option<Pair> {
         let FusedOp::Plain(Op::Normalise(Normalise { affine })) = nodes[at].op else { return None };
         let u = nodes[at].outputs[0];
         let (mut act, mut back) = (None, Vec::new());
@@ -70,10 +70,10 @@ pub(super) fn fuse<'p>(
     updates: &Updates,
     nodes: Vec<FusedNode<'p>>,
 ) -> Vec<FusedNode<'p>> {
-    let readers = Readers::of(program, &nodes);
+    let readers = Readers::new(program, &nodes);
     let mut kept: Vec<Option<FusedNode<'_>>> = nodes.iter().cloned().map(Some).collect();
     for at in 0..nodes.len() {
-        let Some(pair) = Pair::of(program, &nodes, &readers, at) else { continue };
+        let Some(pair) = Pair::find(program, &nodes, &readers, at) else { continue };
         let (normalise, act) = (&nodes[pair.normalise], &nodes[pair.act]);
         let mut places = pair.back.iter().map(|back| back.norm).chain([pair.act]);
         if !places.all(|place| updates.allow(program, &normalise.covers, nodes[place].at)) {

@@ -26,7 +26,7 @@ fn parameters(cx: &Context<'_>, count: u32, slope: f32) -> PointwiseParameters {
 }
 
 /// A function of them with a thread for each pack of elements, which may be stored in several ways.
-fn of_floats(cx: &Context<'_>, kernel: &str, slope: f32) -> Result<Work, Unsupported> {
+fn float_work(cx: &Context<'_>, kernel: &str, slope: f32) -> Result<Work, Unsupported> {
     let (y, count) = (cx.output(0), cx.elements(cx.output(0))?);
     let mut work = Work::new(cx);
     let kernel = cx.kernel(kernel, &[y])?;
@@ -43,37 +43,37 @@ fn pointwise(cx: &Context<'_>, kernel: impl Into<String>, count: u32) -> Result<
 
 impl Lower for Add {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
-        Ok(of_floats(cx, "add", 0.0)?.in_place(&[(0, 0), (0, 1)]))
+        Ok(float_work(cx, "add", 0.0)?.in_place(&[(0, 0), (0, 1)]))
     }
 }
 
 impl Lower for Accumulate {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
-        of_floats(cx, "add", 0.0)
+        float_work(cx, "add", 0.0)
     }
 }
 
 impl Lower for LeakyRelu {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
-        Ok(of_floats(cx, "leaky_relu", self.slope)?.in_place(&[(0, 0)]))
+        Ok(float_work(cx, "leaky_relu", self.slope)?.in_place(&[(0, 0)]))
     }
 }
 
 impl Lower for LeakyReluGrad {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
-        Ok(of_floats(cx, "leaky_relu_grad", self.slope)?.in_place(&[(0, 0), (0, 1)]))
+        Ok(float_work(cx, "leaky_relu_grad", self.slope)?.in_place(&[(0, 0), (0, 1)]))
     }
 }
 
 impl Lower for Sigmoid {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
-        Ok(of_floats(cx, "sigmoid", 0.0)?.in_place(&[(0, 0)]))
+        Ok(float_work(cx, "sigmoid", 0.0)?.in_place(&[(0, 0)]))
     }
 }
 
 impl Lower for SigmoidGrad {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
-        Ok(of_floats(cx, "sigmoid_grad", 0.0)?.in_place(&[(0, 0), (0, 1)]))
+        Ok(float_work(cx, "sigmoid_grad", 0.0)?.in_place(&[(0, 0), (0, 1)]))
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) struct VoxelSumParameters {
 }
 
 impl VoxelSumParameters {
-    fn of(sum: VoxelSum) -> VoxelSumParameters {
+    fn new(sum: VoxelSum) -> VoxelSumParameters {
         let of_activation = |activation| match activation {
             Activation::Softmax => 0,
             Activation::Sigmoid => 1,
@@ -50,7 +50,7 @@ pub(super) fn voxel_sums(
     cx: &Context<'_>,
     sums: impl Iterator<Item = VoxelSum>,
 ) -> Result<([VoxelSumParameters; MOST_SUMS], u32), Unsupported> {
-    let sums: Vec<VoxelSumParameters> = sums.map(VoxelSumParameters::of).collect();
+    let sums: Vec<VoxelSumParameters> = sums.map(VoxelSumParameters::new).collect();
     let mut all = [VoxelSumParameters::default(); MOST_SUMS];
     match all.get_mut(..sums.len()) {
         Some(place) => place.copy_from_slice(&sums),

@@ -27,7 +27,7 @@ use crate::lower::Lower;
 macro_rules! lowered {
     ($($name:ident),+) => {
         /// The lowering of an op.
-        pub(crate) fn of(op: &Op) -> &dyn Lower {
+        pub(crate) fn lowering(op: &Op) -> &dyn Lower {
             match op { $(Op::$name(op) => op),+ }
         }
     };

@@ -27,7 +27,7 @@ struct WindowParameters {
 
 impl WindowParameters {
     /// Those of a volume, all addresses null.
-    fn of(cx: &Context<'_>, x: &Operand<'_>, of: &BoxExtreme) -> Result<WindowParameters, Unsupported> {
+    fn new(cx: &Context<'_>, x: &Operand<'_>, of: &BoxExtreme) -> Result<WindowParameters, Unsupported> {
         Ok(WindowParameters {
             extent: cx.axes(x.info.shape.spatial())?,
             channels: cx.count(&[x.info.shape.channels()])?,
@@ -71,7 +71,7 @@ const GATHER: &str = "window_extreme_grad";
 impl Lower for BoxExtreme {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
         let (x, y) = (cx.input(0), cx.output(0).at);
-        let all = WindowParameters::of(cx, x, self)?;
+        let all = WindowParameters::new(cx, x, self)?;
         let mut work = Work::new(cx);
         let between = work.take::<f32>(all.count as usize)?;
         all.launch(&mut work, FIND, 2, x.at, Some(y), None);
@@ -84,7 +84,7 @@ impl Lower for BoxExtreme {
 impl Lower for BoxExtremeGrad {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
         let (g, x, dx) = (cx.input(0), cx.input(1), cx.output(0).at);
-        let all = WindowParameters::of(cx, x, &self.of)?;
+        let all = WindowParameters::new(cx, x, &self.of)?;
         let mut work = Work::new(cx);
         let first = work.take::<f32>(all.count as usize)?;
         let second = work.take::<f32>(all.count as usize)?;
@@ -120,7 +120,7 @@ struct CrossParameters {
 
 impl CrossParameters {
     /// Those of a volume and a result, all other addresses null.
-    fn of(cx: &Context<'_>, x: &Operand<'_>) -> Result<CrossParameters, Unsupported> {
+    fn new(cx: &Context<'_>, x: &Operand<'_>) -> Result<CrossParameters, Unsupported> {
         Ok(CrossParameters {
             x: x.address(),
             y: cx.output(0).address(),
@@ -135,7 +135,7 @@ impl CrossParameters {
 impl Lower for CrossErosion {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
         let (x, y) = (cx.input(0), cx.output(0));
-        let parameters = CrossParameters::of(cx, x)?;
+        let parameters = CrossParameters::new(cx, x)?;
         let mut work = Work::new(cx);
         work.each("cross_erosion", parameters.count, &parameters, &[x.at], &[y.at]);
         Ok(work)
@@ -145,7 +145,7 @@ impl Lower for CrossErosion {
 impl Lower for CrossErosionGrad {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
         let (g, x, dx) = (cx.input(0), cx.input(1), cx.output(0));
-        let of_volume = CrossParameters::of(cx, x)?;
+        let of_volume = CrossParameters::new(cx, x)?;
         let count = of_volume.count;
         let mut work = Work::new(cx);
         let codes = work.take::<u16>(count as usize)?;

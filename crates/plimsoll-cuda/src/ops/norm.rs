@@ -25,7 +25,7 @@ struct Planes {
 }
 
 impl Planes {
-    fn of(cx: &Context<'_>, shape: &Shape, over: Over) -> Result<Planes, Unsupported> {
+    fn new(cx: &Context<'_>, shape: &Shape, over: Over) -> Result<Planes, Unsupported> {
         let (batch, channels, voxels) = (shape.batch(), shape.channels(), shape.voxels());
         cx.count(&[batch, channels, voxels])?;
         let (length, parts) = parts(voxels, MOST_PARTS);
@@ -79,7 +79,7 @@ struct NormStatsParameters {
 impl Lower for NormStats {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
         let (x, statistics, variances) = (cx.input(0), cx.output(0), cx.outputs.get(1));
-        let planes = Planes::of(cx, &x.info.shape, self.over)?;
+        let planes = Planes::new(cx, &x.info.shape, self.over)?;
         let threads = planes.count() * planes.parts;
         let mut work = Work::new(cx);
         let scratch = work.take::<f32>(3 * threads as usize)?;
@@ -241,7 +241,7 @@ impl Lower for NormActGrad {
         let (g, y, statistics) = (cx.input(0), cx.input(1), cx.input(2));
         let (scale, shift) = (cx.inputs.get(3), cx.inputs.get(4));
         let (dy, dscale, dshift) = (cx.output(0), cx.outputs.get(1), cx.outputs.get(2));
-        let planes = Planes::of(cx, &y.info.shape, self.over)?;
+        let planes = Planes::new(cx, &y.info.shape, self.over)?;
         let threads = planes.count() * planes.parts;
         let mut work = Work::new(cx);
         let of_parts = work.take::<f32>(2 * threads as usize)?;

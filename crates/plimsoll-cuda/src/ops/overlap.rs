@@ -26,7 +26,7 @@ struct Rows {
 
 impl Rows {
     /// The rows, with this count of numbers for each part and column.
-    fn of(cx: &Context<'_>, shape: &Shape, numbers: usize) -> Result<Rows, Unsupported> {
+    fn new(cx: &Context<'_>, shape: &Shape, numbers: usize) -> Result<Rows, Unsupported> {
         let [depth, height, width] = shape.spatial();
         let (length, parts) = parts(depth * height, MOST_PARTS);
         let count = cx.count(&[shape.batch(), parts, width, shape.channels()])?;
@@ -60,7 +60,7 @@ impl Lower for OverlapSums {
         let (a, b, y) = (cx.input(0), cx.input(1), cx.output(0));
         cx.elements(a)?;
         let shape = &a.info.shape;
-        let Rows { rows, columns, length, parts, count } = Rows::of(cx, shape, 2)?;
+        let Rows { rows, columns, length, parts, count } = Rows::new(cx, shape, 2)?;
         let mut work = Work::new(cx);
         let scratch = work.take::<f32>(2 * count as usize)?;
         let parameters = OverlapSumsParameters {
@@ -159,7 +159,7 @@ fn sum_loss(
     Ok(work)
 }
 
-fn of_cldice(cx: &Context<'_>, of: &ClDice, sums: usize) -> Result<SumLossParameters, Unsupported> {
+fn cldice_parameters(cx: &Context<'_>, of: &ClDice, sums: usize) -> Result<SumLossParameters, Unsupported> {
     Ok(SumLossParameters {
         samples: cx.count(&[cx.input(sums).info.shape.dim(0)])?,
         classes: 1,
@@ -172,18 +172,22 @@ fn of_cldice(cx: &Context<'_>, of: &ClDice, sums: usize) -> Result<SumLossParame
 
 impl Lower for ClDice {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
-        sum_loss(cx, "cldice", false, 1, of_cldice(cx, self, 0)?)
+        sum_loss(cx, "cldice", false, 1, cldice_parameters(cx, self, 0)?)
     }
 }
 
 impl Lower for ClDiceGrad {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
-        let parameters = of_cldice(cx, &self.of, 1)?;
+        let parameters = cldice_parameters(cx, &self.of, 1)?;
         sum_loss(cx, "cldice_grad", true, parameters.samples, parameters)
     }
 }
 
-fn of_recall(cx: &Context<'_>, of: &SoftRecall, sums: usize) -> Result<SumLossParameters, Unsupported> {
+fn recall_parameters(
+    cx: &Context<'_>,
+    of: &SoftRecall,
+    sums: usize,
+) -> Result<SumLossParameters, Unsupported> {
     let shape = &cx.input(sums).info.shape;
     Ok(SumLossParameters {
         samples: cx.count(&[shape.dim(0)])?,
@@ -197,13 +201,13 @@ fn of_recall(cx: &Context<'_>, of: &SoftRecall, sums: usize) -> Result<SumLossPa
 
 impl Lower for SoftRecall {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
-        sum_loss(cx, "soft_recall", false, 1, of_recall(cx, self, 0)?)
+        sum_loss(cx, "soft_recall", false, 1, recall_parameters(cx, self, 0)?)
     }
 }
 
 impl Lower for SoftRecallGrad {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
-        let parameters = of_recall(cx, &self.of, 1)?;
+        let parameters = recall_parameters(cx, &self.of, 1)?;
         let quotients = cx.count(&[parameters.samples as usize, parameters.classes as usize])?;
         sum_loss(cx, "soft_recall_grad", true, quotients, parameters)
     }
@@ -236,7 +240,7 @@ struct MeanDifferenceParameters {
 }
 
 /// Those of volumes and labels that begin at `first`, all other addresses null.
-fn of_difference(
+fn difference_parameters(
     cx: &Context<'_>,
     of: &MeanDifference,
     first: usize,
@@ -262,8 +266,8 @@ fn of_difference(
 impl Lower for MeanDifference {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
         let (loss, factors) = (cx.output(0), cx.output(1));
-        let of_volumes = of_difference(cx, self, 0)?;
-        let Rows { rows, columns, length, parts, count } = Rows::of(cx, &cx.input(0).info.shape, 3)?;
+        let of_volumes = difference_parameters(cx, self, 0)?;
+        let Rows { rows, columns, length, parts, count } = Rows::new(cx, &cx.input(0).info.shape, 3)?;
         let mut work = Work::new(cx);
         let scratch = work.take::<f32>(3 * count as usize)?;
         let values = work.take::<f64>(of_volumes.planes as usize)?;
@@ -294,7 +298,7 @@ impl Lower for MeanDifferenceGrad {
             factors: factors.address(),
             upstream: upstream.address(),
             gradient: gradient.address(),
-            ..of_difference(cx, &self.of, 2)?
+            ..difference_parameters(cx, &self.of, 2)?
         };
         let mut work = Work::new(cx);
         let reads = stretches(&cx.inputs);

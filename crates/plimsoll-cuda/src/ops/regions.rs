@@ -21,7 +21,11 @@ struct RegionsParameters {
 }
 
 impl RegionsParameters {
-    fn of(cx: &Context<'_>, regions: &Regions, ignore: Option<u8>) -> Result<RegionsParameters, Unsupported> {
+    fn new(
+        cx: &Context<'_>,
+        regions: &Regions,
+        ignore: Option<u8>,
+    ) -> Result<RegionsParameters, Unsupported> {
         let found = regions.sets.len();
         if found > MOST_REGIONS {
             let why =
@@ -72,7 +76,7 @@ impl Lower for RegionStats {
             squared: self.squared.into(),
             extra,
             sums,
-            regions: RegionsParameters::of(cx, &self.regions, self.ignore)?,
+            regions: RegionsParameters::new(cx, &self.regions, self.ignore)?,
         };
         let (parts, batch) = (cx.count(&[parts])?, cx.count(&[batch])?);
         work.blocks("region_stats_parts", [parts, batch], &parameters, &[logits.at, labels.at], &[scratch])?;
@@ -126,7 +130,7 @@ impl Lower for RegionLossGrad {
             all,
             unused: 0,
             sums,
-            regions: RegionsParameters::of(cx, regions, self.loss.ignore)?,
+            regions: RegionsParameters::new(cx, regions, self.loss.ignore)?,
         };
         let reads = [logits.at, labels.at, slopes];
         work.each("region_loss_grad", all, &parameters, &reads, &[dlogits.at]);
@@ -161,7 +165,7 @@ impl Lower for RegionCounts {
             parts: scratch.address,
             all: cx.count(&[voxels])?,
             count: cx.count(&[regions])?,
-            regions: RegionsParameters::of(cx, &self.regions, self.ignore)?,
+            regions: RegionsParameters::new(cx, &self.regions, self.ignore)?,
         };
         let parts = cx.count(&[parts])?;
         work.blocks("region_counts_parts", [parts, 1], &parameters, &[logits.at, labels.at], &[scratch])?;

@@ -56,12 +56,12 @@ struct ShapeLoss {
 
 impl ShapeLoss {
     /// Returns the sums of the difference of boundaries, or of a term of distances.
-    fn of(
+    fn new(
         cx: &Context<'_>,
         term: Option<DistanceTerm>,
         ignore: Option<u8>,
     ) -> Result<ShapeLoss, Unsupported> {
-        let maps = term.map_or(0, |term| 1 + usize::from(term.of_prediction()));
+        let maps = term.map_or(0, |term| 1 + usize::from(term.uses_prediction()));
         let operands = &cx.inputs[..2 + maps];
         let shape = &operands[0].info.shape;
         let (term, number) = match term {
@@ -92,9 +92,9 @@ impl ShapeLoss {
         })
     }
 
-    fn of_distances(cx: &Context<'_>, loss: &DistanceLoss) -> Result<ShapeLoss, Unsupported> {
+    fn for_distances(cx: &Context<'_>, loss: &DistanceLoss) -> Result<ShapeLoss, Unsupported> {
         let is_log = matches!(loss.term, DistanceTerm::Hausdorff { log: true, .. });
-        Ok(ShapeLoss { is_log, ..ShapeLoss::of(cx, Some(loss.term), loss.ignore)? })
+        Ok(ShapeLoss { is_log, ..ShapeLoss::new(cx, Some(loss.term), loss.ignore)? })
     }
 
     fn mean(&self) -> ShapeLossMeanParameters {
@@ -143,19 +143,19 @@ impl ShapeLoss {
 
 impl Lower for BoundaryL1 {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
-        ShapeLoss::of(cx, None, self.ignore)?.loss(cx)
+        ShapeLoss::new(cx, None, self.ignore)?.loss(cx)
     }
 }
 
 impl Lower for DistanceLoss {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
-        ShapeLoss::of_distances(cx, self)?.loss(cx)
+        ShapeLoss::for_distances(cx, self)?.loss(cx)
     }
 }
 
 impl Lower for DistanceLossGrad {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
-        let of = ShapeLoss::of_distances(cx, &self.loss)?;
+        let of = ShapeLoss::for_distances(cx, &self.loss)?;
         let mut work = Work::new(cx);
         let factor = of.factor(cx, &mut work)?;
         let gradient = cx.output(0);
@@ -170,7 +170,7 @@ impl Lower for DistanceLossGrad {
 
 impl Lower for BoundaryL1Grad {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
-        let of = ShapeLoss::of(cx, None, self.ignore)?;
+        let of = ShapeLoss::new(cx, None, self.ignore)?;
         let mut work = Work::new(cx);
         let factor = of.factor(cx, &mut work)?;
         let codes = work.take::<u8>(of.parameters.count as usize)?;

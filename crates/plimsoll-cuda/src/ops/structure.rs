@@ -48,7 +48,7 @@ fn foreground(
 }
 
 /// The same with a thread for each voxel of the first operand, whose channels are the classes.
-fn of_logits(cx: &Context<'_>, kernel: &str, g: Option<&Operand<'_>>) -> Result<Work, Unsupported> {
+fn logit_work(cx: &Context<'_>, kernel: &str, g: Option<&Operand<'_>>) -> Result<Work, Unsupported> {
     let shape = &cx.input(0).info.shape;
     let voxels = cx.count(&[shape.batch(), shape.voxels()])?;
     foreground(cx, kernel, [Some(cx.input(0)), g, None], shape.channels(), None, voxels)
@@ -56,14 +56,14 @@ fn of_logits(cx: &Context<'_>, kernel: &str, g: Option<&Operand<'_>>) -> Result<
 
 impl Lower for Probabilities {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
-        of_logits(cx, "probabilities", None)
+        logit_work(cx, "probabilities", None)
     }
 }
 
 impl Lower for ProbabilitiesGrad {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
         // A thread reads the logit of a class before it writes its gradient, and not afterwards.
-        Ok(of_logits(cx, "probabilities_grad", Some(cx.input(1)))?.in_place(&[(0, 0)]))
+        Ok(logit_work(cx, "probabilities_grad", Some(cx.input(1)))?.in_place(&[(0, 0)]))
     }
 }
 

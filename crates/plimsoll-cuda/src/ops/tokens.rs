@@ -27,7 +27,7 @@ struct TokenNormParameters {
 
 impl TokenNormParameters {
     /// Those of a volume, all other addresses null.
-    fn of(cx: &Context<'_>, x: &Operand<'_>, epsilon: f32) -> Result<TokenNormParameters, Unsupported> {
+    fn new(cx: &Context<'_>, x: &Operand<'_>, epsilon: f32) -> Result<TokenNormParameters, Unsupported> {
         cx.elements(x)?;
         let shape = &x.info.shape;
         Ok(TokenNormParameters {
@@ -52,7 +52,7 @@ impl Lower for TokenNorm {
             scale: address_or_null(cx.inputs.get(1)),
             shift: address_or_null(cx.inputs.get(2)),
             z: z.address(),
-            ..TokenNormParameters::of(cx, x, self.epsilon)?
+            ..TokenNormParameters::new(cx, x, self.epsilon)?
         };
         let mut work = Work::new(cx);
         let (kernel, threads) = (cx.kernel("token_norm", &[x])?, parameters.threads(cx)?);
@@ -78,7 +78,7 @@ struct TokenNormPartsParameters {
 impl Lower for TokenNormGrad {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
         let (g, x, dx) = (cx.input(0), cx.input(1), cx.output(0));
-        let of_volume = TokenNormParameters::of(cx, x, self.epsilon)?;
+        let of_volume = TokenNormParameters::new(cx, x, self.epsilon)?;
         let (tokens, channels) = (of_volume.tokens, of_volume.channels);
         let mut work = Work::new(cx);
         let numbers = work.take::<f32>(cx.count(&[tokens as usize, 4])? as usize)?;

@@ -452,7 +452,7 @@ impl DatasetError {
                     .into()
             }
             DatasetError::Volume(problem) => return problem.remedy(),
-            DatasetError::Io { source, .. } => return Substitute::of(source).map(|found| found.remedy().into()),
+            DatasetError::Io { source, .. } => return Substitute::find(source).map(|found| found.remedy().into()),
             DatasetError::Memory { .. } => "raise ‹ram›, or divide the folder into smaller ones".into(),
             DatasetError::TooLarge { .. } => return None,
         })

@@ -45,7 +45,7 @@ impl SegmentNames {
     ///
     /// # Errors
     /// If the operating system cannot read the file or a table beside it, or the table gives a value two names.
-    pub fn of(&mut self, path: &Path) -> Result<Option<Arc<Segments>>, DatasetError> {
+    pub fn read(&mut self, path: &Path) -> Result<Option<Arc<Segments>>, DatasetError> {
         let name = file_name(path);
         if name.starts_with("sub-")
             && let Some(found) = self.find_in_tables(path)?
@@ -142,7 +142,7 @@ fn table(path: &Path) -> Result<Option<Segments>, DatasetError> {
             });
         }
     }
-    Ok((!names.is_empty()).then(|| Segments::of_table(names)))
+    Ok((!names.is_empty()).then(|| Segments::from_table(names)))
 }
 
 /// The label and the region that a name denotes in a data set.
@@ -189,7 +189,7 @@ impl Labels {
             Some(SegmentRule::Names(names)) => Some(names),
             Some(SegmentRule::By(SegmentsBy::Values)) | None => None,
         };
-        LabelValues::of_segments(segments, |names| {
+        LabelValues::from_segments(segments, |names| {
             let named = names.iter().map(|name| {
                 let name = aliases.and_then(|aliases| aliases.get(*name)).map_or(*name, String::as_str);
                 self.meaning(name)

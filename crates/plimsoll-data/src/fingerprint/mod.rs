@@ -180,7 +180,7 @@ pub struct Fingerprint {
 
 impl Fingerprint {
     /// The fingerprint of these cases, which are sorted by id; `None` if there are none.
-    pub fn of(
+    pub fn new(
         cases: Vec<CaseFingerprint>,
         foreground: BTreeMap<usize, IntensityProperties>,
     ) -> Option<Fingerprint> {

@@ -39,7 +39,7 @@ pub(crate) struct CaseReport {
 }
 
 /// The inspection to run on a case.
-pub(crate) struct Task<'a> {
+pub(crate) struct CaseInspection<'a> {
     pub(crate) case: &'a Case,
     pub(crate) channels: &'a [Channel],
     /// `None` for a case that is only predicted.
@@ -72,7 +72,7 @@ struct ReadChannel {
     scan: ImageScan,
 }
 
-impl Task<'_> {
+impl CaseInspection<'_> {
     pub(crate) fn run(&self, budget: &Budget) -> Result<CaseReport, InspectError> {
         let mut problems = Problems::new(&self.case.id);
         let mut images = self.open_images(&mut problems);

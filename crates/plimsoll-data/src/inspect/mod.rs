@@ -41,7 +41,7 @@ use crate::PatchGrid;
 use crate::VolumeCache;
 use crate::dataset::{Case, Channel, Dataset};
 use crate::fingerprint::{CaseFingerprint, Fingerprint};
-use crate::inspect::case::{CaseReport, Task};
+use crate::inspect::case::{CaseInspection, CaseReport};
 use crate::inspect::histogram::Histogram;
 use crate::inspect::stamp::FileStamp;
 use crate::inspect::threads::on_threads;
@@ -199,7 +199,7 @@ pub fn inspect_images(
     stop: &AtomicBool,
 ) -> Result<(Vec<Problem>, Option<CaseFingerprint>), InspectError> {
     let stop = Some(stop);
-    let task = Task {
+    let task = CaseInspection {
         case,
         channels,
         labels: None,
@@ -241,7 +241,7 @@ impl SharedScan<'_> {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(case) = cases.get(number) else { break };
             let key = mix(self.seed ^ mix(number as u64));
-            let task = Task {
+            let task = CaseInspection {
                 case,
                 channels,
                 labels: Some(labels),
@@ -387,7 +387,7 @@ impl Findings {
             let cases: Vec<Moments> = counted.filter_map(|((of, _), _)| of.get(channel).copied()).collect();
             properties.extend(histograms.properties(channel, &cases).map(|found| (channel, found)));
         }
-        let fingerprint = Fingerprint::of(fingerprints, properties);
+        let fingerprint = Fingerprint::new(fingerprints, properties);
         if let Some(fingerprint) = &fingerprint {
             problems.extend(blow_ups(dataset, fingerprint));
             problems.extend(clipped_away(dataset, fingerprint));

@@ -220,7 +220,7 @@ impl Inspection {
             return Ok(None);
         }
         let StoredCases { cases, foreground, masks } = cases;
-        let fingerprint = Fingerprint::of(cases, head.intensities);
+        let fingerprint = Fingerprint::new(cases, head.intensities);
         if fingerprint.as_ref().is_some_and(|all| masks::are_used(dataset, all) == masks.is_empty()) {
             return Ok(None);
         }

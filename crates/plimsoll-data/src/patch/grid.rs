@@ -90,7 +90,7 @@ impl TargetGrid {
     /// rounding.
     pub fn new(stored: &Geometry, spacing: impl Into<TargetSpacing>) -> TargetGrid {
         let (canonical, reorientation) = stored.canonical();
-        let target = spacing.into().of(canonical.spacing());
+        let target = spacing.into().for_image(canonical.spacing());
         let shape = resampled_shape(canonical.shape(), canonical.spacing(), target);
         let to_stored =
             VoxelMap::resize(shape, canonical.shape()).then(&reorientation.voxel_map(stored.shape()));

@@ -272,7 +272,7 @@ mod tests {
         nrrd(&label, 2, 1, segments, &[1, 9, 0, 0, 0, 0, 9, 9]);
         let known = [("background".to_string(), 0), ("organ".to_string(), 1), ("tumour".to_string(), 2)];
         let labels = Labels::from_values(Path::new("dataset.json"), &known.into()).unwrap();
-        let segments = SegmentNames::default().of(&label).unwrap();
+        let segments = SegmentNames::default().read(&label).unwrap();
         let values = labels.reference_values(segments.as_deref()).map(Arc::new);
         let case = Case {
             id: "a".into(),

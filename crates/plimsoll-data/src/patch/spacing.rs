@@ -84,7 +84,7 @@ impl From<TargetSpacing> for SpacingSetting {
 
 impl TargetSpacing {
     /// The target spacing of an image of this spacing in the canonical orientation.
-    pub fn of(self, image: Spacing) -> Spacing {
+    pub fn for_image(self, image: Spacing) -> Spacing {
         match self {
             TargetSpacing::Native(_) => image,
             TargetSpacing::Volume(spacing) => spacing,
@@ -163,8 +163,8 @@ mod tests {
     #[test]
     fn slices_keep_the_spacing_from_one_to_the_next_and_volumes_do_not() {
         let image = Spacing([7.5, 0.4, 0.5]);
-        assert_eq!(TargetSpacing::InPlane([1.0, 2.0]).of(image), Spacing([7.5, 1.0, 2.0]));
-        assert_eq!(TargetSpacing::from(Spacing([3.0, 1.0, 2.0])).of(image), Spacing([3.0, 1.0, 2.0]));
+        assert_eq!(TargetSpacing::InPlane([1.0, 2.0]).for_image(image), Spacing([7.5, 1.0, 2.0]));
+        assert_eq!(TargetSpacing::from(Spacing([3.0, 1.0, 2.0])).for_image(image), Spacing([3.0, 1.0, 2.0]));
     }
 
     #[test]
@@ -177,7 +177,7 @@ mod tests {
         let native = TargetSpacing::Native(Spacing([5.0, 1.0, 2.0]));
         assert_eq!(serde_json::to_string(&native).unwrap(), "{\"native\":[5.0,1.0,2.0]}");
         assert_eq!(read("{\"native\":[5.0,1.0,2.0]}").unwrap(), native);
-        assert_eq!(native.of(Spacing([3.0, 0.5, 0.5])), Spacing([3.0, 0.5, 0.5]));
+        assert_eq!(native.for_image(Spacing([3.0, 0.5, 0.5])), Spacing([3.0, 0.5, 0.5]));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use plimsoll_memory::{Budget, Bytes, OverBudget, Reservation};
 #[derive(Debug)]
 pub struct PreparedCache {
     budget: Budget,
-    cases: Box<[OnceLock<Held>]>,
+    cases: Box<[OnceLock<CachedImage>]>,
     _index: Reservation,
     /// In bytes; at most the budget.
     limit: AtomicU64,
@@ -23,7 +23,7 @@ pub struct PreparedCache {
 }
 
 #[derive(Debug)]
-struct Held {
+struct CachedImage {
     samples: Box<[u8]>,
     _reservation: Reservation,
 }
@@ -46,7 +46,7 @@ pub struct PreparedStatistics {
 impl PreparedCache {
     /// The bytes of the list of `cases` images.
     pub fn list_bytes(cases: usize) -> Bytes {
-        Bytes::of(cases.saturating_mul(size_of::<OnceLock<Held>>()))
+        Bytes::of(cases.saturating_mul(size_of::<OnceLock<CachedImage>>()))
     }
 
     /// A cache for `cases` images that holds at most `budget`, which nothing else should use. Its list, which it has whether or
@@ -79,7 +79,7 @@ impl PreparedCache {
         }
         if let Ok(reservation) = self.budget.reserve("prepared images", Bytes::of(samples.len())) {
             // If another thread was faster, this copy and its reservation are dropped again.
-            let _ = place.set(Held { samples: samples.into(), _reservation: reservation });
+            let _ = place.set(CachedImage { samples: samples.into(), _reservation: reservation });
         }
     }
 

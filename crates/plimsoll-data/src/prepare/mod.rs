@@ -88,7 +88,7 @@ impl PreparedGrid {
         }
         let from = reorientation.shape(nonzero.shape);
         let spacing = Spacing(axes.map(|axis| stated.0[axis]));
-        let target = steps.spacing.of(spacing);
+        let target = steps.spacing.for_image(spacing);
         let to = resampled_shape(from, spacing, target);
         let cropped = Lattice { shape: from, spacing };
         let resized = Lattice { shape: to, spacing: target };

@@ -49,7 +49,7 @@ impl ZoomedGrid {
         if then.channels.iter().any(super::inside_mask) {
             return refused("it is normalised inside a mask");
         }
-        let target = then.spacing.of(steps.spacing);
+        let target = then.spacing.for_image(steps.spacing);
         let differs = |axis: usize| (target.0[axis] / steps.spacing.0[axis] - 1.0).abs() > SAME_SPACING;
         if (0..3).any(differs) {
             return refused("it is resized once more, to another spacing");

@@ -22,7 +22,7 @@ pub(super) struct Coded {
 
 impl Coded {
     /// Values of segments: their numbers if these are bytes and no two segments overlap; otherwise a bit each, or their place in the file.
-    pub(super) fn of(segments: &[Segment], kind: Kind, may_overlap: bool) -> Coded {
+    pub(super) fn new(segments: &[Segment], kind: Kind, may_overlap: bool) -> Coded {
         let background = background(segments, kind);
         let is_background = |segment: &&Segment| background.contains(&segment.number);
         let named: Vec<&Segment> = segments.iter().filter(|segment| !is_background(segment)).collect();
@@ -92,13 +92,13 @@ mod tests {
     #[test]
     fn numbers_are_values_unless_segments_overlap_or_are_no_bytes() {
         let two = segments(&[(1, "liver"), (2, "tumour")]);
-        let apart = Coded::of(&two, Kind::Binary, false);
+        let apart = Coded::new(&two, Kind::Binary, false);
         assert_eq!(apart.segments.coding, SegmentCoding::Values);
         assert_eq!([0, 1, 2].map(|number| apart.code(number)), [Some(0), Some(1), Some(2)]);
-        let sets = Coded::of(&two, Kind::Binary, true);
+        let sets = Coded::new(&two, Kind::Binary, true);
         assert_eq!(sets.segments.coding, SegmentCoding::Sets);
         assert_eq!(sets.segments.names_of(3), ["liver", "tumour"]);
-        let wide = Coded::of(&segments(&[(300, "a"), (7, "b")]), Kind::LabelMap { padding: None }, false);
+        let wide = Coded::new(&segments(&[(300, "a"), (7, "b")]), Kind::LabelMap { padding: None }, false);
         assert_eq!(wide.segments.coding, SegmentCoding::Numbers);
         assert_eq!([300, 7, 0, 8].map(|number| wide.code(number)), [Some(1), Some(2), Some(0), None]);
     }
@@ -106,10 +106,10 @@ mod tests {
     #[test]
     fn the_background_of_a_label_map_is_its_padding_or_the_segment_of_that_name() {
         let named = segments(&[(0, "Background"), (5, "liver")]);
-        let coded = Coded::of(&named, Kind::LabelMap { padding: Some(0) }, false);
+        let coded = Coded::new(&named, Kind::LabelMap { padding: Some(0) }, false);
         assert_eq!((coded.segments.coding, coded.segments.named.len()), (SegmentCoding::Values, 1));
         // 0 is a segment, and 9 is in none.
-        let padded = Coded::of(&segments(&[(0, "liver")]), Kind::LabelMap { padding: Some(9) }, false);
+        let padded = Coded::new(&segments(&[(0, "liver")]), Kind::LabelMap { padding: Some(9) }, false);
         assert_eq!(padded.segments.names_of(1), ["liver"]);
         assert_eq!([0, 9].map(|number| padded.code(number)), [Some(1), Some(0)]);
     }

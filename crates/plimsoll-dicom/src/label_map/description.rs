@@ -18,9 +18,9 @@ use crate::attributes::{
 use crate::elements::{Described, Pixels, read_elements, read_start};
 use crate::error::SegmentationFault;
 use crate::header::{Header, Plane, READING, Sample, expect_pixels, extent, frames, plane, stored_sample};
-use crate::held::Held;
 use crate::letters::{Letters, trimmed};
-use crate::place::Place;
+use crate::location::FileLocation;
+use crate::reserved_list::ReservedList;
 use crate::syntax::Syntax;
 
 /// The type of a segmentation, and the meaning of its pixels.
@@ -89,14 +89,17 @@ impl Description {
     ///
     /// # Errors
     /// Returns an error if the file is damaged or contradicts itself, or the budget has no room.
-    pub(super) fn read(place: Place, budget: &Budget) -> Result<Description, DicomError> {
+    pub(super) fn read(place: FileLocation, budget: &Budget) -> Result<Description, DicomError> {
         let refuse = |fault| DicomError::Segmentation { path: place.path().into(), fault };
         let _reading = budget.reserve("a header of DICOM", READING)?;
         let texts = Bytes::of((MOST_SEGMENTS + 2) * (size_of::<Segment>() + 2 * MOST_VALUE));
         let held = budget.reserve("segments of DICOM", texts + Bytes::of(size_of::<Header>()))?;
         let (meta, reader) = read_start(&place)?;
-        let mut all =
-            Collected { segments: Vec::new(), frames: Held::new(budget, "frames of DICOM"), first: None };
+        let mut all = Collected {
+            segments: Vec::new(),
+            frames: ReservedList::new(budget, "frames of DICOM"),
+            first: None,
+        };
         let contents = read_elements(reader, meta.syntax, &[], budget, &mut |item| match item {
             Described::Segment(of) => all.add_segment(&of),
             Described::Frame(of) => all.add_frame(of),
@@ -116,7 +119,7 @@ impl Description {
             let described = contents.described;
             return Err(of.wrong(FRAMES, format!("is {count}, but the places of {described} are described")));
         }
-        let kind = Kind::of(&of)?;
+        let kind = Kind::read(&of)?;
         let (is_bits, sample) = pixels_of(&of, kind, syntax)?;
         let Some((plane, between)) = all.first else { return Err(refuse(SegmentationFault::NoSegments)) };
         let pixels = contents.pixels.ok_or_else(|| DicomError::Unreadable {
@@ -180,7 +183,7 @@ impl Description {
             return Err(self.refuse(SegmentationFault::Twice { one, other }));
         }
         let may_overlap = !self.is_disjoint && pairs().any(|(one, other)| one.slice == other.slice);
-        Ok(Coded::of(&self.segments, self.kind, may_overlap))
+        Ok(Coded::new(&self.segments, self.kind, may_overlap))
     }
 
     /// Checks that the numbers of segments and of frames agree.
@@ -270,7 +273,7 @@ const FRACTIONAL: &str = "FRACTIONAL";
 const LABEL_MAP: &str = "LABELMAP";
 
 impl Kind {
-    fn of(of: &Attributes<'_>) -> Result<Kind, DicomError> {
+    fn read(of: &Attributes<'_>) -> Result<Kind, DicomError> {
         let found = of.text(SEGMENTATION_TYPE).ok_or_else(|| of.wrong(SEGMENTATION_TYPE, "is missing"))?;
         match found.as_str() {
             BINARY => Ok(Kind::Binary),

@@ -7,7 +7,7 @@ use super::description::{Description, Frame};
 use crate::DicomError;
 use crate::error::SegmentationFault;
 use crate::header::{cross, dot};
-use crate::held::Held;
+use crate::reserved_list::ReservedList;
 
 /// The most that a pixel may be beside a voxel of the grid, as a share of a voxel. Slices of a series may be as far from their grid.
 const TOLERANCE: f64 = 0.25;
@@ -46,7 +46,7 @@ pub(super) struct PlacedFrame {
 /// All frames on a grid.
 pub(super) struct Placed {
     /// Ascending by plane and segment.
-    pub(super) frames: Held<PlacedFrame>,
+    pub(super) frames: ReservedList<PlacedFrame>,
     /// Tells whether the rows, and the columns, of frames count against those of the grid.
     pub(super) is_reversed: [bool; 2],
     /// The most that a pixel is beside its voxel, as a share of a voxel.
@@ -79,7 +79,7 @@ fn difference(a: [f64; 3], b: [f64; 3]) -> [f64; 3] {
 }
 
 impl<'a> Stack<'a> {
-    pub(super) fn of(description: &'a Description) -> Stack<'a> {
+    pub(super) fn new(description: &'a Description) -> Stack<'a> {
         let plane = &description.plane;
         let [along_rows, along_columns] = plane.directions;
         let [between_rows, between_columns] = plane.spacing;
@@ -103,7 +103,7 @@ impl<'a> Stack<'a> {
     pub(super) fn on_grid(&self, grid: &Geometry, budget: &Budget) -> Result<Option<Placed>, DicomError> {
         let Some(is_reversed) = self.reversed_on(grid) else { return Ok(None) };
         let shape = grid.shape();
-        let mut frames = Held::new(budget, "frames of DICOM");
+        let mut frames = ReservedList::new(budget, "frames of DICOM");
         let mut beside: f64 = 0.0;
         for (number, frame) in (0..).zip(self.frames) {
             let found = grid.world_to_voxel(ras(frame.position));

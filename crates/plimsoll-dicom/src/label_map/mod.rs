@@ -20,8 +20,8 @@ use self::voxels::SegmentationVoxels;
 use crate::DicomError;
 use crate::error::{SEGMENTATION_HINT, SegmentationFault};
 use crate::header::class;
-use crate::held::Held;
-use crate::place::{Place, each_place};
+use crate::location::{FileLocation, each_place};
+use crate::reserved_list::ReservedList;
 
 /// The classes of segmentations: masks, and label maps.
 const SEGMENTATIONS: [&str; 2] = ["1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7"];
@@ -40,7 +40,7 @@ pub(crate) enum Labels {
 
 impl Labels {
     /// The labels that a file of DICOM has; `None` if it is something else, or cannot be read.
-    pub(crate) fn of(place: &Place, budget: &Budget) -> Option<Labels> {
+    pub(crate) fn in_file(place: &FileLocation, budget: &Budget) -> Option<Labels> {
         let class = class(place, budget).ok()??;
         match class.as_str() {
             STRUCTURES => Some(Labels::Structures),
@@ -53,11 +53,11 @@ impl Labels {
     ///
     /// # Errors
     /// Returns an error if a file cannot be read, or several have labels.
-    pub(crate) fn find(path: &Path, budget: &Budget) -> Result<Option<(Place, Labels)>, DicomError> {
+    pub(crate) fn find(path: &Path, budget: &Budget) -> Result<Option<(FileLocation, Labels)>, DicomError> {
         let (mut found, mut count) = (None, 0);
         each_place(path, budget, &mut |place| {
             if place.is_dicom()?
-                && let Some(labels) = Labels::of(&place, budget)
+                && let Some(labels) = Labels::in_file(&place, budget)
             {
                 count += 1;
                 found.get_or_insert((place, labels));
@@ -90,7 +90,7 @@ impl Labels {
 /// values do not denote the same segment at all voxels.
 pub(crate) fn open(
     path: &Path,
-    place: Place,
+    place: FileLocation,
     content: Content,
     budget: &Budget,
 ) -> Result<Opened, VolumeError> {
@@ -123,7 +123,7 @@ fn place_frames(
     content: Content,
     budget: &Budget,
 ) -> Result<(Geometry, Placed), DicomError> {
-    let stack = Stack::of(description);
+    let stack = Stack::new(description);
     if let Content::Segments { on: Some(grid) } = content
         && let Some(placed) = stack.on_grid(&grid, budget)?
     {
@@ -139,4 +139,4 @@ fn place_frames(
 }
 
 /// Frames of a segmentation, held in a budget.
-type Frames = Held<description::Frame>;
+type Frames = ReservedList<description::Frame>;

@@ -70,7 +70,7 @@ impl Header {
     /// # Errors
     /// Returns an error if the codestreams are cut off, are of another image than the expected one, or use an
     /// unsupported feature.
-    pub(super) fn of(bytes: &[u8], expected: Expected) -> Result<Header, String> {
+    pub(super) fn parse(bytes: &[u8], expected: Expected) -> Result<Header, String> {
         if short(bytes, 0) != Some(START) {
             return Err("its pixels are no codestream of JPEG 2000".into());
         }

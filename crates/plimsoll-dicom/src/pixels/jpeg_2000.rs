@@ -36,7 +36,7 @@ pub(super) fn decode(
     plane: &mut [u16],
     budget: &Budget,
 ) -> Result<(), Failed> {
-    let header = Header::of(bytes, expected)?;
+    let header = Header::parse(bytes, expected)?;
     let _held = budget.reserve("decoding JPEG 2000", header.needed(expected, bytes.len()))?;
     match decode_completed(&header.completed(bytes, 0), &header, plane) {
         // The decoder has to come to the end of the last part with its last packet, so it takes padding for one packet too many, and misses

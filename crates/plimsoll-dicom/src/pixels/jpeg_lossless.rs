@@ -22,7 +22,7 @@ const DAMAGED: &str = "its pixels have a code that stands for nothing";
 pub(super) fn decode(bytes: &[u8], expected: Expected, plane: &mut [u16]) -> Result<(), String> {
     let mut codes: [Option<Codes>; 4] = [const { None }; 4];
     let (mut header, mut interval) = (None, 0usize);
-    for segment in Segments::of(bytes)? {
+    for segment in Segments::new(bytes)? {
         let segment = segment?;
         match segment.marker {
             TABLES => read_tables(segment.bytes, &mut codes)?,
@@ -45,7 +45,7 @@ pub(super) fn decode(bytes: &[u8], expected: Expected, plane: &mut [u16]) -> Res
                     return Err(format!("its pixels restart after {interval}, which are no whole rows"));
                 }
                 let first = 1i32 << (u32::from(precision) - 1 - shift);
-                let scan = Scan { bits: Bits::of(segment.rest), codes, predictor, first };
+                let scan = Scan { bits: Bits::new(segment.rest), codes, predictor, first };
                 return scan.decode(expected, interval / expected.columns, shift, plane);
             }
             _ => {
@@ -105,7 +105,7 @@ struct Bits<'a> {
 }
 
 impl<'a> Bits<'a> {
-    fn of(rest: &'a [u8]) -> Bits<'a> {
+    fn new(rest: &'a [u8]) -> Bits<'a> {
         Bits { rest, held: 0, count: 0 }
     }
 

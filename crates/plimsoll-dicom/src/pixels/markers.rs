@@ -30,7 +30,7 @@ pub(super) struct Segments<'a> {
 impl<'a> Segments<'a> {
     /// # Errors
     /// Returns an error if it does not begin as JPEG does.
-    pub(super) fn of(bytes: &'a [u8]) -> Result<Segments<'a>, &'static str> {
+    pub(super) fn new(bytes: &'a [u8]) -> Result<Segments<'a>, &'static str> {
         match bytes.strip_prefix(&[0xFF, BEGIN]) {
             Some(rest) => Ok(Segments { rest: Some(rest) }),
             None => Err("its pixels do not begin as JPEG does"),
@@ -114,7 +114,7 @@ pub(super) fn frame(segment: &Segment<'_>, expected: Expected) -> Result<Option<
 /// expected one.
 pub(super) fn only_frame(bytes: &[u8], expected: Expected) -> Result<Frame, String> {
     let mut found = None;
-    for segment in Segments::of(bytes)? {
+    for segment in Segments::new(bytes)? {
         if let Some(frame) = frame(&segment?, expected)?
             && found.replace(frame).is_some()
         {

@@ -166,7 +166,7 @@ impl Decoder {
         let is_forward = !header.place.can_seek() || header.syntax.is_deflated;
         let whole = if is_forward && header.frames > 1 { Some(self.hold(header)?) } else { None };
         let mut reader = match whole {
-            Some((at, bytes)) => Reader::of_bytes(header.place.path(), bytes, at),
+            Some((at, bytes)) => Reader::over(header.place.path(), bytes, at),
             None if header.syntax.is_deflated => read_meta(header.place.open()?)?.1,
             None => header.place.open()?,
         };

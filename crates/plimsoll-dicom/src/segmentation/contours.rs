@@ -8,7 +8,7 @@
 use plimsoll_memory::{Budget, Mapped, OverBudget};
 
 use crate::DicomError;
-use crate::held::Held;
+use crate::reserved_list::ReservedList;
 
 /// A corner of pixels: column and row of the pixel to the lower right of it.
 pub(super) type Corner = [u32; 2];
@@ -59,11 +59,11 @@ pub(super) struct Contours {
     width: u32,
     /// A flag for each pixel: its left edge has been walked.
     walked: Mapped<u8>,
-    outlines: Held<Loop>,
+    outlines: ReservedList<Loop>,
     /// By the pixels that their channels begin at.
-    holes: Held<Hole>,
-    points: Held<Corner>,
-    stack: Held<Walk>,
+    holes: ReservedList<Hole>,
+    points: ReservedList<Corner>,
+    stack: ReservedList<Walk>,
 }
 
 /// An outline on its way.
@@ -164,10 +164,10 @@ impl Contours {
         Ok(Contours {
             width,
             walked: Mapped::zeroed(budget, "edges of labels", height as usize * width as usize)?,
-            outlines: Held::new(budget, "outlines of labels"),
-            holes: Held::new(budget, "outlines of labels"),
-            points: Held::new(budget, "an outline"),
-            stack: Held::new(budget, "an outline"),
+            outlines: ReservedList::new(budget, "outlines of labels"),
+            holes: ReservedList::new(budget, "outlines of labels"),
+            points: ReservedList::new(budget, "an outline"),
+            stack: ReservedList::new(budget, "an outline"),
         })
     }
 

@@ -122,7 +122,7 @@ pub(super) fn shared(references: &References, apart: f64) -> InMemDicomObject {
 }
 
 /// The functional groups of a frame: its place in the dimensions, the position of its slice, the slice that it is of, and its segment.
-pub(super) fn of_frame(
+pub(super) fn frame_groups(
     references: &References,
     kind: SegmentationType,
     Frame { slice, segment }: Frame,

@@ -109,7 +109,7 @@ impl Series {
         budget: &Budget,
         stop: &AtomicBool,
     ) -> Result<(), DicomError> {
-        let segments = Segments::of(request, to)?;
+        let segments = Segments::new(request, to)?;
         let count = segments.all().len() as u64;
         let elements = Bytes(self.geometry().shape()[0] as u64 * OF_SLICE + count * OF_SEGMENT);
         let _elements = budget.reserve("elements of a segmentation", elements)?;
@@ -125,15 +125,15 @@ impl Series {
             digest.update(bytemuck::cast_slice(plane));
             // Where each slice is, and what it is called: with the labels this says what the groups of all frames are.
             let frame = Frame { slice, segment: 0 };
-            digest.update(&encode(&frames::of_frame(&references, SegmentationType::LabelMap, frame)?)?);
+            digest.update(&encode(&frames::frame_groups(&references, SegmentationType::LabelMap, frame)?)?);
         }
         let shared = frames::shared(&references, self.apart);
         digest.update(&encode(&shared)?);
-        let pixels = Pixels::of(request.kind, [rows, columns], &segments, &frames, to)?;
+        let pixels = Pixels::new(request.kind, [rows, columns], &segments, &frames, to)?;
         let mut header =
             header::header(&references, [rows, columns], request, &segments, frames.count(), &pixels)?;
         digest.update(&encode(&header)?);
-        let unique = Unique::of(&digest);
+        let unique = Unique::new(&digest);
         header::identify(&mut header, &unique);
 
         let mut output = Output::create(to, budget)?;
@@ -142,7 +142,7 @@ impl Series {
         output.sequence(frames::SHARED, [Ok(shared)])?;
         output.sequence(
             frames::PER_FRAME,
-            frames.all().map(|frame| frames::of_frame(&references, request.kind, frame)),
+            frames.all().map(|frame| frames::frame_groups(&references, request.kind, frame)),
         )?;
         pixels.write(&mut output, &mut planes, &frames, &Writing { to, budget, stop })?;
         output.commit()
@@ -183,7 +183,7 @@ enum Pixels {
 }
 
 impl Pixels {
-    fn of(
+    fn new(
         kind: SegmentationType,
         [rows, columns]: [usize; 2],
         segments: &Segments,

@@ -138,7 +138,7 @@ impl References {
         // As they are in the file, put together to be decoded, and decoded.
         let of_elements = 4 * taken().count() * MOST_VALUE;
         let held = budget.reserve("a header of DICOM", Bytes::of(of_slices + of_elements))?;
-        let expected = Identity::of(series, 0, budget)?;
+        let expected = Identity::read(series, 0, budget)?;
         let mut slices: Vec<Reference> = Vec::with_capacity(series.slices.len());
         let mut identity = None;
         for (number, slice) in series.slices.iter().enumerate() {
@@ -149,7 +149,7 @@ impl References {
             }
             let of_slice = match identity.take() {
                 Some(read) => read,
-                None => Identity::of(series, number, budget)?,
+                None => Identity::read(series, number, budget)?,
             };
             of_slice.expect_like(&expected, slice, first)?;
             slices.push(Reference {
@@ -187,7 +187,7 @@ struct Identity {
 }
 
 impl Identity {
-    fn of(series: &Series, slice: usize, budget: &Budget) -> Result<Identity, DicomError> {
+    fn read(series: &Series, slice: usize, budget: &Budget) -> Result<Identity, DicomError> {
         let values =
             series.values(slice, &IDENTIFIERS.map(|(tag, _)| (tag.group(), tag.element())), budget)?;
         let path =

@@ -40,7 +40,7 @@ impl Segments {
     ///
     /// # Errors
     /// Returns an error if there is no segment, a label is 0 or has two names, or DICOM cannot store a text.
-    pub(super) fn of(request: &SegmentationRequest<'_>, to: &Path) -> Result<Segments, DicomError> {
+    pub(super) fn new(request: &SegmentationRequest<'_>, to: &Path) -> Result<Segments, DicomError> {
         let wrong = |why: String| DicomError::Segments { path: to.into(), why };
         let mut named = request.names.labels.clone();
         named.sort();

@@ -23,7 +23,7 @@ use super::references::{Reference, References};
 use super::segments::Segments;
 use super::unique::Unique;
 use super::{OF_SEGMENT, OF_SLICE, SegmentationRequest, SegmentationType, StructuresRequest, go_on};
-use crate::held::Held;
+use crate::reserved_list::ReservedList;
 use crate::{DicomError, Series};
 
 /// RT Structure Set Storage, and the class by which studies are referred to: that of their management, which is retired otherwise.
@@ -69,7 +69,7 @@ impl Series {
         let StructuresRequest { names, description, algorithm } = *request;
         // Numbers from 1 on, as structures have them, too.
         let kind = SegmentationType::Binary;
-        let segments = Segments::of(&SegmentationRequest { kind, names, description, algorithm }, to)?;
+        let segments = Segments::new(&SegmentationRequest { kind, names, description, algorithm }, to)?;
         let count = segments.all().len() as u64;
         let held = Bytes(self.geometry().shape()[0] as u64 * OF_SLICE + count * OF_SEGMENT);
         let _elements = budget.reserve("elements of structures", held)?;
@@ -94,7 +94,7 @@ impl Series {
             .collect();
         let mut header = header(&references, request, &numbers)?;
         digest.update(&encode(&header)?);
-        let unique = Unique::of(&digest);
+        let unique = Unique::new(&digest);
         header.put(text(tags::SOP_INSTANCE_UID, VR::UI, &unique.instance()));
         header.put(text(tags::SERIES_INSTANCE_UID, VR::UI, &unique.series()));
 
@@ -122,14 +122,14 @@ struct Outlines<'a> {
     file: ScratchFile,
     path: &'a Path,
     length: u64,
-    all: Held<Waiting>,
+    all: ReservedList<Waiting>,
     budget: &'a Budget,
 }
 
 impl<'a> Outlines<'a> {
     fn beside(path: &'a Path, budget: &'a Budget) -> Result<Outlines<'a>, DicomError> {
         let file = ScratchFile::beside(path, 0).map_err(|source| io_error(path, source))?;
-        Ok(Outlines { file, path, length: 0, all: Held::new(budget, "outlines of labels"), budget })
+        Ok(Outlines { file, path, length: 0, all: ReservedList::new(budget, "outlines of labels"), budget })
     }
 
     /// Finds those of all planes.

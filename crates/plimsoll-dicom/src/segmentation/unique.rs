@@ -14,26 +14,26 @@ pub(super) struct Unique(Digester);
 
 impl Unique {
     /// Those of a file with this digest of all that is in it but identifiers.
-    pub(super) fn of(content: &Digester) -> Unique {
+    pub(super) fn new(content: &Digester) -> Unique {
         Unique(content.clone())
     }
 
     /// The identifier of the file.
     pub(super) fn instance(&self) -> String {
-        self.of_role("instance")
+        self.identifier("instance")
     }
 
     /// The identifier of its series, which has no other file.
     pub(super) fn series(&self) -> String {
-        self.of_role("series")
+        self.identifier("series")
     }
 
     /// The identifier of the order of its frames.
     pub(super) fn dimensions(&self) -> String {
-        self.of_role("dimensions")
+        self.identifier("dimensions")
     }
 
-    fn of_role(&self, role: &str) -> String {
+    fn identifier(&self, role: &str) -> String {
         // Two halves of 64 bits, of texts that differ in their last letter.
         let half = |half: u8| {
             let mut digest = self.0.clone();
@@ -56,7 +56,7 @@ mod tests {
         let of = |content: &[u8]| {
             let mut digest = Digester::default();
             digest.update(content);
-            let unique = Unique::of(&digest);
+            let unique = Unique::new(&digest);
             [unique.instance(), unique.series(), unique.dimensions()]
         };
         assert_eq!(of(b"one"), of(b"one"));

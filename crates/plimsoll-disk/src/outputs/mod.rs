@@ -78,7 +78,7 @@ pub struct Input {
 }
 
 /// The place of an output folder relative to an input.
-enum Place {
+enum FolderRelation {
     /// It is the folder of the input.
     Same,
     /// It is in a folder of the input that is closed to outputs.
@@ -211,9 +211,9 @@ impl CommandFiles {
         for input in &self.inputs {
             let (path, folder, input_name) = (path.clone(), input.path.clone(), input.name);
             match input.place(&own).map_err(failed(&input.path))? {
-                Place::Apart => {}
-                Place::Same => return Err(OutputError::IsInputs { name, path, input: input_name }),
-                Place::Closed => {
+                FolderRelation::Apart => {}
+                FolderRelation::Same => return Err(OutputError::IsInputs { name, path, input: input_name }),
+                FolderRelation::Closed => {
                     return Err(OutputError::AmongInputs { name, path, input: input_name, folder });
                 }
             }
@@ -235,14 +235,14 @@ impl Input {
     }
 
     /// The place of an output folder.
-    fn place(&self, output: &Path) -> io::Result<Place> {
+    fn place(&self, output: &Path) -> io::Result<FolderRelation> {
         if !is_folder(&self.path)? {
-            return Ok(Place::Apart);
+            return Ok(FolderRelation::Apart);
         }
         let here = resolved(&self.path)?;
-        let Ok(within) = output.strip_prefix(&here) else { return Ok(Place::Apart) };
+        let Ok(within) = output.strip_prefix(&here) else { return Ok(FolderRelation::Apart) };
         if within.as_os_str().is_empty() {
-            return Ok(Place::Same);
+            return Ok(FolderRelation::Same);
         }
         let is_closed = |name: &str| {
             self.closed.iter().any(|closed| match closed.strip_suffix('*') {
@@ -252,7 +252,7 @@ impl Input {
         };
         let itself = here.file_name().into_iter();
         let mut names = itself.chain(within.iter()).map(|name| name.to_string_lossy());
-        Ok(if names.any(|name| is_closed(&name)) { Place::Closed } else { Place::Apart })
+        Ok(if names.any(|name| is_closed(&name)) { FolderRelation::Closed } else { FolderRelation::Apart })
     }
 }
 

@@ -36,7 +36,7 @@ pub const NOISE: usize = 5;
 
 impl Noise {
     /// The noise of one step of a run: its key is the hash by SplitMix64 (Steele et al. 2014) of seed and step.
-    pub fn of_step(seed: u64, step: u64, first_sample: u32) -> Noise {
+    pub fn for_step(seed: u64, step: u64, first_sample: u32) -> Noise {
         let key = mix(mix(seed.wrapping_add(GOLDEN)) ^ step);
         Noise { key, first_sample }
     }
@@ -183,9 +183,9 @@ mod tests {
     #[test]
     fn a_noise_survives_its_table() {
         for step in 0..100 {
-            let noise = Noise::of_step(7, step, 3);
+            let noise = Noise::for_step(7, step, 3);
             assert_eq!(Noise::from_table(noise.to_table()), noise);
-            assert_ne!(noise.key, Noise::of_step(7, step + 1, 3).key);
+            assert_ne!(noise.key, Noise::for_step(7, step + 1, 3).key);
         }
     }
 
@@ -194,7 +194,7 @@ mod tests {
         let shape = Shape::volume(2, 5, [7, 9, 11]);
         let op = Dropout { p: 0.3, layer: 2, whole_channels: false };
         let ones = Array::from_fn(shape.clone(), |_| 1.0);
-        let table = Noise::of_step(1, 2, 0).to_table();
+        let table = Noise::for_step(1, 2, 0).to_table();
         let noise = Array { shape: Shape(vec![NOISE]), data: table.map(f64::from).to_vec() };
         let result = op.evaluate(&[&ones, &noise], &[shape]).remove(0);
         let count = result.data.len() as f64;
@@ -210,7 +210,7 @@ mod tests {
         let shape = Shape::volume(8, 25, [2, 3, 4]);
         let op = Dropout { p: 0.3, layer: 2, whole_channels: true };
         let ones = Array::from_fn(shape.clone(), |_| 1.0);
-        let table = Noise::of_step(1, 2, 0).to_table();
+        let table = Noise::for_step(1, 2, 0).to_table();
         let noise = Array { shape: Shape(vec![NOISE]), data: table.map(f64::from).to_vec() };
         let result = op.evaluate(&[&ones, &noise], &[shape]).remove(0);
         let planes: Vec<&[f64]> = result.data.chunks(24).collect();

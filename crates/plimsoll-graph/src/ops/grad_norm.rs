@@ -19,7 +19,7 @@ pub struct GradNorm {
 
 impl GradNorm {
     /// The norm, of the sum of squares, where the loss is this one.
-    pub fn of_squares(squares: f64, loss: Option<f64>) -> f64 {
+    pub fn from_squares(squares: f64, loss: Option<f64>) -> f64 {
         match loss {
             Some(loss) if !loss.is_finite() => f64::NAN,
             _ if squares > f64::from(f32::MAX) => f64::INFINITY,
@@ -58,7 +58,7 @@ impl Rule for GradNorm {
     fn evaluate(&self, inputs: &[&Array], _results: &[Shape]) -> Vec<Array> {
         let (loss, gradients) = inputs.split_at(usize::from(self.loss));
         let squares: f64 = gradients.iter().flat_map(|gradient| &gradient.data).map(|g| g * g).sum();
-        let norm = GradNorm::of_squares(squares, loss.first().map(|loss| loss.data[0]));
+        let norm = GradNorm::from_squares(squares, loss.first().map(|loss| loss.data[0]));
         vec![Array { shape: Shape(vec![1]), data: vec![norm] }]
     }
 }

@@ -96,4 +96,6 @@ pub use norm_stats::{Over, SharedPlanes};
 pub use optimizer::{NormUse, RATES};
 pub use regions::{Regions, is_of_regions};
 pub use structure::{DistanceTerm, SurfaceForm};
-pub use window_attention::{MOST_WINDOW_TOKENS, OTHER_REGION, RelativePositions, WindowToken, Windows};
+pub use window_attention::{
+    AttentionWindows, MOST_WINDOW_TOKENS, OTHER_REGION, RelativePositions, WindowToken,
+};

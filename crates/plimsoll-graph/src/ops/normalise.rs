@@ -111,7 +111,7 @@ impl Rule for Normalise {
         let y = inputs[0];
         let voxels = y.shape.voxels();
         let norms: Vec<Norm> =
-            (0..y.shape.batch() * y.shape.channels()).map(|plane| Norm::of(inputs, plane)).collect();
+            (0..y.shape.batch() * y.shape.channels()).map(|plane| Norm::new(inputs, plane)).collect();
         vec![Array::from_fn(results[0].clone(), |i| norms[i / voxels].affine(y.data[i]))]
     }
 }
@@ -146,7 +146,7 @@ impl Rule for NormaliseGrad {
             let count = (planes.len() * voxels) as f64;
             let (mut sum, mut sum_x) = (0.0, 0.0);
             for plane in &planes {
-                let norm = Norm::of(&inputs[1..], *plane);
+                let norm = Norm::new(&inputs[1..], *plane);
                 let places = plane * voxels..(plane + 1) * voxels;
                 let of_plane: f64 = places.clone().map(|i| du.data[i]).sum();
                 let of_plane_x: f64 = places.map(|i| du.data[i] * norm.standard(y.data[i])).sum();
@@ -156,7 +156,7 @@ impl Rule for NormaliseGrad {
                 sum_x += norm.scale * of_plane_x;
             }
             for plane in planes {
-                let norm = Norm::of(&inputs[1..], plane);
+                let norm = Norm::new(&inputs[1..], plane);
                 for i in plane * voxels..(plane + 1) * voxels {
                     let means = (sum + norm.standard(y.data[i]) * sum_x) / count;
                     dy.data[i] = norm.rstd * (norm.scale * du.data[i] - means);
@@ -180,7 +180,7 @@ struct Norm {
 
 impl Norm {
     /// The normalisation that the operands of [`Normalise`] describe.
-    fn of(inputs: &[&Array], plane: usize) -> Norm {
+    fn new(inputs: &[&Array], plane: usize) -> Norm {
         let channel = plane % inputs[0].shape.channels();
         let (mean, rstd) = (inputs[1].data[2 * plane], inputs[1].data[2 * plane + 1]);
         let (scale, shift) = match inputs {

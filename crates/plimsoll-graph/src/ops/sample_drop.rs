@@ -67,12 +67,12 @@ mod tests {
     #[test]
     fn as_many_samples_are_dropped_as_is_asked_for_and_each_for_itself() {
         let op = SampleDrop { p: 0.3, layer: 5 };
-        let of = |step: u64| op.factor(Noise::of_step(1, step, 0), 2);
+        let of = |step: u64| op.factor(Noise::for_step(1, step, 0), 2);
         let count = 4000u64;
         let dropped = (0..count).filter(|step| of(*step) == 0.0).count() as f64 / count as f64;
         // Four standard deviations.
         assert!((dropped - 0.3).abs() < 4.0 * (0.3 * 0.7 / count as f64).sqrt(), "{dropped}");
-        let noise = Noise::of_step(1, 2, 0);
+        let noise = Noise::for_step(1, 2, 0);
         let later = Noise { first_sample: 1, ..noise };
         let alike = (0..64).all(|sample| op.factor(noise, sample + 1) == op.factor(later, sample));
         assert!(alike, "a sample has its factor in whatever part of the batch it comes");

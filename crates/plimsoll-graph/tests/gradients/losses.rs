@@ -20,7 +20,7 @@ fn of_shapes(term: Option<DistanceTerm>, ignore: Option<u8>, coarse: bool) -> (P
     };
     let shape = p.shape(operands[0]).clone();
     operands.push(p.input("distances", shape, Kind::Volume));
-    if term.of_prediction() {
+    if term.uses_prediction() {
         let op = PredictedDistance { spacing: [2.0, 1.0, 0.7], signed: term.is_signed(), ignore };
         operands.push(p.push_one(op, &operands[..2]).unwrap());
     }
@@ -128,7 +128,7 @@ fn cross_entropy_of_two_classes_of_one_logit_is_that_of_the_logit() {
         let labels = p.input("labels", Shape::volume(4, 1, [1; 3]), Kind::Labels);
         let logits = p.push_one(ZeroClass, &[x]).unwrap();
         let entropy = CrossEntropy { label_smoothing: smoothing, ..CrossEntropy::default() };
-        let loss = Loss::of(vec![Component::CrossEntropy(entropy)]);
+        let loss = Loss::new(vec![Component::CrossEntropy(entropy)]);
         let sums = p.push_one(loss.stats(), &[logits, labels]).unwrap();
         let loss = p.push(CompositeLoss { loss }, &[sums]).unwrap()[0];
         let dx = differentiate(&mut p, loss, 1.0, &[x]).unwrap()[0].unwrap();

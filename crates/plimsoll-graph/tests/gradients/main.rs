@@ -329,7 +329,7 @@ fn components() -> Vec<Component> {
 #[test]
 fn every_component_with_deep_supervision_with_and_without_a_label_ignored() {
     for (i, component) in components().into_iter().enumerate() {
-        let loss = Loss { ignore: (i % 2 == 1).then_some(2), ..Loss::of(vec![component]) };
+        let loss = Loss { ignore: (i % 2 == 1).then_some(2), ..Loss::new(vec![component]) };
         let (program, loss) = small_unet(&loss).unwrap();
         check(program, loss, 3);
     }
@@ -337,7 +337,7 @@ fn every_component_with_deep_supervision_with_and_without_a_label_ignored() {
 
 #[test]
 fn all_components_together() {
-    let loss = Loss { ignore: Some(0), ..Loss::of(components()) };
+    let loss = Loss { ignore: Some(0), ..Loss::new(components()) };
     let (program, loss) = small_unet(&loss).unwrap();
     check(program, loss, 3);
 }
@@ -387,7 +387,7 @@ fn a_squeeze_and_excitation_of_max_pooled_voxels() {
             let mean = p.push_one(GlobalMean, &[z])?;
             let w2 = weights(&mut p, "head", 3, &[4], [1; 3]);
             let logits = p.push_one(Conv::new(Window::point(), false, DType::F32), &[mean, w2])?;
-            let loss = Loss::of(vec![Component::CrossEntropy(CrossEntropy::default())]);
+            let loss = Loss::new(vec![Component::CrossEntropy(CrossEntropy::default())]);
             let loss = loss_of(&mut p, loss, logits, labels)?;
             Ok((p, loss))
         };

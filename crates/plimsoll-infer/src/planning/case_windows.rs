@@ -84,7 +84,7 @@ impl<'a> CasePlace<'a> {
                 let (canonical, _) = geometry.canonical();
                 let own = canonical.spacing();
                 let spacing = other.map_or(*spacing, |other| other.target(own));
-                let target = spacing.of(own);
+                let target = spacing.for_image(own);
                 let image = ImageGrid { shape: canonical.shape(), spacing: own };
                 believable::check(case, image, target)?;
                 if other.is_none() {

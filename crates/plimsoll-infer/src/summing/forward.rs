@@ -92,7 +92,7 @@ fn written(
     };
     let mut ending = match summed {
         Summed::Logits => Ending::Logits(program),
-        Summed::Features => Ending::Features(Headless::of(program)?),
+        Summed::Features => Ending::Features(Headless::new(program)?),
     };
     let (Ending::Logits(program) | Ending::Features(Headless { program, .. })) = &mut ending;
     // Kernels of devices do not add to what is there: the sum would be a map of its own.

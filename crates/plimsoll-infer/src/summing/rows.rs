@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use plimsoll_data::TargetGrid;
-use plimsoll_models::{Answers, Interpolated, SegmentationModel, Windows};
+use plimsoll_models::{Answers, Interpolated, SegmentationModel, WindowLayout};
 use plimsoll_volume::VoxelBox;
 
 use crate::summing::places::{AxisPlaces, lead, slice_axes};
@@ -82,8 +82,8 @@ impl Rows {
             (Interpolated::Probabilities, Answers::Regions(_)) => Some(Activation::Sigmoid),
         };
         let place = |axis: usize, extent, window| match model.windows {
-            Windows::Even => Starts::new(extent, window, step),
-            Windows::Fixed { overlap, .. } => Starts::fixed(extent, window, overlap[axis]),
+            WindowLayout::Even => Starts::new(extent, window, step),
+            WindowLayout::Fixed { overlap, .. } => Starts::fixed(extent, window, overlap[axis]),
         };
         Rows::placed(grid, model.patch, activation, slices, place)
     }

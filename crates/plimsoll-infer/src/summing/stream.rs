@@ -329,7 +329,7 @@ mod tests {
     use crate::summing::summands::head_of;
     use crate::summing::windows::{WindowWeights, gaussian};
     use crate::summing::workers;
-    use plimsoll_models::{Answers, Windows};
+    use plimsoll_models::{Answers, WindowLayout};
     use plimsoll_plan::HostView;
     use plimsoll_volume::{Affine, Geometry, Reorientation, Spacing};
     use proptest::prelude::*;
@@ -477,7 +477,7 @@ mod tests {
             let grid = TargetGrid::new(&stored, Spacing(spacing));
             let rows = Rows::new(&grid, window, step, slices);
             let asked = if is_constant { WindowWeights::Constant } else { WindowWeights::Gaussian };
-            let all = Weights::new(Windows::Even, window, asked);
+            let all = Weights::new(WindowLayout::Even, window, asked);
             let weights = all.along.clone();
             let storage = if in_halves { RingStorage::F16 } else { RingStorage::F32 };
             let summing = Summing { summands: summands(has_head), storage, looks: 1, pool: Arc::new(workers::start(threads)), on_device: false };

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use plimsoll_models::Windows;
+use plimsoll_models::WindowLayout;
 use serde::Serialize;
 
 /// The starts of windows along one axis, computed when they are asked for: a hostile header can make them more than memory
@@ -118,13 +118,13 @@ impl Weights {
     }
 
     /// Returns the weights of windows of an extent: the model's own, or else the requested ones.
-    pub(crate) fn new(windows: Windows, window: [usize; 3], asked: WindowWeights) -> Weights {
+    pub(crate) fn new(windows: WindowLayout, window: [usize; 3], asked: WindowWeights) -> Weights {
         let constant = || Weights { along: window.map(|extent| vec![1.0; extent]), least: 0.0 };
         match windows {
-            Windows::Even if asked == WindowWeights::Constant => constant(),
-            Windows::Even => Weights { along: gaussian(window), least: 0.0 },
-            Windows::Fixed { sigma_scale: None, .. } => constant(),
-            Windows::Fixed { sigma_scale: Some(share), .. } => {
+            WindowLayout::Even if asked == WindowWeights::Constant => constant(),
+            WindowLayout::Even => Weights { along: gaussian(window), least: 0.0 },
+            WindowLayout::Fixed { sigma_scale: None, .. } => constant(),
+            WindowLayout::Fixed { sigma_scale: Some(share), .. } => {
                 let along = window.map(|extent| {
                     let (middle, sigma) = ((extent - 1) as f32 / 2.0, (extent as f64 * share) as f32);
                     let weight = |i: usize| ((i as f32 - middle).powi(2) / (-2.0 * sigma * sigma)).exp();
@@ -158,14 +158,16 @@ mod tests {
     #[test]
     fn weights_of_monai_are_symmetric_and_a_thousandth_at_least() {
         // monai.data.utils.compute_importance_map((4, 6, 8), "gaussian", 0.25)[:, 2, 3] and its least.
-        let windows = Windows::Fixed { overlap: [0.5; 3], sigma_scale: Some(0.125) };
+        let windows = WindowLayout::Fixed { overlap: [0.5; 3], sigma_scale: Some(0.125) };
         let weights = Weights::new(windows, [4, 6, 8], WindowWeights::Gaussian);
         assert_eq!(weights.least, 1e-3);
         let [depth, ..] = &weights.along;
         assert_eq!(depth[0], depth[3]);
         assert!((depth[1] - (-0.5f32).exp()).abs() < 1e-6, "half a voxel from the middle, σ half a voxel");
-        let fixed = Windows::Fixed { overlap: [0.5; 3], sigma_scale: None };
-        for (windows, asked) in [(fixed, WindowWeights::Gaussian), (Windows::Even, WindowWeights::Constant)] {
+        let fixed = WindowLayout::Fixed { overlap: [0.5; 3], sigma_scale: None };
+        for (windows, asked) in
+            [(fixed, WindowWeights::Gaussian), (WindowLayout::Even, WindowWeights::Constant)]
+        {
             let constant = Weights::new(windows, [2, 3, 4], asked);
             assert_eq!((constant.along[2].as_slice(), constant.least), (&[1.0; 4][..], 0.0));
         }

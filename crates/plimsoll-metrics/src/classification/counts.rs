@@ -151,7 +151,7 @@ impl Counts {
     }
 
     /// A class against the rest.
-    pub(crate) fn of_class(&self, class: usize) -> ClassCounts {
+    pub(crate) fn for_class(&self, class: usize) -> ClassCounts {
         let (found, labelled, predicted) = (self.correct(class), self.labelled(class), self.predicted(class));
         ClassCounts {
             true_positives: found,

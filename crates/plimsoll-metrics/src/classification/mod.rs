@@ -20,6 +20,6 @@ pub use bootstrap::{Bootstrap, Interval};
 pub use counts::ClassCounts;
 pub use curves::Curves;
 pub use operating::{OperatingPoint, ReliabilityBin, reliability, roc, threshold_for_sensitivity};
-pub use report::{ClassReport, Report, classify};
+pub use report::{ClassReport, ClassificationReport, classify};
 pub use table::{Labelling, NamedTable, Table, TableError};
 pub use thresholds::SensitivityThreshold;

@@ -16,7 +16,7 @@ use crate::csv::TableWriter;
 
 /// The scores of a classification.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct ClassificationReport {
     /// The number of cases.
     pub cases: usize,
     /// The scores of all classes together. Where cases have several labels, `accuracy` is the share of cases all of whose labels are
@@ -56,7 +56,11 @@ pub struct ClassReport {
 ///
 /// # Errors
 /// Returns an error if the memory is not available.
-pub fn classify(table: &Table, bootstrap: &Bootstrap, budget: &Budget) -> Result<Report, TableError> {
+pub fn classify(
+    table: &Table,
+    bootstrap: &Bootstrap,
+    budget: &Budget,
+) -> Result<ClassificationReport, TableError> {
     let cases = table.cases();
     let mut scorer = Scorer::new(table, budget)?;
     let intervals = intervals(&mut scorer, cases, bootstrap, budget)?;
@@ -65,7 +69,7 @@ pub fn classify(table: &Table, bootstrap: &Bootstrap, budget: &Budget) -> Result
         names.iter().map(|name| name.to_string()).zip(scores.iter().copied()).collect()
     };
     let classes = table.classes().iter().zip(by_class.chunks_exact(OF_CLASS.len()));
-    Ok(Report {
+    Ok(ClassificationReport {
         cases,
         overall: named(scorer.overall(), overall),
         classes: classes
@@ -90,7 +94,7 @@ pub fn classify(table: &Table, bootstrap: &Bootstrap, budget: &Budget) -> Result
     })
 }
 
-impl Report {
+impl ClassificationReport {
     /// Writes a row for each score and class, `all` for all classes together; undefined scores are left empty.
     ///
     /// # Errors

@@ -100,7 +100,7 @@ impl<'a> Scorer<'a> {
     /// The counts of a class, for the weights that were scored last.
     pub(crate) fn counts(&self, class: usize) -> ClassCounts {
         match &self.given {
-            Given::OneClass { counts, .. } => counts.of_class(class),
+            Given::OneClass { counts, .. } => counts.for_class(class),
             Given::SeveralLabels { counts } => counts.classes[class],
         }
     }

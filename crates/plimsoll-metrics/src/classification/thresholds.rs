@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::binomial::wilson;
 use super::bootstrap::Interval;
 use super::operating::threshold_for_sensitivity;
-use super::report::Report;
+use super::report::ClassificationReport;
 use super::table::{Table, TableError};
 
 /// The highest threshold of a class with at least a wanted sensitivity on the cases of a table. Both shares are of the cases that the
@@ -23,7 +23,7 @@ pub struct SensitivityThreshold {
     pub specificity: Interval,
 }
 
-impl Report {
+impl ClassificationReport {
     /// Adds to each class of a table that was scored its threshold for each wanted sensitivity, from above 0 to 1. Uses 16 bytes per
     /// case from `budget`.
     ///

@@ -78,7 +78,7 @@ impl Resamples {
     }
 
     /// The same of each resample.
-    pub(super) fn of(&self, candidate: usize, score: usize) -> &[f64] {
+    pub(super) fn resampled(&self, candidate: usize, score: usize) -> &[f64] {
         &self.resampled[(candidate * self.scores + score) * self.resamples..][..self.resamples]
     }
 }

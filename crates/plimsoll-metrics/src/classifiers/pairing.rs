@@ -35,7 +35,7 @@ impl ClassifierRepeat {
     ///
     /// # Errors
     /// Returns an error if an image is there twice, tables have other classes, or the memory is not available.
-    pub fn of(
+    pub fn new(
         name: impl Into<String>,
         tables: Vec<NamedTable>,
         budget: &Budget,

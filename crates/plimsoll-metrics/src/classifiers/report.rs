@@ -193,10 +193,12 @@ impl Evaluated<'_> {
         let (overall, single): (Vec<Item>, Vec<Item>) = items.iter().partition(|item| item.class.is_none());
         let mut candidates = Vec::new();
         for item in overall.iter().chain(&single) {
-            let first =
-                standing((0..count).map(|one| self.resamples.of(one, item.at)).collect(), score.better());
+            let first = standing(
+                (0..count).map(|one| self.resamples.resampled(one, item.at)).collect(),
+                score.better(),
+            );
             for (candidate, first_share) in first.into_iter().enumerate() {
-                candidates.push(self.of_candidate(candidate, *item, first_share, &mut scratch.column));
+                candidates.push(self.candidate_score(candidate, *item, first_share, &mut scratch.column));
             }
         }
         let mut family = |items: &[Item]| self.family(items, &mut *scratch);
@@ -218,7 +220,7 @@ impl Evaluated<'_> {
         }
     }
 
-    fn of_candidate(
+    fn candidate_score(
         &self,
         candidate: usize,
         item: Item,
@@ -226,12 +228,12 @@ impl Evaluated<'_> {
         column: &mut [f64],
     ) -> ScoreOfClassifier {
         let finite = |value: f64| value.is_finite().then_some(value);
-        let resampled = sorted_finite(self.resamples.of(candidate, item.at).iter().copied(), column);
+        let resampled = sorted_finite(self.resamples.resampled(candidate, item.at).iter().copied(), column);
         let repeats = &self.resamples.repeats[candidate];
         let over_repeats = (repeats.len() > 1).then(|| {
             let means: Vec<Option<f64>> = repeats.iter().map(|scores| finite(scores[item.at])).collect();
             let defined: Vec<f64> = means.iter().copied().flatten().collect();
-            let sd = OverFolds::of(&defined).filter(|over| over.folds > 1).map(|over| over.sd);
+            let sd = OverFolds::new(&defined).filter(|over| over.folds > 1).map(|over| over.sd);
             OverRepeats { means, sd }
         });
         ScoreOfClassifier {
@@ -311,10 +313,11 @@ impl Evaluated<'_> {
             found.test = Some(ImageTest { test: TestName::Delong, right_in_one_alone: None, p });
             return found;
         }
-        let both = self.resamples.of(first, item.at).iter().zip(self.resamples.of(second, item.at));
+        let both =
+            self.resamples.resampled(first, item.at).iter().zip(self.resamples.resampled(second, item.at));
         let resampled = sorted_finite(both.map(|(own, other)| own - other), &mut scratch.column);
         found.interval = percentile(resampled, self.bootstrap.confidence);
-        found.standard_error = OverFolds::of(resampled).filter(|over| over.folds > 1).map(|over| over.sd);
+        found.standard_error = OverFolds::new(resampled).filter(|over| over.folds > 1).map(|over| over.sd);
         found.test = match self.signs(pair, item) {
             Some((images, test)) => {
                 found.images = images;
@@ -386,7 +389,8 @@ impl Evaluated<'_> {
         let count = self.paired.candidates().len();
         let values: Vec<f64> = (0..count).map(|one| self.resamples.value(one, item.at)).collect();
         let of = |resample: usize| -> Option<f64> {
-            let drawn: Vec<f64> = (0..count).map(|one| self.resamples.of(one, item.at)[resample]).collect();
+            let drawn: Vec<f64> =
+                (0..count).map(|one| self.resamples.resampled(one, item.at)[resample]).collect();
             let is_defined = values.iter().chain(&drawn).all(|value| value.is_finite());
             if is_defined { kendall_tau(&values, &drawn) } else { None }
         };

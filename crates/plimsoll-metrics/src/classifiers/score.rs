@@ -30,7 +30,7 @@ impl ImageScore {
     }
 
     /// Those of images that are of one class, or of any number of labels.
-    pub fn of(labelling: Labelling) -> Vec<ImageScore> {
+    pub fn for_labelling(labelling: Labelling) -> Vec<ImageScore> {
         let is_there = |score: &ImageScore| {
             score.place(None, labelling).is_some() || score.place(Some(0), labelling).is_some()
         };

@@ -49,7 +49,7 @@ impl Evidence<'_> {
 
 /// Returns the verdict on a score that is undefined for one of the two classifiers.
 pub(super) fn undefined([first, second]: [&str; 2], score: ImageScore, class: Option<&str>) -> Verdict {
-    let words = format!("{} of {first} or {second} is undefined{}", score.name(), of_class(class));
+    let words = format!("{} of {first} or {second} is undefined{}", score.name(), class_words(class));
     Verdict { outcome: Outcome::NoCases, better: None, cases_needed: None, words }
 }
 
@@ -57,7 +57,7 @@ pub(super) fn undefined([first, second]: [&str; 2], score: ImageScore, class: Op
 pub(super) fn verdict(evidence: &Evidence<'_>) -> Verdict {
     let Evidence { names: [first, second], score, class, images, scores, test, p_holm, alpha, .. } =
         *evidence;
-    let (name, of_class) = (score.name(), of_class(class));
+    let (name, class) = (score.name(), class_words(class));
     let [own, other] = scores;
     let unit = Unit { is_share: score.is_share(), name: None };
     let differ = || {
@@ -76,14 +76,14 @@ pub(super) fn verdict(evidence: &Evidence<'_>) -> Verdict {
     });
     let (outcome, better, needed, words) = match () {
         () if own == other && test.p >= 1.0 => {
-            let words = format!("{first} and {second} have the same {name}{of_class} of {images} images");
+            let words = format!("{first} and {second} have the same {name}{class} of {images} images");
             (Outcome::Same, None, None, format!("{words}{in_one_alone}"))
         }
         () if p_holm <= alpha => {
             let first_is_better = (own > other) == (score.better() == Better::Higher);
             let (better, worse) = if first_is_better { (first, second) } else { (second, first) };
             let words = format!(
-                "{better} has a better {name}{of_class} than {worse}: {first} − {second}, {}, {}, {images} images{in_one_alone}",
+                "{better} has a better {name}{class} than {worse}: {first} − {second}, {}, {}, {images} images{in_one_alone}",
                 differ(),
                 p_words(p_holm)
             );
@@ -96,7 +96,7 @@ pub(super) fn verdict(evidence: &Evidence<'_>) -> Verdict {
             };
             let needed = evidence.images_needed();
             let words = format!(
-                "{images} images {told} {first} and {second} by {name}{of_class}: {}, {}{in_one_alone}{}",
+                "{images} images {told} {first} and {second} by {name}{class}: {}, {}{in_one_alone}{}",
                 differ(),
                 p_words(p_holm),
                 needed_words(needed, "images")
@@ -107,6 +107,6 @@ pub(super) fn verdict(evidence: &Evidence<'_>) -> Verdict {
     Verdict { outcome, better, cases_needed: needed, words }
 }
 
-fn of_class(class: Option<&str>) -> String {
+fn class_words(class: Option<&str>) -> String {
     class.map_or(String::new(), |class| format!(" of {class}"))
 }

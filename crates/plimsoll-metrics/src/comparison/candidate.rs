@@ -53,7 +53,7 @@ struct ScoredCase {
 }
 
 impl ScoredCase {
-    fn of(case: CaseScores) -> ScoredCase {
+    fn new(case: CaseScores) -> ScoredCase {
         // nnU-Net's files have the four counts instead.
         let in_counts = |scores: &Scores| {
             let counts = [Metric::TP, Metric::FP, Metric::FN, Metric::TN].map(|count| scores.get(count));
@@ -107,7 +107,7 @@ impl Repeat {
     ///
     /// # Errors
     /// Returns an error if a case is there twice, or folds were scored otherwise.
-    pub fn of(
+    pub fn new(
         name: impl Into<String>,
         first_name: String,
         first: Summary,
@@ -130,7 +130,7 @@ impl Repeat {
             if self.cases.contains_key(&name) {
                 return Err(ComparisonError::CaseTwice { candidate: candidate(), case: name });
             }
-            self.cases.insert(name, ScoredCase::of(case));
+            self.cases.insert(name, ScoredCase::new(case));
         }
         Ok(())
     }

@@ -21,7 +21,7 @@ pub struct Choice {
 
 impl Choice {
     /// From the order of candidates, and the differences of all pairs in the mean over classes, or in the only class.
-    pub(super) fn of(ranking: &Ranking, differences: &[Difference]) -> Option<Choice> {
+    pub(super) fn new(ranking: &Ranking, differences: &[Difference]) -> Option<Choice> {
         let [first, rest @ ..] = &ranking.order[..] else { return None };
         let standing = format!("mean rank {:.2} of {}", first.mean_rank, ranking.order.len());
         let rest = rest.iter().map(|ranked| ranked.candidate.as_str()).collect();

@@ -170,7 +170,7 @@ pub fn compare_candidates(
         let (of_mean, of_classes) = (family(&together), family(&single));
         let ranking = paired.ranking(*metric, better, missing, &classes, &settings.bootstrap, budget)?;
         let overall = if together.is_empty() { &of_classes } else { &of_mean };
-        let choice = ranking.as_ref().and_then(|ranking| Choice::of(ranking, overall));
+        let choice = ranking.as_ref().and_then(|ranking| Choice::new(ranking, overall));
         let differences = of_mean.into_iter().chain(of_classes).collect();
         scores.push(ScoreComparison {
             metric: *metric,
@@ -251,8 +251,8 @@ impl Paired {
             let intervals = resampler.intervals(&sorted);
             let tested = test.and_then(|test| Some((test, corrected.next()?)));
             let verdict = match tested {
-                None => Verdict::of_no_cases(names, metric),
-                Some((test, p_holm)) => Verdict::of(&Evidence {
+                None => Verdict::without_cases(names, metric),
+                Some((test, p_holm)) => Verdict::new(&Evidence {
                     names,
                     metric,
                     better,
@@ -296,7 +296,7 @@ struct Means {
 
 impl Means {
     /// The mean over classes of the means over cases. `valued` gives a score of a case and a class.
-    fn of(paired: &Paired, members: &[u8], valued: &dyn Fn(&str, u8) -> Valued) -> Means {
+    fn new(paired: &Paired, members: &[u8], valued: &dyn Fn(&str, u8) -> Valued) -> Means {
         let mut counts = CaseCounts::default();
         let (mut all, mut defined) = (Vec::new(), Vec::new());
         for class in members {
@@ -326,15 +326,15 @@ impl Candidate {
         metric: Metric,
         missing: Missing,
     ) -> CandidateScores {
-        let found = Means::of(paired, members, &|case, class| self.valued(case, class, metric, missing));
+        let found = Means::new(paired, members, &|case, class| self.valued(case, class, metric, missing));
         let over_repeats = (self.repeats.len() > 1).then(|| {
             let one_mean = |repeat: &super::Repeat| {
                 let valued = |case: &str, class: u8| repeat.valued(case, class, metric, missing);
-                Means::of(paired, members, &valued).by_convention
+                Means::new(paired, members, &valued).by_convention
             };
             let means: Vec<Option<f64>> = self.repeats.iter().map(one_mean).collect();
             let defined: Vec<f64> = means.iter().copied().flatten().collect();
-            let sd = OverFolds::of(&defined).filter(|over| over.folds > 1).map(|over| over.sd);
+            let sd = OverFolds::new(&defined).filter(|over| over.folds > 1).map(|over| over.sd);
             OverRepeats { means, sd: sd.filter(|sd| sd.is_finite()) }
         });
         CandidateScores {

@@ -73,12 +73,12 @@ pub(super) struct Evidence<'a> {
 
 impl Verdict {
     /// Without any case.
-    pub(super) fn of_no_cases([first, second]: [&str; 2], metric: Metric) -> Verdict {
+    pub(super) fn without_cases([first, second]: [&str; 2], metric: Metric) -> Verdict {
         let words = format!("no case has the {} of both {first} and {second}", metric.name());
         Verdict { outcome: Outcome::NoCases, better: None, cases_needed: None, words }
     }
 
-    pub(super) fn of(evidence: &Evidence<'_>) -> Verdict {
+    pub(super) fn new(evidence: &Evidence<'_>) -> Verdict {
         let Evidence { names: [first, second], cases, test, p_holm, alpha, tests, .. } = *evidence;
         let left = cases - test.zeros;
         let level = alpha / tests as f64;

@@ -18,7 +18,7 @@ use super::MonaiModel;
 use super::activations::read_slopes;
 use super::error::MonaiError;
 use super::network::{Built, NetworkArguments};
-use crate::{Answers, Interpolated, ModelError, SegmentationModel, Windows};
+use crate::{Answers, Interpolated, ModelError, SegmentationModel, WindowLayout};
 
 /// The description of a model of MONAI.
 #[derive(Clone, Debug)]
@@ -160,7 +160,7 @@ impl Description {
         Ok(MonaiModel { model, description: self })
     }
 
-    fn windows(&self) -> Result<Windows, String> {
+    fn windows(&self) -> Result<WindowLayout, String> {
         let Sliding { overlap, mode, sigma_scale, .. } = self.sliding;
         let overlap = match overlap {
             Overlap::All(share) => [share; 3],
@@ -173,7 +173,7 @@ impl Description {
         if mode == Mode::Gaussian && !(1e-3..=1e3).contains(&sigma_scale) {
             return Err(format!("sigma_scale is {sigma_scale}, and must be from 0.001 to 1000"));
         }
-        Ok(Windows::Fixed { overlap, sigma_scale: (mode == Mode::Gaussian).then_some(sigma_scale) })
+        Ok(WindowLayout::Fixed { overlap, sigma_scale: (mode == Mode::Gaussian).then_some(sigma_scale) })
     }
 
     fn answers(&self, outputs: usize) -> Result<Answers, String> {

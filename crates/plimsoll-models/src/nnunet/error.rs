@@ -67,7 +67,7 @@ pub enum NnUnetError {
         folder: PathBuf,
     },
     /// Several models are in a folder, or none.
-    #[error("{} has {} models of nnU-Net in it{}", folder.display(), found.len(), of(found))]
+    #[error("{} has {} models of nnU-Net in it{}", folder.display(), found.len(), first_found(found))]
     NotOne {
         /// The folder.
         folder: PathBuf,
@@ -92,7 +92,7 @@ pub enum NnUnetError {
     },
 }
 
-fn of(found: &[PathBuf]) -> String {
+fn first_found(found: &[PathBuf]) -> String {
     match found.first() {
         None => String::new(),
         Some(first) => format!(", the first {}", first.display()),

@@ -14,7 +14,7 @@ use super::network::{Ends, network, patch};
 use super::plans::Plans;
 use super::preparation::{Images, images};
 use super::trainers::trainer;
-use crate::{Answers, Interpolated, ModelError, SegmentationModel, Windows};
+use crate::{Answers, Interpolated, ModelError, SegmentationModel, WindowLayout};
 
 /// The parts of a folder to predict with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl NnUnetModel {
                 answers: dataset.answers,
                 outputs: dataset.outputs,
                 mirror_axes,
-                windows: Windows::Even,
+                windows: WindowLayout::Even,
                 interpolated: Interpolated::Logits,
             },
         })

@@ -47,8 +47,8 @@ pub(super) fn network(
     trainer: Trainer,
 ) -> Result<Network, NnUnetError> {
     let described = match configuration.get("architecture") {
-        Some(architecture) => of_arguments(&architecture, patch.1, trainer)?,
-        None => of_old_plans(configuration, patch.1, trainer)?,
+        Some(architecture) => from_arguments(&architecture, patch.1, trainer)?,
+        None => from_old_plans(configuration, patch.1, trainer)?,
     };
     let Described { is_residual, shape, key } = described;
     let shape = UNet { in_channels: ends.inputs, classes: ends.outputs, ..shape };
@@ -95,7 +95,7 @@ fn windows(
 }
 
 /// The network whose class and arguments are written out.
-fn of_arguments(architecture: &Entry<'_>, axes: usize, trainer: Trainer) -> Result<Described, NnUnetError> {
+fn from_arguments(architecture: &Entry<'_>, axes: usize, trainer: Trainer) -> Result<Described, NnUnetError> {
     let class = architecture.need("network_class_name")?;
     // Modules were moved; classes kept their names.
     let name = class.text()?.rsplit('.').next().unwrap_or_default();
@@ -234,7 +234,7 @@ fn slope(arguments: &Entry<'_>) -> Result<f32, NnUnetError> {
 }
 
 /// The network of plans from before networks were written out in them.
-fn of_old_plans(
+fn from_old_plans(
     configuration: &Configuration<'_>,
     axes: usize,
     trainer: Trainer,

@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use plimsoll_graph::ops::{RelativePositions, Windows};
+use plimsoll_graph::ops::{AttentionWindows, RelativePositions};
 
 use super::proto::data_type;
 
@@ -15,13 +15,13 @@ pub(super) enum Constant {
     /// Values along one axis.
     Values(Vec<f32>),
     /// The voxel of each token of each window, `[windows, tokens]`; padded tokens have the index after the last voxel.
-    Tokens(Windows),
+    Tokens(AttentionWindows),
     /// For each voxel its place among the tokens of all windows, `[voxels]`.
-    Places(Windows),
+    Places(AttentionWindows),
     /// The region of each token of each window in the shape of queries, `[windows, tokens, 1]`.
-    QueryRegions(Windows),
+    QueryRegions(AttentionWindows),
     /// The region of each token of each window in the shape of keys, `[windows, 1, tokens]`.
-    KeyRegions(Windows),
+    KeyRegions(AttentionWindows),
     /// The row of the table of biases for each query and each key of a window, `[tokens, tokens]`.
     Rows(RelativePositions, usize),
 }
@@ -69,14 +69,14 @@ impl Constant {
             }
             Constant::Tokens(windows) => {
                 let padding = windows.voxels();
-                let mut tokens = (0..windows.count()).flat_map(|window| windows.of(window));
+                let mut tokens = (0..windows.count()).flat_map(|window| windows.tokens_in(window));
                 tokens.try_for_each(|token| number(token.voxel.unwrap_or(padding)))
             }
             Constant::Places(windows) => {
                 (0..windows.voxels()).try_for_each(|voxel| number(windows.place(voxel)))
             }
             Constant::QueryRegions(windows) | Constant::KeyRegions(windows) => {
-                let mut tokens = (0..windows.count()).flat_map(|window| windows.of(window));
+                let mut tokens = (0..windows.count()).flat_map(|window| windows.tokens_in(window));
                 tokens.try_for_each(|token| number(usize::from(token.region)))
             }
             Constant::Rows(positions, tokens) => {

@@ -76,8 +76,8 @@ impl<'m> OnnxModel<'m> {
     ///
     /// # Errors
     /// Returns an error if what the run was trained with cannot be said in JSON.
-    pub fn of_run(config: &'m RunConfig, weights: &'m WeightSource) -> Result<OnnxModel<'m>, ModelError> {
-        let mut said = of_network(&config.training.net)?;
+    pub fn from_run(config: &'m RunConfig, weights: &'m WeightSource) -> Result<OnnxModel<'m>, ModelError> {
+        let mut said = network_facts(&config.training.net)?;
         match &config.task {
             Task::Segmentation(task) => {
                 said.push(("plimsoll.dataset".into(), json(&task.dataset)?));
@@ -96,11 +96,11 @@ impl<'m> OnnxModel<'m> {
     ///
     /// # Errors
     /// Returns an error if its network cannot be written as JSON.
-    pub fn of_model(
+    pub fn from_model(
         model: &'m SegmentationModel,
         weights: &'m WeightSource,
     ) -> Result<OnnxModel<'m>, ModelError> {
-        let mut said = of_network(&model.net)?;
+        let mut said = network_facts(&model.net)?;
         let channels: Vec<&str> = model.channels.iter().map(|channel| channel.name.as_str()).collect();
         said.push(("plimsoll.channels".into(), json(&channels)?));
         said.push(("plimsoll.outputs".into(), json(&model.outputs)?));
@@ -108,7 +108,7 @@ impl<'m> OnnxModel<'m> {
     }
 }
 
-fn of_network(net: &Network) -> Result<Vec<(String, String)>, ModelError> {
+fn network_facts(net: &Network) -> Result<Vec<(String, String)>, ModelError> {
     Ok(vec![("plimsoll.network".into(), json(net)?)])
 }
 

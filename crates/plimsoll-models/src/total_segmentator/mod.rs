@@ -43,7 +43,7 @@ const LICENSED: [&str; 18] = [
 /// A task.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Task {
+pub struct SegmentatorTask {
     /// The licence of its weights.
     pub license: String,
     /// The names of its labels, from value 1 on.
@@ -138,15 +138,15 @@ impl TaskModels {
     }
 }
 
-impl Task {
+impl SegmentatorTask {
     /// All tasks by name.
     ///
     /// # Errors
     /// Returns an error if the table is not sound: a fault of this program.
-    pub fn all() -> Result<&'static BTreeMap<String, Task>, ModelError> {
-        static TASKS: OnceLock<Result<BTreeMap<String, Task>, String>> = OnceLock::new();
+    pub fn all() -> Result<&'static BTreeMap<String, SegmentatorTask>, ModelError> {
+        static TASKS: OnceLock<Result<BTreeMap<String, SegmentatorTask>, String>> = OnceLock::new();
         let parse = || {
-            let tasks: BTreeMap<String, Task> =
+            let tasks: BTreeMap<String, SegmentatorTask> =
                 serde_json::from_str(include_str!("tasks.json")).map_err(|error| error.to_string())?;
             let too_many = tasks.iter().find(|(_, task)| task.classes.len() > usize::from(u8::MAX));
             match too_many {
@@ -162,8 +162,8 @@ impl Task {
     ///
     /// # Errors
     /// Returns an error if there is none, or its weights need a licence.
-    pub fn named(name: &str) -> Result<&'static Task, ModelError> {
-        let all = Task::all()?;
+    pub fn named(name: &str) -> Result<&'static SegmentatorTask, ModelError> {
+        let all = SegmentatorTask::all()?;
         let is_licensed = LICENSED.contains(&name);
         all.get(name).ok_or_else(|| match is_licensed {
             true => ModelError::LicensedTask { found: name.into() },
@@ -239,7 +239,7 @@ impl Crop {
     /// Returns an error if the table does not have that task: a fault of this program.
     pub fn body() -> Result<Crop, ModelError> {
         let task = "body".to_string();
-        let to = Task::named(&task)?.classes.clone();
+        let to = SegmentatorTask::named(&task)?.classes.clone();
         Ok(Crop { to, margin_mm: 3.0, robust: false, task: Some(task), mode: Mode::Fast })
     }
 
@@ -249,7 +249,7 @@ impl Crop {
     }
 
     /// The task and the mode that look for its labels, for a task of this name.
-    pub fn of(&self, name: &str) -> (String, Mode) {
+    pub fn task_and_mode(&self, name: &str) -> (String, Mode) {
         let is_mr = name.ends_with("_mr");
         match &self.task {
             Some(task) => (task.clone(), self.mode),
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn every_label_of_every_model_is_one_of_its_task() {
-        let all = Task::all().unwrap();
+        let all = SegmentatorTask::all().unwrap();
         assert!(all.len() >= 33, "{}", all.len());
         for (name, task) in all {
             for models in task.modes.values() {
@@ -283,11 +283,14 @@ mod tests {
                     }
                 }
                 if let Some(Refinement { inside, task, .. }) = &task.refinement {
-                    assert!(Task::named(task).unwrap().value(inside).is_some(), "{name}: {inside}");
+                    assert!(
+                        SegmentatorTask::named(task).unwrap().value(inside).is_some(),
+                        "{name}: {inside}"
+                    );
                 }
                 if let Some(crop) = &models.crop {
-                    let (task, mode) = crop.of(name);
-                    let other = Task::named(&task).unwrap();
+                    let (task, mode) = crop.task_and_mode(name);
+                    let other = SegmentatorTask::named(&task).unwrap();
                     other.models(&task, mode).unwrap();
                     assert!(
                         crop.to.iter().all(|class| other.value(class).is_some()),
@@ -301,7 +304,7 @@ mod tests {
 
     #[test]
     fn the_whole_body_takes_five_models_or_one() {
-        let total = Task::named("total").unwrap();
+        let total = SegmentatorTask::named("total").unwrap();
         let parts = |mode| {
             total.models("total", mode).unwrap().parts.iter().map(|part| part.dataset).collect::<Vec<_>>()
         };
@@ -314,12 +317,15 @@ mod tests {
         );
         let ribs = &total.models("total", Mode::Default).unwrap().parts[4];
         assert!(total.has_any(ribs, &["sternum".into()]) && !total.has_any(ribs, &["spleen".into()]));
-        let cysts = Task::named("kidney_cysts").unwrap();
+        let cysts = SegmentatorTask::named("kidney_cysts").unwrap();
         let models = cysts.models("kidney_cysts", Mode::Default).unwrap();
         assert_eq!(cysts.lookup(&models.parts[0]).unwrap(), [0, 1, 2, 0, 0]);
         assert!(cysts.models("kidney_cysts", Mode::Fast).is_err());
-        assert!(matches!(Task::named("heartchambers_highres"), Err(ModelError::LicensedTask { .. })));
-        assert!(matches!(Task::named("heart"), Err(ModelError::NoTask { .. })));
-        assert!(LICENSED.iter().all(|name| !Task::all().unwrap().contains_key(*name)));
+        assert!(matches!(
+            SegmentatorTask::named("heartchambers_highres"),
+            Err(ModelError::LicensedTask { .. })
+        ));
+        assert!(matches!(SegmentatorTask::named("heart"), Err(ModelError::NoTask { .. })));
+        assert!(LICENSED.iter().all(|name| !SegmentatorTask::all().unwrap().contains_key(*name)));
     }
 }

@@ -55,7 +55,7 @@ struct Lengths {
 }
 
 impl Lengths {
-    fn of(job: &Job) -> Lengths {
+    fn new(job: &Job) -> Lengths {
         let [depth, height, width] = job.shape;
         let n = depth.max(height);
         let plane = job.tiles().saturating_mul(height).max(job.tiles_at_once.saturating_mul(depth));
@@ -111,7 +111,7 @@ pub(super) fn bytes(job: &Job) -> usize {
         bytes_of::<f32>(Axis::costs_len(height)),
         bytes_of::<u8>(states(job)),
         bytes_of::<u32>(soles(job)),
-        Lengths::of(job).bytes().saturating_mul(job.threads),
+        Lengths::new(job).bytes().saturating_mul(job.threads),
     ])
 }
 
@@ -128,7 +128,7 @@ pub(super) fn shared<'a>(job: &Job, scratch: &'a mut [u8]) -> (SharedScratch<'a>
 
 /// Divides the rest of [`shared`] among the threads.
 pub(super) fn workers<'a>(job: &Job, scratch: &'a mut [u8]) -> impl Iterator<Item = Worker<'a>> + use<'a> {
-    let lengths = Lengths::of(job);
+    let lengths = Lengths::new(job);
     scratch.chunks_exact_mut(lengths.bytes()).take(job.threads).map(move |rest| {
         let mut carver = Carver::new(rest);
         Worker {

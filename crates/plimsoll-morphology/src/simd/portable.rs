@@ -13,7 +13,7 @@ impl<A: Simd> Simd for Pair<A> {
 
     #[inline(always)]
     fn bits(on: Supported<Self>, bytes: &[u8; 64]) -> u64 {
-        A::bits(of_half(on), bytes)
+        A::bits(half_support(on), bytes)
     }
     #[inline(always)]
     fn distances(on: Supported<Self>, boundaries: u32, left: f32, right: f32) -> Self {
@@ -23,8 +23,8 @@ impl<A: Simd> Simd for Pair<A> {
         let behind_low = if high == 0 { right + width } else { high.trailing_zeros() as f32 };
         let before_high = if low == 0 { left + width } else { (A::WIDTH as u32 - low.ilog2()) as f32 };
         Pair(
-            A::distances(of_half(on), low, left, behind_low),
-            A::distances(of_half(on), high, before_high, right),
+            A::distances(half_support(on), low, left, behind_low),
+            A::distances(half_support(on), high, before_high, right),
         )
     }
     #[inline(always)]
@@ -41,7 +41,7 @@ impl<A: Simd> Simd for Pair<A> {
     }
     #[inline(always)]
     fn load(on: Supported<Self>, from: &[f32]) -> Self {
-        Pair(A::load(of_half(on), from), A::load(of_half(on), &from[A::WIDTH..]))
+        Pair(A::load(half_support(on), from), A::load(half_support(on), &from[A::WIDTH..]))
     }
     #[inline(always)]
     fn store(self, to: &mut [f32]) {
@@ -50,11 +50,11 @@ impl<A: Simd> Simd for Pair<A> {
     }
     #[inline(always)]
     fn splat(on: Supported<Self>, value: f32) -> Self {
-        Pair(A::splat(of_half(on), value), A::splat(of_half(on), value))
+        Pair(A::splat(half_support(on), value), A::splat(half_support(on), value))
     }
     #[inline(always)]
     fn index(on: Supported<Self>, value: u32) -> Self::Index {
-        (A::index(of_half(on), value), A::index(of_half(on), value))
+        (A::index(half_support(on), value), A::index(half_support(on), value))
     }
     #[inline(always)]
     fn store_index(index: Self::Index, to: &mut [u32]) {
@@ -103,7 +103,7 @@ impl<A: Simd> Simd for Pair<A> {
 
 /// The proof for the halves of a pair.
 #[inline(always)]
-fn of_half<A>(_: Supported<Pair<A>>) -> Supported<A> {
+fn half_support<A>(_: Supported<Pair<A>>) -> Supported<A> {
     // SAFETY: the instruction set of a pair is the one of its halves.
     unsafe { Supported::assert() }
 }

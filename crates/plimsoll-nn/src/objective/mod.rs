@@ -219,14 +219,14 @@ impl Objective {
         spacing: [f64; 3],
     ) -> Result<(TensorId, Vec<TargetInput>), GraphError> {
         let mut builder = LossBuilder::new(program, labels, spacing, self.ignore);
-        let of_head = self.of_head(&mut builder, HeadLogits { logits }, &self.validation())?;
+        let of_head = self.head_loss(&mut builder, HeadLogits { logits }, &self.validation())?;
         let (values, weights): (Vec<TensorId>, Vec<f32>) = of_head.values.into_iter().unzip();
         let loss = builder.push(WeightedSum { weights }, &values)?;
         Ok((loss, builder.targets()))
     }
 
     /// Writes the loss of a head.
-    pub(crate) fn of_head(
+    pub(crate) fn head_loss(
         &self,
         builder: &mut LossBuilder<'_>,
         head: HeadLogits,

@@ -12,7 +12,7 @@ impl Objective {
     /// nnU-Net's loss of regions, `DC_and_BCE_loss`, shifted by the constant 1: Dice and the binary cross-entropy of
     /// each region. If a label is ignored, nnU-Net divides the cross-entropy by the number of voxels that count, and
     /// not by the number of regions, so that its weight is multiplied by the number of regions.
-    pub fn of_regions(regions: usize, batch: bool, ignore: Option<u8>) -> Objective {
+    pub fn for_regions(regions: usize, batch: bool, ignore: Option<u8>) -> Objective {
         let weight = if ignore.is_some() { regions as f32 } else { 1.0 };
         let entropy = WeightedBce {
             weight,
@@ -22,7 +22,7 @@ impl Objective {
         };
         let dice = SoftDice { batch, ..SoftDice::default() };
         let components = vec![Component::SoftDice(dice), Component::WeightedBce(entropy)];
-        Loss { ignore, ..Loss::of(components) }.into()
+        Loss { ignore, ..Loss::new(components) }.into()
     }
 
     /// Checks that no component of a loss of regions sets whether the background is included: regions have no

@@ -352,7 +352,7 @@ fn distance_loss(
 ) -> Result<TensorId, GraphError> {
     let (probabilities, labels) = builder.scaled(head, scale)?;
     let mut operands = vec![probabilities, labels, builder.target_distance(head, scale, unit)];
-    if term.of_prediction() {
+    if term.uses_prediction() {
         operands.push(builder.predicted_distance(head, scale, unit, term.is_signed())?);
     }
     let ignore = builder.ignore();

@@ -39,7 +39,7 @@ impl Headless {
     ///
     /// # Errors
     /// Returns an error if the network has no extent: see [`extent`](Headless::extent).
-    pub fn of(mut program: Program) -> Result<Headless, ConfigError> {
+    pub fn new(mut program: Program) -> Result<Headless, ConfigError> {
         let none = || ConfigError::Value {
             setting: "net",
             found: "a network".into(),
@@ -89,12 +89,12 @@ mod tests {
             let patch = net.extents().next_larger([1; 3]);
             let program = predict(net, patch, 1, DType::F32).unwrap();
             let Some(extent) = Headless::extent(&program) else {
-                assert!(Headless::of(program).is_err(), "{}", name.as_str());
+                assert!(Headless::new(program).is_err(), "{}", name.as_str());
                 continue;
             };
             let whole: Vec<String> =
                 program.with_role(Role::Parameter).map(|id| program.tensor(id).name.clone()).collect();
-            let headless = Headless::of(program).unwrap();
+            let headless = Headless::new(program).unwrap();
             let Headless { program, features, identity, weights, bias } = headless;
             program.validate().unwrap();
             let own: Vec<String> =

@@ -23,7 +23,7 @@ pub struct WeightPart {
 /// of windows. Sums are taken in another order: results differ by roundings from those without. Returns the parts of
 /// weights, none if nothing was changed.
 pub fn split_sources(program: &mut Program) -> Vec<WeightPart> {
-    let Some(Largest { at, conv, sources, whole, bias, result, before }) = Largest::of(program) else {
+    let Some(Largest { at, conv, sources, whole, bias, result, before }) = Largest::find(program) else {
         return Vec::new();
     };
     let of_sources = sources.map(|(source, first)| {
@@ -64,7 +64,7 @@ struct Largest {
 }
 
 impl Largest {
-    fn of(program: &Program) -> Option<Largest> {
+    fn find(program: &Program) -> Option<Largest> {
         let is_conv = |(_, node): &(usize, &Node)| matches!(node.op, Op::Conv(_) | Op::ConvTranspose(_));
         let convs = || program.nodes.iter().enumerate().filter(is_conv);
         let most = convs().map(|(_, node)| volume_bytes(program, node)).max()?;

@@ -69,7 +69,7 @@ impl NamingScheme {
     }
 
     /// The first of `schemes` in which a file has all `parameters`; if it has them in none, that in which it has the most.
-    pub fn of_file<'a>(
+    pub fn for_file<'a>(
         schemes: &'a [NamingScheme],
         file: &WeightFile,
         parameters: &[&str],
@@ -108,7 +108,7 @@ mod tests {
             };
             safetensors::write(&mut file, &shapes, &BTreeMap::new(), &mut [0.0; 2], fill).unwrap();
             let file = WeightFile::open(&path, &Budget::new(Bytes::mib(1))).unwrap();
-            let found = NamingScheme::of_file(&schemes, &file, &["a.conv", "b.norm"]).unwrap();
+            let found = NamingScheme::for_file(&schemes, &file, &["a.conv", "b.norm"]).unwrap();
             assert_eq!(found.name, name);
             assert!(file.contains(&found.weight_name("a.conv")));
         }

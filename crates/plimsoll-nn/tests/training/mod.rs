@@ -289,7 +289,7 @@ pub fn gradients_agree(folder: &Path, name: &str) {
     engine.write(FIRST, program.find(names::IMAGE).unwrap(), HostSlice::F32(&image)).unwrap();
     engine.write(FIRST, program.find(names::LABELS).unwrap(), HostSlice::U8(&labels)).unwrap();
     engine.run(FIRST).unwrap();
-    let mut told = Told::of(&record, folder, name);
+    let mut told = RecordedGradients::of(&record, folder, name);
     let bound = if large_with_kinks(&training) { 2e-2 } else { 1e-3 };
     let (mut compared, mut worst) = (0, 0.0f64);
     for id in program.with_role(Role::Parameter) {
@@ -313,7 +313,7 @@ pub fn gradients_agree(folder: &Path, name: &str) {
 }
 
 /// The recorded form of the reference gradients.
-enum Told<'a> {
+enum RecordedGradients<'a> {
     /// They themselves; of large ones, every n-th element.
     File(SafetensorsFile),
     /// See [`Record`].
@@ -324,19 +324,21 @@ fn norm(values: impl Iterator<Item = f64>) -> f64 {
     values.map(|x| x * x).sum::<f64>().sqrt()
 }
 
-impl Told<'_> {
-    fn of<'a>(record: &'a Record, folder: &Path, name: &str) -> Told<'a> {
+impl RecordedGradients<'_> {
+    fn of<'a>(record: &'a Record, folder: &Path, name: &str) -> RecordedGradients<'a> {
         if !record.gradients.is_empty() {
-            return Told::Numbers(&record.gradients);
+            return RecordedGradients::Numbers(&record.gradients);
         }
-        Told::File(SafetensorsFile::open(&folder.join(format!("{name}_gradients.safetensors"))).unwrap())
+        RecordedGradients::File(
+            SafetensorsFile::open(&folder.join(format!("{name}_gradients.safetensors"))).unwrap(),
+        )
     }
 
     /// Returns the error of half the gradient of a parameter, relative to the norm of the whole; none if there is no
     /// gradient, in which case none may be found either.
     fn error(&mut self, info: &TensorInfo, found: Option<Vec<f32>>) -> Option<f64> {
         match self {
-            Told::File(file) => {
+            RecordedGradients::File(file) => {
                 let stored = file.shape(&info.name).unwrap_or_else(|| info.shape.clone());
                 let step = info.shape.count().div_ceil(stored.count());
                 let mut expected = vec![0.0; stored.count()];
@@ -350,7 +352,7 @@ impl Told<'_> {
                 let pairs = expected.iter().zip(found.iter().step_by(step));
                 Some(norm(pairs.map(|(e, f)| f64::from(*e) - 2.0 * f64::from(*f))) / scale)
             }
-            Told::Numbers(all) => {
+            RecordedGradients::Numbers(all) => {
                 let [scale, products @ ..] = &all[&info.name][..] else { panic!("no norm") };
                 let found: Vec<f64> = found.unwrap().iter().map(|x| 2.0 * f64::from(*x)).collect();
                 let of_norm = (norm(found.iter().copied()) - scale).abs();

@@ -72,7 +72,7 @@ impl JobNumber {
     /// Before the first.
     pub(super) const NONE: JobNumber = JobNumber(0);
 
-    fn of(word: u64) -> JobNumber {
+    fn from_word(word: u64) -> JobNumber {
         JobNumber(word >> JOB)
     }
 }
@@ -116,7 +116,7 @@ impl Gate {
     pub(super) fn enter(&self, thread: usize, last: JobNumber) -> Option<JobNumber> {
         let is_for_me = |word: u64| {
             let wanted = (word >> WANTED & INSIDE) as usize;
-            word & OPEN != 0 && thread < wanted && JobNumber::of(word) != last
+            word & OPEN != 0 && thread < wanted && JobNumber::from_word(word) != last
         };
         loop {
             let seen = self.until(&self.entering, |word| word & STOP != 0 || is_for_me(word));
@@ -125,7 +125,7 @@ impl Gate {
             }
             let found = self.word.fetch_add(1, Ordering::SeqCst);
             if found & OPEN != 0 {
-                return Some(JobNumber::of(found));
+                return Some(JobNumber::from_word(found));
             }
             // It was closed meanwhile.
             self.leave();

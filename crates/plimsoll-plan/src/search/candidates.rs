@@ -53,7 +53,7 @@ struct Pressure {
 }
 
 impl Pressure {
-    fn of(search: &Search, from: &Tried, target: usize) -> Pressure {
+    fn new(search: &Search, from: &Tried, target: usize) -> Pressure {
         let schedule = &from.schedule;
         let runs = schedule.runs.len();
         let (mut above, mut over) = (vec![0; runs + 1], vec![0.0; runs + 1]);
@@ -95,7 +95,7 @@ impl Pressure {
 impl Search {
     /// The values that are live, untouched, while more than `target` is live; the largest first.
     pub(super) fn candidates(&self, from: &Tried, target: usize) -> Vec<Release> {
-        let pressure = Pressure::of(self, from, target);
+        let pressure = Pressure::new(self, from, target);
         let mut found: Vec<Release> = self.gaps(from, &pressure).into_iter().map(|gap| gap.release).collect();
         found.sort_by_key(|release| (Reverse(self.values[release.tensor.index()].bytes), *release));
         found
@@ -103,7 +103,7 @@ impl Search {
 
     /// The candidates with their estimates, the greatest gain per second first.
     pub(super) fn estimates(&self, from: &Tried, target: usize) -> Vec<Candidate> {
-        let pressure = Pressure::of(self, from, target);
+        let pressure = Pressure::new(self, from, target);
         let gaps = self.gaps(from, &pressure);
         let mut found: Vec<Candidate> =
             gaps.iter().filter_map(|gap| self.estimate(from, &pressure, gap)).collect();

@@ -17,7 +17,7 @@ struct Peaks {
 }
 
 impl Peaks {
-    fn of(held: &[usize]) -> Peaks {
+    fn new(held: &[usize]) -> Peaks {
         let leaves = held.len().max(1).next_power_of_two();
         let mut most = vec![0; 2 * leaves];
         most[leaves..leaves + held.len()].copy_from_slice(held);
@@ -69,7 +69,7 @@ impl Peaks {
 impl Search {
     /// Holds again all values that fit below the target together, the most expensive first.
     pub(super) fn hold_what_fits(&self, from: Tried, target: usize) -> Tried {
-        let mut peaks = Peaks::of(&from.held);
+        let mut peaks = Peaks::new(&from.held);
         let made = self.recomputed_at(&from);
         let mut order = from.choice.releases.clone();
         order.sort_by(|a, b| self.seconds_of(b).total_cmp(&self.seconds_of(a)));

@@ -85,7 +85,7 @@ impl Search {
             is_large: vec![true; program.tensors.len()],
             peak: 0,
             is_thorough: lowered.nodes.len() <= THOROUGH,
-            recomputation: Recomputation::of(program, lowered),
+            recomputation: Recomputation::new(program, lowered),
             curve: RefCell::new(None),
             rescues: Cell::new(0),
             work: Work::default(),

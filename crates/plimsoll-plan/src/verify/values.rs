@@ -11,9 +11,9 @@ use crate::{LoweredNode, LoweredProgram, PlanError};
 /// Checks that the lowered nodes leave the values in every output, parameter and state that the program says, and that
 /// the launches do; and that each tensor that a launch writes has the value that it denotes.
 pub(super) fn check(of: &Scheduled<'_>) -> Result<(), PlanError> {
-    let mut values = Values::of(of.program);
-    let given = values.of_program();
-    let lowered = values.of_lowered(of.lowered).map_err(|(node, fault)| {
+    let mut values = Values::new(of.program);
+    let given = values.after_program();
+    let lowered = values.after_lowered(of.lowered).map_err(|(node, fault)| {
         let fault = format!("its lowered node {node} does not compute what it covers: {fault}");
         PlanError::WrongPlan { fault: format!("in `{}`, {fault}", of.program.name) }
     })?;
@@ -24,7 +24,7 @@ pub(super) fn check(of: &Scheduled<'_>) -> Result<(), PlanError> {
             return Err(PlanError::WrongPlan { fault });
         }
     }
-    let scheduled = values.of_launches(of, &given)?;
+    let scheduled = values.after_launches(of, &given)?;
     for id in of.program.ids() {
         let tensor = of.program.tensor(id);
         if tensor.role != Role::Intermediate && scheduled.get(&id) != given.get(&id) {
@@ -49,7 +49,7 @@ struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    fn of(program: &'a Program) -> Values<'a> {
+    fn new(program: &'a Program) -> Values<'a> {
         // Ops have no hash. Equal ones are written alike, so each is compared with those that are written like it.
         let mut different: HashMap<String, Vec<(&Op, usize)>> = HashMap::new();
         let mut ops: Vec<usize> = Vec::with_capacity(program.nodes.len());
@@ -88,7 +88,7 @@ impl<'a> Values<'a> {
     }
 
     /// The values of all tensors after the program.
-    fn of_program(&mut self) -> Current {
+    fn after_program(&mut self) -> Current {
         let mut current = self.initial();
         for node in 0..self.program.nodes.len() {
             // The program is sound: everything that a node reads is there.
@@ -98,7 +98,7 @@ impl<'a> Values<'a> {
     }
 
     /// The values that a lowered node writes, of those that it reads: what the nodes that it covers make, and nothing else.
-    fn of_node(&mut self, node: &LoweredNode, inputs: &[usize]) -> Result<Vec<usize>, String> {
+    fn after_node(&mut self, node: &LoweredNode, inputs: &[usize]) -> Result<Vec<usize>, String> {
         let mut own: Current = node.inputs.iter().copied().zip(inputs.iter().copied()).collect();
         for covered in &node.covers {
             if *covered >= self.program.nodes.len() {
@@ -111,13 +111,13 @@ impl<'a> Values<'a> {
         written.collect()
     }
 
-    fn of_lowered(&mut self, lowered: &LoweredProgram) -> Result<Current, (usize, String)> {
+    fn after_lowered(&mut self, lowered: &LoweredProgram) -> Result<Current, (usize, String)> {
         let mut current = self.initial();
         for (at, node) in lowered.nodes.iter().enumerate() {
             let inputs = node.inputs.iter().map(|id| current.get(id).copied());
             let inputs: Vec<usize> =
                 inputs.collect::<Option<_>>().ok_or_else(|| (at, "an input is not there".into()))?;
-            let written = self.of_node(node, &inputs).map_err(|fault| (at, fault))?;
+            let written = self.after_node(node, &inputs).map_err(|fault| (at, fault))?;
             current.extend(node.outputs.iter().copied().zip(written));
         }
         Ok(current)
@@ -125,7 +125,7 @@ impl<'a> Values<'a> {
 
     /// The same for launches, which read and write copies as well. Each that they write must have the value that it
     /// denotes.
-    fn of_launches(&mut self, of: &Scheduled<'_>, given: &Current) -> Result<Current, PlanError> {
+    fn after_launches(&mut self, of: &Scheduled<'_>, given: &Current) -> Result<Current, PlanError> {
         let mut current = self.initial();
         for (at, launch) in of.schedule.launches.iter().enumerate() {
             let node = &of.lowered.nodes[launch.node];
@@ -133,7 +133,7 @@ impl<'a> Values<'a> {
             let inputs: Vec<usize> = inputs
                 .collect::<Option<_>>()
                 .ok_or_else(|| of.wrong(at, "it reads what was never written".into()))?;
-            let written = self.of_node(node, &inputs).map_err(|fault| of.wrong(at, fault))?;
+            let written = self.after_node(node, &inputs).map_err(|fault| of.wrong(at, fault))?;
             for (id, value) in launch.outputs.iter().zip(written) {
                 let origin = of.schedule.origin(*id);
                 let role = origin.map(|origin| self.program.tensor(origin).role);

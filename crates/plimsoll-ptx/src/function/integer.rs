@@ -7,7 +7,7 @@ use crate::types::{Kind, Type};
 /// An integer type of the host that represents one of PTX.
 pub(crate) trait Whole: Copy + 'static {
     /// The low bits of a register.
-    fn of(bits: u64) -> Self;
+    fn from_bits(bits: u64) -> Self;
     /// Its bits, with zeros above.
     fn bits(self) -> u64;
 }
@@ -15,7 +15,7 @@ pub(crate) trait Whole: Copy + 'static {
 macro_rules! whole {
     ($($kind:ty, $unsigned:ty;)*) => {$(
         impl Whole for $kind {
-            fn of(bits: u64) -> Self {
+            fn from_bits(bits: u64) -> Self {
                 bits as $kind
             }
             fn bits(self) -> u64 {
@@ -32,15 +32,15 @@ whole! {
 }
 
 fn one<T: Whole>(function: impl Fn(T) -> T + Send + Sync + 'static) -> Function {
-    unary(move |a| function(T::of(a)).bits())
+    unary(move |a| function(T::from_bits(a)).bits())
 }
 
 fn two<T: Whole>(function: impl Fn(T, T) -> T + Send + Sync + 'static) -> Function {
-    binary(move |a, b| function(T::of(a), T::of(b)).bits())
+    binary(move |a, b| function(T::from_bits(a), T::from_bits(b)).bits())
 }
 
 fn three<T: Whole>(function: impl Fn(T, T, T) -> T + Send + Sync + 'static) -> Function {
-    ternary(move |a, b, c| function(T::of(a), T::of(b), T::of(c)).bits())
+    ternary(move |a, b, c| function(T::from_bits(a), T::from_bits(b), T::from_bits(c)).bits())
 }
 
 /// Writes the expression for the host's type of each integer type.

@@ -199,7 +199,7 @@ impl Body {
             ".reg" => return self.declare_registers(cursor),
             ".shared" => {
                 let declared = declaration(cursor)?;
-                self.place_shared(declared.name, &SharedVariable::of(&declared));
+                self.place_shared(declared.name, &SharedVariable::new(&declared));
                 return cursor.expect(";");
             }
             ".local" => {

@@ -47,7 +47,7 @@ pub(crate) struct SharedVariable {
 
 impl SharedVariable {
     /// Returns the variable of a declaration.
-    pub fn of(declared: &Declaration<'_>) -> SharedVariable {
+    pub fn new(declared: &Declaration<'_>) -> SharedVariable {
         SharedVariable { bytes: declared.bytes, align: declared.align, open: declared.open }
     }
 }
@@ -169,7 +169,7 @@ pub(crate) fn module(text: &str) -> Result<Module, ParseError> {
             }
             ".shared" => {
                 let declared = declaration(&mut cursor)?;
-                shared.insert(declared.name.to_owned(), SharedVariable::of(&declared));
+                shared.insert(declared.name.to_owned(), SharedVariable::new(&declared));
                 cursor.expect(";")?;
             }
             ".entry" => {

@@ -59,14 +59,14 @@ pub fn page(
     observe: &dyn Fn(usize),
 ) -> Outcome {
     let mut put =
-        |part: &str| to.write_all(part.as_bytes()).map_err(|error| ReportError::of_path(path, error));
+        |part: &str| to.write_all(part.as_bytes()).map_err(|error| ReportError::at_path(path, error));
     let cases = inspection.fingerprint.as_ref().map_or(&[][..], |fingerprint| &fingerprint.cases);
     let lengths = cases.iter().flat_map(|case| case.spacing().0);
     let volumes =
         cases.iter().flat_map(|case| (1..case.label_voxels.len()).map(move |class| volume(case, class)));
     let units = Units {
-        length: Unit::of_length(lengths.fold(0.0, f64::max)),
-        volume: Unit::of_volume(volumes.fold(0.0, f64::max)),
+        length: Unit::for_length(lengths.fold(0.0, f64::max)),
+        volume: Unit::for_volume(volumes.fold(0.0, f64::max)),
     };
     put(&heading(dataset, inspection, units))?;
     put(&flags(dataset, &inspection.problems))?;

@@ -11,7 +11,7 @@ pub struct Unit {
 
 impl Unit {
     /// For lengths of which this is the largest, in millimetres.
-    pub fn of_length(largest: f64) -> Unit {
+    pub fn for_length(largest: f64) -> Unit {
         match largest < 0.1 {
             true => Unit { name: "µm", per: 1e3 },
             false => Unit { name: "mm", per: 1.0 },
@@ -19,7 +19,7 @@ impl Unit {
     }
 
     /// For volumes of which this is the largest, in cubic millimetres.
-    pub fn of_volume(largest: f64) -> Unit {
+    pub fn for_volume(largest: f64) -> Unit {
         match largest {
             _ if largest >= 100.0 => Unit { name: "ml", per: 1e-3 },
             _ if largest >= 1e-2 => Unit { name: "mm³", per: 1.0 },
@@ -44,10 +44,10 @@ mod tests {
 
     #[test]
     fn numbers_are_short_however_small_a_voxel_is() {
-        assert_eq!(Unit::of_length(5.0).lengths([5.0, 0.5, 0.5]), "5 × 0.5 × 0.5 mm");
-        assert_eq!(Unit::of_length(0.005).lengths([0.005, 0.0005, 0.0005]), "5 × 0.5 × 0.5 µm");
-        assert_eq!(Unit::of_volume(3e5).volume(1.5e5), "150 ml");
-        assert_eq!(Unit::of_volume(0.5).volume(0.02), "0.02 mm³");
-        assert_eq!(Unit::of_volume(5e-4).volume(2e-5), "20000 µm³");
+        assert_eq!(Unit::for_length(5.0).lengths([5.0, 0.5, 0.5]), "5 × 0.5 × 0.5 mm");
+        assert_eq!(Unit::for_length(0.005).lengths([0.005, 0.0005, 0.0005]), "5 × 0.5 × 0.5 µm");
+        assert_eq!(Unit::for_volume(3e5).volume(1.5e5), "150 ml");
+        assert_eq!(Unit::for_volume(0.5).volume(0.02), "0.02 mm³");
+        assert_eq!(Unit::for_volume(5e-4).volume(2e-5), "20000 µm³");
     }
 }

@@ -50,7 +50,7 @@ pub fn bars(status: &Status, sample: Option<&Sample>) -> Vec<Bar> {
 }
 
 /// Returns the state of a device in words, or `None` if it is unknown.
-fn of_device(state: &DeviceState) -> Option<String> {
+fn device_words(state: &DeviceState) -> Option<String> {
     let total = state.total_bytes.map_or_else(String::new, |total| format!(" of {total}"));
     let said = [
         state.busy_percent.map(|percent| format!("{percent} % busy")),
@@ -88,7 +88,7 @@ fn in_words(sample: &Sample) -> Vec<String> {
     if let Some(bytes) = sample.device_bytes {
         machine.push(format!("{bytes} on the device"));
     }
-    machine.extend(sample.device_state.and_then(|state| of_device(&state)));
+    machine.extend(sample.device_state.and_then(|state| device_words(&state)));
     let mut times = vec![
         format!("processor {}", duration(system.processor_seconds)),
         format!("batches {}", duration(sample.batch_seconds)),
@@ -120,7 +120,7 @@ mod tests {
             total_bytes: Some(Bytes::gib(12)),
             ..DeviceState::default()
         };
-        assert_eq!(of_device(&state).as_deref(), Some("GPU 7.00 GiB of 12.00 GiB in use"));
-        assert_eq!(of_device(&DeviceState::default()), None);
+        assert_eq!(device_words(&state).as_deref(), Some("GPU 7.00 GiB of 12.00 GiB in use"));
+        assert_eq!(device_words(&DeviceState::default()), None);
     }
 }

@@ -8,4 +8,4 @@ mod watched;
 pub use bars::{Bar, bars, below};
 pub use folds::{Folds, folds_in};
 pub use page::{failed, page};
-pub use watched::{Report, Watched, WatchedFold};
+pub use watched::{FoldReport, Watched, WatchedFold};

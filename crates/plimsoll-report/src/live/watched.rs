@@ -101,14 +101,14 @@ impl Watched {
     }
 
     /// For machines.
-    pub fn reports(&self) -> Vec<Report<'_>> {
-        self.folds.iter().map(Report::of).collect()
+    pub fn reports(&self) -> Vec<FoldReport<'_>> {
+        self.folds.iter().map(FoldReport::new).collect()
     }
 }
 
 /// A fold for machines.
 #[derive(Serialize)]
-pub struct Report<'a> {
+pub struct FoldReport<'a> {
     folder: PathBuf,
     /// Its status, as `plimsoll status` reports it.
     status: &'a Status,
@@ -121,10 +121,10 @@ pub struct Report<'a> {
     events: Vec<&'a LoggedEvent>,
 }
 
-impl Report<'_> {
-    fn of(WatchedFold { follower, status, .. }: &WatchedFold) -> Report<'_> {
+impl FoldReport<'_> {
+    fn new(WatchedFold { follower, status, .. }: &WatchedFold) -> FoldReport<'_> {
         let epochs = follower.points().iter().map(|(epoch, point)| EpochReport { epoch: *epoch, point });
-        Report {
+        FoldReport {
             folder: follower.folder().path().into(),
             status,
             steps: follower.steps(),

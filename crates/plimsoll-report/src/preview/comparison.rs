@@ -11,7 +11,7 @@ use super::foreground::{Classes, Compared};
 use super::layout::{Frame, Panel, Plane, Window, arrange};
 use super::slice::{Greys, pull};
 use super::source::Source;
-use super::{BEHIND, of_one_shape};
+use super::{BEHIND, check_same_shape};
 use crate::error::{Outcome, Pair, ReportError};
 use crate::progress_picture::canvas::{Canvas, Colour};
 
@@ -63,12 +63,12 @@ pub fn comparison(files: &Comparison<'_>, frame: Frame, budget: &Budget) -> Outc
             of: Pair::PredictionAndReference,
         });
     }
-    let is_picture = of_one_shape(files.reference, &geometry, files.image)?;
+    let is_picture = check_same_shape(files.reference, &geometry, files.image)?;
     let found = Compared::find([&mut reference, &mut prediction], files.ignore, budget)?;
     let around = |plane: Plane| {
         Window::around(plane, found.slice(plane.axis()), &geometry, &found.labelled, is_picture)
     };
-    let windows: Vec<Window> = Plane::of(&geometry, is_picture).into_iter().map(around).collect();
+    let windows: Vec<Window> = Plane::shown_for(&geometry, is_picture).into_iter().map(around).collect();
     let layout = arrange(&windows, frame);
     let sized: Vec<(&Window, [usize; 2])> =
         windows.iter().zip(&layout.panels).map(|(window, panel)| (window, panel.size)).collect();
@@ -94,7 +94,7 @@ pub fn comparison(files: &Comparison<'_>, frame: Frame, budget: &Budget) -> Outc
     let _canvas = budget.reserve("a picture", Bytes::of(2 * 3 * height * width))?;
     let mut canvas = Canvas::new(width, height);
     canvas.fill([0.0, 0.0], [width as f64, height as f64], BEHIND, 1.0);
-    let greys = Greys::of_all(&values.iter().map(|slice| &slice[..]).collect::<Vec<_>>(), budget)?;
+    let greys = Greys::new(&values.iter().map(|slice| &slice[..]).collect::<Vec<_>>(), budget)?;
     for (place, panel) in layout.panels.iter().enumerate() {
         let shown =
             Shown { values: &values[place], outlined: [&reference[place], &prediction[place]], greys };
@@ -126,7 +126,7 @@ impl Shown<'_> {
                 [true, true] => OUTLINES[2].0,
                 [true, false] => OUTLINES[0].0,
                 [false, true] => OUTLINES[1].0,
-                [false, false] => [self.greys.of(*value); 3],
+                [false, false] => [self.greys.grey(*value); 3],
             };
             let [top, left] = [(panel.at[0] + row) as f64, (panel.at[1] + column) as f64];
             canvas.fill([left, top], [left + 1.0, top + 1.0], colour, 1.0);

@@ -43,7 +43,7 @@ impl Plane {
     }
 
     /// Those in which an image is shown: all three; of a picture and of one slice that one.
-    pub fn of(geometry: &Geometry, is_picture: bool) -> Vec<Plane> {
+    pub fn shown_for(geometry: &Geometry, is_picture: bool) -> Vec<Plane> {
         let thin = geometry.canonical().0.shape().iter().position(|length| *length == 1);
         match thin {
             Some(axis) => vec![Plane::across(axis)],

@@ -29,7 +29,7 @@ pub struct Legend {
 
 impl Legend {
     /// Lays out a legend of the labels in the shown slices, and of all labels of the map, on a picture of a width.
-    pub fn of(shown: &BTreeSet<u16>, all: &BTreeSet<u16>, width: usize) -> Legend {
+    pub fn new(shown: &BTreeSet<u16>, all: &BTreeSet<u16>, width: usize) -> Legend {
         let columns = (width.saturating_sub(2 * MARGIN) / Legend::column()).max(1);
         // The last place says how many are left out.
         let most = columns * MOST_LINES - 1;

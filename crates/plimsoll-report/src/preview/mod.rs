@@ -73,7 +73,7 @@ struct Colours<'a> {
 }
 
 impl<'a> Colours<'a> {
-    fn of(names: &'a LabelTable) -> Colours<'a> {
+    fn new(names: &'a LabelTable) -> Colours<'a> {
         let numbered = (0..).zip(&names.labels);
         Colours { names: numbered.map(|(place, (label, name))| (*label, (place, name.as_str()))).collect() }
     }
@@ -90,7 +90,7 @@ impl<'a> Colours<'a> {
 }
 
 /// Checks that an image has the shape of its labels, and returns `true` if it is a picture.
-fn of_one_shape(labels: &Path, geometry: &Geometry, image: &Path) -> Outcome<bool> {
+fn check_same_shape(labels: &Path, geometry: &Geometry, image: &Path) -> Outcome<bool> {
     let file = VolumeFile::open(image)?;
     let [expected, found] = [geometry, file.geometry()].map(Geometry::shape);
     if found != expected {
@@ -111,13 +111,13 @@ fn of_one_shape(labels: &Path, geometry: &Geometry, image: &Path) -> Outcome<boo
 pub fn draw(files: &Files<'_>, path: &Path, budget: &Budget) -> Outcome {
     let mut labels = Source::labels(files.labels, files.image, budget)?;
     let geometry = *labels.geometry();
-    let is_picture = of_one_shape(files.labels, &geometry, files.image)?;
+    let is_picture = check_same_shape(files.labels, &geometry, files.image)?;
     let found = Foreground::find(&mut labels, budget)?;
     let around =
         |plane: Plane| Window::around(plane, found.slice(plane.axis()), &geometry, &found, is_picture);
-    let windows: Vec<Window> = Plane::of(&geometry, is_picture).into_iter().map(around).collect();
+    let windows: Vec<Window> = Plane::shown_for(&geometry, is_picture).into_iter().map(around).collect();
     let layout = arrange(&windows, Frame::LARGE);
-    let colours = Colours::of(files.names);
+    let colours = Colours::new(files.names);
     let pixels: usize = layout.panels.iter().map(|panel| panel.size[0] * panel.size[1]).sum();
     let _labels = budget.reserve("a picture", Bytes::of(pixels * size_of::<u16>()))?;
     let sized: Vec<(&Window, [usize; 2])> =
@@ -125,17 +125,17 @@ pub fn draw(files: &Files<'_>, path: &Path, budget: &Budget) -> Outcome {
     let slices = Slice::read_all(files.image, labels, &sized, budget)?;
     let shown: BTreeSet<u16> =
         slices.iter().flat_map(|slice| slice.labels.iter().copied()).filter(|label| *label != 0).collect();
-    let legend = legend::Legend::of(&shown, found.labels(), layout.size[1]);
+    let legend = legend::Legend::new(&shown, found.labels(), layout.size[1]);
     let [height, width] = [layout.size[0] + legend.height(), layout.size[1]];
     let _canvas = budget.reserve("a picture", Bytes::of(2 * 3 * height * width))?;
     let mut canvas = Canvas::new(width, height);
     canvas.fill([0.0, 0.0], [width as f64, height as f64], BEHIND, 1.0);
-    let greys = Greys::of_all(&slices.iter().map(|slice| &slice.values[..]).collect::<Vec<_>>(), budget)?;
+    let greys = Greys::new(&slices.iter().map(|slice| &slice.values[..]).collect::<Vec<_>>(), budget)?;
     for (slice, panel) in slices.iter().zip(&layout.panels) {
         slice.draw(&mut canvas, panel.at, greys, &colours);
     }
     legend.draw(&mut canvas, layout.size[0], &colours);
     let png = canvas.png().map_err(ReportError::Pixels)?;
     atomic::write(path, |file: &mut dyn Write| file.write_all(&png))
-        .map_err(|error| ReportError::of_path(path, error))
+        .map_err(|error| ReportError::at_path(path, error))
 }

@@ -72,8 +72,8 @@ pub fn shrunk_image(path: &Path, most: usize, budget: &Budget) -> Outcome<Small>
     let mut source = Source::image(path, budget)?;
     let (grid, values) = pulled(&mut source, Content::Intensities, most, budget)?;
     drop(source);
-    let greys = Greys::of_all(&[&values], budget)?;
-    file(&grid, values.len(), &|place| greys.of(values[place]), budget)
+    let greys = Greys::new(&[&values], budget)?;
+    file(&grid, values.len(), &|place| greys.grey(values[place]), budget)
 }
 
 /// The classes of a label map, in the same way.
@@ -135,7 +135,7 @@ fn file(grid: &Grid, count: usize, voxel: &dyn Fn(usize) -> u8, budget: &Budget)
     writer.write_planes(&voxels)?;
     writer.finish()?;
     drop((voxels, of_voxels));
-    let of_path = |error| ReportError::of_path(&path, error);
+    let of_path = |error| ReportError::at_path(&path, error);
     let length = plimsoll_disk::metadata(&path).map_err(of_path)?.len();
     // The file, and four thirds of it as text.
     let held = budget.reserve("a small volume", Bytes(length.saturating_mul(3)))?;

@@ -23,7 +23,7 @@ pub struct Greys {
 
 impl Greys {
     /// From the 1st to the 99th percentile of all that is shown and finite; all is black where there is nothing between them.
-    pub fn of_all(slices: &[&[f32]], budget: &Budget) -> Outcome<Greys> {
+    pub fn new(slices: &[&[f32]], budget: &Budget) -> Outcome<Greys> {
         let finite = || slices.iter().flat_map(|slice| slice.iter()).filter(|value| value.is_finite());
         // Of none at least the one 0 is there, and all is black.
         let mut sorted = Mapped::<f32>::zeroed(budget, "a picture", finite().count().max(1))?;
@@ -37,7 +37,7 @@ impl Greys {
     }
 
     /// Returns the grey value of an intensity.
-    pub fn of(self, value: f32) -> u8 {
+    pub fn grey(self, value: f32) -> u8 {
         ((value - self.low) * self.scale).clamp(0.0, BRIGHTEST) as u8
     }
 }
@@ -79,7 +79,7 @@ impl Slice {
             let (row, column) = (place / width, place % width);
             let [top, left] = [(at[0] + row) as f64, (at[1] + column) as f64];
             let end = [left + 1.0, top + 1.0];
-            canvas.fill([left, top], end, [greys.of(*value); 3], 1.0);
+            canvas.fill([left, top], end, [greys.grey(*value); 3], 1.0);
             if *label != 0 {
                 let share = if self.is_outline(row, column, *label) { OUTLINED } else { FILLED };
                 canvas.fill([left, top], end, colours.colour(*label), share);

@@ -16,7 +16,7 @@ pub struct Axis {
 
 impl Axis {
     /// Returns an axis of about `ticks` ticks that contains all numbers, except NaN and numbers beyond [`LARGEST`].
-    pub fn of(numbers: impl Iterator<Item = f64>, ticks: f64) -> Axis {
+    pub fn new(numbers: impl Iterator<Item = f64>, ticks: f64) -> Axis {
         let shown = numbers.filter(|number| number.abs() <= LARGEST);
         let range = shown.fold(None, |range: Option<(f64, f64)>, number| {
             let (low, high) = range.unwrap_or((number, number));
@@ -33,7 +33,7 @@ impl Axis {
     }
 
     /// Returns an axis of epochs from the first to the last, with whole ticks and no margin at the ends.
-    pub fn of_epochs(first: u64, last: u64, ticks: f64) -> Axis {
+    pub fn for_epochs(first: u64, last: u64, ticks: f64) -> Axis {
         let (low, high) = (first as f64, last as f64);
         if last <= first {
             return Axis { low: low - 0.5, high: low + 0.5, step: 1.0 };
@@ -87,11 +87,11 @@ mod tests {
     #[test]
     fn ticks_are_round_numbers_that_enclose_all_that_is_shown() {
         assert_eq!(
-            labels(&Axis::of([0.13, 0.87].into_iter(), 4.0)),
+            labels(&Axis::new([0.13, 0.87].into_iter(), 4.0)),
             ["0", "0.2", "0.4", "0.6", "0.8", "1.0"]
         );
-        assert_eq!(labels(&Axis::of_epochs(0, 9, 5.0)), ["0", "2", "4", "6", "8"]);
-        assert_eq!(labels(&Axis::of_epochs(3, 3, 5.0)), ["3"]);
+        assert_eq!(labels(&Axis::for_epochs(0, 9, 5.0)), ["0", "2", "4", "6", "8"]);
+        assert_eq!(labels(&Axis::for_epochs(3, 3, 5.0)), ["3"]);
     }
 
     #[test]
@@ -105,7 +105,7 @@ mod tests {
             vec![1e300],
             vec![1e-300],
         ] {
-            let axis = Axis::of(numbers.into_iter(), 4.0);
+            let axis = Axis::new(numbers.into_iter(), 4.0);
             assert!(axis.high > axis.low && axis.step > 0.0, "{axis:?}");
             assert!((2..=50).contains(&axis.ticks().len()), "{axis:?}");
         }

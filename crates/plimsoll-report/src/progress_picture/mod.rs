@@ -56,7 +56,7 @@ pub struct EpochPoint {
 
 impl EpochPoint {
     /// The numbers of a record, with its cost where that is known.
-    pub fn of(record: &EpochRecord, cost: Option<&EpochCost>) -> EpochPoint {
+    pub fn new(record: &EpochRecord, cost: Option<&EpochCost>) -> EpochPoint {
         EpochPoint {
             epoch: record.epoch,
             learning_rate: record.learning_rate,
@@ -81,7 +81,7 @@ pub fn png(title: &str, history: &History, planned: Bytes) -> io::Result<Vec<u8>
     let epochs = || history.points().map(|(point, _)| point.epoch);
     // Without an epoch the axis has none but the first.
     let (first, last) = (epochs().next().unwrap_or(0), epochs().last().unwrap_or(0));
-    let epochs = Axis::of_epochs(first, last, 6.0);
+    let epochs = Axis::for_epochs(first, last, 6.0);
     canvas.text(title, [24.0, 32.0], &FONT_10X20, INK, Alignment::Left);
     canvas.text(&in_words(history), [24.0, 52.0], &FONT_7X13, GREY, Alignment::Left);
     let (width, height) = (WIDTH as f64 / 2.0, (HEIGHT as f64 - HEAD) / 3.0);

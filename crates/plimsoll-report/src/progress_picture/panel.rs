@@ -52,7 +52,7 @@ impl Panel<'_> {
         let (left, right, top, bottom) = (x + LEFT, x + width - RIGHT, y + TOP, y + height - BOTTOM);
         let numbers = self.series.iter().flat_map(|series| series.points.iter().map(|(_, number)| *number));
         let zero = self.from_zero.then_some(0.0);
-        let axis = Axis::of(numbers.chain(self.mark.map(|(_, number)| number)).chain(zero), 5.0);
+        let axis = Axis::new(numbers.chain(self.mark.map(|(_, number)| number)).chain(zero), 5.0);
         let across = |epoch: f64| left + epochs.share(epoch) * (right - left);
         let up = |number: f64| bottom - axis.share(number) * (bottom - top);
 

@@ -90,7 +90,7 @@ fn mistakes(fold: &Fold, most: u64, budget: &Budget, put: &mut dyn FnMut(&str) -
         put("<p>No image is wrong.</p>\n")?;
         return Ok(0);
     }
-    let of_path = |error| ReportError::of_path(&path, error);
+    let of_path = |error| ReportError::at_path(&path, error);
     let length = plimsoll_disk::metadata(&path).map_err(of_path)?.len();
     if length > most {
         let mut text = String::from("<p>The images that are most wrong are drawn in ");

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use plimsoll_run::Task;
 
-use super::history::Told;
+use super::history::Notice;
 use super::read::Fold;
 use super::table::{Cell, Table};
 use crate::markup::escaped;
@@ -47,7 +47,7 @@ pub fn section(folds: &[Fold]) -> String {
             None => {}
         }
         let history = &fold.history;
-        let warned: Vec<&Told> =
+        let warned: Vec<&Notice> =
             history.told.iter().filter(|told| told.kind == "warning").take(SHOWN).collect();
         found.extend(warned.iter().map(|told| format!("{name}: {}", told.what)));
         let not_0 = [

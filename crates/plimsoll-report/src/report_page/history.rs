@@ -12,7 +12,7 @@ use crate::error::Outcome;
 const LISTED: usize = 100;
 
 /// Something worth telling.
-pub struct Told {
+pub struct Notice {
     pub time: String,
     pub kind: &'static str,
     pub what: String,
@@ -37,7 +37,7 @@ pub struct History {
     /// Processes after the first.
     pub restarts: u64,
     pub warnings: u64,
-    pub told: Vec<Told>,
+    pub told: Vec<Notice>,
     /// The number of lines that are not listed.
     pub left_out: u64,
     pub checkpoint_seconds: f64,
@@ -67,7 +67,7 @@ impl History {
 
     fn tell(&mut self, time: &str, kind: &'static str, what: String) {
         match self.told.len() < LISTED {
-            true => self.told.push(Told { time: time.into(), kind, what }),
+            true => self.told.push(Notice { time: time.into(), kind, what }),
             false => self.left_out += 1,
         }
     }

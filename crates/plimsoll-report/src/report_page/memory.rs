@@ -45,14 +45,14 @@ const MOST_ARENA: u64 = 600 << 10;
 /// The plan and what was held, of all folds.
 pub fn section(folds: &[Fold], budget: &Budget, put: &mut dyn FnMut(&str) -> Outcome) -> Outcome {
     put("<h2 id=\"memory\">Memory: planned, and held</h2>\n")?;
-    put(&of_records(folds))?;
-    put(&of_samples(folds))?;
+    put(&records_section(folds))?;
+    put(&samples_section(folds))?;
     put(&samples::drawings(folds))?;
     arena(folds, budget, put)
 }
 
 /// Returns the memory of folds that have not ended in order, from samples.
-fn of_samples(folds: &[Fold]) -> String {
+fn samples_section(folds: &[Fold]) -> String {
     let mut html = String::new();
     let open = folds.iter().filter(|fold| fold.record.is_none() && !fold.history.samples.is_empty());
     for fold in open {
@@ -82,7 +82,7 @@ fn arena(folds: &[Fold], budget: &Budget, put: &mut dyn FnMut(&str) -> Outcome) 
     let drawn = folds.iter().filter(|fold| fold.folder.arena().is_file());
     let Some(fold) = drawn.max_by_key(peak) else { return Ok(()) };
     let path = fold.folder.arena();
-    let of_path = |error| ReportError::of_path(&path, error);
+    let of_path = |error| ReportError::at_path(&path, error);
     let length = plimsoll_disk::metadata(&path).map_err(of_path)?.len();
     put(&format!("<details open><summary>{}: the arena while a step runs", escaped(&fold.name())))?;
     if length > MOST_ARENA {
@@ -100,7 +100,7 @@ fn arena(folds: &[Fold], budget: &Budget, put: &mut dyn FnMut(&str) -> Outcome) 
 }
 
 /// Returns the memory of folds that have ended, from their records.
-fn of_records(folds: &[Fold]) -> String {
+fn records_section(folds: &[Fold]) -> String {
     let mut html = String::new();
     let known: Vec<(&Fold, &Record)> =
         folds.iter().filter_map(|fold| Some((fold, fold.record.as_ref()?))).collect();

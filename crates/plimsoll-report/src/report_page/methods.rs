@@ -33,8 +33,8 @@ pub fn text(specification: &Specification, folds: &[FoldName]) -> Outcome<String
     let config = &specification.config;
     let training = &config.training;
     let mut text = match &config.task {
-        Task::Segmentation(task) => of_volumes(specification, task),
-        Task::Classification(task) => of_images(specification, task),
+        Task::Segmentation(task) => volume_methods(specification, task),
+        Task::Classification(task) => image_methods(specification, task),
     };
     // Writing to a string cannot fail.
     let _ = match &specification.initial {
@@ -98,7 +98,7 @@ pub fn network(name: &str) -> &str {
     }
 }
 
-fn of_volumes(specification: &Specification, task: &SegmentationTask) -> String {
+fn volume_methods(specification: &Specification, task: &SegmentationTask) -> String {
     let config = &specification.config;
     let training = &config.training;
     let labels = &task.dataset.labels;
@@ -180,7 +180,7 @@ fn of_volumes(specification: &Specification, task: &SegmentationTask) -> String 
     text
 }
 
-fn of_images(specification: &Specification, task: &ClassificationTask) -> String {
+fn image_methods(specification: &Specification, task: &ClassificationTask) -> String {
     let training = &specification.config.training;
     let [_, height, width] = training.patch;
     let what = match task.target {

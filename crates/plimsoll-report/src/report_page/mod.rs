@@ -58,7 +58,7 @@ struct Page<'p, 'w> {
 
 impl Page<'_, '_> {
     fn put(&mut self, part: &str) -> Outcome {
-        self.to.1.write_all(part.as_bytes()).map_err(|error| ReportError::of_path(self.to.0, error))
+        self.to.1.write_all(part.as_bytes()).map_err(|error| ReportError::at_path(self.to.0, error))
     }
 
     fn begin(&mut self, title: &str) -> Outcome {
@@ -98,7 +98,7 @@ pub fn run_page(
     budget: &Budget,
 ) -> Outcome {
     let folds = folders.into_iter().map(|folder| Fold::read(folder, budget)).collect::<Outcome<Vec<_>>>()?;
-    let cases = Cases::of(&folds);
+    let cases = Cases::new(&folds);
     let mut page = Page { to };
     page.begin(&run.display().to_string())?;
     page.put(&overview::heading(run, &folds, &cases, budget)?)?;

@@ -34,7 +34,7 @@ pub fn section(folds: &[Fold]) -> Outcome<String> {
         table.row([
             Cell::text(&fold.folder.name().to_string()),
             Cell::html(format!("<code>{}</code>", fold.identity)),
-            Cell::html(format!("<code>{}</code>", of_data(specification)?)),
+            Cell::html(format!("<code>{}</code>", data_digest(specification)?)),
             Cell::text(&specification.initial.to_string()),
             Cell::html(format!("<code>{weights}</code>")),
             Cell::count(specification.config.seed),
@@ -83,6 +83,6 @@ pub fn section(folds: &[Fold]) -> Outcome<String> {
 }
 
 /// One digest of all cases.
-fn of_data(specification: &Specification) -> Outcome<Digest> {
+fn data_digest(specification: &Specification) -> Outcome<Digest> {
     Ok(Digest::of(&serde_json::to_vec(&specification.data)?))
 }

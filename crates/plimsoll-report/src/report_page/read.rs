@@ -53,12 +53,12 @@ impl Fold {
         let costs: BTreeMap<u64, &EpochCost> = history.epochs.iter().map(|cost| (cost.epoch, cost)).collect();
         let mut epochs: Vec<EpochPoint> = Vec::new();
         each_epoch(&folder, |record| {
-            epochs.push(EpochPoint::of(&record, costs.get(&record.epoch).copied()))
+            epochs.push(EpochPoint::new(&record, costs.get(&record.epoch).copied()))
         })?;
         let weights = folder.checkpoint(CheckpointKind::Final);
         Ok(Fold {
             identity: specification.identity()?,
-            state: Status::of(&folder)?.state,
+            state: Status::read(&folder)?.state,
             epochs,
             history,
             record: if_there(&folder.record())?,
@@ -107,7 +107,7 @@ fn if_there<T: DeserializeOwned>(path: &Path) -> Outcome<Option<T>> {
 /// The bytes of a file; 0 where it is not there.
 fn length(path: &Path) -> Outcome<u64> {
     match path.is_file() {
-        true => Ok(plimsoll_disk::metadata(path).map_err(|error| ReportError::of_path(path, error))?.len()),
+        true => Ok(plimsoll_disk::metadata(path).map_err(|error| ReportError::at_path(path, error))?.len()),
         false => Ok(0),
     }
 }

@@ -17,7 +17,7 @@ pub struct Record {
     pub seconds_per_step: Option<f64>,
     pub predicted_seconds_per_step: f64,
     pub planned: Vec<Part>,
-    pub held: Vec<Held>,
+    pub held: Vec<HolderPeak>,
     pub cache: Cache,
     pub engine: String,
     pub ops: Vec<Op>,
@@ -27,7 +27,7 @@ pub struct Record {
 
 /// The most that a part of the line held.
 #[derive(Deserialize)]
-pub struct Held {
+pub struct HolderPeak {
     pub holder: String,
     pub peak: Bytes,
 }

@@ -129,10 +129,10 @@ fn drawn(samples: &Samples, holders: &[String], line: Option<Bytes>) -> String {
     // Of the moments that are left out, the most is still said.
     let most = sums.chain(resident).chain(samples.peak.map(mib)).fold(0.0, f64::max);
     let near = line.map(mib).filter(|line| most >= LEAST_SHARE * line);
-    let y_axis = Axis::of([0.0, most].into_iter().chain(near), 4.0);
+    let y_axis = Axis::new([0.0, most].into_iter().chain(near), 4.0);
     let [first, last] =
         [moments.first(), moments.last()].map(|moment| moment.map_or(0, |moment| moment.steps));
-    let x_axis = Axis::of_epochs(first, last, 6.0);
+    let x_axis = Axis::for_epochs(first, last, 6.0);
     let x = |steps: u64| LEFT + x_axis.share(steps as f64) * (width - LEFT - RIGHT);
     let y = |mib: f64| TOP + (1.0 - y_axis.share(mib)) * (height - TOP - BELOW);
     let mut drawing = Drawing::new(SIZE);

@@ -26,7 +26,7 @@ pub struct Cases<'a> {
 
 impl<'a> Cases<'a> {
     /// Collects the cases of folds.
-    pub fn of(folds: &'a [Fold]) -> Cases<'a> {
+    pub fn new(folds: &'a [Fold]) -> Cases<'a> {
         let of_fold = |(place, fold): (usize, &'a Fold)| {
             fold.summary
                 .iter()
@@ -92,7 +92,7 @@ pub fn section(folds: &[Fold], cases: &Cases<'_>, budget: &Budget) -> Outcome<St
         missing_words(pooled.settings.missing)
     );
     html.push_str(&by_class(&pooled, cases, &metrics, budget)?);
-    if let Some(found) = CrossValidation::of(&summaries).filter(|found| found.folds.len() > 1) {
+    if let Some(found) = CrossValidation::new(&summaries).filter(|found| found.folds.len() > 1) {
         html.push_str(&over_folds(&found, cases));
     }
     if cases.cases.len() > 1 {

@@ -120,7 +120,7 @@ pub fn sweep_page(to: To<'_, '_>, folder: &SweepFolder, wanted: &Wanted<'_>, bud
     let request = folder.request();
     if request.is_file() {
         let text = plimsoll_disk::read(&request, MOST_REQUEST)
-            .map_err(|error| ReportError::of_path(&request, error))?;
+            .map_err(|error| ReportError::at_path(&request, error))?;
         page.put(&format!(
             "<h2>What was asked for</h2>\n<pre>{}</pre>\n",
             escaped(&String::from_utf8_lossy(&text))
@@ -141,7 +141,7 @@ fn pictures(
     let places = trials.folds.iter().map(|fold| folder.trial(&arm.name, *seed, *fold));
     let folds = places.filter(FoldFolder::is_begun).map(|place| Fold::read(place, budget));
     let folds = folds.collect::<Outcome<Vec<_>>>()?;
-    let cases = Cases::of(&folds);
+    let cases = Cases::new(&folds);
     let section = super::cases::section(&folds, &cases, wanted, budget);
     if section.is_empty() {
         return Ok(section);
@@ -178,7 +178,7 @@ fn read<'a>(folder: &SweepFolder, arm: &'a Arm, trials: &Trials, budget: &Budget
                     trained.cases.entry(Cases::name(case)).or_default().push(dice);
                 }
             }
-            trained.trials.push(Trial::of(name, fold, failure, budget)?);
+            trained.trials.push(Trial::new(name, fold, failure, budget)?);
         }
     }
     trained.all_cases = names.len();
@@ -205,7 +205,7 @@ impl Trial {
         }
     }
 
-    fn of(name: String, fold: Fold, failure: Option<TrialFailure>, budget: &Budget) -> Outcome<Trial> {
+    fn new(name: String, fold: Fold, failure: Option<TrialFailure>, budget: &Budget) -> Outcome<Trial> {
         let is_of_images = super::classifier::is_of_images(&fold);
         let (_, value) = score(is_of_images);
         let dice: Vec<f64> = fold
@@ -301,7 +301,7 @@ fn leaderboard(ranked: &[(Interval, &Trained<'_>)], of_cases: bool) -> String {
         }
         let done = arm.trials.iter().filter(|trial| trial.is_finished).count();
         let per_step: Vec<f64> = arm.trials.iter().filter_map(|trial| trial.per_step).collect();
-        let spread = OverFolds::of(&arm.scores(of_cases)).filter(|over| over.folds > 1).map(|over| over.sd);
+        let spread = OverFolds::new(&arm.scores(of_cases)).filter(|over| over.folds > 1).map(|over| over.sd);
         let ends = mean.low.zip(mean.high).map(|(low, high)| [low, high]);
         row.extend([
             Cell::mean(MeanScore { value: mean.value, cases: arm.behind(of_cases) }, ends, |score| {
@@ -310,7 +310,7 @@ fn leaderboard(ranked: &[(Interval, &Trained<'_>)], of_cases: bool) -> String {
             Cell::number(spread, |sd| format!("{sd:.4}")),
             Cell::text(&format!("{done} of {}", arm.trials.len())),
             Cell::count(arm.all_cases as u64),
-            Cell::number(OverFolds::of(&per_step).map(|over| over.mean), |seconds| format!("{seconds:.3}")),
+            Cell::number(OverFolds::new(&per_step).map(|over| over.mean), |seconds| format!("{seconds:.3}")),
             Cell::bytes(arm.trials.iter().filter_map(|trial| trial.peak).max()),
         ]);
         table.row(row);
@@ -389,7 +389,7 @@ fn failures(arms: &[Trained<'_>]) -> String {
 
 /// A link to a folder of this machine.
 fn link(folder: &Path, name: &str) -> Outcome<String> {
-    let folder = std::path::absolute(folder).map_err(|error| ReportError::of_path(folder, error))?;
+    let folder = std::path::absolute(folder).map_err(|error| ReportError::at_path(folder, error))?;
     // All but letters, digits and what paths are made of would end the address or mean something else in it.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.~".contains(&byte);
     let address: String = folder

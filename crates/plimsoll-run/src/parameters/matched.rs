@@ -7,7 +7,7 @@ use plimsoll_graph::{DType, Kind, Program, Role, Shape, TensorId};
 use plimsoll_nn::weights::{self, NamingScheme, WeightError, WeightFile};
 use plimsoll_nn::{Architecture, ConfigError, ForwardMode, names};
 
-use super::held::{Found, Held, coloured};
+use super::storage::{Found, ParameterStorage, coloured};
 use super::{LoadOptions, some_of};
 use crate::RunError;
 
@@ -33,7 +33,7 @@ impl Matched {
             program.with_role(Role::Parameter).partition(is_count);
         let own_names: Vec<&str> = parameters.iter().map(|id| program.tensor(*id).name.as_str()).collect();
         let schemes = net.naming_schemes();
-        let scheme = NamingScheme::of_file(&schemes, file, &own_names).copied();
+        let scheme = NamingScheme::for_file(&schemes, file, &own_names).copied();
         let scheme = scheme.unwrap_or_else(|| NamingScheme::native(net.name()));
         let name_of = |id: TensorId| {
             let name = scheme.weight_name(&program.tensor(id).name);
@@ -56,7 +56,7 @@ impl Matched {
                 return None;
             }
             let expected = match part(id) {
-                Some(Held::Part { whole, .. }) => whole,
+                Some(ParameterStorage::Part { whole, .. }) => whole,
                 _ => program.shape(id).clone(),
             };
             match file.shape(&name) {
@@ -92,8 +92,8 @@ impl Matched {
         let skipped = extra_names(file, path, net, &scheme, options)?;
         let found = found.into_iter();
         let held = |id: TensorId| match is_summed(id) {
-            true => Held::OfColours,
-            false => part(id).unwrap_or(Held::Itself),
+            true => ParameterStorage::OfColours,
+            false => part(id).unwrap_or(ParameterStorage::Itself),
         };
         let found = found.map(|id| Found { id, name: name_of(id), held: held(id) }).collect();
         Ok(Matched { found, initialised, skipped })
@@ -114,7 +114,7 @@ fn by_file_name(
 }
 
 /// The part of a parameter in the tensor that it shares with others of the same name; `None` if it has a tensor of its own.
-fn part_of(program: &Program, all: &[TensorId], id: TensorId) -> Option<Held> {
+fn part_of(program: &Program, all: &[TensorId], id: TensorId) -> Option<ParameterStorage> {
     if all.len() < 2 {
         return None;
     }
@@ -124,7 +124,7 @@ fn part_of(program: &Program, all: &[TensorId], id: TensorId) -> Option<Held> {
     let mut whole = own.clone();
     *whole.0.first_mut()? = rows(all);
     let first = rows(all.get(..before)?) * (own.count() / own.dim(0).max(1));
-    Some(Held::Part { whole, first })
+    Some(ParameterStorage::Part { whole, first })
 }
 
 /// The tensors of a file that the network does not have.
@@ -188,7 +188,7 @@ mod tests {
     use plimsoll_nn::weights::safetensors;
     use plimsoll_nn::{DynUNet, Network, PlainConvUNet, SEResNeXt50, SwinUnetr, predict};
 
-    use super::super::held::read_summed;
+    use super::super::storage::read_summed;
     use super::*;
 
     fn plain(convs: usize) -> PlainConvUNet {
@@ -244,8 +244,11 @@ mod tests {
         );
         let options = LoadOptions { sum_stem: true, ..LoadOptions::default() };
         let found = matched(&path, &net(1), options).unwrap().found;
-        let summed: Vec<&str> =
-            found.iter().filter(|found| found.held == Held::OfColours).map(|found| &found.name[..]).collect();
+        let summed: Vec<&str> = found
+            .iter()
+            .filter(|found| found.held == ParameterStorage::OfColours)
+            .map(|found| &found.name[..])
+            .collect();
         assert_eq!(summed, ["conv1.weight"]);
         let budget = Budget::new(Bytes::mib(1));
         let mut of_file = WeightFile::open(&path, &budget).unwrap();

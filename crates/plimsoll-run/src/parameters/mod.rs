@@ -1,7 +1,7 @@
 //! Loading the parameters of a network from a weight file, with a report of each tensor.
 
-mod held;
 mod matched;
+mod storage;
 
 use std::fmt;
 

@@ -65,7 +65,7 @@ impl Run {
         }
         let loader = start_loader(&planned, &specification, &progress, &source, &loader_budget)?;
         let validation = validation_reader(&planned, &specification, &source, &loader_budget)?;
-        let tensors = RunTensors::of(&planned)?;
+        let tensors = RunTensors::new(&planned)?;
         // All that can be refused has been taken; from here on there is a run.
         if let Some((path, splits)) = splits.filter(|(path, _)| !path.exists()) {
             splits.write(path)?;

@@ -168,7 +168,7 @@ fn write_inputs(
         engine.write(program, input, HostSlice::F32(shifts))?;
     }
     if let Some(input) = tensors.noise {
-        let noise = Noise::of_step(seed, step, (part * micro_batch) as u32);
+        let noise = Noise::for_step(seed, step, (part * micro_batch) as u32);
         engine.write(program, input, HostSlice::F32(&noise.to_table()))?;
     }
     if let Some(input) = tensors.loss_scale {

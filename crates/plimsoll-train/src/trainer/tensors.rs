@@ -57,7 +57,7 @@ fn find(programs: &RunPrograms, program: ProgramId, name: &str) -> Result<Tensor
 
 impl LossTensors {
     /// The tensors of a program that has `parts` of the loss.
-    fn of(programs: &RunPrograms, program: ProgramId, parts: Vec<usize>) -> Result<LossTensors, TrainError> {
+    fn new(programs: &RunPrograms, program: ProgramId, parts: Vec<usize>) -> Result<LossTensors, TrainError> {
         let if_there = |name: &str| programs[program].find(name);
         let target = |(map, target): (usize, &TargetInput)| Some((map, if_there(&target.name)?));
         Ok(LossTensors {
@@ -76,10 +76,10 @@ impl LossTensors {
 }
 
 impl RunTensors {
-    pub(super) fn of(planned: &PlannedRun) -> Result<RunTensors, TrainError> {
+    pub(super) fn new(planned: &PlannedRun) -> Result<RunTensors, TrainError> {
         let (programs, objective) = (&planned.programs, &planned.config.training.loss);
         let of_variant = |(program, variant): (&ProgramId, &Variant)| {
-            LossTensors::of(programs, *program, objective.parts(variant))
+            LossTensors::new(programs, *program, objective.parts(variant))
         };
         let gradients = programs.gradients().iter().zip(programs.variants());
         let update = programs.update().map(|update| {
@@ -94,7 +94,7 @@ impl RunTensors {
         Ok(RunTensors {
             gradients: gradients.map(of_variant).collect::<Result<_, _>>()?,
             update: update.transpose()?,
-            validate: LossTensors::of(programs, validate, objective.parts(&objective.validation()))?,
+            validate: LossTensors::new(programs, validate, objective.parts(&objective.validation()))?,
             counts: find(programs, validate, names::COUNTS)?,
             logits: programs[validate].find(names::LOGITS),
         })

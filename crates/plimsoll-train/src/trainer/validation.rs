@@ -73,7 +73,7 @@ impl Run {
         self.sample(observer)?;
         self.progress.epoch_loss = (0.0, 0);
         self.progress.epoch_parts.fill((0.0, 0));
-        let score = self.config().task.usual_score().of(&record);
+        let score = self.config().task.usual_score().value(&record);
         if let Some(score) = score {
             self.config().schedule.clone().observe(&mut self.progress.plateau, Goal::Highest, score);
         }

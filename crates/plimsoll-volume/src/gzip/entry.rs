@@ -34,7 +34,7 @@ impl Literal {
     /// The end of a block.
     pub(super) const END: Literal = Literal(Literal::STOP);
 
-    pub(super) fn of(value: u8) -> Literal {
+    pub(super) fn new(value: u8) -> Literal {
         Literal(u64::from(value) << 32 | 1 << 24)
     }
 

@@ -80,7 +80,7 @@ const DISTANCES: [(u16, u8); 30] = [
 fn literal_or_length(symbol: usize) -> Literal {
     match symbol {
         // Below 256 there is no other bit.
-        0..256 => Literal::of(symbol as u8),
+        0..256 => Literal::new(symbol as u8),
         256 => Literal::END,
         _ => LENGTHS
             .get(symbol - 257)

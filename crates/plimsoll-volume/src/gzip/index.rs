@@ -98,7 +98,7 @@ impl Point {
         [out, bit, at, stored, window, window_digest, span]
     }
 
-    fn of([out, bit, at, stored, window, window_digest, span]: [u64; NUMBERS]) -> Point {
+    fn from_numbers([out, bit, at, stored, window, window_digest, span]: [u64; NUMBERS]) -> Point {
         Point { out, bit, at, stored, window, window_digest, span }
     }
 }
@@ -155,7 +155,7 @@ impl Index {
             let bytes = stored.as_flattened_mut().as_flattened_mut();
             file.read_exact(bytes)?;
             digester.update(bytes);
-            points.extend(stored.iter().map(|numbers| Point::of(numbers.map(u64::from_le_bytes))));
+            points.extend(stored.iter().map(|numbers| Point::from_numbers(numbers.map(u64::from_le_bytes))));
         }
         digester.update(footer[..FOOTER - 1].as_flattened());
         if digester.finish() != Digest(digest) {

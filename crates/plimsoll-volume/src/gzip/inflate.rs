@@ -263,7 +263,7 @@ impl Inflater {
             }
             let mut turns = Turns { bits: input.bits, count: input.count, at: input.at, end: self.end };
             let lowest = self.floor.max(self.marks.below());
-            turns.run(Tables { literals, distances }, input.of_file(), out, until, lowest);
+            turns.run(Tables { literals, distances }, input.file_bytes(), out, until, lowest);
             let Turns { bits, count, at, end } = turns;
             (input.bits, input.count, input.at, self.end) = (bits, count, at, end);
             if self.end >= until {

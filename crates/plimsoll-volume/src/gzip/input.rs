@@ -65,7 +65,7 @@ impl BitInput {
     }
 
     /// The bytes of the buffer that are the file's.
-    pub(super) fn of_file(&self) -> &[u8] {
+    pub(super) fn file_bytes(&self) -> &[u8] {
         &self.buffer[..self.filled]
     }
 

@@ -123,7 +123,7 @@ impl Fields {
 pub(crate) fn open(path: &Path, _content: Content) -> Result<Opened, VolumeError> {
     let refused = |why: String| VolumeError::Text { path: path.into(), format: "MetaImage", why, hint: HINT };
     let mut lines = Lines::open(path)?;
-    let fields = Fields::read(&mut lines).map_err(|error| error.of(lines.path(), refused))?;
+    let fields = Fields::read(&mut lines).map_err(|error| error.at_path(lines.path(), refused))?;
     let mut layout = layout(&fields).map_err(refused)?;
     let named = fields.need("ElementDataFile").map_err(refused)?;
     let (data, start) = match named {

@@ -56,7 +56,7 @@ fn read_segments(stream: &mut ByteStream, header: &NiftiHeader, end: u64) -> Opt
     let announced = bytes.first().is_some_and(|first| *first != 0);
     let table = announced.then(|| LabelTable::decode(&bytes)).flatten()?;
     let of_bytes = |(value, name)| Some((u8::try_from(value).ok()?, name));
-    let segments = Segments::of_table(table.labels.into_iter().filter_map(of_bytes));
+    let segments = Segments::from_table(table.labels.into_iter().filter_map(of_bytes));
     (!segments.named.is_empty()).then(|| Box::new(segments))
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use plimsoll_memory::{Budget, Bytes};
 
-use super::segments::{Coded, Place};
+use super::segments::{Coded, LayerValue};
 use crate::layout::Layout;
 use crate::raw::{Channels, Raw};
 use crate::segments::{SegmentCoding, Segments};
@@ -23,7 +23,7 @@ pub(super) struct Layers {
     stored: Layout,
     order: Channels,
     segments: Segments,
-    codes: Vec<(Place, u8)>,
+    codes: Vec<(LayerValue, u8)>,
 }
 
 impl Layers {
@@ -72,11 +72,16 @@ impl Layers {
     }
 
     /// Adds a layer's voxel to a code.
-    fn add(&self, code: &mut u8, Place { layer, value }: Place, at: usize) -> Result<(), VolumeError> {
+    fn add(
+        &self,
+        code: &mut u8,
+        LayerValue { layer, value }: LayerValue,
+        at: usize,
+    ) -> Result<(), VolumeError> {
         if value == 0 {
             return Ok(());
         }
-        let place = Place { layer, value };
+        let place = LayerValue { layer, value };
         let found = self.codes.binary_search_by_key(&place, |(place, _)| *place);
         let Some((_, own)) = found.ok().and_then(|at| self.codes.get(at)) else {
             let path = self.path.clone();
@@ -129,7 +134,7 @@ impl VoxelSource for Layers {
                 for layer in 0..layers {
                     let from = (at * step[0] + layer * step[1]) * size;
                     let value = self.value(&stored[from..from + size]);
-                    self.add(code, Place { layer, value }, first + at)?;
+                    self.add(code, LayerValue { layer, value }, first + at)?;
                 }
             }
         }

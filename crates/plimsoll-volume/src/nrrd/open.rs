@@ -33,7 +33,7 @@ pub(crate) fn begins(head: &[u8]) -> bool {
 pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError> {
     let refused = |why: String| VolumeError::Text { path: path.into(), format: "NRRD", why, hint: HINT };
     let mut lines = Lines::open(path)?;
-    let mut fields = Fields::read(&mut lines).map_err(|error| error.of(lines.path(), refused))?;
+    let mut fields = Fields::read(&mut lines).map_err(|error| error.at_path(lines.path(), refused))?;
     let (layout, order) = layout(&fields).map_err(refused)?;
     if content == Content::Labels && layout.channels > 1 {
         let why = format!("it has {} layers, whose segments may overlap", layout.channels);

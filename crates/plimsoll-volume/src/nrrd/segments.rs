@@ -29,7 +29,7 @@ pub(super) struct Pairs {
 
 /// The layer and the value of the voxels of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct LayerValue {
     pub(super) layer: usize,
     pub(super) value: i64,
 }
@@ -39,7 +39,7 @@ pub(super) struct Place {
 pub(super) struct Coded {
     pub(super) segments: Segments,
     /// Ascending by place.
-    pub(super) codes: Vec<(Place, u8)>,
+    pub(super) codes: Vec<(LayerValue, u8)>,
 }
 
 impl Pairs {
@@ -81,12 +81,12 @@ impl Pairs {
             return Err(format!("it has more than {MOST_SEGMENTS} segments, and at most as many are read"));
         }
         let has_values = self.segments.values().any(|segment| segment.value.is_some());
-        let mut placed: Vec<(Place, String)> = Vec::with_capacity(count);
+        let mut placed: Vec<(LayerValue, String)> = Vec::with_capacity(count);
         for (at, (number, segment)) in self.segments.into_iter().enumerate() {
             let name = segment.name.or(segment.id).filter(|name| !name.is_empty());
             let name = name.ok_or_else(|| format!("it has no `Segment{number}_Name`"))?;
             let place = match has_values {
-                false => Place { layer: at, value: 1 },
+                false => LayerValue { layer: at, value: 1 },
                 true => place(number, segment.value.as_deref(), segment.layer.as_deref())?,
             };
             if place.layer >= layers {
@@ -103,20 +103,20 @@ impl Pairs {
             }
             placed.push((place, name));
         }
-        Ok(Some(Coded::of(placed, layers)))
+        Ok(Some(Coded::new(placed, layers)))
     }
 }
 
 impl Coded {
-    fn of(placed: Vec<(Place, String)>, layers: usize) -> Coded {
-        let fits = |(place, _): &(Place, String)| u8::try_from(place.value).is_ok();
+    fn new(placed: Vec<(LayerValue, String)>, layers: usize) -> Coded {
+        let fits = |(place, _): &(LayerValue, String)| u8::try_from(place.value).is_ok();
         let coding = match layers {
             1 if placed.iter().all(fits) => SegmentCoding::Values,
             1 => SegmentCoding::Numbers,
             _ if placed.len() <= MOST_OVERLAPPING => SegmentCoding::Sets,
             _ => SegmentCoding::Numbers,
         };
-        let mut codes: Vec<(Place, u8)> = Vec::with_capacity(placed.len());
+        let mut codes: Vec<(LayerValue, u8)> = Vec::with_capacity(placed.len());
         let mut named = Vec::with_capacity(placed.len());
         // As many as a byte can count, as was checked.
         for (at, (place, name)) in (0..u8::MAX).zip(placed) {
@@ -136,10 +136,10 @@ impl Coded {
     }
 }
 
-fn place(number: u32, value: Option<&str>, layer: Option<&str>) -> Result<Place, String> {
+fn place(number: u32, value: Option<&str>, layer: Option<&str>) -> Result<LayerValue, String> {
     let value = value.ok_or_else(|| format!("it has no `Segment{number}_LabelValue`"))?;
     let wrong = |key: &str, found: &str| format!("`Segment{number}_{key}` is {found:?}, which is no number");
-    Ok(Place {
+    Ok(LayerValue {
         value: value.parse().map_err(|_| wrong("LabelValue", value))?,
         layer: match layer {
             Some(layer) => layer.parse().map_err(|_| wrong("Layer", layer))?,
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(two.segments.coding, SegmentCoding::Sets);
         assert_eq!(two.segments.names_of(3), ["tumor", "organ\nof two lines"]);
         assert_eq!(two.segments.codes(), [1, 2, 3]);
-        let codes = [(Place { layer: 0, value: 2 }, 1), (Place { layer: 1, value: 1 }, 2)];
+        let codes = [(LayerValue { layer: 0, value: 2 }, 1), (LayerValue { layer: 1, value: 1 }, 2)];
         assert_eq!(two.codes, codes);
     }
 
@@ -199,7 +199,10 @@ mod tests {
         assert_eq!(large.segments.coding, SegmentCoding::Numbers);
         assert_eq!((large.segments.names_of(1), large.segments.names_of(2)), (vec!["a"], vec!["b"]));
         let old = pairs("Segment0_ID:=a\nSegment1_ID:=b").coded(2).unwrap().unwrap();
-        assert_eq!(old.codes, [(Place { layer: 0, value: 1 }, 1), (Place { layer: 1, value: 1 }, 2)]);
+        assert_eq!(
+            old.codes,
+            [(LayerValue { layer: 0, value: 1 }, 1), (LayerValue { layer: 1, value: 1 }, 2)]
+        );
     }
 
     #[test]

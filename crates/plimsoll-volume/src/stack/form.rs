@@ -34,7 +34,7 @@ impl std::fmt::Display for Form {
 
 impl Form {
     /// The form of the page of the present directory, or why it is not read; `None` if it is only a copy or a mask of another.
-    pub(super) fn of(decoder: &mut Decoder<BufReader<File>>) -> TiffResult<Option<Result<Form, String>>> {
+    pub(super) fn read(decoder: &mut Decoder<BufReader<File>>) -> TiffResult<Option<Result<Form, String>>> {
         let kind: Option<u32> = decoder.find_tag_unsigned(Tag::NewSubfileType)?;
         if kind.is_some_and(|kind| kind & COPY_OR_MASK != 0) {
             return Ok(None);

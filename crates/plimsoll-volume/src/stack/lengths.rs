@@ -35,9 +35,9 @@ impl Lengths {
     pub(super) fn said(description: &str, [x, y]: [Option<f64>; 2]) -> Result<Lengths, String> {
         if description.starts_with("ImageJ=") {
             let size = |per_unit: Option<f64>| per_unit.map_or(1.0, |per_unit| 1.0 / per_unit);
-            of_imagej(description, [size(y), size(x)])
+            imagej_lengths(description, [size(y), size(x)])
         } else if description.contains("<OME") {
-            of_ome(description)
+            ome_lengths(description)
         } else {
             Ok(Lengths::NONE)
         }
@@ -66,7 +66,7 @@ fn lengths(named: &str, sizes: [f64; 3], units: [Option<&str>; 3]) -> Result<Len
     Ok(Lengths { spacing, unit: found[2], warning })
 }
 
-fn of_imagej(text: &str, [height, width]: [f64; 2]) -> Result<Lengths, String> {
+fn imagej_lengths(text: &str, [height, width]: [f64; 2]) -> Result<Lengths, String> {
     let line =
         |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).map(str::trim);
     let unit = line("unit").filter(|unit| !unit.is_empty());
@@ -86,7 +86,7 @@ fn of_imagej(text: &str, [height, width]: [f64; 2]) -> Result<Lengths, String> {
     lengths("ImageJ's tags", sizes, [unit; 3])
 }
 
-fn of_ome(text: &str) -> Result<Lengths, String> {
+fn ome_lengths(text: &str) -> Result<Lengths, String> {
     let Some(pixels) = pixels(text) else { return Ok(Lengths::NONE) };
     let names = ["Z", "Y", "X"].map(|axis| format!("PhysicalSize{axis}"));
     let said = names.each_ref().map(|name| attribute(pixels, name));

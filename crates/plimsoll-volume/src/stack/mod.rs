@@ -104,7 +104,7 @@ impl Stack {
         let Some(Begun { mut decoder, is_followed, file_bytes }) = Begun::new(path)? else { return Ok(None) };
         if !is_followed {
             // ImageJ writes volumes of more than 4 GiB behind a single directory.
-            let said = guarded(path, || Ok((Form::of(&mut decoder)?, Description::read(&mut decoder)?)));
+            let said = guarded(path, || Ok((Form::read(&mut decoder)?, Description::read(&mut decoder)?)));
             let of_several = said.ok().and_then(|(form, description)| match form {
                 Some(Ok(_)) => description.several_channels(1),
                 // Colours are samples of a picture, whose description may count them.
@@ -115,7 +115,7 @@ impl Stack {
         let mut directories = Vec::new();
         let mut forms = Vec::new();
         for directory in 0..MOST_PAGES {
-            if let Some(form) = guarded(path, || Form::of(&mut decoder))? {
+            if let Some(form) = guarded(path, || Form::read(&mut decoder))? {
                 directories.push(directory);
                 forms.push(form);
             }
@@ -248,7 +248,7 @@ fn single_page(path: &Path) -> Result<(Decoder<BufReader<File>>, Form), VolumeEr
         return Err(refused("it has several pages, and the slices of a folder have one each"));
     }
     let mut decoder = begun.decoder;
-    match guarded(path, || Form::of(&mut decoder))? {
+    match guarded(path, || Form::read(&mut decoder))? {
         Some(Ok(form)) => Ok((decoder, form)),
         Some(Err(why)) => Err(refused(&why)),
         None => Err(refused("its only page is a copy or a mask of another one")),
@@ -287,7 +287,7 @@ impl VoxelSource for Stack {
         if self.decoded.is_some() {
             return Ok(());
         }
-        let memory = |problem: MapError| VolumeError::of_memory(&self.path, problem);
+        let memory = |problem: MapError| VolumeError::memory(&self.path, problem);
         let room = budget.reserve("decoder of images", self.decoder_bytes());
         let room = room.map_err(|error| memory(error.into()))?;
         let samples = Mapped::zeroed(budget, "a page of an image", self.page_bytes).map_err(memory)?;

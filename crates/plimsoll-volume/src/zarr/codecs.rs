@@ -23,7 +23,7 @@ pub(super) enum Compressor {
 }
 
 impl Compressor {
-    pub(super) fn of(name: &str) -> Option<Compressor> {
+    pub(super) fn named(name: &str) -> Option<Compressor> {
         Some(match name {
             "blosc" => Compressor::Blosc,
             "gzip" => Compressor::Gzip,

@@ -103,7 +103,7 @@ impl AxisPlaces {
     /// # Errors
     /// Returns an error if the number of axes differs, they are in another order than time, channels, z, y, x, or y or
     /// x is missing.
-    fn of(axes: &[AxisSaid], shape: &[usize]) -> Result<AxisPlaces, String> {
+    fn find(axes: &[AxisSaid], shape: &[usize]) -> Result<AxisPlaces, String> {
         if axes.len() != shape.len() {
             return Err(format!("its multiscales have {} axes, and its array {}", axes.len(), shape.len()));
         }
@@ -152,7 +152,7 @@ impl Placed {
     ///
     /// # Errors
     /// In words, if they are not those of an image of one time, or their lengths are none.
-    pub(super) fn of(multiscales: &Value, shape: &[usize]) -> Result<Placed, String> {
+    pub(super) fn read(multiscales: &Value, shape: &[usize]) -> Result<Placed, String> {
         let said = Multiscales::deserialize(multiscales);
         let said = said.map_err(|problem| format!("its multiscales: {problem}"))?;
         let axes = match said.axes {
@@ -160,7 +160,7 @@ impl Placed {
             // Of the first versions.
             None => ["t", "c", "z", "y", "x"].map(|name| AxisSaid::Name(name.into())).into(),
         };
-        let AxisPlaces { channel, space } = AxisPlaces::of(&axes, shape)?;
+        let AxisPlaces { channel, space } = AxisPlaces::find(&axes, shape)?;
         let level = said.datasets.first().ok_or("its multiscales name no array")?;
         let mut warnings = Vec::new();
         let (mut scale, mut translation) = (vec![1.0; axes.len()], vec![0.0; axes.len()]);
@@ -330,7 +330,7 @@ mod tests {
             let axis = |name: &str, to: &str| serde_json::json!({"name": name, "type": "space", "unit": "millimeter", "orientation": {"value": to}});
             let scale = serde_json::json!({"type": "scale", "scale": [0.5, 0.25]});
             let said = serde_json::json!({"axes": [axis("y", y), axis("x", x)], "datasets": [{"path": "0", "coordinateTransformations": [scale]}]});
-            Placed::of(&said, &[4, 6]).map(|placed| placed.affine.0.map(|[a, b, c, _]| [a, b, c]))
+            Placed::read(&said, &[4, 6]).map(|placed| placed.affine.0.map(|[a, b, c, _]| [a, b, c]))
         };
         // A coronal plane: its height lies along the body's axis, and what it has not, the depth, across.
         let coronal = oriented("superior-to-inferior", "right-to-left").unwrap();

@@ -23,7 +23,7 @@ pub(super) enum Separator {
 impl Separator {
     /// # Errors
     /// In words, if it is neither.
-    pub(super) fn of(text: &str) -> Result<Separator, String> {
+    pub(super) fn parse(text: &str) -> Result<Separator, String> {
         match text {
             "." => Ok(Separator::Dot),
             "/" => Ok(Separator::Slash),

@@ -80,7 +80,7 @@ pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError>
         }
         folder.push(within);
         let array = Array::read(&folder)?;
-        let placed = Placed::of(multiscales, &array.shape).map_err(refused)?;
+        let placed = Placed::read(multiscales, &array.shape).map_err(refused)?;
         (array, placed)
     };
     let layout = placed.layout(&array).map_err(refused)?;

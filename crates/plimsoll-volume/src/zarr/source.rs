@@ -111,7 +111,7 @@ impl VoxelSource for Chunks {
         if self.room.is_some() {
             return Ok(());
         }
-        let memory = |problem: MapError| VolumeError::of_memory(&self.folder, problem);
+        let memory = |problem: MapError| VolumeError::memory(&self.folder, problem);
         let decoders = budget.reserve("decoder of chunks", self.decoder_bytes());
         let decoders = decoders.map_err(|error| memory(error.into()))?;
         let [chunk, stored, scratch, index] = self.buffers();

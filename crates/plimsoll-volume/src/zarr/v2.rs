@@ -38,7 +38,7 @@ pub(super) fn said(json: &Value) -> Result<Said, String> {
         None => None,
         Some(compressor) => {
             let id = compressor.get("id").and_then(Value::as_str).unwrap_or_default();
-            let known = Compressor::of(id);
+            let known = Compressor::named(id);
             Some(known.ok_or_else(|| {
                 format!("its compressor is {compressor}, and blosc, gzip, lz4, zlib and zstd are read")
             })?)
@@ -54,7 +54,7 @@ pub(super) fn said(json: &Value) -> Result<Said, String> {
         shard: None,
         keys: Keys {
             has_prefix: false,
-            separator: Separator::of(said.dimension_separator.as_deref().unwrap_or("."))?,
+            separator: Separator::parse(said.dimension_separator.as_deref().unwrap_or("."))?,
         },
     })
 }

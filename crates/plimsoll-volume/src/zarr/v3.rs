@@ -95,7 +95,7 @@ pub(super) fn said(json: &Value) -> Result<Said, String> {
         chunk,
         codecs,
         shard,
-        keys: Keys { has_prefix, separator: Separator::of(separator)? },
+        keys: Keys { has_prefix, separator: Separator::parse(separator)? },
     })
 }
 
@@ -173,7 +173,7 @@ fn compression(codecs: &[Named]) -> Result<Codecs, String> {
         [] => Ok(Codecs { compressor: None, is_checked }),
         [one] => {
             let name = one.name();
-            let known = Compressor::of(name.strip_prefix("numcodecs.").unwrap_or(name));
+            let known = Compressor::named(name.strip_prefix("numcodecs.").unwrap_or(name));
             let refused = || format!("its codec {name} is not read: blosc, gzip, lz4, zlib and zstd are");
             Ok(Codecs { compressor: Some(known.ok_or_else(refused)?), is_checked })
         }

@@ -234,7 +234,7 @@ pub(super) fn lead(
     monitors: &Monitors,
     context: &Context,
 ) -> Result<RunRecord, TrainError> {
-    let mut watcher = Watcher::of_several(title, &job.folder, &job.planned, monitors, context);
+    let mut watcher = Watcher::with_title(title, &job.folder, &job.planned, monitors, context);
     let trained = train(job, part, context.stop.flag(), &mut watcher);
     if let Err(problem) = &trained {
         watcher.warning(&format!("ended with an error: {problem}"));

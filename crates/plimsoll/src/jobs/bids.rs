@@ -61,7 +61,7 @@ fn source_description(input: &Path) -> Outcome<Value> {
     let path = input.join(BIDS_DESCRIPTION);
     let text = match plimsoll_disk::read(&path, LONGEST) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Value::Null),
-        read => read.map_err(|error| Error::of_path(&path, &error))?,
+        read => read.map_err(|error| Error::at_path(&path, &error))?,
     };
     let text = plimsoll_disk::without_mark(text);
     serde_json::from_slice(&text).map_err(|problem| {
@@ -130,7 +130,7 @@ pub(super) fn describe(request: &PredictRequest, opened: &Opened, has_unprocesse
     for (name, text) in files {
         let path = folder.join(name);
         atomic::write(&path, |file| file.write_all(text.as_bytes()))
-            .map_err(|error| Error::of_path(&path, &error))?;
+            .map_err(|error| Error::at_path(&path, &error))?;
     }
     Ok(())
 }

@@ -14,11 +14,11 @@ pub struct Source {
     /// Its short name, and its long name for the case that another candidate has the same short one.
     pub names: [String; 2],
     /// The places of each repeat.
-    pub repeats: Vec<Place>,
+    pub repeats: Vec<RepeatScores>,
 }
 
 /// The place of the scores of one repeat.
-pub struct Place {
+pub struct RepeatScores {
     /// The suffix after the name of its candidate; empty for a single repeat.
     pub suffix: String,
     /// The folder.
@@ -49,7 +49,7 @@ pub fn sources_at(path: &Path) -> Outcome<Vec<Source>> {
         let place = |arm: &str, seed: u64| {
             let run = sweep.run(arm, seed);
             let scored = Scored::Folds(folds().map(|fold| run.fold(fold)).collect());
-            Place { suffix: format!("/seed_{seed}"), folder: run.path().into(), scored }
+            RepeatScores { suffix: format!("/seed_{seed}"), folder: run.path().into(), scored }
         };
         let source = |arm: &plimsoll_run::Arm| Source {
             names: [arm.name.clone(), path.join(&arm.name).display().to_string()],
@@ -92,7 +92,7 @@ pub fn sources_at(path: &Path) -> Outcome<Vec<Source>> {
     };
     let long = path.display().to_string();
     let short = path.file_name().map_or_else(|| long.clone(), |name| name.to_string_lossy().into_owned());
-    let place = Place { suffix: String::new(), folder: path.into(), scored };
+    let place = RepeatScores { suffix: String::new(), folder: path.into(), scored };
     Ok(vec![Source { names: [short, long], repeats: vec![place] }])
 }
 
@@ -101,7 +101,7 @@ fn nnunet_folds(path: &Path) -> Outcome<Option<Vec<(String, PathBuf)>>> {
     if !path.is_dir() {
         return Ok(None);
     }
-    let entries = plimsoll_disk::read_dir(path).map_err(|error| Error::of_path(path, &error))?;
+    let entries = plimsoll_disk::read_dir(path).map_err(|error| Error::at_path(path, &error))?;
     let fold = |entry: &PathBuf| {
         let fold = FoldFolder::at(entry).filter(|fold| fold.name() != FoldName::All)?;
         let summary = fold.validation().join(SUMMARY);
@@ -123,28 +123,28 @@ fn no_folds(path: &Path) -> Error {
 
 /// The task of candidates: labelling voxels or classifying images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum CandidateKind {
     /// Label maps.
     LabelMaps,
     /// Classes of images.
     Images,
 }
 
-impl Kind {
+impl CandidateKind {
     /// Returns the task of all candidates.
     ///
     /// # Errors
     /// Returns an error if they have both tasks, or a specification cannot be read.
-    pub fn of(sources: &[Source]) -> Outcome<Kind> {
-        let mut known: Option<(Kind, &Path)> = None;
+    pub fn detect(sources: &[Source]) -> Outcome<CandidateKind> {
+        let mut known: Option<(CandidateKind, &Path)> = None;
         for place in sources.iter().flat_map(|source| &source.repeats) {
             let Some(kind) = place.kind()? else { continue };
             match known {
                 None => known = Some((kind, &place.folder)),
                 Some((other, of)) if other != kind => {
                     let (images, labels) = match kind {
-                        Kind::Images => (&*place.folder, of),
-                        Kind::LabelMaps => (of, &*place.folder),
+                        CandidateKind::Images => (&*place.folder, of),
+                        CandidateKind::LabelMaps => (of, &*place.folder),
                     };
                     let message = format!(
                         "{} gives each image a class, and {} labels voxels",
@@ -157,21 +157,21 @@ impl Kind {
             }
         }
         // Without a fold that has begun, the missing scores are reported later.
-        Ok(known.map_or(Kind::LabelMaps, |(kind, _)| kind))
+        Ok(known.map_or(CandidateKind::LabelMaps, |(kind, _)| kind))
     }
 }
 
-impl Place {
+impl RepeatScores {
     /// None where no fold is begun.
-    fn kind(&self) -> Outcome<Option<Kind>> {
+    fn kind(&self) -> Outcome<Option<CandidateKind>> {
         match &self.scored {
-            Scored::Summaries(_) => Ok(Some(Kind::LabelMaps)),
-            Scored::Table(_) => Ok(Some(Kind::Images)),
+            Scored::Summaries(_) => Ok(Some(CandidateKind::LabelMaps)),
+            Scored::Table(_) => Ok(Some(CandidateKind::Images)),
             Scored::Folds(folds) => {
                 let Some(fold) = folds.iter().find(|fold| fold.is_begun()) else { return Ok(None) };
                 Ok(Some(match Specification::read(fold)?.config.task {
-                    Task::Segmentation(_) => Kind::LabelMaps,
-                    Task::Classification(_) => Kind::Images,
+                    Task::Segmentation(_) => CandidateKind::LabelMaps,
+                    Task::Classification(_) => CandidateKind::Images,
                 }))
             }
         }

@@ -54,7 +54,7 @@ enum Classifiers {
 
 /// Returns `true` if a folder holds classifiers of images rather than a network that labels voxels.
 pub fn is_classifier(model: &Path) -> Outcome<bool> {
-    Ok(ModelSource::of(model)?.is_classifier()?)
+    Ok(ModelSource::detect(model)?.is_classifier()?)
 }
 
 impl Classifiers {
@@ -268,14 +268,14 @@ fn class_name(task: &ClassificationTask, label: u32) -> &str {
 /// The settings of a model's run, which name the columns of tables.
 fn settings_of(model: &Path) -> Outcome<Settings> {
     // A run without a fold has the usual ones.
-    Ok(ModelSource::of(model)?.settings()?.unwrap_or_else(Settings::default))
+    Ok(ModelSource::detect(model)?.settings()?.unwrap_or_else(Settings::default))
 }
 
 /// The images of the input: with labels from a table or from folders of classes, else without.
 fn list(input: &Path, settings: &Settings, budget: &Budget) -> Outcome<Arc<ImageDataset>> {
     let has_folders = input.is_dir()
         && plimsoll_disk::entries(input)
-            .map_err(|error| Error::of_path(input, &error))?
+            .map_err(|error| Error::at_path(input, &error))?
             .any(|path| path.is_ok_and(|path| path.is_dir()));
     let is_table = input.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("csv"));
     if has_folders || is_table {

@@ -13,7 +13,7 @@ use plimsoll_report::comparison_picture;
 use plimsoll_run::{FoldFolder, Specification};
 use serde::Serialize;
 
-use super::candidates::{Kind, Place, SUMMARY, Scored, Source, sources_at};
+use super::candidates::{CandidateKind, RepeatScores, SUMMARY, Scored, Source, sources_at};
 use super::compare_images::{ImageReport, compare_images};
 use super::line::{Line, driver_bytes};
 use super::pair_ensembles::{PairEnsembles, TrainedCandidate};
@@ -103,14 +103,14 @@ pub fn compare(request: &CompareRequest, context: &Context) -> Outcome<Compariso
     // Long names where short ones are not enough.
     let shorts: BTreeSet<&String> = sources.iter().map(|source| &source.names[0]).collect();
     let which = usize::from(shorts.len() < sources.len());
-    match Kind::of(&sources)? {
-        Kind::LabelMaps => compare_labels(request, &sources, which, context)
+    match CandidateKind::detect(&sources)? {
+        CandidateKind::LabelMaps => compare_labels(request, &sources, which, context)
             .map(|report| ComparisonReport::LabelMaps(report.into())),
-        Kind::Images if request.missing.is_some() => Err(Error::new(
+        CandidateKind::Images if request.missing.is_some() => Err(Error::new(
             "‹missing› is of label maps: every image of a classifier has its scores",
             "leave it out",
         )),
-        Kind::Images => compare_images(request, &sources, which, context)
+        CandidateKind::Images => compare_images(request, &sources, which, context)
             .map(|report| ComparisonReport::Images(report.into())),
     }
 }
@@ -177,7 +177,7 @@ fn compare_labels(
         write(path, |file| comparison.write_csv(file))?;
     }
     if let Some(path) = &request.picture {
-        let picture = comparison_picture::of_label_maps(&comparison, &paired, &line.budget)?;
+        let picture = comparison_picture::draw_label_maps(&comparison, &paired, &line.budget)?;
         write(path, |file| file.write_all(&picture))?;
     }
     let with_ensembles = match &request.ensembles {
@@ -209,7 +209,7 @@ fn compare_labels(
 fn trained<'a>(sources: impl Iterator<Item = &'a Source>, which: usize) -> Outcome<Vec<TrainedCandidate>> {
     // Folds without validation are among the candidates only if they may be left out.
     let is_validated = |fold: &&FoldFolder| fold.validation().join(SUMMARY).is_file();
-    let folds = |place: &Place| match &place.scored {
+    let folds = |place: &RepeatScores| match &place.scored {
         Scored::Folds(folds) => Ok(folds.iter().filter(is_validated).cloned().collect::<Vec<_>>()),
         Scored::Summaries(_) | Scored::Table(_) => {
             let message = format!("{} has no models to average", place.folder.display());
@@ -226,7 +226,7 @@ fn trained<'a>(sources: impl Iterator<Item = &'a Source>, which: usize) -> Outco
 }
 
 impl Reader<'_> {
-    fn candidate(&mut self, name: &str, places: &[Place]) -> Outcome<Candidate> {
+    fn candidate(&mut self, name: &str, places: &[RepeatScores]) -> Outcome<Candidate> {
         let mut repeats = Vec::new();
         for place in places {
             let repeat_name = format!("{name}{}", place.suffix);
@@ -250,7 +250,7 @@ impl Reader<'_> {
             }
             let mut summaries = summaries.into_iter();
             if let Some((first_name, first)) = summaries.next() {
-                repeats.push(Repeat::of(repeat_name, first_name, first, summaries)?);
+                repeats.push(Repeat::new(repeat_name, first_name, first, summaries)?);
             }
         }
         Ok(Candidate { name: name.into(), repeats })
@@ -292,10 +292,10 @@ impl Reader<'_> {
     }
 
     fn summary(&mut self, path: &Path) -> Outcome<Summary> {
-        let length = plimsoll_disk::metadata(path).map_err(|error| Error::of_path(path, &error))?.len();
+        let length = plimsoll_disk::metadata(path).map_err(|error| Error::at_path(path, &error))?.len();
         self.held.push(self.budget.reserve("scores", Bytes(length.saturating_mul(HELD_PER_BYTE)))?);
         let text =
-            plimsoll_disk::read(path, LONGEST_SUMMARY).map_err(|error| Error::of_path(path, &error))?;
+            plimsoll_disk::read(path, LONGEST_SUMMARY).map_err(|error| Error::at_path(path, &error))?;
         Summary::parse(&text)
             .map_err(|problem| Error::new(format!("{} {problem}", path.display()), problem.remedy()))
     }

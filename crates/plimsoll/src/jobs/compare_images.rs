@@ -15,7 +15,7 @@ use plimsoll_report::report_page::labelling_of;
 use plimsoll_run::Specification;
 use serde::Serialize;
 
-use super::candidates::{Place, Scored, Source};
+use super::candidates::{RepeatScores, Scored, Source};
 use super::compare::{CompareRequest, not_validated};
 use super::label_folder::make_folder;
 use super::line::Line;
@@ -87,7 +87,7 @@ pub fn compare_images(
             // One without any table was left out, which only --common-cases allows.
             if !tables.is_empty() {
                 let name = format!("{name}{}", place.suffix);
-                repeats.push(ClassifierRepeat::of(name, tables, &line.budget)?);
+                repeats.push(ClassifierRepeat::new(name, tables, &line.budget)?);
             }
         }
         candidates.extend((!repeats.is_empty()).then(|| Classifier { name: name.clone(), repeats }));
@@ -104,7 +104,7 @@ pub fn compare_images(
         write(path, |file| comparison.write_csv(file))?;
     }
     if let Some(path) = &request.picture {
-        let picture = comparison_picture::of_classifiers(&comparison, &line.budget)?;
+        let picture = comparison_picture::draw_classifiers(&comparison, &line.budget)?;
         write(path, |file| file.write_all(&picture))?;
     }
     let mut tables = BTreeMap::new();
@@ -178,7 +178,7 @@ fn labelling(sources: &[Source], several: bool) -> Outcome<Labelling> {
 
 /// The requested scores, each once.
 fn scores(asked: &[String], paired: &PairedClassifiers) -> Outcome<Vec<ImageScore>> {
-    let known = || ImageScore::of(paired.labelling());
+    let known = || ImageScore::for_labelling(paired.labelling());
     let mut found = Vec::new();
     for name in asked {
         if name.eq_ignore_ascii_case("all") {
@@ -201,7 +201,7 @@ fn scores(asked: &[String], paired: &PairedClassifiers) -> Outcome<Vec<ImageScor
 
 impl Reader<'_> {
     /// The tables of a repeat: one for each fold, or a single one.
-    fn tables(&mut self, place: &Place) -> Outcome<Vec<NamedTable>> {
+    fn tables(&mut self, place: &RepeatScores) -> Outcome<Vec<NamedTable>> {
         let mut tables = Vec::new();
         match &place.scored {
             Scored::Table(path) => tables.push(Table::read_named(path, self.labelling, self.budget)?),

@@ -30,7 +30,7 @@ pub struct Begun {
 
 impl Begun {
     /// Those of a run.
-    pub fn of(run: &RunFolder) -> Outcome<Begun> {
+    pub fn read(run: &RunFolder) -> Outcome<Begun> {
         let read = |fold: FoldFolder| Specification::read(&fold).map(|specification| (fold, specification));
         Ok(Begun { folds: run.folds()?.into_iter().map(read).collect::<Result<_, _>>()? })
     }

@@ -60,7 +60,7 @@ impl<'a> Ensemble<'a> {
         let request = requests.first().ok_or_else(no_model)?;
         let budget = Budget::new(context.limits(request.ram).line);
         expect_sound(request, &budget)?;
-        let labels = LabelFolder::of(request, &budget, context)?;
+        let labels = LabelFolder::open(request, &budget, context)?;
         let members = open_all(requests, &budget, context)?;
         let model = &members.first().ok_or_else(no_model)?.opened.model;
         let FoundImages { cases, refused, memory } = request.images(model, &budget)?;
@@ -101,12 +101,12 @@ pub fn predict_ensemble(requests: &[PredictRequest], context: &Context) -> Outco
         Ensemble::open(requests, context)?;
     let model = &members.first().ok_or_else(no_model)?.opened.model;
     labels.make()?;
-    let previews = request.volumes.preview.then(|| Previews::of(&cases, model));
+    let previews = request.volumes.preview.then(|| Previews::new(&cases, model));
     let keeps = request.volumes.probabilities;
     let mean = Mean { members: &members, answers: &model.answers, to: &to, keeps };
     let (done, missing): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| mean.is_done(case));
     forget(request, missing.iter().copied(), &budget)?;
-    let warnings = ImageWarning::of(missing.iter().copied(), context);
+    let warnings = ImageWarning::collect(missing.iter().copied(), context);
     let mut states: Vec<CaseState> = missing.into_iter().map(CaseState::new).collect();
     for (number, member) in (1..).zip(&members) {
         if !states.is_empty() {
@@ -380,6 +380,6 @@ impl Mean<'_> {
 
 fn remove(files: &[PathBuf]) -> Outcome {
     let remove =
-        |file: &PathBuf| plimsoll_disk::remove_file(file).map_err(|error| Error::of_path(file, &error));
+        |file: &PathBuf| plimsoll_disk::remove_file(file).map_err(|error| Error::at_path(file, &error));
     files.iter().try_for_each(remove)
 }

@@ -122,7 +122,7 @@ pub fn evaluate(request: &EvaluateRequest, context: &Context) -> Outcome<Evaluat
         write(&plots, |file| box_plots(&summary, &|class| names.name(class)).write(file))?;
     } else if plots.exists() {
         // The picture shows other cases than the single one that was scored now.
-        plimsoll_disk::remove_file(&plots).map_err(|error| Error::of_path(&plots, &error))?;
+        plimsoll_disk::remove_file(&plots).map_err(|error| Error::at_path(&plots, &error))?;
     }
     Ok(Evaluated { summary, names, reserved: line.budget.peak() })
 }
@@ -179,7 +179,7 @@ impl Scored {
 
     /// Classes of a data set, with its names and regions.
     fn described(classes: Vec<u8>, described: &Labels) -> Scored {
-        Scored { classes, regions: described.scored_regions(), names: ClassNames::of(described) }
+        Scored { classes, regions: described.scored_regions(), names: ClassNames::new(described) }
     }
 
     /// The requested classes, named as in the data set if there is one.
@@ -287,7 +287,7 @@ fn draw_all(
     ignore: Option<u8>,
     budget: &Budget,
 ) -> Outcome {
-    plimsoll_disk::create_dir_all(folder).map_err(|error| Error::of_path(folder, &error))?;
+    plimsoll_disk::create_dir_all(folder).map_err(|error| Error::at_path(folder, &error))?;
     let ending = &*found.ending;
     for (case, paths) in summary.metric_per_case.iter().zip(&found.cases) {
         let name = case.prediction_file.file_name().unwrap_or_default().to_string_lossy();

@@ -101,11 +101,11 @@ fn write_onnx(request: &ExportRequest, budget: &Budget) -> Outcome<ExportedGraph
     let exported = match open(request, budget)? {
         other @ (OpenedModel::NnUnet { .. } | OpenedModel::Monai { .. }) => {
             let model = other.into_segmentation()?;
-            write(&OnnxModel::of_model(&model, one_fold(request, &model.weights)?)?)?
+            write(&OnnxModel::from_model(&model, one_fold(request, &model.weights)?)?)?
         }
         own => {
             let run = own.into_run()?;
-            write(&OnnxModel::of_run(&run.config, one_fold(request, &run.weights)?)?)?
+            write(&OnnxModel::from_run(&run.config, one_fold(request, &run.weights)?)?)?
         }
     };
     Ok(exported)

@@ -97,7 +97,7 @@ impl FinishedCases {
     fn append(&mut self, predicted: &Predicted) -> Outcome {
         let (folds, threads) = (self.folds, self.threads);
         let line = serde_json::to_vec(&Line { folds, engine: &self.engine, threads, predicted })?;
-        let io = |error| Error::of_path(&self.path, &error);
+        let io = |error| Error::at_path(&self.path, &error);
         if matches!(self.lines, Lines::None) {
             // These lines belong to a call that began later than this one and was killed.
             let own = Appender::open_locked(&self.path).map_err(io)?.filter(|lines| lines.length() == 0);
@@ -122,7 +122,7 @@ pub(super) fn read_lines(path: &Path, most: u64) -> Outcome<Vec<EarlierCall>> {
     let text = match plimsoll_disk::read(path, most) {
         // The call that wrote it has just come to its end.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        result => result.map_err(|error| Error::of_path(path, &error))?,
+        result => result.map_err(|error| Error::at_path(path, &error))?,
     };
     let mut lines = text.split(|byte| *byte == b'\n');
     // Behind the last newline.
@@ -138,7 +138,7 @@ pub(super) fn left_lines(output: &Path) -> Outcome<Option<Appender>> {
 
 /// An existing file of lines that no other call writes to.
 fn unused(path: &Path) -> Outcome<Option<Appender>> {
-    let io = |error| Error::of_path(path, &error);
+    let io = |error| Error::at_path(path, &error);
     match path.parent().is_some_and(Path::is_dir) && plimsoll_disk::exists(path).map_err(io)? {
         true => Appender::open_locked(path).map_err(io),
         false => Ok(None),
@@ -149,7 +149,7 @@ fn unused(path: &Path) -> Outcome<Option<Appender>> {
 pub(super) fn remove_lines(lines: Appender) -> Outcome {
     // They are locked until that is done: nobody else can have made another file of the name.
     let path = lines.path();
-    plimsoll_disk::remove_file(path).map_err(|error| Error::of_path(path, &error))
+    plimsoll_disk::remove_file(path).map_err(|error| Error::at_path(path, &error))
 }
 
 /// Refuses a file of another program that has a name of ours.

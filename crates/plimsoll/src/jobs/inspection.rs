@@ -94,7 +94,7 @@ impl Serialize for Inspected {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Inspected::Volumes { dataset, inspection } => {
-                Report::of(dataset, inspection).serialize(serializer)
+                InspectionReport::new(dataset, inspection).serialize(serializer)
             }
             Inspected::Images { name, dataset, inspection } => ImageReport {
                 name,
@@ -146,7 +146,7 @@ pub fn inspect(request: &InspectRequest, context: &Context) -> Outcome<Inspected
 }
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct InspectionReport<'a> {
     name: &'a str,
     layout: String,
     cases: usize,
@@ -163,11 +163,11 @@ struct Report<'a> {
     warnings: &'a [String],
 }
 
-impl<'a> Report<'a> {
-    fn of(dataset: &'a Dataset, inspection: &'a Inspection) -> Report<'a> {
+impl<'a> InspectionReport<'a> {
+    fn new(dataset: &'a Dataset, inspection: &'a Inspection) -> InspectionReport<'a> {
         let labels = &dataset.labels;
         let named = labels.names().iter().zip(0..=u8::MAX);
-        Report {
+        InspectionReport {
             name: &dataset.name,
             layout: dataset.layout.to_string(),
             cases: dataset.cases.len(),
@@ -205,7 +205,7 @@ fn describe(place: &Path, opening: &Opening<'_>, budget: &Budget) -> Outcome<Dat
             "‹write› is for these; say under [data] of plimsoll.toml where they are",
         ));
     };
-    opening.context.expect_unlisted(listed_files::DATA_SET, listed_files::of_volumes(&found))?;
+    opening.context.expect_unlisted(listed_files::DATA_SET, listed_files::volume_files(&found))?;
     let path = found.folder.join(DESCRIPTION);
     if path.exists() {
         let hint = "leave ‹write› out to inspect what it describes, or move it away to have it written anew";
@@ -255,7 +255,7 @@ fn write_page(
     });
     drop(progress);
     fault.map_or(written, |error| Err(error.into()))?;
-    write(&path.with_extension("json"), |file| write_json(file, &Report::of(dataset, inspection)))
+    write(&path.with_extension("json"), |file| write_json(file, &InspectionReport::new(dataset, inspection)))
 }
 
 /// Checks that neither the page nor the numbers beside it replace a description.

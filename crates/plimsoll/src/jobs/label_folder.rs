@@ -32,7 +32,7 @@ pub(super) struct LabelFolder {
 
 impl LabelFolder {
     /// Checks and prepares the folder of a request.
-    pub(super) fn of(request: &PredictRequest, budget: &Budget, context: &Context) -> Outcome<LabelFolder> {
+    pub(super) fn open(request: &PredictRequest, budget: &Budget, context: &Context) -> Outcome<LabelFolder> {
         let (output, threads) = (request.output.clone(), request.options.threads);
         let unit = request.volumes.unit;
         match request.volumes.postprocessing.steps(&request.model, budget)? {
@@ -92,7 +92,7 @@ impl LabelFolder {
             }
         }
         folders.iter().try_for_each(|folder| {
-            plimsoll_disk::sync_folder(folder).map_err(|error| Error::of_path(folder, &error))
+            plimsoll_disk::sync_folder(folder).map_err(|error| Error::at_path(folder, &error))
         })
     }
 
@@ -147,7 +147,7 @@ impl LabelFolder {
 /// Removes a file; returns whether there was one.
 fn remove_if_there(file: &Path) -> Outcome<bool> {
     match file.is_file() {
-        true => plimsoll_disk::remove_file(file).map(|()| true).map_err(|error| Error::of_path(file, &error)),
+        true => plimsoll_disk::remove_file(file).map(|()| true).map_err(|error| Error::at_path(file, &error)),
         false => Ok(false),
     }
 }
@@ -161,7 +161,7 @@ pub(super) fn expect_going(stop: &AtomicBool) -> Outcome {
 }
 
 pub(super) fn make_folder(folder: &Path) -> Outcome {
-    let failed = |error| Error::of_path(folder, &error);
+    let failed = |error| Error::at_path(folder, &error);
     plimsoll_disk::create_dir_all(folder).map_err(failed)?;
     sweep(folder).map_err(failed)?;
     Ok(())

@@ -57,12 +57,12 @@ impl Listed {
         let settings = opening.settings;
         let options = settings.data_options(opening.allow_outside);
         if let Some(mut found) = FoundData::find(place, &options, budget)? {
-            opening.context.expect_unlisted(listed_files::DATA_SET, listed_files::of_volumes(&found))?;
+            opening.context.expect_unlisted(listed_files::DATA_SET, listed_files::volume_files(&found))?;
             let labels = match found.labels.clone() {
                 Some(labels) => labels,
                 None => {
                     let census = census(&found, opening, budget)?;
-                    let least = census.least_bytes().map_err(|error| Error::of_path(place, &error))?;
+                    let least = census.least_bytes().map_err(|error| Error::at_path(place, &error))?;
                     found.memory.count_step(least);
                     found.warnings.extend(census.warning());
                     census.labels(&found)?
@@ -72,7 +72,7 @@ impl Listed {
         }
         let is_table = place.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("csv"));
         let has_folders = || -> Outcome<bool> {
-            let mut found = plimsoll_disk::entries(place).map_err(|error| Error::of_path(place, &error))?;
+            let mut found = plimsoll_disk::entries(place).map_err(|error| Error::at_path(place, &error))?;
             Ok(found.any(|path| path.is_ok_and(|path| path.is_dir())))
         };
         if !is_table && !place.is_dir() {
@@ -90,7 +90,7 @@ impl Listed {
             }
             false => ImageDataset::from_folders(place, budget)?,
         };
-        opening.context.expect_unlisted(listed_files::DATA_SET, listed_files::of_images(&dataset))?;
+        opening.context.expect_unlisted(listed_files::DATA_SET, listed_files::image_files(&dataset))?;
         let name = place.file_stem().unwrap_or(place.as_os_str()).to_string_lossy().into_owned();
         Ok(Listed::Images { name, place: place.into(), dataset: Arc::new(dataset) })
     }

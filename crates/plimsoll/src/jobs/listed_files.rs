@@ -16,7 +16,7 @@ use crate::error::Outcome;
 pub(super) const DATA_SET: &str = "the data set";
 
 /// The images, the label maps and the list or table of a data set of volumes.
-pub(super) fn of_volumes(found: &FoundData) -> impl Iterator<Item = &Path> {
+pub(super) fn volume_files(found: &FoundData) -> impl Iterator<Item = &Path> {
     let list = match &found.layout {
         Layout::List { file } | Layout::Table { file, .. } => Some(file.as_path()),
         Layout::NnUnet | Layout::Pairs { .. } | Layout::Bids { .. } | Layout::Cases { .. } => None,
@@ -25,7 +25,7 @@ pub(super) fn of_volumes(found: &FoundData) -> impl Iterator<Item = &Path> {
 }
 
 /// The images of a data set of pictures.
-pub(super) fn of_images(dataset: &ImageDataset) -> impl Iterator<Item = &Path> {
+pub(super) fn image_files(dataset: &ImageDataset) -> impl Iterator<Item = &Path> {
     dataset.cases.iter().map(|case| case.path.as_path())
 }
 
@@ -46,7 +46,7 @@ pub fn expect_apart_from_data(run: &Path, outputs: &CommandFiles, ram: Option<By
     let budget = Line::draw(ram, 1, &Context::default())?.budget;
     // Lists of a data set that was trained on were allowed to name files elsewhere.
     match FoundData::find(&place, &specification.settings.data_options(true), &budget) {
-        Ok(Some(found)) => Ok(outputs.check_listed(DATA_SET, of_volumes(&found))?),
+        Ok(Some(found)) => Ok(outputs.check_listed(DATA_SET, volume_files(&found))?),
         // The job that reads the data set reports its faults.
         Ok(None) | Err(_) => Ok(()),
     }

@@ -85,8 +85,8 @@ impl Worst {
             let labels: Vec<usize> =
                 names.filter_map(|name| classes.iter().position(|class| class == name)).collect();
             let wrong = match task.target {
-                ImageTarget::AnyOf => of_labels(&classes, &labels, row),
-                ImageTarget::OneOf | ImageTarget::Ordinal => of_class(&classes, &labels, row, task),
+                ImageTarget::AnyOf => label_error(&classes, &labels, row),
+                ImageTarget::OneOf | ImageTarget::Ordinal => class_error(&classes, &labels, row, task),
             };
             let Some((error, shown)) = wrong else { continue };
             found += 1;
@@ -103,7 +103,7 @@ impl Worst {
 
 /// The error of an image of one class, with the predicted and the true class. `None` if it is right, or the network does not know its
 /// class.
-fn of_class(
+fn class_error(
     classes: &[&str],
     labels: &[usize],
     row: &[f64],
@@ -115,7 +115,7 @@ fn of_class(
 }
 
 /// The largest error of an image of several labels. `None` if all labels are right.
-fn of_labels(classes: &[&str], labels: &[usize], row: &[f64]) -> Option<(f64, Vec<(usize, String)>)> {
+fn label_error(classes: &[&str], labels: &[usize], row: &[f64]) -> Option<(f64, Vec<(usize, String)>)> {
     let errors = row.iter().enumerate().filter_map(|(place, probability)| {
         let has = labels.contains(&place);
         let what = if has { "not given" } else { "given" };
@@ -196,7 +196,7 @@ impl<'a> Sheet<'a> {
                     let case = &self.images.cases[mistake.image];
                     let name = text([GAP, y + 16.0], Anchor::Start, &case.name);
                     writeln!(to, "{}", name.set("font-weight", "bold"))?;
-                    let at = |column: usize| Place {
+                    let at = |column: usize| PictureFrame {
                         corner: [GAP + column as f64 * (width + GAP), y + NAME],
                         size: [width, HEIGHT],
                     };
@@ -216,7 +216,7 @@ impl<'a> Sheet<'a> {
         &mut self,
         path: &Path,
         map: Option<usize>,
-        at: &Place,
+        at: &PictureFrame,
         caption: &str,
         to: &mut dyn Write,
     ) -> io::Result<()> {
@@ -240,7 +240,7 @@ impl<'a> Sheet<'a> {
                 *to = (sample + covered * (colour - sample)).round() as u8;
             }
         }
-        let Place { corner, size } = *at;
+        let PictureFrame { corner, size } = *at;
         write_picture(to, corner, size, |to| write_png(to, [extent.height, extent.width], &self.picture))?;
         let nothing = if map.is_some() && largest <= 0.0 { " (nothing speaks for it)" } else { "" };
         let below = [corner[0], corner[1] + HEIGHT + 16.0];
@@ -249,7 +249,7 @@ impl<'a> Sheet<'a> {
 }
 
 /// The position and the size of a picture on the sheet.
-struct Place {
+struct PictureFrame {
     corner: Point,
     size: [f64; 2],
 }
@@ -284,8 +284,8 @@ mod tests {
     #[test]
     fn of_several_labels_the_most_wrong_is_shown() {
         let classes = ["blur", "spots"];
-        assert_eq!(of_labels(&classes, &[1], &[0.4, 0.6]), None);
-        let (error, shown) = of_labels(&classes, &[1], &[0.7, 0.2]).unwrap();
+        assert_eq!(label_error(&classes, &[1], &[0.4, 0.6]), None);
+        let (error, shown) = label_error(&classes, &[1], &[0.7, 0.2]).unwrap();
         assert_eq!((error, shown), (0.8, vec![(1, "not given spots: 0.200".to_string())]));
     }
 }

@@ -121,7 +121,7 @@ pub fn show_models(request: &ShowRequest, context: &Context) -> Outcome<Vec<Show
             return Ok(found.iter().map(|folder| shown(folder, &budget)).collect());
         }
     }
-    let lines = ModelSource::of(path)?.describe(&budget)?;
+    let lines = ModelSource::detect(path)?.describe(&budget)?;
     Ok(vec![ShownModel { folder: path.clone(), lines, error: None }])
 }
 
@@ -141,7 +141,7 @@ pub fn write_model_file(request: &ModelFileRequest, context: &Context) -> Outcom
         return Err(Error::new(message, "choose another file, or ‹overwrite›"));
     }
     let budget = Line::draw(request.ram, 1, context)?.budget;
-    ModelSource::of(&request.run)?.expect_single()?;
+    ModelSource::detect(&request.run)?.expect_single()?;
     Ok(export_model(&request.run, request.checkpoint, file, &budget)?)
 }
 

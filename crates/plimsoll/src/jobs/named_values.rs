@@ -19,7 +19,7 @@ pub fn name_values(cases: &mut [CasePaths], labels: Option<&Labels>) -> Outcome 
     let mut names = SegmentNames::default();
     let mut known = KnownNames::default();
     for case in cases {
-        let [reference, prediction] = [names.of(&case.reference)?, names.of(&case.prediction)?];
+        let [reference, prediction] = [names.read(&case.reference)?, names.read(&case.prediction)?];
         match labels {
             Some(labels) => {
                 case.reference_values = labels.reference_values(reference.as_deref()).map(Arc::new);

@@ -21,7 +21,7 @@ const COARSER: f64 = 2.0;
 
 /// The treatment of outliers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Remedy {
+pub enum OutlierRemedy {
     /// They are predicted like all others, and no alternative is offered.
     None,
     /// They are predicted like all others, and another spacing is offered.
@@ -30,10 +30,10 @@ pub enum Remedy {
     See(CaseSpacing),
 }
 
-impl Remedy {
+impl OutlierRemedy {
     /// The treatment that a command with `--outlier-spacing` requests.
-    pub fn asked(spacing: Option<CaseSpacing>) -> Remedy {
-        spacing.map_or(Remedy::Offer, Remedy::See)
+    pub fn asked(spacing: Option<CaseSpacing>) -> OutlierRemedy {
+        spacing.map_or(OutlierRemedy::Offer, OutlierRemedy::See)
     }
 }
 
@@ -47,7 +47,7 @@ pub struct Counting<'a> {
 
 /// The numbers of windows of all cases. Kept predictions count too, so that the outliers do not change from call to call.
 #[derive(Clone, Debug, Default)]
-pub struct Windows {
+pub struct WindowCounts {
     cases: Vec<Counted>,
 }
 
@@ -86,7 +86,7 @@ pub struct Outlier {
     pub other_spacing: Option<OtherSpacing>,
 }
 
-impl Windows {
+impl WindowCounts {
     /// Counts the windows of cases from their headers; unreadable headers are reported when their cases are predicted. From then on the
     /// predictor sees outliers as the remedy says.
     ///
@@ -95,10 +95,10 @@ impl Windows {
     pub fn count(
         predictor: &mut Predictor,
         cases: &[Counting<'_>],
-        remedy: Remedy,
+        remedy: OutlierRemedy,
         context: &Context,
-    ) -> Outcome<Windows> {
-        let mut windows = Windows::default();
+    ) -> Outcome<WindowCounts> {
+        let mut windows = WindowCounts::default();
         let mut views = Vec::new();
         for counting in cases {
             if let Ok(view) = predictor.view(&counting.request, None) {
@@ -115,12 +115,12 @@ impl Windows {
                 continue;
             }
             counted.other_spacing = match remedy {
-                Remedy::None => None,
-                Remedy::Offer => offered(predictor, request, trained),
-                Remedy::See(spacing) => Some(used(predictor, request, trained, spacing)?),
+                OutlierRemedy::None => None,
+                OutlierRemedy::Offer => offered(predictor, request, trained),
+                OutlierRemedy::See(spacing) => Some(used(predictor, request, trained, spacing)?),
             };
         }
-        if matches!(remedy, Remedy::See(_)) && !has_outlier {
+        if matches!(remedy, OutlierRemedy::See(_)) && !has_outlier {
             context.warn(format_args!(
                 "no case has far more windows than the others: ‹outlier_spacing› changes none"
             ));
@@ -247,7 +247,7 @@ fn offered(predictor: &Predictor, request: &CaseRequest<'_>, trained: CaseView) 
     };
     let fewer = |spacing: CaseSpacing| {
         let view = predictor.view(request, Some(spacing)).ok()?;
-        (view.windows < trained.windows).then(|| of_views(spacing, trained, view, false))
+        (view.windows < trained.windows).then(|| other_spacing(spacing, trained, view, false))
     };
     fewer(CaseSpacing::Native).or_else(|| fewer(CaseSpacing::Of(coarser)))
 }
@@ -273,10 +273,10 @@ fn used(
         return Err(Error::new(message, "name a coarser one as ‹outlier_spacing=Z,Y,X›, or leave it out"));
     }
     predictor.see_at(request.case, spacing);
-    Ok(of_views(spacing, trained, seen, true))
+    Ok(other_spacing(spacing, trained, seen, true))
 }
 
-fn of_views(spacing: CaseSpacing, trained: CaseView, seen: CaseView, is_used: bool) -> OtherSpacing {
+fn other_spacing(spacing: CaseSpacing, trained: CaseView, seen: CaseView, is_used: bool) -> OtherSpacing {
     let (trained_mm, seen_mm) = (trained.spacing, seen.spacing);
     OtherSpacing { is_used, flag: flag(spacing), trained_mm, seen_mm, windows: seen.windows }
 }
@@ -285,8 +285,8 @@ fn of_views(spacing: CaseSpacing, trained: CaseView, seen: CaseView, is_used: bo
 mod tests {
     use super::*;
 
-    fn of(counts: &[usize]) -> Windows {
-        let mut windows = Windows::default();
+    fn of(counts: &[usize]) -> WindowCounts {
+        let mut windows = WindowCounts::default();
         counts.iter().enumerate().for_each(|(number, count)| windows.add(&number.to_string(), *count, false));
         windows
     }
@@ -313,7 +313,7 @@ mod tests {
         assert!(line.is_some_and(|line| {
             line.starts_with("0 has 2,001 windows: check") && !line.contains("‹overlap›")
         }));
-        assert_eq!(Windows::default().lower_median(), None);
+        assert_eq!(WindowCounts::default().lower_median(), None);
     }
 
     #[test]

@@ -124,10 +124,10 @@ impl PairEnsembles {
                 continue;
             }
             remove_files(&folder)?;
-            plimsoll_disk::remove_folder(&folder).map_err(|error| Error::of_path(&folder, &error))?;
+            plimsoll_disk::remove_folder(&folder).map_err(|error| Error::at_path(&folder, &error))?;
         }
         let all = self.members();
-        let io = |error| Error::of_path(&all, &error);
+        let io = |error| Error::at_path(&all, &error);
         // Those of other candidates stay, of a call that has not ended.
         if all.is_dir() && plimsoll_disk::read_dir(&all).map_err(io)?.is_empty() {
             plimsoll_disk::remove_folder(&all).map_err(io)?;
@@ -164,7 +164,7 @@ impl Job<'_> {
             let folder = self.asked.folder.join(pair_folder(&name, &paths));
             let pair = Pair { name: format!("{name}/{number}"), folder, folds };
             let summary = self.summary(&pair, line, held)?;
-            repeats.push(Repeat::of(pair.name.clone(), pair.name, summary, [])?);
+            repeats.push(Repeat::new(pair.name.clone(), pair.name, summary, [])?);
         }
         Ok(Candidate { name, repeats })
     }
@@ -180,7 +180,7 @@ impl Job<'_> {
         make_folder(&pair.folder)?;
         if said.is_file() {
             // From here on labels and scores are no longer what it says.
-            plimsoll_disk::remove_file(&said).map_err(|error| Error::of_path(&said, &error))?;
+            plimsoll_disk::remove_file(&said).map_err(|error| Error::at_path(&said, &error))?;
         }
         let mut members = BTreeMap::new();
         for folds in &pair.folds {
@@ -234,7 +234,7 @@ impl Job<'_> {
 
     /// Room for scores that are read from a file, or were written to it.
     fn room(&self, scores: &Path, line: &Line) -> Outcome<Reservation> {
-        let length = plimsoll_disk::metadata(scores).map_err(|error| Error::of_path(scores, &error))?.len();
+        let length = plimsoll_disk::metadata(scores).map_err(|error| Error::at_path(scores, &error))?.len();
         Ok(line.budget.reserve("scores", Bytes(length.saturating_mul(HELD_PER_BYTE)))?)
     }
 
@@ -329,7 +329,7 @@ fn validated(folds: &[FoldFolder], cases: &BTreeSet<&str>) -> Outcome<Folds> {
 
 /// The checkpoint of the validation of a fold, which must have the fold's final weights.
 fn origin_of(fold: &FoldFolder) -> Outcome<Value> {
-    Ok(serde_json::to_value(Origin::of_validation(fold)?)?)
+    Ok(serde_json::to_value(Origin::read_validated(fold)?)?)
 }
 
 /// The name of the folder of two repeats, with a number of their paths that tells repeats of the same name apart.
@@ -341,8 +341,8 @@ pub(super) fn pair_folder(name: &str, paths: &[&Path]) -> String {
 }
 
 fn remove_files(folder: &Path) -> Outcome {
-    for file in plimsoll_disk::read_dir(folder).map_err(|error| Error::of_path(folder, &error))? {
-        plimsoll_disk::remove_file(&file).map_err(|error| Error::of_path(&file, &error))?;
+    for file in plimsoll_disk::read_dir(folder).map_err(|error| Error::at_path(folder, &error))? {
+        plimsoll_disk::remove_file(&file).map_err(|error| Error::at_path(&file, &error))?;
     }
     Ok(())
 }

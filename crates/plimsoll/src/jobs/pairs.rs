@@ -272,7 +272,7 @@ fn recorded_classes(request: &TrainRequest) -> Outcome<Option<Vec<String>>> {
         return Ok(None);
     }
     let text =
-        plimsoll_disk::read_to_string(&path, LONGEST).map_err(|error| Error::of_path(&path, &error))?;
+        plimsoll_disk::read_to_string(&path, LONGEST).map_err(|error| Error::at_path(&path, &error))?;
     let classes = serde_json::from_str(&text);
     classes.map(Some).map_err(|problem| {
         let message = format!("{} is not a list of classes: {problem}", path.display());
@@ -293,7 +293,7 @@ fn record_classes(folder: &Path, pairs: &[CheckedPair]) -> Outcome {
             classes.push(name);
         }
     }
-    plimsoll_disk::create_dir_all(folder).map_err(|error| Error::of_path(folder, &error))?;
+    plimsoll_disk::create_dir_all(folder).map_err(|error| Error::at_path(folder, &error))?;
     write(&folder.join(CLASSES), |file| write_json(file, &classes))
 }
 
@@ -303,10 +303,10 @@ fn forget_classes(folder: &Path) -> Outcome {
         return Ok(());
     }
     let path = folder.join(CLASSES);
-    plimsoll_disk::remove_file(&path).map_err(|error| Error::of_path(&path, &error))?;
+    plimsoll_disk::remove_file(&path).map_err(|error| Error::at_path(&path, &error))?;
     // A folder with something else in it stays.
     match plimsoll_disk::remove_folder(folder) {
-        Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => Err(Error::of_path(folder, &error)),
+        Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => Err(Error::at_path(folder, &error)),
         _ => Ok(()),
     }
 }

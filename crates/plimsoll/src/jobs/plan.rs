@@ -375,16 +375,16 @@ fn coarser_elsewhere(data: &RunData, config: &RunConfig) -> Option<String> {
 /// Reads a file of settings; settings of flags take precedence.
 pub fn read_settings(file: Option<&Path>, flags: Settings) -> Outcome<Settings> {
     let settings = match file {
-        Some(path) => flags.or(of_file(path)?),
-        None if Path::new(SETTINGS_FILE).is_file() => flags.or(of_file(Path::new(SETTINGS_FILE))?),
+        Some(path) => flags.or(parse_settings(path)?),
+        None if Path::new(SETTINGS_FILE).is_file() => flags.or(parse_settings(Path::new(SETTINGS_FILE))?),
         None => flags,
     };
     settings.check()?;
     Ok(settings)
 }
 
-fn of_file(path: &Path) -> Outcome<Settings> {
-    let text = plimsoll_disk::read_to_string(path, LONGEST).map_err(|error| Error::of_path(path, &error))?;
+fn parse_settings(path: &Path) -> Outcome<Settings> {
+    let text = plimsoll_disk::read_to_string(path, LONGEST).map_err(|error| Error::at_path(path, &error))?;
     toml::from_str(&text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         let line = before.matches('\n').count() + 1;

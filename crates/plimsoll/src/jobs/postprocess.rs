@@ -94,8 +94,8 @@ pub fn postprocess(request: &PostprocessRequest, context: &Context) -> Outcome<P
         true => Some(request.output.as_path()),
         false => request.output.parent().filter(|parent| !parent.as_os_str().is_empty()),
     } {
-        plimsoll_disk::create_dir_all(folder).map_err(|error| Error::of_path(folder, &error))?;
-        plimsoll_disk::atomic::sweep(folder).map_err(|error| Error::of_path(folder, &error))?;
+        plimsoll_disk::create_dir_all(folder).map_err(|error| Error::at_path(folder, &error))?;
+        plimsoll_disk::atomic::sweep(folder).map_err(|error| Error::at_path(folder, &error))?;
     }
     let unit = request.unit.map(LengthUnit::millimetres);
     let progress = context.work("processing", pairs.len() as u64);
@@ -121,7 +121,7 @@ pub fn postprocess(request: &PostprocessRequest, context: &Context) -> Outcome<P
 
 /// Each label map of the input, and where it is written.
 fn files(input: &Path, output: &Path) -> Outcome<Vec<(PathBuf, PathBuf)>> {
-    let metadata = plimsoll_disk::metadata(input).map_err(|error| Error::of_path(input, &error))?;
+    let metadata = plimsoll_disk::metadata(input).map_err(|error| Error::at_path(input, &error))?;
     if !metadata.is_dir() {
         if output.is_dir() {
             let message =
@@ -144,7 +144,7 @@ fn files(input: &Path, output: &Path) -> Outcome<Vec<(PathBuf, PathBuf)>> {
     };
     // Their names are reserved.
     let all: Result<Vec<PathBuf>, _> = plimsoll_disk::entries(input).and_then(Iterator::collect);
-    let mut all = all.map_err(|error| Error::of_path(input, &error))?;
+    let mut all = all.map_err(|error| Error::at_path(input, &error))?;
     all.sort();
     let pairs: Vec<(PathBuf, PathBuf)> = all
         .iter()
@@ -226,7 +226,7 @@ pub fn choose_postprocessing(
             let own = case.prediction_file.file_name().map(|name| folder.join(name));
             let prediction = own.unwrap_or(case.prediction_file);
             let reference = case.reference_file;
-            let segments = segment_names.of(&reference)?;
+            let segments = segment_names.read(&reference)?;
             let reference_values = in_data.reference_values(segments.as_deref()).map(Arc::new);
             pairs.push(Pair { prediction, reference, reference_values, millimetres_per_unit });
         }

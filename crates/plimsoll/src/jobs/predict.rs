@@ -12,7 +12,7 @@ use plimsoll_infer::{
 };
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_models::nnunet::{NnUnetChoice, is_nnunet};
-use plimsoll_models::{OpenOptions, OpenedModel, SegmentationModel, Windows as Placement};
+use plimsoll_models::{OpenOptions, OpenedModel, SegmentationModel, WindowLayout};
 use plimsoll_plan::Backend;
 use plimsoll_report::duration::duration;
 use plimsoll_run::{CheckpointKind, FolderUse, one_line};
@@ -20,7 +20,7 @@ use plimsoll_run::{CheckpointKind, FolderUse, one_line};
 use super::bids;
 use super::finished_cases::FinishedCases;
 use super::label_folder::{LabelFolder, make_folder};
-use super::outliers::{Counting, Remedy, Windows};
+use super::outliers::{Counting, OutlierRemedy, WindowCounts};
 use super::prediction_plan::CaseFiles;
 use super::prediction_record::Record;
 use super::prediction_report::{Cases, Failed, Found, ImageWarning, Kept, Predicted, PredictionReport};
@@ -247,7 +247,7 @@ pub fn predict(request: &PredictRequest, context: &Context) -> Outcome<Predictio
     let start = Instant::now();
     let budget = Budget::new(context.limits(request.ram).line);
     expect_sound(request, &budget)?;
-    let labels = LabelFolder::of(request, &budget, context)?;
+    let labels = LabelFolder::open(request, &budget, context)?;
     let opened = open(request, &budget, context)?;
     expect_earlier_used(request, &[&opened])?;
     let FoundImages { cases, refused, memory: _memory } = request.images(&opened.model, &budget)?;
@@ -258,7 +258,7 @@ pub fn predict(request: &PredictRequest, context: &Context) -> Outcome<Predictio
     }
     let earlier = earlier_labels(request, &opened, context)?;
     let Opened { model, .. } = opened;
-    let previews = request.volumes.preview.then(|| Previews::of(&cases, &model));
+    let previews = request.volumes.preview.then(|| Previews::new(&cases, &model));
     let to = Destination {
         folder: labels.folder.clone(),
         names: request.volumes.names(),
@@ -279,7 +279,7 @@ pub fn predict(request: &PredictRequest, context: &Context) -> Outcome<Predictio
     let is_done = |case: &Case| labels.is_processed(case, &to);
     let (done, left): (Vec<Case>, Vec<Case>) = cases.iter().cloned().partition(is_done);
     let folds = model.weights.len();
-    let warnings = ImageWarning::of(left.iter().filter(|case| !to.keeps(case)), context);
+    let warnings = ImageWarning::collect(left.iter().filter(|case| !to.keeps(case)), context);
     let predicted = left.iter().filter(|case| !to.keeps(case));
     forget(request, predicted, &budget)?;
     let mut finished = FinishedCases::none(request, folds, context);
@@ -349,24 +349,24 @@ impl PredictionJob<'_> {
         let mut predictor = Predictor::new(model, request.options, Arc::clone(&request.backend), budget)?;
         let left: BTreeSet<&str> =
             cases.iter().filter(|case| !to.keeps(case)).map(|case| case.id.as_str()).collect();
-        let files: Vec<CaseFiles> = all.iter().map(|case| CaseFiles::of(case.clone(), to)).collect();
+        let files: Vec<CaseFiles> = all.iter().map(|case| CaseFiles::new(case.clone(), to)).collect();
         let counting = files.iter().map(|files| Counting {
             request: files.request(),
             is_kept: !left.contains(files.case.id.as_str()),
         });
-        let remedy = Remedy::asked(request.volumes.outlier_spacing);
-        let windows = Windows::count(&mut predictor, &counting.collect::<Vec<_>>(), remedy, context)?;
+        let remedy = OutlierRemedy::asked(request.volumes.outlier_spacing);
+        let windows = WindowCounts::count(&mut predictor, &counting.collect::<Vec<_>>(), remedy, context)?;
         let folders: BTreeSet<PathBuf> =
             cases.iter().filter_map(|case| Some(to.file(case).parent()?.to_path_buf())).collect();
         std::iter::once(&to.folder).chain(&folders).try_for_each(|folder| make_folder(folder))?;
         if let Some(labels) = labels {
             labels.remove_outdated(cases.iter().filter(|case| left.contains(case.id.as_str())), to)?;
         }
-        let mut watcher = Watcher::new(context).knowing(windows.clone(), can_overlap);
+        let mut watcher = PredictionWatcher::new(context).knowing(windows.clone(), can_overlap);
         let report = predict_cases(&mut predictor, cases, to, context.stop.flag(), &mut |progress| {
             watcher.see(progress);
             if let FolderProgress::Case { report, .. } = progress {
-                Predicted::of(report, &windows).iter().for_each(&mut *finish);
+                Predicted::new(report, &windows).iter().for_each(&mut *finish);
             }
         })?;
         Ok(Found { report, windows })
@@ -378,7 +378,7 @@ const FAR_STEP: f64 = 0.75;
 
 /// Returns `true` if `--overlap 0.25` would reduce the windows of a model's cases.
 pub(super) fn can_overlap(model: &SegmentationModel, options: PredictOptions) -> bool {
-    matches!(model.windows, Placement::Even) && options.step < FAR_STEP
+    matches!(model.windows, WindowLayout::Even) && options.step < FAR_STEP
 }
 
 /// Refuses to write label maps into the folder of the images: they would be taken for images the next time, or stand in their
@@ -407,23 +407,23 @@ pub(super) fn case_error(case: &str, error: String) -> String {
 }
 
 /// Shows how far the cases are.
-pub struct Watcher<'a> {
+pub struct PredictionWatcher<'a> {
     context: &'a Context,
     /// The bar of the present case, and when its first window began.
     case: Option<(Progress, Instant)>,
     left: TimeLeft,
-    windows: Windows,
+    windows: WindowCounts,
     can_overlap: bool,
 }
 
-impl<'a> Watcher<'a> {
+impl<'a> PredictionWatcher<'a> {
     /// A watcher whose events go to a context.
-    pub fn new(context: &'a Context) -> Watcher<'a> {
-        Watcher {
+    pub fn new(context: &'a Context) -> PredictionWatcher<'a> {
+        PredictionWatcher {
             context,
             case: None,
             left: TimeLeft::default(),
-            windows: Windows::default(),
+            windows: WindowCounts::default(),
             can_overlap: false,
         }
     }
@@ -431,8 +431,8 @@ impl<'a> Watcher<'a> {
     /// With the windows of all cases: one that has far more than the others is called out before it begins, with `--overlap` as a way out
     /// of it where that makes them fewer.
     #[must_use]
-    pub fn knowing(self, windows: Windows, can_overlap: bool) -> Watcher<'a> {
-        Watcher { windows, can_overlap, ..self }
+    pub fn knowing(self, windows: WindowCounts, can_overlap: bool) -> PredictionWatcher<'a> {
+        PredictionWatcher { windows, can_overlap, ..self }
     }
 
     /// Passes progress on as events.
@@ -451,7 +451,7 @@ impl<'a> Watcher<'a> {
                 });
                 let seconds = start.elapsed().as_secs_f64();
                 let more = self.windows.behind(&case.id).unwrap_or((of - number) as f64);
-                let left = self.left.of_present(seconds, windows.windows, windows.of, more);
+                let left = self.left.for_present_case(seconds, windows.windows, windows.of, more);
                 let note = left.map(|(this, all)| {
                     let (this, all) = (duration(this), duration(all));
                     format!("{}: {this} left, {all} for all", case.id)
@@ -467,7 +467,7 @@ impl<'a> Watcher<'a> {
 
     fn say_end(&mut self, bar: Option<&Progress>, number: usize, of: usize, report: &CaseReport) {
         let more = self.windows.behind(&report.case).unwrap_or((of - number) as f64);
-        let left = |times: &TimeLeft| match times.of_cases(more) {
+        let left = |times: &TimeLeft| match times.for_cases(more) {
             Some(left) if number < of => format!("; about {} left", duration(left)),
             _ => String::new(),
         };

@@ -11,7 +11,7 @@ use plimsoll_models::SegmentationModel;
 use plimsoll_plan::Backend;
 
 use super::line::Line;
-use super::predict::Watcher;
+use super::predict::PredictionWatcher;
 use crate::context::Context;
 use crate::error::Outcome;
 
@@ -38,7 +38,7 @@ impl FoldPrediction<'_> {
         let options = PredictOptions::new(STEP, false, self.threads);
         let found = line.lend_overhead(|budget| {
             let mut predictor = Predictor::new(model, options, Arc::clone(self.backend), budget)?;
-            let mut watcher = Watcher::new(self.context);
+            let mut watcher = PredictionWatcher::new(self.context);
             Ok(predict_cases(&mut predictor, cases, to, self.context.stop.flag(), &mut |progress| {
                 watcher.see(progress)
             }))

@@ -17,7 +17,7 @@ use plimsoll_train::measured;
 use serde::Serialize;
 
 use super::label_folder::LabelFolder;
-use super::outliers::{Counting, Outlier, Remedy, Windows};
+use super::outliers::{Counting, Outlier, OutlierRemedy, WindowCounts};
 use super::predict::{
     Opened, PredictRequest, PredictionJob, can_overlap, earlier_stage, expect_earlier_used, expect_sound,
     open, refuse, stage_folder,
@@ -90,7 +90,7 @@ pub(super) struct CaseFiles {
 
 impl CaseFiles {
     /// The files of a case whose labels go to a destination.
-    pub(super) fn of(case: Case, to: &Destination) -> CaseFiles {
+    pub(super) fn new(case: Case, to: &Destination) -> CaseFiles {
         let (earlier, labels, probabilities) = (to.earlier(&case), to.file(&case), to.probabilities(&case));
         CaseFiles { case, earlier, labels, probabilities }
     }
@@ -119,7 +119,7 @@ pub(super) struct ModelToPlan<'a> {
     /// `true` if the next case is read while one is computed.
     pub(super) is_ahead: bool,
     /// The treatment of outliers.
-    pub(super) remedy: Remedy,
+    pub(super) remedy: OutlierRemedy,
 }
 
 impl ModelToPlan<'_> {
@@ -140,7 +140,7 @@ impl ModelToPlan<'_> {
         let counting = files.iter().map(|files| (files, false)).chain(kept.iter().map(|files| (files, true)));
         let counting: Vec<Counting<'_>> =
             counting.map(|(files, is_kept)| Counting { request: files.request(), is_kept }).collect();
-        let windows = Windows::count(&mut predictor, &counting, remedy, context)?;
+        let windows = WindowCounts::count(&mut predictor, &counting, remedy, context)?;
         let requests: Vec<CaseRequest<'_>> = files.iter().map(CaseFiles::request).collect();
         let planned = match is_ahead {
             true => predictor.plan(&requests),
@@ -178,7 +178,7 @@ impl ModelToPlan<'_> {
 pub fn plan_prediction(request: &PredictRequest, context: &Context) -> Outcome<Vec<PredictionPlan>> {
     let budget = Budget::new(context.limits(request.ram).line);
     expect_sound(request, &budget)?;
-    let labels = LabelFolder::of(request, &budget, &context.silent())?;
+    let labels = LabelFolder::open(request, &budget, &context.silent())?;
     let opened = open(request, &budget, context)?;
     expect_earlier_used(request, &[&opened])?;
     let mut plans = earlier_plans(request, &opened, context)?;
@@ -229,7 +229,7 @@ pub(super) fn plan_cases(
 ) -> Outcome<PredictionPlan> {
     let PredictionJob { request, budget, context } = job;
     let files = |cases: Vec<Case>| -> Vec<CaseFiles> {
-        cases.into_iter().map(|case| CaseFiles::of(case, to)).collect()
+        cases.into_iter().map(|case| CaseFiles::new(case, to)).collect()
     };
     let (files, kept) = (files(cases), files(kept));
     let model = opened.model.clone();
@@ -237,7 +237,7 @@ pub(super) fn plan_cases(
         name: opened.folder.display().to_string(),
         can_overlap: can_overlap(&model, request.options),
         is_ahead: true,
-        remedy: Remedy::asked(request.volumes.outlier_spacing),
+        remedy: OutlierRemedy::asked(request.volumes.outlier_spacing),
         model,
         options: request.options,
         backend: &*request.backend,

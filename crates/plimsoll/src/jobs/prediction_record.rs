@@ -65,7 +65,7 @@ impl Record {
     /// # Errors
     /// Returns an error if a file of these names is no record of predictions, which a new record would replace.
     pub(super) fn read(output: &Path, budget: &Budget) -> Outcome<Option<Record>> {
-        Record::of(output, length(&lines_of(output))?, budget)
+        Record::open(output, length(&lines_of(output))?, budget)
     }
 
     /// Reads the record that a call wrote at its end, without cases that this call has finished.
@@ -73,11 +73,11 @@ impl Record {
     /// # Errors
     /// Returns the errors of [`read`](Self::read).
     pub(super) fn written(output: &Path, budget: &Budget) -> Outcome<Option<Record>> {
-        Record::of(output, None, budget)
+        Record::open(output, None, budget)
     }
 
     /// Reads a record with `lines` bytes of finished cases.
-    fn of(output: &Path, lines: Option<u64>, budget: &Budget) -> Outcome<Option<Record>> {
+    fn open(output: &Path, lines: Option<u64>, budget: &Budget) -> Outcome<Option<Record>> {
         let path = output.join(RECORD);
         let record = length(&path)?;
         if record.is_none() && lines.is_none() {
@@ -113,7 +113,7 @@ impl Record {
     /// Returns the errors of [`read`](Self::read).
     pub(super) fn forget(output: &Path, cases: &BTreeSet<&str>, budget: &Budget) -> Outcome {
         let lines = left_lines(output)?;
-        if let Some(record) = Record::of(output, lines.as_ref().map(Appender::length), budget)? {
+        if let Some(record) = Record::open(output, lines.as_ref().map(Appender::length), budget)? {
             record.drop_cases(cases)?;
         }
         lines.map_or(Ok(()), remove_lines)
@@ -126,7 +126,7 @@ impl Record {
         match (dropped > 0 || has_lines, left) {
             (false, _) => {}
             (true, 0) if length(&path)?.is_some() => {
-                plimsoll_disk::remove_file(&path).map_err(|error| Error::of_path(&path, &error))?;
+                plimsoll_disk::remove_file(&path).map_err(|error| Error::at_path(&path, &error))?;
             }
             (true, 0) => {}
             (true, _) => {
@@ -169,7 +169,7 @@ pub(super) fn write_record(output: &Path, report: &impl Serialize) -> Outcome {
 
 /// The length of a file; `None` if it does not exist. Faults of its folder are reported when the folder is created.
 fn length(path: &Path) -> Outcome<Option<u64>> {
-    let io = |error| Error::of_path(path, &error);
+    let io = |error| Error::at_path(path, &error);
     if !path.parent().is_some_and(Path::is_dir) || !plimsoll_disk::exists(path).map_err(io)? {
         return Ok(None);
     }

@@ -12,7 +12,7 @@ use plimsoll_volume::VolumeFile;
 use serde::Serialize;
 
 use super::finished_cases::FinishedCases;
-use super::outliers::{OtherSpacing, Windows};
+use super::outliers::{OtherSpacing, WindowCounts};
 use super::predict::{PredictionJob, case_error};
 use super::prediction_record::{EarlierCall, Record, write_record};
 use crate::context::Context;
@@ -39,7 +39,7 @@ pub struct Predicted {
 
 impl Predicted {
     /// The result of a case with one model; `None` if it was not predicted.
-    pub(super) fn of(report: &CaseReport, all: &Windows) -> Option<Predicted> {
+    pub(super) fn new(report: &CaseReport, all: &WindowCounts) -> Option<Predicted> {
         let CaseOutcome::Predicted { windows, seconds, plan, times } = &report.outcome else { return None };
         Some(Predicted {
             case: report.case.clone(),
@@ -104,14 +104,14 @@ pub(super) struct Cases {
 /// The results of cases with one model, and their windows.
 pub(super) struct Found {
     pub(super) report: FolderReport,
-    pub(super) windows: Windows,
+    pub(super) windows: WindowCounts,
 }
 
 impl From<Found> for Cases {
     fn from(Found { report, windows: all }: Found) -> Cases {
         let mut cases = Cases::default();
         for report in report.cases {
-            cases.predicted.extend(Predicted::of(&report, &all));
+            cases.predicted.extend(Predicted::new(&report, &all));
             match report.outcome {
                 CaseOutcome::Predicted { .. } => {}
                 CaseOutcome::Kept => cases.kept.push(Kept::new(report.case, report.file)),
@@ -139,7 +139,10 @@ pub struct ImageWarning {
 
 impl ImageWarning {
     /// Reports the warnings in the headers of images. A file that cannot be opened is reported when it is predicted.
-    pub(super) fn of<'a>(cases: impl IntoIterator<Item = &'a Case>, context: &Context) -> Vec<ImageWarning> {
+    pub(super) fn collect<'a>(
+        cases: impl IntoIterator<Item = &'a Case>,
+        context: &Context,
+    ) -> Vec<ImageWarning> {
         let mut found = Vec::new();
         for case in cases {
             for path in case.image_files() {

@@ -23,7 +23,7 @@ pub struct Previews {
 
 impl Previews {
     /// The previews of the cases of a model.
-    pub fn of(cases: &[Case], model: &SegmentationModel) -> Previews {
+    pub fn new(cases: &[Case], model: &SegmentationModel) -> Previews {
         let image = |case: &Case| Some((case.id.clone(), case.image_files().next()?.to_path_buf()));
         Previews { images: cases.iter().filter_map(image).collect(), names: names(model) }
     }

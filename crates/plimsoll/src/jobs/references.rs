@@ -54,7 +54,7 @@ impl References {
         let memory = [reserve_images(predictions, budget)?, reserve_images(references, budget)?];
         let around = around(request, is_one, budget)?;
         if let Some(Around { data, .. }) = &around {
-            context.expect_unlisted(listed_files::DATA_SET, listed_files::of_volumes(data))?;
+            context.expect_unlisted(listed_files::DATA_SET, listed_files::volume_files(data))?;
         }
         let labels = match &around {
             None => None,
@@ -206,7 +206,7 @@ fn usual_ending(references: &Path) -> Outcome<String> {
         true => vec![references.to_path_buf()],
         false => plimsoll_disk::entries(references)
             .and_then(Iterator::collect)
-            .map_err(|error| Error::of_path(references, &error))?,
+            .map_err(|error| Error::at_path(references, &error))?,
     };
     let count = |ending: &&str| names.iter().filter(|path| path.to_string_lossy().ends_with(*ending)).count();
     let usual = ".nii.gz";

@@ -20,7 +20,7 @@ use plimsoll_dicom::Series;
 use plimsoll_disk::atomic::sweep;
 use plimsoll_infer::{InferError, PredictOptions, Written, merge_labels, split_labels};
 use plimsoll_memory::{Budget, Bytes, MappedFiles, mapped_files, resident};
-use plimsoll_models::total_segmentator::{Crop, Mode, ModelSize, Task, TaskModels};
+use plimsoll_models::total_segmentator::{Crop, Mode, ModelSize, SegmentatorTask, TaskModels};
 use plimsoll_plan::Backend;
 use plimsoll_postprocess::is_sheared;
 use plimsoll_report::preview::{Files, beside, preview_of};
@@ -31,7 +31,7 @@ pub use self::encoded::DicomForm;
 use self::encoded::is_encoded;
 pub use self::extras::ExtraChoice;
 use self::extras::{Extras, written};
-use self::input::{Input, Kind};
+use self::input::{Input, InputKind};
 use self::parts::PartsFolder;
 pub use self::plan::plan_segmentation;
 use crate::context::Context;
@@ -172,7 +172,7 @@ pub fn segment(request: &SegmentRequest, context: &Context) -> Outcome<Segmentat
 /// A task with all that its stages share.
 struct Job<'a> {
     request: &'a SegmentRequest,
-    task: &'static Task,
+    task: &'static SegmentatorTask,
     models: &'static TaskModels,
     weights: PathBuf,
     /// The body, where images are cut to it.
@@ -189,7 +189,12 @@ impl Job<'_> {
     }
 
     /// Makes what is missing of each image.
-    fn segment_each(&self, kind: &Kind, series: Option<&Series>, report: &mut SegmentationReport) -> Outcome {
+    fn segment_each(
+        &self,
+        kind: &InputKind,
+        series: Option<&Series>,
+        report: &mut SegmentationReport,
+    ) -> Outcome {
         let Job { request, context, .. } = self;
         if let Some(series) = series {
             self.expect_referable(series)?;
@@ -251,7 +256,7 @@ impl Job<'_> {
     /// Checks that the weights of all needed models exist before anything is computed.
     fn expect_weights(&self) -> Outcome {
         for (name, mode) in self.tasks()? {
-            let models = Task::named(&name)?.models(&name, mode)?;
+            let models = SegmentatorTask::named(&name)?.models(&name, mode)?;
             for part in &models.parts {
                 models.folder(part, self.size_of(&name), &self.weights)?;
             }
@@ -269,8 +274,8 @@ impl Job<'_> {
         let mut all = Vec::new();
         let mut next = self.rough();
         while let Some((name, mode)) = next {
-            let crop = &Task::named(&name)?.models(&name, mode)?.crop;
-            next = crop.as_ref().map(|crop| crop.of(&name));
+            let crop = &SegmentatorTask::named(&name)?.models(&name, mode)?.crop;
+            next = crop.as_ref().map(|crop| crop.task_and_mode(&name));
             all.push((name, mode));
         }
         all.reverse();
@@ -282,7 +287,7 @@ impl Job<'_> {
     /// Checks that the task which finds the region of interest has all labels of it.
     fn expect_findable(&self) -> Outcome {
         let (Some(crop), Some((name, _))) = (self.crop(), self.rough()) else { return Ok(()) };
-        let rough = Task::named(&name)?;
+        let rough = SegmentatorTask::named(&name)?;
         match crop.to.iter().find(|class| rough.value(class).is_none()) {
             None => Ok(()),
             Some(class) => {
@@ -326,7 +331,7 @@ impl Job<'_> {
 
     /// The task that finds the box which images are cut to.
     fn rough(&self) -> Option<(String, Mode)> {
-        self.crop().map(|crop| crop.of(&self.request.task))
+        self.crop().map(|crop| crop.task_and_mode(&self.request.task))
     }
 
     /// The region that images are cut to: of the task, around the requested labels, or the body.
@@ -353,7 +358,7 @@ impl Job<'_> {
             }
             None if *robust_crop => none("‹robust_crop›", "the image is not cut".into()),
             Some(crop) if *robust_crop && !crop.may_be_robust() => {
-                none("‹robust_crop›", format!("{} finds where to look", crop.of(task).0))
+                none("‹robust_crop›", format!("{} finds where to look", crop.task_and_mode(task).0))
             }
             _ if *by_logits && self.models.spacing().is_none() => {
                 none("‹higher_order_resampling›", "its networks' own steps resample logits anyway".into())
@@ -437,7 +442,7 @@ impl Job<'_> {
         if !beside.is_dir() {
             return Ok(());
         }
-        sweep(beside).map_err(|error| Error::of_path(beside, &error))?;
+        sweep(beside).map_err(|error| Error::at_path(beside, &error))?;
         PartsFolder::sweep(beside, &case.id)
     }
 
@@ -453,7 +458,7 @@ impl Job<'_> {
             return Err(Error::new(format!("{} has no image", case.id), "name an image"));
         };
         let beside = self.beside(output);
-        plimsoll_disk::create_dir_all(beside).map_err(|error| Error::of_path(beside, &error))?;
+        plimsoll_disk::create_dir_all(beside).map_err(|error| Error::at_path(beside, &error))?;
         let parts = PartsFolder::make(beside, &case.id)?;
         let mut most = Bytes::ZERO;
         let names = self.names();

@@ -51,7 +51,7 @@ pub fn status(runs: &[PathBuf]) -> Outcome<RunStatus> {
             open.extend(open_trials(&SweepFolder::new(path))?);
         }
         for folder in folds.begun {
-            let status = Status::of(&folder)?;
+            let status = Status::read(&folder)?;
             reports.push(FoldStatus { folder: folder.path().into(), status });
         }
     }

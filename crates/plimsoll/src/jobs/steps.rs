@@ -41,7 +41,7 @@ pub fn model_steps(model: &Path) -> Outcome<Option<(PathBuf, Vec<Step>)>> {
         return Ok(None);
     }
     let path = RunFolder::new(model).postprocessing();
-    match plimsoll_disk::exists(&path).map_err(|error| Error::of_path(&path, &error))? {
+    match plimsoll_disk::exists(&path).map_err(|error| Error::at_path(&path, &error))? {
         false => Ok(None),
         true => {
             let steps = Postprocessing::read(&path)?.steps;
@@ -62,7 +62,7 @@ pub fn read_steps(path: &Path, budget: &Budget) -> Outcome<Vec<Step>> {
 }
 
 fn is_nnunets(path: &Path) -> Outcome<bool> {
-    let text = plimsoll_disk::read(path, LONGEST).map_err(|error| Error::of_path(path, &error))?;
+    let text = plimsoll_disk::read(path, LONGEST).map_err(|error| Error::at_path(path, &error))?;
     // Invalid JSON is reported by our own reader, with its line.
     let value = serde_json::from_slice::<Value>(&text).ok();
     Ok(value.is_some_and(|value| value.get("postprocessing_fns").is_some()))

@@ -104,13 +104,13 @@ pub(super) fn train_opened(
     planned.numbers.check()?;
     if request.run.path().is_dir() {
         // Removes unfinished files of killed processes; files of running processes are locked.
-        sweep(request.run.path()).map_err(|error| Error::of_path(request.run.path(), &error))?;
+        sweep(request.run.path()).map_err(|error| Error::at_path(request.run.path(), &error))?;
     }
     let is_due = at_once.is_some() && !request.run.splits().exists();
     if let Some(splits) = splits.as_ref().filter(|_| is_due || *replaces_splits) {
         // Any of several folds could otherwise be the first to write them.
         let made = plimsoll_disk::create_dir_all(request.run.path());
-        made.map_err(|error| Error::of_path(request.run.path(), &error))?;
+        made.map_err(|error| Error::at_path(request.run.path(), &error))?;
         splits.write(request.run.splits())?;
     }
     let mut trained =

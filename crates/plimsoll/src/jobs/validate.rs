@@ -45,7 +45,7 @@ impl Origin {
     ///
     /// # Errors
     /// Returns an error if the fold is not validated, has no final weights, or was trained on since.
-    pub fn of_validation(fold: &FoldFolder) -> Outcome<Origin> {
+    pub fn read_validated(fold: &FoldFolder) -> Outcome<Origin> {
         let validated: Origin = read_json(&fold.validation().join(ORIGIN), LONGEST_SUMMARY)?;
         let (specification, steps) = checkpoint_origin(fold, CheckpointKind::Final)?;
         let trained = Origin { specification, steps };
@@ -95,7 +95,7 @@ impl ValidateRequest<'_> {
     /// first.
     pub fn run(&self, line: &mut Line, context: &Context) -> Outcome<Option<Summary>> {
         let folder = self.folder.validation();
-        let io = |error| Error::of_path(&folder, &error);
+        let io = |error| Error::at_path(&folder, &error);
         let cases = self.cases()?;
         let to = fold_labels(&folder, &self.dataset.file_ending, false);
         plimsoll_disk::create_dir_all(&folder).map_err(io)?;
@@ -144,7 +144,7 @@ impl ValidateRequest<'_> {
     /// Writes pictures of the first cases with their predicted labels for TensorBoard.
     fn show(&self, cases: &[Case], to: &Destination, budget: &Budget) -> Outcome {
         let folder = self.folder.path();
-        let io = |error| Error::of_path(folder, &error);
+        let io = |error| Error::at_path(folder, &error);
         let steps = self.record.steps;
         let names = label_table(self.dataset);
         let mut events = EventFile::open(folder, steps).map_err(io)?;
@@ -186,7 +186,7 @@ pub(super) fn keep_or_clear(folder: &Path, record: &RunRecord, files: &[PathBuf]
     let known: Option<Origin> = if said.is_file() { read_json(&said, LONGEST_SUMMARY).ok() } else { None };
     if known.as_ref() != Some(&origin) {
         for file in files.iter().filter(|file| file.exists()) {
-            plimsoll_disk::remove_file(file).map_err(|error| Error::of_path(file, &error))?;
+            plimsoll_disk::remove_file(file).map_err(|error| Error::at_path(file, &error))?;
         }
         write_json(&said, &origin)?;
     }
@@ -202,7 +202,7 @@ pub fn cross_validate(run: &RunFolder, missing: Missing) -> Outcome<Option<Cross
             let summary = read_summary(fold)?;
             summaries.extend(summary.map(|summary| (fold.name().to_string(), summary.with_missing(missing))));
         }
-        let found = CrossValidation::of(&summaries).filter(|found| found.folds.len() > 1);
+        let found = CrossValidation::new(&summaries).filter(|found| found.folds.len() > 1);
         let Some(found) = found else { return Ok(None) };
         write_json(&run.scores(), &found)?;
         // Another process may have validated one more meanwhile, and written before this one.

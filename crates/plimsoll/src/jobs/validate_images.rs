@@ -43,7 +43,7 @@ impl ImageValidation<'_> {
     /// first.
     pub fn run(&self, line: &mut Line, context: &Context) -> Outcome<bool> {
         let folder = self.folder.validation();
-        let io = |error| Error::of_path(&folder, &error);
+        let io = |error| Error::at_path(&folder, &error);
         plimsoll_disk::create_dir_all(&folder).map_err(io)?;
         sweep(&folder).map_err(io)?;
         let (table, drawing) = (self.folder.image_predictions(), self.folder.mistakes());

@@ -205,7 +205,7 @@ impl<T: Element> AttentionGrad<T> {
                 false => of.scores,
             };
             products::add_outer::<S>(dropped, tokens, scratch.upstream_rows, padded, scratch.dvalues);
-            products::of_rows::<S>(of.values, width, tokens, scratch.upstream, None, scratch.dscores);
+            products::row_products::<S>(of.values, width, tokens, scratch.upstream, None, scratch.dscores);
             if drops {
                 self.window.drop::<S>(at, tile, scratch.dscores, scratch.dscores);
             }
@@ -231,7 +231,7 @@ impl<T: Element> AttentionGrad<T> {
                 S::store(sum, S::add(S::load(sum), ds));
             }
             products::add_outer::<S>(of.scores, tokens, scratch.query_rows, padded, scratch.dkeys);
-            products::of_columns::<S>(of.keys, width, tokens, of.scores, of.sums);
+            products::column_products::<S>(of.keys, width, tokens, of.scores, of.sums);
             for (lane, voxel) in voxels.iter().enumerate().filter(|(_, voxel)| **voxel != PADDING) {
                 for d in 0..width {
                     let place = self.window.place(3 * shape.channels, at.sample, first + d, *voxel as usize);

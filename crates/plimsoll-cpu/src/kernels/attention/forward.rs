@@ -73,7 +73,7 @@ impl<T: Element> Attention<T> {
             if self.window.noise.is_some() {
                 self.window.drop::<S>(at, tile, scratch.scores, scratch.scores);
             }
-            products::of_columns::<S>(scratch.values, width, tokens, scratch.scores, scratch.sums);
+            products::column_products::<S>(scratch.values, width, tokens, scratch.scores, scratch.sums);
             let (top, sum) = (S::to_array(top), S::to_array(sum));
             for (lane, voxel) in voxels.iter().enumerate().filter(|(_, voxel)| **voxel != PADDING) {
                 let voxel = *voxel as usize;

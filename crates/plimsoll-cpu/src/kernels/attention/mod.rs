@@ -11,7 +11,7 @@ mod products;
 
 use std::ops::Range;
 
-use plimsoll_graph::ops::{NOISE, Noise, OTHER_REGION, WindowAttention, Windows, philox};
+use plimsoll_graph::ops::{AttentionWindows, NOISE, Noise, OTHER_REGION, WindowAttention, philox};
 
 pub(crate) use backward::{Attended, AttentionGrad, SumTables};
 pub(crate) use forward::Attention;
@@ -38,7 +38,7 @@ pub(crate) struct AttentionShape {
 }
 
 impl AttentionShape {
-    fn windows(&self) -> Windows {
+    fn windows(&self) -> AttentionWindows {
         self.op.windows(self.extent)
     }
 
@@ -245,7 +245,7 @@ impl<T: Element> Window<T> {
         let first_key = channels + at.head * width;
         let mut is_mixed = false;
         let mut first_region = None;
-        for (token, of) in shape.windows().of(at.window).enumerate() {
+        for (token, of) in shape.windows().tokens_in(at.window).enumerate() {
             is_mixed |= *first_region.get_or_insert(of.region) != of.region;
             // SAFETY: `token` is below the number of tokens, and has `width` channels in each third of the volume and the bias; a
             // voxel of a window is one of the grid.
@@ -316,7 +316,7 @@ impl<T: Element> Window<T> {
                 scratch.queries,
             );
             let biases = scratch.biases.add(tile * tokens * LANES);
-            products::of_rows::<S>(
+            products::row_products::<S>(
                 scratch.keys,
                 width,
                 tokens,

@@ -34,7 +34,7 @@ macro_rules! by_registers {
 /// The machine has the instruction set of `S`. `rows` is `[count][width]`, `columns` `[width][16]`, `start` and `to` `[count][16]`,
 /// initialised but for `to`, which overlaps none of the others.
 #[inline(always)]
-pub(super) unsafe fn of_rows<S: Simd>(
+pub(super) unsafe fn row_products<S: Simd>(
     rows: *const f32,
     width: usize,
     count: usize,
@@ -70,7 +70,7 @@ pub(super) unsafe fn of_rows<S: Simd>(
 /// The machine has the instruction set of `S`. `rows` is `[count][width]`, `weights` `[count][16]`, `to` `[width][16]`,
 /// initialised but for `to`, which overlaps none of the others.
 #[inline(always)]
-pub(super) unsafe fn of_columns<S: Simd>(
+pub(super) unsafe fn column_products<S: Simd>(
     rows: *const f32,
     width: usize,
     count: usize,

@@ -6,7 +6,7 @@ use crate::simd::{Element, LANES, Simd};
 
 /// A grid and the coarser one of its windows.
 #[derive(Clone, Copy)]
-pub(crate) struct Windows {
+pub(crate) struct MeanWindows {
     /// Blocks of all samples.
     pub(crate) blocks: usize,
     pub(crate) fine: [usize; 3],
@@ -14,7 +14,7 @@ pub(crate) struct Windows {
     pub(crate) window: [usize; 3],
 }
 
-impl Windows {
+impl MeanWindows {
     fn fine(&self) -> Rows {
         Rows { blocks: self.blocks, extent: self.fine }
     }
@@ -31,7 +31,7 @@ impl Windows {
 
 /// The mean of each window.
 pub(crate) struct AvgPool<T> {
-    pub(crate) windows: Windows,
+    pub(crate) windows: MeanWindows,
     /// `[block of a sample][voxel][16]` of the fine grid.
     pub(crate) source: Ptr<T>,
     /// The same of the coarse grid.
@@ -45,9 +45,9 @@ impl<T: Element> Kernel for AvgPool<T> {
 
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
-        let Windows { window: [wd, wh, ww], coarse: [_, _, width], .. } = self.windows;
+        let MeanWindows { window: [wd, wh, ww], coarse: [_, _, width], .. } = self.windows;
         let (fine, coarse) = (self.windows.fine(), self.windows.coarse());
-        for (block, d, h) in coarse.of(task) {
+        for (block, d, h) in coarse.in_task(task) {
             let to = coarse.start(block, d, h);
             for w in 0..width {
                 // SAFETY: rows of a task are the coarse grid's, and its windows lie inside the fine one; each task writes rows
@@ -72,7 +72,7 @@ impl<T: Element> Kernel for AvgPool<T> {
 
 /// The gradient of the mean of each window.
 pub(crate) struct AvgPoolGrad<T> {
-    pub(crate) windows: Windows,
+    pub(crate) windows: MeanWindows,
     /// `[block of a sample][voxel][16]` of the coarse grid.
     pub(crate) upstream: Ptr<T>,
     /// The volume that the gradient is added to, on the fine grid.
@@ -88,9 +88,9 @@ impl<T: Element> Kernel for AvgPoolGrad<T> {
 
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
-        let Windows { window, coarse: extent, fine: [_, _, width], .. } = self.windows;
+        let MeanWindows { window, coarse: extent, fine: [_, _, width], .. } = self.windows;
         let (fine, coarse) = (self.windows.fine(), self.windows.coarse());
-        for (block, d, h) in fine.of(task) {
+        for (block, d, h) in fine.in_task(task) {
             let to = fine.start(block, d, h);
             let (z, y) = (d / window[0], h / window[1]);
             let inside = z < extent[0] && y < extent[1];

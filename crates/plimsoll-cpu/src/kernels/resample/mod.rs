@@ -16,20 +16,20 @@ struct Rows {
 }
 
 impl Rows {
-    fn of_block(&self) -> usize {
+    fn per_block(&self) -> usize {
         self.extent[0] * self.extent[1]
     }
 
     fn tasks(&self) -> usize {
-        self.blocks * self.of_block().div_ceil(ROWS)
+        self.blocks * self.per_block().div_ceil(ROWS)
     }
 
     /// (Block of a sample, depth, height) of the rows of a task.
     #[inline(always)]
-    fn of(&self, task: usize) -> impl Iterator<Item = (usize, usize, usize)> + use<> {
-        let (chunks, height) = (self.of_block().div_ceil(ROWS), self.extent[1]);
+    fn in_task(&self, task: usize) -> impl Iterator<Item = (usize, usize, usize)> + use<> {
+        let (chunks, height) = (self.per_block().div_ceil(ROWS), self.extent[1]);
         let (block, first) = (task / chunks, task % chunks * ROWS);
-        let end = self.of_block().min(first + ROWS);
+        let end = self.per_block().min(first + ROWS);
         (first..end).map(move |row| (block, row / height, row % height))
     }
 

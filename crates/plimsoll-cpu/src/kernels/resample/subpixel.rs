@@ -71,7 +71,7 @@ impl<T: Element> Kernel for Subpixel<T> {
         let spread = &self.spread;
         let (fine, coarse, factor) = (spread.fine(), spread.coarse(), spread.factor());
         let (parts, share) = (spread.op.parts(), 1.0 / spread.op.parts() as f32);
-        for (block, d, h) in fine.of(task) {
+        for (block, d, h) in fine.in_task(task) {
             let (sample, first) = (block / spread.fine_blocks(), block % spread.fine_blocks() * LANES);
             let lanes = (spread.channels - first).min(LANES);
             for w in 0..fine.extent[2] {
@@ -130,7 +130,7 @@ impl<T: Element> Kernel for SubpixelGrad<T> {
         // The step of each part, by its number.
         let mut steps = [[0; 3]; MOST_PARTS];
         spread.steps().for_each(|step| steps[spread.op.part(step)] = step);
-        for (block, d, h) in coarse.of(task) {
+        for (block, d, h) in coarse.in_task(task) {
             let (sample, first) = (block / spread.coarse_blocks(), block % spread.coarse_blocks() * LANES);
             let lanes = (spread.channels * parts - first).min(LANES);
             for w in 0..coarse.extent[2] {

@@ -22,7 +22,7 @@ struct WeightedRows<const N: usize> {
 impl<const N: usize> WeightedRows<N> {
     /// Returns the weighted rows for places along depth and height with their weights.
     #[inline(always)]
-    fn of(rows: Rows, block: usize, depths: &[(usize, f32)], heights: &[(usize, f32)]) -> WeightedRows<N> {
+    fn new(rows: Rows, block: usize, depths: &[(usize, f32)], heights: &[(usize, f32)]) -> WeightedRows<N> {
         let mut all = WeightedRows { rows: [(0, 0.0); N], count: 0 };
         for (d, of_depth) in depths {
             for (h, of_height) in heights {
@@ -125,10 +125,11 @@ impl<T: Element> Kernel for Upsample<T> {
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let (fine, coarse, width) = (self.grid.fine(), self.grid.coarse(), self.grid.coarse[2]);
-        for (block, d, h) in fine.of(task) {
+        for (block, d, h) in fine.in_task(task) {
             let (depths, depth_count) = self.grid.sources(0, d);
             let (heights, height_count) = self.grid.sources(1, h);
-            let rows = WeightedRows::<4>::of(coarse, block, &depths[..depth_count], &heights[..height_count]);
+            let rows =
+                WeightedRows::<4>::new(coarse, block, &depths[..depth_count], &heights[..height_count]);
             let to = fine.start(block, d, h);
             // SAFETY: rows of a task are the fine grid's, and their sources the coarse one's, of `width` voxels each; each task
             // writes rows of its own, of twice as many voxels where the width is doubled.
@@ -169,10 +170,10 @@ impl<T: Element> Kernel for UpsampleGrad<T> {
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let (fine, coarse, width) = (self.grid.fine(), self.grid.coarse(), self.grid.coarse[2]);
-        for (block, d, h) in coarse.of(task) {
+        for (block, d, h) in coarse.in_task(task) {
             let (depths, depth_count) = self.grid.users(0, d);
             let (heights, height_count) = self.grid.users(1, h);
-            let rows = WeightedRows::<16>::of(fine, block, &depths[..depth_count], &heights[..height_count]);
+            let rows = WeightedRows::<16>::new(fine, block, &depths[..depth_count], &heights[..height_count]);
             let to = coarse.start(block, d, h);
             for w in 0..width {
                 // SAFETY: rows of a task are the coarse grid's, and their users the fine one's; places along the width are

@@ -49,7 +49,7 @@ impl Boundaries {
     }
 
     /// The sample, the class, and the plane of a task.
-    fn of(&self, task: usize) -> (usize, usize, usize) {
+    fn position(&self, task: usize) -> (usize, usize, usize) {
         let channel = task / self.extent[0];
         let foreground = self.voxels.classes - 1;
         (channel / foreground, 1 + channel % foreground, task % self.extent[0])
@@ -85,7 +85,7 @@ impl Boundaries {
     /// `task < self.tasks()`; probabilities and labels are as the fields say, and initialised.
     #[inline(always)]
     unsafe fn for_each(&self, task: usize, mut visit: impl FnMut(usize, bool, usize, f32)) {
-        let (sample, class, z) = self.of(task);
+        let (sample, class, z) = self.position(task);
         let voxels = self.voxels.voxels;
         let channel = (sample * (self.voxels.classes - 1) + class - 1) * voxels;
         for y in 0..self.extent[1] {
@@ -138,7 +138,7 @@ impl Kernel for BoundarySums {
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let (mut sum, mut voxels) = (0.0f64, 0.0f64);
-        let first = self.boundaries.of(task).1 == 1;
+        let first = self.boundaries.position(task).1 == 1;
         // SAFETY: labels and probabilities are as the kernel's contract says, and each of `tasks` has two sums of its own.
         unsafe {
             self.boundaries.for_each(task, |_, counts, _, difference| {
@@ -197,7 +197,7 @@ impl Kernel for BoundaryGrad {
 
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
-        let (sample, _, z) = self.boundaries.of(task);
+        let (sample, _, z) = self.boundaries.position(task);
         let Voxels { voxels, labels, .. } = self.boundaries.voxels;
         let [_, height, width] = self.boundaries.extent;
         let channel = task / self.boundaries.extent[0] * voxels;

@@ -49,11 +49,11 @@ impl WinogradTiling {
         source_blocks: usize,
         out_blocks: usize,
     ) -> WinogradTiling {
-        let tiling = |chunk| WinogradTiling::of_chunk(grid, chunk, batch, source_blocks, out_blocks);
+        let tiling = |chunk| WinogradTiling::with_chunk(grid, chunk, batch, source_blocks, out_blocks);
         tiling(largest_chunk(grid.positions, |chunk| tiling(chunk).fits()))
     }
 
-    fn of_chunk(
+    fn with_chunk(
         grid: &TapGrid,
         chunk: [usize; 2],
         batch: usize,

@@ -24,7 +24,7 @@ impl Run {
     /// # Safety
     /// The machine has the instruction set of `S`; what [`Run`] says is valid for [`Simd::TILE_INPUTS`] lanes.
     #[inline(always)]
-    pub(super) unsafe fn of_step<S: Simd, const B: usize>(self) {
+    pub(super) unsafe fn accumulate_tile<S: Simd, const B: usize>(self) {
         // SAFETY: this function's contract is that of the calls.
         unsafe {
             match S::TILE_INPUTS {

@@ -176,7 +176,7 @@ impl WinogradWeightGrad {
                                         sums_stride: POINTS * tiling.point(),
                                         tiles: to - from,
                                     };
-                                    run.of_step::<S, B>();
+                                    run.accumulate_tile::<S, B>();
                                 }
                             }
                         }

@@ -123,7 +123,7 @@ pub(crate) enum DotLevel {
 
 impl DotLevel {
     /// The best that this machine has at a level, which it must have.
-    pub(crate) fn of(level: Level) -> DotLevel {
+    pub(crate) fn from_level(level: Level) -> DotLevel {
         match level {
             Level::Avx512 if level.multiplies_bf16() => DotLevel::Avx512Bf16,
             Level::Avx512 | Level::Avx2 => DotLevel::Avx2,

@@ -96,7 +96,7 @@ fn run(
 
 /// The levels of this machine, the portable one first.
 fn levels() -> Vec<DotLevel> {
-    let mut levels: Vec<DotLevel> = Level::available().map(DotLevel::of).collect();
+    let mut levels: Vec<DotLevel> = Level::available().map(DotLevel::from_level).collect();
     levels.dedup();
     levels
 }

@@ -10,9 +10,9 @@ use plimsoll_memory::Budget;
 use serde_json::Value;
 
 use crate::dataset::json::read_bounded;
+use crate::dataset::layout::location::images_in;
 use crate::dataset::layout::memory;
-use crate::dataset::layout::place::images_in;
-use crate::dataset::layout::{FoundData, Layout, Place, channels, usual_ending};
+use crate::dataset::layout::{DataLocation, FoundData, Layout, channels, usual_ending};
 use crate::dataset::names::{BIDS_DESCRIPTION, file_name, list, stem};
 use crate::dataset::{Case, ChannelFile, DataOptions, DatasetError, FoundImages, LayoutName, Names, Reading};
 use crate::files_memory::FilesMemory;
@@ -26,7 +26,7 @@ const DEPTH: usize = 3;
 /// The images below a folder of subjects, by subject and session.
 type Subjects = BTreeMap<String, Vec<PathBuf>>;
 
-pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
+pub(crate) fn read(place: &DataLocation<'_>) -> Result<FoundData, DatasetError> {
     place.expect_unused(LayoutName::Bids, &["case"])?;
     let data = &place.options.data;
     let images = subjects(&place.folder)?;
@@ -116,7 +116,7 @@ fn subjects_of_derivatives(derivatives: &Path, labels: Option<&str>) -> Result<S
 
 /// The ending of the names of label maps: that of the settings, or the first of [`SEGMENTATIONS`] that a file has.
 fn label_ending(
-    place: &Place<'_>,
+    place: &DataLocation<'_>,
     derivatives: &Path,
     label_maps: &Subjects,
 ) -> Result<String, DatasetError> {
@@ -166,7 +166,7 @@ pub fn is_predicted(folder: &Path) -> Result<bool, DatasetError> {
 pub fn bids_images(root: &Path, suffixes: &[String], budget: &Budget) -> Result<FoundImages, DatasetError> {
     let options = DataOptions::default();
     let memory = memory::reserve_images(root, budget)?;
-    let place = Place::open(root, &options)?;
+    let place = DataLocation::open(root, &options)?;
     let mut found = FoundImages { memory, ..FoundImages::default() };
     for (id, paths) in subjects(root)? {
         if let [suffix] = suffixes {
@@ -204,7 +204,7 @@ pub fn bids_images(root: &Path, suffixes: &[String], budget: &Budget) -> Result<
 /// # Errors
 /// If it lacks one, or has two of a suffix.
 fn channels_of_subject(
-    place: &Place<'_>,
+    place: &DataLocation<'_>,
     root: &Path,
     id: &str,
     suffixes: &[String],
@@ -238,7 +238,7 @@ fn channels_of_subject(
 }
 
 /// Refuses all cases whose labels would be in one file with another case's.
-fn refuse_same_labels(place: &Place<'_>, root: &Path, found: &mut FoundImages) {
+fn refuse_same_labels(place: &DataLocation<'_>, root: &Path, found: &mut FoundImages) {
     let mut labels: BTreeMap<PathBuf, Vec<Case>> = BTreeMap::new();
     for case in found.cases.drain(..) {
         labels.entry(bids_label(&case)).or_default().push(case);
@@ -339,7 +339,7 @@ fn suffix(path: &Path) -> String {
 
 /// The suffixes of images that all subjects with label maps have.
 fn common_suffixes(
-    place: &Place<'_>,
+    place: &DataLocation<'_>,
     images: &Subjects,
     label_maps: &Subjects,
 ) -> Result<Vec<String>, DatasetError> {
@@ -363,7 +363,12 @@ fn common_suffixes(
 }
 
 /// The one file of a subject whose name ends so; none if there is none.
-fn only(place: &Place<'_>, id: &str, end: &str, paths: &[PathBuf]) -> Result<Option<PathBuf>, DatasetError> {
+fn only(
+    place: &DataLocation<'_>,
+    id: &str,
+    end: &str,
+    paths: &[PathBuf],
+) -> Result<Option<PathBuf>, DatasetError> {
     let found: Vec<&PathBuf> = paths.iter().filter(|path| stem(path).ends_with(&format!("_{end}"))).collect();
     match found[..] {
         [] => Ok(None),

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use crate::dataset::layout::place::images_in;
-use crate::dataset::layout::{FoundData, Layout, Place, channels, usual_ending, words};
+use crate::dataset::layout::location::images_in;
+use crate::dataset::layout::{DataLocation, FoundData, Layout, channels, usual_ending, words};
 use crate::dataset::names::{enumerated, file_name};
 use crate::dataset::series::{DICOM, is_series};
 use crate::dataset::{Case, ChannelFile, DatasetError, LayoutName, Names, Reading};
@@ -13,7 +13,7 @@ use crate::files_memory::FilesMemory;
 /// The files of a case by what their names say beside that of the case: `t1c`, `flair`, `seg`.
 type Roles = BTreeMap<String, PathBuf>;
 
-pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
+pub(crate) fn read(place: &DataLocation<'_>) -> Result<FoundData, DatasetError> {
     place.expect_unused(LayoutName::Cases, &["case"])?;
     let mut warnings = Vec::new();
     let mut found: Vec<(String, Roles)> = Vec::new();
@@ -94,7 +94,7 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
 }
 
 /// The roles of files: their names without that of their case, which they may begin with.
-fn roles(place: &Place<'_>, id: &str, files: Vec<(String, PathBuf)>) -> Result<Roles, DatasetError> {
+fn roles(place: &DataLocation<'_>, id: &str, files: Vec<(String, PathBuf)>) -> Result<Roles, DatasetError> {
     let mut roles = Roles::new();
     for (stem, path) in files {
         let rest = stem.strip_prefix(id).map(|rest| rest.trim_start_matches(words::SEPARATORS));

@@ -7,7 +7,7 @@ use plimsoll_volume::VolumeFile;
 
 use crate::dataset::files::{Folder, all_channels_of, channel_name};
 use crate::dataset::json::{Description, Listed};
-use crate::dataset::layout::{FoundData, Layout, Place, usual_ending};
+use crate::dataset::layout::{DataLocation, FoundData, Layout, usual_ending};
 use crate::dataset::names::{file_name, name_ending, stem};
 use crate::dataset::{
     Case, Channel, ChannelFile, DatasetError, Labels, LayoutName, Reading, is_case_name, label_ending,
@@ -20,7 +20,7 @@ const NAMES: [&str; 2] = ["dataset.json", "datalist.json"];
 /// The most folds that a list may have: each has a list of all cases.
 const MOST_FOLDS: usize = 100;
 
-pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
+pub(crate) fn read(place: &DataLocation<'_>) -> Result<FoundData, DatasetError> {
     place.expect_unused(LayoutName::Described, &["images", "labels", "case"])?;
     let there = NAMES.iter().map(|name| place.folder.join(name)).find(|path| path.is_file());
     let Some(path) = place.file.clone().or(there) else {
@@ -88,7 +88,7 @@ struct Found {
 
 /// nnU-Net's raw layout: cases are found by the names of files.
 fn in_folders(
-    place: &Place<'_>,
+    place: &DataLocation<'_>,
     description: &Description,
     warnings: &mut Vec<String>,
 ) -> Result<Found, DatasetError> {
@@ -130,7 +130,7 @@ fn in_folders(
 
 /// The channels of a list: as it says, or else as many as the first case has files, or its file channels.
 fn list_channels(
-    place: &Place<'_>,
+    place: &DataLocation<'_>,
     description: &Description,
     list: &[Listed],
 ) -> Result<Vec<Channel>, DatasetError> {
@@ -148,7 +148,7 @@ fn list_channels(
 
 /// A list of cases.
 struct List<'a> {
-    place: &'a Place<'a>,
+    place: &'a DataLocation<'a>,
     path: &'a Path,
     channels: &'a [Channel],
 }

@@ -6,10 +6,10 @@
 mod bids;
 mod cases;
 mod described;
+mod location;
 pub(crate) mod matching;
 mod memory;
 mod pairs;
-mod place;
 pub(crate) mod table;
 mod table_file;
 pub(crate) mod words;
@@ -27,7 +27,7 @@ use plimsoll_volume::Segments;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-pub(crate) use place::Place;
+pub(crate) use location::DataLocation;
 
 use crate::Normalisation;
 use crate::dataset::names::file_name;
@@ -150,7 +150,7 @@ impl FoundData {
     }
 
     fn find_unreserved(place: &Path, options: &DataOptions) -> Result<Option<FoundData>, DatasetError> {
-        let place = Place::open(place, options)?;
+        let place = DataLocation::open(place, options)?;
         let layout = options.data.layout.or_else(|| place.layout());
         if layout.is_none() {
             place.expect_readable()?;
@@ -198,7 +198,7 @@ impl FoundData {
         let mut names = SegmentNames::default();
         for case in &mut found.cases {
             if let Some(label) = &case.label {
-                case.reading.segments = names.of(label)?;
+                case.reading.segments = names.read(label)?;
             }
         }
         Ok(Some(found))
@@ -289,7 +289,7 @@ pub struct DataDescription {
 }
 
 /// Channels of these names, or of those that the user gives them.
-pub(crate) fn channels(place: &Place<'_>, found: &[String]) -> Result<Vec<Channel>, DatasetError> {
+pub(crate) fn channels(place: &DataLocation<'_>, found: &[String]) -> Result<Vec<Channel>, DatasetError> {
     let names = match &place.options.data.channels {
         Some(names) if names.len() != found.len() => {
             return Err(place.fault(

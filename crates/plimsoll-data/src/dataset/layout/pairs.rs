@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use crate::dataset::files::split_channel;
+use crate::dataset::layout::location::images_in;
 use crate::dataset::layout::matching::{Named, matched};
-use crate::dataset::layout::place::images_in;
-use crate::dataset::layout::{FoundData, Layout, Place, channels, usual_ending, words};
+use crate::dataset::layout::{DataLocation, FoundData, Layout, channels, usual_ending, words};
 use crate::dataset::names::{enumerated, file_name};
 use crate::dataset::{Case, ChannelFile, DatasetError, LayoutName, Names, Reading};
 use crate::files_memory::FilesMemory;
@@ -14,7 +14,7 @@ use crate::files_memory::FilesMemory;
 /// Images of a folder, by the names of cases.
 type Images = BTreeMap<String, PathBuf>;
 
-pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
+pub(crate) fn read(place: &DataLocation<'_>) -> Result<FoundData, DatasetError> {
     place.expect_unused(LayoutName::Pairs, &["case"])?;
     let (image_places, label_place) = folders(place)?;
     let labels = named(place, &label_place)?;
@@ -95,7 +95,7 @@ fn texts<'a>(names: impl IntoIterator<Item = &'a String>) -> impl Iterator<Item 
 }
 
 /// The folders, or patterns, of images and of label maps.
-fn folders(place: &Place<'_>) -> Result<(Vec<String>, String), DatasetError> {
+fn folders(place: &DataLocation<'_>) -> Result<(Vec<String>, String), DatasetError> {
     let data = &place.options.data;
     let mut there: Vec<String> = Vec::new();
     // Where both are named, nothing is to be found, and another folder need not even be readable.
@@ -150,7 +150,7 @@ fn folders(place: &Place<'_>) -> Result<(Vec<String>, String), DatasetError> {
 }
 
 /// The images of a folder, or those that match a pattern, by the text that matches `*`.
-fn named(place: &Place<'_>, listed: &str) -> Result<Images, DatasetError> {
+fn named(place: &DataLocation<'_>, listed: &str) -> Result<Images, DatasetError> {
     let (folder, pattern) = match listed.contains('*') {
         true => listed.rsplit_once('/').unwrap_or((".", listed)),
         false => (listed, "*"),
@@ -204,7 +204,11 @@ fn unique(names: &mut [String]) {
 }
 
 /// Cases with an image in each of some folders.
-fn cases(place: &Place<'_>, of_channels: &[Images], names: &[String]) -> Result<Vec<Case>, DatasetError> {
+fn cases(
+    place: &DataLocation<'_>,
+    of_channels: &[Images],
+    names: &[String],
+) -> Result<Vec<Case>, DatasetError> {
     let ids: BTreeSet<&String> = of_channels.iter().flat_map(BTreeMap::keys).collect();
     let mut cases = Vec::new();
     for id in ids {

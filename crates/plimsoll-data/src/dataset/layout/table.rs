@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use csv::StringRecord;
 
 use crate::dataset::layout::table_file::Table;
-use crate::dataset::layout::{FoundData, Layout, Place, channels, usual_ending, words};
+use crate::dataset::layout::{DataLocation, FoundData, Layout, channels, usual_ending, words};
 use crate::dataset::names::{enumerated, stem};
 use crate::dataset::{Case, ChannelFile, DatasetError, Names, Reading, is_case_name};
 use crate::files_memory::FilesMemory;
@@ -14,7 +14,7 @@ use crate::files_memory::FilesMemory;
 /// Columns that name cases.
 const NAMES: [&str; 8] = ["case", "case_id", "id", "name", "patient", "patient_id", "subject", "subject_id"];
 
-pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
+pub(crate) fn read(place: &DataLocation<'_>) -> Result<FoundData, DatasetError> {
     let Some(file) = &place.file else {
         let hint = "name the table itself: plimsoll inspect FOLDER/cases.csv";
         return Err(place.fault("`data.layout` is table, but this is a folder".into(), hint));
@@ -106,7 +106,7 @@ struct Columns<'a> {
 
 /// The case of a line.
 fn case(
-    place: &Place<'_>,
+    place: &DataLocation<'_>,
     file: &Path,
     line: usize,
     row: &StringRecord,

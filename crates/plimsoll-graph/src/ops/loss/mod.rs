@@ -95,7 +95,7 @@ impl Loss {
     }
 
     /// The sum of components over classes.
-    pub fn of(components: Vec<Component>) -> Loss {
+    pub fn new(components: Vec<Component>) -> Loss {
         Loss { components, ignore: None, regions: None }
     }
 

@@ -31,7 +31,7 @@ const GRAD: &str = "cldice_grad";
 
 impl ClDice {
     /// The loss of a sample, and its derivatives by the sums of both operands.
-    pub fn of_sums(&self, precision: [f64; 2], sensitivity: [f64; 2]) -> (f64, [[f64; 2]; 2]) {
+    pub fn from_sums(&self, precision: [f64; 2], sensitivity: [f64; 2]) -> (f64, [[f64; 2]; 2]) {
         let [n, d, smooth] = [self.smooth_numerator, self.smooth_denominator, self.smooth].map(f64::from);
         let quotient = |[overlap, size]: [f64; 2]| {
             // Without smoothing, nothing of nothing is nothing.
@@ -88,7 +88,7 @@ impl Rule for ClDice {
         let mut loss = Array::zeros(results[0].clone());
         for sample in 0..samples {
             let [precision, sensitivity] = rows(inputs[0], inputs[1], sample);
-            loss.data[0] += self.of_sums(precision, sensitivity).0 / samples as f64;
+            loss.data[0] += self.from_sums(precision, sensitivity).0 / samples as f64;
         }
         vec![loss]
     }
@@ -111,7 +111,7 @@ impl Rule for ClDiceGrad {
         let mut gradients: Vec<Array> = results.iter().cloned().map(Array::zeros).collect();
         for sample in 0..samples {
             let [precision, sensitivity] = rows(inputs[1], inputs[2], sample);
-            let (_, slopes) = self.of.of_sums(precision, sensitivity);
+            let (_, slopes) = self.of.from_sums(precision, sensitivity);
             for (gradient, slopes) in gradients.iter_mut().zip(slopes) {
                 for (row, slope) in slopes.into_iter().enumerate() {
                     gradient.data[2 * sample + row] = inputs[0].data[0] * slope / samples as f64;

@@ -40,7 +40,7 @@ impl MeanDifference {
 
     /// Returns the addend of the loss and the factors, for the sums of a sample and channel (Σ |a − b|, Σ relu(τ − a) −
     /// Σ relu(τ − b)) over this number of voxels. `parts` is the number of samples times that of channels.
-    pub fn of_sums(&self, [apart, below]: [f64; 2], voxels: f64, parts: usize) -> (f64, [f64; 2]) {
+    pub fn from_sums(&self, [apart, below]: [f64; 2], voxels: f64, parts: usize) -> (f64, [f64; 2]) {
         let factor = if voxels > 0.0 { 1.0 / (voxels * parts as f64) } else { 0.0 };
         let sign = if below == 0.0 || self.threshold.is_none() { 0.0 } else { below.signum() };
         (factor * (apart + sign * below), [factor, factor * sign])
@@ -104,7 +104,7 @@ impl Rule for MeanDifference {
                 sums[1] += self.below(a) - self.below(b);
                 counted += 1.0;
             }
-            let (value, of_part) = self.of_sums(sums, counted, parts);
+            let (value, of_part) = self.from_sums(sums, counted, parts);
             loss.data[0] += value;
             factors.data[part * 2..][..2].copy_from_slice(&of_part);
         }

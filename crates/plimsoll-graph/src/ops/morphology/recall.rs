@@ -33,7 +33,7 @@ const GRAD: &str = "soft_recall_grad";
 
 impl SoftRecall {
     /// The loss of the sums of all samples and classes; `visit(sample, class, slope)` gets its derivatives by Σ s p.
-    pub fn of_sums(&self, samples: usize, classes: usize, sums: impl Fn(usize, usize) -> [f64; 2], mut visit: impl FnMut(usize, usize, f64)) -> f64 {
+    pub fn from_sums(&self, samples: usize, classes: usize, sums: impl Fn(usize, usize) -> [f64; 2], mut visit: impl FnMut(usize, usize, f64)) -> f64 {
         let [n, d] = [self.smooth_numerator, self.smooth_denominator].map(f64::from);
         let together = if self.batch { samples } else { 1 };
         let quotients = (samples / together * classes) as f64;
@@ -96,7 +96,7 @@ impl Rule for SoftRecall {
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
         let (samples, classes, sums) = table(inputs[0]);
-        let loss = self.of_sums(samples, classes, sums, |_, _, _| {});
+        let loss = self.from_sums(samples, classes, sums, |_, _, _| {});
         vec![Array { shape: results[0].clone(), data: vec![loss] }]
     }
 }
@@ -116,7 +116,7 @@ impl Rule for SoftRecallGrad {
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
         let mut gradient = Array::zeros(results[0].clone());
         let (samples, classes, sums) = table(inputs[1]);
-        self.of.of_sums(samples, classes, sums, |sample, class, slope| {
+        self.of.from_sums(samples, classes, sums, |sample, class, slope| {
             gradient.data[(sample * classes + class) * 2] = inputs[0].data[0] * slope;
         });
         vec![gradient]

@@ -41,7 +41,7 @@ pub enum SurfaceForm {
 
 impl DistanceTerm {
     /// Returns `true` if it is of the predicted mask's distances as well.
-    pub fn of_prediction(&self) -> bool {
+    pub fn uses_prediction(&self) -> bool {
         !matches!(self, DistanceTerm::Boundary)
     }
 
@@ -115,7 +115,7 @@ const GRAD: &str = "distance_loss_grad";
 impl DistanceLoss {
     /// Distances that it is of.
     fn maps(&self) -> usize {
-        1 + usize::from(self.term.of_prediction())
+        1 + usize::from(self.term.uses_prediction())
     }
 
     /// The mean of a sum over this number of voxels of `classes` classes.
@@ -143,7 +143,7 @@ impl DistanceLoss {
         let shape = &inputs[0].shape;
         for_each_counted(shape, inputs[1], self.ignore, |at, label| {
             let t = f64::from(u8::from(label == class_of(shape, at)));
-            let predicted = if self.term.of_prediction() { inputs[3].data[at] } else { 0.0 };
+            let predicted = if self.term.uses_prediction() { inputs[3].data[at] } else { 0.0 };
             visit(at, self.term.value(inputs[0].data[at], t, inputs[2].data[at], predicted));
         })
     }

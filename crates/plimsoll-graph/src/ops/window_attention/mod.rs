@@ -4,7 +4,7 @@ mod windows;
 
 use serde::{Deserialize, Serialize};
 
-pub use windows::{RelativePositions, WindowToken, Windows};
+pub use windows::{RelativePositions, WindowToken, AttentionWindows};
 
 use super::dropout::{NOISE, Noise, expect_probability, philox, scale, threshold};
 use crate::op::{expect_channels, expect_like, expect_operands, expect_table, expect_volume, upstream};
@@ -19,7 +19,7 @@ use crate::{Array, Cost, GraphError, Kind, Node, Rule, Shape, Signature, Tape, T
 /// `[3C]`; where `dropout` is not 0, a [`Noise`] `[5]`. Results: o `[N, C, D, H, W]`, of the operand's dtype, and the logarithm
 /// of each query's sum of exponentials, an f32 table `[N, heads, D, H, W]`, of which the gradient makes its probabilities again.
 ///
-/// With queries i and keys j of one window ([`Windows`]), s = (C / heads)^−½:
+/// With queries i and keys j of one window ([`AttentionWindows`]), s = (C / heads)^−½:
 ///
 /// pᵢ = softmaxⱼ(s qᵢ·kⱼ + table\[row(i, j)\] + m), oᵢ = Σⱼ pᵢⱼ vⱼ
 ///
@@ -75,8 +75,8 @@ impl WindowAttention {
     }
 
     /// The windows of a grid.
-    pub fn windows(&self, extent: [usize; 3]) -> Windows {
-        Windows::new(extent, self.window, self.shift)
+    pub fn windows(&self, extent: [usize; 3]) -> AttentionWindows {
+        AttentionWindows::new(extent, self.window, self.shift)
     }
 
     /// The factor of keys: 1 / √(channels of a head).
@@ -99,7 +99,7 @@ impl WindowAttention {
         &self,
         sample: u32,
         [head, window, query, group]: [usize; 4],
-        windows: &Windows,
+        windows: &AttentionWindows,
     ) -> [u32; 4] {
         let row = query * windows.tokens().div_ceil(4) + group;
         [row as u32, (head * windows.count() + window) as u32, sample, self.layer]
@@ -224,7 +224,7 @@ impl<'a> Operands<'a> {
         let scale = self.op.scale(self.head_channels);
         for sample in 0..self.qkv.shape.batch() {
             for window in 0..windows.count() {
-                let tokens: Vec<WindowToken> = windows.of(window).collect();
+                let tokens: Vec<WindowToken> = windows.tokens_in(window).collect();
                 for (head, query) in
                     (0..self.op.heads).flat_map(|head| (0..tokens.len()).map(move |q| (head, q)))
                 {
@@ -259,7 +259,7 @@ impl<'a> Operands<'a> {
         }
     }
 
-    fn factor(&self, sample: usize, [head, window, query, key]: [usize; 4], windows: &Windows) -> f64 {
+    fn factor(&self, sample: usize, [head, window, query, key]: [usize; 4], windows: &AttentionWindows) -> f64 {
         let Some(noise) = self.noise else { return 1.0 };
         let sample = noise.first_sample.wrapping_add(sample as u32);
         let counter = self.op.counter(sample, [head, window, query, key / 4], windows);

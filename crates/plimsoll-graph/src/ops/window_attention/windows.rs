@@ -5,7 +5,7 @@
 /// The grid is padded at the far end of each axis to a multiple of the window, then rolled by the shift towards the
 /// origin, then cut. Rolling brings tokens into one window that are not neighbours; *regions* distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Windows {
+pub struct AttentionWindows {
     extent: [usize; 3],
     window: [usize; 3],
     shift: [usize; 3],
@@ -20,10 +20,10 @@ pub struct WindowToken {
     pub region: u8,
 }
 
-impl Windows {
+impl AttentionWindows {
     /// The windows of a grid of some extent. Windows have at least one token, and shifts are below them.
-    pub fn new(extent: [usize; 3], window: [usize; 3], shift: [usize; 3]) -> Windows {
-        Windows { extent, window, shift }
+    pub fn new(extent: [usize; 3], window: [usize; 3], shift: [usize; 3]) -> AttentionWindows {
+        AttentionWindows { extent, window, shift }
     }
 
     /// The number of windows along each axis.
@@ -42,7 +42,7 @@ impl Windows {
     }
 
     /// The tokens of a window, in the order of their places within it.
-    pub fn of(&self, window: usize) -> impl Iterator<Item = WindowToken> + '_ {
+    pub fn tokens_in(&self, window: usize) -> impl Iterator<Item = WindowToken> + '_ {
         let [_, heights, widths] = self.counts();
         let at = [window / (heights * widths), window / widths % heights, window % widths];
         (0..self.tokens()).map(move |token| {
@@ -65,7 +65,7 @@ impl Windows {
         self.extent.iter().product()
     }
 
-    /// The place of a voxel among the tokens of all windows, window after window: where [`of`](Windows::of) has it.
+    /// The place of a voxel among the tokens of all windows, window after window: where [`tokens_in`](Windows::tokens_in) has it.
     pub fn place(&self, voxel: usize) -> usize {
         let [_, height, width] = self.extent;
         let at = [voxel / (height * width), voxel / width % height, voxel % width];
@@ -146,8 +146,8 @@ mod tests {
         for (extent, window, shift) in
             [([5, 4, 9], [3, 4, 4], [1, 0, 2]), ([1, 7, 7], [1, 7, 7], [0; 3]), ([8, 8, 8], [7; 3], [3; 3])]
         {
-            let windows = Windows::new(extent, window, shift);
-            let all: Vec<WindowToken> = (0..windows.count()).flat_map(|at| windows.of(at)).collect();
+            let windows = AttentionWindows::new(extent, window, shift);
+            let all: Vec<WindowToken> = (0..windows.count()).flat_map(|at| windows.tokens_in(at)).collect();
             let voxels: HashSet<usize> = all.iter().filter_map(|token| token.voxel).collect();
             assert_eq!(voxels.len(), extent.iter().product::<usize>());
             assert_eq!(voxels.len(), all.iter().filter(|token| token.voxel.is_some()).count());
@@ -161,14 +161,14 @@ mod tests {
     /// One axis of eight places in windows of four, shifted by one: places 5, 6, 7 and 0 are one window.
     #[test]
     fn what_is_rolled_into_a_window_from_the_other_end_is_of_another_region() {
-        let windows = Windows::new([1, 1, 8], [1, 1, 4], [0, 0, 1]);
+        let windows = AttentionWindows::new([1, 1, 8], [1, 1, 4], [0, 0, 1]);
         let of = |at: usize| -> Vec<(usize, u8)> {
-            windows.of(at).map(|token| (token.voxel.unwrap(), token.region)).collect()
+            windows.tokens_in(at).map(|token| (token.voxel.unwrap(), token.region)).collect()
         };
         assert_eq!(of(0), [(1, 0), (2, 0), (3, 0), (4, 0)]);
         assert_eq!(of(1), [(5, 1), (6, 1), (7, 1), (0, 2)]);
-        let whole = Windows::new([1, 1, 8], [1, 1, 4], [0; 3]);
-        assert!((0..2).flat_map(|at| whole.of(at)).all(|token| token.region == 0));
+        let whole = AttentionWindows::new([1, 1, 8], [1, 1, 4], [0; 3]);
+        assert!((0..2).flat_map(|at| whole.tokens_in(at)).all(|token| token.region == 0));
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub struct ExportedFolder {
 /// Returns an error if nnU-Net does not have such a network, the folder exists and is not empty, a checkpoint is damaged, the budget has
 /// no room for a tensor, or the disk refuses. Written files are then removed.
 pub fn export_nnunet(model: &Model, to: &Path, budget: &Budget) -> Result<ExportedFolder, ModelError> {
-    let described = Described::of(&model.config)?;
+    let described = Described::new(&model.config)?;
     let folds = folds(model)?;
     expect_free(to)?;
     let mut written = Vec::new();

@@ -34,7 +34,7 @@ impl<'a> Described<'a> {
     ///
     /// # Errors
     /// Returns an error if it classifies whole images, its network is none of nnU-Net's, or its images are not NIfTI.
-    pub(super) fn of(config: &'a RunConfig) -> Result<Described<'a>, ModelError> {
+    pub(super) fn new(config: &'a RunConfig) -> Result<Described<'a>, ModelError> {
         let task = config.task.segmentation()?;
         let training = &config.training;
         let (shape, is_residual) = match &training.net {

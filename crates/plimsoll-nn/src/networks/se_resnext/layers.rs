@@ -44,7 +44,7 @@ impl<'p> Layers<'p> {
     pub(super) fn new(program: &'p mut Program, net: &SEResNeXt50, mode: ForwardMode) -> Layers<'p> {
         let has_dropout = mode.training && net.dropout > 0.0;
         let noise = has_dropout.then(|| NoiseSource::declare(program));
-        Layers { program, mode, names: Names::of(net.pool), noise }
+        Layers { program, mode, names: Names::for_stem(net.pool), noise }
     }
 
     fn weights(&mut self, name: &str, shape: [usize; 5]) -> TensorId {

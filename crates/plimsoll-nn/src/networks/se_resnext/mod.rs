@@ -214,18 +214,18 @@ impl Architecture for SEResNeXt50 {
 
     fn heads(&self) -> Vec<String> {
         let of_several = [1, 3, 5, 7, 9].map(|place| format!("{HEAD}{place}"));
-        of_several.into_iter().chain([Names::of(self.pool).classifier.to_string()]).collect()
+        of_several.into_iter().chain([Names::for_stem(self.pool).classifier.to_string()]).collect()
     }
 
     fn stem(&self) -> Option<String> {
-        Some(format!("{}.weight", Names::of(self.pool).stem))
+        Some(format!("{}.weight", Names::for_stem(self.pool).stem))
     }
 
     /// Initialises as timm does: convolutions by their outputs (He et al. 2015, `mode="fan_out"`), the last scale of
     /// each block zero, so that blocks begin as their shortcuts (Goyal et al. 2017), and linear layers as PyTorch does.
     fn initialise(&self, parameter: &TensorInfo, seed: u64, values: &mut [f32]) {
         let (layer, last) = parameter.name.rsplit_once('.').unwrap_or((&parameter.name, ""));
-        let is_linear = layer.starts_with(HEAD) || layer == Names::of(self.pool).classifier;
+        let is_linear = layer.starts_with(HEAD) || layer == Names::for_stem(self.pool).classifier;
         let is_excitation = layer.ends_with(".fc1") || layer.ends_with(".fc2");
         let inputs = || Some(self.inputs_of(layer));
         match (parameter.kind, last) {

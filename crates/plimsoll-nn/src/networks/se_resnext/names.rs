@@ -22,7 +22,7 @@ pub(super) struct Names {
 
 impl Names {
     /// Those of the programs that pool so.
-    pub(super) fn of(pool: StemPool) -> Names {
+    pub(super) fn for_stem(pool: StemPool) -> Names {
         match pool {
             StemPool::Padded => Names { stem: "conv1", stem_norm: "bn1", squeeze: "se", classifier: "fc" },
             StemPool::Ceil => Names {
@@ -88,14 +88,14 @@ fn monai(parameter: &str) -> String {
     let [layer, block, rest @ ..] = &parameter.split('.').collect::<Vec<_>>()[..] else {
         return parameter.into();
     };
-    let Some(name) = of_block(rest).filter(|_| block.parse::<usize>().is_ok()) else {
+    let Some(name) = block_name(rest).filter(|_| block.parse::<usize>().is_ok()) else {
         return parameter.into();
     };
     format!("{layer}.{block}.{name}")
 }
 
 /// MONAI's name for a parameter of a block, without that of the block.
-fn of_block(rest: &[&str]) -> Option<String> {
+fn block_name(rest: &[&str]) -> Option<String> {
     Some(match rest {
         ["se_module", "fc1", last] => format!("se_layer.fc.0.{last}"),
         ["se_module", "fc2", last] => format!("se_layer.fc.2.{last}"),

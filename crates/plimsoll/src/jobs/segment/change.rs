@@ -8,7 +8,7 @@ use plimsoll_infer::{
     Growth, PartLabels, Written, grow_labels, labels_as_stored, merge_labels, write_zoomed, zoomed_image,
 };
 use plimsoll_memory::{Bytes, Overhead, Reservation};
-use plimsoll_models::total_segmentator::{Change, Task};
+use plimsoll_models::total_segmentator::{Change, SegmentatorTask};
 use plimsoll_postprocess::{
     LabelMap, LabelSet, LeastSize, Neighbours, Step, Vertebrae, number_vertebrae, process_file,
 };
@@ -39,7 +39,7 @@ pub(super) fn least_line(image: &ZoomedImage, overhead: Bytes) -> Bytes {
 }
 
 /// The names of all labels of a task.
-pub(super) fn all_names(task: &Task) -> LabelTable {
+pub(super) fn all_names(task: &SegmentatorTask) -> LabelTable {
     let names = task.classes.iter();
     LabelTable {
         labels: names.filter_map(|class| Some((task.value(class)?.into(), class.clone()))).collect(),
@@ -119,7 +119,14 @@ impl Job<'_> {
         Ok(as_they_are(to))
     }
 
-    fn change(&self, change: &Change, task: &Task, image: &ZoomedImage, from: &Path, to: &Path) -> Outcome {
+    fn change(
+        &self,
+        change: &Change,
+        task: &SegmentatorTask,
+        image: &ZoomedImage,
+        from: &Path,
+        to: &Path,
+    ) -> Outcome {
         let (threads, spacing) = (self.request.options.threads, image.spacing());
         let step = match change {
             Change::KeepLargest { labels } => Step::KeepLargest {
@@ -153,7 +160,7 @@ impl Job<'_> {
 }
 
 /// The values of labels of a task.
-fn label_set(task: &Task, labels: &[String]) -> Outcome<LabelSet> {
+fn label_set(task: &SegmentatorTask, labels: &[String]) -> Outcome<LabelSet> {
     let value = |label: &String| task.value(label).map(u16::from).ok_or_else(|| no_label(label));
     let values = labels.iter().map(value).collect::<Outcome<BTreeSet<u16>>>()?;
     LabelSet::try_from(values).map_err(|why| Error::new(why, "report it: the table of tasks is not sound"))

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use plimsoll_data::Case;
 use plimsoll_memory::Budget;
-use plimsoll_models::total_segmentator::{Crop, Task};
+use plimsoll_models::total_segmentator::{Crop, SegmentatorTask};
 
-use super::input::Kind;
+use super::input::InputKind;
 use super::{ENDING, Job, SegmentRequest};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
@@ -16,8 +16,11 @@ impl<'a> Job<'a> {
     ///
     /// Refuses labels that the task does not have, options that have no effect on it, names that no label map can be written under, labels that cannot be looked for, and
     /// weights that are not there.
-    pub(super) fn checked(request: &'a SegmentRequest, context: &'a Context) -> Outcome<(Job<'a>, Kind)> {
-        let task = Task::named(&request.task)?;
+    pub(super) fn checked(
+        request: &'a SegmentRequest,
+        context: &'a Context,
+    ) -> Outcome<(Job<'a>, InputKind)> {
+        let task = SegmentatorTask::named(&request.task)?;
         let models = task.models(&request.task, request.mode)?;
         if let Some(unknown) = request.subset.iter().find(|class| task.value(class).is_none()) {
             let message = format!("`{unknown}` is no label of {}", request.task);
@@ -27,7 +30,7 @@ impl<'a> Job<'a> {
         let budget = Budget::new(context.limits(request.ram).line);
         let body = if request.body_seg { Some(Crop::body()?) } else { None };
         let job = Job { request, task, models, weights, body, budget, context };
-        let kind = Kind::of(&request.input)?;
+        let kind = InputKind::detect(&request.input)?;
         job.expect_effect()?;
         job.expect_series(&kind)?;
         job.expect_writable(kind.is_one())?;
@@ -37,7 +40,7 @@ impl<'a> Job<'a> {
     }
 
     /// The output of each image: its label map, or the folder of its masks. Refuses to write over any of the images.
-    pub(super) fn outputs(&self, cases: &[Case], kind: &Kind) -> Outcome<Vec<PathBuf>> {
+    pub(super) fn outputs(&self, cases: &[Case], kind: &InputKind) -> Outcome<Vec<PathBuf>> {
         let SegmentRequest { output, one_file, .. } = self.request;
         let of_case = |case: &Case| match (kind.is_one(), one_file) {
             (true, _) => output.clone(),

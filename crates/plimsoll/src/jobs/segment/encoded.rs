@@ -8,7 +8,7 @@ use plimsoll_dicom::{
 use plimsoll_infer::{InferError, write_segmentation};
 use plimsoll_volume::is_segmentation;
 
-use super::input::Kind;
+use super::input::InputKind;
 use super::{Job, SegmentRequest};
 use crate::error::{Error, Outcome};
 
@@ -28,10 +28,10 @@ pub(super) fn is_encoded(output: &Path) -> bool {
 
 impl Job<'_> {
     /// Refuses a segmentation of DICOM where the input is no series that it could refer to, before anything is computed.
-    pub(super) fn expect_series(&self, kind: &Kind) -> Outcome {
+    pub(super) fn expect_series(&self, kind: &InputKind) -> Outcome {
         let (input, output) = (&self.request.input, &self.request.output);
         match kind {
-            Kind::Image | Kind::Folder if is_dicom_name(output) => Err(no_series(input, output)),
+            InputKind::Image | InputKind::Folder if is_dicom_name(output) => Err(no_series(input, output)),
             _ => Ok(()),
         }
     }

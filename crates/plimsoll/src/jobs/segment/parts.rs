@@ -13,7 +13,7 @@ pub struct PartsFolder(PathBuf);
 impl PartsFolder {
     /// Removes the folders of a case that processes have left which are no longer there.
     pub fn sweep(beside: &Path, case: &str) -> Outcome {
-        let failed = |error| Error::of_path(beside, &error);
+        let failed = |error| Error::at_path(beside, &error);
         for path in plimsoll_disk::entries(beside).map_err(failed)? {
             let path = path.map_err(failed)?;
             if let Some(process) = process_of(&path, case)
@@ -27,7 +27,7 @@ impl PartsFolder {
 
     /// Creates the folder `.CASE.PROCESS.parts`, and removes the folders of processes that have ended.
     pub fn make(beside: &Path, case: &str) -> Outcome<PartsFolder> {
-        let failed = |error| Error::of_path(beside, &error);
+        let failed = |error| Error::at_path(beside, &error);
         PartsFolder::sweep(beside, case)?;
         let folder = beside.join(format!(".{case}.{}.{ENDING}", std::process::id()));
         plimsoll_disk::create_dir_all(&folder).map_err(failed)?;

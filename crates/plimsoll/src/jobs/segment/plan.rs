@@ -4,7 +4,7 @@ use std::path::Path;
 
 use plimsoll_data::FoundImages;
 use plimsoll_infer::{PredictOptions, zoomed_image};
-use plimsoll_models::total_segmentator::{PartModel, Task};
+use plimsoll_models::total_segmentator::{PartModel, SegmentatorTask};
 
 use super::change::least_line;
 use super::encoded::is_encoded;
@@ -13,7 +13,7 @@ use super::stages::{Stage, open};
 use super::{Job, STEPS, SegmentRequest};
 use crate::context::Context;
 use crate::error::Outcome;
-use crate::jobs::outliers::Remedy;
+use crate::jobs::outliers::OutlierRemedy;
 use crate::jobs::prediction_plan::{CaseFiles, ModelToPlan, PredictionPlan};
 use crate::jobs::prediction_report::Failed;
 
@@ -37,7 +37,7 @@ pub fn plan_segmentation(request: &SegmentRequest, context: &Context) -> Outcome
     let mut plans = Vec::new();
     // All but the task itself run with all of their models, and with no changes but their own.
     for (name, mode) in job.tasks()? {
-        let task = Task::named(&name)?;
+        let task = SegmentatorTask::named(&name)?;
         let models = task.models(&name, mode)?;
         let is_asked = (&name, mode) == (&request.task, request.mode);
         let (subset, changes, spacing): (&[String], _, _) = match is_asked {
@@ -86,7 +86,7 @@ impl Job<'_> {
             // Each image is predicted alone, and `segment` has neither `--overlap` nor `--outlier-spacing`.
             can_overlap: false,
             is_ahead: false,
-            remedy: Remedy::None,
+            remedy: OutlierRemedy::None,
         };
         let mut plan = model.plan(files, kept, self.context)?;
         if !stage.changes.is_empty() {

@@ -5,7 +5,7 @@ use std::path::Path;
 use plimsoll_data::Case;
 use plimsoll_infer::{Growth, PartLabels, SkinFiles, Written, grow_labels, merge_labels, write_skin};
 use plimsoll_memory::Bytes;
-use plimsoll_models::total_segmentator::{Mode, Refinement, Task};
+use plimsoll_models::total_segmentator::{Mode, Refinement, SegmentatorTask};
 use plimsoll_volume::VolumeFile;
 
 use super::change::{all_names, as_they_are};
@@ -26,7 +26,7 @@ impl Job<'_> {
     ) -> Outcome<Vec<PartLabels>> {
         let Some(image) = case.images.first().map(|image| image.path.as_path()) else { return Ok(found) };
         let name = &refinement.task;
-        let task = Task::named(name)?;
+        let task = SegmentatorTask::named(name)?;
         let models = task.models(name, Mode::Default)?;
         let changes = models.changes.clone();
         let spacing = models.spacing();

@@ -8,7 +8,7 @@ use plimsoll_infer::{CaseRequest, PartLabels, PredictOptions, PredictedCase, Pre
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_models::SegmentationModel;
 use plimsoll_models::nnunet::{NnUnetChoice, NnUnetModel};
-use plimsoll_models::total_segmentator::{Change, Crop, PartModel, Task, TaskModels};
+use plimsoll_models::total_segmentator::{Change, Crop, PartModel, SegmentatorTask, TaskModels};
 use plimsoll_run::FoldName;
 use plimsoll_volume::{Spacing, VolumeFile, VoxelBox};
 
@@ -22,7 +22,7 @@ use crate::jobs::prediction_plan::{ring_line, strips_line};
 /// A task that is run on an image, or a part of it.
 pub(super) struct Stage<'a> {
     pub(super) name: &'a str,
-    pub(super) task: &'a Task,
+    pub(super) task: &'a SegmentatorTask,
     pub(super) models: &'a TaskModels,
     /// The spacing that images are resampled to before the steps of the networks; `None` if these steps resample.
     pub(super) spacing: Option<Spacing>,
@@ -95,8 +95,8 @@ impl Job<'_> {
         most: &mut Bytes,
     ) -> Outcome<Option<VoxelBox>> {
         let Some(image) = case.images.first() else { return Ok(None) };
-        let (name, mode) = crop.of(name);
-        let task = Task::named(&name)?;
+        let (name, mode) = crop.task_and_mode(name);
+        let task = SegmentatorTask::named(&name)?;
         let models = task.models(&name, mode)?;
         let within = match &models.crop {
             None => None,
@@ -174,7 +174,7 @@ impl Job<'_> {
         image: &Path,
         rough: &[PartLabels],
         crop: &Crop,
-        task: &Task,
+        task: &SegmentatorTask,
     ) -> Outcome<Option<VoxelBox>> {
         let geometry = *VolumeFile::open(image)?.geometry();
         let mut found: Option<VoxelBox> = None;

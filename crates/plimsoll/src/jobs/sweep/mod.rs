@@ -124,7 +124,7 @@ impl<'a> Sweep<'a> {
         if let Some(stored) = &stored {
             expect_data_of_begun(&job.folder, stored, &opened.data)?;
         }
-        let state = DataState::of(&opened.data, &opened.line.budget)?;
+        let state = DataState::read(&opened.data, &opened.line.budget)?;
         let mut sweep = Sweep { job, trials, stored, cases, arms: Vec::new(), opened, state };
         sweep.plan(context)?;
         Ok(sweep)
@@ -133,7 +133,7 @@ impl<'a> Sweep<'a> {
     /// Writes the request, the folds and the resolved settings of the arms, unless they are written already.
     pub fn record(&self) -> Outcome {
         let SweepJob { folder, asked, .. } = self.job;
-        let io = |error| Error::of_path(folder.path(), &error);
+        let io = |error| Error::at_path(folder.path(), &error);
         if self.stored.as_ref() == Some(&self.trials) {
             return Ok(());
         }
@@ -298,7 +298,7 @@ impl SweepJob {
         for (arm, seed) in
             trials.arms.iter().flat_map(|arm| trials.seeds.iter().map(move |seed| (arm, *seed)))
         {
-            let begun = Begun::of(&self.folder.run(&arm.name, seed))?;
+            let begun = Begun::read(&self.folder.run(&arm.name, seed))?;
             let Some((_, first)) = begun.folds.iter().find(|(fold, _)| fold.name() != FoldName::All) else {
                 continue;
             };

@@ -189,7 +189,7 @@ impl Sweep<'_> {
         let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         let failed = TrialFailure { time, error: failure.line(), hint: failure.remedy().clone().into() };
         if let Some(run) = path.parent() {
-            plimsoll_disk::create_dir_all(run).map_err(|error| Error::of_path(run, &error))?;
+            plimsoll_disk::create_dir_all(run).map_err(|error| Error::at_path(run, &error))?;
         }
         Ok(write_json(&path, &failed)?)
     }
@@ -202,7 +202,7 @@ impl Sweep<'_> {
         match plimsoll_disk::remove_file(&path) {
             // Another process was faster.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            removed => removed.map_err(|error| Error::of_path(&path, &error)),
+            removed => removed.map_err(|error| Error::at_path(&path, &error)),
         }
     }
 
@@ -231,7 +231,7 @@ impl Sweep<'_> {
             !is_asked || has_validation(&self.opened, &fold)
         };
         // Faults of a trial's folder are reported when the trial is resumed.
-        fold.is_begun() && Status::of(&fold).is_ok_and(is_trained) && is_validated()
+        fold.is_begun() && Status::read(&fold).is_ok_and(is_trained) && is_validated()
     }
 
     /// The process that trains a trial now, if another one does.
@@ -262,7 +262,7 @@ impl Sweep<'_> {
 /// Removes what a killed process left unfinished in the folder of a run; what another one writes is locked.
 fn sweep_run(run: &RunFolder) -> Outcome {
     match run.path().is_dir() {
-        true => sweep_unfinished(run.path()).map(drop).map_err(|error| Error::of_path(run.path(), &error)),
+        true => sweep_unfinished(run.path()).map(drop).map_err(|error| Error::at_path(run.path(), &error)),
         false => Ok(()),
     }
 }

@@ -21,7 +21,7 @@ pub struct DataState {
 
 impl DataState {
     /// Reads the current state.
-    pub fn of(data: &RunData, budget: &Budget) -> Outcome<DataState> {
+    pub fn read(data: &RunData, budget: &Budget) -> Outcome<DataState> {
         let count = match data {
             RunData::Volumes { .. } => 0,
             RunData::Images { dataset, .. } => dataset.cases.len(),

@@ -78,7 +78,7 @@ impl TrainRequest {
         let ids = listed.names();
         let mut problems = Vec::new();
         let mut found = |problem: Error| problems.push(problem);
-        let begun = Begun::of(&self.run).map_err(&mut found).unwrap_or(Begun { folds: Vec::new() });
+        let begun = Begun::read(&self.run).map_err(&mut found).unwrap_or(Begun { folds: Vec::new() });
         let placed = self
             .splits(listed, &ids, budget)
             .and_then(|splits| self.place(splits, &begun, listed, &ids, context));
@@ -199,7 +199,7 @@ impl TrainRequest {
         let Some(WeightChoice { path, allow_extra, new_head, sum_stem }) = &self.weights else {
             return Ok(InitialWeights::Seed);
         };
-        Ok(InitialWeights::of_file(path, *allow_extra, *new_head, *sum_stem)?)
+        Ok(InitialWeights::from_file(path, *allow_extra, *new_head, *sum_stem)?)
     }
 }
 
@@ -208,5 +208,5 @@ fn writable(run: &RunFolder) -> Outcome {
     let there = run.path().ancestors().find(|folder| folder.exists());
     let there = there.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     rustix::fs::access(there, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
-        .map_err(|error| Error::of_path(there, &error.into()))
+        .map_err(|error| Error::at_path(there, &error.into()))
 }

@@ -124,7 +124,7 @@ fn expect_same_run(
         Specification::read(&fold.folder)?.expect_may_change(&fold.folder, settings, config)?;
     }
     if folds.iter().any(|fold| !fold.folder.is_begun()) && !request.accept_changed_data {
-        Begun::of(&request.run)?.expect_same_data(
+        Begun::read(&request.run)?.expect_same_data(
             request.run.path(),
             &config.task,
             &opened.data.contents(),

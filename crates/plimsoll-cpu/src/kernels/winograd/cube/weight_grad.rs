@@ -183,8 +183,8 @@ impl CubeWeightGrad {
                                 tiles: product(chunk.count),
                             };
                             match PAIR.min(at.out.1 - b) {
-                                1 => run.of_step::<S, 1>(),
-                                _ => run.of_step::<S, 2>(),
+                                1 => run.accumulate_tile::<S, 1>(),
+                                _ => run.accumulate_tile::<S, 2>(),
                             }
                         }
                     }

@@ -20,7 +20,7 @@ pub struct Inference {
     #[arg(long)]
     pub plan: bool,
     #[command(flatten)]
-    pub held: Held,
+    pub held: StorageArgs,
     #[command(flatten)]
     pub ram: Ram,
     #[command(flatten)]
@@ -36,7 +36,7 @@ impl Inference {
 
 /// The storage of sums and features of a prediction.
 #[derive(Clone, Copy, Debug, Default, ClapArgs)]
-pub struct Held {
+pub struct StorageArgs {
     /// For volumes: the quantity that is summed where windows overlap [default: features if there are at least twice as many classes as
     /// features before the head, and one fold; else logits].
     #[arg(long, value_enum, value_name = "WHAT")]
@@ -54,7 +54,7 @@ pub struct Held {
     window_batch: Option<u16>,
 }
 
-impl Held {
+impl StorageArgs {
     /// The summed quantity, if set.
     pub fn summed(self) -> Option<Summed> {
         self.sum.map(Summed::from)

@@ -9,17 +9,17 @@ const LEAST: usize = 16;
 
 /// A list, the room of which is reserved for as long as it lives.
 #[derive(Debug)]
-pub(crate) struct Held<T> {
+pub(crate) struct ReservedList<T> {
     items: Vec<T>,
     budget: Budget,
     holder: &'static str,
     held: Option<Reservation>,
 }
 
-impl<T> Held<T> {
+impl<T> ReservedList<T> {
     /// An empty list, which holds nothing.
-    pub(crate) fn new(budget: &Budget, holder: &'static str) -> Held<T> {
-        Held { items: Vec::new(), budget: budget.clone(), holder, held: None }
+    pub(crate) fn new(budget: &Budget, holder: &'static str) -> ReservedList<T> {
+        ReservedList { items: Vec::new(), budget: budget.clone(), holder, held: None }
     }
 
     /// Appends an element.
@@ -55,7 +55,7 @@ impl<T> Held<T> {
     }
 }
 
-impl<T> Deref for Held<T> {
+impl<T> Deref for ReservedList<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn what_a_list_has_is_reserved_and_what_there_is_no_room_for_is_refused() {
         let budget = Budget::new(Bytes(1000));
-        let mut list = Held::new(&budget, "a list");
+        let mut list = ReservedList::new(&budget, "a list");
         // 16, then 32 and for a while 48 of 8 bytes; 64 and 32 are too many.
         let refused = (0u64..).find_map(|number| list.push(number).err().map(|_| number));
         assert_eq!(refused, Some(64));

@@ -6,8 +6,8 @@ use plimsoll_memory::{Budget, Bytes, OverBudget, Reservation};
 
 use crate::DicomError;
 use crate::archive::{Member, each_member, is_archive};
-use crate::held::Held;
 use crate::reader::Reader;
+use crate::reserved_list::ReservedList;
 use crate::start::{MAGIC, Start};
 
 /// The most levels of folders that are searched.
@@ -15,36 +15,36 @@ const DEPTH: usize = 8;
 
 /// The place of one file.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum FileLocation {
     /// On the disk.
     File(PathBuf),
     /// In this archive.
     Member(Box<(PathBuf, Member)>),
 }
 
-impl Place {
+impl FileLocation {
     /// The path of the file; of a file in an archive, the archive and the name in it.
     pub(crate) fn path(&self) -> &Path {
         match self {
-            Place::File(path) => path,
-            Place::Member(member) => &member.1.name,
+            FileLocation::File(path) => path,
+            FileLocation::Member(member) => &member.1.name,
         }
     }
 
     /// Opens it at its beginning.
     pub(crate) fn open(&self) -> Result<Reader<'_>, DicomError> {
         match self {
-            Place::File(path) => Reader::of_file(path),
-            Place::Member(member) => {
+            FileLocation::File(path) => Reader::open(path),
+            FileLocation::Member(member) => {
                 let (archive, member) = &**member;
-                Ok(Reader::of_member(&member.name, member.open(archive)?, member.length))
+                Ok(Reader::in_archive(&member.name, member.open(archive)?, member.length))
             }
         }
     }
 
     /// Returns `true` if bytes can be skipped without being read.
     pub(crate) fn can_seek(&self) -> bool {
-        matches!(self, Place::File(_))
+        matches!(self, FileLocation::File(_))
     }
 
     /// Returns `true` if the file begins as DICOM does.
@@ -61,14 +61,14 @@ impl Place {
     /// Returns the errors of [`is_dicom`](Self::is_dicom).
     pub(crate) fn start(&self) -> Result<Option<Start>, DicomError> {
         let head = self.open()?.bytes::<{ MAGIC.0 + MAGIC.1.len() }>()?;
-        Ok(head.and_then(|head| Start::of(&head)))
+        Ok(head.and_then(|head| Start::detect(&head)))
     }
 
     /// The heap memory of the place.
     pub(crate) fn heap_bytes(&self) -> u64 {
         match self {
-            Place::File(path) => path.capacity() as u64,
-            Place::Member(member) => {
+            FileLocation::File(path) => path.capacity() as u64,
+            FileLocation::Member(member) => {
                 let (archive, member) = &**member;
                 (size_of::<(PathBuf, Member)>() + archive.capacity() + member.name.capacity()) as u64
             }
@@ -81,14 +81,14 @@ impl Place {
 pub(crate) fn each_place(
     path: &Path,
     budget: &Budget,
-    see: &mut dyn FnMut(Place) -> Result<(), DicomError>,
+    see: &mut dyn FnMut(FileLocation) -> Result<(), DicomError>,
 ) -> Result<(), DicomError> {
     if path.is_dir() {
         return each_file(path, DEPTH, budget, see);
     }
     match is_archive(path)? {
-        true => each_member(path, |member| see(Place::Member(Box::new((path.into(), member))))),
-        false => see(Place::File(path.into())),
+        true => each_member(path, |member| see(FileLocation::Member(Box::new((path.into(), member))))),
+        false => see(FileLocation::File(path.into())),
     }
 }
 
@@ -96,10 +96,11 @@ fn each_file(
     folder: &Path,
     depth: usize,
     budget: &Budget,
-    see: &mut dyn FnMut(Place) -> Result<(), DicomError>,
+    see: &mut dyn FnMut(FileLocation) -> Result<(), DicomError>,
 ) -> Result<(), DicomError> {
     let io = |source| DicomError::Io { path: folder.into(), source };
-    let mut names = Names { paths: Held::new(budget, NAMES), texts: Held::new(budget, NAMES), room: 0 };
+    let mut names =
+        Names { paths: ReservedList::new(budget, NAMES), texts: ReservedList::new(budget, NAMES), room: 0 };
     for entry in plimsoll_disk::entries(folder).map_err(io)? {
         names.push(entry.map_err(io)?, budget)?;
     }
@@ -111,7 +112,7 @@ fn each_file(
                 each_file(entry, depth - 1, budget, see)?;
             }
         } else if entry.is_file() {
-            see(Place::File(entry.clone()))?;
+            see(FileLocation::File(entry.clone()))?;
         }
     }
     Ok(())
@@ -126,17 +127,17 @@ fn is_looked_into(folder: &Path, depth: usize) -> bool {
 /// system, as names are not kept, and files behind the accepted one are not opened.
 pub(crate) fn any_place(
     path: &Path,
-    is_one: &mut dyn FnMut(&Place) -> Result<bool, DicomError>,
+    is_one: &mut dyn FnMut(&FileLocation) -> Result<bool, DicomError>,
 ) -> Result<bool, DicomError> {
     if path.is_dir() {
         return any_file(path, DEPTH, is_one);
     }
     if !is_archive(path)? {
-        return is_one(&Place::File(path.into()));
+        return is_one(&FileLocation::File(path.into()));
     }
     let mut found = false;
     each_member(path, |member| {
-        found = found || is_one(&Place::Member(Box::new((path.into(), member))))?;
+        found = found || is_one(&FileLocation::Member(Box::new((path.into(), member))))?;
         Ok(())
     })?;
     Ok(found)
@@ -145,14 +146,14 @@ pub(crate) fn any_place(
 fn any_file(
     folder: &Path,
     depth: usize,
-    is_one: &mut dyn FnMut(&Place) -> Result<bool, DicomError>,
+    is_one: &mut dyn FnMut(&FileLocation) -> Result<bool, DicomError>,
 ) -> Result<bool, DicomError> {
     let io = |source| DicomError::Io { path: folder.into(), source };
     for entry in plimsoll_disk::entries(folder).map_err(io)? {
         let entry = entry.map_err(io)?;
         let found = match entry.is_dir() {
             true => is_looked_into(&entry, depth) && any_file(&entry, depth - 1, is_one)?,
-            false => entry.is_file() && is_one(&Place::File(entry))?,
+            false => entry.is_file() && is_one(&FileLocation::File(entry))?,
         };
         if found {
             return Ok(true);
@@ -169,8 +170,8 @@ const TEXTS: u64 = 16 << 10;
 
 /// The names of a folder, which are reserved before there are more of them.
 struct Names {
-    paths: Held<PathBuf>,
-    texts: Held<Reservation>,
+    paths: ReservedList<PathBuf>,
+    texts: ReservedList<Reservation>,
     /// The reserved bytes that no text uses yet.
     room: u64,
 }

@@ -8,7 +8,7 @@ use crate::dataset::series::is_series;
 use crate::dataset::{DataOptions, DatasetError, LayoutName, Names};
 
 /// A folder, or a table or a list in it, with the user's settings for it.
-pub(crate) struct Place<'a> {
+pub(crate) struct DataLocation<'a> {
     /// The folder that files are relative to.
     pub(crate) folder: PathBuf,
     /// The table or the list, if it was named itself.
@@ -56,18 +56,18 @@ fn images(folder: &Path) -> Result<Vec<Result<Image, DatasetError>>, DatasetErro
     Ok(listed.iter().filter(|path| !is_second(path)).filter_map(named).collect())
 }
 
-impl<'a> Place<'a> {
-    pub(crate) fn open(place: &Path, options: &'a DataOptions) -> Result<Place<'a>, DatasetError> {
+impl<'a> DataLocation<'a> {
+    pub(crate) fn open(place: &Path, options: &'a DataOptions) -> Result<DataLocation<'a>, DatasetError> {
         if place.is_file() {
             let folder = place.parent().unwrap_or(Path::new("")).to_path_buf();
             let folder = if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder };
-            return Ok(Place { folder, file: Some(place.into()), options, folders: Vec::new() });
+            return Ok(DataLocation { folder, file: Some(place.into()), options, folders: Vec::new() });
         }
         if !place.is_dir() {
             return Err(DatasetError::NotAFolder { path: place.into() });
         }
         let folders = list(place)?.into_iter().filter(|path| path.is_dir()).collect();
-        Ok(Place { folder: place.into(), file: None, options, folders })
+        Ok(DataLocation { folder: place.into(), file: None, options, folders })
     }
 
     /// The layout that is there, by its names.

@@ -65,7 +65,7 @@ fn check_finite(path: &Path, name: &str, values: &[f32]) -> Result<(), WeightErr
 pub(super) struct Found {
     pub(super) id: TensorId,
     pub(super) name: String,
-    pub(super) held: Held,
+    pub(super) held: ParameterStorage,
 }
 
 impl Found {
@@ -78,9 +78,9 @@ impl Found {
         values: &mut [f32],
     ) -> Result<(), WeightError> {
         match &self.held {
-            Held::Itself => file.read_named(&self.name, &info.shape, values)?,
-            Held::OfColours => read_summed(file, &self.name, &info.shape, values)?,
-            Held::Part { whole, first } => read_part(file, &self.name, whole, *first, values)?,
+            ParameterStorage::Itself => file.read_named(&self.name, &info.shape, values)?,
+            ParameterStorage::OfColours => read_summed(file, &self.name, &info.shape, values)?,
+            ParameterStorage::Part { whole, first } => read_part(file, &self.name, whole, *first, values)?,
         }
         check_finite(path, &self.name, values)
     }
@@ -88,7 +88,7 @@ impl Found {
 
 /// The storage of a parameter in a file.
 #[derive(Debug, PartialEq)]
-pub(super) enum Held {
+pub(super) enum ParameterStorage {
     /// A tensor of its own.
     Itself,
     /// With weights for three channels of an image, which are summed.
