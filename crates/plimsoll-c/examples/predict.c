@@ -19,6 +19,8 @@ int main(int count, char **arguments) {
     PlimsollModel *model;
     PlimsollDescription about;
     if (plimsoll_open(arguments[1], &options, &model) || plimsoll_describe(model, &about)) return fail(model);
+    char warnings[1024];
+    if (plimsoll_limit_warnings(warnings, sizeof warnings) > 1) fprintf(stderr, "warning: %s\n", warnings);
 
     PlimsollImage image = {.channel_count = about.channels, .element = PLIMSOLL_F32};
     uint64_t voxels = 1;

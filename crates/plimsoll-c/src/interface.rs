@@ -8,6 +8,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use plimsoll_memory::{System, limits};
+
 use crate::arguments::{MOST_THREADS, channels, element_type, expect_bytes, geometry, settings};
 use crate::error::{Failure, PlimsollStatus};
 use crate::model::Model;
@@ -291,6 +293,30 @@ pub unsafe extern "C" fn plimsoll_error(model: *const PlimsollModel, text: *mut 
     };
     // SAFETY: the caller's promise.
     unsafe { copy_text(&error, text, size) }
+}
+
+/// Copies the warnings about the memory limit of this process, in UTF-8 with a zero behind them: one line for each file of the system that
+/// exists but cannot be read, so that a memory limit that it sets is not kept. The text is empty if every file was read. Of a text that is
+/// longer than `size` bytes, the beginning. Returns how many bytes all of it takes, the zero included.
+///
+/// # Safety
+/// `text` is null or can be written for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plimsoll_limit_warnings(text: *mut c_char, size: u64) -> u64 {
+    let mut warnings = String::new();
+    // A panic leaves the text empty: nothing unwinds into C.
+    let _ = guarded(|| {
+        warnings = limit_warnings(&System::default());
+        Ok(())
+    });
+    // SAFETY: the caller promises that it is null or can be written for `size` bytes.
+    unsafe { copy_text(&warnings, text, size) }
+}
+
+/// The warnings about memory limits that cannot be read, one line each.
+pub(crate) fn limit_warnings(system: &System) -> String {
+    let unread = limits(system, None).unread;
+    unread.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 /// Copies a text with a zero behind it, as much of it as there is room for. Returns the bytes of all of it, the zero included.

@@ -1,7 +1,7 @@
 //! The words of C for parameters and jobs: fields of its structures, and commands of the program.
 
 use plimsoll_memory::Bytes;
-use plimsoll_remedy::{Argument, Job, Parameter, Wording};
+use plimsoll_remedy::{Parameter, Wording};
 
 /// Words the parameters that C sets as fields of `PlimsollOptions`, and others by their names.
 pub(crate) struct Fields;
@@ -18,15 +18,6 @@ impl Wording for Fields {
             other => (other.name(), value.map(String::from)),
         };
         value.map_or(name.into(), |value| format!("{name} = {value}"))
-    }
-
-    fn job(&self, job: Job, arguments: &[Argument]) -> String {
-        let words = arguments.iter().map(|argument| match argument {
-            Argument::Word(word) => word.clone(),
-            Argument::Parameter(parameter, value) => self.parameter(*parameter, value.as_deref()),
-        });
-        let command = [format!("plimsoll {}", job.name())].into_iter().chain(words);
-        format!("`{}`", command.collect::<Vec<_>>().join(" "))
     }
 }
 

@@ -27,6 +27,7 @@ fn the_header_says_what_the_library_has() {
         "plimsoll_predict",
         "plimsoll_evaluate",
         "plimsoll_error",
+        "plimsoll_limit_warnings",
         "plimsoll_free",
     ] {
         assert!(

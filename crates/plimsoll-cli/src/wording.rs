@@ -1,6 +1,6 @@
 //! The words of the command line for parameters and jobs: flags and commands.
 
-use plimsoll_remedy::{Argument, Job, Parameter, Wording};
+use plimsoll_remedy::{Parameter, Wording};
 
 /// Words parameters as flags, and jobs as commands in backquotes.
 pub struct Flags;
@@ -27,15 +27,6 @@ impl Wording for Flags {
             Some(value) => format!("{flag} {value}"),
         }
     }
-
-    fn job(&self, job: Job, arguments: &[Argument]) -> String {
-        let mut words = vec![format!("plimsoll {}", job.name())];
-        words.extend(arguments.iter().map(|argument| match argument {
-            Argument::Word(word) => word.clone(),
-            Argument::Parameter(parameter, value) => self.parameter(*parameter, value.as_deref()),
-        }));
-        format!("`{}`", words.join(" "))
-    }
 }
 
 #[cfg(test)]
@@ -43,6 +34,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use clap::{Command, CommandFactory};
+    use plimsoll_remedy::{Argument, Job};
 
     use super::*;
     use crate::args::Args;

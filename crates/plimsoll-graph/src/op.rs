@@ -187,6 +187,29 @@ pub(crate) fn expect_volume(
     expect_five_axes(op, operand, &tensor.shape)
 }
 
+/// Infers the result of an op on each element of one volume.
+pub(crate) fn infer_pointwise(
+    op: &'static str,
+    inputs: &[&TensorInfo],
+) -> Result<Vec<Signature>, GraphError> {
+    expect_operands(op, inputs.len(), 1)?;
+    expect_volume(op, "the operand", inputs[0])?;
+    Ok(vec![Signature::like(inputs[0])])
+}
+
+/// Infers the result of the gradient of an op on each element of one volume. Operands: the gradient of that op's result, and
+/// its operand or its result, which is `known`.
+pub(crate) fn infer_pointwise_gradient(
+    op: &'static str,
+    known: &'static str,
+    inputs: &[&TensorInfo],
+) -> Result<Vec<Signature>, GraphError> {
+    expect_operands(op, inputs.len(), 2)?;
+    expect_volume(op, "the gradient", inputs[0])?;
+    expect_like(op, known, inputs[1], inputs[0])?;
+    Ok(vec![Signature::like(inputs[0])])
+}
+
 fn expect_five_axes(op: &'static str, operand: &'static str, shape: &Shape) -> Result<(), GraphError> {
     if shape.0.len() == 5 {
         return Ok(());

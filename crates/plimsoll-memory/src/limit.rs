@@ -1,7 +1,7 @@
 //! One memory limit, and where the system describes its limits.
 
 use std::path::{Path, PathBuf};
-use std::{fs, io};
+use std::{fmt, fs, io};
 
 use serde::Serialize;
 
@@ -25,6 +25,14 @@ pub struct Unread {
     pub path: PathBuf,
     /// Why it could not be read.
     pub reason: String,
+}
+
+/// A warning for the user.
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Unread { path, reason } = self;
+        write!(f, "cannot read {} ({reason}): a memory limit that it sets is not kept", path.display())
+    }
 }
 
 impl Unread {

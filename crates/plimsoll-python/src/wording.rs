@@ -1,6 +1,6 @@
 //! The words of Python for parameters and jobs: keyword arguments and functions.
 
-use plimsoll_remedy::{Argument, Job, Parameter, Wording};
+use plimsoll_remedy::{Parameter, Wording};
 
 /// Parameters that are on or off.
 const SWITCHES: [Parameter; 13] = [
@@ -32,15 +32,6 @@ impl Wording for Keywords {
             Some(value) if value.parse::<f64>().is_ok() => format!("{name}={value}"),
             Some(value) => format!("{name}=\"{value}\""),
         }
-    }
-
-    fn job(&self, job: Job, arguments: &[Argument]) -> String {
-        let words = arguments.iter().map(|argument| match argument {
-            Argument::Word(word) => word.clone(),
-            Argument::Parameter(parameter, value) => self.parameter(*parameter, value.as_deref()),
-        });
-        let command = [format!("plimsoll {}", job.name())].into_iter().chain(words);
-        format!("`{}`", command.collect::<Vec<_>>().join(" "))
     }
 }
 

@@ -45,8 +45,15 @@ pub trait Wording {
     /// Renders a parameter, and the value that it is to have.
     fn parameter(&self, parameter: Parameter, value: Option<&str>) -> String;
 
-    /// Renders a job and its arguments, of which there may be none.
-    fn job(&self, job: Job, arguments: &[Argument]) -> String;
+    /// Renders a job and its arguments, of which there may be none: unless a front end has other words, as a command of the program.
+    fn job(&self, job: Job, arguments: &[Argument]) -> String {
+        let words = arguments.iter().map(|argument| match argument {
+            Argument::Word(word) => word.clone(),
+            Argument::Parameter(parameter, value) => self.parameter(*parameter, value.as_deref()),
+        });
+        let command = [format!("plimsoll {}", job.name())].into_iter().chain(words);
+        format!("`{}`", command.collect::<Vec<_>>().join(" "))
+    }
 }
 
 impl Remedy {

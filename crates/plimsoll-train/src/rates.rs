@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use plimsoll_disk::atomic;
 use plimsoll_graph::Program;
-use plimsoll_memory::{fnv1a, host};
+use plimsoll_memory::{Digest, host};
 use plimsoll_plan::{Backend, Rates};
 use plimsoll_run::{CacheFolder, Machine};
 use serde::{Deserialize, Serialize};
@@ -127,7 +127,7 @@ fn processor() -> String {
 fn costs_file(backend: &dyn Backend, cache: Option<&CacheFolder>) -> Option<PathBuf> {
     let cache = cache?;
     let key = format!("{}\n{}\n{}", processor(), backend.rated(), env!("CARGO_PKG_VERSION"));
-    let name = format!("costs-{:016x}.json", fnv1a(key.as_bytes()));
+    let name = format!("costs-{}.json", Digest::of(key.as_bytes()));
     Some(cache.path().join(name))
 }
 

@@ -101,11 +101,7 @@ impl Context {
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         for unread in &limits.unread {
             if reported.insert(unread.path.clone()) {
-                self.warn(format_args!(
-                    "cannot read {} ({}): a memory limit that it sets is not kept",
-                    unread.path.display(),
-                    unread.reason
-                ));
+                self.warn(unread);
             }
         }
         limits

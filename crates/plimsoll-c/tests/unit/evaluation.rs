@@ -5,6 +5,9 @@
 use std::ffi::CStr;
 use std::ptr::{null, null_mut};
 
+use plimsoll_memory::System;
+
+use crate::interface::limit_warnings;
 use crate::*;
 
 const SHAPE: [usize; 3] = [4, 4, 5];
@@ -119,4 +122,35 @@ fn what_cannot_be_compared_is_refused_with_a_text() {
     // SAFETY: null pointers are refused.
     let status = unsafe { plimsoll_evaluate(null(), null(), null(), 0, null_mut(), null_mut(), 0) };
     assert_eq!(status, PlimsollStatus::Argument);
+}
+
+/// A control group whose limit is a folder in the place of a file, which fails for root as well.
+#[test]
+fn a_memory_limit_that_cannot_be_read_is_a_warning_that_names_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |path: &str, text: &str| {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("proc/self/cgroup", "0::/job\n");
+    write("proc/self/mountinfo", "35 31 0:32 / /cgroup rw - cgroup2 cgroup2 rw\n");
+    write("proc/meminfo", "MemTotal:       8388608 kB\nMemAvailable:   4194304 kB\n");
+    std::fs::create_dir_all(folder.path().join("cgroup/job/memory.max")).unwrap();
+    let system = System { proc: folder.path().join("proc"), root: folder.path().into() };
+    let warnings = limit_warnings(&system);
+    assert_eq!(warnings.lines().count(), 1, "{warnings}");
+    assert!(warnings.contains("cgroup/job/memory.max"), "{warnings}");
+    assert!(warnings.ends_with("a memory limit that it sets is not kept"), "{warnings}");
+}
+
+#[test]
+fn warnings_are_copied_as_far_as_there_is_room() {
+    // SAFETY: a text that is null is not written.
+    let needed = unsafe { plimsoll_limit_warnings(null_mut(), 0) };
+    assert!(needed >= 1);
+    let mut text = vec![1; usize::try_from(needed).unwrap()];
+    // SAFETY: the text can be written for its length.
+    assert_eq!(unsafe { plimsoll_limit_warnings(text.as_mut_ptr(), needed) }, needed);
+    assert_eq!(text.last(), Some(&0));
 }

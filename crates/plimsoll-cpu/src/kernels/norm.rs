@@ -6,7 +6,7 @@
 use plimsoll_graph::ops::Over;
 
 use super::lane_sums::{in_turn, total_of};
-use super::patch::{Affine, BlockNorm, norm_act};
+use super::patch::{BlockConstants, BlockNorm, norm_act};
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{Element, LANES, Simd};
 
@@ -276,13 +276,6 @@ pub(crate) struct NormGrad<T> {
     pub(crate) norms: Vec<BlockNorm>,
 }
 
-/// The constants of one block of a sample.
-struct BlockConstants<V> {
-    affine: Affine<V>,
-    mean: V,
-    rstd: V,
-}
-
 impl<T: Element> NormGrad<T> {
     /// # Safety
     /// The machine has the instruction set of `S`; `block` is one of the extent's; statistics, scale and shift are as
@@ -290,16 +283,8 @@ impl<T: Element> NormGrad<T> {
     #[inline(always)]
     unsafe fn constants<S: Simd>(&self, block: usize) -> BlockConstants<S::V> {
         let (sample, channel_block) = (block / self.extent.blocks, block % self.extent.blocks);
-        let norm = &self.norms[channel_block];
         // SAFETY: the sample of a block of the extent is one of those that the statistics have a pair for.
-        unsafe {
-            let statistics = norm.statistics.add(sample * norm.statistics_stride).0;
-            BlockConstants {
-                affine: norm.affine::<S>(sample),
-                mean: S::load(statistics),
-                rstd: S::load(statistics.add(LANES)),
-            }
-        }
+        unsafe { self.norms[channel_block].constants::<S>(sample) }
     }
 
     /// g = dz · lrelu'(u) and x̂ of the voxel at `place`.
@@ -309,14 +294,14 @@ impl<T: Element> NormGrad<T> {
     /// initialised.
     #[inline(always)]
     unsafe fn voxel<S: Simd>(&self, constants: &BlockConstants<S::V>, place: usize) -> (S::V, S::V) {
-        let BlockConstants { affine, mean, rstd } = constants;
+        let affine = &constants.affine;
         // SAFETY: both buffers have a voxel at `place`, as this function's contract says.
         unsafe {
             let y = T::load::<S>(self.data.0.add(place));
             let dz = T::load::<S>(self.upstream.0.add(place));
             let u = S::fma(affine.a, y, affine.b);
             let g = S::where_positive(u, dz, S::mul(dz, affine.slope));
-            (g, S::mul(S::sub(y, *mean), *rstd))
+            (g, constants.normalised::<S>(y))
         }
     }
 }
@@ -506,13 +491,11 @@ impl<T: Element> Kernel for NormGradApply<T> {
         unsafe {
             let constants = self.grad.constants::<S>(block);
             let means = self.means.0.add(block * 2 * LANES);
-            let (mean, product) = (S::load(means), S::load(means.add(LANES)));
+            let means = [S::load(means), S::load(means.add(LANES))];
             for voxel in extent.voxels_of(chunk) {
                 let place = (block * extent.voxels + voxel) * LANES;
                 let (g, x) = self.grad.voxel::<S>(&constants, place);
-                let means = S::fma(x, product, mean);
-                // a = r γ is the factor of y in the forward map.
-                let mut value = S::sub(S::mul(constants.affine.a, g), means);
+                let mut value = constants.gradient::<S>(g, x, means);
                 if let Some(added_to) = self.added_to {
                     value = S::add(T::load::<S>(added_to.0.add(place)), value);
                 }

@@ -7,7 +7,7 @@
 mod block;
 mod operands;
 
-pub(crate) use block::{Affine, BlockNorm, SourceBlock, norm_act};
+pub(crate) use block::{Affine, BlockConstants, BlockNorm, SourceBlock, norm_act};
 pub(crate) use operands::operand_value;
 
 use std::ops::Range;

@@ -5,7 +5,7 @@
 
 use super::lane_sums::in_turn;
 use super::norm::Extent;
-use super::patch::{Affine, BlockNorm};
+use super::patch::{Affine, BlockConstants, BlockNorm};
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{Element, LANES, Simd};
 
@@ -17,13 +17,6 @@ pub(crate) struct Branch<T> {
     pub(crate) norms: Vec<BlockNorm>,
 }
 
-/// The constants of one block of a sample.
-struct BlockConstants<V> {
-    affine: Affine<V>,
-    mean: V,
-    rstd: V,
-}
-
 impl<T: Element> Branch<T> {
     /// # Safety
     /// The machine has the instruction set of `S`; `block` is one of the extent's; statistics, scale and shift are as
@@ -33,16 +26,9 @@ impl<T: Element> Branch<T> {
         let (sample, channel_block) = (block / extent.blocks, block % extent.blocks);
         // SAFETY: the sample of a block of the extent is one of those that the statistics have a pair for.
         unsafe {
-            let (zero, one) = (S::zero(), S::splat(1.0));
-            let Some(norm) = self.norms.get(channel_block) else {
-                let affine = Affine { a: one, b: zero, slope: one };
-                return BlockConstants { affine, mean: zero, rstd: one };
-            };
-            let statistics = norm.statistics.add(sample * norm.statistics_stride).0;
-            BlockConstants {
-                affine: norm.affine::<S>(sample),
-                mean: S::load(statistics),
-                rstd: S::load(statistics.add(LANES)),
+            match self.norms.get(channel_block) {
+                Some(norm) => norm.constants::<S>(sample),
+                None => BlockConstants::stored::<S>(),
             }
         }
     }
@@ -140,8 +126,8 @@ impl<T: Element> ResidualGrad<T> {
             let sum = sum::<S>(&main.affine, y, &shortcut.affine, x);
             Voxel {
                 g: S::where_positive(sum, dz, S::mul(dz, S::splat(self.slope))),
-                main: S::mul(S::sub(y, main.mean), main.rstd),
-                shortcut: S::mul(S::sub(x, shortcut.mean), shortcut.rstd),
+                main: main.normalised::<S>(y),
+                shortcut: shortcut.normalised::<S>(x),
             }
         }
     }
@@ -225,21 +211,17 @@ impl<T: Element> Kernel for ResidualGradApply<T> {
             let shortcut = self.grad.shortcut.constants::<S>(extent, block);
             let means = |means: Ptr<f32>| {
                 let means = means.0.add(block * 2 * LANES);
-                (S::load(means), S::load(means.add(LANES)))
+                [S::load(means), S::load(means.add(LANES))]
             };
-            let (main_mean, main_product) = means(self.main_means);
+            let main_means = means(self.main_means);
             let shortcut_means = self.shortcut_means.map(means);
             for voxel in extent.voxels_of(chunk) {
                 let place = (block * extent.voxels + voxel) * LANES;
                 let of = self.grad.voxel::<S>(&main, &shortcut, place);
-                let main_means = S::fma(of.main, main_product, main_mean);
-                let dy = S::sub(S::mul(main.affine.a, of.g), main_means);
+                let dy = main.gradient::<S>(of.g, of.main, main_means);
                 let dx = match shortcut_means {
                     None => of.g,
-                    Some((mean, product)) => {
-                        let means = S::fma(of.shortcut, product, mean);
-                        S::sub(S::mul(shortcut.affine.a, of.g), means)
-                    }
+                    Some(means) => shortcut.gradient::<S>(of.g, of.shortcut, means),
                 };
                 T::store::<S>(self.main.0.add(place), dy);
                 T::store::<S>(self.shortcut.0.add(place), dx);

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use plimsoll_disk::{File, atomic};
-use plimsoll_memory::{Budget, Bytes, Fnv1a};
+use plimsoll_memory::{Budget, Bytes, Digest, Digester};
 use serde::{Deserialize, Serialize};
 
 use crate::Labels;
@@ -30,7 +30,7 @@ const INDEX: &str = "foreground_index.bin";
 const MASKS: &str = "nonzero_masks.bin";
 
 /// The version of the lines. Raise it when the samples or the statistics change.
-const VERSION: u32 = 7;
+const VERSION: u32 = 8;
 
 /// The first line: the facts that must be unchanged for the inspection to be current, and the statistics of all cases.
 #[derive(Serialize, Deserialize)]
@@ -42,7 +42,7 @@ struct Head {
     /// The unit that headers were taken to be in, where the user said so.
     unit: Option<LengthUnit>,
     /// A checksum of the classes that values of each label map have.
-    label_values: u64,
+    label_values: Digest,
     /// The number of lines of each kind that follow.
     files: usize,
     problems: usize,
@@ -51,12 +51,12 @@ struct Head {
     intensities: BTreeMap<usize, IntensityProperties>,
     /// The number of positions in the index.
     positions: usize,
-    /// The FNV-1a checksum of the index.
-    index_hash: u64,
+    /// The checksum of the index.
+    index_hash: Digest,
     /// The bytes of all masks.
     mask_bytes: usize,
-    /// The FNV-1a checksum of all masks.
-    mask_hash: u64,
+    /// The checksum of all masks.
+    mask_hash: Digest,
     /// The least budget in which the data set can be inspected again.
     least: Bytes,
 }
@@ -93,7 +93,7 @@ impl Inspection {
             let written = atomic::write(&path, |file| content(file));
             written.map_err(|source| InspectError::Io { path, action: "write", source })
         };
-        let (mut index_hash, mut mask_hash) = (Fnv1a::default(), Fnv1a::default());
+        let (mut index_hash, mut mask_hash) = (Digester::default(), Digester::default());
         write(INDEX, &mut |file| {
             // Number by number, so that the file is little-endian on any machine.
             self.foreground.iter().flat_map(ForegroundIndex::packed).try_for_each(|position| {
@@ -144,9 +144,9 @@ impl Inspection {
             intensities: fingerprint
                 .map_or_else(BTreeMap::new, |all| all.foreground_intensity_properties_per_channel.clone()),
             positions: self.foreground.iter().map(|index| index.packed().len()).sum(),
-            index_hash: u64::MAX,
+            index_hash: Digest(0),
             mask_bytes: self.masks.iter().map(|mask| mask.bytes().len()).sum(),
-            mask_hash: u64::MAX,
+            mask_hash: Digest(0),
             least: self.least,
         }
     }
@@ -289,7 +289,7 @@ struct Parts {
     file: File,
     /// Bytes that are not read yet.
     left: u64,
-    hash: Fnv1a,
+    hash: Digester,
 }
 
 impl Parts {
@@ -297,7 +297,7 @@ impl Parts {
     fn open(path: &Path, length: Option<u64>) -> Option<Parts> {
         let file = File::open(path).ok()?;
         let left = file.len().ok().filter(|found| Some(*found) == length)?;
-        Some(Parts { file, left, hash: Fnv1a::default() })
+        Some(Parts { file, left, hash: Digester::default() })
     }
 
     /// Takes a part of the bytes that are left. Returns `true` if there are enough.
@@ -373,8 +373,8 @@ fn write_line(file: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
 }
 
 /// A checksum of the classes that values of each label map have.
-fn label_values(dataset: &Dataset) -> u64 {
-    let mut sum = Fnv1a::default();
+fn label_values(dataset: &Dataset) -> Digest {
+    let mut sum = Digester::default();
     for values in dataset.cases.iter().map(|case| case.reading.label_values.as_deref()) {
         sum.update(&[u8::from(values.is_some())]);
         for class in values.into_iter().flat_map(|values| (0..=u8::MAX).map(|value| values.class(value))) {

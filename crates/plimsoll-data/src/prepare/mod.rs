@@ -35,7 +35,7 @@ use crate::prepare::earlier::Earlier;
 use crate::prepare::rule::{Lattice, ResizeRule};
 use crate::prepare::survey::Ranges;
 pub(crate) use crate::prepare::survey::Survey;
-use crate::prepare::window::{Channel, Part};
+use crate::prepare::window::{Channel, Part, cleared};
 use crate::{
     Case, CaseFingerprint, CaseSource, Intensity, IntensityProperties, Interpolation, LabelTies, NnUnetSteps,
     NoStatistics, Normalisation, Planes, Scratch, TargetGrid, VolumeCache, resampled_shape,
@@ -261,12 +261,7 @@ impl PreparedCase {
         out: &mut [f32],
         scratch: &mut Scratch,
     ) -> Result<(), PrepareError> {
-        let voxels: usize = window.iter().product();
-        let (expected, found) = (voxels * self.channels(), out.len());
-        if expected != found {
-            return Err(PrepareError::Patch(crate::PatchError::BufferLength { expected, found }));
-        }
-        out.fill(0.0);
+        let voxels = cleared(out, self.channels(), window)?;
         let Some(part) = Part::within_window(self.place.grid.shape(), from, window) else { return Ok(()) };
         let (images, earlier) = out.split_at_mut(voxels * self.channels.len());
         for (index, out) in images.chunks_exact_mut(voxels.max(1)).enumerate() {

@@ -8,12 +8,10 @@ use plimsoll_volume::{Geometry, Reorientation, Spacing, VoxelBox};
 
 use crate::moments::Moments;
 use crate::patch::zoom::Zoom;
-use crate::prepare::window::Part;
+use crate::prepare::window::{Part, cleared};
 use crate::prepare::zoomed_case::{BLOCK, blocks};
 use crate::prepare::{PrepareError, check_shapes};
-use crate::{
-    Case, CaseSource, Intensity, MonaiIntensity, MonaiSteps, PatchError, Scratch, TargetGrid, VolumeCache,
-};
+use crate::{Case, CaseSource, Intensity, MonaiIntensity, MonaiSteps, Scratch, TargetGrid, VolumeCache};
 
 /// The cosine of two axes from which they count as sheared: more than the rounding of an affine in f32, and less than what moves a voxel.
 const SHEARED: f64 = 1e-5;
@@ -227,12 +225,7 @@ impl SpacedCase {
         out: &mut [f32],
         scratch: &mut Scratch,
     ) -> Result<(), PrepareError> {
-        let voxels: usize = window.iter().product();
-        let (expected, found) = (voxels * self.channels.len(), out.len());
-        if expected != found {
-            return Err(PrepareError::Patch(PatchError::BufferLength { expected, found }));
-        }
-        out.fill(0.0);
+        let voxels = cleared(out, self.channels.len(), window)?;
         let Some(part) = Part::within_window(self.place.grid.shape(), from, window) else { return Ok(()) };
         for (channel, out) in out.chunks_exact_mut(voxels.max(1)).enumerate() {
             self.pull(channel, part, &mut *out, window, scratch)?;

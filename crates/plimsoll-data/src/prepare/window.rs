@@ -11,6 +11,20 @@ use crate::prepare::rule::ResizeRule;
 use crate::prepare::survey::Ranges;
 use crate::{Interpolation, PatchError, TargetGrid};
 
+/// Clears the buffer of a window of some channels. Returns the voxels of a channel.
+///
+/// # Errors
+/// Returns an error if the buffer has another length.
+pub(crate) fn cleared(out: &mut [f32], channels: usize, window: [usize; 3]) -> Result<usize, PrepareError> {
+    let voxels: usize = window.iter().product();
+    let (expected, found) = (voxels * channels, out.len());
+    if expected != found {
+        return Err(PrepareError::Patch(PatchError::BufferLength { expected, found }));
+    }
+    out.fill(0.0);
+    Ok(voxels)
+}
+
 /// The place of a box in the network's grid and in a window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {

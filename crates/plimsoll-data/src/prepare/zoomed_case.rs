@@ -9,11 +9,11 @@ use plimsoll_volume::{Geometry, VoxelBox};
 
 use crate::moments::Moments;
 use crate::patch::zoom::Zoom;
-use crate::prepare::window::Part;
+use crate::prepare::window::{Part, cleared};
 use crate::prepare::{PrepareError, check_shapes};
 use crate::{
-    Case, CaseSource, ChannelStatistics, Intensity, IntensityProperties, NoStatistics, PatchError, Scratch,
-    TargetGrid, VolumeCache, ZoomSteps,
+    Case, CaseSource, ChannelStatistics, Intensity, IntensityProperties, NoStatistics, Scratch, TargetGrid,
+    VolumeCache, ZoomSteps,
 };
 
 /// The share of the network's spacing by which that of the zoomed image may differ from it.
@@ -197,12 +197,7 @@ impl ZoomedCase {
         out: &mut [f32],
         scratch: &mut Scratch,
     ) -> Result<(), PrepareError> {
-        let voxels: usize = window.iter().product();
-        let (expected, found) = (voxels * self.intensities.len(), out.len());
-        if expected != found {
-            return Err(PrepareError::Patch(PatchError::BufferLength { expected, found }));
-        }
-        out.fill(0.0);
+        let voxels = cleared(out, self.intensities.len(), window)?;
         let Some(mut part) = Part::within_window(self.grid.shape(), from, window) else { return Ok(()) };
         for axis in 0..3 {
             part.of_grid.start[axis] += self.first[axis];

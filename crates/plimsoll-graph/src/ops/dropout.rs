@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::op::{expect_operands, expect_table, expect_volume, upstream};
-use crate::{Array, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
+use crate::{Array, GraphError, Node, Op, Rule, Shape, Signature, Tape, TensorInfo};
 
 /// y = x / (1 − p) where an element is kept, and 0 · x elsewhere; each is kept with probability 1 − p (Srivastava et al. 2014). Or so
 /// channel by channel, all voxels alike (Tompson et al. 2015), as `torch.nn.Dropout3d` does.
@@ -132,25 +132,39 @@ pub(super) fn expect_probability(
     Err(GraphError::Attribute { op, attribute, found: found.to_string(), expected })
 }
 
+/// Infers the result of an op that drops a part of a volume with a probability. Operands: the volume, and the noise of the step.
+pub(super) fn infer_dropped(
+    op: &'static str,
+    p: f32,
+    inputs: &[&TensorInfo],
+) -> Result<Vec<Signature>, GraphError> {
+    expect_operands(op, inputs.len(), 2)?;
+    expect_probability(op, "p", p)?;
+    expect_volume(op, "the operand", inputs[0])?;
+    expect_table(op, "the noise", inputs[1], &[NOISE])?;
+    Ok(vec![Signature::like(inputs[0])])
+}
+
+/// Writes the gradient of an op that drops a part of a volume: the same op, with the same noise, on the gradient.
+pub(super) fn dropped_gradient(op: impl Into<Op>, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
+    if let Some(dy) = upstream(tape, node, 0).filter(|_| tape.needs(node.inputs[0])) {
+        let dx = tape.push(op, &[dy, node.inputs[1]])?[0];
+        tape.add(node.inputs[0], dx)?;
+    }
+    Ok(())
+}
+
 impl Rule for Dropout {
     fn name(&self) -> &'static str {
         NAME
     }
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
-        expect_operands(NAME, inputs.len(), 2)?;
-        expect_probability(NAME, "p", self.p)?;
-        expect_volume(NAME, "the operand", inputs[0])?;
-        expect_table(NAME, "the noise", inputs[1], &[NOISE])?;
-        Ok(vec![Signature::like(inputs[0])])
+        infer_dropped(NAME, self.p, inputs)
     }
 
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
-        if let Some(dy) = upstream(tape, node, 0).filter(|_| tape.needs(node.inputs[0])) {
-            let dx = tape.push(*self, &[dy, node.inputs[1]])?[0];
-            tape.add(node.inputs[0], dx)?;
-        }
-        Ok(())
+        dropped_gradient(*self, tape, node)
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::op::{expect_like, expect_operands, expect_volume, upstream};
+use crate::op::{infer_pointwise, infer_pointwise_gradient, upstream};
 use crate::{Array, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
 /// z = x · Φ(x), with Φ the distribution function of the standard normal distribution: the exact form, not that by a hyperbolic
@@ -45,9 +45,7 @@ impl Rule for Gelu {
     }
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
-        expect_operands(NAME, inputs.len(), 1)?;
-        expect_volume(NAME, "the operand", inputs[0])?;
-        Ok(vec![Signature::like(inputs[0])])
+        infer_pointwise(NAME, inputs)
     }
 
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
@@ -69,10 +67,7 @@ impl Rule for GeluGrad {
     }
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
-        expect_operands(GRAD, inputs.len(), 2)?;
-        expect_volume(GRAD, "the gradient", inputs[0])?;
-        expect_like(GRAD, "the operand", inputs[1], inputs[0])?;
-        Ok(vec![Signature::like(inputs[0])])
+        infer_pointwise_gradient(GRAD, "the operand", inputs)
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {

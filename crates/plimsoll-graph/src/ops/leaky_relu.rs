@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::op::{expect_like, expect_operands, expect_volume, upstream};
+use crate::op::{infer_pointwise, infer_pointwise_gradient, upstream};
 use crate::{Array, GraphError, Node, Op, Rule, Shape, Signature, Tape, TensorId, TensorInfo};
 
 /// z = x where x > 0, else slope · x. Operand and result: a volume.
@@ -29,9 +29,7 @@ impl Rule for LeakyRelu {
     }
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
-        expect_operands(NAME, inputs.len(), 1)?;
-        expect_volume(NAME, "the operand", inputs[0])?;
-        Ok(vec![Signature::like(inputs[0])])
+        infer_pointwise(NAME, inputs)
     }
 
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
@@ -58,10 +56,7 @@ impl Rule for LeakyReluGrad {
     }
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
-        expect_operands(GRAD, inputs.len(), 2)?;
-        expect_volume(GRAD, "the gradient", inputs[0])?;
-        expect_like(GRAD, "the operand", inputs[1], inputs[0])?;
-        Ok(vec![Signature::like(inputs[0])])
+        infer_pointwise_gradient(GRAD, "the operand", inputs)
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {

@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::dropout::{NOISE, Noise, expect_probability, philox, scale, threshold};
-use crate::op::{expect_operands, expect_table, expect_volume, upstream};
+use super::dropout::{Noise, dropped_gradient, infer_dropped, philox, scale, threshold};
 use crate::{Array, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
 /// y = x / (1 − p) for a sample that is kept, else 0 · x; each is kept with probability 1 − p. On a branch beside a skip this is
@@ -36,19 +35,11 @@ impl Rule for SampleDrop {
     }
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
-        expect_operands(NAME, inputs.len(), 2)?;
-        expect_probability(NAME, "p", self.p)?;
-        expect_volume(NAME, "the operand", inputs[0])?;
-        expect_table(NAME, "the noise", inputs[1], &[NOISE])?;
-        Ok(vec![Signature::like(inputs[0])])
+        infer_dropped(NAME, self.p, inputs)
     }
 
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
-        if let Some(dy) = upstream(tape, node, 0).filter(|_| tape.needs(node.inputs[0])) {
-            let dx = tape.push(*self, &[dy, node.inputs[1]])?[0];
-            tape.add(node.inputs[0], dx)?;
-        }
-        Ok(())
+        dropped_gradient(*self, tape, node)
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::op::{expect_like, expect_operands, expect_volume, upstream};
+use crate::op::{infer_pointwise, infer_pointwise_gradient, upstream};
 use crate::{Array, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
 /// s = 1 / (1 + e⁻ˣ). Operand and result: a volume.
@@ -23,9 +23,7 @@ impl Rule for Sigmoid {
     }
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
-        expect_operands(NAME, inputs.len(), 1)?;
-        expect_volume(NAME, "the operand", inputs[0])?;
-        Ok(vec![Signature::like(inputs[0])])
+        infer_pointwise(NAME, inputs)
     }
 
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
@@ -45,10 +43,7 @@ impl Rule for SigmoidGrad {
     }
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
-        expect_operands(GRAD, inputs.len(), 2)?;
-        expect_volume(GRAD, "the gradient", inputs[0])?;
-        expect_like(GRAD, "the result", inputs[1], inputs[0])?;
-        Ok(vec![Signature::like(inputs[0])])
+        infer_pointwise_gradient(GRAD, "the result", inputs)
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {

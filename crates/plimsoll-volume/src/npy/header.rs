@@ -101,7 +101,12 @@ fn element(kind: &str) -> Result<(ElementType, ByteOrder), String> {
         '|' | '=' => ByteOrder::NATIVE,
         _ => return Err(refused()),
     };
-    let element_type = match letters.as_str() {
+    Ok((element_type(letters.as_str()).ok_or_else(refused)?, order))
+}
+
+/// The element type of NumPy's letters for a kind and its bytes, without the byte order; `None` if no image has such elements.
+pub(crate) fn element_type(letters: &str) -> Option<ElementType> {
+    Some(match letters {
         "u1" | "b1" => ElementType::U8,
         "i1" => ElementType::I8,
         "u2" => ElementType::U16,
@@ -112,9 +117,8 @@ fn element(kind: &str) -> Result<(ElementType, ByteOrder), String> {
         "i8" => ElementType::I64,
         "f4" => ElementType::F32,
         "f8" => ElementType::F64,
-        _ => return Err(refused()),
-    };
-    Ok((element_type, order))
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

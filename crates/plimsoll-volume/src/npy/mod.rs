@@ -7,5 +7,5 @@
 mod header;
 mod open;
 
-pub(crate) use header::Header;
+pub(crate) use header::{Header, element_type};
 pub(crate) use open::{begins, open, open_array};

@@ -6,7 +6,7 @@
 //! of a rotated border.
 
 use crate::VoxelMap;
-use crate::pull::sample::{Sampler, for_each_sample, linear_step, nearest_step};
+use crate::pull::sample::{Sampler, for_each_sample, nearest_step};
 use crate::pull::tables::{Interpolation, Tables};
 use crate::pull::{Outside, PullError, SourceBlock, fill_rows, reads_source};
 
@@ -49,12 +49,7 @@ pub(super) struct MostWeight<'a>(pub(super) &'a SourceBlock<'a, u8>);
 impl Sampler<u8> for MostWeight<'_> {
     #[inline(always)]
     fn sample(&self, at: [f64; 3]) -> u8 {
-        let start = self.0.region.start;
-        let [plane, line, _] = self.0.strides();
-        let [(d0, d1, fd), (h0, h1, fh), (w0, w1, fw)] = at.map(linear_step);
-        let depth = [(d0 - start[0]) * plane, (d1 - start[0]) * plane];
-        let height = [(h0 - start[1]) * line, (h1 - start[1]) * line];
-        let width = [w0 - start[2], w1 - start[2]];
+        let ([depth, height, width], fractions) = self.0.cell(at);
         let labels: [u8; 8] = std::array::from_fn(|corner| {
             self.0.voxels[depth[corner >> 2] + height[corner >> 1 & 1] + width[corner & 1]]
         });
@@ -62,8 +57,9 @@ impl Sampler<u8> for MostWeight<'_> {
         if labels == [labels[0]; 8] {
             return labels[0];
         }
+        let (start, [plane, line, _]) = (self.0.region.start, self.0.strides());
         let [d, h, w] = std::array::from_fn(|axis| nearest_step(at[axis]) - start[axis]);
-        most_weight(labels, [fd, fh, fw], self.0.voxels[d * plane + h * line + w])
+        most_weight(labels, fractions, self.0.voxels[d * plane + h * line + w])
     }
 }
 

@@ -4,7 +4,7 @@
 //! weights computed in f64.
 
 use crate::VoxelMap;
-use crate::pull::sample::{Sampler, for_each_sample, linear_step, mix};
+use crate::pull::sample::{Sampler, for_each_sample, mix};
 use crate::pull::tables::{AxisTable, Interpolation, Tables};
 use crate::pull::{Outside, PullError, SourceBlock, fill_rows, reads_source};
 
@@ -49,13 +49,8 @@ pub(super) struct Linear<'a>(pub(super) &'a SourceBlock<'a, f32>);
 impl Sampler<f32> for Linear<'_> {
     #[inline(always)]
     fn sample(&self, at: [f64; 3]) -> f32 {
-        let start = self.0.region.start;
-        let [plane, line, _] = self.0.strides();
-        let [(d0, d1, fd), (h0, h1, fh), (w0, w1, fw)] = at.map(linear_step);
-        let depth = [(d0 - start[0]) * plane, (d1 - start[0]) * plane];
-        let height = [(h0 - start[1]) * line, (h1 - start[1]) * line];
-        let width = [w0 - start[2], w1 - start[2]];
-        mix_eight(self.0.voxels, [depth, height, width], [fd, fh, fw])
+        let ([depth, height, width], fractions) = self.0.cell(at);
+        mix_eight(self.0.voxels, [depth, height, width], fractions)
     }
 }
 

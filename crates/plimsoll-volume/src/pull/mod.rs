@@ -117,6 +117,19 @@ impl<'a, T> SourceBlock<'a, T> {
         let [_, height, width] = self.region.shape;
         [height * width, width, 1]
     }
+
+    /// The cell of voxels around clamped coordinates: along each axis the offsets of its lower and its upper voxels, and the
+    /// fraction of the way from one to the other.
+    #[inline(always)]
+    fn cell(&self, at: [f64; 3]) -> ([[usize; 2]; 3], [f32; 3]) {
+        let start = self.region.start;
+        let [plane, line, _] = self.strides();
+        let [(d0, d1, fd), (h0, h1, fh), (w0, w1, fw)] = at.map(sample::linear_step);
+        let depth = [(d0 - start[0]) * plane, (d1 - start[0]) * plane];
+        let height = [(h0 - start[1]) * line, (h1 - start[1]) * line];
+        let width = [w0 - start[2], w1 - start[2]];
+        ([depth, height, width], [fd, fh, fw])
+    }
 }
 
 /// Checks all arguments, so that the sampling loops stay in bounds; they read `margin` voxels beyond those of linear

@@ -6,7 +6,8 @@ use serde_json::Value;
 use super::array::{Element, Said};
 use super::codecs::{Codecs, Compressor};
 use super::keys::{Keys, Separator};
-use crate::{ByteOrder, ElementType};
+use crate::ByteOrder;
+use crate::npy::element_type;
 
 #[derive(Deserialize)]
 struct Metadata {
@@ -70,19 +71,7 @@ fn element(said: &Value) -> Result<Element, String> {
         Some('|') => ByteOrder::NATIVE,
         _ => return Err(refused()),
     };
-    let kind = match letters.as_str() {
-        "u1" | "b1" => ElementType::U8,
-        "i1" => ElementType::I8,
-        "u2" => ElementType::U16,
-        "i2" => ElementType::I16,
-        "u4" => ElementType::U32,
-        "i4" => ElementType::I32,
-        "u8" => ElementType::U64,
-        "i8" => ElementType::I64,
-        "f4" => ElementType::F32,
-        "f8" => ElementType::F64,
-        _ => return Err(refused()),
-    };
+    let kind = element_type(letters.as_str()).ok_or_else(refused)?;
     // Only numbers of one byte have no order.
     if first == Some('|') && kind.size() > 1 {
         return Err(refused());

@@ -56,6 +56,66 @@ impl BlockNorm {
     }
 }
 
+/// The constants of a block of a sample: the map through which it is read, and the statistics behind it.
+pub(crate) struct BlockConstants<V> {
+    pub(crate) affine: Affine<V>,
+    mean: V,
+    rstd: V,
+}
+
+impl BlockNorm {
+    /// The constants of a sample.
+    ///
+    /// # Safety
+    /// The contract is that of [`BlockNorm::affine`].
+    #[inline(always)]
+    pub(crate) unsafe fn constants<S: Simd>(&self, sample: usize) -> BlockConstants<S::V> {
+        // SAFETY: the sample is one of the source's, as this function's contract says, so it has `[2][16]` statistics.
+        unsafe {
+            let statistics = self.statistics.add(sample * self.statistics_stride).0;
+            BlockConstants {
+                affine: self.affine::<S>(sample),
+                mean: S::load(statistics),
+                rstd: S::load(statistics.add(LANES)),
+            }
+        }
+    }
+}
+
+impl<V: Copy> BlockConstants<V> {
+    /// The constants of a block that is read as it is stored.
+    ///
+    /// # Safety
+    /// The machine has the instruction set of `S`.
+    #[inline(always)]
+    pub(crate) unsafe fn stored<S: Simd<V = V>>() -> BlockConstants<V> {
+        // SAFETY: the machine has the instruction set, as this function's contract says.
+        let (zero, one) = unsafe { (S::zero(), S::splat(1.0)) };
+        BlockConstants { affine: Affine { a: one, b: zero, slope: one }, mean: zero, rstd: one }
+    }
+
+    /// The normalised value x̂ of a stored value.
+    ///
+    /// # Safety
+    /// The machine has the instruction set of `S`.
+    #[inline(always)]
+    pub(crate) unsafe fn normalised<S: Simd<V = V>>(&self, stored: V) -> V {
+        // SAFETY: the machine has the instruction set, as this function's contract says.
+        unsafe { S::mul(S::sub(stored, self.mean), self.rstd) }
+    }
+
+    /// The gradient of the stored value by the gradient g of the normalised and scaled one: r γ g − (mean + x̂ · product), where
+    /// `means` are r · mean γ g and r · mean γ g x̂.
+    ///
+    /// # Safety
+    /// The machine has the instruction set of `S`.
+    #[inline(always)]
+    pub(crate) unsafe fn gradient<S: Simd<V = V>>(&self, g: V, normalised: V, [mean, product]: [V; 2]) -> V {
+        // SAFETY: the machine has the instruction set, as this function's contract says. a = r γ is the factor of the forward map.
+        unsafe { S::sub(S::mul(self.affine.a, g), S::fma(normalised, product, mean)) }
+    }
+}
+
 /// The change of values while they are read. It is a trait and not a closure, because a call in the innermost loop must
 /// be inlined for the instruction set to apply to it.
 pub(crate) trait Read<S: Simd, T> {
