@@ -1,168 +1,14 @@
 //! The seam to what runs kernels: a GPU behind its driver, or an emulator.
 
-use std::error::Error;
-use std::fmt;
+mod error;
+
 use std::ops::Range;
 use std::time::Duration;
 
-use plimsoll_memory::Bytes;
-use plimsoll_plan::{DeviceState, EngineError};
+use plimsoll_plan::DeviceState;
 
+pub use self::error::{CudaVersion, DeviceError};
 use crate::Architecture;
-
-/// Errors of a device.
-#[derive(Debug, thiserror::Error)]
-pub enum DeviceError {
-    /// There is no driver, or it is not to be loaded.
-    #[error("there is no NVIDIA driver: `libcuda.so.1` cannot be loaded")]
-    NoDriver,
-    /// There is no card of this number.
-    #[error("there is no GPU {ordinal}: the driver has found {found}")]
-    NoDevice {
-        /// The card asked for.
-        ordinal: usize,
-        /// Their number.
-        found: usize,
-    },
-    /// A plan was made for a kind of card, without one.
-    #[error(
-        "{architecture} is a kind of card, and not one: runs can be planned for it, but nothing can be run"
-    )]
-    Nowhere {
-        /// The kind.
-        architecture: Architecture,
-    },
-    /// The card is older than the kernels.
-    #[error("{found} is too old: sm_70 (Volta, 2017) is the oldest that the kernels are made for")]
-    TooOld {
-        /// Its architecture.
-        found: String,
-    },
-    /// The driver is older than what is called of it.
-    #[error("the NVIDIA driver is too old: it is one of CUDA {found}: CUDA {needed} is the oldest that does")]
-    TooOldDriver {
-        /// The version found.
-        found: CudaVersion,
-        /// The oldest that does.
-        needed: CudaVersion,
-    },
-    /// The name is of no architecture.
-    #[error("`{found}` is no architecture: it must be like sm_80")]
-    NoArchitecture {
-        /// The name that was given.
-        found: String,
-    },
-    /// A stretch of memory is not inside the arena, which the verifier has excluded.
-    #[error("internal error: bytes {start} to {end} are outside of the {arena} bytes of the arena")]
-    Outside {
-        /// Its first byte.
-        start: usize,
-        /// Its end.
-        end: usize,
-        /// Bytes that there are.
-        arena: usize,
-    },
-    /// A launch does not give a kernel what it takes.
-    #[error("internal error: {kernel} takes {taken} bytes of parameters, and {given} were given")]
-    Parameters {
-        /// The kernel.
-        kernel: String,
-        /// Bytes that it takes.
-        taken: usize,
-        /// Bytes that there are.
-        given: usize,
-    },
-    /// The card has not so much memory left: another program, or another run, has taken what was free.
-    #[error("{device} cannot allocate {asked}: {free} of its memory are free")]
-    OutOfMemory {
-        /// The device.
-        device: String,
-        /// The requested bytes.
-        asked: Bytes,
-        /// The free bytes.
-        free: Bytes,
-    },
-    /// The device refuses or fails.
-    #[error("{device} has failed to {doing}")]
-    Failed {
-        /// The device.
-        device: String,
-        /// The operation that failed.
-        doing: String,
-        /// The error of the driver.
-        source: Box<dyn Error + Send + Sync>,
-    },
-}
-
-impl DeviceError {
-    /// A remedy.
-    pub fn remedy(&self) -> String {
-        match self {
-            DeviceError::NoDriver => {
-                "install the driver (`nvidia-smi` shows whether it works), or in a container pass the GPUs \
-                                      through (`--gpus all`); ‹device=cpu› needs none"
-                    .into()
-            }
-            DeviceError::NoDevice { found: 0, .. } => {
-                "`nvidia-smi -L` lists the GPUs that there are; CUDA_VISIBLE_DEVICES may hide them".into()
-            }
-            DeviceError::NoDevice { found, .. } => {
-                let last = found - 1;
-                format!(
-                    "from cuda:0 to cuda:{last}; `nvidia-smi -L` lists them, and CUDA_VISIBLE_DEVICES may hide some"
-                )
-            }
-            DeviceError::Nowhere { .. } => "‹device=cuda:0› is the first card of this machine".into(),
-            DeviceError::TooOld { .. } => "‹device=cpu› runs on the processor".into(),
-            DeviceError::TooOldDriver { needed, .. } => {
-                // The first drivers of these versions.
-                let driver = if needed.major >= 12 { 525 } else { 470 };
-                format!(
-                    "install driver {driver} or later (`nvidia-smi` shows the one that there is; a container has that of its host); \
-                                         ‹device=cpu› needs none"
-                )
-            }
-            DeviceError::NoArchitecture { .. } => {
-                "sm_80 is that of an A100: `nvidia-smi --query-gpu=compute_cap --format=csv` \
-                                                   shows that of a card, 8.0"
-                    .into()
-            }
-            DeviceError::Outside { .. } | DeviceError::Parameters { .. } => {
-                "report it with the command and this line".into()
-            }
-            DeviceError::OutOfMemory { .. } => {
-                "lower ‹vram›, or wait until others have freed theirs: `nvidia-smi` lists what they hold"
-                    .into()
-            }
-            DeviceError::Failed { .. } => {
-                "`nvidia-smi` and the kernel's log (`dmesg | grep -i xid`) say more; ‹resume› goes on from \
-                                           the last checkpoint"
-                    .into()
-            }
-        }
-    }
-}
-
-/// The version of CUDA that came with a driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct CudaVersion {
-    /// 11 of 11.4.
-    pub major: u32,
-    /// 4 of 11.4.
-    pub minor: u32,
-}
-
-impl fmt::Display for CudaVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)
-    }
-}
-
-impl From<DeviceError> for EngineError {
-    fn from(error: DeviceError) -> EngineError {
-        EngineError::Device { hint: error.remedy(), problem: Box::new(error) }
-    }
-}
 
 /// One launch of a kernel, bound to the arena.
 ///
@@ -458,6 +304,8 @@ impl DeviceSource for Nowhere {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_memory::Bytes;
+
     use super::*;
 
     fn launch(reads: Range<u64>, writes: Range<u64>) -> Launch {

@@ -6,13 +6,17 @@
 //! second. Its activations are PReLUs of one slope each. Here a slope is part of the configuration: it is read from a file of weights, and
 //! does not learn.
 
-use plimsoll_graph::ops::{Conv, ConvTranspose, LeakyRelu, Over};
-use plimsoll_graph::{DType, Program, TensorId, TensorInfo, Window};
+mod forward;
+mod layers;
+
+use plimsoll_graph::{DType, Program, TensorId, TensorInfo};
 use serde::{Deserialize, Serialize};
 
+use self::forward::{Forward, PARTS, internal};
+use self::layers::Layer;
 use super::batch_norm::is_running;
 use super::bounds::{MOST_CONVOLUTIONS, MOST_FEATURES, MOST_STAGES, check_count, check_probability};
-use super::builder::{NetBuilder, NormActOptions, Statistics};
+use super::builder::NetBuilder;
 use super::segresnet_stages::along;
 use super::unet::{UNetNorm, narrower};
 use super::{Architecture, Design, Extents, Network, NetworkSettings};
@@ -57,35 +61,6 @@ const SLOPE: f32 = 0.25;
 /// Added to variances, PyTorch's default.
 const EPSILON: f32 = 1e-5;
 
-/// A convolution, and what is behind it.
-struct Layer {
-    /// Its name; parameters are `NAME.weight` and `NAME.bias`.
-    name: String,
-    inputs: usize,
-    outputs: usize,
-    kernel: [usize; 3],
-    /// The prefix of the names of normalisation and activation, if there are any: `….adn`.
-    adn: Option<String>,
-}
-
-/// A step of the encoder: the stages, of which the last is the bottom.
-struct Down {
-    prefix: String,
-    inputs: usize,
-    outputs: usize,
-    stride: [usize; 3],
-}
-
-/// A step of the decoder, to the map above its stage.
-struct Up {
-    prefix: String,
-    /// Channels of the map of its stage, and of that from below.
-    inputs: [usize; 2],
-    outputs: usize,
-    stride: [usize; 3],
-    is_top: bool,
-}
-
 impl MonaiUNet {
     pub(super) const SETTINGS: &[&str] = &["features", "dropout"];
 
@@ -128,127 +103,6 @@ impl MonaiUNet {
     pub(super) fn reference(features: Option<&[usize]>) -> MonaiUNet {
         let features = features.unwrap_or(&[16, 32, 64, 128, 256]);
         MonaiUNet::new(1, 2, features, &vec![[2; 3]; features.len().saturating_sub(1)])
-    }
-
-    fn stages(&self) -> usize {
-        self.features.len()
-    }
-
-    /// The way down: the stages before the bottom, then the bottom.
-    fn downs(&self) -> Vec<Down> {
-        let inputs = std::iter::once(&self.in_channels).chain(&self.features);
-        let strides = self.strides.iter().copied().chain([[1; 3]]);
-        let last = self.stages().saturating_sub(1);
-        let of_stage = |(stage, ((inputs, outputs), stride)): (usize, ((&usize, &usize), [usize; 3]))| {
-            let prefix = format!("model{}", ".1.submodule".repeat(stage));
-            // The bottom is not nested further.
-            let prefix = if stage == last { prefix } else { format!("{prefix}.0") };
-            Down { prefix, inputs: *inputs, outputs: *outputs, stride }
-        };
-        inputs.zip(&self.features).zip(strides).enumerate().map(of_stage).collect()
-    }
-
-    /// The way up, the coarsest first.
-    fn ups(&self) -> Vec<Up> {
-        // One stride leads from each stage but the bottom to the next.
-        let outputs = std::iter::once(&self.classes).chain(&self.features);
-        let stages = self.features.iter().zip(&self.strides).zip(outputs).enumerate();
-        let up = |(stage, ((own, stride), outputs)): (usize, ((&usize, &[usize; 3]), &usize))| {
-            // What comes from below has the channels of this stage, but from the bottom its own.
-            let below = match self.features.get(stage + 1..) {
-                Some([bottom]) => *bottom,
-                _ => *own,
-            };
-            let prefix = format!("model{}.2", ".1.submodule".repeat(stage));
-            Up { prefix, inputs: [*own, below], outputs: *outputs, stride: *stride, is_top: stage == 0 }
-        };
-        let mut ups: Vec<Up> = stages.map(up).collect();
-        ups.reverse();
-        ups
-    }
-
-    /// The convolutions of a step down one after the other; the residual's is not among them.
-    fn units(&self, down: &Down) -> Vec<Layer> {
-        let prefix = &down.prefix;
-        let unit = |number: usize| {
-            let prefix = match self.residual_units {
-                0 => prefix.clone(),
-                _ => format!("{prefix}.conv.unit{number}"),
-            };
-            Layer {
-                name: format!("{prefix}.conv"),
-                inputs: if number == 0 { down.inputs } else { down.outputs },
-                outputs: down.outputs,
-                kernel: self.kernel,
-                adn: Some(format!("{prefix}.adn")),
-            }
-        };
-        (0..self.residual_units.max(1)).map(unit).collect()
-    }
-
-    /// The convolution beside those of a step down, if its result has another shape than its map.
-    fn residual(&self, down: &Down) -> Option<Layer> {
-        let strided = down.stride != [1; 3];
-        let is_other = self.residual_units > 0 && (strided || down.inputs != down.outputs);
-        is_other.then(|| Layer {
-            name: format!("{}.residual", down.prefix),
-            inputs: down.inputs,
-            outputs: down.outputs,
-            kernel: if strided { self.kernel } else { [1; 3] },
-            adn: None,
-        })
-    }
-
-    /// The transposed convolution of a step up.
-    fn transposed(&self, up: &Up) -> Layer {
-        let prefix = match self.residual_units {
-            0 => up.prefix.clone(),
-            _ => format!("{}.0", up.prefix),
-        };
-        let is_last = up.is_top && self.residual_units == 0;
-        Layer {
-            name: format!("{prefix}.conv"),
-            inputs: up.inputs.iter().sum(),
-            outputs: up.outputs,
-            kernel: self.up_kernel,
-            adn: (!is_last).then(|| format!("{prefix}.adn")),
-        }
-    }
-
-    /// The convolution of the residual unit behind it, if there is one.
-    fn smoothing(&self, up: &Up) -> Option<Layer> {
-        let prefix = format!("{}.1.conv.unit0", up.prefix);
-        (self.residual_units > 0).then(|| Layer {
-            name: format!("{prefix}.conv"),
-            inputs: up.outputs,
-            outputs: up.outputs,
-            kernel: self.kernel,
-            adn: (!up.is_top).then(|| format!("{prefix}.adn")),
-        })
-    }
-
-    /// All convolutions, in the order of the forward pass.
-    fn layers(&self) -> Vec<Layer> {
-        let mut layers = Vec::new();
-        for down in self.downs() {
-            layers.extend(self.units(&down));
-            layers.extend(self.residual(&down));
-        }
-        for up in self.ups() {
-            layers.push(self.transposed(&up));
-            layers.extend(self.smoothing(&up));
-        }
-        layers
-    }
-
-    /// The names of its activations in files of MONAI, in the order of the forward pass: a PReLU's slope is `NAME.weight`.
-    pub fn activations(&self) -> Vec<String> {
-        self.layers().into_iter().filter_map(|layer| Some(format!("{}.A", layer.adn?))).collect()
-    }
-
-    /// Returns `true` if a convolution has a bias that the normalisation behind it does not cancel.
-    fn has_bias(&self, layer: &Layer) -> bool {
-        self.bias && (layer.adn.is_none() || self.norm != UNetNorm::Instance)
     }
 }
 
@@ -317,102 +171,6 @@ impl MonaiUNet {
             found: format!("{} numbers", self.slopes.len()),
             expected: format!("{activations} finite numbers, one for each activation"),
         })
-    }
-}
-
-/// A network being appended.
-struct Forward<'n, 'b, 'p> {
-    net: &'n MonaiUNet,
-    builder: &'b mut NetBuilder<'p>,
-    slopes: std::slice::Iter<'n, f32>,
-}
-
-impl Forward<'_, '_, '_> {
-    /// Convolution, and normalisation, dropout and activation where the layer has them.
-    fn conv(
-        &mut self,
-        layer: &Layer,
-        map: TensorId,
-        stride: [usize; 3],
-        dtype: DType,
-    ) -> Result<TensorId, ConfigError> {
-        let mut operands =
-            vec![map, self.builder.weights(&layer.name, layer.outputs, layer.inputs, layer.kernel)];
-        let bias = self.net.has_bias(layer);
-        if bias {
-            operands.push(self.builder.channels(format!("{}.bias", layer.name), layer.outputs));
-        }
-        let window = Window::same(layer.kernel, stride);
-        let y = self.builder.push(&layer.name, Conv::new(window, bias, dtype), &operands)?;
-        self.adn(layer, y)
-    }
-
-    /// The transposed convolution over a stage's map and that from below: the sum of one over each.
-    fn transposed(
-        &mut self,
-        layer: &Layer,
-        maps: [TensorId; 2],
-        stride: [usize; 3],
-        dtype: DType,
-    ) -> Result<TensorId, ConfigError> {
-        let mut parts = Vec::new();
-        for (map, part) in maps.into_iter().zip(PARTS) {
-            let shape = self.builder.program().shape(map).clone();
-            let name = format!("{}.{part}", layer.name);
-            let mut operands =
-                vec![map, self.builder.weights(&name, shape.channels(), layer.outputs, layer.kernel)];
-            let bias = parts.is_empty() && self.net.has_bias(layer);
-            if bias {
-                operands.push(self.builder.channels(format!("{}.bias", layer.name), layer.outputs));
-            }
-            let spatial = shape.spatial();
-            let up = ConvTranspose {
-                window: Window::same(layer.kernel, stride),
-                groups: 1,
-                first_channel: 0,
-                channels: layer.outputs,
-                output: [0, 1, 2].map(|axis| spatial[axis] * stride[axis]),
-                bias,
-                dtype,
-            };
-            parts.push(self.builder.push(&name, up, &operands)?);
-        }
-        let sum = match parts[..] {
-            [skip, below] => self.builder.add(skip, below)?,
-            _ => return Err(internal()),
-        };
-        self.adn(layer, sum)
-    }
-
-    fn adn(&mut self, layer: &Layer, map: TensorId) -> Result<TensorId, ConfigError> {
-        let Some(adn) = &layer.adn else { return Ok(map) };
-        let statistics = match self.net.norm {
-            UNetNorm::Instance => Statistics::Own(Over::Instance),
-            UNetNorm::Batch { .. } => Statistics::Batch,
-        };
-        let slope = *self.slopes.next().ok_or_else(internal)?;
-        let options = NormActOptions {
-            statistics,
-            epsilon: EPSILON,
-            slope,
-            affine: self.net.affine,
-            conv_bias: self.net.has_bias(layer),
-        };
-        let normalised = self.builder.norm(&format!("{adn}.N"), map, options)?;
-        let kept = self.builder.dropout(normalised, self.net.dropout)?;
-        Ok(self.builder.push(&format!("{adn}.A"), LeakyRelu { slope }, &[kept])?)
-    }
-}
-
-/// The parts of the weights of a transposed convolution, in their order in files of MONAI.
-const PARTS: [&str; 2] = ["skip", "below"];
-
-/// `check` counts the slopes, and a transposed convolution has two maps.
-fn internal() -> ConfigError {
-    ConfigError::Value {
-        setting: "slopes",
-        found: "too few".into(),
-        expected: "there must be one for each activation".into(),
     }
 }
 

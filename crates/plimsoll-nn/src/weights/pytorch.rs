@@ -1,17 +1,22 @@
 //! PyTorch state dicts and checkpoints.
 
+mod container;
+mod elements;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use plimsoll_disk::File;
 use plimsoll_graph::Shape;
 use plimsoll_memory::{Budget, Reservation};
 
-use super::archive::{self, Member, directory};
-use super::pickle::{Id, Refusal, Room, Tensor, Value, Values, load};
+use self::container::{Places, read_values, state_dict};
+use self::elements::{Elements, checksum_of};
+use super::archive::Member;
+use super::pickle::{Id, Refusal, Room, Tensor, Value, Values};
 use super::prefix::by_bare_name;
-use super::{EachRun, WeightError, copy_run, element_bytes, fits, widen};
+use super::{EachRun, WeightError, copy_run, element_bytes, fits};
 
 /// An open `.pt` or `.pth` file. Nothing in it is executed: tensors are found by reading its pickle as data.
 pub struct PytorchFile {
@@ -30,44 +35,11 @@ pub struct PytorchFile {
     _held: Option<Reservation>,
 }
 
-/// The locations of the storages' elements.
-enum Places {
-    /// Members of an archive, by their names in it.
-    Archive(BTreeMap<String, Member>),
-    /// After the pickles of a file of PyTorch before 1.6: where each begins, by its name.
-    Legacy(BTreeMap<String, u64>),
-}
-
-/// Keys under which training scripts nest the state dict.
-const NESTED: [&str; 4] = ["state_dict", "network_weights", "model_state_dict", "model"];
-
-/// The offset and bytes that identify archives of PyTorch before 0.1.10.
-const TAR_MAGIC: (usize, &[u8]) = (257, b"ustar");
-
 /// The holder of the values of a pickle.
 const OBJECTS: &str = "objects of a .pth file";
 
-/// Beside what is counted: buffers of readers.
-const BUFFERS: u64 = 64 << 10;
-
-/// Elements that are read at a time, and the most bytes they take.
-const RUN: usize = 4096;
-const PIECE: usize = RUN * 8;
-
 /// The prefix of the names of members that contain storages.
 const STORAGES: &str = "data/";
-
-/// A tensor under its name, beside that name and its extents.
-const NAMED: u64 = 512;
-const AXIS: u64 = 32;
-
-/// Files of PyTorch before 1.6 have this number in their first bytes, or the same in decimal; how many bytes.
-const LEGACY_MAGIC: [&[u8]; 2] =
-    [&[0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19], b"119547037146038801333356"];
-const LEGACY_START: usize = 64;
-
-/// The pickles before that of the tensors in such files: the number, a version, what the machine was.
-const LEGACY_HEADERS: usize = 3;
 
 /// Why a file without tensors is refused.
 const NO_TENSORS: &str = "there are no tensors in it";
@@ -343,205 +315,6 @@ const MOST_SAID: usize = 16;
 
 fn shape_of(tensor: &Tensor) -> Shape {
     Shape(tensor.shape.iter().map(|extent| usize::try_from(*extent).unwrap_or(usize::MAX)).collect())
-}
-
-/// The elements of a type that begin at a place in the file.
-struct Elements<'a> {
-    /// The first byte.
-    start: u64,
-    dtype: &'a str,
-    /// Bytes of an element.
-    size: usize,
-}
-
-impl Elements<'_> {
-    /// Reads elements that follow each other, in runs. Returns the checksum of their bytes.
-    fn read(&self, file: &mut File, count: u64, each: &mut EachRun<'_>) -> io::Result<u32> {
-        file.seek(SeekFrom::Start(self.start))?;
-        let (mut piece, mut values) = ([0; PIECE], [0.0; RUN]);
-        let mut checksum = crc32fast::Hasher::new();
-        let (mut first, mut left) = (0, count);
-        while left > 0 {
-            let length = left.min(RUN as u64) as usize;
-            left -= length as u64;
-            let (bytes, values) = (&mut piece[..length * self.size], &mut values[..length]);
-            file.read_exact(bytes)?;
-            checksum.update(bytes);
-            widen(self.dtype, bytes, values);
-            each(first, values);
-            first += length;
-        }
-        Ok(checksum.finalize())
-    }
-
-    /// Reads the elements of a tensor that do not follow each other and all lie before `span`, one by one, in the order of the file as
-    /// far as the strides of its axes define one.
-    fn read_strided(
-        &self,
-        file: &mut File,
-        tensor: &Tensor,
-        span: u64,
-        each: &mut EachRun<'_>,
-    ) -> io::Result<()> {
-        let mut step = 1;
-        let mut axes: Vec<Axis> = Vec::with_capacity(tensor.shape.len());
-        for (extent, stride) in tensor.shape.iter().zip(&tensor.strides).rev() {
-            axes.push(Axis { extent: *extent, stride: *stride, step, index: 0 });
-            step *= *extent;
-        }
-        // The axis with the smallest stride in the file varies fastest, so that one window of the file serves many elements.
-        axes.sort_by_key(|axis| axis.stride);
-        let (mut piece, mut values) = ([0; PIECE], [0.0; RUN]);
-        // The elements of the file that are in `values`.
-        let mut window = 0..0;
-        for _ in 0..step {
-            let place: u64 = axes.iter().map(|axis| axis.index * axis.stride).sum();
-            if !window.contains(&place) {
-                let length = (RUN as u64).min(span.saturating_sub(place)) as usize;
-                let (bytes, values) = (&mut piece[..length * self.size], &mut values[..length]);
-                file.seek(SeekFrom::Start(self.start.saturating_add(place * self.size as u64)))?;
-                file.read_exact(bytes)?;
-                widen(self.dtype, bytes, values);
-                window = place..place + length as u64;
-            }
-            let value = values.get((place - window.start) as usize).ok_or(io::ErrorKind::UnexpectedEof)?;
-            let logical: u64 = axes.iter().map(|axis| axis.index * axis.step).sum();
-            each(logical as usize, std::slice::from_ref(value));
-            for axis in &mut axes {
-                axis.index += 1;
-                if axis.index < axis.extent {
-                    break;
-                }
-                axis.index = 0;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// An axis of a tensor whose elements are walked one by one.
-struct Axis {
-    extent: u64,
-    /// Elements of the file from one index to the next.
-    stride: u64,
-    /// Elements of the logical order from one index to the next.
-    step: u64,
-    index: u64,
-}
-
-/// The checksum of a member's bytes.
-fn checksum_of(file: &mut File, member: &Member) -> io::Result<u32> {
-    let start = member.start(file)?;
-    file.seek(SeekFrom::Start(start))?;
-    let mut checksum = crc32fast::Hasher::new();
-    let mut piece = [0; PIECE];
-    let mut left = member.length;
-    while left > 0 {
-        let bytes = &mut piece[..left.min(PIECE as u64) as usize];
-        file.read_exact(bytes)?;
-        checksum.update(bytes);
-        left -= bytes.len() as u64;
-    }
-    Ok(checksum.finalize())
-}
-
-/// All that a file says, and where its storages are.
-fn read_values(file: &mut File, length: u64, room: &mut Room) -> Result<(Values, Places), Refusal> {
-    let (place, magic) = TAR_MAGIC;
-    let mut start = Vec::new();
-    #[expect(clippy::disallowed_methods, reason = "`take` limits the bytes")]
-    file.by_ref().take((place + magic.len()) as u64).read_to_end(&mut start)?;
-    if start.get(place..) == Some(magic) {
-        // Such an archive could only be read by holding all of it.
-        return Err(Refusal::NoPickle(
-            "it is an archive of PyTorch before 0.1.10; save the weights again with a later one",
-        ));
-    }
-    room.add(BUFFERS)?;
-    if start.starts_with(archive::BEGIN) {
-        return read_archive(file, room);
-    }
-    let begin = start.get(..start.len().min(LEGACY_START)).unwrap_or_default();
-    if LEGACY_MAGIC.iter().any(|magic| begin.windows(magic.len()).any(|at| at == *magic)) {
-        return read_legacy(file, length, room);
-    }
-    // A pickle alone has no place for tensors.
-    Err(Refusal::NoPickle(NO_TENSORS))
-}
-
-fn read_archive(file: &mut File, room: &mut Room) -> Result<(Values, Places), Refusal> {
-    let directory = directory(file, room)?;
-    if !directory.stored {
-        return Err(Refusal::NoPickle("it is compressed; save the weights again with `torch.save`"));
-    }
-    let members = directory.members;
-    let Some(pickle) = members.get(archive::PICKLE) else { return Err(Refusal::NoPickle(NO_TENSORS)) };
-    let order = members.get("byteorder").map(|order| order.start(file).map(|start| (start, order.length)));
-    if let Some((start, length)) = order.transpose()? {
-        let mut order = Vec::new();
-        file.seek(SeekFrom::Start(start))?;
-        #[expect(clippy::disallowed_methods, reason = "`take` limits the bytes")]
-        file.by_ref().take(length.min(PIECE as u64)).read_to_end(&mut order)?;
-        if order != b"little" {
-            return Err(Refusal::NoPickle(
-                "its numbers are not little-endian; save the weights again on another machine",
-            ));
-        }
-    }
-    let start = pickle.start(file)?;
-    file.seek(SeekFrom::Start(start))?;
-    let values = load(&mut BufReader::new(file.take(pickle.length)), pickle.length, room)?;
-    Ok((values, Places::Archive(members)))
-}
-
-/// A file of PyTorch before 1.6: pickles one after the other, the last of which lists the storages behind it. Each begins with the
-/// number of its elements.
-fn read_legacy(file: &mut File, length: u64, room: &mut Room) -> Result<(Values, Places), Refusal> {
-    const NO_LIST: Refusal = Refusal::NoPickle("it does not list its storages");
-    file.seek(SeekFrom::Start(0))?;
-    let mut pickles = BufReader::new(&mut *file);
-    for _ in 0..LEGACY_HEADERS {
-        load(&mut pickles, length, room)?;
-    }
-    let values = load(&mut pickles, length, room)?;
-    let keys = load(&mut pickles, length, room)?;
-    let mut place = pickles.stream_position()?;
-    let sizes = values.storages().map(|storage| {
-        let key = values.text(storage.key).ok_or(NO_LIST)?;
-        Ok((key, element_bytes(storage.dtype)))
-    });
-    let mut places = BTreeMap::new();
-    let count = keys.items(keys.root()).ok_or(NO_LIST)?.len() as u64;
-    room.add(count.saturating_mul(NAMED))?;
-    room.add(values.storages().count() as u64 * AXIS * 4)?;
-    let sizes = sizes.collect::<Result<BTreeMap<&str, Option<usize>>, Refusal>>()?;
-    for key in keys.items(keys.root()).ok_or(NO_LIST)? {
-        let key = keys.text(*key).ok_or(NO_LIST)?;
-        room.add(2 * key.len() as u64)?;
-        file.seek(SeekFrom::Start(place))?;
-        let mut count = [0; 8];
-        file.read_exact(&mut count)?;
-        place = place.saturating_add(8);
-        places.insert(key.to_string(), place);
-        // Behind a storage of unknown elements nothing can be found.
-        let Some(Some(size)) = sizes.get(key) else { break };
-        place = place.saturating_add(u64::from_le_bytes(count).saturating_mul(*size as u64));
-    }
-    Ok((values, Places::Legacy(places)))
-}
-
-/// The tensors of a state dict, which may be nested under a customary key.
-fn state_dict(values: &Values, room: &mut Room) -> Result<Vec<(String, Tensor)>, Refusal> {
-    let root = values.root();
-    let nested = NESTED.iter().filter_map(|key| values.entry(root, key));
-    for from in nested.chain([root]) {
-        let found =
-            values.tensors(from, |name, axes| room.add(NAMED + 4 * name as u64 + axes as u64 * AXIS))?;
-        if !found.is_empty() {
-            return Ok(found.into_iter().collect());
-        }
-    }
-    Ok(Vec::new())
 }
 
 #[cfg(test)]

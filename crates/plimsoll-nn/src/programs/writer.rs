@@ -1,0 +1,290 @@
+//! The writing of the programs of a training run: gradients, updates and validation.
+
+use plimsoll_graph::ops::{Accumulate, GradNorm, Join, RATES, RunningUpdate, WeightedSum};
+use plimsoll_graph::{
+    GraphError, Kind, Node, Op, Program, Role, Shape, TensorId, differentiate, differentiate_from,
+};
+
+use super::{Training, TrainingPrograms, averages, names};
+use crate::groups::Groups;
+use crate::networks::bounds::check_batch;
+use crate::objective::{HeadLogits, LossBuilder};
+use crate::optimizer::Updates;
+use crate::{Architecture, Classifies, ConfigError, ForwardMode, TargetInput, Variant};
+
+/// Writes the programs of a training run.
+pub(super) struct ProgramWriter<'a> {
+    pub(super) training: &'a Training,
+    pub(super) net: &'a dyn Architecture,
+}
+
+impl ProgramWriter<'_> {
+    pub(super) fn needs_whole_batch(&self) -> Option<String> {
+        let coupled = |what| format!("{what} is over the whole batch, which cannot be taken in parts");
+        let of_loss = "what this loss divides by is of the whole batch, which cannot be taken in parts";
+        let of_loss = || self.training.loss.needs_whole_batch().then(|| of_loss.to_string());
+        self.net.couples_samples().map(coupled).or_else(of_loss)
+    }
+
+    pub(super) fn programs(&self) -> Result<TrainingPrograms, ConfigError> {
+        let Training { loss, batch, micro_batch, .. } = self.training;
+        self.net.check()?;
+        self.net.check_patch(self.training.patch)?;
+        check_batch(*batch, self.training.patch, self.net.weights())?;
+        let unfit = |expected: String| {
+            Err(ConfigError::Value { setting: "micro_batch", found: micro_batch.to_string(), expected })
+        };
+        if *batch == 0 || *micro_batch == 0 || !batch.is_multiple_of(*micro_batch) {
+            return unfit("it must divide the batch".into());
+        }
+        if let Some((option, found, expected)) = loss.fault(self.net.classes()) {
+            return Err(ConfigError::Loss { option, found, expected });
+        }
+        if self.training.accumulation() > 1
+            && let Some(reason) = self.needs_whole_batch()
+        {
+            return unfit(reason);
+        }
+        self.training.check_updates()?;
+        let parameters = self.parameters()?;
+        let parameters: Vec<(&str, bool)> =
+            parameters.iter().map(|name| (&name[..], self.net.is_trained(name))).collect();
+        let groups = Groups::new(&self.training.groups, &self.training.frozen, &parameters)?;
+        let mut targets = Vec::new();
+        let variants = loss.variants();
+        let gradients: Vec<Program> = (0..variants.len())
+            .map(|variant| self.gradient_program(variant, &variants[variant], groups, &mut targets))
+            .collect::<Result<_, _>>()?;
+        let update = match self.training.accumulation() {
+            1 => None,
+            _ => Some(self.update_program(&gradients[0], groups)?),
+        };
+        let updating = update.as_ref().unwrap_or(&gradients[0]);
+        let validate = self.validate_program(updating, &mut targets)?;
+        Ok(TrainingPrograms { gradients, update, validate, targets })
+    }
+
+    /// The names of all parameters.
+    fn parameters(&self) -> Result<Vec<String>, ConfigError> {
+        let mut program = Program::new("forward");
+        let (image, _) = self.inputs(&mut program, self.training.micro_batch);
+        self.net.forward(&mut program, image, self.mode(true))?;
+        Ok(program.with_role(Role::Parameter).map(|id| program.tensor(id).name.clone()).collect())
+    }
+
+    fn gradient_program(
+        &self,
+        number: usize,
+        variant: &Variant,
+        groups: Groups<'_>,
+        targets: &mut Vec<TargetInput>,
+    ) -> Result<Program, ConfigError> {
+        let whole = self.training.accumulation() == 1;
+        let name = if whole { format!("step {number}") } else { format!("gradient {number}") };
+        let mut program = Program::new(name);
+        let (image, labels) = self.inputs(&mut program, self.training.micro_batch);
+        let heads = self.net.forward(&mut program, image, self.mode(true))?;
+        let loss = self.loss_of(&mut program, &heads, labels, variant, targets)?;
+        let is_trained = |id: &TensorId| {
+            let name = &program.tensor(*id).name;
+            self.net.is_trained(name) && !groups.is_frozen(name)
+        };
+        let parameters: Vec<TensorId> = program.with_role(Role::Parameter).filter(is_trained).collect();
+        let share = 1.0 / self.training.accumulation() as f32;
+        let gradients = if self.training.precision.needs_loss_scale() {
+            let scale = program.input(names::LOSS_SCALE, Shape(vec![1]), Kind::Table);
+            let seed = program.push_one(WeightedSum { weights: vec![share] }, &[scale])?;
+            differentiate_from(&mut program, loss, seed, &parameters)?
+        } else {
+            differentiate(&mut program, loss, share, &parameters)?
+        };
+        // Parameters that the loss does not depend on (a head of weight zero) are left as they are.
+        let pairs: Vec<(TensorId, TensorId)> = parameters
+            .into_iter()
+            .zip(gradients)
+            .filter_map(|(parameter, gradient)| Some((parameter, gradient?)))
+            .collect();
+        if whole {
+            self.update(&mut program, &pairs, groups, Some(loss))?;
+        } else {
+            for (parameter, gradient) in pairs {
+                let sum = gradient_state(&mut program, parameter);
+                program.push(Accumulate, &[sum, gradient])?;
+            }
+        }
+        Ok(program)
+    }
+
+    /// The update of the gradients that a program accumulates, which it sets back to zero.
+    fn update_program(&self, gradient: &Program, groups: Groups<'_>) -> Result<Program, ConfigError> {
+        let mut program = Program::new("update");
+        let mut pairs = Vec::new();
+        for id in gradient.with_role(Role::Parameter) {
+            let info = gradient.tensor(id);
+            let parameter = program.parameter(info.name.clone(), info.shape.clone(), info.kind);
+            if gradient.find(&gradient_name(&info.name)).is_some() {
+                pairs.push((parameter, gradient_state(&mut program, parameter)));
+            }
+        }
+        self.update(&mut program, &pairs, groups, None)?;
+        Ok(program)
+    }
+
+    /// Appends the updates of parameters by their gradients. Where the loss is not made in this program, gradients are states,
+    /// which are cleared.
+    fn update(
+        &self,
+        program: &mut Program,
+        pairs: &[(TensorId, TensorId)],
+        groups: Groups<'_>,
+        loss: Option<TensorId>,
+    ) -> Result<(), GraphError> {
+        let rates = program.input(names::RATES, Shape(vec![RATES]), Kind::Table);
+        let Training { optimizer, ema, .. } = *self.training;
+        let norm_use = self.training.norm_use();
+        let mut norm = None;
+        if norm_use.reads() {
+            // The norm is that of the scaled gradients: the host divides it by the scale.
+            let given = || program.input(names::STEP_LOSS, Shape(vec![1]), Kind::Table);
+            let mut operands = vec![loss.unwrap_or_else(given)];
+            operands.extend(pairs.iter().map(|(_, gradient)| *gradient));
+            let taken = program.push_one(GradNorm { loss: true }, &operands)?;
+            program.mark_output(taken, names::GRAD_NORM);
+            guard_running(program, taken)?;
+            norm = Some(taken);
+        }
+        let first = program.nodes.len();
+        let updates = Updates { optimizer, rates, norm: (norm_use, norm), clear: loss.is_none(), ema };
+        for (parameter, gradient) in pairs {
+            let rate_factor = groups.rate(&program.tensor(*parameter).name);
+            updates.push(program, *parameter, *gradient, rate_factor)?;
+        }
+        if norm.is_none() {
+            update_early(program, first);
+        }
+        Ok(())
+    }
+
+    /// Loss and counts, with the averages of the parameters that have one in the program that updates them.
+    fn validate_program(
+        &self,
+        updating: &Program,
+        targets: &mut Vec<TargetInput>,
+    ) -> Result<Program, ConfigError> {
+        let mut program = Program::new("validate");
+        let (image, labels) = self.inputs(&mut program, self.training.validation_batch());
+        let heads = self.net.forward(&mut program, image, self.mode(false))?;
+        self.loss_of(&mut program, &heads, labels, &self.training.loss.validation(), targets)?;
+        let counts = program.push_one(self.training.loss.counts(), &[heads[0], labels])?;
+        program.mark_output(counts, names::COUNTS);
+        if self.net.classifies() == Classifies::Images {
+            program.mark_output(heads[0], names::LOGITS);
+        }
+        for (parameter, average) in averages(updating) {
+            // A head that only training has is not here.
+            if let Some(here) = program.find(&updating.tensor(parameter).name) {
+                program.tensors[here.index()] = updating.tensor(average).clone();
+            }
+        }
+        Ok(program)
+    }
+
+    fn mode(&self, training: bool) -> ForwardMode {
+        ForwardMode { training, precision: self.training.precision }
+    }
+
+    fn inputs(&self, program: &mut Program, samples: usize) -> (TensorId, TensorId) {
+        let patch = self.training.patch;
+        let image = Shape::volume(samples, self.net.in_channels(), patch);
+        let labels = Shape::volume(samples, 1, self.net.classifies().extent(patch));
+        (program.input(names::IMAGE, image, Kind::Volume), program.input(names::LABELS, labels, Kind::Labels))
+    }
+
+    /// The loss over all heads, as an output; adds the maps of the target that it needs to `targets`.
+    fn loss_of(
+        &self,
+        program: &mut Program,
+        heads: &[TensorId],
+        labels: TensorId,
+        variant: &Variant,
+        targets: &mut Vec<TargetInput>,
+    ) -> Result<TensorId, GraphError> {
+        let loss = &self.training.loss;
+        let mut builder = LossBuilder::new(program, labels, self.training.spacing, loss.ignore);
+        let (mut losses, mut weights, mut parts) = (Vec::new(), Vec::new(), Vec::new());
+        for (logits, weight) in heads.iter().zip(self.net.head_weights(heads.len())) {
+            if weight == 0.0 {
+                continue;
+            }
+            let head = loss.head_loss(&mut builder, HeadLogits { logits: *logits }, variant)?;
+            if losses.is_empty() {
+                parts = head.parts;
+            }
+            for (value, factor) in head.values {
+                losses.push(value);
+                weights.push(weight * factor);
+            }
+        }
+        for target in builder.targets() {
+            if !targets.contains(&target) {
+                targets.push(target);
+            }
+        }
+        let parts = match parts[..] {
+            [table] => table,
+            _ => program.push_one(Join, &parts)?,
+        };
+        program.mark_output(parts, names::LOSS_PARTS);
+        let loss = program.push_one(WeightedSum { weights }, &losses)?;
+        program.mark_output(loss, names::LOSS);
+        Ok(loss)
+    }
+}
+
+/// Moves the updates of running statistics behind the norm of all gradients, which refuses them together with the step.
+fn guard_running(program: &mut Program, norm: TensorId) -> Result<(), GraphError> {
+    let is_update = |node: &Node| matches!(node.op, Op::RunningUpdate(_));
+    let (updates, others): (Vec<Node>, Vec<Node>) =
+        std::mem::take(&mut program.nodes).into_iter().partition(is_update);
+    program.nodes = others;
+    for Node { op, mut inputs, .. } in updates {
+        if let Op::RunningUpdate(update) = op {
+            inputs.push(norm);
+            program.push(RunningUpdate { guarded: true, ..update }, &inputs)?;
+        }
+    }
+    Ok(())
+}
+
+/// Moves updates, which are all nodes from the `first` on, to where nothing else reads their parameter or gradient any more:
+/// a gradient need not be held until all are known if no norm of all is taken. An update stays behind those before it that touch
+/// the same tensors, as that of an average behind that of its parameter.
+fn update_early(program: &mut Program, first: usize) {
+    let updates = program.nodes.split_off(first);
+    let nodes = std::mem::take(&mut program.nodes);
+    let touch = |node: &Node, update: &Node| {
+        let mut all = node.inputs.iter().chain(&node.outputs);
+        all.any(|id| update.inputs.contains(id) && program.tensor(*id).role != Role::Input)
+    };
+    let mut after: Vec<Vec<Node>> = vec![Vec::new(); nodes.len() + 1];
+    for update in updates {
+        let read = nodes.iter().rposition(|node| touch(node, &update)).map_or(0, |last| last + 1);
+        let moved = after.iter().rposition(|updates| updates.iter().any(|node| touch(node, &update)));
+        after[read.max(moved.unwrap_or(0))].push(update);
+    }
+    let mut after = after.into_iter();
+    program.nodes.extend(after.next().into_iter().flatten());
+    for (node, updates) in nodes.into_iter().zip(after) {
+        program.nodes.push(node);
+        program.nodes.extend(updates);
+    }
+}
+
+pub(super) fn gradient_name(parameter: &str) -> String {
+    format!("{parameter}/grad")
+}
+
+fn gradient_state(program: &mut Program, parameter: TensorId) -> TensorId {
+    let info = program.tensor(parameter).clone();
+    program.state(gradient_name(&info.name), info.shape, info.kind)
+}
