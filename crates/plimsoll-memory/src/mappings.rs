@@ -93,6 +93,7 @@ Rss:                  12 kB
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "/proc describes the interpreter")]
     fn this_program_is_mapped_and_some_of_it_resident() {
         let files = mapped_files().unwrap();
         // The kernel may reclaim pages of code at any time, but not the one that it returns to.

@@ -74,6 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "/proc describes the interpreter")]
     fn two_plans_of_a_process_allow_the_same_whatever_it_holds_by_then() {
         let first = Overhead::for_training(2, 10);
         let held = vec![1u8; 8 << 20];
@@ -82,6 +83,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "/proc describes the interpreter")]
     fn each_thread_and_each_case_adds_its_own() {
         let (few, many) = (Overhead::for_training(1, 1), Overhead::for_training(65, 1001));
         assert_eq!(many.code, few.code);

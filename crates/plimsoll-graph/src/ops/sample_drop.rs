@@ -56,6 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "a mean over thousands of random numbers; other tests interpret the same code")]
     fn as_many_samples_are_dropped_as_is_asked_for_and_each_for_itself() {
         let op = SampleDrop { p: 0.3, layer: 5 };
         let of = |step: u64| op.factor(Noise::for_step(1, step, 0), 2);
