@@ -124,7 +124,7 @@ fn fragments_lie_in_the_lanes_that_kernels_take_them_from_on_a_card() {
                 Direction::Weights => "gradient of weights",
             };
             // More than a tile along each axis, and channels that fill none.
-            let layer = layer(Window::same([3; 3], [1; 3]), (1, [5, 9, 11]), &[17], 40);
+            let layer = layer(Window::same([3; 3], [1; 3]), 1, [5, 9, 11], &[17], 40);
             let case = layer.case(&[direction], stored, stored);
             check(&backend, &case, &expected(&case), tolerance);
             println!("fragments of {stored}, {what}: they agree");
@@ -137,8 +137,8 @@ fn fragments_and_descriptors_of_each_tile_are_those_of_a_card() {
     let backend = card();
     for (stored, tolerance) in [(DType::Bf16, BF16), (DType::F16, F16)] {
         let same = Window::same([3; 3], [1; 3]);
-        let forward = layer(same, (1, [5, 9, 11]), &[17], 72).case(&[Direction::Forward], stored, stored);
-        let source = layer(same, (1, [5, 9, 11]), &[72], 17).case(&[Direction::Source], stored, stored);
+        let forward = layer(same, 1, [5, 9, 11], &[17], 72).case(&[Direction::Forward], stored, stored);
+        let source = layer(same, 1, [5, 9, 11], &[72], 17).case(&[Direction::Source], stored, stored);
         let cases = [forward, source].map(|case| (expected(&case), case));
         for tile in backend.tiles() {
             let with_tile = backend.with_tile(tile).unwrap();
@@ -189,7 +189,7 @@ fn tiles_are_timed_on_a_card() {
         (6, &[320], 320),
     ];
     for (extent, channels, outputs) in layers {
-        let layer = layer(Window::same([3; 3], [1; 3]), (1, [extent; 3]), channels, outputs);
+        let layer = layer(Window::same([3; 3], [1; 3]), 1, [extent; 3], channels, outputs);
         let case = layer.case(&[Direction::Forward], DType::Bf16, DType::Bf16);
         // Warp groups multiply for 64 channels and more.
         let tiles = backend.tiles().filter(|tile| outputs >= 64 || !tile.starts_with("warpgroup"));

@@ -147,25 +147,33 @@ pub fn convolutions_of_rows(precision: DType) -> Vec<Case> {
     let mut cases = Vec::new();
     for (i, width) in [1, 2, 3, 4, 5, 6, 7, 17, 30].into_iter().enumerate() {
         for (j, window) in windows.into_iter().enumerate() {
-            let channels = [(1, 33), (33, 3), (15, 15), (3, 1)][(i + j) % 4];
-            cases.extend(convolution(precision, window, (1, [2, 9, width]), channels, i % 2 == 0));
+            let (channels, outputs) = [(1, 33), (33, 3), (15, 15), (3, 1)][(i + j) % 4];
+            let maps = Maps { batch: 1, extent: [2, 9, width], channels, outputs };
+            cases.extend(convolution(precision, window, maps, i % 2 == 0));
         }
     }
     // More chunks than tasks are wanted, and several blocks on either side.
-    cases.extend(convolution(precision, windows[0], (2, [5, 23, 17]), (17, 33), true));
+    let maps = Maps { batch: 2, extent: [5, 23, 17], channels: 17, outputs: 33 };
+    cases.extend(convolution(precision, windows[0], maps, true));
     // Rows of more tiles than a chunk has, and more blocks of the source than are summed at once.
-    cases.extend(convolution(precision, windows[0], (1, [3, 5, 67]), (81, 17), true));
+    let maps = Maps { batch: 1, extent: [3, 5, 67], channels: 81, outputs: 17 };
+    cases.extend(convolution(precision, windows[0], maps, true));
     cases
 }
 
-/// One of them, if the window fits, with a second source or without.
-fn convolution(
-    precision: DType,
-    window: Window,
-    (batch, extent): (usize, [usize; 3]),
-    (channels, out): (usize, usize),
-    two: bool,
-) -> Option<Case> {
+/// The maps of a convolution.
+struct Maps {
+    batch: usize,
+    extent: [usize; 3],
+    /// The channels of the first source.
+    channels: usize,
+    /// The channels of the result.
+    outputs: usize,
+}
+
+/// A case of one convolution, with a second source or without; `None` if the window does not fit.
+fn convolution(precision: DType, window: Window, maps: Maps, two: bool) -> Option<Case> {
+    let Maps { batch, extent, channels, outputs: out } = maps;
     let output = window.output(extent)?;
     let mut w = Writer::new(precision);
     let mut sources = vec![w.features("a", batch, channels, extent)];

@@ -64,10 +64,10 @@ fn edited(cores: Cores, kernels: &str, edit: impl Fn(&str) -> String) -> String 
 /// The cases that broken kernels are tried on: several chunks and tiles.
 fn victims() -> impl Iterator<Item = (Cores, &'static str, Case)> {
     let same = Window::same([3; 3], [1; 3]);
-    let forward = layer(same, (2, [5, 9, 9]), &[40], 16);
-    let weights = layer(same, (2, [13, 33, 17]), &[40], 64);
+    let forward = layer(same, 2, [5, 9, 9], &[40], 16);
+    let weights = layer(same, 2, [13, 33, 17], &[40], 64);
     let by_groups =
-        layer(same, (1, [5, 9, 9]), &[40], 64).case(&[Direction::Forward], HOPPER.stored, HOPPER.stored);
+        layer(same, 1, [5, 9, 9], &[40], 64).case(&[Direction::Forward], HOPPER.stored, HOPPER.stored);
     // Kernels of one piece of PTX for bf16 and f16 differ in the type that they multiply alone.
     let by_warps = [AMPERE, AMPERE_TF32, TURING, VOLTA].into_iter().flat_map(move |cores| {
         let stored = cores.stored;

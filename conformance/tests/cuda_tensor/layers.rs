@@ -84,7 +84,8 @@ impl Layer {
 
 pub(crate) fn layer(
     window: Window,
-    (batch, extent): (usize, [usize; 3]),
+    batch: usize,
+    extent: [usize; 3],
     channels: &'static [usize],
     outputs: usize,
 ) -> Layer {

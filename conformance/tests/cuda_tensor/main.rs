@@ -110,19 +110,19 @@ fn check(layer: &Layer, directions: &[Direction], results: Results) {
 fn tiles_that_are_not_filled_and_channels_that_are_no_multiples_are_right() {
     let same = Window::same([3; 3], [1; 3]);
     // Smaller than a tile along every axis, and with something left over.
-    check(&layer(same, (2, [3, 5, 6]), &[3], 16), &ALL, Results::Alike);
-    check(&layer(same, (1, [5, 9, 11]), &[17], 40), &ALL, Results::Alike);
-    check(&layer(same, (1, [2, 7, 17]), &[40], 3), &ALL, Results::Alike);
+    check(&layer(same, 2, [3, 5, 6], &[3], 16), &ALL, Results::Alike);
+    check(&layer(same, 1, [5, 9, 11], &[17], 40), &ALL, Results::Alike);
+    check(&layer(same, 1, [2, 7, 17], &[40], 3), &ALL, Results::Alike);
     // Results that are stored as f32: logits.
-    check(&layer(same, (1, [4, 9, 8]), &[16], 17), &[Direction::Forward, Direction::Source], Results::Single);
-    check(&layer(Window::point(), (2, [3, 5, 9]), &[24], 5), &ALL, Results::Single);
+    check(&layer(same, 1, [4, 9, 8], &[16], 17), &[Direction::Forward, Direction::Source], Results::Single);
+    check(&layer(Window::point(), 2, [3, 5, 9], &[24], 5), &ALL, Results::Single);
 }
 
 #[test]
 fn sources_that_are_concatenated_are_right() {
     let same = Window::same([3; 3], [1; 3]);
-    check(&layer(same, (2, [3, 6, 9]), &[16, 3, 24], 16), &ALL, Results::Alike);
-    check(&layer(Window::same([1, 3, 3], [1; 3]), (1, [2, 9, 9]), &[17, 40], 8), &ALL, Results::Alike);
+    check(&layer(same, 2, [3, 6, 9], &[16, 3, 24], 16), &ALL, Results::Alike);
+    check(&layer(Window::same([1, 3, 3], [1; 3]), 1, [2, 9, 9], &[17, 40], 8), &ALL, Results::Alike);
 }
 
 #[test]
@@ -140,15 +140,15 @@ fn every_kind_of_window_is_right() {
     ];
     for (i, window) in windows.into_iter().enumerate() {
         let channels: &[usize] = if i % 2 == 0 { &[16] } else { &[20] };
-        check(&layer(window, (2, [5, 7, 9]), channels, 18), &ALL, Results::Alike);
+        check(&layer(window, 2, [5, 7, 9], channels, 18), &ALL, Results::Alike);
     }
 }
 
 #[test]
 fn sums_over_many_tiles_in_parts_are_right() {
     let same = Window::same([3; 3], [1; 3]);
-    check(&layer(same, (2, [9, 20, 18]), &[16], 16), &[Direction::Weights], Results::Alike);
-    check(&layer(Window::point(), (2, [8, 16, 16]), &[16], 16), &[Direction::Weights], Results::Alike);
+    check(&layer(same, 2, [9, 20, 18], &[16], 16), &[Direction::Weights], Results::Alike);
+    check(&layer(Window::point(), 2, [8, 16, 16], &[16], 16), &[Direction::Weights], Results::Alike);
 }
 
 /// A tile and its chunks are filled by reading only the voxels that are needed, without bank conflicts.
@@ -163,7 +163,7 @@ fn matrices_are_loaded_without_bank_conflicts_and_boxes_are_read_once() {
     let all = EVERY.iter().flat_map(|cores| windows.iter().map(move |window| (cores, *window)));
     for (cores, (window, extent, places)) in all {
         let stored = cores.stored;
-        let case = layer(window, (1, extent), &[32], 32).case(&ALL, stored, stored);
+        let case = layer(window, 1, extent, &[32], 32).case(&ALL, stored, stored);
         let (_, counts) = cores.tally(&case);
         for (kernel, counts) in counts.iter().filter(|(kernel, _)| kernel.starts_with("tensor_")) {
             println!(

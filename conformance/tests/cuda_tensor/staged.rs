@@ -14,7 +14,8 @@ use conformance::emulator::Blocks;
 /// A convolution of maps that are normalised and activated first, some with scale and shift, with all gradients.
 pub(crate) fn normalised(
     window: Window,
-    (batch, extent): (usize, [usize; 3]),
+    batch: usize,
+    extent: [usize; 3],
     channels: &[usize],
     outputs: usize,
     stored: DType,
@@ -89,9 +90,9 @@ fn maps_are_normalised_and_activated_where_they_are_staged_with_the_same_bits() 
     for cores in EVERY {
         let stored = cores.stored;
         let cases = [
-            normalised(Window::same([3; 3], [1; 3]), (2, [5, 9, 11]), &[24], 20, stored),
-            normalised(Window::same([1, 3, 3], [1, 2, 2]), (2, [2, 9, 9]), &[16, 8], 8, stored),
-            normalised(Window::point(), (1, [3, 4, 9]), &[40, 16], 17, stored),
+            normalised(Window::same([3; 3], [1; 3]), 2, [5, 9, 11], &[24], 20, stored),
+            normalised(Window::same([1, 3, 3], [1, 2, 2]), 2, [2, 9, 9], &[16, 8], 8, stored),
+            normalised(Window::point(), 1, [3, 4, 9], &[40, 16], 17, stored),
             upsampled(Window::blocks([2; 3]), [3, 5, 6], [24, 16], stored),
             upsampled(
                 Window { kernel: [3; 3], stride: [1, 2, 2], padding: [1; 3] },
@@ -118,7 +119,7 @@ fn maps_are_normalised_and_activated_where_they_are_staged_with_the_same_bits() 
 #[test]
 fn maps_of_odd_channels_are_normalised_first() {
     for cores in EVERY {
-        let case = normalised(Window::same([3; 3], [1; 3]), (1, [3, 5, 6]), &[17], 8, cores.stored);
+        let case = normalised(Window::same([3; 3], [1; 3]), 1, [3, 5, 6], &[17], 8, cores.stored);
         let (found, counts) = cores.tally(&case);
         compare(&case, &expected(&case), &found, cores.tolerance());
         assert!(counts.contains_key(&format!("normalise_{}", cores.stored)), "{counts:?}");

@@ -39,11 +39,11 @@ fn tiles_that_are_not_filled_are_right_forwards_and_backwards() {
     let same = Window::same([3; 3], [1; 3]);
     let [forward, source] = [[Direction::Forward], [Direction::Source]];
     check(
-        &layer(same, (1, [5, 9, 9]), &[17], 72).case(&forward, DType::Bf16, DType::Bf16),
+        &layer(same, 1, [5, 9, 9], &[17], 72).case(&forward, DType::Bf16, DType::Bf16),
         DType::Bf16,
         &TILES,
     );
-    check(&layer(same, (1, [3, 9, 10]), &[72], 20).case(&source, DType::F16, DType::F16), DType::F16, &TILES);
+    check(&layer(same, 1, [3, 9, 10], &[72], 20).case(&source, DType::F16, DType::F16), DType::F16, &TILES);
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn sources_that_are_concatenated_and_results_in_f32_are_right() {
     let window = Window::same([1, 3, 3], [1; 3]);
     for stored in [DType::Bf16, DType::F16] {
         let case =
-            layer(window, (2, [3, 6, 9]), &[16, 3, 24], 64).case(&[Direction::Forward], stored, DType::F32);
+            layer(window, 2, [3, 6, 9], &[16, 3, 24], 64).case(&[Direction::Forward], stored, DType::F32);
         check(&case, stored, &TILES[2..]);
     }
 }
@@ -67,14 +67,14 @@ fn every_kind_of_window_that_fits_is_right() {
         (window([1, 5, 5], [1; 3], [0, 2, 2]), [1, 9, 10], Direction::Source),
         (window([4; 3], [2; 3], [1; 3]), [4, 10, 12], Direction::Source),
     ] {
-        let case = layer(window, (1, extent), &[64], 64).case(&[direction], DType::Bf16, DType::Bf16);
+        let case = layer(window, 1, extent, &[64], 64).case(&[direction], DType::Bf16, DType::Bf16);
         check(&case, DType::Bf16, &TILES[2..]);
     }
 }
 
 #[test]
 fn maps_are_normalised_where_they_are_staged_for_warp_groups_with_the_same_bits() {
-    let case = normalised(Window::same([3; 3], [1; 3]), (1, [2, 9, 9]), &[24, 16], 64, HOPPER.stored);
+    let case = normalised(Window::same([3; 3], [1; 3]), 1, [2, 9, 9], &[24, 16], 64, HOPPER.stored);
     check(&case, HOPPER.stored, &TILES[1..2]);
     let backend = || HOPPER.backend(HOPPER.emulator(Blocks::Ascending));
     let separate = Options { inline: false, ..Options::default() };

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use plimsoll_cpu::{CpuBackend, CpuOptions};
-use plimsoll_infer::{CaseEstimate, CaseGrid, CaseInput, InferError, PredictOptions, PredictPlan, Predictor};
+use plimsoll_infer::{
+    CaseEstimate, CaseGrid, CaseInput, CaseOutput, InferError, PredictOptions, PredictPlan, Predictor,
+};
 use plimsoll_memory::{Budget, Bytes, Reservation, System, limits};
 use plimsoll_models::{OpenOptions, OpenedModel, SegmentationModel};
 use plimsoll_volume::{ElementType, Geometry, MemoryVolume};
@@ -137,7 +139,8 @@ impl Model {
         let case = MemoryCase::copy(geometry, *element, channels, &self.budget)?;
         let input = CaseInput { case: &case.case, earlier: None, within: None };
         let mut sink = MemoryLabels::new(labels, is_wide);
-        match self.predictor.predict_to(input, (&mut sink, None), stop, &mut |_| {}) {
+        let output = CaseOutput { labels: &mut sink, probabilities: None };
+        match self.predictor.predict_to(input, output, stop, &mut |_| {}) {
             Ok(predicted) => Ok(ImageMemory { plan: predicted.plan, image: copied }),
             Err(source) => {
                 let text = case.named(plimsoll_run::one_line(&source));

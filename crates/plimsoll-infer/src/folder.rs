@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use plimsoll_data::{Case, bids_label};
 
-use crate::planning::ahead::{Ahead, Next};
+use crate::planning::ahead::{Ahead, LookAhead, Next};
 use crate::{CaseRequest, CaseTimes, InferError, PredictPlan, PredictedCase, Predictor, Progress};
 
 /// The destination of labels.
@@ -187,7 +187,7 @@ pub fn predict_cases(
     observe: &mut dyn FnMut(FolderProgress<'_>),
 ) -> Result<FolderReport, InferError> {
     let mut prepared: Option<Ahead> = None;
-    predict_each(cases, to, observe, &mut |(case, next), labels, observe| {
+    predict_each(cases, to, observe, &mut |Turn { case, next }, labels, observe| {
         let (earlier, probabilities) = (to.earlier(case), to.probabilities(case));
         let request = CaseRequest {
             case,
@@ -199,13 +199,20 @@ pub fn predict_cases(
         let before = prepared.take();
         let earlier_of_next = next.and_then(|case| to.earlier(case));
         let next = next.map(|case| Next { case, earlier: earlier_of_next.as_deref(), found: &mut prepared });
-        predictor.predict_between(&request, (before, next), stop, observe)
+        predictor.predict_between(&request, LookAhead { before, next }, stop, observe)
     })
 }
 
-/// Predicts one case into a file, before another one.
-type PredictOne<'a> = dyn FnMut((&Case, Option<&Case>), &Path, &mut dyn FnMut(Progress)) -> Result<PredictedCase, InferError>
-    + 'a;
+/// The turn of a case of a folder.
+struct Turn<'a> {
+    case: &'a Case,
+    /// The case that is predicted after it.
+    next: Option<&'a Case>,
+}
+
+/// Predicts the case of a turn into a file.
+type PredictOne<'a> =
+    dyn FnMut(Turn<'_>, &Path, &mut dyn FnMut(Progress)) -> Result<PredictedCase, InferError> + 'a;
 
 fn predict_each(
     cases: &[Case],
@@ -230,7 +237,7 @@ fn predict_each(
         let mut windows = Progress::default();
         let mut behind = cases.iter().zip(&kept).skip(place + 1).filter(|(_, kept)| !**kept);
         let next = behind.next().map(|(case, _)| case);
-        let predicted = predict((case, next), &file, &mut |progress| {
+        let predicted = predict(Turn { case, next }, &file, &mut |progress| {
             windows = progress;
             observe(FolderProgress::Window { number, of, case, windows });
         });
@@ -331,7 +338,7 @@ mod tests {
 
     /// Writes a file for each case but one, which fails, and two of which end everything.
     fn predict(
-        (case, _): (&Case, Option<&Case>),
+        Turn { case, .. }: Turn<'_>,
         file: &Path,
         observe: &mut dyn FnMut(Progress),
     ) -> Result<PredictedCase, InferError> {

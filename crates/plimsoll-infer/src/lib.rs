@@ -34,7 +34,7 @@ pub use planning::case_memory::CaseGrid;
 pub use planning::case_plan::{CaseEstimate, Instead, PredictPlan};
 pub use planning::case_spacing::{CaseSpacing, CaseView};
 pub use planning::times::{CaseTimes, PredictedCase};
-pub use predictor::{CaseInput, CaseRequest, PredictOptions, Predictor, Progress};
+pub use predictor::{CaseInput, CaseOutput, CaseRequest, PredictOptions, Predictor, Progress};
 pub use summing::device_sums::HostSums;
 pub use summing::forward::forward_program;
 pub use summing::summands::Summed;

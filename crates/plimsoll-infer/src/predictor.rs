@@ -21,11 +21,11 @@ use crate::classification::image_network::overhead;
 use crate::labels::label_output::LabelOutput;
 use crate::labels::label_sink::{LabelFile, LabelSink};
 use crate::labels::npz::ProbabilityWriter;
-use crate::labels::spool::Spool;
-use crate::planning::ahead::{Ahead, Needed, Next, STACK as AHEAD_STACK, look, look_ahead};
+use crate::labels::spool::{Record, Spool};
+use crate::planning::ahead::{Ahead, LookAhead, Needed, STACK as AHEAD_STACK, look, look_ahead};
 use crate::planning::case_memory::CaseMemory;
 use crate::planning::case_plan::LeastWith;
-use crate::planning::case_windows::{CaseImages, CasePlace};
+use crate::planning::case_windows::{CaseImages, CasePlace, OpenRequest};
 use crate::planning::headers::Headers;
 use crate::planning::times::{Clock, PredictedCase};
 use crate::summing::export::Wanted;
@@ -107,8 +107,13 @@ pub struct CaseInput<'a> {
     pub within: Option<VoxelBox>,
 }
 
-/// The sink of the labels of a case, and the file of its probabilities if they are wanted.
-type Outputs<'a> = (&'a mut (dyn LabelSink + Send), Option<&'a Path>);
+/// The destination of the labels and probabilities of a case.
+pub struct CaseOutput<'a> {
+    /// The sink of its labels.
+    pub labels: &'a mut (dyn LabelSink + Send),
+    /// See [`CaseRequest`].
+    pub probabilities: Option<&'a Path>,
+}
 
 /// The progress of a case.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -233,7 +238,7 @@ impl Predictor {
         stop: &AtomicBool,
         observe: &mut dyn FnMut(Progress),
     ) -> Result<PredictedCase, InferError> {
-        self.predict_between(request, (None, None), stop, observe)
+        self.predict_between(request, LookAhead::default(), stop, observe)
     }
 
     /// Predicts a case and hands its labels over plane by plane, and probabilities to a file where one is named. Returns what that held
@@ -244,11 +249,11 @@ impl Predictor {
     pub fn predict_to(
         &mut self,
         input: CaseInput<'_>,
-        to: Outputs<'_>,
+        to: CaseOutput<'_>,
         stop: &AtomicBool,
         observe: &mut dyn FnMut(Progress),
     ) -> Result<PredictedCase, InferError> {
-        self.predict_case(input, to, (None, None), stop, observe)
+        self.predict_case(input, to, LookAhead::default(), stop, observe)
     }
 
     /// The same of a case that was looked at before its turn, or not; meanwhile, as far as the line has room, the next one is.
@@ -258,7 +263,7 @@ impl Predictor {
     pub(crate) fn predict_between(
         &mut self,
         request: &CaseRequest<'_>,
-        around: (Option<Ahead>, Option<Next<'_>>),
+        around: LookAhead<'_>,
         stop: &AtomicBool,
         observe: &mut dyn FnMut(Progress),
     ) -> Result<PredictedCase, InferError> {
@@ -266,7 +271,7 @@ impl Predictor {
         let mut labels = LabelFile::new(labels);
         self.predict_case(
             CaseInput { case, earlier, within },
-            (&mut labels, probabilities),
+            CaseOutput { labels: &mut labels, probabilities },
             around,
             stop,
             observe,
@@ -275,19 +280,20 @@ impl Predictor {
 
     fn predict_case(
         &mut self,
-        CaseInput { case, earlier, within }: CaseInput<'_>,
-        (labels, probabilities): Outputs<'_>,
-        (before, next): (Option<Ahead>, Option<Next<'_>>),
+        input: CaseInput<'_>,
+        CaseOutput { labels, probabilities }: CaseOutput<'_>,
+        LookAhead { before, next }: LookAhead<'_>,
         stop: &AtomicBool,
         observe: &mut dyn FnMut(Progress),
     ) -> Result<PredictedCase, InferError> {
+        let CaseInput { case, earlier, within } = input;
         let mut clock = Clock::start();
         let going = || match stop.load(Ordering::Relaxed) {
             true => Err(InferError::Interrupted { case: case.id.clone() }),
             false => Ok(()),
         };
         going()?;
-        let (fingerprint, prepared) = self.inspect((case, earlier), before, stop)?;
+        let (fingerprint, prepared) = self.inspect(input, before, stop)?;
         let first = case.images.first().ok_or_else(|| InferError::Unreadable { case: case.id.clone() })?;
         let template = VolumeFile::open(&first.path)?;
         let headers = Headers::read(case, earlier)?;
@@ -316,7 +322,7 @@ impl Predictor {
             is_cut: true,
             waits_in_memory: output.is_none(),
         };
-        let needs = self.needs(probabilities.is_some(), (images, &place), memory)?;
+        let needs = self.needs(images, &place, probabilities.is_some(), memory)?;
         let planned = self.planner(&|otherwise| self.least_with(otherwise), held).plan(&needs)?;
         let (mut plan, is_spooled) = (planned.plan, planned.is_spooled);
         // What was decoded ahead stays where there is room for all of it; else it makes room before anything else is reserved.
@@ -339,8 +345,15 @@ impl Predictor {
         };
         clock.lap(|times| &mut times.read_seconds);
         let preparation = self.budget.part("preparation", plan.preparation_bytes)?;
-        let found = (images, &fingerprint);
-        let opened = place.open(&model, found, &cache, (&mut self.scratch, &preparation), stop);
+        let request = OpenRequest {
+            images,
+            fingerprint: &fingerprint,
+            cache: &cache,
+            scratch: &mut self.scratch,
+            budget: &preparation,
+            stop,
+        };
+        let opened = place.open(&model, request);
         going()?;
         let windows = opened?;
         clock.lap(|times| &mut times.prepare_seconds);
@@ -356,7 +369,10 @@ impl Predictor {
         let wanted = Wanted { answers: &model.answers, probabilities: probabilities.is_some() };
         let summing = self.summing(plan.ring, plan.device_logits_bytes > Bytes::ZERO);
         let waiting = match is_spooled {
-            true => Some(self.waiting(&plan, (geometry.shape(), wanted), (&*labels, probabilities))?),
+            true => {
+                let records = self.records(geometry.shape(), plan.slab_axis, wanted);
+                Some(self.waiting(records, &plan, output, probabilities)?)
+            }
             false => None,
         };
         let element = if wanted.label_bytes() == 1 { ElementType::U8 } else { ElementType::U16 };
@@ -434,7 +450,7 @@ impl Predictor {
     /// decoded then.
     fn inspect(
         &mut self,
-        (case, earlier): (&Case, Option<&Path>),
+        CaseInput { case, earlier, .. }: CaseInput<'_>,
         before: Option<Ahead>,
         stop: &AtomicBool,
     ) -> Result<(CaseFingerprint, Option<(VolumeCache, Bytes)>), InferError> {
@@ -461,14 +477,15 @@ impl Predictor {
     }
 
     /// Opens the spools of labels, and of probabilities if they are wanted, for a case that does not decide them in the order of stored planes.
+    /// Labels wait beside the file `output` if the plan has no memory for them.
     fn waiting(
         &self,
+        [of_labels, of_probabilities]: [Record; 2],
         plan: &PredictPlan,
-        (stored, wanted): ([usize; 3], Wanted<'_>),
-        (labels, probabilities): (&(dyn LabelSink + Send), Option<&Path>),
+        output: Option<&Path>,
+        probabilities: Option<&Path>,
     ) -> Result<Waiting, InferError> {
-        let [of_labels, of_probabilities] = self.records(stored, plan.slab_axis, wanted);
-        let labels = match labels.waits_beside().filter(|_| plan.spool_bytes == Bytes::ZERO) {
+        let labels = match output.filter(|_| plan.spool_bytes == Bytes::ZERO) {
             Some(path) => Spool::beside(of_labels, true, path)?,
             None => Spool::in_memory(of_labels, &self.budget)?,
         };

@@ -51,24 +51,39 @@ fn labels(path: &Path) -> Vec<u16> {
     labels
 }
 
-/// Predicts the images of an oracle within a line, and returns the folder of labels.
-fn predict(
-    name: &str,
-    configuration: &str,
-    (line, threads): (Bytes, usize),
-    (probabilities, earlier): (bool, Option<&Path>),
-) -> tempfile::TempDir {
-    predict_summing(None, (name, configuration), (line, threads), (probabilities, earlier))
+/// A prediction of the images of an oracle.
+#[derive(Clone, Copy)]
+struct Prediction<'a> {
+    name: &'a str,
+    configuration: &'a str,
+    /// The memory limit.
+    limit: Bytes,
+    threads: usize,
+    summed: Option<Summed>,
+    probabilities: bool,
+    /// The labels of an earlier network.
+    earlier: Option<&'a Path>,
 }
 
-/// The same, with sums of logits or features.
-fn predict_summing(
-    summed: Option<Summed>,
-    (name, configuration): (&str, &str),
-    (line, threads): (Bytes, usize),
-    (probabilities, earlier): (bool, Option<&Path>),
-) -> tempfile::TempDir {
-    let budget = Budget::new(line);
+impl<'a> Prediction<'a> {
+    /// A prediction of labels alone, on two threads, with the limit of most tests.
+    fn of(name: &'a str, configuration: &'a str) -> Prediction<'a> {
+        Prediction {
+            name,
+            configuration,
+            limit: LIMIT,
+            threads: 2,
+            summed: None,
+            probabilities: false,
+            earlier: None,
+        }
+    }
+}
+
+/// Predicts the images of an oracle, and returns the folder of labels.
+fn predict(prediction: Prediction<'_>) -> tempfile::TempDir {
+    let Prediction { name, configuration, limit, threads, summed, probabilities, earlier } = prediction;
+    let budget = Budget::new(limit);
     let choice = NnUnetChoice::default();
     let model = NnUnetModel::open(&trained(name, configuration), &choice, &budget).unwrap().model;
     let cases = Dataset::images(oracle(name).join("images"), &model.channels, &model.file_ending).unwrap();
@@ -118,7 +133,7 @@ fn agreement(name: &str, expected: &str, found: &Path) -> f64 {
     worst
 }
 
-const LINE: Bytes = Bytes::mib(512);
+const LIMIT: Bytes = Bytes::mib(512);
 
 #[test]
 fn labels_are_those_that_nnunet_writes() {
@@ -136,7 +151,7 @@ fn labels_are_those_that_nnunet_writes() {
         ("pictures", "2d"),
         ("stacks", "3d_fullres"),
     ] {
-        let found = predict(name, configuration, (LINE, 2), (false, None));
+        let found = predict(Prediction::of(name, configuration));
         let agreement = agreement(name, &format!("{configuration}_f32"), found.path());
         assert!(agreement >= 0.9999, "{name}, {configuration}: {agreement}");
     }
@@ -151,7 +166,8 @@ fn the_head_of_the_mean_of_features_says_what_nnunet_makes_of_the_mean_of_logits
         ("batch_norm", "3d_fullres"),
         ("torchres", "3d_lowres"),
     ] {
-        let of = |summed| predict_summing(Some(summed), (name, configuration), (LINE, 2), (true, None));
+        let prediction = Prediction { probabilities: true, ..Prediction::of(name, configuration) };
+        let of = |summed| predict(Prediction { summed: Some(summed), ..prediction });
         let (features, logits) = (of(Summed::Features), of(Summed::Logits));
         let agreement = agreement(name, &format!("{configuration}_f32"), features.path());
         assert!(agreement >= 0.9999, "{name}, {configuration}: {agreement}");
@@ -172,7 +188,7 @@ fn the_head_of_the_mean_of_features_says_what_nnunet_makes_of_the_mean_of_logits
 
 #[test]
 fn folds_which_have_a_head_each_sum_logits() {
-    let budget = Budget::new(LINE);
+    let budget = Budget::new(LIMIT);
     let model = NnUnetModel::open(&trained("fullres", "3d_fullres"), &NnUnetChoice::default(), &budget);
     let mut model = model.unwrap().model;
     model.weights = vec![model.weights[0].clone(); 2];
@@ -186,7 +202,7 @@ fn folds_which_have_a_head_each_sum_logits() {
 /// The file of the second fold is damaged when its first tensors are written over those of the first fold already.
 #[test]
 fn weights_that_fail_midway_are_not_what_the_next_case_is_predicted_with() {
-    let budget = Budget::new(LINE);
+    let budget = Budget::new(LIMIT);
     let model = NnUnetModel::open(&trained("fullres", "3d_fullres"), &NnUnetChoice::default(), &budget);
     let mut model = model.unwrap().model;
     let folder = tempfile::tempdir().unwrap();
@@ -220,12 +236,13 @@ fn the_second_stage_of_a_cascade_sees_the_labels_of_the_first() {
     // Labels are resized by batchgenerators, and by PyTorch with slices that are as far apart as others, and with ones for themselves.
     for name in ["cascade", "torchres", "torchres_slices"] {
         let earlier = oracle(name).join("expected/3d_lowres_f32");
-        let found = predict(name, "3d_cascade_fullres", (LINE, 2), (false, Some(&earlier)));
+        let second = Prediction::of(name, "3d_cascade_fullres");
+        let found = predict(Prediction { earlier: Some(&earlier), ..second });
         let agreement = agreement(name, "3d_cascade_fullres_f32", found.path());
         assert!(agreement >= 0.9999, "{name}: {agreement}");
     }
     // Without them nothing is predicted.
-    let budget = Budget::new(LINE);
+    let budget = Budget::new(LIMIT);
     let folder = trained("cascade", "3d_cascade_fullres");
     let model = NnUnetModel::open(&folder, &NnUnetChoice::default(), &budget).unwrap().model;
     let cases =
@@ -249,11 +266,11 @@ fn the_second_stage_of_a_cascade_sees_the_labels_of_the_first() {
 
 #[test]
 fn labels_are_the_same_in_a_lower_line_and_on_more_threads() {
-    let of = |line: Bytes, threads: usize| {
-        let found = predict("fullres", "3d_fullres", (line, threads), (false, None));
+    let of = |limit: Bytes, threads: usize| {
+        let found = predict(Prediction { limit, threads, ..Prediction::of("fullres", "3d_fullres") });
         labels(&found.path().join("first.nii.gz"))
     };
-    let roomy = of(LINE, 1);
+    let roomy = of(LIMIT, 1);
     // No room for a cache: all is read from the files.
     assert!(roomy == of(Bytes::mib(96), 3));
 }
@@ -300,7 +317,7 @@ fn theirs_as_stored(case: &str) -> (Vec<f32>, [usize; 3]) {
 
 #[test]
 fn probabilities_are_those_that_nnunet_writes() {
-    let found = predict("flat", "2d", (LINE, 2), (true, None));
+    let found = predict(Prediction { probabilities: true, ..Prediction::of("flat", "2d") });
     for case in ["first", "second"] {
         let (expected, _) = theirs_as_stored(case);
         let found = array(&found.path().join(format!("{case}.npz")));
@@ -347,7 +364,9 @@ fn averaged(name: &str, probabilities: &[PathBuf], case: &str) -> Result<tempfil
 
 #[test]
 fn the_mean_of_several_models_says_what_nnunet_makes_of_it() {
-    let of = |configuration: &str| predict("cascade", configuration, (LINE, 2), (true, None));
+    let of = |configuration: &str| {
+        predict(Prediction { probabilities: true, ..Prediction::of("cascade", configuration) })
+    };
     let members = [of("3d_lowres"), of("3d_fullres")];
     let files = members.each_ref().map(|folder| folder.path().join("first.npz"));
     let found = averaged("cascade", &files, "first").unwrap();
@@ -357,7 +376,7 @@ fn the_mean_of_several_models_says_what_nnunet_makes_of_it() {
 
 #[test]
 fn probabilities_that_nnunet_compressed_are_averaged_with_those_that_are_not() {
-    let own = predict("flat", "2d", (LINE, 2), (true, None));
+    let own = predict(Prediction { probabilities: true, ..Prediction::of("flat", "2d") });
     for case in ["first", "second"] {
         let theirs = own.path().join(format!("theirs_{case}.npz"));
         let (values, shape) = theirs_as_stored(case);

@@ -39,6 +39,15 @@ pub(crate) struct Next<'a> {
     pub(crate) found: &'a mut Option<Ahead>,
 }
 
+/// The inspections that go along with the prediction of a case.
+#[derive(Default)]
+pub(crate) struct LookAhead<'a> {
+    /// The case itself, if it was inspected before its turn.
+    pub(crate) before: Option<Ahead>,
+    /// The case that is inspected meanwhile, as far as the memory limit leaves room for it.
+    pub(crate) next: Option<Next<'a>>,
+}
+
 /// The memory that inspecting a case needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Needed {

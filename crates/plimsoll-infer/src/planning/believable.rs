@@ -45,12 +45,6 @@ pub(crate) struct ImageGrid {
     pub(crate) spacing: Spacing,
 }
 
-impl From<([usize; 3], Spacing)> for ImageGrid {
-    fn from((shape, spacing): ([usize; 3], Spacing)) -> ImageGrid {
-        ImageGrid { shape, spacing }
-    }
-}
-
 /// Refuses a case whose image cannot plausibly be resampled to `target`.
 pub(crate) fn check(case: &Case, image: ImageGrid, target: Spacing) -> Result<(), InferError> {
     let ImageGrid { shape, spacing } = image;

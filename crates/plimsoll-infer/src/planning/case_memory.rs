@@ -158,7 +158,7 @@ impl Predictor {
             is_cut: false,
             waits_in_memory: false,
         };
-        let needs = self.needs(request.probabilities.is_some(), (images, &place), memory)?;
+        let needs = self.needs(images, &place, request.probabilities.is_some(), memory)?;
         Ok((needs, place.target()))
     }
 
@@ -210,7 +210,7 @@ impl Predictor {
             is_cut: false,
             waits_in_memory: true,
         };
-        self.needs(false, (images, &place), memory)
+        self.needs(images, &place, false, memory)
     }
 
     /// Returns the rows of windows of a grid that is traversed along a stored axis.
@@ -248,8 +248,9 @@ impl Predictor {
     /// Returns the needs of a case beside the arena.
     pub(crate) fn needs(
         &self,
+        images: CaseImages<'_>,
+        place: &CasePlace<'_>,
         probabilities: bool,
-        (images, place): (CaseImages<'_>, &CasePlace<'_>),
         memory: CaseMemory,
     ) -> Result<CaseNeeds, InferError> {
         let model = &self.model;

@@ -226,13 +226,21 @@ struct Way<'a> {
     strips: Option<&'a StripNeeds>,
 }
 
+/// The memory of an engine.
+#[derive(Clone, Copy)]
+struct EngineNeeds {
+    /// The arena in this process.
+    arena: Bytes,
+    /// The bytes that a device has left beside its arena.
+    left_there: Bytes,
+}
+
 /// The result of trying a traversal below the memory limit.
 enum Tried {
     Fits(Box<PlannedCase>),
-    /// With the arena that would be needed, and what a device has left beside it.
+    /// With the engine that would be needed.
     TooLarge {
-        arena: Bytes,
-        left_there: Bytes,
+        engine: EngineNeeds,
     },
     /// The device has no room for sums beside the arena, but would have below a line of its memory.
     NoRoomThere {
@@ -364,13 +372,13 @@ impl CasePlanner<'_> {
             let way = Way { ring, logits, on_device: there, strips: None };
             match self.attempt(needs, way, no_room, &mut planner)? {
                 Tried::Fits(planned) => return Ok(*planned),
-                Tried::TooLarge { arena, left_there } => refused = Some((ring, arena, left_there)),
+                Tried::TooLarge { engine } => refused = Some((ring, engine)),
                 Tried::NoRoomThere { vram } => no_room = Some(vram),
             }
         }
         // Sums that take least, in as few strips as there is room for.
-        let (ring, arena, left_there) = refused.ok_or_else(lost)?;
-        let beside = self.fixed() + self.beside(needs, true) + arena;
+        let (ring, engine) = refused.ok_or_else(lost)?;
+        let beside = self.fixed() + self.beside(needs, true) + engine.arena;
         for (strips, on_device) in needs.strips.iter().flat_map(|strips| [(strips, true), (strips, false)]) {
             let Some((logits, there)) = strips.logits.of(ring, on_device) else { continue };
             if beside + logits > self.budget.line() {
@@ -383,7 +391,7 @@ impl CasePlanner<'_> {
                 Tried::NoRoomThere { vram } => no_room = Some(vram),
             }
         }
-        Err(self.infeasible(needs, ring, (arena, left_there))?)
+        Err(self.infeasible(needs, ring, engine)?)
     }
 
     /// Returns the bytes of a case beside the arena and the logits.
@@ -426,7 +434,7 @@ impl CasePlanner<'_> {
         // Where it has no room for the arena either, that is told once this process has room.
         let left_there = left_there(self.backend, chosen).unwrap_or(Bytes::ZERO);
         if minimum_ram_bytes > line {
-            return Ok(Tried::TooLarge { arena: arena_bytes, left_there });
+            return Ok(Tried::TooLarge { engine: EngineNeeds { arena: arena_bytes, left_there } });
         }
         let of_device =
             |plan: &VerifiedPlan| device.map(|device| (device.needed(plan.arena_bytes), device.line()));
@@ -545,7 +553,7 @@ impl CasePlanner<'_> {
         &self,
         needs: &CaseNeeds,
         ring: RingStorage,
-        (arena, left_there): (Bytes, Bytes),
+        EngineNeeds { arena, left_there }: EngineNeeds,
     ) -> Result<InferError, InferError> {
         let fixed = self.fixed();
         let of_ring = |ring| self.least(needs, &|sums| sums.least(sums.by_host, ring, left_there));

@@ -41,6 +41,18 @@ pub(crate) struct CaseImages<'a> {
     pub(crate) spacing: Option<CaseSpacing>,
 }
 
+/// The inputs from which the windows of a case are opened.
+pub(crate) struct OpenRequest<'a> {
+    pub(crate) images: CaseImages<'a>,
+    /// The result of inspecting the images.
+    pub(crate) fingerprint: &'a CaseFingerprint,
+    pub(crate) cache: &'a VolumeCache,
+    pub(crate) scratch: &'a mut Scratch,
+    /// The memory of the preparation.
+    pub(crate) budget: &'a Budget,
+    pub(crate) stop: &'a AtomicBool,
+}
+
 impl CaseImages<'_> {
     /// The grid of windows of images that are zero outside of a box, as nnU-Net prepares them.
     fn prepared(&self, nonzero: VoxelBox, steps: &NnUnetSteps) -> Result<PreparedGrid, InferError> {
@@ -95,7 +107,8 @@ impl<'a> CasePlace<'a> {
             }
             Preparation::NnUnet(steps) => {
                 let place = images.prepared(images.nonzero_box, steps)?;
-                believable::check(case, place.cropped().into(), place.target())?;
+                let (shape, spacing) = place.cropped();
+                believable::check(case, ImageGrid { shape, spacing }, place.target())?;
                 Ok(CasePlace::Prepared { place, steps })
             }
             Preparation::Zoomed(steps) => {
@@ -108,7 +121,8 @@ impl<'a> CasePlace<'a> {
             }
             Preparation::Monai(steps) => {
                 let place = SpacedGrid::new(geometry, steps).map_err(|problem| refused(case, problem))?;
-                believable::check(case, place.stored().into(), place.target())?;
+                let (shape, spacing) = place.stored();
+                believable::check(case, ImageGrid { shape, spacing }, place.target())?;
                 Ok(CasePlace::Spaced { place, steps })
             }
         }
@@ -163,18 +177,16 @@ impl<'a> CasePlace<'a> {
         }
     }
 
-    /// Opens the images, of which an inspection found what is in `fingerprint`.
+    /// Opens the images.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read, a channel cannot be normalised, memory is refused, or `stop` is set.
     pub(crate) fn open(
         self,
         model: &SegmentationModel,
-        (images, fingerprint): (CaseImages<'_>, &CaseFingerprint),
-        cache: &VolumeCache,
-        (scratch, budget): (&mut Scratch, &Budget),
-        stop: &AtomicBool,
+        request: OpenRequest<'_>,
     ) -> Result<CaseWindows, InferError> {
+        let OpenRequest { images, fingerprint, cache, scratch, budget, stop } = request;
         let CaseImages { case, earlier, .. } = images;
         match self {
             CasePlace::Canonical { grid, .. } => {

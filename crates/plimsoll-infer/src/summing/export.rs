@@ -12,7 +12,7 @@ use plimsoll_memory::{Budget, Bytes, MapError, OverBudget, Reservation};
 use plimsoll_models::Answers;
 use plimsoll_volume::VoxelBox;
 
-use crate::summing::lines::{AlongLine, LineRoom, Planes};
+use crate::summing::lines::{AlongLine, LineRoom, Planes, ProbabilityRow};
 use crate::summing::places::{AxisPlaces, Place, slice_axes};
 use crate::summing::ring_shape::RingShape;
 use crate::summing::sums::Sum;
@@ -286,12 +286,12 @@ impl Export {
         let lines = probabilities.chunks_exact_mut(outputs * width).skip(first_row).take(rows);
         pool.share(lines.enumerate(), rooms, |(row, of_row), room| {
             let covered = first_column..first_column + columns;
-            let (of_row, activation) = (of_row, self.shape.activation);
-            room.probabilities((of_row, width), covered, (&self.answers, activation), |output, rooms, to| {
-                match self.lines_are_rows {
-                    true => self.along.write(planes, (output, self.lines[row]), rooms, to),
-                    false => self.along.write_across(planes, (output, &self.lines), row, to),
-                }
+            let of_row = ProbabilityRow { values: of_row, width, covered };
+            room.probabilities(of_row, &self.answers, self.shape.activation, |output, rooms, to| match self
+                .lines_are_rows
+            {
+                true => self.along.write(planes, output, self.lines[row], rooms, to),
+                false => self.along.write_across(planes, output, &self.lines, row, to),
             });
         });
     }

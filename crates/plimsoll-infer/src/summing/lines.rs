@@ -54,7 +54,7 @@ impl AlongLine {
             AlongLine::Between(places) => {
                 let room = &mut room[..places.len()];
                 for (logit, place) in room.iter_mut().zip(places) {
-                    *logit = between(line[place.lower], line[place.upper], place.share);
+                    *logit = interpolated(line[place.lower], line[place.upper], place.share);
                 }
                 room
             }
@@ -63,14 +63,15 @@ impl AlongLine {
 }
 
 /// Interpolates between two numbers.
-fn between(lower: f32, upper: f32, share: f32) -> f32 {
+fn interpolated(lower: f32, upper: f32, share: f32) -> f32 {
     lower + share * (upper - lower)
 }
 
 /// Interpolates between two lines into `room`, or returns the lower line itself if only it counts. `wide` has room for
 /// a line as well.
 fn between_lines<'a, S: Sum>(
-    (lower, upper): (&'a [S], &'a [S]),
+    lower: &'a [S],
+    upper: &'a [S],
     share: f32,
     wide: &mut [f32],
     room: &'a mut [f32],
@@ -80,7 +81,7 @@ fn between_lines<'a, S: Sum>(
     }
     S::widen(lower, room);
     let upper = S::widened(upper, wide);
-    room.iter_mut().zip(upper).for_each(|(logit, upper)| *logit = between(*logit, *upper, share));
+    room.iter_mut().zip(upper).for_each(|(logit, upper)| *logit = interpolated(*logit, *upper, share));
     room
 }
 
@@ -102,17 +103,17 @@ impl<S: Sum> Planes<'_, S> {
     fn line<'a>(&'a self, output: usize, line: Place, [wide, one, other]: [&'a mut [f32]; 3]) -> &'a [f32] {
         let length = self.shape.tile.extent[1];
         let first = output * self.of_output;
-        let lines = |plane: &'a [S]| {
-            let of = |line: usize| &plane[first + line * self.of_line..][..length];
-            (of(line.lower), of(line.upper))
+        let of = |plane: &'a [S], line: usize| &plane[first + line * self.of_line..][..length];
+        let between = |plane: &'a [S], wide: &mut [f32], room: &'a mut [f32]| {
+            between_lines(of(plane, line.lower), of(plane, line.upper), line.share, wide, room)
         };
-        let before = between_lines(lines(self.before), line.share, wide, one);
+        let before = between(self.before, wide, one);
         if self.share == 0.0 {
             return before;
         }
-        let after = between_lines(lines(self.after), line.share, wide, other);
+        let after = between(self.after, wide, other);
         for ((logit, before), after) in wide.iter_mut().zip(before).zip(after) {
-            *logit = between(*before, *after, self.share);
+            *logit = interpolated(*before, *after, self.share);
         }
         wide
     }
@@ -124,19 +125,29 @@ impl<S: Sum> Planes<'_, S> {
                 let logit = |line: usize| plane[output * self.of_output + line * self.of_line + at].wide();
                 match line.share == 0.0 {
                     true => logit(line.lower),
-                    false => between(logit(line.lower), logit(line.upper), line.share),
+                    false => interpolated(logit(line.lower), logit(line.upper), line.share),
                 }
             };
             match self.share == 0.0 {
                 true => of_plane(self.before),
-                false => between(of_plane(self.before), of_plane(self.after), self.share),
+                false => interpolated(of_plane(self.before), of_plane(self.after), self.share),
             }
         };
         match along.share == 0.0 {
             true => of_line(along.lower),
-            false => between(of_line(along.lower), of_line(along.upper), along.share),
+            false => interpolated(of_line(along.lower), of_line(along.upper), along.share),
         }
     }
+}
+
+/// The probabilities of a row of a slice.
+pub(crate) struct ProbabilityRow<'a> {
+    /// `[output][column]`
+    pub(crate) values: &'a mut [f32],
+    /// The number of columns.
+    pub(crate) width: usize,
+    /// The columns that the windows' grid covers.
+    pub(crate) covered: Range<usize>,
 }
 
 /// The buffers of a thread that decides lines.
@@ -235,14 +246,13 @@ impl LineRoom {
         labels
     }
 
-    /// Makes probabilities of the `covered` columns of a row of a slice, `[output][column]`, of so many columns each: the softmax of classes,
-    /// or the sigmoid of each region, unless an activation was applied before. `logits` writes those of an output, with room for three
-    /// lines.
+    /// Makes the probabilities of a row of a slice: the softmax of classes, or the sigmoid of each region, unless an activation was applied
+    /// before. `logits` writes the logits of an output, with room for three lines.
     pub(crate) fn probabilities(
         &mut self,
-        (row, width): (&mut [f32], usize),
-        covered: Range<usize>,
-        (answers, activation): (&Answers, Option<Activation>),
+        ProbabilityRow { values: row, width, covered }: ProbabilityRow<'_>,
+        answers: &Answers,
+        activation: Option<Activation>,
         mut logits: impl FnMut(usize, [&mut [f32]; 3], &mut [f32]),
     ) {
         let Parts { lines: [one, two, three], largest, labels, .. } = self.parts(covered.len());
@@ -308,7 +318,8 @@ impl AlongLine {
     pub(crate) fn write<S: Sum>(
         &self,
         planes: &Planes<'_, S>,
-        (output, line): (usize, Place),
+        output: usize,
+        line: Place,
         rooms: [&mut [f32]; 3],
         to: &mut [f32],
     ) {
@@ -325,7 +336,8 @@ impl AlongLine {
     pub(crate) fn write_across<S: Sum>(
         &self,
         planes: &Planes<'_, S>,
-        (output, lines): (usize, &[Place]),
+        output: usize,
+        lines: &[Place],
         number: usize,
         to: &mut [f32],
     ) {

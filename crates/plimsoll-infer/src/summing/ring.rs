@@ -84,17 +84,17 @@ impl<S: Sum> Ring<S> {
     ) -> Result<bool, E> {
         let Workers { pool, buffers: rooms } = workers;
         let shape = self.shape;
-        let of_ring = (&shape, self.channels, self.limit);
+        let of_ring = RingLayout { shape: &shape, channels: self.channels, limit: self.limit };
         let first = window.start[shape.axis];
         let turns = shape.turns_of(window.start);
         // Along the last axis a row of logits has a number for each plane, so that several are filled at a time.
         let together = if shape.axis == 2 { PLANES_TOGETHER } else { 1 };
         let mut slots = self.slots(turns.start, turns.end).map(|(turn, sums)| {
             // Turning twice is nothing.
-            (shape.turn(turn) - first, sums)
+            WindowPlane { place: shape.turn(turn) - first, sums }
         });
         let groups = std::iter::from_fn(move || {
-            let group: Vec<(usize, &mut [S])> = slots.by_ref().take(together).collect();
+            let group: Vec<WindowPlane<'_, S>> = slots.by_ref().take(together).collect();
             (!group.is_empty()).then_some(group)
         });
         rooms.iter_mut().for_each(|room| room.outcome = Ok(true));
@@ -195,8 +195,21 @@ pub(crate) struct WindowLogits<'a, E> {
     pub(crate) logits: LogitsOf<'a, E>,
 }
 
-/// The shape and the channels of the ring to which a window is added, and the limit from which on numbers are refused.
-type OfRing<'a> = (&'a RingShape, usize, f32);
+/// The layout of the ring to which a window is added.
+#[derive(Clone, Copy)]
+struct RingLayout<'a> {
+    shape: &'a RingShape,
+    channels: usize,
+    /// Numbers from here on are refused.
+    limit: f32,
+}
+
+/// A plane of a window, with the sums to which it is added.
+struct WindowPlane<'a, S> {
+    /// The place of the plane in the window.
+    place: usize,
+    sums: &'a mut [S],
+}
 
 /// Rows of numbers of one channel and depth, as the network said them.
 #[derive(Clone, Copy)]
@@ -247,21 +260,21 @@ impl Slab<'_> {
 }
 
 impl<E> WindowLogits<'_, E> {
-    /// Adds what belongs to some planes, one at least, which are given with their places in the window. Returns whether all can be summed.
+    /// Adds some planes of the window, one at least. Returns `true` if all numbers can be summed.
     fn add_to<S: Sum>(
         &self,
-        of_ring: OfRing<'_>,
-        planes: &mut [(usize, &mut [S])],
+        of_ring: RingLayout<'_>,
+        planes: &mut [WindowPlane<'_, S>],
         room: &mut Room<E>,
     ) -> Result<bool, E> {
         let Room { shares, rows, .. } = room;
-        let (shape, ..) = of_ring;
+        let shape = of_ring.shape;
         let held = [0, 1, 2].map(|axis| shape.held_of(axis, self.start[axis]));
         if held.iter().any(|held| held.is_empty()) {
             return Ok(true);
         }
         match (shape.axis, &mut *planes) {
-            (0 | 1, [(place, sums)]) => self.add_rows(of_ring, held, (*place, sums), shares, rows),
+            (0 | 1, [plane]) => self.add_rows(of_ring, held, plane, shares, rows),
             _ => self.add_columns(of_ring, held, planes, shares, rows),
         }
     }
@@ -269,12 +282,13 @@ impl<E> WindowLogits<'_, E> {
     /// Adds to a plane what has rows of its own, along the width.
     fn add_rows<S: Sum>(
         &self,
-        (shape, channels, limit): OfRing<'_>,
+        RingLayout { shape, channels, limit }: RingLayout<'_>,
         [depths, heights, widths]: [Range<usize>; 3],
-        (place, sums): (usize, &mut [S]),
+        plane: &mut WindowPlane<'_, S>,
         shares: &mut [f32],
         rows: &mut [f32],
     ) -> Result<bool, E> {
+        let place = plane.place;
         let depths = if shape.axis == 0 { place..place + 1 } else { depths };
         let heights = if shape.axis == 1 { place..place + 1 } else { heights };
         let (count, width) = (widths.len(), shape.window[2]);
@@ -300,7 +314,7 @@ impl<E> WindowLogits<'_, E> {
                     let logits = slab.row(from + of_row.start..from + of_row.end, self.mirrored[2], row);
                     let at = [self.start[0] + d, self.start[1] + h, self.start[2] + widths.start];
                     let to = channel * shape.plane() + shape.in_plane(at);
-                    all &= S::add_shares(&mut sums[to..to + count], logits, shares, limit);
+                    all &= S::add_shares(&mut plane.sums[to..to + count], logits, shares, limit);
                 }
             }
         }
@@ -310,9 +324,9 @@ impl<E> WindowLogits<'_, E> {
     /// Adds to several planes of a ring along the last axis, in which rows run along the height.
     fn add_columns<S: Sum>(
         &self,
-        (shape, channels, limit): OfRing<'_>,
+        RingLayout { shape, channels, limit }: RingLayout<'_>,
         [depths, heights, _]: [Range<usize>; 3],
-        planes: &mut [(usize, &mut [S])],
+        planes: &mut [WindowPlane<'_, S>],
         shares: &mut [f32],
         rows: &mut [f32],
     ) -> Result<bool, E> {
@@ -321,19 +335,20 @@ impl<E> WindowLogits<'_, E> {
         let column = &mut column[..count];
         let mut all = true;
         for d in depths {
-            for ((w, _), shares) in planes.iter().zip(shares.chunks_exact_mut(count)) {
-                self.shares.fill(self.start, [d, heights.start, *w], 1, shares);
+            for (plane, shares) in planes.iter().zip(shares.chunks_exact_mut(count)) {
+                self.shares.fill(self.start, [d, heights.start, plane.place], 1, shares);
             }
             for channel in 0..channels {
                 let slab = self.slab(shape.window, channel, d, &heights, copied)?;
-                for ((w, sums), shares) in planes.iter_mut().zip(shares.chunks_exact(count)) {
-                    slab.strided(mirrored(*w, width, self.mirrored[2]), width, column);
+                for (plane, shares) in planes.iter_mut().zip(shares.chunks_exact(count)) {
+                    let w = plane.place;
+                    slab.strided(mirrored(w, width, self.mirrored[2]), width, column);
                     if self.mirrored[1] {
                         column.reverse();
                     }
-                    let at = [self.start[0] + d, self.start[1] + heights.start, self.start[2] + *w];
+                    let at = [self.start[0] + d, self.start[1] + heights.start, self.start[2] + w];
                     let to = channel * shape.plane() + shape.in_plane(at);
-                    all &= S::add_shares(&mut sums[to..to + count], column, shares, limit);
+                    all &= S::add_shares(&mut plane.sums[to..to + count], column, shares, limit);
                 }
             }
         }

@@ -372,13 +372,22 @@ mod tests {
         Copied,
     }
 
+    /// A traversal of an image.
+    #[derive(Clone, Copy)]
+    struct Traversal<'a> {
+        grid: &'a TargetGrid,
+        stored: &'a Geometry,
+        whole: &'a Rows,
+        strips: Option<Strips>,
+        weights: &'a Weights,
+        mirrored: [bool; 3],
+        summing: &'a Summing,
+        given: Given,
+    }
+
     /// The labels and probabilities of all stored voxels, passed through along a stored axis in strips, from logits that nothing else explains.
-    fn streamed(
-        (grid, stored): (&TargetGrid, &Geometry),
-        (whole, strips): (&Rows, Option<Strips>),
-        (weights, mirrored): (&Weights, [bool; 3]),
-        (summing, given): (&Summing, Given),
-    ) -> (Vec<u8>, Vec<u32>) {
+    fn streamed(traversal: Traversal<'_>) -> (Vec<u8>, Vec<u32>) {
+        let Traversal { grid, stored, whole, strips, weights, mirrored, summing, given } = traversal;
         let (window, threads) = (whole.shape.window, summing.pool.threads());
         let budget = Budget::new(Bytes(1 << 26));
         let answers = Answers::Classes(2);
@@ -481,7 +490,10 @@ mod tests {
             let weights = all.along.clone();
             let storage = if in_halves { RingStorage::F16 } else { RingStorage::F32 };
             let summing = Summing { summands: summands(has_head), storage, looks: 1, pool: Arc::new(workers::start(threads)), on_device: false };
-            let (labels, _) = streamed((&grid, &stored), (&rows, None), (&all, mirrored), (&summing, given));
+            let traversal = Traversal {
+                grid: &grid, stored: &stored, whole: &rows, strips: None, weights: &all, mirrored, summing: &summing, given,
+            };
+            let (labels, _) = streamed(traversal);
             let whole = whole(&rows, &weights);
             for (voxel, label) in voxels(stored.shape()).zip(labels) {
                 // Linear interpolation between the eight voxels around, within the image.
@@ -544,7 +556,10 @@ mod tests {
             let weights = Weights { along: gaussian(window), least };
             let storage = if in_halves { RingStorage::F16 } else { RingStorage::F32 };
             let summing = Summing { summands: summands(has_head), storage, looks: 1, pool: Arc::new(workers::start(threads)), on_device: false };
-            let of = |strips| streamed((&grid, &stored), (&rows, strips), (&weights, mirrored), (&summing, given));
+            let whole = Traversal {
+                grid: &grid, stored: &stored, whole: &rows, strips: None, weights: &weights, mirrored, summing: &summing, given,
+            };
+            let of = |strips| streamed(Traversal { strips, ..whole });
             let whole = of(None);
             let axis = slice_axes(slices)[second];
             prop_assert!(of(Some(Strips { axis, size })) == whole, "in strips of {} along {}", size, axis);
