@@ -295,6 +295,15 @@ uint64_t plimsoll_error(const struct PlimsollModel *model,
                         char *text,
                         uint64_t size);
 
+// Copies the warnings about the memory limit of this process, in UTF-8 with a zero behind them: one line for each file of the system that
+// exists but cannot be read, so that a memory limit that it sets is not kept. The text is empty if every file was read. Of a text that is
+// longer than `size` bytes, the beginning. Returns how many bytes all of it takes, the zero included.
+//
+// # Safety
+// `text` is null or can be written for `size` bytes.
+uint64_t plimsoll_limit_warnings(char *text,
+                                 uint64_t size);
+
 // Frees a handle and all memory that it holds. Null is allowed.
 //
 // # Safety

@@ -1,4 +1,5 @@
-//! FNV-1a, the 64-bit hash for names and check sums that are written to files.
+//! FNV-1a, the 64-bit hash that seeds the initial weights of a parameter by its name, and that recorded values of tests were made with.
+//! Everything that is stored has the XXH3 of [`Digest`](crate::Digest).
 //!
 //! The hash of given bytes is the same on every machine and in every version, which the standard library's hashers do not
 //! promise. It is not cryptographic. Constants: Fowler, Noll, Vo and Eastlake, "The FNV Non-Cryptographic Hash Algorithm"
@@ -10,7 +11,7 @@ const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 /// The 64-bit FNV prime, 2⁴⁰ + 2⁸ + 0xb3.
 const PRIME: u64 = 0x0000_0100_0000_01b3;
 
-/// The FNV-1a hash of bytes that arrive in pieces.
+/// The FNV-1a hash of bytes that arrive in pieces: for seeds, and for values that tests recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fnv1a(u64);
 
