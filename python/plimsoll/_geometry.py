@@ -280,7 +280,7 @@ def skeletonize(
     ledger = ledger_of(budget)
     voxels = Mask(mask, "mask", budget, any_order=False)
     result, written = voxels.output(np.bool_)
-    _plimsoll.skeletonize(voxels.voxels, keep_topology, written, ledger, threads)
+    _plimsoll.skeletonize(voxels.voxels, voxels.rank, keep_topology, 0, written, ledger, threads)
     return result
 
 

@@ -65,7 +65,9 @@ def fill_holes(
 ) -> None: ...
 def skeletonize(
     mask: _Mask,
+    rank: int,
     keep_topology: bool,
+    dilations: int,
     out: npt.NDArray[np.bool_],
     budget: Budget | None = None,
     threads: int | None = None,

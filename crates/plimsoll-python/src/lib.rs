@@ -16,7 +16,7 @@ mod wording;
 pub use distance::{DistanceOptions, Grid, distance_transform, features_of, indices};
 pub use error::Failure;
 pub use ledger::{Resources, holders, process_budget, unlimited};
-pub use masks::{connected_components, fill_holes, keep_largest_component, neighbours};
+pub use masks::{connected_components, dilated_skeleton, fill_holes, keep_largest_component, neighbours};
 pub use scores::{
     Distances, LabelScores, ScoreOptions, evaluate, group, metric_name, surface, surface_distances,
 };

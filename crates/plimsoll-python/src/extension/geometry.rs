@@ -9,7 +9,7 @@ use super::arrays::{Mask, on_mask, slice};
 use super::memory::PyBudget;
 use super::{detached, raised, resources};
 use crate::{
-    DistanceOptions, Failure, Grid, Resources, distance_transform, features_of, indices,
+    DistanceOptions, Failure, Grid, Resources, dilated_skeleton, distance_transform, features_of, indices,
     keep_largest_component, neighbours,
 };
 
@@ -140,21 +140,25 @@ fn fill_holes(
 }
 
 #[pyfunction]
-#[pyo3(signature = (mask, keep_topology, out, budget=None, threads=None))]
+#[pyo3(signature = (mask, rank, keep_topology, dilations, out, budget=None, threads=None))]
+#[allow(clippy::too_many_arguments, reason = "the package passes keyword arguments")]
 fn skeletonize(
     py: Python<'_>,
     mask: Mask<'_>,
+    rank: usize,
     keep_topology: bool,
+    dilations: usize,
     mut out: PyReadwriteArray3<'_, bool>,
     budget: Option<&Bound<'_, PyBudget>>,
     threads: Option<usize>,
 ) -> PyResult<()> {
-    let Resources { budget, threads } = resources(py, budget, threads)?;
+    let resources = resources(py, budget, threads)?;
     let recheck = if keep_topology { Recheck::Topology } else { Recheck::Connectivity };
     let out = out.as_slice_mut()?;
-    on_mask!(mask, |mask, shape| detached(py, || {
-        Ok(plimsoll_morphology::skeletonize(mask, shape, recheck, out, &budget, threads)?)
-    }))
+    on_mask!(mask, |mask, shape| {
+        let grid = Grid { shape, spacing: [1.0; 3], rank };
+        detached(py, || dilated_skeleton(mask, &grid, recheck, dilations, out, &resources))
+    })
 }
 
 #[pyfunction]
