@@ -22,7 +22,10 @@ def as_array(value: object, name: str) -> Array:
 
     Tensors and images with an array interface are not copied.
     """
-    array = np.asanyarray(value)
+    try:
+        array = np.asarray(value)
+    except Exception as error:
+        raise TypeError(f"{name} cannot be read as an array: {error}") from error
     if array.dtype.kind not in "biu":
         raise TypeError(f"{name} has the type {array.dtype}; pass integers or booleans, for example {name} > 0.5")
     if array.ndim not in (2, 3):
@@ -35,15 +38,18 @@ class Mask:
 
     Arrays in C order are used where they are. With `any_order`, for functions whose result does not depend on the order
     of axes, so are arrays in Fortran order, whose axes are reversed. Others are copied once; the copy is reserved from
-    the budget.
+    the budget. Without `labels`, for functions that tell background and foreground apart alone, a copy to another type
+    has one byte per voxel.
     """
 
-    def __init__(self, value: object, name: str, budget: Budget | None, *, any_order: bool = True) -> None:
+    def __init__(
+        self, value: object, name: str, budget: Budget | None, *, any_order: bool = True, labels: bool = False
+    ) -> None:
         array = as_array(value, name)
         self.shape: tuple[int, ...] = array.shape
         self.rank = array.ndim
         self._held: list[object] = []
-        native = self._native(array, name, budget)
+        native = self._native(array, name, budget, labels)
         self.is_reversed = any_order and native.flags.f_contiguous and not native.flags.c_contiguous
         if self.is_reversed:
             native = native.T
@@ -56,8 +62,12 @@ class Mask:
         if budget is not None:
             self._held.append(budget._ledger.reserve(holder, nbytes))
 
-    def _native(self, array: Array, name: str, budget: Budget | None) -> Array:
+    def _native(self, array: Array, name: str, budget: Budget | None, labels: bool) -> Array:
         """Return the array in an unsigned type of at most 32 bits, which tells labels apart as the array does."""
+        if not labels and not (array.dtype.isnative and array.dtype.itemsize in _NATIVE):
+            self._reserve(budget, f"copy of {name}", array.size)
+            foreground: Array = array != 0
+            return foreground.view(np.uint8)
         if not array.dtype.isnative:
             self._reserve(budget, f"copy of {name}", array.nbytes)
             array = array.astype(array.dtype.newbyteorder("="))
@@ -106,18 +116,40 @@ def spacing_of(value: object, rank: int, name: str) -> tuple[float, ...]:
     """Return one positive, finite number for each axis."""
     if value is None:
         return (1.0,) * rank
-    numbers: Sequence[float]
-    if isinstance(value, (int, float, np.number)):
-        numbers = (float(value),) * rank
-    elif isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str):
-        numbers = tuple(float(number) for number in value)
-    else:
+    if isinstance(value, (str, bytes)) or not isinstance(value, (int, float, np.number, Sequence, np.ndarray)):
         raise TypeError(f"{name} must be a number or a sequence of {rank} numbers")
+    try:
+        array = np.asarray(value, np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be a number or a sequence of {rank} numbers: {error}") from error
+    numbers = tuple(array.tolist()) if array.ndim == 1 else (float(array),) * rank if array.ndim == 0 else None
+    if numbers is None:
+        raise ValueError(f"{name} has {array.ndim} axes, but must be a number or a sequence of {rank} numbers")
     if len(numbers) != rank:
         raise ValueError(f"{name} has {len(numbers)} numbers, but the array has {rank} axes")
     if not all(math.isfinite(number) and number > 0 for number in numbers):
         raise ValueError(f"{name} is {tuple(numbers)}; spacings must be positive and finite")
     return tuple(numbers)
+
+
+def threads_of(threads: int | None) -> int | None:
+    """Return a number of threads, or `None` for all processors."""
+    if threads is None:
+        return None
+    if isinstance(threads, bool) or not isinstance(threads, (int, np.integer)):
+        raise TypeError(f"threads must be a whole number, not {type(threads).__name__}")
+    if threads < 1:
+        raise ValueError(f"threads is {threads}; pass at least 1")
+    return int(threads)
+
+
+def connectivity_of(connectivity: int) -> int:
+    """Return a number of neighbours, which the kernels check against the number of axes."""
+    if isinstance(connectivity, bool) or not isinstance(connectivity, (int, np.integer)):
+        raise TypeError(f"connectivity must be a whole number, not {type(connectivity).__name__}")
+    if not 0 < connectivity <= 26:
+        raise ValueError(f"connectivity is {connectivity}, but must be 4 or 8 for 2 axes, and 6, 18 or 26 for 3")
+    return int(connectivity)
 
 
 def ledger_of(budget: Budget | None) -> _plimsoll.Budget | None:

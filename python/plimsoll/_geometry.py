@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _plimsoll
-from ._arrays import Array, Mask, ledger_of
+from ._arrays import Array, Mask, connectivity_of, ledger_of, threads_of
 from ._memory import Budget
 
 Distances = npt.NDArray[np.float32]
@@ -106,11 +106,14 @@ def distance_transform(
         raise ValueError("distances is given, but return_distances is False")
     if indices is not None and not return_indices:
         raise ValueError("indices is given, but return_indices is False")
-    ledger = ledger_of(budget)
-    mask = Mask(input, "input", budget)
+    ledger, threads = ledger_of(budget), threads_of(threads)
+    mask = Mask(input, "input", budget, labels=to == "labels")
     spacing = mask.spacing(sampling, name)
     target, written = _distances(mask, distances)
     places = _indices(mask, indices) if return_indices else None
+    _refuse_overlap(distances, "distances", mask.voxels, "input")
+    _refuse_overlap(indices, "indices", mask.voxels, "input")
+    _refuse_overlap(indices, "indices", written, "distances")
     _plimsoll.transform_distances(
         mask.voxels, spacing, mask.rank, to, squared, black_border, written, places, ledger, threads
     )
@@ -131,6 +134,11 @@ def distance_transform(
     if not results:
         return None
     return results[0] if len(results) == 1 else tuple(results)
+
+
+def _refuse_overlap(output: Array | None, name: str, other: Array, other_name: str) -> None:
+    if output is not None and np.may_share_memory(output, other) and np.shares_memory(output, other):
+        raise ValueError(f"{name} shares memory with {other_name}")
 
 
 def _distances(mask: Mask, distances: Array | None) -> tuple[Array | None, Array]:
@@ -213,8 +221,9 @@ def connected_components(
     N : int, if `return_N`
         The number of components.
     """
-    ledger = ledger_of(budget)
-    mask = Mask(data, "data", budget, any_order=False)
+    ledger, threads = ledger_of(budget), threads_of(threads)
+    connectivity = connectivity_of(connectivity)
+    mask = Mask(data, "data", budget, any_order=False, labels=not binary_image)
     labels, written = mask.output(np.uint32)
     count = _plimsoll.connected_components(
         mask.voxels, mask.rank, connectivity, not binary_image, written, ledger, threads
@@ -230,7 +239,8 @@ def largest_component(
     Of several components of the same size, the one with the first voxel is returned. `connectivity`, `threads` and
     `budget` are those of `connected_components`.
     """
-    ledger = ledger_of(budget)
+    ledger, threads = ledger_of(budget), threads_of(threads)
+    connectivity = connectivity_of(connectivity)
     voxels = Mask(mask, "mask", budget, any_order=False)
     result, written = voxels.output(np.bool_)
     _plimsoll.largest_component(voxels.voxels, voxels.rank, connectivity, written, ledger, threads)
@@ -245,7 +255,8 @@ def fill_holes(
     A hole is background that no path of neighbours joins to the border of the array. `connectivity` is the number of
     neighbours of background voxels; with two axes 6 means 4.
     """
-    ledger = ledger_of(budget)
+    ledger, threads = ledger_of(budget), threads_of(threads)
+    connectivity = connectivity_of(connectivity)
     voxels = Mask(mask, "mask", budget)
     result, written = voxels.output(np.bool_)
     _plimsoll.fill_holes(voxels.voxels, voxels.rank, connectivity, written, ledger, threads)
@@ -277,10 +288,10 @@ def skeletonize(
     -------
     ndarray of bool
     """
-    ledger = ledger_of(budget)
+    ledger, threads = ledger_of(budget), threads_of(threads)
     voxels = Mask(mask, "mask", budget, any_order=False)
     result, written = voxels.output(np.bool_)
-    _plimsoll.skeletonize(voxels.voxels, voxels.rank, keep_topology, 0, written, ledger, threads)
+    _plimsoll.skeletonize(voxels.voxels, voxels.rank, bool(keep_topology), 0, written, ledger, threads)
     return result
 
 
@@ -305,6 +316,7 @@ def betti_numbers(
     BettiNumbers
         A named tuple ``(components, tunnels, cavities)``.
     """
-    ledger = ledger_of(budget)
+    ledger, threads = ledger_of(budget), threads_of(threads)
+    connectivity = connectivity_of(connectivity)
     voxels = Mask(mask, "mask", budget)
     return BettiNumbers(*_plimsoll.betti_numbers(voxels.voxels, connectivity, ledger, threads))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -207,3 +208,196 @@ def test_eight_threads_get_their_own_results() -> None:
         worker.join()
     for mask, found in zip(masks, results, strict=True):
         np.testing.assert_allclose(found, ndimage.distance_transform_edt(mask), rtol=3e-7)
+
+
+MASKS = {
+    "distance_transform": "input",
+    "connected_components": "data",
+    "largest_component": "mask",
+    "fill_holes": "mask",
+    "skeletonize": "mask",
+    "betti_numbers": "mask",
+}
+
+
+@pytest.mark.parametrize(("function", "argument"), MASKS.items())
+@pytest.mark.parametrize(
+    ("value", "error", "said"),
+    [
+        (np.zeros((3, 4, 5), np.float32), TypeError, "has the type float32"),
+        (np.zeros((3, 4, 5), complex), TypeError, "has the type complex128"),
+        (np.array([[object()]]), TypeError, "has the type object"),
+        (np.array([["a"]]), TypeError, "has the type"),
+        (np.zeros((3, 4), "M8[s]"), TypeError, "has the type"),
+        (None, TypeError, "has the type object"),
+        (np.zeros(3, int), ValueError, "has 1 axes"),
+        (np.zeros((), int), ValueError, "has 0 axes"),
+        (np.zeros((1, 1, 1, 1), int), ValueError, "has 4 axes"),
+        ([[1, 2], [3]], TypeError, "cannot be read as an array"),
+    ],
+)
+def test_every_function_names_a_bad_mask(function: str, argument: str, value: object, error: type, said: str) -> None:
+    with pytest.raises(error, match=f"{argument} {said}"):
+        getattr(plimsoll, function)(value)
+
+
+@pytest.mark.parametrize("function", MASKS)
+@pytest.mark.parametrize(
+    ("arguments", "error", "named"),
+    [
+        ({"threads": 0}, ValueError, "threads is 0"),
+        ({"threads": -1}, ValueError, "threads is -1"),
+        ({"threads": 1.5}, TypeError, "threads"),
+        ({"threads": "all"}, TypeError, "threads"),
+        ({"budget": "1GiB"}, TypeError, "budget"),
+        ({"budget": plimsoll.Budget(1)}, plimsoll.OverLimit, "1 bytes|1 B"),
+    ],
+)
+def test_every_function_names_bad_resources(function: str, arguments: dict, error: type, named: str) -> None:
+    with pytest.raises(error, match=named):
+        getattr(plimsoll, function)(np.ones((40, 40, 40), np.uint8), **arguments)
+
+
+@pytest.mark.parametrize("function", ["connected_components", "largest_component", "fill_holes", "betti_numbers"])
+@pytest.mark.parametrize(
+    ("connectivity", "error"), [(7, ValueError), (0, ValueError), (-6, ValueError), (6.5, TypeError), ("6", TypeError)]
+)
+def test_every_function_names_a_bad_connectivity(function: str, connectivity: object, error: type) -> None:
+    with pytest.raises(error, match="connectivity"):
+        getattr(plimsoll, function)(np.ones((3, 4, 5), bool), connectivity)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "error"),
+    [
+        (float("nan"), ValueError),
+        ((1.0, float("inf"), 1.0), ValueError),
+        ((1.0, 1.0, -1.0), ValueError),
+        (np.ones((3, 3)), ValueError),
+        ("111", TypeError),
+        (("a", "b", "c"), TypeError),
+        (1j, TypeError),
+        (object(), TypeError),
+        ({1.0, 2.0, 3.0}, TypeError),
+    ],
+)
+def test_bad_spacings_are_named(sampling: object, error: type) -> None:
+    mask = np.ones((3, 4, 5), bool)
+    for name in ("sampling", "anisotropy"):
+        with pytest.raises(error, match=name):
+            plimsoll.distance_transform(mask, **{name: sampling})
+    with pytest.raises(error, match="spacing"):
+        plimsoll.surface_distances(mask, mask, sampling)
+
+
+def test_spacings_of_any_kind_of_number_are_accepted() -> None:
+    mask = volume((3, 4, 5))
+    expected = plimsoll.distance_transform(mask, (2.0, 2.0, 2.0))
+    for sampling in (2, 2.0, np.float32(2), np.array(2.0), [2, 2, 2], np.full(3, 2), (np.int64(2),) * 3):
+        np.testing.assert_array_equal(plimsoll.distance_transform(mask, sampling), expected)
+
+
+def test_bad_outputs_are_named() -> None:
+    mask = np.ones((3, 4, 5), np.uint8)
+    indices = np.zeros((3, 3, 4, 5), np.int32)
+    indices.flags.writeable = False
+    with pytest.raises(ValueError, match="indices is read-only"):
+        plimsoll.distance_transform(mask, return_indices=True, indices=indices)
+    with pytest.raises(ValueError, match="indices has the shape"):
+        plimsoll.distance_transform(mask, return_indices=True, indices=np.zeros((3, 4, 5), np.int32))
+    with pytest.raises(TypeError, match="distances must be an array"):
+        plimsoll.distance_transform(mask, distances=np.zeros((3, 4, 5), ">f4"))
+    with pytest.raises(TypeError, match="distances must be an array"):
+        plimsoll.distance_transform(mask, distances=[[0.0]])
+
+
+def test_outputs_that_share_memory_with_other_arguments_are_named() -> None:
+    memory = np.ones(4 * 3 * 4 * 5, np.uint8)
+    mask, distances = memory[:60].reshape(3, 4, 5), memory.view(np.float32).reshape(3, 4, 5)
+    with pytest.raises(ValueError, match="distances shares memory with input"):
+        plimsoll.distance_transform(mask, distances=distances)
+    memory = np.zeros(3 * 60, np.int32)
+    mask, indices = memory[:60].view(np.uint32).reshape(3, 4, 5), memory.reshape(3, 3, 4, 5)
+    with pytest.raises(ValueError, match="indices shares memory with input"):
+        plimsoll.distance_transform(mask, return_indices=True, indices=indices)
+    mask, distances = np.ones((3, 4, 5), bool), memory[:60].view(np.float32).reshape(3, 4, 5)
+    with pytest.raises(ValueError, match="indices shares memory with distances"):
+        plimsoll.distance_transform(mask, return_indices=True, indices=indices, distances=distances)
+
+
+def test_outputs_of_any_strides_are_written() -> None:
+    mask = volume((6, 7, 8))
+    expected, places = plimsoll.distance_transform(mask, return_indices=True)
+    for view in (np.zeros((6, 7, 16), np.float32)[..., ::2], np.zeros((6, 7, 8), np.float32)[::-1]):
+        plimsoll.distance_transform(mask, distances=view)
+        np.testing.assert_array_equal(view, expected)
+    indices = np.zeros((3, 6, 7, 8), np.int32)[..., ::-1]
+    plimsoll.distance_transform(mask, return_distances=False, return_indices=True, indices=indices)
+    np.testing.assert_array_equal(indices, places)
+
+
+@pytest.mark.parametrize("function", MASKS)
+def test_masks_of_any_strides_and_types_give_the_same_result(function: str) -> None:
+    call = getattr(plimsoll, function)
+    whole = volume((12, 14, 16), share=0.5)
+    whole.flags.writeable = False
+    for mask in (whole[::-1], whole[:, ::2, ::-3], whole.transpose(2, 0, 1), whole[3:3], whole[..., 4]):
+        expected = call(np.array(mask, order="C"))
+        for dtype in TYPES:
+            np.testing.assert_array_equal(call(mask.astype(dtype, order="K")), expected)
+        np.testing.assert_array_equal(call(mask), expected)
+        np.testing.assert_array_equal(call(mask.tolist() if mask.size else mask), expected)
+
+
+def test_returned_arrays_belong_to_the_caller() -> None:
+    mask = volume((6, 7, 8))
+    for array in (*plimsoll.distance_transform(mask, return_indices=True), plimsoll.skeletonize(mask)):
+        assert array.flags.writeable and array.flags.aligned
+        array[...] = 0
+
+
+@pytest.mark.parametrize("function", MASKS)
+def test_eight_threads_of_every_function_get_their_own_results(function: str) -> None:
+    call = getattr(plimsoll, function)
+    masks = [volume((16, 20, 18), seed, share=0.5) for seed in range(8)]
+    expected = [call(mask) for mask in masks]
+    faults: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for turn in range(8):
+                at = (number + turn) % 8
+                np.testing.assert_array_equal(call(masks[at]), expected[at])
+        except BaseException as fault:
+            faults.append(fault)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not faults
+
+
+def resident() -> int:
+    return 4096 * int(Path("/proc/self/statm").read_text().split()[1])
+
+
+@pytest.mark.parametrize("function", MASKS)
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the resident memory is not readable")
+def test_a_thousand_calls_keep_memory_flat(function: str) -> None:
+    call = getattr(plimsoll, function)
+    masks = [volume((24, 24, 24), share=0.5), volume((24, 24, 24), share=0.5).astype(np.int64)[::-1]]
+
+    def calls(count: int) -> None:
+        for _ in range(count):
+            for mask in masks:
+                call(mask, threads=2)
+            with pytest.raises(TypeError):
+                call(np.zeros((2, 2)))
+
+    calls(100)
+    before = resident()
+    calls(500)
+    assert resident() - before < 1 << 20
+    assert all(holder.now == 0 for holder in plimsoll.memory())
