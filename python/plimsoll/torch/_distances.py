@@ -202,18 +202,19 @@ class SurfaceDistanceLoss(DistanceLoss):
         self.form = str(form)
 
     def _values(self, pair: Pair) -> Tensor:
-        # The loss is linear in p: its factor and its constant are the only tensors kept for the gradient.
+        # The loss is linear in p: its factor is the only tensor kept for the gradient.
         with torch.no_grad():
             factor = self._bounded(pair, pair.target)
-            missed = self._bounded(pair, pair.zero_where_ignored()) * pair.target
+            constant = self._bounded(pair, pair.zero_where_ignored()).mul_(pair.target)
             if self.form == "symmetric":
-                factor, constant = factor - missed, missed
+                factor.sub_(constant)
             else:
-                factor, constant = -factor, factor + missed
-        return constant + factor * pair.probabilities
+                constant.add_(factor)
+                factor.neg_()
+        return torch.addcmul(constant, factor, pair.probabilities)
 
     def _bounded(self, pair: Pair, values: Tensor) -> Tensor:
-        return (self._distances(pair, values, "mask") / self.tolerance).clamp(max=1)
+        return self._distances(pair, values, "mask").div_(self.tolerance).clamp_(max=1)
 
 
 class HausdorffDTLoss(DistanceLoss):
@@ -295,13 +296,13 @@ class HausdorffDTLoss(DistanceLoss):
         self.alpha = positive("alpha", alpha)
 
     def _values(self, pair: Pair) -> Tensor:
-        factor = self._power(pair, pair.zero_where_ignored()) + self._power(pair, pair.target)
+        factor = self._power(pair, pair.zero_where_ignored()).add_(self._power(pair, pair.target))
         return (pair.probabilities - pair.numbers()) ** 2 * factor
 
     def _power(self, pair: Pair, values: Tensor) -> Tensor:
         if self.alpha == 2:
-            return self._distances(pair, values, "boundary", squared=True).abs()
-        return self._distances(pair, values, "boundary").abs() ** self.alpha
+            return self._distances(pair, values, "boundary", squared=True).abs_()
+        return self._distances(pair, values, "boundary").abs_().pow_(self.alpha)
 
 
 class LogHausdorffDTLoss(HausdorffDTLoss):
