@@ -387,7 +387,7 @@ def resident() -> int:
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the resident memory is not readable")
 def test_a_thousand_calls_keep_memory_flat(function: str) -> None:
     call = getattr(plimsoll, function)
-    masks = [volume((24, 24, 24), share=0.5), volume((24, 24, 24), share=0.5).astype(np.int64)[::-1]]
+    masks = [volume((16, 16, 16), share=0.5), volume((16, 16, 16), share=0.5).astype(np.int64)[::-1]]
 
     def calls(count: int) -> None:
         for _ in range(count):
