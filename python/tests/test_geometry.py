@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
+import os
 import threading
 from pathlib import Path
 
@@ -401,3 +403,22 @@ def test_a_thousand_calls_keep_memory_flat(function: str) -> None:
     calls(500)
     assert resident() - before < 1 << 20
     assert all(holder.now == 0 for holder in plimsoll.memory())
+
+
+@pytest.mark.parametrize("function", [name for name in MASKS if name != "connected_components"])
+def test_wide_integers_are_copied_as_a_byte_per_voxel(function: str) -> None:
+    budget = plimsoll.Budget("64MiB")
+    mask = volume((16, 20, 18), share=0.5).astype(np.int64) << 40
+    result = getattr(plimsoll, function)(mask, budget=budget)
+    np.testing.assert_array_equal(result, getattr(plimsoll, function)(mask != 0))
+    copies = [holder for holder in budget.holders() if holder.name.startswith("copy of")]
+    assert [holder.peak for holder in copies] == [mask.size] and budget.used == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_forked_workers_compute_as_their_parent() -> None:
+    mask = volume((16, 20, 18), share=0.5)
+    expected = plimsoll.distance_transform(mask, threads=2)
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        for found in pool.map(plimsoll.distance_transform, [mask] * 4, chunksize=1):
+            np.testing.assert_array_equal(found, expected)
