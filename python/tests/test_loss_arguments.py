@@ -100,6 +100,7 @@ def test_bad_common_arguments_are_named(kind: type, arguments: dict, error: type
         (lambda: SoftClDiceLoss(smooth_nr=-1), ValueError, "smooth_nr is -1"),
         (lambda: SkeletonRecallLoss(smooth_dr=0), ValueError, "smooth_dr is 0"),
         (lambda: Component(1.0), TypeError, "loss must be"),
+        (lambda: Component(BoundaryLoss), TypeError, "loss must be"),
         (lambda: Component(BoundaryLoss(), weight=-1), ValueError, "weight is -1"),
         (lambda: Component(BoundaryLoss(), every=0), ValueError, "every is 0"),
         (lambda: Component(BoundaryLoss(), every=2, phase=2), ValueError, "phase is 2"),

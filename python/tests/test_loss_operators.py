@@ -53,6 +53,14 @@ def test_compiled_losses_are_one_graph_with_the_same_value_and_gradient(kind: ty
         compiled(logits, labels + 7)
 
 
+@pytest.mark.parametrize("kind", LOSSES)
+def test_exported_losses_have_the_same_value(kind: type) -> None:
+    logits, labels = case(SHAPES[0])
+    loss = kind(softmax=True, to_onehot_y=True)
+    exported = torch.export.export(loss, (logits.detach(), labels)).module()
+    torch.testing.assert_close(exported(logits.detach(), labels), loss(logits, labels).detach())
+
+
 def test_distances_and_masks_are_shared_with_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     transform = _ops.transform
@@ -80,10 +88,12 @@ def test_distances_and_masks_are_shared_with_numpy(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("volumes_of_chunk", [0, 1, 2, 3, 100])
 @pytest.mark.parametrize("batch", [(1, 1), (2, 3), (5,)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.uint8, torch.int64])
 def test_chunks_give_what_volumes_in_place_give(
-    monkeypatch: pytest.MonkeyPatch, batch: tuple, volumes_of_chunk: int
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, batch: tuple, volumes_of_chunk: int
 ) -> None:
     values = torch.rand(*batch, 4, 5, 6)
+    values = values if dtype.is_floating_point else (3 * values).to(dtype)
     expected = _ops.distance_transform(values, [2.0, 1.0, 0.5], "boundary", False, 1)
     stages, loads = [], []
 

@@ -191,3 +191,15 @@ def test_channels_last_tensors_have_the_same_loss() -> None:
         layout = torch.channels_last_3d
         other = logits.detach().contiguous(memory_format=layout).requires_grad_()
         assert_equal(value_and_gradient(loss, other, target.contiguous(memory_format=layout)), expected, 1e-6)
+
+
+def test_tensors_with_metadata_have_the_same_loss() -> None:
+    data = pytest.importorskip("monai.data")
+    logits, labels = case(SHAPES[0])
+    for kind in LOSSES:
+        loss = kind(softmax=True, to_onehot_y=True)
+        expected = value_and_gradient(loss, logits, labels)
+        found = value_and_gradient(loss, logits, data.MetaTensor(labels, affine=torch.eye(4)))
+        assert type(found[0]) is torch.Tensor
+        assert_equal(found, expected, 1e-7)
+        assert type(loss(data.MetaTensor(logits.detach()), labels)) is torch.Tensor

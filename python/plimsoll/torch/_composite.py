@@ -73,7 +73,7 @@ class Component(torch.nn.Module):
         name: str | None = None,
     ) -> None:
         super().__init__()
-        if not callable(loss):
+        if not callable(loss) or isinstance(loss, type):
             raise TypeError(f"loss must be a function of an input and a target, not {type(loss).__name__}")
         self.loss = loss
         self.weight = not_negative("weight", weight)

@@ -294,4 +294,6 @@ def _plain_tensor(name: str, value: Tensor) -> Tensor:
     """Return a tensor without the metadata of a subclass, as MONAI's `MetaTensor`; its memory is shared."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, not {type(value).__name__}")
-    return value if type(value) in (Tensor, torch.nn.Parameter) else value.as_subclass(Tensor)
+    # Subclasses that implement operators, as those that PyTorch traces with, stay as they are.
+    has_operators = getattr(type(value), "__torch_dispatch__", None) is not getattr(Tensor, "__torch_dispatch__", None)
+    return value if type(value) is Tensor or has_operators else value.as_subclass(Tensor)
