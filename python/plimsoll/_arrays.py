@@ -143,6 +143,15 @@ def threads_of(threads: int | None) -> int | None:
     return int(threads)
 
 
+def tolerance_of(tolerance: float) -> float:
+    """Return a tolerance of distances, which is finite and not negative."""
+    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float, np.number)):
+        raise TypeError(f"tolerance must be a number, not {type(tolerance).__name__}")
+    if not (math.isfinite(tolerance) and tolerance >= 0):
+        raise ValueError(f"tolerance is {tolerance}; it must be finite and not negative")
+    return float(tolerance)
+
+
 def connectivity_of(connectivity: int) -> int:
     """Return a number of neighbours, which the kernels check against the number of axes."""
     if isinstance(connectivity, bool) or not isinstance(connectivity, (int, np.integer)):

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _plimsoll
-from ._arrays import Array, Mask, as_array, ledger_of
+from ._arrays import Array, Mask, as_array, ledger_of, threads_of, tolerance_of
 from ._memory import Budget
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def surface_distances(
     -------
     SurfaceDistances
     """
-    ledger = ledger_of(budget)
+    ledger, threads, tolerance = ledger_of(budget), threads_of(threads), tolerance_of(tolerance)
     prediction, reference = (as_array(value, name) != 0 for value, name in ((pred, "pred"), (ref, "ref")))
     first, second = _maps(prediction, reference, budget)
     numbers = first.spacing(spacing, "spacing")

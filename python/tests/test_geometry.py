@@ -422,3 +422,25 @@ def test_forked_workers_compute_as_their_parent() -> None:
     with multiprocessing.get_context("fork").Pool(2) as pool:
         for found in pool.map(plimsoll.distance_transform, [mask] * 4, chunksize=1):
             np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "named"),
+    [
+        ({"pred": np.zeros((3, 4, 5))}, TypeError, "pred has the type float64"),
+        ({"ref": np.array([[object()]])}, TypeError, "ref has the type object"),
+        ({"ref": np.zeros(3, int)}, ValueError, "ref has 1 axes"),
+        ({"pred": np.ones((3, 4, 6), bool)}, ValueError, "pred has the shape"),
+        ({"tolerance": float("nan")}, ValueError, "tolerance is nan"),
+        ({"tolerance": -1.0}, ValueError, "tolerance is -1"),
+        ({"tolerance": "1"}, TypeError, "tolerance"),
+        ({"surface": "faces"}, ValueError, "surface is"),
+        ({"threads": -1}, ValueError, "threads is -1"),
+        ({"threads": "2"}, TypeError, "threads"),
+        ({"budget": 1}, TypeError, "budget"),
+    ],
+)
+def test_bad_arguments_of_surface_distances_are_named(arguments: dict, error: type, named: str) -> None:
+    masks = {"pred": np.ones((3, 4, 5), bool), "ref": np.ones((3, 4, 5), bool)}
+    with pytest.raises(error, match=named):
+        plimsoll.surface_distances(**{**masks, **arguments})
