@@ -5,6 +5,8 @@
 //! resampled image nor the logits of the volume ever exist whole. Where a whole plane of logits is too large, the volume is passed through in
 //! strips.
 //!
+//! [`WindowSums`] sums the output of a function of the caller in the same ring.
+//!
 //! [`predict_cases`] predicts the cases of a folder: what is there already is kept, and a case that cannot be predicted does not
 //! end the others.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
@@ -16,6 +18,7 @@ mod labels;
 mod planning;
 mod predictor;
 mod summing;
+mod window_sums;
 
 pub use classification::grad_cam::{ImageExplainer, Question};
 pub use classification::images::ImagePredictor;
@@ -40,3 +43,4 @@ pub use summing::forward::forward_program;
 pub use summing::summands::Summed;
 pub use summing::sums::RingStorage;
 pub use summing::windows::{Starts, WindowWeights, gaussian};
+pub use window_sums::{DecidedSlice, WindowError, WindowRequest, WindowSums};

@@ -366,7 +366,7 @@ impl Predictor {
         plan.predicted_seconds *= windows_of_case as f64 / plan.windows.max(1) as f64;
         plan.repeated_windows = windows_of_case.saturating_sub(rows.windows().saturating_mul(folds));
         plan.windows = windows_of_case;
-        let wanted = Wanted { answers: &model.answers, probabilities: probabilities.is_some() };
+        let wanted = Wanted::new(&model.answers, probabilities.is_some());
         let summing = self.summing(plan.ring, plan.device_logits_bytes > Bytes::ZERO);
         let waiting = match is_spooled {
             true => {

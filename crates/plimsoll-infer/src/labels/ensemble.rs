@@ -47,7 +47,7 @@ pub fn label_by_mean(
     let image = VolumeFile::open(request.image)?;
     let geometry = *image.geometry();
     let [depth, height, width] = geometry.shape();
-    let wanted = Wanted { answers: request.answers, probabilities: false };
+    let wanted = Wanted::new(request.answers, false);
     let plane = height * width;
     let mut sums = Mapped::<f32>::zeroed(budget, "probabilities", plane.saturating_mul(outputs))?;
     let mut labels = Mapped::<u8>::zeroed(budget, "labels", plane.saturating_mul(wanted.label_bytes()))?;

@@ -254,7 +254,7 @@ impl Predictor {
         memory: CaseMemory,
     ) -> Result<CaseNeeds, InferError> {
         let model = &self.model;
-        let wanted = Wanted { answers: &model.answers, probabilities };
+        let wanted = Wanted::new(&model.answers, probabilities);
         let largest = place.largest_grid();
         // Of images that are cut to what is not zero, as if they were not: headers, which do not know of it, lead to the same.
         let uncut = place.uncut_grid(images)?;

@@ -26,8 +26,26 @@ const WIDE: u16 = 255;
 pub(crate) struct Wanted<'a> {
     /// The meaning of the logits.
     pub(crate) answers: &'a Answers,
-    /// `true` if probabilities are wanted beside labels.
-    pub(crate) probabilities: bool,
+    /// The numbers that are wanted beside labels.
+    pub(crate) scores: Scores,
+}
+
+/// The numbers of each output at a voxel that are made beside its label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scores {
+    None,
+    /// The softmax of classes, or the sigmoid of each region.
+    Probabilities,
+    /// Mean logits.
+    Logits,
+}
+
+impl<'a> Wanted<'a> {
+    /// Labels, and probabilities beside them if they are wanted.
+    pub(crate) fn new(answers: &'a Answers, probabilities: bool) -> Wanted<'a> {
+        let scores = if probabilities { Scores::Probabilities } else { Scores::None };
+        Wanted { answers, scores }
+    }
 }
 
 impl Wanted<'_> {
@@ -36,9 +54,12 @@ impl Wanted<'_> {
         if self.answers.largest() < WIDE { 1 } else { 2 }
     }
 
-    /// The probabilities of a voxel that are made.
+    /// The number of probabilities or logits of a voxel that are made.
     pub(crate) fn probabilities(&self) -> usize {
-        if self.probabilities { self.answers.outputs() } else { 0 }
+        match self.scores {
+            Scores::None => 0,
+            Scores::Probabilities | Scores::Logits => self.answers.outputs(),
+        }
     }
 }
 
@@ -72,6 +93,7 @@ impl Label for u16 {
 pub(crate) struct Export {
     shape: RingShape,
     answers: Answers,
+    scores: Scores,
     /// The places of the covered slices, in the order in which planes of logits are finished.
     slices: Vec<Place>,
     /// The places of the covered lines in the tile of a plane of the ring.
@@ -110,7 +132,7 @@ impl Export {
         shape: RingShape,
         part: &VoxelBox,
         slices: usize,
-        answers: &Answers,
+        Wanted { answers, scores }: Wanted<'_>,
         budget: &Budget,
     ) -> Result<Export, OverBudget> {
         let reservation = budget.reserve("places of voxels", Export::bytes(grid))?;
@@ -147,6 +169,7 @@ impl Export {
             along: AlongLine::new(along),
             lines_are_rows,
             answers: answers.clone(),
+            scores,
             extent: axes.map(|axis| part.shape[axis]),
             shape,
             _reservation: reservation,
@@ -264,7 +287,7 @@ impl Export {
         }
     }
 
-    /// Makes the probabilities of a slice, `[row][output][column]`: the softmax of classes, or the sigmoid of each region. What
+    /// Makes the probabilities of a slice, `[row][output][column]`: the softmax of classes, or the sigmoid of each region; or its logits. What
     /// is not covered is background: of classes the first has all of it, of regions none has any.
     fn probabilities<S: Sum>(
         &self,
@@ -287,9 +310,8 @@ impl Export {
         pool.share(lines.enumerate(), rooms, |(row, of_row), room| {
             let covered = first_column..first_column + columns;
             let of_row = ProbabilityRow { values: of_row, width, covered };
-            room.probabilities(of_row, &self.answers, self.shape.activation, |output, rooms, to| match self
-                .lines_are_rows
-            {
+            let is_final = self.shape.activation.is_some() || self.scores == Scores::Logits;
+            room.probabilities(of_row, &self.answers, is_final, |output, rooms, to| match self.lines_are_rows {
                 true => self.along.write(planes, output, self.lines[row], rooms, to),
                 false => self.along.write_across(planes, output, &self.lines, row, to),
             });
@@ -386,7 +408,7 @@ mod tests {
     ) {
         let (_, place) = place(example);
         let (grid, budget) = (*place.grid(), Budget::new(Bytes::mib(64)));
-        let wanted = Wanted { answers, probabilities: true };
+        let wanted = Wanted::new(answers, true);
         let rows = Rows::new(&grid, window, 0.5, 0);
         let weights = Weights { along: gaussian(window), least: 0.0 };
         let summands = Summands::Logits(3);

@@ -8,7 +8,7 @@ use plimsoll_models::Answers;
 use plimsoll_parallel::{Loop, widest};
 
 use crate::summing::places::Place;
-use crate::summing::ring_shape::{Activation, RingShape};
+use crate::summing::ring_shape::RingShape;
 use crate::summing::sums::Sum;
 
 /// The places of the covered voxels of a line in a line of logits.
@@ -246,13 +246,13 @@ impl LineRoom {
         labels
     }
 
-    /// Makes the probabilities of a row of a slice: the softmax of classes, or the sigmoid of each region, unless an activation was applied
-    /// before. `logits` writes the logits of an output, with room for three lines.
+    /// Makes the probabilities of a row of a slice: the softmax of classes, or the sigmoid of each region, unless the numbers that
+    /// `logits` writes are final. It writes the numbers of an output, with room for three lines.
     pub(crate) fn probabilities(
         &mut self,
         ProbabilityRow { values: row, width, covered }: ProbabilityRow<'_>,
         answers: &Answers,
-        activation: Option<Activation>,
+        is_final: bool,
         mut logits: impl FnMut(usize, [&mut [f32]; 3], &mut [f32]),
     ) {
         let Parts { lines: [one, two, three], largest, labels, .. } = self.parts(covered.len());
@@ -261,7 +261,7 @@ impl LineRoom {
         }
         let mut outputs = row.chunks_exact_mut(width).map(|row| &mut row[covered.clone()]);
         match answers {
-            _ if activation.is_some() => {}
+            _ if is_final => {}
             Answers::Regions(_) => outputs.for_each(|logits| {
                 logits.iter_mut().for_each(|logit| *logit = 1.0 / (1.0 + (-*logit).exp()));
             }),

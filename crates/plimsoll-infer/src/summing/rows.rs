@@ -88,6 +88,12 @@ impl Rows {
         Rows::placed(grid, model.patch, activation, slices, place)
     }
 
+    /// Places windows that each overlap a share of the one before along each axis, as MONAI places them, along a stored axis.
+    pub(crate) fn fixed(grid: &TargetGrid, window: [usize; 3], overlap: [f64; 3], slices: usize) -> Rows {
+        let place = |axis: usize, extent, window| Starts::fixed(extent, window, overlap[axis]);
+        Rows::placed(grid, window, None, slices, place)
+    }
+
     fn placed(
         grid: &TargetGrid,
         window: [usize; 3],
@@ -158,6 +164,11 @@ impl Rows {
         self.along.count()
     }
 
+    /// The number of windows of a row.
+    pub(crate) fn windows_of_row(&self) -> usize {
+        self.taken.iter().fold(1, |windows, taken| windows.saturating_mul(taken.len()))
+    }
+
     /// Windows of the case, or of the strip.
     pub(crate) fn windows(&self) -> usize {
         self.taken.iter().fold(self.count(), |windows, taken| windows.saturating_mul(taken.len()))
@@ -181,6 +192,21 @@ impl Rows {
     /// Returns the start of a row along the axis of passing.
     fn place(&self, row: usize) -> usize {
         self.along.at(if self.shape.reversed { self.count() - 1 - row } else { row })
+    }
+
+    /// The start of a window of a row by its number; `None` behind the last.
+    pub(crate) fn window(&self, row: usize, number: usize) -> Option<[usize; 3]> {
+        let [down, right] = &self.taken;
+        let (a, b) = (number.checked_div(right.len())?, number.checked_rem(right.len())?);
+        if row >= self.count() || a >= down.len() {
+            return None;
+        }
+        let (axis, [first, second]) = (self.shape.axis, self.shape.plane_axes());
+        let mut start = [0; 3];
+        start[axis] = self.place(row);
+        start[first] = self.across[0].at(down.start + a);
+        start[second] = self.across[1].at(right.start + b);
+        Some(start)
     }
 
     /// The starts of the windows of a row.

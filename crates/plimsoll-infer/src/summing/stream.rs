@@ -100,7 +100,7 @@ pub(crate) struct Stream {
     labels: Mapped<u8>,
     /// The same `[column][row]`, where logits lie together so; else nothing.
     turned: Mapped<u8>,
-    /// `[row][output][column]` of a slice; nothing if none are wanted.
+    /// Probabilities or logits `[row][output][column]` of a slice; nothing if none are wanted.
     probabilities: Mapped<f32>,
     /// The buffers of each thread.
     rooms: Vec<LineRoom>,
@@ -152,7 +152,7 @@ impl Stream {
         budget: &Budget,
     ) -> Result<Stream, MapError> {
         let Summing { storage, looks, ref pool, .. } = *summing;
-        let export = Export::new(grid, rows.shape, &rows.part, rows.slices, wanted.answers, budget)?;
+        let export = Export::new(grid, rows.shape, &rows.part, rows.slices, wanted, budget)?;
         let [labels, turned, probabilities] = Stream::of_slice(grid, rows, wanted);
         Ok(Stream {
             sums: match storage {
@@ -391,7 +391,7 @@ mod tests {
         let (window, threads) = (whole.shape.window, summing.pool.threads());
         let budget = Budget::new(Bytes(1 << 26));
         let answers = Answers::Classes(2);
-        let wanted = Wanted { answers: &answers, probabilities: true };
+        let wanted = Wanted::new(&answers, true);
         let [height, width] = [stored.shape()[1], stored.shape()[2]];
         let mut labels = vec![9; stored.voxel_count()];
         let mut probabilities = vec![0; 2 * labels.len()];

@@ -119,20 +119,29 @@ impl Weights {
 
     /// Returns the weights of windows of an extent: the model's own, or else the requested ones.
     pub(crate) fn new(windows: WindowLayout, window: [usize; 3], asked: WindowWeights) -> Weights {
-        let constant = || Weights { along: window.map(|extent| vec![1.0; extent]), least: 0.0 };
         match windows {
-            WindowLayout::Even if asked == WindowWeights::Constant => constant(),
+            WindowLayout::Even if asked == WindowWeights::Constant => Weights::constant(window),
             WindowLayout::Even => Weights { along: gaussian(window), least: 0.0 },
-            WindowLayout::Fixed { sigma_scale: None, .. } => constant(),
-            WindowLayout::Fixed { sigma_scale: Some(share), .. } => {
-                let along = window.map(|extent| {
-                    let (middle, sigma) = ((extent - 1) as f32 / 2.0, (extent as f64 * share) as f32);
-                    let weight = |i: usize| ((i as f32 - middle).powi(2) / (-2.0 * sigma * sigma)).exp();
-                    (0..extent).map(weight).collect()
-                });
-                Weights { along, least: LEAST_WEIGHT }
-            }
+            WindowLayout::Fixed { sigma_scale: None, .. } => Weights::constant(window),
+            WindowLayout::Fixed { sigma_scale: Some(share), .. } => Weights::symmetric(window, [share; 3]),
         }
+    }
+
+    /// The same weight for all voxels.
+    pub(crate) fn constant(window: [usize; 3]) -> Weights {
+        Weights { along: window.map(|extent| vec![1.0; extent]), least: 0.0 }
+    }
+
+    /// A Gaussian around the middle, with σ as a share of the extent along each axis, as MONAI's `compute_importance_map`.
+    pub(crate) fn symmetric(window: [usize; 3], scales: [f64; 3]) -> Weights {
+        let along = [0, 1, 2].map(|axis| {
+            let extent = window[axis];
+            let (middle, sigma) =
+                (extent.saturating_sub(1) as f32 / 2.0, (extent as f64 * scales[axis]) as f32);
+            let weight = |i: usize| ((i as f32 - middle).powi(2) / (-2.0 * sigma * sigma)).exp();
+            (0..extent).map(weight).collect()
+        });
+        Weights { along, least: LEAST_WEIGHT }
     }
 }
 
