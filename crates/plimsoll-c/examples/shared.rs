@@ -7,12 +7,8 @@ mod arguments;
 mod error;
 #[path = "../src/evaluation.rs"]
 mod evaluation;
-#[path = "../src/image.rs"]
-mod image;
 #[path = "../src/interface.rs"]
 mod interface;
-#[path = "../src/labels.rs"]
-mod labels;
 #[path = "../src/model.rs"]
 mod model;
 #[path = "../src/types.rs"]

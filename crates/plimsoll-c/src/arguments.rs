@@ -1,10 +1,11 @@
 //! Arguments of C as values: what is impossible is refused here.
 
+use plimsoll_infer::ArrayImage;
 use plimsoll_memory::Bytes;
 use plimsoll_volume::{Affine, ElementType, Geometry};
 
 use crate::error::Failure;
-use crate::model::{Image, Settings};
+use crate::model::Settings;
 use crate::types::{
     PLIMSOLL_F32, PLIMSOLL_I16, PLIMSOLL_MIRROR_OFF, PLIMSOLL_MIRROR_ON, PLIMSOLL_MIRROR_USUAL, PLIMSOLL_U8,
     PLIMSOLL_U16, PlimsollImage, PlimsollOptions,
@@ -79,7 +80,7 @@ pub(crate) fn expect_bytes(
 ///
 /// # Safety
 /// What `image` points to can be read for as many bytes as it says, and nothing changes it for as long as the result lives.
-pub(crate) unsafe fn channels(image: &PlimsollImage, geometry: Geometry) -> Result<Image<'_>, Failure> {
+pub(crate) unsafe fn channels(image: &PlimsollImage, geometry: Geometry) -> Result<ArrayImage<'_>, Failure> {
     // No model has more, and no list that is longer is looked at.
     const MOST_CHANNELS: u64 = 4096;
     let element = element_type(image.element)?;
@@ -100,5 +101,5 @@ pub(crate) unsafe fn channels(image: &PlimsollImage, geometry: Geometry) -> Resu
         // SAFETY: it is not null, and the caller promises that so many bytes can be read; they are no more than `isize::MAX`.
         channels.push(unsafe { std::slice::from_raw_parts(channel.cast::<u8>(), bytes) });
     }
-    Ok(Image { geometry, element, channels })
+    Ok(ArrayImage { geometry, element, channels })
 }

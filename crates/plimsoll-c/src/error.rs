@@ -4,7 +4,7 @@ use std::error::Error;
 use std::iter::successors;
 
 use plimsoll_data::{InspectError, PatchError, PrepareError};
-use plimsoll_infer::InferError;
+use plimsoll_infer::{ArrayError, InferError};
 use plimsoll_memory::{Bytes, MapError, OverBudget};
 use plimsoll_metrics::MetricError;
 use plimsoll_models::ModelError;
@@ -139,6 +139,19 @@ impl Failure {
         };
         let text = one_line(self);
         render(&hint.map_or(text.clone(), |hint| format!("{text}\nhint: {hint}")), &Fields)
+    }
+}
+
+impl From<ArrayError> for Failure {
+    fn from(error: ArrayError) -> Failure {
+        match error {
+            ArrayError::Copy(error) => Failure::Copy(error),
+            ArrayError::Memory(refused) => Failure::Memory(refused),
+            ArrayError::Infer { text, cause } => Failure::Infer { text, cause },
+            ArrayError::Channels { .. } | ArrayError::NarrowLabels { .. } | ArrayError::TooLarge { .. } => {
+                Failure::argument(error.to_string())
+            }
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use plimsoll_infer::ArrayOutput;
 use plimsoll_memory::{System, limits};
 
 use crate::arguments::{MOST_THREADS, channels, element_type, expect_bytes, geometry, settings};
@@ -135,13 +136,14 @@ pub unsafe extern "C" fn plimsoll_describe(
         let Some(to) = NonNull::new(description) else {
             return Err(Failure::argument("description is a null pointer"));
         };
-        let described = open.described();
+        let line_bytes = open.arrays().limit().0;
+        let described = open.arrays().model();
         let value = PlimsollDescription {
             channels: described.channels.len() as u64,
             largest_label: described.answers.largest().into(),
             folds: described.weights.len() as u64,
             window: described.patch.map(|extent| extent as u64),
-            ram_bytes: open.line().0,
+            ram_bytes: line_bytes,
         };
         // SAFETY: it is not null, and the caller promises room for one, which need not be there yet.
         unsafe { to.write(value) };
@@ -173,7 +175,7 @@ pub unsafe extern "C" fn plimsoll_plan(
         let (Some(shape), Some(affine), Some(to)) = (shape, affine, NonNull::new(plan)) else {
             return Err(Failure::argument("shape, affine or plan is a null pointer"));
         };
-        let held = open.plan(geometry(*shape, affine)?, element_type(element)?)?;
+        let held = open.arrays().plan(geometry(*shape, affine)?, element_type(element)?)?;
         // SAFETY: it is not null, and the caller promises room for one, which need not be there yet.
         unsafe { to.write(PlimsollPlan::new(&held)) };
         Ok(())
@@ -204,7 +206,7 @@ pub unsafe extern "C" fn plimsoll_estimate(
         let (Some(shape), Some(affine), Some(to)) = (shape, affine, NonNull::new(estimate)) else {
             return Err(Failure::argument("shape, affine or estimate is a null pointer"));
         };
-        let found = open.estimate(geometry(*shape, affine)?, element_type(element)?)?;
+        let found = open.arrays().estimate(geometry(*shape, affine)?, element_type(element)?)?;
         // SAFETY: it is not null, and the caller promises room for one, which need not be there yet.
         unsafe { to.write(PlimsollEstimate::new(&found)) };
         Ok(())
@@ -256,7 +258,8 @@ pub unsafe extern "C" fn plimsoll_predict(
             labels.write_bytes(0, needed);
             std::slice::from_raw_parts_mut(labels, needed)
         };
-        let held = open.predict(&image, labels, is_wide, &model.stop)?;
+        let output = ArrayOutput { labels, is_wide, probabilities: None };
+        let held = open.arrays().predict(&image, output, &model.stop, &mut |_| {})?;
         if let Some(to) = NonNull::new(plan) {
             // SAFETY: it is not null, and the caller promises room for one, which need not be there yet.
             unsafe { to.write(PlimsollPlan::new(&held)) };

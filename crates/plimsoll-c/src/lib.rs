@@ -11,9 +11,7 @@
 mod arguments;
 mod error;
 mod evaluation;
-mod image;
 mod interface;
-mod labels;
 mod model;
 mod types;
 mod wording;

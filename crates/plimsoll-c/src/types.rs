@@ -2,10 +2,8 @@
 
 use std::ffi::c_void;
 
-use plimsoll_infer::CaseEstimate;
+use plimsoll_infer::{ArrayPlan, CaseEstimate};
 use plimsoll_metrics::{Metric, Scores};
-
-use crate::model::ImageMemory;
 
 /// Voxels or labels of 8 bits, without sign.
 pub const PLIMSOLL_U8: u32 = 1;
@@ -225,8 +223,8 @@ impl PlimsollScores {
 }
 
 impl PlimsollPlan {
-    pub(crate) fn new(held: &ImageMemory) -> PlimsollPlan {
-        let ImageMemory { plan, image } = held;
+    pub(crate) fn new(held: &ArrayPlan) -> PlimsollPlan {
+        let ArrayPlan { plan, image } = held;
         PlimsollPlan {
             windows: plan.windows as u64,
             overhead_bytes: plan.overhead_bytes.0,

@@ -5,12 +5,13 @@
 //! resampled image nor the logits of the volume ever exist whole. Where a whole plane of logits is too large, the volume is passed through in
 //! strips.
 //!
-//! [`WindowSums`] sums the output of a function of the caller in the same ring.
+//! [`WindowSums`] sums the output of a function of the caller in the same ring, and [`ArrayPredictor`] predicts images in memory.
 //!
 //! [`predict_cases`] predicts the cases of a folder: what is there already is kept, and a case that cannot be predicted does not
 //! end the others.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
+mod arrays;
 mod classification;
 mod error;
 mod folder;
@@ -20,6 +21,8 @@ mod predictor;
 mod summing;
 mod window_sums;
 
+pub use arrays::memory_labels::MemoryLabels;
+pub use arrays::{ArrayError, ArrayImage, ArrayOutput, ArrayPlan, ArrayPredictor};
 pub use classification::grad_cam::{ImageExplainer, Question};
 pub use classification::images::ImagePredictor;
 pub use error::InferError;

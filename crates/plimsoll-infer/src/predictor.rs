@@ -9,7 +9,7 @@ use std::thread;
 
 use plimsoll_data::{Case, CaseFingerprint, PREPARED_SCRATCH, Preparation, Scratch, Severity, VolumeCache};
 use plimsoll_graph::DType;
-use plimsoll_memory::{Budget, Bytes, Reservation};
+use plimsoll_memory::{Budget, Bytes, Overhead, Reservation};
 use plimsoll_models::SegmentationModel;
 use plimsoll_nn::weights::WeightFile;
 use plimsoll_parallel::Pool;
@@ -166,10 +166,35 @@ impl Predictor {
         backend: Arc<dyn Backend>,
         budget: &Budget,
     ) -> Result<Predictor, InferError> {
+        let overhead = overhead(options.threads.max(1), &*backend);
+        Predictor::beside(overhead, model, options, backend, budget)
+    }
+
+    /// A predictor in the process of another program, such as an interpreter, whose code the budget does not count.
+    ///
+    /// # Errors
+    /// Returns the errors of [`new`](Self::new).
+    pub fn in_host_process(
+        model: SegmentationModel,
+        options: PredictOptions,
+        backend: Arc<dyn Backend>,
+        budget: &Budget,
+    ) -> Result<Predictor, InferError> {
+        let threads = options.threads.max(1);
+        let overhead = overhead(threads, &*backend) - Overhead::new(threads).code;
+        Predictor::beside(overhead, model, options, backend, budget)
+    }
+
+    fn beside(
+        overhead: Bytes,
+        model: SegmentationModel,
+        options: PredictOptions,
+        backend: Arc<dyn Backend>,
+        budget: &Budget,
+    ) -> Result<Predictor, InferError> {
         // The caller's thread is always one.
         let (threads, window_batch) = (options.threads.max(1), options.window_batch.max(1));
         let options = PredictOptions { threads, window_batch, ..options };
-        let overhead = overhead(options.threads, &*backend);
         let held = budget.reserve("overhead", overhead)?;
         let (forward, summands) = Forward::new(&model, &options, &*backend, budget)?;
         let weights_bytes = opening_bytes(&model, budget)?;

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use plimsoll_infer::{InferError, LabelSink};
 use plimsoll_volume::{ElementType, Geometry, NiftiHeader, VolumeError};
 
+use crate::{InferError, LabelSink};
+
 /// A buffer with room for a label of each voxel, which is filled from its beginning.
-pub(crate) struct MemoryLabels<'a> {
+pub struct MemoryLabels<'a> {
     /// The part that is not filled yet.
     rest: &'a mut [u8],
     /// `true` if the buffer has 16 bits per label.
@@ -17,7 +18,7 @@ pub(crate) struct MemoryLabels<'a> {
 
 impl<'a> MemoryLabels<'a> {
     /// Labels of one or two bytes per voxel. All labels of the model must fit.
-    pub(crate) fn new(buffer: &'a mut [u8], is_wide: bool) -> MemoryLabels<'a> {
+    pub fn new(buffer: &'a mut [u8], is_wide: bool) -> MemoryLabels<'a> {
         MemoryLabels { rest: buffer, is_wide, comes_wide: is_wide }
     }
 

@@ -2,9 +2,7 @@
 
 use plimsoll_data::{Case, ChannelFile, Reading};
 use plimsoll_memory::Budget;
-use plimsoll_volume::{ElementType, Geometry, MemoryVolume};
-
-use crate::error::Failure;
+use plimsoll_volume::{ElementType, Geometry, MemoryVolume, MemoryVolumeError};
 
 /// The name of the case in errors.
 pub(crate) const NAME: &str = "the image";
@@ -22,7 +20,7 @@ impl MemoryCase {
         element: ElementType,
         channels: &[&[u8]],
         budget: &Budget,
-    ) -> Result<MemoryCase, Failure> {
+    ) -> Result<MemoryCase, MemoryVolumeError> {
         let copy = |voxels: &&[u8]| MemoryVolume::new(geometry, element, voxels, budget);
         let volumes: Vec<MemoryVolume> = channels.iter().map(copy).collect::<Result<_, _>>()?;
         let file = |volume: &MemoryVolume| ChannelFile { path: volume.path().into(), index: 0 };
