@@ -13,6 +13,7 @@ from ._geometry import (
 from ._memory import Budget, Holder, memory
 from ._metrics import Scores, SurfaceDistances, evaluate, surface_distances
 from ._plimsoll import __version__
+from ._sliding_window import sliding_window
 
 __all__ = [
     "BettiNumbers",
@@ -32,5 +33,6 @@ __all__ = [
     "largest_component",
     "memory",
     "skeletonize",
+    "sliding_window",
     "surface_distances",
 ]

@@ -11,6 +11,7 @@ mod extension;
 mod ledger;
 mod masks;
 mod scores;
+mod window;
 mod wording;
 
 pub use distance::{DistanceOptions, Grid, distance_transform, features_of, indices};
@@ -20,4 +21,5 @@ pub use masks::{connected_components, dilated_skeleton, fill_holes, keep_largest
 pub use scores::{
     Distances, LabelScores, ScoreOptions, evaluate, group, metric_name, surface, surface_distances,
 };
+pub use window::{WindowOutput, add_windows};
 pub use wording::Keywords;

@@ -6,6 +6,7 @@ mod arrays;
 mod geometry;
 mod memory;
 mod metrics;
+mod window;
 
 use plimsoll_memory::OverBudget;
 use plimsoll_parallel::{Panicked, catch_panic};
@@ -58,5 +59,6 @@ fn extension(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     geometry::register(module)?;
     memory::register(module)?;
-    metrics::register(module)
+    metrics::register(module)?;
+    window::register(module)
 }
