@@ -12,6 +12,7 @@ from ._geometry import (
 )
 from ._memory import Budget, Holder, memory
 from ._metrics import Scores, SurfaceDistances, evaluate, surface_distances
+from ._model import Model, Plan
 from ._plimsoll import __version__
 from ._sliding_window import sliding_window
 
@@ -21,7 +22,9 @@ __all__ = [
     "Error",
     "Holder",
     "InternalError",
+    "Model",
     "OverLimit",
+    "Plan",
     "Scores",
     "SurfaceDistances",
     "__version__",

@@ -1,3 +1,6 @@
+from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -124,3 +127,125 @@ class WindowSums:
     def label_bytes(self) -> int: ...
     def starts(self, count: int) -> list[tuple[int, int, int]]: ...
     def add(self, logits: npt.NDArray[np.float32], output: npt.NDArray[Any]) -> None: ...
+
+_Path = str | PathLike[str]
+_Progress = Callable[[int, int], object]
+_Shape = tuple[int, int, int]
+
+@final
+class Model:
+    def __new__(
+        cls,
+        path: _Path,
+        *,
+        folds: list[str],
+        checkpoint: str | None,
+        step: float,
+        gaussian: bool,
+        mirror: bool | None,
+        window_batch: int,
+        threads: int | None,
+        device: str,
+        vram: int | None,
+        postprocessing: bool,
+    ) -> Model: ...
+    def description(self) -> str: ...
+    @property
+    def is_wide(self) -> bool: ...
+    @property
+    def file_ending(self) -> str: ...
+    def cases(self, path: _Path) -> list[tuple[str, list[Path]]]: ...
+    def close(self) -> None: ...
+    def plan_array(
+        self,
+        shape: _Shape,
+        affine: tuple[float, ...],
+        element: str,
+        *,
+        ram: int | None = None,
+        budget: Budget | None = None,
+    ) -> str: ...
+    def plan_files(
+        self,
+        paths: Sequence[_Path],
+        *,
+        probabilities: bool = False,
+        ram: int | None = None,
+        budget: Budget | None = None,
+    ) -> str: ...
+    def shape_of_files(self, paths: Sequence[_Path]) -> _Shape: ...
+    def predict_array(
+        self,
+        image: tuple[_Shape, tuple[float, ...], str, list[npt.NDArray[Any]]],
+        labels: npt.NDArray[Any],
+        *,
+        probabilities: _Path | None = None,
+        ram: int | None = None,
+        budget: Budget | None = None,
+        progress: _Progress | None = None,
+    ) -> None: ...
+    def predict_files(
+        self,
+        paths: Sequence[_Path],
+        labels: npt.NDArray[Any],
+        *,
+        probabilities: _Path | None = None,
+        ram: int | None = None,
+        budget: Budget | None = None,
+        progress: _Progress | None = None,
+    ) -> None: ...
+    def predict_to_file(
+        self,
+        paths: Sequence[_Path],
+        output: _Path,
+        *,
+        probabilities: _Path | None = None,
+        ram: int | None = None,
+        budget: Budget | None = None,
+        progress: _Progress | None = None,
+    ) -> None: ...
+    def predict_folder(
+        self,
+        input: _Path,
+        output: _Path,
+        *,
+        probabilities: bool,
+        overwrite: bool,
+        earlier: _Path | None = None,
+        ram: int | None = None,
+        progress: _Progress | None = None,
+    ) -> tuple[str, list[str]]: ...
+
+def segment(
+    task: str,
+    input: _Path,
+    output: _Path,
+    *,
+    one_file: bool,
+    mode: str,
+    subset: list[str],
+    body_seg: bool,
+    robust_crop: bool,
+    by_logits: bool,
+    small: bool,
+    remove_small_blobs: float | None,
+    derived: bool,
+    statistics: bool,
+    incomplete: bool,
+    preview: bool,
+    dicom: str,
+    weights: _Path,
+    overwrite: bool,
+    device: str,
+    vram: int | None,
+    threads: int | None,
+    ram: int | None,
+    progress: _Progress | None = None,
+) -> tuple[str, list[str]]: ...
+def segmentation_tasks() -> list[tuple[str, list[str]]]: ...
+def import_models(archive: _Path, to: _Path) -> list[Path]: ...
+def write_image(
+    path: _Path, shape: _Shape, affine: tuple[float, ...], element: str, voxels: npt.NDArray[Any]
+) -> None: ...
+def image_shape(path: _Path) -> _Shape: ...
+def read_labels(path: _Path, labels: npt.NDArray[Any]) -> None: ...

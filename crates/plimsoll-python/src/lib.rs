@@ -10,6 +10,10 @@ mod error;
 mod extension;
 mod ledger;
 mod masks;
+mod model;
+mod model_failure;
+mod model_files;
+mod model_jobs;
 mod scores;
 mod window;
 mod wording;
@@ -18,6 +22,10 @@ pub use distance::{DistanceOptions, Grid, distance_transform, features_of, indic
 pub use error::Failure;
 pub use ledger::{Resources, holders, process_budget, unlimited};
 pub use masks::{connected_components, dilated_skeleton, fill_holes, keep_largest_component, neighbours};
+pub use masks::{connected_components, fill_holes, keep_largest_component, neighbours};
+pub use model::{ArrayModel, ImagePlan, ModelDescription, ModelOptions, OutputFiles};
+pub use model_files::{image_shape, read_labels, write_image};
+pub use model_jobs::{FolderOptions, SegmentOptions, import_archive, predict_folder, segment_images, tasks};
 pub use scores::{
     Distances, LabelScores, ScoreOptions, evaluate, group, metric_name, surface, surface_distances,
 };

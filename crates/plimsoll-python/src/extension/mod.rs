@@ -6,6 +6,7 @@ mod arrays;
 mod geometry;
 mod memory;
 mod metrics;
+mod model;
 mod window;
 
 use plimsoll_memory::OverBudget;
@@ -60,5 +61,6 @@ fn extension(module: &Bound<'_, PyModule>) -> PyResult<()> {
     geometry::register(module)?;
     memory::register(module)?;
     metrics::register(module)?;
+    model::register(module)?;
     window::register(module)
 }
