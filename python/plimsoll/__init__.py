@@ -14,6 +14,7 @@ from ._memory import Budget, Holder, memory
 from ._metrics import Scores, SurfaceDistances, evaluate, surface_distances
 from ._model import Model, Plan
 from ._plimsoll import __version__
+from ._segment import segment, segmentation_labels
 from ._sliding_window import sliding_window
 
 __all__ = [
@@ -35,6 +36,8 @@ __all__ = [
     "fill_holes",
     "largest_component",
     "memory",
+    "segment",
+    "segmentation_labels",
     "skeletonize",
     "sliding_window",
     "surface_distances",
