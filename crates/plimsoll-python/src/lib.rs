@@ -22,7 +22,6 @@ pub use distance::{DistanceOptions, Grid, distance_transform, features_of, indic
 pub use error::Failure;
 pub use ledger::{Resources, holders, process_budget, unlimited};
 pub use masks::{connected_components, dilated_skeleton, fill_holes, keep_largest_component, neighbours};
-pub use masks::{connected_components, fill_holes, keep_largest_component, neighbours};
 pub use model::{ArrayModel, ImagePlan, ModelDescription, ModelOptions, OutputFiles};
 pub use model_files::{image_shape, read_labels, write_image};
 pub use model_jobs::{FolderOptions, SegmentOptions, import_archive, predict_folder, segment_images, tasks};
