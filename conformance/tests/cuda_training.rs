@@ -244,5 +244,5 @@ fn a_plan_for_a_card_that_is_not_there_cannot_be_run() {
     let plan = plan(&step, &card, Options::default()).unwrap();
     let bytes = Bytes::of(plan.arena_bytes);
     let refused = card.engine(plan, Budget::new(bytes).reserve("arena", bytes).unwrap()).err().unwrap();
-    assert!(refused.to_string().contains("sm_90 is a kind of card"), "{refused}");
+    assert!(refused.to_string().contains("sm_90 is an architecture, not a device"), "{refused}");
 }

@@ -47,7 +47,7 @@ typedef enum PlimsollStatus {
   PLIMSOLL_STATUS_ARGUMENT = 1,
   // The model cannot be opened.
   PLIMSOLL_STATUS_MODEL = 2,
-  // The memory line is too low.
+  // The memory limit is too low.
   PLIMSOLL_STATUS_MEMORY = 3,
   // The image cannot be predicted with this model.
   PLIMSOLL_STATUS_IMAGE = 4,
@@ -82,7 +82,7 @@ typedef struct PlimsollDescription {
   uint64_t folds;
   // Voxels of a window along depth, height, width.
   uint64_t window[3];
-  // The memory line in bytes.
+  // The memory limit in bytes.
   uint64_t ram_bytes;
 } PlimsollDescription;
 

@@ -18,17 +18,17 @@ pub(crate) const MOST_THREADS: u64 = 256;
 pub(crate) fn settings(options: PlimsollOptions) -> Result<Settings, Failure> {
     let PlimsollOptions { ram_bytes, threads, step, mirror } = options;
     if threads == 0 || threads > MOST_THREADS {
-        return Err(Failure::argument(format!("{threads} threads are not from 1 to {MOST_THREADS}")));
+        return Err(Failure::argument(format!("threads is {threads}, but must be from 1 to {MOST_THREADS}")));
     }
     let in_range = step > 0.0 && step <= 1.0;
     if !in_range {
-        return Err(Failure::argument(format!("a step of {step} is not above 0 and at most 1")));
+        return Err(Failure::argument(format!("step is {step}, but must be above 0 and at most 1")));
     }
     let mirror = match mirror {
         PLIMSOLL_MIRROR_OFF => Some(false),
         PLIMSOLL_MIRROR_ON => Some(true),
         PLIMSOLL_MIRROR_USUAL => None,
-        _ => return Err(Failure::argument(format!("mirror is {mirror}, which is none of 0, 1 and 2"))),
+        _ => return Err(Failure::argument(format!("mirror is {mirror}, but must be 0, 1 or 2"))),
     };
     Ok(Settings { ram: (ram_bytes > 0).then_some(Bytes(ram_bytes)), step, mirror, threads: threads as usize })
 }
@@ -40,7 +40,7 @@ pub(crate) fn element_type(element: u32) -> Result<ElementType, Failure> {
         PLIMSOLL_U16 => Ok(ElementType::U16),
         PLIMSOLL_I16 => Ok(ElementType::I16),
         PLIMSOLL_F32 => Ok(ElementType::F32),
-        _ => Err(Failure::argument(format!("{element} is no type of voxels"))),
+        _ => Err(Failure::argument(format!("unknown voxel type {element}"))),
     }
 }
 
@@ -87,7 +87,9 @@ pub(crate) unsafe fn channels(image: &PlimsollImage, geometry: Geometry) -> Resu
     let needed = geometry.voxel_count().checked_mul(element.size());
     if image.channel_count == 0 || image.channel_count > MOST_CHANNELS {
         let found = image.channel_count;
-        return Err(Failure::argument(format!("{found} channels are not from 1 to {MOST_CHANNELS}")));
+        return Err(Failure::argument(format!(
+            "the image has {found} channels, but must have from 1 to {MOST_CHANNELS}"
+        )));
     }
     if image.channels.is_null() {
         return Err(Failure::argument("the list of channels is a null pointer"));

@@ -26,7 +26,7 @@ pub enum PlimsollStatus {
     Argument = 1,
     /// The model cannot be opened.
     Model = 2,
-    /// The memory line is too low.
+    /// The memory limit is too low.
     Memory = 3,
     /// The image cannot be predicted with this model.
     Image = 4,
@@ -42,13 +42,13 @@ pub(crate) enum Failure {
     /// An argument cannot be.
     #[error("{what}")]
     Argument { what: String },
-    #[error("the grid of the image cannot be: {0}")]
+    #[error("invalid image geometry: {0}")]
     Grid(#[from] GeometryError),
     #[error(transparent)]
     Model(#[from] ModelError),
     #[error("{0}")]
     Unsupported(String),
-    #[error("a line of {asked} is more than the {line} that this process may have")]
+    #[error("a memory limit of {asked} is above the {line} that this process may use")]
     Line { asked: Bytes, line: Bytes },
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -65,7 +65,7 @@ pub(crate) enum Failure {
     NoScores { label: u8 },
     #[error("the model could not be opened")]
     NotOpen,
-    #[error("an earlier call on this handle failed inside of the library: {0}")]
+    #[error("an earlier call on this handle failed with an internal error: {0}")]
     Broken(String),
 }
 
@@ -134,7 +134,7 @@ impl Failure {
                 error.remedy().or_else(of_path)
             }
             Failure::Grid(error) => error.remedy(),
-            Failure::Line { line, .. } => Some(format!("ask for {} bytes at most, or for 0", line.0)),
+            Failure::Line { line, .. } => Some(format!("set ram_bytes to {} at most, or to 0", line.0)),
             _ => None,
         };
         let text = one_line(self);

@@ -52,7 +52,9 @@ pub unsafe extern "C" fn plimsoll_evaluate(
             unsafe { comparison.as_ref() }.copied().unwrap_or_else(|| plimsoll_usual_comparison());
         let to = NonNull::new(scores).ok_or_else(|| Failure::argument("scores is a null pointer"))?;
         if labels.is_null() || label_count == 0 || label_count > MOST_LABELS {
-            return Err(Failure::argument(format!("{label_count} labels are not from 1 to {MOST_LABELS}")));
+            return Err(Failure::argument(format!(
+                "label_count is {label_count}, but must be from 1 to {MOST_LABELS}"
+            )));
         }
         // SAFETY: it is not null, and the caller promises as many labels.
         let labels = unsafe { std::slice::from_raw_parts(labels, label_count as usize) };
@@ -86,10 +88,10 @@ unsafe fn label_maps(maps: &PlimsollLabelMaps) -> Result<LabelMaps<'_>, Failure>
         *to = usize::try_from(from).unwrap_or(usize::MAX);
     }
     if extents.contains(&0) {
-        return Err(Failure::argument(format!("maps of {shape:?} voxels have none")));
+        return Err(Failure::argument(format!("label maps of shape {shape:?} have no voxels")));
     }
     if let Some(found) = spacing.iter().find(|length| !(length.is_finite() && **length > 0.0)) {
-        return Err(Failure::argument(format!("a spacing of {found} mm is not above 0")));
+        return Err(Failure::argument(format!("a spacing is {found} mm, but must be above 0")));
     }
     let needed = extents.iter().try_fold(1_usize, |all, extent| all.checked_mul(*extent));
     let slice = |what: &str, map: *const u8| -> Result<_, Failure> {
@@ -109,17 +111,17 @@ fn evaluated(
 ) -> Result<Vec<PlimsollScores>, Failure> {
     let PlimsollComparison { ram_bytes, threads, surface, tolerance } = comparison;
     if threads == 0 || threads > MOST_THREADS {
-        return Err(Failure::argument(format!("{threads} threads are not from 1 to {MOST_THREADS}")));
+        return Err(Failure::argument(format!("threads is {threads}, but must be from 1 to {MOST_THREADS}")));
     }
     if !(tolerance.is_finite() && tolerance >= 0.0) {
-        return Err(Failure::argument(format!("a tolerance of {tolerance} mm is not from 0")));
+        return Err(Failure::argument(format!("the tolerance is {tolerance} mm, but must be 0 or more")));
     }
     let mut settings = Settings { tolerance, ..Settings::new(labels.to_vec()) };
     match surface {
         PLIMSOLL_SURFACE_NONE => {}
         PLIMSOLL_SURFACE_ELEMENTS => settings.surface = Surface::Elements,
         PLIMSOLL_SURFACE_VOXELS => settings.surface = Surface::Voxels,
-        _ => return Err(Failure::argument(format!("surface is {surface}, which is none of 0, 1 and 2"))),
+        _ => return Err(Failure::argument(format!("surface is {surface}, but must be 0, 1 or 2"))),
     }
     if surface != PLIMSOLL_SURFACE_NONE {
         settings.groups.insert(Group::Surface);

@@ -243,7 +243,9 @@ pub unsafe extern "C" fn plimsoll_predict(
             PLIMSOLL_U8 => false,
             PLIMSOLL_U16 => true,
             _ => {
-                return Err(Failure::argument(format!("labels have 8 or 16 bits, and {element} is neither")));
+                return Err(Failure::argument(format!(
+                    "labels are stored in 8 or 16 bits, not as {element}"
+                )));
             }
         };
         let geometry = geometry(image.shape, &image.affine)?;
@@ -299,7 +301,7 @@ pub unsafe extern "C" fn plimsoll_error(model: *const PlimsollModel, text: *mut 
 }
 
 /// Copies the warnings about the memory limit of this process, in UTF-8 with a zero behind them: one line for each file of the system that
-/// exists but cannot be read, so that a memory limit that it sets is not kept. The text is empty if every file was read. Of a text that is
+/// exists but cannot be read, so that a memory limit set there is not enforced. The text is empty if every file was read. Of a text that is
 /// longer than `size` bytes, the beginning. Returns how many bytes all of it takes, the zero included.
 ///
 /// # Safety
@@ -353,8 +355,8 @@ pub(crate) fn guarded(work: impl FnOnce() -> Result<(), Failure>) -> Result<(), 
         Err(panic) => {
             let said = panic.downcast_ref::<String>().map(String::as_str);
             let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
-            let said = said.unwrap_or("a panic without a text");
-            (PlimsollStatus::Internal, format!("a fault of the library: {said}"))
+            let said = said.unwrap_or("a panic without a message");
+            (PlimsollStatus::Internal, format!("internal error: {said}"))
         }
     };
     // A zero would end the text for C.
@@ -380,7 +382,8 @@ impl PlimsollModel {
     fn call(&self, work: impl FnOnce(&mut Option<Model>) -> Result<(), Failure>) -> PlimsollStatus {
         let done = guarded(|| {
             // A call that panicked has left it half-done.
-            let mut open = self.open.lock().map_err(|_| Failure::Broken("it can only be freed".into()))?;
+            let mut open =
+                self.open.lock().map_err(|_| Failure::Broken("free it and open the model again".into()))?;
             work(&mut open)
         });
         match done {
@@ -427,7 +430,7 @@ mod tests {
         assert_eq!(handle.call(|_| panic!("all {}", "wrong")), PlimsollStatus::Internal);
         assert!(unpoisoned(&handle.error).contains("all wrong"));
         assert_eq!(handle.call(|_| Ok(())), PlimsollStatus::Internal);
-        assert!(unpoisoned(&handle.error).contains("it can only be freed"));
+        assert!(unpoisoned(&handle.error).contains("free it and open the model again"));
         let mut description = PlimsollDescription::default();
         // SAFETY: both are references.
         let status = unsafe { plimsoll_describe(&handle, &mut description) };

@@ -5,7 +5,7 @@
 //!
 //! * Nothing unwinds into C: a panic ends the call with a status, and the handle says what happened.
 //! * A handle may be used from several threads; calls that compute wait for each other.
-//! * Each handle has its own memory line. Images and labels of the caller are not counted, the copy of an image is.
+//! * Each handle has its own memory limit. Images and labels of the caller are not counted, the copy of an image is.
 #![allow(unsafe_code, reason = "arguments are pointers of C")]
 
 mod arguments;

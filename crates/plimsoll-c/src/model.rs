@@ -13,7 +13,7 @@ use crate::error::Failure;
 /// The settings of a model.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    /// The memory line; none for what the machine leaves.
+    /// The memory limit; none for what the machine leaves.
     pub(crate) ram: Option<Bytes>,
     /// The share of a window from one to the next at most.
     pub(crate) step: f64,
@@ -37,7 +37,7 @@ impl Model {
         let is_nnunet = matches!(opened, OpenedModel::NnUnet { .. });
         if let Some(previous) = opened.previous() {
             return Err(Failure::Unsupported(format!(
-                "{} is a later stage of a cascade, which takes labels of {previous} beside the image: from C that is not possible",
+                "{} is a later stage of a cascade: it needs labels of {previous}, which the C interface cannot pass",
                 opened.path().display()
             )));
         }

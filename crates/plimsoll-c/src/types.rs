@@ -47,7 +47,7 @@ pub struct PlimsollDescription {
     pub folds: u64,
     /// Voxels of a window along depth, height, width.
     pub window: [u64; 3],
-    /// The memory line in bytes.
+    /// The memory limit in bytes.
     pub ram_bytes: u64,
 }
 

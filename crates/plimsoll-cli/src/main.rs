@@ -84,7 +84,7 @@ fn wrong_arguments(wrong: &clap::Error) -> Failure {
         (None, ErrorKind::MissingRequiredArgument | ErrorKind::ArgumentConflict, Some(usage)) => {
             usage.to_string()
         }
-        _ => format!("`{} --help` lists what there is", command_given()),
+        _ => format!("`{} --help` lists commands and options", command_given()),
     };
     Failure::new(words.join(" "), hint)
 }
@@ -105,7 +105,7 @@ fn setting_of(flag: &str) -> Option<String> {
     let line = SETTING_LINES.iter().find(is_it)?;
     let table = if line.table.is_empty() { String::new() } else { format!(" of [{}]", line.table) };
     Some(format!(
-        "`{}`{table} has no flag here: set it in plimsoll.toml; `plimsoll settings` says what it may be",
+        "`{}`{table} has no flag here: set it in plimsoll.toml; `plimsoll settings` lists its values",
         line.key
     ))
 }

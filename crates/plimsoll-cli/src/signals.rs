@@ -74,7 +74,7 @@ fn hear(signal: i32, stop: &StopToken) {
     }
     RECEIVED.store(signal, Ordering::Relaxed);
     if !(is_first && stop.has_results()) {
-        let hint = "the same command begins again, or --resume goes on";
+        let hint = "the same command starts again; --resume continues";
         let failure = with_received_signal(Failure::stopped("ended at once", hint));
         failure.print();
         std::process::exit(failure.status().into());

@@ -160,7 +160,7 @@ impl Observer for Terminal {
                 print_plan(planned);
                 if let Some(at_once) = at_once {
                     println!(
-                        "{} folds at once, each with {} thread(s): {} planned for each, {} for all together, of the line's {}",
+                        "{} folds at once, each with {} thread(s): {} planned for each, {} for all together, of the limit of {}",
                         at_once.folds,
                         at_once.threads_each,
                         at_once.planned_bytes_each,

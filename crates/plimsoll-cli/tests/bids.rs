@@ -101,8 +101,8 @@ fn a_source_may_have_no_description_but_none_that_cannot_be_read() {
     for text in [&b"{\"Name\": \"Scans\""[..], b"", b"{\"Name\": \"\xff\"}"] {
         fs::write(&description, text).unwrap();
         let error = run_error(&arguments(&model, dir.path(), &out, "--bids=T1w"));
-        assert!(error.contains(&format!("{} is no JSON: ", description.display())), "{error}");
-        assert!(error.contains("hint: mend it: the name and the DOI"), "{error}");
+        assert!(error.contains(&format!("{} is not valid JSON: ", description.display())), "{error}");
+        assert!(error.contains("hint: correct it: it gives the name and the DOI"), "{error}");
         assert!(!out.exists(), "nothing is written before");
     }
     fs::remove_file(&description).unwrap();
@@ -184,5 +184,5 @@ fn what_is_not_there_or_of_another_program_is_refused() {
     let theirs = r#"{"Name": "x", "BIDSVersion": "1.9.0", "GeneratedBy": [{"Name": "fMRIPrep"}]}"#;
     fs::write(out.join("dataset_description.json"), theirs).unwrap();
     let error = run_error(&arguments(&model, dir.path(), &out, "--bids=T1w"));
-    assert!(error.contains("a data set of another program"), "{error}");
+    assert!(error.contains("a data set written by another program"), "{error}");
 }

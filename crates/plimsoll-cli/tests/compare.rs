@@ -215,17 +215,17 @@ fn what_cannot_be_compared_ends_in_one_error_with_a_way_out() {
         let said = run_error(&[&["compare", text(&a)], more].concat());
         parts.iter().for_each(|part| assert!(said.contains(part), "{part}: {said}"));
     };
-    error(&[], &["1 candidate to compare, and two are the least", "name another run"]);
+    error(&[], &["1 candidate to compare, but at least two are needed", "name another run"]);
     error(&[text(&a)], &["two candidates are called", "name each candidate once"]);
     let none = runs.path("none");
-    error(&[text(&none)], &["none is no folder", "name folders of runs"]);
-    error(&[text(&runs.tiny.data)], &["is no run, no sweep, and has no summary.json"]);
+    error(&[text(&none)], &["none is not a folder", "name folders of runs"]);
+    error(&[text(&runs.tiny.data)], &["is not a run or a sweep, and has no summary.json"]);
     let trained = runs.path("trained");
     error(&[text(&trained)], &["trained/fold_0 is not validated", "train --resume"]);
     let fewer = runs.run("fewer", 6, &worse);
     error(
         &[text(&fewer)],
-        &["2 of 8 cases are not there for all candidates: case_006 (fewer lacks it)", "--common-cases"],
+        &["2 of 8 cases are missing for some candidates: case_006 (fewer lacks it)", "--common-cases"],
     );
     let common = run_json(&["compare", text(&a), text(&fewer), "--common-cases", "--resamples", "10"]);
     assert_eq!(common["left_out"], json!(["case_006", "case_007"]));
@@ -233,7 +233,7 @@ fn what_cannot_be_compared_ends_in_one_error_with_a_way_out() {
 
     let classes = runs.path("classes");
     write_summary(&classes, &(0..8).collect::<Vec<_>>(), &[1, 2], &worse);
-    error(&[text(&classes)], &["a scores the classes 1, and classes the classes 1, 2", "same data set"]);
+    error(&[text(&classes)], &["a has scores of the classes 1, but classes of 1, 2", "same data set"]);
     let renamed = runs.run("renamed", 8, &worse);
     let file = renamed.join("fold_1/specification.json");
     fs::write(&file, runs.specification.replace("\"vessel\"", "\"airway\"")).unwrap();
@@ -255,13 +255,13 @@ fn what_cannot_be_compared_ends_in_one_error_with_a_way_out() {
     let b = runs.run("b", 8, &better);
     error(
         &[text(&b), "--metric", "nsd"],
-        &["a has no NSD of all cases; it has Dice", "plimsoll evaluate", "--metrics overlap,surface"],
+        &["a does not have NSD of all cases; it has Dice", "plimsoll evaluate", "--metrics overlap,surface"],
     );
     error(
         &[text(&b), "--metric", "tp"],
-        &["tp is no score by which label maps are compared", "scores are Dice, IoU"],
+        &["tp is not a score for comparing label maps", "choose from Dice, IoU"],
     );
-    error(&[text(&b), "--several-labels"], &["--several-labels is of tables of images"]);
+    error(&[text(&b), "--several-labels"], &["--several-labels applies to tables of images"]);
     error(&[text(&b), "--class", "liver"], &["class liver is not scored", "these are: vessel"]);
     error(&[text(&b), "--resamples", "0"], &["error: "]);
     let nowhere = runs.path("nowhere/out.csv");
@@ -362,7 +362,7 @@ fn ensembles_of_two_are_predicted_over_validation_cases_and_ranked() {
     // Trained on without a new validation: its scores are not those of the weights that would be averaged.
     tiny.trained(&a, &["--fold", "0", "--seed", "1", "--resume", "--epochs", "3", "--skip-validation"]);
     let said = run_error(&[&args[..], &["--common-cases"]].concat());
-    assert!(said.contains("was validated after step 4, and its weights are those after step 6"), "{said}");
+    assert!(said.contains("was validated after step 4, but its weights are from step 6"), "{said}");
 }
 
 /// A summary as nnU-Net writes it: without settings, and with NaN where a score is undefined.
@@ -412,7 +412,7 @@ fn summaries_of_nnunet_are_compared_with_runs_by_the_names_of_cases() {
     write_of_nnunet(&file, &all[..22], &scored);
     let said = run_error(&["compare", text(&ours), text(&file)]);
     assert!(
-        said.contains("2 of 24 cases are not there for all candidates: case_022 (scores.json lacks it)"),
+        said.contains("2 of 24 cases are missing for some candidates: case_022 (scores.json lacks it)"),
         "{said}"
     );
     fs::write(&file, fs::read_to_string(&file).unwrap().replace("\"1\"", "\"(1, 2)\"")).unwrap();
@@ -497,12 +497,12 @@ fn classifiers_are_told_apart_by_the_images_that_they_are_right_about() {
         let said = run_error(&[&["compare"][..], args].concat());
         assert!(said.contains(part), "{part}: {said}");
     };
-    error(&[text(&a), text(&b), "--metric", "dice"], "dice is no score by which classifiers are compared");
+    error(&[text(&a), text(&b), "--metric", "dice"], "dice is not a score for comparing classifiers");
     error(&[text(&a), text(&b), "--class", "dead"], "there is no class dead; these are: healthy, ill");
     let out = path("ensembles");
     error(
         &[text(&a), text(&b), "--ensembles", text(&out), "--data", "d"],
-        "--data has no effect: what classifiers said of validation images is there",
+        "--data has no effect: predictions of validation images exist",
     );
     let ensembles = run_json(&[&three[..], &["--ensembles", text(&out)]].concat());
     let all = &ensembles["with_ensembles"];
@@ -530,15 +530,12 @@ fn classifiers_are_told_apart_by_the_images_that_they_are_right_about() {
     let said = String::from_utf8(said).unwrap();
     assert!(said.contains("accuracy with ensembles of two") && said.contains("  b.csv + c.csv  "), "{said}");
     write_table(&c, 290, |_| false);
-    error(
-        &[text(&a), text(&c)],
-        "10 of 300 cases are not there for all candidates: eye_290 (c.csv lacks it)",
-    );
+    error(&[text(&a), text(&c)], "10 of 300 cases are missing for some candidates: eye_290 (c.csv lacks it)");
     let common = run_json(&["compare", text(&a), text(&c), "--common-cases", "--resamples", "10"]);
     assert_eq!(
         (common["images"].as_array().unwrap().len(), common["left_out"].as_array().unwrap().len()),
         (290, 10)
     );
     write_summary(&path("maps"), &[0, 1, 2], &[1], &worse);
-    error(&[text(&a), text(&path("maps"))], "a.csv gives each image a class, and ");
+    error(&[text(&a), text(&path("maps"))], "a.csv classifies images, but ");
 }

@@ -34,7 +34,7 @@ fn bad_cases_are_left_out_when_asked_for_and_the_run_says_which() {
     args.push("--skip-bad-cases");
     let none = run_error(&args);
     assert!(
-        none.contains("can be used; left out: case vessel_000") && none.contains("mend the files"),
+        none.contains("is usable; left out: case vessel_000") && none.contains("repair the files"),
         "{none}"
     );
 }
@@ -72,13 +72,16 @@ fn a_plan_says_what_the_cache_has_no_room_for_and_which_features_fill_no_block()
     };
     let all = said(&[&args[..], &["--ram", "512MiB"]].concat());
     assert!(all.contains("8 cost as much as 16, 24 cost as much as 32"), "{all}");
-    assert!(all.contains("decoded cases; all of them would be") && !all.contains("has no room for"), "{all}");
+    assert!(
+        all.contains("decoded cases; all of them would be") && !all.contains("patches of the other cases"),
+        "{all}"
+    );
     let plan = run_json(&[&args[..], &["--ram", "512MiB"]].concat());
     let number = |name: &str| plan[name].as_u64().unwrap();
     let least = number("total_bytes") - number("cache_bytes");
     // Room for half of the largest case.
     let line = format!("{}B", least.max(number("minimum_ram_bytes")) + number("largest_case_bytes") / 2);
     let tight = said(&[&args[..], &["--ram", &line]].concat());
-    assert!(tight.contains("patches of what it has no room for are read from their files"), "{tight}");
+    assert!(tight.contains("patches of the other cases are read from their files"), "{tight}");
     assert!(tight.contains("of 1 thread(s)"), "{tight}");
 }

@@ -233,7 +233,7 @@ fn classifications_are_scored_from_a_table() {
     assert_eq!(report["confusion_matrix"], serde_json::json!([[2, 0], [1, 1]]));
     let again = ["evaluate", "--classification", path, "--resamples", "50", "--seed", "3"];
     let error = run_error(&again);
-    assert!(error.contains("scores.json is there already") && error.contains("--overwrite"), "{error}");
+    assert!(error.contains("scores.json already exists") && error.contains("--overwrite"), "{error}");
     let again = run_json(&[&again[..], &["--overwrite"]].concat());
     assert_eq!(report, again);
     assert!(fs::read_to_string(dir.path().join("scores.csv")).unwrap().contains("yes,sensitivity,0.5,"));
@@ -268,7 +268,7 @@ fn classifications_are_scored_from_a_table() {
     }
     assert!(run(&["evaluate", "--classification", path, "--overwrite"]).status.success());
     let error = run_error(&["evaluate", "--classification", path, "-o", path]);
-    assert!(error.contains("written over"), "{error}");
+    assert!(error.contains("would replace"), "{error}");
     fs::write(&table, "case,label,no,yes\na,no,0.9,0.2\n").unwrap();
     let error = run_error(&["evaluate", "--classification", path, "--overwrite"]);
     assert!(error.contains("cases.csv, line 2: ") && error.contains("hint: "), "{error}");

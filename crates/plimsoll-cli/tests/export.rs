@@ -48,10 +48,7 @@ fn a_file_has_every_name_of_the_authors_and_trains_on() {
     run_json(&args);
 
     let error = run_error(&["export", &run, "-o", &out]);
-    assert!(
-        error.contains("weights.safetensors is there already") && error.contains("--overwrite"),
-        "{error}"
-    );
+    assert!(error.contains("weights.safetensors already exists") && error.contains("--overwrite"), "{error}");
     run_json(&["export", &run, "-o", &out, "--overwrite"]);
     let error = run_error(&["export", &run, "-o", &path("weights.pth")]);
     assert!(error.contains("does not end in .safetensors"), "{error}");
@@ -88,7 +85,7 @@ fn a_run_leaves_as_a_folder_of_nnunet_and_as_a_graph() {
     let report = run_json(&["predict", &folder, "-i", &images, "-o", &path("labels"), "--ram", "512MiB"]);
     assert_eq!(report["folds"], 2);
     let error = run_error(&["export", &run, "-o", &folder, "--format", "nnunet"]);
-    assert!(error.contains("is there already"), "{error}");
+    assert!(error.contains("already exists"), "{error}");
     let error = run_error(&["export", &run, "-o", &path("other"), "--format", "nnunet", "--overwrite"]);
     assert!(error.contains("--overwrite has no effect"), "{error}");
 
@@ -103,7 +100,7 @@ fn a_run_leaves_as_a_folder_of_nnunet_and_as_a_graph() {
     let error = run_error(&["export", &fold, "-o", &path("model.safetensors"), "--format", "onnx"]);
     assert!(error.contains("does not end in .onnx"), "{error}");
     let error = run_error(&["export", &fold, "-o", &graph, "--format", "onnx"]);
-    assert!(error.contains("is there already"), "{error}");
+    assert!(error.contains("already exists"), "{error}");
 
     // A fold by its number is that fold by its folder; weights of graphs that are replaced go with them.
     let whole = fs::read(tiny.path("model.onnx")).unwrap();

@@ -188,7 +188,7 @@ fn ways_to_resume_that_are_proposed_are_accepted() {
     expect_accepted(&with(&args(&[]), &words(&["--out", other.to_str().unwrap()])), &said);
     // Settings that may not change: without them, or elsewhere.
     let said = hint(&args(&["--resume", "--features", "16,64"]));
-    assert!(said.starts_with("leave these out") && flags(&said) == ["--out"], "{said}");
+    assert!(said.starts_with("leave these settings out") && flags(&said) == ["--out"], "{said}");
     expect_accepted(&args(&["--resume"]), &said);
     let other = tiny.path("another");
     expect_accepted(

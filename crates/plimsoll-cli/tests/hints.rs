@@ -12,8 +12,8 @@ fn hint(args: &[&str]) -> String {
 #[test]
 fn an_unknown_flag_is_answered_with_the_nearest_or_with_the_commands_own_help() {
     assert_eq!(hint(&["plan", "data", "--batchsize", "2"]), "did you mean `--batch-size`?");
-    assert_eq!(hint(&["plan", "data", "--gpu"]), "`plimsoll plan --help` lists what there is");
-    assert_eq!(hint(&["bench", "step", "--gpu"]), "`plimsoll bench step --help` lists what there is");
+    assert_eq!(hint(&["plan", "data", "--gpu"]), "`plimsoll plan --help` lists commands and options");
+    assert_eq!(hint(&["bench", "step", "--gpu"]), "`plimsoll bench step --help` lists commands and options");
     assert_eq!(hint(&["trian", "data"]), "did you mean `train`?");
     assert!(hint(&["plan"]).starts_with("Usage: plimsoll plan"));
 }

@@ -178,7 +178,7 @@ fn a_run_on_images_is_extended_predicted_with_and_scored() {
         compared["scores"][0]["differences"][0]["difference"]
     );
     let said = run_error(&["compare", &whole, &table, "--several-labels"]);
-    assert!(said.contains("says itself how many labels"), "{said}");
+    assert!(said.contains("already states how many labels"), "{said}");
     let scores = place("predictions.csv");
     let test = format!("{data}/test");
     let classified =
@@ -193,7 +193,7 @@ fn a_run_on_images_is_extended_predicted_with_and_scored() {
     run_json(&["predict", &whole, "-i", &test, "-o", &again, "--ram", "512MiB", "--mirror"]);
     assert_eq!(fs::read(&again).unwrap(), table.as_bytes());
     let error = run_error(&["predict", &whole, "-i", &test, "-o", &again]);
-    assert!(error.contains("is there already") && error.contains("--overwrite"), "{error}");
+    assert!(error.contains("already exists") && error.contains("--overwrite"), "{error}");
     expect_mean([&whole, &parts], &test, dir.path());
     for flag in [&["--overlap", "0.25"][..], &["--votes", "sum"], &["--pair-columns"]] {
         let args = [&["predict", &whole, "-i", &test, "-o", &again, "--overwrite"][..], flag].concat();
@@ -274,7 +274,7 @@ fn expect_mistakes(run: &str, data: &Path, dir: &Path) {
     // Where nothing speaks for a class, its picture is the image, and says so.
     let is_plain = |row: &[&str]| row[1..].iter().filter(|picture| **picture == row[0]).count();
     let plain: usize = pictures.chunks(3).map(is_plain).sum();
-    assert_eq!(sheet.matches("nothing speaks for it").count(), plain);
+    assert_eq!(sheet.matches("no evidence").count(), plain);
     assert!(plain < 2 * pictures.len() / 3, "maps lie over images");
     assert!(
         sheet.contains(&format!("{wrong} of 6 images are wrong")) && sheet.contains(">given "),
@@ -282,10 +282,10 @@ fn expect_mistakes(run: &str, data: &Path, dir: &Path) {
     );
     let alone = data.join("test").join(phantom::GRADES[0]);
     let error = run_error(&of(alone.to_str().unwrap()).each_ref().map(String::as_str));
-    assert!(error.contains("is there already"), "{error}");
+    assert!(error.contains("already exists"), "{error}");
     fs::remove_file(&table).unwrap();
     let error = run_error(&of(alone.to_str().unwrap()).each_ref().map(String::as_str));
-    assert!(error.contains("labels of the images") && error.contains("are not known"), "{error}");
+    assert!(error.contains("labels of the images") && error.contains("are unknown"), "{error}");
     assert!(!table.exists());
 }
 
@@ -471,7 +471,7 @@ fn grades_in_their_order_are_trained_and_predicted() {
         "/nowhere",
         "--one-vs-one",
     ]);
-    assert!(refused.contains("several or in order"), "{refused}");
+    assert!(refused.contains("several or ordered"), "{refused}");
 }
 
 /// Names of classes and images that spreadsheets would run are texts in tables, and the same names for whoever scores them.
@@ -551,7 +551,7 @@ fn images_with_several_labels_are_trained_and_predicted() {
     let config = dir.path().join("more.toml");
     let config = config.to_str().unwrap();
     let refused = run_error(&["train", table, "--config", config, "--out", "/nowhere", "--one-vs-one"]);
-    assert!(refused.contains("several or in order"), "{refused}");
+    assert!(refused.contains("several or ordered"), "{refused}");
 }
 
 #[test]

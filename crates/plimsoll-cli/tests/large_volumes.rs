@@ -138,7 +138,7 @@ fn what_is_said_of_strips_is_how_many_and_what_they_cost() {
     let too_low = (large.least() - 1).to_string();
     let output = plimsoll().args(large.args(&large.path("other"), &["--ram", &too_low])).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && said.contains("hint: raise the line to --ram"), "{said}");
+    assert!(!output.status.success() && said.contains("hint: raise the limit to --ram"), "{said}");
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn a_folder_of_images_and_one_of_label_maps_is_trained_on_as_it_is() {
 fn other_values_are_said_and_not_guessed() {
     let pairs = Pairs::new(255, |_| 1.0);
     let said = run_error(&["plan", pairs.path(), "--config", "/dev/null"]);
-    assert!(said.contains("the values 0, 255, and nothing says which classes"), "{said}");
+    assert!(said.contains("the values 0, 255, but the classes of these values"), "{said}");
     assert!(said.contains("labels = { \"foreground\" = 255 }"), "{said}");
     let config = pairs.write_settings("labels = { vessel = 255 }");
     let trained = pairs.train(&config, &[]);
@@ -107,7 +107,7 @@ fn other_values_are_said_and_not_guessed() {
     let found = run_json(&["inspect", pairs.path(), "--config", "/dev/null"]);
     assert_eq!(found["layout"], "the list dataset.json");
     let said = run_error(&["inspect", pairs.path(), "--config", "/dev/null", "--write"]);
-    assert!(said.contains("dataset.json is there already"), "{said}");
+    assert!(said.contains("dataset.json already exists"), "{said}");
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn spacings_in_another_unit_are_asked_about() {
     // One case alone is named.
     let mixed = Pairs::new(1, |number| if number == 1 { 1e3 } else { 1.0 });
     let said = run_error(&["plan", mixed.path(), "--config", "/dev/null"]);
-    assert!(said.contains("is the unit of its numbers µm, and not what its header says?"), "{said}");
+    assert!(said.contains("are its numbers in µm, whatever its header says?"), "{said}");
 }
 
 #[test]
@@ -169,7 +169,10 @@ fn a_page_does_not_take_the_place_of_a_description() {
         let page = pairs.folder.join(name);
         let said =
             run_error(&["inspect", pairs.path(), "--config", "/dev/null", "--page", page.to_str().unwrap()]);
-        assert!(said.contains("has no room for the numbers") && said.contains("report.html"), "{said}");
+        assert!(
+            said.contains("would have the same name as its file of numbers") && said.contains("report.html"),
+            "{said}"
+        );
         assert!(!page.exists());
     }
 }

@@ -91,7 +91,7 @@ fn what_is_there_stays_and_what_has_no_effect_is_refused() {
     let (run, file) = exported(&tiny);
     let before = fs::read(&file).unwrap();
     let error = run_error(&["models", "export", &run, &file]);
-    assert!(error.contains("is there already") && fs::read(&file).unwrap() == before, "{error}");
+    assert!(error.contains("already exists") && fs::read(&file).unwrap() == before, "{error}");
     let error = run_error(&["models", "export", &run, &text(&tiny.path("a.safetensors"))]);
     assert!(error.contains("does not end in .plimsoll"), "{error}");
     let error = run_error(&["models", "export", &text(&tiny.data), &text(&tiny.path("a.plimsoll"))]);
@@ -195,7 +195,7 @@ fn a_file_that_says_what_cannot_be_is_refused_with_sound_checksums_too() {
     let mut more = tensors.clone();
     more.push(("fold_7.a".into(), Shape(vec![1])));
     let error = error_of(&more, &record, 0.5);
-    assert!(error.contains("`fold_7.a` is of no fold"), "{error}");
+    assert!(error.contains("`fold_7.a` belongs to no listed fold"), "{error}");
     let mut json: serde_json::Value = serde_json::from_str(&record).unwrap();
     json["folds"] = serde_json::json!([]);
     assert!(error_of(&tensors, &json.to_string(), 0.5).contains("it has no fold"));
@@ -212,7 +212,7 @@ fn a_file_that_says_what_cannot_be_is_refused_with_sound_checksums_too() {
     let mut json: serde_json::Value = serde_json::from_str(&record).unwrap();
     json["config"]["training"]["patch"] = serde_json::json!([1u64 << 40, 8, 8]);
     let error = error_of(&tensors, &json.to_string(), 0.5);
-    assert!(error.contains("its model is impossible"), "{error}");
+    assert!(error.contains("its model is invalid"), "{error}");
     // Weights alone are no model.
     let weights = text(&tiny.path("weights.safetensors"));
     run_json(&["export", &text(&tiny.path("run/fold_0")), "-o", &weights]);

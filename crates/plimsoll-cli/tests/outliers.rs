@@ -144,7 +144,10 @@ fn check(folders: &Folders, spacing: f64, more: &[&str]) -> f64 {
     assert!(case(&native["cases"], "a")["outlier"].is_null());
     assert!(native["predicted_seconds"].as_f64() < usual["predicted_seconds"].as_f64());
     let [_, warned] = folders.said("none", &with(&["--plan", "--outlier-spacing", "native"]));
-    assert!(warned.contains("it is seen at ") && warned.contains("was not trained to see that"), "{warned}");
+    assert!(
+        warned.contains("it is predicted at ") && warned.contains("was not trained at that spacing"),
+        "{warned}"
+    );
 
     // Labels are on the grid of the case, and so are those of a continued prediction.
     let asked = with(&["--outlier-spacing", "native"]);
@@ -188,7 +191,7 @@ fn an_outlier_is_seen_at_its_own_spacing_on_request_by_a_model_of_our_own() {
 
     // What has no use is refused before anything is written.
     let said = folders.error(&["--outlier-spacing", "0.002,0.001,0.002"]);
-    assert!(said.contains("wide: --outlier-spacing 0.002,0.001,0.002 has no use"), "{said}");
+    assert!(said.contains("wide: --outlier-spacing 0.002,0.001,0.002 does not help"), "{said}");
     assert!(said.contains("hint: name a coarser one"), "{said}");
     for spacing in ["0", "1,-1,1", "own"] {
         let output = plimsoll().args(folders.args("none", &["--outlier-spacing", spacing])).output().unwrap();

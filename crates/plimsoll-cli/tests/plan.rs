@@ -244,7 +244,7 @@ fn a_run_can_be_planned_for_a_card_that_is_not_there() {
     assert!(curve.len() > 1 && number(&curve[0], "vram_bytes") > number(&curve[1], "vram_bytes"));
     let of_host = ["plan", data, "--ram", "64MiB", "--device", "sm_80", "--vram", "12GiB"];
     let refused = run_error(&[&of_host[..], &NET].concat());
-    assert!(refused.contains("the line is 64.0 MiB") && refused.contains("driver"), "{refused}");
+    assert!(refused.contains("the limit is 64.0 MiB") && refused.contains("driver"), "{refused}");
     let transformer =
         ["plan", data, "--ram", "1GiB", "--device", "sm_80", "--vram", "12GiB", "--net", "swinunetr"];
     let small = ["--patch-size", "64,64,64", "--feature-size", "12", "--config", "/dev/null"];
@@ -261,10 +261,10 @@ fn a_device_that_cannot_be_had_is_one_error_with_what_to_do() {
     for (args, said, hint) in [
         (&["--device", "abacus"][..], "abacus", "cuda:0"),
         (&["--device", "sm_61"], "sm_61 is too old", "sm_70"),
-        (&["--device", "sm_80"], "how much memory", "--vram 12GiB"),
+        (&["--device", "sm_80"], "amount of memory", "--vram 12GiB"),
         (&["--vram", "12GiB"], "--vram has no effect", "--device cuda:0"),
         (&["--device", "sm_80", "--vram", "12"], "did you mean 12GiB", ""),
-        (&["--device", "sm_80", "--vram", "64MiB"], "the line there is 64.0 MiB", "--vram"),
+        (&["--device", "sm_80", "--vram", "64MiB"], "its limit is 64.0 MiB", "--vram"),
     ] {
         let error = refused(args);
         assert!(error.contains(said) && error.contains(hint), "{args:?}: {error}");
@@ -272,7 +272,7 @@ fn a_device_that_cannot_be_had_is_one_error_with_what_to_do() {
     let run = dir.path().join("run");
     let train = ["train", data, "--out", run.to_str().unwrap(), "--device", "sm_80", "--vram", "12GiB"];
     let error = run_error(&train);
-    assert!(error.contains("sm_80 is a kind of card"), "{error}");
+    assert!(error.contains("sm_80 is an architecture, not a device"), "{error}");
     assert!(!run.exists());
     // On machines without a GPU: there is no driver, or it finds no card.
     let no_card = run_json(&["doctor"])["gpu"].is_null();
@@ -304,6 +304,6 @@ fn steps_can_be_predicted_for_a_card_that_is_not_there() {
     assert!(number(&lower, "arena_bytes") <= arena && seconds(&lower) > seconds(&found), "{lower}");
     let too_low = ["bench", "step", "--device", "sm_90", "--vram", "514MiB", "--size", "32", "--predict"];
     let refused = run_error(&too_low);
-    assert!(refused.contains("the line there is 514.0 MiB") && refused.contains("hint: --vram"), "{refused}");
+    assert!(refused.contains("its limit is 514.0 MiB") && refused.contains("hint: --vram"), "{refused}");
     assert!(seconds(&of("sm_90", &["--forward"])) < seconds(&found) / 2.0);
 }

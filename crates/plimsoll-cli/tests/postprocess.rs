@@ -35,7 +35,7 @@ fn steps_that_help_are_written_into_the_run_and_done_by_predict() {
     let tiny = Tiny::new();
     let run = tiny.path("run");
     let early = run_error(&["postprocess", text(&run), "--choose"]);
-    assert!(early.contains("no folds with cases that they were not trained on"), "{early}");
+    assert!(early.contains("no folds with held-out validation cases"), "{early}");
     tiny.trained(&run, &["--fold", "0", "--skip-validation"]);
     let missing = run_error(&["postprocess", text(&run), "--choose"]);
     assert!(missing.contains("fold 0 is not validated") && missing.contains("summary.json"), "{missing}");

@@ -239,10 +239,7 @@ fn a_bad_case_does_not_end_a_folder_and_what_is_there_is_kept() {
         (names(&report, "cases"), names(&report, "kept")),
         (vec!["c".into()], vec!["a".into(), "d".into()])
     );
-    assert!(
-        errors.contains("warning: 2 predictions are there already and were kept; --overwrite"),
-        "{errors}"
-    );
+    assert!(errors.contains("warning: 2 predictions already existed and were kept; --overwrite"), "{errors}");
     assert_eq!(fs::read_to_string(folders.labels().join("a.nii.gz")).unwrap(), "kept");
     let (succeeded, report, _) = outcome(&args);
     assert_eq!((succeeded, names(&report, "kept").len()), (true, 3));
@@ -335,11 +332,8 @@ fn a_run_of_another_version_is_refused_by_its_version() {
         let args = folders.args(older.to_str().unwrap(), &[]);
         let error = support::run_error(&args.iter().map(|arg| &**arg).collect::<Vec<&str>>());
         let found = if version.is_null() { "none".to_string() } else { version.to_string() };
-        assert!(
-            error.contains(&format!("is of a run of version {found}, and this program reads")),
-            "{error}"
-        );
-        assert!(error.contains("hint: take the program that wrote it"), "{error}");
+        assert!(error.contains(&format!("has the run version {found}, but this program reads")), "{error}");
+        assert!(error.contains("hint: use the version that wrote it"), "{error}");
     }
 }
 
@@ -470,7 +464,7 @@ fn of_two_models_a_bad_case_does_not_end_the_others_and_means_of_the_same_are_th
     // Again, with the case mended: it alone is predicted.
     folders.add_sound("b");
     let (succeeded, report, errors) = outcome(&args);
-    assert!(succeeded && errors.contains("2 predictions are there already"), "{errors}");
+    assert!(succeeded && errors.contains("2 predictions already exist"), "{errors}");
     assert_eq!(
         (names(&report, "cases"), names(&report, "kept")),
         (vec!["b".into()], vec!["a".into(), "c".into()])

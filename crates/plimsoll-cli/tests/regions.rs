@@ -258,11 +258,11 @@ fn regions_need_no_description() {
     let other = error(&format!("{of_labels}[regions]\norder = ['a', 'b']\na = [1, 3]\nb = 1"));
     assert!(other.contains("`a` is 3") && other.contains("labels have the values 0, 1, 2, 4"), "{other}");
     let empty = error("[regions]\norder = ['a', 'b']\na = []\nb = [1, 2]\nwritten = [1, 2]");
-    assert!(empty.contains("a region has one value at least"), "{empty}");
+    assert!(empty.contains("a region needs at least one value"), "{empty}");
     let background = error("[regions]\norder = ['a', 'b']\na = [0, 1]\nb = 2\nwritten = [1, 2]");
     assert!(background.contains("`a` is 0") && background.contains("background"), "{background}");
     let which = error("[regions]\norder = ['a', 'b']\na = [1, 2, 4]\nb = 4");
-    assert!(which.contains("what is written for it must be said"), "{which}");
+    assert!(which.contains("the value to write must be set"), "{which}");
     let none = error("[regions]\norder = ['a', 'b', 'c']\na = 1\nb = 2\nc = 4");
     assert!(none.contains("leave the regions out"), "{none}");
 }
@@ -285,7 +285,7 @@ fn a_description_of_regions_that_cannot_be_is_an_error() {
     assert!(error(good, &order("[1, 3]")).contains("what is written for core` is 3"));
     assert!(error(good, &order("[0, 1]")).contains("the value of the background"));
     let empty = r#"{"background": 0, "whole": [1, 2], "core": []}"#;
-    assert!(error(empty, &order("[1, 2]")).contains("a region has from 1 to"));
+    assert!(error(empty, &order("[1, 2]")).contains("a region must have from 1 to"));
     let background = r#"{"background": 0, "whole": [0, 1], "core": 1}"#;
     assert!(error(background, &order("[1, 1]")).contains("the value of the background"));
     let wide = r#"{"background": 0, "whole": [1, 256], "core": 1}"#;

@@ -113,10 +113,10 @@ fn a_page_of_all_folds_holds_their_numbers_and_needs_nothing_else() {
         "seed 0",
         "soft dice + cross entropy",
         "MONAI's DynUNet",
-        "Line 512.0 MiB",
+        "Limit 512.0 MiB",
         "planned",
         "3 folds of a cross-validation",
-        "what was held over steps, by holder",
+        "memory over steps, by holder",
         "<title>arena: ",
     ] {
         assert!(html.contains(said), "{said}");
@@ -214,8 +214,8 @@ fn what_is_missing_is_said_on_the_page() {
     for said in [
         "fold 0 is not finished: 1 of 2 epochs",
         "ended without an error message",
-        "what was held at most is not written down",
-        "fold 0, as far as samples saw it: Line 512.0 MiB; planned ",
+        "peak memory is not recorded",
+        "fold 0, as far as samples saw it: Limit 512.0 MiB; planned ",
     ] {
         assert!(html.contains(said), "{said}: {html}");
     }
@@ -288,7 +288,7 @@ fn a_page_of_a_sweep_ranks_its_arms_and_names_what_is_not_done() {
     let with_failures = page(folder.path(), &[]);
     for said in [
         "trials trained, 2 failed",
-        "2 trials failed when they were last tried",
+        "2 trials failed at their last attempt",
         "case_1.nii.gz: no such file",
         "&lt;mend&gt; it",
         "failed before it began",
@@ -296,7 +296,7 @@ fn a_page_of_a_sweep_ranks_its_arms_and_names_what_is_not_done() {
     ] {
         assert!(with_failures.contains(said), "{said}: {with_failures}");
     }
-    for said in ["3 of 4", "rate-0.01", "not begun", "base = &quot;&lt;tiny&gt;&quot;", "learning_rate"] {
+    for said in ["3 of 4", "rate-0.01", "not started", "base = &quot;&lt;tiny&gt;&quot;", "learning_rate"] {
         assert!(html.contains(said), "{said}");
     }
     assert_eq!(html.matches("<svg ").count(), 2, "a chart for each arm");

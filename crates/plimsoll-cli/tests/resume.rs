@@ -45,7 +45,7 @@ fn a_killed_run_goes_on_to_the_same_bits_on_any_number_of_threads() {
             child.wait().unwrap();
         }
         let again = run_error(&args);
-        assert!(again.contains("holds a run already") && again.contains("--resume"), "{again}");
+        assert!(again.contains("already holds a run") && again.contains("--resume"), "{again}");
         // Settings need not be said again.
         let resumed = run_json(&[
             "train",

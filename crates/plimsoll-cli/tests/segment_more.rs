@@ -159,15 +159,15 @@ fn options_without_effect_and_licensed_tasks_are_refused_by_name() {
     };
     refused("heartchambers_highres", &[], "the weights of heartchambers_highres need a licence");
     refused("total", &["--force-split"], "--force-split has no effect");
-    refused("total", &["-ro", "3"], "-ro is not done: images are zoomed linearly");
+    refused("total", &["-ro", "3"], "-ro is not supported: images are resampled linearly");
     refused("total", &["-ot", "dicom_rtstruct"], "-ot is not needed: the name of the output says");
     refused("body", &["-ms", "small"], "--model-size has no effect with body");
     refused("hip_implant", &["-ho"], "--higher-order-resampling has no effect with hip_implant");
     refused("breasts", &["-rsr", "liver"], "--roi-subset-robust has no effect with breasts");
     refused("hip_implant", &["--body-seg"], "--body-seg has no effect with hip_implant");
     refused("total_mr", &["--body-seg"], "--body-seg has no effect with total_mr");
-    refused("body", &["--robust-crop"], "--robust-crop has no effect with body: the image is not cut");
-    refused("teeth", &["--robust-crop"], "craniofacial_structures finds where to look");
+    refused("body", &["--robust-crop"], "--robust-crop has no effect with body: the image is not cropped");
+    refused("teeth", &["--robust-crop"], "craniofacial_structures finds the region of interest");
     refused("body", &["--remove-small-blobs", "0"], "a volume in mm³ above 0");
     refused("body", &["--ram", "30MiB"], "hint: raise");
     // The smaller networks of total_v3 are looked for under their own name, and those that find where to look under the usual one.

@@ -123,12 +123,12 @@ fn what_is_no_file_among_images_is_refused_by_its_kind_in_every_command() {
     refused("it is a character device, not a file");
     fs::remove_file(&image).unwrap();
     fs::write(&image, "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n").unwrap();
-    refused("it is a pointer of Git LFS");
+    refused("it is a Git LFS pointer");
     fs::write(&image, "<!DOCTYPE html>\n<html><body>Please log in</body></html>").unwrap();
-    refused("it is a page of the web (HTML)");
+    refused("it is a web page (HTML)");
     fs::remove_file(&image).unwrap();
     std::os::unix::fs::symlink("../../.git/annex/objects/x1/SHA256E-s9--0a.nii.gz", &image).unwrap();
-    refused("it is a pointer of git-annex");
+    refused("it is a git-annex pointer");
     // Descriptions, tables and weights are read in the same way.
     let tiny = Tiny::new();
     let data = text(&tiny.data);
@@ -136,8 +136,8 @@ fn what_is_no_file_among_images_is_refused_by_its_kind_in_every_command() {
     fs::write(&pointer, "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n").unwrap();
     let out = ["--out", text(&run_folder), "--ram", "512MiB", "--weights", text(&pointer)];
     let error = run_error(&[&["train", data][..], &out].concat());
-    assert!(error.contains("it is a pointer of Git LFS"), "{error}");
+    assert!(error.contains("it is a Git LFS pointer"), "{error}");
     fs::write(tiny.data.join("dataset.json"), "<html>").unwrap();
     let error = run_error(&["inspect", data]);
-    assert!(error.contains("dataset.json") && error.contains("it is a page of the web"), "{error}");
+    assert!(error.contains("dataset.json") && error.contains("it is a web page"), "{error}");
 }

@@ -239,7 +239,7 @@ fn trials_can_be_chosen_and_a_sweep_can_grow_but_not_change() {
     let error = Ended::of(&mut sweeps.command(&file, &out, &["--resume", "--only", "tversky/2"])).error(1);
     assert!(error.contains("--only tversky/seed_2: there is no such trial"), "{error}");
     let error = Ended::of(&mut sweeps.command(&file, &out, &[])).error(1);
-    assert!(error.contains("holds a run already"), "{error}");
+    assert!(error.contains("already holds a run"), "{error}");
 
     let fewer = sweeps.file("fewer.toml", "folds = [0, 1]\nseeds = [0]", LOSSES);
     let error = Ended::of(&mut sweeps.command(&fewer, &out, &["--resume"])).error(1);
@@ -385,7 +385,7 @@ fn a_signal_ends_a_sweep_in_order_and_a_task_puts_itself_back_into_the_queue() {
     assert!(Command::new("kill").args(["-USR1", &task.id().to_string()]).status().unwrap().success());
     let ended = Ended::from(task.wait_with_output().unwrap());
     let error = ended.error(75);
-    assert!(error.contains("SIGUSR1: stopped with 1 of 1 trials to do"), "{error}");
+    assert!(error.contains("SIGUSR1: stopped with 1 of 1 trials left"), "{error}");
     assert_eq!(fs::read_to_string(requeued).unwrap().trim(), "requeue 9_1");
     assert!(results(&out).keys().any(|path| path.ends_with("checkpoint_latest.safetensors")));
 }
@@ -408,7 +408,7 @@ fn a_sweep_on_a_data_set_that_has_changed_is_refused_by_name() {
     // A case more.
     copy("vessel_000", "vessel_003");
     let said = error();
-    assert!(said.contains("vessel_003") && said.contains("hint: begin another sweep with --out"), "{said}");
+    assert!(said.contains("vessel_003") && said.contains("hint: start another sweep with --out"), "{said}");
     for path in ["imagesTr/vessel_003_0000.nii.gz", "labelsTr/vessel_003.nii.gz"] {
         fs::remove_file(data.join(path)).unwrap();
     }
@@ -423,7 +423,7 @@ fn a_sweep_on_a_data_set_that_has_changed_is_refused_by_name() {
     writer.finish().unwrap();
     let said = error();
     assert!(
-        said.contains("was begun with other data; changed since: vessel_001\nhint: restore the data"),
+        said.contains("was started with other data; changed since: vessel_001\nhint: restore the data"),
         "{said}"
     );
     // As it was, the sweep is added to.

@@ -156,14 +156,14 @@ fn the_view_shows_runs_folds_and_sweeps() {
     let arms = ["dice", "ce"].map(|name| Arm { name: name.into(), settings: BTreeMap::new() });
     let trials = Trials { arms: arms.into(), seeds: vec![0, 3], folds: vec![FoldName::Number(0)] };
     sweep.write(&trials).unwrap();
-    assert!(once(&[sweep.path()]).contains("0 folds, 0 running, 4 not begun"));
+    assert!(once(&[sweep.path()]).contains("0 folds, 0 running, 4 not started"));
     let trial = sweep.trial("ce", 3, FoldName::Number(0));
     fs::create_dir_all(trial.path()).unwrap();
     for name in ["specification.json", "events.jsonl", "metrics.jsonl"] {
         fs::copy(run.join("fold_0").join(name), trial.path().join(name)).unwrap();
     }
     let both = once(&[sweep.path(), &run]);
-    assert!(both.contains("ce/seed_3/fold_0") && both.contains("3 not begun"), "{both}");
+    assert!(both.contains("ce/seed_3/fold_0") && both.contains("3 not started"), "{both}");
 }
 
 #[test]

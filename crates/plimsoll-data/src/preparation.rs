@@ -97,7 +97,7 @@ impl MonaiIntensity {
             }
             MonaiIntensity::NormalizeIntensity { subtrahend, divisor, .. } => {
                 let given = [subtrahend, divisor].into_iter().flatten().any(is_far);
-                given.then_some(("NormalizeIntensity", "its numbers must be those of single precision"))
+                given.then_some(("NormalizeIntensity", "its numbers must fit single precision"))
             }
         }
     }

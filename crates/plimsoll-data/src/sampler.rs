@@ -114,7 +114,7 @@ pub enum SamplerError {
         patch: [usize; 3],
     },
     /// The spacing is not positive and finite.
-    #[error("a spacing of {found} mm is not possible")]
+    #[error("a spacing is {found} mm, but must be positive and finite")]
     Spacing {
         /// The first invalid spacing.
         found: f64,
@@ -134,9 +134,9 @@ impl SamplerError {
     /// A remedy to suggest to the user.
     pub fn remedy(&self) -> Option<String> {
         match self {
-            SamplerError::UnknownCase { .. } => {
-                Some("run `inspect` to see the case's problems; repair it, or remove it from the fold".into())
-            }
+            SamplerError::UnknownCase { .. } => Some(
+                "run ‹job inspect› to see the case's problems; repair it, or remove it from the fold".into(),
+            ),
             SamplerError::Empty { .. } => Some("use fold `all` to train on all cases".into()),
             SamplerError::Augmentation(problem) => problem.remedy(),
             _ => None,

@@ -137,7 +137,7 @@ fn a_list_that_leads_out_of_the_data_set_is_refused_by_name_and_links_in_it_are_
         assert!(matches!(error, DatasetError::Outside { .. }), "{error}");
     }
     for nameless in ["", ".nii.gz", "./"] {
-        let error = error_of(&listing(nameless, label), "no name of an image");
+        let error = error_of(&listing(nameless, label), "not the name of an image");
         assert!(matches!(error, DatasetError::NoName { .. }), "{error}");
     }
     let raw = listing("./imagesTr/linked.nii.gz", label);
@@ -154,7 +154,7 @@ fn a_folder_that_is_not_a_data_set_is_an_error() {
     assert!(error.remedy().unwrap().contains("(raw/ and seg/)"));
     let missing = empty.path().join("nowhere");
     assert!(matches!(Dataset::open(missing), Err(DatasetError::NotAFolder { .. })));
-    error_of(&raw(&[]), "imagesTr has no images that end in `.nii.gz`");
+    error_of(&raw(&[]), "imagesTr has no images with the ending `.nii.gz`");
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn channels_are_numbered_from_zero_without_gaps() {
 fn unsupported_endings_are_an_error() {
     let raw = raw(&["a"]);
     raw.set("file_ending", Some(".mnc".into()));
-    error_of(&raw, "images that end in `.mnc` are not supported");
+    error_of(&raw, "images with the ending `.mnc` are not supported");
 }
 
 #[test]

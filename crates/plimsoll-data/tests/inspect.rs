@@ -97,7 +97,7 @@ fn an_affine_that_differs_is_measured() {
     let labels: Vec<f32> = block(SHAPE).iter().map(|label| f32::from(*label)).collect();
     let write = |by| write_image(&raw.label("a"), &shifted(by), 1, ElementType::U8, &labels);
     write(3.5);
-    only_error(&raw, &raw.label("a"), "up to 3.500 mm from where that of the image puts it");
+    only_error(&raw, &raw.label("a"), "up to 3.500 mm from where the affine of the image places it");
     // Less than half a voxel is a warning.
     write(0.25);
     let found = problems(&raw);
@@ -179,10 +179,10 @@ fn files_with_another_number_of_channels_are_errors() {
     let (raw, geometry) = sound(&["CT"]);
     write_image(&raw.image("a", 0), &geometry, 2, ElementType::U8, &[1.0; 2 * COUNT]);
     let found = problems(&raw);
-    assert!(found.iter().any(|problem| problem.text == "its number of channels is 2, but 1 are expected"));
+    assert!(found.iter().any(|problem| problem.text == "it has 2 channels, but 1 are expected"));
     let (raw, geometry) = sound(&["CT"]);
     write_image(&raw.label("a"), &geometry, 3, ElementType::U8, &[1.0; 3 * COUNT]);
-    only_error(&raw, &raw.label("a"), "its number of channels is 3");
+    only_error(&raw, &raw.label("a"), "it has 3 channels");
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn channels_that_share_a_file_have_their_own_statistics() {
         .filter(|problem| problem.severity == Severity::Error)
         .map(|problem| &*problem.text)
         .collect();
-    assert_eq!(errors, ["its number of channels is 1, but 2 are expected"]);
+    assert_eq!(errors, ["it has 1 channels, but 2 are expected"]);
 }
 
 #[test]

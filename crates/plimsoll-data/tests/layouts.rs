@@ -108,7 +108,7 @@ fn pairs_of_folders_are_matched_by_names() {
     assert!(found.labels.is_none());
     let warnings = found.warnings.join("\n");
     assert!(warnings.contains("mv99_y.nii.gz is left out: there is no image for it"), "{warnings}");
-    assert!(warnings.contains("images end differently: 1 in .nii, 1 in .nii.gz"), "{warnings}");
+    assert!(warnings.contains("images have different endings: 1 in .nii, 1 in .nii.gz"), "{warnings}");
 }
 
 #[test]
@@ -147,7 +147,10 @@ fn numbers_of_nnu_nets_channels_are_channels_but_numbers_of_cases_are_not() {
 fn patterns_and_folders_say_what_names_do_not() {
     let place = Place::new(&["A/im_7_v2.nii", "B/7_GT.nii", "C/7.nii", "B/7_old.nii"]);
     let said = place.refused(&DataOptions::default());
-    assert!(said.contains("no folder is named like one of label maps; there are: A/, B/, C/"), "{said}");
+    assert!(
+        said.contains("no folder has the name of a folder of label maps; there are: A/, B/, C/"),
+        "{said}"
+    );
     let data = DataSettings {
         images: names(&["A/im_*_v2.nii", "C"]),
         labels: Some("B/*_GT.nii".into()),
@@ -160,10 +163,7 @@ fn patterns_and_folders_say_what_names_do_not() {
     let said = place.refused(&with(DataSettings { images: names(&["A/*_*.nii", "C"]), ..data.clone() }));
     assert!(said.contains("`A/*_*.nii` is not a pattern"), "{said}");
     let said = place.refused(&with(DataSettings { images: names(&["../A"]), ..data.clone() }));
-    assert!(
-        said.contains("leads out of the data set's folder") && said.contains("‹allow_outside›"),
-        "{said}"
-    );
+    assert!(said.contains("is outside the data set's folder") && said.contains("‹allow_outside›"), "{said}");
     let said = place.refused(&with(DataSettings { channels: Some(vec!["CT".into()]), ..data.clone() }));
     assert!(said.contains("`data.channels` has 1 names, but there are 2 channels"), "{said}");
     let said = place.refused(&with(DataSettings { case: Some("id".into()), ..data }));
@@ -257,12 +257,12 @@ fn missing_partners_and_ambiguous_names_are_named() {
     let place = Place::new(&["raw/a.nii", "seg1_seg/a.nii", "masks/a.nii"]);
     let said = place.refused(&DataOptions::default());
     assert!(
-        said.contains("several folders are named like label maps; there are: masks/, seg1_seg/"),
+        said.contains("several folders have names of folders of label maps; there are: masks/, seg1_seg/"),
         "{said}"
     );
     let place = Place::new(&["ct/a.nii", "pet/a.nii", "seg/a.nii"]);
     let said = place.refused(&DataOptions::default());
-    assert!(said.contains("more than one folder may be of images beside seg/: ct/, pet/"), "{said}");
+    assert!(said.contains("more than one folder beside seg/ may hold the images: ct/, pet/"), "{said}");
     let found =
         place.find_with(&with(DataSettings { images: names(&["ct", "pet"]), ..DataSettings::default() }));
     assert_eq!(found.channels.iter().map(|channel| &*channel.name).collect::<Vec<_>>(), ["CT", "PET"]);
@@ -401,7 +401,7 @@ fn a_table_has_columns_of_paths() {
     let said = refused("image,mask\nx/1.nii,y/9.nii\n", none());
     assert!(said.contains("line 2, column `mask`:") && said.contains("y/9.nii is missing"), "{said}");
     let said = refused("image,mask\nx/1.nii,../y/1.nii\n", none());
-    assert!(said.contains("leads out of the data set's folder"), "{said}");
+    assert!(said.contains("is outside the data set's folder"), "{said}");
     let said = refused("image,mask\nx/1.nii,y/1.nii\nx/1.nii,y/2.nii\n", none());
     assert!(said.contains("lists the case 1 twice"), "{said}");
     let said = refused("image,mask\nx/1.nii,y/1.nii\nx/2.nii\n", none());
@@ -451,10 +451,7 @@ fn files_outside_are_read_only_where_that_is_allowed_but_links_are_the_users_own
     let place = Place::new(&[]);
     place.write("dataset.json", &list(outside.path()));
     let said = place.refused(&DataOptions::default());
-    assert!(
-        said.contains("leads out of the data set's folder") && said.contains("‹allow_outside›"),
-        "{said}"
-    );
+    assert!(said.contains("is outside the data set's folder") && said.contains("‹allow_outside›"), "{said}");
     let found = place.find_with(&DataOptions { allow_outside: true, ..DataOptions::default() });
     assert_eq!(found.cases[0].images[0].path, outside.path().join("image.nii"));
     #[cfg(unix)]
@@ -479,7 +476,7 @@ fn what_is_found_can_be_written_down_and_read_again() {
     assert_eq!(census.values[&128], (1, census.values[&255].1));
     // Values that are not numbers of classes are not guessed.
     let error = census.labels(&found).unwrap_err();
-    assert!(error.to_string().contains("the values 0, 128, 255, and nothing says which classes"), "{error}");
+    assert!(error.to_string().contains("the values 0, 128, 255, but the classes of these values"), "{error}");
     let hint = error.remedy().unwrap();
     assert!(hint.contains("labels = { \"label 128\" = 128, \"label 255\" = 255 }"), "{hint}");
     let classes = [("background".to_string(), 0), ("vein".into(), 128), ("artery".into(), 255)];
@@ -506,7 +503,7 @@ fn a_label_map_that_is_none_is_named() {
     place.image("seg/a.nii.gz", 1);
     let found = place.find();
     let error = LabelCensus::take(&found, 1, &Budget::new(Bytes::mib(8)), &|_| ()).unwrap_err();
-    assert!(error.to_string().contains("seg/a.nii.gz is no label map"), "{error}");
+    assert!(error.to_string().contains("seg/a.nii.gz is not a label map"), "{error}");
 }
 
 #[test]

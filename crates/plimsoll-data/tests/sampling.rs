@@ -322,7 +322,7 @@ fn invalid_settings_are_errors() {
     assert!(error(&whole, config([8, 0, 8], Augmentation::none())).0.contains("[8, 0, 8]"));
     assert!(error(&whole, config([usize::MAX; 3], Augmentation::none())).0.contains("cannot have the shape"));
     let spacing = PatchGrid { patch: PATCH, spacing: Spacing([1.0, -1.0, 1.0]).into() };
-    assert!(error(&whole, SamplerConfig { grid: spacing, ..good }).0.contains("a spacing of -1 mm"));
+    assert!(error(&whole, SamplerConfig { grid: spacing, ..good }).0.contains("a spacing is -1 mm"));
     assert!(error(&whole, SamplerConfig { oversample_foreground: 1.5, ..good }).0.contains("is 1.5"));
     let odd = Augmentation { scaling: [1.4, 0.7], ..Augmentation::default() };
     let (text, found) = error(&whole, config(PATCH, odd));

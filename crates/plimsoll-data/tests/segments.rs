@@ -109,7 +109,7 @@ fn a_value_without_a_segment_is_an_error() {
     nrrd(&dir.path().join("seg/b.seg.nrrd"), [2, 2, 2], 1, &[("organ", 1)], &[1, 0, 0, 0, 0, 0, 0, 2]);
     described(dir.path(), "");
     let said = errors(&inspected(&Dataset::open(dir.path()).unwrap()));
-    assert!(said[0].contains("1 voxels are 2, which the file gives no name"), "{said:?}");
+    assert!(said[0].contains("1 voxels are 2, which has no name in the file"), "{said:?}");
 }
 
 #[test]

@@ -114,5 +114,5 @@ fn an_invalid_spacing_is_refused_before_anything_is_reserved() {
     targets.maps[1].kind = TargetKind::Distance { spacing: [1.0, f64::NAN, 1.0] };
     let shape = BatchShape { batch_size: 1, sample: SampleShape::patch(1, PATCH) };
     let error = BatchReader::bytes(shape, Mode::Validation, Bytes(4096), &targets).unwrap_err();
-    assert!(error.to_string().starts_with("a map of labels: "), "{error}");
+    assert!(error.to_string().starts_with("label map: "), "{error}");
 }

@@ -59,7 +59,7 @@ pub(crate) fn each_member(
 ) -> Result<(), DicomError> {
     let io = |source| DicomError::Io { path: path.into(), source };
     let wrong = |why: String| DicomError::Unreadable { path: path.into(), why };
-    let damaged = || wrong("its directory is not that of a ZIP archive".into());
+    let damaged = || wrong("it has no valid directory of a ZIP archive".into());
     let mut file = File::open(path).map_err(io)?;
     let length = file.len().map_err(io)?;
     let end = find_end(&mut file, length).map_err(io)?.ok_or_else(damaged)?;
@@ -111,7 +111,7 @@ pub(crate) fn each_member(
         };
         if member.length > most || member.packed > length {
             let (claimed, packed) = (member.length, member.packed);
-            return Err(refuse(format!("it claims {claimed} bytes, of {packed} that are packed")));
+            return Err(refuse(format!("it claims {claimed} bytes, unpacked from {packed}")));
         }
         see(member)?;
     }
@@ -165,7 +165,7 @@ impl Member {
         let mut local = [0; LOCAL.1];
         let found = file.read_exact(&mut local);
         if found.is_err() || !local.starts_with(LOCAL.0) {
-            let why = "it is not where the directory of its archive says".into();
+            let why = "it is not at the position in its archive's directory".into();
             return Err(DicomError::Unreadable { path: self.name.clone(), why });
         }
         let beyond = number(&local, 26, 2) + number(&local, 28, 2);
@@ -188,13 +188,13 @@ impl Read for Summed {
             Packed::Deflated(deflated) => deflated.read(to)?,
         };
         if count == 0 {
-            let why = "it ends before the length that its archive says";
+            let why = "it is shorter than its archive's directory states";
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         self.sum.update(to.get(..count).unwrap_or(to));
         self.left -= count as u64;
         if self.left == 0 && self.sum.clone().finalize() != self.checksum {
-            let why = "its checksum is not the one that its archive says";
+            let why = "its checksum differs from the one in its archive";
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         Ok(count)

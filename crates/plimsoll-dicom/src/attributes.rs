@@ -212,7 +212,8 @@ impl Attributes<'_> {
                 }
                 let number = |part: &str| {
                     let part = part.trim();
-                    let why = || self.wrong(attribute, format!("has `{}`, which is no number", shown(part)));
+                    let why =
+                        || self.wrong(attribute, format!("has `{}`, which is not a number", shown(part)));
                     part.parse::<f64>().map_err(|_| why())
                 };
                 text.split('\\').map(number).collect::<Result<_, _>>()?

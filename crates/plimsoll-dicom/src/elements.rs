@@ -98,7 +98,7 @@ pub(crate) struct Contents {
 pub(crate) fn read_meta(mut reader: Reader<'_>) -> Result<(Meta, Reader<'_>), DicomError> {
     let Some(_) = reader.bytes::<{ MAGIC.0 }>()? else { return Err(reader.wrong("it is cut off")) };
     if reader.bytes()? != Some(*MAGIC.1) {
-        return Err(reader.wrong("it does not begin as DICOM does"));
+        return Err(reader.wrong("it does not start like a DICOM file"));
     }
     read_group(reader)
 }
@@ -188,14 +188,14 @@ pub(crate) fn read_elements(
             ITEM_END | SEQUENCE_END if inside.is_some() => {
                 let ends_it = (tag == ITEM_END) == in_item && inside.is_some_and(|last| last.end.is_none());
                 if !ends_it {
-                    return Err(walk.reader.wrong("it has a delimiter of nothing"));
+                    return Err(walk.reader.wrong("it has a delimiter outside any sequence"));
                 }
                 walk.pop(&mut contents, &mut item, on_item)?;
             }
-            _ if !in_item => return Err(walk.reader.wrong("a sequence has what is no item")),
+            _ if !in_item => return Err(walk.reader.wrong("a sequence has an element that is not an item")),
             // Some files have delimiters too many at their end.
             (ITEMS, _) if inside.is_none() && length == 0 => {}
-            (ITEMS, _) => return Err(walk.reader.wrong("it has an item of nothing")),
+            (ITEMS, _) => return Err(walk.reader.wrong("it has an item outside any sequence")),
             PIXELS => {
                 let found = walk.pixels(&element, &mut offsets, budget)?;
                 // Those of an icon are within a sequence.
@@ -312,7 +312,7 @@ impl Walk<'_> {
         if length > kept as u64
             && let Some(long) = attribute(element.tag).filter(|found| found.kind != Kind::Description)
         {
-            let why = format!("{} has {length} bytes, and may have {MOST_VALUE}", long.name);
+            let why = format!("{} has {length} bytes, but at most {MOST_VALUE} are supported", long.name);
             return Err(self.reader.wrong(&why));
         }
         let to = &mut bytes[..kept];

@@ -45,7 +45,7 @@ pub struct Extra {
 
 impl fmt::Display for Extra {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "; {} is on no plane of the others", self.slice)
+        write!(f, "; {} is not on a plane of the others", self.slice)
     }
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SegmentationFault {
     /// A type of segmentation that is not read.
-    #[error("its SegmentationType is {found:?}; BINARY, FRACTIONAL and LABELMAP are read")]
+    #[error("its SegmentationType is {found:?}; BINARY, FRACTIONAL and LABELMAP are supported")]
     Type {
         /// The value.
         found: String,
@@ -83,13 +83,13 @@ pub enum SegmentationFault {
     #[error("its SegmentSequence describes no segment")]
     NoSegments,
     /// More segments than are read.
-    #[error("it has more than {most} segments, and at most as many are read")]
+    #[error("it has more than {most} segments, the most that are supported")]
     TooManySegments {
         /// The most that are read.
         most: usize,
     },
     /// A segment of a mask has the number 0.
-    #[error("its segment {name:?} has the number 0, and segments count from 1")]
+    #[error("its segment {name:?} has the number 0, but segments are numbered from 1")]
     NumberZero {
         /// The name of the segment.
         name: String,
@@ -113,7 +113,7 @@ pub enum SegmentationFault {
         number: u16,
     },
     /// Two frames are of one segment and at one place.
-    #[error("frames {one} and {other} are of the same segment and at the same place")]
+    #[error("frames {one} and {other} have the same segment and position")]
     Twice {
         /// The first.
         one: u32,
@@ -129,13 +129,13 @@ pub enum SegmentationFault {
         what: &'static str,
     },
     /// The distance between planes is unknown: all frames are at one place.
-    #[error("its frames are at one place, and neither SpacingBetweenSlices nor SliceThickness is given")]
+    #[error("its frames are at one position, and neither SpacingBetweenSlices nor SliceThickness is given")]
     NoSpacing,
     /// Frames are on no common grid.
-    #[error("its frames are not on planes at equal distances")]
+    #[error("its frames are not equally spaced")]
     Uneven,
     /// Several segmentations where one is expected.
-    #[error("it has {count} segmentations of DICOM (SEG)")]
+    #[error("it has {count} DICOM segmentations (SEG)")]
     Several {
         /// The number of files.
         count: usize,
@@ -196,7 +196,7 @@ pub enum DicomError {
         why: String,
     },
     /// No file is a slice.
-    #[error("{} has no slices of DICOM", folder.display())]
+    #[error("{} has no DICOM slices", folder.display())]
     Nothing {
         /// The folder.
         folder: PathBuf,
@@ -239,7 +239,7 @@ pub enum DicomError {
             (false, Some(apart)) => format!(", with {apart}"),
             (false, None) => String::new(),
         },
-        if *places > 1 { format!("; so it is at {places} places") } else { String::new() }
+        if *places > 1 { format!("; so it is at {places} positions") } else { String::new() }
     )]
     Doubled {
         /// The first.
@@ -276,7 +276,7 @@ pub enum DicomError {
     },
     /// A slice is beside the line that the others are on.
     #[error(
-        "{slice} is {beside:.3} mm beside the line from the first slice to the last, which are {usual:.3} mm apart each"
+        "{slice} is {beside:.3} mm beside the straight line from the first slice to the last, whose slices are {usual:.3} mm apart"
     )]
     Stray {
         /// The slice.
@@ -331,7 +331,7 @@ pub enum DicomError {
         why: String,
     },
     /// Masks are more than the pixels of a file can be.
-    #[error("{}: {masks} masks take {bytes} bytes, but those of one file take less than 4 GiB", path.display())]
+    #[error("{}: {masks} masks take {bytes} bytes, but a file must take less than 4 GiB", path.display())]
     TooManyMasks {
         /// The file that is not written.
         path: PathBuf,
@@ -394,43 +394,43 @@ impl DicomError {
             }
             DicomError::Segmentation { .. } => SEGMENTATION_HINT.into(),
             DicomError::NotAnImage { .. } => {
-                "name the series that it was made of as the image, and this file as its label map".into()
+                "name the series that it was drawn on as the image, and this file as its label map".into()
             }
             DicomError::Io { source, .. } => return Substitute::find(source).map(|found| found.remedy().into()),
             DicomError::Unreadable { .. } => {
-                "copy the file again from where it is from, or take it away".into()
+                "copy the file again from its source, or remove it".into()
             }
             DicomError::Pixels { .. } => {
-                "if it is the same where it is from, no copy helps: convert the series to NIfTI with a program that reads it, as dcm2niix or \
-                 SimpleITK may, and look at the result"
+                "if it is damaged at its source too, convert the series to NIfTI with a program that reads it, such as dcm2niix or \
+                 SimpleITK, and check the result"
                     .into()
             }
             DicomError::Attribute { attribute, .. } if OF_PIXELS.contains(attribute) => {
-                "convert the series to NIfTI with a program that reads such pixels, as dcm2niix or SimpleITK may, and look at the result; or \
-                 take the file away if it is no slice"
+                "convert the series to NIfTI with a program that reads such pixels, such as dcm2niix or SimpleITK, and check the result; \
+                 or remove the file if it is not a slice"
                     .into()
             }
-            DicomError::Attribute { .. } => "take away what is no slice of a volume".into(),
+            DicomError::Attribute { .. } => "remove files that are not slices of a volume".into(),
             DicomError::Nothing { .. } => {
                 "name one series (a folder, a ZIP archive, or a file of many slices), or a .nii.gz image"
                     .into()
             }
-            DicomError::Several { .. } => "put each series into a folder of its own".into(),
+            DicomError::Several { .. } => "put each series into a separate folder".into(),
             DicomError::Differs { .. } => "put only slices of one volume into the folder".into(),
-            DicomError::Doubled { is_same: true, .. } => "take one of them away".into(),
-            DicomError::Doubled { .. } => "put the slices of each volume into a folder of its own".into(),
+            DicomError::Doubled { is_same: true, .. } => "remove one of them".into(),
+            DicomError::Doubled { .. } => "put the slices of each volume into a separate folder".into(),
             DicomError::Gap { extra: Some(extra), .. } if extra.is_file => format!(
-                "take {} out of the folder: without it, slices are as far apart as the others",
+                "move {} out of the folder: the other slices are equally spaced",
                 extra.slice
             ),
             DicomError::Gap { missing: Missing { here: Some(_), .. }, .. } => {
-                "copy the series again: it is not complete; or, if its source has no more slices, convert it to NIfTI with dcm2niix, which \
+                "copy the series again: it is incomplete; or, if its source has no more slices, convert it to NIfTI with dcm2niix, which \
                  interpolates them"
                     .into()
             }
             DicomError::Gap { .. } => {
-                "put only slices of one volume into the folder; or, if they are of one, convert it to NIfTI with dcm2niix, which interpolates \
-                 slices at equal distances"
+                "put only slices of one volume into the folder; or, if they are from one, convert it to NIfTI with dcm2niix, which \
+                 interpolates slices at equal distances"
                     .into()
             }
             DicomError::Stray { .. } => "put only slices of one volume into the folder".into(),
@@ -440,10 +440,10 @@ impl DicomError {
             DicomError::OtherShape { .. } => "give the labels of this series".into(),
             DicomError::Segments { .. } => "choose other names, or another format of labels".into(),
             DicomError::TooManyMasks { .. } => {
-                "say ‹segmentation_type=labelmap›, or ask for fewer labels".into()
+                "use ‹segmentation_type=labelmap›, or choose fewer labels".into()
             }
             DicomError::Unencodable { .. } => {
-                "no setting is at fault: report it with the command and this line".into()
+                "this is a bug: report it with the command and this message".into()
             }
             DicomError::Interrupted { .. } | DicomError::InterruptedWriting { .. } => {
                 "give the same command again".into()

@@ -38,23 +38,23 @@ impl Fragments {
             return Ok(Fragment { at: first.at, end: last.end });
         }
         if fragments.len() == count {
-            return fragments.get(frame).copied().ok_or_else(|| "it has no such frame".into());
+            return fragments.get(frame).copied().ok_or_else(|| "it has no frame at this position".into());
         }
         if self.offsets.len() != count {
             let (found, told) = (fragments.len(), self.offsets.len());
             return Err(format!(
-                "its {count} frames are in {found} pieces, and {told} of them are told to begin"
+                "its {count} frames are in {found} fragments, but its table of offsets lists {told} frames"
             ));
         }
         let begin = |frame: usize| self.offsets.get(frame).map(|offset| self.start.saturating_add(*offset));
-        let at = begin(frame).ok_or("it has no such frame")?;
+        let at = begin(frame).ok_or("it has no frame at this position")?;
         let end = begin(frame + 1).unwrap_or(last.end);
         let is_piece = |place: u64| {
             place == last.end || fragments.binary_search_by_key(&place, |fragment| fragment.at).is_ok()
         };
         match at < end && is_piece(at) && is_piece(end) {
             true => Ok(Fragment { at, end }),
-            false => Err(format!("its table of offsets leads frame {} to where no piece begins", frame + 1)),
+            false => Err(format!("its table of offsets puts frame {} where no fragment begins", frame + 1)),
         }
     }
 }
@@ -79,7 +79,7 @@ impl Fragment {
             let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
             let end = filled.saturating_add(length);
             let Some(piece) = to.get_mut(filled..end) else {
-                return Err(reader.wrong("a piece of its pixels is longer than before"));
+                return Err(reader.wrong("a fragment of its pixels has changed its length"));
             };
             reader.fill(piece)?;
             filled = end;

@@ -230,20 +230,23 @@ pub(crate) fn read(
     }
     let Some(syntax) = meta.syntax else {
         let uid = &meta.syntax_uid;
-        return Err(of.wrong(SYNTAX, format!("is {uid}: decompress it, as `gdcmconv --raw` does")));
+        return Err(of.wrong(
+            SYNTAX,
+            format!("is {uid}, which is not supported: decompress it, for example with `gdcmconv --raw`"),
+        ));
     };
     let (rows, columns) = extent(&of)?;
     let sample = sample(&of, syntax)?;
     let frames = frames(&of)?;
     if of.has(MODALITY_LUT) {
-        return Err(of.wrong(MODALITY_LUT, "is a table of values, which is not read"));
+        return Err(of.wrong(MODALITY_LUT, "is a table of values, which is not supported"));
     }
     if contents.described == 0 && frames == 1 {
         let of = Attributes { levels: &[&contents.shared, &contents.root], ..of };
         planes.push(plane(of, is_ct)?)?;
     } else if contents.described != frames {
         let described = contents.described;
-        return Err(of.wrong(FRAMES, format!("is {frames}, but the places of {described} are described")));
+        return Err(of.wrong(FRAMES, format!("is {frames}, but positions of {described} frames are given")));
     }
     let shown: Vec<String> = [MODALITY, DESCRIPTION].into_iter().filter_map(|known| of.text(known)).collect();
     let lossy = lossy(&of, syntax);
@@ -295,18 +298,19 @@ pub(crate) fn expect_pixels(header: &Header) -> Result<(), DicomError> {
             let (found, needed) = (u64::from(*length), header.frame_bytes().saturating_mul(frames));
             // One more makes an odd length even.
             if found != needed && found != needed.next_multiple_of(2) {
-                let why = format!("its pixels take {found} bytes, and should take {needed}");
+                let why = format!("its pixels take {found} bytes instead of {needed}");
                 return Err(unreadable(&header.place, why));
             }
             Ok(())
         }
         (Pixels::Fragments(fragments), Coding::Plain(_)) => {
             let pieces = fragments.fragments.len();
-            let why = format!("its pixels are in {pieces} pieces, but its transfer syntax compresses none");
+            let why =
+                format!("its pixels are in {pieces} fragments, but its transfer syntax is uncompressed");
             Err(unreadable(&header.place, why))
         }
         (Pixels::Plain { .. }, _) => {
-            let why = format!("its pixels are not in pieces, as {} has them", header.syntax.name);
+            let why = format!("its pixels are not in fragments, as {} requires", header.syntax.name);
             Err(unreadable(&header.place, why))
         }
         (Pixels::Fragments(fragments), _) => (0..header.frames).try_for_each(|frame| {
@@ -335,7 +339,7 @@ pub(crate) fn frames(of: &Attributes<'_>) -> Result<u32, DicomError> {
 fn sample(of: &Attributes<'_>, syntax: &Syntax) -> Result<Sample, DicomError> {
     let photometric = of.text(PHOTOMETRIC).ok_or_else(|| of.wrong(PHOTOMETRIC, "is missing"))?;
     if !["MONOCHROME1", "MONOCHROME2"].contains(&photometric.as_str()) {
-        return Err(of.wrong(PHOTOMETRIC, format!("is {photometric}: its pixels are no intensities")));
+        return Err(of.wrong(PHOTOMETRIC, format!("is {photometric}: its pixels are not intensities")));
     }
     stored_sample(of, syntax)
 }
@@ -351,7 +355,7 @@ pub(crate) fn stored_sample(of: &Attributes<'_>, syntax: &Syntax) -> Result<Samp
         8.0 => 1,
         16.0 => 2,
         _ => {
-            let why = format!("is {allocated}: pixels of 8 and 16 bits are read");
+            let why = format!("is {allocated}: 8 and 16 bits are supported");
             return Err(of.wrong(BITS_ALLOCATED, why));
         }
     };
@@ -364,7 +368,7 @@ pub(crate) fn stored_sample(of: &Attributes<'_>, syntax: &Syntax) -> Result<Samp
         return Err(of.wrong(HIGH_BIT, why));
     }
     if bytes == 1 && syntax.coding == Coding::Plain(Order::Big) {
-        return Err(of.wrong(BITS_ALLOCATED, "is 8, in big-endian words of 16: pixels of 16 bits are read"));
+        return Err(of.wrong(BITS_ALLOCATED, "is 8, in big-endian words of 16: only 16 bits are supported"));
     }
     let is_signed = match of.need::<1>(REPRESENTATION)? {
         [0.0] => false,
@@ -382,7 +386,7 @@ fn lossy(of: &Attributes<'_>, syntax: &Syntax) -> Option<String> {
         return Some(format!("{}{ratio}", syntax.name));
     }
     let before = of.text(LOSSY).is_some_and(|lossy| lossy == "01");
-    before.then(|| format!("before it was stored as it is{ratio}"))
+    before.then(|| format!("before it was stored in this form{ratio}"))
 }
 
 /// Slope and intercept. Pixels that are not rescaled may lack both, but for those of CT.
@@ -390,8 +394,8 @@ fn rescaling(of: &Attributes<'_>, is_ct: bool) -> Result<(f64, f64), DicomError>
     let (slope, intercept) = match (of.numbers::<1>(SLOPE)?, of.numbers::<1>(INTERCEPT)?) {
         (Some([slope]), Some([intercept])) => (slope, intercept),
         (None, None) if !is_ct => (1.0, 0.0),
-        (None, _) => return Err(of.wrong(SLOPE, "is missing, so that its real values are not known")),
-        (_, None) => return Err(of.wrong(INTERCEPT, "is missing, so that its real values are not known")),
+        (None, _) => return Err(of.wrong(SLOPE, "is missing, so its intensities are unknown")),
+        (_, None) => return Err(of.wrong(INTERCEPT, "is missing, so its intensities are unknown")),
     };
     if slope == 0.0 {
         return Err(of.wrong(SLOPE, "is 0: all pixels would be the same"));
@@ -399,7 +403,7 @@ fn rescaling(of: &Attributes<'_>, is_ct: bool) -> Result<(f64, f64), DicomError>
     // The largest of 16 bits, as it is written.
     let most = f64::from(u16::MAX) * slope.abs() + intercept.abs();
     if !(most as f32).is_finite() {
-        let why = format!("and RescaleIntercept are {slope} and {intercept}: real values would be infinite");
+        let why = format!("and RescaleIntercept are {slope} and {intercept}: intensities would be infinite");
         return Err(of.wrong(SLOPE, why));
     }
     Ok((slope, intercept))
@@ -412,7 +416,7 @@ pub(crate) fn plane(of: Attributes<'_>, is_ct: bool) -> Result<Plane, DicomError
     let product = dot(directions[0], directions[1]);
     let is_unit = |direction: [f64; 3]| (dot(direction, direction) - 1.0).abs() < 1e-3;
     if !directions.into_iter().all(is_unit) || product.abs() > 1e-3 {
-        return Err(of.wrong(ORIENTATION, "is not of two directions at right angles"));
+        return Err(of.wrong(ORIENTATION, "does not have two directions at right angles"));
     }
     let spacing = of.need::<2>(PIXEL_SPACING)?;
     if spacing.iter().any(|length| *length <= 0.0 || *length > MOST_LENGTH) {

@@ -82,7 +82,7 @@ impl Letters<'_> {
 
     fn wrong(&self) -> DicomError {
         let why = match &self.set {
-            None => "is missing, and texts have other letters than those of ASCII".into(),
+            None => "is missing, but texts have characters outside ASCII".into(),
             Some(set) => {
                 let shown: String =
                     trimmed(set).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();

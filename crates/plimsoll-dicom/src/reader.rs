@@ -140,7 +140,7 @@ impl<'a> Reader<'a> {
         let left = self.length.map_or(u64::MAX, |length| length.saturating_sub(self.at));
         match count <= left {
             true => Ok(()),
-            false => Err(self.wrong(&format!("an element has {count} bytes, but {left} are left"))),
+            false => Err(self.wrong(&format!("an element has {count} bytes, but {left} remain"))),
         }
     }
 

@@ -100,11 +100,10 @@ impl Series {
 
     /// Warnings for the user: a lossy compression of the pixels, and a stack of slices that is tilted against them.
     pub fn warnings(&self) -> Vec<String> {
-        let loss = self
-            .loss()
-            .map(|loss| format!("{loss}: labels may differ from those of the pixels as they were taken"));
+        let loss =
+            self.loss().map(|loss| format!("{loss}: labels may differ from labels of the original pixels"));
         let tilt = self.slices.first().zip(self.tilt).map(|(first, tilt)| {
-            format!("{first} and those above it are {tilt}: the image is sheared as they are, and nothing is resampled")
+            format!("{first} and the slices above it are {tilt}: the image is sheared in the same way, and nothing is resampled")
         });
         loss.into_iter().chain(tilt).collect()
     }

@@ -49,7 +49,7 @@ impl fmt::Display for Tilt {
         let Tilt { degrees, shift: [down, along], usual, told } = self;
         write!(
             f,
-            "stacked along a line that is tilted by {degrees:.2}° against them, each {usual:.3} mm above the one before, and shifted by \
+            "stacked along an axis tilted by {degrees:.2}° against them, each {usual:.3} mm above the one before, and shifted by \
              {down:.3} mm down its columns and {along:.3} mm along its rows"
         )?;
         told.map_or(Ok(()), |told| write!(f, " (GantryDetectorTilt is {told}°)"))
@@ -72,7 +72,7 @@ pub(crate) fn order(folder: &Path, slices: &mut [Slice]) -> Result<Order, DicomE
     if slices.len() == 1 {
         let Some(thickness) = first.plane.thickness.filter(|thickness| *thickness > 0.0) else {
             let path = first.header.place.path().into();
-            let why = "is missing, and there is no other slice to tell it by".into();
+            let why = "is missing, and no other slice gives the distance".into();
             return Err(DicomError::Attribute { path, attribute: "SliceThickness", why });
         };
         return Ok(Order { step: normal.map(|part| part * thickness), apart: thickness, tilt: None });

@@ -76,7 +76,7 @@ fn open_labels(
     match (labels, content.is_labels()) {
         (Labels::Segmentation, true) => label_map::open(path, place, content, headers),
         (Labels::Structures, true) => {
-            let why = format!("it is {}, which is written and not read", labels.name());
+            let why = format!("it is {}, which is written but cannot be read", labels.name());
             Err(VolumeError::NotForLabels { path: path.into(), why })
         }
         (_, false) => Err(added(DicomError::NotAnImage { path: place.path().into(), what: labels.name() })),

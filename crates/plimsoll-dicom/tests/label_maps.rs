@@ -484,7 +484,7 @@ fn files_that_contradict_themselves_are_refused_and_named() {
         all.put(DataElement::new(tags::PIXEL_DATA, VR::OB, PrimitiveValue::U8(vec![0; 2].into())));
     });
     let error = error_of(&short).to_string();
-    assert!(error.contains("short.dcm: its pixels take 2 bytes, and should take 3"), "{error}");
+    assert!(error.contains("short.dcm: its pixels take 2 bytes instead of 3"), "{error}");
     let huge = seg().write_changed(dir.path(), "huge.dcm", |all| {
         all.put(self::short(tags::ROWS, 65_535));
         all.put(self::short(tags::COLUMNS, 65_535));
@@ -525,7 +525,7 @@ fn a_segmentation_is_no_image_and_outlines_are_not_read() {
     let seg = Seg { frames: sparse(), ..Seg::default() };
     register();
     let error = VolumeFile::open(seg.write(dir.path(), "seg.dcm")).unwrap_err();
-    assert!(error.to_string().contains("is a segmentation of DICOM (SEG), not an image"), "{error}");
+    assert!(error.to_string().contains("is a DICOM segmentation (SEG), not an image"), "{error}");
     let outlines = seg.write_changed(dir.path(), "outlines.dcm", |all| {
         all.put(string(tags::SOP_CLASS_UID, VR::UI, "1.2.840.10008.5.1.4.1.1.481.3"));
     });

@@ -102,7 +102,7 @@ fn hostile_files_end_within_the_line() {
         ("a claim of 4 GB", element(private, b"UT", u32::MAX - 1, b""), "4294967294 bytes"),
         ("31 sequences", nested.repeat(31), "cut off within a sequence"),
         ("100,000 sequences", nested.repeat(100_000), "nested deeper than 32"),
-        ("100,000 frames of nothing", frames(100_000, b""), "the places of 100000 are described"),
+        ("100,000 frames of nothing", frames(100_000, b""), "positions of 100000 frames are given"),
         ("a million pieces", fragments(1_000_000), "pieces"),
         (
             "a description of 1 MB",
@@ -112,7 +112,7 @@ fn hostile_files_end_within_the_line() {
         (
             "a place of 1 MB",
             element([0x20, 0x00, 0x32, 0x00], b"UT", 1 << 20, &vec![b'1'; 1 << 20]),
-            "may have 512",
+            "at most 512",
         ),
     ];
     let dir = tempfile::tempdir().unwrap();

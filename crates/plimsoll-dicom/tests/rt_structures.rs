@@ -58,7 +58,7 @@ fn structures_in_the_place_of_a_label_map_are_refused_as_what_they_are() {
     let folder = tempfile::tempdir().unwrap();
     let path = write(folder.path(), "tilted", &organs(), &labels());
     let error = plimsoll_volume::VolumeFile::open_labels(&path).unwrap_err();
-    assert!(error.to_string().contains("a set of structures of DICOM (RTSTRUCT)"), "{error}");
+    assert!(error.to_string().contains("a DICOM structure set (RTSTRUCT)"), "{error}");
     assert!(error.remedy().unwrap().contains(".seg.nrrd"));
 }
 

@@ -86,7 +86,7 @@ impl Appender {
     /// `InvalidInput` if there is a newline in it; or the disk's error, after which the file has the lines of before.
     pub fn append(&mut self, line: &[u8]) -> io::Result<()> {
         if line.contains(&b'\n') {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a line has a newline in it"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a line contains a newline"));
         }
         if self.dirty {
             self.cut(self.length)?;

@@ -24,7 +24,7 @@ impl TooLong {
 
 impl std::fmt::Display for TooLong {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the file has {} bytes, of which at most {} are read", self.found, self.most)
+        write!(f, "the file has {} bytes, but at most {} are supported", self.found, self.most)
     }
 }
 

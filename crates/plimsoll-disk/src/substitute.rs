@@ -39,14 +39,14 @@ impl Substitute {
             | Substitute::Socket
             | Substitute::CharacterDevice
             | Substitute::BlockDevice => {
-                "move it out of the folder, or write what it delivers into a file and name that"
+                "move it out of the folder, or write its contents into a file and name that"
             }
             Substitute::GitAnnex => {
                 "get its contents with `git annex get` or `datalad get`, and give the same command again"
             }
             Substitute::GitLfs => "get its contents with `git lfs pull`, and give the same command again",
             Substitute::WebPage => {
-                "open it in a browser to see what the server says (a log-in, an agreement, an error), and download the file again"
+                "open it in a browser to see the server's message (a log-in, an agreement, an error), and download the file again"
             }
         }
     }
@@ -161,9 +161,9 @@ impl fmt::Display for Substitute {
             Substitute::Socket => "it is a socket, not a file",
             Substitute::CharacterDevice => "it is a character device, not a file",
             Substitute::BlockDevice => "it is a block device, not a file",
-            Substitute::GitAnnex => "it is a pointer of git-annex, whose contents are not on this machine",
-            Substitute::GitLfs => "it is a pointer of Git LFS, whose contents are not on this machine",
-            Substitute::WebPage => "it is a page of the web (HTML), not the file that its name says",
+            Substitute::GitAnnex => "it is a git-annex pointer, whose contents are not on this machine",
+            Substitute::GitLfs => "it is a Git LFS pointer, whose contents are not on this machine",
+            Substitute::WebPage => "it is a web page (HTML), not an image",
         })
     }
 }

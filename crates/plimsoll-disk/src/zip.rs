@@ -195,7 +195,7 @@ fn large_field(mut fields: &[u8]) -> io::Result<&[u8]> {
 
 /// The error for archives that different readers would read differently.
 pub fn none() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "its directory is not that of an archive")
+    io::Error::new(io::ErrorKind::InvalidData, "it has no valid directory of a ZIP archive")
 }
 
 fn read(directory: &mut impl Read, length: u64) -> io::Result<Vec<u8>> {

@@ -17,7 +17,7 @@ fn a_file_is_read_whole_up_to_the_bytes_that_are_allowed_and_refused_beyond() {
     let error = plimsoll_disk::read(&path, 11).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
     assert_eq!(TooLong::from_error(&error), Some(TooLong { found: 12, most: 11 }));
-    assert_eq!(error.to_string(), "the file has 12 bytes, of which at most 11 are read");
+    assert_eq!(error.to_string(), "the file has 12 bytes, but at most 11 are supported");
 }
 
 #[test]

@@ -64,7 +64,7 @@ pub enum GraphError {
         expected: String,
     },
     /// A tensor is impossible by itself.
-    #[error("the program `{program}`: the tensor `{tensor}` is impossible: {why}")]
+    #[error("the program `{program}`: invalid tensor `{tensor}`: {why}")]
     Tensor {
         /// The program.
         program: String,
@@ -74,7 +74,7 @@ pub enum GraphError {
         why: String,
     },
     /// A node does not have the results that its op makes.
-    #[error("the program `{program}`, node {node}: {op} makes {expected}, but the node has {found}")]
+    #[error("the program `{program}`, node {node}: {op} produces {expected}, but the node has {found}")]
     Results {
         /// The program.
         program: String,

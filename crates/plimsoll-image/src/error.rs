@@ -24,7 +24,7 @@ pub enum ImageError {
         path: PathBuf,
     },
     /// The file is of another kind.
-    #[error("{} is no PNG, JPEG, TIFF or BMP: it starts with {start}", path.display())]
+    #[error("{} is not a PNG, JPEG, TIFF or BMP file: it starts with {start}", path.display())]
     Foreign {
         /// The image.
         path: PathBuf,
@@ -32,7 +32,7 @@ pub enum ImageError {
         start: String,
     },
     /// The file has more bytes than are read.
-    #[error("{} has {found}; at most {most} are read", path.display())]
+    #[error("{} has {found}; at most {most} are supported", path.display())]
     TooLong {
         /// The image.
         path: PathBuf,
@@ -42,7 +42,7 @@ pub enum ImageError {
         most: Bytes,
     },
     /// The header claims more pixels than are accepted, or none.
-    #[error("{} says that it has {height} × {width} pixels; from 1 to {most} are read", path.display())]
+    #[error("{} claims {height} × {width} pixels; from 1 to {most} are supported", path.display())]
     Pixels {
         /// The image.
         path: PathBuf,
@@ -72,7 +72,7 @@ pub enum ImageError {
         problem: String,
     },
     /// The format allows it, but it is not read.
-    #[error("{} is a {format} with {feature}, which is not read", path.display())]
+    #[error("{} is a {format} with {feature}, which is not supported", path.display())]
     Unsupported {
         /// The image.
         path: PathBuf,
@@ -82,7 +82,7 @@ pub enum ImageError {
         feature: String,
     },
     /// Samples have 16 bits, but the range that they use is not known.
-    #[error("{} has 16 bits a sample, but the images that the range of samples was taken from have 8", path.display())]
+    #[error("{} has 16 bits per sample, but the training images have 8", path.display())]
     NoRange {
         /// The image.
         path: PathBuf,
@@ -219,7 +219,7 @@ impl ImageError {
                 "save the mask on the grid of the image that it was drawn on".into()
             }
             ImageError::LossyLabels { .. } => {
-                "make the label image anew from what it was drawn with, as a PNG".into()
+                "export the label image again as a PNG from the program that it was drawn with".into()
             }
             ImageError::LabelSamples { .. } => {
                 "save the labels as a PNG whose grey levels, or palette indices, are the classes".into()

@@ -68,7 +68,7 @@ pub enum InferError {
         problem: Box<Problem>,
     },
     /// A case has no image that can be read.
-    #[error("{case} has no image that can be read")]
+    #[error("{case} has no readable image")]
     Unreadable {
         /// The case.
         case: String,
@@ -108,7 +108,7 @@ pub enum InferError {
         source: io::Error,
     },
     /// Labels or probabilities of a case that wait for being put in order cannot be kept.
-    #[error("{bytes} that are put in order before they are written cannot be kept beside {}: {source}", path.display())]
+    #[error("{bytes} of temporary labels cannot be written beside {}: {source}", path.display())]
     Spool {
         /// The file beside which they wait.
         path: PathBuf,
@@ -132,8 +132,8 @@ pub enum InferError {
     },
     /// The network's output is no number, or beyond all that a sum of windows can hold.
     #[error(
-        "{case}: the network's output in the window that begins at voxel {start:?} of the resampled image is not finite: the \
-         weights of {}, or the values of the image, are not finite or far too large",
+        "{case}: the network's output is not finite in the window at voxel {start:?} of the resampled image: the weights of {}, or the \
+         values of the image, are not finite or far too large",
         weights.display()
     )]
     NotFinite {
@@ -161,7 +161,7 @@ pub enum InferError {
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
     /// The line is too low for a case.
-    #[error("{case} needs {needed}, but the line is {line}: {parts}")]
+    #[error("{case} needs {needed}, but the limit is {line}: {parts}")]
     Infeasible {
         /// The case.
         case: String,
@@ -183,7 +183,7 @@ pub enum InferError {
         source: MapError,
     },
     /// The line of a device is too low for the model.
-    #[error("the model needs {needed} of the device's memory, but the line there is {line}")]
+    #[error("the model needs {needed} of the device's memory, but its limit is {line}")]
     InfeasibleOnDevice {
         /// The least line that would do.
         needed: Bytes,
@@ -267,11 +267,11 @@ impl InferError {
                 io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
                     "predict the case again with probabilities, from the same images".into()
                 }
-                _ => "look whether the file is there, and whether the disk has room".into(),
+                _ => "check that the file exists and the disk has room".into(),
             }),
             InferError::Spool { bytes, labels, source, .. } => Some(match source.kind() {
                 io::ErrorKind::NotFound => "check the path of the output".into(),
-                io::ErrorKind::PermissionDenied => "check who may read and write there".into(),
+                io::ErrorKind::PermissionDenied => "check the permissions".into(),
                 kind => {
                     let free = match kind {
                         io::ErrorKind::StorageFull
@@ -298,8 +298,8 @@ impl InferError {
                          another checkpoint"
                     }
                     RingStorage::F32 => {
-                        "if it is so for every case, the weights are spoilt: predict with another checkpoint, such as \
-                         ‹checkpoint=best›; if for this one alone, look at the range of its values"
+                        "if this happens for every case, the weights are damaged: predict with another checkpoint, such as \
+                         ‹checkpoint=best›; if for this case alone, check the range of its values"
                     }
                 };
                 Some(match in_f32 {
@@ -311,10 +311,10 @@ impl InferError {
             }
             InferError::Infeasible { needed, line, instead, .. } => {
                 let mib = |bytes: &Bytes| bytes.0.div_ceil(1 << 20);
-                let mut hint = format!("raise the line to ‹ram={}MiB›", mib(needed));
+                let mut hint = format!("raise the limit to ‹ram={}MiB›", mib(needed));
                 for Instead { flag, needed } in instead {
                     hint += &match needed <= line {
-                        true => format!(", or give {flag}, with which {}MiB would do", mib(needed)),
+                        true => format!(", or add {flag}, with which {}MiB suffice", mib(needed)),
                         false => format!(", or to ‹ram={}MiB› with {flag}", mib(needed)),
                     };
                 }
@@ -326,17 +326,17 @@ impl InferError {
             InferError::ReplacesImage { .. } => Some("write the labels to another folder".into()),
             InferError::Memory(_) | InferError::OverBudget(_) => Some("raise ‹ram›".into()),
             InferError::Interrupted { .. } => {
-                Some("do it again: cases that are done are kept, unless ‹overwrite› is said".into())
+                Some("give the same command again: finished cases are kept, unless ‹overwrite› is given".into())
             }
             InferError::NoFeatures { .. } => Some("sum logits: ‹sum=logits›, or leave ‹sum› out".into()),
             InferError::OtherNetwork { .. } => {
-                Some("the weights and the description of the data are of different models".into())
+                Some("the weights and the description of the data belong to different models".into())
             }
             InferError::WindowBatch { .. } => Some("raise ‹ram›, or give a smaller ‹window_batch›".into()),
             InferError::InfeasibleOnDevice { needed, windows, .. } => {
                 let fewer = if *windows > 1 { ", give a smaller ‹window_batch›" } else { "" };
                 let mib = needed.0.div_ceil(1 << 20);
-                Some(format!("raise the line to ‹vram={mib}MiB›{fewer}, or predict with ‹device=cpu›"))
+                Some(format!("raise the limit to ‹vram={mib}MiB›{fewer}, or predict with ‹device=cpu›"))
             }
             InferError::Plan(error) => error.remedy(),
             InferError::Engine(error) => error.remedy(),

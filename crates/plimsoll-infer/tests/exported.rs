@@ -90,7 +90,7 @@ fn nnunet_and_our_reader_of_its_folders_predict_what_the_run_does() {
         }
         // Nothing is written over it.
         let error = export_nnunet(&run(net), &to, &budget).unwrap_err();
-        assert!(error.to_string().contains("is there already"), "{error}");
+        assert!(error.to_string().contains("already exists"), "{error}");
     }
 }
 

@@ -290,7 +290,7 @@ fn features_in_16_bits_are_asked_for_and_named_where_a_line_is_too_low() {
     assert_eq!((instead.len(), instead[0].flag), (1, "‹precision=bf16›"));
     assert!(instead[0].needed <= line);
     let hint = refused.remedy().unwrap();
-    assert!(hint.contains("‹precision=bf16›") && hint.contains("would do"), "{hint}");
+    assert!(hint.contains("‹precision=bf16›") && hint.contains("suffice"), "{hint}");
     assert_eq!(inside(out.path()).len(), 0);
     let would_do = Prediction { line: instead[0].needed, ..halved }.predict();
     assert!(would_do["first"].1.total_bytes <= instead[0].needed);

@@ -1,4 +1,4 @@
-//! The memory line, and the ledger of who holds what under it.
+//! The memory limit, and the ledger of who holds what under it.
 //!
 //! A [`Budget`] is a limit in bytes, the line. Code that allocates in proportion to the data first reserves the bytes
 //! under a name, and keeps the [`Reservation`] for as long as the memory. Long-lived memory is reserved with

@@ -31,7 +31,7 @@ pub struct Unread {
 impl fmt::Display for Unread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Unread { path, reason } = self;
-        write!(f, "cannot read {} ({reason}): a memory limit that it sets is not kept", path.display())
+        write!(f, "cannot read {} ({reason}): a memory limit set there is not enforced", path.display())
     }
 }
 

@@ -19,7 +19,7 @@ pub enum MetricError {
     #[error(transparent)]
     Morphology(#[from] MorphologyError),
     /// The lengths of two label maps do not match the shape.
-    #[error("a prediction of {} and a reference of {} voxels do not have the shape {shape:?}", found[0], found[1])]
+    #[error("a prediction of {} voxels and a reference of {} voxels do not have the shape {shape:?}", found[0], found[1])]
     Length {
         /// Voxels of prediction and reference.
         found: [usize; 2],

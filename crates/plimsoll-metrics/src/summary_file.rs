@@ -12,13 +12,13 @@ use crate::{CaseScores, Scores, Settings, Summary};
 #[derive(Debug, thiserror::Error)]
 pub enum SummaryError {
     /// It is no JSON of this form.
-    #[error("is no summary of scores: {0}")]
+    #[error("is not a summary of scores: {0}")]
     Json(#[from] serde_json::Error),
     /// It has scores of something that is no class.
-    #[error("has scores of `{0}`, which is no number of a class from 0 to 255")]
+    #[error("has scores of `{0}`, which is not a class number from 0 to 255")]
     NoClass(String),
     /// It has no case.
-    #[error("has no case")]
+    #[error("has no cases")]
     Empty,
 }
 
@@ -164,7 +164,7 @@ mod tests {
     fn regions_and_what_is_no_summary_are_refused() {
         let regions = OF_NNUNET.replace("\"2\":", "\"(1, 2)\":");
         let told = Summary::parse(regions.as_bytes()).unwrap_err();
-        assert_eq!(told.to_string(), "has scores of `(1, 2)`, which is no number of a class from 0 to 255");
+        assert_eq!(told.to_string(), "has scores of `(1, 2)`, which is not a class number from 0 to 255");
         assert!(matches!(Summary::parse(b"{}"), Err(SummaryError::Json(_))));
         assert!(matches!(Summary::parse(b"{\"metric_per_case\": []}"), Err(SummaryError::Empty)));
     }

@@ -34,13 +34,13 @@ pub enum Rule {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum VotesError {
     /// There are fewer than two classes.
-    #[error("{classes} classes have no pairs: 2 are the fewest")]
+    #[error("{classes} classes have no pairs: at least 2 are needed")]
     Classes {
         /// The number of classes.
         classes: usize,
     },
     /// The numbers do not belong to all pairs, once or several times.
-    #[error("{found} {what} are not those of {pairs} pairs, or of several classifiers for each")]
+    #[error("{found} {what} do not match {pairs} pairs, or a multiple of them")]
     Length {
         /// `probabilities` or `accuracies`.
         what: &'static str,

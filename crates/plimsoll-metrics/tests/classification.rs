@@ -332,7 +332,7 @@ fn votes_that_are_not_those_of_all_pairs_are_refused_with_numbers() {
     assert_eq!(Votes::new(1, Rule::Majority, &[]), Err(VotesError::Classes { classes: 1 }));
     let three = votes(3, Rule::Majority);
     for (p, says) in [
-        (vec![0.5; 4], "4 probabilities are not those of 3 pairs"),
+        (vec![0.5; 4], "4 probabilities do not match 3 pairs"),
         (vec![], "0 probabilities"),
         (vec![0.5, 1.5, 0.5], "probability 1 is 1.5"),
         (vec![0.5, 0.5, f64::NAN], "probability 2 is NaN"),

@@ -293,7 +293,7 @@ fn ensembles_are_candidates_that_say_the_mean_of_both() {
     let uneven = vec![candidate("a", &all, &one), candidate("b", &all, &[second])];
     let refused = PairedClassifiers::new(uneven, false, &budget()).unwrap().with_ensembles(&budget());
     let refused = refused.unwrap_err();
-    assert_eq!(refused.to_string(), "a was trained 2 times and b 1 times: which are averaged is not known");
+    assert_eq!(refused.to_string(), "a was trained 2 times and b 1 times: it is ambiguous which to average");
 }
 
 #[test]
@@ -369,7 +369,7 @@ fn what_cannot_be_paired_is_refused_with_names() {
     let missing = refused(vec![one(), fewer()]);
     assert_eq!(
         missing.to_string(),
-        "1 of 4 cases are not there for all candidates: image_0003 (b/0 lacks it)"
+        "1 of 4 cases are missing for some candidates: image_0003 (b/0 lacks it)"
     );
     let common = PairedClassifiers::new(vec![one(), fewer()], true, &budget()).unwrap();
     assert_eq!((common.images().len(), common.left_out()), (3, &["image_0003".to_string()][..]));
@@ -377,7 +377,7 @@ fn what_cannot_be_paired_is_refused_with_names() {
     assert_eq!(relabelled.to_string(), "the labels of image_0002 differ: c0 for a/0, and c1 for b/0");
     let more: Vec<f64> = all.iter().flat_map(|_| [0.5, 0.25, 0.25]).collect();
     let classes = refused(vec![one(), candidate("b", &all, &[more])]);
-    assert_eq!(classes.to_string(), "a/0 knows the classes c0, c1, and b/0 c0, c1, c2");
+    assert_eq!(classes.to_string(), "a/0 has the classes c0, c1, but b/0 has c0, c1, c2");
     let twice = vec![named(&all, &table), named(&all, &table)];
     let twice = ClassifierRepeat::new("a", twice, &budget()).unwrap_err();
     assert!(matches!(twice, ComparisonError::CaseTwice { .. }), "{twice}");

@@ -322,7 +322,7 @@ fn what_cannot_be_paired_is_refused() {
     assert!(matches!(pair(vec![one()]), ComparisonError::TooFew { found: 1 }));
     assert!(matches!(pair(vec![one(), one()]), ComparisonError::SameName { .. }));
     let missing = pair(vec![one(), candidate("b", &[dice(2)])]);
-    assert_eq!(missing.to_string(), "1 of 3 cases are not there for all candidates: case_002 (b/0 lacks it)");
+    assert_eq!(missing.to_string(), "1 of 3 cases are missing for some candidates: case_002 (b/0 lacks it)");
     let common = Paired::new(vec![one(), candidate("b", &[dice(2)])], true).unwrap();
     assert_eq!((common.cases().len(), common.left_out()), (2, &["case_002".to_string()][..]));
     let classes = pair(vec![one(), candidate("b", &[vec![vec![0.5, 0.5]; 3]])]);

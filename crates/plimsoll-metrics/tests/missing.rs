@@ -200,5 +200,5 @@ fn candidates_that_count_other_voxels_are_not_compared() {
         summary
     };
     let error = compare(&[("a", counted(6912)), ("b", counted(13824))], Missing::Worst).unwrap_err();
-    assert_eq!(error.to_string(), "6912 voxels of case_0 are counted for a, and 13824 for b");
+    assert_eq!(error.to_string(), "6912 voxels of case_0 are counted for a, but 13824 for b");
 }

@@ -41,7 +41,7 @@ pub enum ModelError {
     #[error(transparent)]
     Monai(Box<MonaiError>),
     /// The files of a folder show two uses.
-    #[error("{} holds {} and {}: which of them is meant is not clear", folder.display(), found.0, found.1)]
+    #[error("{} is ambiguous: it holds {} and {}", folder.display(), found.0, found.1)]
     SeveralUses {
         /// The folder.
         folder: PathBuf,
@@ -49,7 +49,7 @@ pub enum ModelError {
         found: (FolderUse, FolderUse),
     },
     /// Folds of one run are of different networks.
-    #[error("{} and {} are trained with different settings", one.display(), other.display())]
+    #[error("{} and {} were trained with different settings", one.display(), other.display())]
     FoldsDiffer {
         /// A fold.
         one: PathBuf,
@@ -57,25 +57,25 @@ pub enum ModelError {
         other: PathBuf,
     },
     /// A folder holds no run.
-    #[error("{} holds no run: there is no fold in it that was begun", folder.display())]
+    #[error("{} holds no run: no fold in it was started", folder.display())]
     NoRun {
         /// The folder.
         folder: PathBuf,
     },
     /// The weights of a task of TotalSegmentator need a licence, so that nothing is known of them here.
-    #[error("the weights of {found} need a licence of TotalSegmentator")]
+    #[error("the weights of {found} need a licence from TotalSegmentator")]
     LicensedTask {
         /// The name.
         found: String,
     },
     /// TotalSegmentator has no such task, or not one that can be run here.
-    #[error("`{found}` is no task of TotalSegmentator's that can be run")]
+    #[error("`{found}` is not a supported task of TotalSegmentator")]
     NoTask {
         /// The name.
         found: String,
     },
     /// A task has no models that coarse.
-    #[error("{task} has no faster models")]
+    #[error("{task} has no fast models")]
     NoMode {
         /// The task.
         task: String,
@@ -91,7 +91,7 @@ pub enum ModelError {
         model: String,
     },
     /// The checkpoints of a network hold its tensors otherwise than its authors do.
-    #[error("{network} holds some of its tensors in parts, which its authors' program does not load")]
+    #[error("{network} stores some tensors in parts, which its authors' program does not load")]
     OwnNames {
         /// The network.
         network: String,
@@ -123,7 +123,7 @@ pub enum ModelError {
         fold: FoldName,
     },
     /// A fold is chosen of a model that has none.
-    #[error("{} has no folds, but fold {fold} is chosen", path.display())]
+    #[error("{} has no folds, but fold {fold} was chosen", path.display())]
     WithoutFolds {
         /// The model.
         path: PathBuf,
@@ -131,13 +131,13 @@ pub enum ModelError {
         fold: FoldName,
     },
     /// A model does not label voxels.
-    #[error("{} gives each image a class as a whole", path.display())]
+    #[error("{} classifies whole images", path.display())]
     OfImages {
         /// The model.
         path: PathBuf,
     },
     /// Classifiers of pairs of classes are no single model.
-    #[error("{} has classifiers of {count} pairs, each a model of its own", folder.display())]
+    #[error("{} has classifiers of {count} pairs, and each is its own model", folder.display())]
     OfPairs {
         /// Their folder.
         folder: PathBuf,
@@ -147,7 +147,7 @@ pub enum ModelError {
         first: PathBuf,
     },
     /// A model of another program is no run.
-    #[error("{} is no run of this program", path.display())]
+    #[error("{} is not a run of this program", path.display())]
     NotARun {
         /// The model.
         path: PathBuf,
@@ -220,7 +220,7 @@ impl ModelError {
                 Some("leave ‹fold› out: models of MONAI have no folds".into())
             }
             ModelError::OfImages { .. } => Some("name a model that labels voxels".into()),
-            ModelError::OfPairs { first, .. } => Some(format!("name one, like {}", first.display())),
+            ModelError::OfPairs { first, .. } => Some(format!("name one of them, like {}", first.display())),
             ModelError::NotARun { .. } => Some("name the folder of a run, or a .plimsoll file".into()),
             ModelError::NotAModel { .. } => Some(
                 "name the folder of a run, of a model of nnU-Net or of a MONAI bundle, a .plimsoll file, or a model.toml".into(),

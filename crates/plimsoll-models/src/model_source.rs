@@ -95,13 +95,13 @@ impl ModelSource {
                 || path.extension().is_some_and(|ending| ending == MODEL_ENDING)
             {
                 true => Ok(ModelSource::File(path.into())),
-                false => {
-                    Err(refuse("it is a file of weights alone, which does not say how images are prepared"))
-                }
+                false => Err(refuse(
+                    "it is a file of weights alone, which does not describe how images are prepared",
+                )),
             };
         }
         if beginning.starts_with(b"PK") {
-            return Err(refuse("it is an archive: of weights alone, or of a model that is to be imported"));
+            return Err(refuse("it is an archive: of weights alone, or of a model that must be imported"));
         }
         Err(refuse("it is neither a .plimsoll file nor a model.toml"))
     }

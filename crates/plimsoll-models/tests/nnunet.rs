@@ -241,7 +241,7 @@ fn absurd_numbers_in_plans_are_one_error_that_names_file_and_key() {
         (
             "/configurations/3d_fullres/resampling_fn_data".into(),
             json!("resample_torch_fornnunet"),
-            "`resample_torch_fornnunet` has no such argument",
+            "`resample_torch_fornnunet` does not have this argument",
         ),
         (
             "/configurations/3d_fullres/resampling_fn_data_kwargs/order".into(),
@@ -257,7 +257,11 @@ fn absurd_numbers_in_plans_are_one_error_that_names_file_and_key() {
         ("/transpose_forward".into(), json!([0, 0, 1]), "transpose_forward"),
         ("/transpose_backward".into(), json!([1, 0, 2]), "transpose_backward"),
         ("/image_reader_writer".into(), json!("MyIO"), "SimpleITKIO"),
-        ("/image_reader_writer".into(), json!("Tiff3DIO"), "end in .nii.gz, and this reads .tif, .tiff"),
+        (
+            "/image_reader_writer".into(),
+            json!("Tiff3DIO"),
+            "have the ending .nii.gz, but this reader reads .tif, .tiff",
+        ),
         ("/configurations".into(), json!({}), "configurations.3d_fullres"),
         ("/foreground_intensity_properties_per_channel/0/mean".into(), json!(1e300), "per_channel.0.mean"),
         (
@@ -458,7 +462,7 @@ fn trainers_that_are_not_known_are_refused_unless_one_is_named_instead() {
     }
     fs::write(&path, bytes).unwrap();
     let error = open(copy.path()).unwrap_err();
-    assert!(error.contains("the trainer `nnUNetTrainer_onlyMyself99` is not known"), "{error}");
+    assert!(error.contains("unknown trainer `nnUNetTrainer_onlyMyself99`"), "{error}");
     assert!(error.contains("nnUNetTrainerBN") && error.contains("nnUNetTrainer_250epochs"), "{error}");
     let choice = NnUnetChoice { trainer: Some("nnUNetTrainer".into()), ..NnUnetChoice::default() };
     assert_eq!(NnUnetModel::open(copy.path(), &choice, &budget()).unwrap().trainer, "nnUNetTrainer");

@@ -240,7 +240,7 @@ fn in_words(event: &Event) -> Option<String> {
             let device = device.map_or(String::new(), |[line, planned]| {
                 format!("; of the device's memory {planned} of {line}")
             });
-            Some(format!("planned: {planned} of the line's {line}{device}"))
+            Some(format!("planned: {planned} of the limit of {line}{device}"))
         }
         Event::Epoch(_) | Event::Sample(_) | Event::Checkpoint { .. } => None,
         Event::Change { steps, what, .. } => Some(format!("changed from step {steps} on: {what}")),

@@ -17,7 +17,7 @@ use plimsoll_run::{DeviceState, EpochCost, EpochRecord, Sample};
 pub struct FoldNumbers {
     /// Steps of the run.
     pub steps: u64,
-    /// The memory line.
+    /// The memory limit.
     pub line: Bytes,
     /// The planned memory.
     pub planned: Bytes,
@@ -125,12 +125,12 @@ fn put_some(put: Put<'_>, family: Family, own: Option<(&str, &str)>, number: Opt
 fn each_number(numbers: &FoldNumbers, put: Put<'_>) {
     let bytes = |bytes: Bytes| bytes.0 as f64;
     put(gauge("plimsoll_run_steps", "steps", "Steps of the whole run."), None, numbers.steps as f64);
-    put(gauge("plimsoll_memory_line_bytes", "bytes", "The memory line."), None, bytes(numbers.line));
-    let help = "What was planned to be held.";
+    put(gauge("plimsoll_memory_line_bytes", "bytes", "The memory limit."), None, bytes(numbers.line));
+    let help = "Planned memory.";
     put(gauge("plimsoll_memory_planned_bytes", "bytes", help), None, bytes(numbers.planned));
     if let Some((record, cost, when)) = &numbers.epoch {
         each_of_epoch(record, cost, put);
-        let help = "When the last epoch was done, since 1970.";
+        let help = "The end of the last epoch, since 1970.";
         put(gauge("plimsoll_last_epoch_seconds", "seconds", help), None, *when);
     }
     if let Some(sample) = &numbers.sample {
@@ -142,9 +142,13 @@ fn each_of_epoch(record: &EpochRecord, cost: &EpochCost, put: Put<'_>) {
     put(counter("plimsoll_epochs", "", "Epochs done since the beginning of the run."), None, {
         record.epoch as f64 + 1.0
     });
-    let help = "Steps of the run that were left out because their numbers went wrong.";
+    let help = "Steps of the run that were skipped because a loss or gradient was not finite.";
     put(counter("plimsoll_skipped_steps", "steps", help), None, record.skipped_steps as f64);
-    put(gauge("plimsoll_learning_rate", "", "Of the last epoch's last step."), None, record.learning_rate);
+    put(
+        gauge("plimsoll_learning_rate", "", "The learning rate of the last epoch's last step."),
+        None,
+        record.learning_rate,
+    );
     put_some(
         put,
         gauge("plimsoll_train_loss", "", "The mean loss of the last epoch's steps."),
@@ -163,7 +167,7 @@ fn each_of_epoch(record: &EpochRecord, cost: &EpochCost, put: Put<'_>) {
     let help = "The moving average of the mean pseudo-Dice.";
     put_some(put, gauge("plimsoll_average_pseudo_dice", "", help), None, record.ema_pseudo_dice);
     let scores = record.classification.as_ref();
-    let help = "The mean over classes of the share of images that are given their class.";
+    let help = "Balanced accuracy: the mean over classes of the share of correctly classified images.";
     put_some(
         put,
         gauge("plimsoll_balanced_accuracy", "", help),
@@ -172,8 +176,8 @@ fn each_of_epoch(record: &EpochRecord, cost: &EpochCost, put: Put<'_>) {
     );
     let help = "Quadratic weighted kappa.";
     put_some(put, gauge("plimsoll_kappa", "", help), None, scores.and_then(|scores| scores.kappa));
-    put(gauge("plimsoll_epoch_seconds", "seconds", "What the last epoch took."), None, cost.seconds);
-    let help = "What validation took of the last epoch.";
+    put(gauge("plimsoll_epoch_seconds", "seconds", "The time of the last epoch."), None, cost.seconds);
+    let help = "The time of validation in the last epoch.";
     put(gauge("plimsoll_validation_seconds", "seconds", help), None, cost.validation_seconds);
 }
 
@@ -195,29 +199,29 @@ fn each_of_sample(sample: &Sample, put: Put<'_>) {
     let help = "The most resident memory since the process began to train.";
     bytes("plimsoll_memory_peak_resident_bytes", help, None, sample.peak_resident_bytes);
     for (holder, held) in &sample.held_bytes {
-        let help = "What is held by each part of the program.";
+        let help = "Memory reserved by each part of the program.";
         bytes("plimsoll_memory_held_bytes", help, Some(("holder", holder)), Some(*held));
     }
-    let help = "What the engine holds of a GPU's memory.";
+    let help = "GPU memory of the engine.";
     bytes("plimsoll_device_memory_bytes", help, None, sample.device_bytes);
     let state = sample.device_state.unwrap_or(NOTHING_KNOWN);
-    let help = "What all processes hold of the memory of the GPU that the run is on.";
+    let help = "Used memory of the GPU, by all processes.";
     bytes("plimsoll_gpu_memory_used_bytes", help, None, state.used_bytes);
-    let help = "All memory of that GPU.";
+    let help = "Total memory of the GPU.";
     bytes("plimsoll_gpu_memory_total_bytes", help, None, state.total_bytes);
-    let help = "Room on the disk that the run is written to.";
+    let help = "Free space on the disk of the run.";
     bytes("plimsoll_disk_free_bytes", help, None, system.free_disk_bytes);
     let group = system.cgroup.as_ref();
     let help = "The limit of the control group that limits memory the most.";
     bytes("plimsoll_cgroup_limit_bytes", help, None, group.map(|group| group.limit_bytes));
-    let help = "What all processes of that control group hold, cached files included.";
+    let help = "Used memory of that control group, cached files included.";
     bytes("plimsoll_cgroup_used_bytes", help, None, group.and_then(|group| group.used_bytes));
     if let Some(percent) = state.busy_percent {
-        let help = "The share of the last second or less in which a kernel of any process ran on that GPU.";
+        let help = "The share of the last second in which a kernel of any process ran on the GPU.";
         put(gauge("plimsoll_gpu_busy_ratio", "ratio", help), None, f64::from(percent) / 100.0);
     }
     if let Some(celsius) = state.temperature_celsius {
-        let help = "The temperature of that GPU.";
+        let help = "The temperature of the GPU.";
         put(gauge("plimsoll_gpu_temperature_celsius", "celsius", help), None, f64::from(celsius));
     }
     if let Some(faults) = system.major_faults {
@@ -237,12 +241,12 @@ fn each_of_sample(sample: &Sample, put: Put<'_>) {
     let help = "Processor time of the process.";
     put(counter("plimsoll_processor_seconds", "seconds", help), None, system.processor_seconds);
     for (op, seconds) in &sample.op_seconds {
-        let help = "What kernels took, by kind of operation.";
+        let help = "Time of kernels, by kind of operation.";
         put(counter("plimsoll_operation_seconds", "seconds", help), Some(("op", op)), *seconds);
     }
-    let help = "Processor time of making batches.";
+    let help = "Processor time of preparing batches.";
     put(counter("plimsoll_batch_seconds", "seconds", help), None, sample.batch_seconds);
-    let help = "How long steps waited for batches.";
+    let help = "Time that steps waited for batches.";
     put(counter("plimsoll_waiting_seconds", "seconds", help), None, sample.waiting_seconds);
 }
 

@@ -32,10 +32,7 @@ pub enum MorphologyError {
         shape: [usize; 3],
     },
     /// There are more voxels than 32 bits can number.
-    #[error(
-        "the shape {shape:?} has {voxels} voxels, more than the {} that can be numbered in 32 bits",
-        u32::MAX
-    )]
+    #[error("the shape {shape:?} has {voxels} voxels, more than the {} that 32 bits can number", u32::MAX)]
     TooManyVoxels {
         /// The voxels of the shape.
         voxels: usize,
@@ -52,7 +49,7 @@ pub enum MorphologyError {
         spacing: [f64; 3],
     },
     /// The number of threads is 0.
-    #[error("0 threads were given to work with")]
+    #[error("0 threads were given")]
     NoThreads,
     /// Memory for intermediate results is not available.
     #[error(transparent)]

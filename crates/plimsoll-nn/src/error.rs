@@ -8,7 +8,7 @@ use crate::{Extents, NetworkName};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// Lists that go stage by stage differ in length.
-    #[error("`{list}` has {found} entries, but there are {stages} stages, so that {expected} are needed")]
+    #[error("`{list}` has {found} entries, but the network has {stages} stages and needs {expected}")]
     Length {
         /// The name of the list.
         list: &'static str,
@@ -60,8 +60,7 @@ pub enum ConfigError {
     },
     /// A component of a loss of regions says whether the background counts.
     #[error(
-        "loss: `include_background` of {component} is {found}, but outputs are regions, none of which is the background: each of \
-         them counts"
+        "loss: `include_background` of {component} is {found}, but outputs are regions, and none of them is the background"
     )]
     Background {
         /// The component.
@@ -70,7 +69,7 @@ pub enum ConfigError {
         found: bool,
     },
     /// A setting is given that the network does not have.
-    #[error("`{setting}` is no setting of the network `{network}`")]
+    #[error("`{setting}` is not a setting of the network `{network}`")]
     Unused {
         /// The name of the setting.
         setting: &'static str,
@@ -133,7 +132,7 @@ impl ConfigError {
                 used.join(", ")
             )),
             ConfigError::Length { list: setting, .. } | ConfigError::Value { setting, .. } => {
-                Some(format!("leave `{setting}` out for its default; ‹job settings› says what each is"))
+                Some(format!("leave `{setting}` out for its default; ‹job settings› explains each setting"))
             }
             ConfigError::Heads { fitting_size, fitting_heads, .. } => {
                 let size = fitting_size.map_or(String::new(), |size| format!(", or `feature_size = {size}`"));

@@ -51,7 +51,7 @@ impl<'a> Groups<'a> {
                 names().any(|name| begins_with(name, prefix)),
                 setting,
                 format_args!("\"{prefix}\""),
-                format_args!("no parameter's name begins so; there are {}", beginnings()),
+                format_args!("no parameter's name begins with it; the names are {}", beginnings()),
             )?;
         }
         let made = Groups { groups, frozen };
@@ -64,20 +64,20 @@ impl<'a> Groups<'a> {
             !trained.is_empty(),
             "frozen",
             format_args!("{frozen:?}"),
-            "that is all parameters, and nothing would be trained",
+            "these are all parameters, so nothing would be trained",
         )?;
         for group in groups {
             ConfigError::expect(
                 group.rate.is_finite() && group.rate > 0.0,
                 "groups",
                 format_args!("\"{}\" with rate {}", group.prefix, group.rate),
-                "a rate must be finite and above zero; what is not to be trained at all is `frozen`",
+                "a rate must be finite and above zero; use `frozen` for parameters that are not trained",
             )?;
             ConfigError::expect(
                 trained.iter().any(|name| made.group(name).is_some_and(|found| std::ptr::eq(found, group))),
                 "groups",
                 format_args!("\"{}\"", group.prefix),
-                "all its parameters are frozen or in another group, of which that with the longest prefix holds",
+                "all its parameters are frozen or in a group with a longer prefix",
             )?;
         }
         Ok(made)
@@ -158,12 +158,15 @@ mod tests {
         let found = said(&[], &["encoder.stages.2"]);
         assert_eq!(
             found,
-            "`frozen` is \"encoder.stages.2\", but no parameter's name begins so; there are encoder.stages.1, \
-             encoder.stages.10, head, stem"
+            "`frozen` is \"encoder.stages.2\", but no parameter's name begins with it; the names are encoder.stages.1, encoder.stages.10, head, stem"
         );
         assert!(said(&[group("enc", 0.1)], &[]).starts_with("`groups` is \"enc\", but no parameter"));
-        assert!(said(&[group("stem", 0.1)], &["stem"]).contains("are frozen or in another group"));
-        assert!(said(&[group("stem", 0.1), group("stem", 0.2)], &[]).contains("in another group"));
+        assert!(
+            said(&[group("stem", 0.1)], &["stem"]).contains("are frozen or in a group with a longer prefix")
+        );
+        assert!(
+            said(&[group("stem", 0.1), group("stem", 0.2)], &[]).contains("in a group with a longer prefix")
+        );
         // The network does not train it, whatever the group says.
         assert!(said(&[group("head.bias", 0.1)], &[]).starts_with("`groups` is \"head.bias\""));
     }

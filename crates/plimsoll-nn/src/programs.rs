@@ -142,7 +142,7 @@ impl Training {
             return Err(ConfigError::Value {
                 setting: "net",
                 found,
-                expected: format!("it is only predicted with: {why}"),
+                expected: format!("it is for prediction only: {why}"),
             });
         }
         self.writer(&*self.net).programs()

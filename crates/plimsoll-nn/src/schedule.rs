@@ -96,7 +96,7 @@ impl Schedule {
             warmup_steps < total_steps,
             "warmup_steps",
             warmup_steps,
-            format_args!("it must be less than all steps of the run, which are {total_steps}"),
+            format_args!("it must be less than the {total_steps} steps of the run"),
         )?;
         match decay {
             Decay::Constant | Decay::Cosine => Ok(()),
@@ -179,10 +179,7 @@ mod tests {
         let constant = Schedule { min_learning_rate: 1e-3, decay: Decay::Constant, ..usual };
         assert!(said(constant).contains("never falls"));
         let warmup = said(Schedule { warmup_steps: 100, ..usual });
-        assert_eq!(
-            warmup,
-            "`warmup_steps` is 100, but it must be less than all steps of the run, which are 100"
-        );
+        assert_eq!(warmup, "`warmup_steps` is 100, but it must be less than the 100 steps of the run");
         for power in [-0.1, f64::NAN, f64::INFINITY] {
             assert!(said(schedule(Decay::Poly { power }, 0)).starts_with("`decay.power` is"));
         }

@@ -163,7 +163,7 @@ fn what_cannot_be_is_said_with_option_and_component() {
         ),
         (r#", "mode": "validation", "every": 2"#, "every of surface_distance is given, but with mode"),
         (r#", "rescale": true"#, "rescale of surface_distance is given, but with every = 1"),
-        (r#", "every": 2, "rescale": true, "otherwise": "boundary_l1""#, "holds the weight"),
+        (r#", "every": 2, "rescale": true, "otherwise": "boundary_l1""#, "keeps the weight"),
     ] {
         let said = fault(options);
         assert!(said.contains(part), "{said}");
@@ -186,7 +186,7 @@ fn what_cannot_be_is_said_with_option_and_component() {
     let term = |every: u64| format!(r#"{{"name": "boundary", "every": {every}}}"#);
     let many = [2, 3, 5, 7].map(term).join(", ");
     let many = said(&format!(r#"{{"name": "soft_dice"}}, {many}"#));
-    assert!(many.contains("16 sets of components, but 8 are the most"), "{many}");
+    assert!(many.contains("16 sets of components, but at most 8 are supported"), "{many}");
     let long = [997, 991].map(term).join(", ");
     let long = said(&format!(r#"{{"name": "soft_dice"}}, {long}"#));
     assert!(long.contains("repeat after 988027 steps"), "{long}");
@@ -198,7 +198,7 @@ fn what_cannot_be_is_said_with_option_and_component() {
     assert!(unknown.contains("unknown field `every`"), "{unknown}");
     // The logarithm of a mean over a batch is not the mean of logarithms.
     let parts = Training { micro_batch: 1, ..training(objective(r#"{"name": "log_hausdorff_dt"}"#)) };
-    assert!(parts.programs().unwrap_err().to_string().contains("cannot be taken in parts"));
+    assert!(parts.programs().unwrap_err().to_string().contains("cannot be divided"));
 }
 
 #[test]

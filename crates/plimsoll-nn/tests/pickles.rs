@@ -58,14 +58,14 @@ fn pickles_that_grow_nest_or_end_early_are_errors_of_the_file() {
         ("doubled", beside(&bomb), "too often"),
         ("doubled lists", beside(&lists), "too often"),
         ("a list of itself", beside(&itself), "too often"),
-        ("a call of itself", beside(&call), "none that a state dict has"),
+        ("a call of itself", beside(&call), "not the pickle of a state dict"),
         ("a long number", beside(b"\x8b\xff\xff\xff\x7f"), "cut off"),
         ("a long text", beside(b"X\xff\xff\xff\xff"), "cut off"),
         ("a text beyond all files", beside(b"\x8d\xff\xff\xff\xff\xff\xff\xff\xff"), "cut off"),
-        ("an unknown opcode", beside(b"\xff"), "none that a state dict has"),
-        ("nothing on the stack", b"\x80\x02R.".to_vec(), "takes what is not there"),
+        ("an unknown opcode", beside(b"\xff"), "not the pickle of a state dict"),
+        ("nothing on the stack", b"\x80\x02R.".to_vec(), "uses a missing value"),
         ("no tensors", b"\x80\x02}.".to_vec(), "no tensors"),
-        ("an unknown memo", beside(b"h\x07"), "takes what is not there"),
+        ("an unknown memo", beside(b"h\x07"), "uses a missing value"),
     ];
     for (what, pickle, says) in cases {
         let error = open(&pickle).map(|_| ()).map_err(|error| error.to_string());
@@ -88,7 +88,7 @@ fn a_tensor_whose_elements_are_not_in_the_file_is_refused_before_it_is_read() {
     let mut file = PytorchFile::open(&path, &Budget::new(Bytes::mib(1))).unwrap();
     let shape = file.shape("k").unwrap();
     let error = file.read("k", &shape, &mut [0.0]).unwrap_err().to_string();
-    assert!(error.contains("`k`") && error.contains("in `0`, which has not"), "{error}");
+    assert!(error.contains("`k`") && error.contains("more than its storage `0`"), "{error}");
     // An offset behind the end of the storage.
     let moved = [&beside(b"N")[..]].concat();
     let place = moved.windows(4).position(|bytes| bytes == b"QK\x00K").unwrap();
@@ -96,7 +96,7 @@ fn a_tensor_whose_elements_are_not_in_the_file_is_refused_before_it_is_read() {
     std::fs::write(&path, archive(&moved)).unwrap();
     let mut file = PytorchFile::open(&path, &Budget::new(Bytes::mib(1))).unwrap();
     let error = file.read("k", &shape, &mut [0.0]).unwrap_err().to_string();
-    assert!(error.contains("claims 1 elements behind 7, but its storage has 1"), "{error}");
+    assert!(error.contains("claims 1 elements after 7, but its storage has 1"), "{error}");
 }
 
 #[test]

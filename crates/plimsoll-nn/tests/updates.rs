@@ -348,8 +348,7 @@ fn impossible_settings_are_refused_by_their_names() {
     let found = said(Training { frozen: vec!["encoder".into()], ..usual.clone() });
     assert_eq!(
         found,
-        "`frozen` is \"encoder\", but no parameter's name begins so; there are bottleneck, downsamples.0, input_block, \
-         output_block, upsamples.0, upsamples.1"
+        "`frozen` is \"encoder\", but no parameter's name begins with it; the names are bottleneck, downsamples.0, input_block, output_block, upsamples.0, upsamples.1"
     );
     let all = ["bottleneck", "downsamples", "input_block", "output_block", "upsamples"].map(String::from);
     assert!(said(Training { frozen: all.to_vec(), ..usual.clone() }).contains("nothing would be trained"));

@@ -65,13 +65,13 @@ pub enum EngineError {
     #[error("the arena cannot be allocated")]
     Arena(#[from] MapError),
     /// The line of a device has no room for the arena.
-    #[error("the line of the device: {0}")]
+    #[error("the memory limit of the device: {0}")]
     DeviceLine(OverBudget),
     /// The system refuses a thread.
     #[error("a thread for kernels cannot be started")]
     Thread(#[from] std::io::Error),
     /// A plan was verified for another backend.
-    #[error("the plan was verified for {planned}, but is to be run on {found}")]
+    #[error("the plan was verified for {planned}, but would run on {found}")]
     OtherBackend {
         /// The backend of the plan.
         planned: String,

@@ -44,7 +44,7 @@ pub enum PlanError {
         second: String,
     },
     /// A backend does not multiply bf16.
-    #[error("{backend} has no kernels of its own for products of bf16")]
+    #[error("{backend} has no kernels for products of bf16")]
     Products {
         /// The backend.
         backend: String,
@@ -78,7 +78,7 @@ impl PlanError {
     pub fn remedy(&self) -> Option<String> {
         match self {
             PlanError::Unsupported(_) => Some(
-                "‹device=cpu› runs all networks and losses; docs/gpu.md lists what has kernels for GPUs"
+                "‹device=cpu› runs all networks and losses; docs/gpu.md lists the supported ones on GPUs"
                     .into(),
             ),
             PlanError::Storage { .. } => Some(
@@ -86,10 +86,10 @@ impl PlanError {
                     .into(),
             ),
             PlanError::Products { .. } => Some(
-                "bf16-dot is for processors, ‹device=cpu›; ‹precision=bf16› stores features as bf16 wherever it runs".into(),
+                "bf16-dot is for processors, ‹device=cpu›; ‹precision=bf16› stores features as bf16 on any device".into(),
             ),
             PlanError::Tf32Products { .. } => Some(
-                "tf32 is for GPUs since compute capability 8.0 (Ampere), like ‹device=cuda:0›; ‹precision=f32› rounds no product, wherever it runs".into(),
+                "tf32 is for GPUs since compute capability 8.0 (Ampere), like ‹device=cuda:0›; ‹precision=f32› rounds no products, on any device".into(),
             ),
             _ => None,
         }

@@ -68,7 +68,7 @@ impl LoweredProgram {
         }
         let sizes = self.bytes.iter().copied().chain(self.nodes.iter().map(|node| node.scratch));
         let all = sizes.fold(0, usize::saturating_add);
-        (all > MOST_BYTES).then(|| format!("it needs {all} bytes, which no machine has"))
+        (all > MOST_BYTES).then(|| format!("it needs {all} bytes, more than any machine has"))
     }
 
     /// Floating-point operations of one run; `u64::MAX` where there are more.

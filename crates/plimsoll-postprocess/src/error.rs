@@ -39,7 +39,7 @@ pub enum PostprocessError {
     },
     /// A radius reaches so far around a label that its box cannot be addressed.
     #[error(
-        "a radius of {radius_mm} mm around a box of {shape:?} voxels has more voxels than can be addressed"
+        "a radius of {radius_mm} mm around a box of shape {shape:?} needs more voxels than can be addressed"
     )]
     Radius {
         /// The radius.
@@ -115,14 +115,14 @@ impl PostprocessError {
             PostprocessError::Grid(error) => error.remedy(),
             PostprocessError::Memory(_) => Some("raise ‹ram›".into()),
             PostprocessError::Morphology(MorphologyError::Memory(_)) => Some("raise ‹ram›".into()),
-            PostprocessError::Morphology(_) => Some("look at the file with ‹job inspect›".into()),
+            PostprocessError::Morphology(_) => Some("check the file with ‹job inspect›".into()),
             PostprocessError::NotALabel { .. } => {
                 Some("give it label maps, not images or probabilities".into())
             }
             PostprocessError::Channels { .. } => Some("give it label maps of one channel".into()),
             PostprocessError::Radius { .. } => Some("take a smaller radius".into()),
             PostprocessError::Steps { .. } => {
-                Some("docs/postprocessing.md says how steps are written".into())
+                Some("docs/postprocessing.md explains the format of steps".into())
             }
             PostprocessError::Io { .. } => None,
             PostprocessError::Map { source, .. } => source.remedy(),

@@ -28,7 +28,7 @@ impl TryFrom<BTreeSet<u16>> for LabelSet {
 
     fn try_from(labels: BTreeSet<u16>) -> Result<LabelSet, String> {
         match labels.first() {
-            None => Err("`labels` names none".into()),
+            None => Err("`labels` is empty".into()),
             Some(0) => Err("`labels` has 0, which is the background".into()),
             Some(_) => Ok(LabelSet(labels)),
         }
@@ -171,7 +171,7 @@ impl TryFrom<StoredStep> for Step {
                     (Some(0), None) => return Err("`min_voxels` is 0, which drops nothing".into()),
                     (Some(voxels), None) => LeastSize::Voxels(voxels),
                     (None, Some(mm3)) if mm3 > 0.0 && mm3.is_finite() => LeastSize::Mm3(mm3),
-                    (None, Some(mm3)) => return Err(format!("`min_mm3` {mm3} is no volume")),
+                    (None, Some(mm3)) => return Err(format!("`min_mm3` {mm3} is not a volume")),
                     _ => return Err("`drop_small` takes one of `min_voxels` and `min_mm3`".into()),
                 };
                 Step::DropSmall { labels, together, neighbours, least }

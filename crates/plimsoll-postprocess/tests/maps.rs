@@ -155,11 +155,11 @@ fn steps_are_read_as_they_were_written_and_impossible_ones_are_told_with_their_l
     std::fs::write(&json, serde_json::to_string(&read).unwrap()).unwrap();
     assert_eq!(Postprocessing::read(&json).unwrap(), read);
     for (wrong, said) in [
-        ("step = \"keep_largest\"\nlabels = []", "names none"),
+        ("step = \"keep_largest\"\nlabels = []", "is empty"),
         ("step = \"keep_largest\"\nlabels = [0]", "background"),
         ("step = \"fill_holes\"\nlabels = [1]\ntogether = true", "together"),
         ("step = \"drop_small\"\nlabels = [1]", "one of `min_voxels` and `min_mm3`"),
-        ("step = \"drop_small\"\nlabels = [1]\nmin_mm3 = -1.0", "no volume"),
+        ("step = \"drop_small\"\nlabels = [1]\nmin_mm3 = -1.0", "not a volume"),
         ("step = \"drop_small\"\nlabels = [1]\nmin_voxels = 0", "drops nothing"),
         ("step = \"close\"\nlabels = [1]\nradius_mm = 1e9", "`radius_mm` 1000000000"),
         ("step = \"melt\"\nlabels = [1]", "melt"),

@@ -45,7 +45,7 @@ pub enum ReportError {
     #[error(transparent)]
     Dataset(#[from] Unavailable),
     /// A fold does not record the place of its data set.
-    #[error("{} does not say where its data set is", fold.display())]
+    #[error("{} does not name its data set", fold.display())]
     DatasetUnknown {
         /// The folder of the fold.
         fold: PathBuf,
@@ -93,7 +93,7 @@ pub enum ReportError {
         reason: String,
     },
     /// A comparison has more rows than a picture.
-    #[error("{rows} comparisons are more than the {most} that a picture has room for")]
+    #[error("{rows} comparisons do not fit a picture, which has room for {most}")]
     TooManyRows {
         /// The rows of the comparison.
         rows: usize,
@@ -151,7 +151,7 @@ impl ReportError {
 
     /// A remedy to suggest to the user.
     pub fn remedy(&self) -> String {
-        const CHECK: &str = "check the path, the disk and who may read and write there";
+        const CHECK: &str = "check the path, the disk and the permissions";
         let of_io = |error: &io::Error| Substitute::find(error).map_or(CHECK, Substitute::remedy).to_string();
         let or_check = |hint: Option<String>| hint.unwrap_or_else(|| CHECK.into());
         match self {
@@ -162,19 +162,17 @@ impl ReportError {
             ReportError::DatasetUnknown { .. } => "name the data set".into(),
             ReportError::CaseMissing { .. } => "name the data set that was trained with".into(),
             ReportError::ImageMissing { .. } => "inspect the data set".into(),
-            ReportError::Shapes { of: Pair::LabelsAndImage, .. } => {
-                "draw labels over the image that they are of".into()
-            }
+            ReportError::Shapes { of: Pair::LabelsAndImage, .. } => "draw labels over their own image".into(),
             ReportError::Shapes { of: Pair::PredictionAndReference, .. } => {
                 "compare a prediction with the reference of the same image".into()
             }
             ReportError::Slice { .. } => "inspect the case, or leave out its preview".into(),
-            ReportError::Shrink { .. } => "leave out the volumes of the page".into(),
+            ReportError::Shrink { .. } => "leave the volumes out of the page".into(),
             ReportError::TooManyRows { .. } => {
                 "choose fewer scores, classes or candidates, or leave out the picture".into()
             }
-            ReportError::Pixels(_) => "report it: a picture of pixels can be written".into(),
-            ReportError::Json(_) => "report it with the files of the run".into(),
+            ReportError::Pixels(_) => "this is a bug: report it".into(),
+            ReportError::Json(_) => "this is a bug: report it with the files of the run".into(),
             ReportError::Memory(_) | ReportError::Map(_) => "raise the memory limit".into(),
             ReportError::Metric(error) => or_check(error.remedy()),
             ReportError::Run(error) => or_check(error.remedy()),

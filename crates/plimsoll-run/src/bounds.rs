@@ -41,7 +41,7 @@ pub(crate) fn check_steps(epochs: u64, iterations_per_epoch: u64) -> Result<(), 
         _ => refuse(
             "epochs",
             format!("{epochs}, of {iterations_per_epoch} steps each"),
-            format!("a run has at most {MOST_STEPS} steps"),
+            format!("a run may have at most {MOST_STEPS} steps"),
         ),
     }
 }

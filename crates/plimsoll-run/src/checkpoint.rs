@@ -97,7 +97,8 @@ const SPECIFICATION: &str = "plimsoll.specification";
 pub fn checkpoint_header(path: &Path, file: &SafetensorsFile) -> Result<(Digest, Progress), RunError> {
     let wrong = |why: String| RunError::Checkpoint { path: path.into(), why };
     let said = |key: &str| file.metadata().get(key).ok_or_else(|| wrong(format!("it has no `{key}`")));
-    let of: Digest = said(SPECIFICATION)?.parse().map_err(|_| wrong("its specification is none".into()))?;
+    let of: Digest =
+        said(SPECIFICATION)?.parse().map_err(|_| wrong("its specification is invalid".into()))?;
     let progress: Progress =
         serde_json::from_str(said(PROGRESS)?).map_err(|problem| wrong(problem.to_string()))?;
     Ok((of, progress))
@@ -306,11 +307,11 @@ impl Checkpoints {
         let mut file = SafetensorsFile::open(path)?;
         let (of, progress) = checkpoint_header(path, &file)?;
         if !specification.owns(of)? {
-            let why = format!("it is of a run with the specification {of}");
+            let why = format!("it belongs to a run with the specification {of}");
             return Err(RunError::Checkpoint { path: path.into(), why });
         }
         if !progress.loss_scale.is_sound_after(progress.steps) {
-            let why = format!("no steps lead to its {:?}", progress.loss_scale);
+            let why = format!("no number of steps leads to its {:?}", progress.loss_scale);
             return Err(RunError::Checkpoint { path: path.into(), why });
         }
         // A fault in a tensor that this program does not use still shows that the file is damaged.

@@ -136,7 +136,7 @@ impl RunConfig {
             return Err(ConfigError::Value {
                 setting: "net",
                 found: net.name().into(),
-                expected: "it gives an image one class, and this data set has a label for each voxel".into(),
+                expected: "it classifies whole images, but this data set has a label for each voxel".into(),
             }
             .into());
         }
@@ -200,7 +200,7 @@ impl RunConfig {
             return Err(ConfigError::Value {
                 setting: "net",
                 found: name.to_string(),
-                expected: "it labels voxels, and these are images with one label each".into(),
+                expected: "it labels voxels, but these images have one label each".into(),
             }
             .into());
         }
@@ -209,7 +209,7 @@ impl RunConfig {
         net.check_patch(patch)?;
         let (target, mixup) = (task.target, task.augmentation.mixup);
         if target != ImageTarget::OneOf && settings.network.single_logit == Some(true) {
-            let expected = "labels that are several or in order have a logit each: false".into();
+            let expected = "false, because several or ordered labels have a logit each".into();
             let (setting, found) = ("network.single_logit", "true".into());
             return Err(ConfigError::Value { setting, found, expected }.into());
         }
@@ -230,14 +230,13 @@ impl RunConfig {
             return Err(ConfigError::Loss {
                 option: "components".into(),
                 found: "cross_entropy".into(),
-                expected: "it is of one class, where labels that are several or in order have weighted_bce"
-                    .into(),
+                expected: "it is for one class: use weighted_bce for several or ordered labels".into(),
             }
             .into());
         }
         let batch = settings.batch_size.unwrap_or(Usual::CLASSIFICATION.batch);
         if mixup > 0.0 && batch < 2 {
-            let expected = "0, or batches of 2 images or more, which are mixed with each other".into();
+            let expected = "0, or batches of at least 2 images, which are mixed with each other".into();
             let (setting, found) = ("images.augmentation.mixup", mixup.to_string());
             return Err(ConfigError::Value { setting, found, expected }.into());
         }
@@ -357,7 +356,7 @@ impl RunConfig {
         expect(classes == labels, "classes", labels.to_string(), &format!("the network has {classes}"))?;
         training.net.check_patch(training.patch)?;
         let slices = task.segmentation().is_ok_and(|task| task.spacing.is_of_slices());
-        let (patch, one) = (format!("{:?}", training.patch), "its spacing is that of slices, which have one");
+        let (patch, one) = (format!("{:?}", training.patch), "slices keep their spacing along the depth");
         expect(!slices || training.patch[0] == 1, "patch_size", patch, one)?;
         check_batch(training.batch, training.patch, training.net.weights())?;
         check_count("micro_batch", training.micro_batch, 1, training.batch)?;
@@ -414,13 +413,13 @@ fn weigh_classes(
     };
     let task = task.classification()?;
     if task.target != ImageTarget::OneOf || task.augmentation.mixup > 0.0 {
-        return refuse("weights are of one class for each image, none of which is mixed".into());
+        return refuse("weights need one class for each image, and no mixing".into());
     }
     let weights = match rule.weights(counts) {
         Ok(weights) => weights,
         Err(class) => {
             let name = task.classes().nth(class).unwrap_or("?");
-            return refuse(format!("no image of {name} is trained on, so that it would weigh infinitely"));
+            return refuse(format!("no training image has {name}, so its weight would be infinite"));
         }
     };
     let mut is_set = false;
@@ -434,7 +433,7 @@ fn weigh_classes(
     }
     match is_set {
         true => Ok(()),
-        false => refuse("the loss has no cross_entropy without class_weights of its own".into()),
+        false => refuse("the loss has no cross_entropy without its own class_weights".into()),
     }
 }
 
@@ -493,7 +492,7 @@ fn expect_no_volume_settings(settings: &Settings) -> Result<(), RunError> {
         ("oversampling", settings.oversampling.is_some()),
         ("validation_iterations", settings.validation_iterations.is_some()),
     ] {
-        settings.expect_none_of(setting, is_given, "images are given a class as a whole")?;
+        settings.expect_none_of(setting, is_given, "whole images are classified")?;
     }
     Ok(())
 }

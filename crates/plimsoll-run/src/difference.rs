@@ -161,7 +161,7 @@ pub(crate) fn as_object(config: &RunConfig) -> Result<Map<String, Value>, RunErr
     let unwritable = |why: String| RunError::Unwritable { what: "the configuration".into(), why };
     match as_written(config) {
         Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err(unwritable("it is no object".into())),
+        Ok(_) => Err(unwritable("it is not an object".into())),
         Err(problem) => Err(unwritable(problem.to_string())),
     }
 }

@@ -41,7 +41,7 @@ pub enum RunError {
     Memory(#[from] MapError),
     /// The line is too low for the run.
     #[error(
-        "the run needs {needed} even with all recomputation and the smallest micro-batch, but the line is {line}: {parts}"
+        "the run needs {needed} even with all recomputation and the smallest micro-batch, but the limit is {line}: {parts}"
     )]
     Infeasible {
         /// The least line that would do.
@@ -55,8 +55,8 @@ pub enum RunError {
     },
     /// The line of a device is too low for the run.
     #[error(
-        "the run needs {needed} of the memory of {device} even with all recomputation and the smallest micro-batch, but the line \
-         there is {line}: {parts}"
+        "the run needs {needed} of the memory of {device} even with all recomputation and the smallest micro-batch, but its limit is \
+         {line}: {parts}"
     )]
     InfeasibleOnDevice {
         /// The device.
@@ -71,13 +71,13 @@ pub enum RunError {
         ways_out: Vec<WayOut>,
     },
     /// A folder holds a run already.
-    #[error("{} holds a run already", folder.display())]
+    #[error("{} already holds a run", folder.display())]
     Occupied {
         /// The folder.
         folder: PathBuf,
     },
     /// A folder has another use.
-    #[error("{} holds {found}, and cannot hold {wanted} as well", folder.display())]
+    #[error("{} holds {found}, so it cannot also hold {wanted}", folder.display())]
     OtherUse {
         /// The folder.
         folder: PathBuf,
@@ -87,7 +87,7 @@ pub enum RunError {
         wanted: FolderUse,
     },
     /// There is no run to resume.
-    #[error("there is no run to go on with: {} is not there", specification.display())]
+    #[error("there is no run to resume: {} does not exist", specification.display())]
     NothingToResume {
         /// The specification that a run would have.
         specification: PathBuf,
@@ -109,7 +109,7 @@ pub enum RunError {
         changes: Vec<SettingChange>,
     },
     /// The data set has other channels or classes than when a run began, so that no network fits both.
-    #[error("{} was begun with other data: {}", folder.display(), difference::one_line(changes))]
+    #[error("{} was started with other data: {}", folder.display(), difference::one_line(changes))]
     OtherData {
         /// The folder.
         folder: PathBuf,
@@ -118,7 +118,7 @@ pub enum RunError {
     },
     /// A run was written by an older program, or by a newer one.
     #[error(
-        "{} is of a run of version {}, and this program reads version {expected}",
+        "{} has the run version {}, but this program reads version {expected}",
         path.display(),
         found.map_or("none".into(), |version| version.to_string())
     )]
@@ -131,13 +131,13 @@ pub enum RunError {
         expected: u32,
     },
     /// The same settings make other programs than when a run was begun.
-    #[error("{} was begun by a version of this program that computes something else", folder.display())]
+    #[error("{} was started by a version of this program with other numerical results", folder.display())]
     OtherPrograms {
         /// The folder.
         folder: PathBuf,
     },
     /// The data of a run is not what it was.
-    #[error("{} was begun with other data; changed since: {}", folder.display(), changed.join(", "))]
+    #[error("{} was started with other data; changed since: {}", folder.display(), changed.join(", "))]
     ChangedData {
         /// The folder.
         folder: PathBuf,
@@ -145,7 +145,7 @@ pub enum RunError {
         changed: Vec<String>,
     },
     /// The data set has cases that were not there when a run was begun, and that none of its folds has.
-    #[error("{} was begun without these cases, which are in none of its folds: {}", folder.display(), cases.join(", "))]
+    #[error("{} was started without these cases, which are in none of its folds: {}", folder.display(), cases.join(", "))]
     NewCases {
         /// The folder.
         folder: PathBuf,
@@ -153,7 +153,7 @@ pub enum RunError {
         cases: Vec<String>,
     },
     /// Cases that are to be included have come when all folds were begun.
-    #[error("{} has begun all its folds without these cases: {}", folder.display(), cases.join(", "))]
+    #[error("{} has started all its folds without these cases: {}", folder.display(), cases.join(", "))]
     AllFoldsBegun {
         /// The folder.
         folder: PathBuf,
@@ -161,7 +161,7 @@ pub enum RunError {
         cases: Vec<String>,
     },
     /// A sweep was begun without cases that the data set has now.
-    #[error("the sweep {} was begun without these cases, which are in none of its folds: {}", folder.display(), cases.join(", "))]
+    #[error("the sweep {} was started without these cases, which are in none of its folds: {}", folder.display(), cases.join(", "))]
     NewCasesOfSweep {
         /// The folder.
         folder: PathBuf,
@@ -169,7 +169,7 @@ pub enum RunError {
         cases: Vec<String>,
     },
     /// The data set no longer has cases of a run's folds.
-    #[error("{} was begun with cases that the data set no longer has: {}", folder.display(), cases.join(", "))]
+    #[error("{} was started with cases that the data set no longer has: {}", folder.display(), cases.join(", "))]
     LostCases {
         /// The folder.
         folder: PathBuf,
@@ -177,13 +177,13 @@ pub enum RunError {
         cases: Vec<String>,
     },
     /// The file of initial weights is not what it was.
-    #[error("{} is not the file that the run was begun with: its contents are others", path.display())]
+    #[error("{} is not the file that the run was started with: its contents differ", path.display())]
     OtherWeights {
         /// The file.
         path: PathBuf,
     },
     /// A run is to end before where it is.
-    #[error("{done} epochs are done already, but `epochs` is {epochs}")]
+    #[error("{done} epochs are already finished, but `epochs` is {epochs}")]
     Shortened {
         /// The requested number of epochs.
         epochs: u64,
@@ -199,7 +199,7 @@ pub enum RunError {
         must: &'static str,
     },
     /// The images have other channels than the model whose plans are adopted.
-    #[error("the images have {found} channel(s), but the model whose plans are taken has {expected}")]
+    #[error("the images have {found} channel(s), but the model that plans are taken from has {expected}")]
     OtherChannels {
         /// The number of channels of the images.
         found: usize,
@@ -215,7 +215,7 @@ pub enum RunError {
         holder: String,
     },
     /// A name that no fold has.
-    #[error("`{found}` is no fold")]
+    #[error("`{found}` is not a fold")]
     NoFold {
         /// The name.
         found: String,
@@ -242,7 +242,7 @@ pub enum RunError {
         case: String,
     },
     /// A checkpoint is not one of this run.
-    #[error("{} is no checkpoint of this run: {why}", path.display())]
+    #[error("{} is not a checkpoint of this run: {why}", path.display())]
     Checkpoint {
         /// The file.
         path: PathBuf,
@@ -268,7 +268,7 @@ pub enum RunError {
         steps: u64,
     },
     /// Checkpoints that were written are gone.
-    #[error("{} has no checkpoint any more, though {steps} steps were saved", folder.display())]
+    #[error("{} has no checkpoint left, although {steps} steps were saved", folder.display())]
     LostCheckpoints {
         /// The folder.
         folder: PathBuf,
@@ -284,7 +284,7 @@ pub enum RunError {
         what: String,
     },
     /// A file of a run is damaged.
-    #[error("{} is not what it should be: {why}", path.display())]
+    #[error("{} is invalid: {why}", path.display())]
     Json {
         /// The file.
         path: PathBuf,
@@ -320,8 +320,7 @@ impl RunError {
             RunError::Config(error) => error.remedy(),
             RunError::Weights(error) => error.remedy(),
             RunError::Extra { .. } => Some(
-                "set the network that the weights are of (features, convolutions of each stage), or leave these tensors out \
-                 with ‹allow_extra›"
+                "set the network of the weights (features, convolutions of each stage), or leave these tensors out with ‹allow_extra›"
                     .into(),
             ),
             RunError::Infeasible { ways_out, .. } | RunError::InfeasibleOnDevice { ways_out, .. } => {
@@ -330,92 +329,91 @@ impl RunError {
             }
             RunError::Engine(error) => error.remedy(),
             RunError::Occupied { .. } => {
-                Some("add ‹resume› to go on with it, or choose another folder with ‹out›".into())
+                Some("add ‹resume› to continue it, or choose another folder with ‹out›".into())
             }
             RunError::OtherUse { found: FolderUse::Pairs, wanted: FolderUse::Classification, .. } => Some(
-                "add ‹one_vs_one› ‹resume› to go on with the pairs, or choose another folder with ‹out›".into(),
+                "add ‹one_vs_one› ‹resume› to continue the pairs, or choose another folder with ‹out›".into(),
             ),
             RunError::OtherUse { found, wanted: FolderUse::Predictions, .. } => Some(match found {
-                FolderUse::Predictions => "report it with the command and this line".into(),
+                FolderUse::Predictions => "this is a bug: report it with the command and this message".into(),
                 _ => "choose another folder for the labels with ‹output›".into(),
             }),
             RunError::OtherUse { .. } => Some("choose another folder with ‹out›".into()),
             RunError::NothingToResume { .. } => {
-                Some("leave ‹resume› out to begin one, or name the folder that it was begun in with ‹out›".into())
+                Some("leave ‹resume› out to start one, or name its folder with ‹out›".into())
             }
             RunError::OtherSpecification { .. } => {
-                Some("leave these out to go on as begun, or begin another run with ‹out›".into())
+                Some("leave these settings out to continue as started, or start another run with ‹out›".into())
             }
             RunError::FixedSettings { .. } => Some(
-                "leave these out to go on as begun, or begin another run with ‹out›; only `epochs`, learning rates and their `decay`, \
-                 weights and steps of components of the loss, `bad_numbers` and `early_stopping` may change"
+                "leave these settings out to continue as started, or start another run with ‹out›; only `epochs`, learning rates and \
+                 their `decay`, weights and steps of components of the loss, `bad_numbers` and `early_stopping` may change"
                     .into(),
             ),
             RunError::OtherData { .. } => {
-                Some("restore the data set, or begin another run with ‹out›".into())
+                Some("restore the data set, or start another run with ‹out›".into())
             }
             RunError::OtherVersion { .. } => Some(
-                "take the program that wrote it, whose ‹job models export› makes a model of the run in one file; or train it again with \
-                 ‹out›"
+                "use the version that wrote it, whose ‹job models export› writes the model of the run into one file; or train it again \
+                 with ‹out›"
                     .into(),
             ),
             RunError::OtherPrograms { .. } => {
-                Some("go on with the version that began it (see `start` in events.jsonl), or begin another run".into())
+                Some("continue with the version that started it (see `start` in events.jsonl), or start another run".into())
             }
             RunError::ChangedData { .. } => Some(
-                "restore the data; or add ‹accept_changed_data› to go on with what is there now, which is written down".into(),
+                "restore the data; or add ‹accept_changed_data› to continue with the present data, which the run records".into(),
             ),
             RunError::NewCases { .. } => Some(
-                "add ‹new_cases=include› to have folds that are not begun train on and validate them, or ‹new_cases=leave-out› to go \
-                 on without them"
+                "add ‹new_cases=include› to train and validate them in folds that have not started, or ‹new_cases=leave-out› to continue \
+                 without them"
                     .into(),
             ),
             RunError::AllFoldsBegun { .. } => Some(
-                "begin another run with ‹out›, or add ‹new_cases=leave-out› to go on without them".into(),
+                "start another run with ‹out›, or add ‹new_cases=leave-out› to continue without them".into(),
             ),
             RunError::NewCasesOfSweep { .. } => {
-                Some("begin another sweep with ‹out›, or move these cases out of the data set".into())
+                Some("start another sweep with ‹out›, or move these cases out of the data set".into())
             }
             RunError::LostCases { .. } => Some(
-                "restore them; or add ‹accept_changed_data› to take them out of the folds that are not begun".into(),
+                "restore them; or add ‹accept_changed_data› to remove them from the folds that have not started".into(),
             ),
             RunError::OtherWeights { .. } => {
-                Some("restore the file, or begin another run with ‹out›".into())
+                Some("restore the file, or start another run with ‹out›".into())
             }
-            RunError::Shortened { done, .. } => Some(format!("give ‹epochs={done}› or more")),
+            RunError::Shortened { done, .. } => Some(format!("set ‹epochs={done}› or more")),
             RunError::OtherTask { .. } => Some("name the folder of a run of that kind".into()),
-            RunError::OtherChannels { .. } => Some("take the plans of a model of such images".into()),
+            RunError::OtherChannels { .. } => Some("take the plans of a model with the same channels".into()),
             RunError::Locked { .. } => {
-                Some("wait for it (‹job status› says how far it is), end it, or choose another ‹out›".into())
+                Some("wait for it (‹job status› shows its progress), end it, or choose another ‹out›".into())
             }
             RunError::NoFold { .. } => Some("folds are 0, 1, 2, … or `all`".into()),
             RunError::FarSpacing { found, meant: Some(unit), .. } => {
                 let short = if *unit == LengthUnit::Micrometre { "um" } else { "m" };
                 Some(format!(
-                    "is the unit {unit}? Then give ‹spacing={}{short}›; if headers are wrong, ‹unit› um, mm or m says what their \
-                     numbers are in",
+                    "is the unit {unit}? Then give ‹spacing={}{short}›; if headers are wrong, ‹unit› um, mm or m sets the unit of their numbers",
                     found.replace(", ", ",")
                 ))
             }
             RunError::FarSpacing { .. } => Some(
-                "check the spacing, which is in millimetres (5,1,1um is in micrometres), and with ‹job inspect› what headers say"
+                "check the spacing, which is in millimetres (5,1,1um is in micrometres), and the headers with ‹job inspect›"
                     .into(),
             ),
             RunError::UnknownCase { .. } => {
-                Some("run `inspect` to see the case's problems; repair it, or remove it from the fold".into())
+                Some("run ‹job inspect› to see the case's problems; repair it, or remove it from the fold".into())
             }
             RunError::Checkpoint { .. } | RunError::Json { .. } => {
-                Some("restore the file from a copy, or begin another run with ‹out›".into())
+                Some("restore the file from a copy, or start another run with ‹out›".into())
             }
             RunError::NotFinite { .. } => Some(
-                "lower ‹learning_rate›; the last checkpoint is from before that, and ‹resume› goes on from it".into(),
+                "lower ‹learning_rate›; the last checkpoint is from before that, and ‹resume› continues from it".into(),
             ),
             RunError::NoSoundCheckpoint { folder, .. } | RunError::LostCheckpoints { folder, .. } => Some(format!(
-                "restore one from a copy; or remove {} and give the same command without ‹resume› to begin anew",
+                "restore one from a copy; or remove {} and give the same command without ‹resume› to start again",
                 folder.display()
             )),
             RunError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-                Some("choose a folder that can be written with ‹out›".into())
+                Some("choose a writable folder with ‹out›".into())
             }
             RunError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 Some("free space on the disk, then ‹resume›".into())
@@ -424,7 +422,7 @@ impl RunError {
                 Some("raise the limit of file sizes (`ulimit -f`), then ‹resume›".into())
             }
             RunError::Sweep { .. } => Some(
-                "‹job settings› lists what can be set, and docs/sweeps.md says how a sweep is written".into(),
+                "‹job settings› lists the settings, and docs/sweeps.md explains the file of a sweep".into(),
             ),
             RunError::Memory(_) => Some("raise ‹ram›".into()),
             RunError::Unwritable { .. } | RunError::Io { .. } => None,

@@ -37,7 +37,7 @@ pub enum Event {
     },
     /// The planned memory.
     Plan {
-        /// The memory line.
+        /// The memory limit.
         line: Bytes,
         /// The total of the planned memory.
         planned: Bytes,

@@ -10,7 +10,7 @@ use crate::{Products, RunError, WayOut};
 /// The share of a machine that a run gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The memory line.
+    /// The memory limit.
     pub line: Bytes,
     /// Threads that kernels run on.
     pub threads: usize,
@@ -47,7 +47,7 @@ pub struct DevicePlan {
 /// The plan of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunPlan {
-    /// The memory line.
+    /// The memory limit.
     pub ram_budget_bytes: Bytes,
     /// Code, heap and stacks.
     pub overhead: Overhead,
@@ -152,10 +152,10 @@ impl RunPlan {
         let threads = format!("{loader_bytes} are the loader's, of {loader_threads} thread(s)");
         match cache_bytes < largest_case_bytes {
             true => format!(
-                "{what}, the largest alone {largest_case_bytes}: patches of what it has no room for are read from their files; {threads}"
+                "{what}, the largest alone {largest_case_bytes}: patches of the other cases are read from their files; {threads}"
             ),
             false => format!(
-                "{what}, of which it has room for {share:.0} %: patches of the others decode their case again; {threads}"
+                "{what}, with room for {share:.0} %: patches of the other cases decode their case again; {threads}"
             ),
         }
     }

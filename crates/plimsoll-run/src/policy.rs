@@ -147,7 +147,7 @@ fn check_numbers(patience: u64, min_delta: f64) -> Result<(), ConfigError> {
         return wrong("early_stopping.patience", "0".into(), "1 or more epochs");
     }
     if !(min_delta.is_finite() && min_delta >= 0.0) {
-        return wrong("early_stopping.min_delta", min_delta.to_string(), "a number from 0 up");
+        return wrong("early_stopping.min_delta", min_delta.to_string(), "a number of 0 or more");
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::{Part, Specification, StopReason};
 /// The memory and the speed of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunRecord {
-    /// The memory line.
+    /// The memory limit.
     pub ram_budget_bytes: Bytes,
     /// The total of the planned memory.
     pub planned_bytes: Bytes,

@@ -101,10 +101,10 @@ const LOSS: &str = "loss.components";
 #[rustfmt::skip]
 pub const SETTING_LINES: &[SettingLine] = &[
     line("", &[], "dimensions", Follows("2 for patches of one slice, and where images have one; else 3"), "2: patches are slices across the depth, resampled in their plane; 3: they are volumes"),
-    line("", &[], "patch_size", Follows("the largest of nnU-Net's sequence that fits the line, at most 128³ voxels"), "depth, height, width of a patch in voxels; 1,H,W of slices"),
+    line("", &[], "patch_size", Follows("the largest of nnU-Net's sequence that fits the limit, at most 128³ voxels"), "depth, height, width of a patch in voxels; 1,H,W of slices"),
     line("", &[], "spacing", Follows("nnU-Net's rule"), "spacing that images are brought to, in millimetres: depth, height, width; of slices height, width; or \"native\": none is resampled"),
     line("", &[], "batch_size", Follows("2; more where a patch holds the median image, and of slices"), "samples of a step"),
-    line("", &[], "micro_batch", Follows("that with which a step is the fastest within the line"), "samples that go through the network at a time; a divisor of the batch"),
+    line("", &[], "micro_batch", Follows("the one with the fastest step within the limit"), "samples that go through the network at a time; a divisor of the batch"),
     line("", &[], "precision", Is("\"f32\""), "how features are stored: \"f32\", \"bf16\" or, on GPUs, \"f16\"; arithmetic, weights and loss stay f32. \"bf16-dot\", on processors: as bf16, and convolutions between features multiply bf16 as well, where that is measured to be faster. \"tf32\", on GPUs since Ampere: as f32, and convolutions round to tf32 what they multiply"),
     line("", &[], "epochs", Is("1000"), "epochs of the run"),
     line("", &[], "iterations_per_epoch", Is("250"), "steps of an epoch"),
@@ -114,24 +114,28 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line("", &[], "warmup_steps", Is("0"), "steps over which the learning rate rises"),
     line("", &[], "max_grad_norm", Is("12.0"), "the norm that gradients are scaled down to, or inf"),
     line("", &[], "ema", Follows("no averages are taken"), "decay of averages of the parameters, with which is validated and predicted"),
-    line("", &[], "frozen", Follows("none"), "what the names of parameters begin with that keep their values: a list"),
+    line("", &[], "frozen", Follows("none"), "a list of prefixes of names of parameters that keep their values"),
     line("", &[], "oversample_foreground", Is("0.33"), "the share of patches that are centred on the foreground, from 0 to 1"),
-    line("", &[], "oversampling", Is("\"last\""), "which patches these are: \"last\", the last of each batch, as many as the share of it rounded as nnU-Net does; \"random\", each with the probability of the share"),
+    line("", &[], "oversampling", Is("\"last\""), "the choice of these patches: \"last\", the last of each batch, their number rounded as \
+                                                   in nnU-Net; \"random\", each with the probability of the share"),
     line("", &[], "seed", Is("0"), "of initial weights, patches and augmentation"),
 
-    line("", &[], "labels", Follows("those of the data set's description; else `background` is 0 and other values have their numbers as names"), "classes by name with their values in label maps, like { vessel = 255 }; `ignore` takes part in nothing"),
+    line("", &[], "labels", Follows("the labels of the data set's description; else `background` is 0 and other values have their numbers \
+                                     as names"), "classes by name with their values in label maps, like { vessel = 255 }; `ignore` takes part in nothing"),
 
-    line("", &[], "regions", Follows("those of the data set's description, if it has any"), "a table of classes that overlap: names with the values of their voxels, and `order`, the names as they are decided"),
+    line("", &[], "regions", Follows("the regions of the data set's description, if it has any"), "a table of classes that overlap: names with the values of their voxels, and `order`, the names as they are decided"),
 
-    line("data", &[], "layout", Follows("what is found"), "how files are laid out: \"described\" (dataset.json), \"pairs\" of folders, \"cases\" (a folder for each), \"bids\" or \"table\""),
-    line("data", &[], "images", Follows("what is found by names"), "where images are, one name for each channel: folders or patterns like \"raw/*_im.nii.gz\" of pairs, columns of a table, ends of names in cases and BIDS"),
-    line("data", &[], "labels", Follows("what is found by names"), "where label maps are, in the same way: a folder or pattern, a column, the end of names"),
+    line("data", &[], "layout", Follows("found by inspection"), "how files are laid out: \"described\" (dataset.json), \"pairs\" of folders, \"cases\" (a folder for each), \"bids\" or \"table\""),
+    line("data", &[], "images", Follows("found by names"), "where images are, one name for each channel: folders or patterns like \"raw/*_im.nii.gz\" of pairs, columns of a table, ends of names in cases and BIDS"),
+    line("data", &[], "labels", Follows("found by names"), "where label maps are, in the same way: a folder or pattern, a column, the end of names"),
     line("data", &[], "case", Follows("a column like `case` or `id`; else the name of the image"), "the column of a table that names cases"),
     line("data", &[], "channels", Follows("names of folders, columns or files"), "the names of channels, which decide how they are normalised: a list; \"CT\" as CT, others by their own mean and deviation"),
     line("data", &[], "segments", Follows("the classes of the same names"), "which classes names in label maps are (.seg.nrrd, NIfTI with a table of labels, dseg.tsv of BIDS): { \"Segment_1\" = \"vessel\" }; \"values\" to go by values instead"),
     line("data", &[], "unit", Follows("as headers say"), "the unit that lengths in headers are in, whatever they say: \"µm\", \"mm\" or \"m\""),
 
-    line("network", &[], "net", Is("\"plain\""), "\"plain\" or \"resenc\", nnU-Net's PlainConvUNet and ResidualEncoderUNet; \"dynunet\", \"segresnet\", \"segresnetds\" or \"swinunetr\", MONAI's; \"seresnext50\", SE-ResNeXt50 32×4d, which gives an image one class"),
+    line("network", &[], "net", Is("\"plain\""), "\"plain\" or \"resenc\", nnU-Net's PlainConvUNet and ResidualEncoderUNet; \"dynunet\", \
+                                                  \"segresnet\", \"segresnetds\" or \"swinunetr\", MONAI's; \"seresnext50\", SE-ResNeXt50 \
+                                                  32×4d, which classifies images"),
     line("network", &[], "features", Follows("32, doubled from stage to stage to at most 320, of slices 512"), "channels of each stage, the finest first (U-Nets, seresnext50)"),
     line("network", &[], "kernels", Follows("from spacing and patch"), "kernel of each stage: depth, height, width; odd (U-Nets)"),
     line("network", &[], "strides", Follows("from spacing and patch"), "stride into each stage; into the first 1 (U-Nets)"),
@@ -141,29 +145,36 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line("network", &[], "decoder_blocks", Follows("1 for each stage"), "residual blocks of each stage of the decoder, which has none for the coarsest (segresnet, segresnetds)"),
     line("network", &[], "init_filters", Follows("16 of segresnet, 32 of segresnetds"), "channels of the finest stage, doubled from stage to stage (segresnet, segresnetds)"),
     line("network", &[], "norm_groups", Follows("8"), "groups of channels of group normalisation (segresnet)"),
-    line("network", &[], "upsample", Follows("\"nontrainable\" of segresnet, \"deconv\" of segresnetds"), "how the decoder comes to finer stages: \"nontrainable\", \"deconv\" or \"pixelshuffle\" (segresnet, segresnetds)"),
+    line("network", &[], "upsample", Follows("\"nontrainable\" of segresnet, \"deconv\" of segresnetds"), "the upsampling of the decoder: \
+                                                                                                           \"nontrainable\", \"deconv\" \
+                                                                                                           or \"pixelshuffle\" \
+                                                                                                           (segresnet, segresnetds)"),
     line("network", &[], "resolution", Follows("all axes alike"), "spacing along depth, height, width by which finer axes are halved first (segresnetds)"),
     line("network", &[], "affine", Is("true"), "whether normalisations have a scale and a shift (U-Nets)"),
-    line("network", &[], "deep_supervision", Follows("all but the two coarsest stages; 0 of segresnetds"), "how many coarser maps get a head of their own while training (U-Nets, segresnetds)"),
+    line("network", &[], "deep_supervision", Follows("all but the two coarsest stages; 0 of segresnetds"), "the number of coarser stages \
+                                                                                                            with their own head in \
+                                                                                                            training (U-Nets, segresnetds)"),
     line("network", &[], "dropout", Is("0.0"), "the probability with which an element of a convolution's or linear layer's result, a channel of segresnet's first, or an element of the vector that seresnext50 classifies, is dropped while training (plain, dynunet, segresnet, swinunetr, seresnext50)"),
     line("network", &[], "feature_size", Follows("24"), "channels behind the patch embedding, doubled from stage to stage; any that `num_heads` divide (swinunetr)"),
     line("network", &[], "depths", Follows("[2, 2, 2, 2]"), "transformer blocks of each of four stages (swinunetr)"),
     line("network", &[], "num_heads", Follows("[3, 6, 12, 24]"), "heads of the attention of each stage (swinunetr)"),
     line("network", &[], "window_size", Follows("7"), "tokens of an attention window along each axis (swinunetr)"),
     line("network", &[], "qkv_bias", Follows("true"), "whether the layer that makes queries, keys and values has a bias (swinunetr)"),
-    line("network", &[], "mlp_ratio", Follows("4.0"), "channels of a block's hidden layer, as a multiple of its own (swinunetr)"),
+    line("network", &[], "mlp_ratio", Follows("4.0"), "channels of a block's hidden layer, as a multiple of the block's channels (swinunetr)"),
     line("network", &[], "patch_norm", Follows("false"), "whether tokens are normalised behind the patch embedding (swinunetr)"),
-    line("network", &[], "normalize", Follows("true"), "whether what skips take from the encoder is normalised (swinunetr)"),
+    line("network", &[], "normalize", Follows("true"), "whether skip connections are normalised (swinunetr)"),
     line("network", &[], "use_v2", Follows("false"), "whether each stage begins with a residual block of convolutions, as in SwinUNETR-V2 (swinunetr)"),
     line("network", &[], "merging", Follows("\"merging\""), "the order in which patch merging reads: \"merging\" (MONAI from 1.5 on), \"merging-1.4\" (before) or \"mergingv2\" (swinunetr)"),
     line("network", &[], "attention", Follows("true"), "whether stages have transformer blocks at all (swinunetr)"),
     line("network", &[], "attention_dropout", Follows("0.0"), "the probability with which an element of an attention matrix is dropped while training (swinunetr)"),
     line("network", &[], "path_dropout", Follows("0.0"), "the probability with which the last transformer block is skipped for a sample while training, those before it with less (swinunetr)"),
-    line("network", &[], "pool", Follows("\"padded\""), "the max pool of a stem: \"padded\", as timm's, or \"ceil\", as that of pretrainedmodels and MONAI (seresnext50)"),
-    line("network", &[], "head", Follows("\"linear\""), "what classifies the vector of an image: \"linear\", or \"mlp\" with 512 and 128 features between (seresnext50)"),
-    line("network", &[], "single_logit", Follows("false"), "whether two classes have one logit, that of the second against the first (seresnext50)"),
+    line("network", &[], "pool", Follows("\"padded\""), "the max pool of the stem: \"padded\", as in timm, or \"ceil\", as in \
+                                                         pretrainedmodels and MONAI (seresnext50)"),
+    line("network", &[], "head", Follows("\"linear\""), "the head that classifies the vector of an image: \"linear\", or \"mlp\" with 512 \
+                                                         and 128 features between (seresnext50)"),
+    line("network", &[], "single_logit", Follows("false"), "whether two classes share one logit, for the second against the first (seresnext50)"),
 
-    line("optimizer", &[], "name", Follows("\"sgd\"; where the table is given, it must be said"), "\"sgd\", with Nesterov momentum, \"adamw\", or \"adam\""),
+    line("optimizer", &[], "name", Follows("\"sgd\"; required if the table is given"), "\"sgd\", with Nesterov momentum, \"adamw\", or \"adam\""),
     line("optimizer", &["sgd"], "momentum", Is("0.99"), "decay of the momentum"),
     line("optimizer", &["sgd"], "weight_decay", Is("3e-5"), "added to the gradient, times the parameter"),
     line("optimizer", &["adamw", "adam"], "beta1", Is("0.9"), "decay of the first moment"),
@@ -172,22 +183,22 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line("optimizer", &["adamw"], "weight_decay", Is("0.01"), "pull towards zero, per unit of learning rate"),
     line("optimizer", &["adam"], "weight_decay", Is("0.0"), "added to the gradient, times the parameter"),
 
-    line("decay", &[], "name", Follows("\"poly\" with power 0.9; where the table is given, it must be said"), "how the learning rate falls: \"poly\", \"cosine\", \"plateau\" or \"constant\" (not at all)"),
-    line("decay", &["poly"], "power", Required, "of what is left of the run; nnU-Net has 0.9"),
-    line("decay", &["plateau"], "factor", Is("0.1"), "what the learning rate is multiplied by"),
-    line("decay", &["plateau"], "patience", Is("10"), "how many epochs in a row may be no better than the best before it is"),
-    line("decay", &["plateau"], "threshold", Is("0.0001"), "by which share of the best a score must be better to count; the score is the average pseudo-Dice"),
+    line("decay", &[], "name", Follows("\"poly\" with power 0.9; required if the table is given"), "how the learning rate falls: \"poly\", \"cosine\", \"plateau\" or \"constant\" (not at all)"),
+    line("decay", &["poly"], "power", Required, "of the rest of the run; nnU-Net uses 0.9"),
+    line("decay", &["plateau"], "factor", Is("0.1"), "the factor of the learning rate"),
+    line("decay", &["plateau"], "patience", Is("10"), "the number of epochs without an improvement before it is applied"),
+    line("decay", &["plateau"], "threshold", Is("0.0001"), "the relative improvement that counts; the score is the average pseudo-Dice"),
 
     line("loss", &[], "dice", Is("1.0"), "weight of the soft Dice loss"),
     line("loss", &[], "cross_entropy", Is("1.0"), "weight of the cross-entropy"),
-    line("loss", &[], "batch", Follows("false; where nothing is said of the loss true of slices, and of volumes of many patches that no patch_size is set for"), "Dice over all samples of a batch together"),
-    line("loss", &[], "include_background", Follows("true; false where nothing is said of the loss"), "whether the background counts in Dice"),
+    line("loss", &[], "batch", Follows("false; without a [loss] table true for slices, and for volumes of many patches if no patch_size is set"), "Dice over all samples of a batch together"),
+    line("loss", &[], "include_background", Follows("true; false without a [loss] table"), "whether the background counts in Dice"),
     line("loss", &[], "squared", Is("false"), "squares in the denominator of Dice"),
     line("loss", &[], "smooth_numerator", Is("1e-5"), "added to the numerator of Dice"),
     line("loss", &[], "smooth_denominator", Is("1e-5"), "added to the denominator of Dice"),
     line("loss", &[], "ignore", Follows("the data set's, if it has one"), "a label that counts in no component"),
 
-    line(LOSS, &[], "name", Required, "which component; a list of [[loss.components]] stands for the keys of [loss] but `ignore`"),
+    line(LOSS, &[], "name", Required, "the component; a list of [[loss.components]] replaces the keys of [loss] except `ignore`"),
     line(LOSS, ALL_COMPONENTS, "weight", Is("1.0"), "factor of the component"),
     line(LOSS, BATCHED, "batch", Is("false"), "quotients over all samples of a batch together"),
     line(LOSS, WITH_BACKGROUND, "include_background", Is("true"), "whether the background counts"),
@@ -205,7 +216,7 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line(LOSS, &["focal_tversky"], "gamma", Is("1.3333334"), "the power that is taken"),
     line(LOSS, &["focal"], "gamma", Is("2.0"), "the power of 1 - p"),
     line(LOSS, &["focal"], "alpha", Follows("none"), "weight of the foreground; of the background 1 - alpha"),
-    line(LOSS, &["focal", "weighted_bce"], "activation", Is("\"softmax\""), "what makes probabilities: \"softmax\" or \"sigmoid\""),
+    line(LOSS, &["focal", "weighted_bce"], "activation", Is("\"softmax\""), "the function that gives probabilities: \"softmax\" or \"sigmoid\""),
     line(LOSS, &["weighted_bce"], "pos_weight", Is("1.0"), "weight of voxels of the class"),
     line(LOSS, &["boundary", "hausdorff_dt", "log_hausdorff_dt"], "unit", Is("\"mm\""), "of distances: \"mm\", or \"voxels\" as MONAI"),
     line(LOSS, HAUSDORFF, "alpha", Is("2.0"), "the power of distances"),
@@ -219,30 +230,34 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line(LOSS, SHAPES, "every", Is("1"), "from one step with the component to the next"),
     line(LOSS, SHAPES, "phase", Is("0"), "the first such step, counted from 0; below `every`"),
     line(LOSS, SHAPES, "from_epoch", Is("0"), "the first epoch with the component, counted from 0"),
-    line(LOSS, SHAPES, "scale", Is("1"), "by how much probabilities and labels are downsampled along each axis"),
-    line(LOSS, SHAPES, "mode", Is("\"both\""), "who has it: \"both\", \"train\" or \"validation\""),
+    line(LOSS, SHAPES, "scale", Is("1"), "the factor by which probabilities and labels are downsampled along each axis"),
+    line(LOSS, SHAPES, "mode", Is("\"both\""), "where it applies: \"both\", \"train\" or \"validation\""),
     line(LOSS, SHAPES, "rescale", Is("false"), "whether the weight is multiplied with `every`"),
     line(LOSS, SHAPES, "otherwise", Is("\"nothing\""), "on other steps: \"nothing\", or \"boundary_l1\", a cheap difference of boundaries"),
 
     line("images", &[], "size", Follows("[224, 224]"), "height and width that images are resized to, in pixels"),
     line("images", &[], "channels", Follows("3"), "1, grey, or 3, RGB"),
-    line("images", &[], "range_16_bit", Follows("that of all images but those of test"), "the range of samples of 16 bits that becomes 0 to 255: [low, high]; samples outside are clipped"),
+    line("images", &[], "range_16_bit", Follows("the range of all images except test images"), "the range of samples of 16 bits that becomes 0 to 255: [low, high]; samples outside are clipped"),
     line("images", &[], "filter", Follows("\"bilinear\""), "of resizing: \"bilinear\", \"bicubic\" or \"lanczos\""),
     line("images", &[], "circle_crop", Follows("nothing is cropped"), "the grey up to which the border of a photograph of the retina is dark, and cropped"),
     line("images", &[], "clahe", Follows("not equalised"), "equalises lightness locally before resizing: the most that a level may have, as a multiple of a uniform histogram"),
     line("images", &[], "ben_graham", Follows("not filtered"), "Ben Graham's filter after resizing: the deviation of its blur, in pixels"),
     line("images", &[], "sampling", Follows("\"shuffled\""), "how the images of a step are chosen: \"shuffled\", or \"balanced\", each class alike"),
-    line("images", &[], "target", Follows("\"any_of\" where images have several labels, else \"one_of\""), "what is learned: \"one_of\", one class; \"any_of\", each label by itself; \"ordinal\", one class of some in their order"),
+    line("images", &[], "target", Follows("\"any_of\" where images have several labels, else \"one_of\""), "the task: \"one_of\", one \
+                                                                                                            class; \"any_of\", each label \
+                                                                                                            separately; \"ordinal\", one \
+                                                                                                            of several ordered classes"),
     line("images", &[], "class_weights", Follows("each image alike"), "\"balanced\": n / (K nₖ) of the images that the run's first fold trains on, in the cross-entropy"),
-    line("images", &[], "classes", Follows("all"), "the classes that are told apart, by name: a list"),
+    line("images", &[], "classes", Follows("all"), "the classes to distinguish, by name: a list"),
 
-    line("images.augmentation", &[], "degrees", Follows("10; 0 where the table is given"), "rotates by up to so many degrees, either way"),
+    line("images.augmentation", &[], "degrees", Follows("10; 0 where the table is given"), "rotates by up to this many degrees, either way"),
     line("images.augmentation", &[], "shift", Follows("[0.0, 0.0]"), "shifts by up to these shares of width and height, either way"),
     line("images.augmentation", &[], "scale", Follows("[1.0, 1.0]"), "scales by a factor between these"),
-    line("images.augmentation", &[], "shear", Follows("[0.0, 0.0]"), "shears by up to so many degrees parallel to x and y, either way"),
+    line("images.augmentation", &[], "shear", Follows("[0.0, 0.0]"), "shears by up to this many degrees parallel to x and y, either way"),
     line("images.augmentation", &[], "flip_horizontal", Follows("0.5; 0 where the table is given"), "the probability that left and right are exchanged"),
     line("images.augmentation", &[], "flip_vertical", Follows("0.0"), "the probability that top and bottom are exchanged"),
-    line("images.augmentation", &[], "brightness", Follows("0.1; 0 where the table is given"), "the factor of brightness is up to so much from 1"),
+    line("images.augmentation", &[], "brightness", Follows("0.1; 0 where the table is given"), "the largest deviation of the brightness \
+                                                                                                factor from 1"),
     line("images.augmentation", &[], "contrast", Follows("0.1; 0 where the table is given"), "the same for contrast"),
     line("images.augmentation", &[], "saturation", Follows("0.0"), "the same for saturation"),
     line("images.augmentation", &[], "hue", Follows("0.0"), "turns the hue by up to this share of the circle, either way"),
@@ -254,24 +269,28 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line("images.augmentation.erase", &[], "ratio", Follows("[0.3, 3.3]"), "its height over its width is between these"),
     line("images.augmentation.erase", &[], "noise", Follows("false"), "whether it is filled with noise, or with the mean"),
 
-    line("images.table", &[], "image", Follows("\"image\"; where the table is given, it must be said"), "the column of images in a .csv file"),
-    line("images.table", &[], "label", Follows("one = \"label\"; where the table is given, it must be said"), "where labels are: one = COLUMN, several = { column, separator }, or columns = a list"),
+    line("images.table", &[], "image", Follows("\"image\"; required if the table is given"), "the column of images in a .csv file"),
+    line("images.table", &[], "label", Follows("one = \"label\"; required if the table is given"), "where labels are: one = COLUMN, several = { column, separator }, or columns = a list"),
     line("images.table", &[], "group", Follows("none"), "cases that stay in one fold: column = COLUMN, or name_up_to = TEXT"),
     line("images.table", &[], "split", Follows("none"), "the column with train, val or test"),
-    line("images.table", &[], "folder", Follows("that of the table"), "of images, relative to the table"),
-    line("images.table", &[], "ending", Follows("nothing"), "what is appended to names that lack it"),
+    line("images.table", &[], "folder", Follows("the table's folder"), "of images, relative to the table"),
+    line("images.table", &[], "ending", Follows("nothing"), "the ending that is appended to names that lack it"),
     line("images.table", &[], "classes", Follows("all that occur"), "the classes, in order"),
-    line("images.table", &[], "skip_unlabelled", Follows("false"), "whether lines without a label are left out; an error else"),
+    line("images.table", &[], "skip_unlabelled", Follows("false"), "whether rows without a label are left out; otherwise they are an error"),
 
-    line("bad_numbers", &[], "name", Follows("\"stop\"; where the table is given, it must be said"), "what is done where a loss or a gradient is no number: \"stop\", \"skip\" the step, or \"rollback\" to the last checkpoint"),
-    line("bad_numbers", &["skip", "rollback"], "limit", Is("10"), "how many steps in a row are skipped, or how often it goes back, before the run stops"),
+    line("bad_numbers", &[], "name", Follows("\"stop\"; required if the table is given"), "the reaction to a loss or gradient \
+                                                                                                      that is not finite: \"stop\", \
+                                                                                                      \"skip\" the step, or \"rollback\" \
+                                                                                                      to the last checkpoint"),
+    line("bad_numbers", &["skip", "rollback"], "limit", Is("10"), "the number of steps in a row that are skipped, or of rollbacks, before \
+                                                                   the run stops"),
 
-    line("groups", &[], "prefix", Required, "what the names of parameters begin with, in a list [[groups]] of rates of their own"),
-    line("groups", &[], "rate", Required, "what the learning rate of these parameters is multiplied by"),
+    line("groups", &[], "prefix", Required, "a prefix of names of parameters, in a list [[groups]] with their own rates"),
+    line("groups", &[], "rate", Required, "the factor of the learning rate of these parameters"),
 
     line("early_stopping", &[], "patience", Required, "epochs without a better score after which the run ends"),
     line("early_stopping", &[], "score", Follows("\"ema_pseudo_dice\", of images \"balanced_accuracy\""), "which: \"ema_pseudo_dice\", \"pseudo_dice\" or \"validation_loss\"; of images \"accuracy\", \"balanced_accuracy\", \"kappa\" or \"validation_loss\""),
-    line("early_stopping", &[], "min_delta", Is("0.0"), "by how much a score must be better to count"),
+    line("early_stopping", &[], "min_delta", Is("0.0"), "the improvement of a score that counts"),
 
     line("augmentation", &[], "p_rotation", Is("0.2"), "the probability of a rotation"),
     line("augmentation", &[], "rotation", Is("[-30.0, 30.0]"), "degrees about each axis"),

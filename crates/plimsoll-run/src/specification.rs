@@ -114,8 +114,7 @@ impl Continuation {
         }
         if before.config.epochs != epochs {
             notes.push(format!(
-                "extended from {} to {epochs} epochs: from step {steps} on, learning rates are those of a run of {epochs} \
-                 epochs",
+                "extended from {} to {epochs} epochs: from step {steps} on, learning rates follow a run of {epochs} epochs",
                 before.config.epochs
             ));
         }
@@ -285,7 +284,7 @@ impl Specification {
         let cases = || self.cases.train.iter().chain(&self.cases.val);
         if let Some(case) = cases().chain(self.data.keys()).find(|case| !self.config.task.is_case_name(case))
         {
-            return Err(format!("{case:?} is no name of a case"));
+            return Err(format!("{case:?} is not the name of a case"));
         }
         match cases().find(|case| !self.data.contains_key(*case)) {
             Some(case) => Err(format!("it has no contents of the case {case}")),
@@ -340,8 +339,8 @@ impl Specification {
         }
         let mut notes = Vec::new();
         if self.backend != now.backend {
-            let text = "bits may differ from those of a run that stays where it was begun";
-            notes.push(format!("it was begun on {} and resumes on {}: {text}", self.backend, now.backend));
+            let text = "results may differ in the last bits from a run that stays on one machine";
+            notes.push(format!("it was started on {} and resumes on {}: {text}", self.backend, now.backend));
         }
         Ok(Continuation { before: self.clone(), now: now.clone(), changes, data, left_out, notes })
     }

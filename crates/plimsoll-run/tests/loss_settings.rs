@@ -86,7 +86,7 @@ fn what_is_unknown_is_an_error_that_lists_what_is_known() {
     let said = error("loss = { dyce = 1.0 }");
     assert!(said.contains("dyce") && said.contains("components"), "{said}");
     let said = error("loss = { dice = 1.0, components = [] }");
-    assert!(said.contains("`dice` stands beside a list"), "{said}");
+    assert!(said.contains("`dice` has no effect beside a list"), "{said}");
 }
 
 #[test]
@@ -112,5 +112,5 @@ fn what_cannot_be_is_said_with_the_option_and_the_component() {
     assert!(fault("{ name = 'morph_skeleton', iterations = 65 }").is_some());
     assert!(fault("{ name = 'toploss_simple', threshold = 1.5 }").unwrap().contains("from 0 to 1"));
     assert!(fault("{ name = 'skeleton_recall', smooth_numerator = nan }").is_some());
-    assert!(fault("").unwrap().contains("one must count"));
+    assert!(fault("").unwrap().contains("needs one with a weight"));
 }

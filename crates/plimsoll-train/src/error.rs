@@ -41,7 +41,7 @@ pub enum TrainError {
     #[error(transparent)]
     Memory(#[from] MapError),
     /// Numbers of a step went wrong.
-    #[error("step {step}: the loss is {loss} and the norm of gradients {norm}; patches: {patches}")]
+    #[error("step {step}: the loss is {loss} and the gradient norm {norm}; patches: {patches}")]
     BadNumbers {
         /// From 1.
         step: u64,
@@ -73,13 +73,13 @@ impl TrainError {
             TrainError::Loader(error) => error.remedy(),
             TrainError::Images(error) => error.remedy(),
             TrainError::BadNumbers { precision: DType::F16, loss, .. } if !loss.is_finite() => Some(
-                "weights are those from before this step; a feature is probably beyond 65504, which is all that f16 holds: \
-                 ‹precision=bf16› and f32 hold more"
+                "the weights are from before this step; a feature is probably beyond 65504, the largest number of f16: ‹precision=bf16› \
+                 and f32 have a larger range"
                     .into(),
             ),
             TrainError::BadNumbers { .. } => Some(
-                "weights are those from before this step; look at these cases, or lower ‹learning_rate›; `bad_numbers` in \
-                 plimsoll.toml skips such steps or goes back before them"
+                "the weights are from before this step; inspect these cases, or lower ‹learning_rate›; `bad_numbers` in plimsoll.toml \
+                 skips such steps or rolls them back"
                     .into(),
             ),
             TrainError::Splits(error) => error.remedy(),

@@ -111,8 +111,7 @@ pub(crate) fn doubt(
             write(&file, &stored).is_ok()
         })
     });
-    let then =
-        if marked { "; what the machine does per second is measured again before the next run" } else { "" };
+    let then = if marked { "; the speed of the machine is measured again before the next run" } else { "" };
     Some(format!(
         "a step was predicted to take {predicted:.3} s, but half of them took {median:.3} s or more{then}"
     ))

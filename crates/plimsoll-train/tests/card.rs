@@ -283,7 +283,7 @@ fn a_run_on_a_card_comes_to_the_processors_numbers_and_to_the_same_bits_however_
     let (resumed, seen) = site.train("stopped", &card, true, None);
     assert_eq!((resumed.ended, resumed.steps), (StopReason::Finished, 6));
     assert_eq!(
-        seen.warnings.iter().filter(|what| what.contains("begun on")).count(),
+        seen.warnings.iter().filter(|what| what.contains("started on")).count(),
         0,
         "{:?}",
         seen.warnings
@@ -294,7 +294,7 @@ fn a_run_on_a_card_comes_to_the_processors_numbers_and_to_the_same_bits_however_
     site.train("moved", &card, false, Some(4));
     let (moved, seen) = site.train("moved", &cpu, true, None);
     assert_eq!(moved.ended, StopReason::Finished);
-    let said = seen.warnings.iter().any(|what| what.contains("begun on CUDA, sm_80 and resumes on"));
+    let said = seen.warnings.iter().any(|what| what.contains("started on CUDA, sm_80 and resumes on"));
     assert!(said, "{:?}", seen.warnings);
 
     // Labels are the processor's, but where two classes are as likely to the last bits.

@@ -36,7 +36,7 @@ pub enum VolumeError {
         source: io::Error,
     },
     /// The file name does not have an image's extension.
-    #[error("{path} neither begins as an image of any format that is read, nor has the name of one: {known}")]
+    #[error("{path} has neither the start nor the name of a supported image: {known}")]
     UnknownName {
         /// The file.
         path: PathBuf,
@@ -45,14 +45,14 @@ pub enum VolumeError {
     },
     /// The file name does not have the extension of an image that is written.
     #[error(
-        "{path} does not have the name of an image that is written: .nii.gz, .nii, .nrrd, .mha, .mhd, .png, .tif, .tiff"
+        "{path} does not have an ending of a format that is written: .nii.gz, .nii, .nrrd, .mha, .mhd, .png, .tif, .tiff"
     )]
     UnwrittenName {
         /// The file that was to be written.
         path: PathBuf,
     },
     /// An image has more bytes than this machine can address.
-    #[error("{path} has the shape {shape:?}, of more bytes than can be addressed")]
+    #[error("{path} has the shape {shape:?}, with more bytes than can be addressed")]
     TooLarge {
         /// The file.
         path: PathBuf,
@@ -60,7 +60,7 @@ pub enum VolumeError {
         shape: [usize; 3],
     },
     /// The other file of a pair is missing.
-    #[error("{path} is one of a pair of files, but the other is not there; looked for {}", list(.tried))]
+    #[error("{path} is one of a pair of files, but the other is missing; searched for {}", list(.tried))]
     MissingPart {
         /// The file that was named.
         path: PathBuf,
@@ -82,7 +82,7 @@ pub enum VolumeError {
         why: String,
     },
     /// The spacing of such a file is not said as it must be.
-    #[error("{path} does not say the spacing of the image beside it: {why}")]
+    #[error("{path} does not state the spacing of the image beside it: {why}")]
     StackSpacing {
         /// The file with the spacing.
         path: PathBuf,
@@ -90,7 +90,7 @@ pub enum VolumeError {
         why: String,
     },
     /// The lengths that a TIFF file says itself cannot be used.
-    #[error("{path} says lengths that cannot be: {why}")]
+    #[error("{path} states impossible lengths: {why}")]
     StackLengths {
         /// The file or folder.
         path: PathBuf,
@@ -98,14 +98,15 @@ pub enum VolumeError {
         why: String,
     },
     /// A region of a picture was asked for before it was decoded.
-    #[error("{path} is a picture whose pixels were asked for before it was decoded")]
+    #[error("{path} is a picture whose pixels were requested before it was decoded")]
     NotDecoded {
         /// The file.
         path: PathBuf,
     },
     /// Label maps with several slices, or of a format that is not written.
     #[error(
-        "{path}: labels are written as one plane of 8 bits in PNG, or as planes of 8 or 16 bits in TIFF, but here are {channels} channels of {depth} planes"
+        "{path}: labels are written as one plane of 8 bits in PNG, or as planes of 8 or 16 bits in TIFF, but the image has {channels} \
+         channels of {depth} planes"
     )]
     UnwritablePicture {
         /// The file that was to be written.
@@ -210,7 +211,7 @@ pub enum VolumeError {
         problem: io::Error,
     },
     /// The file does not have this channel.
-    #[error("{path} has {channels} channels, so none with index {asked}")]
+    #[error("{path} has {channels} channels, but channel {asked} was requested (numbered from 0)")]
     Channel {
         /// The file.
         path: PathBuf,
@@ -234,7 +235,7 @@ pub enum VolumeError {
         shape: [usize; 3],
     },
     /// A buffer has the wrong length.
-    #[error("{path}: a buffer has {found} elements where {needed} are needed")]
+    #[error("{path}: a buffer has {found} elements instead of {needed}")]
     BufferLength {
         /// The file.
         path: PathBuf,
@@ -259,7 +260,7 @@ pub enum VolumeError {
         value: f64,
     },
     /// A value of a label map denotes no class.
-    #[error("{path}: voxel {voxel:?} (depth, height, width) is {value}, which stands for no class")]
+    #[error("{path}: voxel {voxel:?} (depth, height, width) is {value}, which is not the value of a class")]
     UnknownLabel {
         /// The file.
         path: PathBuf,
@@ -277,7 +278,9 @@ pub enum VolumeError {
         why: String,
     },
     /// A segment of a label map has a name that no class has, or its segments overlap.
-    #[error("{path}: voxel {voxel:?} (depth, height, width) is {found}, which is no class of the data set")]
+    #[error(
+        "{path}: voxel {voxel:?} (depth, height, width) is {found}, which is not a class of the data set"
+    )]
     UnknownSegment {
         /// The file.
         path: PathBuf,
@@ -288,7 +291,7 @@ pub enum VolumeError {
     },
     /// A voxel of a segmentation has a value that no segment of the file has.
     #[error(
-        "{path}: voxel {voxel:?} (depth, height, width) is {value} in layer {layer}, a value of no segment of the file"
+        "{path}: voxel {voxel:?} (depth, height, width) is {value} in layer {layer}, which is not a value of a segment of the file"
     )]
     NoSegment {
         /// The file.
@@ -361,7 +364,7 @@ pub enum VolumeError {
         plane: usize,
     },
     /// The writer was given too many planes, or finished with too few.
-    #[error("{path}: {written} planes were given where the volume has {planes}")]
+    #[error("{path}: {written} planes were given, but the volume has {planes}")]
     PlaneCount {
         /// The file that was to be written.
         path: PathBuf,
@@ -383,9 +386,9 @@ fn list(paths: &[PathBuf]) -> String {
 }
 
 /// The remedy for names in a label map that are not names of classes.
-pub const SEGMENT_HINT: &str = "give it the name of a class in the file, or in the table beside it; or say in dataset.json which class it is, like \"segments\": {\"Segment_1\": \"vessel\"} \
-                                (in plimsoll.toml [data] segments = { \"Segment_1\" = \"vessel\" }); or read all files by value with \
-                                \"segments\": \"values\"";
+pub const SEGMENT_HINT: &str = "give it the name of a class in the file, or in the table beside it; or set its class in dataset.json, \
+                                like \"segments\": {\"Segment_1\": \"vessel\"} (in plimsoll.toml [data] segments = { \"Segment_1\" = \
+                                \"vessel\" }); or read all files by value with \"segments\": \"values\"";
 
 impl VolumeError {
     pub(crate) fn memory(path: &Path, problem: MapError) -> VolumeError {
@@ -416,11 +419,11 @@ impl VolumeError {
                 "write the planes of one channel at one time as grey pages of a TIFF file, or as slices with numbers in a folder, or as NIfTI".into()
             }
             VolumeError::StackSpacing { .. } => {
-                "let it be {\"spacing\": [1.0, 0.5, 0.5]}: millimetres between planes, rows and columns".into()
+                "write {\"spacing\": [1.0, 0.5, 0.5]}: millimetres between planes, rows and columns".into()
             }
             VolumeError::StackLengths { .. } => {
-                "say the spacing in a file beside it, of the same name with .json: {\"spacing\": [1.0, 0.5, 0.5]}, millimetres between planes, \
-                 rows and columns"
+                "write the spacing into a file beside it, with the same name and .json: {\"spacing\": [1.0, 0.5, 0.5]}, millimetres \
+                 between planes, rows and columns"
                     .into()
             }
             VolumeError::UnwritablePicture { .. } => "name the output .nii.gz".into(),
@@ -446,7 +449,7 @@ impl VolumeError {
                 return not_a_label.remedy();
             }
             VolumeError::UnknownLabel { .. } => {
-                "correct the label map, or name its value under `labels`; ‹job inspect› names all of them".into()
+                "correct the label map, or add its value to `labels`; ‹job inspect› lists all values".into()
             }
             VolumeError::UnnamedClasses { .. } => {
                 "put a dataset.json with \"labels\" of these names beside the folder of label maps; or save the segments in one layer".into()
@@ -461,7 +464,7 @@ impl VolumeError {
                 crate::segments::MOST_OVERLAPPING
             ),
             VolumeError::Memory { .. } => {
-                "raise the memory line, or read the volume by regions instead of whole".into()
+                "raise the memory limit, or read the volume by regions instead of whole".into()
             }
             VolumeError::WritesPair { .. } | VolumeError::UnwrittenName { .. } => "name the output .nii.gz or .nii".into(),
             VolumeError::TemplateDiffers { .. } => {

@@ -96,8 +96,7 @@ impl GeometryError {
             GeometryError::NotFinite { .. }
             | GeometryError::Spacing { .. }
             | GeometryError::Singular { .. } => {
-                "the image has no usable position in space: convert it again from its source, \
-                 or set its affine by hand"
+                "the image has no usable position in space: convert it again from its source, or set its affine"
                     .into()
             }
         })
@@ -126,7 +125,7 @@ impl fmt::Display for GeometryDifference {
         match self {
             GeometryDifference::Shape { first, second } => write!(f, "shape {first:?} against {second:?}"),
             GeometryDifference::Affine { displacement } => {
-                write!(f, "affines that put the same voxel up to {displacement:.3} mm apart")
+                write!(f, "affines that place the same voxel up to {displacement:.3} mm apart")
             }
         }
     }

@@ -42,7 +42,7 @@ impl LabelValues {
         let names = segments.names_of(value);
         let quoted: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
         match quoted.len() {
-            0 => format!("{value}, which the file gives no name"),
+            0 => format!("{value}, which has no name in the file"),
             1 => format!("{} (the value {value})", quoted[0]),
             _ => format!("{} at once", quoted.join(" and ")),
         }

@@ -32,7 +32,7 @@ pub enum MemoryVolumeError {
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
     /// The buffer is not as long as the grid asks for.
-    #[error("an image of {shape:?} in {} takes {} bytes, but there are {found}", element.name(), one_of(*needed))]
+    #[error("an image of shape {shape:?} in {} takes {} bytes, but the buffer has {found}", element.name(), one_of(*needed))]
     Length {
         /// Depth, height, width.
         shape: [usize; 3],

@@ -62,7 +62,7 @@ pub(crate) fn is_said(path: &Path, spacing: Spacing) -> io::Result<bool> {
         return Ok(true);
     }
     let why = format!(
-        "{} says a spacing of {:?}, and that of these labels is {:?}: write them to another folder, or remove it",
+        "{} states a spacing of {:?}, but these labels have {:?}: write them to another folder, or remove it",
         beside(path, Content::Labels).display(),
         found.0,
         spacing.0
@@ -124,7 +124,7 @@ mod tests {
         std::fs::write(&file, of_image).unwrap();
         write(&labels, Spacing([f64::from(1.4f32), 0.9, 1.0])).unwrap();
         let error = write(&labels, Spacing([1.4, 0.9, 2.0])).unwrap_err();
-        assert!(error.to_string().contains("a.json says a spacing of [1.4, 0.9, 1.0]"), "{error}");
+        assert!(error.to_string().contains("a.json states a spacing of [1.4, 0.9, 1.0]"), "{error}");
         assert_eq!(std::fs::read_to_string(&file).unwrap(), of_image);
     }
 }

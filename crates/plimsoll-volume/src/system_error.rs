@@ -12,7 +12,7 @@ pub(crate) fn hint(source: &io::Error) -> Option<String> {
     }
     let hint = match source.kind() {
         io::ErrorKind::NotFound => "check the path",
-        io::ErrorKind::PermissionDenied => "check who may read and write there",
+        io::ErrorKind::PermissionDenied => "check the permissions",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "free space on the disk, or write somewhere else"
         }
@@ -25,11 +25,11 @@ pub(crate) fn hint(source: &io::Error) -> Option<String> {
 pub(crate) fn decompress_hint(bytes: Bytes, source: &io::Error) -> String {
     match source.kind() {
         io::ErrorKind::NotFound => "check the path of the output".into(),
-        io::ErrorKind::PermissionDenied => "check who may read and write there".into(),
+        io::ErrorKind::PermissionDenied => "check the permissions".into(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => format!(
-            "free {bytes} on that disk, write to another one, or raise the memory line, so that the image is held in memory"
+            "free {bytes} on that disk, write to another one, or raise the memory limit, so that the image stays in memory"
         ),
-        _ => "write to another disk, or raise the memory line, so that the image is held in memory".into(),
+        _ => "write to another disk, or raise the memory limit, so that the image stays in memory".into(),
     }
 }
 

@@ -86,9 +86,7 @@ const MOST_VALUE: usize = 8 << 10;
 pub(crate) fn short<'a>(field: &str, value: &'a str) -> Result<&'a str, String> {
     match value.len() <= MOST_VALUE {
         true => Ok(value),
-        false => {
-            Err(format!("`{field}` has {} bytes, and values of up to {MOST_VALUE} are read", value.len()))
-        }
+        false => Err(format!("`{field}` has {} bytes, more than {MOST_VALUE}", value.len())),
     }
 }
 
@@ -97,8 +95,7 @@ pub(crate) fn short<'a>(field: &str, value: &'a str) -> Result<&'a str, String> 
 /// # Errors
 /// Returns an error in words if a word is no number.
 pub(crate) fn numbers<T: std::str::FromStr>(field: &str, text: &str) -> Result<Vec<T>, String> {
-    let number =
-        |word: &str| word.parse().map_err(|_| format!("`{field}` has {word:?} where a number must be"));
+    let number = |word: &str| word.parse().map_err(|_| format!("`{field}` has {word:?} instead of a number"));
     text.split_whitespace().map(number).collect()
 }
 
@@ -111,7 +108,7 @@ pub(crate) fn data_file(header: &Path, named: &str) -> Result<PathBuf, String> {
     let named = Path::new(named);
     match named.components().all(is_inside) && named.file_name().is_some() {
         true => Ok(header.with_file_name("").join(named)),
-        false => Err(format!("its voxels are in {}, which is not in its folder", named.display())),
+        false => Err(format!("its voxels are in {}, which is outside its folder", named.display())),
     }
 }
 

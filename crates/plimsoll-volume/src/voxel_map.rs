@@ -16,7 +16,7 @@ pub struct VoxelMap {
 
 /// The map is singular, so it has no inverse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the voxel map is singular: it flattens the output into a plane or a line of the source")]
+#[error("the voxel map is singular: it maps the output to a plane or a straight line of the source")]
 pub struct SingularMap;
 
 impl VoxelMap {

@@ -63,14 +63,14 @@ pub(crate) fn decompress(mut frames: &[u8], to: &mut [u8]) -> io::Result<()> {
             }
             filled += decoder.read(&mut to[filled..])?;
             if decoder.can_collect() > 0 && filled == length {
-                return Err(wrong(format!("it stands for more than {length} bytes")));
+                return Err(wrong(format!("it unpacks to more than {length} bytes")));
             }
         }
         expect_checksum(&decoder)?;
     }
     match filled == length {
         true => Ok(()),
-        false => Err(wrong(format!("it stands for {filled} bytes, not {length}"))),
+        false => Err(wrong(format!("it unpacks to {filled} bytes, not {length}"))),
     }
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn decompress(mut frames: &[u8], to: &mut [u8]) -> io::Result<()> {
 fn expect_checksum(decoder: &FrameDecoder) -> io::Result<()> {
     match (decoder.get_checksum_from_data(), decoder.get_calculated_checksum()) {
         (Some(stored), calculated) if calculated != Some(stored) => {
-            Err(wrong("the checksum of a frame is not that of its data".into()))
+            Err(wrong("the checksum of a frame does not match its data".into()))
         }
         _ => Ok(()),
     }
@@ -127,7 +127,7 @@ impl Frames {
         let window = found.ok_or_else(|| wrong("it does not begin with a frame of Zstandard".into()))?;
         if window > MOST_WINDOW {
             return Err(wrong(format!(
-                "its window has {window} bytes, and one of up to {MOST_WINDOW} is read: compress it without --long or --ultra"
+                "its window has {window} bytes, more than {MOST_WINDOW}: compress it without --long or --ultra"
             )));
         }
         Ok(Frames { file, decoder: decoder(window), window, is_inside: false })

@@ -189,10 +189,10 @@ fn out_of_bounds_reads_are_refused() {
         file.read_region(channel, VoxelBox { start, shape }, &mut vec![0; length])
             .map_err(|error| error.to_string())
     };
-    assert!(read(1, [0; 3], [1; 3], 1).unwrap_err().contains("1 channels, so none with index 1"));
+    assert!(read(1, [0; 3], [1; 3], 1).unwrap_err().contains("1 channels, but channel 1 was requested"));
     assert!(read(0, [2, 0, 0], [2, 1, 1], 2).unwrap_err().contains("shape [3, 4, 5]"));
     assert!(read(0, [usize::MAX, 0, 0], [2, 1, 1], 2).unwrap_err().contains("shape [3, 4, 5]"));
-    assert!(read(0, [0; 3], [2, 2, 2], 7).unwrap_err().contains("7 elements where 8 are needed"));
+    assert!(read(0, [0; 3], [2, 2, 2], 7).unwrap_err().contains("7 elements instead of 8"));
     assert_eq!(read(0, [3, 4, 5], [0; 3], 0), Ok(()));
 }
 

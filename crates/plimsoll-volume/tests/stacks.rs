@@ -149,7 +149,7 @@ fn units_of_imagej_and_ome_are_those_of_the_file_and_a_file_beside_it_decides() 
         fs::write(&path, bytes).unwrap();
         VolumeFile::open(&path)
     };
-    assert!(with(b"unit=ly\n").unwrap().warnings()[0].contains("\"ly\", which is no length"));
+    assert!(with(b"unit=ly\n").unwrap().warnings()[0].contains("\"ly\", which is not a unit of length"));
     assert!(with(b"what=mm\n").unwrap().warnings()[0].contains("‹unit›"));
     let spacing = bytes.windows(11).position(|window| window == b"spacing=2.5").unwrap();
     let mut wrong = bytes.clone();
@@ -185,7 +185,7 @@ fn slices_that_are_missing_or_differ_are_named() {
     for (names, says) in [
         (&[(8, "a_1.tif"), (9, "a_2.tif"), (10, "a_4.tif")][..], "number 3 between a_2.tif and a_4.tif"),
         (&[(8, "a_1.tif"), (9, "b_2.tif")], "a_1.tif and b_2.tif"),
-        (&[], "no slices"),
+        (&[], "it has no slices"),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let error = VolumeFile::open(slices(dir.path(), names)).unwrap_err();

@@ -53,7 +53,7 @@ impl FromStr for DeviceName {
             _ => match text.strip_prefix("cuda:").and_then(number) {
                 Some(ordinal) => Ok(DeviceName::Cuda(ordinal)),
                 None => {
-                    Err("cpu, cuda:0 (cuda for short), cuda:1, …; to plan without a card a kind like sm_80"
+                    Err("write cpu, cuda:0 (cuda for short), cuda:1, …; or a kind like sm_80 to plan without a card"
                         .into())
                 }
             },
@@ -79,7 +79,7 @@ impl DeviceName {
             DeviceName::Cuda(ordinal) => Card::find(ordinal)?.below(vram),
             DeviceName::Kind(architecture) => Err(DeviceError::Nowhere { architecture }.into()),
             DeviceName::Cpu | DeviceName::Reference if vram.is_some() => Err(Error::new(
-                format!("‹vram› has no effect: ‹device={self}› has no memory of its own"),
+                format!("‹vram› has no effect: ‹device={self}› has no separate memory"),
                 "leave it out, or name a GPU, like ‹device=cuda:0›",
             )),
             DeviceName::Cpu => Ok(Arc::new(CpuBackend::new(CpuOptions::new(threads))?)),
@@ -91,8 +91,8 @@ impl DeviceName {
     pub fn open_to_plan(self, threads: usize, vram: Option<Bytes>) -> Outcome<Arc<dyn Backend>> {
         let DeviceName::Kind(architecture) = self else { return self.open(threads, vram) };
         let Some(line) = vram else {
-            let message = format!("{self} is a kind of card: how much memory it has is not known");
-            return Err(Error::new(message, "draw a line there with ‹vram›, like ‹vram=12GiB›"));
+            let message = format!("{self} is a kind of card, whose amount of memory is unknown");
+            return Err(Error::new(message, "set a limit with ‹vram›, like ‹vram=12GiB›"));
         };
         within(CudaBackend::new(Arc::new(Nowhere(architecture))), line, DriverUse::USUAL)
     }
@@ -117,7 +117,7 @@ impl From<DeviceError> for Error {
 fn within(backend: CudaBackend, line: Bytes, driver: DriverUse) -> Outcome<Arc<dyn Backend>> {
     let memory = DeviceMemory::new(line, driver).map_err(|_| {
         let message =
-            format!("the driver holds {} of the card, but the line there is {line}", driver.device_bytes());
+            format!("the driver uses {} of the card's memory, but its limit is {line}", driver.device_bytes());
         Error::new(message, "raise ‹vram›")
     })?;
     Ok(Arc::new(backend.within(memory)))
@@ -195,7 +195,7 @@ impl Card {
                 self.ordinal,
                 self.driver.name()
             );
-            return Err(Error::new(message, format!("draw the line there at or below {free}")));
+            return Err(Error::new(message, format!("set the limit to {free} at most")));
         }
         let line = vram.unwrap_or(free - Bytes(free.0 / MARGIN));
         let driver = self.driver_use();
@@ -262,8 +262,8 @@ pub fn multiply_add_peak(threads: usize) -> Result<f64, EngineError> {
 pub fn limit_instruction_set(name: &str) -> Outcome {
     match Level::from_name(name) {
         None => {
-            let message = format!("`{name}` is no instruction set");
-            Err(Error::new(message, "avx512, avx2 or portable; the machine's best if none is named"))
+            let message = format!("unknown instruction set `{name}`");
+            Err(Error::new(message, "choose avx512, avx2 or portable, or none for the machine's best"))
         }
         Some(level) if Level::limit(level) => Ok(()),
         Some(_) => {

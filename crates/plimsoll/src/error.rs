@@ -203,16 +203,16 @@ fn way_out_of(kind: io::ErrorKind) -> &'static str {
         io::ErrorKind::NotFound => "check the path",
         io::ErrorKind::Interrupted => "give the same command again; nothing half-written is left",
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            "check who may read and write there, or choose another place"
+            "check the permissions, or choose another folder"
         }
         io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
-            "a file is where a folder must be: choose another place, or move it away"
+            "a file is in the place of a folder: choose another folder, or move the file"
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "make room on that disk, or choose another one"
         }
         io::ErrorKind::FileTooLarge => "raise the limit of file sizes (`ulimit -f`), or choose another disk",
-        _ => "check the path, the disk and who may write there",
+        _ => "check the path, the disk and the permissions",
     }
 }
 
@@ -220,7 +220,7 @@ fn way_out_of(kind: io::ErrorKind) -> &'static str {
 fn way_out(error: &(dyn StdError + 'static)) -> String {
     let of_prediction = chain(error).find_map(|cause| cause.downcast_ref::<plimsoll_infer::InferError>());
     if let Some(plimsoll_infer::InferError::Interrupted { .. }) = of_prediction {
-        return "the same command with ‹overwrite› predicts all images anew".into();
+        return "the same command with ‹overwrite› predicts all images again".into();
     }
     let said_by_system = chain(error).find_map(|cause| cause.downcast_ref::<io::Error>());
     match said_by_system {
@@ -229,10 +229,8 @@ fn way_out(error: &(dyn StdError + 'static)) -> String {
         }
         None if chain(error).any(|cause| cause.is::<plimsoll_memory::OverBudget>()) => "raise ‹ram›".into(),
         None => match chain(error).find_map(|cause| cause.downcast_ref::<plimsoll_plan::PlanError>()) {
-            Some(_) => {
-                "no setting is at fault: report it with the command, the settings and this line".into()
-            }
-            None => "‹job settings› lists what can be set".into(),
+            Some(_) => "this is a bug: report it with the command, the settings and this message".into(),
+            None => "‹job settings› lists the settings".into(),
         },
     }
 }
@@ -248,14 +246,14 @@ impl From<OutputError> for Error {
         let hint = match error.remedy() {
             OutputRemedy::NewFile(name) => format!("name a file that does not exist yet with {name}"),
             OutputRemedy::NewFileOrMove(name) => {
-                format!("name a file that does not exist yet with {name}, or move the existing one away")
+                format!("name a file that does not exist yet with {name}, or move the existing one")
             }
             OutputRemedy::OtherEnding(name) => format!("name a file of another ending with {name}"),
-            OutputRemedy::Move => "move it away".into(),
+            OutputRemedy::Move => "move it".into(),
             OutputRemedy::FolderElsewhere(name) => {
                 format!("name a folder outside of all inputs with {name}")
             }
-            OutputRemedy::CheckPath => "check the path, the disk and who may read and write there".into(),
+            OutputRemedy::CheckPath => "check the path, the disk and the permissions".into(),
         };
         Error::with_cause(Cause::Output(error), hint)
     }
@@ -270,9 +268,7 @@ impl From<ReportError> for Error {
             ReportError::DatasetUnknown { .. } | ReportError::CaseMissing { .. } => {
                 format!("{}: ‹dataset›", error.remedy())
             }
-            ReportError::Slice { .. } => {
-                "leave ‹preview› out, and look at the case with ‹job inspect›".into()
-            }
+            ReportError::Slice { .. } => "leave ‹preview› out, and check the case with ‹job inspect›".into(),
             ReportError::Shrink { .. } => "leave ‹volumes› out".into(),
             ReportError::TooManyRows { .. } => {
                 "choose scores with ‹metric›, classes with ‹class›, or fewer candidates".into()

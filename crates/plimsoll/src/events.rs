@@ -135,7 +135,7 @@ impl fmt::Display for Event<'_> {
             }
             Event::Part { title } => f.write_str(title),
             Event::ResultsToKeep => f.write_str("results are saved when the job is stopped"),
-            Event::Epoch { fold, record, .. } => write!(f, "fold {fold}: epoch {} is done", record.epoch),
+            Event::Epoch { fold, record, .. } => write!(f, "fold {fold}: epoch {} is finished", record.epoch),
         }
     }
 }

@@ -34,8 +34,11 @@ impl Monitoring {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         if path.is_dir() || path.file_name().is_none() || !folder.is_dir() {
-            let what =
-                if folder.is_dir() { "is no name of a file" } else { "is in a folder that is not there" };
+            let what = if folder.is_dir() {
+                "is not the name of a file"
+            } else {
+                "is in a folder that does not exist"
+            };
             let message = format!("‹openmetrics={}› {what}", path.display());
             return Err(Error::new(message, "name a file, like /var/lib/node_exporter/plimsoll.prom"));
         }

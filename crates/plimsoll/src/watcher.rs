@@ -171,7 +171,8 @@ impl Observer for Watcher {
             Ok(lines) => lines.into_iter().for_each(|line| self.say(line)),
             Err(error) => self.failed(&error.to_string()),
         }
-        let from = if first_step > 0 { format!(", going on after step {first_step}") } else { String::new() };
+        let from =
+            if first_step > 0 { format!(", continuing after step {first_step}") } else { String::new() };
         self.say(format!("fold {}: {} steps on {engine}{from}", specification.fold, self.of));
         if let Some(drawing) = self.arena.take()
             && let Err(error) = atomic::write(&self.folder.arena(), |file| drawing.write(file))

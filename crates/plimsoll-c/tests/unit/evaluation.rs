@@ -107,7 +107,7 @@ fn what_cannot_be_compared_is_refused_with_a_text() {
         assert!(text.contains(word), "{word}: {text}");
     };
     refused(PlimsollLabelMaps { map_bytes: 79, ..sound }, usual, &[1], "80 bytes, but 79");
-    refused(PlimsollLabelMaps { shape: [4, 0, 5], ..sound }, usual, &[1], "have none");
+    refused(PlimsollLabelMaps { shape: [4, 0, 5], ..sound }, usual, &[1], "have no voxels");
     refused(PlimsollLabelMaps { shape: [u64::MAX; 3], ..sound }, usual, &[1], "address space");
     refused(PlimsollLabelMaps { spacing: [1.0, 0.0, 1.0], ..sound }, usual, &[1], "spacing of 0");
     refused(PlimsollLabelMaps { spacing: [1.0, f64::NAN, 1.0], ..sound }, usual, &[1], "NaN");
@@ -141,7 +141,7 @@ fn a_memory_limit_that_cannot_be_read_is_a_warning_that_names_its_file() {
     let warnings = limit_warnings(&system);
     assert_eq!(warnings.lines().count(), 1, "{warnings}");
     assert!(warnings.contains("cgroup/job/memory.max"), "{warnings}");
-    assert!(warnings.ends_with("a memory limit that it sets is not kept"), "{warnings}");
+    assert!(warnings.ends_with("a memory limit set there is not enforced"), "{warnings}");
 }
 
 #[test]

@@ -413,7 +413,7 @@ fn what_cannot_be_opened_leaves_a_handle_that_says_why() {
     refused(Path::new("/nowhere"), |_| {}, PlimsollStatus::Model, "/nowhere");
     refused(&trained("cascade", "3d_cascade_fullres"), |_| {}, PlimsollStatus::Model, "3d_lowres");
     refused(&model, |options| options.ram_bytes = 1 << 20, PlimsollStatus::Memory, "ram_bytes");
-    refused(&model, |options| options.ram_bytes = u64::MAX, PlimsollStatus::Memory, "is more than the");
+    refused(&model, |options| options.ram_bytes = u64::MAX, PlimsollStatus::Memory, "is above the");
     refused(&model, |options| options.threads = 0, PlimsollStatus::Argument, "0 threads");
     refused(&model, |options| options.step = f64::NAN, PlimsollStatus::Argument, "NaN");
     refused(&model, |options| options.mirror = 3, PlimsollStatus::Argument, "mirror");

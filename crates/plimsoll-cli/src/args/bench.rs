@@ -14,17 +14,17 @@ pub enum Bench {
     Load(Box<BenchData>),
     /// The speed of making batches of a data set from the cache that a run would have.
     Patch(Box<BenchData>),
-    /// The whole way of a data set from the disk to a step: what is the slowest, and what to change.
+    /// The whole path of a data set from the disk to a step, its slowest part, and a remedy.
     System(Box<BenchData>),
-    /// Training steps of a network on made-up data.
+    /// Training steps of a network on generated data.
     Step(BenchStep),
     /// Points between keeping all values and the least memory: planned, predicted and measured.
     Curve(BenchCurve),
     /// The time of planning, for each network with each loss.
     Plan(BenchPlan),
-    /// The passes of single convolutions, as fractions of what the machine can do.
+    /// The passes of single convolutions, as fractions of the machine's peak.
     Kernels(BenchKernels),
-    /// A made-up case through a network with random weights, window by window, from its file to the file of its labels.
+    /// A generated case through a network with random weights, window by window, from its file to the file of its labels.
     Predict(BenchPredict),
     /// A step on many cores: each task is timed on one core, and the tasks are divided among the requested number of threads.
     Scaling(BenchScaling),
@@ -42,10 +42,10 @@ pub struct BenchPredict {
     /// Edge of a window, or depth,height,width.
     #[arg(long, value_parser = triple::<usize>, value_name = "D,H,W", default_value = "128")]
     pub size: [usize; 3],
-    /// Depth,height,width of the case [default: two windows deep, in which three stand].
+    /// Depth,height,width of the case [default: two windows deep, with three windows along the depth].
     #[arg(long, value_parser = triple::<usize>, value_name = "D,H,W")]
     pub shape: Option<[usize; 3]>,
-    /// Classes, the background counted.
+    /// Classes, including the background.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(2..))]
     pub classes: u16,
     /// The number of predictions of the case; the one with the median time counts.
@@ -84,7 +84,7 @@ pub struct BenchKernels {
     /// Number formats of stored features and of products.
     #[arg(long, value_enum, default_value_t)]
     pub precision: Precision,
-    /// Runs, of which the best counts.
+    /// The number of runs; the best counts.
     #[arg(long, default_value_t = 9)]
     pub rounds: usize,
     /// Only layers of two or of three dimensions.
@@ -100,7 +100,7 @@ pub struct BenchedNet {
     /// The network.
     #[arg(long, value_parser = network(), default_value_t = NetworkName::DynUNet)]
     pub net: NetworkName,
-    /// Channels of each stage, the finest first [default: those that its authors give it].
+    /// Channels of each stage, the finest first [default: its authors' values].
     #[arg(long, value_delimiter = ',', value_name = "N,N,…")]
     pub features: Option<Vec<usize>>,
     /// Edge of the patch, or depth,height,width.
@@ -125,7 +125,7 @@ pub struct BenchedStep {
     pub ram: Ram,
 }
 
-/// On how many threads.
+/// The number of threads.
 #[derive(Debug, ClapArgs)]
 pub struct BenchScaling {
     #[command(flatten)]
@@ -133,10 +133,10 @@ pub struct BenchScaling {
     /// The forward pass alone: logits, without labels, gradients and updates.
     #[arg(long)]
     pub forward: bool,
-    /// Numbers of threads. Those that the machine has cores for are measured, the others simulated.
+    /// Numbers of threads. Numbers up to the machine's cores are measured, the others simulated.
     #[arg(long, value_delimiter = ',', value_name = "N,N,…", value_parser = thread_count, default_values_t = [8, 16, 32, 64])]
     pub threads: Vec<usize>,
-    /// Runs, of which the best counts, task by task.
+    /// The number of runs; the best of each task counts.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     pub rounds: u16,
     /// The number of listed nodes, those with the largest losses.
@@ -161,19 +161,19 @@ pub struct BenchCurve {
 pub struct BenchStep {
     #[command(flatten)]
     pub step: BenchedStep,
-    /// Steps that are timed, after one that is not.
+    /// The number of timed steps, after one untimed step.
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..))]
     pub steps: u16,
     /// The forward pass alone: logits, without labels, gradients and updates.
     #[arg(long)]
     pub forward: bool,
-    /// Print what the steps are predicted to take, by kind of kernel, instead of measuring them: with --device sm_90, without a card.
+    /// Print the predicted time of steps by kind of kernel, instead of measuring them: with --device sm_90, without a card.
     #[arg(long, conflicts_with_all = ["steps", "profile"])]
     pub predict: bool,
     /// Print the time of each node: its best of the steps.
     #[arg(long)]
     pub profile: bool,
-    /// Bytes that the arena may take; values are recomputed instead of held as far as needed.
+    /// The most bytes of the arena; values are recomputed as far as needed.
     #[arg(long, value_name = "BYTES")]
     pub arena: Option<Bytes>,
 }

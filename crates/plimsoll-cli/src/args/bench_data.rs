@@ -11,10 +11,10 @@ use super::RunArgs;
 pub struct BenchData {
     #[command(flatten)]
     pub run: RunArgs,
-    /// Cases that are read, at most, spread over the data set.
+    /// The most cases to read, spread over the data set.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
     pub cases: u16,
-    /// Batches that are made, after the cache is filled.
+    /// Batches to prepare, after the cache is filled.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     pub batches: u16,
     /// Draw the seconds of a step and of its batches into this SVG file.

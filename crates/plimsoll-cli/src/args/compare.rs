@@ -25,7 +25,7 @@ pub struct Compare {
     /// Classes, by name or number [default: all that are scored].
     #[arg(long = "class", value_name = "NAME,…", value_delimiter = ',')]
     pub classes: Vec<String>,
-    /// Compare the cases that all candidates have, instead of asking for the same cases of all.
+    /// Compare the cases that all candidates have, instead of requiring the same cases.
     #[arg(long)]
     pub common_cases: bool,
     /// For tables of images: each image has any number of the classes, as for `evaluate --several-labels`.
@@ -55,7 +55,7 @@ pub struct Compare {
     /// With --ensembles of networks that label voxels: the data set that all were trained on.
     #[arg(long = "data", id = "dataset", value_name = "DATASET", requires = "ensembles")]
     pub dataset: Option<PathBuf>,
-    /// With --ensembles: read files outside of the data set's folder that its list or table names.
+    /// With --ensembles: read files outside the data set's folder that its list or table names.
     #[arg(long, requires = "ensembles")]
     pub allow_outside: bool,
     #[command(flatten)]

@@ -17,7 +17,7 @@ pub struct Evaluate {
     #[arg(required_unless_present = "classification")]
     pub references: Option<PathBuf>,
     /// Classes to score, by their names in the data set of the references, or by number; several with `+` between them are
-    /// scored as one [default: all that it has].
+    /// scored as one [default: all].
     #[arg(long, value_delimiter = ',', value_name = "CLASS,CLASS,…")]
     pub labels: Option<Vec<String>>,
     /// The label of references whose voxels no score counts [default: `ignore` among the labels of the data set].
@@ -32,7 +32,7 @@ pub struct Evaluate {
     /// Let the list of dataset.json name files outside of its folder.
     #[arg(long)]
     pub allow_outside: bool,
-    /// Score only references that have a prediction, instead of asking for all.
+    /// Score only references that have a prediction, instead of requiring all.
     #[arg(long)]
     pub partial: bool,
     #[command(flatten)]
@@ -104,7 +104,7 @@ pub enum SurfaceKind {
 #[derive(Debug, Default, ClapArgs)]
 pub struct Classification {
     /// Score a classification instead: a table with a header `case,label,` and the names of the classes, and in each
-    /// line a case, its class, and the probability of each class.
+    /// row a case, its class, and the probability of each class.
     #[arg(
         id = "classification",
         long = "classification",
@@ -113,7 +113,7 @@ pub struct Classification {
             "lesion_overlap", "missing", "images", "pictures"]
     )]
     pub table: Option<PathBuf>,
-    /// Cases have any number of the classes, each by itself: names with `|` between them, or none; probabilities do not sum to 1.
+    /// Cases have any number of the classes: names separated by `|`, or none; probabilities do not sum to 1.
     #[arg(long, requires = "classification")]
     pub several_labels: bool,
     /// Replace existing scores.

@@ -54,7 +54,7 @@ pub use sweep::Sweep;
 use crate::failure::Outcome;
 use plimsoll::backend::{DeviceName, MOST_THREADS, all_cores};
 
-/// Trains and runs medical-image networks inside a memory line, and never over it.
+/// Trains and runs medical-image networks within a memory limit, and never exceeds it.
 #[derive(Debug, Parser)]
 #[command(name = "plimsoll", version, propagate_version = true, max_term_width = 100)]
 pub struct Args {
@@ -76,40 +76,40 @@ impl Args {
 /// A command.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Do the whole job on a small data set that it makes itself, in minutes.
+    /// Train and predict on a small generated data set, in minutes.
     Demo(Demo),
-    /// Show the machine: cores, instruction sets, and what limits memory.
+    /// Show the machine: cores, instruction sets, and its memory limits.
     Doctor(Ram),
-    /// Check and fingerprint a data set; name each case that is wrong or would blow up.
+    /// Check and fingerprint a data set; name each case that is invalid or too large.
     Inspect(Inspect),
-    /// Say what a run would hold, part by part, before it begins.
+    /// Print the memory of a run, part by part, before it begins.
     Plan(Plan),
-    /// List what can be set in plimsoll.toml, with defaults and meanings.
+    /// List the settings of plimsoll.toml, with defaults and meanings.
     Settings,
     /// Train a network.
     Train(Train),
-    /// Train some choices of settings with some seeds on some folds, to be compared.
+    /// Train several choices of settings, seeds and folds, to compare them.
     Sweep(Sweep),
-    /// Say how runs stand: epoch, scores, memory, time left, what happened last.
+    /// Print the state of runs: epoch, scores, memory, time left, last events.
     Status(Status),
-    /// Show how runs go, while they do: curves, memory against the line, time left. Reads their files alone.
+    /// Show running trainings live: curves, memory against the limit, time left. Reads only their files.
     Watch(Watch),
-    /// Write a page about a run or a sweep: settings, memory, curves, scores, the worst cases, what went wrong. One file, offline.
+    /// Write a page about a run or a sweep: settings, memory, curves, scores, worst cases, failures. One file, offline.
     Report(Report),
     /// Segment images with a trained network.
     Predict(Predict),
-    /// Segment CT or MR images as TotalSegmentator does, with the weights that you have of it.
+    /// Segment CT or MR images as TotalSegmentator does, with its weights.
     Segment(Segment),
-    /// Do steps on label maps: largest components, holes, gaps; and choose those that help by cross-validation.
+    /// Post-process label maps: largest components, holes, gaps; and choose helpful steps by cross-validation.
     Postprocess(Postprocess),
-    /// Import models of nnU-Net, and say what models are.
+    /// Import, show, export and verify models.
     #[command(subcommand)]
     Models(Models),
     /// Compare predictions with references.
     Evaluate(Evaluate),
-    /// Say which runs, or arms of a sweep, are better, case by case, and whether the cases can tell.
+    /// Compare runs, or arms of a sweep, case by case, with intervals and tests.
     Compare(Compare),
-    /// Write a model's weights as PyTorch's networks load them.
+    /// Write a model's weights for PyTorch, nnU-Net or ONNX.
     Export(Export),
     /// Measure speed on this machine.
     #[command(subcommand)]
@@ -160,12 +160,12 @@ fn network() -> impl TypedValueParser<Value = NetworkName> {
 /// Numbers without a unit below this are no memory that anything runs in, but a forgotten unit.
 const FORGOTTEN_UNIT: Bytes = Bytes::mib(1);
 
-/// Reads the memory line.
+/// Reads the memory limit.
 fn line(text: &str) -> Result<Bytes, String> {
     memory("--ram", text)
 }
 
-/// Reads the line of a device's own memory.
+/// Reads the limit of a device's own memory.
 fn device_line(text: &str) -> Result<Bytes, String> {
     memory("--vram", text)
 }
@@ -188,10 +188,10 @@ fn thread_count(text: &str) -> Result<usize, String> {
     count.ok_or_else(|| format!("from 1 to {most} threads are possible"))
 }
 
-/// The memory line.
+/// The memory limit.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct Ram {
-    /// The memory line, like 1.5GiB [default: what the machine leaves, less a sixteenth].
+    /// The memory limit, like 1.5GiB [default: what the machine leaves, less a sixteenth].
     #[arg(long, value_name = "BYTES", value_parser = line)]
     pub ram: Option<Bytes>,
 }
@@ -212,7 +212,7 @@ pub struct Compute {
     /// The device: cpu, or an NVIDIA GPU by its number, like cuda:0; a kind of GPU, like sm_80, to plan without one.
     #[arg(long, value_name = "DEVICE", default_value_t)]
     pub device: DeviceName,
-    /// The line of the GPU's memory, like 12GiB [default: what is free there, less a sixteenth].
+    /// The limit of the GPU's memory, like 12GiB [default: what is free there, less a sixteenth].
     #[arg(long, value_name = "BYTES", value_parser = device_line)]
     pub vram: Option<Bytes>,
 }
@@ -299,7 +299,7 @@ pub struct Demo {
     /// The folder of the data set, the run and the predictions [default: a temporary folder that is removed].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// The memory line.
+    /// The memory limit.
     #[arg(long, value_name = "BYTES", default_value = "1GiB", value_parser = line)]
     pub ram: Bytes,
     #[command(flatten)]
@@ -309,10 +309,10 @@ pub struct Demo {
 /// The reading of the files of a data set.
 #[derive(Debug, Default, ClapArgs)]
 pub struct Files {
-    /// The unit that lengths in headers are in, whatever headers say: um, mm or m.
+    /// The unit of lengths in headers, whatever they state: um, mm or m.
     #[arg(long, value_name = "UNIT")]
     pub unit: Option<LengthUnit>,
-    /// Read files outside of the data set's folder that its list or table names.
+    /// Read files outside the data set's folder that its list or table names.
     #[arg(long)]
     pub allow_outside: bool,
 }
@@ -332,10 +332,10 @@ pub struct Inspect {
     pub dataset: PathBuf,
     #[command(flatten)]
     pub files: Files,
-    /// Write a dataset.json into the folder that describes what is found, where none is: layout, channels, and label maps' values.
+    /// Write a dataset.json with the detected layout, channels and label values into the folder, if it has none.
     #[arg(long)]
     pub write: bool,
-    /// Write a page with thumbnails, plots and what is flagged to this file, and the numbers beside it as .json.
+    /// Write a page with thumbnails, plots and warnings to this file, and the numbers beside it as .json.
     #[arg(long, value_name = "FILE.html")]
     pub page: Option<PathBuf>,
     /// The file of settings [default: plimsoll.toml if it exists].
@@ -347,7 +347,7 @@ pub struct Inspect {
     pub threads: Threads,
 }
 
-/// Runs to say the state of.
+/// Runs to report on.
 #[derive(Debug, ClapArgs)]
 pub struct Status {
     /// Folders of runs, of their folds, or of sweeps.
@@ -383,7 +383,7 @@ pub enum WhichCheckpoint {
     Final,
     /// The checkpoint with the highest moving average of the pseudo-Dice.
     Best,
-    /// The last that was written.
+    /// The last written checkpoint.
     Latest,
 }
 

@@ -11,13 +11,13 @@ use super::{Ram, WhichCheckpoint};
 /// A command on models.
 #[derive(Debug, Subcommand)]
 pub enum Models {
-    /// Unpack what nnUNetv2_export_model_to_zip wrote, or copy models of a folder.
+    /// Unpack an archive of nnUNetv2_export_model_to_zip, or copy models of a folder.
     Import(ImportModels),
-    /// Say what a model is: its network, channels, labels, folds.
+    /// Print a model's network, channels, labels and folds.
     Show(ShowModels),
     /// Write all folds of a run into one .plimsoll file, which predicts as the run does.
     Export(ExportModel),
-    /// Read all of a .plimsoll file, and say whether every tensor is as it was written.
+    /// Read a whole .plimsoll file, and check every tensor against its checksum.
     Verify(VerifyModel),
 }
 
@@ -83,7 +83,7 @@ pub enum ExportFormat {
 /// A model to write.
 #[derive(Debug, ClapArgs)]
 pub struct Export {
-    /// The folder of a run, or of one of its folds. As ONNX also whatever else `predict` labels voxels with: a .plimsoll file, a model of
+    /// The folder of a run, or of one of its folds. For ONNX also other models that `predict` labels voxels with: a .plimsoll file, a model of
     /// nnU-Net, weights or a bundle of MONAI.
     pub model: PathBuf,
     /// The .safetensors or .onnx file that is written, or the folder for nnU-Net.
@@ -95,7 +95,7 @@ pub struct Export {
     /// The fold, where there are several and the format has one: 0, 1, 2, … or all.
     #[arg(short, long, value_name = "FOLD", value_parser = fold)]
     pub fold: Option<FoldName>,
-    /// With ONNX: put the weights into a file beside it, NAME.onnx.DIGEST.data. Of 2 GiB or more they have to be.
+    /// With ONNX: put the weights into a file beside it, NAME.onnx.DIGEST.data. Required for 2 GiB or more.
     #[arg(long)]
     pub external_data: bool,
     /// The checkpoint of a run [default: final].

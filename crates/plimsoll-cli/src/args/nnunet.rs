@@ -30,10 +30,10 @@ pub struct NnUnetFlags {
     /// The file of weights in the folder of a fold, also -chk [default: checkpoint_final.pth].
     #[arg(long = "chk", value_name = "FILE")]
     pub checkpoint_file: Option<String>,
-    /// Take the network for one of this trainer, where the checkpoint names one that is not known.
+    /// Treat the network as one of this trainer, if the checkpoint names an unknown one.
     #[arg(long, value_name = "NAME")]
     pub trainer_as: Option<String>,
-    /// Do not look at windows mirrored, which models of nnU-Net otherwise are, along the axes that they allow.
+    /// Do not predict mirrored windows, which models of nnU-Net otherwise do along their axes of mirroring.
     #[arg(long, alias = "disable_tta", conflicts_with = "mirror")]
     pub disable_tta: bool,
     /// The share of a window from one to the next, also -step_size: 1 less --overlap.
@@ -43,17 +43,17 @@ pub struct NnUnetFlags {
     /// is found beside the model, and predicts them].
     #[arg(long, value_name = "DIR")]
     pub prev_stage_predictions: Option<PathBuf>,
-    /// Write probabilities beside labels, too, as .npz.
+    /// Also write probabilities beside labels, as .npz.
     #[arg(long, alias = "save_probabilities")]
     pub save_probabilities: bool,
     /// Keep existing predictions, which is the default.
     #[arg(long, alias = "continue_prediction", conflicts_with = "overwrite")]
     pub continue_prediction: bool,
-    /// Say what the model is before it predicts.
+    /// Describe the model before prediction.
     #[arg(long)]
     pub verbose: bool,
-    /// Do after each prediction the steps of this file, instead of those that the model has: nnU-Net's postprocessing.json, or one of
-    /// our own (see docs/postprocessing.md).
+    /// Post-process with the steps of this file, instead of the model's: nnU-Net's postprocessing.json, or one of
+    /// Plimsoll's (see docs/postprocessing.md).
     #[arg(long, value_name = "FILE")]
     pub postprocessing: Option<PathBuf>,
 }
@@ -82,7 +82,7 @@ impl NnUnetFlags {
         let Some(results) =
             std::env::var_os(RESULTS).filter(|results| !results.is_empty()).map(PathBuf::from)
         else {
-            let message = format!("-d {dataset} is looked for in the folder of {RESULTS}, which is not set");
+            let message = format!("-d {dataset} names a folder below {RESULTS}, which is not set");
             return Err(Failure::new(
                 message,
                 format!("set {RESULTS}, or name the folder of the model with -m"),
@@ -97,8 +97,7 @@ impl NnUnetFlags {
         };
         let found: Vec<&PathBuf> = entries.iter().filter(|entry| named(entry)).collect();
         let [folder] = found[..] else {
-            let message =
-                format!("{} has {} folders of a data set {dataset}", results.display(), found.len());
+            let message = format!("{} has {} folders for data set {dataset}", results.display(), found.len());
             return Err(Failure::new(message, "name one by its whole name with -d, or its folder with -m"));
         };
         let trainer = self.trainer.as_deref().unwrap_or(TRAINER);
@@ -116,7 +115,7 @@ impl NnUnetFlags {
         }
     }
 
-    /// The first flag that only models of nnU-Net have an effect of, if one is given.
+    /// The first given flag that has an effect only with models of nnU-Net.
     pub fn first_given(&self) -> Option<&'static str> {
         let given = [
             ("-f", !self.folds.is_empty()),

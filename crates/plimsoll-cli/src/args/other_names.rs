@@ -19,8 +19,10 @@ const NO_PROCESSES: Meaning = Refused(
     "has no effect: there is one process, whose steps share its threads",
     "leave it out, or set --threads",
 );
-const NO_BAR: Meaning =
-    Refused("has no effect: bars are drawn on terminals alone", "leave it out; with --json there are none");
+const NO_BAR: Meaning = Refused(
+    "has no effect: progress bars appear only on terminals",
+    "leave it out; with --json there are none",
+);
 
 /// Options of `nnUNetv2_predict` and `nnUNetv2_predict_from_modelfolder` 2.8.1.
 const NNUNET: [(&str, Meaning); 13] = [
@@ -36,19 +38,22 @@ const NNUNET: [(&str, Meaning); 13] = [
     (
         "-num_parts",
         Refused(
-            "is not done: all images of the folder are predicted",
+            "is not supported: all images of the folder are predicted",
             "name a folder with a part of the images with -i",
         ),
     ),
     (
         "-part_id",
         Refused(
-            "is not done: all images of the folder are predicted",
+            "is not supported: all images of the folder are predicted",
             "name a folder with a part of the images with -i",
         ),
     ),
     ("--disable_progress_bar", NO_BAR),
-    ("--not_on_device", Refused("has no effect: what is on the GPU follows from its line", "set --vram")),
+    (
+        "--not_on_device",
+        Refused("has no effect: the memory limit of the GPU decides what it stores", "set --vram"),
+    ),
 ];
 
 const BY_NAME: Meaning = Refused(
@@ -56,45 +61,46 @@ const BY_NAME: Meaning = Refused(
     "let -o end in .nii.gz, .nii or .seg.nrrd with --ml, or in .dcm with --segmentation-type labelmap, binary or rtstruct",
 );
 const LINEAR: Meaning = Refused(
-    "is not done: images are zoomed linearly, which is TotalSegmentator's default",
-    "leave it out; --higher-order-resampling has nnU-Net's cubic splines resample them",
+    "is not supported: images are resampled linearly, TotalSegmentator's default",
+    "leave it out; --higher-order-resampling resamples them with nnU-Net's cubic splines",
 );
 const LOW_RESOLUTION: Meaning = Refused(
-    "is not done: labels are written on the grid of the image",
+    "is not supported: labels are written on the grid of the image",
     "leave it out, and resample the labels elsewhere",
 );
 const NO_SPLIT: Meaning = Refused(
-    "has no effect: images are never held whole, and are not divided",
-    "leave it out, and draw the line with --ram",
+    "has no effect: images are read in parts and need no division",
+    "leave it out, and set the memory limit with --ram",
 );
-const NO_NORA: Meaning = Refused("is not done: nothing is sent to Nora", "leave it out");
-const NO_RADIOMICS: Meaning =
-    Refused("is not done: it takes pyradiomics", "leave it out, and have pyradiomics read image and labels");
+const NO_NORA: Meaning = Refused("is not supported: no results are sent to Nora", "leave it out");
+const NO_RADIOMICS: Meaning = Refused(
+    "is not supported: it needs pyradiomics",
+    "leave it out, and run pyradiomics on image and labels",
+);
 const REPORT: Meaning = Refused("is not needed", "--json prints a report of the run");
-const MEAN: Meaning = Refused("is not done: --statistics has the mean intensity", "leave it out");
+const MEAN: Meaning = Refused("is not supported: --statistics reports the mean intensity", "leave it out");
 const NO_MORE_STATISTICS: Meaning =
-    Refused("is not done: --statistics has volume and mean intensity", "leave it out");
+    Refused("is not supported: --statistics reports volume and mean intensity", "leave it out");
 const NO_CROP_PATH: Meaning = Refused(
-    "is not done: where to look is found by the task itself",
-    "leave it out; --roi-subset names what to look for",
+    "is not supported: the task finds its region of interest itself",
+    "leave it out; --roi-subset selects structures",
 );
 const ALWAYS_SAVED: Meaning =
-    Refused("is not done: statistics are made of labels that are written", "leave it out");
-const NO_V1: Meaning = Refused("is not done: labels have the values of version 2", "leave it out");
+    Refused("is not supported: statistics are computed from the written labels", "leave it out");
+const NO_V1: Meaning = Refused("is not supported: labels have the values of version 2", "leave it out");
 const QUIET: Meaning = Refused("is not needed", "--json prints one report and nothing else");
 const NO_PROBABILITIES: Meaning = Refused(
-    "is not done with tasks",
-    "`plimsoll predict --save-probabilities -m MODEL` writes those of one of their models",
+    "is not supported for tasks",
+    "`plimsoll predict --save-probabilities -m MODEL` writes the probabilities of one model",
 );
-const NO_MORE_WORDS: Meaning =
-    Refused("has no effect: errors say what failed, and with what", "leave it out");
+const NO_MORE_WORDS: Meaning = Refused("has no effect: errors state what failed", "leave it out");
 const NO_LICENSE: Meaning = Refused(
     "has no effect: tasks whose weights need a licence are not run",
     "`plimsoll segment --list` names the open ones",
 );
 const LISTED: Meaning = Refused("is not needed", "`plimsoll segment --list` names the labels of all tasks");
 const OLD_ORDER: Meaning = Refused(
-    "is not done: it smooths labels after they were decided",
+    "is not supported: it smooths labels after the decision",
     "--higher-order-resampling decides them on the grid of the image, which is smoother, too",
 );
 
@@ -158,7 +164,7 @@ const TOTAL_SEGMENTATOR: [(&str, Meaning); 59] = [
     ("--license_number", NO_LICENSE),
     ("-lc", LISTED),
     ("--list-classes", LISTED),
-    ("--test", Refused("is not done: it is of TotalSegmentator's own tests", "leave it out")),
+    ("--test", Refused("is not supported: it belongs to TotalSegmentator's own tests", "leave it out")),
 ];
 
 /// The options of another program that a command knows.
@@ -224,7 +230,10 @@ mod tests {
     #[test]
     fn what_is_not_done_is_refused_by_its_name_with_what_to_do_instead() {
         let refused = of(["plimsoll", "segment", "-i", "a", "-ro", "3"]).unwrap_err();
-        assert!(refused.starts_with("-ro is not done") && refused.contains("--higher-order"), "{refused}");
+        assert!(
+            refused.starts_with("-ro is not supported") && refused.contains("--higher-order"),
+            "{refused}"
+        );
         let refused = of(["plimsoll", "predict", "-npp", "3"]).unwrap_err();
         assert!(refused.starts_with("-npp has no effect") && refused.contains("--threads"), "{refused}");
     }

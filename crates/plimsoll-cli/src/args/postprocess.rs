@@ -7,7 +7,7 @@ use plimsoll_data::LengthUnit;
 
 use super::{Ram, Threads};
 
-/// Label maps to do steps on, or a run to choose steps for.
+/// Label maps to post-process, or a run to choose steps for.
 #[derive(Debug, ClapArgs)]
 pub struct Postprocess {
     /// With --choose: the folder of a run whose folds are trained and validated.
@@ -23,17 +23,17 @@ pub struct Postprocess {
     /// The target: a label map, or another folder.
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
-    /// The steps: a .toml or .json file of our own, or nnU-Net's postprocessing.json.
+    /// The steps: a .toml or .json file of Plimsoll, or nnU-Net's postprocessing.json.
     #[arg(long, value_name = "FILE")]
     pub steps: Option<PathBuf>,
-    /// In place of steps: write label maps whose axes are not at right angles, as of a tilted gantry, on grids that are, which other programs
+    /// In place of steps: write label maps whose axes are not at right angles, as from a tilted gantry, on orthogonal grids, which other programs
     /// open; each voxel gets the nearest label.
     #[arg(long, conflicts_with_all = ["steps", "unit"])]
     pub orthogonal: bool,
-    /// The unit that lengths in headers are in, whatever headers say: um, mm or m. Radii and volumes of steps are in millimetres.
+    /// The unit of lengths in headers, whatever they state: um, mm or m. Radii and volumes of steps are in millimetres.
     #[arg(long, value_name = "UNIT")]
     pub unit: Option<LengthUnit>,
-    /// Replace existing files [default: they are kept, and the missing ones are made].
+    /// Replace existing files [default: they are kept, and the missing ones are written].
     #[arg(long)]
     pub overwrite: bool,
     #[command(flatten)]

@@ -47,11 +47,11 @@ pub struct Predict {
     /// the axes of the network, instead of the training spacing.
     #[arg(long, value_name = "native|Z,Y,X", value_parser = case_spacing)]
     pub outlier_spacing: Option<CaseSpacing>,
-    /// Look at each window mirrored, too, in all eight ways, or the four of slices.
+    /// Also predict each window mirrored, in all eight ways, or four for slices.
     #[arg(long)]
     pub mirror: bool,
     /// For volumes: also predict each window mirrored along these axes of the network, which must be axes that it was trained mirrored
-    /// along: 0 is depth, 1 height, 2 width [default for models of nnU-Net: all of those].
+    /// along: 0 is depth, 1 height, 2 width [default for models of nnU-Net: all of these].
     #[arg(
         long,
         value_name = "AXES",
@@ -77,7 +77,7 @@ pub struct Predict {
     /// one for each channel, like T1w, are predicted [default: the names of the channels].
     #[arg(long, value_name = "SUFFIXES", value_delimiter = ',', num_args = 0.., require_equals = true)]
     pub bids: Option<Vec<String>>,
-    /// Leave labels as they are predicted, where the model has steps that help.
+    /// Skip the post-processing steps of the model.
     #[arg(long, conflicts_with = "postprocessing")]
     pub no_postprocessing: bool,
     #[command(flatten)]
@@ -176,10 +176,10 @@ impl Predict {
 /// The weights of the voxels of a window where windows overlap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum WhichWeights {
-    /// Less towards the border, where the network sees little of what is around: σ is an eighth of the window.
+    /// Smaller towards the border, where the network sees less context: σ is an eighth of the window.
     #[default]
     Gaussian,
-    /// All alike.
+    /// Equal weights.
     Constant,
 }
 
@@ -200,7 +200,7 @@ fn case_spacing(text: &str) -> Result<CaseSpacing, String> {
     };
     match spacing.lengths().iter().all(|length| length.is_finite() && *length > 0.0) {
         true => Ok(CaseSpacing::Of(spacing)),
-        false => Err("a spacing is more than 0 mm along each axis".into()),
+        false => Err("a spacing must be above 0 mm along each axis".into()),
     }
 }
 

@@ -14,10 +14,10 @@ pub struct Report {
     /// The file of the page.
     #[arg(short, long, value_name = "FILE.html", default_value = "report.html")]
     pub output: PathBuf,
-    /// The data set, for pictures of cases [default: where it lay when the run was trained].
+    /// The data set, for pictures of cases [default: its path at training].
     #[arg(long, value_name = "DATASET")]
     pub dataset: Option<PathBuf>,
-    /// Read files outside of the data set's folder that its list or table names.
+    /// Read files outside the data set's folder that its list or table names.
     #[arg(long)]
     pub allow_outside: bool,
     /// The number of the worst cases with pictures, and of the best.

@@ -20,7 +20,7 @@ use crate::failure::{Failure, Outcome};
 pub struct Plan {
     #[command(flatten)]
     pub run: RunArgs,
-    /// Print the curve of memory against time: what less memory would cost.
+    /// Print the trade-off between memory and time.
     #[arg(long, conflicts_with = "explain")]
     pub pareto: bool,
     /// Plan a classifier of images for each pair of classes, as `train --one-vs-one` trains them.
@@ -29,20 +29,20 @@ pub struct Plan {
     /// Draw the arena of the training program into this SVG file: time across, addresses up.
     #[arg(long, value_name = "FILE.svg")]
     pub draw: Option<PathBuf>,
-    /// Say what becomes of a value of the training program, and why.
+    /// Explain the placement of a value of the training program.
     #[arg(long, value_name = "TENSOR")]
     pub explain: Option<String>,
 }
 
-/// A run that is begun or gone on with.
+/// A run to start or to continue.
 #[derive(Debug, ClapArgs)]
 pub struct Train {
     #[command(flatten)]
     pub run: RunArgs,
-    /// The fold: 0, 1, 2, …; or `all`, which trains and validates on all cases.
+    /// The fold: 0, 1, 2, …; or `all`, which trains on all cases and then validates on the same cases.
     #[arg(long, default_value = "0", conflicts_with = "folds")]
     pub fold: String,
-    /// Several folds, like 0,2-4; or `all` that there are.
+    /// Several folds, like 0,2-4; or `all`.
     #[arg(long, value_name = "N,N-N,…")]
     pub folds: Option<String>,
     /// With --folds: the number of folds that train at the same time, each with its part of the limit and of the threads.
@@ -57,20 +57,20 @@ pub struct Train {
     /// Read cases into the cache before the first step, instead of when they are first used.
     #[arg(long)]
     pub warm: bool,
-    /// Go on from the last checkpoint.
+    /// Continue from the last checkpoint.
     #[arg(long)]
     pub resume: bool,
-    /// Go on though images, labels or classes have changed since the run began, or cases are gone.
+    /// Continue although images, labels or classes have changed since the run began, or cases are missing.
     #[arg(long)]
     pub accept_changed_data: bool,
-    /// The treatment of cases that were added to the data set after the run began: folds that have not begun validate and train on them,
+    /// The treatment of cases that were added to the data set after the run began: folds that have not started validate and train on them,
     /// or they are left out.
     #[arg(long, value_name = "CHOICE")]
     pub new_cases: Option<WhatOfNewCases>,
     /// Start from these weights: .safetensors, .pt or .pth.
     #[arg(long, value_name = "FILE")]
     pub weights: Option<PathBuf>,
-    /// With --weights: leave out tensors that the network has no place for.
+    /// With --weights: ignore tensors that the network does not have.
     #[arg(long, requires = "weights")]
     pub allow_extra: bool,
     /// With --weights: initialise heads at random if those of the file have other classes or are missing.
@@ -82,7 +82,7 @@ pub struct Train {
     /// The file of folds [default: the folds of the run, or of the data set's splits_final.json].
     #[arg(long, value_name = "FILE")]
     pub splits: Option<PathBuf>,
-    /// Leave out predicting and scoring the validation cases of each fold once it is trained.
+    /// Skip the prediction and scoring of validation cases after each fold.
     #[arg(long)]
     pub skip_validation: bool,
     /// The treatment in means over validation cases of a score that is undefined because only one of prediction and reference has the
@@ -98,7 +98,7 @@ pub struct Train {
     /// Keep a text file with the numbers of the last epoch for Prometheus, as OpenMetrics; node_exporter reads names like FILE.prom.
     #[arg(long, value_name = "FILE")]
     pub openmetrics: Option<PathBuf>,
-    /// Print what would be trained, all settings resolved, and stop.
+    /// Print all resolved settings, and stop.
     #[arg(long)]
     pub print_settings: bool,
 }
@@ -182,7 +182,7 @@ pub struct RunArgs {
     /// Threads that make batches [default: one, and one more for every eight kernel threads].
     #[arg(long, value_name = "N", value_parser = thread_count)]
     pub loader_threads: Option<usize>,
-    /// Leave out cases that the inspection finds an error in, and say which, instead of refusing the data set. The run keeps a record.
+    /// Leave out cases with an error, and list them, instead of refusing the data set. The run keeps a record.
     #[arg(long)]
     pub skip_bad_cases: bool,
     /// The file of settings [default: plimsoll.toml if it exists].
@@ -251,7 +251,7 @@ pub struct RunArgs {
     pub allow: Vec<Allowed>,
 }
 
-/// A change that makes a run need less.
+/// A change that reduces the memory of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Allowed {
     /// Features are stored as bf16.
@@ -353,7 +353,7 @@ pub enum WhichOptimizer {
 /// The choice for cases that a data set has gained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WhatOfNewCases {
-    /// Each is validated in a fold that is not begun yet, and trained on in the others that are not; groups stay together.
+    /// Each is validated in one fold that has not started, and trained on in the other such folds; groups stay together.
     Include,
     /// They are in no fold.
     LeaveOut,

@@ -24,9 +24,9 @@ pub enum DicomLabels {
 /// The size of a task's networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Size {
-    /// Those that every task has
+    /// The networks that every task has
     Big,
-    /// Smaller ones, which total_v3 has
+    /// Smaller networks, which total_v3 has
     Small,
 }
 
@@ -42,8 +42,8 @@ pub struct Segment {
     /// A .nii.gz or .nii image, a folder of .nii.gz images, or one series of DICOM: a folder, a ZIP archive, or a file of many slices.
     #[arg(short, long, value_name = "IN", required_unless_present = "list")]
     pub input: Option<PathBuf>,
-    /// The folder of masks, one for each label; with --ml the label map, .nii.gz, .nii, or .seg.nrrd for 3D Slicer. Of a folder of images,
-    /// a folder of these. Of a series of DICOM also a segmentation of it, .dcm, with or without --ml.
+    /// The folder of masks, one for each label; with --ml the label map, .nii.gz, .nii, or .seg.nrrd for 3D Slicer. For a folder of images,
+    /// a folder of these. For a DICOM series also a DICOM segmentation, .dcm, with or without --ml.
     #[arg(short, long, value_name = "OUT", required_unless_present = "list")]
     pub output: Option<PathBuf>,
     /// Write one file with all labels, and their names in its header, instead of a mask for each.
@@ -62,17 +62,17 @@ pub struct Segment {
     /// Draw three slices with the labels: NAME.preview.png beside the label map, or preview.png in the folder of masks.
     #[arg(short, long)]
     pub preview: bool,
-    /// Look at 3 mm, where the task has a model for that.
+    /// Segment at 3 mm, if the task has a model for it.
     #[arg(long, conflicts_with = "fastest")]
     pub fast: bool,
-    /// Look at 6 mm, or at 3 mm where the task has no coarser model.
+    /// Segment at 6 mm, or at 3 mm if the task has no coarser model.
     #[arg(long)]
     pub fastest: bool,
-    /// Only these labels of a task of the whole body: the image is cut to what a coarser model finds of them, and only the models that
+    /// Only these labels of a task of the whole body: a coarser model finds their region, the image is cropped to it, and only the models that
     /// have them are run.
     #[arg(long, visible_alias = "roi_subset", value_name = "LABEL", num_args = 1.., value_delimiter = ',')]
     pub roi_subset: Vec<String>,
-    /// The same, where a model of 3 mm finds them: --roi-subset with --robust-crop.
+    /// The same, with a model at 3 mm that finds the region: --roi-subset with --robust-crop.
     #[arg(
         long,
         visible_alias = "roi_subset_robust",
@@ -92,16 +92,16 @@ pub struct Segment {
     /// The size of the networks of total_v3 [default: big].
     #[arg(long, visible_alias = "model_size", value_name = "SIZE")]
     pub model_size: Option<Size>,
-    /// Cut the image to the body first, which a model of 6 mm finds: of use where there is much air around it.
+    /// Crop the image to the body first, which a model at 6 mm finds: useful with much air around it.
     #[arg(long, visible_alias = "body_seg")]
     pub body_seg: bool,
-    /// Look for what images are cut to at 3 mm instead of 6.
+    /// Find the region for the crop at 3 mm instead of 6.
     #[arg(long, visible_alias = "robust_crop")]
     pub robust_crop: bool,
     /// Remove components of labels of up to this many mm³, on the grid of the networks [default of the volume: 200].
     #[arg(long, visible_alias = "remove_small_blobs", value_name = "MM3", num_args = 0..=1, default_missing_value = "200")]
     pub remove_small_blobs: Option<f64>,
-    /// Make only the masks of labels: of the task `body`, none of the whole body and its skin.
+    /// Write only the masks of labels: for the task `body`, no masks of the whole body and its skin.
     #[arg(long, visible_alias = "no_derived_masks", conflicts_with = "ml")]
     pub no_derived_masks: bool,
     /// The folder of weights [default: TOTALSEG_WEIGHTS_PATH, or nnunet/results in TOTALSEG_HOME_DIR or ~/.totalsegmentator].
@@ -123,7 +123,7 @@ impl Segment {
             .or_else(|| set("TOTALSEG_HOME_DIR").map(|home| weights_in_home(&home)))
             .or_else(|| set("HOME").map(|home| weights_in_home(&home.join(".totalsegmentator"))));
         folder.ok_or_else(|| {
-            let message = "it is not known where TotalSegmentator's weights are: HOME is not set";
+            let message = "the folder of TotalSegmentator's weights is unknown: HOME is not set";
             Failure::new(message, "set TOTALSEG_HOME_DIR, or name the folder with --weights")
         })
     }
@@ -131,10 +131,7 @@ impl Segment {
     /// The request.
     pub fn request(&self) -> Outcome<SegmentRequest> {
         let (Some(input), Some(output)) = (&self.input, &self.output) else {
-            return Err(Failure::new(
-                "nothing is named to be segmented",
-                "name an image with -i, and where to with -o",
-            ));
+            return Err(Failure::new("no image is named", "name an image with -i and an output with -o"));
         };
         let task = self.named.as_deref().or(self.task.as_deref()).unwrap_or("total");
         if self.model_size.is_some() && task != "total_v3" {
@@ -156,7 +153,7 @@ impl Segment {
         let subset = if is_robust { &self.roi_subset_robust } else { &self.roi_subset };
         if !subset.is_empty() && !task.starts_with("total") {
             let flag = if is_robust { "--roi-subset-robust" } else { "--roi-subset" };
-            let message = format!("{flag} has no effect with {task}: it is of tasks of the whole body");
+            let message = format!("{flag} has no effect with {task}: it applies to tasks of the whole body");
             return Err(Failure::new(message, "leave it out"));
         }
         if self.segmentation_type.is_some() && !is_dicom_name(output) {

@@ -11,7 +11,7 @@ use super::run::Allowed;
 use super::{Compute, MissingScores, Ram, thread_count};
 use crate::failure::{Failure, Outcome};
 
-/// Some choices of settings, each trained with some seeds on some folds.
+/// Several choices of settings, each trained with several seeds and folds.
 #[derive(Debug, ClapArgs)]
 pub struct Sweep {
     /// The file of the sweep: a table `grid` of settings or a list of `arm`, with `seeds` and `folds`; see docs/sweeps.md.
@@ -21,16 +21,16 @@ pub struct Sweep {
     /// The folder of the sweep.
     #[arg(short, long, value_name = "SWEEP")]
     pub out: PathBuf,
-    /// Say what each arm would hold and how long all takes, and stop.
+    /// Print the memory of each arm and the total time, and stop.
     #[arg(long)]
     pub plan: bool,
     /// Resume a sweep; arms, seeds and folds may have been added to the file.
     #[arg(long)]
     pub resume: bool,
-    /// These trials alone: ARM, ARM/SEED or ARM/SEED/FOLD, with commas between.
+    /// Only these trials: ARM, ARM/SEED or ARM/SEED/FOLD, separated by commas.
     #[arg(long, value_delimiter = ',', value_name = "ARM[/SEED[/FOLD]],…")]
     pub only: Vec<TrialPattern>,
-    /// So many trials train at once, each with its part of the line and of the threads; fewer where they are too large for that.
+    /// The number of trials that train at once, each with its part of the limit and of the threads; fewer if they do not fit.
     #[arg(long, value_name = "N", default_value = "1", value_parser = thread_count)]
     pub parallel: usize,
     /// Train nothing, but write a file for sbatch: an array with a task for each trial. For tasks on GPUs --device names their kind, like sm_80.
@@ -49,16 +49,16 @@ pub struct Sweep {
     /// Changes that may be made, in this order, in arms that do not fit the limit otherwise; each changes their results.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT,…")]
     pub allow: Vec<Allowed>,
-    /// Leave out cases that the inspection finds an error in, and say which, instead of refusing the data set. Each run keeps a record.
+    /// Leave out cases with an error, and list them, instead of refusing the data set. Each run keeps a record.
     #[arg(long)]
     pub skip_bad_cases: bool,
-    /// Read files outside of the data set's folder that its list or table names.
+    /// Read files outside the data set's folder that its list or table names.
     #[arg(long)]
     pub allow_outside: bool,
     /// Read cases into the cache before the first step of each trial, instead of when they are first used.
     #[arg(long)]
     pub warm: bool,
-    /// Leave out predicting and scoring the validation cases of each fold once it is trained.
+    /// Skip the prediction and scoring of validation cases after each fold.
     #[arg(long)]
     pub skip_validation: bool,
     /// The treatment in means over validation cases of a score that is undefined because only one of prediction and reference has the
@@ -133,7 +133,7 @@ impl Sweep {
         self.slurm.is_some() || self.kubernetes.is_some()
     }
 
-    /// The files for batch systems, with the line that tasks have.
+    /// The files for batch systems, with the limit of their tasks.
     pub fn batch_files(&self, job: &SweepJob, line: plimsoll_memory::Bytes) -> Outcome<Vec<BatchFile>> {
         let asked = [(BatchSystem::Slurm, &self.slurm), (BatchSystem::Kubernetes, &self.kubernetes)];
         let mut files = Vec::new();
@@ -206,10 +206,10 @@ impl Sweep {
 fn other_card(device: DeviceName) -> Failure {
     Failure::new(
         format!(
-            "--device {device} is a GPU of this machine, but what is written here is trained by tasks elsewhere"
+            "--device {device} is a GPU of this machine, but the tasks of a batch file train on other machines"
         ),
-        "name the kind of GPU that tasks have, and its line: --device sm_80 --vram 12GiB plans for it without one, and each task uses the \
-         first GPU that it sees",
+        "name the kind of GPU of the tasks, and its memory limit: --device sm_80 --vram 12GiB plans for it without one, and each task \
+         uses the first GPU that it sees",
     )
 }
 

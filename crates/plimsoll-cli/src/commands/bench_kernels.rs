@@ -168,8 +168,8 @@ pub fn run(args: &BenchKernels, as_json: bool) -> Outcome {
         return json(&rows);
     }
     println!(
-        "multiply-add peak of {threads} threads: {:.0} GFLOP/s; operations are those of a direct convolution, of which some \
-         kernels need half or less",
+        "multiply-add peak of {threads} threads: {:.0} GFLOP/s; operations are counted for a direct convolution; some kernels need half \
+         as many or fewer",
         peak / 1e9
     );
     let mut table = Table::new([

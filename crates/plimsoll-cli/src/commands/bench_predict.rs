@@ -154,8 +154,9 @@ fn shape(args: &BenchPredict) -> Outcome<[usize; 3]> {
     let shape = args.shape.unwrap_or([depth.saturating_mul(2), height, width]);
     let voxels = shape.into_iter().fold(1, usize::saturating_mul);
     if voxels > MOST_VOXELS {
-        let message =
-            format!("a case of {shape:?} has more than {MOST_VOXELS} voxels, the most that are made up");
+        let message = format!(
+            "a case of shape {shape:?} has more than {MOST_VOXELS} voxels, the most that this benchmark generates"
+        );
         return Err(Failure::new(message, "write --shape or --size with smaller numbers"));
     }
     Ok(shape)

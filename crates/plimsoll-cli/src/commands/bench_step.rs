@@ -205,13 +205,13 @@ fn goal(args: &BenchStep, backend: &dyn Backend) -> Goal {
 fn expect_fits(args: &BenchStep, backend: &dyn Backend, arena_bytes: usize) -> Outcome {
     if let Some(asked) = args.arena.filter(|asked| Bytes::of(arena_bytes) > *asked) {
         let needed = Bytes::of(arena_bytes);
-        let message = format!("an arena of {asked} is not enough: the least that was found is {needed}");
+        let message = format!("an arena of {asked} is not enough: the smallest found is {needed}");
         return Err(Failure::new(message, format!("--arena {arena_bytes}")));
     }
     if let Some(device) = backend.device_memory().filter(|device| device.needed(arena_bytes) > device.line())
     {
         let (needed, line) = (device.needed(arena_bytes), device.line());
-        let message = format!("the step needs {needed} of the device's memory, but the line there is {line}");
+        let message = format!("the step needs {needed} of the device's memory, but its limit is {line}");
         return Err(Failure::new(message, format!("--vram {}MiB", needed.0.div_ceil(1 << 20))));
     }
     Ok(())

@@ -33,7 +33,7 @@ pub fn run(table: &Path, args: &Evaluate, as_json: bool) -> Outcome {
     }
     let earlier = [&path, &tables, &pictures].into_iter().find(|file| file.exists());
     if let Some(file) = earlier.filter(|_| !args.classification.overwrite) {
-        let message = format!("{} is there already", file.display());
+        let message = format!("{} already exists", file.display());
         return Err(Failure::new(message, "name another file with --output, or replace it with --overwrite"));
     }
     let line = Line::draw(args.ram.ram, 1, &observed(as_json))?;

@@ -35,7 +35,7 @@ fn print_choice(report: &ImageReport) {
     println!("by {}: {}", score.name(), choice.words);
     let Some(tables) = report.tables.get(&choice.candidate) else { return };
     let tables: Vec<String> = tables.iter().map(|table| quoted(&table.display().to_string())).collect();
-    println!("what it says of the images is in {}", tables.join(", "));
+    println!("its predictions are in {}", tables.join(", "));
     let runs = runs(report.folders.get(&choice.candidate));
     if runs.len() > 1 {
         print_prediction(&runs, repeats(&comparison.candidates, &choice.candidate), "OUT.csv");

@@ -77,7 +77,7 @@ pub(super) fn print_stability([mean, low]: [Option<f64>; 2], confidence: f64) {
     if let (Some(mean), Some(low)) = (mean, low) {
         let percent = 50.0 * (1.0 + confidence);
         println!(
-            "Kendall's tau of this order and those of resamples: {mean:.2} on average, {low:.2} or more in {percent:.1} %"
+            "Kendall's tau between this order and the orders of resamples: {mean:.2} on average, {low:.2} or more in {percent:.1} %"
         );
     }
 }
@@ -85,7 +85,7 @@ pub(super) fn print_stability([mean, low]: [Option<f64>; 2], confidence: f64) {
 /// Prints which cases, or images, not all candidates have.
 pub(super) fn print_left_out(left_out: &[String]) {
     if !left_out.is_empty() {
-        println!("left out, since not all have them: {}", left_out.join(", "));
+        println!("left out, because not all candidates have them: {}", left_out.join(", "));
     }
 }
 

@@ -46,7 +46,7 @@ pub fn run(args: &Demo, as_json: bool) -> Outcome {
     match &args.out {
         Some(folder) => {
             if folder.join("demo.json").exists() || folder.join("dataset").exists() {
-                let message = format!("{} holds a demonstration already", folder.display());
+                let message = format!("{} already holds a demonstration", folder.display());
                 return Err(Failure::new(message, "choose another folder with --out, or remove it"));
             }
             let io = |error| Failure::at_path(folder, &error);
@@ -76,7 +76,7 @@ fn whole_job(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outc
     let backend = args.compute.open()?;
     let request =
         TrainRequest { validate: false, ..training(args, &data, settings(), &run, backend.clone()) };
-    say(&format!("a plan under a line of {}", args.ram));
+    say(&format!("a plan within a limit of {}", args.ram));
     {
         let (opened, planned, _) = request.plan.prepare(context)?;
         if !quiet {
@@ -90,7 +90,7 @@ fn whole_job(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outc
     if !quiet {
         train::summary(&record);
     }
-    say("predicting the cases held out");
+    say("predicting the held-out cases");
     let predictions = folder.join("predictions");
     let threads = args.compute.threads.count();
     let request = PredictRequest {
@@ -143,15 +143,12 @@ fn whole_job(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outc
 fn train_fold(request: &TrainRequest, context: &Context) -> Outcome<RunRecord> {
     let trained = train(request, context)?;
     let Some(record) = trained.folds.into_iter().next().map(|fold| fold.record) else {
-        return Err(Failure::new(
-            "the demonstration trained nothing",
-            "report this as a fault of the program",
-        ));
+        return Err(Failure::new("the demonstration trained nothing", "report this as a bug"));
     };
     if !record.finished {
         return Err(Failure::stopped(
             format!("stopped after step {}", record.steps),
-            "a demonstration starts anew each time",
+            "a demonstration always starts from the beginning",
         ));
     }
     Ok(record)

@@ -49,7 +49,7 @@ pub fn run(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outcom
         }
     };
     let data = folder.join("images");
-    say("images: made-up photographs of the retina in five grades");
+    say("images: synthetic photographs of the retina in five grades");
     phantom::write(&data, &PhantomImages::default()).map_err(|error| Failure::at_path(&data, &error))?;
     let mut ways = Vec::new();
     let backend = args.compute.open()?;
@@ -63,7 +63,10 @@ pub fn run(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outcom
             false => vec![train(&request, context)?],
         };
         if trained.iter().any(|trained| trained.is_stopped) {
-            return Err(Failure::stopped("stopped while training", "a demonstration starts anew each time"));
+            return Err(Failure::stopped(
+                "stopped while training",
+                "a demonstration always starts from the beginning",
+            ));
         }
         let planned =
             trained.iter().flat_map(|trained| &trained.folds).map(|fold| fold.record.planned_bytes).max();

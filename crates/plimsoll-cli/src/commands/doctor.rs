@@ -28,21 +28,21 @@ pub fn run(ram: &Ram, as_json: bool) -> Outcome {
             println!("GPU  {device}: {name}, {architecture}, {memory_bytes}, of which {free_bytes} are free");
             let context = match gpu.context_bytes {
                 Some(bytes) => format!("{bytes}"),
-                None => "what could not be measured".into(),
+                None => "unknown amounts".into(),
             };
             let driver = match gpu.driver_resident_bytes {
                 Some(bytes) => format!("{bytes}"),
-                None => "what could not be measured".into(),
+                None => "unknown amounts".into(),
             };
             println!(
-                "     a process's context takes {context}, the kernels {}, their threads up to {}, what may be recorded {}, the driver \
+                "     a process's context takes {context}, the kernels {}, their threads up to {}, recorded launches {}, the driver \
                  {driver} of the process's own memory",
                 gpu.kernel_bytes, gpu.local_bytes, gpu.recording_bytes
             );
         }
         (None, why) => println!("GPU  none: {}", why.as_deref().unwrap_or("unknown")),
     }
-    println!("memory line  {}", machine.limits.line);
+    println!("memory limit {}", machine.limits.line);
     let mut table = Table::new(["leaves", "of", "limit"]);
     for limit in &machine.limits.found {
         table.row([limit.bytes.to_string(), limit.ceiling.to_string(), limit.source.clone()]);

@@ -53,7 +53,7 @@ pub fn run(args: &Export, as_json: bool) -> Outcome {
                 graph.nodes, graph.tensors, graph.opset, graph.image, graph.logits
             );
             if let Some(data) = &graph.data {
-                println!("weights in {}, which has to stay beside it", data.display());
+                println!("weights in {}, which must stay beside it", data.display());
             }
         }
     }

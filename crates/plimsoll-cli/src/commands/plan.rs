@@ -62,7 +62,7 @@ fn run_pairs(request: &PlanRequest, as_json: bool) -> Outcome {
 
 fn print_pairs(planned: &PlannedPairs) {
     let mut table =
-        Table::new(["classes", "planned", "arena", "least line", "steps", "predicted step", "time"]);
+        Table::new(["classes", "planned", "arena", "least limit", "steps", "predicted step", "time"]);
     for PlannedPair { classes: [one, other], plan, .. } in &planned.pairs {
         table.row([
             format!("{one} and {other}"),
@@ -115,18 +115,18 @@ pub fn print(planned: &PlannedRun) {
     if let Some(line) = blocks(planned) {
         println!("{line}");
     }
-    let mut table = Table::new(["part", "bytes", "what it is"]);
+    let mut table = Table::new(["part", "bytes", "contents"]);
     for part in numbers.parts() {
         let what = match part.name.as_str() {
             "code" => "the program and its libraries".into(),
             "heap" => "programs, plans, settings, file buffers".into(),
-            "stacks" => "of threads that run kernels".into(),
-            "driver" => "what the driver of the device holds in this process; a reserve".into(),
-            "staging" => "on its way to the device and back".into(),
+            "stacks" => "stacks of kernel threads".into(),
+            "driver" => "memory of the device's driver in this process; a reserve".into(),
+            "staging" => "buffers for transfers to and from the device".into(),
             "arena" => arena(numbers),
-            "loader" => "batches being made and waiting".into(),
-            "index" => "of the cases: their names, and where their classes are".into(),
-            "decoding" => "pictures being decoded, those of one case at a time".into(),
+            "loader" => "batches in preparation and waiting".into(),
+            "index" => "names of the cases and positions of their classes".into(),
+            "decoding" => "pictures being decoded, one case at a time".into(),
             "checkpoint" => "a copy of the largest tensor".into(),
             "cache" => numbers.cache_says(),
             _ => String::new(),
@@ -136,10 +136,10 @@ pub fn print(planned: &PlannedRun) {
     table.row([
         "total".into(),
         numbers.total_bytes.to_string(),
-        format!("the line is {}", numbers.ram_budget_bytes),
+        format!("the limit is {}", numbers.ram_budget_bytes),
     ]);
     table.print();
-    println!("the least line for this run is {}", numbers.minimum_ram_bytes);
+    println!("the least limit for this run is {}", numbers.minimum_ram_bytes);
     if let Some(device) = &numbers.device {
         print_device(numbers, device);
     }
@@ -153,7 +153,7 @@ fn print_patches(report: &PlanReport) {
         return;
     }
     let on_device = numbers.patches.iter().any(|cost| cost.vram_bytes.is_some());
-    let line = if on_device { "line there" } else { "line" };
+    let line = if on_device { "device limit" } else { "limit" };
     let mut table = Table::new(["patch", "batch", line, "predicted step", ""]);
     for cost in &numbers.patches {
         let [d, h, w] = cost.patch_size;
@@ -170,11 +170,11 @@ fn print_patches(report: &PlanReport) {
             said.into(),
         ]);
     }
-    println!("what patches cost in the smallest micro-batches, with nothing recomputed and no cache:");
+    println!("cost of patches in the smallest micro-batches, without recomputation and cache:");
     table.print();
     if let Some([d, h, w]) = report.larger_patch() {
         println!(
-            "the line has room for larger patches, which see more and take longer: --patch-size {d},{h},{w}"
+            "the limit has room for larger patches, which see more and take longer: --patch-size {d},{h},{w}"
         );
     }
 }
@@ -190,25 +190,23 @@ fn arena(numbers: &RunPlan) -> String {
 /// Prints the memory of a device.
 fn print_device(numbers: &RunPlan, device: &DevicePlan) {
     println!("of the memory of {}:", device.name);
-    let mut table = Table::new(["part", "bytes", "what it is"]);
+    let mut table = Table::new(["part", "bytes", "contents"]);
     for part in numbers.device_parts() {
         let what = match (part.name.as_str(), device.driver.is_measured) {
             ("arena", _) => arena(numbers),
-            ("recordings", true) => {
-                "for the threads of kernels, and for launching programs as one, as measured now".into()
-            }
+            ("recordings", true) => "for kernel threads and recorded launches, as measured now".into(),
             ("recordings", false) => {
-                "a reserve for the threads of kernels, and for launching programs as one; not measured".into()
+                "a reserve for kernel threads and recorded launches; not measured".into()
             }
             (_, true) => "the driver's context and the kernels, as measured now".into(),
             (_, false) => "a reserve for the driver's context and the kernels; not measured".into(),
         };
         table.row([part.name, part.bytes.to_string(), what]);
     }
-    let line = format!("the line there is {}", device.vram_budget_bytes);
+    let line = format!("the limit there is {}", device.vram_budget_bytes);
     table.row(["total".into(), device.total_bytes.to_string(), line]);
     table.print();
-    println!("the least line there for this run is {}", device.minimum_vram_bytes);
+    println!("the least limit there for this run is {}", device.minimum_vram_bytes);
 }
 
 /// The line about a segmentation in two dimensions.
@@ -278,8 +276,15 @@ fn times(numbers: &RunPlan) -> String {
 fn print_curve(curve: &[RunPoint], numbers: &RunPlan) -> Outcome {
     let device = numbers.device.as_ref();
     let line = device.map_or(numbers.ram_budget_bytes, |device| device.vram_budget_bytes);
-    let mut table =
-        Table::new(["line", "arena", "micro-batch", "operations", "predicted step", "values recomputed", ""]);
+    let mut table = Table::new([
+        "limit",
+        "arena",
+        "micro-batch",
+        "operations",
+        "predicted step",
+        "values recomputed",
+        "",
+    ]);
     for point in curve {
         let needed = point.vram_bytes.unwrap_or(point.ram_bytes);
         table.row([
@@ -294,8 +299,8 @@ fn print_curve(curve: &[RunPoint], numbers: &RunPlan) -> Outcome {
     }
     table.print();
     match device {
-        Some(device) => println!("the line is {line}, of the memory of {}", device.name),
-        None => println!("the line is {line}; lines are without a cache of decoded volumes"),
+        Some(device) => println!("the limit is {line}, of the memory of {}", device.name),
+        None => println!("the limit is {line}; limits are without a cache of decoded volumes"),
     }
     Ok(())
 }
@@ -314,16 +319,16 @@ fn print_explanations(explanations: &[Explanation]) -> Outcome {
                 *flops as f64 / 1e9,
                 seconds * 1e3
             ),
-            None => "it is given, and cannot be recomputed".into(),
+            None => "it is an input and cannot be recomputed".into(),
         };
         let peak = match it.is_held_at_peak {
-            true => format!("it is held at the peak (launch {})", it.peak),
+            true => format!("it is in memory at the peak (launch {})", it.peak),
             false => {
-                format!("it is not held at the peak (launch {}), where freeing it would help", it.peak)
+                format!("it is not in memory at the peak (launch {}), where freeing it would help", it.peak)
             }
         };
         match it.fate {
-            Fate::Persistent => println!("  persistent: parameters and states have their places for good"),
+            Fate::Persistent => println!("  persistent: parameters and states keep their places"),
             Fate::Kept => println!("  kept over {held}: {peak}, and the arena fits with it; {cost}"),
             Fate::Fused => {
                 println!(
@@ -331,7 +336,9 @@ fn print_explanations(explanations: &[Explanation]) -> Outcome {
                     kernels.join(", ")
                 )
             }
-            Fate::Recomputed => println!("  recomputed: held over {held}, else its place is free; {cost}"),
+            Fate::Recomputed => {
+                println!("  recomputed: in memory over {held}, else its place is free; {cost}")
+            }
             Fate::Unused => println!("  unused: no kernel of the plan makes or reads it"),
         }
     }

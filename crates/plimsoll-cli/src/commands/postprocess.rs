@@ -22,7 +22,7 @@ pub fn run(args: &Postprocess, as_json: bool) -> Outcome {
     };
     let (Some(input), Some(output), Some(change)) = (&args.input, &args.output, change) else {
         return Err(Failure::new(
-            "label maps, where they are written, and steps are needed",
+            "label maps, an output folder and steps are needed",
             "`plimsoll postprocess -i LABELS -o OUT --steps postprocessing.toml`, or with --orthogonal in place of steps",
         ));
     };
@@ -51,7 +51,7 @@ pub fn run(args: &Postprocess, as_json: bool) -> Outcome {
         }
     }
     for kept in &report.kept {
-        println!("{} was there already, and was kept; --overwrite replaces it", kept.display());
+        println!("{} already existed and was kept; --overwrite replaces it", kept.display());
     }
     println!("reserved {} at most, peak resident {}", report.reserved_bytes, report.peak_rss_bytes);
     Ok(())
@@ -61,7 +61,7 @@ fn choose(run: &Path, args: &Postprocess, threads: usize, as_json: bool) -> Outc
     if args.overwrite {
         return Err(Failure::new(
             "--overwrite has no effect with --choose",
-            "leave it out: steps are chosen anew",
+            "leave it out: steps are always chosen again",
         ));
     }
     let report = choose_postprocessing(run, args.unit, args.ram.ram, threads, &terminal::observed(as_json))?;

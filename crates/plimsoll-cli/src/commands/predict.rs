@@ -102,7 +102,7 @@ fn run_classification(
         None => Ok(()),
         Some(first) => {
             let message = format!("{} images could not be read: {first}", classified.failed.len());
-            Err(Failure::new(message, "mend them, or leave them out"))
+            Err(Failure::new(message, "repair them, or leave them out"))
         }
     };
     if as_json {
@@ -127,12 +127,11 @@ fn run_classification(
 
 /// Refuses what a derivative data set of BIDS has no place for.
 fn expect_one_of_bids(args: &Predict, others: &[PathBuf]) -> Outcome {
-    let refused = |what: &str, hint: &str| Err(Failure::new(format!("--bids with {what} is not done"), hint));
+    let refused =
+        |what: &str, hint: &str| Err(Failure::new(format!("--bids with {what} is not supported"), hint));
     match (&args.bids, others) {
         (None, _) => Ok(()),
-        (Some(_), [_, ..]) => {
-            refused("several models", "predict with each by itself, into a folder of its own")
-        }
+        (Some(_), [_, ..]) => refused("several models", "predict with each alone, into separate folders"),
         (Some(_), _) if args.nnunet.save_probabilities => {
             refused("--save_probabilities", "predict without --bids where probabilities are needed")
         }
@@ -197,18 +196,18 @@ fn expect_effect(args: &Predict, model: &Path, others: &[PathBuf], is_classifier
     let has_one = |source: &ModelSource| matches!(source, ModelSource::File(_)) || is_monai(source);
     let is_all_monai = std::iter::once(&first).chain(&others).all(is_monai);
     let is_any_monai = std::iter::once(&first).chain(&others).any(is_monai);
-    let says_spacing = "transforms of MONAI say themselves at which spacing images are seen";
-    let says_windows = "the model says itself where windows stand";
+    let says_spacing = "the transforms of the bundle set the spacing of images";
+    let says_windows = "the model sets the positions of windows";
     let without_effect =
         |flag: &str, why: &str| Err(Failure::new(format!("{flag} has no effect: {why}"), "leave it out"));
     if let Some(flag) =
         args.nnunet.first_given().filter(|flag| !(is_any_nnunet || (*flag == "--verbose" && is_all_monai)))
     {
-        return without_effect(flag, "the model is none of nnU-Net");
+        return without_effect(flag, "the model is not from nnU-Net");
     }
     let of_pairs = "the model has no classifiers of pairs, which `train --one-vs-one` trains";
-    let named_by_chk = "the model is one of nnU-Net, of which -chk names the file of weights";
-    let of_mean = "steps of one model are not done on the mean of several";
+    let named_by_chk = "the model is from nnU-Net: -chk names its file of weights";
+    let of_mean = "steps of one model do not apply to the mean of several";
     let has_steps = model_steps(model)?.is_some();
     let refused = [
         ("--checkpoint", args.checkpoint.is_some() && is_first_nnunet, named_by_chk),
@@ -225,7 +224,7 @@ fn expect_effect(args: &Predict, model: &Path, others: &[PathBuf], is_classifier
         ("--outlier-spacing", args.outlier_spacing.is_some() && is_classifier, of_volumes),
         ("--unit", args.unit.is_some() && is_classifier, of_volumes),
         ("-step_size", args.nnunet.step_size.is_some() && is_classifier, of_volumes),
-        ("--save_probabilities", args.nnunet.save_probabilities && is_classifier, "a table has them always"),
+        ("--save_probabilities", args.nnunet.save_probabilities && is_classifier, "a table always has them"),
         ("--postprocessing", args.nnunet.postprocessing.is_some() && is_classifier, of_volumes),
         ("--mirror-axes", !args.mirror_axes.is_empty() && is_classifier, of_volumes),
         ("--preview", args.preview && is_classifier, of_volumes),
@@ -245,9 +244,9 @@ fn expect_effect(args: &Predict, model: &Path, others: &[PathBuf], is_classifier
         (
             "--mistakes",
             args.mistakes.is_some() && !others.is_empty(),
-            "what it draws is what one network looks at, and these are several",
+            "it draws the evidence of one network, and these are several",
         ),
-        ("--mistakes", args.mistakes.is_some() && has_pairs, "each pair of classes has a network of its own"),
+        ("--mistakes", args.mistakes.is_some() && has_pairs, "each pair of classes has its own network"),
     ];
     match refused.into_iter().find(|(_, is_refused, _)| *is_refused) {
         Some((flag, _, why)) => without_effect(flag, why),

@@ -31,8 +31,8 @@ pub fn show(plans: &[PredictionPlan], as_json: bool) -> Outcome {
 }
 
 fn print(planned: &PredictionPlan) {
-    println!("{} on {}, the line is {}", planned.model, planned.engine, planned.ram_budget_bytes);
-    let mut table = Table::new(["case", "windows", "total", "least line", "sums", "predicted"]);
+    println!("{} on {}, the limit is {}", planned.model, planned.engine, planned.ram_budget_bytes);
+    let mut table = Table::new(["case", "windows", "total", "least limit", "sums", "predicted"]);
     for case in &planned.cases {
         table.row([
             case.case.clone(),
@@ -53,10 +53,7 @@ fn print(planned: &PredictionPlan) {
         println!("all forward passes: about {}", duration(planned.predicted_seconds));
     }
     if planned.kept > 0 {
-        println!(
-            "{} predictions are there already and would be kept; --overwrite replaces them",
-            planned.kept
-        );
+        println!("{} predictions already exist and would be kept; --overwrite replaces them", planned.kept);
     }
     for case in &planned.cases {
         if let Some(outlier) = &case.outlier {
@@ -67,7 +64,7 @@ fn print(planned: &PredictionPlan) {
 }
 
 fn print_parts(plan: &PredictPlan, is_ring_asked: bool) {
-    let mut table = Table::new(["part", "bytes", "what it is"]);
+    let mut table = Table::new(["part", "bytes", "contents"]);
     for (part, bytes) in plan.parts() {
         let what = match part {
             "overhead" => "code, heap and stacks".into(),
@@ -78,7 +75,7 @@ fn print_parts(plan: &PredictPlan, is_ring_asked: bool) {
                 };
                 format!("parameters, features{of} stored as {}, scratch", plan.precision)
             }
-            "windows" => "windows on their way in and out".into(),
+            "windows" => "windows being copied in and out".into(),
             "logits" if plan.device_logits_bytes > Bytes::ZERO => {
                 format!(
                     "planes of {} from the device, summed there as {}, and labels",
@@ -96,12 +93,10 @@ fn print_parts(plan: &PredictPlan, is_ring_asked: bool) {
                 };
                 format!("sums of {}{of}, stored as {}{logits}, and labels of a plane", plan.summed, plan.ring)
             }
-            "preparation" => "what has to be known of all of the image before any window".into(),
+            "preparation" => "statistics of the whole image, needed before the first window".into(),
             "decoding" => "pictures being decoded".into(),
             "cache" => match plan.decompressed_file_bytes {
-                Bytes::ZERO => {
-                    "decoded images; what there is no room for is read again for each window".into()
-                }
+                Bytes::ZERO => "decoded images; those without room are read again for each window".into(),
                 on_disk => {
                     format!(
                         "decoded images; those without room are decompressed on the disk: {on_disk} at most"
@@ -109,10 +104,10 @@ fn print_parts(plan: &PredictPlan, is_ring_asked: bool) {
                 }
             },
             "spool" => match plan.spool_file_bytes {
-                Bytes::ZERO => "labels that wait for being put in order".into(),
-                waiting => format!("labels that wait for being put in order: {waiting} on the disk"),
+                Bytes::ZERO => "labels waiting to be put in order".into(),
+                waiting => format!("labels waiting to be put in order: {waiting} on the disk"),
             },
-            "queue" => "planes of labels that wait for being written".into(),
+            "queue" => "planes of labels waiting to be written".into(),
             "next case" => "the next case, inspected and decoded meanwhile".into(),
             _ => String::new(),
         };
@@ -121,7 +116,7 @@ fn print_parts(plan: &PredictPlan, is_ring_asked: bool) {
     table.row([
         "total".into(),
         plan.total_bytes.to_string(),
-        format!("the line is {}", plan.ram_budget_bytes),
+        format!("the limit is {}", plan.ram_budget_bytes),
     ]);
     table.print();
     if let Some(line) = ring_line(plan).filter(|_| !is_ring_asked) {

@@ -43,7 +43,7 @@ pub fn run(args: &Segment, as_json: bool) -> Outcome {
             println!("{} in {:.1} s, holding {}", image.output.display(), image.seconds, image.planned_bytes);
         }
         for kept in &report.kept {
-            println!("{} was there already, and was kept; --overwrite replaces it", kept.display());
+            println!("{} already existed and was kept; --overwrite replaces it", kept.display());
         }
         println!("peak resident {}", report.peak_rss_bytes);
     }

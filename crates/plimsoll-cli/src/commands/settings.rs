@@ -14,7 +14,7 @@ pub fn run(as_json: bool) -> Outcome {
         return json(&SETTING_LINES);
     }
     println!(
-        "Settings of plimsoll.toml, in the current folder or named by --config. All are optional but for"
+        "Settings of plimsoll.toml, in the current folder or named by --config. All are optional except"
     );
     println!("those marked as required.");
     for group in SETTING_LINES.chunk_by(|a, b| (a.table, a.kinds) == (b.table, b.kinds)) {

@@ -29,7 +29,7 @@ pub fn run(args: &args::Status, as_json: bool) -> Outcome {
         "validation",
         scores[0],
         scores[1],
-        "held",
+        "memory",
         "planned",
         "time left",
         "state",
@@ -60,7 +60,7 @@ pub fn run(args: &args::Status, as_json: bool) -> Outcome {
     for OpenTrial { trial, failure, .. } in &open {
         match failure {
             Some(TrialFailure { time, error, .. }) => println!("{trial}: failed at {time}: {error}"),
-            None => println!("{trial}: not begun"),
+            None => println!("{trial}: not started"),
         }
     }
     for FoldStatus { folder, status } in &reports {

@@ -55,7 +55,7 @@ pub fn run(args: &Arguments, as_json: bool) -> Outcome {
 fn print_plan(report: &SweepReport) {
     let line = report.ram_budget_bytes;
     let has_device = report.arms.iter().any(|arm| arm.planned_vram_bytes.is_some());
-    let mut columns = vec!["arm", "patch", "batch", "held", "least line", "s/step", "steps", "a trial"];
+    let mut columns = vec!["arm", "patch", "batch", "memory", "least limit", "s/step", "steps", "a trial"];
     columns.extend(has_device.then_some("of the device"));
     columns.push("");
     let mut table = Table::new(columns);
@@ -80,7 +80,7 @@ fn print_plan(report: &SweepReport) {
     }
     table.print();
     if report.arms.iter().any(|arm| arm.patch_size != report.arms[0].patch_size) {
-        println!("patches differ, and so may scores for that alone: set `patch_size` in [settings]");
+        println!("patches differ, which alone may change scores: set `patch_size` in [settings]");
     }
     let which = match report.trials == report.all_trials {
         true => format!(
@@ -93,7 +93,7 @@ fn print_plan(report: &SweepReport) {
         false => format!("{} of {} trials", report.trials, report.all_trials),
     };
     println!(
-        "{which}, {}, below {line}: about {}, and predicting validation cases on top",
+        "{which}, {}, below {line}: about {}, plus the prediction of validation cases",
         match report.parallel {
             1 => "one after the other".into(),
             parallel => format!("up to {parallel} at once"),
@@ -149,8 +149,11 @@ fn finish(trials: &[TrialReport], is_stopped: bool) -> Outcome {
         .collect();
     let left = trials.iter().filter(|report| report.state.is_left()).count();
     if left > 0 && is_stopped {
-        let what = format!("stopped with {} of {} trials to do; checkpoints are written", left, trials.len());
-        return Err(Failure::stopped(what, "the same command with --resume goes on to the same bits"));
+        let what = format!("stopped with {} of {} trials left; checkpoints are written", left, trials.len());
+        return Err(Failure::stopped(
+            what,
+            "the same command with --resume continues, with the same results",
+        ));
     }
     if let Some((_, _, hint)) = failed.first() {
         let named: Vec<String> = failed
@@ -174,12 +177,12 @@ fn finish(trials: &[TrialReport], is_stopped: bool) -> Outcome {
         None if left == 0 => Ok(()),
         // Another process had them, and has ended before they were done.
         None => Err(Failure::new(
-            format!("{left} of {} trials are not done", trials.len()),
-            "the same command with --resume does what is left",
+            format!("{left} of {} trials are not finished", trials.len()),
+            "the same command with --resume trains the rest",
         )),
         Some((trial, by)) => Err(Failure::new(
-            format!("{left} of {} trials are not done: {trial} is being trained by {by}", trials.len()),
-            "wait for it; the same command with --resume does what is left then",
+            format!("{left} of {} trials are not finished: {trial} is being trained by {by}", trials.len()),
+            "wait for it; the same command with --resume then trains the rest",
         )),
     }
 }

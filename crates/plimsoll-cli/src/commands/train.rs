@@ -58,7 +58,7 @@ fn finish(trained: &Trained, is_told: bool) -> Outcome {
         }
         if let Some(at_once) = &trained.at_once {
             println!(
-                "{} folds at once: {} planned, peak resident {} of the line's {}",
+                "{} folds at once: {} planned, peak resident {} of the limit of {}",
                 at_once.folds,
                 at_once.planned_bytes,
                 or_dash(at_once.peak_rss_bytes),
@@ -81,9 +81,9 @@ fn finish(trained: &Trained, is_told: bool) -> Outcome {
                 stopped.iter().map(|fold| format!("{} of fold {}", fold.record.steps, fold.fold)).collect();
             format!("stopped after steps {}; checkpoints are written", steps.join(", "))
         }
-        [] => format!("stopped while fold {} was validated; what is predicted is kept", last.fold),
+        [] => format!("stopped while fold {} was validated; finished predictions are kept", last.fold),
     };
-    Err(Failure::stopped(what, "the same command with --resume goes on to the same bits"))
+    Err(Failure::stopped(what, "the same command with --resume continues, with the same results"))
 }
 
 /// The names of the classes that voxels are labelled with.
@@ -93,18 +93,18 @@ fn class_names(specification: &Specification) -> Outcome<ClassNames> {
 
 /// Prints what was held against what was planned.
 pub fn summary(record: &RunRecord) {
-    let mut table = Table::new(["part", "planned", "held at most"]);
+    let mut table = Table::new(["part", "planned", "peak"]);
     for part in &record.planned {
         let held = record.held.iter().find(|held| held.holder == part.name);
         table.row([part.name.clone(), part.bytes.to_string(), or_dash(held.map(|held| held.peak))]);
     }
     let line = record.ram_budget_bytes;
-    table.row(["all, as resident".into(), record.planned_bytes.to_string(), or_dash(record.peak_rss_bytes)]);
+    table.row(["all, resident".into(), record.planned_bytes.to_string(), or_dash(record.peak_rss_bytes)]);
     table.print();
     if let Some(device) = &record.device {
         let arena = device.planned.iter().find(|part| part.name == "arena").map(|part| part.bytes);
         println!(
-            "of the device's memory {} planned and {} used, of the line's {}; of its arena's {}, kernels were given {}",
+            "of the device's memory {} planned and {} used, of the limit of {}; of its arena's {}, kernels used {}",
             device.planned_bytes,
             or_dash(device.used_bytes),
             device.vram_budget_bytes,
@@ -114,7 +114,7 @@ pub fn summary(record: &RunRecord) {
     }
     let each = record.seconds_per_step.map_or(String::new(), |seconds| format!(", {seconds:.3} s each"));
     println!(
-        "{} steps{}; peak resident {} of the line's {line}, {} while planning; {} heap allocations in steps",
+        "{} steps{}; peak resident {} of the limit of {line}, {} while planning; {} heap allocations in steps",
         record.steps,
         each,
         or_dash(record.peak_rss_bytes),

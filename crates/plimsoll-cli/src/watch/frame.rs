@@ -197,7 +197,7 @@ fn held(frame: &mut Frame<'_>, area: Rect, fold: &WatchedFold) {
         let full = (bar.share * wide as f64).round() as usize;
         let colour = match bar.name.as_str() {
             "resident" => Color::Blue,
-            "line" => Color::Red,
+            "limit" => Color::Red,
             _ => Color::Gray,
         };
         lines.push(Line::from(vec![
@@ -209,7 +209,7 @@ fn held(frame: &mut Frame<'_>, area: Rect, fold: &WatchedFold) {
     }
     lines.extend(below(&fold.status, sample).into_iter().map(Line::raw));
     let title = match line {
-        Some(line) => format!(" memory of {}, of the line's {line} ", fold.name),
+        Some(line) => format!(" memory of {}, of the limit of {line} ", fold.name),
         None => format!(" memory of {} ", fold.name),
     };
     frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(title)), area);

@@ -22,7 +22,11 @@ fn folds_that_train_at_once_come_to_the_bits_of_those_that_train_alone() {
     expect_same(&at_once, &alone, "when two folds train at once");
     let plan = ended.printed.find("2 folds at once, each with 1 thread(s): ").unwrap();
     assert!(plan < ended.printed.find("fold 0: ").unwrap(), "{}", ended.printed);
-    assert!(ended.printed[plan..].contains("for all together, of the line's 512.0 MiB"), "{}", ended.printed);
+    assert!(
+        ended.printed[plan..].contains("for all together, of the limit of 512.0 MiB"),
+        "{}",
+        ended.printed
+    );
     for fold in ["fold 0: epoch 2: loss", "fold 1: epoch 2: loss", "fold 2: epoch 2: loss"] {
         assert!(ended.said.contains(fold), "{}", ended.said);
     }
@@ -104,7 +108,7 @@ fn what_does_not_fit_is_refused_with_the_number_that_does() {
     let settings = ["--folds", "all", "--parallel", "3", "--ram", &line];
     let error = tiny.train(&run, &[&large[..], &settings].concat()).output().unwrap();
     let error = support::Ended::from(error).error(1);
-    assert!(error.contains("3 folds at once do not fit the line of "), "{error}");
+    assert!(error.contains("3 folds at once do not fit the limit of "), "{error}");
     assert!(error.contains("hint: --parallel 2 fits, or raise --ram"), "{error}");
     assert!(!run.exists());
     let error = support::Ended::of(&mut tiny.train(&run, &with(&["--parallel", "3"]))).error(1);

@@ -23,9 +23,9 @@ fn numbers_that_go_wrong_end_a_run_with_cases_and_places_and_no_checkpoint_has_s
     let tiny = Tiny::new();
     let run = tiny.path("run");
     let error = Ended::of(&mut tiny.train(&run, &DIVERGES)).error(1);
-    assert!(error.contains(": the loss is ") && error.contains("the norm of gradients "), "{error}");
+    assert!(error.contains(": the loss is ") && error.contains("the gradient norm "), "{error}");
     assert!(error.contains("; patches: vessel_00") && error.contains(" around voxel "), "{error}");
-    assert!(error.contains("hint: weights are those from before this step; look at these cases"), "{error}");
+    assert!(error.contains("hint: the weights are from before this step; inspect these cases"), "{error}");
     let found = checkpoints(&run.join("fold_0"));
     assert!(!found.is_empty());
     found.iter().for_each(|path| expect_finite(path));
@@ -102,7 +102,7 @@ fn steps_that_are_left_out_are_counted_and_a_killed_run_leaves_out_the_same() {
     let skipped = last["skipped"][0].as_u64().unwrap();
     assert!((40..60).contains(&skipped), "all but the first ones: {last}");
     assert_eq!(warnings(&whole.join("fold_0")).len() as u64, skipped);
-    assert!(warnings(&whole.join("fold_0"))[0].ends_with("; the step is left out"));
+    assert!(warnings(&whole.join("fold_0"))[0].ends_with("; the step is skipped"));
     let metrics = fs::read_to_string(whole.join("fold_0/metrics.jsonl")).unwrap();
     assert!(metrics.lines().last().unwrap().contains(&format!("\"skipped_steps\":{skipped}")), "{metrics}");
     checkpoints(&whole.join("fold_0")).iter().for_each(|path| expect_finite(path));
@@ -133,7 +133,8 @@ fn a_run_that_goes_back_takes_other_patches_and_a_killed_one_goes_back_to_the_sa
     let warned = warnings(&whole.join("fold_0"));
     assert_eq!(warned.len() as u64, rollbacks);
     assert!(
-        warned[0].contains("; back to step ") && warned[0].ends_with(", and on with other patches"),
+        warned[0].contains("; rolled back to step ")
+            && warned[0].ends_with("; training continues with other patches"),
         "{warned:?}"
     );
     let journal = run.join("fold_0/metrics.jsonl");
@@ -145,5 +146,5 @@ fn a_run_that_goes_back_takes_other_patches_and_a_killed_one_goes_back_to_the_sa
     let none = self::config(&tiny, "none.toml", &none);
     let settings = ["--config", &none, "--epochs", "10", "--iterations", "2"];
     let error = Ended::of(&mut tiny.train(&tiny.path("none"), &settings)).error(1);
-    assert!(error.contains("the norm of gradients inf"), "{error}");
+    assert!(error.contains("the gradient norm inf"), "{error}");
 }

@@ -36,7 +36,7 @@ fn data_that_has_changed_since_a_run_began_is_named() {
     change_last_voxel(&label);
     let said = error(&tiny, &run, &["--resume"]);
     assert!(
-        said.contains("was begun with other data; changed since: vessel_001\nhint: restore the data"),
+        said.contains("was started with other data; changed since: vessel_001\nhint: restore the data"),
         "{said}"
     );
     assert!(said.contains("--accept-changed-data"), "{said}");
@@ -84,14 +84,15 @@ fn a_run_that_goes_on_has_its_own_settings_and_names_exactly_those_that_differ()
     let run = tiny.path("run");
     tiny.trained(&run, &["--learning-rate", "0.02", "--seed", "7"]);
     let said = error(&tiny, &run, &["--resume", "--batch-size", "4"]);
-    let expected = "fold_0 is a run with other settings: batch_size was 2, now 4\nhint: leave these out";
+    let expected =
+        "fold_0 is a run with other settings: batch_size was 2, now 4\nhint: leave these settings out";
     assert!(said.contains(expected), "{said}");
     let said = error(&tiny, &run, &["--resume", "--batch-size", "4", "--seed", "8"]);
     assert!(said.contains("settings: seed was 7, now 8; batch_size was 2, now 4\n"), "{said}");
     // Tensors of checkpoints have other shapes then: the settings are named, and not the tensors.
     let said = error(&tiny, &run, &["--resume", "--features", "16,64"]);
     assert!(
-        said.contains("settings: network.features was [4, 8], now [16, 64]\nhint: leave these out"),
+        said.contains("settings: network.features was [4, 8], now [16, 64]\nhint: leave these settings out"),
         "{said}"
     );
     // Neither is a plan made first that does not fit.
@@ -99,11 +100,11 @@ fn a_run_that_goes_on_has_its_own_settings_and_names_exactly_those_that_differ()
     assert!(said.contains("settings: network.features was [4, 8], now [512, 1024]\n"), "{said}");
     tiny.trained(&run, &["--resume"]);
     let said = error(&tiny, &run, &[]);
-    assert!(said.contains("fold_0 holds a run already\nhint: add --resume"), "{said}");
+    assert!(said.contains("fold_0 already holds a run\nhint: add --resume"), "{said}");
     let nothing = tiny.path("nothing");
     let said = error(&tiny, &nothing, &["--resume"]);
-    assert!(said.contains("there is no run to go on with: "), "{said}");
-    assert!(said.contains("nothing/fold_0/specification.json is not there"), "{said}");
+    assert!(said.contains("there is no run to resume: "), "{said}");
+    assert!(said.contains("nothing/fold_0/specification.json does not exist"), "{said}");
     assert!(!nothing.exists());
 }
 
@@ -113,7 +114,7 @@ fn more_epochs_extend_a_run_and_what_that_does_to_its_schedule_is_said() {
     let run = tiny.path("run");
     tiny.trained(&run, &[]);
     let ended = tiny.trained(&run, &["--resume", "--epochs", "4"]);
-    let said = "extended from 2 to 4 epochs: from step 4 on, learning rates are those of a run of 4 epochs";
+    let said = "extended from 2 to 4 epochs: from step 4 on, learning rates follow a run of 4 epochs";
     assert_eq!(warnings(&run.join("fold_0")), [said]);
     assert!(ended.said.contains(&format!("warning: {said}")), "{ended:?}");
     let metrics = fs::read_to_string(run.join("fold_0/metrics.jsonl")).unwrap();
@@ -132,7 +133,7 @@ fn more_epochs_extend_a_run_and_what_that_does_to_its_schedule_is_said() {
         "{rates:?}"
     );
     let said = error(&tiny, &run, &["--resume", "--epochs", "1"]);
-    assert!(said.contains("4 epochs are done already, but `epochs` is 1"), "{said}");
+    assert!(said.contains("4 epochs are already finished, but `epochs` is 1"), "{said}");
 }
 
 #[test]
@@ -209,7 +210,7 @@ fn cases_that_a_data_set_has_gained_are_named_and_included_or_left_out_by_choice
     add_case(&tiny, "vessel_003");
     let said = error(&tiny, &run, &of("1", &[]));
     assert!(
-        said.contains("run was begun without these cases, which are in none of its folds: vessel_003"),
+        said.contains("run was started without these cases, which are in none of its folds: vessel_003"),
         "{said}"
     );
     assert!(!run.join("fold_1").exists() && folds() == before);
@@ -236,7 +237,7 @@ fn cases_that_a_data_set_has_gained_are_named_and_included_or_left_out_by_choice
     add_case(&tiny, "vessel_005");
     let said = error(&tiny, &run, &of("2", &["--resume", "--new-cases", "include"]));
     assert!(
-        said.contains("has begun all its folds without these cases: vessel_005\nhint: begin another run"),
+        said.contains("has started all its folds without these cases: vessel_005\nhint: start another run"),
         "{said}"
     );
 }
@@ -252,7 +253,7 @@ fn a_fold_that_begins_after_data_has_changed_is_refused_by_name() {
     change_last_voxel(&tiny.data.join("labelsTr/vessel_001.nii.gz"));
     let said = error(&tiny, &run, &of("1", &[]));
     assert!(
-        said.contains("run was begun with other data; changed since: vessel_001\nhint: restore"),
+        said.contains("run was started with other data; changed since: vessel_001\nhint: restore"),
         "{said}"
     );
     assert!(!run.join("fold_1").exists());
@@ -263,7 +264,7 @@ fn a_fold_that_begins_after_data_has_changed_is_refused_by_name() {
     }
     let said = error(&tiny, &run, &of("2", &[]));
     assert!(
-        said.contains("begun with cases that the data set no longer has: vessel_001\nhint: restore"),
+        said.contains("started with cases that the data set no longer has: vessel_001\nhint: restore"),
         "{said}"
     );
     // Accepted, it is in no list of the fold that begins, and stays in those of the others.
@@ -411,7 +412,7 @@ fn an_epoch_that_is_begun_counts_for_the_least_number_of_epochs() {
     tiny.trained(&run, &[]);
     let said = error(&tiny, &run, &["--resume", "--epochs", "1"]);
     assert!(
-        said.contains("2 epochs are done already, but `epochs` is 1\nhint: give --epochs 2 or more"),
+        said.contains("2 epochs are already finished, but `epochs` is 1\nhint: set --epochs 2 or more"),
         "{said}"
     );
     tiny.trained(&run, &["--resume", "--epochs", "2"]);
@@ -448,7 +449,7 @@ fn a_folder_has_one_use() {
     };
     let error = predict(&run).error(1);
     assert!(
-        error.contains("holds folds of a run that labels voxels, and cannot hold predictions"),
+        error.contains("holds folds of a run that labels voxels, so it cannot also hold predictions"),
         "{error}"
     );
     let labels = run.join("labels");

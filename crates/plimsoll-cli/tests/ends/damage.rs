@@ -112,12 +112,12 @@ fn with_both_checkpoints_damaged_nothing_is_begun_anew_and_both_are_named() {
     assert!(error.contains("no checkpoint in ") && error.contains("fold_0 can be used: "), "{error}");
     assert!(error.contains("checkpoint_latest") && error.contains("checkpoint_previous"), "{error}");
     assert!(error.contains("hint: restore one from a copy; or remove "), "{error}");
-    assert!(error.contains(" and give the same command without --resume to begin anew"), "{error}");
+    assert!(error.contains(" and give the same command without --resume to start again"), "{error}");
     for name in ["latest", "previous"] {
         fs::remove_file(run.join(format!("fold_0/checkpoint_{name}.safetensors"))).unwrap();
     }
     let error = stopped.resume(&run).error(1);
-    assert!(error.contains("fold_0 has no checkpoint any more, though 6 steps were saved"), "{error}");
+    assert!(error.contains("fold_0 has no checkpoint left, although 6 steps were saved"), "{error}");
     assert_eq!(fs::read(run.join("fold_0/metrics.jsonl")).unwrap(), before);
 }
 
@@ -135,7 +135,7 @@ fn without_the_numbers_of_epochs_that_are_done_a_run_goes_on_and_says_so() {
         let run = stopped.copy(name);
         fs::remove_file(run.join("fold_0/checkpoint_latest.safetensors")).unwrap();
         damage(&run.join("fold_0/metrics.jsonl"));
-        stopped.expect_resumed(&run, "metrics.jsonl misses epochs up to step 4: it goes on without them");
+        stopped.expect_resumed(&run, "metrics.jsonl misses epochs up to step 4: it continues without them");
         let weights = |run: &Path| fs::read(run.join("fold_0/checkpoint_final.safetensors")).unwrap();
         assert!(weights(&run) == weights(&stopped.whole), "{name}");
         let lines = fs::read_to_string(run.join("fold_0/metrics.jsonl")).unwrap();

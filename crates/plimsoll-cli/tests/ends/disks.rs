@@ -30,7 +30,7 @@ fn a_folder_that_cannot_be_written_is_told_before_any_image_is_read() {
     let error = Ended::of(&mut tiny.train(&place.join("run"), &[])).error(1);
     let why = if disk.is_some() { "Read-only file system" } else { "Permission denied" };
     assert!(error.contains(place.to_str().unwrap()) && error.contains(why), "{error}");
-    assert!(error.contains("choose another place"), "{error}");
+    assert!(error.contains("choose another folder"), "{error}");
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
 }
 
@@ -50,11 +50,11 @@ fn a_second_process_on_a_fold_is_told_who_has_it_and_a_killed_one_is_taken_over_
     // What it left unfinished, if it was killed while it wrote, is told as well.
     let taken_over = || {
         let mut all = warnings(&run.join("fold_0")).into_iter();
-        all.find(|warning| warning.contains("taken over"))
+        all.find(|warning| warning.contains("continued from"))
     };
     let again = Running(again).until(|| taken_over().is_some());
     let said = taken_over().unwrap();
-    assert!(said.contains(&format!("taken over from process {pid} on ")), "{said}");
+    assert!(said.contains(&format!("continued from process {pid} on ")), "{said}");
     assert!(said.contains("which ended without an error message"), "{said}");
     again.signal("TERM").end();
     // Who ended in order is not mentioned.

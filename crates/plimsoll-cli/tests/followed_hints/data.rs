@@ -58,7 +58,7 @@ fn what_is_proposed_for_a_description_is_accepted() {
             "one value twice",
             "labels",
             json!({"background": 0, "vessel": 1, "other": 1}),
-            &["a value of its own"],
+            &["its own name and value"],
             json!({"background": 0, "vessel": 1, "other": 2}),
         ),
         ("a channel 1", "channel_names", json!({"1": "CT"}), &["{\"0\": \"T1\""], json!({"0": "CT"})),
@@ -245,11 +245,11 @@ fn what_is_proposed_for_pictures_is_accepted() {
     let args = with(&inspect(&table), &words(&["--config", config.to_str().unwrap()]));
     let right = || fs::write(&table, lines("image,label")).unwrap();
     fs::write(&table, format!("{}{},a\n", lines("image,label"), names[0])).unwrap();
-    expect_mended("twice", &args, &["remove one of the two lines"], right);
+    expect_mended("twice", &args, &["remove one of the two rows"], right);
     fs::write(&table, format!("{}images/x.png,\n", lines("image,label"))).unwrap();
-    expect_mended("no label", &args, &["correct the cell, or remove the line"], right);
+    expect_mended("no label", &args, &["correct the cell, or remove the row"], right);
     fs::write(&table, format!("{}images/x.png\n", lines("image,label"))).unwrap();
-    expect_mended("a line too short", &args, &["the same number of cells in each line"], right);
+    expect_mended("a line too short", &args, &["the same number of cells in each row"], right);
     fs::write(&table, lines("image,grade")).unwrap();
     expect_mended("another column", &args, &["give the names of the columns in the settings"], || {
         fs::write(&config, "[images.table]\nimage = \"image\"\nlabel = { one = \"grade\" }\n").unwrap();

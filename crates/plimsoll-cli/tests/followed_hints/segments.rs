@@ -104,10 +104,10 @@ fn a_segmentation_in_the_place_of_the_image_is_named_as_the_label_map_instead() 
     let inspect = words(&["inspect", text(dir.path())]);
     described("seg.dcm", "map.nii.gz");
     let said = super::ended(&inspect).said;
-    assert!(said.contains("is a segmentation of DICOM (SEG), not an image"), "{said}");
+    assert!(said.contains("is a DICOM segmentation (SEG), not an image"), "{said}");
     plimsoll_dicom::register();
     let proposed = VolumeFile::open(&seg).unwrap_err().remedy().unwrap();
-    assert_eq!(proposed, "name the series that it was made of as the image, and this file as its label map");
+    assert_eq!(proposed, "name the series that it was drawn on as the image, and this file as its label map");
     described("slices", "seg.dcm");
     expect_accepted(&inspect, "exchanged");
 }

@@ -67,31 +67,31 @@ fn series_that_are_mended_as_is_proposed_are_read() {
     let take_away = || fs::remove_file(&more).unwrap();
 
     fs::remove_file(folder.join("00.dcm")).unwrap();
-    expect_hint("Gap", "a slice less", &folder, "copy the series again: it is not complete");
+    expect_hint("Gap", "a slice less", &folder, "copy the series again: it is incomplete");
     fs::copy(original("00.dcm"), folder.join("00.dcm")).unwrap();
     expect_read("it is copied again", &folder);
 
     // Between two planes, and too near at either end.
     for position in ["-40.5\\20.25\\316", "-40.5\\20.25\\309", "-40.5\\20.25\\323.5"] {
         changed("02.dcm", &[(POSITION, position), (INSTANCE_UID, "2.25.1")], &more);
-        expect_hint("Gap", position, &folder, &format!("take {} out of the folder", more.display()));
+        expect_hint("Gap", position, &folder, &format!("move {} out of the folder", more.display()));
         take_away();
         expect_read(position, &folder);
     }
 
     let whole = fs::read(original("02.dcm")).unwrap();
     fs::write(folder.join("02.dcm"), &whole[..whole.len() / 2]).unwrap();
-    expect_hint("Unreadable", "half a slice", &folder, "copy the file again from where it is from");
+    expect_hint("Unreadable", "half a slice", &folder, "copy the file again from its source");
     fs::write(folder.join("02.dcm"), &whole).unwrap();
     expect_read("it is copied again", &folder);
     // A damaged file that is no slice of it is taken away instead.
     fs::write(&more, &whole[..whole.len() / 2]).unwrap();
-    expect_hint("Unreadable", "half a slice more", &folder, "or take it away");
+    expect_hint("Unreadable", "half a slice more", &folder, "or remove it");
     take_away();
     expect_read("it is taken away", &folder);
 
     fs::copy(original("02.dcm"), &more).unwrap();
-    expect_hint("Doubled", "a slice twice", &folder, "take one of them away");
+    expect_hint("Doubled", "a slice twice", &folder, "remove one of them");
     take_away();
     expect_read("one is taken away", &folder);
 
@@ -112,13 +112,13 @@ fn series_that_are_mended_as_is_proposed_are_read() {
             "Attribute",
             "a slice without a place",
             &[(POSITION, ""), (INSTANCE_UID, "2.25.1")],
-            "take away what is no slice of a volume",
+            "remove files that are not slices of a volume",
         ),
         (
             "Attribute",
             "a slice in colours",
             &[(PHOTOMETRIC, "PALETTE COLOR"), (INSTANCE_UID, "2.25.1")],
-            "or take the file away if it is no slice",
+            "or remove the file if it is not a slice",
         ),
     ] {
         changed("02.dcm", attributes, &more);
@@ -146,7 +146,7 @@ fn series_that_are_put_into_folders_of_their_own_are_read() {
         let attributes = attributes.each_ref().map(|(tag, text)| (*tag, text.as_str()));
         changed(&name, &attributes, &both.join(format!("other_{name}")));
     }
-    expect_hint("Several", "two series", &both, "put each series into a folder of its own");
+    expect_hint("Several", "two series", &both, "put each series into a separate folder");
     for number in 0..6 {
         let name = format!("{number:02}.dcm");
         fs::rename(both.join(format!("other_{name}")), other.join(name)).unwrap();

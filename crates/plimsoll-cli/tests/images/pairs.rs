@@ -77,7 +77,7 @@ fn pairs_of_classes_are_trained_go_on_and_vote() {
     fs::copy(run.join("pair_0_1/fold_0/specification.json"), run.join("fold_0/specification.json")).unwrap();
     let error = run_error(&["predict", run_path, "-i", &test, "-o", out, "--overwrite"]);
     assert!(
-        error.contains("classifies images and classifiers of pairs") && error.contains("not clear"),
+        error.contains("classifies images and classifiers of pairs") && error.contains("is ambiguous"),
         "{error}"
     );
     fs::remove_dir_all(run.join("fold_0")).unwrap();

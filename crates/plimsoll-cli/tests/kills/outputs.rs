@@ -99,7 +99,7 @@ impl Job<'_> {
             left += temporaries(tiny.dir.path()).len();
             let again = Ended::of(&mut self.command(tiny, &out, &(self.again)(&out)));
             // A name that was given just before the end is that of a whole file.
-            let is_whole = again.said.contains("is there already") && lasting(&out) == expected;
+            let is_whole = again.said.contains("already exists") && lasting(&out) == expected;
             assert!(again.status == Some(0) || is_whole, "after {when}: {again:?}");
             assert_eq!(temporaries(tiny.dir.path()), Vec::<PathBuf>::new(), "after {when}");
             let found = lasting(&out);

@@ -119,7 +119,7 @@ fn models_of_other_channels_labels_or_regions_are_not_averaged() {
         error
     };
     let error = refused(&low, &model("fullres", "3d_fullres"), &[]);
-    assert!(error.contains("channels of the one are T1, those of the other CT, T1"), "{error}");
+    assert!(error.contains("channels are T1 and CT, T1"), "{error}");
     // The same number of labels, but not in the same order.
     let other = copied(&low, dir.path().join("other"), r#"{"background": 0, "core": 1, "shell": 2}"#);
     let error = refused(&low, &other, &[]);

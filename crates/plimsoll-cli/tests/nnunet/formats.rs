@@ -75,7 +75,7 @@ fn stacks_of_pages_with_their_spacing_beside_them() {
     fs::write(wrong.path().join("first.json"), "{\"spacing\": [1, 0, 1]}").unwrap();
     let to = wrong.path().join("out");
     let error = run_error(&["predict", "-m", text(&folder), "-i", text(wrong.path()), "-o", text(&to)]);
-    assert!(error.contains("first.json") && error.contains("hint: let it be"), "{error}");
+    assert!(error.contains("first.json") && error.contains("hint: write"), "{error}");
     // Pictures are no stacks, and stacks no pictures.
     let pictures = tempfile::tempdir().unwrap();
     for channel in ["0000", "0001"] {

@@ -44,14 +44,17 @@ fn a_plan_is_made_of_headers_alone_says_what_each_case_takes_and_calls_out_the_o
         )
     };
     let (succeeded, said, errors) = seen("2GiB");
-    assert!(succeeded && said.contains("least line") && said.contains("1 predictions are there"), "{said}");
+    assert!(
+        succeeded && said.contains("least limit") && said.contains("1 predictions already exist"),
+        "{said}"
+    );
     let warning = errors.lines().find(|line| line.starts_with("warning: wide has ")).unwrap();
     assert!(warning.contains("where the median is") && warning.contains("check the spacing"), "{warning}");
     let least = |case: usize| plan["cases"][case]["least_ram_bytes"].as_u64().unwrap();
     assert!(least(0) < least(3));
     let (succeeded, _, errors) = seen(&(least(3) - 1).to_string());
     assert!(!succeeded && errors.contains("error: 1 of 5 cases could not be predicted: wide"), "{errors}");
-    assert!(errors.contains("hint: raise the line to --ram"), "{errors}");
+    assert!(errors.contains("hint: raise the limit to --ram"), "{errors}");
 
     // What was planned is what is done; what is not there is told at its turn.
     for case in ["wide", "done", "b"] {

@@ -308,7 +308,7 @@ fn of_two_calls_at_once_into_one_folder_neither_touches_lines_of_the_other() {
     fs::write(&lines, of_another).unwrap();
     let other = fs::File::options().append(true).open(&lines).unwrap();
     other.try_lock().unwrap();
-    let warning = "run.cases.jsonl belongs to another call into this folder";
+    let warning = "run.cases.jsonl belongs to another process that predicts into this folder";
     let (succeeded, report, errors) = outcome(&folders.args(&model(), &[]));
     assert!(succeeded && errors.matches(warning).count() == 1, "{errors}");
     assert_eq!(names(&report, "cases"), ["a", "b"]);

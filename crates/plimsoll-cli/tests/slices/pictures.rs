@@ -292,12 +292,12 @@ fn images_and_labels_that_do_not_fit_are_refused_with_the_file_and_what_is_wrong
     let image = fs::read(&photo).unwrap();
     png(&photo, png::ColorType::Grayscale, SIZE, &vec![7; SIZE[0] * SIZE[1]]);
     let error = refused();
-    assert!(error.contains("photo_2_0000.png") && error.contains("channels is 1, but 3"), "{error}");
+    assert!(error.contains("photo_2_0000.png") && error.contains("it has 1 channels, but 3"), "{error}");
     // One that is cut off, and one that is none.
     fs::write(&photo, &image[..image.len() / 2]).unwrap();
     assert!(refused().contains("photo_2_0000.png"));
     fs::write(&photo, "no image").unwrap();
-    assert!(refused().contains("photo_2_0000.png is no PNG"));
+    assert!(refused().contains("photo_2_0000.png is not a PNG"));
     fs::write(&photo, &image).unwrap();
     assert!(run(&["plan", text, "--ram", "1GiB", "--config", "/dev/null"]).status.success());
 }

@@ -15,7 +15,7 @@ pub enum DeviceError {
     #[error("there is no NVIDIA driver: `libcuda.so.1` cannot be loaded")]
     NoDriver,
     /// There is no card of this number.
-    #[error("there is no GPU {ordinal}: the driver has found {found}")]
+    #[error("there is no GPU {ordinal}: the driver found {found}")]
     NoDevice {
         /// The card asked for.
         ordinal: usize,
@@ -24,20 +24,20 @@ pub enum DeviceError {
     },
     /// A plan was made for a kind of card, without one.
     #[error(
-        "{architecture} is a kind of card, and not one: runs can be planned for it, but nothing can be run"
+        "{architecture} is an architecture, not a device: runs can be planned for it, but not executed"
     )]
     Nowhere {
         /// The kind.
         architecture: Architecture,
     },
     /// The card is older than the kernels.
-    #[error("{found} is too old: sm_70 (Volta, 2017) is the oldest that the kernels are made for")]
+    #[error("{found} is too old: the kernels need sm_70 (Volta, 2017) or newer")]
     TooOld {
         /// Its architecture.
         found: String,
     },
     /// The driver is older than what is called of it.
-    #[error("the NVIDIA driver is too old: it is one of CUDA {found}: CUDA {needed} is the oldest that does")]
+    #[error("the NVIDIA driver is too old: it supports CUDA {found}, but CUDA {needed} is needed")]
     TooOldDriver {
         /// The version found.
         found: CudaVersion,
@@ -45,13 +45,13 @@ pub enum DeviceError {
         needed: CudaVersion,
     },
     /// The name is of no architecture.
-    #[error("`{found}` is no architecture: it must be like sm_80")]
+    #[error("`{found}` is not an architecture: write it like sm_80")]
     NoArchitecture {
         /// The name that was given.
         found: String,
     },
     /// A stretch of memory is not inside the arena, which the verifier has excluded.
-    #[error("internal error: bytes {start} to {end} are outside of the {arena} bytes of the arena")]
+    #[error("internal error: bytes {start} to {end} are outside the arena of {arena} bytes")]
     Outside {
         /// Its first byte.
         start: usize,
@@ -81,7 +81,7 @@ pub enum DeviceError {
         free: Bytes,
     },
     /// The device refuses or fails.
-    #[error("{device} has failed to {doing}")]
+    #[error("{device} failed to {doing}")]
     Failed {
         /// The device.
         device: String,
@@ -102,12 +102,12 @@ impl DeviceError {
                     .into()
             }
             DeviceError::NoDevice { found: 0, .. } => {
-                "`nvidia-smi -L` lists the GPUs that there are; CUDA_VISIBLE_DEVICES may hide them".into()
+                "`nvidia-smi -L` lists the GPUs; CUDA_VISIBLE_DEVICES may hide them".into()
             }
             DeviceError::NoDevice { found, .. } => {
                 let last = found - 1;
                 format!(
-                    "from cuda:0 to cuda:{last}; `nvidia-smi -L` lists them, and CUDA_VISIBLE_DEVICES may hide some"
+                    "choose from cuda:0 to cuda:{last}; `nvidia-smi -L` lists them, and CUDA_VISIBLE_DEVICES may hide some"
                 )
             }
             DeviceError::Nowhere { .. } => "‹device=cuda:0› is the first card of this machine".into(),
@@ -116,25 +116,23 @@ impl DeviceError {
                 // The first drivers of these versions.
                 let driver = if needed.major >= 12 { 525 } else { 470 };
                 format!(
-                    "install driver {driver} or later (`nvidia-smi` shows the one that there is; a container has that of its host); \
-                                         ‹device=cpu› needs none"
+                    "install driver {driver} or later (`nvidia-smi` shows the installed one; a container uses its host's); ‹device=cpu› \
+                                         needs none"
                 )
             }
             DeviceError::NoArchitecture { .. } => {
-                "sm_80 is that of an A100: `nvidia-smi --query-gpu=compute_cap --format=csv` \
-                                                   shows that of a card, 8.0"
+                "an A100 has sm_80: `nvidia-smi --query-gpu=compute_cap --format=csv` shows a card's as 8.0"
                     .into()
             }
             DeviceError::Outside { .. } | DeviceError::Parameters { .. } => {
-                "report it with the command and this line".into()
+                "report it with the command and this message".into()
             }
             DeviceError::OutOfMemory { .. } => {
-                "lower ‹vram›, or wait until others have freed theirs: `nvidia-smi` lists what they hold"
+                "lower ‹vram›, or wait until other processes free memory: `nvidia-smi` lists them"
                     .into()
             }
             DeviceError::Failed { .. } => {
-                "`nvidia-smi` and the kernel's log (`dmesg | grep -i xid`) say more; ‹resume› goes on from \
-                                           the last checkpoint"
+                "`nvidia-smi` and the kernel's log (`dmesg | grep -i xid`) say more; ‹resume› continues from the last checkpoint"
                     .into()
             }
         }

@@ -65,7 +65,7 @@ impl Kernels {
         };
         // One piece after the other, so that no more than one is held as text.
         for piece in ptx(card.architecture) {
-            let piece = piece.map_err(|error| failed(&card.name, "be given the kernels", error))?;
+            let piece = piece.map_err(|error| failed(&card.name, "load the kernels", error))?;
             kernels.add(piece).map_err(|(doing, error)| card.failed(&doing, error))?;
         }
         // What the driver allocates with a first stream stays allocated: it is no part of any device.

@@ -79,7 +79,7 @@ impl Card {
 
     fn memory(&self) -> Result<CardMemory, DeviceError> {
         let asked = self.context.bind_to_thread().and_then(|()| result::mem_get_info());
-        let (free, total) = asked.map_err(|error| self.failed("say what is free", error))?;
+        let (free, total) = asked.map_err(|error| self.failed("report its free memory", error))?;
         Ok(CardMemory { total, free })
     }
 
@@ -101,8 +101,9 @@ impl Card {
     /// launched.
     fn local_memory(&self, kernels: &Kernels) -> Result<usize, DeviceError> {
         let attribute = |of| {
-            let number = self.context.attribute(of).map_err(|error| self.failed("say what it has", error))?;
-            usize::try_from(number).map_err(|error| failed(&self.name, "say what it has", error))
+            let number =
+                self.context.attribute(of).map_err(|error| self.failed("report its properties", error))?;
+            usize::try_from(number).map_err(|error| failed(&self.name, "report its properties", error))
         };
         let threads = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?;
         let multiprocessors = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
@@ -164,7 +165,7 @@ impl Driver {
         let mut version = 0;
         // SAFETY: the call writes a number where it is told to. It needs no start of the driver, and every driver for these cards has it.
         let asked = unsafe { sys::cuDriverGetVersion(&mut version) }.result();
-        asked.map_err(|error| failed("tell its version", error))?;
+        asked.map_err(|error| failed("report its version", error))?;
         check_version(version, OLDEST)?;
         match result::init() {
             Err(DriverError(CUresult::CUDA_ERROR_NO_DEVICE)) => {

@@ -55,6 +55,6 @@ impl Recording {
     /// # Errors
     /// Returns an error if the driver refuses it, or an earlier launch has failed.
     pub(super) fn replay(&self, card: &Card) -> Result<(), DeviceError> {
-        self.graph.launch().map_err(|error| card.failed("launch what was recorded", error))
+        self.graph.launch().map_err(|error| card.failed("launch the recording", error))
     }
 }

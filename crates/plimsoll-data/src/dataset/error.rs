@@ -25,7 +25,7 @@ pub enum DatasetError {
         folder: PathBuf,
     },
     /// No layout is found.
-    #[error("{} has neither a dataset.json nor files that are laid out in a way that is known: there are {seen}", .place.display())]
+    #[error("{} has neither a dataset.json nor files in a known layout: it holds {seen}", .place.display())]
     NoLayout {
         /// The folder or the file.
         place: PathBuf,
@@ -53,7 +53,7 @@ pub enum DatasetError {
         others: usize,
     },
     /// There is no prediction to compare.
-    #[error("{} holds no prediction for any reference in {}", predictions.display(), references.display())]
+    #[error("{} has no prediction for any reference in {}", predictions.display(), references.display())]
     NoPredictions {
         /// The folder of predictions.
         predictions: PathBuf,
@@ -72,7 +72,7 @@ pub enum DatasetError {
         missing: Vec<String>,
     },
     /// The values of label maps are not the numbers of classes, and no description names them.
-    #[error("{}: its label maps have the values {values}, and nothing says which classes these are", .folder.display())]
+    #[error("{}: its label maps have the values {values}, but the classes of these values are unknown", .folder.display())]
     Values {
         /// The data set.
         folder: PathBuf,
@@ -82,7 +82,7 @@ pub enum DatasetError {
         said: String,
     },
     /// Segments of a label map overlap, and nothing says that they are regions.
-    #[error("{}: its segments {} overlap, and classes do not", .path.display(), .names.join(" and "))]
+    #[error("{}: its segments {} overlap, but classes must not", .path.display(), .names.join(" and "))]
     SegmentsOverlap {
         /// The label map.
         path: PathBuf,
@@ -118,7 +118,7 @@ pub enum DatasetError {
         source: OverBudget,
     },
     /// The description is implausibly large.
-    #[error("{path} has {found} bytes; a description of a data set has at most {most}")]
+    #[error("{path} has {found} bytes; the description of a data set may have at most {most}")]
     TooLarge {
         /// The file.
         path: PathBuf,
@@ -128,7 +128,7 @@ pub enum DatasetError {
         most: u64,
     },
     /// The description is not JSON, or an entry has the wrong type.
-    #[error("{path} cannot be understood: {problem}")]
+    #[error("{path} cannot be read: {problem}")]
     Json {
         /// The file.
         path: PathBuf,
@@ -152,7 +152,7 @@ pub enum DatasetError {
         found: String,
     },
     /// Images of this format are not supported.
-    #[error("{path}: images that end in `{found}` are not supported")]
+    #[error("{path}: images with the ending `{found}` are not supported")]
     FileEnding {
         /// The file that specifies the ending.
         path: PathBuf,
@@ -182,7 +182,7 @@ pub enum DatasetError {
         expected: String,
     },
     /// An entry is missing without which regions are not known.
-    #[error("{path} has no entry `{key}`, which says what is written for each region")]
+    #[error("{path} has no entry `{key}`, which lists the label to write for each region")]
     RegionOrder {
         /// The file that lists them.
         path: PathBuf,
@@ -238,7 +238,7 @@ pub enum DatasetError {
         most: usize,
     },
     /// There are no images.
-    #[error("{folder} has no images that end in `{file_ending}`")]
+    #[error("{folder} has no images with the ending `{file_ending}`")]
     NoCases {
         /// The folder that was searched.
         folder: PathBuf,
@@ -288,7 +288,7 @@ pub enum DatasetError {
         case: String,
     },
     /// A listed file does not lie in the data set's folder.
-    #[error("{path} lists {listed:?}, which leads out of the data set's folder")]
+    #[error("{path} lists {listed:?}, which is outside the data set's folder")]
     Outside {
         /// The file with the list.
         path: PathBuf,
@@ -296,7 +296,7 @@ pub enum DatasetError {
         listed: String,
     },
     /// A listed file has no name to call a case by.
-    #[error("{path} lists {listed:?}, which is no name of an image")]
+    #[error("{path} lists {listed:?}, which is not the name of an image")]
     NoName {
         /// The file with the list.
         path: PathBuf,
@@ -305,7 +305,7 @@ pub enum DatasetError {
     },
     /// A file beside channel files is not named like one.
     #[error(
-        "{path} is not named like a channel of a case (CASE_0000{file_ending}), but others beside it are"
+        "{path} is not named like a channel of a case (CASE_0000{file_ending}), but other files beside it are"
     )]
     MixedNames {
         /// The file.
@@ -334,8 +334,8 @@ fn more(others: usize) -> String {
 
 /// The hint that describes the layouts of data sets.
 const LAYOUTS: &str = "a data set is a folder with images and one with label maps (raw/ and seg/), a folder for each case, BIDS, a table \
-                       with columns of paths, a list of MONAI, or has a dataset.json as nnU-Net; where names do not say which is which, \
-                       [data] of plimsoll.toml does, and ‹job inspect FOLDER +write› then makes the dataset.json";
+                       with columns of paths, a list of MONAI, or has a dataset.json as nnU-Net; where names are ambiguous, set [data] in \
+                       plimsoll.toml, and ‹job inspect FOLDER +write› then writes the dataset.json";
 
 /// The hint that describes regions.
 const REGIONS: &str = "regions are written like \"labels\": {\"background\": 0, \"organ\": [1, 2], \"tumour\": 2}, \
@@ -363,37 +363,36 @@ impl DatasetError {
                 "a prediction and its reference have the same file name, as `case_001.nii.gz`, but for words like `_seg` at its ends".into()
             }
             DatasetError::MissingPredictions { .. } => {
-                "predict these cases too, or score only those that are predicted with ‹partial›".into()
+                "predict these cases too, or score only the predicted ones with ‹partial›".into()
             }
             DatasetError::NoDatasetJson { .. } => {
                 LAYOUTS.into()
             }
             DatasetError::Values { said, .. } => format!(
-                "‹job inspect FOLDER +write› makes a dataset.json that says it with names to correct; or write into plimsoll.toml: \
-                 labels = {{ {said} }}"
+                "‹job inspect FOLDER +write› writes a dataset.json whose names you can correct; or set in plimsoll.toml: labels = {{ {said} }}"
             ),
             DatasetError::SegmentsOverlap { names, .. } => format!(
-                "write which values they have together into plimsoll.toml: [regions] with {:?} = [1, 2], {:?} = 2 and order = [{:?}, {:?}], if the \
-                 second is a part of the first; or take the voxels from one of them",
+                "set their values in plimsoll.toml: [regions] with {:?} = [1, 2], {:?} = 2 and order = [{:?}, {:?}], if the second is a \
+                 part of the first; or take the voxels from one of them",
                 names.first().map_or("organ", String::as_str),
                 names.get(1).map_or("tumour", String::as_str),
                 names.first().map_or("organ", String::as_str),
                 names.get(1).map_or("tumour", String::as_str),
             ),
             DatasetError::SegmentValues { name, value, .. } => format!(
-                "say which value each name has in files without names, in plimsoll.toml: labels = {{ {name:?} = {value} }}"
+                "set the value of each name for files without names in plimsoll.toml: labels = {{ {name:?} = {value} }}"
             ),
             DatasetError::NoLayout { .. } => LAYOUTS.into(),
             DatasetError::Layout { hint, .. } => hint.clone(),
             DatasetError::NoPartner { .. } => {
-                "add the label map, or move the image elsewhere; if names match in another way, say how in plimsoll.toml: under [data], \
-                 labels = \"seg/*_seg.nii.gz\", where * is the name of the case"
+                "add the label map, or move the image elsewhere; if names match in another way, set the pattern in plimsoll.toml: under \
+                 [data], labels = \"seg/*_seg.nii.gz\", where * is the name of the case"
                     .into()
             }
             DatasetError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                 "check the path".into()
             }
-            DatasetError::Json { .. } => "correct the file at the line that is named".into(),
+            DatasetError::Json { .. } => "correct the file at that line".into(),
             DatasetError::MissingKey { .. } => {
                 "nnU-Net's raw format has `channel_names`, `labels` and `file_ending`; the Decathlon's has \
                  `modality`, `labels` and `training`"
@@ -414,7 +413,7 @@ impl DatasetError {
             DatasetError::RegionOrder { .. } => REGIONS.into(),
             DatasetError::NoBackground { .. } => "add \"background\": 0 to `labels`".into(),
             DatasetError::SameValue { .. } | DatasetError::SameName { .. } => {
-                "give every class a name and a value of its own".into()
+                "give every class its own name and value".into()
             }
             DatasetError::LabelValue { found, .. } => {
                 format!(
@@ -447,8 +446,7 @@ impl DatasetError {
                 "rename it with the number of its channel, or move it elsewhere".into()
             }
             DatasetError::ChannelCount { .. } => {
-                "put each channel into a file of its own, CASE_0000.nii.gz, CASE_0001.nii.gz, …, or all into one 4D \
-                 image in the order of training"
+                "put each channel into its own file, CASE_0000.nii.gz, CASE_0001.nii.gz, …, or all into one 4D image in the order of training"
                     .into()
             }
             DatasetError::Volume(problem) => return problem.remedy(),

@@ -166,7 +166,11 @@ impl LabelEntries {
             }
             let values = match value.as_array() {
                 Some(list) if list.is_empty() || is_too_long(list.len()) => {
-                    return Err(LabelFault::new(key, value, format!("a region has from 1 to {MOST} values")));
+                    return Err(LabelFault::new(
+                        key,
+                        value,
+                        format!("a region must have from 1 to {MOST} values"),
+                    ));
                 }
                 Some(list) => {
                     let item = |(place, value)| whole(&format!("{key}[{place}]"), value, largest);

@@ -66,12 +66,12 @@ impl TryFrom<Stored> for Labels {
         }
         if let Some(value) = ignore.filter(|value| usize::from(*value) != classes) {
             return Err(format!(
-                "the value {value} is ignored, but must be {classes}, the one after the last class"
+                "the ignored value is {value}, but must be {classes}, the one after the last class"
             ));
         }
         let count = classes + usize::from(ignore.is_some());
         if !values.is_empty() && values.len() != count {
-            return Err(format!("{} values in files are not one for each of {count} labels", values.len()));
+            return Err(format!("there are {} values in files for {count} labels", values.len()));
         }
         let labels = Labels { names, ignore, values, regions, segments };
         match labels.regions_fault() {

@@ -121,6 +121,6 @@ mod tests {
         let error = pairs(&["a"], &["a", "b"], false).unwrap_err();
         assert!(error.starts_with("1 of the references in ") && error.ends_with(": b.nii.gz"), "{error}");
         let error = pairs(&["x"], &["a"], true).unwrap_err();
-        assert!(error.contains("holds no prediction for any reference"), "{error}");
+        assert!(error.contains("has no prediction for any reference"), "{error}");
     }
 }

@@ -96,8 +96,8 @@ fn usual_value(regions: &[LabelEntry]) -> Result<u64, LabelFault> {
             key: first.name.clone(),
             found: format!("{:?}", first.values),
             expected: format!(
-                "{} of its values are of no region after it in the order, so what is written for it must be said: \
-                 written = [a value for each region]",
+                "{} of its values belong to no region after it in the order, so the value to write must be set: written = [a value for \
+                 each region]",
                 own.len()
             ),
         }),
@@ -152,7 +152,7 @@ impl Labels {
         let mut regions: Vec<Region> = Vec::new();
         for (LabelEntry { name, values }, written) in read.regions().zip(order) {
             if values.is_empty() {
-                return Err(refuse(name.clone(), "[]".into(), "a region has one value at least".into()));
+                return Err(refuse(name.clone(), "[]".into(), "a region needs at least one value".into()));
             }
             let labels =
                 values.iter().map(|value| number(name, *value)).collect::<Result<BTreeSet<u8>, _>>()?;
@@ -167,7 +167,11 @@ impl Labels {
         let is_left = |label: &u8| *label != 0 && !regions.iter().any(|region| region.labels.contains(label));
         if let Some(left) = (0..=u8::MAX).take(self.classes()).find(is_left) {
             let found = format!("without the value {}", self.value_in_files(left));
-            return Err(refuse("regions".into(), found, "each label is of one region at least".into()));
+            return Err(refuse(
+                "regions".into(),
+                found,
+                "each label must belong to at least one region".into(),
+            ));
         }
         self.regions = regions;
         Ok(self)
@@ -225,6 +229,6 @@ impl Labels {
             region.labels.is_empty() || !region.labels.iter().chain([&region.written]).all(known)
         };
         let region = self.regions.iter().find(wrong)?;
-        Some(format!("the region {} has labels that are not there", region.name))
+        Some(format!("the region {} has labels that do not exist", region.name))
     }
 }

@@ -300,7 +300,7 @@ mod tests {
         let classes = [0, 1, 7, 9, 4, 2].map(|value| values.class(value));
         assert_eq!(classes, [Some(0), Some(2), Some(1), Some(3), None, None]);
         assert_eq!(values.shown(4), "\"cyst\" (the value 4)");
-        assert_eq!(values.shown(2), "2, which the file gives no name");
+        assert_eq!(values.shown(2), "2, which has no name in the file");
         let rule = SegmentRule::Names([("cyst".to_string(), "tumor".to_string())].into());
         let other = labels.clone().with_segments(Some(rule));
         assert_eq!(other.reference_values(Some(&found)).unwrap().class(4), Some(2));

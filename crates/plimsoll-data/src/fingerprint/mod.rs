@@ -123,7 +123,7 @@ impl CaseFingerprint {
 
 /// A channel cannot be normalised, because statistics that it needs are not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("channel {channel} is to be normalised by {}, but there {}", self.missing().0, self.missing().1)]
+#[error("channel {channel} cannot be normalised by {}: there {}", self.missing().0, self.missing().1)]
 pub struct NoStatistics {
     /// The channel, from 0.
     pub channel: usize,
@@ -136,8 +136,8 @@ impl NoStatistics {
     fn missing(&self) -> (&'static str, &'static str) {
         match self.normalisation {
             Normalisation::ZScoreInMask => (
-                "the voxels in the mask of what is not zero (`use_mask_for_norm`)",
-                "are none: its images are not mostly zero around what they show, or are zero everywhere",
+                "the voxels in the mask of non-zero voxels (`use_mask_for_norm`)",
+                "are none, because its images are not mostly zero around the object, or are zero everywhere",
             ),
             Normalisation::Ct => ("the foreground's intensities (CTNormalization)", "are none"),
             _ => ("its own intensities", "are none"),
@@ -148,7 +148,7 @@ impl NoStatistics {
     pub fn remedy(&self) -> Option<String> {
         let text = match self.normalisation {
             Normalisation::ZScoreInMask => {
-                "begin with a model that was trained on images like these, or without one"
+                "start from a model that was trained on images like these, or without one"
             }
             _ => {
                 "no label map has any foreground: check them; or name the channel so that each image is normalised by \

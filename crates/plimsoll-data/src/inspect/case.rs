@@ -137,13 +137,9 @@ impl CaseInspection<'_> {
                 let hint = if in_one {
                     "the image must have a channel for each that dataset.json names, in that order"
                 } else {
-                    "each channel must be in a file of its own"
+                    "each channel must be in its own file"
                 };
-                problems.error(
-                    path,
-                    format!("its number of channels is {found}, but {expected} are expected"),
-                    hint,
-                );
+                problems.error(path, format!("it has {found} channels, but {expected} are expected"), hint);
             }
             Some(image)
         };
@@ -167,11 +163,7 @@ impl CaseInspection<'_> {
         let found = label.channels();
         if found != 1 {
             let hint = "merge the channels into one label map";
-            problems.error(
-                path,
-                format!("its number of channels is {found}, but that of a label map is 1"),
-                hint,
-            );
+            problems.error(path, format!("it has {found} channels, but a label map has 1"), hint);
         }
         Some(label)
     }

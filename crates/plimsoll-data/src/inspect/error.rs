@@ -29,7 +29,7 @@ pub enum InspectError {
     #[error("a thread that read images ended unexpectedly")]
     ThreadLost,
     /// A label map cannot be read as one.
-    #[error("{} is no label map", .path.display())]
+    #[error("{} is not a label map", .path.display())]
     Labels {
         /// The file.
         path: PathBuf,
@@ -70,7 +70,7 @@ impl InspectError {
     pub fn remedy(&self) -> Option<String> {
         match self {
             InspectError::Case { .. } | InspectError::Memory(_) => {
-                Some("raise the memory line, or inspect with fewer threads".into())
+                Some("raise the memory limit, or inspect with fewer threads".into())
             }
             InspectError::Labels { source, .. } => source.remedy(),
             InspectError::Thread(_) => Some("use fewer threads".into()),

@@ -51,8 +51,8 @@ pub(crate) fn take_out(dataset: &Dataset, sound: Vec<SoundCase>) -> (Vec<SoundCa
         let file = dataset.cases.iter().find(|known| known.id == case.id);
         let file = file.and_then(|known| known.image_files().next()).unwrap_or(&dataset.folder);
         let question = match meant_unit(times).or(meant_unit(1.0 / times)) {
-            Some(_) if times > 1.0 => "is the unit of its numbers µm, and not what its header says? ",
-            Some(_) => "is the unit of its numbers mm, and not what its header says? ",
+            Some(_) if times > 1.0 => "are its numbers in µm, whatever its header says? ",
+            Some(_) => "are its numbers in mm, whatever its header says? ",
             None => "",
         };
         problems.push(Problem {
@@ -66,8 +66,8 @@ pub(crate) fn take_out(dataset: &Dataset, sound: Vec<SoundCase>) -> (Vec<SoundCa
                 if times > 1.0 { format!("{times:.0} times") } else { format!("{:.0} times", 1.0 / times) },
             ),
             hint: Some(format!(
-                "{question}Correct the header, or leave the case out; where the headers of all cases are in another unit than they say, \
-                 ‹unit› um, mm or m says in which"
+                "{question}Correct the header, or leave the case out; if the headers of all cases state the wrong unit, ‹unit› um, mm or \
+                 m sets the right one"
             )),
         });
     }

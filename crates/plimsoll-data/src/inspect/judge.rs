@@ -53,11 +53,12 @@ pub(crate) fn grids(
             } else {
                 format!("{displacement:.3} mm")
             };
-            let text =
-                format!("its affine puts the same voxel up to {distance} from where that of {what} puts it");
+            let text = format!(
+                "its affine places the same voxel up to {distance} from where the affine of {what} places it"
+            );
             // Below half a voxel, resampling one to the other would move no voxel.
             if displacement < 0.5 * smallest {
-                problems.warning(path, text, "voxels are taken to belong together by their index");
+                problems.warning(path, text, "voxels are matched by their index");
             } else {
                 problems.error(
                     path,
@@ -78,7 +79,7 @@ pub(crate) fn frames_of_reference(problems: &mut Problems, file: &VolumeFile, im
         let image = image.path().display();
         problems.error(
             file.path(),
-            format!("its frame of reference is {found}, but that of {image} is {expected}: their positions cannot be compared"),
+            format!("its frame of reference is {found}, but the frame of {image} is {expected}: their positions cannot be compared"),
             "replace it by the label map of this image, or register it to the image first",
         );
     }
@@ -140,7 +141,7 @@ pub(crate) fn label_values(
         problems.warning(
             path,
             "the label map has no foreground".into(),
-            "check whether that is right; patches of this case will be background alone",
+            "check whether that is right; patches of this case will have only background",
         );
     }
 }

@@ -412,8 +412,8 @@ fn blow_ups(dataset: &Dataset, fingerprint: &Fingerprint) -> Vec<Problem> {
             case: found.case,
             file: case.images.first()?.path.clone(),
             text: format!(
-                "its spacing is {}, that of the data set {}: resampled it would have {depth} × {height} × {width} voxels, \
-                 {} in f32; a patch of {patch}³ voxels needs {} and reads {}",
+                "its spacing is {}, the data set's {}: resampled it would have {depth} × {height} × {width} voxels, {} in f32; a patch of \
+                 {patch}³ voxels needs {} and reads {}",
                 spacing(found.spacing),
                 spacing(fingerprint.target_spacing),
                 found.whole,

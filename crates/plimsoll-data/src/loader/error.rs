@@ -77,7 +77,7 @@ pub enum LoaderError {
     #[error(transparent)]
     Pipeline(#[from] SettingError),
     /// A target map cannot be computed.
-    #[error("a map of labels: {0}")]
+    #[error("label map: {0}")]
     Target(#[from] MorphologyError),
     /// A thread panicked.
     #[error("the thread that filled the batch of step {step} ended unexpectedly")]
@@ -92,7 +92,7 @@ pub enum LoaderError {
         step: u64,
     },
     /// The caller holds every batch.
-    #[error("all {slots} batches of the loader are lent, so that the next cannot be made")]
+    #[error("all {slots} batches of the loader are in use, so the next one has no place")]
     AllLent {
         /// The number of slots.
         slots: usize,
@@ -110,7 +110,7 @@ impl LoaderError {
     pub fn remedy(&self) -> Option<String> {
         match self {
             LoaderError::Memory(_) => {
-                Some("raise the memory line, or load with fewer threads or slots, or smaller patches".into())
+                Some("raise the memory limit, or load with fewer threads or slots, or smaller patches".into())
             }
             LoaderError::Thread(_) => Some("load with fewer threads".into()),
             LoaderError::UnknownCase { .. } => Some("inspect the data set again".into()),

@@ -88,7 +88,7 @@ pub enum PatchError {
         expected: [usize; 3],
     },
     /// The scratch is too small even for one voxel of the patch.
-    #[error("{path}: one voxel of a patch reads {needed} of the image, but the scratch is {found}")]
+    #[error("{path}: one voxel of a patch reads {needed} of the image, but the scratch has {found}")]
     ScratchTooSmall {
         /// The file.
         path: PathBuf,
@@ -98,7 +98,7 @@ pub enum PatchError {
         found: Bytes,
     },
     /// The scratch is too small to filter the patch along its axes.
-    #[error("filters along the axes of a patch need {needed} of scratch, but it is {found}")]
+    #[error("filters along the axes of a patch need {needed} of scratch, but it has {found}")]
     ScratchForFilters {
         /// The bytes needed.
         needed: Bytes,
@@ -106,7 +106,7 @@ pub enum PatchError {
         found: Bytes,
     },
     /// A buffer's length is not that of the patch.
-    #[error("a buffer for a patch of {expected} values has {found}")]
+    #[error("the buffer for a patch of {expected} values has {found}")]
     BufferLength {
         /// Values of the patch.
         expected: usize,

@@ -149,7 +149,7 @@ impl TryFrom<Vec<f64>> for TargetSpacing {
             [depth, height, width] => Ok(TargetSpacing::Volume(Spacing([depth, height, width]))),
             [height, width] => Ok(TargetSpacing::InPlane([height, width])),
             _ => Err(format!(
-                "a spacing has three numbers, of depth, height and width, or two, of height and width in slices; here are {}",
+                "a spacing has three numbers (depth, height, width), or two for slices (height, width); {} are given",
                 lengths.len()
             )),
         }
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(read("[3.0, 1.0, 2.0]").unwrap(), Spacing([3.0, 1.0, 2.0]).into());
         assert_eq!(read("[1.0, 2.0]").unwrap(), TargetSpacing::InPlane([1.0, 2.0]));
         assert_eq!(serde_json::to_string(&TargetSpacing::InPlane([1.0, 2.0])).unwrap(), "[1.0,2.0]");
-        assert!(read("[1.0]").unwrap_err().to_string().contains("here are 1"));
+        assert!(read("[1.0]").unwrap_err().to_string().contains("1 are given"));
         let native = TargetSpacing::Native(Spacing([5.0, 1.0, 2.0]));
         assert_eq!(serde_json::to_string(&native).unwrap(), "{\"native\":[5.0,1.0,2.0]}");
         assert_eq!(read("{\"native\":[5.0,1.0,2.0]}").unwrap(), native);

@@ -154,7 +154,7 @@ impl PhantomConfig {
         }
         let [least, most] = self.size;
         if !(16 <= least && least <= most && most <= 1024) {
-            return wrong("size", format!("{least} to {most}"), "from 16 to 1024 voxels, the lesser first");
+            return wrong("size", format!("{least} to {most}"), "from 16 to 1024 voxels, the smaller first");
         }
         Ok(())
     }

@@ -11,24 +11,22 @@ use crate::{NoStatistics, PatchError};
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     /// The axes of the network are no permutation of the stored ones.
-    #[error(
-        "the network's axes are said to be the stored axes {found:?}, but that must name each of 0, 1 and 2 once"
-    )]
+    #[error("the network's axes are the stored axes {found:?}, but these must be 0, 1 and 2 in some order")]
     Transposed {
         /// The stated order of axes.
         found: [usize; 3],
     },
     /// An image has several planes, but the model was trained on pictures.
-    #[error("the image has {found} planes, but the model was trained on pictures, which have one")]
+    #[error("the image has {found} planes, but the model was trained on images of one plane")]
     SeveralPlanes {
         /// The image's number of planes.
         found: usize,
     },
     /// A picture, where images have several planes.
-    #[error("the image has one plane, but the model was trained on images of several")]
+    #[error("the image has one plane, but the model was trained on volumes")]
     OnePlane,
     /// The case and the model have different numbers of channels.
-    #[error("the case has {found} channels, but the model says of {expected} how they are normalised")]
+    #[error("the case has {found} channels, but the model normalises {expected}")]
     Channels {
         /// The case's number of channels.
         found: usize,
@@ -36,7 +34,7 @@ pub enum PrepareError {
         expected: usize,
     },
     /// Logits or labels would be resized by a spline.
-    #[error("{what} would be resized by a cubic spline, which is only done with images")]
+    #[error("{what} would be resized by a cubic spline, which is supported only for images")]
     Cubic {
         /// Logits or labels.
         what: &'static str,
@@ -58,24 +56,24 @@ pub enum PrepareError {
         expected: [usize; 3],
     },
     /// A part of an image is given to a model that sees whole images.
-    #[error("a part of the image is to be looked at, but the model sees whole images")]
+    #[error("a part of the image was requested, but the model takes whole images")]
     Within,
     /// A case is to be seen at another spacing than its model's.
-    #[error("the case is to be seen at another spacing, but the model's own steps say which one it is")]
+    #[error("another spacing was requested, but the model's own steps set the spacing")]
     OtherSpacing,
     /// A model that sees zoomed images would change them in a way that is not done here.
-    #[error("the model sees images that are zoomed, but {why}")]
+    #[error("the image would be zoomed for the model, but {why}")]
     AfterZoom {
         /// How.
         why: &'static str,
     },
     /// Axes of an image are not at right angles.
     #[error(
-        "the axes of the image are not at right angles, so that no voxel of another spacing along them is as long as it should be"
+        "the axes of the image are not at right angles, so it cannot be resampled to another spacing along them"
     )]
     Sheared,
     /// There is no room for the source voxels of one zoomed voxel.
-    #[error("there is scratch for {room} voxels, but one zoomed voxel is made of eight")]
+    #[error("the scratch holds {room} voxels, but one zoomed voxel needs eight")]
     Zoom {
         /// Voxels that there is room for.
         room: usize,
@@ -105,13 +103,13 @@ impl PrepareError {
     pub fn remedy(&self) -> Option<String> {
         match self {
             PrepareError::Transposed { .. } | PrepareError::AfterZoom { .. } | PrepareError::Within => {
-                Some("the model's description is damaged, or of a program that is not supported: check its plans.json".into())
+                Some("the model's description is damaged or from an unsupported program: check its plans.json".into())
             }
             PrepareError::Cubic { what } => Some(format!(
                 "set `order` to 1, and `order_z` to 0, in `{}_kwargs` of the model's plans.json: {what} are then interpolated linearly",
                 if *what == "labels" { "resampling_fn_seg" } else { "resampling_fn_probabilities" }
             )),
-            PrepareError::SeveralPlanes { .. } => Some("predict each plane as a picture of its own, or with a model of volumes".into()),
+            PrepareError::SeveralPlanes { .. } => Some("predict each plane as a separate picture, or use a model of volumes".into()),
             PrepareError::OnePlane => Some("give a TIFF file with a page for each plane".into()),
             PrepareError::Geometry(problem) => problem.remedy(),
             PrepareError::OtherSpacing => Some("leave the other spacing out".into()),

@@ -108,7 +108,10 @@ impl Description {
         let of = Attributes { path: place.path(), frame: None, levels: &levels };
         let Some(syntax) = meta.syntax else {
             let uid = &meta.syntax_uid;
-            return Err(of.wrong(SYNTAX, format!("is {uid}: decompress it, as `gdcmconv --raw` does")));
+            return Err(of.wrong(
+                SYNTAX,
+                format!("is {uid}, which is not supported: decompress it, for example with `gdcmconv --raw`"),
+            ));
         };
         if syntax.is_lossy {
             return Err(refuse(SegmentationFault::Lossy { syntax: syntax.name }));
@@ -117,7 +120,9 @@ impl Description {
         let count = frames(&of)?;
         if contents.described != count {
             let described = contents.described;
-            return Err(of.wrong(FRAMES, format!("is {count}, but the places of {described} are described")));
+            return Err(
+                of.wrong(FRAMES, format!("is {count}, but positions of {described} frames are given"))
+            );
         }
         let kind = Kind::read(&of)?;
         let (is_bits, sample) = pixels_of(&of, kind, syntax)?;

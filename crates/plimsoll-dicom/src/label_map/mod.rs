@@ -76,8 +76,8 @@ impl Labels {
     /// The kind of object, as an error names it.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Labels::Segmentation => "a segmentation of DICOM (SEG)",
-            Labels::Structures => "a set of structures of DICOM (RTSTRUCT)",
+            Labels::Segmentation => "a DICOM segmentation (SEG)",
+            Labels::Structures => "a DICOM structure set (RTSTRUCT)",
         }
     }
 }

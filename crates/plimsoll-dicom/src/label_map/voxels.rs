@@ -146,7 +146,7 @@ fn bits_bytes(description: &Description) -> usize {
 /// Reads stored bytes of pixels that are not compressed, from this one on.
 fn fill(header: &Header, first: u64, bytes: &mut [u8]) -> Result<(), DicomError> {
     let Pixels::Plain { at, .. } = &header.pixels else {
-        let why = "its pixels are in pieces".into();
+        let why = "its pixels are in fragments".into();
         return Err(DicomError::Pixels { path: header.place.path().into(), why });
     };
     let mut reader: Reader<'_> = header.place.open()?;
@@ -304,8 +304,9 @@ impl VoxelSource for SegmentationVoxels {
             format!("{path} is fractional: a voxel is in a segment if its value is at least half of MaximumFractionalValue")
         });
         let beside = self.placed.beside;
-        let beside = (beside > NOTABLE)
-            .then(|| format!("frames of {path} are up to {beside:.2} voxels beside the voxels of the grid, and are moved there"));
+        let beside = (beside > NOTABLE).then(|| {
+            format!("frames of {path} are up to {beside:.2} voxels off the grid, and are moved onto it")
+        });
         halves.into_iter().chain(beside).collect()
     }
 }

@@ -72,7 +72,7 @@ impl Header {
     /// unsupported feature.
     pub(super) fn parse(bytes: &[u8], expected: Expected) -> Result<Header, String> {
         if short(bytes, 0) != Some(START) {
-            return Err("its pixels are no codestream of JPEG 2000".into());
+            return Err("its pixels are not a JPEG 2000 codestream".into());
         }
         let mut at = 2;
         let first = segment(bytes, &mut at)?;
@@ -121,7 +121,7 @@ impl Header {
                 (Some(END), _) => return Ok(Header { size, style, parts, open_part, end, has_end: true }),
                 // Some files lack the marker of the end; a zero makes their length even.
                 (None, [] | [0]) => return Ok(Header { size, style, parts, open_part, end, has_end: false }),
-                _ => return Err(format!("its pixels have neither a part nor an end at byte {at}")),
+                _ => return Err(format!("its pixels have neither a tile part nor an end at byte {at}")),
             }
         }
     }
@@ -195,7 +195,7 @@ impl Segment<'_> {
         let Segment { marker, at, bytes } = self;
         let length = bytes.len();
         format!(
-            "its pixels have a segment {marker:04X} of {length} bytes at byte {at}, which is not read there"
+            "its pixels have a segment {marker:04X} of {length} bytes at byte {at}, which is not supported there"
         )
     }
 
@@ -225,7 +225,7 @@ fn read_size(segment: &[u8], expected: Expected) -> Result<Size, String> {
     let (&[width, height, left, top, tile_width, tile_height, tile_left, tile_top, [0, 1, depth, 1]], &[1]) =
         (words, rest)
     else {
-        return Err("its pixels have several colours, or some that are coarser".into());
+        return Err("its pixels have several or subsampled components".into());
     };
     let [width, height, left, top] =
         [width, height, left, top].map(|word| u64::from(u32::from_be_bytes(word)));
@@ -238,13 +238,13 @@ fn read_size(segment: &[u8], expected: Expected) -> Result<Size, String> {
     }
     let precision = (depth & 0x7F) + 1;
     if usize::from(precision) > 8 * expected.sample.bytes {
-        return Err(format!("its pixels have {precision} bits, of {}", 8 * expected.sample.bytes));
+        return Err(format!("its pixels have {precision} bits instead of {}", 8 * expected.sample.bytes));
     }
     let is_signed = depth & 0x80 != 0;
     if is_signed != expected.sample.is_signed {
         let told = |is_signed| if is_signed { "signed" } else { "unsigned" };
         let (found, should) = (told(is_signed), told(expected.sample.is_signed));
-        return Err(format!("its pixels are {found}, and PixelRepresentation says {should}"));
+        return Err(format!("its pixels are {found}, but PixelRepresentation is {should}"));
     }
     if tile_width == 0 || tile_height == 0 || tile_left > left || tile_top > top {
         return Err("its pixels are in tiles of no size".into());
@@ -253,13 +253,13 @@ fn read_size(segment: &[u8], expected: Expected) -> Result<Size, String> {
     let down = (height - tile_top).div_ceil(tile_height);
     let tiles = across.saturating_mul(down);
     if tiles > MOST_TILES {
-        return Err(format!("its pixels are in {tiles} tiles, and may be in {MOST_TILES}"));
+        return Err(format!("its pixels are in {tiles} tiles, more than {MOST_TILES}"));
     }
     Ok(Size { precision, is_signed, tiles })
 }
 
 fn read_style(segment: &[u8]) -> Result<Style, &'static str> {
-    let not_read = "its pixels have a coding style that is not read";
+    let not_read = "its pixels have an unsupported coding style";
     let Some((&[scheme, _, l0, l1, _, levels, width, height, _, _], groups)) = segment.split_first_chunk()
     else {
         return Err(not_read);

@@ -25,11 +25,11 @@ pub(super) fn decode(
     match (frame.marker, frame.precision) {
         (0xC0 | 0xC1, 8) => {}
         (0xC1, bits) => {
-            let why = "bits by cosine transforms, which are not read: decompress it, as `dcmdjpeg` does";
+            let why = "bits with cosine transforms, which is not supported: decompress it, for example with `dcmdjpeg`";
             return Err(format!("its pixels are JPEG of {bits} {why}").into());
         }
         (marker, _) => {
-            return Err(format!("its pixels are no sequential JPEG (marker FF{marker:02X})").into());
+            return Err(format!("its pixels are not a sequential JPEG (marker FF{marker:02X})").into());
         }
     }
     // The image; the file twice, here and in the decoder; coefficients of 16 bits, in blocks; rows of blocks.
@@ -41,7 +41,7 @@ pub(super) fn decode(
     let damaged = |error: image::ImageError| format!("its pixels: {error}");
     let decoder = JpegDecoder::new(Cursor::new(bytes)).map_err(damaged)?;
     if decoder.total_bytes() != expected.count() as u64 {
-        return Err("its pixels are not as many as they should be".into());
+        return Err("it has the wrong number of pixels".into());
     }
     let mut decoded = vec![0; expected.count()];
     decoder.read_image(&mut decoded).map_err(damaged)?;

@@ -61,7 +61,7 @@ fn decode_completed(bytes: &[u8], header: &Header, plane: &mut [u16]) -> Result<
     let [component] = decoded.components() else { return Err("its pixels have several colours".into()) };
     let samples = component.samples();
     if samples.len() != plane.len() {
-        return Err(format!("it has {} pixels, and should have {}", samples.len(), plane.len()));
+        return Err(format!("it has {} pixels instead of {}", samples.len(), plane.len()));
     }
     // The decoder brings all numbers above 0, those of signed ones, too. Lossy ones are between whole numbers, and may be beyond.
     let half = f32::from(header.size.precision - 1).exp2();

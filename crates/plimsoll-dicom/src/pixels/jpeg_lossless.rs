@@ -13,7 +13,7 @@ const RESTART: u8 = 0xD0;
 const LONGEST: usize = 16;
 
 const CUT: &str = "its pixels are cut off";
-const DAMAGED: &str = "its pixels have a code that stands for nothing";
+const DAMAGED: &str = "its pixels have an invalid code";
 
 /// Decodes an image of one colour into a plane of its extent.
 ///
@@ -33,16 +33,20 @@ pub(super) fn decode(bytes: &[u8], expected: Expected, plane: &mut [u16]) -> Res
             SCAN => {
                 let precision = header.ok_or("its pixels have no header")?;
                 let &[1, _, table, predictor, _, bits] = segment.bytes else {
-                    return Err("its pixels are in a scan of several colours".into());
+                    return Err("its pixels are in a scan of several components".into());
                 };
                 let codes = codes.get(usize::from(table >> 4)).and_then(Option::as_ref);
                 let codes = codes.ok_or("its pixels have no table of codes")?;
                 let shift = u32::from(bits & 0xF);
                 if !(1..=7).contains(&predictor) || shift >= u32::from(precision) {
-                    return Err(format!("its pixels are told by rule {predictor}, without {shift} bits"));
+                    return Err(format!(
+                        "its pixels have predictor {predictor} and point transform {shift}, which is not supported"
+                    ));
                 }
                 if interval % expected.columns != 0 {
-                    return Err(format!("its pixels restart after {interval}, which are no whole rows"));
+                    return Err(format!(
+                        "its pixels restart after {interval}, which is not a whole number of rows"
+                    ));
                 }
                 let first = 1i32 << (u32::from(precision) - 1 - shift);
                 let scan = Scan { bits: Bits::new(segment.rest), codes, predictor, first };
@@ -52,7 +56,7 @@ pub(super) fn decode(bytes: &[u8], expected: Expected, plane: &mut [u16]) -> Res
                 if let Some(found) = frame(&segment, expected)? {
                     if found.marker != LOSSLESS || header.is_some() {
                         return Err(format!(
-                            "its pixels are not of lossless JPEG (marker FF{:02X})",
+                            "its pixels are not lossless JPEG (marker FF{:02X})",
                             found.marker
                         ));
                     }
@@ -83,7 +87,7 @@ fn read_tables(mut bytes: &[u8], to: &mut [Option<Codes>; 4]) -> Result<(), &'st
             code += u32::from(*count);
             place += usize::from(*count);
             if code > 1 << bits {
-                return Err("its pixels have more codes than there are");
+                return Err("its pixels have too many codes");
             }
             code <<= 1;
         }
@@ -136,8 +140,7 @@ impl<'a> Bits<'a> {
         {
             self.rest = behind;
         }
-        self.rest =
-            self.rest.strip_prefix(&[0xFF, marker]).ok_or("its pixels have no marker of a restart")?;
+        self.rest = self.rest.strip_prefix(&[0xFF, marker]).ok_or("its pixels lack a restart marker")?;
         Ok(())
     }
 }

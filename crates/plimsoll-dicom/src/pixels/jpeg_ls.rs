@@ -21,7 +21,7 @@ pub(super) fn decode(
 ) -> Result<(), Failed> {
     let frame = only_frame(bytes, expected)?;
     if frame.marker != LS {
-        return Err(format!("its pixels are not of JPEG-LS (marker FF{:02X})", frame.marker).into());
+        return Err(format!("its pixels are not JPEG-LS (marker FF{:02X})", frame.marker).into());
     }
     let image = Bytes::of(size_of_val(plane));
     let rows = Bytes(FIXED + expected.columns as u64 * ROW_BYTES);
@@ -30,7 +30,7 @@ pub(super) fn decode(
     let (decoded, ..) =
         jpegls::decode(bytes, columns, rows).map_err(|error| format!("its pixels: {error}"))?;
     if decoded.len() != plane.len() {
-        return Err(format!("it has {} pixels, and should have {}", decoded.len(), plane.len()).into());
+        return Err(format!("it has {} pixels instead of {}", decoded.len(), plane.len()).into());
     }
     plane.copy_from_slice(&decoded);
     Ok(())

@@ -33,7 +33,7 @@ impl<'a> Segments<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Result<Segments<'a>, &'static str> {
         match bytes.strip_prefix(&[0xFF, BEGIN]) {
             Some(rest) => Ok(Segments { rest: Some(rest) }),
-            None => Err("its pixels do not begin as JPEG does"),
+            None => Err("its pixels do not start like JPEG"),
         }
     }
 }
@@ -95,14 +95,14 @@ pub(super) fn frame(segment: &Segment<'_>, expected: Expected) -> Result<Option<
     };
     let (rows, columns) = (u16::from_be_bytes([r0, r1]), u16::from_be_bytes([c0, c1]));
     if components != 1 {
-        return Err(format!("its pixels have {components} colours"));
+        return Err(format!("its pixels have {components} components"));
     }
     if (usize::from(rows), usize::from(columns)) != (expected.rows, expected.columns) {
         let Expected { rows: height, columns: width, .. } = expected;
         return Err(format!("its pixels are {rows} × {columns}, but should be {height} × {width}"));
     }
     if !(2..=8 * expected.sample.bytes).contains(&usize::from(precision)) {
-        return Err(format!("its pixels have {precision} bits, of {}", 8 * expected.sample.bytes));
+        return Err(format!("its pixels have {precision} bits instead of {}", 8 * expected.sample.bytes));
     }
     Ok(Some(Frame { marker: segment.marker, precision }))
 }

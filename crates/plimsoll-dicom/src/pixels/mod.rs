@@ -155,7 +155,7 @@ impl Decoder {
         );
         // What is not an image of its own is made of whole cells, whose upper bits mean nothing.
         if is_image && let Some(beyond) = plane.iter().find(|stored| !sample.holds(**stored)) {
-            return Err(unreadable(format!("it has a pixel of {beyond}, and BitsStored is {}", sample.bits)));
+            return Err(unreadable(format!("it has a pixel of {beyond}, but BitsStored is {}", sample.bits)));
         }
         Ok(&self.plane)
     }
@@ -209,7 +209,7 @@ impl Decoder {
         }
         match &self.held {
             Some((_, at, bytes)) => Ok((*at, bytes)),
-            None => Err(Stored::Why("its pixels are not held".into())),
+            None => Err(Stored::Why("its pixels are not in memory".into())),
         }
     }
 }

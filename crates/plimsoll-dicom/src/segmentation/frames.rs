@@ -130,7 +130,7 @@ pub(super) fn frame_groups(
     // Slices are counted from 1 on.
     let (Some(source), Ok(place)) = (references.slices.get(slice), u32::try_from(slice + 1)) else {
         return Err(DicomError::Unencodable {
-            why: format!("a frame is of slice {slice}, which is not there"),
+            why: format!("a frame belongs to slice {slice}, which does not exist"),
         });
     };
     let indices = match kind {

@@ -194,14 +194,14 @@ impl Identity {
             series.slices.get(slice).map_or(series.folder.as_path(), |slice| slice.header.place.path());
         let mut found = values.into_iter().zip(IDENTIFIERS).map(|(value, (_, attribute))| {
             let wrong = |why: &str| DicomError::Attribute { path: path.into(), attribute, why: why.into() };
-            let value = value.ok_or_else(|| wrong("is missing, and a segmentation refers to it"))?;
-            let value = String::from_utf8(value).map_err(|_| wrong("is no text"))?;
+            let value = value.ok_or_else(|| wrong("is missing, but a segmentation refers to it"))?;
+            let value = String::from_utf8(value).map_err(|_| wrong("is not a text"))?;
             let value = trimmed(&value);
             let is_one = (1..=MOST_LETTERS).contains(&value.len())
                 && value.bytes().all(|letter| letter.is_ascii_digit() || letter == b'.');
             match is_one {
                 true => Ok(value.to_string()),
-                false => Err(wrong("is no unique identifier: up to 64 digits and points")),
+                false => Err(wrong("is not a unique identifier: up to 64 digits and dots")),
             }
         });
         let mut next = || match found.next() {

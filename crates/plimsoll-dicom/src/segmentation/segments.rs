@@ -46,7 +46,7 @@ impl Segments {
         named.sort();
         let values = named.iter().map(|(value, _)| *value);
         if named.is_empty() || values.clone().any(|value| value == 0) {
-            return Err(wrong("there must be labels from 1 on".into()));
+            return Err(wrong("labels must be numbered from 1".into()));
         }
         if let Some((value, _)) = values.clone().zip(values.skip(1)).find(|(one, next)| one == next) {
             return Err(wrong(format!("label {value} has two names")));
@@ -56,7 +56,7 @@ impl Segments {
             let is_kept = |letter: char| letter != '\\' && !letter.is_control();
             if name.is_empty() || name.chars().count() > MOST_LETTERS || !name.chars().all(is_kept) {
                 return Err(wrong(format!(
-                    "{name:?} is no text of up to {MOST_LETTERS} letters without backslashes"
+                    "{name:?} is not a text of up to {MOST_LETTERS} characters without backslashes"
                 )));
             }
         }

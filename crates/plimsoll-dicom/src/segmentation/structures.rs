@@ -145,7 +145,7 @@ impl<'a> Outlines<'a> {
         let shape = series.geometry().shape();
         let mut planes = LabelPlanes::open(labels, shape, segments, self.budget)?;
         let size = |extent: usize, attribute| {
-            let why = || format!("is {extent}, but slices have at most {}", u16::MAX);
+            let why = || format!("is {extent}, but slices may have at most {}", u16::MAX);
             let path = || references.path.clone();
             u16::try_from(extent).map(u32::from).map_err(|_| DicomError::Attribute {
                 path: path(),
@@ -284,7 +284,7 @@ fn header(
     let missing = |attribute| DicomError::Attribute {
         path: references.path.clone(),
         attribute,
-        why: "is missing, and structures refer to it".into(),
+        why: "is missing, but structures refer to it".into(),
     };
     let frame = value(tags::FRAME_OF_REFERENCE_UID).ok_or_else(|| missing("FrameOfReferenceUID"))?;
     let study = value(tags::STUDY_INSTANCE_UID).ok_or_else(|| missing("StudyInstanceUID"))?;

@@ -36,10 +36,7 @@ pub struct ParseFaultError(String);
 impl std::fmt::Display for ParseFaultError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let found = &self.0;
-        write!(
-            f,
-            "the fault `{found}` is not NUMBER:KIND with KIND one of eio, enospc, short, torn and abort"
-        )
+        write!(f, "the fault `{found}` is not NUMBER:KIND, where KIND is eio, enospc, short, torn or abort")
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
     /// The file is an input.
-    #[error("{name} would be written over {}, which this command reads as {input}", path.display())]
+    #[error("{name} would replace {}, which this command reads as {input}", path.display())]
     ReplacesInput {
         /// The argument that names the output.
         name: &'static str,

@@ -52,7 +52,7 @@ pub(super) fn header(
                     2 | 3 => 3,
                     4 => 2,
                     6 => 4,
-                    _ => return Err(damaged(format!("{colour} is no type of colours"))),
+                    _ => return Err(damaged(format!("{colour} is not a colour type"))),
                 };
                 let number = |bytes| u32::from_be_bytes(bytes) as usize;
                 let extent = Extent { height: number([h0, h1, h2, h3]), width: number([w0, w1, w2, w3]) };

@@ -42,8 +42,7 @@ pub(super) fn check(path: &Path, file: &mut BufReader<File>, file_bytes: Bytes) 
         let directory = Directory::read(file, order).map_err(failed)?;
         if number == 0 {
             if let Some((tag, values)) = directory.longest.filter(|(_, values)| *values > MOST_VALUES) {
-                let feature =
-                    format!("{values} values in entry {tag}, of which at most {MOST_VALUES} are read");
+                let feature = format!("{values} values in entry {tag}, more than {MOST_VALUES}");
                 return Err(unsupported(feature));
             }
             if directory.most_bytes > file_bytes.0 {

@@ -125,7 +125,7 @@ fn check(member: &ArrayMember, outputs: usize, shape: [usize; 3]) -> io::Result<
     else {
         let ArrayMember { element_type, shape, .. } = member;
         return Err(invalid(format!(
-            "its array is no `[output][depth][height][width]` in little-endian f32 in C's order, but {shape:?} in {}",
+            "its array must be `[output][depth][height][width]` in little-endian f32 in C order, but is {shape:?} in {}",
             element_type.name()
         )));
     };
@@ -262,7 +262,7 @@ mod tests {
         for change in changes {
             let mut array = sound.clone();
             change(&mut array);
-            assert!(check(&array, outputs, shape).unwrap_err().to_string().contains("in C's order"));
+            assert!(check(&array, outputs, shape).unwrap_err().to_string().contains("in C order"));
         }
     }
 }

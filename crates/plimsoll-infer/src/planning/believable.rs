@@ -53,9 +53,9 @@ pub(crate) fn check(case: &Case, image: ImageGrid, target: Spacing) -> Result<()
     // What is not a number breaks the first limit.
     let is_within = |axis: usize| extents[axis] >= LEAST_EXTENT || (shape[axis] == 1 && factors[axis] > 0.0);
     let limit = if !factors.iter().all(|factor| *factor <= MOST_OF_ONE) {
-        "a stored voxel may become no more than 65536 along an axis"
+        "a stored voxel may become at most 65536 voxels along an axis"
     } else if extents.iter().map(|extent| extent.max(1.0)).product::<f64>() > MOST_VOXELS {
-        "2^40 are the most"
+        "at most 2^40 are supported"
     } else if !(0..3).all(is_within) {
         "the whole image should not be thinner than a thousandth of a voxel"
     } else {
@@ -76,7 +76,7 @@ pub(crate) fn check_unit(case: &Case, image: ImageGrid, target: Spacing) -> Resu
             case,
             image,
             target,
-            "50 times is the most that they may be apart: is the unit of its header right?",
+            "they may differ by at most 50 times: is the unit of its header right?",
         )),
     }
 }
@@ -141,7 +141,7 @@ mod tests {
             (1e20, "3.00e21 × 30 × 40 voxels"),
             (1e90, "3.00e91 × 30 × 40"),
             (1e-20, "3.00e-19 × 30 × 40"),
-            (65_537.0, "more than 65536"),
+            (65_537.0, "at most 65536"),
         ] {
             let error = checked([30, 30, 40], [spacing, 1.0, 1.0], [1.0; 3]).unwrap_err();
             let text = error.to_string();

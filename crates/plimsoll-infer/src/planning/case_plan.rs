@@ -16,7 +16,7 @@ use crate::summing::sums::RingStorage;
 /// The memory of predicting a case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PredictPlan {
-    /// The memory line.
+    /// The memory limit.
     pub ram_budget_bytes: Bytes,
     /// Code, heap and stacks.
     pub overhead_bytes: Bytes,

@@ -104,10 +104,10 @@ pub enum TableError {
     #[error(transparent)]
     Memory(#[from] MapError),
     /// Cases of one class and of several are in one table.
-    #[error("a table has cases of one class, or of any number of labels, but not both")]
+    #[error("the cases of a table must all have one class, or all have any number of labels")]
     Labelling,
     /// The numbers of names and cases do not match.
-    #[error("{names} names are not those of {cases} cases")]
+    #[error("there are {names} names for {cases} cases")]
     Names {
         /// The number of names.
         names: usize,
@@ -123,7 +123,7 @@ pub enum TableError {
         classes: usize,
     },
     /// The numbers of labels and probabilities do not match.
-    #[error("{labels} labels and {probabilities} probabilities are not a table of {classes} classes")]
+    #[error("{labels} labels and {probabilities} probabilities do not form a table of {classes} classes")]
     Shape {
         /// The number of labels.
         labels: usize,
@@ -139,8 +139,8 @@ impl TableError {
     pub fn remedy(&self) -> Option<String> {
         match self {
             TableError::Line { .. } | TableError::Empty { .. } => Some(
-                "the first line is `case,label,` and the names of the classes; each other line has a case, its class, \
-                 and the probability of each class, which sum to 1; ‹several_labels›, where a case has any number of them"
+                "the first row is `case,label,` and the names of the classes; each other row has a case, its class, and the probability \
+                 of each class, which sum to 1; ‹several_labels›, where a case has any number of them"
                     .into(),
             ),
             TableError::Memory(_) => Some("raise ‹ram›".into()),
@@ -376,10 +376,10 @@ fn parse(line: &str, row: &mut [f64], columns: usize) -> Result<(String, String)
     let mut fields = fields(line).ok_or("a quote is not closed")?;
     fields.truncate(columns);
     let [name, label, probabilities @ ..] = &fields[..] else {
-        return Err(format!("{} fields where {} are needed", fields.len(), row.len() + 2));
+        return Err(format!("{} fields instead of {}", fields.len(), row.len() + 2));
     };
     if probabilities.len() != row.len() {
-        return Err(format!("{} fields where {} are needed", fields.len(), row.len() + 2));
+        return Err(format!("{} fields instead of {}", fields.len(), row.len() + 2));
     }
     for (to, text) in row.iter_mut().zip(probabilities) {
         *to = text
@@ -469,7 +469,7 @@ impl Lines {
             }
             _ => {
                 return Err(
-                    self.error("is not a header of `case,label,` and the names of two classes or more")
+                    self.error("is not a header of `case,label,` and the names of at least two classes")
                 );
             }
         };

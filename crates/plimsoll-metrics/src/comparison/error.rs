@@ -9,7 +9,7 @@ use crate::{Group, Metric};
 #[derive(Debug, thiserror::Error)]
 pub enum ComparisonError {
     /// There are not two of them.
-    #[error("{found} candidate to compare, and two are the least")]
+    #[error("{found} candidate to compare, but at least two are needed")]
     TooFew {
         /// The number found.
         found: usize,
@@ -35,7 +35,7 @@ pub enum ComparisonError {
         candidate: String,
     },
     /// Other classes are scored.
-    #[error("{one} scores the classes {}, and {other} the classes {}", list(classes), list(others))]
+    #[error("{one} has scores of the classes {}, but {other} of {}", list(classes), list(others))]
     Classes {
         /// A candidate.
         one: String,
@@ -57,7 +57,7 @@ pub enum ComparisonError {
         what: &'static str,
     },
     /// Not all candidates have the same cases.
-    #[error("{} of {all} cases are not there for all candidates: {}", missing.len(), first(missing))]
+    #[error("{} of {all} cases are missing for some candidates: {}", missing.len(), first(missing))]
     MissingCases {
         /// Cases of all candidates together.
         all: usize,
@@ -65,7 +65,7 @@ pub enum ComparisonError {
         missing: Vec<(String, String)>,
     },
     /// No case is there for all candidates.
-    #[error("no case is there for all candidates: {}", first(missing))]
+    #[error("no case has scores of all candidates: {}", first(missing))]
     NoCommonCases {
         /// Each with the first candidate that lacks it.
         missing: Vec<(String, String)>,
@@ -88,7 +88,7 @@ pub enum ComparisonError {
         voxels: [f64; 2],
     },
     /// Candidates were scored on other voxels: with another ignored label, or on another grid.
-    #[error("{} voxels of {case} are counted for {one}, and {} for {other}", voxels[0], voxels[1])]
+    #[error("{} voxels of {case} are counted for {one}, but {} for {other}", voxels[0], voxels[1])]
     OtherVoxels {
         /// The case.
         case: String,
@@ -100,7 +100,7 @@ pub enum ComparisonError {
         voxels: [f64; 2],
     },
     /// A missing distance cannot be replaced by the diagonal of the image.
-    #[error("{candidate} has no {} of {case}, and its scores do not say how large the image is", metric.name())]
+    #[error("{candidate} has no {} of {case}, and its scores do not state the size of the image", metric.name())]
     NoDiagonal {
         /// The candidate.
         candidate: String,
@@ -110,7 +110,7 @@ pub enum ComparisonError {
         metric: Metric,
     },
     /// A candidate does not have a score in all cases.
-    #[error("{candidate} has no {} of all cases; it has {}", metric.name(), names(known))]
+    #[error("{candidate} does not have {} of all cases; it has {}", metric.name(), names(known))]
     NoScore {
         /// A candidate.
         candidate: String,
@@ -120,7 +120,7 @@ pub enum ComparisonError {
         known: Vec<Metric>,
     },
     /// The requested score is a count.
-    #[error("{} is a count of voxels, of which neither more nor fewer are better", metric.name())]
+    #[error("{} is a count of voxels, where neither more nor fewer is better", metric.name())]
     Count {
         /// The requested item.
         metric: Metric,
@@ -134,7 +134,7 @@ pub enum ComparisonError {
         known: Vec<u8>,
     },
     /// Classifiers know other classes.
-    #[error("{one} knows the classes {}, and {other} {}", classes.join(", "), others.join(", "))]
+    #[error("{one} has the classes {}, but {other} has {}", classes.join(", "), others.join(", "))]
     ClassNames {
         /// A candidate.
         one: String,
@@ -146,7 +146,7 @@ pub enum ComparisonError {
         others: Vec<String>,
     },
     /// Images are of one class for one candidate, and of several for another.
-    #[error("images are of one class, or of any number of labels, but not the same for {one} and {other}")]
+    #[error("the images of one of {one} and {other} have one class each, of the other any number of labels")]
     Labelling {
         /// A candidate.
         one: String,
@@ -180,7 +180,7 @@ pub enum ComparisonError {
         known: Vec<String>,
     },
     /// Two candidates of an ensemble were trained differently often.
-    #[error("{one} was trained {} times and {other} {} times: which are averaged is not known", repeats[0], repeats[1])]
+    #[error("{one} was trained {} times and {other} {} times: it is ambiguous which to average", repeats[0], repeats[1])]
     Repeats {
         /// A candidate.
         one: String,
@@ -225,7 +225,7 @@ impl ComparisonError {
                 "score both again with the same ‹surface›, ‹tolerance› and ‹lesion_overlap› of ‹job evaluate›"
             }
             ComparisonError::MissingCases { .. } => {
-                "validate the same folds with all candidates; ‹common_cases› compares those that all have"
+                "validate the same folds with all candidates; ‹common_cases› compares the cases that all have"
             }
             ComparisonError::NoCommonCases { .. } => {
                 "compare runs of the same data set that validated the same folds"
@@ -237,7 +237,7 @@ impl ComparisonError {
                 "score both with ‹job evaluate› against the same references, with the same ignored label"
             }
             ComparisonError::NoDiagonal { .. } => {
-                "score the predictions with ‹job evaluate›, which writes it down; or use ‹missing=worst›"
+                "score the predictions with ‹job evaluate›, which records the size; or use ‹missing=worst›"
             }
             ComparisonError::NoScore { metric, .. } => {
                 // Scores that are there are replaced, so that those of overlap are asked for again.
@@ -251,14 +251,14 @@ impl ComparisonError {
                     "‹job evaluate RUN/fold_0/validation LABELS +partial +metrics={groups}› adds it, fold by fold"
                 ));
             }
-            ComparisonError::Count { .. } => "ask for a score, like dice",
+            ComparisonError::Count { .. } => "choose a score, like dice",
             ComparisonError::NoClass { .. } | ComparisonError::NoClassNamed { .. } => "name one of these",
             ComparisonError::ClassNames { .. } | ComparisonError::Labelling { .. } => {
                 "compare classifiers of the same data set, with the same classes in the same order"
             }
             ComparisonError::OtherLabel { .. } => "compare classifiers of the same images and labels",
             ComparisonError::NoImageScore { .. } => {
-                "accuracy and auroc are there for all; kappa and averages over classes where an image is of one class alone"
+                "accuracy and auroc exist for all; kappa and averages over classes only if each image has one class"
             }
             ComparisonError::Table(error) => return error.remedy(),
             ComparisonError::Memory(_) => "raise ‹ram›, or draw fewer ‹resamples›",

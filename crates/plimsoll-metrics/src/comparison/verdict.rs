@@ -123,7 +123,7 @@ impl Verdict {
                 let against =
                     match mean_favours.is_none_or(|first_is_better| first_is_better == (*better == first)) {
                         true => "",
-                        false => "; in most cases, but not on average: look at the cases",
+                        false => "; in most cases, but not on average: inspect the cases",
                     };
                 format!(
                     "{better} is better than {worse}: {}, {}, {cases} cases{against}",

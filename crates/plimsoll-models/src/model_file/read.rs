@@ -48,7 +48,7 @@ impl ModelFile {
         let prefixes: Vec<String> = record.folds.iter().map(|fold| prefix(fold.fold)).collect();
         let is_of_fold = |name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix));
         if let Some((name, _)) = file.tensors().find(|(name, _)| !is_of_fold(name)) {
-            return Err(refuse(format!("`{name}` is of no fold that it says to have")));
+            return Err(refuse(format!("`{name}` belongs to no listed fold")));
         }
         if let Some((name, _)) = file.tensors().find(|(name, _)| file.dtype(name) != Some("F32")) {
             return Err(refuse(format!("`{name}` is not in f32")));
@@ -69,7 +69,7 @@ impl ModelFile {
             other => other.into(),
         })?;
         let text = file.metadata().get(RECORD);
-        let text = text.ok_or_else(|| refuse("it has weights, but does not say of which model".into()))?;
+        let text = text.ok_or_else(|| refuse("it has weights, but no description of their model".into()))?;
         let record = ModelRecord::parse(text).map_err(refuse)?;
         Ok((file, record))
     }

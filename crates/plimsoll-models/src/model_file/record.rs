@@ -62,10 +62,10 @@ impl ModelRecord {
             version: u32,
         }
         let problem =
-            |problem: serde_json::Error| format!("what it says of the model cannot be read: {problem}");
+            |problem: serde_json::Error| format!("its description of the model cannot be read: {problem}");
         let Versioned { version } = serde_json::from_str(text).map_err(problem)?;
         if version != VERSION {
-            return Err(format!("it is of version {version}, and this program reads {VERSION}"));
+            return Err(format!("it has version {version}, but this program reads version {VERSION}"));
         }
         let mut record: ModelRecord = serde_json::from_str(text).map_err(problem)?;
         record.config.restore();
@@ -73,7 +73,7 @@ impl ModelRecord {
             .settings
             .check()
             .and_then(|()| record.config.check())
-            .map_err(|fault| format!("its model is impossible: {fault}"))?;
+            .map_err(|fault| format!("its model is invalid: {fault}"))?;
         let distinct: BTreeSet<FoldName> = record.folds.iter().map(|fold| fold.fold).collect();
         match (record.folds.len(), distinct.len()) {
             (0, _) => Err("it has no fold".into()),

@@ -98,7 +98,7 @@ fn record(
     let path = folder.checkpoint(kind);
     let (of, progress) = checkpoint_header(&path, file)?;
     if !specification.owns(of)? {
-        let why = format!("it is of a run with the specification {of}");
+        let why = format!("it belongs to a run with the specification {of}");
         return Err(RunError::Checkpoint { path, why }.into());
     }
     let unwritable = |problem: serde_json::Error| RunError::Unwritable {

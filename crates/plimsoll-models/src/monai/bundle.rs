@@ -67,7 +67,7 @@ pub(super) fn read(folder: &Path, budget: &Budget) -> Result<Description, ModelE
         let defined = only.and_then(|port| port.get("channel_def")).and_then(Value::as_object);
         names(defined).ok_or_else(|| {
             about.refuse(format!(
-                "`network_data_format.{group}` does not say in `channel_def` what each channel is"
+                "`network_data_format.{group}` does not describe each channel in `channel_def`"
             ))
         })
     };
@@ -101,7 +101,7 @@ impl File {
         let wrong = |why: String| MonaiError::syntax(path, why);
         let length = plimsoll_disk::metadata(path).map_err(io)?.len();
         if length > LONGEST {
-            return Err(wrong(format!("it has {length} bytes, and {LONGEST} are the most")).into());
+            return Err(wrong(format!("it has {length} bytes, more than {LONGEST}")).into());
         }
         let is_json = path.extension().is_some_and(|ending| ending == "json");
         let per_byte = if is_json { HEAP_PER_BYTE } else { HEAP_PER_BYTE_OF_YAML };
@@ -131,13 +131,13 @@ fn network(values: &Values<'_>) -> Result<NetworkArguments, ModelError> {
     let mut found = values.need(key)?;
     let refuse = |why: String| values.refuse(format!("`{key}`: {why}"));
     let Some(arguments) = found.as_object_mut() else {
-        return Err(refuse("it is no network with its arguments".into()).into());
+        return Err(refuse("it is not a network with its arguments".into()).into());
     };
     let target = arguments.remove("_target_");
     let target =
         target.as_ref().and_then(Value::as_str).ok_or_else(|| refuse("it has no _target_".into()))?;
     if let Some(name) = null_in(arguments) {
-        return Err(refuse(format!("`{name}` is null: a network without it is not done")).into());
+        return Err(refuse(format!("`{name}` is null: a network without it is not supported")).into());
     }
     arguments.insert("name".into(), last_part(target).into());
     let read = NetworkArguments::deserialize(found);
@@ -191,12 +191,14 @@ struct Inferer {
 fn inferer(value: Value) -> Result<Sliding, String> {
     let read: Inferer = Inferer::deserialize(value).map_err(|problem| problem.to_string())?;
     if last_part(&read.target) != "SlidingWindowInferer" {
-        return Err(format!("`{}` is no SlidingWindowInferer", read.target));
+        return Err(format!("`{}` is not a SlidingWindowInferer", read.target));
     }
     if read.padding_mode.as_deref().is_some_and(|mode| mode != "constant")
         || read.cval.is_some_and(|cval| cval != 0.0)
     {
-        return Err("images that are smaller than a window are only padded with 0: padding_mode must be constant, cval 0".into());
+        return Err(
+            "images smaller than a window are padded with 0: padding_mode must be constant and cval 0".into(),
+        );
     }
     Ok(Sliding {
         roi_size: read.roi_size,

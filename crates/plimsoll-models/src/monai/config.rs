@@ -55,9 +55,7 @@ pub(super) fn read(path: &Path, budget: &Budget) -> Result<Description, ModelErr
     let io = |source| ModelError::io(path, source);
     let length = plimsoll_disk::metadata(path).map_err(io)?.len();
     if length > LONGEST {
-        return Err(
-            MonaiError::syntax(path, format!("it has {length} bytes, and {LONGEST} are the most")).into()
-        );
+        return Err(MonaiError::syntax(path, format!("it has {length} bytes, more than {LONGEST}")).into());
     }
     let held = budget.reserve("a model.toml", Bytes(length.saturating_mul(HEAP_PER_BYTE)));
     let _held = held.map_err(|source| MonaiError::OverBudget { path: path.into(), source })?;
@@ -69,7 +67,7 @@ pub(super) fn read(path: &Path, budget: &Budget) -> Result<Description, ModelErr
     })?;
     let File { weights, monai_version, network, images, intensity, window, output } = file;
     if images.orientation != "RAS" {
-        let why = format!("images.orientation is {:?}, and only \"RAS\" is done", images.orientation);
+        let why = format!("images.orientation is {:?}, but only \"RAS\" is supported", images.orientation);
         return Err(MonaiError::refuse(path, why).into());
     }
     // The probabilities of a voxel, as where `Activationsd` comes before `Invertd`, which all of MONAI's bundles have.

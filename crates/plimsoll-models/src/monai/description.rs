@@ -118,7 +118,10 @@ impl Description {
             return Err(refuse(format!("{entry}: {expected}")));
         }
         if !is_image_ending(&self.file_ending) {
-            return Err(refuse(format!("file_ending is {:?}, which is that of no images", self.file_ending)));
+            return Err(refuse(format!(
+                "file_ending is {:?}, which is not an ending of images",
+                self.file_ending
+            )));
         }
         let (inputs, outputs) = (net.in_channels(), net.classes());
         for (what, found, expected) in
@@ -167,11 +170,11 @@ impl Description {
             Overlap::Each(shares) => shares,
         };
         if !overlap.iter().all(|share| (0.0..1.0).contains(share)) {
-            return Err(format!("overlap is {overlap:?}, and must be from 0 to less than 1"));
+            return Err(format!("overlap is {overlap:?}, but must be from 0 to less than 1"));
         }
         // A σ that is smaller makes all weights alike, and a larger one too.
         if mode == Mode::Gaussian && !(1e-3..=1e3).contains(&sigma_scale) {
-            return Err(format!("sigma_scale is {sigma_scale}, and must be from 0.001 to 1000"));
+            return Err(format!("sigma_scale is {sigma_scale}, but must be from 0.001 to 1000"));
         }
         Ok(WindowLayout::Fixed { overlap, sigma_scale: (mode == Mode::Gaussian).then_some(sigma_scale) })
     }
@@ -179,11 +182,11 @@ impl Description {
     fn answers(&self, outputs: usize) -> Result<Answers, String> {
         match (self.activation, &self.values) {
             (Activation::Softmax, None) if outputs >= 2 => Ok(Answers::Classes(outputs)),
-            (Activation::Softmax, None) => Err("softmax is of two outputs or more; of one it is 1".into()),
-            (Activation::Softmax, Some(_)) => Err(
-                "values are of outputs that may overlap, with sigmoid; classes are written as their places"
-                    .into(),
-            ),
+            (Activation::Softmax, None) => Err("softmax needs at least two outputs".into()),
+            (Activation::Softmax, Some(_)) => {
+                Err("values are for overlapping outputs with sigmoid; classes are written as their positions"
+                    .into())
+            }
             (Activation::Sigmoid, values) => {
                 let values: Vec<u16> = match values {
                     Some(values) => values.clone(),
@@ -192,7 +195,7 @@ impl Description {
                 let distinct: BTreeSet<u16> = values.iter().copied().collect();
                 if values.len() != outputs || distinct.len() != outputs || distinct.contains(&0) {
                     return Err(format!(
-                        "values are {values:?}, and must be {outputs} different ones above 0"
+                        "values are {values:?}, but must be {outputs} different ones above 0"
                     ));
                 }
                 Ok(Answers::Regions(values))

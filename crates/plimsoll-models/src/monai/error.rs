@@ -64,10 +64,10 @@ impl MonaiError {
     /// What to do about it.
     pub fn remedy(&self) -> String {
         match self {
-            MonaiError::Syntax { .. } => "mend the file; docs/models.md has an example of each".into(),
-            MonaiError::Config { .. } => "docs/models.md says what a model.toml may have".into(),
+            MonaiError::Syntax { .. } => "correct the file; docs/models.md has an example of each".into(),
+            MonaiError::Config { .. } => "docs/models.md lists the entries of a model.toml".into(),
             MonaiError::Bundle { .. } => {
-                "write a model.toml beside the weights that says the same in the terms of docs/models.md"
+                "write a model.toml beside the weights that describes the same model, as docs/models.md shows"
                     .into()
             }
             MonaiError::OverBudget { .. } => "raise ‹ram›".into(),

@@ -219,7 +219,7 @@ fn slope(act: &Layer) -> Result<f32, String> {
     match name.as_str() {
         "relu" => Ok(0.0),
         "leakyrelu" => Ok(arguments.negative_slope.unwrap_or(LEAKY)),
-        _ => Err(format!("the activation `{name}` is none of prelu, relu and leakyrelu")),
+        _ => Err(format!("the activation `{name}` is not prelu, relu or leakyrelu")),
     }
 }
 
@@ -268,15 +268,17 @@ fn norm(layer: Option<&Layer>, usual_affine: bool) -> Result<(UNetNorm, bool), S
     match (name.as_str(), arguments.affine) {
         ("instance", affine) => Ok((UNetNorm::Instance, affine.unwrap_or(false))),
         ("batch", None | Some(true)) => Ok((UNetNorm::Batch { conv_bias: true }, true)),
-        ("batch", Some(false)) => Err("batch normalisation without a scale and a shift is not done".into()),
-        _ => Err(format!("the normalisation `{name}` is neither instance nor batch")),
+        ("batch", Some(false)) => {
+            Err("batch normalisation without a scale and a shift is not supported".into())
+        }
+        _ => Err(format!("the normalisation `{name}` is not instance or batch")),
     }
 }
 
 fn three_dimensions(found: usize) -> Result<(), String> {
     match found {
         3 => Ok(()),
-        _ => Err(format!("spatial_dims is {found}, and only 3 is done")),
+        _ => Err(format!("spatial_dims is {found}, but only 3 is supported")),
     }
 }
 
@@ -284,7 +286,7 @@ impl DynUnetArguments {
     fn network(&self) -> Result<Network, String> {
         three_dimensions(self.spatial_dims)?;
         if self.res_block {
-            return Err("res_block is true, and DynUNet is only done without residual blocks".into());
+            return Err("res_block is true, but DynUNet is supported only without residual blocks".into());
         }
         let kernels: Vec<[usize; 3]> = self.kernel_size.iter().map(Each::axes).collect();
         let strides: Vec<[usize; 3]> = self.strides.iter().map(Each::axes).collect();
@@ -316,7 +318,7 @@ impl SegResNetArguments {
     fn network(&self) -> Result<Network, String> {
         three_dimensions(self.spatial_dims)?;
         if !self.use_conv_final {
-            return Err("use_conv_final is false, so that there are no outputs".into());
+            return Err("use_conv_final is false, so there are no outputs".into());
         }
         if self.norm_name.as_deref().is_some_and(|name| !name.is_empty() && name.to_lowercase() != "group") {
             return Err("norm_name must be group".into());
@@ -376,7 +378,7 @@ impl SwinArguments {
         let merging = match self.downsample.as_deref() {
             Some("mergingv2") => Merging::MergingV2,
             None | Some("merging") => merging_of(version)?,
-            Some(other) => return Err(format!("downsample `{other}` is neither merging nor mergingv2")),
+            Some(other) => return Err(format!("downsample `{other}` is not merging or mergingv2")),
         };
         let usual = SwinUnetr::new(self.in_channels, self.out_channels, self.feature_size.unwrap_or(24));
         let window_size = match &self.window_size {
@@ -384,7 +386,7 @@ impl SwinArguments {
             Some(Each::All(size)) => *size,
             Some(Each::Axes([a, b, c])) if a == b && b == c => *a,
             Some(Each::Axes(sizes)) => {
-                return Err(format!("window_size is {sizes:?}, and must be the same along all axes"));
+                return Err(format!("window_size is {sizes:?}, but must be the same along all axes"));
             }
         };
         Ok(SwinUnetr {
@@ -406,13 +408,13 @@ impl SwinArguments {
 /// In which order the versions of MONAI merge patches: another one since 1.5, with which older weights load and give other results.
 fn merging_of(version: Option<&str>) -> Result<Merging, String> {
     let version = version.ok_or(
-        "monai_version must be said: SwinUNETR merges patches in another order since 1.5, into which older weights load",
+        "monai_version must be given: SwinUNETR merges patches in another order since 1.5, and older weights load without an error",
     )?;
     let mut numbers = version.split('.').map(|number| number.parse::<u32>());
     match (numbers.next(), numbers.next()) {
         (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= (1, 5) => Ok(Merging::Merging),
         (Some(Ok(_)), Some(Ok(_))) => Ok(Merging::Merging14),
-        _ => Err(format!("monai_version is {version:?}, and no version such as 1.5.0")),
+        _ => Err(format!("monai_version is {version:?}, which is not a version such as 1.5.0")),
     }
 }
 

@@ -34,23 +34,21 @@ impl Transform {
         let target = composed.get("_target_").and_then(Value::as_str).map(last_part);
         let listed = match target {
             Some("Compose") => composed.get("transforms").and_then(Value::as_array),
-            Some(other) => return Err(format!("`{other}` is no Compose of transforms")),
+            Some(other) => return Err(format!("`{other}` is not a Compose of transforms")),
             None => composed.as_array(),
         };
-        let listed = listed.ok_or("it is no Compose of transforms")?;
+        let listed = listed.ok_or("it is not a Compose of transforms")?;
         let mut transforms = Vec::with_capacity(listed.len());
         let mut image = None;
         for value in listed {
-            let arguments = value.as_object().ok_or_else(|| format!("{value} is no transform"))?;
+            let arguments = value.as_object().ok_or_else(|| format!("{value} is not a transform"))?;
             let name = arguments.get("_target_").and_then(Value::as_str);
             let name = last_part(name.ok_or_else(|| format!("{value} has no _target_"))?).to_string();
             let key =
-                key_of(arguments).ok_or_else(|| format!("{name}: keys must be one, that of the image"))?;
+                key_of(arguments).ok_or_else(|| format!("{name}: keys must be one, the key of the image"))?;
             let first = *image.get_or_insert(key);
             if key != first {
-                return Err(format!(
-                    "{name}: keys are {key:?}, and those of transforms before are {first:?}"
-                ));
+                return Err(format!("{name}: keys are {key:?}, but earlier transforms have {first:?}"));
             }
             let arguments = arguments.iter().filter(|(name, _)| !SHARED.contains(&name.as_str()));
             let arguments = arguments.map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -69,7 +67,7 @@ impl Transform {
     fn expect_only(&self, known: &[&str]) -> Result<(), String> {
         match self.arguments.keys().find(|name| !known.contains(&name.as_str())) {
             None => Ok(()),
-            Some(name) => Err(format!("{}: the argument `{name}` is not done", self.name)),
+            Some(name) => Err(format!("{}: the argument `{name}` is not supported", self.name)),
         }
     }
 }
@@ -143,7 +141,7 @@ pub(super) fn before(composed: &Value) -> Result<Before, String> {
     let (mut is_oriented, mut spacing, mut intensity) = (false, None, None);
     for transform in Transform::all(composed)? {
         let out_of_order =
-            |name: &str, what: &str| Err(format!("{name} comes after {what}, and is only done before"));
+            |name: &str, what: &str| Err(format!("{name} comes after {what}, but is supported only before"));
         match transform.name.as_str() {
             "LoadImaged" => {
                 transform.expect_only(&["reader", "image_only", "ensure_channel_first", "simple_keys"])?
@@ -161,7 +159,9 @@ pub(super) fn before(composed: &Value) -> Result<Before, String> {
                     return Err(format!("Orientationd: labels must be left out, or {ENDS:?}"));
                 }
                 if axcodes != "RAS" {
-                    return Err(format!("Orientationd: axcodes are {axcodes:?}, and only \"RAS\" is done"));
+                    return Err(format!(
+                        "Orientationd: axcodes are {axcodes:?}, but only \"RAS\" is supported"
+                    ));
                 }
                 is_oriented = true;
             }
@@ -170,7 +170,7 @@ pub(super) fn before(composed: &Value) -> Result<Before, String> {
                     return out_of_order("Spacingd", "another one or intensities");
                 }
                 if !is_oriented {
-                    return Err("Spacingd comes before Orientationd, and is only done after".into());
+                    return Err("Spacingd comes before Orientationd, but is supported only after it".into());
                 }
                 let arguments: SpacingArguments = transform.read()?;
                 arguments.check()?;
@@ -186,12 +186,12 @@ pub(super) fn before(composed: &Value) -> Result<Before, String> {
                 let read = MonaiIntensity::deserialize(Value::Object(arguments));
                 intensity = Some(read.map_err(|problem| format!("{name}d: {problem}"))?);
             }
-            other => return Err(format!("the transform `{other}` is not done before the network")),
+            other => return Err(format!("the transform `{other}` is not supported before the network")),
         }
     }
     match is_oriented {
         true => Ok(Before { spacing, intensity: intensity.unwrap_or(MonaiIntensity::None {}) }),
-        false => Err("there is no Orientationd, and images are only taken in the orientation RAS".into()),
+        false => Err("there is no Orientationd, but images must be brought to the orientation RAS".into()),
     }
 }
 
@@ -239,7 +239,7 @@ pub(super) fn after(composed: &Value) -> Result<After, String> {
         let name = transform.name.clone();
         let is_late = decided.is_some() && name != "SaveImaged" && name != "EnsureTyped";
         if is_late {
-            return Err(format!("{name} comes after AsDiscreted, and is only done before"));
+            return Err(format!("{name} comes after AsDiscreted, but is supported only before it"));
         }
         let is_again = match name.as_str() {
             "Activationsd" => activation.is_some(),
@@ -247,7 +247,7 @@ pub(super) fn after(composed: &Value) -> Result<After, String> {
             _ => false,
         };
         if is_again {
-            return Err(format!("{name} is there twice, and is only done once"));
+            return Err(format!("{name} appears twice, but is supported only once"));
         }
         match name.as_str() {
             "EnsureTyped" => transform.expect_only(&["data_type", "device", "track_meta"])?,
@@ -263,7 +263,7 @@ pub(super) fn after(composed: &Value) -> Result<After, String> {
                 let invert: Invert = transform.read()?;
                 // MONAI's default inverts with the nearest voxel.
                 if invert.nearest_interp != Some(false) {
-                    return Err("Invertd: nearest_interp must be said to be false".into());
+                    return Err("Invertd: nearest_interp must be set to false".into());
                 }
                 interpolated = Some(match activation {
                     Some(_) => Interpolated::Probabilities,
@@ -282,12 +282,12 @@ pub(super) fn after(composed: &Value) -> Result<After, String> {
                 "meta_keys",
                 "print_log",
             ])?,
-            other => return Err(format!("the transform `{other}` is not done after the network")),
+            other => return Err(format!("the transform `{other}` is not supported after the network")),
         }
     }
     let interpolated =
-        interpolated.ok_or("there is no Invertd, and labels are only written on the grid of the image")?;
-    let decided = decided.ok_or("there is no AsDiscreted, and only labels are written")?;
+        interpolated.ok_or("there is no Invertd, but labels are written on the grid of the image")?;
+    let decided = decided.ok_or("there is no AsDiscreted, but only labels are written")?;
     let activation = match (activation, decided.argmax, decided.threshold) {
         // The largest logit belongs to the largest probability.
         (None | Some(Activation::Softmax), true, None) => Activation::Softmax,

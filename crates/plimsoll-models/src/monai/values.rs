@@ -48,7 +48,7 @@ impl<'a> Values<'a> {
     /// Counts bytes of a value that is made.
     fn count(&self, bytes: usize, key: &str) -> Result<(), MonaiError> {
         let left = self.left.get().checked_sub(bytes);
-        let too_many = || self.refuse(format!("`{key}` is made of too many values, or too long ones"));
+        let too_many = || self.refuse(format!("`{key}` has too many or too long values"));
         self.left.set(left.ok_or_else(too_many)?);
         Ok(())
     }
@@ -60,7 +60,7 @@ impl<'a> Values<'a> {
             Value::Bool(is_disabled) => Ok(is_disabled),
             Value::String(text) => Ok(text.trim().eq_ignore_ascii_case("true")),
             Value::Null => Ok(false),
-            _ => Err(self.refuse(format!("`{key}.{DISABLED}` is neither true nor false"))),
+            _ => Err(self.refuse(format!("`{key}.{DISABLED}` is not true or false"))),
         }
     }
 
@@ -74,7 +74,7 @@ impl<'a> Values<'a> {
                 (Some(place), _) => {
                     let found = self.at(place);
                     let found = found.ok_or_else(|| {
-                        self.refuse(format!("`{key}` refers to `{text}`, which is not there"))
+                        self.refuse(format!("`{key}` refers to `{text}`, which does not exist"))
                     })?;
                     self.resolved(found, key, depth)
                 }
@@ -200,7 +200,7 @@ mod tests {
             (r#"{"a": {"b": ["$monai.x()"]}}"#, "`a.b[0]` is the expression `$monai.x()`"),
             (r#"{"a": "%other.json::b"}"#, "the macro"),
             (r#"{"a": "@b", "b": "@a"}"#, "refers to itself"),
-            (r#"{"a": "@b::c::7", "b": {"c": [1]}}"#, "which is not there"),
+            (r#"{"a": "@b::c::7", "b": {"c": [1]}}"#, "which does not exist"),
         ] {
             let error = values(text).unwrap_err();
             assert!(error.contains(says), "{text}: {error}");
@@ -212,7 +212,7 @@ mod tests {
             text.push_str(&format!("\"l{level}\": [{}], ", vec![next; 10].join(",")));
         }
         text.push_str(r#""l9": 1}"#);
-        assert!(values(&text).unwrap_err().contains("too many values"));
+        assert!(values(&text).unwrap_err().contains("too many or too long values"));
     }
 
     #[test]
@@ -222,7 +222,7 @@ mod tests {
         let often = |what: &str| format!(r#"{{"a": [{}], "b": {what}}}"#, ["\"@b\""; 12].join(","));
         for what in [format!("\"{long}\""), format!(r#"{{"{long}": 1}}"#)] {
             assert!(values(&thrice(&what)).is_ok());
-            assert!(values(&often(&what)).unwrap_err().contains("too long ones"));
+            assert!(values(&often(&what)).unwrap_err().contains("too long values"));
         }
     }
 
@@ -234,6 +234,6 @@ mod tests {
                               {"_target_": "U", "_disabled_": " True"}], "no": false}"#;
         assert_eq!(values(text), Ok(serde_json::json!([{"_target_": "Y", "y": 1}])));
         let error = values(r#"{"a": [{"_disabled_": [1]}]}"#).unwrap_err();
-        assert!(error.contains("`a[0]._disabled_` is neither true nor false"), "{error}");
+        assert!(error.contains("`a[0]._disabled_` is not true or false"), "{error}");
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn read(text: &str) -> Result<Map<String, Value>, String> {
     }
     match root {
         Some(Value::Object(entries)) => Ok(entries),
-        Some(_) => Err("the document is no mapping of names to values".into()),
+        Some(_) => Err("the document is not a mapping of names to values".into()),
         None => Err("there is no document".into()),
     }
 }
@@ -51,7 +51,7 @@ impl<'a> Events<'a> {
 
     /// The value that begins with an event.
     fn value(&mut self, event: Event<'a>, span: Span, depth: usize) -> Result<Value, String> {
-        let depth = depth.checked_sub(1).ok_or_else(|| at(span, "values are nested too deep"))?;
+        let depth = depth.checked_sub(1).ok_or_else(|| at(span, "values are nested too deeply"))?;
         match event {
             Event::Scalar(text, style, _, None) => match style {
                 ScalarStyle::Plain => plain(&text).map_err(|why| at(span, why)),
@@ -61,9 +61,9 @@ impl<'a> Events<'a> {
             Event::MappingStart(_, None) => self.mapping(depth),
             Event::Scalar(.., Some(tag))
             | Event::SequenceStart(_, Some(tag))
-            | Event::MappingStart(_, Some(tag)) => Err(at(span, format!("the tag `{tag}` is not read"))),
+            | Event::MappingStart(_, Some(tag)) => Err(at(span, format!("the tag `{tag}` is not supported"))),
             Event::Alias(_) => {
-                Err(at(span, "aliases are not read; repeat the value, or refer to it with `@`"))
+                Err(at(span, "aliases are not supported; repeat the value, or refer to it with `@`"))
             }
             _ => Err(at(span, "a value is missing")),
         }
@@ -85,14 +85,16 @@ impl<'a> Events<'a> {
             let (key, span) = match self.next()? {
                 (Event::MappingEnd, _) => return Ok(Value::Object(entries)),
                 (Event::Scalar(key, _, _, None), span) => (key.into_owned(), span),
-                (Event::Alias(_), span) => return Err(at(span, "aliases are not read; repeat the name")),
+                (Event::Alias(_), span) => {
+                    return Err(at(span, "aliases are not supported; repeat the name"));
+                }
                 (_, span) => return Err(at(span, "a name must be a text")),
             };
             if key == "<<" {
-                return Err(at(span, "mappings are not merged with `<<`; repeat the entries"));
+                return Err(at(span, "merging mappings with `<<` is not supported; repeat the entries"));
             }
             if entries.contains_key(&key) {
-                return Err(at(span, format!("`{key}` is there twice")));
+                return Err(at(span, format!("`{key}` appears twice")));
             }
             let (event, span) = self.next()?;
             let value = self.value(event, span, depth)?;
@@ -113,7 +115,7 @@ fn plain(text: &str) -> Result<Value, String> {
         }
         _ => {}
     }
-    let too_large = || format!("`{text}` is too large for a number");
+    let too_large = || format!("the number `{text}` is too large");
     if let Some(number) = integer(text) {
         return number.map(|number| Value::Number(number.into())).ok_or_else(too_large);
     }
@@ -123,10 +125,10 @@ fn plain(text: &str) -> Result<Value, String> {
         && unsigned.contains(':')
         && unsigned.chars().all(is_of_digits)
     {
-        return Err(format!("`{text}` is a number to base 60; write it in decimals, or in quotes"));
+        return Err(format!("`{text}` is a base-60 number; write it in decimals, or in quotes"));
     }
     if [".inf", ".Inf", ".INF", ".nan", ".NaN", ".NAN"].contains(&unsigned) {
-        return Err(format!("`{text}` is no finite number"));
+        return Err(format!("`{text}` is not a finite number"));
     }
     if is_float(text) {
         let number = text.replace('_', "").parse().ok().and_then(Number::from_f64);
@@ -235,17 +237,17 @@ mod tests {
     #[test]
     fn aliases_tags_and_what_json_cannot_hold_are_refused_with_their_line() {
         for (text, says) in [
-            ("a: &x [1]\nb: *x\n", "line 2: aliases are not read"),
-            ("a: &x {b: 1}\nc:\n  <<: *x\n", "line 3: mappings are not merged"),
+            ("a: &x [1]\nb: *x\n", "line 2: aliases are not supported"),
+            ("a: &x {b: 1}\nc:\n  <<: *x\n", "line 3: merging mappings"),
             ("a: !!python/object/apply:os.system ['x']\n", "line 1: the tag `"),
             ("a: !!str 1\n", "the tag `"),
-            ("a: 1\na: 2\n", "line 2: `a` is there twice"),
+            ("a: 1\na: 2\n", "line 2: `a` appears twice"),
             ("? [a, b]\n: 1\n", "a name must be a text"),
-            ("a: .inf\n", "no finite number"),
-            ("a: 1:30\n", "base 60"),
+            ("a: .inf\n", "not a finite number"),
+            ("a: 1:30\n", "base-60"),
             ("a: 99999999999999999999\n", "too large"),
             ("a: 1\n---\nb: 2\n", "a second document"),
-            ("- a\n", "no mapping"),
+            ("- a\n", "not a mapping"),
             ("", "there is no document"),
             ("a: [1\n", "line "),
             ("a: 1\n b: 2\n", "line "),

@@ -53,7 +53,7 @@ impl ModelDataset {
         let file_ending = raw.file_ending.clone().ok_or_else(|| missing("file_ending"))?;
         if !preparation::endings().contains(&&file_ending.to_ascii_lowercase()[..]) {
             let (key, found) = ("file_ending".into(), format!("{file_ending:?}"));
-            let expected = format!("images are read that end in {}", preparation::endings().join(", "));
+            let expected = format!("images must have the ending {}", preparation::endings().join(", "));
             return Err(NnUnetError::Value { path: path.clone(), key, found, expected }.into());
         }
         let labels = raw.labels.as_ref().ok_or_else(|| missing("labels"))?;

@@ -29,7 +29,7 @@ pub enum NnUnetError {
         key: String,
     },
     /// Something has a name that nothing is known of.
-    #[error("{}: the {what} `{name}` is not known; known are {known}", path.display())]
+    #[error("{}: unknown {what} `{name}`; known: {known}", path.display())]
     Unknown {
         /// The file.
         path: PathBuf,
@@ -104,18 +104,18 @@ impl NnUnetError {
     pub fn remedy(&self) -> String {
         match self {
             NnUnetError::Value { .. } | NnUnetError::Missing { .. } | NnUnetError::Network { .. } => {
-                "docs/models.md says what is read of nnU-Net's files, and what is not supported".into()
+                "docs/models.md lists the supported parts of nnU-Net's files".into()
             }
             NnUnetError::Unknown { what: "trainer", .. } => {
-                "if it only trains otherwise and its network is that of the plans, add ‹trainer_as=nnUNetTrainer›; its weights must \
-                 then fit that network"
+                "if it only trains differently and uses the network of the plans, add ‹trainer_as=nnUNetTrainer›; its weights must then \
+                 fit that network"
                     .into()
             }
             NnUnetError::Unknown { .. } => {
-                "predict with nnU-Net itself, or train again with plans that have one of these".into()
+                "predict with nnU-Net itself, or train again with plans that use a known one".into()
             }
             NnUnetError::NoFold { .. } => "choose folds and a name of the checkpoint that the folder has".into(),
-            NnUnetError::FirstVersion { .. } => "only models of nnU-Net 2 can be read; train it again with that".into(),
+            NnUnetError::FirstVersion { .. } => "only models of nnU-Net 2 are supported; train it again with nnU-Net 2".into(),
             NnUnetError::NotOne { .. } => {
                 "name the folder of one of them".into()
             }

@@ -118,7 +118,7 @@ fn earlier_labels(dataset: &ModelDataset, folder: &Path) -> Result<usize, NnUnet
         path: folder.join(ModelDataset::FILE),
         key: "labels".into(),
         found: format!("of the values {:?}", dataset.foreground),
-        expected: "those of a cascade must be 1, 2, 3, …".into(),
+        expected: "labels of a cascade must be 1, 2, 3, …".into(),
     })
 }
 

@@ -74,9 +74,8 @@ impl Plans {
                 );
             }
             if visited.len() >= MOST_INHERITED {
-                return Err(parent.refuse(format!(
-                    "it is the last of {MOST_INHERITED} configurations that inherit from each other, and more are not followed"
-                )));
+                return Err(parent
+                    .refuse(format!("more than {MOST_INHERITED} configurations inherit from each other")));
             }
         }
     }

@@ -104,12 +104,12 @@ fn reader(entry: &Entry<'_>, dataset: &ModelDataset) -> Result<&'static Reader, 
     let names: Vec<&str> = READERS.iter().map(|reader| reader.name).collect();
     let name = one_of(entry, "reader of images", &names)?;
     let found = READERS.iter().find(|reader| reader.name == name);
-    let reader = found.ok_or_else(|| entry.refuse("it is not known"))?;
+    let reader = found.ok_or_else(|| entry.refuse("unknown"))?;
     let ending = dataset.file_ending.to_ascii_lowercase();
     match reader.endings.contains(&&ending[..]) {
         true => Ok(reader),
         false => Err(entry.refuse(format!(
-            "images of the data set end in {}, and this reads {}",
+            "images of the data set have the ending {}, but this reader reads {}",
             dataset.file_ending,
             reader.endings.join(", ")
         ))),
@@ -159,7 +159,7 @@ fn normalisations(
         let name = one_of(scheme, "normalisation", &known)?;
         let found = NORMALISATIONS.iter().find(|(known, _)| *known == name);
         let normalisation =
-            found.map(|(_, normalisation)| *normalisation).ok_or_else(|| scheme.refuse("it is not known"))?;
+            found.map(|(_, normalisation)| *normalisation).ok_or_else(|| scheme.refuse("unknown"))?;
         // Only the z-score looks at the mask.
         let inside_mask = mask.truth()? && normalisation == Normalisation::ZScore;
         Ok(MaskedNormalisation { normalisation, inside_mask })
@@ -220,7 +220,7 @@ fn foreground(
         let mut ends = [low as f32, high as f32];
         line.iter().for_each(|line| line.apply(&mut ends));
         if !ends.iter().all(|end| end.is_finite()) {
-            return Err(entry.refuse("images that are normalised by it would not be finite"));
+            return Err(entry.refuse("normalised images would not be finite"));
         }
         found.insert(channel, properties);
     }

@@ -86,8 +86,9 @@ fn read_arguments(
             "force_separate_z" => resizing.slices = Some(value.truth()?),
             "separate_z_anisotropy_threshold" if value.number()? == ANISOTROPY => {}
             "separate_z_anisotropy_threshold" => {
-                return Err(value
-                    .refuse(format!("slices are resized for themselves from a ratio of {ANISOTROPY} on")));
+                return Err(
+                    value.refuse(format!("slices are resampled separately from a ratio of {ANISOTROPY}"))
+                );
             }
             "order" if !by_pytorch => resizing.order = spline(&value)?,
             "order_z" if !by_pytorch => resizing.order_across = spline(&value)?,
@@ -95,7 +96,7 @@ fn read_arguments(
             "num_threads" if by_pytorch => _ = value.whole(1, usize::from(u16::MAX))?,
             "memefficient_seg_resampling" if by_pytorch => {
                 if value.truth()? && of_labels {
-                    return Err(value.refuse("labels are those with the most weight, as without it"));
+                    return Err(value.refuse("labels are chosen by the largest weight, as without it"));
                 }
             }
             "mode" if by_pytorch => _ = one_of(&value, "interpolation", &["linear"])?,
@@ -105,14 +106,14 @@ fn read_arguments(
                     // weights together, as is done here.
                     "linear" if of_labels => {
                         return Err(value.refuse(
-                            "labels between slices are those of the nearest one: it must be nearest-exact",
+                            "labels between slices come from the nearest slice: it must be nearest-exact",
                         ));
                     }
                     "linear" => Interpolation::Linear,
                     _ => Interpolation::Nearest,
                 };
             }
-            _ => return Err(value.refuse(format!("`{function}` has no such argument"))),
+            _ => return Err(value.refuse(format!("`{function}` does not have this argument"))),
         }
     }
     Ok(is_seg)
@@ -123,6 +124,6 @@ fn spline(entry: &Entry<'_>) -> Result<Interpolation, NnUnetError> {
         0 => Ok(Interpolation::Nearest),
         1 => Ok(Interpolation::Linear),
         3 => Ok(Interpolation::Cubic),
-        _ => Err(entry.refuse("splines of order 0, 1 and 3 are possible")),
+        _ => Err(entry.refuse("splines of order 0, 1 and 3 are supported")),
     }
 }

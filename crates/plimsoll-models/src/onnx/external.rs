@@ -72,7 +72,7 @@ fn path(graph: &Path, digest: Digest) -> io::Result<PathBuf> {
     let name = graph.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::InvalidInput,
-            "its name is not UTF-8, and the graph has to name its weights",
+            "its name is not UTF-8, but the graph must name its weights",
         )
     })?;
     Ok(graph.with_file_name(format!("{name}.{digest}{ENDING}")))

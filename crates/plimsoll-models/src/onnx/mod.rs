@@ -114,8 +114,8 @@ fn network_facts(net: &Network) -> Result<Vec<(String, String)>, ModelError> {
 
 fn json(value: &impl Serialize) -> Result<String, ModelError> {
     serde_json::to_string(value).map_err(|error| ModelError::NotExported {
-        what: format!("what the model was trained with cannot be said in JSON: {error}"),
-        hint: "no setting is at fault: report it with the command and this line",
+        what: format!("the settings of the model cannot be written as JSON: {error}"),
+        hint: "this is a bug: report it with the command and this message",
     })
 }
 
@@ -166,8 +166,8 @@ fn graph_file<'p>(
     said: Vec<(String, String)>,
 ) -> Result<write::GraphFile<'p>, ModelError> {
     let graph = graph::graph(program).map_err(|missing| ModelError::NotExported {
-        what: format!("{network} has the op {}, and ONNX has no counterpart of {}", missing.op, missing.what),
-        hint: "export its weights with ‹format=safetensors›: they load into the network of its authors",
+        what: format!("{network} has the op {}, but ONNX has no counterpart of {}", missing.op, missing.what),
+        hint: "export its weights with ‹format=safetensors›: they load into its authors' network",
     })?;
     let find = |name: &str| {
         program.find(name).map(|id| program.shape(id).0.clone()).ok_or_else(|| {

@@ -174,7 +174,7 @@ impl GraphFile<'_> {
         if graph.saturating_add(model.len() as u64 + 16) > LONGEST {
             return Err(ModelError::NotExported {
                 what: format!(
-                    "the graph and its weights come to {graph} bytes, and an ONNX file has {LONGEST} at most"
+                    "the graph and its weights take {graph} bytes, but an ONNX file may have at most {LONGEST}"
                 ),
                 hint: "put the weights into a file beside it with ‹external_data›",
             });
@@ -256,7 +256,7 @@ impl GraphFile<'_> {
 fn twice_or_never(parameter: &str) -> ModelError {
     ModelError::NotExported {
         what: format!("the values of {parameter} were not read just once"),
-        hint: "the model is not at fault: report it with the command and this line",
+        hint: "this is a bug: report it with the command and this message",
     }
 }
 

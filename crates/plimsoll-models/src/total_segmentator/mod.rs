@@ -222,7 +222,7 @@ impl SegmentatorTask {
 fn no_class(part: &PartModel, class: &str) -> ModelError {
     RunError::Json {
         path: "tasks.json".into(),
-        why: format!("{}: `{class}` is no label of the task", part.dataset),
+        why: format!("{}: `{class}` is not a label of the task", part.dataset),
     }
     .into()
 }

@@ -86,7 +86,7 @@ impl EventFile {
     /// If it is no PNG, or the disk refuses.
     pub fn image(&mut self, step: u64, tag: &str, png: Vec<u8>) -> io::Result<()> {
         let (width, height) = size(&png)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, format!("{tag} is no PNG")))?;
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, format!("{tag} is not a PNG")))?;
         let image = Image { height, width, colorspace: RGB, encoded_image_string: png };
         let value = vec![Value { tag: tag.into(), simple_value: None, image: Some(image) }];
         self.write(step, |event| event.summary = Some(Summary { value }))

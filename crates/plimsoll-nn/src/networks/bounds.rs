@@ -52,7 +52,7 @@ fn check_list<'a>(
     most: usize,
 ) -> Result<(), ConfigError> {
     if stages > MOST_STAGES {
-        let expected = format!("a network has at most {MOST_STAGES} stages");
+        let expected = format!("a network may have at most {MOST_STAGES} stages");
         return Err(ConfigError::Value { setting, found: format!("a list of {stages}"), expected });
     }
     let Some(found) = numbers.into_iter().find(|number| !(1..=most).contains(*number)) else { return Ok(()) };
@@ -87,7 +87,7 @@ impl Lists<'_> {
             if product > MOST_PATCH_EXTENT {
                 let expected = format!("a patch has at most {MOST_PATCH_EXTENT} voxels along an axis");
                 let found = match product {
-                    usize::MAX => "a list whose product along an axis is not even countable".into(),
+                    usize::MAX => "a list whose product along an axis overflows".into(),
                     product => format!("a list whose product along an axis is {product}"),
                 };
                 return Err(ConfigError::Value { setting: "strides", found, expected });
@@ -143,7 +143,7 @@ pub fn check_patch_size(patch: [usize; 3]) -> Result<(), ConfigError> {
     }
     let voxels: usize = patch.iter().product();
     if voxels > MOST_PATCH_VOXELS {
-        return value(format!("these are {voxels} voxels, and at most {MOST_PATCH_VOXELS} are possible"));
+        return value(format!("these are {voxels} voxels, more than {MOST_PATCH_VOXELS}"));
     }
     Ok(())
 }
@@ -160,7 +160,7 @@ pub fn check_batch(batch: usize, patch: [usize; 3], weights: f64) -> Result<(), 
         return Ok(());
     }
     let found = format!("{batch}, of patches of {patch:?} through {weights:.1e} weights");
-    let expected = format!("no more than {MOST_MULTIPLICATIONS:.0e} multiplications are counted in a step");
+    let expected = format!("a step may have at most {MOST_MULTIPLICATIONS:.0e} multiplications");
     Err(ConfigError::Value { setting: "batch_size", found, expected })
 }
 

@@ -80,7 +80,7 @@ impl UNetStyle for DynUNet {
         Window::dividing(kernel, stride).ok_or_else(|| ConfigError::Value {
             setting: "kernels",
             found: format!("{kernel:?} with a stride of {stride:?}"),
-            expected: "DynUNet has no kernel that is shorter than its stride by more than one voxel".into(),
+            expected: "a kernel may be at most one voxel shorter than its stride".into(),
         })
     }
 

@@ -313,7 +313,7 @@ macro_rules! networks {
                 let unsaid = |why: String| ConfigError::Value {
                     setting: "network",
                     found: self.describe(),
-                    expected: format!("it cannot be said in settings: {why}"),
+                    expected: format!("it cannot be written as settings: {why}"),
                 };
                 // Networks are stored under the names of their settings.
                 let stored = serde_json::to_value(self).map_err(|problem| unsaid(problem.to_string()))?;
@@ -387,7 +387,7 @@ networks! {
     "segresnet" => SegResNet: "MONAI's SegResNet",
     "segresnetds" => SegResNetDS: "MONAI's SegResNetDS",
     "swinunetr" => SwinUnetr: "MONAI's SwinUNETR",
-    "unet" => MonaiUNet: "MONAI's UNet, which is only predicted with",
+    "unet" => MonaiUNet: "MONAI's UNet, for prediction only",
     "seresnext50" => SEResNeXt50: "SE-ResNeXt50 32×4d, which gives an image one class",
 }
 
@@ -413,7 +413,7 @@ impl fmt::Display for NetworkName {
 
 /// A name that no network has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{name}` is no network; there are {}", Network::NAMES.join(", "))]
+#[error("unknown network `{name}`; known: {}", Network::NAMES.join(", "))]
 pub struct UnknownNetwork {
     /// The name.
     pub name: String,
@@ -445,7 +445,7 @@ mod tests {
         let error = "swine".parse::<NetworkName>().unwrap_err().to_string();
         assert_eq!(
             error,
-            "`swine` is no network; there are plain, dynunet, resenc, segresnet, segresnetds, swinunetr, unet, seresnext50"
+            "unknown network `swine`; known: plain, dynunet, resenc, segresnet, segresnetds, swinunetr, unet, seresnext50"
         );
     }
 

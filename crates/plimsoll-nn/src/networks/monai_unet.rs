@@ -283,7 +283,7 @@ impl Architecture for MonaiUNet {
     }
 
     fn untrainable(&self) -> Option<&'static str> {
-        Some("slopes of its activations do not learn, and its logits are a sum, of which no loss is taken")
+        Some("training the slopes of its activations is not supported")
     }
 
     fn couples_samples(&self) -> Option<&'static str> {

@@ -66,8 +66,7 @@ impl Objective {
         Some((
             "components".into(),
             other.name().into(),
-            "regions overlap, for which there are the components of Dice and Tversky, and weighted_bce and focal with \
-             activation = \"sigmoid\""
+            "regions overlap: use components of Dice and Tversky, or weighted_bce and focal with activation = \"sigmoid\""
                 .into(),
         ))
     }

@@ -70,8 +70,8 @@ impl Objective {
             (
                 "components".into(),
                 format!("[{}]", names.join(", ")),
-                "labels are mixed, several or ordered, for which there are cross_entropy without class weights, or \
-                 weighted_bce of the sigmoid with its background and without weights, alone"
+                "labels are mixed, several or ordered: use cross_entropy without class weights alone, or weighted_bce of the sigmoid with \
+                 its background and without weights alone"
                     .into(),
             )
         })

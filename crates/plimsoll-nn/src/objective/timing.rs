@@ -111,7 +111,7 @@ impl Timing {
             return fault("rescale", "given".into(), "with every = 1 there is no step without the component");
         }
         if self.rescale && self.otherwise != Otherwise::Nothing {
-            let expected = "`otherwise` holds the weight on the other steps already";
+            let expected = "`otherwise` already keeps the weight on the other steps";
             return fault("rescale", "true".into(), expected);
         }
         None

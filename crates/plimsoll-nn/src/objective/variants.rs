@@ -130,12 +130,16 @@ impl Objective {
     pub(super) fn variants_fault(&self) -> Option<(String, String, String)> {
         if self.period() > LONGEST_PERIOD {
             let found = format!("such that schedules repeat after {} steps", self.period());
-            return Some(("every".into(), found, format!("{LONGEST_PERIOD} are the most")));
+            return Some(("every".into(), found, format!("at most {LONGEST_PERIOD} are supported")));
         }
         let variants = self.variants();
         if variants.len() > MOST_VARIANTS {
             let found = format!("such that steps may have {} sets of components", variants.len());
-            return Some(("every".into(), found, format!("{MOST_VARIANTS} are the most, each a program")));
+            return Some((
+                "every".into(),
+                found,
+                format!("at most {MOST_VARIANTS} are supported, because each is a program"),
+            ));
         }
         let counts = |variant: &Variant| {
             let mut terms = self.components.iter().zip(variant.turns());
@@ -143,11 +147,11 @@ impl Objective {
         };
         if !variants.iter().all(counts) {
             let found = "such that some steps have no component".to_string();
-            return Some(("components".into(), found, "one must count on each".into()));
+            return Some(("components".into(), found, "each step needs one with a weight".into()));
         }
         if !counts(&self.validation()) {
             let found = "such that validation has no component".to_string();
-            return Some(("components".into(), found, "one must count there".into()));
+            return Some(("components".into(), found, "validation needs one with a weight".into()));
         }
         None
     }

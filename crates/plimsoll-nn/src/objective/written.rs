@@ -87,7 +87,9 @@ impl TryFrom<WrittenObjective> for Objective {
         ];
         if let Some(components) = written.components {
             if let Some((option, _)) = given.into_iter().find(|(_, given)| *given) {
-                return Err(format!("`{option}` stands beside a list of components; say it in its entries"));
+                return Err(format!(
+                    "`{option}` has no effect beside a list of components; set it in the entries of the list"
+                ));
             }
             let ignore = written.ignore;
             return Ok(Objective { components, ignore, soft: SoftTargets::Never, regions: None });

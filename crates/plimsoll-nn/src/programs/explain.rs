@@ -21,13 +21,13 @@ pub fn explain(net: &dyn Architecture, patch: [usize; 3], precision: DType) -> R
     let pooled = program.nodes.iter().rfind(|node| matches!(node.op, Op::GlobalMean(_)));
     let found = pooled.map(|node| (node.inputs[0], node.outputs[0]));
     let Some((features, mean)) = found else {
-        let expected = "only networks that classify the mean of a map can be explained".into();
+        let expected = "only networks that classify the mean of a feature map can be explained".into();
         return Err(ConfigError::Value { setting: "net", found: net.name().into(), expected });
     };
     let score = program.input(names::SCORE, program.shape(logits).clone(), Kind::Volume);
     let gradients = differentiate_from(&mut program, logits, score, &[mean])?;
     let Some(gradient) = gradients.into_iter().flatten().next() else {
-        let expected = "its outputs do not depend on the mean of a map".into();
+        let expected = "its outputs do not depend on the mean of a feature map".into();
         return Err(ConfigError::Value { setting: "net", found: net.name().into(), expected });
     };
     program.mark_output(features, names::FEATURES);

@@ -43,7 +43,7 @@ impl Headless {
         let none = || ConfigError::Value {
             setting: "net",
             found: "a network".into(),
-            expected: "its logits are not made by a convolution of one tap".into(),
+            expected: "its logits do not come from a convolution with a kernel of 1".into(),
         };
         let (conv, operands) = head_of(&program).ok_or_else(none)?;
         let (conv, operands) = (Conv { bias: false, ..conv.clone() }, operands.to_vec());

@@ -20,8 +20,8 @@ pub(super) struct ProgramWriter<'a> {
 
 impl ProgramWriter<'_> {
     pub(super) fn needs_whole_batch(&self) -> Option<String> {
-        let coupled = |what| format!("{what} is over the whole batch, which cannot be taken in parts");
-        let of_loss = "what this loss divides by is of the whole batch, which cannot be taken in parts";
+        let coupled = |what| format!("{what} is over the whole batch, which cannot be divided");
+        let of_loss = "the denominator of this loss is over the whole batch, which cannot be divided";
         let of_loss = || self.training.loss.needs_whole_batch().then(|| of_loss.to_string());
         self.net.couples_samples().map(coupled).or_else(of_loss)
     }

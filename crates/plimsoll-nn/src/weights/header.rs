@@ -73,7 +73,7 @@ impl Header {
             let checksum = checksums.remove(&name);
             (name, Entry { dtype, shape: shape.0, bytes: start..end, checksum })
         });
-        let twice = |name| format(format!("`{name}` is there more than once, with and without a prefix"));
+        let twice = |name| format(format!("`{name}` appears more than once, with and without a prefix"));
         Ok(Header { entries: by_bare_name(entries).map_err(twice)?, metadata: raw.metadata, has_checksums })
     }
 }
@@ -135,7 +135,7 @@ fn check_layout(tensors: &BTreeMap<String, RawEntry>, data: u64) -> Result<(), S
     for ([start, end], name) in places {
         if start != last {
             return Err(format!(
-                "`{name}` begins at byte {start} of the data, but what is before it ends at {last}"
+                "`{name}` begins at byte {start} of the data, but the tensor before it ends at {last}"
             ));
         }
         last = end;
@@ -205,7 +205,7 @@ impl<'de> Deserialize<'de> for RawHeader {
                         !tensors.contains_key(&key) && tensors.insert(key.clone(), value).is_none()
                     };
                     if !is_new {
-                        return Err(A::Error::custom(format!("`{key}` is there more than once")));
+                        return Err(A::Error::custom(format!("`{key}` appears more than once")));
                     }
                 }
                 Ok(RawHeader { metadata: metadata.unwrap_or_else(BTreeMap::new), tensors })
@@ -229,7 +229,7 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Distinct<V> {
                 let mut entries = BTreeMap::new();
                 while let Some((key, value)) = map.next_entry::<String, V>()? {
                     if entries.contains_key(&key) {
-                        return Err(A::Error::custom(format!("`{key}` is there more than once")));
+                        return Err(A::Error::custom(format!("`{key}` appears more than once")));
                     }
                     entries.insert(key, value);
                 }
@@ -298,9 +298,9 @@ mod tests {
             (two([0, 4], [0, 4]), "`b` begins at byte 0"),
             (two([0, 4], [2, 6]), "`b` begins at byte 2"),
             (two([0, 4], [3, 7]), "begins at byte 3"),
-            (format!("{{{0},{0}}}", entry("a", "F32", "[2]", 0, 8)), "`a` is there more than once"),
+            (format!("{{{0},{0}}}", entry("a", "F32", "[2]", 0, 8)), "`a` appears more than once"),
             (one("F32", "[1]", 0, 4), "end at byte 4 of the data, which has 8"),
-            (r#"{"__metadata__":{"k":"1","k":"2"}}"#.into(), "`k` is there more than once"),
+            (r#"{"__metadata__":{"k":"1","k":"2"}}"#.into(), "`k` appears more than once"),
             (r#"{"a":{"k":"1"}}"#.into(), "bad header"),
             ("[".repeat(100_000), "bad header"),
         ] {
@@ -308,6 +308,6 @@ mod tests {
             assert!(why.contains(says), "{text:.200}: {why}");
         }
         let both = format!("{{{},{}}}", entry("a", "U8", "[4]", 0, 4), entry("module.a", "U8", "[4]", 4, 8));
-        assert!(refused(&both, 8).contains("`a` is there more than once, with and without a prefix"));
+        assert!(refused(&both, 8).contains("`a` appears more than once, with and without a prefix"));
     }
 }

@@ -66,7 +66,7 @@ pub enum WeightError {
         expected: Shape,
     },
     /// It calls a function that no file of weights needs.
-    #[error("{}: it calls `{function}`, which no file of weights needs; nothing was executed", path.display())]
+    #[error("{}: it calls `{function}`, which no weights need; nothing was executed", path.display())]
     Calls {
         /// The file.
         path: PathBuf,
@@ -114,10 +114,10 @@ impl WeightError {
         match self {
             WeightError::Io { .. } => None,
             WeightError::Format { .. } => {
-                Some("weights are read from .safetensors, .pt and .pth files".into())
+                Some("weights must be in a .safetensors, .pt or .pth file".into())
             }
             WeightError::Calls { .. } => {
-                Some("it was made to harm who opens it: do not open it with PyTorch, and tell who gave it to you".into())
+                Some("the file may be malicious: do not open it with PyTorch, and inform its source".into())
             }
             WeightError::Missing { .. } | WeightError::Shape { .. } => Some(
                 "the file must hold the state dict of the same network: its kind, features, kernels and deep supervision \
@@ -133,7 +133,7 @@ impl WeightError {
                 Some("the network diverged before these weights were saved: take an earlier checkpoint".into())
             }
             WeightError::OverBudget { .. } => {
-                Some("raise ‹ram›, or convert the weights to .safetensors, which say less beside them".into())
+                Some("raise ‹ram›, or convert the weights to .safetensors, which have less metadata".into())
             }
         }
     }

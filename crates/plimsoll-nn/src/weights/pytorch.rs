@@ -42,7 +42,7 @@ const OBJECTS: &str = "objects of a .pth file";
 const STORAGES: &str = "data/";
 
 /// Why a file without tensors is refused.
-const NO_TENSORS: &str = "there are no tensors in it";
+const NO_TENSORS: &str = "it has no tensors";
 
 impl PytorchFile {
     /// Opens a file; a state dict nested under a customary key (`state_dict`, nnU-Net's `network_weights`) is found. Tensors
@@ -73,7 +73,7 @@ impl PytorchFile {
             return Err(WeightError::format(path, NO_TENSORS));
         }
         let twice = |name| {
-            let why = format!("`{name}` is there more than once, with and without a prefix");
+            let why = format!("`{name}` appears more than once, with and without a prefix");
             WeightError::format(path, why)
         };
         let tensors = by_bare_name(found).map_err(twice)?;
@@ -183,7 +183,7 @@ impl PytorchFile {
         let path = &self.path;
         let dtype = tensor.storage.dtype;
         let Some(size) = element_bytes(dtype) else {
-            let why = format!("`{name}` is {dtype}, which is no type of real numbers");
+            let why = format!("`{name}` is {dtype}, which is not a type of real numbers");
             return Err(WeightError::format(path, why));
         };
         let count = tensor.shape.iter().fold(1u64, |count, extent| count.saturating_mul(*extent));
@@ -199,7 +199,7 @@ impl PytorchFile {
         let bytes = end.and_then(|end| end.checked_mul(size as u64)).filter(|bytes| *bytes <= self.length);
         let (Some(span), Some(_)) = (span, bytes) else {
             let why = format!(
-                "`{name}` claims {count} elements behind {}, but its storage has {} and the file {} bytes",
+                "`{name}` claims {count} elements after {}, but its storage has {} and the file {} bytes",
                 tensor.offset, tensor.storage.count, self.length
             );
             return Err(WeightError::format(path, why));
@@ -213,7 +213,7 @@ impl PytorchFile {
                 let expected = tensor.storage.count.checked_mul(size as u64);
                 let Some(member) = member.filter(|member| Some(member.length) == expected) else {
                     let why = format!(
-                        "`{name}` has {} elements of {dtype} in `{key}`, which has not",
+                        "`{name}` has {} elements of {dtype}, more than its storage `{key}`",
                         tensor.storage.count
                     );
                     return Err(WeightError::format(path, why));
@@ -226,7 +226,7 @@ impl PytorchFile {
             }
             Places::Legacy(storages) => match storages.get(key) {
                 Some(start) => Ok(Stored { start: *start, span, size, checksum: None }),
-                None => Err(WeightError::format(path, format!("`{name}` is in `{key}`, which is not there"))),
+                None => Err(WeightError::format(path, format!("`{name}` is in `{key}`, which is missing"))),
             },
         }
     }

@@ -62,13 +62,14 @@ impl SafetensorsFile {
         let mut file = File::open(path).map_err(io)?;
         let length = file.len().map_err(io)?;
         let mut word = [0; 8];
-        file.read_exact(&mut word).map_err(|_| format(format!("{length} bytes are no safetensors file")))?;
+        file.read_exact(&mut word)
+            .map_err(|_| format(format!("a file of {length} bytes is not a safetensors file")))?;
         let bytes = u64::from_le_bytes(word);
         if bytes.saturating_add(8) > length {
             return Err(format(format!("the header claims {bytes} bytes, but the file has {length}")));
         }
         if bytes > MOST_HEADER_BYTES {
-            let why = format!("the header claims {bytes} bytes; {MOST_HEADER_BYTES} are the most");
+            let why = format!("the header claims {bytes} bytes, more than {MOST_HEADER_BYTES}");
             return Err(format(why));
         }
         let mut text = vec![0; bytes as usize];
@@ -238,7 +239,7 @@ impl SafetensorsFile {
             return Err(WeightError::Shape { path, name, found, expected: shape.clone() });
         }
         if element_bytes(&entry.dtype).is_none() {
-            let why = format!("`{name}` is {}, which is no type of real numbers", entry.dtype);
+            let why = format!("`{name}` is {}, which is not a type of real numbers", entry.dtype);
             return Err(WeightError::format(path, why));
         }
         self.stream_values(name, &entry, each)

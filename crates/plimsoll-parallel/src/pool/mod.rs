@@ -138,7 +138,7 @@ impl Pool {
     /// The same as for [`Pool::new`].
     pub fn named(threads: usize, name: &str, stack_bytes: usize) -> io::Result<Pool> {
         if threads > MOST_THREADS {
-            let problem = format!("{threads} threads: at most {MOST_THREADS} are possible");
+            let problem = format!("{threads} threads, more than {MOST_THREADS}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
         }
         if threads <= 1 {
@@ -364,6 +364,6 @@ mod tests {
     #[test]
     fn more_threads_than_can_be_counted_are_refused() {
         let refused = Pool::new(MOST_THREADS + 1).err().unwrap();
-        assert_eq!(refused.to_string(), "1025 threads: at most 1024 are possible");
+        assert_eq!(refused.to_string(), "1025 threads, more than 1024");
     }
 }

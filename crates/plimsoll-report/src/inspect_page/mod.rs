@@ -140,7 +140,7 @@ pub fn region_line(labels: &Labels) -> String {
         let own = region.labels.iter().map(value).collect::<Vec<_>>().join(" + ");
         format!("{} = {own}, written as {}", region.name, value(&region.written))
     });
-    format!("regions, which are predicted for themselves: {}", regions.collect::<Vec<_>>().join("; "))
+    format!("regions, which are predicted separately: {}", regions.collect::<Vec<_>>().join("; "))
 }
 
 /// Spacings, sizes and volumes of all cases.
@@ -198,7 +198,7 @@ fn numbers(card: &mut String, dataset: &Dataset, found: &CaseFingerprint, units:
 fn flags(dataset: &Dataset, problems: &[Problem]) -> String {
     let mut html = format!("<h2>Flagged: {}</h2>\n", problems.len() + dataset.warnings.len());
     if problems.is_empty() && dataset.warnings.is_empty() {
-        html.push_str("<p>Nothing is wrong or unusual.</p>\n");
+        html.push_str("<p>No problems found.</p>\n");
         return html;
     }
     html.push_str("<ul class=\"flags\">\n");

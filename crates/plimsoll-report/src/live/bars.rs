@@ -34,7 +34,7 @@ pub fn bars(status: &Status, sample: Option<&Sample>) -> Vec<Bar> {
         bar("resident", status.resident),
         bar("  at most", peak),
         bar("planned", status.planned),
-        bar("line", Some(line)),
+        bar("limit", Some(line)),
     ]
     .into_iter()
     .flatten()

@@ -59,7 +59,7 @@ fn table(html: &mut String, watched: &Watched) {
     let names = watched.folds.first().map_or(["score", ""], |fold| fold.follower.score_names());
     html.push_str("<table><tr>");
     for head in
-        ["fold", "epoch", "loss", "validation", names[0], names[1], "held", "planned", "time left", "state"]
+        ["fold", "epoch", "loss", "validation", names[0], names[1], "memory", "planned", "time left", "state"]
     {
         let _ = write!(html, "<th>{head}</th>");
     }
@@ -109,7 +109,7 @@ fn one_fold(html: &mut String, fold: &WatchedFold) {
     let costs = follower.costs().iter();
     let points = costs.filter_map(|(epoch, cost)| Some([*epoch as f64, mib(cost.resident_bytes?)])).collect();
     let held = [Series { name: "resident".into(), colour: COLOURS[0], dashed: false, points }];
-    chart(html, "memory in MiB", &held, fold.status.line.map(|line| (mib(line.0), "line".into())), &|mib| {
+    chart(html, "memory in MiB", &held, fold.status.line.map(|line| (mib(line.0), "limit".into())), &|mib| {
         format!("{mib:.1} MiB")
     });
     html.push_str("</div>\n<table class=\"bars\">\n");

@@ -76,7 +76,8 @@ impl Watched {
     pub fn title(&self) -> String {
         let paths: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
         let running = self.folds.iter().filter(|fold| fold.is_running()).count();
-        let waiting = if self.waiting > 0 { format!(", {} not begun", self.waiting) } else { String::new() };
+        let waiting =
+            if self.waiting > 0 { format!(", {} not started", self.waiting) } else { String::new() };
         let time = humantime::format_rfc3339_seconds(SystemTime::now());
         let folds = if self.folds.len() == 1 { "fold" } else { "folds" };
         format!("{} · {} {folds}, {running} running{waiting} · {time}", paths.join(", "), self.folds.len())

@@ -114,8 +114,8 @@ pub fn section(folds: &[Fold], cases: &Cases<'_>, wanted: &Wanted<'_>, budget: &
         }
     };
     html.push_str(
-        "<p>The slices with the most voxels that are wrong, in true proportions: outlines of the reference in green, of the prediction \
-         in orange, where both agree in yellow. Volumes are shown as one looks at a patient: the right side on the left.</p>\n",
+        "<p>The slices with the most wrong voxels, in true proportions: outlines of the reference in green, of the prediction in orange, \
+         where both agree in yellow. Volumes are shown in radiological convention: the patient's right side on the left.</p>\n",
     );
     let worst = wanted.count.min(ranked.len());
     let best = wanted.count.min(ranked.len() - worst);

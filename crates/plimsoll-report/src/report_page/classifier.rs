@@ -103,7 +103,7 @@ fn mistakes(fold: &Fold, most: u64, budget: &Budget, put: &mut dyn FnMut(&str) -
     let _held = budget.reserve("a drawing", Bytes(4 * length))?;
     let svg = plimsoll_disk::read(&path, length).map_err(of_path)?;
     put(
-        "<details open><summary>The images that are most wrong, with what speaks for the class (Grad-CAM)</summary><figure>",
+        "<details open><summary>The images that are most wrong, with the evidence for the class (Grad-CAM)</summary><figure>",
     )?;
     // An image runs no scripts, whoever wrote the file.
     put("<img alt=\"images that are most wrong\" src=\"data:image/svg+xml;base64,")?;

@@ -14,13 +14,13 @@ const SHOWN: usize = 5;
 
 /// Returns the section on failures of folds.
 pub fn section(folds: &[Fold]) -> String {
-    let mut html = String::from("<h2 id=\"failures\">What went wrong, and what happened</h2>\n");
+    let mut html = String::from("<h2 id=\"failures\">Failures and events</h2>\n");
     let mut found = Vec::new();
     for fold in folds {
         let name = fold.name();
         if let Some(record) = fold.record.as_ref().filter(|record| record.skipped_steps > 0) {
             found.push(format!(
-                "{name}: {} steps were skipped, whose numbers went wrong",
+                "{name}: {} steps were skipped because a loss or gradient was not finite",
                 record.skipped_steps
             ));
         }
@@ -53,7 +53,7 @@ pub fn section(folds: &[Fold]) -> String {
         let not_0 = [
             (history.restarts, "restarts"),
             (history.warnings.saturating_sub(warned.len() as u64), "more warnings"),
-            (history.evicted_volumes, "volumes evicted from the cache, to be decoded again"),
+            (history.evicted_volumes, "volumes evicted from the cache, which are decoded again"),
         ];
         let counts: Vec<String> = not_0
             .iter()
@@ -65,7 +65,7 @@ pub fn section(folds: &[Fold]) -> String {
         }
     }
     match found.is_empty() {
-        true => html.push_str("<p>Nothing: no step was skipped, no case left out, no process restarted, nothing warned of.</p>\n"),
+        true => html.push_str("<p>None: no skipped step, no case left out, no restart, no warning.</p>\n"),
         false => {
             html.push_str("<ul>\n");
             for line in found {

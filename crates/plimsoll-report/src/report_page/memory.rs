@@ -44,7 +44,7 @@ const MOST_ARENA: u64 = 600 << 10;
 
 /// The plan and what was held, of all folds.
 pub fn section(folds: &[Fold], budget: &Budget, put: &mut dyn FnMut(&str) -> Outcome) -> Outcome {
-    put("<h2 id=\"memory\">Memory: planned, and held</h2>\n")?;
+    put("<h2 id=\"memory\">Memory: planned and used</h2>\n")?;
     put(&records_section(folds))?;
     put(&samples_section(folds))?;
     put(&samples::drawings(folds))?;
@@ -60,14 +60,14 @@ fn samples_section(folds: &[Fold]) -> String {
         let planned = fold
             .history
             .plan
-            .map_or(String::new(), |[line, planned]| format!("Line {line}; planned {planned}; "));
+            .map_or(String::new(), |[line, planned]| format!("Limit {line}; planned {planned}; "));
         let _ = writeln!(
             html,
             "<p>{}, as far as samples saw it: {planned}resident at most {}.</p>",
             escaped(&fold.name()),
             shown(samples.peak)
         );
-        let mut table = Table::new(["holder", "held at most"]);
+        let mut table = Table::new(["holder", "peak"]);
         for (holder, most) in &samples.most {
             table.row([Cell::text(holder), Cell::bytes(Some(*most))]);
         }
@@ -89,7 +89,7 @@ fn arena(folds: &[Fold], budget: &Budget, put: &mut dyn FnMut(&str) -> Outcome) 
         let place = escaped(&path.display().to_string());
         return put(&format!("</summary><p>It is drawn in <code>{place}</code>.</p></details>\n"));
     }
-    put(": predicted time across, addresses up, a box for each value that is held</summary><figure>")?;
+    put(": predicted time across, addresses up, a box for each value in memory</summary><figure>")?;
     // As it is read, as letters, and as part of a tag.
     let _held = budget.reserve("a drawing", Bytes(4 * length))?;
     let svg = plimsoll_disk::read(&path, length).map_err(of_path)?;
@@ -106,22 +106,20 @@ fn records_section(folds: &[Fold]) -> String {
         folds.iter().filter_map(|fold| Some((fold, fold.record.as_ref()?))).collect();
     let peak = |record: &Record| record.peak_rss_bytes;
     let Some((fold, record)) = known.iter().max_by_key(|(_, record)| peak(record)).copied() else {
-        html.push_str(
-            "<p>No fold has ended in order yet, so what was held at most is not written down.</p>\n",
-        );
+        html.push_str("<p>No fold has finished normally yet, so peak memory is not recorded.</p>\n");
         return html;
     };
-    let which = if folds.len() > 1 { format!(", {}, which held most", fold.name()) } else { String::new() };
+    let which = if folds.len() > 1 { format!(", {}, which used most", fold.name()) } else { String::new() };
     let line = record.ram_budget_bytes;
     let _ = writeln!(
         html,
-        "<p>Line {line}; planned {}; resident at most {}{which}. {} heap allocations in steps.</p>\n<figure>{}</figure>",
+        "<p>Limit {line}; planned {}; resident at most {}{which}. {} heap allocations in steps.</p>\n<figure>{}</figure>",
         record.planned_bytes,
         shown(record.peak_rss_bytes),
         record.heap_allocations_in_steps,
         bars(record)
     );
-    let mut table = Table::new(["part", "planned", "held at most"]);
+    let mut table = Table::new(["part", "planned", "peak"]);
     for part in &record.planned {
         table.row([
             Cell::text(&part.name),
@@ -130,7 +128,7 @@ fn records_section(folds: &[Fold]) -> String {
         ]);
     }
     table.row([
-        Cell::text("all, as resident"),
+        Cell::text("all, resident"),
         Cell::bytes(Some(record.planned_bytes)),
         Cell::bytes(record.peak_rss_bytes),
     ]);
@@ -138,7 +136,7 @@ fn records_section(folds: &[Fold]) -> String {
     let Cache { hits, misses, bypasses, evictions } = record.cache;
     let _ = writeln!(
         html,
-        "<p>Of the cache: {hits} hits, {misses} volumes read into it, {bypasses} read by regions since they did not fit, {evictions} \
+        "<p>Of the cache: {hits} hits, {misses} volumes read into it, {bypasses} read by regions because they did not fit, {evictions} \
          evicted.</p>"
     );
     if let Some(device) = &record.device {
@@ -148,7 +146,7 @@ fn records_section(folds: &[Fold]) -> String {
         });
         let _ = writeln!(
             html,
-            "<p>Line of the device {}; planned {}; used {}.</p>{}",
+            "<p>Limit of the device {}; planned {}; used {}.</p>{}",
             device.vram_budget_bytes,
             device.planned_bytes,
             shown(device.used_bytes),
@@ -156,7 +154,7 @@ fn records_section(folds: &[Fold]) -> String {
         );
     }
     if known.len() > 1 {
-        let mut table = Table::new(["fold", "line", "planned", "resident at most", "while planning"]);
+        let mut table = Table::new(["fold", "limit", "planned", "resident at most", "while planning"]);
         for (fold, record) in known {
             table.row([
                 Cell::text(&fold.folder.name().to_string()),
@@ -194,7 +192,7 @@ fn bars(record: &Record) -> String {
     let x = |bytes: Bytes| LEFT + bytes.0 as f64 / all.0.max(1) as f64 * (WIDTH - LEFT - 130.0);
     let height = TOP + 2.0 * BAR + GAP + 34.0;
     let mut drawing = Drawing::new([WIDTH, height]);
-    for (row, (what, pieces)) in [("planned", &planned), ("held at most", &held)].into_iter().enumerate() {
+    for (row, (what, pieces)) in [("planned", &planned), ("peak", &held)].into_iter().enumerate() {
         let y = TOP + row as f64 * (BAR + GAP);
         let baseline = y + BAR / 2.0 + 4.0;
         drawing.push(text([LEFT - 8.0, baseline], Anchor::End, what));
@@ -224,12 +222,12 @@ fn bars(record: &Record) -> String {
         true => {
             let at = x(line);
             drawing.push(path(Path::from([at, 14.0]).down_to(bottom + 6.0)).set("class", "mark"));
-            let name = text([at, 11.0], Anchor::Middle, &format!("line {line}"));
+            let name = text([at, 11.0], Anchor::Middle, &format!("limit {line}"));
             drawing.push(name.set("class", "marked"));
         }
         false => {
             let share = 100.0 * most.0 as f64 / line.0.max(1) as f64;
-            let words = format!("line {line}, of which this is {share:.0} % →");
+            let words = format!("limit {line}, of which this is {share:.0} % →");
             drawing.push(text([WIDTH, 16.0], Anchor::End, &words).set("class", "marked"));
         }
     }

@@ -21,8 +21,8 @@ pub fn section(folds: &[Fold]) -> Outcome<String> {
     let all: Vec<FoldName> = folds.iter().map(|fold| fold.folder.name()).collect();
     let text = text(&first.specification, &all)?;
     Ok(format!(
-        "<h2 id=\"methods\">Text for a methods section</h2>\n<p>It follows from the specification of {} alone: check it before it is \
-         printed.</p>\n<blockquote>{}</blockquote>\n",
+        "<h2 id=\"methods\">Text for a methods section</h2>\n<p>It follows from the specification of {} alone: check it before you \
+         publish it.</p>\n<blockquote>{}</blockquote>\n",
         escaped(&first.name()),
         escaped(&text)
     ))

@@ -74,12 +74,12 @@ impl Page<'_, '_> {
 /// Links to the parts of a page, to the cases where any are shown.
 fn navigation(has_cases: bool) -> String {
     let parts = [
-        ("run", "What was run"),
+        ("run", "Settings"),
         ("memory", "Memory"),
         ("curves", "Curves"),
         ("scores", "Scores"),
         ("cases", "Worst and best cases"),
-        ("failures", "What went wrong"),
+        ("failures", "Failures"),
         ("time", "Time"),
         ("provenance", "Provenance"),
         ("methods", "Methods"),

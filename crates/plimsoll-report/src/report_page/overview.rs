@@ -59,7 +59,7 @@ pub fn heading(path: &Path, folds: &[Fold], cases: &Cases<'_>, budget: &Budget) 
         let line = records().map(|record| record.ram_budget_bytes).chain(planned).max();
         number(
             &peak.to_string(),
-            &format!("resident at most{}", line.map_or(String::new(), |line| format!(", line {line}"))),
+            &format!("resident at most{}", line.map_or(String::new(), |line| format!(", limit {line}"))),
         );
     }
     let seconds: f64 = folds.iter().map(|fold| fold.history.seconds()[0]).sum();
@@ -90,7 +90,7 @@ fn in_a_line(specification: &Specification) -> String {
 /// The data set, the folds, the command and the settings.
 pub fn section(folds: &[Fold]) -> Outcome<String> {
     let Some(first) = folds.first() else { return Ok(String::new()) };
-    let mut html = String::from("<h2 id=\"run\">What was run</h2>\n");
+    let mut html = String::from("<h2 id=\"run\">Settings</h2>\n");
     let process = first.history.process.as_ref();
     if let Some(process) = process.filter(|process| !process.command.is_empty()) {
         // Writing to a string cannot fail.
@@ -100,7 +100,7 @@ pub fn section(folds: &[Fold]) -> Outcome<String> {
         let _ = writeln!(html, "<p>Data set: <code>{}</code></p>", escaped(&dataset.display().to_string()));
     }
     let mut table =
-        Table::new(["fold", "state", "epochs", "cases to train on", "cases to validate with", "begun"]);
+        Table::new(["fold", "state", "epochs", "cases to train on", "cases to validate with", "started"]);
     for fold in folds {
         let cases = &fold.specification.cases;
         let epochs = format!("{} of {}", fold.epochs.len(), fold.specification.config.epochs);
@@ -120,7 +120,7 @@ pub fn section(folds: &[Fold]) -> Outcome<String> {
     }
     let _ = writeln!(
         html,
-        "<details open><summary>Settings that were given; all others are defaults or follow from the data</summary>{}</details>",
+        "<details open><summary>Given settings; all others are defaults or follow from the data</summary>{}</details>",
         table.html()
     );
     let lines = first.specification.lines()?;

@@ -64,7 +64,7 @@ pub fn pairs_page(to: To<'_, '_>, run: &Path, pairs: &[(u32, u32)], budget: &Bud
         // Writing to a string cannot fail.
         let _ = writeln!(
             html,
-            "<p><code>plimsoll report {}</code> writes all about it.</p>",
+            "<p><code>plimsoll report {}</code> writes its page.</p>",
             escaped(&run.join(&pair.folder).display().to_string())
         );
         html.push_str(&curves::charts(&pair.folds));

@@ -23,7 +23,7 @@ pub fn section(folds: &[Fold]) -> Outcome<String> {
         "initial weights",
         "final weights",
         "seed",
-        "begun on",
+        "started on",
         "machine",
         "version",
     ]);
@@ -47,8 +47,8 @@ pub fn section(folds: &[Fold]) -> Outcome<String> {
     // Writing to a string cannot fail.
     let _ = writeln!(
         html,
-        "<p>Digests are 64-bit XXH3: that of the specification is of all that bits follow from, that of data of the names of all cases \
-         with the digests of their contents, that of weights of the final checkpoint's file. This page was written by plimsoll {}.</p>",
+        "<p>Digests are 64-bit XXH3: of the specification, which determines all results; of the data, from the names of all cases and the \
+         digests of their contents; of the weights, from the final checkpoint's file. This page was written by plimsoll {}.</p>",
         env!("CARGO_PKG_VERSION")
     );
     for fold in folds.iter().filter(|fold| !fold.specification.amendments.is_empty()) {

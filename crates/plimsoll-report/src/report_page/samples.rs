@@ -104,7 +104,7 @@ pub fn drawings(folds: &[Fold]) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(
             html,
-            "<details{}><summary>{}: what was held over steps, by holder, and what was resident (black)</summary>{}<figure>{}</figure></details>",
+            "<details{}><summary>{}: memory over steps, by holder, and resident memory (black)</summary>{}<figure>{}</figure></details>",
             if place == 0 { " open" } else { "" },
             escaped(&fold.name()),
             legend(holders.iter().enumerate().map(|(place, holder)| (colour(place), holder.clone()))),
@@ -173,12 +173,12 @@ fn drawn(samples: &Samples, holders: &[String], line: Option<Bytes>) -> String {
         (Some(line), Some(at)) => {
             let at = y(at);
             drawing.push(path(Path::from([LEFT, at]).across_to(right)).set("class", "mark"));
-            let name = text([right, at - 4.0], Anchor::End, &format!("line {line}"));
+            let name = text([right, at - 4.0], Anchor::End, &format!("limit {line}"));
             drawing.push(name.set("class", "marked"));
         }
         (Some(line), None) => {
             let share = 100.0 * most / mib(line).max(f64::MIN_POSITIVE);
-            let words = format!("line {line}, of which the most is {share:.0} % ↑");
+            let words = format!("limit {line}, of which the most is {share:.0} % ↑");
             drawing.push(text([width, 12.0], Anchor::End, &words).set("class", "marked"));
         }
         (None, _) => {}

@@ -72,7 +72,7 @@ pub fn section(folds: &[Fold], cases: &Cases<'_>, budget: &Budget) -> Outcome<St
         .collect();
     let Some((_, first)) = summaries.first() else {
         html.push_str(
-            "<p>No validation case is predicted whole yet: the scores of patches are among the curves.</p>\n",
+            "<p>No validation case is predicted yet: scores of patches are among the curves.</p>\n",
         );
         return Ok(html);
     };
@@ -84,7 +84,7 @@ pub fn section(folds: &[Fold], cases: &Cases<'_>, budget: &Budget) -> Outcome<St
     let _ = writeln!(
         html,
         "<p>{} validation cases of {}. In brackets the {:.0} % interval of the mean over cases, by the percentile bootstrap with {} \
-         resamples; a class that is in neither map of a case has no score there. {}.</p>",
+         resamples; a class that is in neither label map of a case has no score there. {}.</p>",
         cases.cases.len(),
         if summaries.len() == 1 { "1 fold".to_string() } else { format!("{} folds", summaries.len()) },
         100.0 * settings.confidence,
@@ -187,7 +187,7 @@ fn case_table(folds: &[Fold], cases: &Cases<'_>, metrics: &[Metric]) -> String {
         more => format!("<p>{more} more rows are in the folds' validation/summary.json.</p>\n"),
     };
     format!(
-        "<details open><summary>Case by case: click a head to sort</summary>{}{rest}</details>\n",
+        "<details open><summary>Case by case: click a column head to sort</summary>{}{rest}</details>\n",
         table.html()
     )
 }

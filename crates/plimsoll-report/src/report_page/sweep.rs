@@ -122,7 +122,7 @@ pub fn sweep_page(to: To<'_, '_>, folder: &SweepFolder, wanted: &Wanted<'_>, bud
         let text = plimsoll_disk::read(&request, MOST_REQUEST)
             .map_err(|error| ReportError::at_path(&request, error))?;
         page.put(&format!(
-            "<h2>What was asked for</h2>\n<pre>{}</pre>\n",
+            "<h2>Request</h2>\n<pre>{}</pre>\n",
             escaped(&String::from_utf8_lossy(&text))
         ))?;
     }
@@ -148,7 +148,7 @@ fn pictures(
     }
     let run = folder.run(&arm.name, *seed);
     Ok(format!(
-        "{section}<p>Cases of <b>{}</b> with seed {seed}; <code>plimsoll report {}</code> shows all about it.</p>\n",
+        "{section}<p>Cases of <b>{}</b> with seed {seed}; <code>plimsoll report {}</code> writes its page.</p>\n",
         escaped(&arm.name),
         escaped(&run.path().display().to_string())
     ))
@@ -190,7 +190,7 @@ impl Trial {
         Trial {
             name,
             place: place.path().into(),
-            state: if failure.is_some() { "failed before it began".into() } else { "not begun".into() },
+            state: if failure.is_some() { "failed before it began".into() } else { "not started".into() },
             failure,
             is_finished: false,
             is_of_images: false,
@@ -226,7 +226,7 @@ impl Trial {
             state: match (&failure, fold.weights.is_some()) {
                 (None, _) => fold.state.describe(),
                 (Some(_), true) => "trained; its validation failed".into(),
-                (Some(_), false) => format!("{}; failed when it was last tried", fold.state.describe()),
+                (Some(_), false) => format!("{}; failed at the last attempt", fold.state.describe()),
             },
             failure,
             is_finished: fold.weights.is_some(),
@@ -320,9 +320,9 @@ fn leaderboard(ranked: &[(Interval, &Trained<'_>)], of_cases: bool) -> String {
         false => "the best score of an epoch, over all trials: no validation case is scored whole",
     };
     format!(
-        "<h2>What each choice came to</h2>\n<p>The score is {what}; in brackets its 95 % interval by the percentile bootstrap. Intervals \
-         that overlap do not say that two choices are equal: <code>plimsoll compare</code> compares them case by case. (n of N): n of N have a \
-         score; choices of which trials have none come last.</p>\n{}",
+        "<h2>Results of each choice</h2>\n<p>The score is {what}; in brackets its 95 % interval by the percentile bootstrap. Overlapping \
+         intervals do not mean that two choices are equal: <code>plimsoll compare</code> compares them case by case. (n of N): n of N \
+         have a score; choices without scores come last.</p>\n{}",
         table.html()
     )
 }
@@ -367,7 +367,7 @@ fn curves(arms: &[Trained<'_>]) -> String {
 
 /// Returns a table of the trials whose last attempt failed, with remedies.
 fn failures(arms: &[Trained<'_>]) -> String {
-    let mut table = Table::new(["arm", "trial", "when", "what was wrong", "what to do"]);
+    let mut table = Table::new(["arm", "trial", "when", "error", "remedy"]);
     let mut count = 0;
     for arm in arms {
         for trial in &arm.trials {
@@ -381,8 +381,8 @@ fn failures(arms: &[Trained<'_>]) -> String {
         return "<h2>What failed</h2>\n<p>No trial.</p>\n".into();
     }
     format!(
-        "<h2>What failed</h2>\n<p class=\"flag\">{count} trials failed when they were last tried; the others went on. \
-         Resuming the sweep tries them again.</p>\n{}",
+        "<h2>What failed</h2>\n<p class=\"flag\">{count} trials failed at their last attempt; the others continued. Resuming the sweep \
+         tries them again.</p>\n{}",
         table.html()
     )
 }

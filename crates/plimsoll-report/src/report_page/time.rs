@@ -18,7 +18,7 @@ const LEFT: f64 = 190.0;
 
 /// Time of all folds.
 pub fn section(folds: &[Fold]) -> String {
-    let mut html = String::from("<h2 id=\"time\">Time, and where it went</h2>\n");
+    let mut html = String::from("<h2 id=\"time\">Time</h2>\n");
     let mut table = Table::new([
         "fold",
         "epochs",
@@ -28,7 +28,7 @@ pub fn section(folds: &[Fold]) -> String {
         "predicted",
         "waiting for batches",
         "checkpoints",
-        "making batches, of all threads",
+        "preparing batches, all threads",
     ]);
     for fold in folds {
         let [all, validation] = fold.history.seconds();

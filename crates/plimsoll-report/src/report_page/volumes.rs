@@ -115,9 +115,9 @@ pub fn section(
     put(&format!(
         "<p><label>Case <select id=\"volume-case\">{options}</select></label> <label><input type=\"checkbox\" id=\"show-reference\" \
          checked> reference (green)</label> <label><input type=\"checkbox\" id=\"show-prediction\" checked> prediction (orange)</label> \
-         <span id=\"viewer-note\">This needs scripts and WebGL 2.</span></p>\n<p>Brought to at most {MOST_VOXELS} voxels of 8 bits. A click moves \
-         the cross, the wheel goes through slices, and dragging the view in three dimensions turns it.</p>\n\
-         <div class=\"viewer\"><canvas id=\"volumes\"></canvas></div>\n"
+         <span id=\"viewer-note\">This needs scripts and WebGL 2.</span></p>\n<p>Reduced to at most {MOST_VOXELS} voxels of 8 bits. A \
+         click moves the crosshair, the wheel scrolls through slices, and dragging turns the three-dimensional view.</p>\n<div \
+         class=\"viewer\"><canvas id=\"volumes\"></canvas></div>\n"
     ))?;
     put(&format!("<script type=\"text/plain\" id=\"viewer\">{}</script>\n", BASE64_STANDARD.encode(VIEWER)))?;
     put(SCRIPT)?;

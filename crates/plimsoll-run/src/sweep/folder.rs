@@ -231,7 +231,7 @@ impl SweepFolder {
         }
         match trials.arms.iter().find(|arm| !SweepFolder::may_be_an_arm(&arm.name)) {
             None => Ok(trials),
-            Some(arm) => Err(wrong(format!("{:?} cannot be the name of an arm", printable(&arm.name)))),
+            Some(arm) => Err(wrong(format!("{:?} is not a valid name of an arm", printable(&arm.name)))),
         }
     }
 

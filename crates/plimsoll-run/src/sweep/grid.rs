@@ -70,9 +70,7 @@ fn named(key: &str, value: &Value) -> Result<(String, Value), String> {
     }
     match in_a_word(value) {
         Some(word) => Ok((format!("{last}-{word}"), value.clone())),
-        None => Err(format!(
-            "a value of `{key}` has no short name of its own: write {{ name = \"…\", value = … }}"
-        )),
+        None => Err(format!("a value of `{key}` has no short name: write {{ name = \"…\", value = … }}")),
     }
 }
 
@@ -114,7 +112,7 @@ pub(super) fn set(settings: &mut Table, key: &str, value: &Value) -> Result<(), 
         let inner = table.entry(name).or_insert_with(|| Value::Table(Table::new()));
         table = match inner {
             Value::Table(inner) => inner,
-            _ => return Err(format!("`{key}`: `{name}` is no table")),
+            _ => return Err(format!("`{key}`: `{name}` is not a table")),
         };
     }
     table.insert(last.into(), value.clone());

@@ -123,7 +123,7 @@ impl SweepRequest {
         written.settings = Some(base).filter(|base| !base.is_empty());
         let text = toml::to_string(&written).map_err(|problem| wrong(problem.to_string()))?;
         if text.len() as u64 > LONGEST {
-            return Err(wrong(format!("it is longer than {LONGEST} bytes, with what `base` says")));
+            return Err(wrong(format!("it is longer than {LONGEST} bytes, including its `base`")));
         }
         let Written { dataset, splits, .. } = written;
         Ok(SweepRequest { dataset, splits, arms, seeds, folds, text })
@@ -184,8 +184,7 @@ fn arms(base: &Table, choices: Vec<Choice>) -> Result<Vec<ArmRequest>, String> {
     for (name, set) in choices {
         if !SweepFolder::may_be_an_arm(&name) {
             return Err(format!(
-                "{name:?} cannot be the name of an arm, and so of a folder: letters, digits and -_.+= can, at most 100, of which the first \
-                 is a letter or a digit"
+                "{name:?} is not a valid name of an arm and its folder: at most 100 letters, digits and -_.+=, the first a letter or a digit"
             ));
         }
         if !names.insert(name.clone()) {
@@ -196,7 +195,7 @@ fn arms(base: &Table, choices: Vec<Choice>) -> Result<Vec<ArmRequest>, String> {
         let mut shown = BTreeMap::new();
         for (key, value) in set {
             if key == "seed" {
-                return Err(of_arm("seeds are no setting of an arm: list them in `seeds`".into()));
+                return Err(of_arm("an arm cannot set seeds: list them in `seeds`".into()));
             }
             grid::set(&mut table, &key, &value).map_err(of_arm)?;
             if shown.insert(key.clone(), as_json(&value)).is_some() {
@@ -215,7 +214,7 @@ fn ascending<T: Ord>(what: &str, mut list: Vec<T>) -> Result<Vec<T>, String> {
     match list.len() {
         0 => Err(format!("`{what}` is empty")),
         many if many > MOST_REPEATS => Err(format!("`{what}` are more than {MOST_REPEATS}")),
-        _ if list.windows(2).any(|pair| pair[0] == pair[1]) => Err(format!("`{what}` has one of them twice")),
+        _ if list.windows(2).any(|pair| pair[0] == pair[1]) => Err(format!("`{what}` has a value twice")),
         _ => Ok(list),
     }
 }
@@ -300,7 +299,7 @@ mod tests {
             ("epochs = 3", "unknown field `epochs`"),
             ("folds = [0]\n", "varies nothing"),
             ("folds = ['x']\n[[arm]]\nname='a'", "folds are 0, 1, 2"),
-            ("seeds = [1, 1]\n[[arm]]\nname='a'", "`seeds` has one of them twice"),
+            ("seeds = [1, 1]\n[[arm]]\nname='a'", "`seeds` has a value twice"),
             ("seeds = []\n[[arm]]\nname='a'", "`seeds` is empty"),
             (&format!("{arm}{arm}"), "two arms are called `a`"),
             (&format!("{arm}settings.lerning_rate = 1.0"), "arm `a`: unknown field `lerning_rate`"),
@@ -308,8 +307,8 @@ mod tests {
             (&format!("{arm}settings.seed = 1"), "list them in `seeds`"),
             (&format!("{arm}[grid]\nepochs = [1]"), "both [grid] and [[arm]]"),
             ("[grid]\nnetwork.net = ['plain']\n'network.net' = ['dynunet']", "`network.net` is set twice"),
-            ("[[arm]]\nname = '../up'", "cannot be the name of an arm"),
-            ("[[arm]]\nname = 'sweep.json'", "cannot be the name of an arm"),
+            ("[[arm]]\nname = '../up'", "is not a valid name of an arm"),
+            ("[[arm]]\nname = 'sweep.json'", "is not a valid name of an arm"),
             (&format!("base = 'base.toml'\n{arm}[settings]\nepochs = 1"), "both `base` and [settings]"),
             (&format!("{arm}[settings]\nepoch = 1"), "[settings]: unknown field `epoch`"),
             ("x = ", "line 1"),

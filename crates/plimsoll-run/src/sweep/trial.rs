@@ -61,7 +61,7 @@ impl FromStr for TrialPattern {
     type Err = String;
 
     fn from_str(text: &str) -> Result<TrialPattern, String> {
-        let wrong = || format!("`{text}` is neither ARM, nor ARM/SEED, nor ARM/SEED/FOLD");
+        let wrong = || format!("`{text}` is not ARM, ARM/SEED or ARM/SEED/FOLD");
         let mut parts = text.trim_end_matches('/').split('/');
         let arm = parts.next().filter(|arm| !arm.is_empty()).ok_or_else(wrong)?;
         let seed = |part: &str| part.strip_prefix("seed_").unwrap_or(part).parse().map_err(|_| wrong());

@@ -53,7 +53,7 @@ impl Run {
                 }
                 self.progress.skipped = (all + 1, in_a_row + 1);
                 self.progress.steps += 1;
-                Ok(self.warn(format!("{error}; the step is left out"), observer)?)
+                Ok(self.warn(format!("{error}; the step is skipped"), observer)?)
             }
             BadNumbers::Rollback { limit } => {
                 if self.progress.rollbacks >= limit {
@@ -61,7 +61,10 @@ impl Run {
                 }
                 self.roll_back(observer)?;
                 let steps = self.progress.steps;
-                Ok(self.warn(format!("{error}; back to step {steps}, and on with other patches"), observer)?)
+                Ok(self.warn(
+                    format!("{error}; rolled back to step {steps}; training continues with other patches"),
+                    observer,
+                )?)
             }
         }
     }

@@ -353,8 +353,8 @@ impl Run {
         let asked = (cache.hits + cache.misses + cache.bypasses).max(1);
         self.warn(
             format!(
-                "steps waited {waiting:.1} s of {all:.1} s for their batches, of whose files {:.0} % were in the cache: \
-                 ‹job bench system› says what is slow; more ‹ram›, ‹loader_threads› or ‹warm› may help",
+                "steps waited {waiting:.1} s of {all:.1} s for their batches, with {:.0} % of their files in the cache: ‹job bench \
+                 system› finds the bottleneck; more ‹ram›, ‹loader_threads› or ‹warm› may help",
                 100.0 * cache.hits as f64 / asked as f64
             ),
             observer,

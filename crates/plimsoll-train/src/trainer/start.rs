@@ -74,7 +74,7 @@ impl Run {
         let per_epoch = specification.config.iterations_per_epoch;
         let journal = Journal::open(&folder, progress.validated * per_epoch, per_epoch)?;
         if journal.misses_epochs() {
-            let text = "it goes on without them";
+            let text = "it continues without them";
             warnings.push(format!("metrics.jsonl misses epochs up to step {}: {text}", progress.steps));
         }
         let identity = specification.identity()?;
@@ -217,7 +217,7 @@ fn restore(
     specification.adapt(&mut progress);
     if let Some(last) = specification.amendments.last().filter(|last| last.steps > progress.steps) {
         warnings.push(format!(
-            "steps {} to {} are run again, with the settings that held from step {} on",
+            "steps {} to {} are run again, with the settings of step {} and later",
             progress.steps, last.steps, last.steps
         ));
     }
@@ -292,7 +292,7 @@ fn abandoned_warning(by: &Holder) -> String {
         ),
         _ => String::new(),
     };
-    format!("taken over from {by}, which ended without an error message{killed}")
+    format!("continued from {by}, which ended without an error message{killed}")
 }
 
 /// Checks that no checkpoint was written before: otherwise the run must not begin anew.

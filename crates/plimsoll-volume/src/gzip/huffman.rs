@@ -135,7 +135,7 @@ impl<E: Entry, const BITS: u32, const SIZE: usize> Table<E, BITS, SIZE> {
         for length in 1..=LONGEST {
             left = 2 * left - i64::from(counts[length]);
             if left < 0 {
-                return Err(invalid("codes that exclude each other"));
+                return Err(invalid("contradictory codes"));
             }
             next[length + 1] = (next[length] + counts[length]) << 1;
         }

@@ -132,14 +132,14 @@ impl Index {
         let mut magic = [0; MAGIC.len()];
         file.read_exact(&mut magic)?;
         if magic != *MAGIC {
-            return Err(damaged("it is of another version"));
+            return Err(damaged("it has another version"));
         }
         let mut footer = [[0; 8]; FOOTER];
         file.seek(SeekFrom::Start(begin))?;
         file.read_exact(footer.as_flattened_mut())?;
         let [at, count, length, time, start, end, wrapper, _, head, digest] = footer.map(u64::from_le_bytes);
         if [length, time, start, end, wrapper] != source.numbers() {
-            return Err(damaged("it is of another file"));
+            return Err(damaged("it belongs to another file"));
         }
         // Not more than the file has room for, and than are ever written.
         if count > MOST || at.checked_add(count * (NUMBERS * 8) as u64) != Some(begin) {
@@ -159,7 +159,7 @@ impl Index {
         }
         digester.update(footer[..FOOTER - 1].as_flattened());
         if digester.finish() != Digest(digest) {
-            return Err(damaged("its digest is another"));
+            return Err(damaged("its digest differs"));
         }
         let (path, points) = (path.into(), points.into());
         Ok(Index { path, file, points, source, head, is_head_checked: false })
@@ -227,7 +227,7 @@ impl Index {
             return Err(damaged("a window has changed"));
         }
         unpack(&bytes, inflater.begin_behind(window as usize))
-            .ok_or_else(|| damaged("a window is not one"))?;
+            .ok_or_else(|| damaged("a window is invalid"))?;
         inflater.input.seek(bit)
     }
 }

@@ -218,7 +218,7 @@ impl Inflater {
         let distances = self.input.take(5)? as usize + 1;
         let count = self.input.take(4)? as usize + 4;
         if literals > 286 || distances > 30 {
-            return Err(invalid("more codes than there are symbols"));
+            return Err(invalid("more codes than symbols"));
         }
         let mut of_lengths = [0u8; ORDER.len()];
         for symbol in &ORDER[..count] {
@@ -233,13 +233,13 @@ impl Inflater {
             let entry = self.code_lengths.next(&mut self.input)?;
             let (length, times) = match entry {
                 length @ 0..16 => (length as u8, 1),
-                16 if at == 0 => return Err(invalid("the first length of a code repeats one before")),
+                16 if at == 0 => return Err(invalid("the first code length repeats a previous one")),
                 16 => (lengths[at - 1], 3 + self.input.take(2)? as usize),
                 17 => (0, 3 + self.input.take(3)? as usize),
                 _ => (0, 11 + self.input.take(7)? as usize),
             };
             if at + times > all {
-                return Err(invalid("lengths of more codes than there are"));
+                return Err(invalid("too many code lengths"));
             }
             lengths[at..at + times].fill(length);
             at += times;
@@ -279,7 +279,7 @@ impl Inflater {
             if entry.is_rare() {
                 let is_end = entry.is_end();
                 input.take(entry.bits())?;
-                return if is_end { Ok(true) } else { Err(invalid("a code that stands for nothing")) };
+                return if is_end { Ok(true) } else { Err(invalid("an invalid code")) };
             }
             let length = if entry.is_match() { entry.length_of(input.bits) } else { 0 };
             input.take(entry.bits())?;
@@ -294,12 +294,12 @@ impl Inflater {
                 }
                 if entry.is_rare() {
                     input.take(entry.bits())?;
-                    return Err(invalid("a distance that stands for nothing"));
+                    return Err(invalid("an invalid distance"));
                 }
                 let distance = entry.value_of(input.bits);
                 input.take(entry.bits())?;
                 if distance > begin - self.floor {
-                    return Err(invalid("a distance to before the first byte"));
+                    return Err(invalid("a distance beyond the first byte"));
                 }
                 let source = begin - distance;
                 if source < self.marks.below() {

@@ -86,7 +86,7 @@ impl Wrapper {
         }
         match length.is_none_or(|length| length == found_length) {
             true => Ok(()),
-            false => Err(invalid("a gzip member has another length than it says")),
+            false => Err(invalid("a gzip member does not have the length that it states")),
         }
     }
 }
@@ -105,7 +105,7 @@ fn begin_member(input: &mut BitInput) -> io::Result<()> {
     };
     let (first, second, method, flags) = (byte()?, byte()?, byte()?, byte()?);
     if (first, second, method) != (u32::from(MAGIC), 0x8b, 8) {
-        return Err(invalid("a gzip header that is none"));
+        return Err(invalid("an invalid gzip header"));
     }
     for _ in 0..6 {
         byte()?;
@@ -119,7 +119,7 @@ fn begin_member(input: &mut BitInput) -> io::Result<()> {
         while flags & text != 0 && byte()? != 0 {}
     }
     if flags & CHECKED != 0 && input.take(16)? != header.finalize() & 0xffff {
-        return Err(invalid("a gzip header with another checksum"));
+        return Err(invalid("a gzip header with a wrong checksum"));
     }
     Ok(())
 }
@@ -132,10 +132,10 @@ fn begin_zlib(input: &mut BitInput) -> io::Result<()> {
     const DICTIONARY: u32 = 1 << 5;
     let (form, flags) = (input.take(8)?, input.take(8)?);
     if !(form << 8 | flags).is_multiple_of(31) || form & 0xf != METHOD || form >> 4 > MOST_WINDOW {
-        return Err(invalid("a zlib header that is none"));
+        return Err(invalid("an invalid zlib header"));
     }
     match flags & DICTIONARY {
         0 => Ok(()),
-        _ => Err(invalid("a zlib header that asks for a dictionary")),
+        _ => Err(invalid("a zlib header that needs a dictionary")),
     }
 }

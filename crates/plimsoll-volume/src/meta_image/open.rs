@@ -67,7 +67,7 @@ impl Fields {
             }
             let (name, value) = line.split_once('=').ok_or_else(|| {
                 let shown: String = line.chars().take(60).collect();
-                LineError::Why(format!("its header has a line {shown:?}, which is no field"))
+                LineError::Why(format!("its header has a line {shown:?}, which is not a field"))
             })?;
             let name = name.trim().to_ascii_lowercase();
             if !READ.contains(&&*name) {
@@ -76,7 +76,7 @@ impl Fields {
             let is_last = name == "elementdatafile";
             let value = short(&name, value.trim()).map_err(LineError::Why)?;
             if fields.insert(name.clone(), value.to_string()).is_some() {
-                return Err(LineError::Why(format!("its field `{name}` is there twice")));
+                return Err(LineError::Why(format!("its field `{name}` appears twice")));
             }
             if is_last {
                 return Ok(Fields { fields, length: lines.read_bytes() });
@@ -98,7 +98,7 @@ impl Fields {
         match self.get(names).map(str::to_ascii_lowercase).as_deref() {
             None | Some("false" | "0") => Ok(false),
             Some("true" | "1") => Ok(true),
-            Some(other) => Err(format!("{} is {other:?}, and it is True or False", names.join(" or "))),
+            Some(other) => Err(format!("{} is {other:?}, but must be True or False", names.join(" or "))),
         }
     }
 
@@ -108,9 +108,7 @@ impl Fields {
         let found: Vec<f64> = numbers(&names.join(" or "), text)?;
         match found.len() == count {
             true => Ok(Some(found)),
-            false => {
-                Err(format!("{} has {} numbers, and {count} are needed", names.join(" or "), found.len()))
-            }
+            false => Err(format!("{} has {} numbers instead of {count}", names.join(" or "), found.len())),
         }
     }
 }
@@ -129,7 +127,7 @@ pub(crate) fn open(path: &Path, _content: Content) -> Result<Opened, VolumeError
     let (data, start) = match named {
         "LOCAL" | "Local" | "local" => (path.to_path_buf(), fields.length),
         list if list.starts_with("LIST") || list.contains('%') => {
-            return Err(refused("its voxels are in several files, and in one they are read".into()));
+            return Err(refused("its voxels are in several files, which is not supported".into()));
         }
         named => (data_file(path, named).map_err(refused)?, 0),
     };
@@ -169,19 +167,19 @@ fn wrapper(data: &Path, start: u64) -> io::Result<Wrapper> {
 
 fn layout(fields: &Fields) -> Result<Layout, String> {
     if let Some(found) = fields.get(&["ObjectType"]).filter(|found| !found.eq_ignore_ascii_case("Image")) {
-        return Err(format!("ObjectType is {found}, and images are read"));
+        return Err(format!("ObjectType is {found}, but must be Image"));
     }
     if fields.get(&["BinaryData"]).is_some() && !fields.is_true(&["BinaryData"])? {
-        return Err("its voxels are in letters (BinaryData is False)".into());
+        return Err("its voxels are text (BinaryData is False), which is not supported".into());
     }
     let dimension: usize = match fields.need("NDims")? {
         "2" => 2,
         "3" => 3,
-        found => return Err(format!("NDims is {found}, and 2 or 3 axes are read")),
+        found => return Err(format!("NDims is {found}, but must be 2 or 3")),
     };
     let sizes: Vec<usize> = numbers("DimSize", fields.need("DimSize")?)?;
     if sizes.len() != dimension {
-        return Err(format!("DimSize has {} numbers, and NDims is {dimension}", sizes.len()));
+        return Err(format!("DimSize has {} numbers, but NDims is {dimension}", sizes.len()));
     }
     let channels: usize = match fields.get(&["ElementNumberOfChannels"]) {
         None => 1,
@@ -211,7 +209,7 @@ fn layout(fields: &Fields) -> Result<Layout, String> {
     let geometry = grid(&sizes, &steps, origin).map_err(|problem| problem.to_string())?;
     let bytes = bytes_of(&[&sizes[..], &[channels]].concat(), element_type);
     let bytes = bytes
-        .ok_or_else(|| format!("DimSize is {sizes:?} of {channels} channels, which no file can hold"))?;
+        .ok_or_else(|| format!("DimSize is {sizes:?} with {channels} channels, which is impossibly large"))?;
     Ok(Layout {
         geometry,
         channels,
@@ -236,6 +234,6 @@ fn element_type(name: &str) -> Result<ElementType, String> {
         "MET_ULONG_LONG" => ElementType::U64,
         "MET_FLOAT" => ElementType::F32,
         "MET_DOUBLE" => ElementType::F64,
-        other => return Err(format!("ElementType is {other}, which is no number that is read")),
+        other => return Err(format!("ElementType is {other}, which is not supported")),
     })
 }

@@ -19,17 +19,17 @@ pub(super) const START: usize = 12;
 /// Returns an error if the bytes begin no array, or one whose version or length of header is not supported.
 pub(super) fn extent(start: &[u8; START]) -> Result<(usize, usize), &'static str> {
     if !start.starts_with(MAGIC) {
-        return Err("it does not begin as one");
+        return Err("it does not start like one");
     }
     let [.., major, _, a, b, c, d] = *start;
     let (begin, length) = match major {
         1 => (10, usize::from(u16::from_le_bytes([a, b]))),
         2 | 3 => (START, u32::from_le_bytes([a, b, c, d]) as usize),
-        _ => return Err("its version is none that is known"),
+        _ => return Err("its version is unknown"),
     };
     match length {
         0..=MOST_HEADER => Ok((begin, length)),
-        _ => Err("its header is longer than any array has"),
+        _ => Err("its header is too long"),
     }
 }
 
@@ -69,17 +69,17 @@ impl Header {
             let found = [format!("'{key}':"), format!("\"{key}\":")]
                 .iter()
                 .find_map(|key| Some(text.split_once(key.as_str())?.1.trim_start()));
-            found.ok_or_else(|| format!("its header does not say {key}"))
+            found.ok_or_else(|| format!("its header has no {key}"))
         };
         let kind = behind("descr")?;
         let quote = kind.chars().next().filter(|quote| matches!(quote, '\'' | '"'));
         let kind = quote.and_then(|quote| kind.get(1..)?.split(quote).next());
-        let kind = kind.ok_or("its elements are records, and numbers are read")?;
+        let kind = kind.ok_or("its elements are records, not numbers")?;
         let order = behind("fortran_order")?;
         let is_fortran = match (order.starts_with("True"), order.starts_with("False")) {
             (true, _) => true,
             (_, true) => false,
-            _ => return Err("its header does not say whether fortran_order is True or False".into()),
+            _ => return Err("fortran_order in its header is not True or False".into()),
         };
         let shape = behind("shape")?.strip_prefix('(').and_then(|rest| Some(rest.split_once(')')?.0));
         let shape = shape.ok_or("its header has no shape")?;
@@ -92,8 +92,9 @@ impl Header {
 }
 
 fn element(kind: &str) -> Result<(ElementType, ByteOrder), String> {
-    let refused =
-        || format!("its elements are {kind:?}: whole numbers of 8 to 64 bits, float32 and float64 are read");
+    let refused = || {
+        format!("its elements are {kind:?}: whole numbers of 8 to 64 bits, float32 and float64 are supported")
+    };
     let mut letters = kind.chars();
     let order = match letters.next().ok_or_else(refused)? {
         '<' => ByteOrder::Little,

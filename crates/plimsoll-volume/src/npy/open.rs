@@ -40,13 +40,12 @@ pub(crate) fn open_array(
     bytes: Option<u64>,
 ) -> Result<Opened, VolumeError> {
     let (header, start) = read_header(path, &mut stream, begin)?;
-    let refused =
-        |why| VolumeError::Text { path: path.into(), format: "an array of NumPy's", why, hint: HINT };
+    let refused = |why| VolumeError::Text { path: path.into(), format: "a NumPy array", why, hint: HINT };
     let spacing = spacing::read(path, content)?.unwrap_or(Spacing([1.0; 3]));
     let layout = layout(&header, spacing, start).map_err(refused)?;
     if let Some(bytes) = bytes.filter(|bytes| layout.end() - begin > *bytes) {
         let shape = &header.shape;
-        return Err(refused(format!("its shape is {shape:?}, and with its header it has {bytes} bytes")));
+        return Err(refused(format!("its shape is {shape:?}, but with its header it has {bytes} bytes")));
     }
     let source = Box::new(Raw::new(path, stream, layout, order(&header))?);
     Ok(Opened { path: path.into(), layout, header: None, source, segments: None })
@@ -55,7 +54,7 @@ pub(crate) fn open_array(
 fn read_header(path: &Path, stream: &mut ByteStream, at: u64) -> Result<(Header, u64), VolumeError> {
     let refused = |why: &str| VolumeError::Text {
         path: path.into(),
-        format: "an array of NumPy's",
+        format: "a NumPy array",
         why: why.into(),
         hint: HINT,
     };
@@ -85,7 +84,7 @@ fn layout(header: &Header, spacing: Spacing, start: u64) -> Result<Layout, Strin
         [height, width] => (1, [1, height, width]),
         [depth, height, width] => (1, [depth, height, width]),
         [channels, depth, height, width] => (channels, [depth, height, width]),
-        _ => return Err(format!("its shape is {shape:?}, and 2 to 4 axes are read")),
+        _ => return Err(format!("its shape is {shape:?}, but 2 to 4 axes are supported")),
     };
     let mut rows = Affine::from_spacing(spacing).0;
     if header.is_fortran {
@@ -102,6 +101,6 @@ fn layout(header: &Header, spacing: Spacing, start: u64) -> Result<Layout, Strin
         byte_order: header.byte_order,
         scaling: Scaling::NONE,
         start,
-        bytes: bytes.ok_or_else(|| format!("its shape is {shape:?}, which no file can hold"))?,
+        bytes: bytes.ok_or_else(|| format!("its shape is {shape:?}, which is impossibly large"))?,
     })
 }

@@ -46,7 +46,7 @@ impl Member {
 pub(super) fn members(file: &mut (impl Read + Seek)) -> io::Result<Vec<Member>> {
     let directory = zip::directory(file)?;
     if directory.bytes > MOST {
-        return Err(wrong(format!("its directory has {} bytes, and up to {MOST} are read", directory.bytes)));
+        return Err(wrong(format!("its directory has {} bytes, more than {MOST}", directory.bytes)));
     }
     let mut members = Vec::new();
     directory.each(file, &mut |entry: zip::Entry| {

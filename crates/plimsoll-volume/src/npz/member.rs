@@ -76,7 +76,7 @@ impl ArrayMember {
         let all = elements.and_then(|bytes| bytes.checked_add(header.len()));
         if all.is_none_or(|all| all as u64 != member.bytes) {
             let bytes = member.bytes;
-            return Err(wrong(format!("its shape is {shape:?}, and with its header it has {bytes} bytes")));
+            return Err(wrong(format!("its shape is {shape:?}, but with its header it has {bytes} bytes")));
         }
         let checksum = member.checksum;
         Ok(ArrayMember { element_type, byte_order, is_fortran, shape, header, checksum, is_deflated, start })

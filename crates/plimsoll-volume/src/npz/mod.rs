@@ -43,12 +43,8 @@ pub(crate) fn begins(head: &[u8]) -> bool {
 /// `data`; and the errors of an array.
 pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError> {
     let failed = |source| VolumeError::Io { path: path.into(), action: "open", source };
-    let refused = |why: String| VolumeError::Text {
-        path: path.into(),
-        format: "an archive of NumPy's",
-        why,
-        hint: HINT,
-    };
+    let refused =
+        |why: String| VolumeError::Text { path: path.into(), format: "a NumPy archive", why, hint: HINT };
     let mut file = File::open(path).map_err(failed)?;
     let damaged = |error: std::io::Error| match error.raw_os_error() {
         Some(_) => failed(error),
@@ -60,12 +56,12 @@ pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError>
     let member = match (members.iter().find(is_named), members.as_slice()) {
         (Some(named), _) => named,
         (None, [only]) => only,
-        (None, []) => return Err(refused("there is no array in it".into())),
+        (None, []) => return Err(refused("it has no arrays".into())),
         (None, several) => {
             let names = several.iter().take(LISTED).map(|member| member.name.trim_end_matches(ENDING));
             let names = names.collect::<Vec<_>>().join(", ");
             let count = several.len();
-            return Err(refused(format!("it has {count} arrays ({names}), and none is named {NAME}")));
+            return Err(refused(format!("it has {count} arrays ({names}), but none is named {NAME}")));
         }
     };
     let start = member.start(&mut file).map_err(damaged)?;

@@ -72,19 +72,19 @@ impl Fields {
             }
             let (name, rest) = line.split_once(':').ok_or_else(|| {
                 let shown: String = line.chars().take(60).collect();
-                LineError::Why(format!("its header has a line {shown:?}, which is no field"))
+                LineError::Why(format!("its header has a line {shown:?}, which is not a field"))
             })?;
             let name = name.trim().to_ascii_lowercase();
             let name = ALSO.iter().find(|(other, _)| *other == name).map_or(name, |(_, name)| (*name).into());
             if REFUSED.contains(&&*name) {
-                return Err(LineError::Why(format!("its field `{name}` is not read")));
+                return Err(LineError::Why(format!("its field `{name}` is not supported")));
             }
             if !READ.contains(&&*name) {
                 continue;
             }
             let value = short(&name, rest.trim()).map_err(LineError::Why)?;
             if found.fields.insert(name.clone(), value.into()).is_some() {
-                return Err(LineError::Why(format!("its field `{name}` is there twice")));
+                return Err(LineError::Why(format!("its field `{name}` appears twice")));
             }
         }
         found.length = lines.read_bytes();
@@ -108,7 +108,7 @@ impl Fields {
         }
         match sizes.len() {
             2..=4 => Ok(sizes),
-            found => Err(format!("it has {found} axes, and 2 to 4 are read")),
+            found => Err(format!("it has {found} axes, but 2 to 4 are supported")),
         }
     }
 
@@ -134,7 +134,7 @@ impl Fields {
             }
             "float" => ElementType::F32,
             "double" => ElementType::F64,
-            other => return Err(format!("`type` is {other:?}, which is no number that is read")),
+            other => return Err(format!("`type` is {other:?}, which is not supported")),
         })
     }
 
@@ -164,7 +164,7 @@ impl Fields {
             found.push(Some(vector("space directions", inside)?));
             rest = behind.trim_start();
             if found.len() > 16 {
-                return Err("`space directions` has more vectors than there are axes".into());
+                return Err("`space directions` has more vectors than axes".into());
             }
         }
         Ok(Some(found))
@@ -174,11 +174,11 @@ impl Fields {
 /// A vector `(x,y,z)`; of two numbers the third is 0.
 pub(super) fn vector(field: &str, text: &str) -> Result<[f64; 3], String> {
     let inside = text.trim().strip_prefix('(').and_then(|text| text.strip_suffix(')'));
-    let inside = inside.ok_or_else(|| format!("`{field}` has {text:?} where a vector must be"))?;
+    let inside = inside.ok_or_else(|| format!("`{field}` has {text:?} instead of a vector"))?;
     let found: Vec<f64> = numbers(field, &inside.replace(',', " "))?;
     match *found {
         [x, y, z] => Ok([x, y, z]),
         [x, y] => Ok([x, y, 0.0]),
-        _ => Err(format!("`{field}` has a vector of {} numbers, and its world has three axes", found.len())),
+        _ => Err(format!("`{field}` has a vector of {} numbers, but its space has three axes", found.len())),
     }
 }

@@ -43,7 +43,7 @@ impl Layers {
             return Err("its segments are stored as floating-point numbers".into());
         }
         if layers * stored.element_type.size() > PIECE {
-            return Err(format!("it has {layers} layers, more than are read"));
+            return Err(format!("it has {layers} layers, more than are supported"));
         }
         if layers > 1 && order == Channels::Apart && raw.is_compressed() {
             return Err("its layers are compressed one after the other, not voxel by voxel".into());

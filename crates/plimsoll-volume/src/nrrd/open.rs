@@ -43,7 +43,7 @@ pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError>
     let (data, start) = match fields.get("data file") {
         None => (path.to_path_buf(), fields.length),
         Some(named) if named.starts_with("LIST") || named.contains('%') => {
-            return Err(refused("its voxels are in several files, and in one they are read".into()));
+            return Err(refused("its voxels are in several files, which is not supported".into()));
         }
         Some(named) => (data_file(path, named).map_err(refused)?, 0),
     };
@@ -61,7 +61,7 @@ pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError>
         return match layout.channels {
             1 => Ok(Opened { path, layout, header, source: Box::new(raw), segments: None }),
             layers => {
-                let why = format!("it has {layers} layers, and no `Segment0_Name` says what they are");
+                let why = format!("it has {layers} layers, but no `Segment0_Name` that describes them");
                 Err(VolumeError::NotForLabels { path, why })
             }
         };
@@ -91,7 +91,7 @@ fn stream(
     let skip = fields.get("byte skip").unwrap_or("0");
     let lines = fields.get("line skip").unwrap_or("0");
     if lines != "0" {
-        return Err(Failed::Why(format!("`line skip` is {lines}, and only 0 is read")));
+        return Err(Failed::Why(format!("`line skip` is {lines}, but only 0 is supported")));
     }
     let wrong = || Failed::Why(format!("`byte skip` is {skip:?}"));
     let stream = match fields.need("encoding").map_err(Failed::Why)?.to_ascii_lowercase().as_str() {
@@ -109,7 +109,9 @@ fn stream(
             layout.start = skip.parse().map_err(|_| wrong())?;
             ByteStream::open_stretch(data, Stretch { start, wrapper: Wrapper::Gzip }).map_err(Failed::Io)?
         }
-        other => return Err(Failed::Why(format!("`encoding` is {other:?}, and raw and gzip are read"))),
+        other => {
+            return Err(Failed::Why(format!("`encoding` is {other:?}, but only raw and gzip are supported")));
+        }
     };
     match layout.start.checked_add(layout.bytes).is_some_and(|end| end <= i64::MAX as u64) {
         true => Ok((layout, stream)),
@@ -126,19 +128,19 @@ fn layout(fields: &Fields) -> Result<(Layout, Channels), String> {
     let of_space: Vec<usize> = (0..sizes.len()).filter(|axis| is_of_space[*axis]).collect();
     let beside: Vec<usize> = (0..sizes.len()).filter(|axis| !is_of_space[*axis]).collect();
     if !matches!(of_space.len(), 2 | 3) {
-        return Err(format!("it has {} axes of space, and 2 or 3 are read", of_space.len()));
+        return Err(format!("it has {} axes of space, but 2 or 3 are supported", of_space.len()));
     }
     let order = match *beside {
         [] => Channels::Apart,
         [0] => Channels::Together,
         [last] if last + 1 == sizes.len() => Channels::Apart,
-        _ => return Err("its channels are an axis between those of space, or several".into()),
+        _ => return Err("its channels are between the axes of space, or on several axes".into()),
     };
     let channels = beside.first().map_or(1, |axis| sizes[*axis]);
     let extents: Vec<usize> = of_space.iter().map(|axis| sizes[*axis]).collect();
     let geometry = geometry(fields, &extents, &of_space, directions.as_deref())?;
     let bytes = bytes_of(&sizes, element_type);
-    let bytes = bytes.ok_or_else(|| format!("`sizes` are {sizes:?}, which no file can hold"))?;
+    let bytes = bytes.ok_or_else(|| format!("`sizes` are {sizes:?}, which is impossibly large"))?;
     let byte_order = fields.byte_order(element_type)?;
     let layout =
         Layout { geometry, channels, element_type, byte_order, scaling: Scaling::NONE, start: 0, bytes };
@@ -182,10 +184,10 @@ fn geometry(
         None | Some("left-posterior-superior" | "lps" | "scanner-xyz" | "3d-right-handed") => [1.0, 1.0, 1.0],
         Some("right-anterior-superior" | "ras") => [-1.0, -1.0, 1.0],
         Some("left-anterior-superior" | "las") => [1.0, -1.0, 1.0],
-        Some(other) => return Err(format!("`space` is {other:?}, and LPS, RAS and LAS are read")),
+        Some(other) => return Err(format!("`space` is {other:?}, but only LPS, RAS and LAS are supported")),
     };
     if let Some(found) = fields.get("space dimension").filter(|found| *found != "3") {
-        return Err(format!("`space dimension` is {found}, and 3 is read"));
+        return Err(format!("`space dimension` is {found}, but only 3 is supported"));
     }
     let unit = unit(fields)?;
     let steps: Vec<[f64; 3]> = match directions {
@@ -222,11 +224,11 @@ fn unit(fields: &Fields) -> Result<f64, String> {
     let mut names = text.split_whitespace().map(|name| name.trim_matches('"').to_ascii_lowercase());
     let name = names.next().unwrap_or_else(|| "mm".into());
     if names.any(|other| other != name) {
-        return Err(format!("`space units` are {text}, and one for all axes is read"));
+        return Err(format!("`space units` are {text}, but all axes must have the same one"));
     }
     match name.as_str() {
         "" | "???" => Ok(1.0),
         other => millimetres(other)
-            .ok_or_else(|| format!("`space units` is {other:?}, which is no length that is read")),
+            .ok_or_else(|| format!("`space units` is {other:?}, which is not a supported unit of length")),
     }
 }

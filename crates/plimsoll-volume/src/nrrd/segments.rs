@@ -78,7 +78,7 @@ impl Pairs {
         }
         let count = self.segments.len();
         if self.too_many || count > MOST_SEGMENTS {
-            return Err(format!("it has more than {MOST_SEGMENTS} segments, and at most as many are read"));
+            return Err(format!("it has more than {MOST_SEGMENTS} segments, the most that are supported"));
         }
         let has_values = self.segments.values().any(|segment| segment.value.is_some());
         let mut placed: Vec<(LayerValue, String)> = Vec::with_capacity(count);
@@ -91,7 +91,9 @@ impl Pairs {
             };
             if place.layer >= layers {
                 let layer = place.layer;
-                return Err(format!("its segment {name:?} is in layer {layer}, but it has {layers} layers"));
+                return Err(format!(
+                    "its segment {name:?} is in layer {layer}, but the file has {layers} layers"
+                ));
             }
             if place.value == 0 {
                 return Err(format!("its segment {name:?} has the value 0, which is the background's"));
@@ -138,7 +140,7 @@ impl Coded {
 
 fn place(number: u32, value: Option<&str>, layer: Option<&str>) -> Result<LayerValue, String> {
     let value = value.ok_or_else(|| format!("it has no `Segment{number}_LabelValue`"))?;
-    let wrong = |key: &str, found: &str| format!("`Segment{number}_{key}` is {found:?}, which is no number");
+    let wrong = |key: &str, found: &str| format!("`Segment{number}_{key}` is {found:?}, which is not a number");
     Ok(LayerValue {
         value: value.parse().map_err(|_| wrong("LabelValue", value))?,
         layer: match layer {
@@ -211,7 +213,7 @@ mod tests {
         let two = "Segment0_Name:=a\nSegment0_LabelValue:=1\nSegment1_Name:=b\nSegment1_LabelValue:=1";
         assert_eq!(why(two, 1), "its segments \"a\" and \"b\" both have the value 1");
         let layer = "Segment0_Name:=a\nSegment0_LabelValue:=1\nSegment0_Layer:=3";
-        assert_eq!(why(layer, 2), "its segment \"a\" is in layer 3, but it has 2 layers");
+        assert_eq!(why(layer, 2), "its segment \"a\" is in layer 3, but the file has 2 layers");
         let zero = "Segment0_Name:=a\nSegment0_LabelValue:=0";
         assert_eq!(why(zero, 1), "its segment \"a\" has the value 0, which is the background's");
         let many: String = (0..300)

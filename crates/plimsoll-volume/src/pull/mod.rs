@@ -53,7 +53,7 @@ pub enum PullError {
         found: usize,
     },
     /// The block is not a part of its volume.
-    #[error("the block {region:?} is not within a volume of shape {volume_shape:?}")]
+    #[error("the block {region:?} is outside a volume of shape {volume_shape:?}")]
     BlockOutside {
         /// The block.
         region: VoxelBox,
@@ -61,7 +61,7 @@ pub enum PullError {
         volume_shape: [usize; 3],
     },
     /// The block lacks voxels that the output reads.
-    #[error("the output reads {needed:?} of the source, but the block is {given:?}")]
+    #[error("the output needs {needed:?} of the source, but the block is {given:?}")]
     BlockTooSmall {
         /// The box that is read.
         needed: VoxelBox,

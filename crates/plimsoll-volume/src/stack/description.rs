@@ -64,7 +64,7 @@ impl Description {
 fn several_channels(text: &str, pages: usize) -> Option<String> {
     let other = |what: &str, count: &str, expected: usize, why: &str| {
         let is_expected = count.parse() == Ok(expected);
-        (!is_expected).then(|| format!("its description says {what} of {count}, and {why}"))
+        (!is_expected).then(|| format!("its description states {what} of {count}, but {why}"))
     };
     let one = "pages are planes of one channel at one time";
     let all = format!("it has {pages} of them");
@@ -76,7 +76,7 @@ fn several_channels(text: &str, pages: usize) -> Option<String> {
     if text.contains("<OME") {
         let images = text.matches("<Pixels").count();
         if images > 1 {
-            return Some(format!("its description says {images} images, and one is read"));
+            return Some(format!("its description states {images} images, but only one is supported"));
         }
         let pixels = pixels(text)?;
         let counts = [("SizeC", 1, one), ("SizeT", 1, one), ("SizeZ", pages, &all)];
@@ -93,7 +93,7 @@ fn several_channels(text: &str, pages: usize) -> Option<String> {
     (!is_volume).then(|| {
         let shape = serde_json::Value::from(shape);
         format!(
-            "its description says an array of shape {shape}, and its {pages} pages are planes of one volume"
+            "its description states an array of shape {shape}, but its {pages} pages are planes of one volume"
         )
     })
 }

@@ -89,7 +89,7 @@ pub(crate) fn open(folder: &Path, content: Content) -> Result<Opened, VolumeErro
             Some(_) => {}
         }
     }
-    let Some((form, description)) = of_all else { return Err(refused("there are no slices in it".into())) };
+    let Some((form, description)) = of_all else { return Err(refused("it has no slices".into())) };
     let bytes = form.page_bytes(names.len(), file_bytes).map_err(refused)?;
     let pages = Pages { count: names.len(), form, bytes };
     let planes = Planes::Slices { folder: folder.into(), names, form };

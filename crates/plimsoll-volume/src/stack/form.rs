@@ -42,16 +42,12 @@ impl Form {
         let bits = match decoder.colortype()? {
             ColorType::Gray(bits) => bits,
             other => {
-                return Ok(Some(Err(format!(
-                    "its pages have {other:?} samples, and only grey ones are planes"
-                ))));
+                return Ok(Some(Err(format!("its pages have {other:?} samples, but planes must be grey"))));
             }
         };
         let light: Option<u16> = decoder.find_tag_unsigned(Tag::PhotometricInterpretation)?;
         if light == Some(PhotometricInterpretation::WhiteIsZero.to_u16()) {
-            return Ok(Some(
-                Err("in its pages 0 is white, so that other programs read other numbers".into()),
-            ));
+            return Ok(Some(Err("in its pages 0 is white, so other programs read other numbers".into())));
         }
         // Whole numbers where nothing is said.
         let format: u16 = decoder.find_tag_unsigned(Tag::SampleFormat)?.unwrap_or(1);
@@ -75,7 +71,7 @@ impl Form {
         let pixels = u64::from(self.height) * u64::from(self.width);
         if pixels == 0 || pixels > MOST_PIXELS {
             return Err(format!(
-                "its pages have {} × {} pixels, and are read with 1 to {MOST_PIXELS}",
+                "its pages have {} × {} pixels, but must have 1 to {MOST_PIXELS} along an axis",
                 self.height, self.width
             ));
         }
@@ -83,7 +79,9 @@ impl Form {
         let page = pixels * self.element_type.size() as u64;
         let all = page.saturating_mul(pages as u64);
         if all > file_bytes.saturating_mul(MOST_EXPANDED) {
-            return Err(format!("its pages have {all} bytes, which no file of {file_bytes} bytes can hold"));
+            return Err(format!(
+                "its pages have {all} bytes, which a file of {file_bytes} bytes cannot contain"
+            ));
         }
         usize::try_from(page).map_err(|_| format!("a page has {page} bytes, more than can be addressed"))
     }

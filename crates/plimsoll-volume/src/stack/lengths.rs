@@ -25,7 +25,7 @@ impl Lengths {
 
     /// The lengths of a file that states no usable ones, with the reason as a warning.
     fn unknown(why: String) -> Lengths {
-        Lengths { warning: Some(format!("{why}: voxels are taken for 1 mm")), ..Lengths::NONE }
+        Lengths { warning: Some(format!("{why}: voxels are treated as 1 mm")), ..Lengths::NONE }
     }
 
     /// The lengths that a description and the pixels per unit along rows (x) and columns (y) state.
@@ -47,7 +47,7 @@ impl Lengths {
 /// Lengths in units; without a unit, they are treated as millimetres.
 fn lengths(named: &str, sizes: [f64; 3], units: [Option<&str>; 3]) -> Result<Lengths, String> {
     if !sizes.iter().all(|size| size.is_normal() && *size > 0.0) {
-        return Err(format!("{named} say that voxels have the size {sizes:?} (depth, height, width)"));
+        return Err(format!("{named} give voxels the size {sizes:?} (depth, height, width)"));
     }
     let mut found = [1.0; 3];
     for (found, unit) in found.iter_mut().zip(units) {
@@ -55,12 +55,14 @@ fn lengths(named: &str, sizes: [f64; 3], units: [Option<&str>; 3]) -> Result<Len
         match millimetres(unit) {
             Some(millimetres) => *found = millimetres,
             None => {
-                return Ok(Lengths::unknown(format!("{named} have the unit {unit:?}, which is no length")));
+                return Ok(Lengths::unknown(format!(
+                    "{named} have the unit {unit:?}, which is not a unit of length"
+                )));
             }
         }
     }
     let warning = units.contains(&None).then(|| {
-        format!("{named} have no unit: the size {sizes:?} of voxels is taken for millimetres, which ‹unit› corrects")
+        format!("{named} have no unit: the size {sizes:?} of voxels is treated as millimetres, which ‹unit› corrects")
     });
     let spacing = Spacing(std::array::from_fn(|axis| sizes[axis] * found[axis]));
     Ok(Lengths { spacing, unit: found[2], warning })
@@ -96,7 +98,7 @@ fn ome_lengths(text: &str) -> Result<Lengths, String> {
     let mut sizes = [1.0; 3];
     for ((size, said), name) in sizes.iter_mut().zip(said).zip(&names) {
         let Some(said) = said else {
-            return Ok(Lengths::unknown(format!("its OME-XML does not say {name}")));
+            return Ok(Lengths::unknown(format!("its OME-XML has no {name}")));
         };
         *size = said.parse().map_err(|_| format!("its OME-XML has {name}={said:?}"))?;
     }

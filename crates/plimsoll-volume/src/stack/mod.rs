@@ -223,7 +223,7 @@ impl Begun {
         let Ok(Some(first)) = directory::first(&mut file) else { return Ok(None) };
         if first.values > MOST_VALUES as u64 {
             let why = format!(
-                "an entry of its first page has {} values, such as places of strips, and is read with up to {MOST_VALUES}",
+                "an entry of its first page has {} values, such as positions of strips, more than {MOST_VALUES}",
                 first.values
             );
             // Whoever reads pictures has limits of its own.
@@ -243,9 +243,9 @@ impl Begun {
 /// The decoder of a slice, which has one page, and its form.
 fn single_page(path: &Path) -> Result<(Decoder<BufReader<File>>, Form), VolumeError> {
     let refused = |why: &str| VolumeError::Stack { path: path.into(), why: why.into() };
-    let begun = Begun::new(path)?.ok_or_else(|| refused("it is no TIFF file, or damaged"))?;
+    let begun = Begun::new(path)?.ok_or_else(|| refused("it is not a TIFF file, or it is damaged"))?;
     if begun.is_followed {
-        return Err(refused("it has several pages, and the slices of a folder have one each"));
+        return Err(refused("it has several pages, but each slice of a folder must have one"));
     }
     let mut decoder = begun.decoder;
     match guarded(path, || Form::read(&mut decoder))? {
@@ -268,7 +268,7 @@ impl Planes {
                 let path = folder.join(&*names[number]);
                 let (decoder, found) = single_page(&path)?;
                 if found != *form {
-                    let why = format!("it has {found}, and had {form} when the folder was opened");
+                    let why = format!("it has {found}, but had {form} when the folder was opened");
                     return Err(VolumeError::Stack { path, why });
                 }
                 let mut decoder = decoder.with_limits(limits(samples.len()));

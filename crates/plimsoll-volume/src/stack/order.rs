@@ -10,7 +10,7 @@ const LISTED: usize = 4;
 /// # Errors
 /// In words, with names: if they differ in more than one number or in letters, a number is there twice, or one is missing.
 pub(super) fn sort(names: Vec<Box<str>>) -> Result<Vec<Box<str>>, String> {
-    let Some(first) = names.first() else { return Err("there are no slices in it".into()) };
+    let Some(first) = names.first() else { return Err("it has no slices".into()) };
     if names.len() == 1 {
         return Ok(names);
     }
@@ -21,7 +21,7 @@ pub(super) fn sort(names: Vec<Box<str>>) -> Result<Vec<Box<str>>, String> {
         let is_alike = |(a, b): (&Piece, &Piece)| a.is_number() == b.is_number() && (a.is_number() || a == b);
         if own.len() != pattern.len() || !own.iter().zip(&pattern).all(is_alike) {
             return Err(format!(
-                "{first} and {name} differ in more than a number, and the slices of one volume are numbered"
+                "{first} and {name} differ in more than a number, but the slices of one volume must be numbered"
             ));
         }
         for (varies, (own, first)) in varies.iter_mut().zip(own.iter().zip(&pattern)) {
@@ -34,14 +34,14 @@ pub(super) fn sort(names: Vec<Box<str>>) -> Result<Vec<Box<str>>, String> {
         (None, _) => return Err(format!("{first} and others have the same number")),
         _ => {
             return Err(format!(
-                "its names, like {first}, differ in several numbers, and those of slices of one volume differ in one"
+                "its names, like {first}, differ in several numbers, but names of slices of one volume must differ in one"
             ));
         }
     };
     let mut ordered = BTreeMap::new();
     for name in &names {
         let number = pieces(name).get(place).and_then(Piece::number);
-        let number = number.ok_or_else(|| format!("the number of {name} is longer than any of a slice"))?;
+        let number = number.ok_or_else(|| format!("the number of {name} is too long"))?;
         if let Some(other) = ordered.insert(number, name.clone()) {
             return Err(format!("{other} and {name} have the same number"));
         }

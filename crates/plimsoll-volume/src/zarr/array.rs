@@ -89,7 +89,7 @@ impl Array {
             None => match json(&v2)? {
                 Some(said) => (v2, v2::said(&said)),
                 None => {
-                    let why = "there is neither zarr.json nor .zarray in the folder of the array".into();
+                    let why = "the folder of the array has neither zarr.json nor .zarray".into();
                     return Err(VolumeError::Text {
                         path: folder.into(),
                         format: "an array of Zarr",
@@ -112,17 +112,16 @@ impl Array {
         let axes = shape.len();
         if !(2..=MOST_AXES).contains(&axes) || file.len() != axes || chunk.len() != axes {
             return Err(format!(
-                "its shape is {shape:?} in chunks of {chunk:?}, and 2 to {MOST_AXES} axes are read"
+                "its shape is {shape:?} in chunks of {chunk:?}, but 2 to {MOST_AXES} axes are supported"
             ));
         }
         if chunk.iter().chain(&file).any(|extent| !(1..=MOST_EXTENT).contains(extent)) {
             return Err(format!("its chunks have the shape {chunk:?}"));
         }
         if file.iter().zip(&chunk).any(|(file, chunk)| file % chunk != 0) {
-            return Err(format!("its shards of {file:?} are no whole number of chunks of {chunk:?}"));
+            return Err(format!("its shards of {file:?} are not a whole number of chunks of {chunk:?}"));
         }
-        let large =
-            |what: &str, extents: &[u64]| format!("its {what} {extents:?} is none that can be addressed");
+        let large = |what: &str, extents: &[u64]| format!("its {what} {extents:?} cannot be addressed");
         let sized = |what: &str, extents: &[u64]| -> Result<Vec<usize>, String> {
             let sized: Option<Vec<usize>> =
                 extents.iter().map(|extent| usize::try_from(*extent).ok()).collect();

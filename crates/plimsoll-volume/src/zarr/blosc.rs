@@ -37,14 +37,14 @@ impl Header {
         let (header, _) = take::<HEADER>(stored)?;
         let [version, _, flags, element, rest @ ..] = header;
         if version != VERSION {
-            return Err(format!("it is of version {version} of Blosc's format, and {VERSION} is read"));
+            return Err(format!("it has version {version} of Blosc's format, but {VERSION} is supported"));
         }
         let mut numbers = [[0; 4]; 3];
         numbers.as_flattened_mut().copy_from_slice(&rest);
         let [bytes, block, packed] = numbers.map(|number| u32::from_le_bytes(number) as usize);
         if bytes != expected || packed != stored.len() {
             return Err(format!(
-                "it stands for {bytes} bytes, not {expected}, or has {} bytes, not {packed}",
+                "it unpacks to {bytes} bytes, not {expected}, or has {} bytes, not {packed}",
                 stored.len()
             ));
         }
@@ -85,7 +85,7 @@ pub(super) fn decode(stored: &[u8], to: &mut [u8], scratch: &mut [u8]) -> Result
     let is_bits = header.flags & BITS != 0;
     for (number, to) in to.chunks_mut(header.block).enumerate() {
         let place = behind.get(4 * number..4 * number + 4).ok_or("it ends early")?;
-        let block = stored.get(little(place) as usize..).ok_or("a block of it begins behind its end")?;
+        let block = stored.get(little(place) as usize..).ok_or("a block of it begins after its end")?;
         if !is_bytes && !is_bits {
             decompress(&header, block, to)?;
             continue;
@@ -106,7 +106,7 @@ fn decompress(header: &Header, mut block: &[u8], to: &mut [u8]) -> Result<(), St
     let length = to.len() / pieces;
     // What is left over where elements are no part of a block is refused below.
     if length * pieces != to.len() {
-        return Err("its blocks are no whole number of elements".into());
+        return Err("its blocks are not a whole number of elements".into());
     }
     for to in to.chunks_exact_mut(length.max(1)) {
         let (size, rest) = take::<4>(block)?;
@@ -121,8 +121,8 @@ fn decompress(header: &Header, mut block: &[u8], to: &mut [u8]) -> Result<(), St
             1 => lz::lz4(piece, to),
             3 => inflate(ZlibDecoder::new(piece), to),
             4 => zstd::decompress(piece, to).map_err(|error| error.to_string()),
-            2 => Err("it is compressed by Snappy, which is not read".into()),
-            other => Err(format!("it is compressed by number {other} of Blosc's, which is not known")),
+            2 => Err("it is compressed by Snappy, which is not supported".into()),
+            other => Err(format!("it is compressed by Blosc codec {other}, which is unknown")),
         }?;
     }
     Ok(())

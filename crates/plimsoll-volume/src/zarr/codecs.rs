@@ -85,7 +85,7 @@ impl Codecs {
                 let (length, block) = take::<4>(stored)?;
                 match little(&length) == chunk.len() as u64 {
                     true => lz::lz4(block, chunk),
-                    false => Err(format!("it stands for {} bytes, not {}", little(&length), chunk.len())),
+                    false => Err(format!("it unpacks to {} bytes, not {}", little(&length), chunk.len())),
                 }
             }
             Some(Compressor::Blosc) => blosc::decode(stored, chunk, scratch),
@@ -99,7 +99,7 @@ pub(super) fn inflate(mut from: impl Read, chunk: &mut [u8]) -> Result<(), Strin
     // The checksum is compared where the end is reached.
     match from.read(&mut [0]).map_err(|error| error.to_string())? {
         0 => Ok(()),
-        _ => Err(format!("it stands for more than {} bytes", chunk.len())),
+        _ => Err(format!("it unpacks to more than {} bytes", chunk.len())),
     }
 }
 

@@ -105,7 +105,7 @@ impl AxisPlaces {
     /// x is missing.
     fn find(axes: &[AxisSaid], shape: &[usize]) -> Result<AxisPlaces, String> {
         if axes.len() != shape.len() {
-            return Err(format!("its multiscales have {} axes, and its array {}", axes.len(), shape.len()));
+            return Err(format!("its multiscales have {} axes, but its array {}", axes.len(), shape.len()));
         }
         let (mut channel, mut space) = (None, [None; 3]);
         for (place, axis) in axes.iter().enumerate() {
@@ -116,7 +116,7 @@ impl AxisPlaces {
                 Kind::Channel if channel.is_none() && space == [None; 3] => channel = Some(place),
                 Kind::Time if shape[place] == 1 && space == [None; 3] => {}
                 Kind::Time if shape[place] != 1 => {
-                    return Err(format!("it has {} times, and one is read", shape[place]));
+                    return Err(format!("it has {} time points, but only one is supported", shape[place]));
                 }
                 _ => return Err("its axes are not in the order time, channels, z, y, x".into()),
             }
@@ -140,7 +140,7 @@ impl Placed {
             4 => (Some(0), [Some(1), Some(2), Some(3)]),
             _ => {
                 return Err(format!(
-                    "its shape is {shape:?}, and without OME's metadata 2 to 4 axes are read"
+                    "its shape is {shape:?}, but without OME metadata 2 to 4 axes are supported"
                 ));
             }
         };
@@ -172,18 +172,19 @@ impl Placed {
         let mut placed =
             Placed { channel, space, affine: Affine([[0.0; 4]; 3]), unit: 1.0, warnings: Vec::new() };
         if !has_scale {
-            warnings.push("its multiscales have no scale: voxels are taken for 1 mm".into());
+            warnings.push("its multiscales have no scale: voxels are treated as 1 mm".into());
         }
         let units: Vec<Option<&str>> = space.iter().flatten().map(|place| axes[*place].unit()).collect();
         if has_scale && units.contains(&None) {
             warnings.push(
-                "its axes have no unit: their scales are taken for millimetres, which ‹unit› corrects".into(),
+                "its axes have no unit: their scales are treated as millimetres, which ‹unit› corrects"
+                    .into(),
             );
         }
         for axis in space.iter().flatten().map(|place| &axes[*place]) {
             if let Some(other) = axis.orientation().filter(|_| axis.direction().is_none()) {
                 warnings.push(format!(
-                    "its axis {} has the orientation {other:?}, which is not read: it is placed as an axis without one",
+                    "its axis {} has the orientation {other:?}, which is not supported: it is placed like an axis without one",
                     axis.name()
                 ));
             }
@@ -201,13 +202,14 @@ impl Placed {
         }
         for (which, place) in space.iter().enumerate() {
             let unit = match place.and_then(|place| axes[place].unit()).filter(|_| has_scale) {
-                Some(unit) => millimetres(unit)
-                    .ok_or_else(|| format!("its axes have the unit {unit:?}, which is no length"))?,
+                Some(unit) => millimetres(unit).ok_or_else(|| {
+                    format!("its axes have the unit {unit:?}, which is not a unit of length")
+                })?,
                 None => 1.0,
             };
             // The axis that an image of two has not is across both, wherever these lie.
             let across = || used.iter().position(|used| !used).map(|world| (world, 1.0));
-            let (world, sign) = worlds[which].or_else(across).ok_or("its axes are all said twice")?;
+            let (world, sign) = worlds[which].or_else(across).ok_or("it lists its axes twice")?;
             let (scale, translation) = place.map_or((1.0, 0.0), |place| (scale[place], translation[place]));
             placed.affine.0[world][which] = sign * scale * unit;
             placed.affine.0[world][3] = sign * translation * unit + 0.0;
@@ -247,7 +249,7 @@ impl Transformation {
         let axes = scale.len();
         let of = |said: &Option<Vec<f64>>| {
             let said = said.clone().filter(|said| said.len() == axes);
-            said.ok_or_else(|| format!("its {} has not a number for each axis", self.kind))
+            said.ok_or_else(|| format!("its {} does not have a number for each axis", self.kind))
         };
         match self.kind.as_str() {
             "identity" => Ok(false),
@@ -262,7 +264,7 @@ impl Transformation {
                 Ok(false)
             }
             other => Err(format!(
-                "its coordinateTransformations have a {other}, and scales and translations are read"
+                "its coordinateTransformations have a {other}, but only scales and translations are supported"
             )),
         }
     }
@@ -286,7 +288,7 @@ impl AxisSaid {
             (Some("space") | None, "z") => Ok(Kind::Space(0)),
             (Some("space") | None, "y") => Ok(Kind::Space(1)),
             (Some("space") | None, "x") => Ok(Kind::Space(2)),
-            (kind, name) => Err(format!("its axis {name:?} is of type {kind:?}, which is not read")),
+            (kind, name) => Err(format!("its axis {name:?} has the type {kind:?}, which is not supported")),
         }
     }
 

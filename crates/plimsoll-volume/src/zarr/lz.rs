@@ -90,7 +90,7 @@ fn literal(block: &mut &[u8], to: &mut [u8], filled: &mut usize, count: usize) -
 /// Copies the bytes at a distance before, which may overlap the copy.
 fn repeat(to: &mut [u8], filled: &mut usize, distance: usize, count: usize) -> Result<(), String> {
     let from = filled.checked_sub(distance).filter(|_| distance > 0);
-    let from = from.ok_or("it repeats what is before its beginning")?;
+    let from = from.ok_or("it refers to bytes before its beginning")?;
     let end = filled.checked_add(count).filter(|end| *end <= to.len()).ok_or_else(|| too_long(to.len()))?;
     // A piece of the distance at first, then of twice that, and so on: the same bytes come again.
     while *filled < end {
@@ -102,13 +102,13 @@ fn repeat(to: &mut [u8], filled: &mut usize, distance: usize, count: usize) -> R
 }
 
 fn too_long(length: usize) -> String {
-    format!("it stands for more than {length} bytes")
+    format!("it unpacks to more than {length} bytes")
 }
 
 fn expect_full(to: &[u8], filled: usize) -> Result<(), String> {
     match filled == to.len() {
         true => Ok(()),
-        false => Err(format!("it stands for {filled} bytes, not {}", to.len())),
+        false => Err(format!("it unpacks to {filled} bytes, not {}", to.len())),
     }
 }
 

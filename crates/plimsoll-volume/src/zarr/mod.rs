@@ -70,13 +70,14 @@ pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError>
         (array, placed)
     } else {
         let found = image::multiscales(&attributes);
-        let multiscales = found.ok_or_else(|| refused("it says neither an array nor multiscales".into()))?;
+        let multiscales =
+            found.ok_or_else(|| refused("it describes neither an array nor multiscales".into()))?;
         let within = image::path_of_largest(multiscales).map_err(refused)?;
         let is_inside = Path::new(within)
             .components()
             .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
         if !is_inside {
-            return Err(refused(format!("its array is in {within:?}, which is not in its folder")));
+            return Err(refused(format!("its array is in {within:?}, which is outside its folder")));
         }
         folder.push(within);
         let array = Array::read(&folder)?;
@@ -95,12 +96,12 @@ pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError>
             return Err(VolumeError::Text {
                 path: folder,
                 format: "an array of Zarr",
-                why: "none of its chunks is there".into(),
+                why: "none of its chunks exist".into(),
                 hint: "its voxels were not written, or not copied with its metadata: copy the whole folder again",
             });
         }
         placed.warnings.push(
-            "none of its chunks is there: all voxels are background, as of a label map that was written without empty chunks"
+            "none of its chunks exist: all voxels are background, as in a label map written without empty chunks"
                 .into(),
         );
     }
@@ -131,7 +132,7 @@ fn json(path: &Path) -> Result<Option<Value>, VolumeError> {
     let takes = tree_bytes(&bytes);
     if takes > MOST_OF_TREE {
         return Err(refused(format!(
-            "its entries would take up to {takes} bytes in memory, and {MOST_OF_TREE} at most are taken"
+            "its entries would take up to {takes} bytes in memory, more than {MOST_OF_TREE}"
         )));
     }
     serde_json::from_slice(&bytes).map(Some).map_err(|problem| refused(problem.to_string()))

@@ -195,7 +195,7 @@ impl Room {
                 let length = usize::try_from(count).ok().filter(|count| *count <= most);
                 let length = length.ok_or_else(|| {
                     damaged(format!(
-                        "it has {count} bytes, and one of {} has at most {most}",
+                        "it has {count} bytes, but one of {} may have at most {most}",
                         self.chunk.len()
                     ))
                 })?;

@@ -30,10 +30,10 @@ pub(super) fn said(json: &Value) -> Result<Said, String> {
         return Err(format!("its zarr_format is {}", said.zarr_format));
     }
     if said.order != "C" {
-        return Err(format!("its order is {:?}, and C is read", said.order));
+        return Err(format!("its order is {:?}, but only C is supported", said.order));
     }
     if let Some(filter) = said.filters.iter().flatten().next() {
-        return Err(format!("it has the filter {filter}, and none are read"));
+        return Err(format!("it has the filter {filter}, but filters are not supported"));
     }
     let compressor = match &said.compressor {
         None => None,
@@ -41,7 +41,9 @@ pub(super) fn said(json: &Value) -> Result<Said, String> {
             let id = compressor.get("id").and_then(Value::as_str).unwrap_or_default();
             let known = Compressor::named(id);
             Some(known.ok_or_else(|| {
-                format!("its compressor is {compressor}, and blosc, gzip, lz4, zlib and zstd are read")
+                format!(
+                    "its compressor is {compressor}, but only blosc, gzip, lz4, zlib and zstd are supported"
+                )
             })?)
         }
     };
@@ -61,7 +63,7 @@ pub(super) fn said(json: &Value) -> Result<Said, String> {
 }
 
 fn element(said: &Value) -> Result<Element, String> {
-    let refused = || format!("its dtype is {said}: whole numbers of 8 to 64 bits, f4 and f8 are read");
+    let refused = || format!("its dtype is {said}: whole numbers of 8 to 64 bits, f4 and f8 are supported");
     let text = said.as_str().ok_or_else(refused)?;
     let mut letters = text.chars();
     let first = letters.next();

@@ -47,7 +47,7 @@ impl Named {
     /// # Errors
     /// In words, if there is none that can be used.
     fn parsed<T: for<'a> Deserialize<'a>>(&self, key: &str) -> Result<T, String> {
-        let found = self.get(key).ok_or_else(|| format!("its {} says no {key}", self.name()))?;
+        let found = self.get(key).ok_or_else(|| format!("its {} has no {key}", self.name()))?;
         T::deserialize(found).map_err(|problem| format!("{key} of its {}: {problem}", self.name()))
     }
 }
@@ -60,17 +60,22 @@ pub(super) fn said(json: &Value) -> Result<Said, String> {
         return Err(format!("it is a {} of zarr_format {}", said.node_type, said.zarr_format));
     }
     if !said.storage_transformers.is_empty() {
-        return Err("it has storage_transformers, and none are read".into());
+        return Err("it has storage_transformers, which are not supported".into());
     }
     if said.chunk_grid.name() != "regular" {
-        return Err(format!("its chunk_grid is {}, and regular ones are read", said.chunk_grid.name()));
+        return Err(format!(
+            "its chunk_grid is {}, but only regular ones are supported",
+            said.chunk_grid.name()
+        ));
     }
     let file: Vec<u64> = said.chunk_grid.parsed("chunk_shape")?;
     let encoding = &said.chunk_key_encoding;
     let (has_prefix, usual) = match encoding.name() {
         "default" => (true, "/"),
         "v2" => (false, "."),
-        other => return Err(format!("its chunk_key_encoding is {other}, and default and v2 are read")),
+        other => {
+            return Err(format!("its chunk_key_encoding is {other}, but only default and v2 are supported"));
+        }
     };
     let separator = match encoding.get("separator") {
         None => usual,
@@ -86,7 +91,7 @@ pub(super) fn said(json: &Value) -> Result<Said, String> {
     };
     let kind = kind(&said.data_type)?;
     let of_one_byte = (kind.size() == 1).then_some(ByteOrder::NATIVE);
-    let order = order.or(of_one_byte).ok_or("its codec bytes does not say its endian")?;
+    let order = order.or(of_one_byte).ok_or("its codec bytes has no endian")?;
     Ok(Said {
         shape: said.shape,
         element: Element { kind, order },
@@ -115,7 +120,7 @@ fn chain(codecs: &[Named]) -> Result<Chain, String> {
         }
         let order: Vec<usize> = first.parsed("order")?;
         if !order.iter().copied().eq(0..order.len()) {
-            return Err(format!("its axes are stored in the order {order:?}, and C's order is read"));
+            return Err(format!("its axes are stored in the order {order:?}, but only C order is supported"));
         }
         rest = behind;
     }
@@ -133,11 +138,14 @@ fn chain(codecs: &[Named]) -> Result<Chain, String> {
         }
         "sharding_indexed" => {
             if let Some(codec) = behind.first() {
-                return Err(format!("its shards are encoded again by {}, which is not read", codec.name()));
+                return Err(format!(
+                    "its shards are encoded again by {}, which is not supported",
+                    codec.name()
+                ));
             }
             let inner: Vec<Named> = first.parsed("codecs")?;
             let Chain::Bytes { order, codecs } = chain(&inner)? else {
-                return Err("its shards have shards, which are not read".into());
+                return Err("its shards have shards, which is not supported".into());
             };
             let index: Vec<Named> = first.parsed("index_codecs")?;
             let Chain::Bytes {
@@ -159,7 +167,7 @@ fn chain(codecs: &[Named]) -> Result<Chain, String> {
                 is_checked,
             })
         }
-        other => Err(format!("its codec {other} is not read")),
+        other => Err(format!("its codec {other} is not supported")),
     }
 }
 
@@ -174,12 +182,12 @@ fn compression(codecs: &[Named]) -> Result<Codecs, String> {
         [one] => {
             let name = one.name();
             let known = Compressor::named(name.strip_prefix("numcodecs.").unwrap_or(name));
-            let refused = || format!("its codec {name} is not read: blosc, gzip, lz4, zlib and zstd are");
+            let refused = || format!("its codec {name} is not supported: blosc, gzip, lz4, zlib and zstd are");
             Ok(Codecs { compressor: Some(known.ok_or_else(refused)?), is_checked })
         }
         several => {
             let names: Vec<&str> = several.iter().take(8).map(Named::name).collect();
-            Err(format!("it has the codecs {}, and one with a checksum is read", names.join(", ")))
+            Err(format!("it has the codecs {}, but only one with a checksum is supported", names.join(", ")))
         }
     }
 }
@@ -196,6 +204,8 @@ fn kind(said: &Value) -> Result<ElementType, String> {
         Some("int64") => ElementType::I64,
         Some("float32") => ElementType::F32,
         Some("float64") => ElementType::F64,
-        _ => return Err(format!("its data_type is {said}: whole numbers, float32 and float64 are read")),
+        _ => {
+            return Err(format!("its data_type is {said}: whole numbers, float32 and float64 are supported"));
+        }
     })
 }

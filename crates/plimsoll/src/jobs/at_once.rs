@@ -125,15 +125,14 @@ impl<'a> Sharing<'a> {
                 let of_device =
                     device.as_ref().map(|device| (device.minimum_vram_bytes, device.vram_budget_bytes));
                 let (which, flag, needed, part) = match of_device.filter(|(needed, part)| needed > part) {
-                    Some((needed, part)) => ("the device's line".into(), "‹vram›", needed, part),
+                    Some((needed, part)) => ("the device's limit".into(), "‹vram›", needed, part),
                     None => {
-                        let line = format!("the line of {}", self.whole.line);
+                        let line = format!("the limit of {}", self.whole.line);
                         (line, "‹ram›", minimum_ram_bytes, ram_budget_bytes)
                     }
                 };
                 let message = format!(
-                    "{folds} folds at once do not fit {which}: each needs {needed}, and its part is {part}, with what they have in \
-                     common"
+                    "{folds} folds at once do not fit {which}: each needs {needed}, but its part is {part}, shared memory included"
                 );
                 return Err(Error::new(message, format!("‹parallel={fewer}› fits, or raise {flag}")));
             }

@@ -49,7 +49,7 @@ pub(super) fn images(
     }
     bids_images(input, &named, budget).map_err(|problem| match suffixes {
         [] => {
-            let hint = "say what the names of images end in, one for each channel: ‹bids=T1w,FLAIR›";
+            let hint = "set the endings of the names of images, one for each channel: ‹bids=T1w,FLAIR›";
             Error::new(problem.to_string(), hint)
         }
         _ => problem.into(),
@@ -65,8 +65,8 @@ fn source_description(input: &Path) -> Outcome<Value> {
     };
     let text = plimsoll_disk::without_mark(text);
     serde_json::from_slice(&text).map_err(|problem| {
-        let message = format!("{} is no JSON: {problem}", path.display());
-        Error::new(message, "mend it: the name and the DOI of the derivatives' source are read from it")
+        let message = format!("{} is not valid JSON: {problem}", path.display());
+        Error::new(message, "correct it: it gives the name and the DOI of the derivatives' source")
     })
 }
 
@@ -74,7 +74,7 @@ fn source_description(input: &Path) -> Outcome<Value> {
 pub(super) fn describe(request: &PredictRequest, opened: &Opened, has_unprocessed: bool) -> Outcome {
     let folder = &request.output;
     if folder.join(BIDS_DESCRIPTION).exists() && !is_predicted(folder)? {
-        let message = format!("{} is a data set of another program", folder.display());
+        let message = format!("{} is a data set written by another program", folder.display());
         let hint = format!(
             "choose another folder, like -o {}",
             request.input.join("derivatives/plimsoll").display()

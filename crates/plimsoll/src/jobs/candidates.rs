@@ -80,14 +80,14 @@ pub fn sources_at(path: &Path) -> Outcome<Vec<Source>> {
     } else {
         let message = match path.is_dir() {
             true => format!(
-                "{} is no run, no sweep, and has no summary.json of scored predictions",
+                "{} is not a run or a sweep, and has no summary.json of scored predictions",
                 path.display()
             ),
-            false => format!("{} is no folder, no summary.json, and no table of images", path.display()),
+            false => format!("{} is not a folder, a summary.json or a table of images", path.display()),
         };
         return Err(Error::new(
             message,
-            "name folders of runs that ‹job train +folds=all› has trained, or of a sweep",
+            "name folders of runs that ‹job train +folds=all› wrote, or of a sweep",
         ));
     };
     let long = path.display().to_string();
@@ -117,7 +117,7 @@ fn has_ending(path: &Path, ending: &str) -> bool {
 }
 
 fn no_folds(path: &Path) -> Error {
-    let message = format!("{} has no folds with cases that they were not trained on", path.display());
+    let message = format!("{} has no folds with held-out validation cases", path.display());
     Error::new(message, "train it with ‹fold=0›, 1, …, or ‹folds=all›")
 }
 
@@ -147,7 +147,7 @@ impl CandidateKind {
                         CandidateKind::LabelMaps => (of, &*place.folder),
                     };
                     let message = format!(
-                        "{} gives each image a class, and {} labels voxels",
+                        "{} classifies images, but {} labels voxels",
                         images.display(),
                         labels.display()
                     );

@@ -72,8 +72,9 @@ impl Classifiers {
                     return Ok(Classifiers::Pairs(models));
                 }
                 OpenedModel::Pairs { .. } => {
-                    let message = format!("the classifiers of pairs in {} vote", path.display());
-                    return Err(Error::new(message, "predict with them alone"));
+                    let message =
+                        format!("{} holds classifiers of pairs, which vote together", path.display());
+                    return Err(Error::new(message, "predict with this model alone"));
                 }
                 opened => opened.into_run()?,
             };
@@ -90,7 +91,7 @@ impl Classifiers {
             Classifiers::Mean(models) => models.first(),
             Classifiers::Pairs(models) => models.first().map(|(_, model)| model),
         };
-        first.ok_or_else(|| Error::new("there is no classifier", "name the folder of one that is trained"))
+        first.ok_or_else(|| Error::new("there is no classifier", "name the folder of a trained one"))
     }
 
     /// All of them.
@@ -120,13 +121,13 @@ fn expect_alike(one: NamedModel<'_>, other: NamedModel<'_>) -> Outcome {
     }
     let names = [own, others].map(|task| known(task).join(", "));
     let message = format!(
-        "{} tells the classes {} apart, and {} {}",
+        "{} has the classes {}, but {} has {}",
         one.path.display(),
         names[0],
         other.path.display(),
         names[1]
     );
-    Err(Error::new(message, "average models that learn the same of the same classes"))
+    Err(Error::new(message, "average models of the same task and classes"))
 }
 
 /// Options of a classification.
@@ -152,7 +153,7 @@ pub fn classify(
     context: &Context,
 ) -> Outcome<Classified> {
     if request.output.exists() && !request.overwrite {
-        let message = format!("{} is there already", request.output.display());
+        let message = format!("{} already exists", request.output.display());
         return Err(Error::new(message, "‹overwrite› replaces it"));
     }
     let budget = Budget::new(context.limits(request.ram).line);
@@ -165,7 +166,7 @@ pub fn classify(
     let listed = list(&request.input, &settings, &budget)?;
     if options.mistakes.is_some() && listed.classes.is_empty() {
         let message =
-            format!("‹mistakes›: the labels of the images in {} are not known", request.input.display());
+            format!("‹mistakes›: the labels of the images in {} are unknown", request.input.display());
         return Err(Error::new(message, "give a folder for each class, or a .csv file with their labels"));
     }
     let largest = largest_image(&listed, &classifiers)?;
@@ -253,7 +254,7 @@ fn known_classes(classifiers: &Classifiers) -> Outcome<(ClassificationTask, Vec<
             let needed = labels.len() * (labels.len() - 1) / 2;
             if models.len() != needed {
                 let message = format!("{} of {needed} pairs of classes are trained", models.len());
-                return Err(Error::new(message, "‹job train +one_vs_one +resume› trains what is missing"));
+                return Err(Error::new(message, "‹job train +one_vs_one +resume› trains the missing ones"));
             }
             labels
         }
@@ -431,8 +432,7 @@ fn accuracy(model: &Model) -> Outcome<f64> {
             .weights
             .first()
             .map_or(Path::new("."), |weights| weights.path.parent().unwrap_or(&weights.path));
-        let message =
-            format!("{} has no epoch with an accuracy, by which votes are weighted", place.display());
-        Error::new(message, "bring its metrics.jsonl back, or choose another rule: ‹votes=sum›")
+        let message = format!("{} has no epoch with an accuracy, which weighted votes need", place.display());
+        Error::new(message, "restore its metrics.jsonl, or choose another rule: ‹votes=sum›")
     })
 }

@@ -107,7 +107,7 @@ pub fn compare(request: &CompareRequest, context: &Context) -> Outcome<Compariso
         CandidateKind::LabelMaps => compare_labels(request, &sources, which, context)
             .map(|report| ComparisonReport::LabelMaps(report.into())),
         CandidateKind::Images if request.missing.is_some() => Err(Error::new(
-            "‹missing› is of label maps: every image of a classifier has its scores",
+            "‹missing› applies to label maps: every image of a classifier has scores",
             "leave it out",
         )),
         CandidateKind::Images => compare_images(request, &sources, which, context)
@@ -118,11 +118,11 @@ pub fn compare(request: &CompareRequest, context: &Context) -> Outcome<Compariso
 /// Refuses options that only classifiers have, and ensembles without their data set.
 fn expect_label_options(request: &CompareRequest) -> Outcome {
     if request.several_labels {
-        return Err(Error::new("‹several_labels› is of tables of images", "leave it out"));
+        return Err(Error::new("‹several_labels› applies to tables of images", "leave it out"));
     }
     if request.ensembles.as_ref().is_some_and(|ensembles| ensembles.dataset.is_none()) {
-        let message = "‹ensembles› predicts the validation cases of networks that label voxels anew";
-        return Err(Error::new(message, "name the data set that they were trained on with ‹data›"));
+        let message = "‹ensembles› predicts validation cases again, and needs their data set";
+        return Err(Error::new(message, "name the data set of the training with ‹data›"));
     }
     Ok(())
 }
@@ -307,8 +307,9 @@ pub fn not_validated(fold: &FoldFolder, path: &Path, common_cases: bool, context
         context.warn(format_args!("{} is not validated and is left out", fold.path().display()));
         return Ok(());
     }
-    let message = format!("{} is not validated: {} is not there", fold.path().display(), path.display());
-    let hint = "‹job train +resume› or ‹job sweep +resume› validates folds that are trained; ‹common_cases› leaves it out";
+    let message = format!("{} is not validated: {} is missing", fold.path().display(), path.display());
+    let hint =
+        "‹job train +resume› or ‹job sweep +resume› validates trained folds; ‹common_cases› leaves it out";
     Err(Error::new(message, hint))
 }
 
@@ -328,8 +329,8 @@ fn metrics(asked: &[String], paired: &Paired) -> Outcome<Vec<Metric>> {
         }
         let metric = known().find(|metric| metric.name().eq_ignore_ascii_case(name)).ok_or_else(|| {
             let names: Vec<&str> = known().map(Metric::name).collect();
-            let hint = format!("scores are {}, or all", names.join(", "));
-            Error::new(format!("{name} is no score by which label maps are compared"), hint)
+            let hint = format!("choose from {}, or all", names.join(", "));
+            Error::new(format!("{name} is not a score for comparing label maps"), hint)
         })?;
         found.push(metric);
     }

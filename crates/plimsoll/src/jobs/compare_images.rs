@@ -65,7 +65,7 @@ pub fn compare_images(
     context: &Context,
 ) -> Outcome<ImageReport> {
     if let Some(flag) = request.ensembles.as_ref().and_then(|ensembles| ensembles.of_predictions) {
-        let message = format!("{flag} has no effect: what classifiers said of validation images is there");
+        let message = format!("{flag} has no effect: predictions of validation images exist");
         return Err(Error::new(message, "leave it out"));
     }
     let line = Line::draw(request.ram, 1, context)?;
@@ -168,7 +168,7 @@ fn labelling(sources: &[Source], several: bool) -> Outcome<Labelling> {
         let Scored::Folds(folds) = &place.scored else { continue };
         let Some(fold) = folds.iter().find(|fold| fold.is_begun()) else { continue };
         if several {
-            let message = format!("{} says itself how many labels an image has", place.folder.display());
+            let message = format!("{} already states how many labels an image has", place.folder.display());
             return Err(Error::new(message, "leave out ‹several_labels›"));
         }
         return Ok(labelling_of(Specification::read(fold)?.config.task.classification()?.target));
@@ -187,8 +187,8 @@ fn scores(asked: &[String], paired: &PairedClassifiers) -> Outcome<Vec<ImageScor
         }
         found.push(ImageScore::named(name).ok_or_else(|| {
             let names: Vec<&str> = known().into_iter().map(ImageScore::name).collect();
-            let hint = format!("scores are {}, or all", names.join(", "));
-            Error::new(format!("{name} is no score by which classifiers are compared"), hint)
+            let hint = format!("choose from {}, or all", names.join(", "));
+            Error::new(format!("{name} is not a score for comparing classifiers"), hint)
         })?);
     }
     if asked.is_empty() {

@@ -106,11 +106,13 @@ impl Begun {
                     return Err(RunError::AllFoldsBegun { folder: run.into(), cases: new }.into());
                 }
                 let only_trained = include(splits, &open, &new, &cases.traits());
-                let mut notice =
-                    format!("{} new since the run began: included in folds that are not begun", listed(&new));
+                let mut notice = format!(
+                    "{} new since the run started: included in folds that have not started",
+                    listed(&new)
+                );
                 if !only_trained.is_empty() {
                     notice.push_str(&format!(
-                        "; {} only trained on, because a fold that is begun validates other images of the same group",
+                        "; {} only trained on, because a started fold validates other images of the same group",
                         listed(&only_trained)
                     ));
                 }

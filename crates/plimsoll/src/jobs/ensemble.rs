@@ -228,7 +228,7 @@ fn expect_same(one: &Opened, other: &Opened) -> Outcome {
         None => Ok(()),
         Some((what, own, others)) => {
             let message = format!(
-                "{} and {} cannot be averaged: the {what} of the one are {own}, those of the other {others}",
+                "{} and {} cannot be averaged: their {what} are {own} and {others}",
                 one.folder.display(),
                 other.folder.display()
             );

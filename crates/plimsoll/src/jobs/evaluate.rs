@@ -168,8 +168,9 @@ impl Scored {
         let classes: Vec<u8> = labels?.into_iter().filter(|label| *label != 0).collect();
         if classes.is_empty() {
             let place = found.folder.display();
-            let message =
-                format!("no label map of references in {place} or of predictions has a voxel above 0");
+            let message = format!(
+                "no label map of the references in {place} or of the predictions has a voxel above 0"
+            );
             return Err(Error::new(message, "name the classes, like ‹labels=1,2›"));
         }
         let listed = classes.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
@@ -191,7 +192,7 @@ impl Scored {
             if let Some(count) = regions.map(<[_]>::len)
                 && let Some(class) = classes.iter().find(|class| usize::from(**class) > count)
             {
-                let message = format!("‹labels={class}›: the data set has {count} regions, and no other");
+                let message = format!("‹labels={class}›: the data set has only {count} regions");
                 return Err(Error::new(message, "numbers name regions; labels are named in sums, like 1+2"));
             }
             return Ok(match described {
@@ -203,7 +204,7 @@ impl Scored {
         if numbers.len() < asked.len() {
             return Err(Error::new(
                 format!("‹labels› names {} classes", asked.len()),
-                "at most 255 are scored",
+                "at most 255 are supported",
             ));
         }
         let labels = |name: &str| -> Outcome<Vec<u8>> {
@@ -265,9 +266,7 @@ fn expect_none_ignored(classes: &[u8], regions: &[Vec<u8>], ignore: Option<u8>) 
     match is_asked {
         false => Ok(()),
         true => Err(Error::new(
-            format!(
-                "class {ignore} cannot be scored: voxels that have this label in a reference are ignored"
-            ),
+            format!("class {ignore} cannot be scored: voxels with this label in a reference are ignored"),
             "leave it out of ‹labels›",
         )),
     }

@@ -68,7 +68,7 @@ pub enum ExportedModel {
 pub fn export(request: &ExportRequest, context: &Context) -> Outcome<ExportedModel> {
     if request.external_data && request.format != ExportFormat::Onnx {
         let message = "‹external_data› has no effect without ‹format=onnx›";
-        return Err(Error::new(message, "leave it out: other formats have weights of any length"));
+        return Err(Error::new(message, "leave it out: other formats have no limit on the size of weights"));
     }
     let budget = Line::draw(request.ram, 1, context)?.budget;
     match request.format {
@@ -95,7 +95,7 @@ fn write_nnunet(request: &ExportRequest, budget: &Budget) -> Outcome<ExportedFol
 }
 
 fn write_onnx(request: &ExportRequest, budget: &Budget) -> Outcome<ExportedGraph> {
-    expect_file(request, "onnx", "ONNX runtimes know such files by it")?;
+    expect_file(request, "onnx", "ONNX runtimes recognise files by this ending")?;
     let weights = if request.external_data { WeightsGo::Beside } else { WeightsGo::Inside };
     let write = |model: &OnnxModel<'_>| export_onnx(model, &request.output, weights, budget);
     let exported = match open(request, budget)? {
@@ -118,8 +118,10 @@ fn open(request: &ExportRequest, budget: &Budget) -> Outcome<OpenedModel> {
     let opened = OpenedModel::open(&request.model, &options, budget)?;
     let has_checkpoints = matches!(opened, OpenedModel::Run { .. } | OpenedModel::Pairs { .. });
     if request.checkpoint.is_some() && !has_checkpoints {
-        let message =
-            format!("‹checkpoint› has no effect with {}: it is no folder of a run", request.model.display());
+        let message = format!(
+            "‹checkpoint› has no effect with {}: it is not the folder of a run",
+            request.model.display()
+        );
         return Err(Error::new(message, "leave it out"));
     }
     Ok(opened)
@@ -131,8 +133,8 @@ fn open_run(request: &ExportRequest, budget: &Budget) -> Outcome<Model> {
         OpenedModel::Run { model, .. } => Ok(*model),
         pairs @ OpenedModel::Pairs { .. } => Ok(pairs.into_run()?),
         other => {
-            let message = format!("{} is no folder of a run", other.path().display());
-            Err(Error::new(message, "export it with ‹format=onnx›, which is made of every kind of model"))
+            let message = format!("{} is not the folder of a run", other.path().display());
+            Err(Error::new(message, "export it with ‹format=onnx›, which supports every kind of model"))
         }
     }
 }
@@ -144,7 +146,7 @@ fn one_fold<'a>(request: &ExportRequest, weights: &'a [WeightSource]) -> Outcome
         [only] => Ok(only),
         [] => Err(Error::new(format!("{model} has no fold"), "‹job models show› lists its folds")),
         several => {
-            let message = format!("{model} has {} folds, and a file has one", several.len());
+            let message = format!("{model} has {} folds, but a file has one", several.len());
             Err(Error::new(message, "choose one with ‹fold›, like ‹fold=0›"))
         }
     }
@@ -157,7 +159,7 @@ fn expect_file(request: &ExportRequest, ending: &str, hint: &str) -> Outcome {
         return Err(Error::new(format!("{} does not end in .{ending}", output.display()), hint));
     }
     if output.exists() && !request.overwrite {
-        let message = format!("{} is there already", output.display());
+        let message = format!("{} already exists", output.display());
         return Err(Error::new(message, "choose another file, or ‹overwrite›"));
     }
     Ok(())

@@ -72,7 +72,7 @@ impl FinishedCases {
         if let Err(failure) = self.append(predicted) {
             let case = &predicted.case;
             self.context
-                .warn(format_args!("{}: what {case} took is not recorded before the end", failure.line()));
+                .warn(format_args!("{}: the time of {case} is not recorded before the end", failure.line()));
         }
     }
 
@@ -104,7 +104,10 @@ impl FinishedCases {
             self.lines = own.map_or(Lines::OfAnother, Lines::Own);
             if matches!(self.lines, Lines::OfAnother) {
                 let path = self.path.display();
-                self.context.warn(format_args!("{path} belongs to another call into this folder: times of this call are recorded at its end"));
+                self.context.warn(format_args!(
+                    "{path} belongs to another process that predicts into this folder: times of this one are \
+                                                recorded at its end"
+                ));
             }
         }
         match &mut self.lines {
@@ -154,6 +157,6 @@ pub(super) fn remove_lines(lines: Appender) -> Outcome {
 
 /// Refuses a file of another program that has a name of ours.
 pub(super) fn no_record(path: &Path) -> Error {
-    let message = format!("{} is no record of predictions, and would be replaced", path.display());
+    let message = format!("{} is not a record of predictions and would be replaced", path.display());
     Error::new(message, "write the labels to another folder with -o")
 }

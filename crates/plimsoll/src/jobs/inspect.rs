@@ -150,6 +150,6 @@ pub fn expect_sound(inspection: &Inspection) -> Outcome {
         1 => String::new(),
         count => format!(" (and {} more; see ‹job inspect›)", count - 1),
     };
-    let hint = first.hint.clone().unwrap_or_else(|| "mend the case, or remove it".into());
+    let hint = first.hint.clone().unwrap_or_else(|| "repair the case, or remove it".into());
     Err(Error::new(format!("{first}{more}"), hint))
 }

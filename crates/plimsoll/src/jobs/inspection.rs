@@ -86,7 +86,7 @@ impl Inspected {
         let Some(first) = errors.first() else { return Ok(()) };
         let plural = if errors.len() == 1 { "error" } else { "errors" };
         let message = format!("{} {plural} in {}: {first}", errors.len(), place.display());
-        Err(Error::new(message, "mend or remove the cases that are named above"))
+        Err(Error::new(message, "repair or remove the cases named above"))
     }
 }
 
@@ -133,7 +133,8 @@ pub fn inspect(request: &InspectRequest, context: &Context) -> Outcome<Inspected
             Ok(Inspected::Volumes { dataset: Box::new(dataset), inspection: Box::new(inspection) })
         }
         Listed::Images { .. } if request.page.is_some() => {
-            let message = format!("‹page› is of volumes, and {} has images with classes", place.display());
+            let message =
+                format!("‹page› applies to volumes, but {} has images with classes", place.display());
             Err(Error::new(message, "leave ‹page› out"))
         }
         Listed::Images { name, place, dataset } => {
@@ -202,14 +203,15 @@ fn describe(place: &Path, opening: &Opening<'_>, budget: &Budget) -> Outcome<Dat
         let message = format!("{} has nothing that looks like images with label maps", place.display());
         return Err(Error::new(
             message,
-            "‹write› is for these; say under [data] of plimsoll.toml where they are",
+            "‹write› describes such data sets; set their folders under [data] in plimsoll.toml",
         ));
     };
     opening.context.expect_unlisted(listed_files::DATA_SET, listed_files::volume_files(&found))?;
     let path = found.folder.join(DESCRIPTION);
     if path.exists() {
-        let hint = "leave ‹write› out to inspect what it describes, or move it away to have it written anew";
-        return Err(Error::new(format!("{} is there already", path.display()), hint));
+        let hint =
+            "leave ‹write› out to inspect the data set that it describes, or move it to write a new one";
+        return Err(Error::new(format!("{} already exists", path.display()), hint));
     }
     let labels = match &found.labels {
         Some(labels) => labels.clone(),
@@ -250,7 +252,7 @@ fn write_page(
     let written = write(path, |file| {
         page(path, file, dataset, inspection, budget, &observe).map_err(|failure| {
             fault = Some(failure);
-            io::Error::other("the page is not whole")
+            io::Error::other("the page is incomplete")
         })
     });
     drop(progress);
@@ -262,9 +264,12 @@ fn write_page(
 fn check_page(path: &Path) -> Outcome {
     let beside = path.with_extension("json");
     if beside == path || beside.file_name().is_some_and(|name| name == DESCRIPTION) {
-        let message =
-            format!("‹page={}› has no room for the numbers, in {}", path.display(), beside.display());
-        return Err(Error::new(message, "call it otherwise, like report.html"));
+        let message = format!(
+            "‹page={}› would have the same name as its file of numbers, {}",
+            path.display(),
+            beside.display()
+        );
+        return Err(Error::new(message, "choose another name, like report.html"));
     }
     Ok(())
 }

@@ -38,8 +38,11 @@ impl LabelFolder {
         match request.volumes.postprocessing.steps(&request.model, budget)? {
             None => Ok(LabelFolder { folder: output, steps: None, unit, threads }),
             Some((path, steps)) => {
-                let why = "‹no_postprocessing› leaves labels as they are predicted";
-                context.note(format_args!("steps of {} are done on labels; {why}", path.display()));
+                let why = "‹no_postprocessing› keeps labels as predicted";
+                context.note(format_args!(
+                    "the post-processing steps of {} apply to labels; {why}",
+                    path.display()
+                ));
                 let folder = output.join(UNPROCESSED);
                 Ok(LabelFolder { folder, steps: Some((output, steps)), unit, threads })
             }
@@ -99,7 +102,7 @@ impl LabelFolder {
     /// The error for labels that are outside the folder.
     fn elsewhere(&self, file: &Path) -> Error {
         let message = format!("{} is not in {}", file.display(), self.folder.display());
-        Error::new(message, "report it with the command and this line")
+        Error::new(message, "this is a bug: report it with the command and this message")
     }
 
     /// Makes it, without what a killed process left in it.
@@ -155,7 +158,7 @@ fn remove_if_there(file: &Path) -> Outcome<bool> {
 /// Ends what a signal ends.
 pub(super) fn expect_going(stop: &AtomicBool) -> Outcome {
     match stop.load(Ordering::Relaxed) {
-        true => Err(Error::new("interrupted", "the same command goes on with what is missing")),
+        true => Err(Error::new("interrupted", "the same command predicts the missing ones")),
         false => Ok(()),
     }
 }

@@ -44,7 +44,7 @@ impl Line {
         {
             let message =
                 format!("‹ram={asked}› is more than the {} that {} leaves", tightest.bytes, tightest.source);
-            let hint = format!("draw the line at or below {}", tightest.bytes);
+            let hint = format!("set the limit to {} at most", tightest.bytes);
             return Err(Error::new(message, hint));
         }
         let budget = Budget::new(limits.line);
@@ -80,7 +80,7 @@ impl Line {
                 bytes => format!(", {bytes} of it for the driver of the device"),
             };
             let message =
-                format!("the process itself needs {needed}{driver}, but the line is {}", self.limits.line);
+                format!("the process itself needs {needed}{driver}, but the limit is {}", self.limits.line);
             Error::new(message, "raise ‹ram›")
         })?;
         self.overhead = Some(held);
@@ -144,7 +144,7 @@ mod tests {
             let warnings = observer.0.lock().unwrap();
             let unread: Vec<&String> = warnings.iter().filter(|text| text.contains("memory.max")).collect();
             assert_eq!(unread.len(), 1, "{name}: {warnings:?}");
-            assert!(unread[0].contains("a memory limit that it sets is not kept"), "{name}: {unread:?}");
+            assert!(unread[0].contains("a memory limit set there is not enforced"), "{name}: {unread:?}");
         };
         job("a limit", &|context| {
             Line::draw(None, 1, context).unwrap();

@@ -215,8 +215,8 @@ impl Listed {
                 }
                 if dataset.cases.is_empty() && !skipped.is_empty() {
                     let message =
-                        format!("no case of {} can be used; {}", dataset.folder.display(), skipped[0]);
-                    return Err(Error::new(message, "mend the files that ‹job inspect› names"));
+                        format!("no case of {} is usable; {}", dataset.folder.display(), skipped[0]);
+                    return Err(Error::new(message, "repair the files that ‹job inspect› names"));
                 }
                 inspection.choose_masks(&mut dataset.channels);
                 let name = dataset.name.clone();
@@ -224,8 +224,8 @@ impl Listed {
                 Ok(InspectedData { name, data, skipped })
             }
             Listed::Images { .. } if skip_bad_cases => Err(Error::new(
-                "‹skip_bad_cases› is of volumes, but this data set has images",
-                "move the files that are named without it out of the data set",
+                "‹skip_bad_cases› applies to volumes, but this data set has images",
+                "move the files out of the data set that are named without it",
             )),
             Listed::Images { name, place, dataset } => {
                 let inspection = inspect_images(&place, &dataset, images, threads, budget, context)?;

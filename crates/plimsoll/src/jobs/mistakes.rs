@@ -186,7 +186,7 @@ impl<'a> Sheet<'a> {
         drawing = drawing.on_white();
         let heading = text([GAP, 26.0], Anchor::Start, title).set("font-size", 15.0);
         drawing.push(heading.set("font-weight", "bold"));
-        let legend = text([GAP, 46.0], Anchor::Start, "red: what speaks for the class (Grad-CAM)");
+        let legend = text([GAP, 46.0], Anchor::Start, "red: evidence for the class (Grad-CAM)");
         drawing.push(legend.set("fill", "#555"));
         write(path, |to| {
             drawing.stream(to, &mut |to| {
@@ -242,7 +242,7 @@ impl<'a> Sheet<'a> {
         }
         let PictureFrame { corner, size } = *at;
         write_picture(to, corner, size, |to| write_png(to, [extent.height, extent.width], &self.picture))?;
-        let nothing = if map.is_some() && largest <= 0.0 { " (nothing speaks for it)" } else { "" };
+        let nothing = if map.is_some() && largest <= 0.0 { " (no evidence)" } else { "" };
         let below = [corner[0], corner[1] + HEIGHT + 16.0];
         writeln!(to, "{}", text(below, Anchor::Start, &format!("{caption}{nothing}")))
     }

@@ -137,7 +137,7 @@ pub fn write_model_file(request: &ModelFileRequest, context: &Context) -> Outcom
         return Err(Error::new(message, "‹job export› writes weights alone, to a .safetensors file"));
     }
     if file.exists() && !request.overwrite {
-        let message = format!("{} is there already", file.display());
+        let message = format!("{} already exists", file.display());
         return Err(Error::new(message, "choose another file, or ‹overwrite›"));
     }
     let budget = Line::draw(request.ram, 1, context)?.budget;

@@ -195,8 +195,8 @@ impl Outlier {
         let (ways, last) = match other_spacing {
             Some(OtherSpacing { is_used: true, trained_mm, seen_mm, windows, .. }) => {
                 return format!(
-                    "{case} has {count} windows at the spacing of training, {trained_mm}{of_others}: it is seen at {seen_mm}, in {} \
-                     windows{}; the network was not trained to see that, so check its labels",
+                    "{case} has {count} windows at the spacing of training, {trained_mm}{of_others}: it is predicted at {seen_mm}, in {} \
+                     windows{}; the network was not trained at that spacing, so check its labels",
                     grouped(*windows as u64),
                     about(seconds)
                 );
@@ -204,15 +204,15 @@ impl Outlier {
             Some(OtherSpacing { flag, seen_mm, windows: fewer, .. }) => {
                 let seconds = seconds.map(|seconds| seconds * *fewer as f64 / (*windows).max(1) as f64);
                 let (fewer, takes) = (grouped(*fewer as u64), about(seconds));
-                (true, format!(", or see it at {seen_mm} with {flag}: {fewer} windows{takes}"))
+                (true, format!(", or predict it at {seen_mm} with {flag}: {fewer} windows{takes}"))
             }
             None => (false, String::new()),
         };
         let cut = match (can_overlap, ways) {
-            (true, true) => ", cut it to what is looked for, look at fewer windows with ‹overlap=0.25›",
-            (true, false) => ", cut it to what is looked for, or look at fewer windows with ‹overlap=0.25›",
-            (false, true) => ", cut it to what is looked for",
-            (false, false) => ", or cut it to what is looked for",
+            (true, true) => ", crop it to the structures, use fewer windows with ‹overlap=0.25›",
+            (true, false) => ", crop it to the structures, or use fewer windows with ‹overlap=0.25›",
+            (false, true) => ", crop it to the structures",
+            (false, false) => ", or crop it to the structures",
         };
         let takes = about(seconds);
         format!("{case} has {count} windows{of_others}{takes}: check the spacing in its header{cut}{last}")
@@ -262,7 +262,7 @@ fn used(
     let seen = predictor.view(request, Some(spacing))?;
     if seen.windows >= trained.windows {
         let message = format!(
-            "{}: {} has no use, as at {} there are {} windows, and at the spacing of training, {}, {}",
+            "{}: {} does not help: at {} there are {} windows, at the spacing of training, {}, {}",
             request.case.id,
             flag(spacing),
             seen.spacing,
@@ -345,7 +345,7 @@ mod tests {
         let offered = line(false, 3600.0);
         assert!(
             offered.ends_with(
-                "‹overlap=0.25›, or see it at 5.0000 × 5.0000 × 5.0000 mm with ‹outlier_spacing=native›: 20 windows, about 3 min"
+                "‹overlap=0.25›, or predict it at 5.0000 × 5.0000 × 5.0000 mm with ‹outlier_spacing=native›: 20 windows, about 3 min"
             ),
             "{offered}"
         );
@@ -353,7 +353,8 @@ mod tests {
         assert!(
             used.starts_with(
                 "wide has 400 windows at the spacing of training, 1.0000 × 1.0000 × 1.0000 mm, where"
-            ) && used.contains("it is seen at 5.0000 × 5.0000 × 5.0000 mm, in 20 windows, about 3 min; the"),
+            ) && used
+                .contains("it is predicted at 5.0000 × 5.0000 × 5.0000 mm, in 20 windows, about 3 min; the"),
             "{used}"
         );
         let coarse = CaseSpacing::Of(TargetSpacing::Volume(Spacing([3.0, 1.5, 1.5])));

@@ -90,7 +90,7 @@ impl PairEnsembles {
             return Err(Error::new("there is no model to average", "name folders of runs, or of a sweep"));
         };
         let Some(of_dataset) = &self.dataset else {
-            return Err(Error::new("cases of no data set are predicted", "name it with ‹data›"));
+            return Err(Error::new("no data set is named", "name it with ‹data›"));
         };
         let specification = Specification::read(first)?;
         let opening = Opening {
@@ -101,7 +101,7 @@ impl PairEnsembles {
         };
         let Listed::Volumes(dataset) = Listed::open(of_dataset, &opening, &line.budget)? else {
             let message = format!("{} is a data set of images with classes", of_dataset.display());
-            return Err(Error::new(message, "name the data set that the candidates were trained on"));
+            return Err(Error::new(message, "name the data set of the candidates' training"));
         };
         let places = dataset.cases.iter().enumerate().map(|(place, case)| (case.id.clone(), place)).collect();
         let job = Job { asked: self, dataset, places, settings, context };
@@ -283,7 +283,7 @@ impl Job<'_> {
     }
 
     fn interrupted(&self) -> Error {
-        Error::stopped("not all ensembles are predicted", "the same command goes on")
+        Error::stopped("not all ensembles are predicted", "the same command continues")
     }
 }
 

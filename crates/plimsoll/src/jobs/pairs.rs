@@ -127,7 +127,7 @@ fn pair_requests(
             );
             return Err(Error::new(
                 message,
-                "leave `images.classes` out to go on, or begin anew with another ‹out›",
+                "leave `images.classes` out to continue, or start again with another ‹out›",
             ));
         }
         (_, Some(recorded)) => recorded,
@@ -157,14 +157,14 @@ fn pair_requests(
 fn images_in_pairs<'a>(settings: &Settings, listed: &'a Listed) -> Outcome<&'a ImageDataset> {
     let Listed::Images { dataset, .. } = listed else {
         return Err(Error::new(
-            "‹one_vs_one› tells classes of images apart, and this data set has a label for each voxel",
+            "‹one_vs_one› classifies images, but this data set has a label for each voxel",
             "leave it out",
         ));
     };
     let target = settings.images.as_ref().and_then(|images| images.target);
     if dataset.multi_label || target.is_some_and(|target| target != ImageTarget::OneOf) {
         return Err(Error::new(
-            "‹one_vs_one› tells pairs of classes apart, and here labels are several or in order",
+            "‹one_vs_one› needs one class for each image, but these labels are several or ordered",
             "leave it out, or set `images.target` to one_of",
         ));
     }
@@ -249,8 +249,8 @@ pub fn plan_pairs(request: &PlanRequest, context: &Context) -> Outcome<PlannedPa
         (largest(|plan| plan.total_bytes), largest(|plan| plan.minimum_ram_bytes))
     else {
         return Err(Error::new(
-            "‹one_vs_one› tells pairs of classes apart, and fewer than two are to be told apart",
-            "name two classes or more in `images.classes`, or leave it out",
+            "‹one_vs_one› needs at least two classes",
+            "name at least two classes in `images.classes`, or leave it out",
         ));
     };
     Ok(PlannedPairs {
@@ -276,7 +276,7 @@ fn recorded_classes(request: &TrainRequest) -> Outcome<Option<Vec<String>>> {
     let classes = serde_json::from_str(&text);
     classes.map(Some).map_err(|problem| {
         let message = format!("{} is not a list of classes: {problem}", path.display());
-        Error::new(message, "restore the file from a copy, or begin anew with another ‹out›")
+        Error::new(message, "restore the file from a copy, or start again with another ‹out›")
     })
 }
 

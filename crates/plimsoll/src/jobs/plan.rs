@@ -366,7 +366,7 @@ fn coarser_elsewhere(data: &RunData, config: &RunConfig) -> Option<String> {
         if height > width { ("A, posterior to anterior", height) } else { ("R, left to right", width) };
     (coarsest > depth).then(|| {
         format!(
-            "slices lie across S, inferior to superior, with {depth} mm between them, but the data set is the coarsest along \
+            "slices are cut across S, inferior to superior, with {depth} mm between them, but the coarsest axis of the data set is \
              {axis}, with {coarsest} mm; axes are not exchanged"
         )
     })
@@ -389,6 +389,6 @@ fn parse_settings(path: &Path) -> Outcome<Settings> {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
         let message = format!("{}, line {line}: {}", path.display(), error.message());
-        Error::new(message, "‹job settings› lists what can be set")
+        Error::new(message, "‹job settings› lists the settings")
     })
 }

@@ -86,7 +86,7 @@ pub fn postprocess(request: &PostprocessRequest, context: &Context) -> Outcome<P
         if let (Ok(one), Ok(other)) = (from.canonicalize(), to.canonicalize())
             && one == other
         {
-            let message = format!("{} would be replaced by what is made of it", from.display());
+            let message = format!("{} would be replaced by its own result", from.display());
             return Err(Error::new(message, "write to another place with -o"));
         }
     }
@@ -154,7 +154,7 @@ fn files(input: &Path, output: &Path) -> Outcome<Vec<(PathBuf, PathBuf)>> {
     match pairs.is_empty() {
         true => {
             let message = format!("{} has no label maps", input.display());
-            Err(Error::new(message, "they end in .nii.gz, .nii, .nrrd, .mha or .png"))
+            Err(Error::new(message, "label maps end in .nii.gz, .nii, .nrrd, .mha or .png"))
         }
         false => Ok(pairs),
     }
@@ -198,12 +198,10 @@ pub fn choose_postprocessing(
 ) -> Outcome<ChoiceReport> {
     let millimetres_per_unit = unit.map(LengthUnit::millimetres);
     let run = RunFolder::new(run);
-    let train =
-        format!("‹job train … +out={} +resume› validates folds that are trained", run.path().display());
+    let train = format!("‹job train … +out={} +resume› validates trained folds", run.path().display());
     let folds: Vec<_> = run.folds()?.into_iter().filter(|fold| fold.name() != FoldName::All).collect();
     let Some(first) = folds.first() else {
-        let message =
-            format!("{} has no folds with cases that they were not trained on", run.path().display());
+        let message = format!("{} has no folds with held-out validation cases", run.path().display());
         return Err(Error::new(message, "name the folder of a run with ‹fold=0›, 1, …, not of one fold"));
     };
     let task = Specification::read(first)?.config.task;
@@ -217,8 +215,7 @@ pub fn choose_postprocessing(
         let folder = fold.validation();
         let summary = folder.join("summary.json");
         if !summary.is_file() {
-            let message =
-                format!("fold {} is not validated: {} is not there", fold.name(), summary.display());
+            let message = format!("fold {} is not validated: {} is missing", fold.name(), summary.display());
             return Err(Error::new(message, train));
         }
         for case in read_json::<Summary>(&summary, LONGEST)?.metric_per_case {

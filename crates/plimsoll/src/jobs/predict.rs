@@ -146,10 +146,11 @@ pub(super) fn open(request: &PredictRequest, budget: &Budget, context: &Context)
         if let Some(axis) = (0..3).find(|axis| chosen[*axis] && !allowed[*axis]) {
             let all: Vec<String> =
                 (0..3).filter(|axis| allowed[*axis]).map(|axis| axis.to_string()).collect();
-            let message = format!("{} was not trained mirrored along axis {axis}", request.model.display());
+            let message =
+                format!("{} was not trained with mirroring along axis {axis}", request.model.display());
             let hint = match all.is_empty() {
-                true => "leave ‹mirror_axes› out: it was not mirrored at all".to_string(),
-                false => format!("choose of its axes with ‹mirror_axes={}›", all.join(",")),
+                true => "leave ‹mirror_axes› out: it was trained without mirroring".to_string(),
+                false => format!("choose from its axes with ‹mirror_axes={}›", all.join(",")),
             };
             return Err(Error::new(message, hint));
         }
@@ -177,7 +178,7 @@ pub(super) fn expect_earlier_used(request: &PredictRequest, models: &[&Opened]) 
     }
     let folders: Vec<String> = models.iter().map(|opened| opened.folder.display().to_string()).collect();
     let message = format!("-prev_stage_predictions {} has no effect", given.display());
-    let hint = format!("leave it out: {} is no later stage of a cascade", folders.join(", or "));
+    let hint = format!("leave it out: {} is not a later stage of a cascade", folders.join(", or "));
     Err(Error::new(message, hint))
 }
 
@@ -219,14 +220,19 @@ fn stage_request(request: &PredictRequest, folder: &Path, previous: &str) -> Out
     let hint = "name the folder of its labels with -prev_stage_predictions";
     let own = folder.file_name().and_then(|name| name.to_str()).and_then(|name| name.rsplit_once("__"));
     let Some((trained, _)) = own else {
-        let message =
-            format!("{} takes labels of {previous}, and is not named as nnU-Net names it", folder.display());
+        let message = format!(
+            "{} needs labels of {previous}, but its folder does not have the name that nnU-Net gives it",
+            folder.display()
+        );
         return Err(Error::new(message, hint));
     };
     let model = folder.with_file_name(format!("{trained}__{previous}"));
     if !is_nnunet(&model)? {
-        let message =
-            format!("{} takes labels of {previous}, but {} is no model", folder.display(), model.display());
+        let message = format!(
+            "{} needs labels of {previous}, but {} is not a model",
+            folder.display(),
+            model.display()
+        );
         return Err(Error::new(message, hint));
     }
     let output = request.output.join(previous);
@@ -272,7 +278,7 @@ pub fn predict(request: &PredictRequest, context: &Context) -> Outcome<Predictio
     last.check(&cases)?;
     if to.ending != model.file_ending {
         context.note(format_args!(
-            "images end in {}, which labels are not written as: theirs end in {}",
+            "images end in {}, which labels cannot be written as; choose one of {}",
             model.file_ending, to.ending
         ));
     }
@@ -392,8 +398,7 @@ fn keep_apart(input: &Path, output: &Path) -> Outcome {
     if !same {
         return Ok(());
     }
-    let message =
-        format!("{} is the folder of the images: labels would stand in their place", output.display());
+    let message = format!("{} is the folder of the images: labels would replace them", output.display());
     Err(Error::new(message, "write the labels to another folder with -o"))
 }
 

@@ -251,7 +251,7 @@ pub fn ring_line(plan: &PredictPlan) -> Option<String> {
     (plan.ring == RingStorage::F16).then(|| {
         let on_device = plan.f32_ring_vram_bytes.map(|vram| format!(" or {}", line_flag("vram", vram)));
         format!(
-            "sums are stored as f16: a voxel may get another label where two classes are nearly as likely; with {}{} they would be f32",
+            "sums are stored as f16: a voxel may get another label where two classes are nearly equally likely; with {}{} they would be f32",
             line_flag("ram", plan.f32_ring_ram_bytes),
             on_device.unwrap_or_default(),
         )
@@ -270,7 +270,7 @@ pub fn sums_line(plan: &PredictPlan) -> Option<String> {
             let flag = line_flag("vram", vram_bytes);
             format!("its memory has room for their sums beside this arena with {flag}")
         }
-        HostSums::Weights => "devices do not sum with the weights that this model gives to voxels".into(),
+        HostSums::Weights => "devices do not support the weights that this model gives to voxels".into(),
     };
     Some(format!("the {} of every window are copied from the device, and summed here: {why}", plan.summed))
 }
@@ -281,7 +281,7 @@ pub fn strips_line(plan: &PredictPlan) -> Option<String> {
         let PredictPlan { strips, windows, repeated_windows, .. } = plan;
         let (windows, repeated) = (grouped(*windows as u64), grouped(*repeated_windows as u64));
         format!(
-            "the line has no room for sums of whole planes: in {strips} strips, {repeated} of {windows} windows are computed again for \
+            "the limit has no room for sums of whole planes: in {strips} strips, {repeated} of {windows} windows are computed again for \
              another strip; labels are the same"
         )
     })

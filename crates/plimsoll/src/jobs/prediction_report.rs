@@ -123,8 +123,8 @@ impl From<Found> for Cases {
 }
 
 /// The warning about an image whose axes are not at right angles.
-pub(super) const SHEARED: &str = "its axes are not at right angles, and labels are on its grid, which SimpleITK does not open: \
-     ‹job postprocess +input=LABELS +output=OUT +orthogonal› writes them on one at right angles";
+pub(super) const SHEARED: &str = "its axes are not at right angles, and its labels are on the same grid, which SimpleITK does not open: \
+     ‹job postprocess +input=LABELS +output=OUT +orthogonal› writes them on an orthogonal grid";
 
 /// A warning about an image that is predicted.
 #[derive(Clone, Debug, Serialize)]
@@ -208,9 +208,9 @@ impl PredictionReport {
         match kept.len() {
             0 => {}
             1 => context
-                .warn(format_args!("1 prediction is there already and was kept; ‹overwrite› replaces it")),
+                .warn(format_args!("1 prediction already existed and was kept; ‹overwrite› replaces it")),
             n => context.warn(format_args!(
-                "{n} predictions are there already and were kept; ‹overwrite› replaces them"
+                "{n} predictions already existed and were kept; ‹overwrite› replaces them"
             )),
         }
         let (mut held, mut is_torn) = (None, false);

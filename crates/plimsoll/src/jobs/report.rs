@@ -104,7 +104,7 @@ pub fn report(request: &ReportRequest, context: &Context) -> Outcome<WrittenPage
         };
         made.map_err(|failure| {
             fault = Some(failure);
-            io::Error::other("the page is not whole")
+            io::Error::other("the page is incomplete")
         })
     });
     fault.map_or(written, |error| Err(error.into()))?;
@@ -118,7 +118,7 @@ fn open_volumes(place: &Path, opening: &Opening<'_>, budget: &Budget) -> Outcome
         Listed::Volumes(dataset) => Ok(dataset),
         Listed::Images { .. } => {
             let message = format!("{} has no label maps", place.display());
-            Err(Error::new(message, "name the data set that was trained with: ‹dataset›"))
+            Err(Error::new(message, "name the data set of the training: ‹dataset›"))
         }
     }
 }

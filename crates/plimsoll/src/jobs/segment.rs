@@ -292,7 +292,7 @@ impl Job<'_> {
             None => Ok(()),
             Some(class) => {
                 let message = format!(
-                    "`{class}` cannot be looked for: {name}, which finds where to look, does not have it"
+                    "`{class}` cannot be selected: {name}, which finds the region of interest, does not have it"
                 );
                 Err(Error::new(message, "leave ‹roi_subset› out, or the label out of it"))
             }
@@ -352,13 +352,13 @@ impl Job<'_> {
         };
         let is_cut = self.models.crop.is_some() || !self.request.subset.is_empty();
         match self.crop() {
-            _ if *body_seg && is_cut => none("‹body_seg›", "the image is cut to what it looks for".into()),
+            _ if *body_seg && is_cut => none("‹body_seg›", "the image is cropped to its structures".into()),
             _ if *body_seg && task.ends_with("_mr") => {
-                none("‹body_seg›", "the model that finds the body is of CT images".into())
+                none("‹body_seg›", "the model that finds the body is for CT images".into())
             }
-            None if *robust_crop => none("‹robust_crop›", "the image is not cut".into()),
+            None if *robust_crop => none("‹robust_crop›", "the image is not cropped".into()),
             Some(crop) if *robust_crop && !crop.may_be_robust() => {
-                none("‹robust_crop›", format!("{} finds where to look", crop.task_and_mode(task).0))
+                none("‹robust_crop›", format!("{} finds the region of interest", crop.task_and_mode(task).0))
             }
             _ if *by_logits && self.models.spacing().is_none() => {
                 none("‹higher_order_resampling›", "its networks' own steps resample logits anyway".into())
@@ -402,11 +402,11 @@ impl Job<'_> {
         let wrong = |why: &str, hint: &str| Err(Error::new(format!("{} {why}", output.display()), hint));
         match (is_one && one_file, is_file) {
             (true, false) => wrong(
-                "is no name of a label map",
+                "is not the name of a label map",
                 "let it end in .nii.gz or .nii, in .seg.nrrd for 3D Slicer, or in .dcm for DICOM",
             ),
             (false, true) if is_one => {
-                wrong("is the name of a file, but masks go into a folder", "say ‹one_file› for one file")
+                wrong("is the name of a file, but masks go into a folder", "use ‹one_file› for one file")
             }
             (false, true) => wrong("is the name of a file, but there may be several images", "name a folder"),
             _ => Ok(()),

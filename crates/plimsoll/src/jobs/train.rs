@@ -67,7 +67,7 @@ pub(super) fn expect_missing_is_used(listed: &Listed, missing: Missing) -> Outco
     match listed {
         Listed::Images { .. } if missing != Missing::default() => Err(Error::new(
             format!(
-                "‹missing={}› is of label maps, but this data set has images with classes",
+                "‹missing={}› applies to label maps, but this data set has images with classes",
                 missing.name()
             ),
             "leave it out",

@@ -51,14 +51,14 @@ impl Origin {
         let trained = Origin { specification, steps };
         if validated != trained {
             let message = format!(
-                "{} was validated after step {}, and its weights are those after step {}",
+                "{} was validated after step {}, but its weights are from step {}",
                 fold.path().display(),
                 validated.steps,
                 trained.steps
             );
             return Err(Error::new(
                 message,
-                "‹job train +resume› without ‹skip_validation› validates it anew",
+                "‹job train +resume› without ‹skip_validation› validates it again",
             ));
         }
         Ok(validated)

@@ -130,7 +130,7 @@ fn label_ending(
             "no label maps are among its derivatives: there is no {}/…/sub-*_dseg.nii.gz",
             derivatives.display()
         );
-        let hint = "put them there, or name the end of their names in plimsoll.toml: under [data], labels = \"desc-lesion_mask\"";
+        let hint = "put them there, or set the ending of their names in plimsoll.toml: under [data], labels = \"desc-lesion_mask\"";
         place.fault(problem, hint)
     })
 }
@@ -191,7 +191,7 @@ pub fn bids_images(root: &Path, suffixes: &[String], budget: &Budget) -> Result<
         let listed = suffixes.join(", _");
         return Err(place.fault(
             format!("there are no images sub-*/…/sub-*_{listed}"),
-            "say what their names end in: ‹bids=T1w›, or ‹bids=T1w,FLAIR› for a model of two channels",
+            "set the endings of their names: ‹bids=T1w›, or ‹bids=T1w,FLAIR› for a model of two channels",
         ));
     }
     found.cases.sort_by(|one, other| one.id.cmp(&other.id));
@@ -213,7 +213,7 @@ fn channels_of_subject(
     // Here names are given on the command line, not in a file of settings.
     let asked = |error: DatasetError| match error {
         DatasetError::Layout { path, problem, .. } => {
-            let hint = "say more of the end of the name that is meant: ‹bids=run-01_T1w,FLAIR›";
+            let hint = "give a longer ending of the name: ‹bids=run-01_T1w,FLAIR›";
             DatasetError::Layout { path, problem, hint: hint.into() }
         }
         error => error,
@@ -356,8 +356,8 @@ fn common_suffixes(
     match common {
         Some(common) if !common.is_empty() => Ok(common.into_iter().collect()),
         _ => Err(place.fault(
-            "no image is there for all subjects with label maps".into(),
-            "say which images are meant in plimsoll.toml: under [data], images = [\"T1w\", \"FLAIR\"]",
+            "no kind of image exists for all subjects with label maps".into(),
+            "name the images in plimsoll.toml: under [data], images = [\"T1w\", \"FLAIR\"]",
         )),
     }
 }
@@ -375,8 +375,7 @@ fn only(
         [one] => Ok(Some(one.clone())),
         [one, other, ..] => Err(place.fault(
             format!("{id} has {} and {}, which both end in _{end}", one.display(), other.display()),
-            "say more of the end of the name that is meant in plimsoll.toml: under [data], labels = \"desc-manual_dseg\" or \
-             images = \"run-01_T1w\"",
+            "set a longer ending of the name in plimsoll.toml: under [data], labels = \"desc-manual_dseg\" or images = \"run-01_T1w\"",
         )),
     }
 }

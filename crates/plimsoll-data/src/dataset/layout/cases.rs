@@ -27,15 +27,14 @@ pub(crate) fn read(place: &DataLocation<'_>) -> Result<FoundData, DatasetError> 
         }
         let roles = roles(place, &id, files)?;
         match roles.is_empty() {
-            true => warnings.push(format!("{} is left out: there are no images in it", folder.display())),
+            true => warnings.push(format!("{} is left out: it has no images", folder.display())),
             false => found.push((id, roles)),
         }
     }
     let all: BTreeSet<&str> = found.iter().flat_map(|(_, roles)| roles.keys().map(String::as_str)).collect();
     let listed = || enumerated(all.iter().copied());
     let data = &place.options.data;
-    let hint = "say which are which in plimsoll.toml: under [data], images = [\"t1\", \"t2\"] and labels = \"seg\", which are the \
-                ends of names";
+    let hint = "name them in plimsoll.toml: under [data], images = [\"t1\", \"t2\"] and labels = \"seg\", which are the ends of names";
     let label = match &data.labels {
         Some(label) => label.clone(),
         None => match all.iter().filter(|role| words::is_of_labels(role)).collect::<Vec<_>>()[..] {

@@ -104,9 +104,9 @@ fn in_folders(
         if !place.folder.join(folder).is_dir() {
             return Err(DatasetError::Layout {
                 path: description.path.clone(),
-                problem: format!("it lists no files, and there is no folder {folder} beside it, in which they would be"),
-                hint: "put images into imagesTr/ and label maps into labelsTr/; or list them in it under \"dataset\" or \"training\"; or, where \
-                       they are in other folders, say under [data] of plimsoll.toml: layout = \"pairs\""
+                problem: format!("it lists no files, and there is no folder {folder} beside it"),
+                hint: "put images into imagesTr/ and label maps into labelsTr/; or list them in it under \"dataset\" or \"training\"; or, \
+                       if they are in other folders, set under [data] of plimsoll.toml: layout = \"pairs\""
                     .into(),
             });
         }
@@ -236,8 +236,7 @@ impl List<'_> {
             if !folds.is_empty() {
                 let (path, with, all) = (self.path.display(), folds.len(), list.len());
                 warnings.push(format!(
-                    "{path}: `fold` is not used, since only {with} of {all} entries have it; folds are those of splits_final.json, \
-                     or ‹splits›"
+                    "{path}: `fold` is not used, because only {with} of {all} entries have it; folds come from splits_final.json, or ‹splits›"
                 ));
             }
             return Ok(BTreeMap::new());
@@ -246,8 +245,8 @@ impl List<'_> {
         if count > MOST_FOLDS {
             let path = self.path.display();
             warnings.push(format!(
-                "{path}: `fold` is not used, since it has {count} values, and {MOST_FOLDS} at most are folds; folds are those of \
-                 splits_final.json, or ‹splits›"
+                "{path}: `fold` is not used, because it has {count} values, more than {MOST_FOLDS}; folds come from splits_final.json, or \
+                 ‹splits›"
             ));
             return Ok(BTreeMap::new());
         }

@@ -76,7 +76,7 @@ pub(crate) fn matched(folder: &Path, images: &[String], labels: Vec<Named>) -> R
                 return Err(DatasetError::Layout {
                     path: folder.into(),
                     problem: format!("{} could be the label map of {one} and of {other}", path.display()),
-                    hint: "say what belongs together in plimsoll.toml: under [data], images = \"raw/*.nii.gz\" and labels = \
+                    hint: "set which files belong together in plimsoll.toml: under [data], images = \"raw/*.nii.gz\" and labels = \
                            \"seg/*_seg.nii.gz\", where * is the name of the case"
                         .into(),
                 });
@@ -87,8 +87,8 @@ pub(crate) fn matched(folder: &Path, images: &[String], labels: Vec<Named>) -> R
             return Err(DatasetError::Layout {
                 path: folder.into(),
                 problem: format!("case {image} has two label maps: {} and {}", name(&other), name(&path)),
-                hint: "say which are meant in plimsoll.toml: under [data], labels = \"seg/*_seg.nii.gz\", where * is the \
-                       name of the case; or move the others elsewhere"
+                hint: "choose one in plimsoll.toml: under [data], labels = \"seg/*_seg.nii.gz\", where * is the name of the case; or move \
+                       the others elsewhere"
                     .into(),
             });
         }

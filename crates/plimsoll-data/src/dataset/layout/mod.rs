@@ -318,7 +318,7 @@ pub(crate) fn usual_ending(cases: &[Case], warnings: &mut Vec<String>) -> String
         let counts: Vec<String> =
             counts.iter().map(|(ending, count)| format!("{count} in {ending}")).collect();
         warnings.push(format!(
-            "images end differently: {}; folders to predict are searched for {usual}",
+            "images have different endings: {}; folders to predict are searched for {usual}",
             counts.join(", ")
         ));
     }

@@ -106,7 +106,7 @@ fn folders(place: &DataLocation<'_>) -> Result<(Vec<String>, String), DatasetErr
             there.push(format!("{name}/"));
         }
     }
-    let hint = "say which are which in plimsoll.toml: under [data], images = \"raw\" and labels = \"seg\"";
+    let hint = "name them in plimsoll.toml: under [data], images = \"raw\" and labels = \"seg\"";
     let bare = |name: &String| name.trim_end_matches('/').to_string();
     let labels = match &data.labels {
         Some(labels) => labels.clone(),
@@ -116,9 +116,11 @@ fn folders(place: &DataLocation<'_>) -> Result<(Vec<String>, String), DatasetErr
                 [one] => one.clone(),
                 _ => {
                     let (which, list) = match said.is_empty() {
-                        true => ("no folder is named like one of label maps", enumerated(texts(&there))),
+                        true => {
+                            ("no folder has the name of a folder of label maps", enumerated(texts(&there)))
+                        }
                         false => (
-                            "several folders are named like label maps",
+                            "several folders have names of folders of label maps",
                             enumerated(texts(said.iter().copied())),
                         ),
                     };
@@ -138,7 +140,7 @@ fn folders(place: &DataLocation<'_>) -> Result<(Vec<String>, String), DatasetErr
                 ([], [one]) => vec![one.clone()],
                 _ => {
                     let problem = format!(
-                        "more than one folder may be of images beside {labels}: {}",
+                        "more than one folder beside {labels} may hold the images: {}",
                         enumerated(texts(&others))
                     );
                     return Err(place.fault(problem, hint));
@@ -156,7 +158,7 @@ fn named(place: &DataLocation<'_>, listed: &str) -> Result<Images, DatasetError>
         false => (listed, "*"),
     };
     let Some((before, after)) = pattern.split_once('*').filter(|(_, rest)| !rest.contains('*')) else {
-        let hint = "a pattern has one * in the name of files, which stands for the case: raw/*_im.nii.gz";
+        let hint = "a pattern has one * in the name of files, in place of the case: raw/*_im.nii.gz";
         return Err(place.fault(format!("`{listed}` is not a pattern"), hint));
     };
     if folder.contains('*') {

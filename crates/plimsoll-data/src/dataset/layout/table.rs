@@ -33,7 +33,7 @@ pub(crate) fn read(place: &DataLocation<'_>) -> Result<FoundData, DatasetError> 
                 [one] => *one,
                 _ => {
                     let problem = format!(
-                        "which column has label maps is not clear; its columns are: {}",
+                        "the column of label maps is ambiguous; its columns are: {}",
                         enumerated(stored.header.iter().map(String::as_str))
                     );
                     return Err(place.fault(problem, hint));
@@ -68,7 +68,7 @@ pub(crate) fn read(place: &DataLocation<'_>) -> Result<FoundData, DatasetError> 
     }
     let cases: Vec<Case> = cases.into_values().collect();
     if cases.is_empty() {
-        return Err(place.fault("it has no lines below its header".into(), "write a line for each case"));
+        return Err(place.fault("it has no rows below its header".into(), "write a row for each case"));
     }
     let names: Vec<String> = images.iter().map(|column| stored.header[*column].clone()).collect();
     let mut warnings = Vec::new();
@@ -118,14 +118,14 @@ fn case(
         let listed = cell(column);
         if listed.is_empty() {
             let problem = format!("line {line} has nothing in column `{}`", header[column]);
-            return Err(place.fault(problem, "complete the line, or leave it out"));
+            return Err(place.fault(problem, "complete the row, or leave it out"));
         }
         let path = place.path(file, listed)?;
         match path.exists() {
             true => Ok(path),
             false => Err(place.fault(
                 format!("line {line}, column `{}`: {} is missing", header[column], path.display()),
-                "correct the path, which is relative to the table, or leave the line out",
+                "correct the path, which is relative to the table, or leave the row out",
             )),
         }
     };

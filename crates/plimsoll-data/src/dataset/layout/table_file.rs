@@ -32,7 +32,7 @@ impl Table {
         let wrong = |problem: csv::Error| DatasetError::Layout {
             path: file.into(),
             problem: format!("it is not a table: {problem}"),
-            hint: "the first line has the names of columns, and each line after it as many cells".into(),
+            hint: "the first row has the names of columns, and each other row as many cells".into(),
         };
         let header = reader.headers().map_err(wrong)?.iter().map(|name| name.trim().to_string()).collect();
         let rows = reader.records().take(lines).collect::<Result<_, _>>().map_err(wrong)?;

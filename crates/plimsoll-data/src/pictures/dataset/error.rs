@@ -17,13 +17,13 @@ pub enum DatasetError {
         source: io::Error,
     },
     /// A folder has no folders of classes.
-    #[error("{} has no folder for a class", folder.display())]
+    #[error("{} has no folder of a class", folder.display())]
     NoClasses {
         /// The folder.
         folder: PathBuf,
     },
     /// Folders of splits and of classes lie beside each other.
-    #[error("{} has the splits {splits} and beside them {other}, which is none", folder.display())]
+    #[error("{} has the splits {splits} and beside them {other}, which is not a split", folder.display())]
     MixedFolders {
         /// The folder.
         folder: PathBuf,
@@ -49,7 +49,7 @@ pub enum DatasetError {
         most: Bytes,
     },
     /// The table is no CSV.
-    #[error("{} is no table: {problem}", path.display())]
+    #[error("{} is not a table: {problem}", path.display())]
     Csv {
         /// The table.
         path: PathBuf,
@@ -80,7 +80,7 @@ pub enum DatasetError {
     },
     /// Some labels are whole numbers, others are not.
     #[error(
-        "{}, line {line}: the label `{label}` is no whole number, but {numbers} other labels are",
+        "{}, line {line}: the label `{label}` is not a whole number, but {numbers} other labels are",
         path.display()
     )]
     MixedLabels {
@@ -94,7 +94,7 @@ pub enum DatasetError {
         numbers: usize,
     },
     /// The labels have too many values to be classes.
-    #[error("the labels of {} have {found} values; at most {most} are classes", path.display())]
+    #[error("the labels of {} have {found} values; at most {most} classes are supported", path.display())]
     TooManyClasses {
         /// The table or folder.
         path: PathBuf,
@@ -104,7 +104,7 @@ pub enum DatasetError {
         most: u64,
     },
     /// An image is in the table twice.
-    #[error("{}, line {line}: the image `{name}` is in line {first} already", path.display())]
+    #[error("{}, line {line}: the image `{name}` is already in line {first}", path.display())]
     Twice {
         /// The table.
         path: PathBuf,
@@ -142,23 +142,22 @@ impl DatasetError {
             }
             DatasetError::Io { .. } => return None,
             DatasetError::NoClasses { .. } => {
-                "put the images of each class into a folder of its own, in train, val and test if they are divided; or give a \
-                 table"
+                "put the images of each class into their own folder, in train, val and test if they are divided; or give a table"
                     .into()
             }
             DatasetError::MixedFolders { .. } => "move the folder elsewhere, or into a split".into(),
             DatasetError::NoCases { .. } => "images end in .png, .jpg, .jpeg, .tif, .tiff or .bmp".into(),
-            DatasetError::TooLong { .. } => "check that it is the table, and not the images".into(),
+            DatasetError::TooLong { .. } => "check that this is the table and not an image".into(),
             DatasetError::Csv { .. } => {
-                "a table has a header and the same number of cells in each line, separated by commas, semicolons or tabs".into()
+                "a table has a header and the same number of cells in each row, separated by commas, semicolons or tabs".into()
             }
             DatasetError::NoColumn { .. } => "give the names of the columns in the settings of the table".into(),
-            DatasetError::Cell { .. } => "correct the cell, or remove the line".into(),
+            DatasetError::Cell { .. } => "correct the cell, or remove the row".into(),
             DatasetError::MixedLabels { .. } => {
                 "correct the label, or list all classes in the settings of the table".into()
             }
             DatasetError::TooManyClasses { .. } => "check that the column has classes, and not measurements".into(),
-            DatasetError::Twice { .. } => "remove one of the two lines".into(),
+            DatasetError::Twice { .. } => "remove one of the two rows".into(),
             DatasetError::Memory { .. } => "raise ‹ram›".into(),
         })
     }

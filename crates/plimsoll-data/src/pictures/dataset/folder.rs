@@ -60,7 +60,7 @@ impl ImageDataset {
             memory.push(reserve(budget, found.images.len(), text).map_err(DatasetError::memory(root))?);
             if let Some(first) = found.others.first() {
                 warnings.push(format!(
-                    "{} files in {} do not end like images and are passed over, such as {}",
+                    "{} files in {} do not have the ending of an image and are skipped, such as {}",
                     found.others.len(),
                     folder.display(),
                     first.display()

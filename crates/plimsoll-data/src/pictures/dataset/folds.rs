@@ -19,13 +19,13 @@ pub struct Fold {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FoldError {
     /// There must be two folds or more.
-    #[error("{count} folds cannot be trained and validated: 2 are the fewest")]
+    #[error("{count} folds cannot be trained and validated: at least 2 are needed")]
     TooFew {
         /// The number of folds.
         count: usize,
     },
     /// There are fewer groups than folds.
-    #[error("{groups} groups of cases cannot be divided into {count} folds: each needs one")]
+    #[error("{groups} groups of cases cannot be divided into {count} folds: each fold needs one")]
     TooFewGroups {
         /// Groups, where a case without one is its own.
         groups: usize,

@@ -82,12 +82,10 @@ impl ProblemKind {
                 "add the file, or leave the case out; check folder and ending of the settings"
             }
             ProblemKind::Unreadable => "copy the file again from its source, or leave the case out",
-            ProblemKind::ContradictingDuplicate => {
-                "find out which label is right, and leave the other case out"
-            }
+            ProblemKind::ContradictingDuplicate => "find the right label, and leave the other case out",
             ProblemKind::DuplicateAcrossSplits => "leave one of the two out, the one to train on",
             ProblemKind::Duplicate => "leave one of the two out: it counts twice",
-            ProblemKind::Constant => "leave the case out, unless it is meant to be so",
+            ProblemKind::Constant => "leave the case out, unless this is intended",
             ProblemKind::Saturated => "check how the image was exported, or leave the case out",
             ProblemKind::FewLevels => {
                 "check the image that has the highest samples, or set `range_16_bit = [low, high]` in [images]"

@@ -140,7 +140,7 @@ impl ImageDataset {
         let cases: Vec<ImageCase> = cases.collect();
         let mut warnings = Vec::new();
         if skipped > 0 {
-            warnings.push(format!("{skipped} lines of {} have no label and are left out", path.display()));
+            warnings.push(format!("{skipped} rows of {} have no label and are left out", path.display()));
         }
         let multi_label = !matches!(settings.label, LabelSource::One(_));
         Ok(ImageDataset { classes, multi_label, cases, warnings, memory: vec![memory] })
@@ -306,7 +306,7 @@ impl<'a> Table<'a> {
         if name.is_empty() || name.contains('\0') || !parts().all(is_inside) {
             return Err(wrong(
                 &settings.image,
-                format!("{name:?} is no path inside of the folder of images"),
+                format!("{name:?} is not a path inside the folder of images"),
             ));
         }
         let labels = self.read_labels(&cell, &wrong)?;
@@ -341,7 +341,7 @@ impl<'a> Table<'a> {
         let known = |column: &str, text: &str| {
             let label = Label::parse(text);
             let is_known = settings.classes.is_empty() || settings.classes.contains(&label.name());
-            let problem = || format!("the label `{text}` is none of {}", settings.classes.join(", "));
+            let problem = || format!("the label `{text}` is not one of {}", settings.classes.join(", "));
             if is_known { Ok(label) } else { Err(wrong(column, problem())) }
         };
         match &settings.label {

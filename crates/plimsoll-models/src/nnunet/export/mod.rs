@@ -23,7 +23,8 @@ use plimsoll_run::{FoldFolder, FoldName};
 pub const DIFFERENCES: [&str; 4] = [
     "nnU-Net predicts each window mirrored as well, along the axes of training, unless it is given --disable_tta; here mirroring has to be asked for, and is along all axes.",
     "nnU-Net cuts images to the box of voxels that are not zero, and gives all voxels outside of it the background; here windows are laid over the whole image.",
-    "nnU-Net resizes images and logits as arrays that are cut to that box, here the whole image is resized: where the spacing is not that of training, voxels at edges may differ.",
+    "nnU-Net resizes images and logits as arrays that are cut to that box, here the whole image is resized: where the spacing differs \
+     from training, voxels at edges may differ.",
     "nnU-Net sums logits in half precision, here they are summed in single precision.",
 ];
 
@@ -70,7 +71,7 @@ fn folds(model: &Model) -> Result<Vec<(FoldName, PathBuf)>, ModelError> {
         let weights = &weights.path;
         let fold = weights.parent().and_then(FoldFolder::at);
         let fold = fold.ok_or_else(|| {
-            let what = format!("{} is in no folder of a fold", weights.display());
+            let what = format!("{} is not in the folder of a fold", weights.display());
             refused(what, "name the folder of a run, or of one of its folds")
         })?;
         Ok((fold.name(), weights.clone()))
@@ -136,7 +137,7 @@ fn expect_free(to: &Path) -> Result<(), ModelError> {
     match is_empty {
         true => Ok(()),
         false => {
-            Err(refused(format!("{} is there already", to.display()), "choose another folder, or remove it"))
+            Err(refused(format!("{} already exists", to.display()), "choose another folder, or remove it"))
         }
     }
 }

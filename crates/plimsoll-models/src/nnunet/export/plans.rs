@@ -53,7 +53,7 @@ impl<'a> Described<'a> {
             let what = format!("the run's images are {}", task.dataset.file_ending);
             return Err(refused(
                 what,
-                "nnU-Net brings only .nii and .nii.gz to the canonical orientation, as the run has them",
+                "nnU-Net reorients only .nii and .nii.gz to the canonical orientation that the run uses",
             ));
         }
         let net = training.net.as_architecture();
@@ -61,18 +61,17 @@ impl<'a> Described<'a> {
             TargetSpacing::Volume(spacing) => spacing.0.to_vec(),
             TargetSpacing::InPlane(lengths) => lengths.to_vec(),
             TargetSpacing::Native(_) => {
-                let what = "the run leaves each image its own spacing, and nnU-Net brings all to one";
+                let what = "the run keeps each image's spacing, but nnU-Net resamples all to one";
                 return Err(refused(what.into(), "export it with ‹format=onnx› or safetensors"));
             }
         };
         let is_flat = task.spacing.is_of_slices();
         if is_flat != (net.dimensions() == 2) {
-            let what =
-                "the run resamples slices for themselves, but its network looks at volumes, or the other way";
+            let what = "the run resamples each slice alone, but its network takes volumes, or the reverse";
             return Err(refused(what.into(), "train it with patches and kernels of one kind"));
         }
         if shape.norm == UNetNorm::Instance && !shape.transposed_bias {
-            let what = "the network has no biases in its transposed convolutions, which nnU-Net's always has";
+            let what = "the network has no biases in its transposed convolutions, but nnU-Net's always does";
             return Err(refused(what.into(), "export it with ‹format=onnx› or safetensors"));
         }
         if let Some((channel, _)) = task.dataset.channels.iter().enumerate().find(|(number, channel)| {

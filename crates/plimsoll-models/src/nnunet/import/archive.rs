@@ -54,10 +54,7 @@ impl Source for Archive {
         let path = &self.path;
         let refuse = |why: String| ModelError::from(NnUnetError::Import { path: path.into(), why });
         if self.archive.len() > MOST_FILES {
-            return Err(refuse(format!(
-                "it has {} files, and at most {MOST_FILES} are unpacked",
-                self.archive.len()
-            )));
+            return Err(refuse(format!("it has {} files, more than {MOST_FILES}", self.archive.len())));
         }
         let mut listed = Vec::new();
         for place in 0..self.archive.len() {
@@ -70,7 +67,7 @@ impl Source for Archive {
                 return Err(refuse(format!("`{name}` is encrypted")));
             }
             let Some(own) = below(name.trim_end_matches('/')) else {
-                return Err(refuse(format!("`{name}` leads out of the folder that it is unpacked in")));
+                return Err(refuse(format!("`{name}` is outside the folder of the archive")));
             };
             if file.is_dir() {
                 continue;
@@ -78,7 +75,7 @@ impl Source for Archive {
             let (bytes, packed) = (file.size(), file.compressed_size());
             if bytes > packed.saturating_mul(MOST_GROWTH) {
                 return Err(refuse(format!(
-                    "`{name}` claims {} of {} that are packed",
+                    "`{name}` claims {}, unpacked from {}",
                     Bytes(bytes),
                     Bytes(packed)
                 )));
@@ -90,7 +87,7 @@ impl Source for Archive {
         let most = self.length.saturating_mul(MOST_TOGETHER).saturating_add(BESIDE.0);
         match all > most {
             true => Err(refuse(format!(
-                "its files have {} together, but an archive of {} may have at most {}",
+                "its files total {}, but an archive of {} may have at most {}",
                 Bytes(all),
                 Bytes(self.length),
                 Bytes(most)

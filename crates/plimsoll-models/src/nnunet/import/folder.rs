@@ -80,7 +80,7 @@ impl Folder {
                     let own = entry.strip_prefix(&base).ok().and_then(Path::to_str).and_then(below);
                     let Some(name) = own else {
                         let name = entry.display();
-                        return Err(refuse(format!("`{name}` is no name that files have on every system")));
+                        return Err(refuse(format!("`{name}` is not a valid file name on every system")));
                     };
                     files.push(Listed { name, bytes });
                 }

@@ -103,14 +103,14 @@ fn import_from(
     let refuse = |why: String| NnUnetError::Import { path: from.into(), why };
     let listed = source.list()?;
     if !listed.iter().any(|file| file.name.file_name().is_some_and(|name| name == "plans.json")) {
-        return Err(refuse("there is no plans.json in it, so it holds no model of nnU-Net 2".into()).into());
+        return Err(refuse("it has no plans.json, so it holds no model of nnU-Net 2".into()).into());
     }
     let mut names = BTreeSet::new();
     if let Some(twice) = listed.iter().find(|file| !names.insert(&file.name)) {
-        return Err(refuse(format!("{} is in it twice", twice.name.display())).into());
+        return Err(refuse(format!("it has {} twice", twice.name.display())).into());
     }
     let all = listed.iter().try_fold(0u64, |all, file| all.checked_add(file.bytes));
-    let all = all.ok_or_else(|| refuse("it claims more bytes than can be counted".into()))?;
+    let all = all.ok_or_else(|| refuse("it claims an impossible number of bytes".into()))?;
     let mut written = Written::new(to, &listed);
     let result = write_all(source, from, to, &listed, all, &mut written, copied);
     if result.is_err() {
@@ -204,7 +204,7 @@ fn written_before(
         found.insert(place);
         // With nothing left to write, nothing was interrupted.
         if !is_same || found.len() == listed.len() {
-            let why = format!("{} is there already", path.display());
+            let why = format!("{} already exists", path.display());
             return Err(NnUnetError::Import { path: from.into(), why }.into());
         }
     }
@@ -284,8 +284,7 @@ fn copy_exactly(
                 format!("it has more than the {claimed} bytes that it claims"),
             )
         })?;
-        let found =
-            buffer.get(..read).ok_or_else(|| io::Error::other("more was read than there is room for"))?;
+        let found = buffer.get(..read).ok_or_else(|| io::Error::other("more was read than fits"))?;
         to.write_all(found)?;
         piece(read as u64);
     }

@@ -41,9 +41,9 @@ const AXIS: u64 = 2 * 3 * size_of::<u64>() as u64;
 const REBUILD_FROM_TYPE: &str = "torch._tensor._rebuild_from_type_v2";
 
 /// The fault of a pickle that pops from an empty stack.
-const NOT_THERE: Refusal = Refusal::NoPickle("its pickle takes what is not there");
+const NOT_THERE: Refusal = Refusal::NoPickle("its pickle uses a missing value");
 const CUT_OFF: Refusal = Refusal::NoPickle("its pickle is cut off");
-const NO_STATE_DICT: Refusal = Refusal::NoPickle("its pickle is none that a state dict has");
+const NO_STATE_DICT: Refusal = Refusal::NoPickle("its pickle is not the pickle of a state dict");
 
 /// Why a pickle is not read.
 pub(crate) enum Refusal {
@@ -68,7 +68,7 @@ impl From<io::Error> for Refusal {
 
 impl From<Endless> for Refusal {
     fn from(_: Endless) -> Refusal {
-        Refusal::NoPickle("its parts refer to each other too often to be named")
+        Refusal::NoPickle("its parts refer to each other too often")
     }
 }
 

@@ -68,7 +68,7 @@ impl Job<'_> {
             return Ok(());
         }
         let message = format!(
-            "{case}: the labels of {} are changed on a grid of {:?} voxels, for which {needed} are needed below the line of {line}",
+            "{case}: changing the labels of {} on a grid of {:?} voxels needs {needed}, but the limit is {line}",
             stage.name,
             image.shape()
         );
@@ -163,12 +163,13 @@ impl Job<'_> {
 fn label_set(task: &SegmentatorTask, labels: &[String]) -> Outcome<LabelSet> {
     let value = |label: &String| task.value(label).map(u16::from).ok_or_else(|| no_label(label));
     let values = labels.iter().map(value).collect::<Outcome<BTreeSet<u16>>>()?;
-    LabelSet::try_from(values).map_err(|why| Error::new(why, "report it: the table of tasks is not sound"))
+    LabelSet::try_from(values)
+        .map_err(|why| Error::new(why, "this is a bug in the table of tasks: report it"))
 }
 
 fn no_label(label: &str) -> Error {
     Error::new(
         format!("a task changes `{label}`, which it does not have"),
-        "report it: the table of tasks is not sound",
+        "this is a bug in the table of tasks: report it",
     )
 }

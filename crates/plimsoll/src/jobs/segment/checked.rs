@@ -23,7 +23,7 @@ impl<'a> Job<'a> {
         let task = SegmentatorTask::named(&request.task)?;
         let models = task.models(&request.task, request.mode)?;
         if let Some(unknown) = request.subset.iter().find(|class| task.value(class).is_none()) {
-            let message = format!("`{unknown}` is no label of {}", request.task);
+            let message = format!("`{unknown}` is not a label of {}", request.task);
             return Err(Error::new(message, "‹job segment +list› names the labels of each task"));
         }
         let weights = request.weights.clone();

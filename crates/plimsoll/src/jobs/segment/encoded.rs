@@ -62,7 +62,7 @@ impl Job<'_> {
         series.expect_referable(&self.budget).map_err(|error| match error {
             DicomError::Attribute { .. } => Error::new(
                 error,
-                "let the output end in .nii.gz or .seg.nrrd, with ‹one_file›: these refer to no slice",
+                "let the output end in .nii.gz or .seg.nrrd, with ‹one_file›: these formats need no slices",
             ),
             other => other.into(),
         })
@@ -105,7 +105,7 @@ impl Job<'_> {
 fn no_series(input: &Path, output: &Path) -> Error {
     let (input, output) = (input.display(), output.display());
     Error::new(
-        format!("{output} is to refer to the slices of a series of DICOM, and {input} is none"),
+        format!("{output} must refer to the slices of a DICOM series, but {input} is not one"),
         "name the folder of the series with -i, a ZIP archive of it or a file of many slices, or let the output end in .nii.gz, or \
          .seg.nrrd for 3D Slicer",
     )

@@ -34,7 +34,7 @@ impl Job<'_> {
         let other = self.labels(&stage, case, parts, most)?;
         let inside = task.value(&refinement.inside).ok_or_else(|| {
             let message = format!("{name} has no label `{}`", refinement.inside);
-            Error::new(message, "report it: the table of tasks is not sound")
+            Error::new(message, "this is a bug in the table of tasks: report it")
         })?;
         let _overhead = self.overhead()?;
         let (labels, others, refined) = (parts.plain("found"), parts.plain("inside"), parts.plain("refined"));

@@ -122,16 +122,20 @@ impl Tasks<'_> {
             "#!/bin/bash
 # One task for each trial of a sweep. Submit it with:
 #   mkdir -p {folder} && sbatch {file}
-# What Slurm asks for besides, like a partition or an account, can be given to sbatch; --array=0-{last}%8 runs 8 at a time.
-#SBATCH --job-name={name}
+# Give further \
+             options of Slurm, such as a partition or an account, to sbatch; --array=0-{last}%8 runs 8 at a time.
+#SBATCH \
+             --job-name={name}
 #SBATCH --array=0-{last}
 #SBATCH --cpus-per-task={threads}
 #SBATCH --mem={mebibytes}M
-#SBATCH --time={minutes}
+#SBATCH \
+             --time={minutes}
 #SBATCH --signal=B:USR1@{NOTICE_SECONDS}
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --output={output}
+#SBATCH \
+             --output={output}
 ",
             folder = quoted(&logs.to_string_lossy()),
             file = quoted(&self.file.path.to_string_lossy()),
@@ -156,19 +160,24 @@ trial=${{trials[$SLURM_ARRAY_TASK_ID]}}
 {command} \"$trial\" &
 child=$!
 
-# Slurm tells this shell when time is nearly up, or another job needs the machine; the shell tells the training, which then writes a
-# checkpoint and ends with 75. A signal ends `wait` before the training has ended, so it is waited for again.
+# Slurm signals this shell when time is nearly \
+             up, or another job needs the machine; the shell signals the training, which then writes a
+# checkpoint and ends with 75. A \
+             signal ends `wait` before the training has ended, so the shell waits again.
 told=yes
-trap 'told=yes; kill -USR1 \"$child\" 2>/dev/null' USR1 TERM
+trap 'told=yes; kill -USR1 \"$child\" \
+             2>/dev/null' USR1 TERM
 while [ \"$told\" = yes ]; do
   told=no
   wait \"$child\"
   status=$?
 done
 
-# 75: to be gone on with. The task is put back into the queue; if that is refused, it fails, and can be submitted again.
+# 75: unfinished. The \
+             task is put back into the queue; if that is refused, it fails and can be submitted again.
 if [ \"$status\" -eq 75 ]; then
-  scontrol requeue \"${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}\"
+  \
+             scontrol requeue \"${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}\"
 fi
 exit \"$status\"
 "
@@ -198,63 +207,78 @@ exit \"$status\"
         let (memory, threads) = (self.mebibytes(), self.file.threads);
         let gpu = if self.file.on_gpu { "\n              nvidia.com/gpu: 1" } else { "" };
         Ok(format!(
-            "# One pod for each trial of a sweep: kubectl apply -f FILE. Before that, put in your own image (with `plimsoll` and a shell) and
-# your own claims for the data set and for the folder of the sweep, which must be mounted where they are named here.
+            "# One pod for each trial of a sweep: kubectl apply -f FILE. Before that, put in your own image (with `plimsoll` and a shell) \
+             and
+# your own claims for the data set and for the folder of the sweep, which must be mounted where they are named \
+             here.
 apiVersion: batch/v1
 kind: Job
 metadata:
   name: plimsoll-{name}
 spec:
   completionMode: Indexed
-  completions: {count}
+  completions: \
+             {count}
   parallelism: {count}  # quotas decide how many run at a time
   backoffLimitPerIndex: 3
   podFailurePolicy:
-    rules:
-      # 75: it was told to end, has written a checkpoint, and goes on in another pod; this counts as no failure.
+    \
+             rules:
+      # 75: it received a signal, has written a checkpoint, and continues in another pod; this does not count as a \
+             failure.
       - action: Ignore
         onExitCodes:
           containerName: plimsoll
           operator: In
-          values: [75]
+          \
+             values: [75]
       - action: Ignore
         onPodConditions:
           - type: DisruptionTarget
-      # An error is the same the next time; a process that was killed is tried again.
+      # An error is the same \
+             the next time; a process that was killed is tried again.
       - action: FailIndex
         onExitCodes:
-          containerName: plimsoll
+          \
+             containerName: plimsoll
           operator: In
           values: [1, 2]
   template:
     spec:
       restartPolicy: Never
-      terminationGracePeriodSeconds: {NOTICE_SECONDS}
+    \
+               terminationGracePeriodSeconds: {NOTICE_SECONDS}
       containers:
         - name: plimsoll
-          image: plimsoll:latest
+          image: \
+             plimsoll:latest
           command: [\"/bin/sh\", \"-c\"]
           args:
             - {script}
           resources:
-            requests:
+        \
+                 requests:
               cpu: {threads}
               memory: {memory}Mi
             limits:
-              memory: {memory}Mi{gpu}
+              memory: \
+             {memory}Mi{gpu}
           volumeMounts:
             - name: dataset
               mountPath: {dataset}
-              readOnly: true
+              \
+             readOnly: true
             - name: sweep
               mountPath: {folder}
       volumes:
         - name: dataset
-          persistentVolumeClaim:
+          \
+             persistentVolumeClaim:
             claimName: dataset
             readOnly: true
         - name: sweep
-          persistentVolumeClaim:
+          \
+             persistentVolumeClaim:
             claimName: sweep
 "
         ))
@@ -267,8 +291,8 @@ fn expect_writable(word: &str) -> Outcome {
     if !word.contains(is_changed) {
         return Ok(());
     }
-    let message = format!("{word:?} would be another path in a file for a batch system");
-    Err(Error::new(message, "choose one without double quotes, backslashes and line breaks, in UTF-8"))
+    let message = format!("{word:?} would be a different path in a file for a batch system");
+    Err(Error::new(message, "choose one in UTF-8 without double quotes, backslashes and line breaks"))
 }
 
 /// A word as sbatch reads it: it knows double quotes, and takes everything else as it is.

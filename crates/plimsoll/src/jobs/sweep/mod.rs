@@ -110,7 +110,7 @@ impl<'a> Sweep<'a> {
                     job.folder.path().display(),
                     missing.join(", ")
                 );
-                let hint = "name all that it was begun with, to which more can be added; or begin another with ‹out›";
+                let hint = "name all that it was started with, and further ones if needed; or start another sweep with ‹out›";
                 return Err(Error::new(message, hint));
             }
         }
@@ -144,8 +144,8 @@ impl<'a> Sweep<'a> {
         let now = if folder.is_begun() { Some(folder.read()?) } else { None };
         if !is_ours || now != self.stored {
             let message =
-                format!("another process has begun {} just now, or added to it", folder.path().display());
-            return Err(Error::new(message, "the same command with ‹resume› goes on with it"));
+                format!("another process has just started {}, or added to it", folder.path().display());
+            return Err(Error::new(message, "the same command with ‹resume› continues it"));
         }
         sweep_unfinished(folder.path()).map_err(io)?;
         if let Some(splits) = &self.cases.splits {
@@ -238,10 +238,10 @@ impl SweepJob {
             None => Ok(()),
             Some((other, _)) => Err(Error::new(
                 format!(
-                    "arm `{}` sets `data`, `labels` or `images.table` otherwise than others, but all arms have one data set",
+                    "arm `{}` sets `data`, `labels` or `images.table` differently, but all arms share one data set",
                     other.arm.name
                 ),
-                "set them in [settings], for all arms alike",
+                "set them in [settings], for all arms",
             )),
         }
     }
@@ -255,8 +255,8 @@ impl SweepJob {
         let own = Some(self.folder.splits()).filter(|own| self.folder.is_begun() && own.is_file());
         match (&own, &asked.splits) {
             (None, Some(given)) if !given.is_file() => {
-                let message = format!("{} is not there", given.display());
-                return Err(Error::new(message, "leave `splits` out to have folds made"));
+                let message = format!("{} does not exist", given.display());
+                return Err(Error::new(message, "leave `splits` out to create folds"));
             }
             (Some(own), Some(given)) if given.is_file() => expect_same_folds(own, given, &names, budget)?,
             _ => {}
@@ -319,6 +319,6 @@ fn expect_same_folds(own: &Path, given: &Path, names: &[String], budget: &Budget
         return Ok(());
     }
     let message =
-        format!("{} has other folds than {}, which the sweep began with", given.display(), own.display());
-    Err(Error::new(message, "begin another sweep with ‹out›, or leave `splits` out"))
+        format!("{} has other folds than {}, which the sweep started with", given.display(), own.display());
+    Err(Error::new(message, "start another sweep with ‹out›, or leave `splits` out"))
 }

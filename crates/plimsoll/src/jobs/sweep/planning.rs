@@ -109,7 +109,7 @@ impl Sweep<'_> {
     fn plan_arm(&mut self, asked: &ArmRequest, most: usize) -> Outcome<PlannedArm> {
         let (seed, fold) = match (self.trials.seeds.first(), self.trials.folds.first()) {
             (Some(seed), Some(fold)) => (*seed, *fold),
-            _ => return Err(Error::new("the data set is divided into no folds", "name some in `folds`")),
+            _ => return Err(Error::new("no folds are chosen", "name some in `folds`")),
         };
         let trial = Trial { arm: asked.arm.name.clone(), seed, fold };
         let like = match self.is_stored(asked) {

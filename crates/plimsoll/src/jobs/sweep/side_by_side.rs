@@ -132,10 +132,9 @@ impl Sweep<'_> {
 impl Pool {
     /// Waits until a trial ends.
     fn wait(&mut self, sweep: &Sweep<'_>, context: &Context) -> Outcome {
-        let Ending { trial, width, trained } = self
-            .endings
-            .recv()
-            .map_err(|problem| Error::new(problem, "report it with the command and this line"))?;
+        let Ending { trial, width, trained } = self.endings.recv().map_err(|problem| {
+            Error::new(problem, "this is a bug: report it with the command and this message")
+        })?;
         self.free += width;
         match trained.unwrap_or_else(|panic| resume_unwind(panic)) {
             Ok(record) if record.ended == StopReason::Signal => Ok(()),

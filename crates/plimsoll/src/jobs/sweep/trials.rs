@@ -101,7 +101,7 @@ impl Sweep<'_> {
             self.forget_failure(trial)?;
         }
         if !done.is_empty() {
-            context.note(format_args!("{} of {} trials are done already", done.len(), asked.len()));
+            context.note(format_args!("{} of {} trials are already finished", done.len(), asked.len()));
         }
         match self.job.parallel {
             1 => self.one_by_one(&todo, context)?,
@@ -269,7 +269,7 @@ fn sweep_run(run: &RunFolder) -> Outcome {
 
 pub(super) fn no_arm(trial: &Trial) -> Error {
     Error::new(
-        format!("{trial} is of an arm that is not planned"),
-        "report it with the command and this line",
+        format!("{trial} belongs to an arm that is not planned"),
+        "this is a bug: report it with the command and this message",
     )
 }

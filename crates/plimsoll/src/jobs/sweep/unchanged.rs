@@ -50,7 +50,7 @@ impl DataState {
             None => Ok(()),
             Some(path) => Err(Error::new(
                 format!("{} has changed since the sweep opened the data set", path.display()),
-                "put it back as it was and give the same command with ‹resume›; or begin another sweep with ‹out›",
+                "restore it and give the same command with ‹resume›; or start another sweep with ‹out›",
             )),
         }
     }
@@ -75,8 +75,8 @@ pub fn expect_data_of_begun(folder: &SweepFolder, trials: &Trials, data: &RunDat
     match changed.is_empty() {
         true => Ok(()),
         false => Err(Error::new(
-            format!("{} was begun with other data; changed since: {shown}{more}", folder.path().display()),
-            "restore the data, or begin another sweep with ‹out›",
+            format!("{} was started with other data; changed since: {shown}{more}", folder.path().display()),
+            "restore the data, or start another sweep with ‹out›",
         )),
     }
 }

@@ -156,8 +156,8 @@ impl TrainRequest {
         if let Some(given) = &self.splits
             && !given.is_file()
         {
-            let message = format!("{} is not there", given.display());
-            return Err(Error::new(message, "leave ‹splits› out to have folds made"));
+            let message = format!("{} does not exist", given.display());
+            return Err(Error::new(message, "leave ‹splits› out to create folds"));
         }
         let places = [self.splits.clone(), Some(self.run.splits()), listed.splits_file()];
         // Fold `all` needs no splits, and so no memory for them.
