@@ -62,3 +62,15 @@ fn settings_are_listed_with_defaults_and_hints_say_where() {
     fs::write(&config, "learnig_rate = 0.1").unwrap();
     assert!(hint(&["plan", "data", "--config", config.to_str().unwrap()]).contains("`plimsoll settings`"));
 }
+
+#[test]
+fn a_limit_below_the_process_itself_is_answered_with_the_least_one() {
+    let said = hint(&["plan", "data", "--ram", "24MiB", "--threads", "2", "--config", "/dev/null"]);
+    assert!(said.starts_with("raise --ram above ") && said.contains("without any data"), "{said}");
+    let least = said.trim_start_matches("raise --ram above ").split(',').next().unwrap();
+    let least: f64 = least.trim_end_matches(" MiB").parse().unwrap();
+    // Above it, the next error is about the data set, which does not exist.
+    let enough = format!("{}MiB", least.ceil() as u64 + 1);
+    let args = ["plan", "data", "--ram", &enough, "--threads", "2", "--config", "/dev/null"];
+    assert!(run_error(&args).contains("data does not exist"));
+}

@@ -191,3 +191,76 @@ fn the_page_has_a_thumbnail_of_every_case_and_no_scripts() {
         serde_json::from_slice(&fs::read(page.with_extension("json")).unwrap()).unwrap();
     assert_eq!((beside["cases"].as_u64(), beside["labels"][1][1].as_u64()), (Some(3), Some(255)));
 }
+
+/// The warnings and hints of an inspection of a folder, in a working folder.
+fn inspected(working: &Path, args: &[&str]) -> String {
+    let mut command = support::plimsoll();
+    command.current_dir(working).arg("inspect").args(args);
+    let output = command.output().unwrap();
+    String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+}
+
+#[test]
+fn images_like_ct_whose_channel_has_no_name_are_asked_about() {
+    let pairs = Pairs::new(1, |_| 1.0);
+    let empty = pairs.tiny.path("empty");
+    fs::create_dir(&empty).unwrap();
+    let is_asked = |said: &str| said.contains("look like Hounsfield units of CT");
+    assert!(!is_asked(&inspected(&empty, &[pairs.path()])));
+    // Air in the first voxels of each image.
+    for entry in fs::read_dir(pairs.folder.join("raw")).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = fs::read(&path).unwrap();
+        let offset = f32::from_le_bytes(bytes[108..112].try_into().unwrap()) as usize;
+        bytes[offset..offset + 2].copy_from_slice(&(-1000i16).to_le_bytes());
+        fs::write(&path, bytes).unwrap();
+    }
+    let said = inspected(&empty, &[pairs.path()]);
+    assert!(is_asked(&said) && said.contains("like 3 of 3 cases"), "{said}");
+    assert!(said.contains("[data] and channels = [\"CT\"]"), "{said}");
+    assert_eq!(said.matches("Hounsfield").count(), 1, "{said}");
+    // The two lines, and the name that keeps each image's own statistics.
+    for name in ["CT", "zscore"] {
+        let config = pairs.write_settings(&format!("[data]\nchannels = [\"{name}\"]\n"));
+        assert!(!is_asked(&inspected(&empty, &[pairs.path(), "--config", &config])), "{name}");
+    }
+}
+
+#[test]
+fn settings_in_the_folder_of_the_data_set_are_not_ignored_silently() {
+    let pairs = Pairs::new(1, |_| 1.0);
+    let inside = pairs.folder.join("plimsoll.toml");
+    fs::write(&inside, "[data]\nchannels = [\"T1\"]\n").unwrap();
+    let empty = pairs.tiny.path("empty");
+    fs::create_dir(&empty).unwrap();
+    let said = inspected(&empty, &[pairs.path()]);
+    let warning = format!("warning: {} is not read: settings are read from plimsoll.toml", inside.display());
+    assert!(said.contains(&warning) && said.contains("channels: image;"), "{said}");
+    assert!(said.contains(&format!("name it with --config {}", inside.display())), "{said}");
+    let other = pairs.write_settings("");
+    let said = inspected(&empty, &[pairs.path(), "--config", &other]);
+    assert!(said.contains(&format!("is not read: settings are read from {other}")), "{said}");
+    // It is read if it is named, or if the command runs in its folder.
+    for (working, args) in
+        [(&empty, &[pairs.path(), "--config", inside.to_str().unwrap()][..]), (&pairs.folder, &["."])]
+    {
+        let said = inspected(working, args);
+        assert!(said.contains("channels: T1;") && !said.contains("is not read"), "{said}");
+    }
+}
+
+#[test]
+fn hints_name_the_folders_that_exist() {
+    let pairs = Pairs::new(1, |_| 1.0);
+    for (from, to) in [("raw", "ct"), ("seg", "truth_seg")] {
+        fs::rename(pairs.folder.join(from), pairs.folder.join(to)).unwrap();
+    }
+    copy(&pairs.folder.join("ct/vessel_000.nii"), &pairs.folder.join("pet/vessel_000.nii"), 1.0, 1);
+    let said = run_error(&["inspect", pairs.path(), "--config", "/dev/null"]);
+    assert!(said.contains("under [data], images = \"ct\" and labels = \"truth_seg\""), "{said}");
+    fs::remove_dir_all(pairs.folder.join("pet")).unwrap();
+    fs::rename(pairs.folder.join("truth_seg/vessel_000_y.nii"), pairs.folder.join("truth_seg/other.nii"))
+        .unwrap();
+    let said = run_error(&["inspect", pairs.path(), "--config", "/dev/null"]);
+    assert!(said.contains("under [data], labels = \"truth_seg/*_seg.nii.gz\""), "{said}");
+}

@@ -330,3 +330,30 @@ fn a_page_of_a_classifier_shows_its_confusion_and_its_mistakes() {
     );
     assert!(html.contains("to tell apart 0_none"), "the methods");
 }
+
+#[test]
+fn a_page_of_a_run_and_a_page_of_an_inspection_never_replace_each_other() {
+    let tiny = Tiny::new();
+    let run = tiny.path("run");
+    tiny.trained(&run, &["--fold", "0", "--skip-validation"]);
+    let (page, of_data) = (tiny.path("run.html"), tiny.path("data.html"));
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let data = text(&tiny.data);
+    let report = |page: &Path| vec!["report".to_owned(), text(&run), "--output".into(), text(page)];
+    let inspect = |page: &Path| {
+        let args = ["inspect", &data, "--config", "/dev/null", "--page"];
+        args.map(String::from).into_iter().chain([text(page)]).collect::<Vec<_>>()
+    };
+    for args in [report(&page), inspect(&of_data), report(&page), inspect(&of_data)] {
+        let output = support::plimsoll().args(&args).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let (before, before_of_data) = (fs::read(&page).unwrap(), fs::read(&of_data).unwrap());
+    for (args, kind) in
+        [(report(&of_data), "a page about a run"), (inspect(&page), "a page about an inspection")]
+    {
+        let error = run_error(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(error.contains(&format!("exists and is not {kind}")), "{error}");
+    }
+    assert!(before == fs::read(&page).unwrap() && before_of_data == fs::read(&of_data).unwrap());
+}

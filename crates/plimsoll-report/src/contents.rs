@@ -5,8 +5,18 @@ use plimsoll_disk::outputs::Contents;
 /// The mark in the head of every page.
 pub const GENERATOR: &str = "<meta name=\"generator\" content=\"plimsoll\">";
 
-/// A page.
-pub const PAGE: Contents = Contents { name: "a page of this program", is_own: |head| has(head, GENERATOR) };
+/// The mark in the head of a page about an inspection.
+pub const OF_INSPECTION: &str = "<meta name=\"description\" content=\"Inspection of a data set\">";
+
+/// A page about a run or a sweep.
+pub const PAGE: Contents =
+    Contents { name: "a page about a run", is_own: |head| has(head, GENERATOR) && !has(head, OF_INSPECTION) };
+
+/// A page about an inspection.
+pub const INSPECTION_PAGE: Contents = Contents {
+    name: "a page about an inspection",
+    is_own: |head| has(head, GENERATOR) && has(head, OF_INSPECTION),
+};
 
 /// The numbers of an inspection.
 pub const INSPECTION: Contents = Contents {

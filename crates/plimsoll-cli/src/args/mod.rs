@@ -16,6 +16,7 @@ mod report;
 mod run;
 mod segment;
 mod sweep;
+mod unread;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -50,6 +51,7 @@ pub use report::Report;
 pub use run::{Plan, RunArgs, Train};
 pub use segment::Segment;
 pub use sweep::Sweep;
+pub use unread::warn_of_unread;
 
 use crate::failure::Outcome;
 use plimsoll::backend::{DeviceName, MOST_THREADS, all_cores};

@@ -129,7 +129,7 @@ fn inspect_files(args: &Inspect) -> CommandFiles {
     files.read("the data set", [&args.dataset]);
     files.read_settings(args.config.as_ref());
     if let Some(page) = &args.page {
-        files.write(Some(("--page", page)), contents::PAGE);
+        files.write(Some(("--page", page)), contents::INSPECTION_PAGE);
         // A page without room for its numbers is refused by the command, which knows a better name.
         let numbers = Some(page.with_extension("json")).filter(|numbers| numbers != page);
         files.write(numbers.as_deref().map(|path| ("--page", path)), contents::INSPECTION);

@@ -8,7 +8,7 @@ use plimsoll_report::inspect_page::region_line;
 use plimsoll_run::Settings;
 use plimsoll_train::RunData;
 
-use crate::args::Inspect;
+use crate::args::{Inspect, warn_of_unread};
 use crate::failure::Outcome;
 use crate::report::{Table, json};
 use crate::terminal;
@@ -25,7 +25,9 @@ pub fn run(args: &Inspect, as_json: bool) -> Outcome {
         ram: args.ram.ram,
         threads: args.threads.count(),
     };
-    let inspected = inspect(&request, &terminal::observed(as_json))?;
+    let context = terminal::observed(as_json);
+    warn_of_unread(&args.dataset, args.config.as_deref(), &context);
+    let inspected = inspect(&request, &context)?;
     match &inspected {
         _ if as_json => json(&inspected)?,
         Inspected::Volumes { dataset, inspection } => print(dataset, inspection),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use plimsoll::{
-    PlanDetails, PlanReport, PlanRequest, PlannedPair, PlannedPairs, plan_pairs, plan_with_details,
+    Context, PlanDetails, PlanReport, PlanRequest, PlannedPair, PlannedPairs, plan_pairs, plan_with_details,
 };
 use plimsoll_data::{TargetSpacing, is_picture_ending};
 use plimsoll_graph::Role;
@@ -13,7 +13,7 @@ use plimsoll_report::duration::{duration, grouped};
 use plimsoll_run::{DevicePlan, RunPlan};
 use plimsoll_train::{PlannedRun, RunPoint};
 
-use crate::args::Plan;
+use crate::args::{Plan, warn_of_unread};
 use crate::failure::Outcome;
 use crate::report::{Table, json};
 use crate::terminal;
@@ -21,8 +21,10 @@ use crate::terminal;
 /// Plans a run; fails if it does not fit the line.
 pub fn run(args: &Plan, as_json: bool) -> Outcome {
     let request = args.run.request(args.run.compute.open_to_plan()?)?;
+    let context = terminal::observed(as_json);
+    warn_of_unread(&args.run.dataset, args.run.config.as_deref(), &context);
     if args.one_vs_one {
-        return run_pairs(&request, as_json);
+        return run_pairs(&request, as_json, &context);
     }
     let details = PlanDetails {
         patches: !args.pareto && args.explain.is_none(),
@@ -30,7 +32,7 @@ pub fn run(args: &Plan, as_json: bool) -> Outcome {
         explain: args.explain.clone().filter(|_| !args.pareto),
         drawing: args.draw.clone(),
     };
-    let report = plan_with_details(&request, &details, &terminal::observed(as_json))?;
+    let report = plan_with_details(&request, &details, &context)?;
     let numbers = &report.numbers;
     if let Some(curve) = &report.curve {
         return if as_json { json(curve) } else { print_curve(curve, numbers) };
@@ -49,8 +51,8 @@ pub fn run(args: &Plan, as_json: bool) -> Outcome {
 }
 
 /// Plans a run for each pair of classes; fails if one does not fit the limit.
-fn run_pairs(request: &PlanRequest, as_json: bool) -> Outcome {
-    let planned = plan_pairs(request, &terminal::observed(as_json))?;
+fn run_pairs(request: &PlanRequest, as_json: bool, context: &Context) -> Outcome {
+    let planned = plan_pairs(request, context)?;
     if as_json {
         json(&planned)?;
     } else {

@@ -5,7 +5,7 @@ use plimsoll_report::ClassNames;
 use plimsoll_run::{RunRecord, Specification, StopReason};
 
 use super::scores::{print_folds, print_scores};
-use crate::args::Train;
+use crate::args::{Train, warn_of_unread};
 use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json, or_dash};
 use crate::terminal;
@@ -17,6 +17,7 @@ const LONGEST: usize = 4;
 pub fn run(args: &Train, as_json: bool) -> Outcome {
     let context = terminal::context(as_json)?;
     let request = args.request()?;
+    warn_of_unread(&args.run.dataset, args.run.config.as_deref(), &context);
     if args.print_settings && args.one_vs_one {
         return json(&describe_pairs(&request, &context)?);
     }

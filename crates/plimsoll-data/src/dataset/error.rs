@@ -13,10 +13,12 @@ use crate::dataset::label_entries::{LabelFault, ORDER};
 #[derive(Debug, thiserror::Error)]
 pub enum DatasetError {
     /// There is no such folder.
-    #[error("{path} is not a folder")]
+    #[error("{path} {}", if *exists { "is not a folder" } else { "does not exist" })]
     NotAFolder {
         /// The path that was given.
         path: PathBuf,
+        /// `true` if the path leads to something else, such as a file.
+        exists: bool,
     },
     /// The folder has no description.
     #[error("{folder} has no dataset.json")]
@@ -343,6 +345,11 @@ const REGIONS: &str = "regions are written like \"labels\": {\"background\": 0, 
                        order = [\"organ\", \"tumour\"] in plimsoll.toml";
 
 impl DatasetError {
+    /// The error for a data set that is not a folder, or does not exist.
+    pub fn not_a_folder(path: &Path) -> DatasetError {
+        DatasetError::NotAFolder { path: path.into(), exists: path.exists() }
+    }
+
     /// The error for an invalid entry of labels.
     pub(crate) fn from_label(path: &Path, fault: LabelFault) -> DatasetError {
         let path = path.to_path_buf();
@@ -384,10 +391,12 @@ impl DatasetError {
             ),
             DatasetError::NoLayout { .. } => LAYOUTS.into(),
             DatasetError::Layout { hint, .. } => hint.clone(),
-            DatasetError::NoPartner { .. } => {
-                "add the label map, or move the image elsewhere; if names match in another way, set the pattern in plimsoll.toml: under \
-                 [data], labels = \"seg/*_seg.nii.gz\", where * is the name of the case"
-                    .into()
+            DatasetError::NoPartner { folder, .. } => {
+                let folder = folder.file_name().unwrap_or_default().to_string_lossy();
+                format!(
+                    "add the label map, or move the image elsewhere; if names match in another way, set the pattern in plimsoll.toml: under \
+                     [data], labels = \"{folder}/*_seg.nii.gz\", where * is the name of the case"
+                )
             }
             DatasetError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                 "check the path".into()

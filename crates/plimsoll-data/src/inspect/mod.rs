@@ -9,6 +9,7 @@ mod error;
 mod far;
 mod foreground;
 mod histogram;
+mod hounsfield;
 mod image_scan;
 mod judge;
 mod label_scan;
@@ -391,6 +392,7 @@ impl Findings {
         if let Some(fingerprint) = &fingerprint {
             problems.extend(blow_ups(dataset, fingerprint));
             problems.extend(clipped_away(dataset, fingerprint));
+            problems.extend(hounsfield::unnamed_ct(dataset, fingerprint));
         }
         let stamps = stamps.to_vec();
         // The largest case may be the last, while the indices of all others are kept.

@@ -16,6 +16,7 @@ use plimsoll_volume::LabelTable;
 
 use self::plot::{Column, plot};
 use self::units::Unit;
+use crate::contents::OF_INSPECTION;
 use crate::error::{Outcome, ReportError};
 use crate::markup::{beginning, escaped};
 use crate::preview::{Files, thumbnail};
@@ -108,7 +109,7 @@ pub fn page(
 
 /// Returns the heading with the properties of the data set.
 fn heading(dataset: &Dataset, inspection: &Inspection, units: Units) -> String {
-    let mut html = beginning(&dataset.name, "", &[STYLE]);
+    let mut html = beginning(&dataset.name, OF_INSPECTION, &[STYLE]);
     let _ = writeln!(html, "<h1>{}</h1>", escaped(&dataset.name));
     let channels: Vec<&str> = dataset.channels.iter().map(|channel| channel.name.as_str()).collect();
     let _ = writeln!(

@@ -81,7 +81,11 @@ impl Line {
             };
             let message =
                 format!("the process itself needs {needed}{driver}, but the limit is {}", self.limits.line);
-            Error::new(message, "raise ‹ram›")
+            let hint = format!(
+                "raise ‹ram› above {needed}, which the process needs without any data; ‹job plan› then states the least limit of \
+                 the run"
+            );
+            Error::new(message, hint)
         })?;
         self.overhead = Some(held);
         Ok(())

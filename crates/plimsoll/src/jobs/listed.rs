@@ -76,7 +76,7 @@ impl Listed {
             Ok(found.any(|path| path.is_ok_and(|path| path.is_dir())))
         };
         if !is_table && !place.is_dir() {
-            return Err(DatasetError::NotAFolder { path: place.into() }.into());
+            return Err(DatasetError::not_a_folder(place).into());
         }
         if !is_table && (place.join("imagesTr").exists() || !has_folders()?) {
             return Err(DatasetError::NoDatasetJson { folder: place.into() }.into());

@@ -64,7 +64,7 @@ impl<'a> DataLocation<'a> {
             return Ok(DataLocation { folder, file: Some(place.into()), options, folders: Vec::new() });
         }
         if !place.is_dir() {
-            return Err(DatasetError::NotAFolder { path: place.into() });
+            return Err(DatasetError::not_a_folder(place));
         }
         let folders = list(place)?.into_iter().filter(|path| path.is_dir()).collect();
         Ok(DataLocation { folder: place.into(), file: None, options, folders })

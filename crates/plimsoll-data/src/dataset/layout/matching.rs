@@ -76,9 +76,11 @@ pub(crate) fn matched(folder: &Path, images: &[String], labels: Vec<Named>) -> R
                 return Err(DatasetError::Layout {
                     path: folder.into(),
                     problem: format!("{} could be the label map of {one} and of {other}", path.display()),
-                    hint: "set which files belong together in plimsoll.toml: under [data], images = \"raw/*.nii.gz\" and labels = \
-                           \"seg/*_seg.nii.gz\", where * is the name of the case"
-                        .into(),
+                    hint: format!(
+                        "set the pattern of names in plimsoll.toml: under [data], labels = \"{}/*_seg.nii.gz\", and `images` likewise, \
+                         where * is the name of the case",
+                        parent(&path)
+                    ),
                 });
             }
         };
@@ -87,13 +89,21 @@ pub(crate) fn matched(folder: &Path, images: &[String], labels: Vec<Named>) -> R
             return Err(DatasetError::Layout {
                 path: folder.into(),
                 problem: format!("case {image} has two label maps: {} and {}", name(&other), name(&path)),
-                hint: "choose one in plimsoll.toml: under [data], labels = \"seg/*_seg.nii.gz\", where * is the name of the case; or move \
-                       the others elsewhere"
-                    .into(),
+                hint: format!(
+                    "choose one in plimsoll.toml: under [data], labels = \"{}/*_seg.nii.gz\", where * is the name of the case; or move the \
+                     others elsewhere",
+                    parent(&path)
+                ),
             });
         }
     }
     Ok(found)
+}
+
+/// The name of the folder of a file.
+fn parent(path: &Path) -> String {
+    let folder = path.parent().and_then(Path::file_name).unwrap_or_default();
+    folder.to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

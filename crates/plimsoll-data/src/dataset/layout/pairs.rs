@@ -106,7 +106,7 @@ fn folders(place: &DataLocation<'_>) -> Result<(Vec<String>, String), DatasetErr
             there.push(format!("{name}/"));
         }
     }
-    let hint = "name them in plimsoll.toml: under [data], images = \"raw\" and labels = \"seg\"";
+    let hint = &example(&there);
     let bare = |name: &String| name.trim_end_matches('/').to_string();
     let labels = match &data.labels {
         Some(labels) => labels.clone(),
@@ -149,6 +149,20 @@ fn folders(place: &DataLocation<'_>) -> Result<(Vec<String>, String), DatasetErr
         }
     };
     Ok((images, labels))
+}
+
+/// The remedy that names a folder of images and one of label maps: two of the existing folders, if there are two.
+fn example(there: &[String]) -> String {
+    let bare = |name: &'_ String| name.trim_end_matches('/').to_string();
+    let labels = there.iter().find(|name| words::is_of_labels(&bare(name))).or(there.last());
+    let of_images = |name: &&String| Some(*name) != labels;
+    let is_named = |name: &&String| words::is_of_images(&bare(name));
+    let images = there.iter().filter(of_images).find(is_named).or(there.iter().find(of_images));
+    let (images, labels) = match (images, labels) {
+        (Some(images), Some(labels)) => (bare(images), bare(labels)),
+        _ => ("raw".into(), "seg".into()),
+    };
+    format!("name them in plimsoll.toml, such as: under [data], images = {images:?} and labels = {labels:?}")
 }
 
 /// The images of a folder, or those that match a pattern, by the text that matches `*`.
