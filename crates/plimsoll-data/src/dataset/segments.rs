@@ -252,12 +252,12 @@ impl Labels {
         }
         let folded = folded(name);
         let alike = |own: &str| self::folded(own) == folded;
-        let alikes: BTreeSet<&str> = labels()
+        let similar: BTreeSet<&str> = labels()
             .map(|(_, own)| own)
             .chain(regions().map(|(_, own)| own))
             .filter(|own| alike(own))
             .collect();
-        if alikes.len() != 1 {
+        if similar.len() != 1 {
             return Meaning::default();
         }
         Meaning {
