@@ -10,6 +10,7 @@ mod compare;
 mod data_path;
 mod dicom_labels;
 mod dicom_segmentation;
+mod documents;
 mod ends;
 mod evaluate;
 mod export;
