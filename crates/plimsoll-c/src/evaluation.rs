@@ -26,7 +26,7 @@ pub extern "C" fn plimsoll_usual_comparison() -> PlimsollComparison {
 }
 
 /// Scores labels of a prediction against a reference: `scores` is filled with one element for each of `label_count` labels, in their order.
-/// `comparison` may be null for the usual one. The scores are those of `plimsoll evaluate` for the same maps in files. After a failure
+/// `comparison` may be null for the usual one. The scores equal `plimsoll evaluate`'s for the same maps in files. After a failure
 /// `scores` has no meaning, and `error`, which may be null, has a text of at most `error_bytes` bytes that ends in a zero: one line, and often
 /// a second one that begins with `hint: `.
 ///

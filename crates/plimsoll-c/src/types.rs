@@ -18,7 +18,7 @@ pub const PLIMSOLL_F32: u32 = 4;
 pub const PLIMSOLL_MIRROR_OFF: u32 = 0;
 /// Windows are looked at mirrored as well.
 pub const PLIMSOLL_MIRROR_ON: u32 = 1;
-/// Mirrors windows of nnU-Net's models and not those of runs, as on the command line.
+/// Mirrors windows of nnU-Net's models and not windows of runs, as on the command line.
 pub const PLIMSOLL_MIRROR_USUAL: u32 = 2;
 
 /// The options of a model. `plimsoll_usual_options` fills them.

@@ -359,7 +359,7 @@ fn ensembles_of_two_are_predicted_over_validation_cases_and_ranked() {
     let common = run_json(&[&args[..], &["--common-cases"]].concat());
     assert_eq!(common["with_ensembles"]["candidates"][2]["name"], "a + b");
     assert_eq!(common["with_ensembles"]["cases"].as_array().unwrap().len(), 1);
-    // Trained on without a new validation: its scores are not those of the weights that would be averaged.
+    // Trained on without a new validation: its scores do not belong to the weights that would be averaged.
     tiny.trained(&a, &["--fold", "0", "--seed", "1", "--resume", "--epochs", "3", "--skip-validation"]);
     let said = run_error(&[&args[..], &["--common-cases"]].concat());
     assert!(said.contains("was validated after step 4, but its weights are from step 6"), "{said}");

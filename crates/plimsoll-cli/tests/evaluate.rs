@@ -84,7 +84,7 @@ fn classes_are_the_labels_of_the_maps_without_a_data_set() {
     let found = run_json(&["evaluate", prediction, reference]);
     assert_eq!(found["settings"]["classes"], serde_json::json!([1]));
     assert_eq!(found["foreground_mean"], named["foreground_mean"]);
-    // Folders beside those of the maps are another matter, whatever they hold.
+    // Folders beside the folders of maps are not affected, whatever they contain.
     for folder in ["other/imagesTr", "more/labels"] {
         fs::create_dir_all(maps.dir.path().join(folder)).unwrap();
     }

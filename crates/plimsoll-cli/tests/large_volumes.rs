@@ -85,7 +85,7 @@ fn names(folder: &Path) -> Vec<String> {
 
 #[test]
 fn a_volume_larger_than_the_line_has_the_labels_and_probabilities_of_a_large_line() {
-    // Sums pass along the axis across which planes are smallest; of equal ones, along that of stored planes.
+    // Sums pass along the axis across which planes are smallest; of equal ones, along the axis of stored planes.
     for (shape, axis) in [([60, 150, 140], 1), ([150, 60, 150], 0), ([60, 60, 190], 2), ([50, 170, 60], 1)] {
         let large = Large::new(shape);
         let (low, high) = (large.path("low"), large.path("high"));

@@ -1,4 +1,4 @@
-//! Models of MONAI: labels are those of MONAI's own transforms and inferer, and what is not done as it does it is refused by name.
+//! Models of MONAI: labels equal the labels of MONAI's own transforms and inferer, and unsupported settings are refused by name.
 //! `oracles/monai_models.py` made models, images and labels.
 
 use std::collections::BTreeMap;

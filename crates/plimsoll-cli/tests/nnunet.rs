@@ -1,6 +1,6 @@
 //! Models of nnU-Net 2.8.1 predict here what they predict there, and archives of models are unpacked or refused.
 //!
-//! The models, the images and nnU-Net's own predictions are those of `oracles/nnunet_models.py`.
+//! The models, the images and nnU-Net's own predictions come from `oracles/nnunet_models.py`.
 
 mod ensembles;
 mod formats;

@@ -1,4 +1,4 @@
-//! Cases with far more windows than the others, seen at another spacing than that of training on request.
+//! Cases with far more windows than the others, predicted at another spacing than the training spacing on request.
 
 use std::fs;
 use std::io::Write;
@@ -149,7 +149,7 @@ fn check(folders: &Folders, spacing: f64, more: &[&str]) -> f64 {
         "{warned}"
     );
 
-    // Labels are on the grid of the case, and so are those of a continued prediction.
+    // Labels are on the grid of the case, and so are the labels of a continued prediction.
     let asked = with(&["--outlier-spacing", "native"]);
     let report = folders.json("labels", &asked);
     let predicted = case(&report["cases"], "wide");

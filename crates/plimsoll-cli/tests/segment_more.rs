@@ -38,7 +38,7 @@ fn segment(task: &str, image: &str, out: &Path, rest: &[&str]) -> serde_json::Va
     run_json(&[&args, rest].concat())
 }
 
-/// The label map of a task is that of the oracle, and nothing else is left beside it. Returns its values.
+/// The label map of a task equals the oracle's, and nothing else is left beside it. Returns its values.
 fn expect_labels(task: &str, image: &str, expected: &str, rest: &[&str]) -> BTreeSet<u8> {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("labels.nii.gz");

@@ -425,7 +425,7 @@ fn expect_failures(name: &str, failures: &[Failure]) {
     expect(name, &text);
 }
 
-/// Leaves out the later of two settings of an option, so that a command overrides those of a small run.
+/// Leaves out the later of two settings of an option, so that a command overrides the settings of a small run.
 fn first_of_each<'a>(args: &[&'a str]) -> Vec<&'a str> {
     let mut kept: Vec<&str> = Vec::new();
     let mut args = args.iter().copied().peekable();

@@ -42,7 +42,7 @@ pub(crate) trait Kernel: Sync {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 unsafe fn task_avx512<K: Kernel>(kernel: &K, task: usize, thread: usize) {
-    // SAFETY: this function's contract is that of the call.
+    // SAFETY: this function's contract includes the contract of the call.
     unsafe { kernel.task::<Avx512>(task, thread) }
 }
 
@@ -53,7 +53,7 @@ unsafe fn task_avx512<K: Kernel>(kernel: &K, task: usize, thread: usize) {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn task_avx2<K: Kernel>(kernel: &K, task: usize, thread: usize) {
-    // SAFETY: this function's contract is that of the call.
+    // SAFETY: this function's contract includes the contract of the call.
     unsafe { kernel.task::<Avx2>(task, thread) }
 }
 
@@ -62,7 +62,7 @@ unsafe fn task_avx2<K: Kernel>(kernel: &K, task: usize, thread: usize) {
 /// # Safety
 /// [`Kernel::task`]'s contract, for [`Portable`].
 unsafe fn task_portable<K: Kernel>(kernel: &K, task: usize, thread: usize) {
-    // SAFETY: this function's contract is that of the call.
+    // SAFETY: this function's contract includes the contract of the call.
     unsafe { kernel.task::<Portable>(task, thread) }
 }
 
@@ -85,7 +85,7 @@ pub(crate) trait DotKernel: Sync {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")]
 unsafe fn dot_task_avx512<K: DotKernel>(kernel: &K, task: usize, thread: usize) {
-    // SAFETY: this function's contract is that of the call.
+    // SAFETY: this function's contract includes the contract of the call.
     unsafe { kernel.task::<Avx512Bf16>(task, thread) }
 }
 
@@ -96,7 +96,7 @@ unsafe fn dot_task_avx512<K: DotKernel>(kernel: &K, task: usize, thread: usize) 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn dot_task_avx2<K: DotKernel>(kernel: &K, task: usize, thread: usize) {
-    // SAFETY: this function's contract is that of the call.
+    // SAFETY: this function's contract includes the contract of the call.
     unsafe { kernel.task::<Avx2Dot>(task, thread) }
 }
 
@@ -105,7 +105,7 @@ unsafe fn dot_task_avx2<K: DotKernel>(kernel: &K, task: usize, thread: usize) {
 /// # Safety
 /// [`DotKernel::task`]'s contract, for [`PortableDot`].
 unsafe fn dot_task_portable<K: DotKernel>(kernel: &K, task: usize, thread: usize) {
-    // SAFETY: this function's contract is that of the call.
+    // SAFETY: this function's contract includes the contract of the call.
     unsafe { kernel.task::<PortableDot>(task, thread) }
 }
 
@@ -140,7 +140,7 @@ impl Machine {
     /// Runs all tasks of a kernel of dot products.
     ///
     /// # Safety
-    /// The contract is that of [`Machine::launch`].
+    /// The contract is the one of [`Machine::launch`].
     pub(crate) unsafe fn launch_dot<K: DotKernel>(&self, kernel: &K) {
         let entry: unsafe fn(&K, usize, usize) = match DotLevel::from_level(self.level.min(Level::detect())) {
             #[cfg(target_arch = "x86_64")]
@@ -179,7 +179,7 @@ impl<T> Ptr<T> {
     /// `self` has `count` elements of one allocation behind it: the result is inside of it or at its end.
     #[inline(always)]
     pub(crate) unsafe fn add(self, count: usize) -> Ptr<T> {
-        // SAFETY: this function's contract is that of the pointer's `add`.
+        // SAFETY: this function's contract includes the contract of the pointer's `add`.
         Ptr(unsafe { self.0.add(count) })
     }
 

@@ -209,7 +209,7 @@ pub(crate) struct Places {
 
 impl Places {
     fn at<T>(&self, offset: usize) -> Ptr<T> {
-        // SAFETY: the plan was verified: every offset is that of a block inside the arena.
+        // SAFETY: the plan was verified: every offset belongs to a block inside the arena.
         unsafe { self.base.add(offset) }.cast()
     }
 

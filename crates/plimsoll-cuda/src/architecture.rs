@@ -174,7 +174,7 @@ const TENSOR: f64 = 0.4;
 /// share the cores.
 const TENSOR_ONE_STAGE: f64 = 0.25;
 
-/// The same of products by warps where the peak is that of instructions of warp groups. Products by warps reach about
+/// The same of products by warps if the peak is stated for instructions of warp groups. Products by warps reach about
 /// two thirds of it.
 pub(crate) const TENSOR_HOPPER: f64 = 0.25;
 
@@ -198,11 +198,11 @@ pub(crate) fn is_worth_recording(launches: usize, predicted_seconds: f64) -> boo
     launches > 1 && LAUNCH * launches as f64 >= WORTH_RECORDING * predicted_seconds
 }
 
-/// The rates of tensor cores among those of kernels: of products by warps, and by warp groups.
+/// The names of the rates of tensor cores: of products by warps, and by warp groups.
 const TENSOR_RATE: &str = "tensor cores";
 const GROUP_RATE: &str = "tensor cores, by warp groups";
 
-/// The time that arithmetic or memory bounds from below, whichever is longer (Williams, Waterman and Patterson 2009, "Roofline"), and that of
+/// The time that arithmetic or memory bounds from below, whichever is longer (Williams, Waterman and Patterson 2009, "Roofline"), plus the time of
 /// the launches.
 pub(crate) fn seconds(rates: &Rates, cost: Cost, work: &Work) -> f64 {
     let on_tensor_cores =

@@ -1,6 +1,6 @@
 //! From a node to launches: everything that is decided about a node, decided in one place.
 //!
-//! [`Lower::lower`] is called when a program is planned, with no addresses, and for every launch of the plan, with those of the arena.
+//! [`Lower::lower`] is called when a program is planned, without addresses, and for every launch of the plan, with addresses in the arena.
 //! It depends on shapes, types and the architecture alone, so scratch, cost and launches cannot disagree.
 
 use std::ops::Range;

@@ -107,7 +107,7 @@ impl VolumeCache {
         }
     }
 
-    /// With room in which pictures are decoded, those of one case at a time: at least
+    /// With room in which pictures are decoded, one case at a time: at least
     /// [`decoding_bytes`](crate::CaseFingerprint::decoding_bytes) of the case that takes the most.
     pub fn decoding_within(self, decoding: Budget) -> VolumeCache {
         VolumeCache { decoding, ..self }

@@ -52,7 +52,7 @@ impl Normalisation {
     }
 
     /// The normalisation of a channel of a case, from the case's own statistics (inside of the mask, where that is normalised) and from
-    /// those of the data set's foreground. `None` if the method needs the latter and there are none.
+    /// the statistics of the data set's foreground. `None` if the method needs the latter and there are none.
     pub fn intensity(
         self,
         case: &ChannelStatistics,

@@ -8,7 +8,7 @@ use crate::{Normalisation, TargetSpacing};
 /// The preparation that turns a case into the grid that windows are cut from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Preparation {
-    /// The canonical orientation, at a spacing, interpolated linearly; of z-scores, statistics are those of the box of voxels that
+    /// The canonical orientation, at a spacing, interpolated linearly; for z-scores, statistics are taken over the box of voxels that
     /// are not zero.
     Canonical {
         /// The spacing.
@@ -103,7 +103,7 @@ impl MonaiIntensity {
     }
 }
 
-/// TotalSegmentator's steps around those of nnU-Net: the image is brought to the canonical orientation, zoomed
+/// TotalSegmentator's steps around nnU-Net's: the image is brought to the canonical orientation, zoomed
 /// linearly with the first and the last voxel along each axis fixed, and truncated to whole numbers; labels are
 /// brought back by the nearest voxel.
 #[derive(Clone, Debug, PartialEq)]

@@ -264,7 +264,7 @@ impl Sampler {
     /// The recipe of sample `sample` of step `step`.
     ///
     /// The case is drawn uniformly. As [`Oversampling`] says, the patch is centred on a foreground voxel, whose class is
-    /// drawn uniformly from those of the case ([`on_regions`](Self::on_regions): of a region); otherwise, or without foreground, its position is uniform within the box of
+    /// drawn uniformly from the classes of the case ([`on_regions`](Self::on_regions): of a region); otherwise, or without foreground, its position is uniform within the box of
     /// non-zero voxels along axes where it fits, and it is centred along the others. If the data set has an "ignore" label,
     /// patches that are not on the foreground are centred on an annotated voxel. As in nnU-Net, a patch that is centred on a
     /// voxel does not begin before that box, but may end behind it.

@@ -72,7 +72,7 @@ pub(crate) enum Pixels {
 /// An item of a sequence whose items are reported one by one.
 #[derive(Clone, Copy)]
 pub(crate) enum Described<'a> {
-    /// A frame, with the attributes that all frames share and those of the file.
+    /// A frame, with the attributes that all frames share and the attributes of the file.
     Frame(Attributes<'a>),
     /// A segment of a segmentation, with the attributes of the file.
     Segment(Attributes<'a>),

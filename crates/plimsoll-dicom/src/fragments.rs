@@ -4,7 +4,7 @@ use crate::DicomError;
 use crate::reader::Reader;
 use crate::reserved_list::ReservedList;
 
-/// A piece of compressed pixels, or those of a frame: from the header of the first to the end of the last, in bytes of the file.
+/// A fragment of compressed pixels, or the fragments of a frame: from the header of the first to the end of the last, in bytes of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fragment {
     pub(crate) at: u64,

@@ -17,7 +17,7 @@ use crate::location::FileLocation;
 use crate::reserved_list::ReservedList;
 use crate::syntax::{Coding, Order, Syntax};
 
-/// Classes whose objects are slices of volumes: CT, MR, PET; those of many frames; and those that were made of many files.
+/// Classes whose objects are slices of volumes: CT, MR, PET; classes with many frames; and classes that were converted from many files.
 const SLICES: [&str; 10] = [
     "1.2.840.10008.5.1.4.1.1.2",
     "1.2.840.10008.5.1.4.1.1.4",
@@ -389,7 +389,7 @@ fn lossy(of: &Attributes<'_>, syntax: &Syntax) -> Option<String> {
     before.then(|| format!("before it was stored in this form{ratio}"))
 }
 
-/// Slope and intercept. Pixels that are not rescaled may lack both, but for those of CT.
+/// Slope and intercept. Pixels that are not rescaled may lack both, except in CT.
 fn rescaling(of: &Attributes<'_>, is_ct: bool) -> Result<(f64, f64), DicomError> {
     let (slope, intercept) = match (of.numbers::<1>(SLOPE)?, of.numbers::<1>(INTERCEPT)?) {
         (Some([slope]), Some([intercept])) => (slope, intercept),

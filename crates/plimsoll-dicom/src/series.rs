@@ -38,7 +38,7 @@ pub fn has_dicom(path: &Path) -> Result<bool, DicomError> {
 
 impl Series {
     /// Finds the volume of a folder, of a ZIP archive, or of one file with many slices. Files that are no DICOM, and those that have no
-    /// pixels or those of something else than the image (segmentations, doses), are passed over. What is kept of each file and
+    /// pixels or with pixels of other objects (segmentations, doses), are skipped. What is kept of each file and
     /// slice, and what reading a file takes, is reserved.
     ///
     /// # Errors

@@ -183,7 +183,7 @@ fn expect_even(slices: &[Slice], normal: [f64; 3]) -> Result<f64, DicomError> {
 fn median<I: Iterator<Item = f64>>(count: usize, all: impl Fn() -> I) -> f64 {
     let not_above = |most: f64| all().filter(|number| *number <= most).count();
     let middle = count.div_ceil(2);
-    // Of positive numbers, order is that of their bits.
+    // Positive numbers are ordered as their bits are.
     let (mut low, mut high) = (0u64, f64::MAX.to_bits());
     while low < high {
         let between = low + (high - low) / 2;

@@ -283,7 +283,7 @@ impl Seg {
     }
 }
 
-/// A grid of these voxels of 2 × 1 × 1 mm whose axes are those of the frames, or reversed.
+/// A grid of these voxels of 2 × 1 × 1 mm whose axes are the frames' axes, or reversed.
 fn grid(shape: [usize; 3], is_reversed: bool) -> Geometry {
     // In RAS the frames' columns count along −x and their rows along −y.
     let (step, x, y) = match is_reversed {
@@ -470,7 +470,7 @@ fn files_that_contradict_themselves_are_refused_and_named() {
     let mut frames = sparse();
     frames[0].1[2] = 5.3;
     assert_eq!(fault_of(&path(Seg { frames, spacing: None, ..seg() })), SegmentationFault::Uneven);
-    // A count of frames that is not that of the described ones, or of the pixels.
+    // A count of frames that differs from the described frames, or from the pixels.
     let counted = |count: &str| {
         seg().write_changed(dir.path(), "count.dcm", |all| {
             all.put(string(tags::NUMBER_OF_FRAMES, VR::IS, count));

@@ -145,7 +145,7 @@ fn filled(file: &Path, of: &str) -> Vec<u16> {
     labels
 }
 
-/// The numbers of structures are those of names, in the order of values.
+/// Structures are numbered like names, in the order of values.
 fn numbered(labels: &[u16], names: &LabelTable) -> Vec<u16> {
     let place = |label: &u16| names.labels.iter().position(|(value, _)| value == label);
     labels.iter().map(|label| place(label).map_or(0, |place| place as u16 + 1)).collect()

@@ -386,7 +386,7 @@ fn a_tilted_gantry_shears_the_image_and_strays_and_several_gaps_are_told_with_th
     let told = refused("near", &|slice| [0.0, 2.5 * [0.0, 0.2, 1.0, 2.0, 3.0, 4.0][slice]]);
     assert!(told.contains("0.500 mm, but slices are 2.500 mm apart; there are 2 such places"), "{told}");
     assert!(told.contains("short_01.dcm is not on a plane of the others"), "{told}");
-    // Of two distances the shorter is that of slices.
+    // Of two distances the shorter one is the distance of slices.
     let three = dir.path().join("three");
     copy("short", &three);
     for slice in [2, 3, 4] {

@@ -5,7 +5,7 @@
 //!
 //! A killed process leaves its temporary file as well. It was locked, and the lock ended with the process: that distinguishes it
 //! from one that is being written, also by another container on the same folder. The next file of the same name removes it, and so does
-//! [`sweep`] of its folder. Temporary files are numbered from 0, so that those of a name are found without listing the folder.
+//! [`sweep`] of its folder. Temporary files are numbered from 0, so that the files of a name are found without listing the folder.
 
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub const BUFFER: usize = 64 << 10;
 /// The hexadecimal digits that number the temporary files of a name.
 const DIGITS: usize = 16;
 
-/// The most bytes of a name in that of its temporary file: file systems take 255, with the number and the ending.
+/// The most bytes of a name in the name of its temporary file: file systems take 255, with the number and the ending.
 const LONGEST_STEM: usize = 200;
 
 /// An unbuffered file under a temporary name. [`commit`](Self::commit) gives it its final name; if it is dropped before, the
@@ -31,7 +31,7 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Creates and locks the temporary file `.NAME.NUMBER.partial` beside `path`, and removes those of this name that killed processes left.
+    /// Creates and locks the temporary file `.NAME.NUMBER.partial` beside `path`, and removes temporary files of this name that killed processes left.
     ///
     /// # Errors
     /// If `path` does not end in a file name, or the temporary file cannot be created.

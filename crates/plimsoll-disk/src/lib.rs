@@ -1,7 +1,7 @@
 //! The one layer through which volumes, runs, predictions and caches are read and written.
 //!
 //! * [`File`] is the standard library's file that remembers its path; [`read`], [`rename`] and the other functions are
-//!   those of `std::fs` that this project needs. [`read`] is given the most bytes that it may take.
+//!   the operations of `std::fs` that this project needs. [`read`] is given the most bytes that it may take.
 //! * [`atomic`] writes files that appear under their name only when they are complete, and sweeps away what killed
 //!   processes left of such.
 //! * [`ScratchFile`] holds what memory has no room for, under no name.

@@ -9,7 +9,7 @@ use crate::folder;
 /// A file without a name, on the file system of a folder. Its room is given back when it is dropped, and also when its process is
 /// killed: there is nothing left to be taken for a result.
 ///
-/// On systems where an open file cannot lose its name it keeps that of a temporary file until it is dropped,
+/// On systems where an open file cannot lose its name it keeps the name of a temporary file until it is dropped,
 /// which [`sweep`](crate::atomic::sweep) removes after a crash.
 #[derive(Debug)]
 pub struct ScratchFile {

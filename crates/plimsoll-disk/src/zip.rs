@@ -127,7 +127,7 @@ impl Directory {
     /// Hands each member on, in the order of the directory, one of which is held.
     ///
     /// # Errors
-    /// `InvalidData` if the directory is none, or has another number of entries than it says; the system's error; or that of `visit`.
+    /// `InvalidData` if the directory is none, or has another number of entries than it says; the system's error; or the error of `visit`.
     pub fn each<E: From<io::Error>>(
         self,
         file: &mut (impl Read + Seek),

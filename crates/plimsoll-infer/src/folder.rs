@@ -177,7 +177,7 @@ pub enum FolderProgress<'a> {
 /// report. Called again after an interruption it goes on: predictions that are there are kept, unless they are to be replaced.
 ///
 /// # Errors
-/// Returns an error if labels would replace an image or earlier labels, before anything is read. If `stop` is set, at once. If a fault is not that of one case:
+/// Returns an error if labels would replace an image or earlier labels, before anything is read. If `stop` is set, at once. If a fault does not belong to one case:
 /// the weights cannot be read, the backend fails, the disk has no room for labels.
 pub fn predict_cases(
     predictor: &mut Predictor,

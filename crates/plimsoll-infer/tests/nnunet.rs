@@ -199,7 +199,7 @@ fn folds_which_have_a_head_each_sum_logits() {
     assert!(refused.remedy().unwrap().contains("‹sum=logits›"));
 }
 
-/// The file of the second fold is damaged when its first tensors are written over those of the first fold already.
+/// The file of the second fold is damaged when its first tensors have already replaced the tensors of the first fold.
 #[test]
 fn weights_that_fail_midway_are_not_what_the_next_case_is_predicted_with() {
     let budget = Budget::new(LIMIT);

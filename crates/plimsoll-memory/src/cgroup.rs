@@ -33,7 +33,7 @@ pub fn oom_kills(system: &System) -> Option<u64> {
         let file = if *version == 1 { "memory.oom_control" } else { "memory.events" };
         field(&fs::read_to_string(group.join(file)).ok()?, "oom_kill").map(|Bytes(count)| count)
     };
-    // The group's own count stands before those of its ancestors.
+    // The group's own count comes before the counts of its ancestors.
     groups(system, &mut Vec::new()).iter().find_map(count)
 }
 

@@ -1,4 +1,4 @@
-//! Digests that tell whether bytes are those of another time.
+//! Digests that tell whether bytes have changed.
 
 use std::fmt;
 

@@ -21,7 +21,7 @@ const HEAP: Bytes = Bytes(3584 << 10);
 const HEAP_FOR_PICTURE: Bytes = Bytes::mib(4);
 /// The additional heap of training for each case of a data set: its fingerprint, its names and files.
 const HEAP_PER_CASE: Bytes = Bytes(6 << 10);
-/// The additional heap for each node of a run's programs beyond those of small networks: the programs, their
+/// The additional heap for each node of a run's programs beyond the nodes of small networks: the programs, their
 /// lowered nodes, kernels, and plans; 2 KiB of it are for cached plans.
 const HEAP_PER_NODE: Bytes = Bytes(12 << 10);
 /// Nodes that the heap of any job has room for.

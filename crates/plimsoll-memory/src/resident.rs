@@ -19,7 +19,7 @@ pub struct Resident {
 }
 
 /// Lets the largest size be counted anew, from what is resident now, where the kernel can (`CONFIG_PROC_PAGE_MONITOR`); elsewhere
-/// it stays that of the whole process.
+/// it stays the peak of the whole process.
 pub fn forget_resident_peak() {
     let _ = fs::write("/proc/self/clear_refs", "5");
 }

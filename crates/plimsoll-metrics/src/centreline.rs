@@ -7,7 +7,7 @@ use crate::overlap::quotient;
 use crate::{ClassMasks, MetricError};
 
 /// clDice (Shit et al. 2021, doi:10.1109/CVPR46437.2021.01629): the harmonic mean of the share of the prediction's
-/// skeleton that lies in the reference, and of the reference's that lies in the prediction. Skeletons are those of
+/// skeleton that lies in the reference, and of the reference's that lies in the prediction. Skeletons come from
 /// `skimage.morphology.skeletonize(method="lee")`, in images too.
 ///
 /// NaN if both masks are empty or a skeleton is empty because scikit-image thins a solid away, as in the authors'

@@ -101,7 +101,7 @@ fn evaluate_case(
     })
 }
 
-/// Returns the labels that the maps of cases have, except those of voxels whose reference label is ignored. Reads every map once, in
+/// Returns the labels that the maps of cases have, except the labels of voxels whose reference label is ignored. Reads every map once, in
 /// memory for two planes. `done` is called with the number of finished cases.
 ///
 /// # Errors
@@ -197,7 +197,7 @@ pub struct LabelMaps<'a> {
 /// Scores two label maps in memory, class by class, as [`evaluate`] scores files. The maps themselves are not counted in the budget.
 ///
 /// # Errors
-/// Returns an error if the length of a map is not that of the shape, the spacing is not positive and finite, or the memory for a class is not available.
+/// Returns an error if the length of a map does not match the shape, the spacing is not positive and finite, or the memory for a class is not available.
 pub fn evaluate_maps(
     maps: &LabelMaps<'_>,
     settings: &Settings,

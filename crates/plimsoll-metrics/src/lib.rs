@@ -3,7 +3,7 @@
 //! [`compare`] streams two label maps plane by plane into a [`Confusion`] matrix, from which [`Overlap`] computes
 //! scores. Scores of shape work on [`ClassMasks`], the bounding box of a class: [`SurfaceDistances`], [`cl_dice`],
 //! [`BettiNumbers`], [`Lesions`]. [`evaluate`] runs all of it on many cases, and [`evaluate_maps`] on two label maps in memory; [`Summary`] collects the scores in the
-//! format of nnU-Net's `summary.json`, and [`CrossValidation`] those of folds. [`classification`] scores tables of probabilities;
+//! format of nnU-Net's `summary.json`, and [`CrossValidation`] the scores of folds. [`classification`] scores tables of probabilities;
 //! [`votes`] makes one decision of classifiers for pairs of classes, [`comparison`] says which of several candidates that were
 //! scored on the same cases is better, and [`classifiers`] which of several classifiers.
 //!

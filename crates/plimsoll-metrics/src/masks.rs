@@ -63,7 +63,7 @@ impl ClassMasks {
         ClassMasks::copy(&[class], &confusion, &maps, bounds, budget)
     }
 
-    /// Crops classes that are taken as one from two label maps, whose lengths are those of their shape, given their bounding box.
+    /// Crops classes that are taken as one from two label maps, whose lengths match their shape, given their bounding box.
     pub(crate) fn copy(
         classes: &[u8],
         confusion: &Confusion,

@@ -52,7 +52,7 @@ impl Settings {
         }
     }
 
-    /// The labels whose voxels are those of a class.
+    /// The labels whose voxels form a class.
     pub(crate) fn labels(&self, class: u8) -> Vec<u8> {
         let region = usize::from(class).checked_sub(1).and_then(|place| self.regions.get(place));
         region.cloned().unwrap_or_else(|| vec![class])

@@ -66,7 +66,7 @@ pub struct CaseScores {
     pub reference_file: PathBuf,
     /// By class.
     pub metrics: BTreeMap<u8, Scores>,
-    /// The voxels that are counted: those of the grid without ignored ones. None in files of nnU-Net.
+    /// The voxels that are counted: the voxels of the grid without ignored ones. None in files of nnU-Net.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted_voxels: Option<u64>,
     /// The diagonal of the image in millimetres. None in files of nnU-Net.

@@ -81,11 +81,11 @@ pub struct Votes {
 }
 
 impl Votes {
-    /// A rule for this many classes. `accuracies` are those of each pair's classifier on cases of the two classes, from 0 to 1,
+    /// A rule for this many classes. `accuracies` has the accuracy of each pair's classifier on cases of the two classes, from 0 to 1,
     /// for [`Rule::Weighted`]; empty for accuracies of 1.
     ///
     /// # Errors
-    /// Returns an error if there are fewer than two classes, or the accuracies are out of range or not those of all pairs.
+    /// Returns an error if there are fewer than two classes, or the accuracies are out of range or do not match all pairs.
     pub fn new(classes: usize, rule: Rule, accuracies: &[f64]) -> Result<Votes, VotesError> {
         if classes < 2 {
             return Err(VotesError::Classes { classes });
@@ -100,7 +100,7 @@ impl Votes {
     /// The scores of the classes. `probabilities` has p for each pair in order, once for each classifier.
     ///
     /// # Errors
-    /// Returns an error if probabilities are out of range or not those of all pairs, or there are accuracies for other classifiers.
+    /// Returns an error if probabilities are out of range or do not match all pairs, or there are accuracies for other classifiers.
     pub fn scores(&self, probabilities: &[f64]) -> Result<Vec<f64>, VotesError> {
         let pairs = pair_count(self.classes);
         check(self.classes, ["probabilities", "probability"], probabilities)?;

@@ -116,7 +116,7 @@ fn accuracy_is_tested_by_mcnemar_and_areas_by_delong_with_holms_correction() {
             close(difference.p_holm.unwrap(), holm[place], "Holm");
             for class in 0..classes {
                 let expected = &pair["areas"][class];
-                // Of two classes both areas are the same, and stand as that of all.
+                // Of two classes both areas are the same, and are listed as the area of all.
                 let at = if is_binary { place } else { pairs.len() + class * pairs.len() + place };
                 let difference = &auroc.differences[at];
                 let test = difference.test.unwrap();
@@ -202,7 +202,7 @@ fn differences_of_the_same_resamples_have_the_intervals_of_numpy() {
     assert_eq!(bootstrap_p(&[]), None);
 }
 
-/// A second training is no further image: of repeats that say the same, p is that of one.
+/// A second training is no further image: for repeats with the same predictions, p is the p of one.
 #[test]
 fn repeats_are_averaged_and_count_as_no_images() {
     let oracle = oracle();

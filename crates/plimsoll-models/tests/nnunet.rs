@@ -97,7 +97,7 @@ fn folders_become_the_models_that_they_describe() {
 
     let regions = open(&folder("resenc_regions", "3d_fullres")).unwrap();
     assert_eq!(regions.model.answers, Answers::Regions(vec![1, 2, 3]));
-    // In the order of the file, which is not that of the alphabet.
+    // In the order of the file, which is not alphabetical.
     assert_eq!(regions.model.outputs, ["whole [1, 2, 3]", "core [2, 3]", "seed [3]"]);
     assert_eq!(steps(&regions).transposed, [2, 0, 1]);
     assert!(

@@ -112,7 +112,7 @@ pub fn component_sizes(labels: &[u32], count: u32, budget: &Budget) -> Result<Ma
     Ok(sizes)
 }
 
-/// The number of the largest component, the first of equally large ones; `None` if there is none. `sizes` are those of
+/// The number of the largest component, the first of equally large ones; `None` if there is none. `sizes` are the sizes from
 /// [`component_sizes`].
 pub fn largest_component(sizes: &[u64]) -> Option<u32> {
     let components = sizes.iter().enumerate().skip(1);

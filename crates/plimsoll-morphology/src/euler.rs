@@ -52,8 +52,8 @@ pub struct Betti {
 /// The Euler number of a mask of `shape` (depth, height, width): components − tunnels + cavities. Uses an eighth of a
 /// byte per voxel and up to 8 bytes per row from `budget`.
 ///
-/// With [`Topology::Corners`] voxels are closed cubes, and the number is that of corners − edges + faces − cubes. With
-/// [`Topology::Faces`] voxels are points, and it is that of points − lines between neighbours + squares of four − cubes
+/// With [`Topology::Corners`] voxels are closed cubes, and the number is corners − edges + faces − cubes. With
+/// [`Topology::Faces`] voxels are points, and it is points − lines between neighbours + squares of four − cubes
 /// of eight.
 ///
 /// # Errors
@@ -109,7 +109,7 @@ pub fn betti_numbers<L: Label>(
     Ok(Betti { components, tunnels: tunnels.unsigned_abs(), cavities })
 }
 
-/// Counts the components of the foreground, or those of the background that do not reach the border.
+/// Counts the components of the foreground, or the components of the background that do not reach the border.
 fn trees(
     mask: &dyn Rows,
     shape: [usize; 3],

@@ -1,6 +1,6 @@
 //! Prints the curve of memory against time of two networks, as the planner finds it: no kernel is run.
 //!
-//! The programs are those of a micro-batch of several, so that gradients of parameters are added up as they come:
+//! The programs run one of several micro-batches, so that gradients of parameters are added up as they come:
 //! what is planned is features, their gradients and scratch.
 #![allow(clippy::unwrap_used, reason = "an example fails by panicking")]
 

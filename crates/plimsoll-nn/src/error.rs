@@ -65,7 +65,7 @@ pub enum ConfigError {
     Background {
         /// The component.
         component: &'static str,
-        /// `true` if the configuration sets it.
+        /// The value in the configuration.
         found: bool,
     },
     /// A setting is given that the network does not have.

@@ -163,7 +163,7 @@ pub(crate) struct Updates {
 }
 
 impl Updates {
-    /// Appends the update of one parameter, with a factor of its learning rate, and that of its average.
+    /// Appends the update of one parameter, with a factor of its learning rate, and the update of its average.
     ///
     /// # Errors
     /// Returns an error if shapes do not fit.

@@ -136,7 +136,7 @@ mod tests {
     }
 
     /// The numbers are PyTorch's, as above, with `mode="min", factor=0.1, patience=0, threshold=1e-4` from `lr=1e-3` to
-    /// `min_lr=0`: each epoch that does not improve the best score by a factor of 10⁻⁴ lowers the rate. NaN is never an
+    /// `min_lr=0`: each epoch that does not improve the best score by 10⁻⁴ of it lowers the rate. NaN is never an
     /// improvement. Falls of 10⁻⁸ or less are left out, so that the rate stays at 10⁻⁸.
     #[test]
     fn losses_that_do_not_fall_are_plateaus_and_the_smallest_falls_are_left_out() {

@@ -1,4 +1,4 @@
-//! Networks over the range of their kernels, strides, blocks and spacings: logits are those of the originals, in f64, and what these
+//! Networks over the range of their kernels, strides, blocks and spacings: logits equal the originals', in f64, and what these
 //! refuse is refused. `oracles/network_geometry.py` made the numbers.
 
 use std::collections::HashMap;

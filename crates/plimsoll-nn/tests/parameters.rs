@@ -1,4 +1,4 @@
-//! The numbers of parameters of networks: those of the originals, each with one channel and two classes unless stated
+//! The numbers of parameters of networks equal the originals', each with one channel and two classes unless stated
 //! otherwise.
 
 use plimsoll_graph::{DType, Kind, Program, Role, Shape};

@@ -1,7 +1,7 @@
 //! Residual networks against PyTorch: losses over twenty steps, gradients of the first step, and all names and shapes of their state
 //! dicts. `oracles/residual_training.py` made the numbers.
 //!
-//! Bounds are those of `pytorch.rs`. ReLUs have kinks that rounding may cross: gradients are then held to three times PyTorch's own
+//! The bounds are the same as in `pytorch.rs`. ReLUs have kinks that rounding may cross: gradients are then held to three times PyTorch's own
 //! distance from f64.
 
 use std::collections::BTreeMap;

@@ -52,7 +52,7 @@ struct Sample {
 const PLACES: usize = 8;
 const STEPS: usize = 10;
 
-/// The largest allowed ratio of our error against f64 to that of PyTorch in f32, which varies by chance.
+/// The largest allowed ratio of our error against f64 to the error of PyTorch in f32, which varies by chance.
 const KINKS: f64 = 3.0;
 
 fn oracles() -> PathBuf {

@@ -1,4 +1,4 @@
-//! Losses of distances on a slice: those of a volume that is made of copies of it.
+//! Losses of distances on a slice equal the losses of a volume that is made of copies of it.
 
 use std::collections::HashMap;
 

@@ -101,7 +101,7 @@ impl Case {
         program.with_role(plimsoll_graph::Role::Input).map(value).collect()
     }
 
-    /// Returns the error of a value, and that of a gradient relative to its largest element.
+    /// Returns the error of a value, and the error of a gradient relative to its largest element.
     fn errors(&self, value: f64, gradient: impl Iterator<Item = f64>) -> [f64; 2] {
         let scale = self.gradient.iter().fold(1e-3, |scale: f64, g| scale.max(g.abs()));
         let off = self.gradient.iter().zip(gradient).map(|(expected, found)| (expected - found).abs());

@@ -62,7 +62,7 @@ fn tube(extent: [usize; 3], i: usize) -> f32 {
     f32::from(u8::from(usize::from(label(fine)) == class))
 }
 
-/// Losses of some steps, then that of validation.
+/// Losses of some steps, then the loss of validation.
 fn losses(threads: usize, least: bool) -> Vec<f32> {
     let training = training();
     let programs = training.programs().unwrap();

@@ -268,7 +268,7 @@ fn group(prefix: &str, rate: f32) -> ParameterGroup {
 
 #[test]
 fn a_group_learns_at_its_rate_as_if_that_were_the_learning_rate() {
-    // With weight decay, which both take in proportion to the rate: a group's is that of its own rate.
+    // With weight decay, which both take in proportion to the rate: a group decays by its own rate.
     for optimizer in [Optimizer::adamw(), Optimizer::nnunet()] {
         for micro_batch in [1, 2] {
             let run = |groups: Vec<ParameterGroup>, rate: f64| {

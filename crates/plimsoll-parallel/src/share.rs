@@ -29,7 +29,7 @@ impl<S> States<'_, S> {
     /// While the result lives, nobody else holds the state of this number.
     #[allow(clippy::mut_from_ref, reason = "the contract makes the reference exclusive")]
     unsafe fn state(&self, number: usize) -> &mut S {
-        // SAFETY: this function's contract is that of the call.
+        // SAFETY: this function's contract includes the contract of the call.
         unsafe { &mut self.0.part(number, 1)[0] }
     }
 }

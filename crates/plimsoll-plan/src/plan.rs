@@ -66,7 +66,7 @@ pub struct Plan {
 pub struct Launch {
     /// The lowered node.
     pub node: usize,
-    /// The tensors that it reads: those of the lowered node, or copies of them.
+    /// The tensors that it reads: the operands of the lowered node, or copies of them.
     pub inputs: Vec<TensorId>,
     /// The tensors that it writes.
     pub outputs: Vec<TensorId>,
@@ -87,7 +87,7 @@ pub struct ProgramPlan {
     pub arena_bytes: usize,
     /// A lower bound of the arena of any placement of the same schedule.
     pub lower_bound_bytes: usize,
-    /// Floating-point operations beyond those of the lowered program, as a fraction of them.
+    /// Floating-point operations beyond the lowered program's, as a fraction of these.
     pub recompute_flops_fraction: f64,
     /// Predicted time of a run.
     pub predicted_seconds: f64,

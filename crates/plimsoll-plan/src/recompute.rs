@@ -57,7 +57,7 @@ impl Schedule {
         &self.operands[run.first + run.inputs..run.first + run.inputs + run.outputs]
     }
 
-    /// The input of the liveness analysis. `values` are those of the program; nodes work in place according to
+    /// The input of the liveness analysis. `values` are the values of the program; nodes work in place according to
     /// `in_place`.
     pub(crate) fn flow<'a>(
         &'a self,

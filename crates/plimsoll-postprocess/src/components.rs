@@ -7,7 +7,7 @@ use crate::PostprocessError;
 use crate::boxes::Part;
 
 /// Makes the components of labels that are not kept background, and returns how many voxels these were. `is_kept` is given the size of a
-/// component and that of the largest one.
+/// component and the number of the largest one.
 pub(crate) fn keep(
     labels: &mut [u16],
     part: Part,

@@ -1,6 +1,6 @@
 //! Label maps of sheared grids on grids whose axes are at right angles, which other programs can open.
 //!
-//! The axes of the new grid follow from those of the old one by Gram and Schmidt's method, from the width on: the width keeps its direction
+//! The axes of the new grid follow from the axes of the old one by Gram and Schmidt's method, from the width on: the width keeps its direction
 //! and its step, the height loses what is along the width, and the depth what is along both. So a slice stays a slice, at the same place
 //! along the normal of its plane, and only moves within that plane; of a series that was taken with a tilted gantry, each slice keeps its
 //! pixels. The new grid is as large as all slices need.

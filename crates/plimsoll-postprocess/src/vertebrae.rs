@@ -162,7 +162,7 @@ mod tests {
             assert_eq!(labels != case.labels, changed, "{}", case.kind);
             let values = |labels: &[u16]| labels.iter().copied().collect::<std::collections::BTreeSet<u16>>();
             assert_eq!(values(&labels), values(&case.after), "{}", case.kind);
-            // Where there was a label, it is that of afterwards, unless it was removed and another has grown there.
+            // A voxel that had a label keeps the later one, unless it was removed and another has grown there.
             for ((before, found), after) in case.labels.iter().zip(&labels).zip(&case.after) {
                 assert!(*found == *after || (*found == 0 && *after != 0), "{}: {found} {after}", case.kind);
                 assert!(*before != 0 || *found == 0);

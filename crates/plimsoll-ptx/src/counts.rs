@@ -34,7 +34,7 @@ pub struct Counts {
     /// Instructions that store to global memory.
     pub global_stores: u64,
     /// Passes over shared memory beyond the least, because lanes need different words of one of its 32 banks. Accesses
-    /// of 8 bytes per lane are made by half a warp, and those of 16 by a quarter of a warp at a time.
+    /// of 8 bytes per lane are made by half a warp, and accesses of 16 by a quarter of a warp at a time.
     pub bank_conflicts: u64,
     /// Bytes that lanes load from global memory.
     pub global_bytes_loaded: u64,

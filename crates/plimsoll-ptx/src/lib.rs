@@ -46,8 +46,8 @@
 //!   other; a floating-point sum of more than one thread depends on their order and is a fault of its own
 //!   ([`What::OrderDependent`]). Loads and stores that are `.volatile`, `.relaxed`, `.acquire` or `.release` count as plain ones,
 //!   so blocks cannot wait for each other. Module variables (`.const`, `.global`) are read-only.
-//! - **Shared memory**: its bytes are unwritten when a block starts. Races are those of the memory model: `bar.sync` orders the
-//!   accesses of all threads that take part in it, `bar.warp.sync` those of the lanes in its mask. Nothing else orders lanes:
+//! - **Shared memory**: its bytes are unwritten when a block starts. Races are defined by the memory model: `bar.sync` orders the
+//!   accesses of all threads that take part in it, `bar.warp.sync` the accesses of the lanes in its mask. Nothing else orders lanes:
 //!   neither that they run one instruction together, nor `shfl.sync`, `vote.sync` or `mma.sync`, which the CUDA
 //!   programming guide documents as no memory barriers. So two lanes may not write one byte in one instruction, even if
 //!   they write the same value.

@@ -1,4 +1,4 @@
-//! Functions of CUDA's mathematical library, as NVRTC inlines them, against those of the host: long sequences of all
+//! Functions of CUDA's mathematical library, as NVRTC inlines them, against the host's: long sequences of all
 //! kinds of instructions whose result is known.
 
 use crate::common::{Call, Device, Numbers};
@@ -16,7 +16,7 @@ fn singles() {
     let dy = device.empty(4 * 32 * 200);
     Call::line(4, 64).reads(dx).writes(dy).value(200_i32).run(&library(), "singles", &mut device).unwrap();
     for (&x, found) in x.iter().zip(device.download::<f32>(dy).chunks_exact(32)) {
-        // Operands are rounded to f32 like those of the kernel; results are not.
+        // Operands are rounded to f32 like the kernel's; results are not.
         let [v, p] = [x, x.abs() + 0.01].map(f64::from);
         let expected = [
             v.sin(),

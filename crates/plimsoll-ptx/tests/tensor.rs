@@ -333,7 +333,7 @@ fn matrices_are_loaded_row_by_row() {
                 for matrix in 0..count {
                     for row in 0..8 {
                         for column in 0..8 {
-                            // Lane 4r + c/2 holds (r, c) in half c mod 2; transposed, that of (c, r).
+                            // Lane 4r + c/2 holds (r, c) in half c mod 2; transposed, the lane of (c, r).
                             let (r, c) = if transposed { (column, row) } else { (row, column) };
                             let word = words[(4 * r + c / 2) * count + matrix];
                             let half = word >> (16 * (c % 2)) & 0xffff;

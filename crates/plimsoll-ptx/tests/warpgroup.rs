@@ -202,7 +202,7 @@ fn dense(columns: usize) -> Layout {
 fn rows_come_from_registers_or_from_shared_memory_and_columns_from_there() {
     for bf16 in [true, false] {
         for columns in [8, 24, 64, 128, 256] {
-            // Rows as those of places in a box of ten by ten voxels: planes of 1,616 bytes, rows 160 bytes apart.
+            // Rows like the places in a box of ten by ten voxels: planes of 1,616 bytes, rows 160 bytes apart.
             let of_box = Layout { start: 208, leading: 1616, stride: 160, transposed: false };
             for a in [None, Some(of_box)] {
                 let b = dense(columns);
@@ -312,7 +312,7 @@ fn what_is_multiplied_is_published_and_stays_until_the_wait() {
         let found = fault(&usual(), COMMIT, &format!("{COMMIT}{to_row}shl.b32 %r1, %tid, 2;\n{write}"));
         assert!(matches!(found, What::Multiplied { .. }), "{write}: {found}");
     }
-    // The rows of warp 3 are written by warp 0, which has waited for its own products, but not for those of warp 3.
+    // The rows of warp 3 are written by warp 0, which has waited for its own products, but not for the products of warp 3.
     let found =
         fault(&usual(), WAIT, &format!("{WAIT}setp.eq.u32 %p4, %tid, 0;\n@%p4 st.shared.b32 [896], %r2;\n"));
     assert!(matches!(found, What::SharedRace { .. }), "{found}");

@@ -9,7 +9,7 @@ pub(crate) const ALIGNMENT: usize = 64;
 /// Bytes of an element.
 pub(crate) const ELEMENT: usize = size_of::<f64>();
 
-/// Nominal operations and bytes per second, for the planner to compare schedules with. The ratio is that of a machine whose
+/// Nominal operations and bytes per second, for the planner to compare schedules with. The ratio describes a machine whose
 /// convolutions are bound by arithmetic and whose other ops are bound by memory.
 const FLOPS: f64 = 1e11;
 const BYTES: f64 = 1e10;

@@ -100,7 +100,7 @@ fn draw(plan: &Plan, id: ProgramId, title: &str) -> Drawing {
     for (tensor, block) in &plan.persistent {
         rectangle(x(0.0), x(total), *block, Colour::Persistent, &tensor.name);
     }
-    // Gradients begin where that of the loss is set.
+    // Gradients begin where the gradient of the loss is set.
     let is_fill = |covered: &usize| matches!(program.nodes[*covered].op, Op::Fill(_));
     let backward = nodes.iter().position(|node| node.covers.iter().any(is_fill)).unwrap_or(nodes.len());
     let mut made_at = vec![0; schedule.places.len()];

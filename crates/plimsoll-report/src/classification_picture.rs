@@ -244,7 +244,7 @@ mod tests {
         assert!(several.contains("rightly not") && !several.contains("Confusion"), "{several}");
         let one = drawn("case,label,<a>,b\nx,<a>,0.9,0.1\ny,b,0.3,0.7\nz,b,0.6,0.4\n", Labelling::OneClass);
         assert!(one.contains(">Confusion matrix, 3 cases<") && one.contains(">&lt;a&gt;<"), "{one}");
-        // One image in each cell but that of a class that is never taken for the other.
+        // One image in each cell except the cell of a class that is never predicted as the other.
         assert_eq!(one.matches("fill=\"rgb(").count(), 3, "{one}");
     }
 }

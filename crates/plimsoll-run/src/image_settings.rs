@@ -72,7 +72,7 @@ pub struct ImageSettings {
 }
 
 impl ImageSettings {
-    /// These settings, completed by those of `other`.
+    /// These settings, completed by the settings of `other`.
     pub fn or(self, other: ImageSettings) -> ImageSettings {
         ImageSettings {
             size: self.size.or(other.size),

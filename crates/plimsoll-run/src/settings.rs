@@ -85,7 +85,7 @@ impl Settings {
         DataOptions { data, labels: self.labels.clone(), regions: self.regions.clone(), allow_outside }
     }
 
-    /// These settings, completed by those of `other`.
+    /// These settings, completed by the settings of `other`.
     pub fn or(self, other: Settings) -> Settings {
         Settings {
             network: self.network.or(other.network),

@@ -1,6 +1,6 @@
 //! The choice between slices and volumes, and the spacing and the number of slices.
 //!
-//! The rules for slices are those of nnU-Net's 2d configuration: images are resampled in the plane alone, and a patch is one slice
+//! The rules for slices follow nnU-Net's 2d configuration: images are resampled in the plane alone, and a patch is one slice
 //! across the depth of the canonical orientation.
 
 use plimsoll_data::{Fingerprint, SpacingSetting, TargetSpacing};

@@ -1,4 +1,4 @@
-//! The plan that makes a run fit its memory limit, and that of a device with memory of its own.
+//! The plan that makes a run fit its memory limit, and the limit of a device with separate memory.
 //!
 //! Three things save memory without changing more than rounding: values are recomputed instead of stored, a batch goes through the network
 //! in smaller parts, and the cache shrinks. The plan with the shortest predicted time is chosen. Micro-batches round differently, so their

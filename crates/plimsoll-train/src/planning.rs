@@ -18,7 +18,7 @@ pub struct PlanningStep {
 /// The surroundings of planning: shared plans, an observer and a cache.
 #[derive(Clone, Copy)]
 pub struct Planning<'a> {
-    /// Earlier plans. Runs that are planned one after the other, such as those of a sweep, share them.
+    /// Earlier plans. Runs that are planned one after the other, such as the runs of a sweep, share them.
     pub plans: &'a Plans,
     /// Receives each attempt.
     pub observer: &'a (dyn Fn(PlanningStep) + 'a),

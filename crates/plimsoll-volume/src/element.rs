@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The type of a stored voxel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[allow(missing_docs)] // The names are those of Rust's own types.
+#[allow(missing_docs)] // The names are Rust's own.
 pub enum ElementType {
     U8,
     I8,

@@ -93,8 +93,8 @@ impl VolumeFile {
         self.readers.changing().find_points(stop)
     }
 
-    /// Bytes that [`decode`](Self::decode) reserves while it runs: of a picture, of which those of its pixels stay reserved; of pages and
-    /// slices, those of one; of Zstandard, those that it goes back to. 0 of files whose regions are read from them.
+    /// Bytes that [`decode`](Self::decode) reserves while it runs: for a picture, whose pixels stay reserved; of pages and
+    /// slices, the bytes of one; for Zstandard, its window. 0 of files whose regions are read from them.
     pub fn decoding_bytes(&self) -> Bytes {
         self.source().decoding_bytes()
     }
@@ -155,7 +155,7 @@ impl VolumeFile {
     }
 
     /// Millimetres between voxels along (depth, height, width) as the file states them, where its affine says the same: the columns of
-    /// an oblique affine have these lengths up to rounding alone. Else those of the affine.
+    /// an oblique affine have these lengths up to rounding alone. Otherwise the lengths of the affine.
     pub fn stated_spacing(&self) -> Spacing {
         const ROUNDING: f64 = 1e-3;
         let of_grid = self.geometry().spacing();
@@ -242,7 +242,7 @@ impl VolumeFile {
     /// Reads the voxels of a region in their stored type and this machine's byte order, without scaling.
     ///
     /// # Errors
-    /// Returns an error if the channel or the region is not in the image, the length of `voxels` is not that of the
+    /// Returns an error if the channel or the region is not in the image, the length of `voxels` does not match the
     /// region in bytes, or the file cannot be read or is damaged.
     pub fn read_region(
         &mut self,

@@ -1,7 +1,7 @@
 //! The formats of images: how each is recognised, and how its files are opened.
 //!
 //! The format of a file follows from what it begins with, not from its name; the name decides only where the beginning says nothing, so
-//! that the error is that of the format which it promises. A new format is a function that opens a file as a [`VoxelSource`](crate::VoxelSource) with its
+//! that the error comes from the format which it promises. A new format is a function that opens a file as a [`VoxelSource`](crate::VoxelSource) with its
 //! layout, and a line in `FORMATS`; one of a crate above this is added by [`add_format`] when a program starts.
 
 use std::path::Path;
@@ -37,7 +37,7 @@ pub fn add_format(format: &'static Format) {
     }
 }
 
-/// All formats, those of this crate first.
+/// All formats, this crate's first.
 fn formats() -> impl DoubleEndedIterator<Item = &'static Format> {
     let added = ADDED.read().unwrap_or_else(PoisonError::into_inner).clone();
     FORMATS.iter().chain(added)

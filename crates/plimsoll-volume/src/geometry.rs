@@ -115,7 +115,7 @@ pub enum GeometryDifference {
     },
     /// They put the same voxels at different positions.
     Affine {
-        /// The farthest that a corner voxel of one lies from that of the other, in millimetres.
+        /// The largest distance between corresponding corner voxels, in millimetres.
         displacement: f64,
     },
 }

@@ -39,7 +39,7 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// Segments of a table of names, whose values are those of voxels. Of a value that is listed twice the first name is kept.
+    /// Segments of a table of names, whose values are the voxels' values. Of a value that is listed twice the first name is kept.
     pub fn from_table(table: impl IntoIterator<Item = (u8, String)>) -> Segments {
         let mut named: Vec<NamedValue> = Vec::new();
         for (value, name) in table {

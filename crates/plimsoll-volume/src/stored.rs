@@ -147,7 +147,7 @@ impl StoredVolume {
     /// The voxels of a region as real values: scaled, in f32.
     ///
     /// # Errors
-    /// Returns an error if the channel or the region is not in the image, or the length of `voxels` is not that of the
+    /// Returns an error if the channel or the region is not in the image, or the length of `voxels` does not match the
     /// region.
     pub fn region_f32(
         &self,

@@ -33,7 +33,7 @@ impl Lines {
     /// The next line without its end, `None` where there are no more; letters that are no UTF-8 are replaced.
     ///
     /// # Errors
-    /// Returns the reason if the file cannot be read, or its lines are longer or more than those of any header.
+    /// Returns the reason if the file cannot be read, or its lines are longer or more than any header has.
     pub(crate) fn next(&mut self) -> Result<Option<String>, LineError> {
         self.line.clear();
         let mut limited = (&mut self.file).take(MOST_LINE as u64);

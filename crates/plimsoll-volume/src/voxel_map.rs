@@ -1,4 +1,4 @@
-//! Affine maps from the voxels of an output grid to those of a source image.
+//! Affine maps from the voxels of an output grid to the voxels of a source image.
 
 use crate::matrix::{self, Matrix};
 use crate::{Geometry, Spacing, VoxelBox};

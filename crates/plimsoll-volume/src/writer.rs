@@ -45,7 +45,7 @@ enum Output {
     Compressed(Box<GzEncoder<BufWriter<AtomicFile>>>),
     /// A compressed file, with the position in the header of the length of the compressed data.
     Deflated(Box<ZlibEncoder<BufWriter<AtomicFile>>>, u64),
-    /// Voxels in a file beside that of the header, which is written already.
+    /// Voxels in a file beside the header's, which is already written.
     Apart {
         voxels: BufWriter<AtomicFile>,
         header: BufWriter<AtomicFile>,
@@ -69,7 +69,7 @@ struct Interleaved {
 }
 
 impl Interleaved {
-    /// Bytes of all channels that are put together at a time: as much for images of many channels as for those of few.
+    /// Bytes of all channels that are put together at a time: equally many for images of many channels as of few.
     const TOGETHER: usize = 4 * BUFFER;
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -277,7 +277,7 @@ impl VolumeWriter {
         VolumeWriter::start_others(path, geometry, voxels, template, labels)
     }
 
-    /// Starts a MetaImage, whose voxels may be in a file beside that of the header. Channels are to come together.
+    /// Starts a MetaImage, whose voxels may be in a file beside the header's. Channels must be written together.
     fn start_meta_image(
         path: &Path,
         geometry: &Geometry,

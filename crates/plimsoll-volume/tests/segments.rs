@@ -78,7 +78,7 @@ fn a_cropped_segmentation_lies_where_its_origin_is_on_the_grid_of_the_image() {
         expected[(z * 5 + y) * 6 + x] = value;
     }
     assert_eq!(found, expected);
-    // Any region is the same as that of the whole.
+    // Any region equals the same region of the whole.
     let region = VoxelBox { start: [1, 0, 3], shape: [2, 3, 3] };
     let mut part = vec![9; 18];
     file.region_labels(0, region, &mut part).unwrap();

@@ -59,7 +59,7 @@ fn what_is_written_is_read_back_with_its_spacing() {
         let whole = StoredVolume::read(&path, &budget, "test").unwrap();
         assert_eq!(whole.bytes().len(), 315 * element.size());
     }
-    // Of an image, the spacing is that of all of its channels.
+    // An image has one spacing for all of its channels.
     fs::rename(dir.path().join("a.tif"), dir.path().join("case_0001.tif")).unwrap();
     fs::rename(dir.path().join("a.json"), dir.path().join("case.json")).unwrap();
     let file = VolumeFile::open(dir.path().join("case_0001.tif")).unwrap();

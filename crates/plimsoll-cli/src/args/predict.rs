@@ -212,7 +212,7 @@ pub enum WhichVotes {
     Sum,
     /// The most pairs that are won.
     Majority,
-    /// Probabilities that best fit those of all pairs (Wu, Lin and Weng 2004).
+    /// Probabilities that best fit the probabilities of all pairs (Wu, Lin and Weng 2004).
     Coupling,
     /// Means weighted by accuracy and confidence, as published for retinopathy.
     Weighted,

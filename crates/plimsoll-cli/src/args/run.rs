@@ -73,7 +73,7 @@ pub struct Train {
     /// With --weights: ignore tensors that the network does not have.
     #[arg(long, requires = "weights")]
     pub allow_extra: bool,
-    /// With --weights: initialise heads at random if those of the file have other classes or are missing.
+    /// With --weights: initialise heads at random if the file's heads have other classes or are missing.
     #[arg(long, requires = "weights")]
     pub new_head: bool,
     /// With --weights: sum weights of images of three channels over these, for images of one.

@@ -190,7 +190,7 @@ pub fn run(args: &BenchStep, as_json: bool) -> Outcome {
     Ok(())
 }
 
-/// The goal of planning: the fastest plan for the requested arena or the memory of the device; without a limit a plan like that of a run
+/// The goal of planning: the fastest plan for the requested arena or the memory of the device; without a limit a plan like a run's
 /// on the processor.
 fn goal(args: &BenchStep, backend: &dyn Backend) -> Goal {
     let requested = args.arena.map(|arena| usize::try_from(arena.0).unwrap_or(usize::MAX));

@@ -8,7 +8,7 @@ use plimsoll_metrics::{Better, CaseCounts};
 
 use crate::report::Table;
 
-/// The most rows that a person reads; of longer tables only separated rows and those of all classes together are printed.
+/// The most rows that a person reads; of longer tables only separated rows and rows of all classes together are printed.
 pub(super) const MOST_ROWS: usize = 60;
 
 /// The difference of two candidates, as a row.

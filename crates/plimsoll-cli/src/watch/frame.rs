@@ -34,7 +34,7 @@ const BAR: usize = 40;
 const NAME: usize = 22;
 /// Columns of the number behind a bar.
 const NUMBER: usize = 10;
-/// The most other folds whose curves are behind those of the shown fold.
+/// The most other folds whose curves are drawn behind the shown fold's.
 const OTHERS: usize = 16;
 
 /// Numbers over epochs.

@@ -70,7 +70,7 @@ fn config(tiny: &Tiny, name: &str, text: &str) -> String {
     path.to_str().unwrap().to_string()
 }
 
-/// A weight of the loss with which the squares of some steps' gradients sum up to more than the largest f32, and those of others do
+/// A weight of the loss with which the squares of some steps' gradients sum up to more than the largest f32, and the squares of others do
 /// not: of the steps of a run with weight 1, which changes nothing, a quarter has larger gradients.
 fn weight_at_the_edge(tiny: &Tiny) -> f64 {
     let config = config(tiny, "one.toml", &cross_entropy(1.0));

@@ -172,7 +172,7 @@ fn a_case_that_was_added_changes_nothing_of_a_run_that_was_begun_before() {
     let epochs = || fs::read_to_string(run.join("fold_0/metrics.jsonl")).unwrap_or_default().lines().count();
     let killed = Running::start(&mut tiny.train(&run, &settings)).until(|| epochs() > 2).signal("KILL").end();
     assert_eq!(killed.status, None);
-    // Intensities of the data set, by which images are normalised, are others now: those of the run are not.
+    // Intensities of the data set, by which images are normalised, have changed; the run's have not.
     add_case(&tiny, "vessel_003");
     let said = error(&tiny, &run, &["--epochs", "30", "--resume"]);
     assert!(said.contains("which are in none of its folds: vessel_003\nhint: add --new-cases"), "{said}");
@@ -267,7 +267,7 @@ fn a_fold_that_begins_after_data_has_changed_is_refused_by_name() {
         said.contains("started with cases that the data set no longer has: vessel_001\nhint: restore"),
         "{said}"
     );
-    // Accepted, it is in no list of the fold that begins, and stays in those of the others.
+    // Accepted, it is in no list of the fold that begins, and stays in the lists of the others.
     tiny.trained(&run, &of("2", &["--accept-changed-data"]));
     let splits: Vec<plimsoll_data::Fold> =
         serde_json::from_slice(&fs::read(run.join("splits_final.json")).unwrap()).unwrap();

@@ -98,7 +98,7 @@ impl Job<'_> {
             assert_eq!(ended.status, None, "{when}: {ended:?}");
             left += temporaries(tiny.dir.path()).len();
             let again = Ended::of(&mut self.command(tiny, &out, &(self.again)(&out)));
-            // A name that was given just before the end is that of a whole file.
+            // A name that was given just before the end belongs to a complete file.
             let is_whole = again.said.contains("already exists") && lasting(&out) == expected;
             assert!(again.status == Some(0) || is_whole, "after {when}: {again:?}");
             assert_eq!(temporaries(tiny.dir.path()), Vec::<PathBuf>::new(), "after {when}");

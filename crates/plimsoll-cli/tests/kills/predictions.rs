@@ -23,7 +23,7 @@ fn oracle(name: &str) -> String {
 }
 
 /// Kills a command again and again, at first while it is at any place and then while a file is being written, until it has ended by itself;
-/// then all files of the folder that it writes to are those of a command that nobody killed.
+/// then all files of the folder that it writes to equal the files of a command that nobody killed.
 fn expect_the_same_files(args: &[&str], makes: &[&str], seed: u64) {
     let dir = tempfile::tempdir().unwrap();
     let of = |output: &Path| {

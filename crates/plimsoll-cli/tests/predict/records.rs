@@ -320,7 +320,7 @@ fn of_two_calls_at_once_into_one_folder_neither_touches_lines_of_the_other() {
     assert!(succeeded && !errors.contains(warning), "without cases of its own it needs no lines: {errors}");
     assert_eq!((names(&kept, "kept").len(), written()), (2, report));
     assert_eq!(fs::read_to_string(&lines).unwrap(), of_another);
-    // Once the other has ended without a record, they are those of a killed call.
+    // Once the other has ended without a record, they are treated as lines of a killed call.
     drop(other);
     let (succeeded, report, errors) = outcome(&folders.args(&model(), &["--overwrite"]));
     assert!(succeeded && !errors.contains(warning) && !lines.exists(), "{errors}");

@@ -154,7 +154,7 @@ fn plain_images_are_trained_predicted_as_label_images_scored_and_drawn() {
     fs::copy(format!("{data}/labelsTs/photo_8.png"), format!("{alone}/photo_8.png")).unwrap();
     let same = run_json(&["evaluate", &predictions, &alone, "--labels", "1", "-o", &folder]);
     assert_eq!(same["foreground_mean"]["Dice"], scores["foreground_mean"]["Dice"]);
-    // The score is that of the two files, counted here.
+    // The score equals the score of the two files, counted here.
     let (_, _, reference) = read_png(&Path::new(data).join("labelsTs/photo_8.png"));
     let both = labels.iter().zip(&reference).filter(|(one, other)| **one == 1 && **other == 1).count() as f64;
     let ones = |of: &[u8]| of.iter().filter(|label| **label == 1).count() as f64;

@@ -25,7 +25,7 @@ impl Kernel for ClearCrossGroup {
             for tap in 0..self.taps {
                 let place = (((task * blocks.reach + at) * self.taps + tap) * inputs + lane) * LANES;
                 // SAFETY: `task` is an output block, `at < reach`, `tap < taps` and `lane < inputs`, and each such input
-                // has sixteen weights; each task writes those of its output block.
+                // has sixteen weights; each task writes the weights of its output block.
                 unsafe {
                     let weights = std::slice::from_raw_parts_mut(self.weights.0.add(place), LANES);
                     weights[..met.start].fill(0.0);

@@ -46,7 +46,7 @@ pub(crate) unsafe fn results<S: Simd>(m: [S::V; POINTS]) -> [S::V; RESULTS] {
     unsafe { [S::add(m[0], S::add(m[1], m[2])), S::add(S::sub(m[1], m[2]), m[3])] }
 }
 
-/// A dy: the gradients of products, from those of results.
+/// A dy: the gradients of products, from the gradients of results.
 ///
 /// # Safety
 /// The machine has the instruction set of `S`.

@@ -58,7 +58,7 @@ impl PoolWindows {
         }
     }
 
-    /// Lane by lane, the place of the largest voxel of a window among those of the block, the first of several.
+    /// Lane by lane, the position of the largest voxel of a window among the voxels of the block, the first of several.
     ///
     /// # Safety
     /// The contract is that of [`PoolWindows::largest`].

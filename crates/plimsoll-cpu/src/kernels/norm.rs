@@ -152,7 +152,7 @@ impl<T: Element> Kernel for ChunkStats<T> {
     }
 }
 
-/// Statistics of all that share them from those of chunks (Chan, Golub and LeVeque 1979).
+/// The shared statistics from the statistics of chunks (Chan, Golub and LeVeque 1979).
 pub(crate) struct CombineStats {
     pub(crate) sharing: Sharing,
     /// `[block of a sample][chunk][2][16]`, of [`ChunkStats`].
@@ -228,7 +228,7 @@ impl Kernel for CombineStats {
 /// `to` is valid for writes of `[2][16]` floats for each block up to this one, and the lane is below sixteen.
 #[inline(always)]
 unsafe fn write_pair(to: Ptr<f32>, block: usize, lane: usize, [first, second]: [f32; 2]) {
-    // SAFETY: the places are those of this function's contract.
+    // SAFETY: the places are stated in this function's contract.
     unsafe {
         let to = to.0.add(block * 2 * LANES + lane);
         *to = first;

@@ -153,7 +153,7 @@ impl Blocks {
         first: [usize; 2],
         patch: *mut f32,
     ) {
-        // SAFETY: this function's contract is that of the call; the index is checked.
+        // SAFETY: this function's contract includes the contract of the call; the index is checked.
         unsafe {
             match self {
                 Blocks::F32(blocks) => blocks[block].gather::<S>(shape, sample, first, patch),
@@ -185,7 +185,7 @@ impl Blocks {
     /// [`Blocks::as_f32`]'s contract, for each of the blocks. All of them lie in one allocation.
     #[inline(always)]
     pub(crate) unsafe fn run_of_f32(&self, blocks: Range<usize>, sample: usize) -> Option<BlockRun> {
-        // SAFETY: blocks beyond the last one are a panic; for the others, this function's contract is that of the call.
+        // SAFETY: blocks beyond the last one are a panic; for the others, this function's contract includes the contract of the call.
         let at = |block: usize| unsafe { self.as_f32(block, sample) };
         let start = at(blocks.start)?;
         let stride = match blocks.len() {
@@ -208,7 +208,7 @@ impl Blocks {
         voxels: Range<usize>,
         to: *mut f32,
     ) {
-        // SAFETY: this function's contract is that of the call; the index is checked.
+        // SAFETY: this function's contract includes the contract of the call; the index is checked.
         unsafe {
             match self {
                 Blocks::F32(blocks) => blocks[block].widen::<S>(sample, voxels, to),

@@ -155,7 +155,7 @@ impl<T: Element> PlaneScale<T> {
     /// each were stored.
     ///
     /// # Safety
-    /// [`Kernel::task`]'s contract for this kernel; the block and the voxels are those of the task, and `finish` may be called
+    /// [`Kernel::task`]'s contract for this kernel; the block and the voxels belong to the task, and `finish` may be called
     /// for them.
     #[inline(always)]
     unsafe fn write<S: Simd>(
@@ -186,7 +186,7 @@ impl<T: Element> Kernel for PlaneScale<T> {
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let (block, voxels) = self.planes.chunk(task);
         // SAFETY: `task < tasks`, so the block and its voxels are the planes'; tasks write disjoint voxels, each after it is read.
-        // Places are those of voxels of the block, which maps have, and numbers have sixteen lanes for each block.
+        // Places belong to voxels of the block, which maps have, and numbers have sixteen lanes for each block.
         unsafe {
             let slope = S::splat(self.slope);
             match self.summand {

@@ -109,7 +109,7 @@ pub(crate) struct FeatureSums<T> {
 }
 
 impl<T> FeatureSums<T> {
-    /// Parts of each block: those of the voxels of each sample.
+    /// The number of parts of each block, over the voxels of all samples.
     pub(crate) fn parts(batch: usize, voxels: usize) -> usize {
         batch * voxels.div_ceil(lane_sums::PART)
     }

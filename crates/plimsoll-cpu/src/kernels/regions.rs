@@ -33,7 +33,7 @@ impl RegionVoxels {
         group.labels.map(|label| members.get(label).copied().unwrap_or(false))
     }
 
-    /// A region of a group, from its logits, their probabilities and those of the opposite.
+    /// A region of a group, from its logits, their probabilities and the opposite probabilities.
     #[inline(always)]
     fn lanes<'a>(
         &self,

@@ -6,7 +6,7 @@ use crate::kernel::{Kernel, Ptr};
 use crate::layout::blocks;
 use crate::simd::{Element, LANES, Simd};
 
-/// Lanes of a block of many channels that are those of one block of few, one behind the other.
+/// Lanes of a block of many channels that belong to one block of few, one behind the other.
 #[derive(Clone, Copy)]
 struct Run {
     /// The number of the offset.

@@ -27,7 +27,7 @@ impl Kernel for TransposeWeights {
         let (blocks, transposed) = (&self.blocks, &self.transposed_blocks);
         let (wanted, at) = (task / transposed.reach, task % transposed.reach);
         let tap = blocks.tap();
-        // Else the pairs of one would not be those of the other.
+        // Otherwise the pairs of one would differ from the pairs of the other.
         assert_eq!(tap, transposed.tap(), "weights between features have as many inputs either way");
         // SAFETY: both buffers have `taps` · `tap` weights for each pair of blocks: `task` is one of the result's, and
         // `pair` one of the weights'. Tasks write disjoint pairs.

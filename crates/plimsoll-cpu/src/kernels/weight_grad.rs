@@ -302,7 +302,7 @@ impl WeightGrad {
         const { assert!(S::GRAD_BLOCKS <= TOGETHER, "scratch has no room for so many gradients") };
         let tiling = &self.tiling;
         for b in (0..shared.len()).step_by(S::GRAD_BLOCKS) {
-            // SAFETY: at most `GRAD_BLOCKS` blocks are left from `b` on, so this function's contract is that of the calls.
+            // SAFETY: at most `GRAD_BLOCKS` blocks are left from `b` on, so this function's contract includes the contract of the calls.
             unsafe {
                 let (block, sums) = (shared.start + b, sums.add(b * tiling.out_block_weights));
                 match (tiling.blocks.lanes, S::GRAD_BLOCKS.min(shared.len() - b)) {
@@ -352,7 +352,7 @@ impl Kernel for WeightGrad {
         let group = group * tiling.sources..tiling.blocks.reach.min((group + 1) * tiling.sources);
         let chunks = tiling.batch * tiling.chunks[0] * tiling.chunks[1];
         // SAFETY: scratch has a part for `thread`; the part, the blocks and the group are below theirs, so the sums are the
-        // task's own. Chunks are below those of the grid, so each begins inside the extent.
+        // task's own. Chunks are below the bounds of the grid, so each begins inside the extent.
         unsafe {
             let sums = self
                 .sums

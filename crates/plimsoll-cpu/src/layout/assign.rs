@@ -17,7 +17,7 @@ use super::{Layout, VolumeLayout, WeightBlocks};
 use crate::lower::{NodeOperands, unsupported};
 use crate::ops;
 
-/// The layouts of all tensors of each program, or those of one program whose volumes have the layouts `pinned`.
+/// The layouts of all tensors of each program, or the layouts of one program whose volumes have the layouts `pinned`.
 pub(crate) fn assign(
     programs: &[Program],
     pinned: Option<&[VolumeLayout]>,

@@ -5,7 +5,7 @@
 //!
 //! - From features, with all sixteen lanes of a block as inputs. Where lanes of two groups meet, the weight is zero.
 //! - From features in narrow groups, of 1, 2, 4 or 8 channels and as many outputs: a group lies within a block, and the
-//!   inputs of a result are those of its own group. Nothing is multiplied with zero.
+//!   inputs of a result are the inputs of its own group. Nothing is multiplied with zero.
 //! - From an image, with its channels as inputs.
 #![forbid(unsafe_code)]
 

@@ -24,7 +24,7 @@ use crate::simd::LANES;
 /// The most channels of an image that is convolved.
 const IMAGE_CHANNELS: usize = LANES;
 
-/// A convolution whose sources are read by its loads. Operands: those of each load, weights, where it has one a bias
+/// A convolution whose sources are read by its loads. Operands: the operands of each load, weights, where it has one a bias
 /// and, with `added`, a volume to which the result is added.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FusedConv {
@@ -33,7 +33,7 @@ pub(crate) struct FusedConv {
     pub(crate) added: bool,
 }
 
-/// A transposed convolution whose source is read by its load. Operands: those of the load, weights, where it has one a
+/// A transposed convolution whose source is read by its load. Operands: the operands of the load, weights, where it has one a
 /// bias and, with `added`, a volume to which the result is added.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FusedTranspose {
@@ -76,7 +76,7 @@ impl Lower for Conv {
 
 impl Lower for ConvTranspose {
     fn volumes(&self, of: &NodeOperands<'_>) -> VolumeRule {
-        // The kernel for rows is that of a head's gradient: of all channels, without a bias.
+        // The kernel for rows computes a head's gradient: of all channels, without a bias.
         let is_whole = self.channels == of.input(1).shape.dim(1) && !self.bias;
         VolumeRule::Transpose { point: is_point(&self.window, self.groups) && is_whole }
     }
@@ -99,7 +99,7 @@ impl Lower for ConvWeightGrad {
     }
 }
 
-/// Weights of a convolution to blocks lie in blocks; those of one to rows are a head's. Any other layout is an error of
+/// Weights of a convolution to blocks lie in blocks; weights of one to rows are a head's. Any other layout is an error of
 /// this backend, for which there is no remedy.
 fn weight_blocks(cx: &Context<'_>, layout: &Layout) -> Result<WeightBlocks, Unsupported> {
     match layout {
@@ -128,7 +128,7 @@ impl Lower for FusedConv {
                 return Err(cx.unsupported("internal error: logits that are added to something"));
             }
             let operands = HeadOperands { sources, weights, bias: conv.bias };
-            // Logits of bf16 are those of predictions, where products go by shapes alone.
+            // Logits of bf16 occur in predictions, where products depend on shapes alone.
             let kernels = match (is_bf16(cx.output(0)), cx.dot.filter(|_| is_bf16(cx.input(0)))) {
                 (true, Some(level)) => {
                     let share = Forward::dot_share(level, direct_share(&conv.window, 1, ConvKind::Forward));

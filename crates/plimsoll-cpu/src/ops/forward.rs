@@ -138,7 +138,7 @@ impl Forward {
         matches!(self.tiling, ForwardTiling::DotDirect(_) | ForwardTiling::DotWinograd(_))
     }
 
-    /// The share of the multiply-add peak of f32 at which products of bf16 are computed where those of f32 would at `direct`.
+    /// The share of the multiply-add peak of f32 at which products of bf16 are computed where products of f32 would run at `direct`.
     pub(super) fn dot_share(level: DotLevel, direct: f64) -> f64 {
         pace(Some(level)) * direct
     }

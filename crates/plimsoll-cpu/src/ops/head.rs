@@ -32,21 +32,21 @@ impl Head {
     }
 }
 
-/// [`SoftmaxStats`] of a head's logits. Operands: those of the head, labels.
+/// [`SoftmaxStats`] of a head's logits. Operands: the operands of the head, labels.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct HeadStats {
     pub(crate) head: Head,
     pub(crate) stats: SoftmaxStats,
 }
 
-/// [`HardCounts`] of a head's logits. Operands: those of the head, labels.
+/// [`HardCounts`] of a head's logits. Operands: the operands of the head, labels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct HeadCounts {
     pub(crate) head: Head,
     pub(crate) counts: HardCounts,
 }
 
-/// The gradients of a loss of a head's logits. Operands: those of the head, labels, the sums, the gradient of the loss, and
+/// The gradients of a loss of a head's logits. Operands: the operands of the head, labels, the sums, the gradient of the loss, and
 /// where `added`, a volume like the map, to which its gradient is added. Results: the gradients of the map (as read), of the
 /// weights and, where there is one, of the bias.
 #[derive(Clone, Debug, PartialEq)]

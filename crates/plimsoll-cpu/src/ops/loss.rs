@@ -151,7 +151,7 @@ impl BoundNode for Counts {
 /// # Safety
 /// The table must be written, and stay so while the function is used.
 unsafe fn sums(table: Ptr<f32>, classes: usize, rows: usize) -> impl Fn(usize, usize, usize) -> f64 {
-    // SAFETY: the table is written, as this function's contract says; indices are those of a sample, a class and a row.
+    // SAFETY: the table is written, as this function's contract says; indices belong to a sample, a class and a row.
     move |n, c, k| f64::from(unsafe { *table.0.add((n * classes + c) * rows + k) })
 }
 
@@ -267,7 +267,7 @@ impl Slopes {
     pub(super) unsafe fn write(&self) {
         let SlopePlaces { slopes, factors, exact, .. } = self.places;
         // SAFETY: sums and gradient are written, as this function's contract says; the places have the sizes that `pieces` says,
-        // which are those of what is written here.
+        // which belong to what is written here.
         unsafe {
             let found =
                 Derivatives::new(&self.loss, self.table, self.upstream, self.batch, self.classes, exact);
@@ -289,7 +289,7 @@ impl Slopes {
         }
     }
 
-    /// The kernel that makes the gradient of logits, those of all samples or of a part of the sample `first`.
+    /// The kernel that makes the gradient of logits, of all samples or of a part of the sample `first`.
     pub(super) fn kernel(&self, voxels: Voxels, first: usize, result: Ptr<f32>) -> LogitKernel {
         let SlopePlaces { scratch, slopes, factors, .. } = self.places;
         let rows = if self.loss.is_plain() { 2 } else { 3 };
@@ -329,7 +329,7 @@ impl LogitKernel {
     /// All pointers of the kernel must be valid and not accessed by others until this returns, and the slopes must have
     /// been written.
     pub(super) unsafe fn launch(&self, machine: &Machine) {
-        // SAFETY: this function's contract is that of the call.
+        // SAFETY: this function's contract includes the contract of the call.
         unsafe {
             match self {
                 LogitKernel::Plain(kernel) => machine.launch(kernel),

@@ -14,7 +14,7 @@ use crate::layout::rule::VolumeRule;
 use crate::lower::{Context, InTurn2, InTurn3, Kernels, Lower, NodeOperands, by_storage, bytes_of};
 use crate::simd::Element;
 
-/// Normalise and leaky ReLU in one: z = lrelu(γ · (y − μ) · r + β); slope 1 is no activation. Operands: those of
+/// Normalise and leaky ReLU in one: z = lrelu(γ · (y − μ) · r + β); slope 1 is no activation. Operands: as of
 /// [`Normalise`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct NormAct {
@@ -22,7 +22,7 @@ pub(crate) struct NormAct {
     pub(crate) affine: bool,
 }
 
-/// The gradients of leaky ReLU and of [`Normalise`] in one. Operands: the gradient of z, then those of [`Normalise`].
+/// The gradients of leaky ReLU and of [`Normalise`] in one. Operands: the gradient of z, then the operands of [`Normalise`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct NormActGrad {
     pub(crate) norm: NormAct,

@@ -12,7 +12,7 @@ use crate::lower::{BoundNode, Context, InTurn3, InTurn4, Kernels, Lower, Places,
 use crate::simd::Element;
 
 /// z = lrelu(normalise(y) + shortcut) in one; the shortcut is a map as it is, normalised as well, or activated on the way in. Operands:
-/// those of the [`Normalise`](plimsoll_graph::ops::Normalise) of y, then those of the shortcut's load.
+/// the operands of the [`Normalise`](plimsoll_graph::ops::Normalise) of y, then of the shortcut's load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ResidualAct {
     /// The slope of the leaky ReLU.
@@ -23,7 +23,7 @@ pub(crate) struct ResidualAct {
     pub(crate) shortcut: Load,
 }
 
-/// Its gradient. Operands: the gradient of z, then those of [`ResidualAct`]. Results: the gradients of y and, where it is affine, of
+/// Its gradient. Operands: the gradient of z, then the operands of [`ResidualAct`]. Results: the gradients of y and, where it is affine, of
 /// its scale and shift; then, where the shortcut is normalised for the sum alone, the same of it, and else the gradient of the sum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ResidualActGrad {

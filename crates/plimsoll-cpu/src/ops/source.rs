@@ -17,7 +17,7 @@ use crate::simd::{Element, LANES};
 pub(crate) enum Load {
     /// The source as it is stored. Operand: the source.
     Plain,
-    /// A source with the result of [`NormAct`]. Operands: those of the node.
+    /// A source with the result of [`NormAct`]. Operands: the operands of the node.
     NormAct(NormAct),
 }
 

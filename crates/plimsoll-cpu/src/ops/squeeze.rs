@@ -27,15 +27,15 @@ pub(crate) enum Squeeze {
     GateGrad,
 }
 
-/// A [`Squeeze`] whose volume is read by its load. Operands: for the mean, those of the load; for the gate, those of
-/// the load and the factors; for the gradient, the gradient of the result, then those of the load.
+/// A [`Squeeze`] whose volume is read by its load. Operands: for the mean, the operands of the load; for the gate, of
+/// the load and the factors; for the gradient, the gradient of the result, then the operands of the load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FusedSqueeze {
     pub(crate) of: Squeeze,
     pub(crate) load: Load,
 }
 
-/// lrelu(factors · map + summand). Operands: those of the map's load, the factors, the summand.
+/// lrelu(factors · map + summand). Operands: the operands of the map's load, the factors, the summand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct GateSum {
     pub(crate) load: Load,

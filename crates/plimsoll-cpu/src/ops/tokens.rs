@@ -86,7 +86,7 @@ impl Lower for TokenNorm {
     }
 }
 
-/// The gradient of tokens, then the sums of all tasks' parts of those of scale and shift.
+/// The gradient of tokens, then the sums of all tasks' parts of the gradients of scale and shift.
 struct NormGrad<T> {
     grad: kernels::token_norm::TokenNormGrad<T>,
     sums: Vec<SumParts>,

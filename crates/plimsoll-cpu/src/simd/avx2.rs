@@ -158,6 +158,6 @@ unsafe fn to_bf16(v: __m256) -> __m256i {
 #[target_feature(enable = "avx2,fma")]
 #[inline(never)]
 unsafe fn call<B: Body>(body: B) {
-    // SAFETY: this function's contract is that of the call.
+    // SAFETY: this function's contract includes the contract of the call.
     unsafe { body.run::<Avx2>() }
 }

@@ -161,6 +161,6 @@ fn first(count: usize) -> __mmask16 {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 #[inline(never)]
 unsafe fn call<B: Body>(body: B) {
-    // SAFETY: this function's contract is that of the call.
+    // SAFETY: this function's contract includes the contract of the call.
     unsafe { body.run::<Avx512>() }
 }

@@ -24,7 +24,7 @@ impl Bf16 {
 
 /// A stored element of features.
 ///
-/// All vector functions need what [`Simd`] says of those of `S`: that the machine has the instruction set.
+/// All vector functions require what [`Simd`] requires for `S`: the machine has the instruction set.
 pub(crate) trait Element: Copy + Send + Sync + 'static {
     /// Reads sixteen elements.
     ///

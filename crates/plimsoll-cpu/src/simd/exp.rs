@@ -4,7 +4,7 @@ use super::LANES;
 
 /// eˣ to about one unit in the last place, for x ≤ 88; below −87 the result is that for −87.
 ///
-/// The method is that of the Cephes library's `expf`: x = n ln 2 + r, eʳ by a polynomial on |r| ≤ ½ ln 2, times 2ⁿ.
+/// The method follows the Cephes library's `expf`: x = n ln 2 + r, eʳ by a polynomial on |r| ≤ ½ ln 2, times 2ⁿ.
 #[inline(always)]
 pub(crate) fn exp(x: &[f32; LANES]) -> [f32; LANES] {
     // Adding and subtracting 1.5 · 2²³ rounds to a whole number.

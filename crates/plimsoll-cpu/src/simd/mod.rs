@@ -111,7 +111,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// The machine has the instruction set.
     #[inline(always)]
     unsafe fn pick_in_quarters(v: Self::V, from: &[i32; LANES]) -> Self::V {
-        // SAFETY: this function's contract is that of the call.
+        // SAFETY: this function's contract includes the contract of the call.
         unsafe { Self::pick(v, from) }
     }
     /// The element at `p` in the first eight lanes, and the eighth behind it in the others.

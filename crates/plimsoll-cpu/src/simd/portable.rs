@@ -120,6 +120,6 @@ impl Simd for Portable {
 /// [`Body::run`]'s contract, for [`Portable`].
 #[inline(never)]
 unsafe fn call<B: Body>(body: B) {
-    // SAFETY: this function's contract is that of the call.
+    // SAFETY: this function's contract includes the contract of the call.
     unsafe { body.run::<Portable>() }
 }

@@ -36,7 +36,7 @@ pub enum DeviceError {
         /// Its architecture.
         found: String,
     },
-    /// The driver is older than what is called of it.
+    /// The driver lacks functions that are called.
     #[error("the NVIDIA driver is too old: it supports CUDA {found}, but CUDA {needed} is needed")]
     TooOldDriver {
         /// The version found.

@@ -159,7 +159,7 @@ mod tests {
         fn names(piece: &str) -> BTreeSet<&str> {
             entries(piece).map(|(name, _)| name).collect()
         }
-        // The same kernels, but for those of bf16 and tf32.
+        // The same kernels, except the ones for bf16 and tf32.
         assert!(names(&turing[1]).is_subset(&names(&pieces[1])));
         assert_eq!(names(&volta[1]), names(&turing[1]));
         let found: Vec<_> = pieces.iter().flat_map(|piece| entries(piece)).collect();

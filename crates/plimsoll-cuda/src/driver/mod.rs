@@ -157,7 +157,7 @@ impl Driver {
     /// # Errors
     /// Returns an error if there is no driver, no such card, or one of them is too old.
     pub fn find(ordinal: usize) -> Result<Driver, DeviceError> {
-        // SAFETY: loads a library by its name, whose initialisers are those of the driver that the system has.
+        // SAFETY: loads the system's driver library by its name; its initialisers are safe to run.
         if !unsafe { sys::is_culib_present() } {
             return Err(DeviceError::NoDriver);
         }
@@ -244,7 +244,7 @@ impl Driver {
     fn another_context(&self) -> Option<usize> {
         let before = self.card.memory().ok()?.free;
         let mut second = ptr::null_mut();
-        // SAFETY: the device is that of a context, so it is one; the call writes a handle where it is told to.
+        // SAFETY: the device belongs to a context, so it is valid; the call writes a handle to the given address.
         unsafe { sys::cuCtxCreate_v2(&mut second, 0, self.card.context.cu_device()) }.result().ok()?;
         // The new context is this thread's now.
         let with_it = result::mem_get_info();

@@ -1,5 +1,5 @@
 //! The lowering of each op on this backend: its [`Lower`] in one of these files decides support, scratch and launches
-//! together. The structs of parameters are those of `kernels/*.cu`, field by field.
+//! together. The structs of parameters match `kernels/*.cu` field by field.
 
 mod attention;
 mod conv;

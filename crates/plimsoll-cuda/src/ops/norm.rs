@@ -132,14 +132,14 @@ struct NormaliseParameters {
     slope: f32,
 }
 
-/// Normalise and leaky ReLU in one: z = lrelu(γ · (y − μ) · r + β); slope 1 is no activation. Operands: those of [`Normalise`].
+/// Normalise and leaky ReLU in one: z = lrelu(γ · (y − μ) · r + β); slope 1 is no activation. Operands: as of [`Normalise`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct NormAct {
     pub(crate) slope: f32,
     pub(crate) affine: bool,
 }
 
-/// The gradients of leaky ReLU and of [`Normalise`] in one. Operands: the gradient of z, then those of [`Normalise`].
+/// The gradients of leaky ReLU and of [`Normalise`] in one. Operands: the gradient of z, then the operands of [`Normalise`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct NormActGrad {
     pub(crate) norm: NormAct,

@@ -47,7 +47,7 @@ struct ShapeLossMeanParameters {
 
 /// A loss that is the mean of a term over voxels that count and foreground classes.
 struct ShapeLoss {
-    /// With the addresses of operands alone.
+    /// The parameters, with only the addresses of operands set.
     parameters: ShapeLossParameters,
     is_log: bool,
     /// The memory of probabilities, labels and distances.
@@ -55,7 +55,7 @@ struct ShapeLoss {
 }
 
 impl ShapeLoss {
-    /// Returns the sums of the difference of boundaries, or of a term of distances.
+    /// Returns the loss by a term of distances, or by the difference of boundaries if there is no term.
     fn new(
         cx: &Context<'_>,
         term: Option<DistanceTerm>,

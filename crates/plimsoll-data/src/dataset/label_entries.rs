@@ -119,7 +119,7 @@ impl LabelEntry {
 /// Labels with one value or several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelEntries {
-    /// All but that of voxels that are ignored, in the order of the file.
+    /// All entries except the label of ignored voxels, in the order of the file.
     entries: Vec<LabelEntry>,
     /// The value of voxels that are ignored.
     ignore: Option<u64>,
@@ -207,7 +207,7 @@ impl LabelEntries {
         LabelEntries { entries, ignore: None, order: Some(order) }
     }
 
-    /// Names with values, but that of voxels that are ignored, in the order of the file.
+    /// Names with values, except the label of ignored voxels, in the order of the file.
     pub fn entries(&self) -> &[LabelEntry] {
         &self.entries
     }
@@ -223,7 +223,7 @@ impl LabelEntries {
         self.order.as_deref()
     }
 
-    /// All values but that of voxels that are ignored.
+    /// All values except the value of ignored voxels.
     pub fn values(&self) -> BTreeSet<u64> {
         self.entries.iter().flat_map(|entry| entry.values.iter().copied()).collect()
     }

@@ -174,7 +174,7 @@ impl Dataset {
     }
 
     /// The file ending of the images to predict: `usual`, the ending of the images that a model was trained on,
-    /// if any image has it or it is an ending of pictures; else that of the image's format, or of most images
+    /// if any image has it or it is an ending of pictures; else the ending of the image's format, or of most images
     /// in a folder.
     ///
     /// # Errors

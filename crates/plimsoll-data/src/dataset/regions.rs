@@ -15,7 +15,7 @@ pub struct RegionSettings {
     /// The names of all regions in the order in which they are decided: a later one's label is written over an earlier one's.
     #[serde(default)]
     pub order: Vec<String>,
-    /// The value that is written for each, in this order [default: that of the one label that no later region has].
+    /// The value that is written for each, in this order [default: the value of the one label that no later region has].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written: Option<Vec<u64>>,
     /// Regions by name, with the values of their voxels in label maps.

@@ -22,17 +22,17 @@ pub struct DataSettings {
     pub labels: Option<String>,
     /// The column of a table that names cases [default: found, or else the name of the image].
     pub case: Option<String>,
-    /// The names of channels, which decide how they are normalised [default: those of folders, columns or ends of names].
+    /// The names of channels, which decide how they are normalised [default: the names of folders, columns or ends of names].
     pub channels: Option<Vec<String>>,
     /// The unit that lengths in headers are in, whatever headers say [default: as headers say].
     pub unit: Option<LengthUnit>,
-    /// The classes of names in label maps: `"values"` to use values instead, or names with those of classes
+    /// The classes of names in label maps: `"values"` to use values instead, or names with the names of classes
     /// [default: the same names].
     pub segments: Option<SegmentRule>,
 }
 
 impl DataSettings {
-    /// These settings where they say something, else those of `other`.
+    /// These settings, completed by the settings of `other`.
     #[must_use]
     pub fn or(self, other: DataSettings) -> DataSettings {
         DataSettings {

@@ -43,7 +43,7 @@ pub struct CaseFingerprint {
     /// that are not zero in any channel, holes among them, and those with a label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mask_voxels: Option<u64>,
-    /// The number of voxels of each label, that of "ignore" last; empty without a label map.
+    /// The number of voxels of each label, "ignore" last; empty without a label map.
     pub label_voxels: Vec<u64>,
     /// The digest of the grid, all values of all channels, and all labels, which shows whether the case has
     /// changed.
@@ -109,7 +109,7 @@ impl CaseFingerprint {
         channels.iter().enumerate().map(of).collect()
     }
 
-    /// The statistics of a channel inside of the mask; none where that was not found. They follow from those of the box, since what is
+    /// The statistics of a channel inside of the mask; none where that was not found. They follow from the statistics of the box, since what is
     /// outside is zero; the least is of both.
     fn inside_mask(&self, channel: usize) -> Option<ChannelStatistics> {
         let ChannelStatistics { mean, std, min, max } = *self.channels.get(channel)?;

@@ -5,7 +5,7 @@ use plimsoll_volume::Spacing;
 use crate::patch::resampled_shape;
 use crate::percentile;
 
-/// An axis is coarse if its spacing is more than this many times that of every other axis, and short if every other
+/// An axis is coarse if its spacing is more than this many times the spacing of every other axis, and short if every other
 /// axis has more than this many times its voxels.
 const ANISOTROPY: f64 = 3.0;
 

@@ -181,7 +181,7 @@ impl CaseInspection<'_> {
         let decoding = decoding_bytes(images, label);
         let layers =
             images.iter().flatten().chain(label).map(VolumeFile::layer_bytes).max().unwrap_or(Bytes::ZERO);
-        // Planes of the label map are read once by themselves, and once beside those of each channel.
+        // Planes of the label map are read once by themselves, and once beside the planes of each channel.
         let label = label.map_or(0, label_scan::plane_bytes);
         let samples = self.labels.map_or(0, label_scan::sample_bytes);
         let bytes = Bytes(image) + Bytes(label) + Bytes(files) + Bytes(samples) + decoding;

@@ -1,4 +1,4 @@
-//! Spacings that are so far from those of the data set that a unit is wrong.
+//! Spacings so far from the data set's that a unit is wrong.
 
 use plimsoll_volume::Spacing;
 

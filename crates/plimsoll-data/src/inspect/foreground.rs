@@ -9,7 +9,7 @@ pub(crate) const POSITIONS: usize = 1000;
 /// annotated voxels.
 #[derive(Debug)]
 pub struct ForegroundIndex {
-    /// The end of the positions of each class; those of class 0 are the annotated voxels'.
+    /// The end of the positions of each class; the positions of class 0 are the annotated voxels'.
     ends: Vec<usize>,
     /// The factor of stored positions.
     unit: u64,

@@ -1,7 +1,7 @@
 //! The distribution of a channel's foreground intensities over a data set, in memory of a fixed size.
 //!
 //! nnU-Net draws 10⁸ / n foreground voxels of each of n cases, with replacement, so that all cases weigh alike. Here every foreground
-//! voxel counts: those of a case weigh the same and sum to the same total for each case, which gives the distribution that nnU-Net
+//! voxel counts: voxels of a case weigh the same and sum to the same total for each case, which gives the distribution that nnU-Net
 //! draws from. Weights are integers, so the result does not depend on the order of additions, and thereby not on threads.
 
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};

@@ -30,7 +30,7 @@ pub(crate) fn unreadable(problems: &mut Problems, path: &Path, problem: &VolumeE
     problems.add(Severity::Error, path, text, problem.remedy());
 }
 
-/// Reports how the grid of a file differs from that of the image it belongs to.
+/// Reports how the grid of a file differs from the grid of the image it belongs to.
 pub(crate) fn grids(
     problems: &mut Problems,
     path: &Path,
@@ -71,7 +71,7 @@ pub(crate) fn grids(
     }
 }
 
-/// A file whose positions are in another frame of reference than those of the image it belongs to.
+/// Reports a file whose positions are in another frame of reference than the image it belongs to.
 pub(crate) fn frames_of_reference(problems: &mut Problems, file: &VolumeFile, image: &VolumeFile) {
     if let (Some(found), Some(expected)) = (file.frame_of_reference(), image.frame_of_reference())
         && found != expected

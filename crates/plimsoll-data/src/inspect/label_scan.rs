@@ -28,12 +28,12 @@ pub(crate) struct WrongValue {
 
 /// The contents of a label map.
 pub(crate) struct LabelScan {
-    /// The number of voxels of each label of the data set, that of "ignore" last.
+    /// The number of voxels of each label of the data set, "ignore" last.
     pub(crate) counts: Vec<u64>,
     pub(crate) wrong: Vec<WrongValue>,
     /// The number of voxels with further unexpected values.
     pub(crate) more_wrong: u64,
-    /// Sampled positions by class; of class 0 those of annotated voxels, if there are others.
+    /// Sampled positions by class; of class 0 the positions of annotated voxels, if there are others.
     pub(crate) classes: Vec<Vec<u64>>,
     /// The unit of positions.
     pub(crate) unit: u64,
@@ -202,7 +202,7 @@ impl Tally<'_> {
     }
 }
 
-/// The planes of a label map that was scanned, read again beside those of an image.
+/// The planes of a label map that was scanned, read again beside the planes of an image.
 pub(crate) struct LabelPlanes<'a> {
     file: &'a mut VolumeFile,
     labels: &'a Labels,

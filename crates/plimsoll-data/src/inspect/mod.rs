@@ -171,7 +171,7 @@ impl Inspection {
         self.least.max(self.index_bytes() + self.loading_bytes(dataset))
     }
 
-    /// Has z-scores be those of the mask, by nnU-Net's rule (`use_mask_for_norm`): where cropping to what is not zero leaves less than
+    /// Takes z-scores over the mask, by nnU-Net's rule (`use_mask_for_norm`): where cropping to what is not zero leaves less than
     /// three quarters of the median image.
     pub fn choose_masks(&self, channels: &mut [Channel]) {
         let z_scores = channels.iter_mut().filter(|channel| channel.normalisation == Normalisation::ZScore);

@@ -30,7 +30,7 @@ impl FileStamp {
     }
 }
 
-/// The current stamp of a file of a data set, or of a folder whose files, and those of the folders in it, are one image: their length
+/// The current stamp of a file of a data set, or of a folder whose files, including the files of folders in it, are one image: their length
 /// together, and the latest time.
 pub(crate) fn stamp(folder: &Path, path: &Path) -> FileStamp {
     let (mut bytes, mut modified) = state(path);

@@ -14,7 +14,7 @@ use crate::patch::Scratch;
 pub(crate) const STACK: usize = 512 << 10;
 
 /// The memory of a thread beside its scratch: its stack, and files that are open. Of a case these are a file for each channel, at most, and
-/// that of its labels.
+/// the file of its labels.
 fn thread_bytes(sample: &SampleShape) -> Bytes {
     let files = sample.channels as u64 + 1;
     Bytes(STACK as u64 + files.saturating_mul(VolumeFile::REGION_BYTES.0))

@@ -58,7 +58,7 @@ impl Patches {
         Patches::normalised(dataset, sampler, cache, &dataset.channels, &foreground)
     }
 
-    /// The same, with channels normalised in given ways by given intensities of the foreground: those of a run that goes on, or of
+    /// The same, with channels normalised in given ways by given intensities of the foreground: the intensities of a run that resumes, or of
     /// a model whose plans are taken.
     ///
     /// # Errors

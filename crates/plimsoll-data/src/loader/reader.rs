@@ -52,7 +52,7 @@ impl BatchReader {
         Ok(BatchReader { filler, batch, never: AtomicBool::new(false) })
     }
 
-    /// The batch of a step, identical to that of a [`Loader`](crate::Loader).
+    /// The batch of a step, identical to the batch of a [`Loader`](crate::Loader).
     ///
     /// # Errors
     /// If a sample cannot be loaded; the error names the case and the file.

@@ -32,7 +32,7 @@ pub enum TargetKind {
 /// A map of each foreground class of a patch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TargetMap {
-    /// Depth, height, width; labels are those of the nearest voxel (`nearest-exact`).
+    /// Depth, height, width; labels come from the nearest voxel (`nearest-exact`).
     pub extent: [usize; 3],
     /// The kind of map.
     pub kind: TargetKind,

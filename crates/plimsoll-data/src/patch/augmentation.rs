@@ -1,6 +1,6 @@
 //! Augmentation of patches: what can be set.
 //!
-//! Names, probabilities and ranges are those of nnU-Net v2's default trainer (`get_training_transforms`), and so is the order.
+//! Names, probabilities and ranges follow nnU-Net v2's default trainer (`get_training_transforms`), and so is the order.
 //! Spatial changes are composed into the map that the patch is resampled through; intensities are changed afterwards. Shear,
 //! elastic deformation, bias fields and cubic interpolation are not nnU-Net's, and are off.
 
@@ -18,7 +18,7 @@ pub struct Augmentation {
     /// The rotation about each axis in degrees; rigid for any spacing.
     pub rotation: Range,
     /// The rotation of an anisotropic patch in degrees, which is only rotated within its plane. A patch is anisotropic
-    /// if it is more than three times as long along another axis as along that of the coarsest spacing, or one slice. `None`
+    /// if it is more than three times as long along another axis as along the axis of the coarsest spacing, or one slice. `None`
     /// selects nnU-Net's rule: ±15° for slices of which one edge is more than 1.5 times the other, else ±180°.
     pub rotation_in_plane: Option<Range>,
     /// The probability of scaling.

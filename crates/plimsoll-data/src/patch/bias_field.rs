@@ -1,6 +1,6 @@
 //! A bias field, as of receiver coils in magnetic resonance imaging: intensities change smoothly in space.
 //!
-//! The model is that of MONAI's `RandBiasField` (Van Leemput et al. 1999): the exponential of a polynomial of the third degree
+//! The model follows MONAI's `RandBiasField` (Van Leemput et al. 1999): the exponential of a polynomial of the third degree
 //! in Legendre polynomials of the place, −1 to 1 from one end of the patch to the other.
 
 use plimsoll_random::Draws;

@@ -168,7 +168,7 @@ impl TargetGrid {
         self.covered
     }
 
-    /// The permutation and the flips that lead from the stored axes to those of this grid.
+    /// The permutation and the flips that lead from the stored axes to the axes of this grid.
     pub(crate) fn reorientation(&self) -> Reorientation {
         self.reorientation
     }
@@ -194,7 +194,7 @@ impl TargetGrid {
                 return place.filter(|place| *place < self.shape[axis]).map(|place| place as f64);
             }
         };
-        // In this order of operations, which decides where two voxels are as near: that of nnU-Net.
+        // In this order of operations, which decides between two equally near voxels, as in nnU-Net.
         let scale = self.shape[axis] as f64 / count as f64;
         let place = (scale * (at as f64 + 0.5) - 0.5).clamp(0.0, (self.shape[axis] - 1) as f64);
         Some(if steps[axis] { (place + 0.5).floor() } else { place })

@@ -105,7 +105,7 @@ pub enum PatchError {
         /// The bytes of the scratch.
         found: Bytes,
     },
-    /// A buffer's length is not that of the patch.
+    /// A buffer's length differs from the patch's.
     #[error("the buffer for a patch of {expected} values has {found}")]
     BufferLength {
         /// Values of the patch.
@@ -247,7 +247,7 @@ struct Interpolator<T> {
     affine: ThroughMap<T>,
     /// At given source indices.
     at_points: AtPoints<T>,
-    /// The voxels that are read beyond those of linear interpolation.
+    /// The voxels that are read beyond the neighbours of linear interpolation.
     margin: usize,
 }
 

@@ -9,11 +9,11 @@ use plimsoll_volume::{Geometry, Reorientation, Spacing, VoxelBox};
 pub(crate) struct ZoomedAxis {
     pub(crate) from: usize,
     pub(crate) to: usize,
-    /// From each zoomed voxel to the next, in those of the source.
+    /// The distance from each zoomed voxel to the next, in voxels of the source.
     step: f64,
     /// From each voxel of the source to the next, in zoomed ones.
     back: f64,
-    /// The place of the first zoomed voxel among those of the source; 0 if the first voxel stays where it is.
+    /// The position of the first zoomed voxel among the voxels of the source; 0 if the first voxel stays where it is.
     shift: f64,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Tap {
     pub(crate) weights: [f64; 2],
 }
 
-/// From each voxel of an axis of `to` voxels to the next, in those of one of `from`.
+/// The distance from each voxel of an axis of `to` voxels to the next, in voxels of an axis of `from`.
 fn scale(from: usize, to: usize) -> f64 {
     match to {
         0 | 1 => 1.0,
@@ -56,7 +56,7 @@ impl ZoomedAxis {
         ZoomedAxis { from, to, step, back: spacing / target, shift }
     }
 
-    /// The line that leads from zoomed voxels to those of the source: its slope, and where it begins. Beyond the first and the last voxel
+    /// The linear map from zoomed voxels to voxels of the source: its slope and its offset. Beyond the first and the last voxel
     /// of the source these are repeated.
     pub(crate) fn line(self) -> (f64, f64) {
         (self.step, self.shift)
@@ -170,7 +170,7 @@ impl Zoom {
         Zoom { axes, is_cut: false, reorientation, covered: VoxelBox::whole(stored.shape()) }
     }
 
-    /// The permutation and the flips that lead from the stored axes to those of the zoomed image.
+    /// The permutation and the flips that lead from the stored axes to the axes of the zoomed image.
     pub(crate) fn reorientation(&self) -> Reorientation {
         self.reorientation
     }

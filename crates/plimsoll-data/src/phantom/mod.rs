@@ -19,7 +19,7 @@ use crate::Splits;
 use plimsoll_random::{Draws, Purpose};
 use scene::Scene;
 
-/// The spacing of the outlier, in millimetres: that of a low-magnification scan among high-magnification ones.
+/// The spacing of the outlier, in millimetres: as of a low-magnification scan among high-magnification ones.
 const OUTLIER_SPACING: f64 = 4.97e-3;
 
 /// The parameters of a phantom.

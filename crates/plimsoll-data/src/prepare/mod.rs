@@ -137,7 +137,7 @@ impl PreparedGrid {
     }
 }
 
-/// Returns `true` if a channel's statistics are those of the mask. nnU-Net's other normalisations ignore it.
+/// Returns `true` if a channel's statistics are taken over the mask. nnU-Net's other normalisations ignore it.
 fn inside_mask(channel: &crate::MaskedNormalisation) -> bool {
     channel.inside_mask && channel.normalisation == Normalisation::ZScore
 }
@@ -206,7 +206,7 @@ impl PreparedCase {
             true => Some(survey.mask(&mut source, budget, stop)?),
             false => None,
         };
-        // nnU-Net 2.8.1 keeps the mask as a label of its own among those of the earlier network, `crop_to_nonzero` only where there is no
+        // nnU-Net 2.8.1 keeps the mask as a separate label among the labels of the earlier network, `crop_to_nonzero` only where there is no
         // other: what has a label counts as inside of it. To the channels of labels that makes no difference.
         if let (Some(mask), Some(labels)) =
             (mask.as_mut().filter(|_| is_normalised_inside), source.label_map())
@@ -244,7 +244,7 @@ impl PreparedCase {
         self.place.grid()
     }
 
-    /// The channels of a window: those of the image, then those of earlier labels.
+    /// The channels of a window: the channels of the image, then of earlier labels.
     pub fn channels(&self) -> usize {
         self.channels.len() + self.earlier_labels
     }

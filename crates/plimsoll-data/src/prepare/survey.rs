@@ -60,7 +60,7 @@ impl Ranges {
         }
     }
 
-    /// Brings the ranges of stored intensities to those of normalised ones.
+    /// Converts the ranges of stored intensities to ranges of normalised ones.
     fn normalise(&mut self, intensity: Intensity) {
         let found = |value: f32| value.is_finite();
         // One after the other, as a slice without any voxel has no range.

@@ -16,7 +16,7 @@ use crate::{
     VolumeCache, ZoomSteps,
 };
 
-/// The share of the network's spacing by which that of the zoomed image may differ from it.
+/// The share of the network's spacing by which the spacing of the zoomed image may differ from it.
 const SAME_SPACING: f64 = 1e-3;
 
 /// Voxels of an edge of the blocks that a zoomed image is looked through in.

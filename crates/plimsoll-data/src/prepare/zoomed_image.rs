@@ -54,7 +54,7 @@ impl ZoomedImage {
         self.spacing
     }
 
-    /// The way from its voxels back to those of the stored image.
+    /// The map from its voxels back to the voxels of the stored image.
     pub fn grid(&self) -> TargetGrid {
         TargetGrid::zoomed(self.stored_shape, self.zoom, VoxelBox::whole(self.zoom.shape()))
     }

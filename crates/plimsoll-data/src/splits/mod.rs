@@ -82,7 +82,7 @@ impl Eq for Splits {}
 pub struct FoldsNeeds {
     /// Beside the memory of the data set, for as long as they are used.
     pub held: Bytes,
-    /// While they are read, be it from the file that was given or from that of the run when it is resumed.
+    /// While they are read, from the given file, or from the run's file when it is resumed.
     pub reading: Bytes,
 }
 

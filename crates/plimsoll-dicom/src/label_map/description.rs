@@ -85,7 +85,7 @@ struct Collected {
 }
 
 impl Description {
-    /// Reads the description of a segmentation and compares the lengths in it with that of the file.
+    /// Reads the description of a segmentation and compares the lengths in it with the length of the file.
     ///
     /// # Errors
     /// Returns an error if the file is damaged or contradicts itself, or the budget has no room.

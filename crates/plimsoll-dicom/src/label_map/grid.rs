@@ -47,7 +47,7 @@ pub(super) struct PlacedFrame {
 pub(super) struct Placed {
     /// Ascending by plane and segment.
     pub(super) frames: ReservedList<PlacedFrame>,
-    /// Tells whether the rows, and the columns, of frames count against those of the grid.
+    /// Tells whether the rows, and the columns, of frames run against the grid's.
     pub(super) is_reversed: [bool; 2],
     /// The most that a pixel is beside its voxel, as a share of a voxel.
     pub(super) beside: f64,
@@ -136,7 +136,7 @@ impl<'a> Stack<'a> {
         Ok(Some(Placed { frames, is_reversed, beside }))
     }
 
-    /// Returns whether rows, and columns, count against those of a grid; `None` if they are not along its axes, or not as far apart.
+    /// Returns whether rows, and columns, run against a grid's; `None` if they are not along its axes, or not as far apart.
     fn reversed_on(&self, grid: &Geometry) -> Option<[bool; 2]> {
         let origin = grid.world_to_voxel([0.0; 3]);
         let mut is_reversed = [false; 2];

@@ -44,7 +44,7 @@ struct Prepared {
 enum FrameDecoder {
     /// Each frame by itself.
     Whole(Box<Decoder>),
-    /// Single bits that follow each other without a gap from frame to frame: those of one frame, or of all where the file cannot be
+    /// Single bits that follow each other without a gap from frame to frame: the bits of one frame, or of all if the file cannot be
     /// read from anywhere.
     Bits { bytes: Mapped<u8>, has_all: bool },
 }

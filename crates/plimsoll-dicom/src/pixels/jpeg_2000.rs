@@ -8,7 +8,7 @@ use plimsoll_memory::{Budget, Bytes};
 use super::codestream::{Header, Style};
 use super::{Expected, Failed};
 
-/// The memory of the decoder for each pixel: coefficients, and their transform twice, of 32 bits; and those of blocks in 8.
+/// The memory of the decoder for each pixel: coefficients, and their transform twice, of 32 bits; and blocks in 8.
 const PIXEL_BYTES: u64 = 24;
 /// The memory for a block of coefficients: its state, two entries in tag trees, and lists that grow by doubling.
 const BLOCK_BYTES: u64 = 512;
@@ -63,7 +63,7 @@ fn decode_completed(bytes: &[u8], header: &Header, plane: &mut [u16]) -> Result<
     if samples.len() != plane.len() {
         return Err(format!("it has {} pixels instead of {}", samples.len(), plane.len()));
     }
-    // The decoder brings all numbers above 0, those of signed ones, too. Lossy ones are between whole numbers, and may be beyond.
+    // The decoder brings all numbers above 0, signed ones, too. Lossy ones are between whole numbers, and may be beyond.
     let half = f32::from(header.size.precision - 1).exp2();
     let (lift, low, high) = match header.size.is_signed {
         true => (half, -half, half - 1.0),

@@ -81,7 +81,7 @@ pub(super) struct Frame {
     pub(super) precision: u8,
 }
 
-/// The header of a frame, if the marker is that of one.
+/// The header of a frame, if the marker begins one.
 ///
 /// # Errors
 /// Returns an error if it is of another image than the expected one.

@@ -76,7 +76,7 @@ pub(crate) fn decoding_bytes(header: &Header, frame: u32) -> Bytes {
     let pixels = header.rows as u64 * header.columns as u64;
     let is_forward = !header.place.can_seek() || header.syntax.is_deflated;
     let bytes = match &header.pixels {
-        // Where bytes cannot be sought, those of all frames are held.
+        // If bytes cannot be sought, the bytes of all frames stay in memory.
         Pixels::Plain { length, .. } if is_forward => u64::from(*length),
         Pixels::Plain { .. } => header.frame_bytes(),
         Pixels::Fragments(all) if is_forward && header.frames > 1 => {

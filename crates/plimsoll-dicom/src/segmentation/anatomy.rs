@@ -1,6 +1,6 @@
 //! The meaning of segments in codes of SNOMED CT, by the names that TotalSegmentator has for them.
 //!
-//! Categories are those of DICOM's own list (PS3.16, CID 7150). `oracles/dicom_seg.py` looks each code up in DICOM's dictionary of concepts, and
+//! Categories come from DICOM's own list (PS3.16, CID 7150). `oracles/dicom_seg.py` looks each code up in DICOM's dictionary of concepts, and
 //! counts those that are of SNOMED CT alone.
 
 use super::elements::Code;

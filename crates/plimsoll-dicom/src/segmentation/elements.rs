@@ -9,7 +9,7 @@ use dicom_transfer_syntax_registry::entries::{EXPLICIT_VR_LITTLE_ENDIAN, IMPLICI
 use crate::DicomError;
 use crate::error::chain;
 
-/// The transfer syntax whose lengths all have 32 bits, those of texts too.
+/// The transfer syntax whose lengths all have 32 bits, including texts.
 pub(super) const IMPLICIT: &str = "1.2.840.10008.1.2";
 
 /// An element of an object.

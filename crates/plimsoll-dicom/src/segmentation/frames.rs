@@ -10,7 +10,7 @@ use super::elements::{Code, decimals, long, object, sequence, text, whole};
 use super::references::References;
 use crate::DicomError;
 
-/// The sequence of what all frames share, and that of what each has.
+/// The sequence of attributes that all frames share, and the sequence of attributes of each frame.
 pub(super) const SHARED: Tag = tags::SHARED_FUNCTIONAL_GROUPS_SEQUENCE;
 pub(super) const PER_FRAME: Tag = tags::PER_FRAME_FUNCTIONAL_GROUPS_SEQUENCE;
 

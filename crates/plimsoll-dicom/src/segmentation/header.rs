@@ -11,7 +11,7 @@ use super::unique::Unique;
 use super::{Pixels, SegmentationRequest, SegmentationType};
 use crate::DicomError;
 
-/// The number of the series: any will do, and those of scanners are lower.
+/// The number of the series: any suffices, and scanners use lower ones.
 const SERIES_NUMBER: &str = "300";
 
 /// The maker of the file (Enhanced General Equipment). A program has no serial number, but the attribute is required.

@@ -94,7 +94,7 @@ impl Series {
     }
 
     /// Writes the labels of the series, a label map on the grid of [`Series::geometry`] of 8 bits or of unsigned numbers of 16, as a
-    /// segmentation. Patient, study and frame of reference are those of the series; unique identifiers follow from what is written, so
+    /// segmentation. Patient, study and frame of reference are the series'; unique identifiers follow from what is written, so
     /// that the same labels of the same series are the same bytes.
     ///
     /// # Errors

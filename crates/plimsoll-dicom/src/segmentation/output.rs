@@ -104,7 +104,7 @@ impl<'a> Output<'a> {
 
     /// Writes the next frame, which has an even number of bytes.
     pub(super) fn fragment(&mut self, bytes: &[u8]) -> Result<(), DicomError> {
-        // A frame has at most 2³² pixels of two bytes, each row of which grows by less than a hundredth; those of 4 GiB are refused.
+        // A frame has at most 2³² pixels of two bytes, each row of which grows by less than a hundredth; frames of 4 GiB are refused.
         let length = u32::try_from(bytes.len()).ok().filter(|length| *length != UNDEFINED);
         let why = || format!("a frame has {} bytes", bytes.len());
         self.mark(ITEM, length.ok_or_else(|| DicomError::Unencodable { why: why() })?)?;

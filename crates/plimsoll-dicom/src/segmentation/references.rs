@@ -242,7 +242,7 @@ fn taken() -> impl Iterator<Item = Tag> {
 /// The texts of the first slice, decoded. What is longer than 512 bytes is left out.
 fn texts(series: &Series, budget: &Budget) -> Result<InMemDicomObject, DicomError> {
     let mut tags: Vec<Tag> = taken().collect();
-    // A date may be copied and be that of the content, too.
+    // A date may be copied and also be the date of the content.
     tags.sort_unstable();
     tags.dedup();
     let asked: Vec<(u16, u16)> = tags.iter().map(|tag| (tag.group(), tag.element())).collect();
@@ -258,7 +258,7 @@ fn texts(series: &Series, budget: &Budget) -> Result<InMemDicomObject, DicomErro
     letters.decode(found())
 }
 
-/// Elements of a segmentation that are those of a slice, of a series some of which were compressed with loss, or none.
+/// Elements of a segmentation that are copied from a slice, of a series some of which were compressed with loss, or none.
 fn elements(object: &InMemDicomObject, shared: &Identity, is_lossy: bool) -> Vec<Element> {
     let copied = |tag: Tag| object.get(tag).cloned();
     let of_loss = OF_LOSS.into_iter().filter(|_| is_lossy);

@@ -26,7 +26,7 @@ use super::{OF_SEGMENT, OF_SLICE, SegmentationRequest, SegmentationType, Structu
 use crate::reserved_list::ReservedList;
 use crate::{DicomError, Series};
 
-/// RT Structure Set Storage, and the class by which studies are referred to: that of their management, which is retired otherwise.
+/// RT Structure Set Storage, and the class by which studies are referred to: study management, which is otherwise retired.
 const CLASS: &str = "1.2.840.10008.5.1.4.1.1.481.3";
 const STUDY_CLASS: &str = "1.2.840.10008.3.1.2.3.1";
 
@@ -51,7 +51,7 @@ struct Waiting {
 impl Series {
     /// Writes the outlines of the series' labels, a label map on the grid of [`Series::geometry`] of 8 bits or of unsigned numbers of 16, as a
     /// structure set: along the edges of pixels, so that they have just the pixels whose centres are inside. Labels that no voxel has are left
-    /// out, unless that is all of them. Patient, study and frame of reference are those of the series; unique identifiers follow from what is
+    /// out, unless that is all of them. Patient, study and frame of reference are the series'; unique identifiers follow from what is
     /// written.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl<'a> Outlines<'a> {
         Ok(Outlines { file, path, length: 0, all: ReservedList::new(budget, "outlines of labels"), budget })
     }
 
-    /// Finds those of all planes.
+    /// Finds the outlines of all planes.
     fn find(
         &mut self,
         series: &Series,

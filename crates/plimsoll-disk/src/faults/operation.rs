@@ -42,7 +42,7 @@ pub enum Operation {
     Remove(PathBuf),
 }
 
-/// The files of a folder, and those of folders in it, with their contents. Paths are relative to it.
+/// The files of a folder and of folders in it, with their contents. Paths are relative to it.
 pub type State = BTreeMap<PathBuf, Vec<u8>>;
 
 /// Reads the contents of a folder.

@@ -16,7 +16,7 @@ pub struct AvgPool {
     pub window: [usize; 3],
 }
 
-/// The gradient of [`AvgPool`]. Operand: the gradient of its result. Result: that of its operand.
+/// The gradient of [`AvgPool`]. Operand: the gradient of its result. Result: the gradient of its operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AvgPoolGrad {
     /// The window of the [`AvgPool`].

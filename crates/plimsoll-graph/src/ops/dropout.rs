@@ -88,7 +88,7 @@ impl Dropout {
         scale(self.p)
     }
 
-    /// The counter from which [`philox`] generates the random numbers of four channels of a voxel: those of channel
+    /// The counter from which [`philox`] generates the random numbers of four channels of a voxel: the numbers of channel
     /// group ⌊channel / 4⌋. If whole channels are dropped, all voxels have the counter of the first.
     pub fn counter(&self, sample: u32, group: u32, voxel: u32) -> [u32; 4] {
         [if self.whole_channels { 0 } else { voxel }, group, sample, self.layer]

@@ -11,7 +11,7 @@ use crate::{Array, DType, GraphError, Node, Rule, Shape, Signature, Tape, Tensor
 pub struct GlobalMean;
 
 /// The gradient of [`GlobalMean`]: its share of the result's gradient for each voxel. Operand: the gradient of the result. Result:
-/// that of the operand.
+/// the gradient of the operand.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GlobalMeanGrad {
     /// Extent of the operand of the [`GlobalMean`].

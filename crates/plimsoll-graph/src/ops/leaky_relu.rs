@@ -36,7 +36,7 @@ impl Rule for LeakyRelu {
         if let Some(dz) = upstream(tape, node, 0).filter(|_| tape.needs(node.inputs[0])) {
             let x = node.inputs[0];
             // With the result the operand need not be held. What is made by a normalisation need not be held either way: it is recomputed
-            // from that of which it is made.
+            // from the value that it is computed from.
             let known = if self.slope >= 0.0 && !is_normalised(tape, x) { node.outputs[0] } else { x };
             let dx = tape.push(LeakyReluGrad { slope: self.slope }, &[dz, known])?[0];
             tape.add(x, dx)?;

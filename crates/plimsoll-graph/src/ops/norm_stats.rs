@@ -102,7 +102,7 @@ impl Over {
 /// variance divided by one less than the number of values, which [`RunningUpdate`](super::RunningUpdate) takes. It cannot be had
 /// from 1/√(σ² + ε) in f32 where σ² is not large beside ε.
 ///
-/// Its gradient is part of that of [`Normalise`](super::Normalise); there is none by itself.
+/// Its gradient is part of the gradient of [`Normalise`](super::Normalise); it has no separate one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NormStats {
     /// The values that share them.

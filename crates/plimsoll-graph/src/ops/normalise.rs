@@ -22,7 +22,7 @@ pub struct Normalise {
 /// The gradient of [`Normalise`] and of the [`NormStats`](super::NormStats) of the same y together.
 ///
 /// Operands: the gradient g of the result, then the operands of [`Normalise`]. Results: the gradient of y and, where `affine`,
-/// those of scale and shift. With x̂ = (y − μ) r and means over the values that share their statistics:
+/// the gradients of scale and shift. With x̂ = (y − μ) r and means over the values that share their statistics:
 ///
 /// dy = r · (γ g − mean(γ g) − x̂ · mean(γ g x̂)), dγ = Σ g x̂, dβ = Σ g
 /// (Ioffe and Szegedy 2015, section 3; γ is inside the means, since it differs between the channels of a group).

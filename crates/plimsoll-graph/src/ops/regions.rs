@@ -61,7 +61,7 @@ impl Regions {
 }
 
 /// With p = σ of the logits and t the membership in regions, for each sample and region the four sums over voxels Σ p t, Σ p (or Σ p²),
-/// Σ t and Σ 1, then those of `extra`. Voxels whose label is `ignore`, or is no label, count nowhere.
+/// Σ t and Σ 1, then the sums of `extra`. Voxels whose label is `ignore`, or is no label, count nowhere.
 ///
 /// Operands: logits `[N, R, D, H, W]` of f32, labels `[N, 1, D, H, W]`. Result: `[N, R, 4 + extra]`. The losses made of these
 /// sums carry their gradient to the logits themselves; there is none through the sums.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::op::{expect_channels, expect_kind, expect_operands, expect_table};
 use crate::{Array, DType, GraphError, Kind, Rule, Shape, Signature, TensorInfo};
 
-/// Moves running statistics towards those of a batch, as `torch.nn.BatchNorm3d` does in training: running ← (1 − momentum) · running
+/// Moves running statistics towards the statistics of a batch, as `torch.nn.BatchNorm3d` does in training: running ← (1 − momentum) · running
 /// + momentum · batch, with the variance divided by one less than the number of values; and counts the batch.
 ///
 /// Operands: running mean `[C]`, running variance `[C]` and the number of batches `[1]`, all parts of the model; the two results

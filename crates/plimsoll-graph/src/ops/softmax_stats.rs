@@ -8,7 +8,7 @@ use crate::op::{expect_f32_volume, expect_labels_of, expect_operands};
 use crate::{Array, GraphError, Rule, Shape, Signature, TensorInfo};
 
 /// With p = softmax of the logits over the classes and t the one-hot labels, for each sample and class the four sums over
-/// voxels Σ p t, Σ p (or Σ p²), Σ t and −Σ t log p, then those of `extra`. Voxels whose label is `ignore`, or is no class,
+/// voxels Σ p t, Σ p (or Σ p²), Σ t and −Σ t log p, then the sums of `extra`. Voxels whose label is `ignore`, or is no class,
 /// count nowhere.
 ///
 /// Operands: logits `[N, C, D, H, W]` of f32, labels `[N, 1, D, H, W]`. Result: `[N, C, 4 + extra]`. The losses made of these

@@ -19,7 +19,7 @@ pub struct Subpixel {
     pub axes: [bool; 3],
 }
 
-/// The gradient of [`Subpixel`]. Operand: the gradient of its result. Result: that of its operand.
+/// The gradient of [`Subpixel`]. Operand: the gradient of its result. Result: the gradient of its operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubpixelGrad {
     /// Those of the [`Subpixel`].

@@ -20,7 +20,7 @@ pub struct TokenNorm {
 /// The gradient of [`TokenNorm`].
 ///
 /// Operands: the gradient g of the result, x and, where `affine`, the scale γ. Results: the gradient of x and, where `affine`,
-/// those of scale and shift. With x̂ = (x − μ) r, r = 1/√(σ² + ε) and means over a token's channels:
+/// the gradients of scale and shift. With x̂ = (x − μ) r, r = 1/√(σ² + ε) and means over a token's channels:
 ///
 /// dx = r · (γ g − mean(γ g) − x̂ · mean(γ g x̂)), dγ = Σ g x̂, dβ = Σ g
 ///

@@ -17,7 +17,7 @@ pub struct Upsample2 {
     pub axes: [bool; 3],
 }
 
-/// The gradient of [`Upsample2`]. Operand: the gradient of its result. Result: that of its operand.
+/// The gradient of [`Upsample2`]. Operand: the gradient of its result. Result: the gradient of its operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Upsample2Grad {
     /// Those of the [`Upsample2`].

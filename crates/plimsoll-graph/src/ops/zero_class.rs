@@ -10,7 +10,7 @@ use crate::{Array, DType, GraphError, Node, Rule, Shape, Signature, Tape, Tensor
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ZeroClass;
 
-/// The gradient of [`ZeroClass`]: the second channel's. Operand: the gradient of its result. Result: that of its
+/// The gradient of [`ZeroClass`]: the second channel's. Operand: the gradient of its result. Result: the gradient of its
 /// operand.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ZeroClassGrad;

@@ -189,7 +189,7 @@ fn groups_of_one_channel_are_instances_and_so_is_a_batch_of_one_sample() {
     };
     assert_eq!(values(Over::Group(3), 2), values(Over::Instance, 2));
     assert_eq!(values(Over::Batch, 1), values(Over::Instance, 1));
-    // The mean of all channels is that of the channels' means.
+    // The mean of all channels equals the mean of the channels' means.
     let [one, each] = [Over::Group(1), Over::Instance].map(|over| values(over, 1));
     assert!((one[0] - (each[0] + each[2] + each[4]) / 3.0).abs() < 1e-12);
     assert_eq!(one[..2], one[4..]);

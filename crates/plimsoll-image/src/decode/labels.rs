@@ -70,7 +70,7 @@ impl LabelImage {
         if self.stored_bits > 8 { 16 } else { 8 }
     }
 
-    /// Bytes that [`decode`](Self::decode) reserves while it runs: those of the image, of the decoder, and of packed rows.
+    /// Bytes that [`decode`](Self::decode) reserves while it runs: for the image, the decoder and packed rows.
     ///
     /// # Errors
     /// If they do not fit the address space.

@@ -99,7 +99,7 @@ impl ImageFile {
         if self.orientation().swaps_axes() { self.header.extent.transposed() } else { self.header.extent }
     }
 
-    /// Bytes that [`decode`](Self::decode) reserves while it runs: those of the image, and those of the decoder.
+    /// Bytes that [`decode`](Self::decode) reserves while it runs: for the image and for the decoder.
     ///
     /// # Errors
     /// If they do not fit the address space.

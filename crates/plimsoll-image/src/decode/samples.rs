@@ -1,4 +1,4 @@
-//! From the samples of a file to those of the pipeline: grey or RGB with 8 bits.
+//! The conversion of a file's samples to the pipeline's: grey or RGB with 8 bits.
 
 use std::fmt;
 

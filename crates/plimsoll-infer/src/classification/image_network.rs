@@ -18,7 +18,7 @@ use crate::InferError;
 use crate::planning::case_plan::arena_room;
 use crate::summing::forward::find;
 
-/// A program of a classifier, whose weights are those of one of the model's folds.
+/// A program of a classifier, with the weights of one of the model's folds.
 pub(crate) struct ImageNetwork {
     model: Model,
     pub(crate) task: ClassificationTask,

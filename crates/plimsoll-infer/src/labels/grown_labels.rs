@@ -102,7 +102,7 @@ fn grow_plane(ring: &PlaneRing, d: usize, [height, width]: [usize; 2], reach: &R
     }
 }
 
-/// Refuses a length of more voxels than can be meant: that of a spacing that is wrong.
+/// Refuses a length of implausibly many voxels, which comes from a wrong spacing.
 fn check_radius(labels: &Path, growth: &Growth<'_>) -> Result<(), InferError> {
     let Growth { radius_mm, spacing, .. } = growth;
     if spacing.0.iter().all(|length| radius_mm / length <= MOST_VOXELS) {
@@ -134,7 +134,7 @@ struct Reach {
 }
 
 impl Reach {
-    /// The voxels whose labels reach one: those of an ellipsoid, as TotalSegmentator's `get_ellipsoid_structuring_element` and SciPy's
+    /// The voxels whose labels reach one: an ellipsoid, as TotalSegmentator's `get_ellipsoid_structuring_element` and SciPy's
     /// `binary_dilation` have them together. Along an axis on which the radius is no whole number of voxels, the element begins at minus
     /// the radius, so that it is not symmetric. No offset leaves a volume of this shape.
     ///

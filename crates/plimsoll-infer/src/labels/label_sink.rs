@@ -20,7 +20,7 @@ pub trait LabelSink {
         header: Option<&NiftiHeader>,
     ) -> Result<(), InferError>;
 
-    /// The file beside which labels may wait on a disk, where they are decided in another order than that of stored planes. Without one they
+    /// The file beside which labels may wait on a disk, if they are decided in another order than stored planes. Without one they
     /// wait in memory.
     fn waits_beside(&self) -> Option<&Path> {
         None

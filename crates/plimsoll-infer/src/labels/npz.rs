@@ -1,7 +1,7 @@
 //! Probabilities in NumPy's `.npz`: a ZIP archive with the array `probabilities`, `[output][depth][height][width]` in f32.
 //!
 //! Planes come with all outputs at a time, but the array has one output after the other. So the archive is not compressed, every plane
-//! has its place from the beginning, and the checksum of the whole is put together from those of the outputs. All sizes are written in
+//! has its place from the beginning, and the checksum of the whole is combined from the checksums of the outputs. All sizes are written in
 //! 64 bits (ZIP64), as an array may well be larger than 4 GiB.
 
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};

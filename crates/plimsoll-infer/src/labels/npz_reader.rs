@@ -2,7 +2,7 @@
 //!
 //! The array has one output after the other, and planes are wanted with all outputs at a time. So there is a reader for each output, each
 //! at its own place in the file: a compressed archive, as nnU-Net writes it, is decompressed by all of them side by side. The checksum of
-//! the whole is put together from those of the outputs, and compared after the last plane.
+//! the whole is combined from the checksums of the outputs, and compared after the last plane.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};

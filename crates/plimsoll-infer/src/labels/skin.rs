@@ -1,4 +1,4 @@
-//! The body as one mask, and its skin, as TotalSegmentator's `extract_skin` finds it: where the density is that of skin in the outermost
+//! The body as one mask, and its skin, as TotalSegmentator's `extract_skin` finds it: where the density is in the range of skin in the outermost
 //! voxels of the body. A few planes are held at a time.
 
 use std::path::Path;

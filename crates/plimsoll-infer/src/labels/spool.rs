@@ -1,6 +1,6 @@
 //! Labels, or probabilities, that are decided in another order than they are written in.
 //!
-//! Slices come one after the other along some stored axis, and of a case in strips those of one strip after those of another. They are kept
+//! Slices come one after the other along some stored axis, and for a case in strips the slices of one strip after the slices of another. They are kept
 //! as they come, in memory or in a file without a name, and read back as stored planes once all are there.
 
 use std::io;
@@ -21,7 +21,7 @@ pub(crate) struct Record {
     pub(crate) stored: [usize; 3],
     /// The stored axis along which slices come.
     pub(crate) slices: usize,
-    /// Numbers of a voxel, of which a slice has those of a row one after the other: `[row][output][column]`.
+    /// Numbers of a voxel, of which a slice has the numbers of a row one after the other: `[row][output][column]`.
     pub(crate) outputs: usize,
     /// Bytes of a number: 1, 2 or 4.
     pub(crate) size: usize,
@@ -205,7 +205,7 @@ impl Spool {
             }
             return Ok(());
         }
-        // Rows of a slice follow each other along the depth, so that those of several planes lie in one piece.
+        // Rows of a slice follow each other along the depth, so that the rows of several planes lie in one piece.
         let of_depth = outputs * columns * size;
         for slice in 0..part.shape[slices] {
             let run = &mut run[..depths.len() * of_depth];

@@ -48,7 +48,7 @@ pub fn write_zoomed(
     })
 }
 
-/// Writes labels of 8 bits on the grid of a zoomed image as labels on that of the stored `image`, whose header is kept: each voxel takes the
+/// Writes labels of 8 bits on the grid of a zoomed image as labels on the grid of the stored `image`, whose header is kept: each voxel takes the
 /// nearest one, and beyond what is covered there is background. The zoomed labels are held, a byte for each voxel, and a stored plane.
 ///
 /// # Errors

@@ -64,7 +64,7 @@ pub(crate) fn check(case: &Case, image: ImageGrid, target: Spacing) -> Result<()
     Err(fault(case, image, target, limit))
 }
 
-/// Refuses a case whose spacing is so far from that of training that the unit of its header is wrong.
+/// Refuses a case whose spacing is so far from the training spacing that the unit of its header is wrong.
 pub(crate) fn check_unit(case: &Case, image: ImageGrid, target: Spacing) -> Result<(), InferError> {
     let ImageGrid { shape, spacing } = image;
     // From slice to slice, planes have no spacing to speak of.

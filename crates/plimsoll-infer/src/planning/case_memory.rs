@@ -93,7 +93,7 @@ impl Predictor {
         let mut plans = Vec::with_capacity(requests.len());
         for (number, request) in requests.iter().enumerate() {
             let mut planner = self.planner(&least_with, Bytes::ZERO);
-            // An arena that fits beside one case is that of the next one too, if it fits.
+            // An arena that fits beside one case is kept for the next one, if it fits.
             planner.running = known.as_ref().or(planner.running);
             let planned = self.needs_by_headers(request, ahead(number)).and_then(|needs| {
                 let planned = planner.plan(&needs)?;

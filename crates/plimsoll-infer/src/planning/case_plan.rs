@@ -477,7 +477,7 @@ impl CasePlanner<'_> {
         let queue_bytes = take(needs.queue, needs.least_queue);
         let ahead_bytes = take(needs.ahead, needs.ahead);
         let windows = strips.map_or(needs.windows, |strips| strips.windows);
-        // Sums in f32 would be those of whole planes: strips are for lines that have no room for these in f16 either.
+        // Sums in f32 would be of whole planes: strips are for limits that have no room for these in f16 either.
         let beside_planes = fixed + arena_bytes + self.beside(needs, needs.slab_axis != 0);
         let f32_ring_ram_bytes = match ring {
             RingStorage::F32 => minimum_ram_bytes,

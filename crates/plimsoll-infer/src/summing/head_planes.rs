@@ -33,7 +33,7 @@ impl HeadPlanes {
         shape.plane().saturating_mul(head.outputs()).saturating_mul(PLANES)
     }
 
-    /// Bytes that those of a ring reserve.
+    /// Bytes that the planes of a ring reserve.
     ///
     /// # Errors
     /// Returns an error if they do not fit the address space.

@@ -98,7 +98,7 @@ pub(crate) struct Planes<'a, S> {
 }
 
 impl<S: Sum> Planes<'_, S> {
-    /// The logits of an output along a line between those of the planes. Where a voxel lies on a plane or a line of logits, what is beside
+    /// The logits of an output along a line between the logits of the planes. Where a voxel lies on a plane or a line of logits, what is beside
     /// it counts nothing and is not read. The three rooms have room for a line each.
     fn line<'a>(&'a self, output: usize, line: Place, [wide, one, other]: [&'a mut [f32]; 3]) -> &'a [f32] {
         let length = self.shape.tile.extent[1];

@@ -30,7 +30,7 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// Reserves those of a network.
+    /// Reserves the buffers of a network.
     ///
     /// # Errors
     /// Returns an error if the budget has no room for them.

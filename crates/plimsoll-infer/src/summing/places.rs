@@ -85,7 +85,7 @@ impl<'a> AxisPlaces<'a> {
         first..end
     }
 
-    /// The voxels of the windows' grid between which those of a range of covered voxels lie; none of none.
+    /// The voxels of the windows' grid between which a range of covered voxels lies; none of none.
     pub(crate) fn reach(&self, covered: Range<usize>) -> Option<Range<usize>> {
         // Places follow each other, one way or the other.
         let (first, last) = (self.at(covered.start)?, self.at(covered.end.checked_sub(1)?)?);

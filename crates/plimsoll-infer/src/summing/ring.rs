@@ -144,7 +144,7 @@ impl<S: Sum> Ring<S> {
         &mut self.sums[slot..slot + length]
     }
 
-    /// Gives the memory of planes back to the ring, except that of the last finished one, which neighbours are interpolated
+    /// Gives the memory of planes back to the ring, except the memory of the last finished one, which neighbours are interpolated
     /// with: those up to `before` will be asked for no more.
     pub(crate) fn clear_before<B: Send>(&mut self, from: usize, before: usize, workers: Workers<'_, B>) {
         let cleared = self.slots(from, before.max(from));
@@ -165,7 +165,7 @@ pub(crate) struct Room<E> {
 }
 
 impl<E> Room<E> {
-    /// Reserves that of a thread for windows of an extent.
+    /// Reserves the room of a thread for windows of an extent.
     pub(crate) fn new([depth, height, width]: [usize; 3], budget: &Budget) -> Result<Room<E>, MapError> {
         let room = |count| Mapped::zeroed(budget, "logits of the windows being summed", count);
         let shares = (height * width).max(depth * width).max(height * PLANES_TOGETHER);

@@ -129,7 +129,7 @@ impl RingShape {
         from..end.saturating_sub(start).clamp(from, window)
     }
 
-    /// Planes held: those of a window, and the last one that is finished, if there are so many.
+    /// Planes in memory: the planes of a window, and the last finished one, if the case has as many.
     pub(crate) fn planes(&self) -> usize {
         (self.window[self.axis] + 1).min(self.grid[self.axis])
     }

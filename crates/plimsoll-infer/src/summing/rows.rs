@@ -34,7 +34,7 @@ pub(crate) struct StripChoice {
     tile: [usize; 2],
 }
 
-/// The most windows of all strips, as a multiple of those of the case: what is narrower takes more time than anybody waits for.
+/// The most windows of all strips, as a multiple of the windows of the case: narrower strips would take too long.
 const MOST_REPEATED: usize = 4;
 
 /// The most strips.
@@ -43,7 +43,7 @@ const MOST_STRIPS: usize = 64;
 /// The most widths that are looked at for a number of strips.
 const MOST_WIDTHS: usize = 64;
 
-/// Along another axis than that of stored planes a case is passed through only if that saves an eighth of the ring at least, as labels come in
+/// A case is passed through along another axis than the axis of stored planes only if that saves an eighth of the ring at least, as labels come in
 /// another order than they are written in.
 const WORTH: (usize, usize) = (7, 8);
 
@@ -308,7 +308,7 @@ fn extents(grid: &TargetGrid, window: [usize; 3]) -> [usize; 3] {
     [0, 1, 2].map(|axis| grid.shape()[axis].max(window[axis]))
 }
 
-/// The stored axis along which a case is passed through: that of stored planes, unless another one saves a good part of the ring.
+/// The stored axis along which a case is passed through: the axis of stored planes, unless another one saves a good part of the ring.
 pub(crate) fn slices_of(grid: &TargetGrid, window: [usize; 3]) -> usize {
     let extent = extents(grid, window);
     let ring = |stored: usize| {

@@ -30,7 +30,7 @@ enum Totals {
 
 /// The shares of the voxels of a window.
 pub(crate) enum WindowShares<'a> {
-    /// Along each axis: that of a voxel is the product of three.
+    /// Along each axis: the share of a voxel is the product of three.
     Product([Vec<f32>; 3]),
     /// Its weight by the sum of all.
     Quotient { weights: &'a Weights, shape: RingShape, looks: f32, totals: &'a [f32] },
@@ -45,7 +45,7 @@ impl Shares {
         }
     }
 
-    /// Bytes that those of a ring reserve.
+    /// Bytes that the shares of a ring reserve.
     ///
     /// # Errors
     /// Returns an error if they do not fit the address space.

@@ -65,7 +65,7 @@ pub(crate) struct PointHead {
 }
 
 impl PointHead {
-    /// Reads that of a model of one fold.
+    /// Reads the head of a model of one fold.
     ///
     /// # Errors
     /// Returns an error if the weights cannot be read, or the budget has no room.
@@ -142,7 +142,7 @@ struct Piece<'a> {
     head: &'a PointHead,
     features: &'a [[f32; PIECE]],
     logits: &'a mut [f32],
-    /// Voxels of the line, and those of the piece.
+    /// Voxels of the line, and voxels of the piece.
     length: usize,
     of: Range<usize>,
 }

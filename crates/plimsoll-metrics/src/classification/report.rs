@@ -20,7 +20,7 @@ pub struct ClassificationReport {
     /// The number of cases.
     pub cases: usize,
     /// The scores of all classes together. Where cases have several labels, `accuracy` is the share of cases all of whose labels are
-    /// right, and `micro_f1` that of all pairs of a case and a class. `balanced_accuracy` is the mean sensitivity; `f1`, `auroc` and
+    /// right, and `micro_f1` the F1 over all pairs of a case and a class. `balanced_accuracy` is the mean sensitivity; `f1`, `auroc` and
     /// `average_precision` are means over classes (macro averages), too, of the defined ones; those that begin with `weighted` are
     /// weighted by the cases of each class.
     pub overall: BTreeMap<String, Interval>,
@@ -76,7 +76,7 @@ pub fn classify(
             .enumerate()
             .map(|(class, (name, scores))| {
                 let wilson = |[part, whole]: [u64; 2]| wilson(part, whole, bootstrap.confidence);
-                // The last weights counted are those of the table itself.
+                // The last weights counted are the weights of the table itself.
                 let counts = scorer.counts(class);
                 let [sensitivity, specificity] = counts.shares().map(wilson);
                 ClassReport {

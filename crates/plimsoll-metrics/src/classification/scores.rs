@@ -114,7 +114,7 @@ impl<'a> Scorer<'a> {
         }
     }
 
-    /// Computes the scores: those of the whole table, then [`OF_CLASS`] for each class. Undefined scores are NaN.
+    /// Computes the scores: the scores of the whole table, then [`OF_CLASS`] for each class. Undefined scores are NaN.
     pub(crate) fn score(&mut self, weights: &[u32], to: &mut [f64]) {
         self.count(weights);
         let (overall, by_class) = to.split_at_mut(self.overall().len());

@@ -9,7 +9,7 @@ pub struct AreaDifference {
     pub standard_error: f64,
 }
 
-/// The difference of two areas from that of what each image adds to them: of an image of the class the share of others below it, of others the share
+/// The difference of two areas from the difference of what each image adds to them: of an image of the class the share of others below it, of others the share
 /// of images of the class above it (V₁₀ and V₀₁ of DeLong et al. 1988, whose contrast of two areas this is). Its variance is S₁₀ / m + S₀₁ / n with the
 /// variances S of these differences among m images of the class and n others. None with fewer than two of either.
 pub fn delong(differences: &[f64], is_of_class: impl Fn(usize) -> bool) -> Option<AreaDifference> {

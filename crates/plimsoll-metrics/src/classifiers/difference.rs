@@ -59,7 +59,7 @@ pub struct ImageDifference {
     pub difference: Option<f64>,
     /// Its interval: the normal one of areas, else by the percentile bootstrap.
     pub interval: Option<[f64; 2]>,
-    /// Its standard error: of areas by DeLong et al., else that of resamples.
+    /// Its standard error: of areas by DeLong et al., else over resamples.
     pub standard_error: Option<f64>,
     /// The test.
     pub test: Option<ImageTest>,

@@ -61,7 +61,7 @@ pub struct ScoreOfClassifiers {
     pub candidates: Vec<ScoreOfClassifier>,
     /// The difference of each pair, in the same order.
     pub differences: Vec<ImageDifference>,
-    /// The mean of Kendall's τ between the order of the candidates and those of resamples; `None` if ties leave none.
+    /// The mean of Kendall's τ between the order of the candidates and the orders of resamples; `None` if ties leave none.
     pub mean_tau: Option<f64>,
     /// Its quantile of (1 − confidence) / 2.
     pub low_tau: Option<f64>,
@@ -384,7 +384,7 @@ impl Evaluated<'_> {
         Some((differences.len(), ImageTest { test, right_in_one_alone, p: sign_flip(&differences) }))
     }
 
-    /// Kendall's τ between the order of candidates and that of each resample.
+    /// Kendall's τ between the order of candidates and the order in each resample.
     fn taus(&self, item: Item) -> Vec<f64> {
         let count = self.paired.candidates().len();
         let values: Vec<f64> = (0..count).map(|one| self.resamples.value(one, item.at)).collect();

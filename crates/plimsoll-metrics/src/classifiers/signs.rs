@@ -73,7 +73,7 @@ pub fn sign_flip(differences: &[i64]) -> f64 {
 
 /// Bytes that [`sign_flip`] and its differences take at most, of so many images, none of which differs by more than `most`.
 ///
-/// Sums are enumerated where their number times that of images is at most [`ENUMERATED_UP_TO`], and there are at most `most` sums for each
+/// Sums are enumerated where their number times the number of images is at most [`ENUMERATED_UP_TO`], and there are at most `most` sums for each
 /// image: so there are no more than the root of the product of both limits.
 pub(super) fn sign_flip_bytes(images: usize, most: u64) -> usize {
     let of_all = (ENUMERATED_UP_TO as f64 * most as f64).sqrt();

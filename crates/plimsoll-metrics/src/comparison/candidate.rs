@@ -233,7 +233,7 @@ fn classes(settings: &Settings) -> BTreeSet<u8> {
     settings.classes.iter().copied().collect()
 }
 
-/// The name of a case: that of its prediction without the ending of images. Predictions have names of their own, where references may all
+/// The name of a case: the name of its prediction without the ending of images. Predictions have names of their own, where references may all
 /// be called the same, each in the folder of its case.
 fn case_name(case: &CaseScores) -> Option<String> {
     let name = case.prediction_file.file_name()?.to_str()?;

@@ -106,7 +106,7 @@ impl Undefined {
 #[derive(Default)]
 struct Sum {
     finite: f64,
-    /// Differences of plus infinity, less those of minus infinity.
+    /// Differences of plus infinity, less differences of minus infinity.
     infinite: i64,
     classes: u32,
 }

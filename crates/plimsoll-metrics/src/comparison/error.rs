@@ -240,7 +240,7 @@ impl ComparisonError {
                 "score the predictions with ‹job evaluate›, which records the size; or use ‹missing=worst›"
             }
             ComparisonError::NoScore { metric, .. } => {
-                // Scores that are there are replaced, so that those of overlap are asked for again.
+                // Existing scores are replaced, so that scores of overlap are requested again.
                 let groups = match metric.group() {
                     Group::Overlap => "overlap",
                     Group::Surface => "overlap,surface",

@@ -6,7 +6,7 @@ use crate::normal::normal_quantile;
 pub(super) const POWER: f64 = 0.8;
 
 /// Returns the number of cases that the signed-rank test would need to find the effect of these differences with a probability of 80 %, at level
-/// `alpha` of both sides: (z₁₋α⸝₂ + z₀.₈)² / (3 (p′ − ½)²) (Noether 1987), where p′ is the share of pairs of differences with a sum above zero, those of
+/// `alpha` of both sides: (z₁₋α⸝₂ + z₀.₈)² / (3 (p′ − ½)²) (Noether 1987), where p′ is the share of pairs of differences with a sum above zero, the pairs of
 /// sum zero counted half; and not fewer than have a p value below `alpha` at all, 2^(1−n). None if there is no effect, or no pair to see it
 /// in.
 pub fn cases_needed(differences: &[f64], alpha: f64) -> Option<u64> {

@@ -32,7 +32,7 @@ pub struct Ranking {
     pub ranked_scores: usize,
     /// Those that only some have.
     pub dropped_scores: usize,
-    /// The mean of Kendall's τ between this order and those of resamples; `None` if ties leave none.
+    /// The mean of Kendall's τ between this order and the orders of resamples; `None` if ties leave none.
     pub mean_tau: Option<f64>,
     /// Its quantile of (1 − confidence) / 2.
     pub low_tau: Option<f64>,

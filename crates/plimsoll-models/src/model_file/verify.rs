@@ -24,7 +24,7 @@ pub struct Verified {
 }
 
 impl ModelFile {
-    /// Reads all of a file, and checks the header, that the tensors of each fold are exactly those of its network, and that every tensor
+    /// Reads all of a file, and checks the header, that the tensors of each fold are exactly the tensors of its network, and that every tensor
     /// has its written bytes and finite values. `observe` receives the number of bytes read so far and the total.
     ///
     /// # Errors

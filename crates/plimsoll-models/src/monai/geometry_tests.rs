@@ -32,7 +32,7 @@ fn values(net: &Network, parameter: &TensorInfo) -> Array {
     let name = scheme.unwrap().weight_name(&parameter.name);
     let shape = &parameter.shape;
     let fan = shape.count() / shape.dim(0);
-    // MONAI's UNet has one tensor of weights over a stage's map and that from below, the rows of the first before those of the second.
+    // MONAI's UNet has one tensor of weights over a stage's map and the map from below, the rows of the first before the rows of the second.
     let is_below = parameter.name.contains(".below.");
     let stage = parameter.name.matches("submodule").count();
     let first = if is_below { net.features()[stage] * fan } else { 0 };

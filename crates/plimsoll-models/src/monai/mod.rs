@@ -6,7 +6,7 @@
 //! BUNDLE/models/model.pt
 //! ```
 //!
-//! Both become a [`Description`], and that a [`SegmentationModel`]. Names and meanings are those of MONAI 1.6 (Cardoso et al. 2022,
+//! Both become a [`Description`], which becomes a [`SegmentationModel`]. Names and meanings follow MONAI 1.6 (Cardoso et al. 2022,
 //! arXiv:2211.02701). Features that are not implemented like MONAI's are refused by name.
 
 mod activations;

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! [`NnUnetModel::open`] makes a [`SegmentationModel`](crate::SegmentationModel) of such a folder. Entries that cannot be followed exactly
-//! as nnU-Net does are refused; the error names the file and quotes the entry. The meaning of each entry is that of nnU-Net 2.8.1 (Isensee
+//! as nnU-Net does are refused; the error names the file and quotes the entry. Each entry has its meaning in nnU-Net 2.8.1 (Isensee
 //! et al. 2021, doi:10.1038/s41592-020-01008-z).
 
 mod dataset;

@@ -1,4 +1,4 @@
-//! The network that a configuration describes: by arguments of its class, or, in plans from before 2024, by those of a U-Net.
+//! The network that a configuration describes: by arguments of its class, or, in plans from before 2024, by arguments of a U-Net.
 
 use plimsoll_nn::bounds::{
     LARGEST_KERNEL, LARGEST_STRIDE, MOST_CONVOLUTIONS, MOST_FEATURES, MOST_PATCH_EXTENT, MOST_STAGES,

@@ -116,7 +116,7 @@ impl<'a> Configuration<'a> {
         format!("configurations.{}.{name}", self.name)
     }
 
-    /// An entry, unless it is null. The entry of a configuration precedes those of the configurations that it inherits.
+    /// An entry, unless it is null. The entry of a configuration precedes the entries of the configurations that it inherits.
     pub(super) fn get(&self, name: &str) -> Option<Entry<'a>> {
         let value = self.chain.iter().find_map(|own| own.get(name)).filter(|value| !value.is_null())?;
         Some(Entry::new(self.path, self.key(name), value))

@@ -1,6 +1,6 @@
 //! TotalSegmentator's tasks: the nnU-Net models of each task, their grids, and the meaning of their labels.
 //!
-//! The table, `tasks.json`, is that of [TotalSegmentator](https://github.com/wasserth/TotalSegmentator) 2.18, of all tasks whose weights
+//! The table, `tasks.json`, is the table of [TotalSegmentator](https://github.com/wasserth/TotalSegmentator) 2.18, of all tasks whose weights
 //! everybody may download. No weights are part of this program.
 
 mod changes;

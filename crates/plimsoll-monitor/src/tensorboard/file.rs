@@ -29,7 +29,7 @@ pub struct EventFile {
 }
 
 impl EventFile {
-    /// Begins a file in a folder, after those of earlier processes, for a run that resumes after `steps` steps. Events of later
+    /// Begins a file in a folder, after the files of earlier processes, for a run that resumes after `steps` steps. Events of later
     /// steps, which are repeated, are cut off from the earlier files.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ const STEP: usize = 8;
 /// The rows in between, which are processed together.
 const BETWEEN: usize = STEP - 1;
 
-/// The rows in between that are processed together in a column, or run, that has no more: those of small structures.
+/// The rows in between that are processed together in a column, or run, that has no more, as in small structures.
 const FEW: usize = 3;
 
 /// The range over all lanes of the lowest parabola's index in the list of candidates.

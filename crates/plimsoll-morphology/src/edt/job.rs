@@ -76,7 +76,7 @@ impl Job {
         self.shape[2].div_ceil(LANES)
     }
 
-    /// The number of states that are kept of a row: those of its pieces, and zeroes up to whole words.
+    /// The number of states that are kept of a row: the states of its pieces, and zeroes up to whole words.
     pub(super) fn states(&self) -> usize {
         self.tiles().next_multiple_of(STATES)
     }

@@ -38,7 +38,7 @@ pub(super) struct Row<'a> {
 impl Row<'_> {
     /// Squared distances in units of `weight`⁻¹, to pieces of `LANES`. The remaining lanes of the last piece repeat the
     /// last voxel, so that idle lanes never differ from a busy one. Background voxels are zero or, if `signed`, have
-    /// distances too, and those of foreground voxels are negated; no piece is then marked as zero.
+    /// distances too, and distances of foreground voxels are negated; no piece is then marked as zero.
     #[inline(always)]
     pub(super) fn distances<S: Simd>(
         &mut self,

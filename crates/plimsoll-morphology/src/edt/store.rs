@@ -21,7 +21,7 @@ pub(super) mod state {
 /// States that are looked at together.
 pub(super) const STATES: usize = 8;
 
-/// The pieces of a row that are not zero, with their states, among those of some tiles.
+/// The pieces of a row that are not zero, with their states, among the pieces of some tiles.
 #[inline(always)]
 pub(super) fn busy(states: &[[u8; STATES]], tiles: Range<usize>) -> impl Iterator<Item = (usize, u8)> {
     let (first, end) = (tiles.start / STATES, tiles.end.div_ceil(STATES));

@@ -163,7 +163,7 @@ impl Simd for Ymm {
 /// The machine has AVX2.
 #[inline(always)]
 unsafe fn mask(bits: u32) -> __m256 {
-    // SAFETY: this function's contract is that of the calls.
+    // SAFETY: this function's contract includes the contract of the calls.
     unsafe {
         let lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
         let bits = _mm256_and_si256(_mm256_set1_epi32(bits as i32), lane);

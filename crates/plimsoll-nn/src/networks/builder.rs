@@ -154,7 +154,7 @@ impl<'p> NetBuilder<'p> {
         self
     }
 
-    /// Declares the weights of a convolution from this number of inputs, those of all sources.
+    /// Declares the weights of a convolution from this number of inputs, all sources together.
     pub(crate) fn weights(
         &mut self,
         name: &str,

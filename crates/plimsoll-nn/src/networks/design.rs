@@ -57,7 +57,7 @@ macro_rules! network_settings {
         }
 
         impl NetworkSettings {
-            /// These settings where they are given, otherwise those of `other`.
+            /// These settings, completed by the settings of `other`.
             pub fn or(self, other: NetworkSettings) -> NetworkSettings {
                 NetworkSettings {
                     net: self.net.or(other.net),
@@ -86,15 +86,15 @@ network_settings! {
     encoder_convs: Vec<usize>,
     /// Convolutions of each stage of the decoder, which has none for the coarsest [default: 2].
     decoder_convs: Vec<usize>,
-    /// Residual blocks of each stage of the encoder [default: that of the network's authors].
+    /// Residual blocks of each stage of the encoder [default: the value of the network's authors].
     encoder_blocks: Vec<usize>,
     /// Residual blocks of each stage of the decoder, which has none for the coarsest [default: 1].
     decoder_blocks: Vec<usize>,
-    /// Channels of the finest stage, doubled from stage to stage [default: that of the network's authors].
+    /// Channels of the finest stage, doubled from stage to stage [default: the value of the network's authors].
     init_filters: usize,
     /// Groups of channels of group normalisation [default: 8].
     norm_groups: usize,
-    /// The upsampling of the decoder [default: that of the network's authors].
+    /// The upsampling of the decoder [default: the value of the network's authors].
     upsample: UpsampleMode,
     /// Spacing along depth, height and width, by which a network with kernels of its own halves the finer axes first [default: all
     /// alike].
@@ -133,11 +133,11 @@ network_settings! {
     /// The probability with which the last transformer block is skipped for a sample while training, and those before it
     /// with less, in equal steps from 0 [default: 0].
     path_dropout: f32,
-    /// The max pool of a stem: padded, as timm's, or ceil, as that of pretrainedmodels and MONAI [default: padded].
+    /// The max pool of the stem: padded, as in timm, or ceil, as in pretrainedmodels and MONAI [default: padded].
     pool: StemPool,
     /// The classifier of an image's vector: linear, or mlp with 512 and 128 features between [default: linear].
     head: Head,
-    /// `true` if two classes have one logit, that of the second against the first [default: no].
+    /// `true` if two classes share one logit, for the second against the first [default: no].
     single_logit: bool,
 }
 

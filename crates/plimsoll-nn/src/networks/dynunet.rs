@@ -1,4 +1,4 @@
-//! `monai.networks.nets.DynUNet`: two convolutions per stage; the decoder's kernels are those of the next coarser stage.
+//! `monai.networks.nets.DynUNet`: two convolutions per stage; a stage of the decoder has the kernel of the next coarser stage.
 
 use plimsoll_graph::Window;
 use serde::{Deserialize, Serialize};

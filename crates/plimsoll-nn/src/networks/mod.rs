@@ -278,7 +278,7 @@ macro_rules! networks {
             $(#[doc = $summary] #[serde(rename = $name)] $network($network),)*
         }
 
-        /// The names of the networks.
+        /// The name of a network.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
         pub enum NetworkName {
             $(#[doc = $summary] #[serde(rename = $name)] $network,)*

@@ -2,7 +2,7 @@
 //! the concatenation of a stage's map with that from below.
 //!
 //! A transposed convolution over two maps is the sum of one over each, so that nothing is concatenated: its weights are two parameters,
-//! `….conv.skip.weight` and `….conv.below.weight`, which files of MONAI hold as one tensor, the rows of the first before those of the
+//! `….conv.skip.weight` and `….conv.below.weight`, which files of MONAI store as one tensor, the rows of the first before the rows of the
 //! second. Its activations are PReLUs of one slope each. Here a slope is part of the configuration: it is read from a file of weights, and
 //! does not learn.
 

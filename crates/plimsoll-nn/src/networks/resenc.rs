@@ -2,7 +2,7 @@
 //!
 //! A stem (convolution, instance normalisation, leaky ReLU), then in each stage blocks of two convolutions with a shortcut:
 //! z = lrelu(norm(conv(lrelu(norm(conv(x))))) + shortcut). The shortcut is x; behind a stride its means over the stride, and where
-//! the features change a normalised 1×1×1 convolution of that (the ResNet-D of He et al. 2019). The decoder is that of the plain
+//! the features change a normalised 1×1×1 convolution of that (the ResNet-D of He et al. 2019). The decoder equals the plain
 //! U-Net with a convolution per stage.
 //!
 //! Convolutions before a normalisation have biases, which change nothing: they are left out here, and written as zeros.

@@ -74,7 +74,7 @@ impl SegResNet {
         }
     }
 
-    /// Returns the network with the first of the requested features; those of later stages double it.
+    /// Returns the network with the first of the requested features, which each later stage doubles.
     pub(super) fn reference(features: Option<&[usize]>) -> SegResNet {
         SegResNet::new(1, 2, features.and_then(|features| features.first().copied()).unwrap_or(16))
     }

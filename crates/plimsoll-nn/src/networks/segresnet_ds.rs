@@ -75,7 +75,7 @@ impl SegResNetDS {
         }
     }
 
-    /// Returns the network with the first of the requested features; those of later stages double it.
+    /// Returns the network with the first of the requested features, which each later stage doubles.
     pub(super) fn reference(features: Option<&[usize]>) -> SegResNetDS {
         SegResNetDS::new(1, 2, features.and_then(|features| features.first().copied()).unwrap_or(32))
     }

@@ -64,7 +64,7 @@ impl Stages<'_> {
         check_count("init_filters", self.init_filters, 1, MOST_FEATURES >> (stages - 1).min(12))
     }
 
-    /// An upper bound of the number of all weights: those of two convolutions of each block, and of `others` like them
+    /// An upper bound of the number of all weights: two convolutions of each block, and `others` like them
     /// in each stage.
     pub(super) fn weights(&self, others: f64) -> f64 {
         let taps = 3f64.powi(self.dimensions as i32);

@@ -124,7 +124,7 @@ pub(crate) trait UNetStyle: Debug + Send + Sync {
         self.shape().encode(builder, self, image)
     }
 
-    /// Returns `true` if a parameter begins as zero here and not otherwise.
+    /// Returns `true` if this network initialises a parameter with zero that others initialise at random or with one.
     fn begins_as_zero(&self, parameter: &str) -> bool {
         let _ = parameter;
         false
@@ -394,7 +394,7 @@ impl<T: UNetStyle> Architecture for T {
     }
 
     fn dimensions(&self) -> usize {
-        // Windows that are flat along the depth see a slice at a time, as those of a network of two dimensions.
+        // Windows that are flat along the depth see a slice at a time, as in a network of two dimensions.
         let UNet { kernels, strides, .. } = self.shape();
         if kernels.iter().chain(strides).all(|window| window[0] == 1) { 2 } else { 3 }
     }

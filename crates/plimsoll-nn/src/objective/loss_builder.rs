@@ -17,7 +17,7 @@ pub(crate) struct HeadLogits {
 }
 
 /// An input of programs that is computed from the labels alone, `[N, C−1, D, H, W]` for the foreground classes. At a
-/// coarser extent the labels are those of the nearest voxel, as
+/// coarser extent the labels come from the nearest voxel, as
 /// [`DownsampleLabels`](plimsoll_graph::ops::DownsampleLabels) takes them from the patch's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TargetInput {

@@ -3,7 +3,7 @@
 //! A loss that is linear in its target t, as the cross-entropy of a softmax or of sigmoids is, differs between two targets by their
 //! difference times the logits z alone: log Σ eᶻ − Σ tᶜ zᶜ and Σ log(1 + eᶻᶜ) − tᶜ zᶜ have t nowhere else. So it is the loss of the
 //! label that a sample has, to which Σ (yᶜ − tᶜ) zᶜ is added, y being 1 for the class of that label and else 0. The differences y − t are
-//! an input of the program; gradients are those of the soft target, p − t.
+//! an input of the program; the gradient for a soft target is p − t.
 
 use plimsoll_graph::ops::{
     Activation, Component, CrossEntropy, DistanceLoss, DistanceTerm, WeightedBce, WeightedSum,

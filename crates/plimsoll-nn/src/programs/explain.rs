@@ -8,7 +8,7 @@ use crate::{Architecture, ConfigError, ForwardMode};
 /// The program of Grad-CAM (Selvaraju et al. 2017, arXiv:1610.02391) for one image: the map that the image is classified by the mean
 /// of, and the gradient of a score with respect to that mean, the score being the sum of the outputs, each with a weight that is
 /// given. The positive part of the sum of the map's channels, each times its gradient, is large where the image speaks for the score.
-/// The gradients of the channels' voxels differ from that of their mean by the number of voxels alone.
+/// The gradient of a channel's voxel differs from the gradient of the channel's mean only by the number of voxels.
 ///
 /// # Errors
 /// Returns an error if the configuration is impossible, or the network does not classify the mean of a map.

@@ -3,7 +3,7 @@
 use plimsoll_graph::ops::{Add, Conv};
 use plimsoll_graph::{DType, Kind, Node, Op, Program, Role, TensorId, TensorInfo};
 
-/// A part of the weights of a convolution: those of some of the channels that it reads.
+/// A part of the weights of a convolution: the weights of some of the channels that it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WeightPart {
     /// The parameter, `[O, C, kd, kh, kw]`, which no node reads any more: it is there for a weight file to fit.

@@ -144,7 +144,7 @@ impl ProgramWriter<'_> {
         let norm_use = self.training.norm_use();
         let mut norm = None;
         if norm_use.reads() {
-            // The norm is that of the scaled gradients: the host divides it by the scale.
+            // This is the norm of the scaled gradients: the host divides it by the scale.
             let given = || program.input(names::STEP_LOSS, Shape(vec![1]), Kind::Table);
             let mut operands = vec![loss.unwrap_or_else(given)];
             operands.extend(pairs.iter().map(|(_, gradient)| *gradient));
@@ -258,7 +258,7 @@ fn guard_running(program: &mut Program, norm: TensorId) -> Result<(), GraphError
 
 /// Moves updates, which are all nodes from the `first` on, to where nothing else reads their parameter or gradient any more:
 /// a gradient need not be held until all are known if no norm of all is taken. An update stays behind those before it that touch
-/// the same tensors, as that of an average behind that of its parameter.
+/// the same tensors, such as the update of an average behind the update of its parameter.
 fn update_early(program: &mut Program, first: usize) {
     let updates = program.nodes.split_off(first);
     let nodes = std::mem::take(&mut program.nodes);

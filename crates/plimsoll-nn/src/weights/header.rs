@@ -1,7 +1,7 @@
 //! The header of a safetensors file: what it may claim, and its checksum.
 //!
 //! Two keys of our own stand in the metadata of files that we write. `plimsoll.checksums` is JSON from the name of each tensor to
-//! the XXH3-64 of its bytes, and `plimsoll.header` is that of the header itself, from the eight bytes of its length on, with
+//! the XXH3-64 of its bytes, and `plimsoll.header` is the checksum of the header itself, from the eight bytes of its length on, with
 //! sixteen zeros in the place of the sum. Together they cover every byte of the file.
 
 use std::collections::BTreeMap;
@@ -152,7 +152,7 @@ struct RawHeader {
 }
 
 impl RawHeader {
-    /// The checksums of tensors, if there are any; that of the header is then checked.
+    /// The checksums of tensors, if there are any; the checksum of the header is then verified.
     fn checksums(&self, text: &[u8]) -> Result<Option<BTreeMap<String, String>>, HeaderFault> {
         // Either key without the other is a key that was damaged.
         let (checksums, header) = match (self.metadata.get(CHECKSUMS), self.metadata.get(HEADER)) {

@@ -100,7 +100,7 @@ impl SafetensorsFile {
         Ok(self)
     }
 
-    /// The digest of the file's whole content: the checksum of its header, which has those of all tensors. None if it
+    /// The digest of the file's whole content: the checksum of its header, which has the checksums of all tensors. None if it
     /// has no checksums.
     pub fn digest(&self) -> Option<&str> {
         self.header.metadata.get(HEADER).map(String::as_str)

@@ -71,7 +71,7 @@ struct LossOptions {
     squared_pred: bool,
 }
 
-/// The largest allowed ratio of our error against f64 to that of PyTorch in f32, which varies by chance.
+/// The largest allowed ratio of our error against f64 to the error of PyTorch in f32, which varies by chance.
 const KINKS: f64 = 3.0;
 
 pub fn oracles() -> PathBuf {

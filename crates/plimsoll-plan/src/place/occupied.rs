@@ -31,7 +31,7 @@ impl Stretches {
 struct Node {
     /// Addresses that items take during all launches of this node, as far as no node above it says so.
     always: Stretches,
-    /// Addresses that items take during any launch of this node, those of `always` included.
+    /// Addresses that items take during any launch of this node, including the items of `always`.
     ever: Stretches,
 }
 

@@ -48,7 +48,7 @@ fn sound_programs(plan: &Plan) -> Result<(), PlanError> {
 }
 
 /// Checks that the backend, queried again, lowers the programs as in the plan: the same kernels over the same tensors,
-/// with the bytes and the scratch that they will use. Threads and instruction set are those of the backend, so scratch
+/// with the bytes and the scratch that they will use. Threads and instruction set come from the backend, so scratch
 /// for another number of threads is found here.
 fn same_lowering(plan: &Plan, backend: &dyn Backend) -> Result<(), PlanError> {
     let found = backend.lower(&plan.programs, plan.inline)?;

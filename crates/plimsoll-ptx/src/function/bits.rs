@@ -94,7 +94,7 @@ fn extract(value: u64, start: u64, length: u64, bits: u32, signed: bool) -> u64 
     if length == 0 {
         return 0;
     }
-    // Beyond the field a signed one goes on with its last bit, or with that of the register if it reaches beyond it.
+    // Beyond the field a signed one continues with its last bit, or with the register's last bit if it reaches beyond it.
     let sign = signed && value >> (start + length - 1).min(bits - 1) & 1 == 1;
     let present = bits.saturating_sub(start).min(length);
     let field = value.checked_shr(start).unwrap_or(0) & low(present);

@@ -285,7 +285,7 @@ mod tests {
         thread: usize,
         byte: usize,
         write: bool,
-        /// Barriers of the block before it, and those of its own warp.
+        /// Barriers of the block before it, and barriers of its own warp.
         barriers: usize,
         syncs: usize,
     }

@@ -1,6 +1,6 @@
 //! `ldmatrix` and `mma.sync`.
 //!
-//! The layouts of fragments are those of the PTX manual, section "Warp-level matrix instructions".
+//! The layouts of fragments follow the PTX manual, section "Warp-level matrix instructions".
 
 use super::Machine;
 use super::access::resolve;

@@ -19,7 +19,7 @@ struct Clock {
     seen: Vec<u32>,
     /// The least of `seen` for the other warps: what is as old is ordered, whichever warp it is of.
     floor: u32,
-    /// Accesses of all lanes before this time happened before those of all others.
+    /// Accesses of all lanes before this time happened before the accesses of all others.
     together: u32,
     /// `pairs[i][j]`: accesses of lane j before this time happened before what lane i does now. Only from barriers of some
     /// lanes.

@@ -163,7 +163,7 @@ impl Matrix {
         Ok(Matrix { start: field(0), leading: field(16), stride: field(32), transposed })
     }
 
-    /// Returns the address of eight elements: those of a row or column from `8 * half` on, or, transposed, number `8 *
+    /// Returns the address of eight elements: the elements of a row or column from `8 * half` on, or, transposed, number `8 *
     /// half + within` of each of eight rows or columns.
     fn piece(self, eight: usize, half: usize, within: usize) -> u64 {
         self.start + eight as u64 * self.stride + half as u64 * self.leading + (within * PIECE) as u64

@@ -57,7 +57,7 @@ impl<'a> Opcode<'a> {
         types
     }
 
-    /// The first type, which is that of the result.
+    /// The first type, which is the type of the result.
     pub fn first_type(&self) -> Option<Type> {
         self.parts.iter().find_map(|part| Type::named(part))
     }

@@ -18,7 +18,7 @@ const RIGHT: f64 = 22.0;
 const TOP: f64 = 52.0;
 /// Room for epochs.
 const BOTTOM: f64 = 38.0;
-/// With more epochs than pixels by this, those of one column are drawn as their mean, between their extremes.
+/// With more epochs than pixels by this, the epochs of one column are drawn as their mean, between their extremes.
 const PIXELS_PER_EPOCH: f64 = 2.0;
 
 /// A curve: a number for each epoch that has one, in the order of epochs.

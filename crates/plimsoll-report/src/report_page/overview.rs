@@ -157,7 +157,7 @@ fn command(words: &[String]) -> String {
     words.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// A value as files have it: numbers of 32 bits have the digits that tell them apart, and not those of 64 bits.
+/// A value as files have it: numbers of 32 bits have the digits that tell them apart, and not the digits of 64 bits.
 pub fn as_written(value: &impl Serialize) -> Outcome<Value> {
     Ok(serde_json::from_str(&serde_json::to_string(value)?)?)
 }

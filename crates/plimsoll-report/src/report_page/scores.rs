@@ -36,7 +36,7 @@ impl<'a> Cases<'a> {
         Cases { cases: folds.iter().enumerate().flat_map(of_fold).collect(), names }
     }
 
-    /// The name of a case: that of its prediction without the ending.
+    /// The name of a case: the name of its prediction without the ending.
     pub fn name(case: &CaseScores) -> String {
         let file = case.prediction_file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let ending =

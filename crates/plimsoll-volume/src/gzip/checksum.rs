@@ -56,7 +56,7 @@ impl Adler {
         for part in bytes.chunks(Adler::MOST) {
             let (blocks, rest) = part.as_chunks::<{ Adler::BLOCK }>();
             for block in blocks {
-                // Each byte counts once in every sum from its own on to that of the block's last byte.
+                // Each byte counts once in every sum from its own to the sum of the block's last byte.
                 let (mut sum, mut of_sums) = (0, 0);
                 for (at, byte) in (0u32..).zip(block) {
                     sum += u32::from(*byte);

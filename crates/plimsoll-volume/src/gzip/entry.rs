@@ -22,7 +22,7 @@ pub(super) trait Entry: Copy {
 /// The meaning of the next bits of literals and lengths: up to three literals, and a match behind them. Where several codes fit into the
 /// bits of the table, one entry has them all: most bytes of noisy voxels are single literals, each between two short matches.
 ///
-/// From the lowest bit on: all bits that are taken (8), those of codes alone (8), a mask of those that are added to the length (8), the
+/// From the lowest bit on: all bits that are taken (8), bits of codes alone (8), a mask of bits that are added to the length (8), the
 /// number of literals (4), flags (4), the literals (24), the length less three (8).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Literal(u64);
@@ -97,7 +97,7 @@ impl Literal {
         self.0 & Literal::STOP != 0 && self.0 >> 32 == 0
     }
 
-    /// The place in the second table, of the bits behind those of the first.
+    /// The position in the second table, of the bits behind the bits of the first.
     pub(super) fn second(self, bits: u64) -> usize {
         (self.0 >> 32) as usize + (bits & self.0 >> 16 & 0xff) as usize
     }
@@ -117,7 +117,7 @@ impl Entry for Literal {
 
 /// A distance, or how long a code is.
 ///
-/// From the lowest bit on: all bits that are taken (8), those of the code alone (8), flags (16), a mask of those that are added to the value
+/// From the lowest bit on: all bits that are taken (8), bits of the code alone (8), flags (16), a mask of bits that are added to the value
 /// (16), the value (16).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Number(u64);
@@ -152,7 +152,7 @@ impl Number {
         self.0 & Number::LONG != 0
     }
 
-    /// The place in the second table, of the bits behind those of the first.
+    /// The position in the second table, of the bits behind the bits of the first.
     pub(super) fn second(self, bits: u64) -> usize {
         (self.0 >> 48) as usize + (bits & self.0 >> 32 & 0xffff) as usize
     }

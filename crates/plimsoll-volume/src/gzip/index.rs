@@ -17,7 +17,7 @@ use super::inflate::{Inflater, WINDOW};
 use super::input::BitInput;
 use super::window::unpack;
 
-/// The most points of a file: those of a larger one are further apart.
+/// The most points of a file: points of a larger one are further apart.
 pub(super) const MOST: u64 = 2048;
 
 pub(super) const MAGIC: &[u8; 16] = b"plimsoll gzip 3\n";
@@ -89,7 +89,7 @@ pub(super) struct Point {
 /// The numbers that are written for a point, 8 bytes each, little-endian.
 const NUMBERS: usize = 7;
 /// The numbers behind the points: their offset and their count, the five that identify the data, the decompressed
-/// length, the digest of the compressed bytes before the first point, and that of all from the first point on.
+/// length, the digest of the compressed bytes before the first point, and the digest of all from the first point on.
 const FOOTER: usize = 10;
 
 impl Point {

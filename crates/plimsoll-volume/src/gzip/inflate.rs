@@ -48,7 +48,7 @@ pub(super) struct Inflater {
     literals: Literals,
     distances: Distances,
     code_lengths: CodeLengths,
-    /// Tells whether the tables are those of the fixed codes.
+    /// Tells whether the tables hold the fixed codes.
     is_fixed: bool,
     /// The window, and what was decompressed behind it.
     out: Box<[u8]>,

@@ -13,7 +13,7 @@ use super::window::pack;
 /// Decompressed bytes between two points, at least.
 const SPACING: u64 = 32 << 10;
 
-/// The most bytes of all points in a folder: those of files of about 50 GB.
+/// The most bytes of all points in a folder: the points of files of about 50 GB.
 const MOST_KEPT: u64 = 8 << 30;
 
 /// Windows take at most this part of the compressed data.

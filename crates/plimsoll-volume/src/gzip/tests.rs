@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Bytes like those of voxels: noise of some bits in 16, on a slope, with a constant part.
+/// Bytes like the bytes of voxels: noise of some bits in 16, on a slope, with a constant part.
 fn voxels(count: usize, noise: u32) -> Vec<u8> {
     let mut state = 7u64;
     let voxel = |at: usize| {

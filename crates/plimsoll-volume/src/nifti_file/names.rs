@@ -9,7 +9,7 @@ use crate::VolumeError;
 pub(crate) struct Parts {
     /// The file that starts with the header.
     pub(crate) header: PathBuf,
-    /// The file with the voxels, if the name is that of a pair.
+    /// The file with the voxels, if the name belongs to a pair.
     pub(crate) image: Option<PathBuf>,
 }
 

@@ -62,7 +62,7 @@ impl Fields {
         let mut found = Fields::default();
         lines.next()?;
         while let Some(line) = lines.next()?.filter(|line| !line.is_empty()) {
-            // Of keys and their values, those of segments are read.
+            // Of keys and their values, only the keys of segments are read.
             if is_pair(&line) {
                 found.segments.note(&line);
                 continue;

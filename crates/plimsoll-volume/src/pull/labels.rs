@@ -15,7 +15,7 @@ use crate::pull::{Outside, PullError, SourceBlock, fill_rows, reads_source};
 const TIE: f32 = 1.0 / 4096.0;
 
 /// Fills `out`, of `out_shape`, with the label that has the most weight among the voxels around the source index that `map`
-/// gives: the arg max of the linearly interpolated one-hot encoding. Of labels with as much weight it is that of the nearest
+/// gives: the arg max of the linearly interpolated one-hot encoding. Among labels with equal weights it is the label of the nearest
 /// voxel, or the lowest if that has less. Where all samples lie on the centres of voxels, labels are copied.
 ///
 /// # Errors

@@ -44,7 +44,7 @@ pub struct SourceBlock<'a, T> {
 /// Why an output could not be interpolated.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum PullError {
-    /// A buffer's length is not that of its shape.
+    /// A buffer's length does not match its shape.
     #[error("a buffer of {found} elements does not have the shape {shape:?}")]
     Length {
         /// The shape that was given.
@@ -89,7 +89,7 @@ impl<'a, T> SourceBlock<'a, T> {
     /// The voxels (depth, height, width) of `region` of a volume of `volume_shape`.
     ///
     /// # Errors
-    /// Returns an error if the region is not within the volume, or the length of `voxels` is not that of the region.
+    /// Returns an error if the region is not within the volume, or the length of `voxels` does not match the region.
     pub fn new(
         voxels: &'a [T],
         region: VoxelBox,
@@ -107,7 +107,7 @@ impl<'a, T> SourceBlock<'a, T> {
     /// A whole volume in memory.
     ///
     /// # Errors
-    /// Returns an error if the length of `voxels` is not that of the volume.
+    /// Returns an error if the length of `voxels` does not match the volume.
     pub fn whole(voxels: &'a [T], volume_shape: [usize; 3]) -> Result<SourceBlock<'a, T>, PullError> {
         SourceBlock::new(voxels, VoxelBox::whole(volume_shape), volume_shape)
     }
@@ -132,7 +132,7 @@ impl<'a, T> SourceBlock<'a, T> {
     }
 }
 
-/// Checks all arguments, so that the sampling loops stay in bounds; they read `margin` voxels beyond those of linear
+/// Checks all arguments, so that the sampling loops stay in bounds; they read `margin` voxels beyond the neighbours of linear
 /// interpolation. Returns whether anything is read at all: false if
 /// the output is empty, or lies outside of the source and becomes the constant.
 fn reads_source<T>(

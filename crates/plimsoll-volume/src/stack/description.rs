@@ -21,7 +21,7 @@ pub(super) struct Description {
 }
 
 impl Description {
-    /// Reads that of the present page.
+    /// Reads the description of the present page.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read.

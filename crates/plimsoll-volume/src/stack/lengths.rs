@@ -2,7 +2,7 @@
 //!
 //! ImageJ writes `unit=` and `spacing=` (between planes) into the description, and pixels per unit into the tags of resolution. OME writes
 //! `PhysicalSizeX`, `Y` and `Z` with their units as attributes of `Pixels`
-//! (<https://docs.openmicroscopy.org/ome-model/latest/ome-tiff/specification.html>). Resolutions of other files are those of a screen or a
+//! (<https://docs.openmicroscopy.org/ome-model/latest/ome-tiff/specification.html>). Resolutions of other files describe a screen or a
 //! printer, and no lengths.
 
 use crate::Spacing;

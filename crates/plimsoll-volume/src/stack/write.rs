@@ -36,7 +36,7 @@ pub(crate) struct StackWriter {
     extent: [u32; 2],
     /// The spacing of the pages. A single page has none.
     spacing: Option<Spacing>,
-    /// Bytes of a page, and those of the present one that are still to come.
+    /// Bytes of a page, and the remaining bytes of the present one.
     page: usize,
     left: usize,
     /// The offset of the present page in the file.

@@ -11,7 +11,7 @@ use super::{HINT, json, v2, v3};
 use crate::layout::bytes_of;
 use crate::{ByteOrder, ElementType, VolumeError};
 
-/// The most axes: time, channels, and those of space.
+/// The most axes: time, channels, and the axes of space.
 const MOST_AXES: usize = 5;
 
 /// The largest extent of a chunk along an axis.

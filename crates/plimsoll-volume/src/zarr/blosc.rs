@@ -1,4 +1,4 @@
-//! Chunks of Blosc's version 1: blocks whose bytes or bits were put in another order, so that those of equal weight stand together, and then
+//! Chunks of Blosc's version 1: blocks whose bytes or bits were put in another order, so that bytes or bits of equal weight are adjacent, and then
 //! compressed.
 //!
 //! Format: <https://github.com/Blosc/c-blosc/blob/main/README_CHUNK_FORMAT.rst>.

@@ -1,4 +1,4 @@
-//! From the bytes of a file to those of a chunk.
+//! The decoding of a file's bytes to the bytes of a chunk.
 
 use std::io::Read;
 

@@ -1,4 +1,4 @@
-//! The axes of an array that are those of an image, and the place of its voxels in the world.
+//! The axes of an array that form an image, and the place of its voxels in the world.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::layout::{Layout, bytes_of};
 use crate::unit::millimetres;
 use crate::{Affine, Geometry, Scaling, Spacing};
 
-/// An array's axes as those of an image.
+/// An array's axes as axes of an image.
 pub(super) struct Placed {
     /// The axis of channels.
     pub(super) channel: Option<usize>,
@@ -151,7 +151,7 @@ impl Placed {
     /// The axes of an array as OME's metadata say.
     ///
     /// # Errors
-    /// In words, if they are not those of an image of one time, or their lengths are none.
+    /// Returns a reason if they are not the axes of an image of one time point, or their lengths are invalid.
     pub(super) fn read(multiscales: &Value, shape: &[usize]) -> Result<Placed, String> {
         let said = Multiscales::deserialize(multiscales);
         let said = said.map_err(|problem| format!("its multiscales: {problem}"))?;
@@ -165,7 +165,7 @@ impl Placed {
         let mut warnings = Vec::new();
         let (mut scale, mut translation) = (vec![1.0; axes.len()], vec![0.0; axes.len()]);
         let mut has_scale = false;
-        // Those of the array first, then those of all arrays.
+        // The transformations of the array first, then of all arrays.
         for step in level.transformations.iter().chain(&said.transformations).flatten() {
             has_scale |= step.apply(&mut scale, &mut translation)?;
         }

@@ -1,5 +1,5 @@
 //! Cases with far more windows than the others. Most have a wrong header, and all take hours. On request they are predicted at another
-//! spacing than that of training.
+//! spacing than the training spacing.
 
 use plimsoll_data::{Preparation, TargetSpacing};
 use plimsoll_infer::{CaseRequest, CaseSpacing, CaseView, Predictor};
@@ -232,7 +232,7 @@ fn flag(spacing: CaseSpacing) -> String {
     }
 }
 
-/// The spacing of an outlier's image, or else a coarser one than that of training, if the model then needs fewer windows.
+/// The spacing of an outlier's image, or else a coarser one than the training spacing, if the model then needs fewer windows.
 fn offered(predictor: &Predictor, request: &CaseRequest<'_>, trained: CaseView) -> Option<OtherSpacing> {
     let coarser = match predictor.model().preparation {
         Preparation::Canonical { spacing } => spacing,

@@ -28,7 +28,7 @@ impl Previews {
         Previews { images: cases.iter().filter_map(image).collect(), names: names(model) }
     }
 
-    /// Draws missing previews and those of new labels. A case that cannot be drawn does not end the others; failed cases are returned.
+    /// Draws missing previews and previews of new labels. A case that cannot be drawn does not end the others; failed cases are returned.
     pub(super) fn draw(&self, cases: &Cases, budget: &Budget, stop: &AtomicBool) -> Outcome<Vec<Failed>> {
         let new = cases.predicted.iter().map(|case| (&case.case, &case.file, true));
         // A prediction that was kept has other labels when steps were done on it now.

@@ -161,7 +161,7 @@ fn pairs(request: &EvaluateRequest, around: Option<&Around>, ending: &str) -> Ou
             data.label_maps().filter(is_here).map(named).collect()
         }
     };
-    // Label maps beside those of training cases, such as a test set's, belong to no case of the data set.
+    // Label maps beside the label maps of training cases, such as a test set's, belong to no case of the data set.
     let maps = match maps.is_empty() {
         true => reference_maps(references, present(references, label_ending(ending), ending)?)?,
         false => maps,

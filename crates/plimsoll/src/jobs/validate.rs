@@ -41,7 +41,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// The checkpoint of a fold's validation, which must be that of its final weights.
+    /// The checkpoint of a fold's validation, which must have its final weights.
     ///
     /// # Errors
     /// Returns an error if the fold is not validated, has no final weights, or was trained on since.

@@ -51,7 +51,7 @@ pub(crate) struct Attended<T> {
     pub(crate) logs: Ptr<f32>,
 }
 
-/// The gradients of queries, keys and values, and each chunk's parts of those of the table and of the bias.
+/// The gradients of queries, keys and values, and each chunk's parts of the gradients of the table and of the bias.
 pub(crate) struct AttentionGrad<T> {
     pub(crate) window: Window<T>,
     pub(crate) attended: Attended<T>,
@@ -142,7 +142,7 @@ impl<T: Element> AttentionGrad<T> {
     /// Zeroes in a head's channels of a chunk's part of the bias's gradient; the last head's task has those behind them too.
     ///
     /// # Safety
-    /// Head and chunk are those of a task; the bias's parts are as the field says.
+    /// Head and chunk belong to a task; the bias's parts are as the field says.
     #[inline(always)]
     unsafe fn clear_bias(&self, head: usize, chunk: usize) {
         let Some(bias) = self.bias else { return };
@@ -168,8 +168,8 @@ impl<T: Element> AttentionGrad<T> {
         let (tokens, width, padded) = (shape.tokens(), shape.head_channels(), shape.padded_width());
         let scale = shape.op.scale(width) as f32;
         let first = at.head * width;
-        // SAFETY: keys are below the number of tokens, lanes below sixteen and channels below those of a head; pieces of scratch
-        // are as the fields of `GradScratch` say; voxels are those of the grid.
+        // SAFETY: keys are below the number of tokens, lanes below sixteen and channels below the bounds of a head; pieces of scratch
+        // are as the fields of `GradScratch` say; voxels belong to the grid.
         unsafe {
             // Lanes without a query have probabilities of almost nothing, and no gradient.
             let mut logs = [f32::MAX; LANES];
@@ -241,7 +241,7 @@ impl<T: Element> AttentionGrad<T> {
         }
     }
 
-    /// Writes the gradients of a window's keys and values, and adds those of the padding to the bias's.
+    /// Writes the gradients of a window's keys and values, and adds the gradients of the padding to the bias's.
     ///
     /// # Safety
     /// `at` is of the chunk; the scratch holds all sums of its window; buffers are as the fields say.
@@ -253,7 +253,7 @@ impl<T: Element> AttentionGrad<T> {
             for (part, sums) in [(1, scratch.dkeys), (2, scratch.dvalues)] {
                 for d in 0..width {
                     let channel = part * channels + at.head * width + d;
-                    // SAFETY: tokens and channels are those of the window and the head, which this task alone has.
+                    // SAFETY: tokens and channels belong to the window and the head, which this task alone has.
                     unsafe {
                         let gradient = *sums.add(token * padded + d);
                         match (*scratch.of.voxels.add(token), self.bias) {
@@ -284,12 +284,12 @@ impl<T: Element> AttentionGrad<T> {
     /// Sums the gradients of all pairs by rows of the table.
     ///
     /// # Safety
-    /// Head and chunk are those of a task, and the scratch holds all its sums; the table's parts are as the field says.
+    /// Head and chunk belong to a task, and the scratch holds all its sums; the table's parts are as the field says.
     #[inline(always)]
     unsafe fn table_part(&self, head: usize, chunk: usize, scratch: &GradScratch) {
         let shape = &self.window.shape;
         let (rows, column) = (shape.rows(), scratch.of.column);
-        // SAFETY: the column has `rows` floats, of which zero bytes are zeroes; places and rows are those of the pairs; the
+        // SAFETY: the column has `rows` floats, of which zero bytes are zeroes; places and rows belong to the pairs; the
         // chunk's part has a number for each row and head, which no other task has.
         unsafe {
             std::ptr::write_bytes(column, 0, rows);

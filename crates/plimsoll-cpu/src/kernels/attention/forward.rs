@@ -55,7 +55,7 @@ impl<T: Element> Attention<T> {
     unsafe fn attend<S: Simd>(&self, at: At, tile: usize, voxels: &[u32; LANES], scratch: &Scratch) {
         let shape = &self.window.shape;
         let (tokens, width) = (shape.tokens(), shape.head_channels());
-        // SAFETY: keys are below the number of tokens; the voxels are those of the grid and the channels of the result those of
+        // SAFETY: keys are below the number of tokens; the voxels belong to the grid and the channels of the result those of
         // the head, which no other task writes; the last head's task writes the lanes beyond the last channel.
         unsafe {
             let mut top = S::splat(f32::NEG_INFINITY);

@@ -163,7 +163,7 @@ pub(crate) struct Window<T> {
     pub(crate) qkv: Ptr<T>,
     /// `[rows][heads]`
     pub(crate) table: Ptr<f32>,
-    /// `[block][16]`: those of tokens of the padding.
+    /// `[block][16]`: queries, keys and values of padding tokens.
     pub(crate) bias: Option<Ptr<f32>>,
     /// `[NOISE]`
     pub(crate) noise: Option<Ptr<f32>>,
@@ -423,7 +423,7 @@ impl<T: Element> Window<T> {
 /// Calls `visit(place, row)` for all places of `[tile][key][16 queries]` with the row of the table, none for lanes without a query.
 ///
 /// # Safety
-/// `codes` holds those of all tokens of a window.
+/// `codes` holds the codes of all tokens of a window.
 #[inline(always)]
 unsafe fn for_each_pair(
     shape: &AttentionShape,

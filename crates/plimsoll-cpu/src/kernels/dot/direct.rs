@@ -29,7 +29,7 @@ pub(crate) struct DirectTiling {
     shape: PatchShape,
     /// Chunks of positions along depth and height.
     chunks: [usize; 2],
-    /// Ranges of output blocks, one to a task; those of a range read the same blocks of the source.
+    /// Ranges of output blocks, one to a task; the blocks of a range read the same blocks of the source.
     splits: Vec<Range<usize>>,
     /// Elements of a patch, of all blocks that are read at a time.
     patch: usize,

@@ -275,7 +275,7 @@ impl DotKernel for DirectGrad {
         let (part, task) = (task % tiling.parts, task / tiling.parts);
         let (source, shared) = (task % tiling.source_blocks, &tiling.shared[task / tiling.source_blocks]);
         let chunks = tiling.batch * tiling.chunks[0] * tiling.chunks[1];
-        // SAFETY: scratch has `per_thread` bytes for `thread`, in whole cache lines, which the parts add up to. Chunks are below those of
+        // SAFETY: scratch has `per_thread` bytes for `thread`, in whole cache lines, which the parts add up to. Chunks are below the bounds of
         // the grid, so each begins inside of it; blocks and the part are below theirs, so the sums are the task's own.
         unsafe {
             let patch = self.scratch.0.add(thread * tiling.per_thread()).cast::<u16>();

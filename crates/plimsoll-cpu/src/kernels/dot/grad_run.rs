@@ -29,7 +29,7 @@ pub(super) struct GradRun {
 struct SumRun<const B: usize, const I: usize>(GradRun);
 
 impl GradRun {
-    /// Adds the products of all sixteen lanes of the source with those of `blocks` output blocks.
+    /// Adds the products of all sixteen lanes of the source with the lanes of `blocks` output blocks.
     ///
     /// # Safety
     /// The machine has the instruction set of `D`. There are operands of the source for each pair of the run, and of gradients in each
@@ -41,7 +41,7 @@ impl GradRun {
     pub(super) unsafe fn add<D: Dot>(self, blocks: usize) {
         let lanes = <D::S as Simd>::TILE_INPUTS;
         for lane in (0..LANES).step_by(lanes) {
-            // SAFETY: lanes go by whole steps; else this function's contract is that of the bodies.
+            // SAFETY: lanes go by whole steps; otherwise this function's contract includes the contract of the bodies.
             unsafe {
                 let run = GradRun {
                     source: self.source.add(lane * PAIR),

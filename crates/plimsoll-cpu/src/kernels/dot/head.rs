@@ -142,7 +142,7 @@ impl DotHead {
     ) {
         let blocks = self.source.len();
         let mut rows = [const { MaybeUninit::<[u16; TILE]>::uninit() }; N];
-        // SAFETY: `group + c < classes`, pairs are those of blocks that are there, and a tile has `count` voxels from `first` on, as this
+        // SAFETY: `group + c < classes`, pairs belong to blocks that are there, and a tile has `count` voxels from `first` on, as this
         // function's contract says. Of each row the squares of these voxels are written, and then `count` numbers read.
         unsafe {
             for square in 0..count.div_ceil(LANES) {

@@ -66,7 +66,7 @@ impl DotOperands {
     /// Stores sixteen results, added to what they are to be added to.
     ///
     /// # Safety
-    /// The machine has the instruction set of `D`; `place` is that of sixteen elements of the result, which the task may write.
+    /// The machine has the instruction set of `D`; `place` points to sixteen elements of the result, which the task may write.
     #[inline(always)]
     unsafe fn store<D: Dot>(&self, place: usize, value: <D::S as Simd>::V) {
         // SAFETY: the place is one of the result, and of what is added, which is as large.

@@ -57,7 +57,7 @@ impl Tile<'_> {
                     $($(($r, $w) => {
                         // Known when compiling, so that tiles too large for the registers are not compiled.
                         if const { B <= D::BLOCKS && $r * $w <= D::POSITIONS } {
-                            // SAFETY: this function's contract is that of the body, for this many rows and columns.
+                            // SAFETY: this function's contract includes the body's, for this many rows and columns.
                             unsafe { D::call(SumTile::<B, $r, $w>(self)) }
                         } else {
                             unreachable!("a tile of {B} × {rows} × {columns} sums is too large")
@@ -76,7 +76,7 @@ impl<const B: usize, const R: usize, const W: usize> DotBody for SumTile<'_, B, 
     #[inline(always)]
     unsafe fn run<D: Dot>(self) {
         let tile = self.0;
-        // SAFETY: whoever runs this body answers for `Tile::sum`'s contract: places in the patch and among the weights are those of
+        // SAFETY: whoever runs this body answers for `Tile::sum`'s contract: places in the patch and among the weights belong to
         // its positions, taps and blocks, and `sums` has room for B · R · W.
         unsafe {
             let mut sums = [[[D::S::zero(); W]; R]; B];

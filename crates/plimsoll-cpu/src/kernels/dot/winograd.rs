@@ -159,7 +159,7 @@ impl StripConv {
             }
             for piece in 0..pieces {
                 let (from, to) = (tiles * piece / pieces, tiles * (piece + 1) / pieces);
-                // SAFETY: the point, rows and tiles are below those of the ring and of the sums, and the blocks below those of weights.
+                // SAFETY: the point, rows and tiles are below the bounds of the ring and of the sums, and the blocks below the bounds of weights.
                 unsafe {
                     let piece = Piece {
                         tiling,
@@ -319,7 +319,7 @@ impl Piece<'_> {
                     $($w => {
                         // Known when compiling, so that tiles too large for the registers are not compiled.
                         if const { B <= D::BLOCKS && $w <= D::POSITIONS } {
-                            // SAFETY: this function's contract is that of the body, for so many tiles.
+                            // SAFETY: this function's contract includes the body's, for so many tiles.
                             unsafe { D::call(SumPiece::<B, $w>(self)) }
                         } else {
                             unreachable!("a piece of {B} × {width} sums is too large")
@@ -340,7 +340,7 @@ impl<const B: usize, const W: usize> DotBody for SumPiece<'_, B, W> {
         let Piece { tiling, plane, source, weights, sums: to } = *self.0;
         let out_block = tiling.source_blocks * tiling.planes * SQUARE;
         let (ring_block, ring_plane) = (SQUARE_POINTS * tiling.point(), tiling.plane());
-        // SAFETY: whoever runs this body answers for `Piece::sum`'s contract: planes are below those of the ring, and blocks below those
+        // SAFETY: whoever runs this body answers for `Piece::sum`'s contract: planes are below the bounds of the ring, and blocks below those
         // of the source and of the weights.
         unsafe {
             let mut sums = [[D::S::zero(); W]; B];

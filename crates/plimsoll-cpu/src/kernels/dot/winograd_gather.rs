@@ -47,7 +47,7 @@ impl TransformPlane<'_> {
     /// The machine has the instruction set of `D`, and what [`TransformPlane`] asks for holds; `block` is its block.
     #[inline(always)]
     unsafe fn block<D: Dot, T: Element>(&self, block: &SourceBlock<T>) {
-        // SAFETY: this function's contract is that of the calls.
+        // SAFETY: this function's contract includes the contract of the calls.
         unsafe {
             match &block.norm {
                 Some(norm) => {
@@ -76,7 +76,7 @@ impl TransformPlane<'_> {
         for tile in 0..self.tiles[1] {
             let w = self.low[1] + (tile * RESULTS) as isize;
             let first = block.sample_stride * self.sample + self.plane * height * width * LANES;
-            // SAFETY: this function's contract is that of the calls; columns are those of the tiles.
+            // SAFETY: this function's contract includes the contract of the calls; columns belong to the tiles.
             unsafe {
                 let data = block.data.0.cast_const().add(first);
                 if w >= 0 && w + POINTS as isize <= width as isize {
@@ -101,7 +101,7 @@ impl TransformPlane<'_> {
         tile: usize,
         w: isize,
     ) {
-        // SAFETY: rows and, if they are not all inside, columns are checked to be inside of the plane; tiles are those of `to`.
+        // SAFETY: rows and, if they are not all inside, columns are checked to be inside of the plane; tiles belong to `to`.
         unsafe {
             let mut kept = [[D::S::zero(); POINTS]; RESULTS];
             for (i, row) in kept.iter_mut().enumerate() {

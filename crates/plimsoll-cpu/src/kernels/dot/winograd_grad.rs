@@ -1,6 +1,6 @@
 //! The weight gradient with Winograd's F(2, 3) along height and width: 16 products for 36 of a direct one.
 //!
-//! The sum runs over tiles, so the two values of a pair are those of neighbouring tiles of a row: `[…][pair of tiles][16][2]`. A task has
+//! The sum runs over tiles, so the two values of a pair belong to neighbouring tiles of a row: `[…][pair of tiles][16][2]`. A task has
 //! some source blocks, some output blocks and a part of the positions. It walks down the depth of strips of rows, with the transformed
 //! planes of the source that the next planes of gradients meet: each is gathered and transformed once. Values are rounded to bf16 when
 //! they are transformed; products are summed in registers over runs of tiles, and runs in f32.

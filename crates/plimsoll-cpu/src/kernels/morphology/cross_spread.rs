@@ -170,7 +170,7 @@ impl CrossSpread {
         let [depths, heights, _] = self.grid.extent;
         neighbours(d, h).map(|at| match at {
             Some((d, h)) if d < depths && h < heights => {
-                // SAFETY: depth and height are below those of the grid, of whose shape x is.
+                // SAFETY: depth and height are below the bounds of the grid, of whose shape x is.
                 unsafe { self.x.0.add(self.grid.row(channel, d, h)).cast_const() }
             }
             _ => far.0.cast_const(),
@@ -322,7 +322,7 @@ impl Kernel for CrossSpread {
         let [depths, heights, _] = self.grid.extent;
         let owned = self.owned(task);
         let (planes, rows) = (&owned.planes, &owned.rows);
-        // SAFETY: the functions ask for this kernel's contract, and depths and heights are below those of the grid. Only
+        // SAFETY: the functions ask for this kernel's contract, and depths and heights are below the bounds of the grid. Only
         // rows that the task owns are written, and they are read from no other operand.
         unsafe {
             let buffers = self.buffers(thread);

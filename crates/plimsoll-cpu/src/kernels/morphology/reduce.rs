@@ -139,7 +139,7 @@ impl Labels {
         self.parts() * chunks(self.voxels)
     }
 
-    /// The channel among those of all samples, and the chunk.
+    /// The channel among the channels of all samples, and the chunk.
     fn place(&self, task: usize) -> (usize, usize) {
         (task / chunks(self.voxels), task % chunks(self.voxels))
     }
@@ -175,7 +175,7 @@ impl Labels {
     /// [`Labels::load`]'s contract.
     #[inline(always)]
     unsafe fn counts(&self, part: usize, voxel: usize, count: usize) -> [f32; LANES] {
-        // SAFETY: this function's contract is that of the call.
+        // SAFETY: this function's contract includes the contract of the call.
         let labels = unsafe { self.load(part, voxel, count) };
         let mut counts = [0.0; LANES];
         for i in 0..LANES {

@@ -71,7 +71,7 @@ impl SkeletonTerm {
     /// [`SignedVolume::over_rows`]'s contract for the erosion, the row and `row`.
     #[inline(always)]
     unsafe fn prepare<S: Simd>(&self, channel: usize, depth: usize, height: usize, row: Ptr<f32>) -> usize {
-        // SAFETY: this function's contract is that of the call.
+        // SAFETY: this function's contract includes the contract of the call.
         unsafe { self.eroded.over_rows::<S>(channel, depth, height, 1, 1, row) };
         self.eroded.grid.row(channel, depth, height)
     }

@@ -245,7 +245,7 @@ impl Kernel for Spread {
 
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, thread: usize) {
-        // SAFETY: this function's contract is that of `work`, which has the kernel's radius.
+        // SAFETY: this function's contract includes the contract of `work`, which has the kernel's radius.
         unsafe {
             match self.radius {
                 1 => self.work::<S, 1>(task, thread),

@@ -22,7 +22,7 @@ impl Blocks {
         first: [usize; 2],
         patch: *mut u16,
     ) {
-        // SAFETY: this function's contract is that of the call; the index is checked.
+        // SAFETY: this function's contract includes the contract of the call; the index is checked.
         unsafe {
             match self {
                 Blocks::F32(blocks) => blocks[block].gather_operands::<D>(shape, sample, first, patch),
@@ -31,10 +31,10 @@ impl Blocks {
         }
     }
 
-    /// The same where each column has pairs: its values and those of the next column of the same phase, zeroes behind the last.
+    /// The same where each column has pairs: its values and the values of the next column of the same phase, zeroes behind the last.
     ///
     /// # Safety
-    /// The contract is that of [`Blocks::gather_operands`], with `patch` valid for writes of twice as many elements.
+    /// The contract is the one of [`Blocks::gather_operands`], with `patch` valid for writes of twice as many elements.
     #[inline(always)]
     pub(crate) unsafe fn gather_pairs<D: Dot>(
         &self,
@@ -44,7 +44,7 @@ impl Blocks {
         first: [usize; 2],
         patch: *mut u16,
     ) {
-        // SAFETY: this function's contract is that of the call; the index is checked.
+        // SAFETY: this function's contract includes the contract of the call; the index is checked.
         unsafe {
             match self {
                 Blocks::F32(blocks) => blocks[block].gather_pairs::<D>(shape, sample, first, patch),
@@ -70,7 +70,7 @@ impl Blocks {
         columns: usize,
         to: *mut f32,
     ) {
-        // SAFETY: this function's contract is that of the call; the index is checked.
+        // SAFETY: this function's contract includes the contract of the call; the index is checked.
         unsafe {
             match self {
                 Blocks::F32(blocks) => blocks[block].row::<D>(sample, row, low, width, columns, to),
@@ -100,7 +100,7 @@ pub(crate) trait AsOperand: Element {
 impl AsOperand for f32 {
     #[inline(always)]
     unsafe fn operand<D: Dot>(to: *mut u16, from: *const f32) {
-        // SAFETY: this function's contract is that of the calls.
+        // SAFETY: this function's contract includes the contract of the calls.
         unsafe { D::store_operand(to, D::S::load(from)) }
     }
 }
@@ -108,7 +108,7 @@ impl AsOperand for f32 {
 impl AsOperand for Bf16 {
     #[inline(always)]
     unsafe fn operand<D: Dot>(to: *mut u16, from: *const Bf16) {
-        // SAFETY: `Bf16` is a transparent `u16`; else this function's contract is that of the call.
+        // SAFETY: `Bf16` is a transparent `u16`; else this function's contract includes the contract of the call.
         unsafe { D::copy_operands(to, from.cast()) }
     }
 }
@@ -132,7 +132,7 @@ pub(crate) unsafe fn operand_value<D: Dot, T: Element, const NORM: bool>(
     affine: &Affine<<D::S as Simd>::V>,
     from: *const T,
 ) -> <D::S as Simd>::V {
-    // SAFETY: this function's contract is that of the calls.
+    // SAFETY: this function's contract includes the contract of the calls.
     unsafe {
         let y = T::load::<D::S>(from);
         if NORM { norm_act::<D>(affine, y) } else { y }

@@ -41,7 +41,7 @@ impl<const N: usize> WeightedRows<N> {
     /// The machine has the instruction set of `S`. `data` is valid for reads of the voxel at `place` of all rows, and initialised.
     #[inline(always)]
     unsafe fn at<S: Simd, T: Element>(&self, data: Ptr<T>, place: usize) -> S::V {
-        // SAFETY: the voxels are those of this function's contract.
+        // SAFETY: the voxels are stated in this function's contract.
         unsafe {
             let mut sum = S::zero();
             for (start, weight) in self.rows.iter().take(self.count) {

@@ -179,7 +179,7 @@ impl Kernel for BoundaryCodes {
     }
 }
 
-/// The gradient of the probabilities: of each voxel, its own slope and those of which it is the least neighbour.
+/// The gradient of the probabilities: of each voxel, its own slope and the slopes of voxels of which it is the least neighbour.
 pub(crate) struct BoundaryGrad {
     pub(crate) boundaries: Boundaries,
     /// The codes of [`BoundaryCodes`], of the shape of the probabilities.

@@ -38,7 +38,7 @@ impl Kernel for Foreground {
     }
 }
 
-/// The gradient of the logits, from that of the probabilities.
+/// The gradient of the logits, from the gradient of the probabilities.
 pub(crate) struct ForegroundGrad {
     pub(crate) voxels: Voxels,
     /// The gradient of the probabilities, `[sample][class − 1][voxel]`.

@@ -19,7 +19,7 @@ const IMAGE: u8 = 4;
 /// The widest tile of an image.
 pub(super) const IMAGE_POSITIONS: usize = 8;
 
-/// Taps that are summed before they are added to a total: those of one block of inputs, or of several with fewer.
+/// Taps that are summed before they are added to a total: the taps of one block of inputs, or of several with fewer.
 const TAPS_TOGETHER: usize = 9;
 
 /// `true` if an instruction set has tiles of these lanes: there is one way to read halves.
@@ -217,7 +217,7 @@ impl TapConv {
     /// Stores the sums of a tile.
     ///
     /// # Safety
-    /// [`TapConv::tile`]'s contract, and `result` and `added_to` are those of the operands.
+    /// [`TapConv::tile`]'s contract, and `result` and `added_to` belong to the operands.
     #[inline(always)]
     unsafe fn store<S: Simd, T: Element, const B: usize, const R: usize, const W: usize>(
         &self,

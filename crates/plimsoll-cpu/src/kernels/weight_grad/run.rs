@@ -53,7 +53,7 @@ impl Run<'_> {
         } {
             unreachable!("no tile of {B} blocks × {I} inputs");
         }
-        // SAFETY: planes, rows and columns are below those of the run, `i < I` and `b < B`: all places are as this
+        // SAFETY: planes, rows and columns are below the bounds of the run, `i < I` and `b < B`: all places are as this
         // function's contract says.
         unsafe {
             let mut inputs_of_tile = [source; I];

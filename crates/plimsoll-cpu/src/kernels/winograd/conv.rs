@@ -254,7 +254,7 @@ impl WinogradConv {
         let (tiling, patch) = (&self.tiling, &self.tiling.patch);
         let tiles = chunk.count[1] * patch.tiles;
         let pieces = tiles.div_ceil(S::TILE_POSITIONS);
-        // SAFETY: points, planes and tiles are below those of the patch and of the sums, and `to` is at most `tiles`; the
+        // SAFETY: points, planes and tiles are below the bounds of the patch and of the sums, and `to` is at most `tiles`; the
         // blocks are as `transform` asks by this function's contract.
         unsafe {
             self.transform::<S, B>(block, source_block, scratch.weights);
@@ -285,7 +285,7 @@ impl WinogradConv {
     ///
     /// # Safety
     /// [`Kernel::task`]'s contract for this kernel; `chunk` is one of the grid's, `block + count` at most the
-    /// output blocks, and `sums` has those of `count` blocks. `result` and `added_to` are those of the operands.
+    /// output blocks, and `sums` has those of `count` blocks. `result` and `added_to` belong to the operands.
     #[inline(always)]
     unsafe fn store<S: Simd, T: Element>(
         &self,

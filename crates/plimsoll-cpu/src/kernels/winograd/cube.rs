@@ -2,7 +2,7 @@
 //!
 //! A tile of 2×2×2 results reads 4×4×4 inputs. Both they and the 3×3×3 weights are transformed to 64 points, and the products of each
 //! point are summed over all inputs. Of the transforms of `kernels::f23` none enlarges a value by more than two, so that rounding
-//! is less than that of F(4, 3) along the width alone.
+//! is less than the error of F(4, 3) along the width alone.
 //!
 //! Sixty-four points of all channels would not stay in the second-level cache. The four points along the depth are
 //! therefore taken one after the other: inputs, weights and sums of 16 points are in memory at a time, and the results
@@ -35,7 +35,7 @@ fn tiles(extent: [usize; 3]) -> [usize; 3] {
     extent.map(|extent| extent.div_ceil(RESULTS))
 }
 
-/// Products for a result of this extent, as a share of those of a direct convolution.
+/// Products for a result of this extent, as a share of the products of a direct convolution.
 pub(crate) fn products(extent: [usize; 3]) -> f64 {
     let multiplied = product(tiles(extent)) as f64 * (POINTS * POINTS * POINTS) as f64;
     multiplied / (product(extent) as f64 * (WIDTH * WIDTH * WIDTH) as f64)

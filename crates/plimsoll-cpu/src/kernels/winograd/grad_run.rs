@@ -25,7 +25,7 @@ impl Run {
     /// The machine has the instruction set of `S`; what [`Run`] says is valid for [`Simd::TILE_INPUTS`] lanes.
     #[inline(always)]
     pub(super) unsafe fn accumulate_tile<S: Simd, const B: usize>(self) {
-        // SAFETY: this function's contract is that of the calls.
+        // SAFETY: this function's contract includes the contract of the calls.
         unsafe {
             match S::TILE_INPUTS {
                 8 => self.accumulate::<S, B, 8>(),

@@ -34,7 +34,7 @@ const NARROWEST: usize = 4;
 /// The fewest tiles in a plane for which it pays in weight gradients, which hold their sums over a plane in registers.
 const PLANE_TILES: usize = 8;
 
-/// Products for a row of results, as a share of those of a direct convolution.
+/// Products for a row of results, as a share of the products of a direct convolution.
 pub(crate) fn products(width: usize) -> f64 {
     (POINTS * width.div_ceil(RESULTS)) as f64 / (WIDTH * width) as f64
 }

@@ -100,7 +100,7 @@ impl TilePatch {
         for plane in 0..count[0] + self.span[0] {
             for height in 0..count[1] + self.span[1] {
                 let to = (plane * self.rows + height) * self.tiles * LANES;
-                // SAFETY: `count` is at most the chunk, so planes and rows are below those of the patch, and a row of all
+                // SAFETY: `count` is at most the chunk, so planes and rows are below the bounds of the patch, and a row of all
                 // points is in it. `inside` yields planes and rows of the source only.
                 unsafe {
                     let to = patch.add(to);

@@ -195,8 +195,8 @@ impl WinogradWeightGrad {
     unsafe fn part<S: Simd, const B: usize>(&self, at: &TaskBlocks, scratch: &Scratch) {
         let tiling = &self.tiling;
         let chunks = tiling.batch * tiling.chunks[0] * tiling.chunks[1];
-        // SAFETY: chunks are below those of the grid, so each begins inside the extent and `count` is at most a chunk;
-        // blocks are within those of the operands, and below `GROUP` in scratch. Results are those of the task's part and
+        // SAFETY: chunks are below the bounds of the grid, so each begins inside the extent and `count` is at most a chunk;
+        // blocks are within those of the operands, and below `GROUP` in scratch. Results belong to the task's part and
         // blocks.
         unsafe {
             for i in (0..GROUP * GROUP * POINTS * tiling.point()).step_by(LANES) {

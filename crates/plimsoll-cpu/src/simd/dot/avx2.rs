@@ -155,6 +155,6 @@ unsafe fn settle(a: __m256, b: __m256, c: __m256) -> __m256 {
 #[target_feature(enable = "avx2,fma")]
 #[inline(never)]
 unsafe fn call<B: DotBody>(body: B) {
-    // SAFETY: this function's contract is that of the call.
+    // SAFETY: this function's contract includes the contract of the call.
     unsafe { body.run::<Avx2Dot>() }
 }

@@ -80,6 +80,6 @@ unsafe fn narrow(v: __m512) -> __m256i {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")]
 #[inline(never)]
 unsafe fn call<B: DotBody>(body: B) {
-    // SAFETY: this function's contract is that of the call.
+    // SAFETY: this function's contract includes the contract of the call.
     unsafe { body.run::<Avx512Bf16>() }
 }

@@ -105,7 +105,7 @@ pub(crate) trait Dot: Copy + Send + Sync + 'static {
     /// The machine has the instruction set; `to` is valid for writes and `from` for reads of sixteen elements.
     #[inline(always)]
     unsafe fn copy_operands(to: *mut u16, from: *const u16) {
-        // SAFETY: this function's contract is that of the calls.
+        // SAFETY: this function's contract includes the contract of the calls.
         unsafe { Self::store_operand(to, Self::S::load_bf16(from)) }
     }
 }

@@ -68,6 +68,6 @@ impl Dot for PortableDot {
 /// [`DotBody::run`]'s contract, for [`PortableDot`].
 #[inline(never)]
 unsafe fn call<B: DotBody>(body: B) {
-    // SAFETY: this function's contract is that of the call.
+    // SAFETY: this function's contract includes the contract of the call.
     unsafe { body.run::<PortableDot>() }
 }

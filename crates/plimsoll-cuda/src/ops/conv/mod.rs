@@ -43,7 +43,7 @@ fn sources(
     Ok((addresses, channels))
 }
 
-/// A convolution, some of whose sources are computed when they are staged. Operands: those of the sources, one after the other, then the
+/// A convolution, some of whose sources are computed when they are staged. Operands: the sources' operands in turn, then the
 /// convolution's others.
 #[derive(Clone, Debug)]
 pub(crate) struct FusedConv<'a> {
@@ -51,15 +51,15 @@ pub(crate) struct FusedConv<'a> {
     pub(crate) loads: Vec<Option<NormAct>>,
 }
 
-/// A transposed convolution whose source is computed when it is staged. Operands: those of the source, then the convolution's others.
+/// A transposed convolution whose source is computed when it is staged. Operands: the source's operands, then the convolution's others.
 #[derive(Clone, Debug)]
 pub(crate) struct FusedTranspose<'a> {
     pub(crate) conv: &'a ConvTranspose,
     pub(crate) load: Option<NormAct>,
 }
 
-/// A gradient by weights, some of whose operands are computed when they are staged: the last load is that of the gradient of the result, which
-/// is a map where the convolution is a transposed one. Operands: those of the sources, then of the result.
+/// A gradient by weights, some of whose operands are computed when they are staged: the last load belongs to the gradient of the result, which
+/// is a map where the convolution is a transposed one. Operands: the operands of the sources, then of the result.
 #[derive(Clone, Debug)]
 pub(crate) struct FusedWeightGrad<'a> {
     pub(crate) grad: &'a ConvWeightGrad,

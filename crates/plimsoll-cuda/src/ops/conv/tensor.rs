@@ -46,7 +46,7 @@ pub(crate) fn tiles(architecture: Architecture) -> impl Iterator<Item = &'static
     TILES.iter().filter(move |tile| tile.runs_on(architecture)).map(|tile| tile.kernel)
 }
 
-/// The time that products take of warp groups, in eighths of that of warps: by the rates of [`Architecture`].
+/// The time of products by warp groups, in eighths of the time by warps: by the rates of [`Architecture`].
 const GROUP_EIGHTHS: usize = 5;
 
 /// The least channels of a result for which warp groups multiply: all columns of their tiles.

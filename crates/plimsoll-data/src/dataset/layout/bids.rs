@@ -20,7 +20,7 @@ use crate::files_memory::FilesMemory;
 /// The endings of the names of segmentations, the usual one first.
 const SEGMENTATIONS: [&str; 4] = ["dseg", "mask", "seg", "label"];
 
-/// The depth of folders below that of a subject: a session, a modality, and one more in some derivatives.
+/// The depth of folders below a subject's: a session, a modality, and one more in some derivatives.
 const DEPTH: usize = 3;
 
 /// The images below a folder of subjects, by subject and session.
@@ -114,7 +114,7 @@ fn subjects_of_derivatives(derivatives: &Path, labels: Option<&str>) -> Result<S
     Ok(found)
 }
 
-/// The ending of the names of label maps: that of the settings, or the first of [`SEGMENTATIONS`] that a file has.
+/// The ending of the names of label maps: the ending in the settings, or the first of [`SEGMENTATIONS`] that a file has.
 fn label_ending(
     place: &DataLocation<'_>,
     derivatives: &Path,
@@ -268,7 +268,7 @@ fn refuse_same_labels(place: &DataLocation<'_>, root: &Path, found: &mut FoundIm
 }
 
 /// The path of a case's labels in a derivative data set of BIDS, without the ending:
-/// `sub-01/ses-02/anat/sub-01_ses-02_desc-plimsoll_dseg`. The folders are those of its first image below the
+/// `sub-01/ses-02/anat/sub-01_ses-02_desc-plimsoll_dseg`. The folders are the folders of its first image below the
 /// subject's folder, and the name has the entities that all of its images share.
 pub fn bids_label(case: &Case) -> PathBuf {
     let of = |path: &Path| -> Vec<String> {

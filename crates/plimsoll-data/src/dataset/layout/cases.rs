@@ -10,7 +10,7 @@ use crate::dataset::series::{DICOM, is_series};
 use crate::dataset::{Case, ChannelFile, DatasetError, LayoutName, Names, Reading};
 use crate::files_memory::FilesMemory;
 
-/// The files of a case by what their names say beside that of the case: `t1c`, `flair`, `seg`.
+/// The files of a case by the part of their names beside the name of the case: `t1c`, `flair`, `seg`.
 type Roles = BTreeMap<String, PathBuf>;
 
 pub(crate) fn read(place: &DataLocation<'_>) -> Result<FoundData, DatasetError> {
@@ -92,7 +92,7 @@ pub(crate) fn read(place: &DataLocation<'_>) -> Result<FoundData, DatasetError> 
     })
 }
 
-/// The roles of files: their names without that of their case, which they may begin with.
+/// The roles of files: their names without the name of their case, which they may begin with.
 fn roles(place: &DataLocation<'_>, id: &str, files: Vec<(String, PathBuf)>) -> Result<Roles, DatasetError> {
     let mut roles = Roles::new();
     for (stem, path) in files {

@@ -253,7 +253,7 @@ impl List<'_> {
         Ok(self.ids(list)?.into_iter().zip(folds).collect())
     }
 
-    /// The names of cases: as the list says, or those of their images; with the folders they are in where these are the same.
+    /// The names of cases: from the list, or the names of their images; with the folders they are in where these are the same.
     fn ids(&self, list: &[Listed]) -> Result<Vec<String>, DatasetError> {
         let no_name = |listed: &str| DatasetError::NoName { path: self.path.into(), listed: listed.into() };
         let mut names = Vec::with_capacity(list.len());

@@ -29,7 +29,7 @@ impl<'a> Names<'a> {
         names
     }
 
-    /// The images that a label map is of: the one of the same name; else those of the same name without words; else those whose names, or
+    /// The images that a label map is of: the one of the same name; else the ones of the same name without words; else the ones whose names, or
     /// these without words, are the longest beginning of its name.
     fn closest(&self, label: &str) -> Vec<&'a str> {
         if let Some(image) = self.by_stem.get(label) {

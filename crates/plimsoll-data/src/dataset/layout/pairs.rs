@@ -18,7 +18,7 @@ pub(crate) fn read(place: &DataLocation<'_>) -> Result<FoundData, DatasetError> 
     place.expect_unused(LayoutName::Pairs, &["case"])?;
     let (image_places, label_place) = folders(place)?;
     let labels = named(place, &label_place)?;
-    // Where label maps are numbered as well, a number is that of a case.
+    // If label maps are numbered as well, a number denotes a case.
     let are_cases_numbered = labels.keys().any(|stem| split_channel(words::core(stem)).is_some());
     let mut warnings = Vec::new();
     let mut of_channels = Vec::new();

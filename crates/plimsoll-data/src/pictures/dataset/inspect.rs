@@ -19,8 +19,8 @@ use plimsoll_image::{DecodeOptions, Decoded, ImageFile, Levels, SampleRange};
 /// The settings of an inspection.
 #[derive(Clone, Copy, Debug)]
 pub struct InspectOptions {
-    /// Options for reading files. Without a range of samples of 16 bits, the range is that of all images but
-    /// those of `test`.
+    /// Options for reading files. Without a range of samples of 16 bits, the range covers all images except
+    /// images of `test`.
     pub decode: DecodeOptions,
     /// The channels that the network sees: 1 or 3.
     pub channels: usize,
@@ -133,7 +133,7 @@ pub struct Inspection {
     pub largest: Largest,
     /// For each case, `true` if it can be read.
     pub readable: Vec<bool>,
-    /// The range of samples of 16 bits that becomes 0 to 255: the one that was set, else that of all images but those of `test`; none
+    /// The range of samples of 16 bits that becomes 0 to 255: the one that was set, else the range of all images except `test`; none
     /// where no such image has 16 bits, or images were not decoded.
     pub range_16_bit: Option<SampleRange>,
     /// The pixels of each case; none where images were not decoded, or could not be.
@@ -156,7 +156,7 @@ struct Content {
     levels: Option<Levels>,
 }
 
-/// Reads the headers of all images, and the images themselves if wanted, one at a time on each thread; those of 16 bits a second time
+/// Reads the headers of all images, and the images themselves if wanted, one at a time on each thread; images of 16 bits a second time
 /// once the range of their samples is known. Beside what decoding takes, 128 bytes for each case are reserved.
 ///
 /// # Errors
@@ -288,7 +288,7 @@ impl Reading<'_> {
     }
 }
 
-/// The range of all samples of 16 bits, but those of images that are set aside for the end.
+/// The range of all samples of 16 bits, without the images that are held out for the end.
 fn range_of(dataset: &ImageDataset, contents: &[Option<Content>]) -> Option<SampleRange> {
     let seen = dataset.cases.iter().zip(contents).filter(|(case, _)| case.split != Some(Split::Test));
     let samples = seen.filter_map(|(_, content)| content.as_ref()?.samples);
@@ -337,7 +337,7 @@ fn find_levels(dataset: &ImageDataset, contents: &[Option<Content>], problems: &
     }
 }
 
-/// Samples of 8 bits are taken as they are, those of 16 bits scaled, so that both together rarely mean the same.
+/// Samples of 8 bits are used unchanged, samples of 16 bits are scaled, so that both together rarely mean the same.
 fn find_mixed_depths(dataset: &ImageDataset, contents: &[Option<Content>], problems: &mut Vec<ImageProblem>) {
     let known = || dataset.cases.iter().zip(contents).filter_map(|(case, content)| Some((case, (*content)?)));
     let first = |is_deep| known().find(|(_, content)| content.samples.is_some() == is_deep);

@@ -14,7 +14,7 @@ use super::{ImageDataset, InspectOptions, Inspection};
 /// The version of what is kept. Raise it when an inspection finds more, or something else.
 const VERSION: u32 = 2;
 
-/// The longest file that is read: that of some millions of images fits.
+/// The longest file that is read: the file of some millions of images fits.
 const LONGEST: u64 = 256 << 20;
 
 /// The most heap that a byte of the file takes when it is read: lists that grow have up to twice their length, and the old half besides.
@@ -55,7 +55,7 @@ pub fn state_of(dataset: &ImageDataset, options: &InspectOptions) -> Digest {
 }
 
 impl Inspection {
-    /// Writes it into a file, whole or not at all, as that of a [state](state_of).
+    /// Writes it into a file, whole or not at all, as the inspection of a [state](state_of).
     ///
     /// # Errors
     /// If the disk refuses.

@@ -86,7 +86,7 @@ impl ImageDataset {
         cases.filter(|(_, case)| split.is_none() || case.split == split).map(|(at, _)| at).collect()
     }
 
-    /// The places of those of `cases` that have one of the classes: the cases of one classifier of two classes.
+    /// The positions of the entries of `cases` that have one of the classes: the cases of one classifier of two classes.
     pub fn with_classes(&self, cases: &[usize], classes: &[u32]) -> Vec<usize> {
         let has = |at: &usize| {
             self.cases.get(*at).is_some_and(|case| case.labels.iter().any(|label| classes.contains(label)))

@@ -29,7 +29,7 @@ pub struct TableSettings {
     /// The column with `train`, `val` or `test`.
     #[serde(default)]
     pub split: Option<String>,
-    /// The folder of the images, relative to that of the table. Empty for the same folder.
+    /// The folder of the images, relative to the folder of the table. Empty for the same folder.
     #[serde(default)]
     pub folder: PathBuf,
     /// Is appended to names that lack it, as `.jpeg`.

@@ -8,7 +8,7 @@ use crate::ops::RegionLossGrad;
 use crate::ops::softmax_stats::expect_logits_and_labels;
 use crate::{Array, DType, GraphError, Node, Op, Rule, Shape, Signature, Tape, TensorInfo};
 
-/// The loss. Operand: the sums `[N, C, rows]` of [`SoftmaxStats`](crate::ops::SoftmaxStats), or of regions those of
+/// The loss. Operand: the sums `[N, C, rows]` of [`SoftmaxStats`](crate::ops::SoftmaxStats), or for regions the sums of
 /// [`RegionStats`](crate::ops::RegionStats). Results: the loss `[1]`; its
 /// components, without weights, `[components]`.
 ///

@@ -55,7 +55,7 @@ pub enum Piece {
         /// Its value.
         value: f64,
     },
-    /// Derivatives that add to those of the class in the sample.
+    /// Derivatives that are added to the derivatives of the class in the sample.
     Region {
         /// The sample.
         sample: usize,

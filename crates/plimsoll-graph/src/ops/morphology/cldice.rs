@@ -19,7 +19,7 @@ pub struct ClDice {
     pub smooth: f32,
 }
 
-/// The gradient of [`ClDice`]. Operands: the gradient of its result, then its operands. Results: those of its operands.
+/// The gradient of [`ClDice`]. Operands: the gradient of its result, then its operands. Results: the gradients of its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClDiceGrad {
     /// The loss.

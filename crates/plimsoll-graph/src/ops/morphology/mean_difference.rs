@@ -39,7 +39,7 @@ impl MeanDifference {
     }
 
     /// Returns the addend of the loss and the factors, for the sums of a sample and channel (Σ |a − b|, Σ relu(τ − a) −
-    /// Σ relu(τ − b)) over this number of voxels. `parts` is the number of samples times that of channels.
+    /// Σ relu(τ − b)) over this number of voxels. `parts` is the number of samples times the number of channels.
     pub fn from_sums(&self, [apart, below]: [f64; 2], voxels: f64, parts: usize) -> (f64, [f64; 2]) {
         let factor = if voxels > 0.0 { 1.0 / (voxels * parts as f64) } else { 0.0 };
         let sign = if below == 0.0 || self.threshold.is_none() { 0.0 } else { below.signum() };

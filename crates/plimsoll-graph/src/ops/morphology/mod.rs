@@ -1,7 +1,7 @@
 //! Grey morphology of probabilities, and what losses make of it.
 //!
 //! A soft skeleton is a chain of [`CrossErosion`] and [`SkeletonStep`], [`BoxExtreme`] the erosion and dilation by a cube.
-//! [`OverlapSums`] and [`MeanDifference`] compare such volumes with those of a target. All treat each channel of each
+//! [`OverlapSums`] and [`MeanDifference`] compare such volumes with the volumes of a target. All treat each channel of each
 //! sample by itself, and windows end at the border.
 //!
 //! If several voxels of a window are equal, gradients follow PyTorch's on the CPU: a window's goes to the first voxel

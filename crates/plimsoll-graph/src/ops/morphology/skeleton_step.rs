@@ -27,7 +27,7 @@ pub struct SkeletonStep {
     pub union: Union,
 }
 
-/// The gradient of [`SkeletonStep`], but for that of the erosion, which is [`BoxExtreme`]'s of minus the first result.
+/// The gradient of [`SkeletonStep`], without the gradient of the erosion, which is [`BoxExtreme`]'s of minus the first result.
 /// Operands: the gradient of its result, then its operands. Results: the gradients of x and of the skeleton so far.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SkeletonStepGrad {
@@ -124,7 +124,7 @@ impl Rule for SkeletonStepGrad {
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
         let residue = self.of.residue(&inputs[1..]);
-        // Slopes of the result by d and by s; those of relu at zero are zero.
+        // Slopes of the result by d and by s; the slope of relu at zero is zero.
         let slopes = |i: usize| {
             let (d, s) = residue(i);
             let (removed, grows) = (d > 0.0, self.of.growth(d.max(0.0), s) > 0.0);

@@ -14,7 +14,7 @@ pub struct MeanPool {
     pub output: [usize; 3],
 }
 
-/// The gradient of [`MeanPool`]. Operand: the gradient of its result. Result: that of its operand.
+/// The gradient of [`MeanPool`]. Operand: the gradient of its result. Result: the gradient of its operand.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeanPoolGrad {
     /// Extent of the operand of the [`MeanPool`].

@@ -47,7 +47,7 @@ pub struct WindowAttention {
 /// The gradient of [`WindowAttention`].
 ///
 /// Operands: the gradient of o, the logarithms, then the operands of [`WindowAttention`]. Results: the gradients of queries, keys
-/// and values together, of the table and, where `padded_bias`, what tokens of the padding add to that of the bias. With
+/// and values together, of the table and, where `padded_bias`, what tokens of the padding add to the gradient of the bias. With
 /// δᵢ = Σⱼ pᵢⱼ dpᵢⱼ and dpᵢⱼ = doᵢ·vⱼ:
 ///
 /// dsᵢⱼ = pᵢⱼ (dpᵢⱼ − δᵢ), dqᵢ = s Σⱼ dsᵢⱼ kⱼ, dkⱼ = s Σᵢ dsᵢⱼ qᵢ, dvⱼ = Σᵢ pᵢⱼ doᵢ, dtable\[r\] = Σ dsᵢⱼ over row(i, j) = r
@@ -94,7 +94,7 @@ impl WindowAttention {
         scale(self.dropout)
     }
 
-    /// The counter of four keys, those of group ⌊key / 4⌋, and a query of a head's window of a sample.
+    /// The counter of four keys, the keys of group ⌊key / 4⌋, and a query of a head's window of a sample.
     pub fn counter(
         &self,
         sample: u32,

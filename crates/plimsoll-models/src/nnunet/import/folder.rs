@@ -51,7 +51,7 @@ impl Folder {
         // Such as `.`, which says nothing of the folders that it is in.
         let root = root.canonicalize().map_err(|source| failed(root, source))?;
         let refuse = |why: String| ModelError::from(NnUnetError::Import { path: root.clone(), why });
-        // A model that is a folder by itself keeps its name and that of its data set.
+        // A model that is a folder by itself keeps its name and the name of its data set.
         let base = match holds_model(&root) {
             true => root.parent().and_then(Path::parent),
             false => None,

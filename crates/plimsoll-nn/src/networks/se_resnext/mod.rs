@@ -64,7 +64,7 @@ pub struct SEResNeXt50 {
     pub pool: StemPool,
     /// The classifier.
     pub head: Head,
-    /// `true` if two classes have one logit, that of the second against the first.
+    /// `true` if two classes share one logit, for the second against the first.
     pub single_logit: bool,
     /// The probability with which a feature of the mean is dropped while training.
     pub dropout: f32,

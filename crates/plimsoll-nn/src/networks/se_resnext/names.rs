@@ -35,7 +35,7 @@ impl Names {
     }
 }
 
-/// The schemes of the programs that pool in this way; the first is that of [`Names`]. Files of the others are of
+/// The schemes of the programs that pool in this way; the first is the scheme of [`Names`]. Files of the others are of
 /// another network: their max pool takes other windows.
 pub(super) fn schemes(pool: StemPool) -> Vec<NamingScheme> {
     match pool {
@@ -61,7 +61,7 @@ fn in_backbone(parameter: &str) -> String {
     }
 }
 
-/// Returns `true` if a weight is that of a linear layer, `[out, in]`.
+/// Returns `true` if a weight belongs to a linear layer, `[out, in]`.
 fn is_linear(parameter: &str) -> bool {
     ["fc.", "last_linear.", HEAD].iter().any(|layer| parameter.starts_with(layer))
 }
@@ -94,7 +94,7 @@ fn monai(parameter: &str) -> String {
     format!("{layer}.{block}.{name}")
 }
 
-/// MONAI's name for a parameter of a block, without that of the block.
+/// MONAI's name for a parameter of a block, without the name of the block.
 fn block_name(rest: &[&str]) -> Option<String> {
     Some(match rest {
         ["se_module", "fc1", last] => format!("se_layer.fc.0.{last}"),

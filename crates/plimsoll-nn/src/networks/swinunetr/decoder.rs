@@ -10,14 +10,14 @@ use crate::networks::builder::{ConvShape, NetBuilder, NormActOptions, Statistics
 const SLOPE: f32 = 0.01;
 
 impl SwinUnetr {
-    /// The way up from the coarsest map to logits. `maps` are those of [`encode`](SwinUnetr::encode), the finest first.
+    /// The way up from the coarsest map to logits. `maps` come from [`encode`](SwinUnetr::encode), the finest first.
     pub(super) fn decode(
         &self,
         builder: &mut NetBuilder<'_>,
         image: TensorId,
         maps: &[TensorId],
     ) -> Result<TensorId, GraphError> {
-        // Levels of the decoder: 0 is that of the image, then that of the first tokens.
+        // Levels of the decoder: 0 has the resolution of the image, 1 of the first tokens.
         let of_image = self.residual(builder, &names::encoder(0), &[image], self.feature_size)?;
         let mut skips = vec![of_image];
         for (stage, map) in maps.iter().enumerate().take(STAGES) {

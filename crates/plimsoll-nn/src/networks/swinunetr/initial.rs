@@ -9,7 +9,7 @@ use crate::init::{truncated_normal, uniform};
 const TABLE_DEVIATION: f32 = 0.02;
 
 impl SwinUnetr {
-    /// The number of inputs that an output of the layer of a bias is a sum over; none if it is that of a normalisation.
+    /// The number of inputs that an output of the layer of a bias is a sum over; none if the bias belongs to a normalisation.
     fn bias_fan(&self, bias: &str) -> Option<usize> {
         if bias == format!("{}.bias", names::HEAD) {
             return Some(self.feature_size);

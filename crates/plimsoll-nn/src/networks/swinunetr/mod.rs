@@ -64,7 +64,7 @@ impl Merging {
     }
 }
 
-/// MONAI's SwinUNETR. Names and meanings of the fields are those of its arguments where it has them.
+/// MONAI's SwinUNETR. Fields have the names and meanings of its arguments, where it has them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SwinUnetr {

@@ -43,7 +43,7 @@ fn is_constant(tensor: &str) -> bool {
     tensor.ends_with(".relative_position_index")
 }
 
-/// MONAI's names, then those of its self-supervised encoders.
+/// MONAI's names, then the names of its self-supervised encoders.
 pub(super) fn schemes() -> Vec<NamingScheme> {
     let is_of_encoder = |parameter: &str| parameter.starts_with(ENCODER);
     vec![

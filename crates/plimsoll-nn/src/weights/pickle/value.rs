@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// The index of a value among those of its pickle.
+/// The index of a value within its pickle.
 pub(crate) type Id = u32;
 
 /// A value of a pickle. Values refer to their parts by index, so that a value that occurs often is stored once.

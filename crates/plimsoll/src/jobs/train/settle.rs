@@ -32,7 +32,7 @@ pub(super) fn settle(
     opened: &Opened,
     part: Machine,
 ) -> Outcome<Settled> {
-    // A fold that resumes has its own settings; a fold that begins takes those of the folds before it.
+    // A fold that resumes has its own settings; a fold that begins takes the settings of the folds before it.
     let resumed = folds.iter().map(|fold| &fold.folder).find(|folder| folder.is_begun()).cloned();
     let begun = match resumed.or(request.run.folds()?.into_iter().next()) {
         Some(fold) => Some(Specification::read(&fold)?),

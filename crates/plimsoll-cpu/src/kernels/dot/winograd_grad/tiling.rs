@@ -39,7 +39,7 @@ pub(crate) fn pays(window: &Window, result: [usize; 3]) -> bool {
             <= product([3 * WIDTH * WIDTH, height, width])
 }
 
-/// Products for a plane of gradients, as a share of those of a direct kernel.
+/// Products for a plane of gradients, as a share of the products of a direct kernel.
 pub(crate) fn products(result: [usize; 3]) -> f64 {
     let [_, height, width] = result;
     (SQUARE_POINTS * PAIR * plane_pairs(result)) as f64 / (WIDTH * WIDTH * height * width) as f64

@@ -32,7 +32,7 @@ pub(super) struct Chunk {
 
 /// The columns of a chunk's rows.
 struct Columns {
-    /// Columns before those of the source.
+    /// Columns before the columns of the source.
     border: usize,
     /// Columns of the source.
     from: usize,

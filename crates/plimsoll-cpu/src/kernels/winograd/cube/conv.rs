@@ -55,7 +55,7 @@ impl CubeConv {
     ///
     /// # Safety
     /// [`Kernel::task`]'s contract for this kernel; `chunk` is one of the tiling's, `scratch` this thread's, with all source blocks
-    /// gathered, and this ran for the depths before. The output blocks are those of the task.
+    /// gathered, and this ran for the depths before. The output blocks belong to the task.
     #[inline(always)]
     unsafe fn depth<S: Simd, const Z: usize>(
         &self,

@@ -32,7 +32,7 @@ impl CubeConv {
             for point in 0..PLANE_POINTS {
                 for piece in 0..pieces {
                     let (from, to) = (tiles * piece / pieces, tiles * (piece + 1) / pieces);
-                    // SAFETY: points, tiles and source blocks are below those that are transformed; the weights of a point are those of
+                    // SAFETY: points, tiles and source blocks are below those that are transformed; the weights of a point belong to
                     // `group` times B blocks, and there is a place for the sums of each point and tile of B blocks.
                     unsafe {
                         let product = Product {

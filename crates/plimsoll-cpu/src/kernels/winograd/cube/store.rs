@@ -131,7 +131,7 @@ impl CubeConv {
     /// The plane of results that follows from the sums at the points of one depth.
     ///
     /// # Safety
-    /// The machine has the instruction set of `S`; `sums` are those of a tile at all points.
+    /// The machine has the instruction set of `S`; `sums` belong to a tile at all points.
     #[inline(always)]
     unsafe fn plane_results<S: Simd>(&self, sums: *const f32) -> Plane<S> {
         let point = self.tiling.grid.point();

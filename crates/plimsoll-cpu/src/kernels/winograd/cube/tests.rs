@@ -66,7 +66,7 @@ impl Layer {
         sum
     }
 
-    /// The root mean square of the errors, relative to that of the results.
+    /// The root mean square of the errors, relative to the root mean square of the results.
     fn error(&self, found: &[f32]) -> f64 {
         let (mut off, mut all) = (0.0, 0.0);
         for (i, found) in found.iter().enumerate() {

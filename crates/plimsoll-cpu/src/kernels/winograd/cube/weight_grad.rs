@@ -2,7 +2,7 @@
 //!
 //! A task has some output blocks, some source blocks and a part of the chunks. It gathers a chunk of source and gradients, and takes the
 //! points depth by depth as the convolution does; each chunk is summed in registers and added to sums of the task's own. Parts are added
-//! up as those of `kernels::weight_grad`.
+//! up as in `kernels::weight_grad`.
 
 use super::chunks::{Chunk, ChunkGrid, chunk};
 use super::{CubeTaps, PLANE_POINTS, READ, cube_taps, tiles};
@@ -21,7 +21,7 @@ const SOURCES: usize = 2;
 const OUTS: usize = 2;
 /// Output blocks that are summed in registers at a time, at most.
 const PAIR: usize = 2;
-/// Tiles of a chunk, at most: their points of one depth stay in the second-level cache, and those of one point in the first.
+/// Tiles of a chunk, at most: their points of one depth stay in the second-level cache, and the values of one point in the first.
 const TILES: usize = 64;
 /// The most tiles of a chunk along the width: longer rows leave fewer beside each other, which have more border.
 const MOST_WIDE: usize = 8;
@@ -155,7 +155,7 @@ impl CubeWeightGrad {
     unsafe fn depth<S: Simd, const Z: usize>(&self, chunk: &Chunk, at: &TaskBlocks, scratch: Scratch) {
         let CubeGradTiling { source, gradient, .. } = &self.tiling;
         // SAFETY: each block has a place among those that are gathered and that are transformed, and each pair of them sums. Points are
-        // below those of a depth, and lanes go by whole steps.
+        // below the bounds of a depth, and lanes go by whole steps.
         unsafe {
             for s in 0..at.source.1 {
                 let to = scratch.source_points.add(s * source.transformed());
@@ -201,7 +201,7 @@ impl CubeWeightGrad {
     #[inline(always)]
     unsafe fn chunk<S: Simd>(&self, chunk: &Chunk, at: &TaskBlocks, scratch: Scratch) {
         let CubeGradTiling { source, gradient, .. } = &self.tiling;
-        // SAFETY: this function's contract is that of the calls, and each block has a place among those that are gathered.
+        // SAFETY: this function's contract includes the contract of the calls, and each block has a place among those that are gathered.
         unsafe {
             for s in 0..at.source.1 {
                 let to = scratch.source.add(s * source.gathered());
@@ -226,7 +226,7 @@ impl CubeWeightGrad {
     #[inline(always)]
     unsafe fn finish<S: Simd>(&self, sums: *const f32, to: *mut f32) {
         for lane in 0..LANES {
-            // SAFETY: points are below those of all depths, lanes below sixteen, and places below the taps.
+            // SAFETY: points are below the bounds of all depths, lanes below sixteen, and places below the taps.
             unsafe {
                 let mut planes = [[[S::zero(); WIDTH]; WIDTH]; POINTS];
                 for (z, plane) in planes.iter_mut().enumerate() {
@@ -279,7 +279,7 @@ impl Kernel for CubeWeightGrad {
         };
         let chunks = tiling.source.count();
         // SAFETY: scratch has a part for `thread`, and the parts add up to `per_thread`. Blocks and the part are below theirs, since
-        // `task` is below `tasks`, so the results are the task's own; chunks are below those of the grid.
+        // `task` is below `tasks`, so the results are the task's own; chunks are below the bounds of the grid.
         unsafe {
             let source = self.scratch.0.add(thread * tiling.per_thread());
             let source_points = source.add(SOURCES * tiling.source.gathered());
