@@ -62,10 +62,7 @@ impl FoldScores {
             Some(class) => (self.mean.get(&class), self.mean_cases.get(&class)),
             None => (Some(&self.foreground_mean), Some(&self.foreground_cases)),
         };
-        MeanScore {
-            value: mean.and_then(|mean| mean.get(metric)),
-            cases: cases.and_then(|cases| cases.get(&metric)).copied().unwrap_or_default(),
-        }
+        MeanScore::new(mean, cases, metric)
     }
 }
 

@@ -7,6 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::summary::CasesOf;
 use crate::{Metric, Scores};
 
 /// The treatment of a score that is undefined because exactly one of prediction and reference has the class, in means and orders.
@@ -155,6 +156,14 @@ pub struct MeanScore {
 }
 
 impl MeanScore {
+    /// The mean of a score from means and cases by score; without a case where none has the score.
+    pub(crate) fn new(means: Option<&Scores>, cases: Option<&CasesOf>, metric: Metric) -> MeanScore {
+        MeanScore {
+            value: means.and_then(|means| means.get(metric)),
+            cases: cases.and_then(|cases| cases.get(&metric)).copied().unwrap_or_default(),
+        }
+    }
+
     /// The mean over cases, each with its state and the diagonal of its image.
     pub fn over(
         cases: impl IntoIterator<Item = (CaseScore, Option<f64>)>,

@@ -71,7 +71,7 @@ pub use policy::{BadNumbers, EarlyStopping, EarlyStoppingSettings, Score};
 pub use precision::{Precision, Products};
 pub use record::{CacheSummary, DeviceRecord, RunRecord};
 pub use sample::{CgroupUse, Pressure, Sample, SystemSample};
-pub use setting_lines::{SETTING_LINES, SettingLine, Usual};
+pub use setting_lines::{ALL_COMPONENTS, SETTING_LINES, SettingLine, Usual};
 pub use settings::Settings;
 pub use specification::{Amendment, Continuation, FoldRequest, Specification};
 pub use state::{Account, AskedOf, FoldState, Status};

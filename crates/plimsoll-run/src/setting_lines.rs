@@ -77,7 +77,8 @@ const SHAPES: &[&str] = &[
     "toploss_simple",
     "skeleton_recall",
 ];
-const ALL_COMPONENTS: &[&str] = &[
+/// The names of all components of the loss.
+pub const ALL_COMPONENTS: &[&str] = &[
     "soft_dice",
     "log_cosh_dice",
     "generalized_dice",

@@ -3,7 +3,7 @@
 
 use plimsoll_graph::ops::{Activation, Component, CrossEntropy, Focal, Loss, SoftDice, Tversky, WeightedBce};
 use plimsoll_nn::{Objective, Term};
-use plimsoll_run::Settings;
+use plimsoll_run::{ALL_COMPONENTS, Settings};
 
 fn loss(text: &str) -> Objective {
     toml::from_str::<Settings>(text).unwrap().loss.unwrap()
@@ -50,26 +50,9 @@ fn what_a_run_was_started_with_is_read_back() {
     let old: Objective = serde_json::from_str(old).unwrap();
     let dice = SoftDice { include_background: false, ..SoftDice::default() };
     assert_eq!(old, Loss::dice_ce(dice, 1.0).into());
-    for name in [
-        "soft_dice",
-        "log_cosh_dice",
-        "generalized_dice",
-        "tversky",
-        "focal_tversky",
-        "cross_entropy",
-        "weighted_bce",
-        "focal",
-        "boundary",
-        "hausdorff_dt",
-        "log_hausdorff_dt",
-        "surface_distance",
-        "cldice",
-        "morph_skeleton",
-        "toploss_simple",
-        "skeleton_recall",
-    ] {
+    for name in ALL_COMPONENTS {
         let found = loss(&format!("loss = {{ components = [{{ name = '{name}' }}], ignore = 2 }}"));
-        assert_eq!(found.components[0].name(), name);
+        assert_eq!(found.components[0].name(), *name);
         let json = serde_json::to_string(&found).unwrap();
         assert_eq!(serde_json::from_str::<Objective>(&json).unwrap(), found, "{json}");
     }

@@ -48,7 +48,7 @@ use plimsoll_run::CheckpointKind;
 pub use postprocess::Postprocess;
 pub use predict::Predict;
 pub use report::Report;
-pub use run::{Plan, RunArgs, Train};
+pub use run::{Plan, RecordArgs, RunArgs, Train};
 pub use segment::Segment;
 pub use sweep::Sweep;
 pub use unread::warn_of_unread;

@@ -82,6 +82,20 @@ pub struct Train {
     /// The file of folds [default: the folds of the run, or of the data set's splits_final.json].
     #[arg(long, value_name = "FILE")]
     pub splits: Option<PathBuf>,
+    /// The treatment of validation cases, and the records of training.
+    #[command(flatten)]
+    pub records: RecordArgs,
+    /// Keep a text file with the numbers of the last epoch for Prometheus, as OpenMetrics; node_exporter reads names like FILE.prom.
+    #[arg(long, value_name = "FILE")]
+    pub openmetrics: Option<PathBuf>,
+    /// Print all resolved settings, and stop.
+    #[arg(long)]
+    pub print_settings: bool,
+}
+
+/// The treatment of validation cases, and the records of training, of a run and of the trials of a sweep.
+#[derive(Clone, Copy, Debug, ClapArgs)]
+pub struct RecordArgs {
     /// Skip the prediction and scoring of validation cases after each fold.
     #[arg(long)]
     pub skip_validation: bool,
@@ -95,12 +109,6 @@ pub struct Train {
     /// Write event files of TensorBoard into the folder of each fold: numbers of epochs, with --log-steps of steps, and the curves.
     #[arg(long)]
     pub tensorboard: bool,
-    /// Keep a text file with the numbers of the last epoch for Prometheus, as OpenMetrics; node_exporter reads names like FILE.prom.
-    #[arg(long, value_name = "FILE")]
-    pub openmetrics: Option<PathBuf>,
-    /// Print all resolved settings, and stop.
-    #[arg(long)]
-    pub print_settings: bool,
 }
 
 impl Train {
@@ -139,12 +147,12 @@ impl Train {
             }),
             splits: self.splits.clone(),
             monitoring: Monitoring {
-                steps: self.log_steps,
-                tensorboard: self.tensorboard,
+                steps: self.records.log_steps,
+                tensorboard: self.records.tensorboard,
                 openmetrics: self.openmetrics.clone(),
             },
-            validate: !self.skip_validation,
-            missing: self.missing.into(),
+            validate: !self.records.skip_validation,
+            missing: self.records.missing.into(),
             like: None,
         })
     }

@@ -8,7 +8,7 @@ use plimsoll::{BatchFile, BatchSystem, Monitoring, PlanRequest, SweepJob};
 use plimsoll_run::{SweepFolder, SweepRequest, TrialPattern};
 
 use super::run::Allowed;
-use super::{Compute, MissingScores, Ram, thread_count};
+use super::{Compute, MissingScores, Ram, RecordArgs, thread_count};
 use crate::failure::{Failure, Outcome};
 
 /// Several choices of settings, each trained with several seeds and folds.
@@ -58,19 +58,9 @@ pub struct Sweep {
     /// Read cases into the cache before the first step of each trial, instead of when they are first used.
     #[arg(long)]
     pub warm: bool,
-    /// Skip the prediction and scoring of validation cases after each fold.
-    #[arg(long)]
-    pub skip_validation: bool,
-    /// The treatment in means over validation cases of a score that is undefined because only one of prediction and reference has the
-    /// class.
-    #[arg(long, value_enum, value_name = "CONVENTION", default_value_t, conflicts_with = "skip_validation")]
-    pub missing: MissingScores,
-    /// Write the numbers of each step into steps.jsonl.
-    #[arg(long)]
-    pub log_steps: bool,
-    /// Write event files of TensorBoard into the folder of each fold: numbers of epochs, with --log-steps of steps, and the curves.
-    #[arg(long)]
-    pub tensorboard: bool,
+    /// The treatment of validation cases, and the records of training.
+    #[command(flatten)]
+    pub records: RecordArgs,
 }
 
 impl Sweep {
@@ -117,12 +107,12 @@ impl Sweep {
             parallel: self.parallel,
             warm: self.warm,
             monitoring: Monitoring {
-                steps: self.log_steps,
-                tensorboard: self.tensorboard,
+                steps: self.records.log_steps,
+                tensorboard: self.records.tensorboard,
                 openmetrics: None,
             },
-            validate: !self.skip_validation,
-            missing: self.missing.into(),
+            validate: !self.records.skip_validation,
+            missing: self.records.missing.into(),
             resume: self.resume,
             only: self.only.clone(),
         })
@@ -184,16 +174,16 @@ impl Sweep {
             let names: Vec<String> = self.allow.iter().map(|allowed| allowed.to_string()).collect();
             flag("--allow", Some(names.join(",")));
         }
-        if self.missing != MissingScores::default() {
-            flag("--missing", Some(plimsoll_metrics::Missing::from(self.missing).name().into()));
+        if self.records.missing != MissingScores::default() {
+            flag("--missing", Some(plimsoll_metrics::Missing::from(self.records.missing).name().into()));
         }
         let switches = [
             ("--skip-bad-cases", self.skip_bad_cases),
             ("--allow-outside", self.allow_outside),
             ("--warm", self.warm),
-            ("--skip-validation", self.skip_validation),
-            ("--log-steps", self.log_steps),
-            ("--tensorboard", self.tensorboard),
+            ("--skip-validation", self.records.skip_validation),
+            ("--log-steps", self.records.log_steps),
+            ("--tensorboard", self.records.tensorboard),
         ];
         for (name, _) in switches.into_iter().filter(|(_, is_on)| *is_on) {
             flag(name, None);

@@ -5,6 +5,7 @@ use std::time::Instant;
 use plimsoll_memory::Bytes;
 use plimsoll_nn::{Classifies, Network, NetworkName, Objective, Optimizer, Training};
 use plimsoll_plan::{Backend, Goal, Options, PlanError, Planner, VerifiedPlan};
+use plimsoll_run::ALL_COMPONENTS;
 use plimsoll_train::{RunPrograms, SPARING};
 use serde::Serialize;
 
@@ -12,26 +13,6 @@ use crate::args::BenchPlan;
 use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json};
 use crate::terminal;
-
-/// Components that are planned one at a time, beside Dice and cross-entropy.
-const COMPONENTS: [&str; 16] = [
-    "soft_dice",
-    "log_cosh_dice",
-    "generalized_dice",
-    "tversky",
-    "focal_tversky",
-    "cross_entropy",
-    "weighted_bce",
-    "focal",
-    "boundary",
-    "hausdorff_dt",
-    "log_hausdorff_dt",
-    "surface_distance",
-    "cldice",
-    "morph_skeleton",
-    "toploss_simple",
-    "skeleton_recall",
-];
 
 /// Six components together, one of them every fourth step.
 const SIX: &str = r#"{"components": [
@@ -107,7 +88,7 @@ fn losses() -> Outcome<Vec<(String, Objective)>> {
         Ok::<_, Failure>((name.to_string(), loss))
     };
     let mut losses = vec![("dice and cross-entropy".to_string(), Objective::default())];
-    for name in COMPONENTS {
+    for name in ALL_COMPONENTS {
         let text = format!(
             r#"{{"components": [{{"name": "soft_dice"}}, {{"name": "cross_entropy"}}, {{"name": "{name}"}}]}}"#
         );
