@@ -123,6 +123,51 @@ fn batches(patches: Arc<Patches>, config: LoaderConfig, count: usize) -> Vec<Fou
 }
 
 #[test]
+fn a_loader_continues_with_another_step_in_the_same_memory() {
+    let set = Set::new(3);
+    let reference = batches(set.patches(Bytes::mib(16)), config(1), 12);
+    let patches = set.patches(Bytes::mib(16));
+    let config = LoaderConfig { slots: 5, ..config(3) };
+    let bytes = config.bytes(patches.shape(), patches.targets()).unwrap();
+    let budget = Budget::new(bytes);
+    let mut loader = Loader::start(config, patches, &budget).unwrap();
+    let next = |loader: &mut Loader| loop {
+        if let Some(batch) = loader.next_batch_within(Duration::from_millis(20)).unwrap() {
+            break batch;
+        }
+    };
+    // A batch that is lent meanwhile stays as it is.
+    let first = next(&mut loader);
+    for step in [9, 0, 3, 3, 10, 1] {
+        assert!(loader.seek(step));
+        for step in step..(step + 3).min(12) {
+            let batch = next(&mut loader);
+            let found = found(batch.step(), batch.images(), batch.labels(), batch.cases());
+            assert_eq!(found, reference[step as usize], "step {step}");
+        }
+    }
+    assert_eq!(found(0, first.images(), first.labels(), first.cases()), reference[0]);
+    // Nobody gives batches back, so that waiting ends with an error and not with patience.
+    let held: Vec<_> = (0..4).map(|_| next(&mut loader)).collect();
+    let error = loader.next_batch_within(Duration::ZERO).unwrap_err();
+    assert!(matches!(error, LoaderError::AllLent { slots: 5 }), "{error}");
+    drop(held);
+    assert!(next(&mut loader).step() > 0 && budget.peak() == bytes);
+}
+
+#[test]
+fn a_loader_that_an_error_has_ended_does_not_continue() {
+    let set = Set::new(1);
+    let patches = set.patches(Bytes::ZERO);
+    fs::remove_file(&set.dataset.cases[0].images[0].path).unwrap();
+    let mut loader = Loader::start(config(2), patches, &Budget::new(Bytes::mib(64))).unwrap();
+    let error = loader.next_batch().unwrap_err().to_string();
+    assert!(error.contains(&set.dataset.cases[0].id), "{error}");
+    assert!(!loader.seek(0));
+    assert!(matches!(loader.next_batch(), Err(LoaderError::Stopped { step: 0 })));
+}
+
+#[test]
 fn batches_are_the_same_whatever_the_threads_the_cache_and_the_scratch() {
     let set = Set::new(3);
     let reference = batches(set.patches(Bytes::mib(16)), config(1), 12);

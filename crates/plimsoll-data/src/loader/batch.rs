@@ -1,6 +1,7 @@
 //! A filled slot that is lent to the caller.
 
 use std::fmt;
+use std::ptr;
 use std::sync::Arc;
 
 use crate::loader::queue::Queue;
@@ -38,6 +39,17 @@ impl Batch {
     /// Labels: see [`BatchBuffer::labels`].
     pub fn labels(&self) -> &[u8] {
         self.buffer.as_ref().map_or(&[], BatchBuffer::labels)
+    }
+
+    /// The address of [`images`](Self::images), valid for reads and writes until the batch is dropped: see
+    /// [`Mapped::start`](plimsoll_memory::Mapped::start). For callers that lend the buffer to other languages.
+    pub fn images_start(&self) -> *mut f32 {
+        self.buffer.as_ref().map_or(ptr::null_mut(), |buffer| buffer.images.start())
+    }
+
+    /// The address of [`labels`](Self::labels), as [`images_start`](Self::images_start).
+    pub fn labels_start(&self) -> *mut u8 {
+        self.buffer.as_ref().map_or(ptr::null_mut(), |buffer| buffer.labels.start())
     }
 
     /// Soft targets: see [`BatchBuffer::shifts`].

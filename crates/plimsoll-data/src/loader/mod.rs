@@ -20,6 +20,7 @@ mod target;
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use plimsoll_memory::Budget;
 
@@ -88,6 +89,23 @@ impl Loader {
         let slot = self.queue.lend(step)?;
         self.next_step += 1;
         Ok(Batch::new(step, slot, Arc::clone(&self.queue)))
+    }
+
+    /// Waits for the batch of the next step, for at most `patience`. Returns `None` if it is not ready by then.
+    ///
+    /// # Errors
+    /// As [`next_batch`](Self::next_batch).
+    pub fn next_batch_within(&mut self, patience: Duration) -> Result<Option<Batch>, LoaderError> {
+        let step = self.next_step;
+        let Some(slot) = self.queue.lend_within(step, patience)? else { return Ok(None) };
+        self.next_step += 1;
+        Ok(Some(Batch::new(step, slot, Arc::clone(&self.queue))))
+    }
+
+    /// Continues with the batch of another step, within the same memory. Returns `false` if an error has ended the loader.
+    pub fn seek(&mut self, step: u64) -> bool {
+        self.next_step = step;
+        self.queue.seek(step)
     }
 }
 

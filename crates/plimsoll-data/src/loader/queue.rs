@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::loader::samples::Filler;
 use crate::loader::slot::BatchBuffer;
@@ -26,8 +27,42 @@ struct QueueState {
     /// The number of batches that are lent to the caller.
     lent: usize,
     slots: usize,
+    /// The number of calls of [`Queue::seek`]. Batches that were begun before the last of them are discarded.
+    seeks: u64,
     /// No batch is made from this step on. Those before it are made, or have an error of their own.
     ends_at: u64,
+}
+
+/// A slot to fill.
+struct Assignment {
+    slot: BatchBuffer,
+    step: u64,
+    /// [`QueueState::seeks`] when it was taken.
+    seeks: u64,
+}
+
+impl QueueState {
+    /// Lends the batch of `step` if it is ready.
+    fn lend(&mut self, step: u64) -> Result<Option<BatchBuffer>, LoaderError> {
+        match self.ready.remove(&step) {
+            Some(Ok(slot)) => {
+                self.lent += 1;
+                return Ok(Some(slot));
+            }
+            Some(Err(problem)) => {
+                self.ends_at = self.ends_at.min(step);
+                return Err(problem);
+            }
+            None => {}
+        }
+        if step >= self.ends_at {
+            return Err(LoaderError::Stopped { step });
+        }
+        if self.lent == self.slots {
+            return Err(LoaderError::AllLent { slots: self.slots });
+        }
+        Ok(None)
+    }
 }
 
 impl Queue {
@@ -40,6 +75,7 @@ impl Queue {
                 ready: BTreeMap::new(),
                 next_step: config.first_step,
                 lent: 0,
+                seeks: 0,
                 ends_at: u64::MAX,
             }),
             freed: Condvar::new(),
@@ -70,17 +106,33 @@ impl Queue {
         self.freed.notify_all();
     }
 
+    /// Continues with the batch of another step. Batches that are ready are discarded now, and those that threads are filling once they are
+    /// filled. Returns `false` if the queue has ended, and makes no more batches.
+    pub(crate) fn seek(&self, step: u64) -> bool {
+        let mut state = self.lock();
+        if state.ends_at < u64::MAX {
+            return false;
+        }
+        state.seeks += 1;
+        state.next_step = step;
+        let ready = std::mem::take(&mut state.ready);
+        state.free.extend(ready.into_values().flatten());
+        drop(state);
+        self.freed.notify_all();
+        true
+    }
+
     /// Waits for a free slot and the next step; `None` at the end.
-    fn take_free(&self) -> Option<(BatchBuffer, u64)> {
+    fn take_free(&self) -> Option<Assignment> {
         let mut state = self.lock();
         loop {
             if self.stop.load(Ordering::Relaxed) || state.next_step >= state.ends_at {
                 return None;
             }
             if let Some(slot) = state.free.pop() {
-                let step = state.next_step;
+                let (step, seeks) = (state.next_step, state.seeks);
                 state.next_step += 1;
-                return Some((slot, step));
+                return Some(Assignment { slot, step, seeks });
             }
             state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -93,37 +145,51 @@ impl Queue {
     pub(crate) fn lend(&self, step: u64) -> Result<BatchBuffer, LoaderError> {
         let mut state = self.lock();
         loop {
-            match state.ready.remove(&step) {
-                Some(Ok(slot)) => {
-                    state.lent += 1;
-                    return Ok(slot);
-                }
-                Some(Err(problem)) => {
-                    state.ends_at = state.ends_at.min(step);
-                    return Err(problem);
-                }
-                None => {}
-            }
-            if step >= state.ends_at {
-                return Err(LoaderError::Stopped { step });
-            }
-            if state.lent == state.slots {
-                return Err(LoaderError::AllLent { slots: state.slots });
+            if let Some(slot) = state.lend(step)? {
+                return Ok(slot);
             }
             state = self.made.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
+    /// Waits for the batch of `step` for at most `patience`, and lends it. Returns `None` if it is not ready by then.
+    ///
+    /// # Errors
+    /// As [`lend`](Self::lend).
+    pub(crate) fn lend_within(
+        &self,
+        step: u64,
+        patience: Duration,
+    ) -> Result<Option<BatchBuffer>, LoaderError> {
+        let start = Instant::now();
+        let mut state = self.lock();
+        loop {
+            if let Some(slot) = state.lend(step)? {
+                return Ok(Some(slot));
+            }
+            let left = patience.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            state = self.made.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
     /// Fills slots until the queue ends. Each thread runs it.
     pub(crate) fn work(&self, filler: &mut Filler) {
-        while let Some((mut slot, step)) = self.take_free() {
+        while let Some(Assignment { mut slot, step, seeks }) = self.take_free() {
             let filled = catch_unwind(AssertUnwindSafe(|| filler.fill(step, &mut slot, &self.stop)));
+            let mut state = self.lock();
+            if state.seeks != seeks {
+                // Nobody waits for this step any more, nor for its error.
+                state.free.push(slot);
+                continue;
+            }
             let outcome = match filled {
                 Ok(Ok(())) => Ok(slot),
                 Ok(Err(problem)) => Err(problem),
                 Err(_) => Err(LoaderError::Panicked { step }),
             };
-            let mut state = self.lock();
             if outcome.is_err() {
                 // Batches after an error are of no use; those before it are still being made.
                 state.ends_at = state.ends_at.min(step + 1);
