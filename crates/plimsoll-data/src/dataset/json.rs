@@ -92,7 +92,12 @@ pub(crate) struct Lists {
 impl Description {
     pub(crate) fn read(path: PathBuf) -> Result<Description, DatasetError> {
         let bytes = read_bounded(&path)?;
-        let mut raw: Raw = serde_json::from_slice(&bytes)
+        Description::parse(path, &bytes)
+    }
+
+    /// Parses a description; errors name it `path`.
+    pub(crate) fn parse(path: PathBuf, bytes: &[u8]) -> Result<Description, DatasetError> {
+        let mut raw: Raw = serde_json::from_slice(bytes)
             .map_err(|problem| DatasetError::Json { path: path.clone(), problem })?;
         if let Some(ending) = raw.file_ending.as_ref().filter(|ending| !is_image_ending(ending)) {
             return Err(DatasetError::FileEnding { path, found: ending.clone() });

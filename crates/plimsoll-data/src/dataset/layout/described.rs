@@ -26,7 +26,14 @@ pub(crate) fn read(place: &DataLocation<'_>) -> Result<FoundData, DatasetError> 
     let Some(path) = place.file.clone().or(there) else {
         return Err(DatasetError::NoDatasetJson { folder: place.folder.clone() });
     };
-    let description = Description::read(path)?;
+    read_description(place, Description::read(path)?)
+}
+
+/// The cases of a description, whose paths are relative to the folder of `place`.
+pub(crate) fn read_description(
+    place: &Place<'_>,
+    description: Description,
+) -> Result<FoundData, DatasetError> {
     let read = |labels| Labels::from_json(&description.path, labels, description.region_order.as_ref());
     let labels = description.labels.as_ref().map(read).transpose()?;
     let mut warnings = Vec::new();

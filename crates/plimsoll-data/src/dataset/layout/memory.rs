@@ -56,6 +56,14 @@ pub(crate) fn reserve(place: &Path, budget: &Budget) -> Result<Reservation, Data
     held(place, bytes, budget)
 }
 
+/// Reserves the most memory that a list in memory takes once it is parsed.
+///
+/// # Errors
+/// If the budget has no room.
+pub(crate) fn reserve_list(name: &Path, text: &str, budget: &Budget) -> Result<Reservation, DatasetError> {
+    held(name, (text.len() as u64).saturating_mul(PER_BYTE_OF_JSON), budget)
+}
+
 /// Reserves the memory that a folder's images take if they are predicted, from the listing of the folder to the result of each.
 ///
 /// # Errors

@@ -30,6 +30,7 @@ use serde_json::{Value, json};
 pub(crate) use location::DataLocation;
 
 use crate::Normalisation;
+use crate::dataset::json::Description;
 use crate::dataset::names::file_name;
 use crate::dataset::series::DICOM;
 use crate::dataset::{
@@ -149,6 +150,28 @@ impl FoundData {
         }))
     }
 
+    /// Finds the cases of a data list in memory: JSON in the form of MONAI, `{"training": [{"image": …, "label": …}, …]}`, with paths that are
+    /// relative to a folder. Memory is reserved as in [`find`](Self::find).
+    ///
+    /// # Errors
+    /// If the list is not in this form, a file of a case is missing or outside of the folder without permission, names cannot be told apart,
+    /// or the budget has no room.
+    pub fn of_list(
+        text: &str,
+        folder: &Path,
+        options: &DataOptions,
+        budget: &Budget,
+    ) -> Result<FoundData, DatasetError> {
+        let name = PathBuf::from("data list");
+        let held = memory::reserve_list(&name, text, budget)?;
+        let place = Place { folder: folder.into(), file: None, options, folders: Vec::new() };
+        let description = Description::parse(name, text.as_bytes())?;
+        let mut found = described::read_description(&place, description)?.completed(options)?;
+        let kept = memory::kept_bytes(found.cases.iter().chain(&found.test_cases));
+        found.memory = FilesMemory::shrunk(held, kept);
+        Ok(found)
+    }
+
     fn find_unreserved(place: &Path, options: &DataOptions) -> Result<Option<FoundData>, DatasetError> {
         let place = DataLocation::open(place, options)?;
         let layout = options.data.layout.or_else(|| place.layout());
@@ -173,13 +196,19 @@ impl FoundData {
             }
             found => found?,
         };
-        let Some(mut found) = found else {
+        let Some(found) = found else {
             // A layout that is asked for by its keys is not guessed to be another kind of data.
             let is_asked = DataSettings { unit: None, segments: None, ..options.data.clone() }
                 != DataSettings::default();
             let is_asked = is_asked || options.labels.is_some() || options.regions.is_some();
             return if is_asked { Err(place.unknown()) } else { Ok(None) };
         };
+        Ok(Some(found.completed(options)?))
+    }
+
+    /// The same cases with what the user says of the data set, and with the names in label maps.
+    fn completed(self, options: &DataOptions) -> Result<FoundData, DatasetError> {
+        let mut found = self;
         found.unit = options.data.unit.or(found.unit);
         found.segments = options.data.segments.clone().or(found.segments);
         if let Some(said) = &options.labels {
@@ -201,7 +230,7 @@ impl FoundData {
                 case.reading.segments = names.read(label)?;
             }
         }
-        Ok(Some(found))
+        Ok(found)
     }
 
     /// The label maps of the training cases.
