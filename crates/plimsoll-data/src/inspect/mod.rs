@@ -103,18 +103,19 @@ impl Inspection {
         budget: &Budget,
         observe: &(dyn Fn(usize, usize) + Sync),
     ) -> Result<Inspection, InspectError> {
-        Inspection::run_indexing(dataset, config, None, budget, observe)
+        Inspection::run_indexing(dataset, config, None, &AtomicBool::new(false), budget, observe)
     }
 
     /// Inspects a data set as [`run`](Self::run) does, and keeps access points of compressed files in a folder,
-    /// so that regions can be read without what precedes them.
+    /// so that regions can be read without what precedes them. It ends early once `asked` is set.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// As [`run`](Self::run), and if it is asked to stop.
     pub fn run_indexing(
         dataset: &Dataset,
         config: InspectConfig,
         indexes: Option<&IndexFolder>,
+        asked: &AtomicBool,
         budget: &Budget,
         observe: &(dyn Fn(usize, usize) + Sync),
     ) -> Result<Inspection, InspectError> {
@@ -131,6 +132,7 @@ impl Inspection {
                 indexes,
                 budget,
                 next: AtomicUsize::new(0),
+                asked,
                 stop: AtomicBool::new(false),
                 histograms: Histograms::new(dataset, budget)?,
                 findings: Mutex::new(Findings::new(dataset)),
@@ -226,6 +228,9 @@ struct SharedScan<'a> {
     indexes: Option<&'a IndexFolder>,
     budget: &'a Budget,
     next: AtomicUsize,
+    /// Set by others to end the inspection.
+    asked: &'a AtomicBool,
+    /// Set by the thread that fails.
     stop: AtomicBool,
     histograms: Histograms,
     findings: Mutex<Findings>,
@@ -251,7 +256,7 @@ impl SharedScan<'_> {
                 key,
                 decoded: None,
                 indexes: self.indexes,
-                stop: None,
+                stop: Some(self.asked),
             };
             let report = task.run(self.budget);
             let kept = report.and_then(|report| self.lock().keep(number, report, self.budget));

@@ -28,7 +28,7 @@ pub fn inspect(dataset: &Dataset, threads: usize, budget: &Budget, context: &Con
     let observe = |done: usize, _: usize| progress.set(done as u64, String::new());
     let inspection = {
         let points = context.cache().map(CacheFolder::points);
-        Inspection::run_indexing(dataset, config, points.as_ref(), budget, &observe)?
+        Inspection::run_indexing(dataset, config, points.as_ref(), context.stop.flag(), budget, &observe)?
     };
     drop(progress);
     if let Some(folder) = kept {
