@@ -61,6 +61,7 @@ pub use jobs::doctor::{Machine, doctor};
 pub use jobs::ensemble::{plan_ensemble, predict_ensemble};
 pub use jobs::evaluate::{EvaluateRequest, Evaluated, evaluate};
 pub use jobs::export::{ExportFormat, ExportRequest, ExportedModel, export};
+pub use jobs::fold_data::{DataPlace, FoldData, FoldRequest, open_fold};
 pub use jobs::inspection::{InspectRequest, Inspected, absent_classes, inspect};
 pub use jobs::line::Line;
 pub use jobs::listed_files::expect_apart_from_data;

@@ -56,19 +56,8 @@ impl Listed {
     pub fn open(place: &Path, opening: &Opening<'_>, budget: &Budget) -> Outcome<Listed> {
         let settings = opening.settings;
         let options = settings.data_options(opening.allow_outside);
-        if let Some(mut found) = FoundData::find(place, &options, budget)? {
-            opening.context.expect_unlisted(listed_files::DATA_SET, listed_files::volume_files(&found))?;
-            let labels = match found.labels.clone() {
-                Some(labels) => labels,
-                None => {
-                    let census = census(&found, opening, budget)?;
-                    let least = census.least_bytes().map_err(|error| Error::at_path(place, &error))?;
-                    found.memory.count_step(least);
-                    found.warnings.extend(census.warning());
-                    census.labels(&found)?
-                }
-            };
-            return Ok(Listed::Volumes(found.with_labels(labels)));
+        if let Some(found) = FoundData::find(place, &options, budget)? {
+            return Listed::of_volumes(found, opening, budget);
         }
         let is_table = place.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("csv"));
         let has_folders = || -> Outcome<bool> {
@@ -93,6 +82,28 @@ impl Listed {
         opening.context.expect_unlisted(listed_files::DATA_SET, listed_files::image_files(&dataset))?;
         let name = place.file_stem().unwrap_or(place.as_os_str()).to_string_lossy().into_owned();
         Ok(Listed::Images { name, place: place.into(), dataset: Arc::new(dataset) })
+    }
+
+    /// Opens the volumes of a MONAI data list in memory, with paths that are relative to a folder.
+    pub fn open_list(text: &str, folder: &Path, opening: &Opening<'_>, budget: &Budget) -> Outcome<Listed> {
+        let options = opening.settings.data_options(opening.allow_outside);
+        Listed::of_volumes(FoundData::of_list(text, folder, &options, budget)?, opening, budget)
+    }
+
+    /// Volumes with the classes that a description names, or else the values of their label maps.
+    fn of_volumes(mut found: FoundData, opening: &Opening<'_>, budget: &Budget) -> Outcome<Listed> {
+        opening.context.expect_unlisted(listed_files::DATA_SET, listed_files::volume_files(&found))?;
+        let labels = match found.labels.clone() {
+            Some(labels) => labels,
+            None => {
+                let census = census(&found, opening, budget)?;
+                let least = census.least_bytes().map_err(|error| Error::at_path(&found.folder, &error))?;
+                found.memory.count_step(least);
+                found.warnings.extend(census.warning());
+                census.labels(&found)?
+            }
+        };
+        Ok(Listed::Volumes(found.with_labels(labels)))
     }
 
     /// The use of a folder in which a network for it is trained.

@@ -12,6 +12,7 @@ pub mod ensemble;
 pub mod evaluate;
 pub mod export;
 mod finished_cases;
+pub mod fold_data;
 pub mod inspect;
 pub mod inspection;
 pub mod label_folder;
