@@ -249,3 +249,43 @@ def write_image(
 ) -> None: ...
 def image_shape(path: _Path) -> _Shape: ...
 def read_labels(path: _Path, labels: npt.NDArray[Any]) -> None: ...
+_Images = npt.NDArray[np.float32]
+_Labels = npt.NDArray[np.uint8] | npt.NDArray[np.int64]
+
+@final
+class LentBatch: ...
+
+@final
+class PatchStream:
+    def __new__(
+        cls,
+        *,
+        place: str,
+        listed: str | None,
+        patch_size: list[int],
+        batch_size: int,
+        spacing: str | None,
+        augmentation: str | None,
+        oversample_foreground: float,
+        seed: int,
+        section: str,
+        fold: int | None,
+        channels: list[str] | None,
+        labels: dict[str, int] | None,
+        allow_outside: bool,
+        skip_bad_cases: bool,
+        iterations_per_epoch: int | None,
+        prefetch: int,
+        wide_labels: bool,
+        cache: bool,
+        budget: Budget,
+        threads: int,
+    ) -> PatchStream: ...
+    @property
+    def warnings(self) -> list[str]: ...
+    def facts(self) -> tuple[list[str], list[str], dict[str, int], list[float]]: ...
+    def begin(self) -> int: ...
+    def next(self, epoch: int) -> tuple[_Images, _Labels, list[str]] | None: ...
+    def state(self) -> str: ...
+    def restore(self, state: str) -> None: ...
+    def close(self) -> None: ...

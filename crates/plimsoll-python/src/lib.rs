@@ -14,6 +14,7 @@ mod model;
 mod model_failure;
 mod model_files;
 mod model_jobs;
+mod patches;
 mod scores;
 mod window;
 mod wording;
@@ -25,6 +26,11 @@ pub use masks::{connected_components, dilated_skeleton, fill_holes, keep_largest
 pub use model::{ArrayModel, ImagePlan, ModelDescription, ModelOptions, OutputFiles};
 pub use model_files::{image_shape, read_labels, write_image};
 pub use model_jobs::{FolderOptions, SegmentOptions, import_archive, predict_folder, segment_images, tasks};
+pub use masks::{connected_components, fill_holes, keep_largest_component, neighbours};
+pub use patches::{
+    InProcess, LabelBuffer, PatchBatch, PatchOptions, PatchSettings, PatchStream, StreamFacts, Turn,
+    Warnings, parsed, section_by_name,
+};
 pub use scores::{
     Distances, LabelScores, ScoreOptions, evaluate, group, metric_name, surface, surface_distances,
 };

@@ -8,6 +8,7 @@ mod memory;
 mod metrics;
 mod model;
 mod window;
+mod patches;
 
 use plimsoll_memory::OverBudget;
 use plimsoll_parallel::{Panicked, catch_panic};
@@ -34,7 +35,12 @@ fn raised(py: Python<'_>, failure: Failure) -> PyErr {
 
 /// Runs a call without the interpreter's lock; a panic becomes `plimsoll.InternalError`.
 fn detached<T: Send>(py: Python<'_>, call: impl FnOnce() -> Result<T, Failure> + Send) -> PyResult<T> {
-    match py.detach(|| catch_panic(call)) {
+    finished(py, py.detach(|| catch_panic(call)))
+}
+
+/// The result of a call that may have panicked.
+fn finished<T>(py: Python<'_>, done: Result<Result<T, Failure>, Panicked>) -> PyResult<T> {
+    match done {
         Ok(Ok(result)) => Ok(result),
         Ok(Err(failure)) => Err(raised(py, failure)),
         Err(Panicked) => {
@@ -63,4 +69,5 @@ fn extension(module: &Bound<'_, PyModule>) -> PyResult<()> {
     metrics::register(module)?;
     model::register(module)?;
     window::register(module)
+    patches::register(module)
 }

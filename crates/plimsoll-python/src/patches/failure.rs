@@ -1,0 +1,80 @@
+//! Errors of data sets and loaders as Python sees them.
+
+use plimsoll::{Cause, Error};
+use plimsoll_data::{DatasetError, InspectError, LoaderError, SamplerError, SplitsError};
+use plimsoll_memory::{MapError, OverBudget};
+use plimsoll_remedy::render;
+use plimsoll_run::one_line;
+
+use crate::{Failure, Keywords};
+
+/// The failure of opening a data set.
+pub(super) fn of_opening(error: &Error) -> Failure {
+    let over = match error.cause() {
+        Cause::Memory(over)
+        | Cause::Map(MapError::OverBudget(over))
+        | Cause::Dataset(DatasetError::Memory { source: over, .. })
+        | Cause::Splits(SplitsError::Memory { source: over, .. })
+        | Cause::Inspect(InspectError::Memory(MapError::OverBudget(over))) => Some(over.clone()),
+        Cause::Inspect(InspectError::Case { case, problem: MapError::OverBudget(over) }) => {
+            Some(OverBudget { holder: format!("case {case}: {}", over.holder), ..over.clone() })
+        }
+        _ => None,
+    };
+    if let Some(over) = over {
+        return Failure::OverLimit(over);
+    }
+    let remedy = match error.cause() {
+        Cause::Dataset(DatasetError::Values { said, .. }) => {
+            format!("name them with labels={{{}}}", python_entries(said))
+        }
+        _ => error.remedy().render(&Keywords),
+    };
+    let remedy = Some(remedy).filter(|text| !text.is_empty());
+    Failure::Failed { message: render(&error.line(), &Keywords), remedy }
+}
+
+/// The entries of a dictionary of Python, of those of a table of TOML.
+fn python_entries(toml: &str) -> String {
+    let entry = |text: &str| match text.split_once(" = ") {
+        Some((name, value)) => format!("\"{}\": {value}", name.trim_matches('"')),
+        None => text.to_string(),
+    };
+    toml.split(", ").map(entry).collect::<Vec<_>>().join(", ")
+}
+
+/// The failure of sampling patches.
+pub(super) fn of_sampler(error: &SamplerError) -> Failure {
+    let argument = match error {
+        SamplerError::Patch { .. } => Some("patch_size"),
+        SamplerError::Spacing { .. } => Some("spacing"),
+        SamplerError::Oversampling { .. } => Some("oversample_foreground"),
+        SamplerError::Augmentation(_) => Some("augmentation"),
+        SamplerError::UnknownCase { .. } | SamplerError::Empty { .. } => None,
+    };
+    match argument {
+        Some(argument) => Failure::argument(argument, format!("is not possible: {error}")),
+        None => Failure::Failed {
+            message: error.to_string(),
+            remedy: error.remedy().map(|text| render(&text, &Keywords)),
+        },
+    }
+}
+
+/// The failure of loading a batch.
+pub(super) fn of_loader(error: &LoaderError) -> Failure {
+    let remedy = match error {
+        LoaderError::Memory(MapError::OverBudget(over)) => return Failure::OverLimit(over.clone()),
+        LoaderError::AllLent { slots } => {
+            return Failure::Failed {
+                message: format!("all {slots} batches are still in use, so that the next cannot be made"),
+                remedy: Some(format!(
+                    "delete batches before the next is taken, keep copies of tensors with .clone(), or pass prefetch={slots} or more"
+                )),
+            };
+        }
+        other => other.remedy(),
+    };
+    let remedy = remedy.map(|text| render(&text, &Keywords));
+    Failure::Failed { message: render(&one_line(error), &Keywords), remedy }
+}
