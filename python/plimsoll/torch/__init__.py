@@ -35,3 +35,8 @@ __all__ = [
     "SoftClDiceLoss",
     "SurfaceDistanceLoss",
 ]
+"""Plimsoll for PyTorch."""
+
+from ._patches import Patches
+
+__all__ = ["Patches"]
