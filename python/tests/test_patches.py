@@ -353,7 +353,8 @@ except KeyboardInterrupt:
 
 
 def test_threads_of_python_share_a_stream(folder: pathlib.Path) -> None:
-    stream = patches(folder, iterations_per_epoch=40)
+    # Each of three threads holds a batch while it takes the next.
+    stream = patches(folder, iterations_per_epoch=40, prefetch=6)
     expected = sorted(bits(patches(folder, iterations_per_epoch=40)))
     epoch, found = stream._stream.begin(), []
 
