@@ -342,14 +342,13 @@ try:
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
-    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    assert child.stdout is not None and child.stdout.readline() == "waiting\n"
-    time.sleep(0.5)
-    child.send_signal(signal.SIGINT)
-    start = time.monotonic()
-    assert child.stdout.readline() == "interrupted\n"
-    assert time.monotonic() - start < 2.0
-    child.wait(60)
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None and child.stdout.readline() == "waiting\n"
+        time.sleep(0.5)
+        child.send_signal(signal.SIGINT)
+        start = time.monotonic()
+        assert child.stdout.readline() == "interrupted\n"
+        assert time.monotonic() - start < 2.0
 
 
 def test_threads_of_python_share_a_stream(folder: pathlib.Path) -> None:
