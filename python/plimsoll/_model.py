@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import tempfile
 import warnings
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -20,6 +18,9 @@ from ._arrays import ledger_of
 from ._errors import Error
 from ._images import Array, Volume, paths_of, volume_of
 from ._memory import Budget, _bytes
+
+if TYPE_CHECKING:
+    import tempfile
 
 Path: TypeAlias = "str | os.PathLike[str]"
 Ram: TypeAlias = "str | int | Budget | None"
@@ -147,6 +148,9 @@ class Model:
 
     def _folder(self, path: Path) -> str:
         """Return the path of a model, extracting an archive."""
+        import tempfile
+        import zipfile
+
         given = os.fspath(path)
         if not (os.path.isfile(given) and zipfile.is_zipfile(given)):
             return given
@@ -421,6 +425,8 @@ def _expect_no_geometry(spacing: Any, affine: Any) -> None:
 @contextmanager
 def _probabilities_file(is_wanted: bool) -> Iterator[str | None]:
     """Return a temporary file for probabilities, if they are wanted."""
+    import tempfile
+
     if not is_wanted:
         yield None
         return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import tempfile
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -193,6 +192,8 @@ def _expect_effects(without: dict[str, bool], when: str) -> None:
 
 def _labels(task: str, image: Any, spacing: Any, affine: Any, options: dict[str, Any]) -> Any:
     """Return the labels of an image in its kind."""
+    import tempfile
+
     paths = paths_of(image)
     with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
         labels = pathlib.Path(folder) / "labels.nii"

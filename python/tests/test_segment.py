@@ -71,7 +71,7 @@ def test_arguments_without_effect_are_refused(tmp_path: pathlib.Path) -> None:
         ({"no_derived_masks": True}, ValueError, "no_derived_masks"),
         ({"robust_crop": True}, plimsoll.Error, "robust_crop"),
         ({"weights": tmp_path}, plimsoll.Error, "Dataset"),
-        ({"ram": "20MiB"}, plimsoll.Error, "raise"),
+        ({"ram": "1MiB"}, plimsoll.OverLimit, "needs"),
         ({"spacing": 1.0}, ValueError, "spacing"),
     ]
     for options, error, text in refused:

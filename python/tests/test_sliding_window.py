@@ -147,7 +147,7 @@ def test_a_low_budget_leads_to_strips_with_the_same_labels() -> None:
     assert torch.equal(plimsoll.sliding_window(image, module, budget=low, **options), labels)
     assert 0 < low.peak <= low.limit and low.used == 0
     with pytest.raises(plimsoll.OverLimit) as caught:
-        plimsoll.sliding_window(image, module, budget="1MiB", **options)
+        plimsoll.sliding_window(image, module, budget="500KiB", **options)
     assert caught.value.needed > 0 and caught.value.remedy is not None
     halves = plimsoll.Budget("1GiB")
     half = plimsoll.sliding_window(image, module, budget=halves, sum_dtype="float16", **options)
