@@ -90,7 +90,15 @@ impl SweepRequest {
     /// # Errors
     /// Returns an error if it cannot be read, says something else than a sweep, or if an arm's settings are none.
     pub fn read(path: &Path, dataset: Option<&Path>) -> Result<SweepRequest, RunError> {
-        let mut written: Written = parse(path, LONGEST)?;
+        SweepRequest::parse(&read_text(path, LONGEST)?, path, dataset)
+    }
+
+    /// Reads the text of such a file. Errors name `path`, in whose folder relative paths begin; it need not exist.
+    ///
+    /// # Errors
+    /// Returns the errors of [`SweepRequest::read`].
+    pub fn parse(text: &str, path: &Path, dataset: Option<&Path>) -> Result<SweepRequest, RunError> {
+        let mut written: Written = parse(text, path)?;
         let absolute = |path: &Path| std::path::absolute(path).map_err(|source| RunError::io(path, source));
         let beside = |other: PathBuf| absolute(&path.parent().unwrap_or(Path::new("")).join(other));
         written.dataset = match dataset {
@@ -103,7 +111,7 @@ impl SweepRequest {
             (Some(_), Some(_)) => return Err(wrong("it has both `base` and [settings]".into())),
             (Some(base), None) => {
                 let base = beside(base)?;
-                let table: Table = parse(&base, LONGEST_PART)?;
+                let table: Table = parse(&read_text(&base, LONGEST_PART)?, &base)?;
                 settings_of(&table).map_err(|what| RunError::Sweep { path: base, what })?;
                 table
             }
@@ -153,10 +161,14 @@ impl WrittenFold {
     }
 }
 
-/// Reads a file of TOML.
-fn parse<T: for<'de> Deserialize<'de>>(path: &Path, longest: u64) -> Result<T, RunError> {
-    let text = plimsoll_disk::read_to_string(path, longest).map_err(|source| RunError::io(path, source))?;
-    toml::from_str(&text).map_err(|error| {
+/// Reads the text of a file.
+fn read_text(path: &Path, longest: u64) -> Result<String, RunError> {
+    plimsoll_disk::read_to_string(path, longest).map_err(|source| RunError::io(path, source))
+}
+
+/// Reads the TOML of the file at a path.
+fn parse<T: for<'de> Deserialize<'de>>(text: &str, path: &Path) -> Result<T, RunError> {
+    toml::from_str(text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start));
         let what = match before {
             Some(before) => format!("line {}: {}", before.matches('\n').count() + 1, error.message()),

@@ -85,27 +85,39 @@ impl Evaluated {
     }
 }
 
+impl EvaluateRequest {
+    /// Scores predictions against references, and writes nothing but the requested pictures.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be read, a reference has no prediction, or the classes to score are not known.
+    pub fn score(&self, context: &Context) -> Outcome<Evaluated> {
+        let line = Line::draw(self.ram, self.threads, context)?;
+        let found = References::find(self, &line.budget, context)?;
+        let millimetres_per_unit = self.unit.or(found.unit).map(LengthUnit::millimetres);
+        let ignore = self.ignore.or(found.labels.as_ref().and_then(Labels::ignore));
+        let Scored { classes, regions, names } = match (&self.classes, &found.labels) {
+            (Some(named), described) => Scored::named(named, &found.folder, described.as_ref())?,
+            (None, Some(described)) => Scored::described(foreground(described), described),
+            (None, None) => Scored::present(&found, ignore, &line.budget, context)?,
+        };
+        expect_none_ignored(&classes, &regions, ignore)?;
+        let settings = Settings { classes, regions, ignore, millimetres_per_unit, ..self.settings.clone() };
+        let summary = score(&found.cases, &settings, &line.budget, self.threads, context)?;
+        if let Some((images, pictures)) = &self.pictures {
+            draw_all(&summary, &found, images, pictures, ignore, &line.budget)?;
+        }
+        Ok(Evaluated { summary, names, reserved: line.budget.peak() })
+    }
+}
+
 /// Scores predictions against references, and writes the scores beside the predictions or into the requested file.
 ///
 /// # Errors
 /// Returns an error if a file cannot be read or written, a reference has no prediction, or the classes to score are not known.
 pub fn evaluate(request: &EvaluateRequest, context: &Context) -> Outcome<Evaluated> {
-    let EvaluateRequest { predictions, threads, .. } = request;
-    let line = Line::draw(request.ram, *threads, context)?;
-    let found = References::find(request, &line.budget, context)?;
-    let millimetres_per_unit = request.unit.or(found.unit).map(LengthUnit::millimetres);
-    let ignore = request.ignore.or(found.labels.as_ref().and_then(Labels::ignore));
-    let Scored { classes, regions, names } = match (&request.classes, &found.labels) {
-        (Some(named), described) => Scored::named(named, &found.folder, described.as_ref())?,
-        (None, Some(described)) => Scored::described(foreground(described), described),
-        (None, None) => Scored::present(&found, ignore, &line.budget, context)?,
-    };
-    expect_none_ignored(&classes, &regions, ignore)?;
-    let settings = Settings { classes, regions, ignore, millimetres_per_unit, ..request.settings.clone() };
-    let summary = score(&found.cases, &settings, &line.budget, *threads, context)?;
-    if let Some((images, pictures)) = &request.pictures {
-        draw_all(&summary, &found, images, pictures, ignore, &line.budget)?;
-    }
+    let evaluated = request.score(context)?;
+    let Evaluated { summary, names, .. } = &evaluated;
+    let predictions = &request.predictions;
     let folder = match predictions.is_dir() {
         true => predictions.clone(),
         false => predictions.parent().map(Path::to_path_buf).unwrap_or_default(),
@@ -115,16 +127,16 @@ pub fn evaluate(request: &EvaluateRequest, context: &Context) -> Outcome<Evaluat
         None => folder.join("scores").with_extension(ending),
     };
     let path = request.output.clone().unwrap_or_else(|| folder.join("summary.json"));
-    write(&path, |file| write_json(file, &summary))?;
+    write(&path, |file| write_json(file, summary))?;
     write(&beside("csv"), |file| summary.write_csv(file))?;
     let plots = beside("svg");
     if summary.metric_per_case.len() > 1 {
-        write(&plots, |file| box_plots(&summary, &|class| names.name(class)).write(file))?;
+        write(&plots, |file| box_plots(summary, &|class| names.name(class)).write(file))?;
     } else if plots.exists() {
         // The picture shows other cases than the single one that was scored now.
         plimsoll_disk::remove_file(&plots).map_err(|error| Error::at_path(&plots, &error))?;
     }
-    Ok(Evaluated { summary, names, reserved: line.budget.peak() })
+    Ok(evaluated)
 }
 
 /// Scores cases within a budget.

@@ -1,5 +1,6 @@
 //! A plan with details: the curve of memory against time, explanations of tensors, a drawing of the arena.
 
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use plimsoll_data::Fold;
@@ -80,6 +81,24 @@ pub fn plan_with_details(
 }
 
 impl PlanReport {
+    /// Draws the arena over one step as SVG.
+    ///
+    /// # Errors
+    /// Returns an error if the drawing is not written.
+    pub fn draw(&self, out: &mut dyn Write) -> io::Result<()> {
+        draw_step(&self.planned.plan, self.planned.programs.fullest(), &self.numbers).write(out)
+    }
+
+    /// The drawing of the arena over one step as a text of SVG.
+    ///
+    /// # Errors
+    /// Returns an error if the drawing is no text.
+    pub fn arena_svg(&self) -> io::Result<String> {
+        let mut drawing = Vec::new();
+        self.draw(&mut drawing)?;
+        String::from_utf8(drawing).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
     /// The largest patch that fits, in voxels, if it has more than one and a half times as many voxels as the plan's.
     pub fn larger_patch(&self) -> Option<[usize; 3]> {
         let voxels = |patch: [usize; 3]| patch.iter().product::<usize>();
