@@ -1,6 +1,9 @@
-"""Exact geometry and scores of medical images inside a memory limit."""
+"""Medical-image networks, geometry and scores inside a memory limit."""
 
 from ._errors import Error, InternalError, OverLimit
+from ._evaluate import CaseScores, Comparison, Evaluation, compare, evaluate
+from ._events import EpochEnd, Event, Message, Planned, Progress
+from ._find_bin import find_plimsoll_bin
 from ._geometry import (
     BettiNumbers,
     betti_numbers,
@@ -10,35 +13,66 @@ from ._geometry import (
     largest_component,
     skeletonize,
 )
+from ._jobs import Inspection, Sweep, export, inspect, plan, sweep, train, write_phantoms
 from ._memory import Budget, Holder, memory
 from ._metrics import Scores, SurfaceDistances, evaluate, surface_distances
 from ._model import Model, Plan
 from ._plimsoll import __version__
 from ._segment import segment, segmentation_labels
 from ._sliding_window import sliding_window
+from ._metrics import Scores, SurfaceDistances, surface_distances
+from ._plan import PatchCost, RunPlan, RunPoint, WayOut
+from ._plimsoll import __version__
+from ._run import Fold, Run, Status
 
 __all__ = [
     "BettiNumbers",
     "Budget",
+    "CaseScores",
+    "Comparison",
+    "EpochEnd",
     "Error",
+    "Evaluation",
+    "Event",
+    "Fold",
     "Holder",
+    "Inspection",
     "InternalError",
     "Model",
     "OverLimit",
     "Plan",
+    "Message",
+    "OverLimit",
+    "PatchCost",
+    "Planned",
+    "Progress",
+    "Run",
+    "RunPlan",
+    "RunPoint",
     "Scores",
+    "Status",
     "SurfaceDistances",
+    "Sweep",
+    "WayOut",
     "__version__",
     "betti_numbers",
+    "compare",
     "connected_components",
     "distance_transform",
     "evaluate",
+    "export",
     "fill_holes",
+    "find_plimsoll_bin",
+    "inspect",
     "largest_component",
     "memory",
     "segment",
     "segmentation_labels",
+    "plan",
     "skeletonize",
     "sliding_window",
     "surface_distances",
+    "sweep",
+    "train",
+    "write_phantoms",
 ]

@@ -237,7 +237,7 @@ def largest_component(
     """Return the largest connected component of a mask as a mask.
 
     Of several components of the same size, the one with the first voxel is returned. `connectivity`, `threads` and
-    `budget` are those of `connected_components`.
+    `budget` have the meaning that they have in `connected_components`.
     """
     ledger, threads = ledger_of(budget), threads_of(threads)
     connectivity = connectivity_of(connectivity)
@@ -277,7 +277,7 @@ def skeletonize(
     mask : array_like
         A mask of integers or booleans with 2 or 3 axes.
     keep_topology : bool, optional
-        Preserve all components, tunnels and cavities. With `False` the result equals that of
+        Preserve all components, tunnels and cavities. With `False` the result equals
         ``skimage.morphology.skeletonize(mask, method="lee")``, which may lose a tunnel of a mask that thins to sheets.
     threads : int, optional
         The number of threads; all processors by default.

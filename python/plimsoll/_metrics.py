@@ -1,4 +1,4 @@
-"""Scores of segmentations."""
+"""Scores of segmentations in arrays."""
 
 from __future__ import annotations
 
@@ -73,47 +73,20 @@ class Scores(Mapping[int, dict[str, float]]):
         return table
 
 
-def evaluate(
+def score_arrays(
     pred: npt.ArrayLike,
     ref: npt.ArrayLike,
-    spacing: float | npt.ArrayLike | None = None,
-    labels: Iterable[int] | None = None,
-    metrics: Group | Literal["all"] | Sequence[Group] = "overlap",
+    spacing: float | npt.ArrayLike | None,
+    labels: Iterable[int] | None,
+    metrics: Group | Literal["all"] | Sequence[Group],
     *,
-    surface: Surface = "elements",
-    tolerance: float = 1.0,
-    ignore: int | None = None,
-    threads: int | None = None,
-    budget: Budget | None = None,
+    surface: Surface,
+    tolerance: float,
+    ignore: int | None,
+    threads: int | None,
+    budget: Budget | None,
 ) -> Scores:
-    """Score a label map against a reference.
-
-    Parameters
-    ----------
-    pred, ref : array_like
-        Label maps of integers or booleans from 0 to 255, of the same shape with 2 or 3 axes.
-    spacing : float or sequence of float, optional
-        The distance between voxels along each axis, in millimetres; 1 by default.
-    labels : iterable of int, optional
-        The labels to score; by default all that the reference or the prediction has, except 0 and `ignore`.
-    metrics : str or sequence of str, optional
-        Groups of scores: ``"overlap"``, ``"surface"``, ``"topology"``, ``"lesion"``, or ``"all"``.
-    surface : {"elements", "voxels"}, optional
-        The definition of a surface: DeepMind's surface elements, or MONAI's edge voxels.
-    tolerance : float, optional
-        The tolerance of the normalised surface distance in millimetres.
-    ignore : int, optional
-        The label of the reference whose voxels are not annotated; no score counts them.
-    threads : int, optional
-        The number of threads; all processors by default.
-    budget : Budget, optional
-        The budget for working memory.
-
-    Returns
-    -------
-    Scores
-        A mapping of labels to scores by name.
-    """
+    """Score a label map against a reference, as `evaluate` does."""
     ledger = ledger_of(budget)
     prediction, reference = _maps(pred, ref, budget)
     if labels is None:
@@ -121,9 +94,8 @@ def evaluate(
         chosen = [int(label) for label in present if label not in (0, ignore)]
     else:
         chosen = [_label(label, "labels") for label in labels]
-    groups = _groups(metrics)
-    if not tolerance >= 0 or tolerance == float("inf"):
-        raise ValueError(f"tolerance is {tolerance}; it must be finite and not negative")
+    groups = groups_of(metrics)
+    tolerance = tolerance_of(tolerance)
     scores = _plimsoll.score(
         prediction.voxels,
         reference.voxels,
@@ -202,7 +174,15 @@ def _label(label: Any, name: str) -> int:
     return number
 
 
-def _groups(metrics: Group | Literal["all"] | Sequence[Group]) -> list[str]:
+def tolerance_of(tolerance: float) -> float:
+    """Return a tolerance that is finite and not negative."""
+    if not tolerance >= 0 or tolerance == float("inf"):
+        raise ValueError(f"tolerance is {tolerance}; it must be finite and not negative")
+    return float(tolerance)
+
+
+def groups_of(metrics: Group | Literal["all"] | Sequence[Group]) -> list[str]:
+    """Return the names of groups of scores."""
     if metrics == "all":
         return list(GROUPS)
     names = [metrics] if isinstance(metrics, str) else list(metrics)

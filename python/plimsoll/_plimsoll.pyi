@@ -1,6 +1,7 @@
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
+from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
@@ -99,6 +100,7 @@ def score(
     budget: Budget | None = None,
     threads: int | None = None,
 ) -> dict[int, dict[str, float | None]]: ...
+def run_job(name: str, arguments: str, observer: Callable[[str], object] | None = None) -> str: ...
 def parse_bytes(text: str) -> int: ...
 def unlimited_holders() -> list[tuple[str, int, int]]: ...
 

@@ -5,7 +5,7 @@ use plimsoll_metrics::MetricError;
 use plimsoll_morphology::MorphologyError;
 use plimsoll_remedy::render;
 
-use crate::Keywords;
+use crate::{JobFailure, Keywords};
 
 /// The reason why a call failed.
 #[derive(Debug, PartialEq)]
@@ -19,6 +19,8 @@ pub enum Failure {
     },
     /// A budget has too little memory left: `plimsoll.OverLimit` in Python.
     OverLimit(OverBudget),
+    /// A job of the library failed.
+    Job(Box<JobFailure>),
     /// Anything else: `plimsoll.Error` in Python.
     Failed {
         /// The message.
@@ -42,6 +44,7 @@ impl Failure {
                 Some(format!("pass a budget of at least {}", over.line - over.free + over.needed))
             }
             Failure::Failed { remedy, .. } => remedy.clone(),
+            Failure::Job(job) => job.remedy.clone(),
         }
     }
 
@@ -53,7 +56,7 @@ impl Failure {
                 .iter()
                 .map(|HolderUse { holder, now: Bytes(now), .. }| (holder.clone(), *now))
                 .collect(),
-            Failure::Argument { .. } | Failure::Failed { .. } => Vec::new(),
+            Failure::Argument { .. } | Failure::Failed { .. } | Failure::Job(_) => Vec::new(),
         }
     }
 }
@@ -64,6 +67,7 @@ impl std::fmt::Display for Failure {
             Failure::Argument { argument, message } => write!(to, "{argument} {message}"),
             Failure::OverLimit(over) => write!(to, "{over}"),
             Failure::Failed { message, .. } => write!(to, "{message}"),
+            Failure::Job(job) => write!(to, "{job}"),
         }
     }
 }

@@ -6,8 +6,10 @@
 
 mod distance;
 mod error;
-#[cfg(feature = "extension")]
+// Tests run without Python.
+#[cfg(all(feature = "extension", not(test)))]
 mod extension;
+mod jobs;
 mod ledger;
 mod masks;
 mod model;
@@ -21,6 +23,7 @@ mod wording;
 
 pub use distance::{DistanceOptions, Grid, distance_transform, features_of, indices};
 pub use error::Failure;
+pub use jobs::{Job, JobFailure, Kind, Pending, Running, job};
 pub use ledger::{Resources, holders, process_budget, unlimited};
 pub use masks::{connected_components, dilated_skeleton, fill_holes, keep_largest_component, neighbours};
 pub use model::{ArrayModel, ImagePlan, ModelDescription, ModelOptions, OutputFiles};

@@ -25,14 +25,24 @@ pub struct Keywords;
 
 impl Wording for Keywords {
     fn parameter(&self, parameter: Parameter, value: Option<&str>) -> String {
-        let name = parameter.name().to_string();
+        let name = match parameter {
+            // `class` is a keyword of Python.
+            Parameter::Class => Parameter::Labels.name(),
+            other => other.name(),
+        };
         match value {
             None if SWITCHES.contains(&parameter) => format!("{name}=True"),
-            None => name,
+            None => name.into(),
             Some(value) if value.parse::<f64>().is_ok() => format!("{name}={value}"),
+            Some(value) if is_tuple(value) => format!("{name}=({})", value.replace(',', ", ")),
             Some(value) => format!("{name}=\"{value}\""),
         }
     }
+}
+
+/// Returns `true` for several numbers with commas between them.
+fn is_tuple(value: &str) -> bool {
+    value.contains(',') && value.split(',').all(|number| number.parse::<f64>().is_ok())
 }
 
 #[cfg(test)]
@@ -46,6 +56,8 @@ mod tests {
         assert_eq!(render("raise ‹ram=2MiB›", &Keywords), "raise ram=\"2MiB\"");
         assert_eq!(render("continue with ‹resume›", &Keywords), "continue with resume=True");
         assert_eq!(render("set ‹epochs=3› or another ‹out›", &Keywords), "set epochs=3 or another out");
+        assert_eq!(render("set ‹patch_size=32,64,64›", &Keywords), "set patch_size=(32, 64, 64)");
+        assert_eq!(render("name ‹class›", &Keywords), "name labels");
         let text = render("see ‹job models export RUN FILE.plimsoll›", &Keywords);
         assert_eq!(text, "see `plimsoll models export RUN FILE.plimsoll`");
     }

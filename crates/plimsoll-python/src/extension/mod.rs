@@ -4,6 +4,7 @@
 
 mod arrays;
 mod geometry;
+mod jobs;
 mod memory;
 mod metrics;
 mod model;
@@ -28,6 +29,7 @@ fn raised(py: Python<'_>, failure: Failure) -> PyErr {
             let arguments = (text, remedy, needed.0, free.0, line.0, held);
             Ok(PyErr::from_value(errors.getattr("OverLimit")?.call1(arguments)?))
         }
+        Failure::Job(failure) => jobs::exception(&errors, *failure),
         Failure::Failed { .. } => Ok(PyErr::from_value(errors.getattr("Error")?.call1((text, remedy))?)),
     });
     made.unwrap_or_else(|error| error)
@@ -43,11 +45,14 @@ fn finished<T>(py: Python<'_>, done: Result<Result<T, Failure>, Panicked>) -> Py
     match done {
         Ok(Ok(result)) => Ok(result),
         Ok(Err(failure)) => Err(raised(py, failure)),
-        Err(Panicked) => {
-            let errors = py.import("plimsoll._errors")?;
-            Err(PyErr::from_value(errors.getattr("InternalError")?.call0()?))
-        }
+        Err(Panicked) => Err(internal(py)),
     }
+}
+
+/// Returns the exception for a fault of the package itself.
+fn internal(py: Python<'_>) -> PyErr {
+    let made = py.import("plimsoll._errors").and_then(|errors| errors.getattr("InternalError")?.call0());
+    made.map_or_else(|error| error, PyErr::from_value)
 }
 
 /// The resources of a call.
@@ -65,6 +70,7 @@ fn resources(
 fn extension(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     geometry::register(module)?;
+    jobs::register(module)?;
     memory::register(module)?;
     metrics::register(module)?;
     model::register(module)?;

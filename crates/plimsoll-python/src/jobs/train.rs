@@ -1,0 +1,122 @@
+//! Training folds of a run.
+
+use std::path::PathBuf;
+
+use plimsoll::{Context, FoldChoice, Monitoring, NewCases, TrainRequest, WeightChoice};
+use plimsoll_metrics::Missing;
+use plimsoll_report::contents;
+use plimsoll_run::{FoldName, RunFolder};
+use serde::Deserialize;
+
+use super::arguments::RunArguments;
+use super::files::Files;
+use super::{JobFailure, parsed, written};
+use crate::Failure;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TrainArguments {
+    run: RunArguments,
+    out: PathBuf,
+    /// The names of the folds; none for all of the splits.
+    folds: Option<Vec<String>>,
+    parallel: usize,
+    warm: bool,
+    resume: bool,
+    accept_changed_data: bool,
+    new_cases: Option<String>,
+    weights: Option<PathBuf>,
+    allow_extra: bool,
+    new_head: bool,
+    sum_stem: bool,
+    splits: Option<PathBuf>,
+    skip_validation: bool,
+    missing: Missing,
+    log_steps: bool,
+    tensorboard: bool,
+    openmetrics: Option<PathBuf>,
+}
+
+impl TrainArguments {
+    fn files(&self) -> Files {
+        Files::default()
+            .read("the data set", [&self.run.dataset])
+            .read("the model", &self.run.plans_from)
+            .read("the settings", &self.run.config)
+            .read("the weights", &self.weights)
+            .read("the folds", &self.splits)
+            .write_into("out", Some(&self.out))
+            .write("openmetrics", self.openmetrics.as_deref(), contents::METRICS)
+    }
+
+    fn request(self) -> Result<TrainRequest, Failure> {
+        let of_weights =
+            [("allow_extra", self.allow_extra), ("new_head", self.new_head), ("sum_stem", self.sum_stem)];
+        if let Some((name, _)) = of_weights.iter().find(|(_, is_given)| *is_given && self.weights.is_none()) {
+            return Err(JobFailure::argument(format!("{name} has no effect without weights")));
+        }
+        let device = self.run.machine.device;
+        let backend = self.run.machine.open()?;
+        Ok(TrainRequest {
+            parallel: parallel(self.parallel, self.run.machine.threads()?)?,
+            plan: self.run.request(backend)?,
+            run: RunFolder::new(self.out),
+            folds: folds(self.folds)?,
+            device,
+            warm: self.warm,
+            resume: self.resume,
+            accept_changed_data: self.accept_changed_data,
+            new_cases: self.new_cases.as_deref().map(new_cases).transpose()?,
+            weights: self.weights.map(|path| WeightChoice {
+                path,
+                allow_extra: self.allow_extra,
+                new_head: self.new_head,
+                sum_stem: self.sum_stem,
+            }),
+            splits: self.splits,
+            monitoring: Monitoring {
+                steps: self.log_steps,
+                tensorboard: self.tensorboard,
+                openmetrics: self.openmetrics,
+            },
+            validate: !self.skip_validation,
+            missing: self.missing,
+            like: None,
+        })
+    }
+}
+
+/// The folds with these names; all of the splits if none are named.
+fn folds(names: Option<Vec<String>>) -> Result<FoldChoice, Failure> {
+    let Some(names) = names else { return Ok(FoldChoice::Every) };
+    let named = names.iter().map(|name| name.parse::<FoldName>());
+    Ok(FoldChoice::Named(named.collect::<Result<_, _>>().map_err(JobFailure::of)?))
+}
+
+/// Checks the number of trainings at a time, of which each has a thread at least.
+pub(super) fn parallel(parallel: usize, threads: usize) -> Result<usize, Failure> {
+    match parallel {
+        0 => Err(JobFailure::argument("parallel is 0; pass at least 1")),
+        _ if parallel > threads => {
+            Err(JobFailure::argument(format!("parallel is {parallel}, but there are {threads} threads")))
+        }
+        _ => Ok(parallel),
+    }
+}
+
+fn new_cases(name: &str) -> Result<NewCases, Failure> {
+    match name {
+        "include" => Ok(NewCases::Include),
+        "leave-out" => Ok(NewCases::LeaveOut),
+        _ => Err(JobFailure::argument(format!(
+            "new_cases is \"{name}\", but must be \"include\" or \"leave-out\""
+        ))),
+    }
+}
+
+/// Trains and validates folds until all are done, or the job is asked to stop.
+pub(super) fn train(arguments: &str, context: &Context) -> Result<String, Failure> {
+    let arguments: TrainArguments = parsed(arguments)?;
+    let context = arguments.files().check(context)?;
+    written(&plimsoll::train(&arguments.request()?, &context).map_err(JobFailure::of)?)
+}
