@@ -15,15 +15,13 @@ from ._geometry import (
 )
 from ._jobs import Inspection, Sweep, export, inspect, plan, sweep, train, write_phantoms
 from ._memory import Budget, Holder, memory
-from ._metrics import Scores, SurfaceDistances, evaluate, surface_distances
 from ._model import Model, Plan
-from ._plimsoll import __version__
-from ._segment import segment, segmentation_labels
-from ._sliding_window import sliding_window
 from ._metrics import Scores, SurfaceDistances, surface_distances
 from ._plan import PatchCost, RunPlan, RunPoint, WayOut
 from ._plimsoll import __version__
 from ._run import Fold, Run, Status
+from ._segment import segment, segmentation_labels
+from ._sliding_window import sliding_window
 
 __all__ = [
     "BettiNumbers",
@@ -38,12 +36,11 @@ __all__ = [
     "Holder",
     "Inspection",
     "InternalError",
+    "Message",
     "Model",
     "OverLimit",
-    "Plan",
-    "Message",
-    "OverLimit",
     "PatchCost",
+    "Plan",
     "Planned",
     "Progress",
     "Run",
@@ -66,9 +63,9 @@ __all__ = [
     "inspect",
     "largest_component",
     "memory",
+    "plan",
     "segment",
     "segmentation_labels",
-    "plan",
     "skeletonize",
     "sliding_window",
     "surface_distances",

@@ -29,7 +29,6 @@ pub use masks::{connected_components, dilated_skeleton, fill_holes, keep_largest
 pub use model::{ArrayModel, ImagePlan, ModelDescription, ModelOptions, OutputFiles};
 pub use model_files::{image_shape, read_labels, write_image};
 pub use model_jobs::{FolderOptions, SegmentOptions, import_archive, predict_folder, segment_images, tasks};
-pub use masks::{connected_components, fill_holes, keep_largest_component, neighbours};
 pub use patches::{
     InProcess, LabelBuffer, PatchBatch, PatchOptions, PatchSettings, PatchStream, StreamFacts, Turn,
     Warnings, parsed, section_by_name,

@@ -1,4 +1,4 @@
-"""Losses that see shapes, for PyTorch: exact distances and skeletons, computed on the steps that need them.
+"""Losses that see shapes and streams of patches, for PyTorch.
 
 The module needs PyTorch, which the package does not install.
 """
@@ -22,6 +22,7 @@ if not hasattr(_torch.library, "custom_op"):
 from ._boundary import BoundaryL1Loss
 from ._composite import Component, CompositeLoss
 from ._distances import BoundaryLoss, HausdorffDTLoss, LogHausdorffDTLoss, SurfaceDistanceLoss
+from ._patches import Patches
 from ._skeletons import SkeletonRecallLoss, SoftClDiceLoss
 
 __all__ = [
@@ -31,12 +32,8 @@ __all__ = [
     "CompositeLoss",
     "HausdorffDTLoss",
     "LogHausdorffDTLoss",
+    "Patches",
     "SkeletonRecallLoss",
     "SoftClDiceLoss",
     "SurfaceDistanceLoss",
 ]
-"""Plimsoll for PyTorch."""
-
-from ._patches import Patches
-
-__all__ = ["Patches"]

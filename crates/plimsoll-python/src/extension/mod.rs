@@ -8,8 +8,8 @@ mod jobs;
 mod memory;
 mod metrics;
 mod model;
-mod window;
 mod patches;
+mod window;
 
 use plimsoll_memory::OverBudget;
 use plimsoll_parallel::{Panicked, catch_panic};
@@ -74,6 +74,6 @@ fn extension(module: &Bound<'_, PyModule>) -> PyResult<()> {
     memory::register(module)?;
     metrics::register(module)?;
     model::register(module)?;
+    patches::register(module)?;
     window::register(module)
-    patches::register(module)
 }
