@@ -4,6 +4,7 @@ from ._errors import Error, InternalError, OverLimit
 from ._evaluate import CaseScores, Comparison, Evaluation, compare, evaluate
 from ._events import EpochEnd, Event, Message, Planned, Progress
 from ._find_bin import find_plimsoll_bin
+from ._estimate import Checkpoint, CurvePoint, Estimate, estimate
 from ._geometry import (
     BettiNumbers,
     betti_numbers,
@@ -27,9 +28,12 @@ __all__ = [
     "BettiNumbers",
     "Budget",
     "CaseScores",
+    "Checkpoint",
     "Comparison",
+    "CurvePoint",
     "EpochEnd",
     "Error",
+    "Estimate",
     "Evaluation",
     "Event",
     "Fold",
@@ -56,6 +60,7 @@ __all__ = [
     "compare",
     "connected_components",
     "distance_transform",
+    "estimate",
     "evaluate",
     "export",
     "fill_holes",

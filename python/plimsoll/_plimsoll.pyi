@@ -7,6 +7,8 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from ._step_trace import Op, Storage
+
 __all__: list[str]
 __version__: str
 
@@ -101,6 +103,12 @@ def score(
     threads: int | None = None,
 ) -> dict[int, dict[str, float | None]]: ...
 def run_job(name: str, arguments: str, observer: Callable[[str], object] | None = None) -> str: ...
+def step_memory(
+    storages: list[Storage], operations: list[Op], backward_starts: list[int]
+) -> tuple[list[int], int, int, list[int]]: ...
+def plan_step(
+    storages: list[Storage], operations: list[Op], backward_starts: list[int]
+) -> tuple[int, list[tuple[int, float, int]]]: ...
 def parse_bytes(text: str) -> int: ...
 def unlimited_holders() -> list[tuple[str, int, int]]: ...
 

@@ -8,6 +8,8 @@ mod distance;
 mod error;
 // Tests run without Python.
 #[cfg(all(feature = "extension", not(test)))]
+mod estimate;
+#[cfg(feature = "extension")]
 mod extension;
 mod jobs;
 mod ledger;
@@ -24,6 +26,7 @@ mod wording;
 pub use distance::{DistanceOptions, Grid, distance_transform, features_of, indices};
 pub use error::Failure;
 pub use jobs::{Job, JobFailure, Kind, Pending, Running, job};
+pub use estimate::{CurvePoint, Operation, Parts, StepMemory, StepPlan, StepTrace, Storage, StorageRole};
 pub use ledger::{Resources, holders, process_budget, unlimited};
 pub use masks::{connected_components, dilated_skeleton, fill_holes, keep_largest_component, neighbours};
 pub use model::{ArrayModel, ImagePlan, ModelDescription, ModelOptions, OutputFiles};

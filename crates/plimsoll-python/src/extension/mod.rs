@@ -3,6 +3,7 @@
 #![allow(missing_docs, reason = "functions are documented where the package wraps them")]
 
 mod arrays;
+mod estimate;
 mod geometry;
 mod jobs;
 mod memory;
@@ -69,6 +70,7 @@ fn resources(
 #[pyo3(name = "_plimsoll")]
 fn extension(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    estimate::register(module)?;
     geometry::register(module)?;
     jobs::register(module)?;
     memory::register(module)?;
