@@ -3,17 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_data::pictures::{ImageDataset, LabelSource, Split, TableSettings, folds};
-use plimsoll_data::{
-    Dataset, DatasetError, Fold, FoldsNeeds, FoundData, Inspection, Problem, Severity, Splits,
-};
+use plimsoll_data::pictures::{ImageDataset, Split, folds};
+use plimsoll_data::{Dataset, Fold, FoldsNeeds, FoundData, Inspection, Problem, Severity, Splits};
 use plimsoll_memory::Budget;
 use plimsoll_run::{FolderUse, ImageSettings, Settings};
 use plimsoll_train::RunData;
 
 use super::inspect::{census, expect_sound, inspect, inspect_images};
-use super::listed_files;
 use super::new_cases::{Traits, TraitsOf};
+use super::{image_data, listed_files};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 
@@ -59,26 +57,7 @@ impl Listed {
         if let Some(found) = FoundData::find(place, &options, budget)? {
             return Listed::of_volumes(found, opening, budget);
         }
-        let is_table = place.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("csv"));
-        let has_folders = || -> Outcome<bool> {
-            let mut found = plimsoll_disk::entries(place).map_err(|error| Error::at_path(place, &error))?;
-            Ok(found.any(|path| path.is_ok_and(|path| path.is_dir())))
-        };
-        if !is_table && !place.is_dir() {
-            return Err(DatasetError::not_a_folder(place).into());
-        }
-        if !is_table && (place.join("imagesTr").exists() || !has_folders()?) {
-            return Err(DatasetError::NoDatasetJson { folder: place.into() }.into());
-        }
-        let images = settings.images.clone().unwrap_or_default();
-        let dataset = match is_table {
-            true => ImageDataset::from_table(place, &images.table.unwrap_or_else(usual_table), budget)?,
-            false if images.table.is_some() => {
-                let message = format!("`images.table` is set, but {} is a folder", place.display());
-                return Err(Error::new(message, "name the table itself, which ends in .csv"));
-            }
-            false => ImageDataset::from_folders(place, budget)?,
-        };
+        let dataset = image_data::list(place, settings, budget)?;
         opening.context.expect_unlisted(listed_files::DATA_SET, listed_files::image_files(&dataset))?;
         let name = place.file_stem().unwrap_or(place.as_os_str()).to_string_lossy().into_owned();
         Ok(Listed::Images { name, place: place.into(), dataset: Arc::new(dataset) })
@@ -287,18 +266,4 @@ fn leave_out(dataset: &mut Dataset, inspection: &Inspection) -> Vec<String> {
     let errors: Vec<&Problem> = inspection.problems.iter().filter(is_error).collect();
     dataset.cases.retain(|case| !errors.iter().any(|error| error.case == case.id));
     errors.iter().map(|error| format!("left out: {error}")).collect()
-}
-
-/// Columns as they are usually called.
-fn usual_table() -> TableSettings {
-    TableSettings {
-        image: "image".into(),
-        label: LabelSource::One("label".into()),
-        group: None,
-        split: None,
-        folder: PathBuf::new(),
-        ending: String::new(),
-        classes: Vec::new(),
-        skip_unlabelled: false,
-    }
 }

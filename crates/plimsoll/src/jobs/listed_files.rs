@@ -8,6 +8,7 @@ use plimsoll_disk::outputs::CommandFiles;
 use plimsoll_memory::Bytes;
 use plimsoll_run::{Event, FoldFolder, RunFolder, Specification, each_event};
 
+use super::image_data;
 use super::line::Line;
 use crate::context::Context;
 use crate::error::Outcome;
@@ -47,8 +48,15 @@ pub fn expect_apart_from_data(run: &Path, outputs: &CommandFiles, ram: Option<By
     // Lists of a data set that was trained on were allowed to name files elsewhere.
     match FoundData::find(&place, &specification.settings.data_options(true), &budget) {
         Ok(Some(found)) => Ok(outputs.check_listed(DATA_SET, volume_files(&found))?),
+        Ok(None) => match image_data::list(&place, &specification.settings, &budget) {
+            Ok(dataset) => {
+                let table = image_data::is_table(&place).then_some(place.as_path());
+                Ok(outputs.check_listed(DATA_SET, image_files(&dataset).chain(table))?)
+            }
+            Err(_) => Ok(()),
+        },
         // The job that reads the data set reports its faults.
-        Ok(None) | Err(_) => Ok(()),
+        Err(_) => Ok(()),
     }
 }
 

@@ -13,6 +13,7 @@ pub mod evaluate;
 pub mod export;
 mod finished_cases;
 pub mod fold_data;
+mod image_data;
 pub mod inspect;
 pub mod inspection;
 pub mod label_folder;
