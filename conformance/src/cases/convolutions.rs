@@ -40,14 +40,9 @@ pub fn convolutions(precision: DType) -> Vec<Case> {
         // (A map of one voxel has no variance to be normalised by.)
         for (j, extent) in EXTENTS.iter().chain(&[[1; 3]]).chain(large).copied().enumerate() {
             // Not every pair with every other: the channels walk along.
-            let (channels, batch) = (CHANNELS[(i + j) % CHANNELS.len()], 1 + (i + j) % 2);
-            cases.extend(convolution(
-                precision,
-                window,
-                (batch, extent),
-                channels,
-                (i + j) % 3 == 0 && extent != [1; 3],
-            ));
+            let (channels, outputs) = CHANNELS[(i + j) % CHANNELS.len()];
+            let maps = Maps { batch: 1 + (i + j) % 2, extent, channels, outputs };
+            cases.extend(convolution(precision, window, maps, (i + j) % 3 == 0 && extent != [1; 3]));
         }
     }
     cases

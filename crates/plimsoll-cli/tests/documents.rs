@@ -169,7 +169,7 @@ fn the_start_page_and_how_to_pages_can_be_followed() {
             if step.command == "plimsoll demo --out demo" {
                 // The data set that this command writes, with smaller volumes, without its training.
                 let config = PhantomConfig { size: [24, 32], ..PhantomConfig::default() };
-                phantom::write(&home.join("demo/dataset"), &config).unwrap();
+                phantom::write(home.join("demo/dataset"), &config).unwrap();
                 continue;
             }
             let mut shell = Command::new("sh");

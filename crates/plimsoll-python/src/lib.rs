@@ -6,10 +6,9 @@
 
 mod distance;
 mod error;
+mod estimate;
 // Tests run without Python.
 #[cfg(all(feature = "extension", not(test)))]
-mod estimate;
-#[cfg(feature = "extension")]
 mod extension;
 mod jobs;
 mod ledger;
@@ -25,11 +24,11 @@ mod wording;
 
 pub use distance::{DistanceOptions, Grid, distance_transform, features_of, indices};
 pub use error::Failure;
-pub use jobs::{Job, JobFailure, Kind, Pending, Running, job};
 pub use estimate::{CurvePoint, Operation, Parts, StepMemory, StepPlan, StepTrace, Storage, StorageRole};
+pub use jobs::{Job, JobFailure, Kind, Pending, Running, job};
 pub use ledger::{Resources, holders, process_budget, unlimited};
 pub use masks::{connected_components, dilated_skeleton, fill_holes, keep_largest_component, neighbours};
-pub use model::{ArrayModel, ImagePlan, ModelDescription, ModelOptions, OutputFiles};
+pub use model::{ArrayModel, ImagePlan, ModelDescription, ModelOptions, OutputFiles, element_type, geometry};
 pub use model_files::{image_shape, read_labels, write_image};
 pub use model_jobs::{FolderOptions, SegmentOptions, import_archive, predict_folder, segment_images, tasks};
 pub use patches::{

@@ -8,8 +8,8 @@ use plimsoll::backend::DeviceName;
 use plimsoll::model_steps;
 use plimsoll_data::{Case, Channel, ChannelFile, Dataset, FoundImages, Reading};
 use plimsoll_infer::{
-    ArrayImage, ArrayOutput, ArrayPredictor, CaseEstimate, CaseInput, CaseRequest, InferError, MemoryLabels,
-    PredictOptions, PredictPlan, Predictor, Progress, WindowWeights,
+    ArrayImage, ArrayOutput, ArrayPredictor, CaseEstimate, CaseInput, CaseOutput, CaseRequest, InferError,
+    MemoryLabels, PredictOptions, PredictPlan, Predictor, Progress, WindowWeights,
 };
 use plimsoll_memory::{Budget, Bytes, Mapped, System, limits};
 use plimsoll_models::nnunet::NnUnetChoice;
@@ -331,7 +331,12 @@ impl ArrayModel {
         let geometry = geometry_of(case)?;
         let input = CaseInput { case, earlier: None, within: None };
         let mut sink = MemoryLabels::new(&mut *labels, is_wide);
-        arrays.predictor().predict_to(input, (&mut sink, probabilities), stop, observe)?;
+        arrays.predictor().predict_to(
+            input,
+            CaseOutput { labels: &mut sink, probabilities },
+            stop,
+            observe,
+        )?;
         self.process(arrays, &geometry, labels)
     }
 
@@ -362,7 +367,7 @@ impl ArrayModel {
         let processed = process_file(&first, labels, &self.steps, None, &budget, self.options.threads);
         let removed = plimsoll_disk::remove_file(&first);
         processed.map_err(|error| Failure::Failed { message: error.to_string(), remedy: error.remedy() })?;
-        removed.map_err(|error| plimsoll::Error::of_path(&first, &error).into())
+        removed.map_err(|error| plimsoll::Error::at_path(&first, &error).into())
     }
 
     /// Applies the model's steps of post-processing to labels.

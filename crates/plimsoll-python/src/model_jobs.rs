@@ -10,7 +10,7 @@ use plimsoll::{
 use plimsoll_dicom::SegmentationType;
 use plimsoll_infer::PredictOptions;
 use plimsoll_memory::{Bytes, mapped_files};
-use plimsoll_models::total_segmentator::{Mode, ModelSize, Task};
+use plimsoll_models::total_segmentator::{Mode, ModelSize, SegmentatorTask};
 
 use crate::Failure;
 use crate::model::ArrayModel;
@@ -173,7 +173,7 @@ pub fn segment_images(options: SegmentOptions, context: &Context) -> Result<Segm
 /// # Errors
 /// If the table of tasks is damaged.
 pub fn tasks() -> Result<Vec<(String, Vec<String>)>, Failure> {
-    let all = Task::all().map_err(Failure::from)?;
+    let all = SegmentatorTask::all().map_err(Failure::from)?;
     Ok(all.iter().map(|(name, task)| (name.to_string(), task.classes.clone())).collect())
 }
 

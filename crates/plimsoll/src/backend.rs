@@ -116,8 +116,10 @@ impl From<DeviceError> for Error {
 /// The backend of a card, below a line of its memory.
 fn within(backend: CudaBackend, line: Bytes, driver: DriverUse) -> Outcome<Arc<dyn Backend>> {
     let memory = DeviceMemory::new(line, driver).map_err(|_| {
-        let message =
-            format!("the driver uses {} of the card's memory, but its limit is {line}", driver.device_bytes());
+        let message = format!(
+            "the driver uses {} of the card's memory, but its limit is {line}",
+            driver.device_bytes()
+        );
         Error::new(message, "raise ‹vram›")
     })?;
     Ok(Arc::new(backend.within(memory)))

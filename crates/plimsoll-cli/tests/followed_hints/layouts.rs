@@ -69,8 +69,8 @@ fn what_is_proposed_for_pairs_of_folders_is_accepted() {
     let args = with(&inspect(&data), &words(&["--config", text(&config)]));
     // A value that is not the next one: the line that is proposed, or the description that is written.
     let said = hint(&args);
-    assert!(said.contains("`plimsoll inspect FOLDER --write` makes a dataset.json"), "{said}");
-    let line = setting(&said, "write into plimsoll.toml: ").to_string();
+    assert!(said.contains("`plimsoll inspect FOLDER --write` writes a dataset.json"), "{said}");
+    let line = setting(&said, "set in plimsoll.toml: ").to_string();
     set(&line);
     expect_accepted(&args, &line);
     set("");
@@ -91,21 +91,21 @@ fn what_is_proposed_for_pairs_of_folders_is_accepted() {
     fs::rename(dir.path().join("b.nii.gz"), &image).unwrap();
     let said = hint(&args);
     let pattern = setting(&said, "under [data], ").split(", where").next().unwrap();
-    assert_eq!(pattern, "labels = \"seg/*_seg.nii.gz\"");
+    assert_eq!(pattern, "labels = \"labels/*_seg.nii.gz\"");
+    fs::remove_file(data.join("labels/a.nii.gz")).unwrap();
     for case in ["a", "b"] {
-        volume(&data.join(format!("seg/{case}_seg.nii.gz")), 5, 1);
+        volume(&data.join(format!("labels/{case}_seg.nii.gz")), 5, 1);
     }
     set(&format!("{line}\n[data]\n{pattern}\n"));
     expect_accepted(&args, &said);
     // Folders of which nothing says which is which.
-    for (old, new) in [("images", "first"), ("seg", "second"), ("labels", "third")] {
+    for (old, new) in [("images", "first"), ("labels", "second")] {
         fs::rename(data.join(old), data.join(new)).unwrap();
     }
-    fs::remove_dir_all(data.join("third")).unwrap();
     set(&line);
     let said = hint(&args);
-    let settings = setting(&said, "under [data], ").replace("raw", "first").replace("seg\"", "second\"");
-    set(&format!("{line}\n[data]\n{}\n", settings.replace(" and ", "\n")));
+    let settings = setting(&said, "under [data], ").replace(" and ", "\n");
+    set(&format!("{line}\n[data]\n{settings}\n"));
     expect_accepted(&args, &said);
 }
 
@@ -170,7 +170,7 @@ fn what_is_proposed_for_lists_and_names_of_files_is_accepted() {
     let right = || write(&original);
     // A file that is no JSON, and an ending that no image has.
     fs::write(&description, "{\"labels\":\n").unwrap();
-    expect_mended("half a file", &args, &["correct the file at the line that is named"], right);
+    expect_mended("half a file", &args, &["correct the file at that line"], right);
     write(&with_key("file_ending", json!(".nrrd")));
     expect_mended("no images", &args, &["check the folder and the file ending"], right);
     // A second channel that a case lacks: its file is added, or its other files are removed.
@@ -183,7 +183,9 @@ fn what_is_proposed_for_lists_and_names_of_files_is_accepted() {
         let second = text(&test).replace("_0000.nii.gz", "_0001.nii.gz");
         fs::copy(&test, second).unwrap();
     }
-    (0..2).for_each(|case| drop(fs::copy(image(case, 0), image(case, 1)).unwrap()));
+    for case in 0..2 {
+        fs::copy(image(case, 0), image(case, 1)).unwrap();
+    }
     expect_mended("no second channel", &args, &["add the file"], || {
         fs::copy(image(2, 0), image(2, 1)).unwrap();
     });
@@ -225,7 +227,9 @@ fn what_is_proposed_for_names_of_predicted_images_and_predictions_is_accepted() 
     let images = tiny.path("images");
     fs::create_dir(&images).unwrap();
     let test = fs::read_dir(tiny.data.join("imagesTs")).unwrap().next().unwrap().unwrap().path();
-    let put = |name: &str| drop(fs::copy(&test, images.join(name)).unwrap());
+    let put = |name: &str| {
+        fs::copy(&test, images.join(name)).unwrap();
+    };
     let predict = |out: &str| {
         let out = tiny.path(out);
         words(&[

@@ -55,7 +55,7 @@ fn every_way_to_predict_below_a_limit_that_is_proposed_works() {
     let args = predict("large", &["--window-batch", "1024", "--ram", "48MiB"]);
     let said = hint(&args);
     let ways: Vec<&str> =
-        said.strip_prefix("raise the line to ").unwrap_or_else(|| panic!("{said}")).split(", or ").collect();
+        said.strip_prefix("raise the limit to ").unwrap_or_else(|| panic!("{said}")).split(", or ").collect();
     assert!(
         ways.len() > 2 && said.contains("--window-batch 1,") && said.contains("--precision bf16"),
         "{said}"
@@ -182,7 +182,7 @@ fn an_interrupted_prediction_is_done_again_as_proposed() {
     assert!(signal.unwrap().success());
     let interrupted = crate::support::Ended::from(child.wait_with_output().unwrap());
     let error = interrupted.error(130);
-    assert!(error.contains("cases that are done are kept, unless --overwrite"), "{error}");
+    assert!(error.contains("finished cases are kept, unless --overwrite"), "{error}");
     assert!(!labels(5).exists());
     let written = fs::metadata(labels(0)).unwrap().modified().unwrap();
     expect_accepted(&args, &error);

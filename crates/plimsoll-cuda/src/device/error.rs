@@ -23,9 +23,7 @@ pub enum DeviceError {
         found: usize,
     },
     /// A plan was made for a kind of card, without one.
-    #[error(
-        "{architecture} is an architecture, not a device: runs can be planned for it, but not executed"
-    )]
+    #[error("{architecture} is an architecture, not a device: runs can be planned for it, but not executed")]
     Nowhere {
         /// The kind.
         architecture: Architecture,

@@ -100,6 +100,8 @@ pub enum DatasetError {
         name: String,
         /// A value without one.
         value: u8,
+        /// All names with values, as the settings may state them.
+        said: String,
     },
     /// The operating system reported an error.
     #[error("cannot {action} {path}")]
@@ -386,8 +388,8 @@ impl DatasetError {
                 names.first().map_or("organ", String::as_str),
                 names.get(1).map_or("tumour", String::as_str),
             ),
-            DatasetError::SegmentValues { name, value, .. } => format!(
-                "set the value of each name for files without names in plimsoll.toml: labels = {{ {name:?} = {value} }}"
+            DatasetError::SegmentValues { said, .. } => format!(
+                "set the value of each name for files without names in plimsoll.toml, like labels = {{ {said} }}"
             ),
             DatasetError::NoLayout { .. } => LAYOUTS.into(),
             DatasetError::Layout { hint, .. } => hint.clone(),

@@ -70,7 +70,7 @@ impl InspectError {
     pub fn remedy(&self) -> Option<String> {
         match self {
             InspectError::Case { .. } | InspectError::Memory(_) => {
-                Some("raise the memory limit, or inspect with fewer threads".into())
+                Some("raise ‹ram›, or use fewer threads".into())
             }
             InspectError::Labels { source, .. } => source.remedy(),
             InspectError::Thread(_) => Some("use fewer threads".into()),

@@ -213,7 +213,9 @@ impl LabelCensus {
         let unnamed = self.values.keys().copied().find(|value| *value != 0);
         if let (Some(value), Some(name), false) = (unnamed, self.names.keys().next(), self.agrees()) {
             let (folder, name) = (found.folder.clone(), name.clone());
-            return Err(DatasetError::SegmentValues { folder, name, value });
+            let names = self.names.keys().filter(|name| !is_background(name));
+            let said: Vec<String> = names.zip(1u8..).map(|(name, value)| format!("{name:?} = {value}")).collect();
+            return Err(DatasetError::SegmentValues { folder, name, value, said: said.join(", ") });
         }
         let values = classes.iter().map(|(name, value)| (name.clone(), u64::from(*value))).collect();
         let labels = Labels::from_values(&found.folder, &values)?;

@@ -184,7 +184,8 @@ impl ArrayPredictor {
         let case = MemoryCase::copy(geometry, *element, channels, &self.budget)?;
         let input = CaseInput { case: &case.case, earlier: None, within: None };
         let mut sink = MemoryLabels::new(labels, is_wide);
-        match self.predictor.predict_to(input, CaseOutput { labels: &mut sink, probabilities }, stop, observe) {
+        match self.predictor.predict_to(input, CaseOutput { labels: &mut sink, probabilities }, stop, observe)
+        {
             Ok(predicted) => Ok(ArrayPlan { plan: predicted.plan, image: copied }),
             Err(source) => {
                 Err(ArrayError::Infer { text: case.named(one_line(&source)), cause: Box::new(source) })

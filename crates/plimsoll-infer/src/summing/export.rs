@@ -311,9 +311,11 @@ impl Export {
             let covered = first_column..first_column + columns;
             let of_row = ProbabilityRow { values: of_row, width, covered };
             let is_final = self.shape.activation.is_some() || self.scores == Scores::Logits;
-            room.probabilities(of_row, &self.answers, is_final, |output, rooms, to| match self.lines_are_rows {
-                true => self.along.write(planes, output, self.lines[row], rooms, to),
-                false => self.along.write_across(planes, output, &self.lines, row, to),
+            room.probabilities(of_row, &self.answers, is_final, |output, rooms, to| {
+                match self.lines_are_rows {
+                    true => self.along.write(planes, output, self.lines[row], rooms, to),
+                    false => self.along.write_across(planes, output, &self.lines, row, to),
+                }
             });
         });
     }

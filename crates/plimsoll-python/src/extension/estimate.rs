@@ -47,13 +47,16 @@ fn step_memory(
     })
 }
 
+/// A point of the curve: bytes, the recomputed share of the work, and the number of recomputed tensors.
+type CurveTuple = (u64, f64, usize);
+
 #[pyfunction]
 fn plan_step(
     py: Python<'_>,
     storages: Vec<RecordedStorage>,
     operations: Vec<RecordedOperation>,
     backward_starts: Vec<usize>,
-) -> PyResult<(u64, Vec<(u64, f64, usize)>)> {
+) -> PyResult<(u64, Vec<CurveTuple>)> {
     let trace = trace(storages, operations, backward_starts).map_err(|failure| raised(py, failure))?;
     detached(py, || {
         let plan = trace.plan();

@@ -31,7 +31,7 @@ fn run_job(
     observer: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<String> {
     let job = job(name).ok_or_else(|| PyValueError::new_err(format!("unknown job {name:?}")))?;
-    let cache = CacheFolder::of_user(|name| std::env::var_os(name));
+    let cache = CacheFolder::for_user(|name| std::env::var_os(name));
     let mut running = Running::start(job, arguments, cache).map_err(|failure| raised(py, failure))?;
     let mut interruption = None;
     loop {

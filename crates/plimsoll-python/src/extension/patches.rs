@@ -31,6 +31,9 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<LentBatch>()
 }
 
+/// Cases, channels, values of labels and spacing of a stream.
+type Facts = (Vec<String>, Vec<String>, BTreeMap<String, u8>, Vec<f64>);
+
 #[pyclass(name = "PatchStream", module = "plimsoll._plimsoll", frozen)]
 struct PyPatchStream {
     stream: InProcess<Mutex<PatchStream>>,
@@ -103,7 +106,7 @@ impl PyPatchStream {
             threads: resources.threads,
         };
         let warnings = Warnings::default();
-        let folder = CacheFolder::of_user(|name| std::env::var_os(name)).filter(|_| cache);
+        let folder = CacheFolder::for_user(|name| std::env::var_os(name)).filter(|_| cache);
         let context = Context::observed(warnings.clone()).with_cache(folder);
         let stop = context.stop.clone();
         let open = move || PatchStream::open(&request, settings, options, &resources, &context);
@@ -118,7 +121,7 @@ impl PyPatchStream {
     }
 
     /// Cases, channels, labels and spacing.
-    fn facts(&self, py: Python<'_>) -> PyResult<(Vec<String>, Vec<String>, BTreeMap<String, u8>, Vec<f64>)> {
+    fn facts(&self, py: Python<'_>) -> PyResult<Facts> {
         let facts = self.with(py, |stream| Ok(stream.facts().clone()))?;
         Ok((facts.cases, facts.channels, facts.labels, facts.spacing))
     }

@@ -60,7 +60,7 @@ fn read_fold(folder: &FoldFolder) -> Result<Fold, Failure> {
     .map_err(JobFailure::of)?;
     Ok(Fold {
         folder: folder.path().into(),
-        status: Status::of(folder).map_err(JobFailure::of)?,
+        status: Status::read(folder).map_err(JobFailure::of)?,
         costs: last_costs(&epochs, &costs),
         epochs,
         record: folder.record(),

@@ -88,7 +88,7 @@ impl SweepArguments {
         let first = asked.arms.first().ok_or_else(|| JobFailure::argument("request has no arm"))?;
         let settings = first.settings.clone();
         let folder = std::path::absolute(&self.out)
-            .map_err(|error| JobFailure::of(plimsoll::Error::of_path(&self.out, &error)))?;
+            .map_err(|error| JobFailure::of(plimsoll::Error::at_path(&self.out, &error)))?;
         let threads = self.machine.threads()?;
         let backend = if self.plan { self.machine.open_to_plan()? } else { self.machine.open()? };
         let allowed = self.allow.iter().map(|name| concession(name)).collect::<Result<_, _>>()?;

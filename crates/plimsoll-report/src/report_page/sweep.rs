@@ -121,10 +121,7 @@ pub fn sweep_page(to: To<'_, '_>, folder: &SweepFolder, wanted: &Wanted<'_>, bud
     if request.is_file() {
         let text = plimsoll_disk::read(&request, MOST_REQUEST)
             .map_err(|error| ReportError::at_path(&request, error))?;
-        page.put(&format!(
-            "<h2>Request</h2>\n<pre>{}</pre>\n",
-            escaped(&String::from_utf8_lossy(&text))
-        ))?;
+        page.put(&format!("<h2>Request</h2>\n<pre>{}</pre>\n", escaped(&String::from_utf8_lossy(&text))))?;
     }
     page.end()
 }

@@ -140,7 +140,8 @@ impl Coded {
 
 fn place(number: u32, value: Option<&str>, layer: Option<&str>) -> Result<LayerValue, String> {
     let value = value.ok_or_else(|| format!("it has no `Segment{number}_LabelValue`"))?;
-    let wrong = |key: &str, found: &str| format!("`Segment{number}_{key}` is {found:?}, which is not a number");
+    let wrong =
+        |key: &str, found: &str| format!("`Segment{number}_{key}` is {found:?}, which is not a number");
     Ok(LayerValue {
         value: value.parse().map_err(|_| wrong("LabelValue", value))?,
         layer: match layer {

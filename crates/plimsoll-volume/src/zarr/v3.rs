@@ -182,7 +182,8 @@ fn compression(codecs: &[Named]) -> Result<Codecs, String> {
         [one] => {
             let name = one.name();
             let known = Compressor::named(name.strip_prefix("numcodecs.").unwrap_or(name));
-            let refused = || format!("its codec {name} is not supported: blosc, gzip, lz4, zlib and zstd are");
+            let refused =
+                || format!("its codec {name} is not supported: blosc, gzip, lz4, zlib and zstd are");
             Ok(Codecs { compressor: Some(known.ok_or_else(refused)?), is_checked })
         }
         several => {

@@ -31,7 +31,7 @@ pub(crate) fn read(place: &DataLocation<'_>) -> Result<FoundData, DatasetError> 
 
 /// The cases of a description, whose paths are relative to the folder of `place`.
 pub(crate) fn read_description(
-    place: &Place<'_>,
+    place: &DataLocation<'_>,
     description: Description,
 ) -> Result<FoundData, DatasetError> {
     let read = |labels| Labels::from_json(&description.path, labels, description.region_order.as_ref());

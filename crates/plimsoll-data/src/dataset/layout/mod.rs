@@ -164,7 +164,7 @@ impl FoundData {
     ) -> Result<FoundData, DatasetError> {
         let name = PathBuf::from("data list");
         let held = memory::reserve_list(&name, text, budget)?;
-        let place = Place { folder: folder.into(), file: None, options, folders: Vec::new() };
+        let place = DataLocation { folder: folder.into(), file: None, options, folders: Vec::new() };
         let description = Description::parse(name, text.as_bytes())?;
         let mut found = described::read_description(&place, description)?.completed(options)?;
         let kept = memory::kept_bytes(found.cases.iter().chain(&found.test_cases));
