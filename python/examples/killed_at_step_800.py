@@ -14,10 +14,10 @@ import tempfile
 from pathlib import Path
 
 import torch
-from plimsoll.torch import Patches
 from torch.utils.data import DataLoader
 
 import plimsoll
+from plimsoll.torch import Patches
 
 
 def main(folder: Path) -> None:

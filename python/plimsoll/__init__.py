@@ -1,10 +1,10 @@
 """Medical-image networks, geometry and scores inside a memory limit."""
 
 from ._errors import Error, InternalError, OverLimit
+from ._estimate import Checkpoint, CurvePoint, Estimate, estimate
 from ._evaluate import CaseScores, Comparison, Evaluation, compare, evaluate
 from ._events import EpochEnd, Event, Message, Planned, Progress
 from ._find_bin import find_plimsoll_bin
-from ._estimate import Checkpoint, CurvePoint, Estimate, estimate
 from ._geometry import (
     BettiNumbers,
     betti_numbers,
@@ -16,8 +16,8 @@ from ._geometry import (
 )
 from ._jobs import Inspection, Sweep, export, inspect, plan, sweep, train, write_phantoms
 from ._memory import Budget, Holder, memory
-from ._model import Model, Plan
 from ._metrics import Scores, SurfaceDistances, surface_distances
+from ._model import Model, Plan
 from ._plan import PatchCost, RunPlan, RunPoint, WayOut
 from ._plimsoll import __version__
 from ._run import Fold, Run, Status

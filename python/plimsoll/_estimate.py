@@ -186,8 +186,8 @@ def estimate(
     module : torch.nn.Module
         The network, on any device. A module in evaluation mode is estimated in training mode.
     example_shape : sequence of int, torch.Tensor, or a sequence of these
-        The shape of a batch of float32, such as ``(2, 1, 128, 128, 128)``; or a tensor with the shape and type, also on
-        the device ``"meta"``; or one for each input of the module.
+        The shape of a batch of float32, such as ``(2, 1, 128, 128, 128)``. Or a tensor with the shape and type, also on
+        the device ``"meta"``. Or one for each input of the module.
     optimizer : str, torch.optim.Optimizer or callable, optional
         A name, an optimizer of this module, a class such as `torch.optim.AdamW`, or a function of the parameters. None
         leaves the optimizer out.

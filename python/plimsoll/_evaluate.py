@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy.typing as npt
 
+from ._arrays import tolerance_of
 from ._call import Memory, PathLike, as_bytes, as_path, call, names_of, optional_path, plain
 from ._events import Callbacks
 from ._memory import Budget
-from ._metrics import Group, Scores, Surface, groups_of, score_arrays, tolerance_of
+from ._metrics import Group, Scores, Surface, groups_of, score_arrays
 
 if TYPE_CHECKING:
     import pandas

@@ -174,13 +174,6 @@ def _label(label: Any, name: str) -> int:
     return number
 
 
-def tolerance_of(tolerance: float) -> float:
-    """Return a tolerance that is finite and not negative."""
-    if not tolerance >= 0 or tolerance == float("inf"):
-        raise ValueError(f"tolerance is {tolerance}; it must be finite and not negative")
-    return float(tolerance)
-
-
 def groups_of(metrics: Group | Literal["all"] | Sequence[Group]) -> list[str]:
     """Return the names of groups of scores."""
     if metrics == "all":

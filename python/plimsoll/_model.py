@@ -79,9 +79,9 @@ class Model:
     Parameters
     ----------
     path : path-like
-        A run of Plimsoll, one of its folds or a ``.plimsoll`` file; a results folder of nnU-Net, with one trained
-        configuration, or a zip archive of one, which is extracted to a temporary folder; a model of TotalSegmentator; a
-        bundle of MONAI, or a ``model.toml`` that describes weights of MONAI.
+        A run of Plimsoll, one of its folds or a ``.plimsoll`` file. Or a results folder of nnU-Net with one trained
+        configuration, or a zip archive of one, which is extracted to a temporary folder. Or a model of
+        TotalSegmentator, a bundle of MONAI, or a ``model.toml`` that describes weights of MONAI.
     folds : int, str or sequence, optional
         The folds to average; all by default. Several can be chosen of models of nnU-Net.
     checkpoint : str, optional
@@ -256,11 +256,10 @@ class Model:
             One of
 
             - an array or tensor (depth, height, width) or (channels, depth, height, width) with its `spacing`, in the
-              order
-              of axes of nnU-Net and SimpleITK; or (x, y, z) or (channels, x, y, z) with its `affine`, in the order of
-              axes of nibabel and MONAI;
-            - an image of nibabel or SimpleITK;
-            - a `monai.data.MetaTensor` (channels, x, y, z);
+              order of axes of nnU-Net and SimpleITK.
+            - an array or tensor (x, y, z) or (channels, x, y, z) with its `affine`, in the order of axes of nibabel and
+              MONAI.
+            - an image of nibabel or SimpleITK, or a `monai.data.MetaTensor` (channels, x, y, z).
             - a path of a file in any format that Plimsoll reads, or of a DICOM series; or a list of paths, one for each
               channel.
         output : path-like, optional
@@ -284,7 +283,7 @@ class Model:
         -------
         object
             The labels in the kind of the image, with its geometry: an array for an array, an image of nibabel for
-            one, and so on; for a path an array (depth, height, width), or the path of the written file. With
+            one, and so on. For a path an array (depth, height, width), or the path of the written file. With
             `probabilities` and without `output` a tuple of the labels and an array (outputs, ...) with the axes of
             the image.
 

@@ -1,7 +1,6 @@
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
-from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
@@ -259,6 +258,7 @@ def write_image(
 ) -> None: ...
 def image_shape(path: _Path) -> _Shape: ...
 def read_labels(path: _Path, labels: npt.NDArray[Any]) -> None: ...
+
 _Images = npt.NDArray[np.float32]
 _Labels = npt.NDArray[np.uint8] | npt.NDArray[np.int64]
 

@@ -48,8 +48,8 @@ def segment(
 ) -> Any:
     """Segment an image as TotalSegmentator does it, with its weights.
 
-    Names are those of `totalsegmentator.python_api.totalsegmentator` where they coincide. Nothing is downloaded: the
-    weights are those of an installed TotalSegmentator.
+    Names follow `totalsegmentator.python_api.totalsegmentator` where they coincide. Nothing is downloaded: the
+    weights come from an installed TotalSegmentator.
 
     Parameters
     ----------

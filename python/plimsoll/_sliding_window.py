@@ -41,7 +41,7 @@ def sliding_window(
 ) -> Any:
     """Run a function on the windows of an image and decide labels from the mean of its output.
 
-    The windows, their weights and the padding are those of `monai.inferers.sliding_window_inference`. Logits are summed
+    The windows, their weights and the padding follow `monai.inferers.sliding_window_inference`. Logits are summed
     for as many planes as windows still touch: with ``output="labels"`` the labels of a plane are decided when its last
     window is done, and the logits of the whole image never exist. With a low `budget` the image is passed through in
     strips, and windows on their borders are computed for both sides.

@@ -167,10 +167,8 @@ def test_a_limit_holds_and_its_remedy_works(nnunet: plimsoll.Model) -> None:
     expected = nnunet.predict(data, spacing=spacing, ram="1GiB")
     least = -(-plan.least_ram_bytes // (1 << 20)) << 20
     np.testing.assert_array_equal(nnunet.predict(data, spacing=spacing, ram=least), expected)
-    with pytest.raises(plimsoll.Error, match="MiB"):
-        nnunet.predict(data, spacing=spacing, ram=plan.least_ram_bytes * 9 // 10)
     with pytest.raises(plimsoll.OverLimit) as caught:
-        nnunet.predict(data, spacing=spacing, ram="8MiB")
+        nnunet.predict(data, spacing=spacing, ram=plan.least_ram_bytes * 9 // 10)
     assert caught.value.needed > caught.value.available
     assert nnunet.plan(paths, ram="1GiB").windows == plan.windows
 

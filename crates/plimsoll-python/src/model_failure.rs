@@ -1,7 +1,7 @@
 //! Failures of models and of predictions.
 
 use plimsoll::Cause;
-use plimsoll_data::DatasetError;
+use plimsoll_data::{DatasetError, InspectError};
 use plimsoll_infer::{ArrayError, InferError};
 use plimsoll_memory::{MapError, OverBudget};
 use plimsoll_models::ModelError;
@@ -30,9 +30,12 @@ fn of_prediction(text: String, error: InferError) -> Failure {
         InferError::Infeasible { case, needed, line, .. } => {
             Failure::OverLimit(OverBudget { holder: case, needed, free: line, line, top: Vec::new() })
         }
-        InferError::OverBudget(over) | InferError::Memory(MapError::OverBudget(over)) => {
-            Failure::OverLimit(over)
-        }
+        InferError::OverBudget(over)
+        | InferError::Memory(MapError::OverBudget(over))
+        | InferError::Inspect(
+            InspectError::Memory(MapError::OverBudget(over))
+            | InspectError::Case { problem: MapError::OverBudget(over), .. },
+        ) => Failure::OverLimit(over),
         _ => Failure::Failed { message: render(&text, &Keywords), remedy },
     }
 }

@@ -195,7 +195,7 @@ class CompositeLoss(torch.nn.Module):
 
     @property
     def step(self) -> int:
-        """The number of completed steps, which is that of the next one."""
+        """The number of completed steps, which is also the index of the next one."""
         return self._step
 
     def advance(self) -> None:
@@ -230,7 +230,7 @@ class CompositeLoss(torch.nn.Module):
         return total
 
     def get_extra_state(self) -> dict[str, int]:
-        """Return the state that `state_dict` has beside that of the losses: the step."""
+        """Return the state that `state_dict` has beside the state of the losses: the step."""
         return {"step": self._step}
 
     def set_extra_state(self, state: Any) -> None:

@@ -308,9 +308,9 @@ class HausdorffDTLoss(DistanceLoss):
 class LogHausdorffDTLoss(HausdorffDTLoss):
     """The logarithm of `HausdorffDTLoss` plus 1, as `monai.losses.LogHausdorffDTLoss`.
 
-    The arguments are those of `HausdorffDTLoss`. The library's name in configurations is ``log_hausdorff_dt``.
+    The arguments are as for `HausdorffDTLoss`. The library's name in configurations is ``log_hausdorff_dt``.
     """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """Return the loss; the arguments are those of `HausdorffDTLoss.forward`."""
+        """Return the loss; the arguments are as for `HausdorffDTLoss.forward`."""
         return torch.log1p(super().forward(input, target))

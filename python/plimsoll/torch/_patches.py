@@ -52,7 +52,7 @@ class Patches(IterableDataset[dict[str, Any]]):
     ----------
     dataset : path or sequence of mapping
         A folder in any layout that Plimsoll detects: nnU-Net's ``imagesTr`` and ``labelsTr``, ``raw`` and ``seg``,
-        BIDS, a folder for each case; a table; the JSON of a MONAI data list; or such a list in memory:
+        BIDS, or a folder for each case. Else a table, or the JSON of a MONAI data list. Or such a list in memory:
         ``[{"image": path, "label": path}, ...]``, where ``"image"`` may be a list with a file for each channel.
     patch_size : sequence of int
         Voxels along depth, height and width; or along height and width for slices, whose depth is 1.
