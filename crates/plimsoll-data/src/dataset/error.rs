@@ -81,7 +81,7 @@ pub enum DatasetError {
         /// The values.
         values: String,
         /// The line that would say it.
-        said: String,
+        proposal: String,
     },
     /// Segments of a label map overlap, and nothing says that they are regions.
     #[error("{}: its segments {} overlap, but classes must not", .path.display(), .names.join(" and "))]
@@ -101,7 +101,7 @@ pub enum DatasetError {
         /// A value without one.
         value: u8,
         /// All names with values, as the settings may state them.
-        said: String,
+        proposal: String,
     },
     /// The operating system reported an error.
     #[error("cannot {action} {path}")]
@@ -377,8 +377,8 @@ impl DatasetError {
             DatasetError::NoDatasetJson { .. } => {
                 LAYOUTS.into()
             }
-            DatasetError::Values { said, .. } => format!(
-                "‹job inspect FOLDER +write› writes a dataset.json whose names you can correct; or set in plimsoll.toml: labels = {{ {said} }}"
+            DatasetError::Values { proposal, .. } => format!(
+                "‹job inspect FOLDER +write› writes a dataset.json whose names you can correct; or set in plimsoll.toml: labels = {{ {proposal} }}"
             ),
             DatasetError::SegmentsOverlap { names, .. } => format!(
                 "set their values in plimsoll.toml: [regions] with {:?} = [1, 2], {:?} = 2 and order = [{:?}, {:?}], if the second is a \
@@ -388,8 +388,8 @@ impl DatasetError {
                 names.first().map_or("organ", String::as_str),
                 names.get(1).map_or("tumour", String::as_str),
             ),
-            DatasetError::SegmentValues { said, .. } => format!(
-                "set the value of each name for files without names in plimsoll.toml, like labels = {{ {said} }}"
+            DatasetError::SegmentValues { proposal, .. } => format!(
+                "set the value of each name for files without names in plimsoll.toml, like labels = {{ {proposal} }}"
             ),
             DatasetError::NoLayout { .. } => LAYOUTS.into(),
             DatasetError::Layout { hint, .. } => hint.clone(),

@@ -214,8 +214,9 @@ impl LabelCensus {
         if let (Some(value), Some(name), false) = (unnamed, self.names.keys().next(), self.agrees()) {
             let (folder, name) = (found.folder.clone(), name.clone());
             let names = self.names.keys().filter(|name| !is_background(name));
-            let said: Vec<String> = names.zip(1u8..).map(|(name, value)| format!("{name:?} = {value}")).collect();
-            return Err(DatasetError::SegmentValues { folder, name, value, said: said.join(", ") });
+            let proposal: Vec<String> =
+                names.zip(1u8..).map(|(name, value)| format!("{name:?} = {value}")).collect();
+            return Err(DatasetError::SegmentValues { folder, name, value, proposal: proposal.join(", ") });
         }
         let values = classes.iter().map(|(name, value)| (name.clone(), u64::from(*value))).collect();
         let labels = Labels::from_values(&found.folder, &values)?;
@@ -227,7 +228,7 @@ impl LabelCensus {
         let listed: Vec<String> = self.values.keys().take(LISTED).map(u8::to_string).collect();
         let more = self.values.len().saturating_sub(LISTED);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let said: Vec<String> = classes
+        let proposal: Vec<String> = classes
             .iter()
             .filter(|(_, value)| *value != 0)
             .take(LISTED)
@@ -236,7 +237,7 @@ impl LabelCensus {
         Err(DatasetError::Values {
             folder: found.folder.clone(),
             values: format!("{}{more}", listed.join(", ")),
-            said: if said.is_empty() { "\"vessel\" = 1".into() } else { said.join(", ") },
+            proposal: if proposal.is_empty() { "\"vessel\" = 1".into() } else { proposal.join(", ") },
         })
     }
 }
