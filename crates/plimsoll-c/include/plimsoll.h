@@ -27,7 +27,7 @@
 // Windows are looked at mirrored as well.
 #define PLIMSOLL_MIRROR_ON 1
 
-// Mirrors windows of nnU-Net's models and not those of runs, as on the command line.
+// Mirrors windows of nnU-Net's models and not windows of runs, as on the command line.
 #define PLIMSOLL_MIRROR_USUAL 2
 
 // Surfaces are not compared.
@@ -296,7 +296,7 @@ uint64_t plimsoll_error(const struct PlimsollModel *model,
                         uint64_t size);
 
 // Copies the warnings about the memory limit of this process, in UTF-8 with a zero behind them: one line for each file of the system that
-// exists but cannot be read, so that a memory limit that it sets is not kept. The text is empty if every file was read. Of a text that is
+// exists but cannot be read, so that a memory limit set there is not enforced. The text is empty if every file was read. Of a text that is
 // longer than `size` bytes, the beginning. Returns how many bytes all of it takes, the zero included.
 //
 // # Safety
@@ -315,7 +315,7 @@ void plimsoll_free(struct PlimsollModel *model);
 struct PlimsollComparison plimsoll_usual_comparison(void);
 
 // Scores labels of a prediction against a reference: `scores` is filled with one element for each of `label_count` labels, in their order.
-// `comparison` may be null for the usual one. The scores are those of `plimsoll evaluate` for the same maps in files. After a failure
+// `comparison` may be null for the usual one. The scores equal `plimsoll evaluate`'s for the same maps in files. After a failure
 // `scores` has no meaning, and `error`, which may be null, has a text of at most `error_bytes` bytes that ends in a zero: one line, and often
 // a second one that begins with `hint: `.
 //

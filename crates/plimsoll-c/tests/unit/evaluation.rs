@@ -109,10 +109,10 @@ fn what_cannot_be_compared_is_refused_with_a_text() {
     refused(PlimsollLabelMaps { map_bytes: 79, ..sound }, usual, &[1], "80 bytes, but 79");
     refused(PlimsollLabelMaps { shape: [4, 0, 5], ..sound }, usual, &[1], "have no voxels");
     refused(PlimsollLabelMaps { shape: [u64::MAX; 3], ..sound }, usual, &[1], "address space");
-    refused(PlimsollLabelMaps { spacing: [1.0, 0.0, 1.0], ..sound }, usual, &[1], "spacing of 0");
+    refused(PlimsollLabelMaps { spacing: [1.0, 0.0, 1.0], ..sound }, usual, &[1], "spacing is 0 mm");
     refused(PlimsollLabelMaps { spacing: [1.0, f64::NAN, 1.0], ..sound }, usual, &[1], "NaN");
     refused(PlimsollLabelMaps { reference: null(), ..sound }, usual, &[1], "the reference: a null pointer");
-    refused(sound, PlimsollComparison { threads: 0, ..usual }, &[1], "0 threads");
+    refused(sound, PlimsollComparison { threads: 0, ..usual }, &[1], "threads is 0");
     refused(sound, PlimsollComparison { surface: 3, ..usual }, &[1], "surface is 3");
     refused(sound, PlimsollComparison { tolerance: -1.0, ..usual }, &[1], "tolerance");
     refused(sound, usual, &[], "0 labels");

@@ -342,16 +342,16 @@ fn what_cannot_be_is_refused_with_a_text_and_the_handle_goes_on() {
     refuse(PlimsollImage { channel_count: 0, ..image }, PLIMSOLL_U8, all, &["0 channels"]);
     refuse(PlimsollImage { channel_count: u64::MAX, ..image }, PLIMSOLL_U8, all, &["4096"]);
     refuse(PlimsollImage { channels: std::ptr::null(), ..image }, PLIMSOLL_U8, all, &["null pointer"]);
-    refuse(PlimsollImage { shape: [0, 30, 32], ..image }, PLIMSOLL_U8, all, &["grid"]);
-    refuse(PlimsollImage { shape: [u64::MAX; 3], ..image }, PLIMSOLL_U8, all, &["grid"]);
+    refuse(PlimsollImage { shape: [0, 30, 32], ..image }, PLIMSOLL_U8, all, &["geometry"]);
+    refuse(PlimsollImage { shape: [u64::MAX; 3], ..image }, PLIMSOLL_U8, all, &["geometry"]);
     refuse(
         PlimsollImage { shape: [1 << 21, 1 << 21, 1 << 20], ..image },
         PLIMSOLL_U8,
         all,
         &["labels must have"],
     );
-    refuse(PlimsollImage { affine: [0.0; 12], ..image }, PLIMSOLL_U8, all, &["grid"]);
-    refuse(PlimsollImage { affine: [f64::NAN; 12], ..image }, PLIMSOLL_U8, all, &["grid"]);
+    refuse(PlimsollImage { affine: [0.0; 12], ..image }, PLIMSOLL_U8, all, &["geometry"]);
+    refuse(PlimsollImage { affine: [f64::NAN; 12], ..image }, PLIMSOLL_U8, all, &["geometry"]);
     let missing = [image.channels, std::ptr::null()];
     let missing: [*const c_void; 2] = [sound.pointers[0], missing[1].cast()];
     refuse(
@@ -414,7 +414,7 @@ fn what_cannot_be_opened_leaves_a_handle_that_says_why() {
     refused(&trained("cascade", "3d_cascade_fullres"), |_| {}, PlimsollStatus::Model, "3d_lowres");
     refused(&model, |options| options.ram_bytes = 1 << 20, PlimsollStatus::Memory, "ram_bytes");
     refused(&model, |options| options.ram_bytes = u64::MAX, PlimsollStatus::Memory, "is above the");
-    refused(&model, |options| options.threads = 0, PlimsollStatus::Argument, "0 threads");
+    refused(&model, |options| options.threads = 0, PlimsollStatus::Argument, "threads is 0");
     refused(&model, |options| options.step = f64::NAN, PlimsollStatus::Argument, "NaN");
     refused(&model, |options| options.mirror = 3, PlimsollStatus::Argument, "mirror");
 }

@@ -25,8 +25,8 @@ pub(super) fn of_opening(error: &Error) -> Failure {
         return Failure::OverLimit(over);
     }
     let remedy = match error.cause() {
-        Cause::Dataset(DatasetError::Values { said, .. }) => {
-            format!("name them with labels={{{}}}", python_entries(said))
+        Cause::Dataset(DatasetError::Values { proposal, .. }) => {
+            format!("name them with labels={{{}}}", python_entries(proposal))
         }
         _ => error.remedy().render(&Keywords),
     };

@@ -286,7 +286,7 @@ mod tests {
         ] {
             fs::write(&lines, text).unwrap();
             let refused = Record::read(folder.path(), &budget).err().unwrap();
-            assert!(refused.line().contains("run.cases.jsonl is no record of predictions"), "{text}");
+            assert!(refused.line().contains("run.cases.jsonl is not a record of predictions"), "{text}");
         }
     }
 }
