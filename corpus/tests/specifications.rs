@@ -31,7 +31,7 @@ fn a_specification_beyond_what_settings_may_say_is_refused_by_file_and_setting()
         (&[("/config/training/batch", json!(0))], "`batch_size`"),
         (&[("/config/training/net/strides/1", json!([0, 2, 2]))], "`strides`"),
         (&[("/config/task/segmentation/spacing", json!([0.0, 1.5, 1.5]))], "`spacing`"),
-        (&[("/cases/train/0", json!("../../elsewhere"))], "is no name of a case"),
+        (&[("/cases/train/0", json!("../../elsewhere"))], "is not the name of a case"),
     ];
     for (changes, says) in cases {
         let said = read_with(changes).unwrap_err();

@@ -163,7 +163,7 @@ fn a_description_that_is_not_json_is_an_error_with_the_line() {
     fs::write(raw.path().join("dataset.json"), "{\n  \"labels\": {,\n").unwrap();
     error_of(&raw, "line 2");
     fs::write(raw.path().join("dataset.json"), "{\"labels\": [1, 2]}").unwrap();
-    error_of(&raw, "dataset.json cannot be understood");
+    error_of(&raw, "dataset.json cannot be read");
 }
 
 #[test]

@@ -274,7 +274,7 @@ fn folders_of_classes_are_no_pairs() {
     assert!(find(place.path(), &DataOptions::default()).unwrap().is_none());
     // What is asked for is not taken for something else.
     let data = DataSettings { layout: None, channels: Some(vec!["CT".into()]), ..DataSettings::default() };
-    assert!(place.refused(&with(data)).contains("there are cats/, dogs/"));
+    assert!(place.refused(&with(data)).contains("it holds cats/, dogs/"));
     let place = Place::new(&["images/1.png", "masks/1.png"]);
     assert_eq!(files(&place.find()), ["1: images/1.png | masks/1.png"]);
 }

@@ -76,9 +76,9 @@ fn what_cannot_be_written_is_told_and_leaves_nothing() {
     let told = spoil(frame_of_reference, Some("03.dcm"), &|element| element[2] = 0x51);
     assert!(told.contains("03.dcm: FrameOfReferenceUID is missing"), "{told}");
     let told = spoil(frame_of_reference, None, &|element| element[8] = b'x');
-    assert!(told.contains("FrameOfReferenceUID is no unique identifier"), "{told}");
+    assert!(told.contains("FrameOfReferenceUID is not a unique identifier"), "{told}");
     let told = spoil(b"\x20\x00\x0E\x00UI", None, &|element| element[8] = b'x');
-    assert!(told.contains("SeriesInstanceUID is no unique identifier"), "{told}");
+    assert!(told.contains("SeriesInstanceUID is not a unique identifier"), "{told}");
     let told = spoil(frame_of_reference, Some("03.dcm"), &other_digit);
     assert!(told.contains("03.dcm") && told.contains(" has the frame of reference "), "{told}");
     let told = spoil(b"\x20\x00\x0D\x00UI", Some("03.dcm"), &other_digit);

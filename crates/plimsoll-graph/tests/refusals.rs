@@ -144,11 +144,11 @@ fn programs_made_by_hand_are_checked() {
     refused("an operand that is not there", "`%99`", |p| p.nodes[0].inputs[0] = NOWHERE);
     refused("a result that is not there", "%99", |p| p.nodes[0].outputs[0] = NOWHERE);
     refused("a missing operand", "operands", |p| p.nodes[1].inputs.clear());
-    refused("a missing result", "makes 1 results", |p| p.nodes[1].outputs.clear());
-    refused("a result too many", "makes 1 results", |p| p.nodes[1].outputs.push(TensorId(5)));
-    refused("a result of another shape", "makes", |p| p.tensors[3].shape = Shape::volume(1, 2, [2, 3, 5]));
-    refused("a result of another dtype", "makes", |p| p.tensors[3].dtype = DType::Bf16);
-    refused("a result of another kind", "makes", |p| {
+    refused("a missing result", "produces 1 results", |p| p.nodes[1].outputs.clear());
+    refused("a result too many", "produces 1 results", |p| p.nodes[1].outputs.push(TensorId(5)));
+    refused("a result of another shape", "produces", |p| p.tensors[3].shape = Shape::volume(1, 2, [2, 3, 5]));
+    refused("a result of another dtype", "produces", |p| p.tensors[3].dtype = DType::Bf16);
+    refused("a result of another kind", "produces", |p| {
         let like = p.tensors[0].shape.clone();
         p.tensors[3] = TensorInfo { kind: Kind::Weights, shape: like, ..p.tensors[3].clone() };
     });

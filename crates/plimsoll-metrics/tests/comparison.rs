@@ -344,7 +344,7 @@ fn what_cannot_be_paired_is_refused() {
         compare_candidates(&paired, &settings, &Budget::new(Bytes::mib(16))).unwrap_err()
     };
     let no_score = refused(ComparisonSettings { metrics: vec![Metric::NSD], ..settings(10) });
-    assert_eq!(no_score.to_string(), "a/0 has no NSD of all cases; it has Dice, HD95");
+    assert_eq!(no_score.to_string(), "a/0 does not have NSD of all cases; it has Dice, HD95");
     // The second fold was not scored by distance.
     let mut overlap_alone = summary(&dice(4));
     overlap_alone.metric_per_case.drain(..3);

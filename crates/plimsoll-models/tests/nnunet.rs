@@ -339,7 +339,11 @@ fn descriptions_that_contradict_themselves_are_refused_by_name() {
         ("/labels", json!({"background": 0, "a": [1, 2], "b": 2}), "regions_class_order"),
         ("/channel_names", json!({"0": "CT", "2": "T1"}), "channel_names"),
         ("/file_ending", json!(".gipl"), "file_ending"),
-        ("/file_ending", json!(".gipl"), "end in .bmp, .mha, .nii, .nii.gz, .nrrd, .png, .tif, .tiff"),
+        (
+            "/file_ending",
+            json!(".gipl"),
+            "have the ending .bmp, .mha, .nii, .nii.gz, .nrrd, .png, .tif, .tiff",
+        ),
     ];
     for (pointer, value, says) in cases {
         refused("fullres", "3d_fullres", "dataset.json", pointer, Some(value), &[says]);

@@ -228,7 +228,7 @@ fn metadata_that_cannot_be_are_refused() {
         (&group, &of_group, &group_text, "2500.0", "0.0", "spacing"),
         (&group, &of_group, &group_text, "2500.0,", "", "for each axis"),
         (&group, &of_group, &group_text, "micrometer", "parsec", "parsec"),
-        (&group, &of_group, &group_text, "\"type\":\"channel\"", "\"type\":\"time\"", "2 times"),
+        (&group, &of_group, &group_text, "\"type\":\"channel\"", "\"type\":\"time\"", "2 time points"),
         (&group, &of_group, &group_text, "\"multiscales\"", "\"nothing\"", "several images, 0 and 1"),
         (&third, &of_third, &third_text, "[2,2,2]", "[3,2,2]", "whole number"),
         (&third, &of_third, &third_text, "[4,4,6]", "[2147483648,2147483648,6]", "addressed"),

@@ -115,7 +115,7 @@ fn what_cannot_be_compared_is_refused_with_a_text() {
     refused(sound, PlimsollComparison { threads: 0, ..usual }, &[1], "threads is 0");
     refused(sound, PlimsollComparison { surface: 3, ..usual }, &[1], "surface is 3");
     refused(sound, PlimsollComparison { tolerance: -1.0, ..usual }, &[1], "tolerance");
-    refused(sound, usual, &[], "0 labels");
+    refused(sound, usual, &[], "label_count is 0");
     let (status, _, text) = evaluate(&sound, &PlimsollComparison { ram_bytes: 100, ..usual }, &[1]);
     assert_eq!(status, PlimsollStatus::Memory, "{text}");
     assert!(text.contains("\nhint: ") && text.contains("ram_bytes") && !text.contains("--"), "{text}");

@@ -11,12 +11,17 @@ const AIR: f64 = -900.0;
 /// The name with which a user chooses z-scores deliberately.
 const CHOSEN: &str = "zscore";
 
+/// Beginnings of names of other modalities, whose intensities are not Hounsfield units.
+const OTHERS: [&str; 12] =
+    ["adc", "dce", "dwi", "flair", "mr", "pet", "pd", "swi", "t1", "t2", "us", "zscore"];
+
 /// A warning for each channel that is normalised by each image's own mean and deviation, although most images have whole numbers from air on,
 /// as CT in Hounsfield units has.
 pub(super) fn unnamed_ct(dataset: &Dataset, fingerprint: &Fingerprint) -> Vec<Problem> {
     let is_own = |normalisation| matches!(normalisation, Normalisation::ZScore | Normalisation::ZScoreInMask);
     let channels = dataset.channels.iter().enumerate();
-    let open = channels.filter(|(_, channel)| is_own(channel.normalisation) && channel.name != CHOSEN);
+    let is_other = |name: &str| OTHERS.iter().any(|other| name.to_ascii_lowercase().starts_with(other));
+    let open = channels.filter(|(_, channel)| is_own(channel.normalisation) && !is_other(&channel.name));
     open.filter_map(|(index, channel)| {
         let is_hounsfield = |range: &[f64; 2]| range[0] <= AIR && range.iter().all(|value| value.fract() == 0.0);
         let ranges = fingerprint.cases.iter().filter_map(|case| {

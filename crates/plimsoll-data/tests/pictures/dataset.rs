@@ -132,7 +132,7 @@ fn eyepacs_aptos_and_messidor_are_tables() {
     let text = "image_id,adjudicated_dr_grade,adjudicated_dme\n\"a b.png\",1,0\nc.png,,\nd.JPG,0,1\n";
     let dataset = table(text, &messidor).unwrap();
     assert_eq!(dataset.cases.len(), 2);
-    assert!(dataset.warnings[0].starts_with("1 lines"), "{:?}", dataset.warnings);
+    assert!(dataset.warnings[0].starts_with("1 rows"), "{:?}", dataset.warnings);
     assert_eq!(dataset.cases[0].name, "a b.png");
 }
 

@@ -153,7 +153,11 @@ impl Objective {
     /// The first fault of its options for `classes` classes: the option, its value, and the requirement.
     pub fn fault(&self, classes: usize) -> Option<(String, String, String)> {
         if !self.components.iter().any(|term| term.weight() != 0.0) {
-            return Some(("components".into(), "without any weight".into(), "one must count".into()));
+            return Some((
+                "components".into(),
+                "without any weight".into(),
+                "the loss needs one with a weight".into(),
+            ));
         }
         let of_term = self.components.iter().find_map(|term| {
             let (option, found, expected) = term.fault(classes)?;

@@ -210,7 +210,7 @@ mod tests {
         assert_eq!((samples.most["arena"], samples.peak), (Bytes::mib(99), Some(Bytes::mib(109))));
         let svg = drawn(&samples, &samples.holders(&["arena".into()]), Some(Bytes::mib(128)));
         assert!(svg.contains("<title>arena: 99.0 MiB at most</title>") && svg.contains("a&lt;b"), "{svg}");
-        assert!(svg.contains("line 128.0 MiB</text>") && !svg.contains("NaN"), "{svg}");
+        assert!(svg.contains("limit 128.0 MiB</text>") && !svg.contains("NaN"), "{svg}");
     }
 
     #[test]

@@ -137,7 +137,7 @@ mod tests {
             (&["a_1.tif", "mask_1.tif"], "a_1.tif and mask_1.tif differ"),
             (&["z1_c1.tif", "z1_c2.tif", "z2_c1.tif"], "several numbers"),
             (&["a.tif", "b.tif"], "differ"),
-            (&["a_1.tif", "a_99999999999999999999999.tif"], "longer"),
+            (&["a_1.tif", "a_99999999999999999999999.tif"], "too long"),
             (&[], "no slices"),
         ] {
             let error = sorted(names).unwrap_err();
