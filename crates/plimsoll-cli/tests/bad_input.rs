@@ -198,7 +198,7 @@ fn settings_that_are_unknown_or_contradict_themselves() {
     let error = run_error(&["plan", folder, "--net", "vnet"]);
     assert!(error.contains("plain") && error.contains("dynunet"), "{error}");
     let error = run_error(&["plan", folder, "--config", "/dev/null", "--net", "unet"]);
-    assert!(error.contains("`net` is unet, but it is only predicted with"), "{error}");
+    assert!(error.contains("`net` is unet, but it is for prediction only"), "{error}");
     fs::write(&config, "patch_size = [4, 4, 4]\n[network]\nstrides = [[1, 1, 1], [2, 2, 2], [2, 2, 2]]\n")
         .unwrap();
     let error = run_error(&["plan", folder, "--config", config.to_str().unwrap()]);

@@ -134,11 +134,11 @@ fn what_cannot_be_a_segmentation_is_told_before_anything_is_written() {
     let (scan, out) = (oracle("total_segmentator/ct.nii.gz"), dir.path().join("out.dcm"));
     let told = refused(&scan, &out, &[]);
     assert!(
-        told.contains("ct.nii.gz is none") && told.contains("hint: name the folder of the series"),
+        told.contains("ct.nii.gz is not one") && told.contains("hint: name the folder of the series"),
         "{told}"
     );
     let told = refused(&scan, &out, &["--plan"]);
-    assert!(told.contains("ct.nii.gz is none"), "{told}");
+    assert!(told.contains("ct.nii.gz is not one"), "{told}");
     let told = refused(&scan, &dir.path().join("out.nii.gz"), &["--ml", "--segmentation-type", "binary"]);
     assert!(told.contains("--segmentation-type has no effect"), "{told}");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);

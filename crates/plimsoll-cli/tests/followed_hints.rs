@@ -2,8 +2,6 @@
 
 mod data;
 mod known;
-mod layouts;
-mod predictions;
 mod scores;
 mod segments;
 mod series;

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use plimsoll_data::pictures::phantom::{self, PhantomImages};
-
 use crate::support::{Tiny, plimsoll, run_error};
 
 /// The place of the output in a command.
@@ -410,51 +408,4 @@ fn files_that_a_data_set_lists_elsewhere_are_not_replaced() {
     let mut after = files(place.tiny.dir.path());
     assert!(after.remove(&pairs.join("dataset.json")).is_some());
     assert!(after == place.before);
-}
-
-/// The pictures that a classifier was trained on are files of its data set, whether folders or a table list them.
-#[test]
-fn pictures_that_a_classifier_was_trained_on_are_not_replaced() {
-    let mut place = Place::new();
-    let images = place.tiny.path("images");
-    phantom::write(&images, &PhantomImages { images: [4, 2, 1], side: 40, seed: 2 }).unwrap();
-    let picture = place.first(&format!("images/train/{}", phantom::GRADES[0]));
-    let rows = phantom::GRADES.iter().flat_map(|grade| {
-        let folder = place.tiny.path(&format!("images/train/{grade}"));
-        let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
-        files
-            .map(|file| format!("images/train/{grade}/{},{grade}\n", file.to_str().unwrap()))
-            .collect::<Vec<_>>()
-    });
-    let table = place.tiny.path("pictures.csv");
-    fs::write(&table, format!("image,label\n{}", rows.collect::<String>())).unwrap();
-    let settings = place.tiny.path("images.toml");
-    let text = "batch_size = 4\nepochs = 1\n[network]\nfeatures = [8, 8, 8, 8]\n[images]\nsize = [32, 32]\n";
-    fs::write(&settings, text).unwrap();
-    for (data, run) in [("images", "of_folders"), ("pictures.csv", "of_table")] {
-        let (data, run) = (place.text(data), place.text(run));
-        let common = ["--config", settings.to_str().unwrap(), "--ram", "512MiB", "--threads", "1"];
-        let trained = plimsoll().args(["train", &data, "--out", &run, "--fold", "0"]).args(common).output();
-        let trained = trained.unwrap();
-        assert!(trained.status.success(), "{}", String::from_utf8_lossy(&trained.stderr));
-    }
-    let links = ["picture_link.csv", "picture_link.safetensors", "picture_link.plimsoll"];
-    let links = links.map(|name| {
-        let link = place.tiny.path(name);
-        fs::hard_link(place.tiny.path(&picture), &link).unwrap();
-        link
-    });
-    place.before = files(place.tiny.dir.path());
-    let [predictions, weights, model] = &links;
-    for run in ["@of_folders", "@of_table"] {
-        for (command, link) in [
-            (&["predict", run, "-i", "@images/test", "-o", OUT][..], predictions),
-            (&["export", run, "--overwrite", "-o", OUT], weights),
-            (&["models", "export", run, OUT, "--overwrite"], model),
-        ] {
-            place.refuses(command, link);
-            place.refuses(command, &place.tiny.path(&picture));
-        }
-    }
-    place.refuses(&["export", "@of_table", "--overwrite", "-o", OUT], &table);
 }

@@ -76,7 +76,7 @@ fn references_are_scored_by_the_names_of_their_segments_and_where_they_lie() {
     nrrd(&references.join("b.nrrd"), 2, 1, &[("tumor", 1), ("organ", 2)], &[2, 2, 2, 2, 1, 1, 1, 1]);
     let error = run_error(&evaluate);
     assert!(
-        error.contains("b.nrrd") && error.contains("\"tumor\" (the value 1), which is no class"),
+        error.contains("b.nrrd") && error.contains("\"tumor\" (the value 1), which is not a class"),
         "{error}"
     );
     let hinted =

@@ -95,7 +95,7 @@ fn of_labels_that_are_kept_the_record_says_what_it_said_and_of_those_to_be_repla
         fs::write(&record, text).unwrap();
         for rest in [&["--overwrite"][..], &[], &["--plan"]] {
             let (succeeded, _, errors) = outcome(&folders.args(&model(), rest));
-            assert!(!succeeded && errors.contains("run.json is no record of predictions"), "{errors}");
+            assert!(!succeeded && errors.contains("run.json is not a record of predictions"), "{errors}");
         }
         assert_eq!(fs::read_to_string(&record).unwrap(), text);
     }
