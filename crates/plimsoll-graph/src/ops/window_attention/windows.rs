@@ -65,7 +65,7 @@ impl AttentionWindows {
         self.extent.iter().product()
     }
 
-    /// The place of a voxel among the tokens of all windows, window after window: where [`tokens_in`](Windows::tokens_in) has it.
+    /// The place of a voxel among the tokens of all windows, window after window: where [`tokens_in`](AttentionWindows::tokens_in) has it.
     pub fn place(&self, voxel: usize) -> usize {
         let [_, height, width] = self.extent;
         let at = [voxel / (height * width), voxel / width % height, voxel % width];
