@@ -105,7 +105,7 @@ fn every_documented_command_has_options_of_the_program() {
                 .collect();
             let words =
                 words.iter().filter(|word| !["…", "..."].contains(*word)).map(|word| word.trim_matches('"'));
-            // The parser refuses what it does not know before it comes to this flag.
+            // The parser refuses what it does not know before it reads this flag.
             let output = plimsoll().args(words).arg("--help").output().unwrap();
             let errors = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{name}: `{command}`: {errors}");

@@ -3,7 +3,7 @@
 //! [`Predictor`](crate::Predictor) runs the networks of this program. [`WindowSums`] takes the output of a function that its caller runs,
 //! such as a PyTorch module, and sums it in the same ring of planes. The labels of a plane are decided when the last window that touches it
 //! has been added, and its memory is then used again, so that the logits of the whole image never exist. Windows, their weights and the
-//! padding of small images are those of MONAI's `sliding_window_inference`.
+//! padding of small images follow MONAI's `sliding_window_inference`.
 
 use std::convert::Infallible;
 use std::sync::Arc;

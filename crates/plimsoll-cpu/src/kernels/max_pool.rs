@@ -61,7 +61,7 @@ impl PoolWindows {
     /// Lane by lane, the position of the largest voxel of a window among the voxels of the block, the first of several.
     ///
     /// # Safety
-    /// The contract is that of [`PoolWindows::largest`].
+    /// The contract is the one of [`PoolWindows::largest`].
     #[inline(always)]
     unsafe fn place_of_largest<S: Simd, T: Element>(&self, block: *const T, at: [usize; 3]) -> [u32; LANES] {
         let [z, y, x] = [0, 1, 2].map(|axis| self.op.places(axis, at[axis], self.input[axis]).start);

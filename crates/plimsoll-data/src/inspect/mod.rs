@@ -110,7 +110,7 @@ impl Inspection {
     /// so that regions can be read without what precedes them. It ends early once `asked` is set.
     ///
     /// # Errors
-    /// As [`run`](Self::run), and if it is asked to stop.
+    /// Returns the errors of [`run`](Self::run), and one if it is asked to stop.
     pub fn run_indexing(
         dataset: &Dataset,
         config: InspectConfig,

@@ -94,7 +94,7 @@ impl Loader {
     /// Waits for the batch of the next step, for at most `patience`. Returns `None` if it is not ready by then.
     ///
     /// # Errors
-    /// As [`next_batch`](Self::next_batch).
+    /// Returns the errors of [`next_batch`](Self::next_batch).
     pub fn next_batch_within(&mut self, patience: Duration) -> Result<Option<Batch>, LoaderError> {
         let step = self.next_step;
         let Some(slot) = self.queue.lend_within(step, patience)? else { return Ok(None) };

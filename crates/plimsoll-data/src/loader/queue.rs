@@ -155,7 +155,7 @@ impl Queue {
     /// Waits for the batch of `step` for at most `patience`, and lends it. Returns `None` if it is not ready by then.
     ///
     /// # Errors
-    /// As [`lend`](Self::lend).
+    /// Returns the errors of [`lend`](Self::lend).
     pub(crate) fn lend_within(
         &self,
         step: u64,

@@ -100,7 +100,7 @@ impl RunArguments {
     }
 }
 
-/// Reads settings, each of which is named in its error, over those of a file. Without a file, none is read.
+/// Reads settings, each of which is named in its error, over the settings of a file. Without a file, none is read.
 pub(super) fn settings(
     mut keys: Map<String, Value>,
     file: Option<&std::path::Path>,

@@ -34,7 +34,7 @@ pub(super) fn of_opening(error: &Error) -> Failure {
     Failure::Failed { message: render(&error.line(), &Keywords), remedy }
 }
 
-/// The entries of a dictionary of Python, of those of a table of TOML.
+/// The entries of a dictionary of Python, from the entries of a table of TOML.
 fn python_entries(toml: &str) -> String {
     let entry = |text: &str| match text.split_once(" = ") {
         Some((name, value)) => format!("\"{}\": {value}", name.trim_matches('"')),

@@ -104,7 +104,7 @@ impl NormGradMeans {
     /// Σ g and Σ g x̂ of a plane.
     ///
     /// # Safety
-    /// `partial` is as the field says, and initialised; the place is that of a lane of a block of a sample.
+    /// `partial` is as the field says, and initialised; the place belongs to a lane of a block of a sample.
     #[inline(always)]
     unsafe fn sums(&self, block: usize, lane: usize) -> [f64; 2] {
         let chunks = self.sharing.extent.chunks();
@@ -123,7 +123,7 @@ impl NormGradMeans {
     /// The reciprocal standard deviation and the scale of a plane.
     ///
     /// # Safety
-    /// Statistics and scale are as [`BlockNorm`] says, and initialised; the place is that of a lane of a block of a sample.
+    /// Statistics and scale are as [`BlockNorm`] says, and initialised; the place belongs to a lane of a block of a sample.
     #[inline(always)]
     unsafe fn factors(&self, block: usize, lane: usize) -> [f64; 2] {
         let blocks = self.sharing.extent.blocks;

@@ -67,7 +67,7 @@ impl BlockNorm {
     /// The constants of a sample.
     ///
     /// # Safety
-    /// The contract is that of [`BlockNorm::affine`].
+    /// The contract is the one of [`BlockNorm::affine`].
     #[inline(always)]
     pub(crate) unsafe fn constants<S: Simd>(&self, sample: usize) -> BlockConstants<S::V> {
         // SAFETY: the sample is one of the source's, as this function's contract says, so it has `[2][16]` statistics.

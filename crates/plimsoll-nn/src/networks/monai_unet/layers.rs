@@ -89,7 +89,7 @@ impl MonaiUNet {
         (0..self.residual_units.max(1)).map(unit).collect()
     }
 
-    /// The convolution beside those of a step down, if its result has another shape than its map.
+    /// The shortcut convolution of a step down, if its result has another shape than its map.
     pub(super) fn residual(&self, down: &Down) -> Option<Layer> {
         let strided = down.stride != [1; 3];
         let is_other = self.residual_units > 0 && (strided || down.inputs != down.outputs);

@@ -37,7 +37,7 @@ const LEGACY_MAGIC: [&[u8]; 2] =
     [&[0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19], b"119547037146038801333356"];
 const LEGACY_START: usize = 64;
 
-/// The pickles before that of the tensors in such files: the number, a version, what the machine was.
+/// The pickles before the tensors' pickle in such files: the number, a version, what the machine was.
 const LEGACY_HEADERS: usize = 3;
 
 /// All that a file says, and where its storages are.

@@ -9,7 +9,7 @@ use plimsoll_memory::Digester;
 use super::CHUNK_BYTES;
 use crate::weights::header::{CHECKSUMS, HEADER, METADATA, ZEROS, header_checksum};
 
-/// Writes a file of f32 tensors: `fill(i, values)` gives those of the i-th, in the logical order of its shape, in `buffer`,
+/// Writes a file of f32 tensors: `fill(i, values)` writes the values of the i-th, in the logical order of its shape, in `buffer`,
 /// which must have room for the largest. The order in the file is that given. Checksums of the tensors and of the header stand
 /// in the metadata under `plimsoll.checksums` and `plimsoll.header`: the header is written first with zeros for them, and again
 /// once they are known.

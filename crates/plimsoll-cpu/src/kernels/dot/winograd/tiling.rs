@@ -24,7 +24,7 @@ const HELD_TILES: usize = 32;
 const STRIP: [usize; 2] = [16, 32];
 /// The fewest planes of a walk: the planes of its ring are gathered once more than if the depth were not divided.
 const WALK: usize = 8;
-/// The fewest tiles of a plane for which it pays: weights are 16/9 as large as those of a direct convolution, and are read for each plane.
+/// The fewest tiles of a plane for which it pays: weights are 16/9 as large as in a direct convolution, and are read for each plane.
 const PLANE_TILES: usize = 9;
 
 /// Returns `true` if this method applies to a convolution between features without groups, or its transpose, to a
@@ -37,7 +37,7 @@ pub(crate) fn pays(window: &Window, [_, height, width]: [usize; 3]) -> bool {
         && product([5 * SQUARE_POINTS, tiles]) <= product([3 * WIDTH * WIDTH, height, width])
 }
 
-/// Products for a plane of results, as a share of those of a direct convolution.
+/// Products for a plane of results, as a share of the products of a direct convolution.
 pub(crate) fn products([_, height, width]: [usize; 3]) -> f64 {
     let tiles = height.div_ceil(RESULTS) * width.div_ceil(RESULTS);
     (SQUARE_POINTS * tiles) as f64 / (WIDTH * WIDTH * height * width) as f64
