@@ -396,7 +396,8 @@ def _without_data(module: torch.nn.Module, dtype: torch.dtype | None) -> tuple[t
             memo.setdefault(id(tensor), _like(tensor, None))
     children = list(module.modules())
     for child in children:
-        memo[id(child)] = type(child).__new__(type(child))
+        kind: Any = type(child)
+        memo[id(child)] = kind.__new__(kind)
     for child in children:
         for name, value in vars(child).items():
             try:

@@ -340,7 +340,7 @@ mod tests {
         let all = [(11030, "11.3"), (11010, "11.1"), (10020, "10.2"), (9000, "9.0")].map(|of| (of, OLDEST));
         for ((number, found), needed) in all.into_iter().chain([((11080, "11.8"), OLDEST_FOR_GROUPS)]) {
             let error = check_version(number, needed).err().unwrap_or_else(|| panic!("{number} is taken"));
-            assert!(error.to_string().contains(&format!("one of CUDA {found}:")), "{error}");
+            assert!(error.to_string().contains(&format!("supports CUDA {found},")), "{error}");
             let (said, hint) = expected(&error).unwrap_or_else(|| panic!("{error}"));
             assert!(error.to_string().contains(said) && error.remedy().contains(hint), "{error}");
         }
