@@ -308,11 +308,11 @@ mod tests {
         match error {
             DeviceError::NoDriver => Some(("`libcuda.so.1` cannot be loaded", "install the driver")),
             DeviceError::NoDevice { found: 0, .. } => Some(("the driver has found 0", "nvidia-smi -L")),
-            DeviceError::TooOld { .. } => Some(("sm_70 (Volta, 2017) is the oldest", "‹device=cpu›")),
+            DeviceError::TooOld { .. } => Some(("the kernels need sm_70 (Volta, 2017)", "‹device=cpu›")),
             DeviceError::TooOldDriver { needed: OLDEST_FOR_GROUPS, .. } => {
-                Some(("CUDA 12.0 is the oldest", "525 or later"))
+                Some(("CUDA 12.0 is needed", "525 or later"))
             }
-            DeviceError::TooOldDriver { .. } => Some(("CUDA 11.4 is the oldest", "470 or later")),
+            DeviceError::TooOldDriver { .. } => Some(("CUDA 11.4 is needed", "470 or later")),
             _ => None,
         }
     }
