@@ -1,19 +1,20 @@
 //! Windows over a case, one after the other.
 
 use std::collections::BTreeMap;
-use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
-use plimsoll_data::{Case, CaseFingerprint, PREPARED_SCRATCH, Preparation, Scratch, Severity, VolumeCache};
+use plimsoll_data::{
+    Case, CaseFingerprint, PREPARED_SCRATCH, Preparation, Scratch, Severity, TargetGrid, VolumeCache,
+};
 use plimsoll_graph::DType;
 use plimsoll_memory::{Budget, Bytes, Overhead, Reservation};
 use plimsoll_models::SegmentationModel;
 use plimsoll_nn::weights::WeightFile;
 use plimsoll_parallel::Pool;
-use plimsoll_plan::Backend;
+use plimsoll_plan::{Backend, VerifiedPlan};
 use plimsoll_run::RunError;
 use plimsoll_volume::{ElementType, VolumeFile, VoxelBox};
 
@@ -21,17 +22,17 @@ use crate::classification::image_network::overhead;
 use crate::labels::label_output::LabelOutput;
 use crate::labels::label_sink::{LabelFile, LabelSink};
 use crate::labels::npz::ProbabilityWriter;
-use crate::labels::spool::{Record, Spool};
-use crate::planning::ahead::{Ahead, LookAhead, Needed, STACK as AHEAD_STACK, look, look_ahead};
+use crate::labels::slice_output::{SliceOutput, Waiting};
+use crate::planning::ahead::{Ahead, AheadThread, LookAhead, Needed, look};
 use crate::planning::case_memory::CaseMemory;
-use crate::planning::case_plan::LeastWith;
-use crate::planning::case_windows::{CaseImages, CasePlace, OpenRequest};
+use crate::planning::case_plan::{LeastWith, PlannedCase};
+use crate::planning::case_windows::{CaseImages, CasePlace, CaseWindows, OpenRequest};
 use crate::planning::headers::Headers;
 use crate::planning::times::{Clock, PredictedCase};
 use crate::summing::export::Wanted;
 use crate::summing::forward::{Forward, Running, planned};
 use crate::summing::passes::Buffers;
-use crate::summing::rows::Rows;
+use crate::summing::rows::{Rows, Strips};
 use crate::summing::summands::{Summands, Summed};
 use crate::summing::sums::RingStorage;
 use crate::summing::windows::{Weights, WindowWeights};
@@ -311,174 +312,111 @@ impl Predictor {
         stop: &AtomicBool,
         observe: &mut dyn FnMut(Progress),
     ) -> Result<PredictedCase, InferError> {
-        let CaseInput { case, earlier, within } = input;
+        let case = input.case;
         let mut clock = Clock::start();
-        let going = || match stop.load(Ordering::Relaxed) {
-            true => Err(InferError::Interrupted { case: case.id.clone() }),
-            false => Ok(()),
-        };
-        going()?;
-        let (fingerprint, prepared) = self.inspect(input, before, stop)?;
-        let first = case.images.first().ok_or_else(|| InferError::Unreadable { case: case.id.clone() })?;
-        let template = VolumeFile::open(&first.path)?;
-        let headers = Headers::read(case, earlier)?;
-        let headers = headers.ok_or_else(|| InferError::Unreadable { case: case.id.clone() })?;
-        let geometry = &fingerprint.geometry;
-        let images = CaseImages {
-            case,
-            geometry,
-            stated: headers.stated,
-            nonzero_box: fingerprint.nonzero_box,
-            earlier,
-            within,
-            spacing: self.spacing_of(case),
-        };
+        check_going(case, stop)?;
+        let InspectedCase { fingerprint, cache, held } = self.inspect(input, before, stop)?;
+        let template = VolumeFile::open(&case.images.first().ok_or_else(|| unreadable(case))?.path)?;
+        let headers = Headers::read(case, input.earlier)?.ok_or_else(|| unreadable(case))?;
+        let spacing = self.spacing_of(case);
+        let images = CaseImages::inspected(input, &fingerprint, headers.stated, spacing);
         // Shared, so that the engine can be replaced while the model's answers and steps are in use.
         let model = Arc::clone(&self.model);
         let place = CasePlace::new(&model, images)?;
-        let held = prepared.as_ref().map_or(Bytes::ZERO, |(_, held)| *held);
-        let ahead = next.as_ref().and_then(|next| Needed::of(next.case, next.earlier).ok().flatten());
-        let output = labels.waits_beside();
-        let memory = CaseMemory {
-            decoded: headers.decoded.max(held),
-            compressed: output.map_or(Bytes::ZERO, |_| headers.compressed),
-            decoding: headers.decoding,
-            ahead: ahead.as_ref().map_or(Bytes::ZERO, Needed::ahead),
-            is_cut: true,
-            waits_in_memory: output.is_none(),
-        };
+        let next = next.and_then(|next| Some((Needed::of(next.case, next.earlier).ok()??, next)));
+        let ahead = next.as_ref().map_or(Bytes::ZERO, |(needed, _)| needed.ahead());
+        let memory = CaseMemory::of_inspected(&headers, held, ahead, labels.waits_beside().is_some());
         let needs = self.needs(images, &place, probabilities.is_some(), memory)?;
         let planned = self.planner(&|otherwise| self.least_with(otherwise), held).plan(&needs)?;
-        let (mut plan, is_spooled) = (planned.plan, planned.is_spooled);
+        let PlannedCase { mut plan, next: engine, strips, is_spooled, .. } = planned;
         // What was decoded ahead stays where there is room for all of it; else it makes room before anything else is reserved.
-        let prepared = prepared.map(|(cache, _)| cache).filter(|_| plan.cache_bytes >= held);
-        if let Some(next) = planned.next {
-            // The last arena goes before the next one comes.
-            self.running = None;
-            let buffer = &mut self.buffers.other;
-            self.running = Some(Running::open(next, &self.forward, &*self.backend, buffer, &self.budget)?);
-        }
-        let decoding = self.budget.part("decoding", plan.decoding_bytes)?;
-        let cache = match prepared {
-            Some(cache) => cache,
-            None => VolumeCache::new(self.budget.part("cache", plan.cache_bytes)?),
-        };
-        let cache = cache.decoding_within(decoding);
-        let cache = match output {
-            Some(path) => cache.spilling_beside(path),
-            None => cache,
-        };
+        let cache = cache.filter(|_| plan.cache_bytes >= held);
+        self.replace_engine(engine)?;
+        let cache = self.cache(cache, &plan, labels.waits_beside())?;
         clock.lap(|times| &mut times.read_seconds);
         let preparation = self.budget.part("preparation", plan.preparation_bytes)?;
-        let request = OpenRequest {
-            images,
-            fingerprint: &fingerprint,
-            cache: &cache,
-            scratch: &mut self.scratch,
-            budget: &preparation,
-            stop,
-        };
-        let opened = place.open(&model, request);
-        going()?;
-        let windows = opened?;
+        let windows = self.open_windows(place, images, &fingerprint, &cache, &preparation, stop)?;
         clock.lap(|times| &mut times.prepare_seconds);
         let grid = *windows.grid();
-        let rows = self.rows(&grid, plan.slab_axis);
-        let parts: Vec<Rows> = rows.parts(&grid, planned.strips).collect();
-        // Of an image that was cut, fewer than may have been.
-        let folds = model.weights.len();
-        let windows_of_case = parts.iter().map(Rows::windows).sum::<usize>().saturating_mul(folds);
-        plan.predicted_seconds *= windows_of_case as f64 / plan.windows.max(1) as f64;
-        plan.repeated_windows = windows_of_case.saturating_sub(rows.windows().saturating_mul(folds));
-        plan.windows = windows_of_case;
+        let parts = self.parts(&grid, strips, &mut plan);
         let wanted = Wanted::new(&model.answers, probabilities.is_some());
-        let summing = self.summing(plan.ring, plan.device_logits_bytes > Bytes::ZERO);
+        let stored = fingerprint.geometry.shape();
         let waiting = match is_spooled {
-            true => {
-                let records = self.records(geometry.shape(), plan.slab_axis, wanted);
-                Some(self.waiting(records, &plan, output, probabilities)?)
-            }
             false => None,
+            true => {
+                let records = self.records(stored, plan.slab_axis, wanted);
+                let beside = labels.waits_beside().filter(|_| plan.spool_bytes == Bytes::ZERO);
+                Some(Waiting::open(records, beside, probabilities, &self.budget)?)
+            }
         };
         let element = if wanted.label_bytes() == 1 { ElementType::U8 } else { ElementType::U16 };
-        let [_, height, width] = geometry.shape();
-        let plane = height * width * wanted.label_bytes();
         // Whatever unit its lengths are in, labels are on the grid that the image has.
         labels.begin(template.geometry(), element, template.header())?;
-        let mut probabilities = match probabilities {
-            Some(path) => Some(ProbabilityWriter::create(path, model.answers.outputs(), geometry.shape())?),
-            None => None,
-        };
         drop(template);
-        let ahead = match next.zip(ahead).filter(|_| plan.ahead_bytes > Bytes::ZERO) {
+        let outputs = model.answers.outputs();
+        let create = |path| ProbabilityWriter::create(path, outputs, stored);
+        let probabilities = probabilities.map(create).transpose()?;
+        let next = match next.filter(|_| plan.ahead_bytes > Bytes::ZERO) {
             Some(next) => Some((next, self.budget.part("the next case", plan.ahead_bytes)?)),
             None => None,
         };
         let progress = Progress { windows: 0, of: plan.windows, predicted_seconds: plan.predicted_seconds };
         observe(progress);
         clock.lap(|times| &mut times.read_seconds);
+        let summing = self.summing(plan.ring, plan.device_logits_bytes > Bytes::ZERO);
         let passes = Vec::with_capacity(self.forward.at_once);
         let mut work = Work { case, windows, grid, parts, wanted, summing, progress, clock, passes };
+        let plane = stored[1] * stored[2] * wanted.label_bytes();
         thread::scope(|scope| {
-            let ahead = ahead.and_then(|((next, needed), memory)| {
-                let (case, channels) = (next.case, &model.channels);
-                let thread = thread::Builder::new().name("next case".into()).stack_size(AHEAD_STACK);
-                let look = move || look_ahead(case, needed, channels, &memory, stop);
-                // Where the system refuses a thread, the case is looked at at its turn.
-                Some((next.found, thread.spawn_scoped(scope, look).ok()?))
+            let next = next.and_then(|((needed, next), memory)| {
+                AheadThread::start(next, needed, &model.channels, memory, stop, scope)
             });
-            let mut output = LabelOutput::start(labels, plane, plan.queue_bytes, &self.budget, scope)?;
-            let mut waiting = waiting;
-            let summed =
-                self.sum(&mut work, stop, observe, &mut |part, labels, of_slice| match &mut waiting {
-                    Some(waiting) => waiting.write(part, labels, of_slice),
-                    None => {
-                        output.write_plane(labels)?;
-                        probabilities.as_mut().map_or(Ok(()), |writer| writer.write_plane(of_slice))
-                    }
-                });
-            // The sums are gone, and what they held is room for this.
-            let summed = summed.and_then(|()| match waiting {
-                Some(Waiting { labels, probabilities: of_slices }) => {
-                    let room = plan.logits_bytes;
-                    labels
-                        .read(&self.budget, room, |plane| going().and_then(|()| output.write_plane(plane)))?;
-                    match (of_slices, &mut probabilities) {
-                        (Some(spool), Some(writer)) => spool.read(&self.budget, room, |plane| {
-                            going().and_then(|()| writer.write_plane(bytemuck::cast_slice(plane)))
-                        }),
-                        _ => Ok(()),
-                    }
-                }
-                None => Ok(()),
-            });
-            work.clock.lap(|times| &mut times.write_seconds);
-            // What is left of it is waiting for the next case, and is waited for before files get their names: nothing that takes long is
-            // between that and the word that this case is finished.
-            if let Some((found, thread)) = ahead {
-                *found = Some(thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
-            }
-            work.clock.lap(|times| &mut times.read_seconds);
-            let written = match summed {
-                Ok(()) => {
-                    probabilities.map_or(Ok(()), ProbabilityWriter::finish).and_then(|()| output.finish())
-                }
-                Err(error) => Err(output.cause_of(error)),
-            };
-            work.clock.lap(|times| &mut times.write_seconds);
-            written
+            let labels = LabelOutput::start(labels, plane, plan.queue_bytes, &self.budget, scope)?;
+            let output = SliceOutput { labels, probabilities, waiting };
+            self.write_case(&mut work, output, next, plan.logits_bytes, stop, observe)
         })?;
         Ok(PredictedCase { plan, times: work.clock.finish() })
     }
 
-    /// Returns the inspection of a case that can be predicted, made now or before its turn, and its images with their reservation if they were
-    /// decoded then.
+    /// Sums the windows of a case and writes its labels and probabilities. `room` bytes are free once the sums are gone.
+    fn write_case(
+        &mut self,
+        work: &mut Work<'_>,
+        mut output: SliceOutput<'_>,
+        next: Option<AheadThread<'_>>,
+        room: Bytes,
+        stop: &AtomicBool,
+        observe: &mut dyn FnMut(Progress),
+    ) -> Result<(), InferError> {
+        let case = work.case;
+        let summed = self.sum(work, stop, observe, &mut |part, labels, probabilities| {
+            output.write(part, labels, probabilities)
+        });
+        // The sums are gone, and what they held is room for this.
+        let summed =
+            summed.and_then(|()| output.write_waiting(&self.budget, room, &|| check_going(case, stop)));
+        work.clock.lap(|times| &mut times.write_seconds);
+        // The next case is waited for before files get their names: nothing that takes long is between that and the report that this case
+        // is finished.
+        if let Some(next) = next {
+            next.join();
+        }
+        work.clock.lap(|times| &mut times.read_seconds);
+        let written = match summed {
+            Ok(()) => output.finish(),
+            Err(error) => Err(output.cause_of(error)),
+        };
+        work.clock.lap(|times| &mut times.write_seconds);
+        written
+    }
+
+    /// Returns the inspection of a case that can be predicted, made now or before its turn.
     fn inspect(
         &mut self,
         CaseInput { case, earlier, .. }: CaseInput<'_>,
         before: Option<Ahead>,
         stop: &AtomicBool,
-    ) -> Result<(CaseFingerprint, Option<(VolumeCache, Bytes)>), InferError> {
+    ) -> Result<InspectedCase, InferError> {
         let Ahead { inspected, cache, held } = match before {
             Some(before) => before,
             None => {
@@ -490,33 +428,74 @@ impl Predictor {
                 look(case, needed, &self.model.channels, &self.budget, stop)
             }
         };
-        if stop.load(Ordering::Relaxed) {
-            return Err(InferError::Interrupted { case: case.id.clone() });
-        }
+        check_going(case, stop)?;
         let (problems, fingerprint) = inspected?;
         if let Some(problem) = problems.into_iter().find(|problem| problem.severity == Severity::Error) {
             return Err(InferError::Unsound { problem: Box::new(problem) });
         }
-        let fingerprint = fingerprint.ok_or_else(|| InferError::Unreadable { case: case.id.clone() })?;
-        Ok((fingerprint, cache.map(|cache| (cache, held))))
+        let fingerprint = fingerprint.ok_or_else(|| unreadable(case))?;
+        let held = if cache.is_some() { held } else { Bytes::ZERO };
+        Ok(InspectedCase { fingerprint, cache, held })
     }
 
-    /// Opens the spools of labels, and of probabilities if they are wanted, for a case that does not decide them in the order of stored planes.
-    /// Labels wait beside the file `output` if the plan has no memory for them.
-    fn waiting(
+    /// Puts an engine with a plan in the place of the one that exists, if there is a plan.
+    fn replace_engine(&mut self, plan: Option<VerifiedPlan>) -> Result<(), InferError> {
+        let Some(plan) = plan else { return Ok(()) };
+        // The last arena goes before the next one comes.
+        self.running = None;
+        let buffer = &mut self.buffers.other;
+        self.running = Some(Running::open(plan, &self.forward, &*self.backend, buffer, &self.budget)?);
+        Ok(())
+    }
+
+    /// Returns the cache of a case: the one with what was decoded ahead, or an empty one. Compressed images are decompressed beside a file if
+    /// there is one.
+    fn cache(
         &self,
-        [of_labels, of_probabilities]: [Record; 2],
+        decoded: Option<VolumeCache>,
         plan: &PredictPlan,
-        output: Option<&Path>,
-        probabilities: Option<&Path>,
-    ) -> Result<Waiting, InferError> {
-        let labels = match output.filter(|_| plan.spool_bytes == Bytes::ZERO) {
-            Some(path) => Spool::beside(of_labels, true, path)?,
-            None => Spool::in_memory(of_labels, &self.budget)?,
+        beside: Option<&Path>,
+    ) -> Result<VolumeCache, InferError> {
+        let decoding = self.budget.part("decoding", plan.decoding_bytes)?;
+        let cache = match decoded {
+            Some(cache) => cache,
+            None => VolumeCache::new(self.budget.part("cache", plan.cache_bytes)?),
         };
-        let probabilities =
-            probabilities.map(|path| Spool::beside(of_probabilities, false, path)).transpose()?;
-        Ok(Waiting { labels, probabilities })
+        let cache = cache.decoding_within(decoding);
+        Ok(match beside {
+            Some(path) => cache.spilling_beside(path),
+            None => cache,
+        })
+    }
+
+    /// Opens the images of a case within the memory of their preparation.
+    fn open_windows(
+        &mut self,
+        place: CasePlace<'_>,
+        images: CaseImages<'_>,
+        fingerprint: &CaseFingerprint,
+        cache: &VolumeCache,
+        budget: &Budget,
+        stop: &AtomicBool,
+    ) -> Result<CaseWindows, InferError> {
+        let scratch = &mut self.scratch;
+        let request = OpenRequest { images, fingerprint, cache, scratch, budget, stop };
+        let windows = place.open(&self.model, request);
+        check_going(images.case, stop)?;
+        windows
+    }
+
+    /// Returns the parts in which a case is traversed, and counts their windows in its plan: of an image that was cut, there are fewer than
+    /// there may have been.
+    fn parts(&self, grid: &TargetGrid, strips: Option<Strips>, plan: &mut PredictPlan) -> Vec<Rows> {
+        let rows = self.rows(grid, plan.slab_axis);
+        let parts: Vec<Rows> = rows.parts(grid, strips).collect();
+        let folds = self.model.weights.len();
+        let windows = parts.iter().map(Rows::windows).sum::<usize>().saturating_mul(folds);
+        plan.predicted_seconds *= windows as f64 / plan.windows.max(1) as f64;
+        plan.repeated_windows = windows.saturating_sub(rows.windows().saturating_mul(folds));
+        plan.windows = windows;
+        parts
     }
 
     pub(crate) fn load_fold(&mut self, fold: usize) -> Result<(), InferError> {
@@ -534,20 +513,25 @@ impl Predictor {
     }
 }
 
-/// Labels and probabilities that were decided in another order than they are written in.
-struct Waiting {
-    labels: Spool,
-    probabilities: Option<Spool>,
+/// A case that was inspected.
+struct InspectedCase {
+    fingerprint: CaseFingerprint,
+    /// Its images, if they were decoded.
+    cache: Option<VolumeCache>,
+    /// The bytes that are reserved for as long as the cache exists.
+    held: Bytes,
 }
 
-impl Waiting {
-    fn write(&mut self, part: &VoxelBox, labels: &[u8], of_slice: &[f32]) -> Result<(), InferError> {
-        self.labels.write(part, labels)?;
-        match &mut self.probabilities {
-            Some(spool) => spool.write(part, bytemuck::cast_slice(of_slice)),
-            None => Ok(()),
-        }
+/// Checks that the prediction of a case was not interrupted.
+fn check_going(case: &Case, stop: &AtomicBool) -> Result<(), InferError> {
+    match stop.load(Ordering::Relaxed) {
+        true => Err(InferError::Interrupted { case: case.id.clone() }),
+        false => Ok(()),
     }
+}
+
+fn unreadable(case: &Case) -> InferError {
+    InferError::Unreadable { case: case.id.clone() }
 }
 
 const WEIGHTS: &str = "a file of weights";

@@ -11,5 +11,6 @@ pub(crate) mod npz_reader;
 pub(crate) mod plane_ring;
 pub(crate) mod segmentation_file;
 pub(crate) mod skin;
+pub(crate) mod slice_output;
 pub(crate) mod spool;
 pub(crate) mod zoomed_labels;

@@ -3,8 +3,10 @@
 //!
 //! The results and errors are used when the turn of the case comes; labels are the same with and without it.
 
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use std::thread::{self, Scope, ScopedJoinHandle};
 
 use plimsoll_data::{
     Case, CaseFingerprint, Channel, InspectError, Problem, VolumeCache, inspect_images, inspection_bytes,
@@ -17,7 +19,7 @@ use crate::InferError;
 use crate::planning::headers::Headers;
 
 /// The stack of the thread that does it: large buffers are mapped.
-pub(crate) const STACK: usize = 512 << 10;
+const STACK: usize = 512 << 10;
 
 /// The result of an inspection.
 pub(crate) type Inspected = Result<(Vec<Problem>, Option<CaseFingerprint>), InspectError>;
@@ -84,18 +86,37 @@ impl Needed {
     }
 }
 
-/// Inspects a case within memory that is its own, and decodes its images if there is room for all of them.
-pub(crate) fn look_ahead(
-    case: &Case,
-    needed: Needed,
-    channels: &[Channel],
-    memory: &Budget,
-    stop: &AtomicBool,
-) -> Ahead {
-    Ahead { held: memory.line(), ..look(case, Some(needed), channels, memory, stop) }
+/// The inspection of the next case on a thread of its own.
+pub(crate) struct AheadThread<'scope> {
+    thread: ScopedJoinHandle<'scope, Ahead>,
+    found: &'scope mut Option<Ahead>,
 }
 
-/// The same at the case's turn, within what is free.
+impl<'scope> AheadThread<'scope> {
+    /// Inspects the next case within `memory`, and decodes its images if there is room for all of them. `None` if the system refuses a
+    /// thread: the case is inspected at its turn then.
+    pub(crate) fn start(
+        next: Next<'scope>,
+        needed: Needed,
+        channels: &'scope [Channel],
+        memory: Budget,
+        stop: &'scope AtomicBool,
+        scope: &'scope Scope<'scope, '_>,
+    ) -> Option<AheadThread<'scope>> {
+        let Next { case, found, .. } = next;
+        let inspect =
+            move || Ahead { held: memory.line(), ..look(case, Some(needed), channels, &memory, stop) };
+        let builder = thread::Builder::new().name("next case".into()).stack_size(STACK);
+        Some(AheadThread { thread: builder.spawn_scoped(scope, inspect).ok()?, found })
+    }
+
+    /// Waits for the inspection, and leaves its result for the turn of the case.
+    pub(crate) fn join(self) {
+        *self.found = Some(self.thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+    }
+}
+
+/// Inspects a case at its turn, and decodes its images if what is free has room for all of them.
 pub(crate) fn look(
     case: &Case,
     needed: Option<Needed>,

@@ -13,8 +13,8 @@ use crate::labels::label_output::queue_bytes;
 use crate::labels::spool::Record;
 use crate::planning::ahead::Needed;
 use crate::planning::case_plan::{
-    CaseEstimate, CaseNeeds, CasePlanner, LeastWith, LogitsBytes, LogitsNeeds, Otherwise, PlannedCase,
-    PredictPlan, SpoolNeeds, StripNeeds, least_engine,
+    CaseEstimate, CaseNeeds, CasePlanner, DeviceLogits, LeastWith, LogitsBytes, LogitsNeeds, Otherwise,
+    PlannedCase, PredictPlan, SpoolNeeds, StripNeeds, least_engine,
 };
 use crate::planning::case_windows::{CaseImages, CasePlace};
 use crate::planning::headers::Headers;
@@ -40,6 +40,31 @@ pub(crate) struct CaseMemory {
     pub(crate) is_cut: bool,
     /// `true` if labels that are to be put in order wait in memory, as there is no file beside which they could.
     pub(crate) waits_in_memory: bool,
+}
+
+impl CaseMemory {
+    /// Returns the memory of a case that was inspected, of which `held` bytes are decoded already. The next case needs `ahead` bytes;
+    /// `has_file` is `true` if there is a file of labels beside which data can be kept.
+    pub(crate) fn of_inspected(headers: &Headers, held: Bytes, ahead: Bytes, has_file: bool) -> CaseMemory {
+        CaseMemory {
+            decoded: headers.decoded.max(held),
+            compressed: if has_file { headers.compressed } else { Bytes::ZERO },
+            decoding: headers.decoding,
+            ahead,
+            is_cut: true,
+            waits_in_memory: !has_file,
+        }
+    }
+}
+
+/// The sums of the windows of a grid.
+#[derive(Clone, Copy)]
+struct SumsOfGrid<'a> {
+    /// The grid that windows are of, or one that it is a part of.
+    grid: &'a TargetGrid,
+    wanted: Wanted<'a>,
+    /// The least bytes in which labels and probabilities that waited are put in order.
+    reading: Bytes,
 }
 
 /// A case of which only the grid is known.
@@ -255,60 +280,16 @@ impl Predictor {
     ) -> Result<CaseNeeds, InferError> {
         let model = &self.model;
         let wanted = Wanted::new(&model.answers, probabilities);
-        let largest = place.largest_grid();
+        let grid = place.largest_grid();
         // Of images that are cut to what is not zero, as if they were not: headers, which do not know of it, lead to the same.
         let uncut = place.uncut_grid(images)?;
         let slab_axis = slices_of(&uncut, model.patch);
-        let rows = self.rows(largest, slab_axis);
+        let rows = self.rows(grid, slab_axis);
         let stored = images.geometry.shape();
-        let records = self.records(stored, slab_axis, wanted);
+        let [labels, probabilities] = self.records(stored, slab_axis, wanted);
         // Once all sums are labels, their memory is that in which labels are put in order.
-        let mut reading = Bytes::ZERO;
-        for record in records {
-            reading = reading.max(record.least_reading()?);
-        }
-        let (numbers, at_once) = (self.copied_numbers(), self.forward.at_once);
-        let (copied, copied_of_one) =
-            (Mapped::<f32>::bytes(numbers)?, Mapped::<f32>::bytes(numbers / at_once)?);
-        let of_rows = |rows: &Rows, is_spooled: bool| -> Result<LogitsNeeds, InferError> {
-            // What is copied from a device is copied where this process sums.
-            let bytes = |storage, copied: Option<Bytes>| -> Result<Bytes, InferError> {
-                let summing = self.summing(storage, copied.is_none());
-                let sums = Stream::bytes(largest, rows, wanted, &self.weights, &summing)?;
-                let sums = sums + copied.unwrap_or(Bytes::ZERO);
-                Ok(if is_spooled { sums.max(reading) } else { sums })
-            };
-            let both = |copied| -> Result<LogitsBytes, InferError> {
-                let [in_f32, in_f16] = RingStorage::ALL.map(|storage| bytes(storage, copied));
-                Ok(LogitsBytes { in_f32: in_f32?, in_f16: in_f16? })
-            };
-            let there = |storage| {
-                let bytes = device_bytes(&*self.backend, &rows.shape, &self.summands, storage);
-                bytes.filter(|_| self.weights.is_product())
-            };
-            let by_device = match RingStorage::ALL.map(there) {
-                [Some(in_f32), Some(in_f16)] => Some([both(None)?, LogitsBytes { in_f32, in_f16 }]),
-                _ => None,
-            };
-            let (by_host, by_host_of_one) = (both(Some(copied))?, both(Some(copied_of_one))?);
-            Ok(LogitsNeeds { by_host, by_host_of_one, by_device })
-        };
-        let folds = model.weights.len();
-        let mut strips = Vec::new();
-        // Cut to another box, the same strips may be wider by the rounding of both of their ends.
-        let is_cut_later = matches!(model.preparation, Preparation::NnUnet(_)) && !memory.is_cut;
-        let more = if is_cut_later { 2 } else { 0 };
-        for possible in self.rows(&uncut, slab_axis).possible_strips(&uncut) {
-            let choice = rows.choice(largest, possible);
-            strips.push(StripNeeds {
-                strips: choice.strips,
-                count: choice.count,
-                windows: choice.windows.saturating_mul(folds),
-                logits: of_rows(&rows.widest(&choice, more), true)?,
-            });
-        }
-        strips.sort_by_key(|strips| (strips.count, strips.windows));
-        let [labels, probabilities] = records;
+        let reading = labels.least_reading()?.max(probabilities.least_reading()?);
+        let sums = SumsOfGrid { grid, wanted, reading };
         let spool = SpoolNeeds {
             labels: labels.memory()?,
             is_in_memory: memory.waits_in_memory,
@@ -317,11 +298,12 @@ impl Predictor {
         let [depth, height, width] = stored;
         let plane = height.saturating_mul(width).saturating_mul(wanted.label_bytes());
         let [queue, least_queue] = queue_bytes(depth, plane)?;
+        let (folds, looks) = (model.weights.len(), self.looks());
         Ok(CaseNeeds {
             case: images.case.id.clone(),
             slab_axis,
-            logits: of_rows(&rows, slab_axis != 0)?,
-            strips,
+            logits: self.logits_needs(sums, &rows, slab_axis != 0)?,
+            strips: self.strip_needs(sums, &rows, &uncut, memory.is_cut)?,
             spool,
             ring: self.options.ring,
             summed: self.summands.summed(),
@@ -334,10 +316,72 @@ impl Predictor {
             least_queue,
             ahead: memory.ahead,
             windows: rows.windows().saturating_mul(folds),
-            looks: self.looks(),
-            runs: rows.runs(self.looks(), self.options.window_batch).saturating_mul(folds),
+            looks,
+            runs: rows.runs(looks, self.options.window_batch).saturating_mul(folds),
             window_batch: self.options.window_batch,
         })
+    }
+
+    /// Returns the needs of the sums of some rows. Labels of rows that `is_spooled` are put in order afterwards.
+    fn logits_needs(
+        &self,
+        sums: SumsOfGrid<'_>,
+        rows: &Rows,
+        is_spooled: bool,
+    ) -> Result<LogitsNeeds, InferError> {
+        let (numbers, at_once) = (self.copied_numbers(), self.forward.at_once);
+        // What is copied from a device is copied where this process sums.
+        let bytes = |storage, copied: Option<Bytes>| -> Result<Bytes, InferError> {
+            let summing = self.summing(storage, copied.is_none());
+            let stream = Stream::bytes(sums.grid, rows, sums.wanted, &self.weights, &summing)?;
+            let all = stream + copied.unwrap_or(Bytes::ZERO);
+            Ok(if is_spooled { all.max(sums.reading) } else { all })
+        };
+        let both = |copied| -> Result<LogitsBytes, InferError> {
+            let [in_f32, in_f16] = RingStorage::ALL.map(|storage| bytes(storage, copied));
+            Ok(LogitsBytes { in_f32: in_f32?, in_f16: in_f16? })
+        };
+        let there = |storage| {
+            let bytes = device_bytes(&*self.backend, &rows.shape, &self.summands, storage);
+            bytes.filter(|_| self.weights.is_product())
+        };
+        let by_device = match RingStorage::ALL.map(there) {
+            [Some(in_f32), Some(in_f16)] => {
+                Some(DeviceLogits { here: both(None)?, there: LogitsBytes { in_f32, in_f16 } })
+            }
+            _ => None,
+        };
+        Ok(LogitsNeeds {
+            by_host: both(Some(Mapped::<f32>::bytes(numbers)?))?,
+            by_host_of_one: both(Some(Mapped::<f32>::bytes(numbers / at_once)?))?,
+            by_device,
+        })
+    }
+
+    /// Returns the needs of all strips in which a case may be traversed, the fewest strips first.
+    fn strip_needs(
+        &self,
+        sums: SumsOfGrid<'_>,
+        rows: &Rows,
+        uncut: &TargetGrid,
+        is_cut: bool,
+    ) -> Result<Vec<StripNeeds>, InferError> {
+        let folds = self.model.weights.len();
+        // Cut to another box, the same strips may be wider by the rounding of both of their ends.
+        let is_cut_later = matches!(self.model.preparation, Preparation::NnUnet(_)) && !is_cut;
+        let more = if is_cut_later { 2 } else { 0 };
+        let mut strips = Vec::new();
+        for possible in self.rows(uncut, rows.slices).possible_strips(uncut) {
+            let choice = rows.choice(sums.grid, possible);
+            strips.push(StripNeeds {
+                strips: choice.strips,
+                count: choice.count,
+                windows: choice.windows.saturating_mul(folds),
+                logits: self.logits_needs(sums, &rows.widest(&choice, more), true)?,
+            });
+        }
+        strips.sort_by_key(|strips| (strips.count, strips.windows));
+        Ok(strips)
     }
 
     /// Plans for cases, of which `held` is held already.

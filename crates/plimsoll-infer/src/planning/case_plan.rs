@@ -182,7 +182,16 @@ pub(crate) struct LogitsNeeds {
     /// The same with one window at a time: of a device, what it says of fewer windows is copied at once.
     pub(crate) by_host_of_one: LogitsBytes,
     /// The bytes of this process and of a device if the device sums; `None` if no device can.
-    pub(crate) by_device: Option<[LogitsBytes; 2]>,
+    pub(crate) by_device: Option<DeviceLogits>,
+}
+
+/// Logits that a device sums.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeviceLogits {
+    /// The bytes of this process.
+    pub(crate) here: LogitsBytes,
+    /// The bytes of the device.
+    pub(crate) there: LogitsBytes,
 }
 
 impl LogitsNeeds {
@@ -190,14 +199,16 @@ impl LogitsNeeds {
     fn of(&self, ring: RingStorage, on_device: bool) -> Option<(Bytes, Option<Bytes>)> {
         match (on_device, self.by_device) {
             (false, _) => Some((self.by_host.of(ring), None)),
-            (true, by_device) => by_device.map(|[here, there]| (here.of(ring), Some(there.of(ring)))),
+            (true, by_device) => by_device.map(|logits| (logits.here.of(ring), Some(logits.there.of(ring)))),
         }
     }
 
     /// The least that this process holds: where it sums, what `by_host` says; or where a device does which has so much left beside its arena.
     fn least(&self, by_host: LogitsBytes, ring: RingStorage, left_there: Bytes) -> Bytes {
         match self.by_device {
-            Some([here, there]) if there.of(ring) <= left_there => here.of(ring).min(by_host.of(ring)),
+            Some(DeviceLogits { here, there }) if there.of(ring) <= left_there => {
+                here.of(ring).min(by_host.of(ring))
+            }
             _ => by_host.of(ring),
         }
     }
@@ -224,6 +235,69 @@ struct Way<'a> {
     on_device: Option<Bytes>,
     /// None for whole planes.
     strips: Option<&'a StripNeeds>,
+}
+
+/// The memory of a device with an engine.
+#[derive(Clone, Copy)]
+struct DeviceRoom {
+    /// The bytes of the arena and the driver.
+    arena: Bytes,
+    /// The limit.
+    line: Bytes,
+}
+
+/// A way of summing that fits, with its engine.
+struct Fit<'a> {
+    way: Way<'a>,
+    /// The arena in this process.
+    arena: Bytes,
+    /// The least limit of this process that would do.
+    minimum: Bytes,
+    device: Option<DeviceRoom>,
+    host_sums: Option<HostSums>,
+    /// The predicted seconds of a run of the network.
+    seconds_of_run: f64,
+}
+
+/// The bytes between the least limit of a case and the limit, by their use.
+#[derive(Clone, Copy)]
+struct Spare {
+    cache: Bytes,
+    /// Labels that wait in memory, whether the least limit counts them or not.
+    spool: Bytes,
+    /// Labels and probabilities that wait on the disk.
+    spool_file: Bytes,
+    queue: Bytes,
+    ahead: Bytes,
+    /// All that is taken beyond the least limit.
+    taken: Bytes,
+}
+
+impl Spare {
+    /// Distributes `left` bytes: decoded images come first, then labels that wait, then planes to be written, then the next case. A use
+    /// that would get less than is of use to it gets nothing.
+    fn distribute(needs: &CaseNeeds, is_spooled: bool, mut left: Bytes) -> Spare {
+        let spare = left;
+        let mut take = |wanted: Bytes, least: Bytes| {
+            let taken = if least <= left { wanted.min(left) } else { Bytes::ZERO };
+            left = left - taken;
+            taken
+        };
+        let cache = take(needs.decoded, Bytes::ZERO);
+        let SpoolNeeds { labels, is_in_memory, probabilities } = needs.spool;
+        let (spool, spool_file) = match (is_spooled, is_in_memory) {
+            (false, _) => (Bytes::ZERO, Bytes::ZERO),
+            // The least limit counts them.
+            (true, true) => (labels, probabilities),
+            (true, false) => {
+                let taken = take(labels, labels);
+                (taken, labels - taken + probabilities)
+            }
+        };
+        let queue = take(needs.queue, needs.least_queue);
+        let ahead = take(needs.ahead, needs.ahead);
+        Spare { cache, spool, spool_file, queue, ahead, taken: spare - left }
+    }
 }
 
 /// The memory of an engine.
@@ -401,111 +475,116 @@ impl CasePlanner<'_> {
         needs.preparation + needs.decoding + spool
     }
 
-    /// Plans a case in one of the ways. `no_room` is the line of the device's memory with which it would have had room for sums.
+    /// Plans a case in one of the ways. `no_room` is the limit of the device's memory with which it would have had room for sums.
     fn attempt<'b>(
         &'b self,
         needs: &CaseNeeds,
-        Way { ring, logits: logits_bytes, on_device: of_sums, strips }: Way<'_>,
+        way: Way<'_>,
         no_room: Option<Bytes>,
         planner: &mut Option<Planner<'b>>,
     ) -> Result<Tried, InferError> {
         let line = self.budget.line();
-        let device = self.backend.device_memory();
-        let arena = |plan: &VerifiedPlan| engine_bytes(self.backend, plan);
-        let running = self.running.map_or(Bytes::ZERO, arena);
-        let fixed = self.fixed();
-        let is_spooled = needs.slab_axis != 0 || strips.is_some();
-        let of_case = logits_bytes + self.beside(needs, is_spooled);
-        let room = line - (fixed + of_case);
-        let mut next = None;
-        let is_kept = self.running.is_some() && running <= room;
-        if !is_kept {
-            let room = arena_room(self.backend, room);
-            let programs = std::slice::from_ref(self.program);
-            let planner = match planner {
-                Some(planner) => planner,
-                none => none.insert(Planner::new(programs, self.backend, Options::default())?),
-            };
-            next = Some(planner.sparing_plan(Some(room), SPARING)?);
-        }
-        let arena_bytes = next.as_ref().map_or(running, arena);
-        let minimum_ram_bytes = fixed + arena_bytes + of_case;
+        let is_spooled = needs.slab_axis != 0 || way.strips.is_some();
+        let beside_arena = self.fixed() + (way.logits + self.beside(needs, is_spooled));
+        let next = self.next_engine(line - beside_arena, planner)?;
         let chosen = next.as_ref().or(self.running).ok_or_else(lost)?;
-        // Where it has no room for the arena either, that is told once this process has room.
+        let arena = engine_bytes(self.backend, chosen);
+        // A device that has no room for the arena either is reported once this process has room.
         let left_there = left_there(self.backend, chosen).unwrap_or(Bytes::ZERO);
-        if minimum_ram_bytes > line {
-            return Ok(Tried::TooLarge { engine: EngineNeeds { arena: arena_bytes, left_there } });
+        let minimum = beside_arena + arena;
+        if minimum > line {
+            return Ok(Tried::TooLarge { engine: EngineNeeds { arena, left_there } });
         }
-        let of_device =
-            |plan: &VerifiedPlan| device.map(|device| (device.needed(plan.arena_bytes), device.line()));
-        let on_device = of_device(chosen);
-        let of_arena = on_device;
-        if let Some((needed, line)) = on_device.filter(|(needed, line)| needed > line) {
-            let windows = needs.window_batch;
-            return Err(InferError::InfeasibleOnDevice { needed, line, windows });
+        let device = self.device_room(needs, chosen)?;
+        let sums_there = way.on_device.unwrap_or(Bytes::ZERO);
+        if let Some(device) = device
+            && device.arena + sums_there > device.line
+        {
+            return Ok(Tried::NoRoomThere { vram: device.arena + sums_there });
         }
-        let device_logits_bytes = of_sums.unwrap_or(Bytes::ZERO);
-        let on_device = on_device.map(|(needed, line)| (needed + device_logits_bytes, line));
-        if let Some((vram, _)) = on_device.filter(|(needed, line)| needed > line) {
-            return Ok(Tried::NoRoomThere { vram });
-        }
-        let host_sums = match (on_device, of_sums, no_room) {
+        let host_sums = match (device, way.on_device, no_room) {
             (None, ..) | (_, Some(_), _) => None,
             (Some(_), None, Some(vram_bytes)) => Some(HostSums::NoRoom { vram_bytes }),
             (Some(_), None, None) => Some(HostSums::Weights),
         };
         let schedule = chosen.schedules.first().ok_or_else(lost)?;
-        let mut left = line - minimum_ram_bytes;
-        // What there is less room for than the least that is of use gets none.
-        let mut take = |wanted: Bytes, least: Bytes| {
-            let taken = if least <= left { wanted.min(left) } else { Bytes::ZERO };
-            left = left - taken;
-            taken
+        let fit = Fit { way, arena, minimum, device, host_sums, seconds_of_run: schedule.predicted_seconds };
+        let spare = Spare::distribute(needs, is_spooled, line - minimum);
+        let plan = self.plan_of(needs, &fit, spare);
+        let strips = way.strips.map(|strips| strips.strips);
+        Ok(Tried::Fits(Box::new(PlannedCase { plan, next, strips, is_spooled, left_there })))
+    }
+
+    /// Returns the plan of an engine whose arena takes at most `room`; `None` if the engine that exists does.
+    fn next_engine<'b>(
+        &'b self,
+        room: Bytes,
+        planner: &mut Option<Planner<'b>>,
+    ) -> Result<Option<VerifiedPlan>, InferError> {
+        if self.running.is_some_and(|running| engine_bytes(self.backend, running) <= room) {
+            return Ok(None);
+        }
+        let programs = std::slice::from_ref(self.program);
+        let planner = match planner {
+            Some(planner) => planner,
+            none => none.insert(Planner::new(programs, self.backend, Options::default())?),
         };
-        let cache_bytes = take(needs.decoded, Bytes::ZERO);
-        let SpoolNeeds { labels, is_in_memory, probabilities } = needs.spool;
-        let (spool_bytes, on_disk) = match (is_spooled, is_in_memory) {
-            (false, _) => (Bytes::ZERO, Bytes::ZERO),
-            // Counted already.
-            (true, true) => (labels, probabilities),
-            (true, false) => {
-                let taken = take(labels, labels);
-                (taken, labels - taken + probabilities)
-            }
-        };
-        let beside_minimum = if is_in_memory { Bytes::ZERO } else { spool_bytes };
-        let queue_bytes = take(needs.queue, needs.least_queue);
-        let ahead_bytes = take(needs.ahead, needs.ahead);
+        Ok(Some(planner.sparing_plan(Some(arena_room(self.backend, room)), SPARING)?))
+    }
+
+    /// Returns the memory of the device of an engine, or `None` without a device.
+    ///
+    /// # Errors
+    /// Returns an error if the device has no room for the arena.
+    fn device_room(
+        &self,
+        needs: &CaseNeeds,
+        engine: &VerifiedPlan,
+    ) -> Result<Option<DeviceRoom>, InferError> {
+        let Some(device) = self.backend.device_memory() else { return Ok(None) };
+        let (arena, line) = (device.needed(engine.arena_bytes), device.line());
+        if arena > line {
+            let windows = needs.window_batch;
+            return Err(InferError::InfeasibleOnDevice { needed: arena, line, windows });
+        }
+        Ok(Some(DeviceRoom { arena, line }))
+    }
+
+    /// Returns the plan of a case that fits.
+    fn plan_of(&self, needs: &CaseNeeds, fit: &Fit<'_>, spare: Spare) -> PredictPlan {
+        let Fit { way: Way { ring, logits, on_device, strips }, arena, minimum, device, .. } = *fit;
+        let (line, fixed) = (self.budget.line(), self.fixed());
+        let device_logits_bytes = on_device.unwrap_or(Bytes::ZERO);
         let windows = strips.map_or(needs.windows, |strips| strips.windows);
         // Sums in f32 would be of whole planes: strips are for limits that have no room for these in f16 either.
-        let beside_planes = fixed + arena_bytes + self.beside(needs, needs.slab_axis != 0);
+        let beside_planes = fixed + arena + self.beside(needs, needs.slab_axis != 0);
         let f32_ring_ram_bytes = match ring {
-            RingStorage::F32 => minimum_ram_bytes,
+            RingStorage::F32 => minimum,
             RingStorage::F16 => beside_planes + needs.logits.by_host.in_f32,
         };
         let f32_ring_vram_bytes =
-            of_arena.zip(needs.logits.by_device).and_then(|((arena, _), [here, there])| {
-                (beside_planes + here.in_f32 <= line).then_some(arena + there.in_f32)
+            device.zip(needs.logits.by_device).and_then(|(device, DeviceLogits { here, there })| {
+                (beside_planes + here.in_f32 <= line).then_some(device.arena + there.in_f32)
             });
-        let plan = PredictPlan {
+        PredictPlan {
             ram_budget_bytes: line,
             overhead_bytes: self.overhead,
-            arena_bytes,
-            device_bytes: on_device.map(|(needed, _)| needed),
+            arena_bytes: arena,
+            device_bytes: device.map(|device| device.arena + device_logits_bytes),
             device_logits_bytes,
-            host_sums,
+            host_sums: fit.host_sums,
             window_bytes: fixed - self.overhead,
-            logits_bytes,
+            logits_bytes: logits,
             preparation_bytes: needs.preparation,
             decoding_bytes: needs.decoding,
-            cache_bytes,
-            decompressed_file_bytes: if cache_bytes < needs.decoded { needs.compressed } else { Bytes::ZERO },
-            spool_bytes,
-            spool_file_bytes: on_disk,
-            queue_bytes,
-            ahead_bytes,
-            total_bytes: minimum_ram_bytes + cache_bytes + beside_minimum + queue_bytes + ahead_bytes,
-            minimum_ram_bytes,
+            cache_bytes: spare.cache,
+            decompressed_file_bytes: if spare.cache < needs.decoded { needs.compressed } else { Bytes::ZERO },
+            spool_bytes: spare.spool,
+            spool_file_bytes: spare.spool_file,
+            queue_bytes: spare.queue,
+            ahead_bytes: spare.ahead,
+            total_bytes: minimum + spare.taken,
+            minimum_ram_bytes: minimum,
             summed: needs.summed,
             ring,
             f32_ring_ram_bytes,
@@ -518,11 +597,9 @@ impl CasePlanner<'_> {
             looks: needs.looks,
             window_batch: needs.window_batch,
             // In strips, a row's last run is as full as in whole planes.
-            predicted_seconds: schedule.predicted_seconds * needs.runs as f64 * windows as f64
+            predicted_seconds: fit.seconds_of_run * needs.runs as f64 * windows as f64
                 / needs.windows.max(1) as f64,
-        };
-        let strips = strips.map(|strips| strips.strips);
-        Ok(Tried::Fits(Box::new(PlannedCase { plan, next, strips, is_spooled, left_there })))
+        }
     }
 
     /// Returns the bytes that are reserved now for neither a case nor an engine.

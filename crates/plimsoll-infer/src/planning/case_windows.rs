@@ -13,7 +13,7 @@ use plimsoll_models::SegmentationModel;
 use plimsoll_volume::{Geometry, Spacing, VoxelBox};
 
 use crate::planning::believable::{self, ImageGrid};
-use crate::{CaseSpacing, InferError};
+use crate::{CaseInput, CaseSpacing, InferError};
 
 /// The properties of a case that follow from its grid and its model, before any window is pulled.
 pub(crate) enum CasePlace<'a> {
@@ -53,7 +53,19 @@ pub(crate) struct OpenRequest<'a> {
     pub(crate) stop: &'a AtomicBool,
 }
 
-impl CaseImages<'_> {
+impl<'a> CaseImages<'a> {
+    /// Returns the images of a case that were inspected, with a stored spacing that the first file states, to be seen at `spacing`.
+    pub(crate) fn inspected(
+        input: CaseInput<'a>,
+        fingerprint: &'a CaseFingerprint,
+        stated: Spacing,
+        spacing: Option<CaseSpacing>,
+    ) -> CaseImages<'a> {
+        let CaseInput { case, earlier, within } = input;
+        let (geometry, nonzero_box) = (&fingerprint.geometry, fingerprint.nonzero_box);
+        CaseImages { case, geometry, stated, nonzero_box, earlier, within, spacing }
+    }
+
     /// The grid of windows of images that are zero outside of a box, as nnU-Net prepares them.
     fn prepared(&self, nonzero: VoxelBox, steps: &NnUnetSteps) -> Result<PreparedGrid, InferError> {
         let place = |steps: &NnUnetSteps| {

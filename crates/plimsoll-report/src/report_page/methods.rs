@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use plimsoll_data::{Normalisation, TargetSpacing};
+use plimsoll_data::{Channel, Normalisation, TargetSpacing};
 use plimsoll_graph::DType;
 use plimsoll_nn::{Decay, NetworkName, Optimizer};
 use plimsoll_run::{
@@ -98,6 +98,23 @@ pub fn network(name: &str) -> &str {
     }
 }
 
+/// The normalisation of a channel, as a participle.
+fn normalised(normalisation: Normalisation) -> &'static str {
+    match normalisation {
+        Normalisation::Ct => {
+            "clipped to the 0.5th and 99.5th percentile of the foreground and standardised with its mean and standard deviation"
+        }
+        Normalisation::ZScore => "standardised with each image's own mean and standard deviation",
+        Normalisation::ZScoreInMask => {
+            "standardised with each image's own mean and standard deviation over voxels that are not zero, outside of which they \
+             stayed zero"
+        }
+        Normalisation::None => "not normalised",
+        Normalisation::RescaleTo01 => "rescaled to the range from 0 to 1",
+        Normalisation::RgbTo01 => "divided by 255",
+    }
+}
+
 fn volume_methods(specification: &Specification, task: &SegmentationTask) -> String {
     let config = &specification.config;
     let training = &config.training;
@@ -129,26 +146,10 @@ fn volume_methods(specification: &Specification, task: &SegmentationTask) -> Str
             write!(text, "Slices were resampled in their plane to a spacing of {} mm", lengths(&spacing))
         }
     };
-    let ways: Vec<String> = task
-        .dataset
-        .channels
-        .iter()
-        .map(|channel| {
-            let way = match channel.normalisation {
-                Normalisation::Ct => "clipped to the 0.5th and 99.5th percentile of the foreground and standardised with its mean and \
-                                      standard deviation",
-                Normalisation::ZScore => "standardised with each image's own mean and standard deviation",
-                Normalisation::ZScoreInMask => {
-                    "standardised with each image's own mean and standard deviation over voxels that are not zero, outside of \
-                     which they stayed zero"
-                }
-                Normalisation::None => "not normalised",
-                Normalisation::RescaleTo01 => "rescaled to the range from 0 to 1",
-                Normalisation::RgbTo01 => "divided by 255",
-            };
-            format!("{} intensities were {way}", channel.name)
-        })
-        .collect();
+    let of_channel = |channel: &Channel| {
+        format!("{} intensities were {}", channel.name, normalised(channel.normalisation))
+    };
+    let ways: Vec<String> = task.dataset.channels.iter().map(of_channel).collect();
     let _ = write!(text, "; {}. ", ways.join(", "));
     let _ = write!(
         text,
