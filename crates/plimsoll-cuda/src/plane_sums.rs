@@ -98,6 +98,15 @@ impl CudaEngine {
     }
 }
 
+/// The suffix of kernels that sum in this type.
+fn suffix(storage: DType) -> Result<&'static str, EngineError> {
+    match storage {
+        DType::F32 => Ok("f32"),
+        DType::F16 => Ok("f16"),
+        other => Err(internal(unsupported(OP, format!("sums of {other}")))),
+    }
+}
+
 /// Copies numbers to an address, which there is staging memory for.
 fn upload(device: &mut dyn Device, to: u64, numbers: impl Iterator<Item = f32>) -> Result<(), EngineError> {
     let mut bytes = 0;
@@ -163,12 +172,8 @@ impl SumsPlanes for CudaEngine {
             outputs: Vec::new(),
             scratch: 0,
         };
-        let stored = match of.storage {
-            DType::F32 => "f32",
-            DType::F16 => "f16",
-            other => return Err(internal(unsupported(OP, format!("sums of {other}")))),
-        };
-        let name = format!("{}_{stored}", cx.kernel("window_sums", &[&logits]).map_err(internal)?);
+        let kernel = cx.kernel("window_sums", &[&logits]).map_err(internal)?;
+        let name = format!("{kernel}_{}", suffix(of.storage)?);
         let axes = match axis {
             0 => [0, 1, 2],
             1 => [1, 0, 2],

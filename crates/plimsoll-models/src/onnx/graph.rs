@@ -39,6 +39,16 @@ enum Statistics<'p> {
     },
 }
 
+/// The error for a form of an op without a counterpart.
+fn refused(op: &Op, what: &str) -> NoCounterpart {
+    NoCounterpart { op: op.rule().name(), what: what.into() }
+}
+
+/// Returns an operand of a node.
+fn operand(node: &Node, at: usize) -> Result<TensorId, NoCounterpart> {
+    node.inputs.get(at).copied().ok_or_else(|| refused(&node.op, "too few operands"))
+}
+
 /// The name of a tensor: parameters, input and output keep their own names; others are numbered.
 pub(super) fn name(program: &Program, id: TensorId) -> String {
     let tensor = program.tensor(id);
@@ -68,13 +78,12 @@ pub(super) struct Writer<'p> {
 
 impl<'p> Writer<'p> {
     fn node(&mut self, node: &'p Node) -> Result<(), NoCounterpart> {
-        let op = node.op.rule().name();
-        let refused = |what: &str| NoCounterpart { op, what: what.into() };
+        let refused = |what| refused(&node.op, what);
         let [result, ..] = node.outputs[..] else { return Err(refused("a form without a result")) };
         if self.program.tensor(result).dtype != DType::F32 {
             return Err(refused("a result that is stored in halves"));
         }
-        let operand = |at: usize| node.inputs.get(at).copied().ok_or_else(|| refused("too few operands"));
+        let operand = |at| operand(node, at);
         let simple = |writer: &mut Writer<'_>, kind: &str, attributes: Vec<AttributeProto>| {
             let inputs = node.inputs.iter().map(|id| name(writer.program, *id)).collect();
             writer.push(kind, inputs, name(writer.program, result), attributes);
@@ -133,6 +142,16 @@ impl<'p> Writer<'p> {
                     ],
                 );
             }
+            _ => return self.composed(node, result),
+        }
+        Ok(())
+    }
+
+    /// Writes an op that several nodes compose, or one that needs constants.
+    fn composed(&mut self, node: &'p Node, result: TensorId) -> Result<(), NoCounterpart> {
+        let refused = |what| refused(&node.op, what);
+        let operand = |at| operand(node, at);
+        match &node.op {
             Op::Upsample2(upsample) => {
                 let along = upsample.axes.map(|doubled| if doubled { 2.0 } else { 1.0 });
                 let scales = self.constant(Constant::Values([&[1.0; 2][..], &along].concat()));

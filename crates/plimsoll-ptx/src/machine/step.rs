@@ -82,6 +82,15 @@ impl Machine<'_> {
                     warp.write_partly(slot, mask, &part, assigned);
                 }
             }
+            _ => return self.step_flags(warp, operation, mask),
+        }
+        Ok(Flow::Next)
+    }
+
+    /// Runs an operation that compares values or combines flags.
+    fn step_flags(&mut self, warp: &mut Warp, operation: &Operation, mask: u32) -> Result<Flow, Trouble> {
+        let kernel = self.kernel;
+        match operation {
             Operation::Compare { to, opposite, a, b, test, also } => {
                 let holds = test(warp.read(*a, mask, kernel)?, warp.read(*b, mask, kernel)?);
                 let combined = |holds: u32| match also {
@@ -116,6 +125,16 @@ impl Machine<'_> {
                     };
                 warp.set_partly(*to, mask, combine(*logic, a, b), known);
             }
+            Operation::ActiveMask { to } => warp.write(*to, mask, &[mask.into(); WARP]),
+            _ => return self.step_alone(warp, operation, mask),
+        }
+        Ok(Flow::Next)
+    }
+
+    /// Runs an operation on memory or on the flow of lanes, each of which runs it alone.
+    fn step_alone(&mut self, warp: &mut Warp, operation: &Operation, mask: u32) -> Result<Flow, Trouble> {
+        let kernel = self.kernel;
+        match operation {
             Operation::Branch { target } => return Ok(Flow::Jump(*target)),
             Operation::Switch { index, targets } => {
                 let indices = warp.read(*index, mask, kernel)?;
@@ -144,7 +163,6 @@ impl Machine<'_> {
                 let place = (*space, *address, *bytes);
                 self.atomic(warp, place, *to, *operands, *update, *float_sum, mask)?;
             }
-            Operation::ActiveMask { to } => warp.write(*to, mask, &[mask.into(); WARP]),
             Operation::CopyAsync(copy) => self.copy_async(warp, copy, mask)?,
             Operation::CommitGroup => warp.copies.commit(mask),
             Operation::WaitGroup(keep) => self.wait_for_copies(warp, Some(*keep), mask)?,

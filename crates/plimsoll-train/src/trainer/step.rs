@@ -101,11 +101,7 @@ impl Run {
         }
         self.progress.epoch_loss.0 += f64::from(loss);
         self.progress.epoch_loss.1 += 1;
-        let seconds = start.elapsed().as_secs_f64();
-        if self.seconds.len() < KEPT_TIMES {
-            self.seconds.push(seconds);
-            self.computing.push(seconds - waited.as_secs_f64());
-        }
+        let seconds = self.keep_time(start, waited);
         let (steps, of) = (self.progress.steps, self.config().schedule.total_steps);
         let loss_scale = scales.then_some(scale);
         let report = StepReport { steps, of, loss, grad_norm: norm, learning_rate, loss_scale, seconds };
@@ -113,6 +109,16 @@ impl Run {
             log.append(&report)?;
         }
         Ok(report)
+    }
+
+    /// Returns the seconds of a step since its start, and keeps them for the statistics of times.
+    fn keep_time(&mut self, start: Instant, waited: Duration) -> f64 {
+        let seconds = start.elapsed().as_secs_f64();
+        if self.seconds.len() < KEPT_TIMES {
+            self.seconds.push(seconds);
+            self.computing.push(seconds - waited.as_secs_f64());
+        }
+        seconds
     }
 
     /// The next batch, and the time that the step waited for it.

@@ -100,6 +100,7 @@ struct Machine<'a, 'b, R> {
 }
 
 impl<R: BufRead> Machine<'_, '_, R> {
+    /// Runs an instruction.
     fn step(&mut self, opcode: u8) -> Result<(), Refusal> {
         match opcode {
             0x80 => self.skip(1)?,
@@ -151,6 +152,22 @@ impl<R: BufRead> Machine<'_, '_, R> {
                 let global = format!("{module}.{name}");
                 self.push(Value::Global(global.into()))?;
             }
+            b'R' | 0x81 => {
+                let (arguments, function) = (self.pop()?, self.pop()?);
+                self.call(function, arguments)?;
+            }
+            0x92 => {
+                let (_, arguments, function) = (self.pop()?, self.pop()?, self.pop()?);
+                self.call(function, arguments)?;
+            }
+            _ => self.arrange(opcode)?,
+        }
+        Ok(())
+    }
+
+    /// Runs an instruction that collects, moves or drops values of the stack, or keeps them in the memo.
+    fn arrange(&mut self, opcode: u8) -> Result<(), Refusal> {
+        match opcode {
             b'(' => {
                 self.marks.push(self.stack.len());
                 self.pay_for_height()?;
@@ -199,14 +216,6 @@ impl<R: BufRead> Machine<'_, '_, R> {
                 self.keep(index as u32)?;
             }
             0x94 => self.keep(self.memo.len() as u32)?,
-            b'R' | 0x81 => {
-                let (arguments, function) = (self.pop()?, self.pop()?);
-                self.call(function, arguments)?;
-            }
-            0x92 => {
-                let (_, arguments, function) = (self.pop()?, self.pop()?, self.pop()?);
-                self.call(function, arguments)?;
-            }
             // The attributes of an object are no weights.
             b'b' => drop(self.pop()?),
             _ => return Err(NO_STATE_DICT),

@@ -186,9 +186,8 @@ exit \"$status\"
     }
 
     fn kubernetes(&self) -> Outcome<String> {
-        let Tasks { name, trials, .. } = self;
-        let count = trials.len();
-        let trials: Vec<String> = trials.iter().map(ToString::to_string).collect();
+        let count = self.trials.len();
+        let trials: Vec<String> = self.trials.iter().map(ToString::to_string).collect();
         // Kubernetes replaces $(NAME) before the shell sees it, unless its dollar is doubled.
         let script = format!(
             "set -- {}; shift \"$JOB_COMPLETION_INDEX\"; exec {} \"$1\"",
@@ -199,14 +198,20 @@ exit \"$status\"
             let message = format!("the names of {count} trials are too long for one manifest");
             return Err(Error::new(message, "write several, each for some arms, with ‹only›"));
         }
+        Ok(self.manifest(&script))
+    }
+
+    /// The manifest of a job whose pods run `script`.
+    fn manifest(&self, script: &str) -> String {
+        let (name, count) = (&self.name, self.trials.len());
         let (script, dataset, folder) = (
-            json_text(&script),
+            json_text(script),
             json_text(&self.dataset.to_string_lossy()),
             json_text(&self.folder.to_string_lossy()),
         );
         let (memory, threads) = (self.mebibytes(), self.file.threads);
         let gpu = if self.file.on_gpu { "\n              nvidia.com/gpu: 1" } else { "" };
-        Ok(format!(
+        format!(
             "# One pod for each trial of a sweep: kubectl apply -f FILE. Before that, put in your own image (with `plimsoll` and a shell) \
              and
 # your own claims for the data set and for the folder of the sweep, which must be mounted where they are named \
@@ -281,7 +286,7 @@ spec:
              persistentVolumeClaim:
             claimName: sweep
 "
-        ))
+        )
     }
 }
 
