@@ -2,15 +2,16 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use plimsoll_data::{DatasetError, InspectError, NoStatistics, PatchError, PrepareError, Problem};
+use plimsoll_data::{Case, DatasetError, InspectError, NoStatistics, PatchError, PrepareError, Problem};
 use plimsoll_memory::{Bytes, MapError, OverBudget};
 use plimsoll_nn::ConfigError;
 use plimsoll_plan::{EngineError, PlanError};
 use plimsoll_run::RunError;
 use plimsoll_volume::VolumeError;
 
-use crate::{GridFault, Instead, RingStorage};
+use crate::options::RingStorage;
 
 /// Why a case cannot be predicted.
 #[derive(Debug, thiserror::Error)]
@@ -348,6 +349,47 @@ impl InferError {
 /// Returns `true` if the disk of the output is at fault, which other cases need as well.
 fn is_of_output(error: &VolumeError) -> bool {
     matches!(error, VolumeError::Decompress { .. })
+}
+
+/// The grid of an image that cannot be meant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{}: its spacing is {spacing}; at {target} it would have {shape} voxels, but {limit}",
+    file.display()
+)]
+pub struct GridFault {
+    /// The image.
+    pub file: PathBuf,
+    /// Its spacing in millimetres (depth, height, width), along the axes of the network.
+    pub spacing: String,
+    /// The spacing that it would be brought to.
+    pub target: String,
+    /// The shape that the image would have.
+    pub shape: String,
+    /// The limit that this breaks.
+    pub limit: &'static str,
+}
+
+/// An alternative with which a case would fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instead {
+    /// The flag that says so, with its value.
+    pub flag: &'static str,
+    /// The least line that would do.
+    pub needed: Bytes,
+}
+
+/// Checks that the prediction of a case was not interrupted.
+pub(crate) fn check_going(case: &Case, stop: &AtomicBool) -> Result<(), InferError> {
+    match stop.load(Ordering::Relaxed) {
+        true => Err(InferError::Interrupted { case: case.id.clone() }),
+        false => Ok(()),
+    }
+}
+
+/// Returns the error of a case without an image that can be read.
+pub(crate) fn unreadable(case: &Case) -> InferError {
+    InferError::Unreadable { case: case.id.clone() }
 }
 
 /// Returns the error of a fault of this crate.

@@ -7,26 +7,44 @@
 //!
 //! [`WindowSums`] sums the output of a function of the caller in the same ring, and [`ArrayPredictor`] predicts images in memory.
 //!
-//! [`predict_cases`] predicts the cases of a folder: what is there already is kept, and a case that cannot be predicted does not
+//! [`predict_cases`] predicts the cases of a folder: predictions that exist are kept, and a case that cannot be predicted does not
 //! end the others.
+//!
+//! # Layers
+//! A module uses only those below it:
+//!
+//! | module | its subject |
+//! |---|---|
+//! | `arrays` | cases whose voxels are in memory, predicted like files |
+//! | `window_sums` | sums of the output of any function in the ring of planes, beside `predicting` |
+//! | `predicting` | a case from its files to its files, and folders of cases: [`Predictor`] is the façade |
+//! | `classification` | classes of plain images, beside `predicting` |
+//! | `planning` | the memory and the time of a case before anything is allocated for it |
+//! | `summing` | windows through the network, sums of their logits, and the way back to the stored grid |
+//! | `labels` | label maps and probabilities on the stored grid: written, put in order, merged, measured |
+//! | `cases` | headers, grids and windows of the images of a case |
+//! | `options`, `progress`, `error` | values that all of them share |
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod arrays;
+mod cases;
 mod classification;
 mod error;
-mod folder;
 mod labels;
+mod options;
 mod planning;
-mod predictor;
+mod predicting;
+mod progress;
 mod summing;
 mod window_sums;
 
 pub use arrays::memory_labels::MemoryLabels;
 pub use arrays::{ArrayError, ArrayImage, ArrayOutput, ArrayPlan, ArrayPredictor};
+pub use cases::case_spacing::{CaseSpacing, CaseView};
+pub use cases::request::{CaseGrid, CaseInput, CaseRequest};
 pub use classification::grad_cam::{ImageExplainer, Question};
 pub use classification::images::ImagePredictor;
-pub use error::InferError;
-pub use folder::{CaseReport, Destination, FolderProgress, FolderReport, LabelNames, Outcome, predict_cases};
+pub use error::{GridFault, InferError, Instead};
 pub use labels::ensemble::{EnsembleRequest, label_by_mean};
 pub use labels::grown_labels::{Growth, grow_labels};
 pub use labels::label_maps::{PartLabels, Written, box_of_labels, merge_labels, split_labels};
@@ -35,15 +53,13 @@ pub use labels::label_statistics::{LabelStatistics, label_statistics};
 pub use labels::segmentation_file::write_segmentation;
 pub use labels::skin::{SkinFiles, write_skin};
 pub use labels::zoomed_labels::{labels_as_stored, write_zoomed, zoomed_image};
-pub use planning::believable::GridFault;
-pub use planning::case_memory::CaseGrid;
-pub use planning::case_plan::{CaseEstimate, Instead, PredictPlan};
-pub use planning::case_spacing::{CaseSpacing, CaseView};
-pub use planning::times::{CaseTimes, PredictedCase};
-pub use predictor::{CaseInput, CaseOutput, CaseRequest, PredictOptions, Predictor, Progress};
+pub use options::{PredictOptions, RingStorage, Summed, WindowWeights};
+pub use planning::plan::{CaseEstimate, PredictPlan};
+pub use predicting::destination::{Destination, LabelNames};
+pub use predicting::folder::{CaseReport, FolderProgress, FolderReport, Outcome, predict_cases};
+pub use predicting::predictor::{CaseOutput, PredictedCase, Predictor};
+pub use progress::{CaseTimes, Progress};
 pub use summing::device_sums::HostSums;
 pub use summing::forward::forward_program;
-pub use summing::summands::Summed;
-pub use summing::sums::RingStorage;
-pub use summing::windows::{Starts, WindowWeights, gaussian};
+pub use summing::windows::{Starts, gaussian};
 pub use window_sums::{DecidedSlice, WindowError, WindowRequest, WindowSums};

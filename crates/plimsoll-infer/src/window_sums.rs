@@ -14,12 +14,13 @@ use plimsoll_models::Answers;
 use plimsoll_plan::{EngineError, HostView};
 use plimsoll_volume::{Affine, Geometry, GeometryError, Spacing, VoxelBox};
 
-use crate::RingStorage;
-use crate::summing::export::{Scores, Wanted};
-use crate::summing::places::slice_axes;
+use crate::labels::slices::slice_axes;
+use crate::labels::wanted::{Scores, Wanted};
+use crate::options::RingStorage;
 use crate::summing::ring::{LogitsOf, Room};
 use crate::summing::rows::{Rows, Strips, slices_of};
-use crate::summing::stream::{Stream, Summing};
+use crate::summing::settings::Summing;
+use crate::summing::stream::Stream;
 use crate::summing::summands::Summands;
 use crate::summing::windows::Weights;
 use crate::summing::workers;

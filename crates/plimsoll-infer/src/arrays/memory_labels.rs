@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use plimsoll_volume::{ElementType, Geometry, NiftiHeader, VolumeError};
 
-use crate::{InferError, LabelSink};
+use crate::error::InferError;
+use crate::labels::label_sink::LabelSink;
 
 /// A buffer with room for a label of each voxel, which is filled from its beginning.
 pub struct MemoryLabels<'a> {

@@ -13,7 +13,11 @@ use plimsoll_volume::{ElementType, Geometry, MemoryVolume, MemoryVolumeError};
 
 use self::memory_case::{MemoryCase, NAME};
 use self::memory_labels::MemoryLabels;
-use crate::{CaseEstimate, CaseGrid, CaseInput, CaseOutput, InferError, PredictPlan, Predictor, Progress};
+use crate::cases::request::{CaseGrid, CaseInput};
+use crate::error::InferError;
+use crate::planning::plan::{CaseEstimate, PredictPlan};
+use crate::predicting::predictor::{CaseOutput, Predictor};
+use crate::progress::Progress;
 
 /// An image of the caller.
 #[derive(Clone, Debug)]
@@ -103,7 +107,7 @@ pub struct ArrayPredictor {
 impl ArrayPredictor {
     /// Predicts images in memory with a predictor, within its budget.
     pub fn new(predictor: Predictor) -> ArrayPredictor {
-        ArrayPredictor { budget: predictor.budget.clone(), predictor }
+        ArrayPredictor { budget: predictor.network.budget.clone(), predictor }
     }
 
     /// The model.

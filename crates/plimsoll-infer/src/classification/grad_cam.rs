@@ -12,8 +12,8 @@ use plimsoll_models::Model;
 use plimsoll_nn::{explain, names};
 use plimsoll_plan::Backend;
 
-use crate::InferError;
 use crate::classification::image_network::ImageNetwork;
+use crate::error::InferError;
 
 /// A question to explain: why an image would be of a class.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use plimsoll_data::pictures::{Largest, Pipeline, Recipe, Scratch};
 use plimsoll_graph::{DType, Program, Role, TensorId};
 use plimsoll_image::ImageError;
-use plimsoll_memory::{Budget, Bytes, Mapped, Overhead, Reservation};
+use plimsoll_memory::{Budget, Mapped, Reservation};
 use plimsoll_models::Model;
 use plimsoll_nn::names;
 use plimsoll_plan::{
@@ -14,8 +14,9 @@ use plimsoll_plan::{
 };
 use plimsoll_run::{ClassificationTask, LoadOptions, NumberedProgram, read_parameters};
 
-use crate::InferError;
-use crate::planning::case_plan::arena_room;
+use crate::error::InferError;
+use crate::options::RingStorage;
+use crate::planning::engines::{arena_room, overhead};
 use crate::summing::forward::find;
 
 /// A program of a classifier, with the weights of one of the model's folds.
@@ -158,16 +159,10 @@ impl ImageNetwork {
                     case: name.into(),
                     weights,
                     start: [0; 3],
-                    ring: crate::RingStorage::F32,
+                    ring: RingStorage::F32,
                     in_f32: halved.then_some("‹device=cpu›"),
                 })
             }
         }
     }
-}
-
-/// Returns the bytes of the process itself, and of the driver of a device within it.
-pub(crate) fn overhead(threads: usize, backend: &dyn Backend) -> Bytes {
-    let driver = backend.device_memory().map(|memory| memory.driver().host);
-    Overhead::new(threads).total() + driver.unwrap_or_default()
 }

@@ -11,8 +11,8 @@ use plimsoll_models::Model;
 use plimsoll_nn::{names, predict};
 use plimsoll_plan::Backend;
 
-use crate::InferError;
 use crate::classification::image_network::ImageNetwork;
+use crate::error::InferError;
 
 /// A classifier ready to predict.
 pub struct ImagePredictor {

@@ -7,9 +7,9 @@ use plimsoll_memory::{Budget, Mapped};
 use plimsoll_models::Answers;
 use plimsoll_volume::{ElementType, VolumeFile, VolumeWriter};
 
-use crate::InferError;
+use crate::error::InferError;
 use crate::labels::npz_reader::ProbabilityReader;
-use crate::summing::export::Wanted;
+use crate::labels::wanted::Wanted;
 
 /// A probability from which a voxel is in a region.
 const LIKELY: f32 = 0.5;

@@ -8,7 +8,7 @@ use plimsoll_data::{Problem, Severity};
 use plimsoll_memory::{Budget, Bytes, Mapped, Reservation};
 use plimsoll_volume::{ElementType, Spacing, VolumeFile, VolumeWriter};
 
-use crate::InferError;
+use crate::error::InferError;
 use crate::labels::label_maps::{go_on, plane_of, writing};
 use crate::labels::plane_ring::PlaneRing;
 

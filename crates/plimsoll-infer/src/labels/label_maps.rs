@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use plimsoll_memory::{Budget, Bytes, Mapped, Reservation};
 use plimsoll_volume::{ElementType, LabelTable, VolumeFile, VolumeWriter, VoxelBox};
 
-use crate::InferError;
+use crate::error::InferError;
 
 /// The bytes that writing a file needs.
 pub(crate) const WRITER: Bytes = VolumeWriter::BYTES;

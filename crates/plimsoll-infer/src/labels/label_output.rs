@@ -6,8 +6,7 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 
-use crate::InferError;
-use crate::error::internal;
+use crate::error::{InferError, internal};
 use crate::labels::label_sink::LabelSink;
 
 /// The stack of the thread that writes: buffers are on the heap.

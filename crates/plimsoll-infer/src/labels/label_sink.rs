@@ -4,7 +4,7 @@ use std::path::Path;
 
 use plimsoll_volume::{ElementType, Geometry, NiftiHeader, VolumeError, VolumeWriter};
 
-use crate::InferError;
+use crate::error::InferError;
 
 /// Takes the labels of a case, plane by plane in the order of the stored grid.
 pub trait LabelSink {

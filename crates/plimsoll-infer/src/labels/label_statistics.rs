@@ -8,7 +8,7 @@ use plimsoll_memory::{Budget, Mapped};
 use plimsoll_volume::{LabelTable, VolumeFile};
 use serde::Serialize;
 
-use crate::InferError;
+use crate::error::InferError;
 use crate::labels::label_maps::{go_on, plane_of};
 
 /// A label that is this near to a face of the image, in voxels, is taken for one that is cut off.

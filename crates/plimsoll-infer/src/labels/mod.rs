@@ -12,5 +12,7 @@ pub(crate) mod plane_ring;
 pub(crate) mod segmentation_file;
 pub(crate) mod skin;
 pub(crate) mod slice_output;
+pub(crate) mod slices;
 pub(crate) mod spool;
+pub(crate) mod wanted;
 pub(crate) mod zoomed_labels;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crc32fast::Hasher;
 use plimsoll_disk::atomic::{AtomicFile, BUFFER};
 
-use crate::InferError;
+use crate::error::InferError;
 
 /// The array's file in the archive.
 const NAME: &[u8] = b"probabilities.npy";

@@ -11,7 +11,7 @@ use crc32fast::Hasher;
 use plimsoll_memory::{Budget, Bytes, Reservation};
 use plimsoll_volume::{ArrayMember, ByteOrder, ElementType, MemberReader};
 
-use crate::InferError;
+use crate::error::InferError;
 
 /// The memory of a reader: its buffer, the decompressor's window, and a part that is decoded.
 const READER: Bytes = Bytes(128 << 10);

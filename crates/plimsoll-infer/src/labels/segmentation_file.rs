@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use plimsoll_memory::{Budget, Bytes, Mapped};
 use plimsoll_volume::{ElementType, LabelTable, Segment, VolumeFile, VolumeWriter, VoxelBox};
 
-use crate::InferError;
+use crate::error::InferError;
 use crate::labels::label_maps::{WRITER, go_on, plane_of};
 
 /// The smallest box of each value of 8 bits.

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use plimsoll_memory::{Budget, MapError, Mapped};
 use plimsoll_volume::{ElementType, VolumeFile, VolumeWriter};
 
-use crate::InferError;
+use crate::error::InferError;
 use crate::labels::label_maps::{go_on, plane_of, writing};
 use crate::labels::plane_ring::PlaneRing;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::VoxelBox;
 
-use crate::InferError;
+use crate::error::InferError;
 use crate::labels::label_output::LabelOutput;
 use crate::labels::npz::ProbabilityWriter;
 use crate::labels::spool::{Record, Spool};

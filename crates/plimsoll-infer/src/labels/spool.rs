@@ -10,9 +10,9 @@ use plimsoll_disk::ScratchFile;
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 use plimsoll_volume::VoxelBox;
 
-use crate::InferError;
-use crate::error::internal;
-use crate::summing::places::slice_axes;
+use crate::error::{InferError, internal};
+use crate::labels::slices::slice_axes;
+use crate::labels::wanted::Wanted;
 
 /// The numbers that are kept for each voxel of a stored grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,12 @@ pub(crate) struct Record {
 const MOST_AT_ONCE: Bytes = Bytes::mib(64);
 
 impl Record {
+    /// Returns the records of the labels of a case, and of its probabilities if they are wanted, whose slices come along a stored axis.
+    pub(crate) fn of_case(stored: [usize; 3], slices: usize, wanted: Wanted<'_>) -> [Record; 2] {
+        let labels = Record { stored, slices, outputs: 1, size: wanted.label_bytes() };
+        [labels, Record { outputs: wanted.probabilities(), size: size_of::<f32>(), ..labels }]
+    }
+
     /// Bytes of a stored plane.
     fn plane(&self) -> usize {
         let [_, height, width] = self.stored;

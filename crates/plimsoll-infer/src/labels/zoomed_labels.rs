@@ -7,10 +7,9 @@ use plimsoll_data::{Case, PrepareError, TargetGrid, ZoomedImage};
 use plimsoll_memory::{Budget, Mapped};
 use plimsoll_volume::{ElementType, Spacing, StoredVolume, VolumeFile, VolumeWriter, VoxelBox};
 
-use crate::InferError;
-use crate::error::internal;
+use crate::cases::believable::{self, ImageGrid};
+use crate::error::{InferError, internal, unreadable};
 use crate::labels::label_maps::{go_on, writing};
-use crate::planning::believable::{self, ImageGrid};
 
 /// The grid of the image of a case, or of a box of it, at a spacing or at that which it has: in the canonical orientation.
 ///
@@ -21,7 +20,7 @@ pub fn zoomed_image(
     within: Option<VoxelBox>,
     spacing: Option<Spacing>,
 ) -> Result<ZoomedImage, InferError> {
-    let image = case.images.first().ok_or_else(|| InferError::Unreadable { case: case.id.clone() })?;
+    let image = case.images.first().ok_or_else(|| unreadable(case))?;
     let geometry = *VolumeFile::open(&image.path)?.geometry();
     let (canonical, reorientation) = geometry.canonical();
     let covered = within.map_or(canonical.shape(), |within| reorientation.shape(within.shape));

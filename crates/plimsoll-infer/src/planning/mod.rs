@@ -1,10 +1,8 @@
-//! The memory and the time of predicting cases, before and after, and the checks of their images.
+//! The memory and the time of predicting cases, before anything is allocated for them.
 
-pub(crate) mod ahead;
-pub(crate) mod believable;
-pub(crate) mod case_memory;
-pub(crate) mod case_plan;
-pub(crate) mod case_spacing;
-pub(crate) mod case_windows;
-pub(crate) mod headers;
-pub(crate) mod times;
+pub(crate) mod case_needs;
+pub(crate) mod case_planner;
+pub(crate) mod engines;
+pub(crate) mod estimates;
+pub(crate) mod needs;
+pub(crate) mod plan;

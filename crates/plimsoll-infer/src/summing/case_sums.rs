@@ -1,24 +1,25 @@
 //! Summing the windows of a case: row by row, and of each row fold by fold.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
-use plimsoll_data::Case;
 use plimsoll_graph::DType;
 use plimsoll_memory::Mapped;
 use plimsoll_volume::VoxelBox;
 
-use crate::error::internal;
+use crate::error::{InferError, check_going, internal};
+use crate::progress::Progress;
 use crate::summing::device_sums::{device_bytes, plane_sums};
 use crate::summing::forward::planned;
 use crate::summing::ring_shape::RingShape;
-use crate::summing::stream::{Stream, Summing};
+use crate::summing::settings::Summing;
+use crate::summing::sliding_window::SlidingWindow;
+use crate::summing::stream::Stream;
 use crate::summing::work::{Refused, Work, sums_planes};
-use crate::{InferError, Predictor, Progress};
 
 /// Takes a slice of labels of a part, and its probabilities if they are wanted.
 type WriteSlice<'a> = dyn FnMut(&VoxelBox, &[u8], &[f32]) -> Result<(), InferError> + 'a;
 
-impl Predictor {
+impl SlidingWindow {
     /// Sums all windows of one part after the other, and passes the slices of labels that this decides to `write`, with their
     /// probabilities if they are wanted.
     pub(crate) fn sum(
@@ -28,10 +29,6 @@ impl Predictor {
         observe: &mut dyn FnMut(Progress),
         write: &mut WriteSlice<'_>,
     ) -> Result<(), InferError> {
-        let going = |case: &Case| match stop.load(Ordering::Relaxed) {
-            true => Err(InferError::Interrupted { case: case.id.clone() }),
-            false => Ok(()),
-        };
         let summing = work.summing.clone();
         // Of a case that has failed, sums may be left.
         self.close_sums()?;
@@ -50,7 +47,7 @@ impl Predictor {
                     work.clock.lap(|times| &mut times.forward_seconds);
                     let mut refused = None;
                     for start in rows.row(row) {
-                        going(work.case)?;
+                        check_going(work.case, stop)?;
                         refused = self.window(start, &rows, &mut stream, work, &mut copied)?;
                         if refused.is_some() {
                             break;
@@ -83,7 +80,7 @@ impl Predictor {
             }
             self.close_sums()?;
         }
-        going(work.case)
+        check_going(work.case, stop)
     }
 
     /// Allocates sums of a ring on the device, which its line has room for.

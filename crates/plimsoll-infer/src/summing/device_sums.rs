@@ -9,10 +9,10 @@ use plimsoll_plan::{Backend, DeviceMemory, EngineError, PlaneSums, SummedWindow}
 use serde::Serialize;
 
 use crate::error::internal_engine;
+use crate::options::RingStorage;
 use crate::summing::ring_shape::RingShape;
 use crate::summing::shares::WindowShares;
 use crate::summing::summands::Summands;
-use crate::summing::sums::RingStorage;
 
 /// Why what is said of windows is summed by this process, where programs run on a device with memory of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

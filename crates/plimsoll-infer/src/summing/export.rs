@@ -12,56 +12,13 @@ use plimsoll_memory::{Budget, Bytes, MapError, OverBudget, Reservation};
 use plimsoll_models::Answers;
 use plimsoll_volume::VoxelBox;
 
+use crate::labels::slices::slice_axes;
+use crate::labels::wanted::{Scores, Wanted};
 use crate::summing::lines::{AlongLine, LineRoom, Planes, ProbabilityRow};
-use crate::summing::places::{AxisPlaces, Place, slice_axes};
+use crate::summing::places::{AxisPlaces, Place};
 use crate::summing::ring_shape::RingShape;
 use crate::summing::sums::Sum;
 use crate::summing::workers::Workers;
-
-/// The number of labels above 0 from which they are written in 16 bits, as nnU-Net does.
-const WIDE: u16 = 255;
-
-/// The requested output of a case.
-#[derive(Clone, Copy)]
-pub(crate) struct Wanted<'a> {
-    /// The meaning of the logits.
-    pub(crate) answers: &'a Answers,
-    /// The numbers that are wanted beside labels.
-    pub(crate) scores: Scores,
-}
-
-/// The numbers of each output at a voxel that are made beside its label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scores {
-    None,
-    /// The softmax of classes, or the sigmoid of each region.
-    Probabilities,
-    /// Mean logits.
-    Logits,
-}
-
-impl<'a> Wanted<'a> {
-    /// Labels, and probabilities beside them if they are wanted.
-    pub(crate) fn new(answers: &'a Answers, probabilities: bool) -> Wanted<'a> {
-        let scores = if probabilities { Scores::Probabilities } else { Scores::None };
-        Wanted { answers, scores }
-    }
-}
-
-impl Wanted<'_> {
-    /// Bytes of a label.
-    pub(crate) fn label_bytes(&self) -> usize {
-        if self.answers.largest() < WIDE { 1 } else { 2 }
-    }
-
-    /// The number of probabilities or logits of a voxel that are made.
-    pub(crate) fn probabilities(&self) -> usize {
-        match self.scores {
-            Scores::None => 0,
-            Scores::Probabilities | Scores::Logits => self.answers.outputs(),
-        }
-    }
-}
 
 /// Bytes as labels of 16 bits. No bytes at all, where labels lie together as they are written, lie nowhere that is even.
 fn wide_labels(bytes: &mut [u8]) -> &mut [u16] {
@@ -109,7 +66,7 @@ pub(crate) struct Export {
     _reservation: Reservation,
 }
 
-/// The labels of a slice.
+/// The labels of a slice, of [`Wanted::label_bytes`](crate::labels::wanted::Wanted::label_bytes) each.
 pub(crate) struct SliceLabels<'a, L> {
     pub(crate) labels: &'a mut [L],
     /// Room for the labels `[column][row]` if lines are columns, else empty.
@@ -243,7 +200,7 @@ impl Export {
         }
     }
 
-    /// Makes the labels of a slice, of [`Wanted::label_bytes`] each. Where lines are its columns, `turned` has room for it as well.
+    /// Makes the labels of a slice.
     fn labels<S: Sum>(
         &self,
         planes: Option<&Planes<'_, S>>,
@@ -341,11 +298,13 @@ mod tests {
     use serde_json::Value;
 
     use crate::labels::npz::ProbabilityWriter;
+    use crate::labels::wanted::Wanted;
+    use crate::options::RingStorage;
     use crate::summing::ring::{LogitsOf, Room};
     use crate::summing::rows::Rows;
-    use crate::summing::stream::{Stream, Summing};
+    use crate::summing::settings::Summing;
+    use crate::summing::stream::Stream;
     use crate::summing::summands::Summands;
-    use crate::summing::sums::RingStorage;
     use crate::summing::windows::{Weights, gaussian};
 
     fn numbers(value: &Value) -> Vec<f64> {

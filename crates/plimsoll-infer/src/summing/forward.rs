@@ -11,9 +11,9 @@ use plimsoll_plan::{
 };
 use plimsoll_run::{LoadOptions, NumberedProgram, read_parameters};
 
-use crate::error::internal;
-use crate::summing::summands::{PointHead, Summands, Summed};
-use crate::{InferError, PredictOptions};
+use crate::error::{InferError, internal};
+use crate::options::{PredictOptions, Summed};
+use crate::summing::summands::{PointHead, Summands};
 
 /// The forward pass of a window: the only program of the plan and of its engine.
 pub(crate) struct Forward {

@@ -5,59 +5,20 @@
 
 use std::ops::Range;
 
-use plimsoll_graph::{Program, Role, TensorId};
-use plimsoll_memory::{Budget, MapError, Mapped, Reservation};
-use plimsoll_plan::{EngineError, HostSlice, HostSliceMut, HostView};
+use plimsoll_memory::Mapped;
+use plimsoll_plan::{HostSlice, HostSliceMut, HostView};
 
-use crate::summing::forward::{Forward, Running, planned};
+use crate::error::InferError;
+use crate::summing::buffers::Buffers;
+use crate::summing::forward::{Running, planned};
 use crate::summing::mirror::{all_mirrors, mirror};
-use crate::summing::ring::{LogitsOf, Room};
+use crate::summing::ring::LogitsOf;
 use crate::summing::rows::Rows;
+use crate::summing::sliding_window::SlidingWindow;
 use crate::summing::stream::Stream;
 use crate::summing::work::{Pass, Refused, Work, sums_planes};
-use crate::summing::workers::stacks;
-use crate::{InferError, Predictor};
 
-/// Windows on their way in and out.
-pub(crate) struct Buffers {
-    /// A window.
-    image: Mapped<f32>,
-    /// The input of the network if it is not the window alone, or a tensor that is written before any window.
-    pub(crate) other: Mapped<f32>,
-    /// The buffers of each thread that sums windows.
-    rooms: Vec<Room<EngineError>>,
-    _stacks: Reservation,
-}
-
-impl Buffers {
-    /// Reserves the buffers of a network.
-    ///
-    /// # Errors
-    /// Returns an error if the budget has no room for them.
-    pub(crate) fn new(
-        of: &Forward,
-        window: [usize; 3],
-        threads: usize,
-        budget: &Budget,
-    ) -> Result<Buffers, MapError> {
-        let buffer = |count: usize| Mapped::zeroed(budget, "windows", count);
-        Ok(Buffers {
-            image: buffer(of.program.shape(of.image).count() / of.at_once)?,
-            other: buffer(Buffers::numbers(&of.program, of.image))?,
-            rooms: (0..threads).map(|_| Room::new(window, budget)).collect::<Result<_, _>>()?,
-            _stacks: budget.reserve("windows", stacks(threads))?,
-        })
-    }
-
-    /// Numbers of what a program is run on, or of the largest tensor that is written before: a parameter, or the identity in a head's place.
-    pub(crate) fn numbers(program: &Program, image: TensorId) -> usize {
-        let count = |id: TensorId| program.shape(id).count();
-        let written = program.with_role(Role::Parameter).chain(program.with_role(Role::State));
-        written.map(count).fold(count(image), usize::max)
-    }
-}
-
-impl Predictor {
+impl SlidingWindow {
     /// Pulls a window, whose looks then wait for the network until as many wait as it takes at once. Returns a window that cannot be summed, if
     /// there is one; then some are missing in the ring.
     pub(crate) fn window(
@@ -91,7 +52,7 @@ impl Predictor {
         Ok(None)
     }
 
-    /// Runs the network on what waits for it, and adds what it says to the ring. Returns as [`window`](Predictor::window) does.
+    /// Runs the network on what waits for it, and adds what it says to the ring. Returns as [`window`](SlidingWindow::window) does.
     pub(crate) fn pass(
         &mut self,
         rows: &Rows,

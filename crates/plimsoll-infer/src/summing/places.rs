@@ -33,15 +33,6 @@ pub(crate) struct AxisPlaces<'a> {
     counted_from: Option<usize>,
 }
 
-/// The stored axes along which slices, their rows and their columns follow each other.
-pub(crate) fn slice_axes(slices: usize) -> [usize; 3] {
-    match slices {
-        0 => [0, 1, 2],
-        1 => [1, 0, 2],
-        _ => [2, 0, 1],
-    }
-}
-
 /// Returns the number of voxels of the ring before the image along each axis: an image smaller than a window is centred in it.
 pub(crate) fn lead(grid: &TargetGrid, shape: &RingShape) -> [usize; 3] {
     [0, 1, 2].map(|axis| (shape.grid[axis] - grid.shape()[axis]) / 2)

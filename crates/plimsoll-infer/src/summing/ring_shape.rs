@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use plimsoll_memory::{Bytes, MapError, Mapped};
 
+use crate::options::RingStorage;
 use crate::summing::summands::Summands;
-use crate::summing::sums::{RingStorage, Sum};
+use crate::summing::sums::Sum;
 
 /// The shape of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,8 @@ use plimsoll_data::TargetGrid;
 use plimsoll_models::{Answers, Interpolated, SegmentationModel, WindowLayout};
 use plimsoll_volume::VoxelBox;
 
-use crate::summing::places::{AxisPlaces, lead, slice_axes};
+use crate::labels::slices::slice_axes;
+use crate::summing::places::{AxisPlaces, lead};
 use crate::summing::ring_shape::{Activation, RingShape, Tile};
 use crate::summing::windows::Starts;
 

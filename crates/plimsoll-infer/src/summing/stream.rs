@@ -5,91 +5,26 @@
 
 use std::sync::Arc;
 
-use half::f16;
 use plimsoll_data::TargetGrid;
 use plimsoll_graph::TensorId;
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 use plimsoll_parallel::Pool;
 use plimsoll_plan::{EngineError, ProgramId, SumsPlanes};
 
+use crate::labels::wanted::Wanted;
+use crate::options::RingStorage;
 use crate::summing::device_sums::summed_window;
-use crate::summing::export::{Export, SliceLabels, Wanted, lines_are_rows};
+use crate::summing::export::{Export, SliceLabels, lines_are_rows};
 use crate::summing::head_planes::HeadPlanes;
 use crate::summing::lines::LineRoom;
-use crate::summing::ring::{LogitsOf, Ring, Room, WindowLogits};
+use crate::summing::means::Sums;
+use crate::summing::ring::{LogitsOf, Room, WindowLogits};
 use crate::summing::ring_shape::RingShape;
 use crate::summing::rows::Rows;
+use crate::summing::settings::Summing;
 use crate::summing::shares::Shares;
-use crate::summing::summands::Summands;
-use crate::summing::sums::{RingStorage, Sum};
 use crate::summing::windows::Weights;
 use crate::summing::workers::Workers;
-
-/// The settings of summing windows.
-#[derive(Clone)]
-pub(crate) struct Summing {
-    /// The summed quantity.
-    pub(crate) summands: Summands,
-    /// The type in which sums are stored.
-    pub(crate) storage: RingStorage,
-    /// The number of passes of each window through networks: of each fold, for each mirrored copy.
-    pub(crate) looks: usize,
-    /// The threads that sum.
-    pub(crate) pool: Arc<Pool>,
-    /// `true` if the device that the network runs on adds them.
-    pub(crate) on_device: bool,
-}
-
-/// The ring, whichever way it stores sums.
-enum Sums {
-    F32(Means<f32>),
-    F16(Means<f16>),
-}
-
-/// A ring whose finished planes are means, and what makes logits of them if they are not.
-struct Means<S> {
-    ring: Ring<S>,
-    head: Option<HeadPlanes>,
-}
-
-impl<S: Sum> Means<S> {
-    fn new(shape: RingShape, summing: &Summing, budget: &Budget) -> Result<Means<S>, MapError> {
-        let Summing { summands, pool, on_device, .. } = summing;
-        let head = summands.head().map(|head| HeadPlanes::new(shape, head, pool, budget));
-        let ring = Ring::new(shape, summands, shape.host_planes(*on_device), budget)?;
-        Ok(Means { ring, head: head.transpose()? })
-    }
-
-    /// Says that planes are finished, from one to another in the order of passing.
-    fn finish<B: Send>(&mut self, from: usize, to: usize, workers: Workers<'_, B>) {
-        // What is interpolated are logits, or what becomes of them: of features they are made later.
-        if self.head.is_none() {
-            self.ring.finish(from, to, workers);
-        }
-    }
-
-    /// Makes the labels of a slice, and its probabilities if there is room for any.
-    fn decide(
-        &mut self,
-        export: &Export,
-        slice: usize,
-        labels: SliceLabels<'_, u8>,
-        probabilities: &mut [f32],
-        workers: Workers<'_, LineRoom>,
-    ) {
-        let place = export.place(slice).copied();
-        match &mut self.head {
-            None => {
-                let planes = place.map(|place| self.ring.around(place));
-                export.decide(planes.as_ref(), labels, probabilities, workers);
-            }
-            Some(head) => {
-                let planes = place.map(|place| head.around(&self.ring, place));
-                export.decide(planes.as_ref(), labels, probabilities, workers);
-            }
-        }
-    }
-}
 
 /// The ring, and the way out of it.
 pub(crate) struct Stream {
@@ -151,14 +86,11 @@ impl Stream {
         summing: &Summing,
         budget: &Budget,
     ) -> Result<Stream, MapError> {
-        let Summing { storage, looks, ref pool, .. } = *summing;
+        let Summing { looks, ref pool, .. } = *summing;
         let export = Export::new(grid, rows.shape, &rows.part, rows.slices, wanted, budget)?;
         let [labels, turned, probabilities] = Stream::of_slice(grid, rows, wanted);
         Ok(Stream {
-            sums: match storage {
-                RingStorage::F32 => Sums::F32(Means::new(rows.shape, summing, budget)?),
-                RingStorage::F16 => Sums::F16(Means::new(rows.shape, summing, budget)?),
-            },
+            sums: Sums::new(rows.shape, summing, budget)?,
             shares: Shares::new(rows.shape, rows.starts(), weights, looks, budget)?,
             labels: Mapped::zeroed(budget, "labels", labels)?,
             turned: Mapped::zeroed(budget, "labels", turned)?,
@@ -175,18 +107,7 @@ impl Stream {
 
     /// The type in which sums are stored.
     pub(crate) fn storage(&self) -> RingStorage {
-        match self.sums {
-            Sums::F32(_) => RingStorage::F32,
-            Sums::F16(_) => RingStorage::F16,
-        }
-    }
-
-    /// Numbers from here on are refused.
-    fn limit(&self) -> f32 {
-        match &self.sums {
-            Sums::F32(means) => means.ring.limit(),
-            Sums::F16(means) => means.ring.limit(),
-        }
+        self.sums.storage()
     }
 
     /// Adds what the network says of the window at `start`, mirrored along some axes. Returns whether all can be summed; if not, some is
@@ -202,10 +123,7 @@ impl Stream {
         logits: LogitsOf<'_, E>,
     ) -> Result<bool, E> {
         let window = WindowLogits { start, mirrored, shares: self.shares.of(start), logits };
-        match &mut self.sums {
-            Sums::F32(means) => means.ring.add(&window, Workers { pool: &self.pool, buffers: rooms }),
-            Sums::F16(means) => means.ring.add(&window, Workers { pool: &self.pool, buffers: rooms }),
-        }
+        self.sums.add(&window, Workers { pool: &self.pool, buffers: rooms })
     }
 
     /// The same where a device adds what the last run of a program on it made of one of the windows that it was run on.
@@ -221,7 +139,7 @@ impl Stream {
         mirrored: [bool; 3],
         shape: &RingShape,
     ) -> Result<bool, EngineError> {
-        let limit = self.limit();
+        let limit = self.sums.limit();
         let shares = self.shares.of(start);
         device.add_window(made, sample, &summed_window(shape, start, mirrored, &shares, limit)?)
     }
@@ -235,17 +153,8 @@ impl Stream {
     ) -> Result<(), EngineError> {
         let needed = self.export.planes_of(slice);
         for plane in self.fetched.max(needed.start)..needed.end {
-            let slot = shape.slot(plane);
-            match &mut self.sums {
-                Sums::F32(means) => {
-                    device.read_plane(slot, bytemuck::cast_slice_mut(means.ring.plane_mut(plane)))?;
-                    means.finish(plane, plane + 1, Workers { pool: &self.pool, buffers: &mut self.rooms });
-                }
-                Sums::F16(means) => {
-                    device.read_plane(slot, bytemuck::cast_slice_mut(means.ring.plane_mut(plane)))?;
-                    means.finish(plane, plane + 1, Workers { pool: &self.pool, buffers: &mut self.rooms });
-                }
-            }
+            let workers = Workers { pool: &self.pool, buffers: &mut self.rooms };
+            self.sums.fetch(plane, shape.slot(plane), device, workers)?;
         }
         self.fetched = self.fetched.max(needed.end);
         Ok(())
@@ -262,18 +171,8 @@ impl Stream {
     ) -> Result<(), E> {
         let finished = rows.finished_after(row);
         if device.is_none() {
-            match &mut self.sums {
-                Sums::F32(means) => means.finish(
-                    self.finished,
-                    finished,
-                    Workers { pool: &self.pool, buffers: &mut self.rooms },
-                ),
-                Sums::F16(means) => means.finish(
-                    self.finished,
-                    finished,
-                    Workers { pool: &self.pool, buffers: &mut self.rooms },
-                ),
-            }
+            let workers = Workers { pool: &self.pool, buffers: &mut self.rooms };
+            self.sums.finish(self.finished, finished, workers);
         }
         self.finished = self.finished.max(finished);
         while self.written < self.export.slices() && self.export.is_ready(self.written, finished) {
@@ -289,20 +188,14 @@ impl Stream {
             return Ok(());
         }
         let needed = self.export.first_needed(self.written).min(finished);
-        match (device, &mut self.sums) {
-            (Some(device), _) => {
+        match device {
+            Some(device) => {
                 (self.cleared..needed).try_for_each(|plane| device.clear_plane(rows.shape.slot(plane)))?;
             }
-            (None, Sums::F32(means)) => means.ring.clear_before(
-                self.cleared,
-                needed,
-                Workers { pool: &self.pool, buffers: &mut self.rooms },
-            ),
-            (None, Sums::F16(means)) => means.ring.clear_before(
-                self.cleared,
-                needed,
-                Workers { pool: &self.pool, buffers: &mut self.rooms },
-            ),
+            None => {
+                let workers = Workers { pool: &self.pool, buffers: &mut self.rooms };
+                self.sums.clear_before(self.cleared, needed, workers);
+            }
         }
         self.cleared = self.cleared.max(needed);
         Ok(())
@@ -312,266 +205,9 @@ impl Stream {
     fn decide(&mut self, slice: usize) {
         let Stream { pool, sums, export, labels, turned, probabilities, rooms, .. } = self;
         let labels = SliceLabels { labels, turned };
-        let workers = Workers { pool, buffers: rooms };
-        match sums {
-            Sums::F32(means) => means.decide(export, slice, labels, probabilities, workers),
-            Sums::F16(means) => means.decide(export, slice, labels, probabilities, workers),
-        }
+        sums.decide(export, slice, labels, probabilities, Workers { pool, buffers: rooms });
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::summing::mirror::mirror;
-    use crate::summing::places::slice_axes;
-    use crate::summing::rows::Strips;
-    use crate::summing::summands::head_of;
-    use crate::summing::windows::{WindowWeights, gaussian};
-    use crate::summing::workers;
-    use plimsoll_models::{Answers, WindowLayout};
-    use plimsoll_plan::HostView;
-    use plimsoll_volume::{Affine, Geometry, Reorientation, Spacing};
-    use proptest::prelude::*;
-
-    /// A number for each class and voxel of a window that nothing else explains.
-    fn logit(start: [usize; 3], class: usize, at: [usize; 3]) -> f32 {
-        let [a, b, c] = [0, 1, 2].map(|axis| (start[axis] * 31 + at[axis]) as f32);
-        (a * 0.7 + class as f32).sin() + (b * 1.3 + 2.0 * class as f32).cos() + (c * 0.9 - class as f32).sin()
-    }
-
-    fn voxels(shape: [usize; 3]) -> impl Iterator<Item = [usize; 3]> {
-        let [depth, height, width] = shape;
-        (0..depth * height * width).map(move |i| [i / (height * width), i / width % height, i % width])
-    }
-
-    /// Sums over the whole volume, in f64, by the definition: the weighted mean of all windows that cover a voxel.
-    fn whole(rows: &Rows, weights: &[Vec<f32>; 3]) -> Vec<[f64; 2]> {
-        let grid = rows.shape.grid;
-        let mut sums = vec![[0.0; 2]; grid.iter().product()];
-        let mut total = vec![0.0; sums.len()];
-        for start in (0..rows.count()).flat_map(|row| rows.row(row)) {
-            for at in voxels(rows.shape.window) {
-                let place = [0, 1, 2].map(|axis| start[axis] + at[axis]);
-                let voxel = (place[0] * grid[1] + place[1]) * grid[2] + place[2];
-                let weight: f64 = (0..3).map(|axis| f64::from(weights[axis][at[axis]])).product();
-                total[voxel] += weight;
-                for (class, sum) in sums[voxel].iter_mut().enumerate() {
-                    *sum += weight * f64::from(logit(start, class, at));
-                }
-            }
-        }
-        sums.iter().zip(total).map(|(sum, weight)| sum.map(|sum| sum / weight)).collect()
-    }
-
-    /// The form in which logits are given: a view of f32 or bf16, or a function that copies them.
-    #[derive(Clone, Copy, Debug)]
-    enum Given {
-        F32,
-        Bf16,
-        Copied,
-    }
-
-    /// A traversal of an image.
-    #[derive(Clone, Copy)]
-    struct Traversal<'a> {
-        grid: &'a TargetGrid,
-        stored: &'a Geometry,
-        whole: &'a Rows,
-        strips: Option<Strips>,
-        weights: &'a Weights,
-        mirrored: [bool; 3],
-        summing: &'a Summing,
-        given: Given,
-    }
-
-    /// The labels and probabilities of all stored voxels, passed through along a stored axis in strips, from logits that nothing else explains.
-    fn streamed(traversal: Traversal<'_>) -> (Vec<u8>, Vec<u32>) {
-        let Traversal { grid, stored, whole, strips, weights, mirrored, summing, given } = traversal;
-        let (window, threads) = (whole.shape.window, summing.pool.threads());
-        let budget = Budget::new(Bytes(1 << 26));
-        let answers = Answers::Classes(2);
-        let wanted = Wanted::new(&answers, true);
-        let [height, width] = [stored.shape()[1], stored.shape()[2]];
-        let mut labels = vec![9; stored.voxel_count()];
-        let mut probabilities = vec![0; 2 * labels.len()];
-        for rows in whole.parts(grid, strips) {
-            let mut stream = Stream::new(grid, &rows, wanted, weights, summing, &budget).unwrap();
-            assert_eq!(budget.used(), Stream::bytes(grid, &rows, wanted, weights, summing).unwrap());
-            let mut rooms: Vec<Room<()>> =
-                (0..threads).map(|_| Room::new(window, &budget).unwrap()).collect();
-            let [_, row_axis, column_axis] = slice_axes(rows.slices);
-            let mut slice = 0;
-            for row in 0..rows.count() {
-                for start in rows.row(row) {
-                    let mut logits = Vec::new();
-                    for class in 0..2 {
-                        logits.extend(voxels(window).map(|at| logit(start, class, at)));
-                    }
-                    // What a network says of a mirrored window is mirrored too.
-                    let mut said = vec![0.0; logits.len()];
-                    mirror(&logits, &mut said, window, mirrored);
-                    let halves: Vec<u16> = said.iter().map(|said| (said.to_bits() >> 16) as u16).collect();
-                    let read = |from: usize, to: &mut [f32]| {
-                        to.copy_from_slice(&said[from..][..to.len()]);
-                        Ok(())
-                    };
-                    let logits = match given {
-                        Given::F32 => LogitsOf::Here(HostView::F32(&said)),
-                        Given::Bf16 => LogitsOf::Here(HostView::Bf16(&halves)),
-                        Given::Copied => LogitsOf::Read(&read),
-                    };
-                    assert_eq!(stream.add(start, mirrored, &mut rooms, logits), Ok(true));
-                }
-                let taken = stream.finish_row(&rows, row, None, |of_slice, of_classes| {
-                    let columns = rows.part.shape[column_axis];
-                    for (number, label) in of_slice.iter().enumerate() {
-                        let mut voxel = rows.part.start;
-                        voxel[rows.slices] += slice;
-                        voxel[row_axis] += number / columns;
-                        voxel[column_axis] += number % columns;
-                        let at = (voxel[0] * height + voxel[1]) * width + voxel[2];
-                        assert_eq!(labels[at], 9, "a voxel was decided twice");
-                        labels[at] = *label;
-                        for class in 0..2 {
-                            let of_row = &of_classes[(number / columns) * 2 * columns..];
-                            probabilities[2 * at + class] =
-                                of_row[class * columns + number % columns].to_bits();
-                        }
-                    }
-                    slice += 1;
-                    Ok::<(), EngineError>(())
-                });
-                taken.unwrap();
-            }
-            assert_eq!(slice, rows.part.shape[rows.slices]);
-        }
-        assert!(!labels.contains(&9));
-        (labels, probabilities)
-    }
-
-    /// A head whose sums are no larger than what it reads.
-    const HEAD: [[f32; 2]; 2] = [[0.7, -0.3], [0.25, 0.5]];
-    const BIAS: [f32; 2] = [0.1, -0.2];
-
-    /// Two logits, or two features of a head.
-    fn summands(has_head: bool) -> Summands {
-        let budget = Budget::new(Bytes::mib(1));
-        let head = || head_of(&[&HEAD[0], &HEAD[1]], &BIAS, &budget);
-        if has_head { Summands::Features(Arc::new(head())) } else { Summands::Logits(2) }
-    }
-
-    fn given() -> impl Strategy<Value = Given> {
-        prop::sample::select(vec![Given::F32, Given::Bf16, Given::Copied])
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(200))]
-
-        #[test]
-        fn planes_of_labels_are_those_of_logits_summed_over_the_whole_volume(
-            shape in prop::array::uniform3(1usize..14),
-            window in prop::array::uniform3(1usize..7),
-            order in Just([0usize, 1, 2]).prop_shuffle(),
-            flip: [bool; 3],
-            spacing in prop::array::uniform3(0.6..2.0f64),
-            step in 0.2..=1.0f64,
-            mirrored: [bool; 3],
-            threads in 1usize..4,
-            (in_halves, given, has_head, is_constant) in (any::<bool>(), given(), any::<bool>(), any::<bool>()),
-            slices in 0usize..3,
-        ) {
-            let canonical = Geometry::new(shape, Affine::from_spacing(Spacing([1.5, 1.0, 0.8]))).unwrap();
-            let stored = Reorientation::new(order, flip).unwrap().geometry(&canonical);
-            let grid = TargetGrid::new(&stored, Spacing(spacing));
-            let rows = Rows::new(&grid, window, step, slices);
-            let asked = if is_constant { WindowWeights::Constant } else { WindowWeights::Gaussian };
-            let all = Weights::new(WindowLayout::Even, window, asked);
-            let weights = all.along.clone();
-            let storage = if in_halves { RingStorage::F16 } else { RingStorage::F32 };
-            let summing = Summing { summands: summands(has_head), storage, looks: 1, pool: Arc::new(workers::start(threads)), on_device: false };
-            let traversal = Traversal {
-                grid: &grid, stored: &stored, whole: &rows, strips: None, weights: &all, mirrored, summing: &summing, given,
-            };
-            let (labels, _) = streamed(traversal);
-            let whole = whole(&rows, &weights);
-            for (voxel, label) in voxels(stored.shape()).zip(labels) {
-                // Linear interpolation between the eight voxels around, within the image.
-                let at = grid.index_of(voxel);
-                let mut sums = [0.0; 2];
-                for corner in voxels([2; 3]) {
-                    let mut weight = 1.0;
-                    let mut place = [0; 3];
-                    for axis in 0..3 {
-                        let at = at[axis].clamp(0.0, (grid.shape()[axis] - 1) as f64);
-                        let share = at - at.floor();
-                        weight *= if corner[axis] == 1 { share } else { 1.0 - share };
-                        let inside = (at.floor() as usize + corner[axis]).min(grid.shape()[axis] - 1);
-                        place[axis] = rows.lead[axis] + inside;
-                    }
-                    let extent = rows.shape.grid;
-                    let index = (place[0] * extent[1] + place[1]) * extent[2] + place[2];
-                    for (sum, logit) in sums.iter_mut().zip(whole[index]) {
-                        *sum += weight * logit;
-                    }
-                }
-                if has_head {
-                    sums = [0, 1].map(|class| {
-                        let [one, other] = HEAD[class].map(f64::from);
-                        one * sums[0] + other * sums[1] + f64::from(BIAS[class])
-                    });
-                }
-                // Rounding may decide otherwise where both classes are as likely: of means up to 3, halves keep 11 bits with each window, and
-                // upper halves of logits 8.
-                let unclear = match given {
-                    Given::Bf16 => 6e-2,
-                    _ if in_halves => 3e-2,
-                    _ => 1e-4,
-                };
-                if (sums[0] - sums[1]).abs() > unclear {
-                    prop_assert_eq!(label, u8::from(sums[1] > sums[0]), "{:?}: {:?}", voxel, sums);
-                }
-            }
-        }
-
-        #[test]
-        fn strips_have_the_bits_of_whole_planes(
-            shape in prop::array::uniform3(1usize..14),
-            window in prop::array::uniform3(1usize..7),
-            order in Just([0usize, 1, 2]).prop_shuffle(),
-            flip: [bool; 3],
-            spacing in prop::array::uniform3(0.6..2.0f64),
-            step in 0.2..=1.0f64,
-            mirrored: [bool; 3],
-            (threads, in_halves, given, has_head) in (1usize..4, any::<bool>(), given(), any::<bool>()),
-            (slices, second, size) in (0usize..3, 1usize..3, 1usize..9),
-            least in prop::sample::select(vec![0.0f32, 0.05]),
-        ) {
-            let canonical = Geometry::new(shape, Affine::from_spacing(Spacing([1.5, 1.0, 0.8]))).unwrap();
-            let stored = Reorientation::new(order, flip).unwrap().geometry(&canonical);
-            // Of every other case, nothing has to be interpolated.
-            let spacing = if size % 2 == 0 { [1.5, 1.0, 0.8] } else { spacing };
-            let grid = TargetGrid::new(&stored, Spacing(spacing));
-            let rows = Rows::new(&grid, window, step, slices);
-            let weights = Weights { along: gaussian(window), least };
-            let storage = if in_halves { RingStorage::F16 } else { RingStorage::F32 };
-            let summing = Summing { summands: summands(has_head), storage, looks: 1, pool: Arc::new(workers::start(threads)), on_device: false };
-            let whole = Traversal {
-                grid: &grid, stored: &stored, whole: &rows, strips: None, weights: &weights, mirrored, summing: &summing, given,
-            };
-            let of = |strips| streamed(Traversal { strips, ..whole });
-            let whole = of(None);
-            let axis = slice_axes(slices)[second];
-            prop_assert!(of(Some(Strips { axis, size })) == whole, "in strips of {} along {}", size, axis);
-            // Those that a plan may choose: their windows are those that were counted, and none holds more than was counted.
-            for strips in rows.possible_strips(&grid) {
-                let choice = rows.choice(&grid, strips);
-                let parts: Vec<Rows> = rows.parts(&grid, Some(choice.strips)).collect();
-                prop_assert_eq!(parts.len(), choice.count);
-                prop_assert_eq!(parts.iter().map(Rows::windows).sum::<usize>(), choice.windows);
-                let widest = rows.widest(&choice, 0).shape.plane();
-                prop_assert_eq!(parts.iter().map(|rows| rows.shape.plane()).max(), Some(widest));
-            }
-        }
-    }
-}
+mod tests;

@@ -4,7 +4,6 @@
 //! mean of features is the mean of the logits, and of many classes there are far fewer features than logits to hold. The head is
 //! then applied once to each voxel, and not in each window over it.
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -13,29 +12,10 @@ use plimsoll_models::SegmentationModel;
 use plimsoll_nn::Headless;
 use plimsoll_parallel::{Loop, widest};
 use plimsoll_run::{LoadOptions, read_some_parameters};
-use serde::Serialize;
 
-use crate::InferError;
+use crate::error::InferError;
+use crate::options::Summed;
 use crate::summing::sums::Sum;
-
-/// The quantity that is summed for each voxel while windows are added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Summed {
-    /// The logits of windows.
-    Logits,
-    /// The input of the head. The head is applied to the means.
-    Features,
-}
-
-impl fmt::Display for Summed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Summed::Logits => "logits",
-            Summed::Features => "features",
-        })
-    }
-}
 
 impl Summed {
     /// So many times as many classes as features are worth summing these: below it, logits of two planes and the head's time take back

@@ -1,37 +1,8 @@
 //! The storage of sums of windows, in single or half precision.
 
-use std::fmt;
-
 use bytemuck::Pod;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
-use serde::Serialize;
-
-/// The type in which sums are stored while windows are added to them. They are added in single precision, and rounded once for each
-/// window, whatever the number of threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RingStorage {
-    /// IEEE 754 single precision.
-    F32,
-    /// IEEE 754 half precision, with 11 bits: a voxel may get another label only where the means of two classes differ by less than
-    /// about a thousandth of their size. (bfloat16 has 8 bits, and no use for its range: means are no larger than logits.)
-    F16,
-}
-
-impl RingStorage {
-    /// Both, the more exact one first.
-    pub const ALL: [RingStorage; 2] = [RingStorage::F32, RingStorage::F16];
-}
-
-impl fmt::Display for RingStorage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            RingStorage::F32 => "f32",
-            RingStorage::F16 => "f16",
-        })
-    }
-}
 
 /// A number that a sum is stored as.
 pub(crate) trait Sum: Pod + Send + Sync {

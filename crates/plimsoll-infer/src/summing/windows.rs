@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use plimsoll_models::WindowLayout;
-use serde::Serialize;
+
+use crate::options::WindowWeights;
 
 /// The starts of windows along one axis, computed when they are asked for: a hostile header can make them more than memory
 /// holds.
@@ -85,16 +86,6 @@ pub fn gaussian(window: [usize; 3]) -> [Vec<f32>; 3] {
         let (middle, sigma) = ((extent / 2) as f64, extent as f64 / 8.0);
         (0..extent).map(|i| (-0.5 * ((i as f64 - middle) / sigma).powi(2)).exp() as f32).collect()
     })
-}
-
-/// The weights of voxels where windows overlap, for models that do not define their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WindowWeights {
-    /// A Gaussian around the middle: what a network says at the border of a window, where it sees little around, counts least.
-    Gaussian,
-    /// All alike, as nnU-Net's `use_gaussian=False` and MONAI's `mode="constant"`.
-    Constant,
 }
 
 /// The weight of each voxel of a window: the product of the weights along each axis, but at least `least`.

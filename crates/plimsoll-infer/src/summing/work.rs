@@ -3,13 +3,12 @@
 use plimsoll_data::{Case, TargetGrid};
 use plimsoll_plan::{Engine, SumsPlanes};
 
-use crate::error::internal;
-use crate::planning::case_windows::CaseWindows;
-use crate::planning::times::Clock;
-use crate::summing::export::Wanted;
+use crate::cases::case_windows::CaseWindows;
+use crate::error::{InferError, internal};
+use crate::labels::wanted::Wanted;
+use crate::progress::{Clock, Progress};
 use crate::summing::rows::Rows;
-use crate::summing::stream::Summing;
-use crate::{InferError, Progress};
+use crate::summing::settings::Summing;
 
 /// A case that is being summed.
 pub(crate) struct Work<'a> {

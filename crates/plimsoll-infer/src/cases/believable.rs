@@ -3,12 +3,10 @@
 //! The spacing in a header is any number. One that is wrong by orders of magnitude makes a resampled image of which nobody
 //! waits for the end, or one so small that its labels mean nothing.
 
-use std::path::PathBuf;
-
 use plimsoll_data::{Case, far_apart};
 use plimsoll_volume::Spacing;
 
-use crate::InferError;
+use crate::error::{GridFault, InferError};
 
 /// The most voxels of a resampled image: a cube of ten thousand along each axis.
 const MOST_VOXELS: f64 = (1u64 << 40) as f64;
@@ -18,25 +16,6 @@ const MOST_OF_ONE: f64 = (1 << 16) as f64;
 
 /// The least part of a voxel that an axis of several stored voxels becomes.
 const LEAST_EXTENT: f64 = 1.0 / 1024.0;
-
-/// The grid of an image that cannot be meant.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{}: its spacing is {spacing}; at {target} it would have {shape} voxels, but {limit}",
-    file.display()
-)]
-pub struct GridFault {
-    /// The image.
-    pub file: PathBuf,
-    /// Its spacing in millimetres (depth, height, width), along the axes of the network.
-    pub spacing: String,
-    /// The spacing that it would be brought to.
-    pub target: String,
-    /// The shape that the image would have.
-    pub shape: String,
-    /// The limit that this breaks.
-    pub limit: &'static str,
-}
 
 /// The grid of an image along the axes of its network.
 #[derive(Clone, Copy)]

@@ -6,7 +6,7 @@ use plimsoll_data::Case;
 use plimsoll_memory::Bytes;
 use plimsoll_volume::{Geometry, HeaderError, Spacing, VolumeError, VolumeFile};
 
-use crate::InferError;
+use crate::error::InferError;
 
 /// The headers of a case's images. Files that contradict their headers are detected when they are read.
 #[derive(Clone, Copy, Debug)]

@@ -14,9 +14,8 @@ use plimsoll_data::{
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::VolumeFile;
 
-use crate::InferError;
-
-use crate::planning::headers::Headers;
+use crate::cases::headers::Headers;
+use crate::error::InferError;
 
 /// The stack of the thread that does it: large buffers are mapped.
 const STACK: usize = 512 << 10;

@@ -12,8 +12,10 @@ use plimsoll_memory::{Budget, Bytes};
 use plimsoll_models::SegmentationModel;
 use plimsoll_volume::{Geometry, Spacing, VoxelBox};
 
-use crate::planning::believable::{self, ImageGrid};
-use crate::{CaseInput, CaseSpacing, InferError};
+use crate::cases::believable::{self, ImageGrid};
+use crate::cases::case_spacing::CaseSpacing;
+use crate::cases::request::CaseInput;
+use crate::error::InferError;
 
 /// The properties of a case that follow from its grid and its model, before any window is pulled.
 pub(crate) enum CasePlace<'a> {

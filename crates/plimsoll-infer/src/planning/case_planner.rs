@@ -1,229 +1,18 @@
-//! The memory and the time of predicting a case, planned from the shapes of its images alone, before anything is allocated for it.
+//! Fits the needs of a case below the memory limit, before anything is allocated for it.
 
 use std::fmt::Write;
 
 use plimsoll_graph::{DType, Program};
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_plan::{Backend, DeviceMemory, Options, Planner, VerifiedPlan, engine_bytes};
-use serde::Serialize;
+use plimsoll_plan::{Backend, Options, Planner, VerifiedPlan, engine_bytes};
 
-use crate::InferError;
+use crate::error::{InferError, Instead};
+use crate::options::RingStorage;
+use crate::planning::engines::{LeastWith, Otherwise, arena_room, left_there};
+use crate::planning::needs::{CaseNeeds, DeviceLogits, LogitsNeeds, SpoolNeeds, StripNeeds};
+use crate::planning::plan::PredictPlan;
 use crate::summing::device_sums::HostSums;
 use crate::summing::rows::Strips;
-use crate::summing::summands::Summed;
-use crate::summing::sums::RingStorage;
-
-/// The memory of predicting a case.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PredictPlan {
-    /// The memory limit.
-    pub ram_budget_bytes: Bytes,
-    /// Code, heap and stacks.
-    pub overhead_bytes: Bytes,
-    /// Parameters, features and kernels' scratch: of a device, only what is copied to it through.
-    pub arena_bytes: Bytes,
-    /// The bytes on a device with its own memory: the arena, the sums and the driver's; `None` on the processor.
-    pub device_bytes: Option<Bytes>,
-    /// The part of these for sums of logits or features; 0 if this process holds them.
-    pub device_logits_bytes: Bytes,
-    /// Why this process holds the sums, where the network runs on a device with memory of its own.
-    pub host_sums: Option<HostSums>,
-    /// Windows on their way in and out, and what they are read through.
-    pub window_bytes: Bytes,
-    /// Logits or features being summed, logits of two planes where these are made of features, and a plane of labels; of probabilities,
-    /// where they are wanted. Where a device sums them, two planes of them; where it could and does not, what is summed of a window as well,
-    /// which is copied from it.
-    pub logits_bytes: Bytes,
-    /// The bytes of what preparation must know of a whole case before any window: its mask, and the ranges of its slices. 0 for models of our own runs.
-    pub preparation_bytes: Bytes,
-    /// The bytes that decoding the pictures of the case needs; 0 for volumes.
-    pub decoding_bytes: Bytes,
-    /// Decoded images, and a cascade's earlier labels: the whole case, or what is left of the line.
-    pub cache_bytes: Bytes,
-    /// The most bytes of compressed images and earlier labels that are decompressed to files beside the output, if the cache has no room for all
-    /// of them. 0 if it has.
-    pub decompressed_file_bytes: Bytes,
-    /// Labels of all the image, which wait for being put in order; 0 where they come in order, or wait on the disk.
-    pub spool_bytes: Bytes,
-    /// The bytes that wait to be put in order in an unnamed file beside the output: labels, if the memory limit leaves no room for
-    /// them, and probabilities. The archive that these are written to then takes as much again.
-    pub spool_file_bytes: Bytes,
-    /// Planes of labels that wait for being written; 0 where the line leaves no room for any, so that each is written at once.
-    pub queue_bytes: Bytes,
-    /// The bytes in which the next case is inspected and decoded meanwhile; 0 without one, or if the memory limit leaves no room for it.
-    pub ahead_bytes: Bytes,
-    /// All of these.
-    pub total_bytes: Bytes,
-    /// The least line that would do with this arena and these sums: without a cache, a queue and the next case.
-    pub minimum_ram_bytes: Bytes,
-    /// The summed quantity.
-    pub summed: Summed,
-    /// The type in which sums are stored.
-    pub ring: RingStorage,
-    /// The least line in which this process would store them in single precision, with the same arena.
-    pub f32_ring_ram_bytes: Bytes,
-    /// The least line of a device's memory in which it would do so, with the same arena; none where no device sums, or the line of this
-    /// process has no room for what is copied from one.
-    pub f32_ring_vram_bytes: Option<Bytes>,
-    /// The type in which features are stored.
-    pub precision: DType,
-    /// The stored axis (0 depth, 1 height, 2 width) along which the case is passed through: it follows from its shape, not from the line.
-    pub slab_axis: usize,
-    /// In how many strips it is passed through: 1 where the line has room for sums of whole planes.
-    pub strips: usize,
-    /// Windows that are computed, each fold counted. Of images that are cut to what is not zero, as many as there are at most.
-    pub windows: usize,
-    /// The number of windows that are computed again because they touch another strip as well.
-    pub repeated_windows: usize,
-    /// The number of passes of each window through the network: all mirrored copies, or one.
-    pub looks: usize,
-    /// The number of passes that the network computes at once.
-    pub window_batch: usize,
-    /// The predicted duration of all forward passes.
-    pub predicted_seconds: f64,
-}
-
-/// The memory and time that a case would need, from the headers of its images.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CaseEstimate {
-    /// The plan below the memory limit.
-    pub plan: PredictPlan,
-    /// The least line that would do, with the least arena that is found and sums that take least.
-    pub least_ram_bytes: Bytes,
-}
-
-impl PredictPlan {
-    /// The parts of what is held of this process's memory, with what each is.
-    pub fn parts(&self) -> [(&'static str, Bytes); 10] {
-        [
-            ("overhead", self.overhead_bytes),
-            ("arena", self.arena_bytes),
-            ("windows", self.window_bytes),
-            ("logits", self.logits_bytes),
-            ("preparation", self.preparation_bytes),
-            ("decoding", self.decoding_bytes),
-            ("cache", self.cache_bytes),
-            ("spool", self.spool_bytes),
-            ("queue", self.queue_bytes),
-            ("next case", self.ahead_bytes),
-        ]
-    }
-}
-
-/// The needs of a case beside the arena.
-#[derive(Clone, Debug)]
-pub(crate) struct CaseNeeds {
-    /// Its name.
-    pub(crate) case: String,
-    /// The stored axis along which it is passed through.
-    pub(crate) slab_axis: usize,
-    /// Logits being summed, of whole planes.
-    pub(crate) logits: LogitsNeeds,
-    /// The needs of sums in strips, the preferred ones first.
-    pub(crate) strips: Vec<StripNeeds>,
-    /// Labels that wait, where they do not come in the order of stored planes.
-    pub(crate) spool: SpoolNeeds,
-    /// The summed quantity.
-    pub(crate) summed: Summed,
-    /// The required type of sums; `None` for single precision if the memory limit has room for it.
-    pub(crate) ring: Option<RingStorage>,
-    /// The bytes that inspecting its images needs, before the arena and everything else of the case exist.
-    pub(crate) inspection: Bytes,
-    pub(crate) preparation: Bytes,
-    pub(crate) decoding: Bytes,
-    /// Decoded images, and earlier labels.
-    pub(crate) decoded: Bytes,
-    /// Those of them that are compressed, and would be decompressed beside the output; 0 where there is no output beside which they could.
-    pub(crate) compressed: Bytes,
-    /// Planes of labels that may wait for being written, and the fewest that are of use.
-    pub(crate) queue: Bytes,
-    pub(crate) least_queue: Bytes,
-    /// The bytes in which the next case is inspected and decoded; 0 without one.
-    pub(crate) ahead: Bytes,
-    pub(crate) windows: usize,
-    pub(crate) looks: usize,
-    /// Runs of the network over all windows of whole planes, each fold counted.
-    pub(crate) runs: usize,
-    pub(crate) window_batch: usize,
-}
-
-/// Logits being summed, and all that goes with them, by how sums are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LogitsBytes {
-    pub(crate) in_f32: Bytes,
-    pub(crate) in_f16: Bytes,
-}
-
-impl LogitsBytes {
-    fn of(&self, ring: RingStorage) -> Bytes {
-        match ring {
-            RingStorage::F32 => self.in_f32,
-            RingStorage::F16 => self.in_f16,
-        }
-    }
-}
-
-/// The needs of a traversal of a case in strips.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct StripNeeds {
-    pub(crate) strips: Strips,
-    pub(crate) count: usize,
-    /// Windows of all strips, each fold counted.
-    pub(crate) windows: usize,
-    /// The needs of the largest strip.
-    pub(crate) logits: LogitsNeeds,
-}
-
-/// Logits being summed, by who sums them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LogitsNeeds {
-    /// The bytes of this process if it sums.
-    pub(crate) by_host: LogitsBytes,
-    /// The same with one window at a time: of a device, what it says of fewer windows is copied at once.
-    pub(crate) by_host_of_one: LogitsBytes,
-    /// The bytes of this process and of a device if the device sums; `None` if no device can.
-    pub(crate) by_device: Option<DeviceLogits>,
-}
-
-/// Logits that a device sums.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DeviceLogits {
-    /// The bytes of this process.
-    pub(crate) here: LogitsBytes,
-    /// The bytes of the device.
-    pub(crate) there: LogitsBytes,
-}
-
-impl LogitsNeeds {
-    /// Returns the bytes of this process, and of the device if it sums, or `None` if `on_device` is requested and no device can.
-    fn of(&self, ring: RingStorage, on_device: bool) -> Option<(Bytes, Option<Bytes>)> {
-        match (on_device, self.by_device) {
-            (false, _) => Some((self.by_host.of(ring), None)),
-            (true, by_device) => by_device.map(|logits| (logits.here.of(ring), Some(logits.there.of(ring)))),
-        }
-    }
-
-    /// The least that this process holds: where it sums, what `by_host` says; or where a device does which has so much left beside its arena.
-    fn least(&self, by_host: LogitsBytes, ring: RingStorage, left_there: Bytes) -> Bytes {
-        match self.by_device {
-            Some(DeviceLogits { here, there }) if there.of(ring) <= left_there => {
-                here.of(ring).min(by_host.of(ring))
-            }
-            _ => by_host.of(ring),
-        }
-    }
-}
-
-/// The records of a case that does not decide labels in the order of stored planes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SpoolNeeds {
-    /// Its labels.
-    pub(crate) labels: Bytes,
-    /// `true` if they have to be in memory.
-    pub(crate) is_in_memory: bool,
-    /// Its probabilities, which are always on the disk.
-    pub(crate) probabilities: Bytes,
-}
 
 /// A way in which logits of a case may be summed.
 #[derive(Clone, Copy)]
@@ -322,14 +111,6 @@ enum Tried {
     },
 }
 
-impl CaseNeeds {
-    /// Returns the possible types of sums, the preferred one first.
-    fn rings(&self) -> impl Iterator<Item = RingStorage> + use<> {
-        let ring = self.ring;
-        RingStorage::ALL.into_iter().filter(move |storage| ring.is_none_or(|ring| ring == *storage))
-    }
-}
-
 /// Plans for cases under a line.
 pub(crate) struct CasePlanner<'a> {
     pub(crate) budget: &'a Budget,
@@ -359,70 +140,6 @@ pub(crate) struct PlannedCase {
     pub(crate) is_spooled: bool,
     /// The bytes that a device has left beside the arena, for sums.
     pub(crate) left_there: Bytes,
-}
-
-/// An alternative with which a case would fit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Instead {
-    /// The flag that says so, with its value.
-    pub flag: &'static str,
-    /// The least line that would do.
-    pub needed: Bytes,
-}
-
-/// A change that reduces the needs of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Otherwise {
-    /// Features in 16 bits.
-    Halved,
-    /// One window at a time.
-    OneWindow,
-}
-
-/// The least needs of a program with a change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LeastWith {
-    pub(crate) arena: Bytes,
-    /// The bytes that windows in flight save.
-    pub(crate) saved: Bytes,
-    /// The bytes that a device has left beside its arena.
-    pub(crate) left_there: Bytes,
-}
-
-/// The engine of a program that takes least.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LeastEngine {
-    /// The bytes of this process: the smallest arena found, or the buffers through which a device is accessed.
-    pub(crate) arena: Bytes,
-    /// The bytes that a device has left beside its arena, 0 without a device; `None` if it has no room for the arena.
-    pub(crate) left_there: Option<Bytes>,
-}
-
-/// Plans the engine of a program that takes least.
-///
-/// # Errors
-/// Returns an error if the program cannot be planned.
-pub(crate) fn least_engine(program: &Program, backend: &dyn Backend) -> Result<LeastEngine, InferError> {
-    // Of a device it is the line of its own memory that decides; a processor's line may be as low as it can be.
-    let room = backend.device_memory().map_or(0, DeviceMemory::room);
-    let planned =
-        Planner::new(std::slice::from_ref(program), backend, Options::default())?.plan(Some(room))?;
-    Ok(LeastEngine { arena: engine_bytes(backend, &planned), left_there: left_there(backend, &planned) })
-}
-
-/// The largest arena of an engine where this process's line has so much left. An arena takes whole pages, so one that goes up to the last byte of the line
-/// would take more.
-pub(crate) fn arena_room(backend: &dyn Backend, left: Bytes) -> usize {
-    const PAGE: usize = 4096;
-    let here = usize::try_from(left.0).unwrap_or(usize::MAX) / PAGE * PAGE;
-    backend.device_memory().map_or(here, DeviceMemory::room)
-}
-
-/// Returns the bytes that a device has left beside the arena of a plan, 0 without a device, or `None` if it has no room for the arena.
-fn left_there(backend: &dyn Backend, plan: &VerifiedPlan) -> Option<Bytes> {
-    let Some(device) = backend.device_memory() else { return Some(Bytes::ZERO) };
-    let (needed, line) = (device.needed(plan.arena_bytes), device.line());
-    (needed <= line).then(|| line - needed)
 }
 
 /// The additional time that the network may take for a smaller arena, as a share of the fastest plan: if a few cheap values are recomputed, the memory it

@@ -1,18 +1,18 @@
-//! The times of predicting a case, part by part.
+//! The progress of predicting a case, and its times, part by part.
 
 use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::PredictPlan;
-
-/// The plan and the times of a predicted case.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PredictedCase {
-    /// Its plan.
-    pub plan: PredictPlan,
-    /// Its times.
-    pub times: CaseTimes,
+/// The progress of a case.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// Windows done, each fold counted.
+    pub windows: usize,
+    /// The number of all windows.
+    pub of: usize,
+    /// The predicted duration of all of its forward passes.
+    pub predicted_seconds: f64,
 }
 
 /// Seconds that predicting a case took, by what was done in them.

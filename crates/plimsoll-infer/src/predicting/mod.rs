@@ -1,0 +1,6 @@
+//! Predicting cases, one alone or those of a folder.
+
+pub(crate) mod case;
+pub(crate) mod destination;
+pub(crate) mod folder;
+pub(crate) mod predictor;

@@ -1,0 +1,222 @@
+//! A model ready to predict: what callers need of planning and prediction.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use plimsoll_data::Case;
+use plimsoll_memory::{Budget, Bytes, Overhead, Reservation};
+use plimsoll_models::SegmentationModel;
+use plimsoll_plan::Backend;
+use serde::Serialize;
+
+use crate::cases::ahead::LookAhead;
+use crate::cases::case_spacing::{CaseSpacing, CaseView};
+use crate::cases::request::{CaseGrid, CaseInput, CaseRequest};
+use crate::error::InferError;
+use crate::labels::label_sink::{LabelFile, LabelSink};
+use crate::options::PredictOptions;
+use crate::planning::case_needs::Planning;
+use crate::planning::engines::{Alternatives, overhead};
+use crate::planning::plan::{CaseEstimate, PredictPlan};
+use crate::progress::{CaseTimes, Progress};
+use crate::summing::sliding_window::SlidingWindow;
+
+/// The destination of the labels and probabilities of a case.
+pub struct CaseOutput<'a> {
+    /// The sink of its labels.
+    pub labels: &'a mut (dyn LabelSink + Send),
+    /// See [`CaseRequest`].
+    pub probabilities: Option<&'a Path>,
+}
+
+/// The plan and the times of a predicted case.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PredictedCase {
+    /// Its plan.
+    pub plan: PredictPlan,
+    /// Its times.
+    pub times: CaseTimes,
+}
+
+/// A model ready to predict.
+pub struct Predictor {
+    pub(crate) network: SlidingWindow,
+    overhead: Reservation,
+    /// The spacings of cases that are seen at another one than the model's, by name.
+    spacings: BTreeMap<String, CaseSpacing>,
+    alternatives: Alternatives,
+}
+
+impl Predictor {
+    /// Writes the network's forward pass over one window, and allocates what does not depend on a case. The overhead of the
+    /// plans to come is taken from the budget as well.
+    ///
+    /// # Errors
+    /// Returns an error if the budget has no room, or the model's files are not sound.
+    pub fn new(
+        model: SegmentationModel,
+        options: PredictOptions,
+        backend: Arc<dyn Backend>,
+        budget: &Budget,
+    ) -> Result<Predictor, InferError> {
+        let overhead = overhead(options.threads.max(1), &*backend);
+        Predictor::beside(overhead, model, options, backend, budget)
+    }
+
+    /// A predictor in the process of another program, such as an interpreter, whose code the budget does not count.
+    ///
+    /// # Errors
+    /// Returns the errors of [`new`](Self::new).
+    pub fn in_host_process(
+        model: SegmentationModel,
+        options: PredictOptions,
+        backend: Arc<dyn Backend>,
+        budget: &Budget,
+    ) -> Result<Predictor, InferError> {
+        let threads = options.threads.max(1);
+        let overhead = overhead(threads, &*backend) - Overhead::new(threads).code;
+        Predictor::beside(overhead, model, options, backend, budget)
+    }
+
+    /// Returns a predictor that reserves `overhead` bytes for the process itself.
+    fn beside(
+        overhead: Bytes,
+        model: SegmentationModel,
+        options: PredictOptions,
+        backend: Arc<dyn Backend>,
+        budget: &Budget,
+    ) -> Result<Predictor, InferError> {
+        // The caller's thread is always one.
+        let (threads, window_batch) = (options.threads.max(1), options.window_batch.max(1));
+        let options = PredictOptions { threads, window_batch, ..options };
+        let overhead = budget.reserve("overhead", overhead)?;
+        let network = SlidingWindow::new(model, options, backend, budget)?;
+        Ok(Predictor { network, overhead, spacings: BTreeMap::new(), alternatives: Alternatives::default() })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &SegmentationModel {
+        &self.network.model
+    }
+
+    /// Sees a case at another spacing than the model's from now on, wherever it is planned or predicted. Labels are on the grid of its images
+    /// whatever the spacing is.
+    pub fn see_at(&mut self, case: &Case, spacing: CaseSpacing) {
+        self.spacings.insert(case.id.clone(), spacing);
+    }
+
+    /// Frees the engine of the last case if it leaves no room for `bytes` beside it. The next case opens another one.
+    pub fn make_room(&mut self, bytes: Bytes) {
+        if bytes > self.network.budget.free() {
+            self.network.running = None;
+        }
+    }
+
+    /// Plans some cases, one after the other as [`predict_cases`](crate::predict_cases) predicts them, so that beside each but the last the
+    /// next one is read. Headers alone are opened: nothing is allocated, and no voxel is read.
+    ///
+    /// # Errors
+    /// Returns an error if the network cannot be planned. The result of a case is an error if a header cannot be read, its spacing is not
+    /// plausible, or the memory limit is too low for it.
+    pub fn plan(
+        &self,
+        requests: &[CaseRequest<'_>],
+    ) -> Result<Vec<Result<CaseEstimate, InferError>>, InferError> {
+        self.planning().plan(requests)
+    }
+
+    /// Plans each of some cases as [`plan`](Predictor::plan) does, but as if it were predicted alone: no other is read beside it.
+    ///
+    /// # Errors
+    /// Returns the errors of [`plan`](Predictor::plan).
+    pub fn plan_alone(
+        &self,
+        requests: &[CaseRequest<'_>],
+    ) -> Result<Vec<Result<CaseEstimate, InferError>>, InferError> {
+        self.planning().plan_alone(requests)
+    }
+
+    /// Returns the view on a case at a spacing, or at the model's, from the headers of its images alone.
+    ///
+    /// # Errors
+    /// Returns an error if a header cannot be read, the spacing is not plausible, or the model cannot see cases at another one than its own.
+    pub fn view(
+        &self,
+        request: &CaseRequest<'_>,
+        spacing: Option<CaseSpacing>,
+    ) -> Result<CaseView, InferError> {
+        self.planning().view(request, spacing)
+    }
+
+    /// Plans a case of which only the grid is known, as if no plane of it were empty: a model that cuts images to what is not zero may need
+    /// less for the case itself. Nothing is allocated for it.
+    ///
+    /// # Errors
+    /// Returns an error if the memory limit is too low for it, or its spacing is not plausible.
+    pub fn plan_grid(&self, planned: &CaseGrid<'_>) -> Result<PredictPlan, InferError> {
+        self.planning().plan_grid(planned)
+    }
+
+    /// Plans a case as [`plan_grid`](Predictor::plan_grid) does, and finds the least limit that would do.
+    ///
+    /// # Errors
+    /// Returns the errors of [`plan_grid`](Predictor::plan_grid).
+    pub fn estimate_grid(&self, planned: &CaseGrid<'_>) -> Result<CaseEstimate, InferError> {
+        self.planning().estimate_grid(planned)
+    }
+
+    /// Predicts a case and writes its labels, with the geometry and header of its first image. Returns its plan and its times.
+    /// [`predict_cases`](crate::predict_cases) keeps files that exist, and refuses to replace images.
+    ///
+    /// # Errors
+    /// Returns an error if an image is not sound, its spacing is not plausible, the network's output is not finite, memory or disk are
+    /// refused, or `stop` is set; then nothing is written.
+    pub fn predict(
+        &mut self,
+        request: &CaseRequest<'_>,
+        stop: &AtomicBool,
+        observe: &mut dyn FnMut(Progress),
+    ) -> Result<PredictedCase, InferError> {
+        self.predict_between(request, LookAhead::default(), stop, observe)
+    }
+
+    /// Predicts a case and hands its labels over plane by plane, and probabilities to a file where one is named. Returns its plan and its
+    /// times.
+    ///
+    /// # Errors
+    /// Returns the errors of [`predict`](Self::predict), and an error if the sink refuses labels. It is not finished then.
+    pub fn predict_to(
+        &mut self,
+        input: CaseInput<'_>,
+        to: CaseOutput<'_>,
+        stop: &AtomicBool,
+        observe: &mut dyn FnMut(Progress),
+    ) -> Result<PredictedCase, InferError> {
+        self.predict_case(input, to, LookAhead::default(), stop, observe)
+    }
+
+    /// Predicts a case into its files, with inspections that go along with it.
+    ///
+    /// # Errors
+    /// Returns the errors of [`predict`](Self::predict). The next case may have been inspected then, or not.
+    pub(crate) fn predict_between(
+        &mut self,
+        request: &CaseRequest<'_>,
+        around: LookAhead<'_>,
+        stop: &AtomicBool,
+        observe: &mut dyn FnMut(Progress),
+    ) -> Result<PredictedCase, InferError> {
+        let CaseRequest { case, earlier, within, labels, probabilities } = *request;
+        let mut labels = LabelFile::new(labels);
+        let output = CaseOutput { labels: &mut labels, probabilities };
+        self.predict_case(CaseInput { case, earlier, within }, output, around, stop, observe)
+    }
+
+    /// Returns what planning needs of it.
+    pub(crate) fn planning(&self) -> Planning<'_> {
+        let Predictor { network, overhead, spacings, alternatives } = self;
+        Planning { network, spacings, overhead: overhead.bytes(), alternatives }
+    }
+}

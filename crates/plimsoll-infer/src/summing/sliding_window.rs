@@ -1,0 +1,163 @@
+//! A network that slides over cases, window by window.
+
+use std::sync::Arc;
+
+use plimsoll_data::{PREPARED_SCRATCH, Preparation, Scratch, TargetGrid};
+use plimsoll_graph::DType;
+use plimsoll_memory::{Budget, Bytes, Reservation};
+use plimsoll_models::SegmentationModel;
+use plimsoll_nn::weights::WeightFile;
+use plimsoll_parallel::Pool;
+use plimsoll_plan::{Backend, VerifiedPlan};
+use plimsoll_run::RunError;
+
+use crate::error::InferError;
+use crate::options::{PredictOptions, RingStorage};
+use crate::summing::buffers::Buffers;
+use crate::summing::forward::{Forward, Running, planned};
+use crate::summing::mirror::all_mirrors;
+use crate::summing::rows::Rows;
+use crate::summing::settings::Summing;
+use crate::summing::summands::Summands;
+use crate::summing::windows::Weights;
+use crate::summing::workers;
+
+/// A model's network, with all that windows of any case go through.
+pub(crate) struct SlidingWindow {
+    pub(crate) model: Arc<SegmentationModel>,
+    pub(crate) options: PredictOptions,
+    pub(crate) budget: Budget,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) forward: Forward,
+    pub(crate) summands: Summands,
+    pub(crate) weights: Weights,
+    pub(crate) buffers: Buffers,
+    /// The threads that sum windows and decide labels.
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) scratch: Scratch,
+    /// The engine, which is opened for the first case, and again for one whose logits leave its arena no room.
+    pub(crate) running: Option<Running>,
+    /// The bytes that opening a file of weights needs.
+    weights_bytes: Bytes,
+    /// A reservation of as much, except while a file is read; `None` if it was refused after the last file.
+    weights_room: Option<Reservation>,
+}
+
+impl SlidingWindow {
+    /// Writes the network's forward pass over one window, and reserves what does not depend on a case.
+    ///
+    /// # Errors
+    /// Returns an error if the budget has no room, or the model's files are not sound.
+    pub(crate) fn new(
+        model: SegmentationModel,
+        options: PredictOptions,
+        backend: Arc<dyn Backend>,
+        budget: &Budget,
+    ) -> Result<SlidingWindow, InferError> {
+        let (forward, summands) = Forward::new(&model, &options, &*backend, budget)?;
+        let weights_bytes = opening_bytes(&model, budget)?;
+        let buffers = Buffers::new(&forward, model.patch, options.threads, budget);
+        let buffers = buffers.map_err(|source| match options.window_batch {
+            1 => InferError::from(source),
+            windows => InferError::WindowBatch { windows, source },
+        })?;
+        let scratch = match model.preparation {
+            Preparation::Canonical { .. } => Scratch::for_patches(model.patch, usize::MAX),
+            Preparation::NnUnet(_) | Preparation::Zoomed(_) | Preparation::Monai(_) => PREPARED_SCRATCH,
+        };
+        Ok(SlidingWindow {
+            weights: Weights::new(model.windows, model.patch, options.window_weights),
+            scratch: Scratch::new(budget, scratch)?,
+            budget: budget.clone(),
+            backend,
+            forward,
+            summands,
+            buffers,
+            pool: Arc::new(workers::start(options.threads)),
+            running: None,
+            weights_bytes,
+            weights_room: Some(budget.reserve(WEIGHTS, weights_bytes)?),
+            model: Arc::new(model),
+            options,
+        })
+    }
+
+    /// Returns the rows of windows of a grid that is traversed along a stored axis.
+    pub(crate) fn rows(&self, grid: &TargetGrid, slab_axis: usize) -> Rows {
+        Rows::of_model(grid, &self.model, self.options.step, slab_axis)
+    }
+
+    /// Returns the number of passes of each window through the network of one fold.
+    pub(crate) fn looks(&self) -> usize {
+        all_mirrors(self.model.patch, self.mirrors()).count()
+    }
+
+    /// Returns the axes along which windows are mirrored.
+    pub(crate) fn mirrors(&self) -> [bool; 3] {
+        if self.options.mirror { self.model.mirror_axes } else { [false; 3] }
+    }
+
+    /// Returns the settings of summing the windows of a case.
+    pub(crate) fn summing(&self, storage: RingStorage, on_device: bool) -> Summing {
+        let looks = self.looks().saturating_mul(self.model.weights.len());
+        let summands = self.summands.clone();
+        Summing { summands, storage, looks, pool: Arc::clone(&self.pool), on_device }
+    }
+
+    /// Returns how many numbers of windows in one run are copied from a device if this process sums them: none if they lie in memory of
+    /// this process.
+    pub(crate) fn copied_numbers(&self) -> usize {
+        let numbers = self.forward.program.shape(self.forward.output).count();
+        self.backend.device_memory().map_or(0, |_| numbers)
+    }
+
+    /// Returns the type in which features are stored.
+    pub(crate) fn precision(&self) -> DType {
+        self.backend.storage(self.options.precision.unwrap_or(self.model.precision))
+    }
+
+    /// Puts an engine with a plan in the place of the one that exists, if there is a plan.
+    ///
+    /// # Errors
+    /// Returns an error if memory is refused, or the plan is of another program.
+    pub(crate) fn replace_engine(&mut self, plan: Option<VerifiedPlan>) -> Result<(), InferError> {
+        let Some(plan) = plan else { return Ok(()) };
+        // The last arena goes before the next one comes.
+        self.running = None;
+        let buffer = &mut self.buffers.other;
+        self.running = Some(Running::open(plan, &self.forward, &*self.backend, buffer, &self.budget)?);
+        Ok(())
+    }
+
+    /// Loads the weights of a fold, unless the engine has them.
+    ///
+    /// # Errors
+    /// Returns an error if they cannot be read.
+    pub(crate) fn load_fold(&mut self, fold: usize) -> Result<(), InferError> {
+        let running = planned(&mut self.running)?;
+        if running.has(fold) {
+            return Ok(());
+        }
+        // Room that was refused after an earlier load is asked for again after this one.
+        self.weights_room = None;
+        let loaded = running.load(fold, &self.model, &self.forward, &mut self.buffers.other, &self.budget);
+        let room = self.budget.reserve(WEIGHTS, self.weights_bytes);
+        let room = room.map(|room| self.weights_room = Some(room));
+        // Why a file could not be read says more than that there is no room for another one.
+        loaded.and(room.map_err(InferError::from))
+    }
+}
+
+const WEIGHTS: &str = "a file of weights";
+
+/// The most that opening any of a model's files of weights takes: the whole content of a pickle. Reading tensors takes nothing more.
+fn opening_bytes(model: &SegmentationModel, budget: &Budget) -> Result<Bytes, InferError> {
+    let mut most = Bytes::ZERO;
+    for weights in &model.weights {
+        // A ledger of its own, below a line that is free: what it takes at most is to be known.
+        let room = Budget::new(budget.free());
+        WeightFile::open_source(weights, &room).map_err(RunError::from)?;
+        most = most.max(room.peak());
+    }
+    Ok(most)
+}
