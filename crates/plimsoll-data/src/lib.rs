@@ -75,7 +75,7 @@ pub use preparation::{
 };
 pub use prepare::{
     Normalising, PREPARED_SCRATCH, PrepareError, PreparedCase, PreparedGrid, Preparing, SpacedCase,
-    SpacedGrid, ZoomedCase, ZoomedGrid, ZoomedImage, Zooming,
+    SpacedGrid, WindowSource, ZoomedCase, ZoomedGrid, ZoomedImage, Zooming,
 };
 pub use sampler::{Mode, Oversampling, Sampler, SamplerConfig, SamplerError};
 pub use splits::{Fold, FoldsNeeds, Splits, SplitsError};

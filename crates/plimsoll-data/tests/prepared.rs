@@ -8,7 +8,7 @@ use crate::support::{hash, numbers, oracle, shape, three, write_image};
 use plimsoll_data::{
     Case, Channel, ChannelFile, IntensityProperties, Interpolation, LabelTies, MaskedNormalisation,
     NnUnetSteps, Normalisation, PREPARED_SCRATCH, Planes, PrepareError, PreparedCase, PreparedGrid,
-    Preparing, Reading, Resizing, Scratch, TargetSpacing, VolumeCache, inspect_images,
+    Preparing, Reading, Resizing, Scratch, TargetSpacing, VolumeCache, WindowSource, inspect_images,
 };
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing};

@@ -13,9 +13,11 @@ mod rule;
 mod spaced_case;
 mod survey;
 mod window;
+mod window_source;
 mod zoom;
 mod zoomed_case;
 mod zoomed_image;
+mod zoomed_source;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,6 +29,7 @@ use plimsoll_volume::{Geometry, Reorientation, Spacing, VoxelBox};
 pub use error::PrepareError;
 pub use normalised::Normalising;
 pub use spaced_case::{SpacedCase, SpacedGrid};
+pub use window_source::WindowSource;
 pub use zoomed_case::{ZoomedCase, ZoomedGrid, Zooming};
 pub use zoomed_image::ZoomedImage;
 
@@ -239,22 +242,18 @@ impl PreparedCase {
         Ok(PreparedCase { place, source, channels, mask, earlier_labels, ties: steps.ties })
     }
 
-    /// The grid of windows.
-    pub fn grid(&self) -> &TargetGrid {
-        self.place.grid()
-    }
-
     /// The channels of a window: the channels of the image, then of earlier labels.
     pub fn channels(&self) -> usize {
         self.channels.len() + self.earlier_labels
     }
+}
 
-    /// Fills `out`, `[channel][depth][height][width]`, with the window of `window` voxels that begins at voxel `from` of the grid, which
-    /// may be out of bounds: what is outside is 0. The bits of a voxel depend on the window and the size of the scratch alone.
-    ///
-    /// # Errors
-    /// If a file cannot be read, `out` has another length, or the scratch is smaller than [`PREPARED_SCRATCH`] and too small.
-    pub fn window(
+impl WindowSource for PreparedCase {
+    fn grid(&self) -> &TargetGrid {
+        self.place.grid()
+    }
+
+    fn window(
         &mut self,
         from: [i64; 3],
         window: [usize; 3],

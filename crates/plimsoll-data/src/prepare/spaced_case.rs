@@ -1,17 +1,16 @@
 //! Cases as networks of MONAI see them, window by window: in its order of axes, at a spacing that begins with the first voxel, with
 //! intensities that are transformed then.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
-use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
+use plimsoll_memory::{Budget, Bytes, MapError};
 use plimsoll_volume::{Geometry, Reorientation, Spacing, VoxelBox};
 
 use crate::moments::Moments;
 use crate::patch::zoom::Zoom;
-use crate::prepare::window::{Part, cleared};
-use crate::prepare::zoomed_case::{BLOCK, blocks};
-use crate::prepare::{PrepareError, check_shapes};
-use crate::{Case, CaseSource, Intensity, MonaiIntensity, MonaiSteps, Scratch, TargetGrid, VolumeCache};
+use crate::prepare::zoomed_source::{WindowPlace, ZoomedSource};
+use crate::prepare::{PrepareError, WindowSource};
+use crate::{Case, MonaiIntensity, MonaiSteps, Scratch, TargetGrid, VolumeCache};
 
 /// The cosine of two axes from which they count as sheared: more than the rounding of an affine in f32, and less than what moves a voxel.
 const SHEARED: f64 = 1e-5;
@@ -65,7 +64,7 @@ impl SpacedGrid {
     /// # Errors
     /// If they do not fit the address space.
     pub fn bytes(&self) -> Result<Bytes, MapError> {
-        Mapped::<f32>::bytes(BLOCK.pow(3))
+        ZoomedSource::block_bytes()
     }
 }
 
@@ -124,8 +123,8 @@ impl Transformed {
 
 /// A case whose windows can be pulled as networks of MONAI see them.
 pub struct SpacedCase {
-    place: SpacedGrid,
-    source: CaseSource,
+    source: ZoomedSource,
+    grid: TargetGrid,
     channels: Vec<Transformed>,
 }
 
@@ -145,10 +144,9 @@ impl SpacedCase {
         stop: &AtomicBool,
     ) -> Result<SpacedCase, PrepareError> {
         let count = case.images.len();
-        let source = CaseSource::open_unless(case, &vec![Intensity::UNCHANGED; count], false, cache, stop)?;
-        check_shapes(&source, place.grid.stored_shape(), None)?;
-        let mut opened = SpacedCase { place, source, channels: vec![Transformed::Unchanged; count] };
-        opened.channels = match steps.intensity {
+        let grid = place.grid;
+        let mut source = ZoomedSource::open(case, place.zoom, grid.stored_shape(), false, cache, stop)?;
+        let channels = match steps.intensity {
             MonaiIntensity::None {} => vec![Transformed::Unchanged; count],
             MonaiIntensity::ScaleIntensityRange { a_min, a_max, b_min, b_max, clip } => {
                 let to = b_min.zip(b_max).map(|(low, high)| (low as f32, high as f32));
@@ -165,14 +163,17 @@ impl SpacedCase {
                     vec![normalised(mean, deviation); count]
                 } else {
                     let mut of_channels = Vec::with_capacity(count);
-                    let mut block = Mapped::zeroed(budget, "a block of an image", BLOCK.pow(3))?;
+                    let mut block = ZoomedSource::block(budget)?;
+                    let whole = VoxelBox::whole(grid.shape());
                     for channel in 0..count {
-                        let counted = |values: &[f32]| {
+                        let mut moments = Moments::NONE;
+                        source.each_block(channel, whole, &mut block, scratch, stop, |_, values| {
                             let zeros = values.iter().filter(|value| **value == 0.0).count() as u64;
                             let rest = Moments::from_nonzero(values);
-                            if nonzero { rest } else { rest.and(Moments::from_zeros(zeros)) }
-                        };
-                        of_channels.push(opened.look(channel, &mut block, scratch, stop, counted)?);
+                            let all = if nonzero { rest } else { rest.and(Moments::from_zeros(zeros)) };
+                            moments = moments.and(all);
+                        })?;
+                        of_channels.push(moments);
                     }
                     if !channel_wise {
                         let all = of_channels.iter().fold(Moments::NONE, |all, own| all.and(*own));
@@ -185,69 +186,25 @@ impl SpacedCase {
                 }
             }
         };
-        Ok(opened)
+        Ok(SpacedCase { source, grid, channels })
+    }
+}
+
+impl WindowSource for SpacedCase {
+    fn grid(&self) -> &TargetGrid {
+        &self.grid
     }
 
-    /// The moments of a whole channel, computed block by block.
-    fn look(
-        &mut self,
-        channel: usize,
-        block: &mut [f32],
-        scratch: &mut Scratch,
-        stop: &AtomicBool,
-        see: impl Fn(&[f32]) -> Moments,
-    ) -> Result<Moments, PrepareError> {
-        let mut found = Moments::NONE;
-        for part in blocks(VoxelBox::whole(self.place.grid.shape())) {
-            if stop.load(Ordering::Relaxed) {
-                return Err(PrepareError::Stopped);
-            }
-            let voxels = &mut block[..part.shape.iter().product()];
-            self.pull(channel, Part { of_grid: part, in_window: [0; 3] }, voxels, part.shape, scratch)?;
-            found = found.and(see(voxels));
-        }
-        Ok(found)
-    }
-
-    /// The grid of windows.
-    pub fn grid(&self) -> &TargetGrid {
-        &self.place.grid
-    }
-
-    /// Fills `out` with a window, as [`PreparedCase::window`](crate::PreparedCase::window) does.
-    ///
-    /// # Errors
-    /// If a file cannot be read, `out` has another length, or the scratch has no room for eight voxels.
-    pub fn window(
+    fn window(
         &mut self,
         from: [i64; 3],
         window: [usize; 3],
         out: &mut [f32],
         scratch: &mut Scratch,
     ) -> Result<(), PrepareError> {
-        let voxels = cleared(out, self.channels.len(), window)?;
-        let Some(part) = Part::within_window(self.place.grid.shape(), from, window) else { return Ok(()) };
-        for (channel, out) in out.chunks_exact_mut(voxels.max(1)).enumerate() {
-            self.pull(channel, part, &mut *out, window, scratch)?;
-            let transformed = self.channels[channel];
-            // Voxels beyond the image stay zero.
-            part.rows(window).for_each(|row| transformed.apply(&mut out[row]));
-        }
-        Ok(())
-    }
-
-    /// Fills a part of a window with voxels of a channel at the new spacing.
-    fn pull(
-        &mut self,
-        channel: usize,
-        part: Part,
-        out: &mut [f32],
-        window: [usize; 3],
-        scratch: &mut Scratch,
-    ) -> Result<(), PrepareError> {
-        let (image, found) = self.source.channel(channel);
-        self.place.zoom.pull(part, out, window, scratch.memory(), &mut |region, values| {
-            Ok(image.read_f32(found.index, region, values)?)
-        })
+        let SpacedCase { source, grid, channels } = self;
+        let place = WindowPlace { grid: grid.shape(), first: [0; 3], from, shape: window };
+        let transform = |channel: usize, row: &mut [f32]| channels[channel].apply(row);
+        source.window(place, channels.len(), out, scratch, transform)
     }
 }

@@ -2,25 +2,22 @@
 //! prepares an image of that spacing, which leaves nothing to resize.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
-use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
+use plimsoll_memory::{Budget, Bytes, MapError};
 use plimsoll_volume::{Geometry, VoxelBox};
 
 use crate::moments::Moments;
 use crate::patch::zoom::Zoom;
-use crate::prepare::window::{Part, cleared};
-use crate::prepare::{PrepareError, check_shapes};
+use crate::prepare::zoomed_source::{WindowPlace, ZoomedSource};
+use crate::prepare::{PrepareError, WindowSource};
 use crate::{
-    Case, CaseSource, ChannelStatistics, Intensity, IntensityProperties, NoStatistics, Scratch, TargetGrid,
-    VolumeCache, ZoomSteps,
+    Case, ChannelStatistics, Intensity, IntensityProperties, NoStatistics, Scratch, TargetGrid, VolumeCache,
+    ZoomSteps,
 };
 
 /// The share of the network's spacing by which the spacing of the zoomed image may differ from it.
 const SAME_SPACING: f64 = 1e-3;
-
-/// Voxels of an edge of the blocks that a zoomed image is looked through in.
-pub(super) const BLOCK: usize = 48;
 
 /// The possible places of windows of a zoomed case, before its part that is not zero is known.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +72,7 @@ impl ZoomedGrid {
     /// # Errors
     /// If they do not fit the address space.
     pub fn bytes(&self) -> Result<Bytes, MapError> {
-        Mapped::<f32>::bytes(BLOCK.pow(3))
+        ZoomedSource::block_bytes()
     }
 }
 
@@ -91,13 +88,10 @@ pub struct Zooming<'a> {
 
 /// A case whose windows can be pulled as TotalSegmentator's networks see them.
 pub struct ZoomedCase {
-    zoom: Zoom,
+    source: ZoomedSource,
     grid: TargetGrid,
     /// The first voxel of the grid in the zoomed image.
     first: [usize; 3],
-    source: CaseSource,
-    /// `true` if stored values are truncated to whole numbers.
-    is_cut: bool,
     intensities: Vec<Intensity>,
 }
 
@@ -120,38 +114,15 @@ impl ZoomedCase {
         if found != expected {
             return Err(PrepareError::Channels { found, expected });
         }
-        let unchanged = vec![Intensity::UNCHANGED; expected];
-        let source = CaseSource::open_unless(what.case, &unchanged, false, cache, stop)?;
-        check_shapes(&source, place.stored_shape, None)?;
         let zoom = place.zoom;
+        let mut source = ZoomedSource::open(what.case, zoom, place.stored_shape, place.is_cut, cache, stop)?;
         let whole = VoxelBox::whole(zoom.shape());
-        let mut case = ZoomedCase {
-            zoom,
-            grid: place.largest(),
-            first: [0; 3],
-            source,
-            is_cut: place.is_cut,
-            intensities: unchanged,
-        };
-        let mut block = Mapped::zeroed(budget, "a block of an image", BLOCK.pow(3))?;
-        let mut look = |case: &mut ZoomedCase,
-                        channel: usize,
-                        within: VoxelBox,
-                        see: &mut dyn FnMut(VoxelBox, &[f32])| {
-            for part in blocks(within) {
-                if stop.load(Ordering::Relaxed) {
-                    return Err(PrepareError::Stopped);
-                }
-                let voxels = &mut block[..part.shape.iter().product()];
-                let part = Part { of_grid: part, in_window: [0; 3] };
-                case.pull(channel, part, voxels, part.of_grid.shape, scratch)?;
-                see(part.of_grid, voxels);
-            }
-            Ok(())
-        };
+        let mut block = ZoomedSource::block(budget)?;
         let mut nonzero: Option<([usize; 3], [usize; 3])> = None;
         for channel in 0..expected {
-            look(&mut case, channel, whole, &mut |part, voxels| include(&mut nonzero, part, voxels))?;
+            source.each_block(channel, whole, &mut block, scratch, stop, |part, voxels| {
+                include(&mut nonzero, part, voxels);
+            })?;
         }
         // An image of zeros is taken as it is.
         let nonzero =
@@ -160,7 +131,7 @@ impl ZoomedCase {
         for (channel, normalised) in steps.channels.iter().enumerate() {
             let mut moments = Moments::NONE;
             if normalised.normalisation.is_of_case() {
-                look(&mut case, channel, nonzero, &mut |_, voxels| {
+                source.each_block(channel, nonzero, &mut block, scratch, stop, |_, voxels| {
                     let zeros = voxels.iter().filter(|value| **value == 0.0).count() as u64;
                     moments = moments.and(Moments::from_nonzero(voxels)).and(Moments::from_zeros(zeros));
                 })?;
@@ -175,73 +146,28 @@ impl ZoomedCase {
             let none = NoStatistics { channel, normalisation: normalised.normalisation };
             intensities.push(found.ok_or(none)?);
         }
-        case.intensities = intensities;
-        case.first = nonzero.start;
-        case.grid = TargetGrid::zoomed(place.stored_shape, zoom, nonzero);
-        Ok(case)
+        let grid = TargetGrid::zoomed(place.stored_shape, zoom, nonzero);
+        Ok(ZoomedCase { source, grid, first: nonzero.start, intensities })
     }
+}
 
-    /// The grid of windows.
-    pub fn grid(&self) -> &TargetGrid {
+impl WindowSource for ZoomedCase {
+    fn grid(&self) -> &TargetGrid {
         &self.grid
     }
 
-    /// Fills `out` with a window, as [`PreparedCase::window`](crate::PreparedCase::window) does.
-    ///
-    /// # Errors
-    /// If a file cannot be read, `out` has another length, or the scratch has no room for eight voxels.
-    pub fn window(
+    fn window(
         &mut self,
         from: [i64; 3],
         window: [usize; 3],
         out: &mut [f32],
         scratch: &mut Scratch,
     ) -> Result<(), PrepareError> {
-        let voxels = cleared(out, self.intensities.len(), window)?;
-        let Some(mut part) = Part::within_window(self.grid.shape(), from, window) else { return Ok(()) };
-        for axis in 0..3 {
-            part.of_grid.start[axis] += self.first[axis];
-        }
-        for (channel, out) in out.chunks_exact_mut(voxels.max(1)).enumerate() {
-            self.pull(channel, part, &mut *out, window, scratch)?;
-            let intensity = self.intensities[channel];
-            // Voxels beyond the image stay zero.
-            part.rows(window).for_each(|row| intensity.apply(&mut out[row]));
-        }
-        Ok(())
+        let ZoomedCase { source, grid, first, intensities } = self;
+        let place = WindowPlace { grid: grid.shape(), first: *first, from, shape: window };
+        let normalise = |channel: usize, row: &mut [f32]| intensities[channel].apply(row);
+        source.window(place, intensities.len(), out, scratch, normalise)
     }
-
-    /// Fills a part of a window with zoomed voxels of a channel.
-    fn pull(
-        &mut self,
-        channel: usize,
-        part: Part,
-        out: &mut [f32],
-        window: [usize; 3],
-        scratch: &mut Scratch,
-    ) -> Result<(), PrepareError> {
-        let is_cut = self.is_cut;
-        let (image, found) = self.source.channel(channel);
-        self.zoom.pull(part, out, window, scratch.memory(), &mut |region, values| {
-            image.read_f32(found.index, region, values)?;
-            if is_cut {
-                values.iter_mut().for_each(|value| *value = value.trunc());
-            }
-            Ok(())
-        })
-    }
-}
-
-/// The blocks of a box, one after the other.
-pub(super) fn blocks(within: VoxelBox) -> impl Iterator<Item = VoxelBox> {
-    let counts = within.shape.map(|voxels| voxels.div_ceil(BLOCK));
-    (0..counts.iter().product()).map(move |number: usize| {
-        let at = [number / (counts[1] * counts[2]), number / counts[2] % counts[1], number % counts[2]];
-        let start = [0, 1, 2].map(|axis| within.start[axis] + at[axis] * BLOCK);
-        let end =
-            [0, 1, 2].map(|axis| within.start[axis] + (at[axis] * BLOCK + BLOCK).min(within.shape[axis]));
-        VoxelBox::between(start, end)
-    })
 }
 
 /// Widens a box, of the first and the last voxel, by the voxels of a block that are not zero.
@@ -261,22 +187,6 @@ fn include(found: &mut Option<([usize; 3], [usize; 3])>, block: VoxelBox, voxels
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn blocks_cover_a_box_once() {
-        let within = VoxelBox { start: [3, 0, 10], shape: [50, 48, 97] };
-        let mut seen = vec![0; within.voxel_count().unwrap()];
-        for block in blocks(within) {
-            assert!(block.voxel_count().unwrap() <= BLOCK.pow(3));
-            for index in 0..block.voxel_count().unwrap() {
-                let [_, height, width] = block.shape;
-                let at = [index / (height * width), index / width % height, index % width];
-                let [d, h, w] = [0, 1, 2].map(|axis| block.start[axis] - within.start[axis] + at[axis]);
-                seen[(d * 48 + h) * 97 + w] += 1;
-            }
-        }
-        assert!(seen.iter().all(|times| *times == 1));
-    }
 
     #[test]
     fn the_box_of_what_is_not_zero_is_found_over_blocks() {

@@ -13,8 +13,9 @@ use plimsoll_volume::{
 
 use crate::patch::zoom::Zoom;
 use crate::prepare::window::Part;
-use crate::prepare::{PREPARED_SCRATCH, PrepareError, check_shapes};
-use crate::{Case, CaseSource, Intensity, Scratch, TargetGrid, VolumeCache};
+use crate::prepare::zoomed_source::ZoomedSource;
+use crate::prepare::{PREPARED_SCRATCH, PrepareError};
+use crate::{Case, Scratch, TargetGrid, VolumeCache};
 
 /// An image on the grid of a task: which voxels of the stored image it is made of.
 #[derive(Clone, Copy, Debug)]
@@ -90,8 +91,7 @@ impl ZoomedImage {
         let decoded = StoredVolume::reserves(VolumeFile::open(&image.path)?.stored_bytes());
         let room = decoded.filter(|decoded| *decoded <= budget.free()).unwrap_or(Bytes::ZERO);
         let cache = VolumeCache::new(budget.part("cache", room).map_err(MapError::from)?).spilling_beside(to);
-        let mut source = CaseSource::open_unless(case, &[Intensity::UNCHANGED], false, &cache, stop)?;
-        check_shapes(&source, self.stored_shape, None)?;
+        let mut source = ZoomedSource::open(case, self.zoom, self.stored_shape, self.is_cut, &cache, stop)?;
         let mut writer = VolumeWriter::create(to, &self.geometry()?, 1, ElementType::F32, None)?;
         for d in 0..depth {
             if stop.load(Ordering::Relaxed) {
@@ -99,14 +99,7 @@ impl ZoomedImage {
             }
             let of_grid = VoxelBox { start: [d, 0, 0], shape: [1, height, width] };
             let part = Part { of_grid, in_window: [0; 3] };
-            let (file, found) = source.channel(0);
-            self.zoom.pull(part, &mut plane, of_grid.shape, scratch.memory(), &mut |region, values| {
-                file.read_f32(found.index, region, values)?;
-                if self.is_cut {
-                    values.iter_mut().for_each(|value| *value = value.trunc());
-                }
-                Ok(())
-            })?;
+            source.pull(0, part, &mut plane, of_grid.shape, &mut scratch)?;
             writer.write_planes(bytemuck::cast_slice(&plane))?;
         }
         Ok(writer.finish()?)

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use plimsoll_data::{
     Case, CaseFingerprint, CaseSource, Channel, MonaiSteps, NnUnetSteps, Normalising, Preparation,
     PrepareError, PreparedCase, PreparedGrid, Preparing, Recipe, Scratch, SpacedCase, SpacedGrid, TargetGrid,
-    VolumeCache, ZoomSteps, ZoomedCase, ZoomedGrid, Zooming, pull,
+    VolumeCache, WindowSource, ZoomSteps, ZoomedCase, ZoomedGrid, Zooming, pull,
 };
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_models::SegmentationModel;
@@ -216,27 +216,16 @@ impl<'a> CasePlace<'a> {
             CasePlace::Prepared { place, steps } => {
                 let earlier = earlier.map(|path| (path, model.earlier_labels));
                 let what = Preparing { case, fingerprint, steps, foreground: &model.foreground, earlier };
-                let prepared = PreparedCase::open(&what, place, cache, budget, stop);
-                Ok(CaseWindows::Prepared {
-                    case: Box::new(prepared.map_err(|problem| refused(case, problem))?),
-                    name: case.id.clone(),
-                })
+                CaseWindows::prepared(case, PreparedCase::open(&what, place, cache, budget, stop))
             }
             CasePlace::Zoomed { place, steps, .. } => {
                 let what = Zooming { case, steps, foreground: &model.foreground };
-                let zoomed = ZoomedCase::open(&what, place, cache, scratch, budget, stop);
-                Ok(CaseWindows::Zoomed {
-                    case: Box::new(zoomed.map_err(|problem| refused(case, problem))?),
-                    name: case.id.clone(),
-                })
+                CaseWindows::prepared(case, ZoomedCase::open(&what, place, cache, scratch, budget, stop))
             }
-            CasePlace::Spaced { place, steps } => {
-                let spaced = SpacedCase::open(case, steps, place, cache, scratch, budget, stop);
-                Ok(CaseWindows::Spaced {
-                    case: Box::new(spaced.map_err(|problem| refused(case, problem))?),
-                    name: case.id.clone(),
-                })
-            }
+            CasePlace::Spaced { place, steps } => CaseWindows::prepared(
+                case,
+                SpacedCase::open(case, steps, place, cache, scratch, budget, stop),
+            ),
         }
     }
 }
@@ -253,19 +242,24 @@ fn refused(case: &Case, source: PrepareError) -> InferError {
 /// A case whose windows can be pulled.
 pub(crate) enum CaseWindows {
     Canonical { grid: Box<TargetGrid>, source: CaseSource },
-    Prepared { case: Box<PreparedCase>, name: String },
-    Zoomed { case: Box<ZoomedCase>, name: String },
-    Spaced { case: Box<SpacedCase>, name: String },
+    Prepared { source: Box<dyn WindowSource>, name: String },
 }
 
 impl CaseWindows {
+    /// Returns the windows of a case that was prepared, or why it cannot be.
+    fn prepared<S: WindowSource + 'static>(
+        case: &Case,
+        source: Result<S, PrepareError>,
+    ) -> Result<CaseWindows, InferError> {
+        let source = Box::new(source.map_err(|problem| refused(case, problem))?);
+        Ok(CaseWindows::Prepared { source, name: case.id.clone() })
+    }
+
     /// The grid that windows are of.
     pub(crate) fn grid(&self) -> &TargetGrid {
         match self {
             CaseWindows::Canonical { grid, .. } => grid,
-            CaseWindows::Prepared { case, .. } => case.grid(),
-            CaseWindows::Zoomed { case, .. } => case.grid(),
-            CaseWindows::Spaced { case, .. } => case.grid(),
+            CaseWindows::Prepared { source, .. } => source.grid(),
         }
     }
 
@@ -284,16 +278,8 @@ impl CaseWindows {
             CaseWindows::Canonical { grid, source } => {
                 Ok(pull(&Recipe::window(0, grid, from, window), source, image, None, scratch)?)
             }
-            CaseWindows::Prepared { case, name } => {
-                let pulled = case.window(from, window, image, scratch);
-                pulled.map_err(|source| InferError::Prepare { case: name.clone(), source: Box::new(source) })
-            }
-            CaseWindows::Zoomed { case, name } => {
-                let pulled = case.window(from, window, image, scratch);
-                pulled.map_err(|source| InferError::Prepare { case: name.clone(), source: Box::new(source) })
-            }
-            CaseWindows::Spaced { case, name } => {
-                let pulled = case.window(from, window, image, scratch);
+            CaseWindows::Prepared { source, name } => {
+                let pulled = source.window(from, window, image, scratch);
                 pulled.map_err(|source| InferError::Prepare { case: name.clone(), source: Box::new(source) })
             }
         }
