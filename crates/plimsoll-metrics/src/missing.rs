@@ -156,11 +156,11 @@ pub struct MeanScore {
 }
 
 impl MeanScore {
-    /// The mean of a score from means and cases by score; without a case where none has the score.
+    /// The mean of a score from means and cases by score; without a case if none was scored by it.
     pub(crate) fn new(means: Option<&Scores>, cases: Option<&CasesOf>, metric: Metric) -> MeanScore {
-        MeanScore {
-            value: means.and_then(|means| means.get(metric)),
-            cases: cases.and_then(|cases| cases.get(&metric)).copied().unwrap_or_default(),
+        match cases.and_then(|cases| cases.get(&metric)) {
+            Some(cases) => MeanScore { value: means.and_then(|means| means.get(metric)), cases: *cases },
+            None => MeanScore::default(),
         }
     }
 

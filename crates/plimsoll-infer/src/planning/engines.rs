@@ -15,8 +15,8 @@ use crate::summing::sliding_window::SlidingWindow;
 
 /// Returns the bytes of the process itself, and of the driver of a device within it.
 pub(crate) fn overhead(threads: usize, backend: &dyn Backend) -> Bytes {
-    let driver = backend.device_memory().map(|memory| memory.driver().host);
-    Overhead::new(threads).total() + driver.unwrap_or_default()
+    let driver = backend.device_memory().map_or(Bytes::ZERO, |memory| memory.driver().host);
+    Overhead::new(threads).total() + driver
 }
 
 /// A change that reduces the needs of a program.

@@ -71,8 +71,7 @@ impl Search {
     pub(super) fn hold_what_fits(&self, from: Tried, target: usize) -> Tried {
         let mut peaks = Peaks::new(&from.held);
         let made = self.recomputed_at(&from);
-        let mut order = from.choice.releases.clone();
-        order.sort_by(|a, b| self.seconds_of(b).total_cmp(&self.seconds_of(a)));
+        let order = self.most_expensive_first(&from.choice.releases);
         let mut held: Vec<Release> = Vec::new();
         self.work.add(from.held.len() + order.len() * (from.held.len().ilog2() as usize + 1));
         for release in order {
@@ -106,10 +105,16 @@ impl Search {
         }
     }
 
-    /// The time that the node takes that makes a freed value.
-    pub(super) fn seconds_of(&self, release: &Release) -> f64 {
-        let maker = self.recomputation.maker(release.tensor);
-        maker.map_or(0.0, |node| self.lowered().nodes[node].seconds)
+    /// Returns releases by the time of the node that makes the freed value, the longest first. A value that no node can make again is never
+    /// freed, so it has no place among them.
+    pub(super) fn most_expensive_first(&self, releases: &[Release]) -> Vec<Release> {
+        let seconds = |release: &Release| {
+            let maker = self.recomputation.maker(release.tensor)?;
+            Some((self.lowered().nodes[maker].seconds, *release))
+        };
+        let mut order: Vec<(f64, Release)> = releases.iter().filter_map(seconds).collect();
+        order.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        order.into_iter().map(|(_, release)| release).collect()
     }
 
     /// By tensor: the runs that make a copy of it.

@@ -50,9 +50,7 @@ impl Search {
 
     /// Holds again what need not be freed, the most expensive first.
     fn hold_again(&self, mut from: Tried, target: usize) -> Tried {
-        let mut order = from.choice.releases.clone();
-        order.sort_by(|a, b| self.seconds_of(b).total_cmp(&self.seconds_of(a)));
-        for release in order {
+        for release in self.most_expensive_first(&from.choice.releases) {
             let mut releases = from.choice.releases.clone();
             releases.retain(|other| *other != release);
             if let Some(tried) = self.measure(releases)

@@ -26,6 +26,7 @@ pub(super) fn include(
     new: &[String],
     traits: &TraitsOf<'_>,
 ) -> Vec<String> {
+    // Cases of volumes have no traits: each is a group of its own.
     let of = |case: &str| traits.get(case).copied().unwrap_or_default();
     let mut groups: BTreeMap<(bool, &str), Vec<&String>> = BTreeMap::new();
     for case in new {
