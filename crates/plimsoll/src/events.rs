@@ -6,7 +6,7 @@ use plimsoll_remedy::Remedy;
 use plimsoll_run::{EpochCost, EpochRecord, FoldName};
 use plimsoll_train::PlannedRun;
 
-use crate::jobs::at_once::AtOnce;
+use crate::folds_at_once::AtOnce;
 
 /// An observer of the events of a job. Closures that take `&Event<'_>` are observers.
 ///

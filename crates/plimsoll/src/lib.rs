@@ -45,6 +45,7 @@ mod context;
 mod error;
 mod events;
 mod files;
+mod folds_at_once;
 mod jobs;
 mod monitors;
 mod watcher;
@@ -52,10 +53,11 @@ mod watcher;
 pub use context::{Context, Progress, StopToken, TimeLeft};
 pub use error::{Cause, Error, Outcome};
 pub use events::{Event, Observer, Work};
-pub use jobs::at_once::AtOnce;
+pub use folds_at_once::AtOnce;
 pub use jobs::classify::{Classified, ClassifyOptions, classify, is_classifier};
+pub use jobs::compare::images::ImageReport;
+pub use jobs::compare::pair_ensembles::PairEnsembles;
 pub use jobs::compare::{CompareRequest, ComparisonReport, LabelReport, compare};
-pub use jobs::compare_images::ImageReport;
 pub use jobs::data_changes::NewCases;
 pub use jobs::doctor::{Machine, doctor};
 pub use jobs::ensemble::{plan_ensemble, predict_ensemble};
@@ -70,7 +72,6 @@ pub use jobs::models::{
     verify_model_file, write_model_file,
 };
 pub use jobs::outliers::{OtherSpacing, Outlier};
-pub use jobs::pair_ensembles::PairEnsembles;
 pub use jobs::pairs::{
     DescribedPair, PlannedPair, PlannedPairs, TrainedPair, describe_pairs, pair_run, plan_pairs, train_pairs,
 };

@@ -10,35 +10,18 @@ use plimsoll_memory::{Budget, Bytes, Overhead, forget_heap_peak, forget_resident
 use plimsoll_plan::Backend;
 use plimsoll_run::{Machine, RunPlan, RunRecord};
 use plimsoll_train::{Job, Observer, PlannedRun, Siblings, TrainError, train};
-use serde::Serialize;
 
 use super::line::{Line, driver_bytes};
 use super::plan::{Opened, PlanRequest};
 use crate::backend::DeviceName;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
+use crate::folds_at_once::AtOnce;
 use crate::monitors::Monitors;
 use crate::watcher::Watcher;
 
 /// The stack of the thread that leads a fold; the stacks of kernels and loaders are in the plan.
 pub(super) const STACK: Bytes = Bytes::mib(2);
-
-/// The memory of folds that train at the same time.
-#[derive(Clone, Debug, Serialize)]
-pub struct AtOnce {
-    /// The number of folds that train at the same time.
-    pub folds: usize,
-    /// Threads of kernels that each has.
-    pub threads_each: usize,
-    /// The planned memory of one fold, shared memory included.
-    pub planned_bytes_each: Bytes,
-    /// The planned memory of all folds.
-    pub planned_bytes: Bytes,
-    /// The line of the process.
-    pub ram_budget_bytes: Bytes,
-    /// The most that was resident of the process while they trained.
-    pub peak_rss_bytes: Option<Bytes>,
-}
 
 /// A line for each of several folds.
 #[derive(Clone, Copy, Debug)]

@@ -1,5 +1,8 @@
 //! Comparing candidates: runs, arms of sweeps, and predictions that were scored.
 
+pub mod images;
+pub mod pair_ensembles;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -13,10 +16,10 @@ use plimsoll_report::comparison_picture;
 use plimsoll_run::{FoldFolder, Specification};
 use serde::Serialize;
 
+use self::images::{ImageReport, compare_images};
+use self::pair_ensembles::{PairEnsembles, TrainedCandidate};
 use super::candidates::{CandidateKind, RepeatScores, SUMMARY, Scored, Source, sources_at};
-use super::compare_images::{ImageReport, compare_images};
 use super::line::{Line, driver_bytes};
-use super::pair_ensembles::{PairEnsembles, TrainedCandidate};
 use super::validate::LONGEST_SUMMARY;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
@@ -24,7 +27,7 @@ use crate::files::write;
 
 /// Scores take less memory than the text that they are read from; both are held at once, and so is a copy of the text of nnU-Net, which writes what is no
 /// JSON.
-pub(super) const HELD_PER_BYTE: u64 = 3;
+const HELD_PER_BYTE: u64 = 3;
 
 /// The score that is compared if none is named.
 const DEFAULT: Metric = Metric::Dice;

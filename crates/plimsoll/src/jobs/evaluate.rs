@@ -1,5 +1,7 @@
 //! Comparing predictions with references.
 
+mod references;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -9,8 +11,8 @@ use plimsoll_metrics::{CasePaths, Metric, Settings, Summary, evaluate as score_a
 use plimsoll_report::preview::{Comparison, Frame, comparison};
 use plimsoll_report::{ClassNames, box_plots};
 
+use self::references::References;
 use super::line::Line;
-use super::references::References;
 use crate::backend::all_cores;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
@@ -163,7 +165,7 @@ struct Scored {
 }
 
 /// The separator of labels that are scored as one.
-pub(super) const AND: char = '+';
+const AND: char = '+';
 
 impl Scored {
     /// The labels that the maps have, where neither the request nor a data set defines classes.

@@ -8,7 +8,6 @@ use plimsoll_disk::atomic;
 use plimsoll_memory::{Budget, Digest};
 use plimsoll_run::{CacheFolder, ImageSettings};
 
-use super::listed::Opening;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 
@@ -45,17 +44,16 @@ const VALUES: &str = "label_values.json";
 const LONGEST: u64 = 64 << 20;
 
 /// The values of all label maps: reads them once, or takes what an earlier command found as long as no file has changed since.
-pub fn census(found: &FoundData, opening: &Opening<'_>, budget: &Budget) -> Outcome<LabelCensus> {
-    let kept = folder_of(opening.context.cache(), &found.folder);
+pub fn census(found: &FoundData, threads: usize, budget: &Budget, context: &Context) -> Outcome<LabelCensus> {
+    let kept = folder_of(context.cache(), &found.folder);
     if let Some(folder) = &kept
         && let Some(census) = kept_census(&folder.join(VALUES), budget)?
         && census.is_current(found)
     {
         return Ok(census);
     }
-    let progress = opening.context.work("reading label maps", found.cases.len() as u64);
-    let census =
-        LabelCensus::take(found, opening.threads, budget, &|done| progress.set(done as u64, String::new()));
+    let progress = context.work("reading label maps", found.cases.len() as u64);
+    let census = LabelCensus::take(found, threads, budget, &|done| progress.set(done as u64, String::new()));
     drop(progress);
     let census = census?;
     if let Some(folder) = kept {

@@ -216,7 +216,7 @@ fn describe(place: &Path, opening: &Opening<'_>, budget: &Budget) -> Outcome<Dat
     let labels = match &found.labels {
         Some(labels) => labels.clone(),
         None => {
-            let classes = census(&found, opening, budget)?.classes();
+            let classes = census(&found, opening.threads, budget, opening.context)?.classes();
             let values = classes.iter().map(|(name, value)| (name.clone(), u64::from(*value))).collect();
             Labels::from_values(&path, &values)?
         }

@@ -75,7 +75,7 @@ impl Listed {
         let labels = match found.labels.clone() {
             Some(labels) => labels,
             None => {
-                let census = census(&found, opening, budget)?;
+                let census = census(&found, opening.threads, budget, opening.context)?;
                 let least = census.least_bytes().map_err(|error| Error::at_path(&found.folder, &error))?;
                 found.memory.count_step(least);
                 found.warnings.extend(census.warning());

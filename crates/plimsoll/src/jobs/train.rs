@@ -12,11 +12,10 @@ use plimsoll_train::{Job, RunData, train as train_fold};
 use serde::Serialize;
 
 pub(super) use self::check::Checked;
-use self::check::FoldToTrain;
+use self::check::{FoldToTrain, no_fold};
 pub(super) use self::prepare::{Prepared, prepare_part};
-use self::prepare::{class_warnings, fold_request, no_fold, prepare};
+use self::prepare::{class_warnings, fold_request, prepare};
 pub use self::request::{FoldChoice, TrainRequest, WeightChoice};
-use super::at_once::AtOnce;
 use super::listed::Listed;
 use super::plan::Opened;
 use super::validate::{ValidateRequest, cross_validate, summary_of};
@@ -24,6 +23,7 @@ use super::validate_images::ImageValidation;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 use crate::events::Event;
+use crate::folds_at_once::AtOnce;
 use crate::monitors::Monitors;
 use crate::watcher::Watcher;
 

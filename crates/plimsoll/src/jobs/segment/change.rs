@@ -16,12 +16,9 @@ use plimsoll_volume::LabelTable;
 
 use super::Job;
 use super::parts::PartsFolder;
-use super::stages::Stage;
+use super::stages::{Stage, least_line};
 use crate::error::{Error, Outcome};
 use crate::jobs::line::driver_bytes;
-
-/// The memory of a change of labels for each voxel of the grid: two bytes of the label map and nine of a box that may cover all of it.
-const BYTES_OF_A_VOXEL: u64 = 11;
 
 /// An image as networks see it, in a file of its own.
 pub(super) struct ZoomedFile {
@@ -30,12 +27,6 @@ pub(super) struct ZoomedFile {
     stored: PathBuf,
     /// The file, as a case.
     pub(super) case: Case,
-}
-
-/// The least line for changing labels on the grid of such an image.
-pub(super) fn least_line(image: &ZoomedImage, overhead: Bytes) -> Bytes {
-    let voxels = image.shape().iter().fold(1u64, |product, extent| product.saturating_mul(*extent as u64));
-    overhead + Bytes(voxels.saturating_mul(BYTES_OF_A_VOXEL)) + Bytes::mib(1)
 }
 
 /// The names of all labels of a task.

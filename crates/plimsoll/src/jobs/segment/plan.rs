@@ -6,10 +6,9 @@ use plimsoll_data::FoundImages;
 use plimsoll_infer::{PredictOptions, zoomed_image};
 use plimsoll_models::total_segmentator::{PartModel, SegmentatorTask};
 
-use super::change::least_line;
 use super::encoded::is_encoded;
 use super::input::images;
-use super::stages::{Stage, open};
+use super::stages::{Stage, least_line, open};
 use super::{Job, STEPS, SegmentRequest};
 use crate::context::Context;
 use crate::error::Outcome;

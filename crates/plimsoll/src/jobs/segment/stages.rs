@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use plimsoll_data::{Case, Preparation, ZoomSteps};
+use plimsoll_data::{Case, Preparation, ZoomSteps, ZoomedImage};
 use plimsoll_infer::{CaseRequest, PartLabels, PredictOptions, PredictedCase, Predictor, box_of_labels};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_models::SegmentationModel;
@@ -12,12 +12,20 @@ use plimsoll_models::total_segmentator::{Change, Crop, PartModel, SegmentatorTas
 use plimsoll_run::FoldName;
 use plimsoll_volume::{Spacing, VolumeFile, VoxelBox};
 
-use super::change::least_line;
 use super::parts::PartsFolder;
 use super::{Job, STEPS};
 use crate::context::Progress;
 use crate::error::Outcome;
 use crate::jobs::prediction_plan::{ring_line, strips_line};
+
+/// The memory of a change of labels for each voxel of the grid: two bytes of the label map and nine of a box that may cover all of it.
+const BYTES_OF_A_VOXEL: u64 = 11;
+
+/// Returns the least memory limit for changing labels on the grid of an image beside the overhead of the process.
+pub(super) fn least_line(image: &ZoomedImage, overhead: Bytes) -> Bytes {
+    let voxels = image.shape().iter().fold(1u64, |product, extent| product.saturating_mul(*extent as u64));
+    overhead + Bytes(voxels.saturating_mul(BYTES_OF_A_VOXEL)) + Bytes::mib(1)
+}
 
 /// A task that is run on an image, or a part of it.
 pub(super) struct Stage<'a> {

@@ -22,6 +22,10 @@ pub(super) struct FoldToTrain {
     pub(super) left_out: Vec<String>,
 }
 
+pub(super) fn no_fold() -> Error {
+    Error::new("no fold is named", "like ‹fold=0›")
+}
+
 /// A checked request: the facts that follow from file names and headers, before any image is read.
 #[derive(Clone)]
 pub(in crate::jobs) struct Checked {

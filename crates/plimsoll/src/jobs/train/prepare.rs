@@ -6,12 +6,13 @@ use plimsoll_data::{Fold, Splits};
 use plimsoll_run::{FoldName, FoldRequest, InitialWeights, Resolved, Specification, Task};
 use plimsoll_train::{Job, PlannedRun, RunData, Siblings, UntrainedClass};
 
-use super::check::{Checked, FoldToTrain};
+use super::check::{Checked, FoldToTrain, no_fold};
 use super::request::TrainRequest;
 use super::settle::{Settled, settle};
 use crate::context::Context;
-use crate::error::{Error, Outcome};
-use crate::jobs::at_once::{AtOnce, Sharing};
+use crate::error::Outcome;
+use crate::folds_at_once::AtOnce;
+use crate::jobs::at_once::Sharing;
 use crate::jobs::plan::{Opened, PlanRequest};
 
 /// A planned training that is ready to begin.
@@ -80,10 +81,6 @@ pub(super) fn class_warnings<'a>(
             ),
         }
     })
-}
-
-pub(super) fn no_fold() -> Error {
-    Error::new("no fold is named", "like ‹fold=0›")
 }
 
 /// Resolves and plans a training. Settings of the run stay as they are unless the request changes them.

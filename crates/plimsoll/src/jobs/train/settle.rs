@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use plimsoll_data::{Fold, Splits};
 use plimsoll_run::{FoldName, InitialWeights, Machine, Resolved, RunConfig, Settings, Specification};
 
-use super::check::{Checked, FoldToTrain};
-use super::prepare::no_fold;
+use super::check::{Checked, FoldToTrain, no_fold};
 use super::request::TrainRequest;
 use crate::error::Outcome;
 use crate::jobs::data_changes::Begun;

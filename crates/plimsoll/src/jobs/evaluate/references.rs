@@ -14,13 +14,12 @@ use plimsoll_memory::Budget;
 use plimsoll_metrics::CasePaths;
 use plimsoll_volume::image_endings;
 
-use super::evaluate::{AND, EvaluateRequest};
-use super::inspect::census;
-use super::listed::Opening;
-use super::listed_files;
-use super::named_values::name_values;
+use super::{AND, EvaluateRequest};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
+use crate::jobs::inspect::census;
+use crate::jobs::listed_files;
+use crate::jobs::named_values::name_values;
 
 /// Pairs of predictions and references with the description of the references.
 pub struct References {
@@ -61,11 +60,7 @@ impl References {
             Some(Around { data, .. }) => match &data.labels {
                 Some(labels) => Some(labels.clone()),
                 None if request.has_numbers_alone() => None,
-                None => {
-                    let (settings, allow_outside) = (&request.data, request.allow_outside);
-                    let opening = Opening { settings, allow_outside, threads: *threads, context };
-                    Some(census(data, &opening, budget)?.labels(data)?)
-                }
+                None => Some(census(data, *threads, budget, context)?.labels(data)?),
             },
         };
         let segments = around.as_ref().and_then(|around| around.data.segments.clone());

@@ -15,14 +15,14 @@ use plimsoll_report::report_page::labelling_of;
 use plimsoll_run::Specification;
 use serde::Serialize;
 
-use super::candidates::{RepeatScores, Scored, Source};
-use super::compare::{CompareRequest, not_validated};
-use super::label_folder::make_folder;
-use super::line::Line;
 use super::pair_ensembles::{PairEnsembles, pair_folder};
+use super::{CompareRequest, not_validated};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 use crate::files::write;
+use crate::jobs::candidates::{RepeatScores, Scored, Source};
+use crate::jobs::label_folder::make_folder;
+use crate::jobs::line::Line;
 
 /// The scores that are compared if none is named.
 const DEFAULT: [ImageScore; 2] = [ImageScore::ACCURACY, ImageScore::AUROC];

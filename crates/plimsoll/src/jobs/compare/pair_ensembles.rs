@@ -20,16 +20,16 @@ use plimsoll_plan::Backend;
 use plimsoll_run::{CheckpointKind, FoldFolder, RunError, Specification, read_json, write_json};
 use serde_json::{Value, json};
 
-use super::compare::HELD_PER_BYTE;
-use super::ensemble::{MOST_LETTERS, named_by_path};
-use super::evaluate::score;
-use super::label_folder::make_folder;
-use super::line::Line;
-use super::listed::{Listed, Opening};
-use super::predict_fold::{FoldPrediction, fold_labels};
-use super::validate::{LONGEST_SUMMARY, Origin};
+use super::HELD_PER_BYTE;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
+use crate::jobs::ensemble::{MOST_LETTERS, named_by_path};
+use crate::jobs::evaluate::score;
+use crate::jobs::label_folder::make_folder;
+use crate::jobs::line::Line;
+use crate::jobs::listed::{Listed, Opening};
+use crate::jobs::predict_fold::{FoldPrediction, fold_labels};
+use crate::jobs::validate::{LONGEST_SUMMARY, Origin};
 
 /// Ensembles to be predicted.
 pub struct PairEnsembles {
