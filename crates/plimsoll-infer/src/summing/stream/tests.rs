@@ -142,11 +142,21 @@ fn given() -> impl Strategy<Value = Given> {
     prop::sample::select(vec![Given::F32, Given::Bf16, Given::Copied])
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+/// The spacing of images in the canonical orientation.
+const SPACING: [f64; 3] = [1.5, 1.0, 0.8];
 
-    #[test]
-    fn planes_of_labels_are_those_of_logits_summed_over_the_whole_volume(
+/// A stored image, and windows over it at another spacing.
+#[derive(Debug)]
+struct Image {
+    stored: Geometry,
+    spacing: [f64; 3],
+    window: [usize; 3],
+    step: f64,
+    mirrored: [bool; 3],
+}
+
+prop_compose! {
+    fn image()(
         shape in prop::array::uniform3(1usize..14),
         window in prop::array::uniform3(1usize..7),
         order in Just([0usize, 1, 2]).prop_shuffle(),
@@ -154,19 +164,39 @@ proptest! {
         spacing in prop::array::uniform3(0.6..2.0f64),
         step in 0.2..=1.0f64,
         mirrored: [bool; 3],
+    ) -> Image {
+        let canonical = Geometry::new(shape, Affine::from_spacing(Spacing(SPACING))).unwrap();
+        let stored = Reorientation::new(order, flip).unwrap().geometry(&canonical);
+        Image { stored, spacing, window, step, mirrored }
+    }
+}
+
+fn summing(has_head: bool, in_halves: bool, threads: usize) -> Summing {
+    Summing {
+        summands: summands(has_head),
+        storage: if in_halves { RingStorage::F16 } else { RingStorage::F32 },
+        looks: 1,
+        pool: Arc::new(workers::start(threads)),
+        on_device: false,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn planes_of_labels_are_those_of_logits_summed_over_the_whole_volume(
+        Image { stored, spacing, window, step, mirrored } in image(),
         threads in 1usize..4,
         (in_halves, given, has_head, is_constant) in (any::<bool>(), given(), any::<bool>(), any::<bool>()),
         slices in 0usize..3,
     ) {
-        let canonical = Geometry::new(shape, Affine::from_spacing(Spacing([1.5, 1.0, 0.8]))).unwrap();
-        let stored = Reorientation::new(order, flip).unwrap().geometry(&canonical);
         let grid = TargetGrid::new(&stored, Spacing(spacing));
         let rows = Rows::new(&grid, window, step, slices);
         let asked = if is_constant { WindowWeights::Constant } else { WindowWeights::Gaussian };
         let all = Weights::new(WindowLayout::Even, window, asked);
         let weights = all.along.clone();
-        let storage = if in_halves { RingStorage::F16 } else { RingStorage::F32 };
-        let summing = Summing { summands: summands(has_head), storage, looks: 1, pool: Arc::new(workers::start(threads)), on_device: false };
+        let summing = summing(has_head, in_halves, threads);
         let traversal = Traversal {
             grid: &grid, stored: &stored, whole: &rows, strips: None, weights: &all, mirrored, summing: &summing, given,
         };
@@ -213,26 +243,17 @@ proptest! {
 
     #[test]
     fn strips_have_the_bits_of_whole_planes(
-        shape in prop::array::uniform3(1usize..14),
-        window in prop::array::uniform3(1usize..7),
-        order in Just([0usize, 1, 2]).prop_shuffle(),
-        flip: [bool; 3],
-        spacing in prop::array::uniform3(0.6..2.0f64),
-        step in 0.2..=1.0f64,
-        mirrored: [bool; 3],
+        Image { stored, spacing, window, step, mirrored } in image(),
         (threads, in_halves, given, has_head) in (1usize..4, any::<bool>(), given(), any::<bool>()),
         (slices, second, size) in (0usize..3, 1usize..3, 1usize..9),
         least in prop::sample::select(vec![0.0f32, 0.05]),
     ) {
-        let canonical = Geometry::new(shape, Affine::from_spacing(Spacing([1.5, 1.0, 0.8]))).unwrap();
-        let stored = Reorientation::new(order, flip).unwrap().geometry(&canonical);
         // Of every other case, nothing has to be interpolated.
-        let spacing = if size % 2 == 0 { [1.5, 1.0, 0.8] } else { spacing };
+        let spacing = if size % 2 == 0 { SPACING } else { spacing };
         let grid = TargetGrid::new(&stored, Spacing(spacing));
         let rows = Rows::new(&grid, window, step, slices);
         let weights = Weights { along: gaussian(window), least };
-        let storage = if in_halves { RingStorage::F16 } else { RingStorage::F32 };
-        let summing = Summing { summands: summands(has_head), storage, looks: 1, pool: Arc::new(workers::start(threads)), on_device: false };
+        let summing = summing(has_head, in_halves, threads);
         let whole = Traversal {
             grid: &grid, stored: &stored, whole: &rows, strips: None, weights: &weights, mirrored, summing: &summing, given,
         };
