@@ -3,9 +3,9 @@
 use std::sync::PoisonError;
 
 use bytemuck::{Pod, Zeroable};
-use plimsoll_graph::{DType, TensorId};
+use plimsoll_graph::DType;
 use plimsoll_memory::{Bytes, MapError, Reservation};
-use plimsoll_plan::{EngineError, PlaneSums, ProgramId, SummedWindow, SumsPlanes};
+use plimsoll_plan::{EngineError, PlaneSums, SampleLogits, SummedWindow, SumsPlanes};
 
 use crate::device::{Beside, Device};
 use crate::engine::CudaEngine;
@@ -138,11 +138,9 @@ impl SumsPlanes for CudaEngine {
 
     fn add_window(
         &mut self,
-        logits: (ProgramId, TensorId),
-        sample: usize,
+        SampleLogits { program, tensor, sample }: SampleLogits,
         window: &SummedWindow<'_>,
     ) -> Result<bool, EngineError> {
-        let (program, tensor) = logits;
         let device = &mut **self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
         let sums = self.sums.as_ref().ok_or_else(closed)?;
         let (info, place) = self.plan.stored(program, tensor)?;

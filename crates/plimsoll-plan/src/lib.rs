@@ -45,7 +45,7 @@ pub use engine::{Engine, EngineError, HostSlice, HostSliceMut, HostView};
 pub use error::{PlanError, Unsupported};
 pub use lowered::{LoweredNode, LoweredProgram};
 pub use plan::{Block, Launch, Options, Plan, ProgramId, ProgramPlan};
-pub use plane_sums::{PlaneSums, SummedWindow, SumsPlanes};
+pub use plane_sums::{PlaneSums, SampleLogits, SummedWindow, SumsPlanes};
 pub use planner::{Goal, Planner, Point, plan};
 pub use plans::Plans;
 pub use products::Bf16Products;

@@ -36,6 +36,17 @@ impl PlaneSums {
     }
 }
 
+/// The logits or features of one window of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct SampleLogits {
+    /// The program that computed them.
+    pub program: ProgramId,
+    /// Their tensor, of all windows of the batch.
+    pub tensor: TensorId,
+    /// The number of the window in the batch.
+    pub sample: usize,
+}
+
 /// The location of a window, and its shares of the mean. Its planes pass along one of its axes; the first and the
 /// second axis of a plane are the other two, in their order.
 #[derive(Clone, Debug)]
@@ -72,18 +83,12 @@ pub trait SumsPlanes {
     /// Returns an error if the device fails.
     fn close_sums(&mut self) -> Result<(), EngineError>;
 
-    /// Adds what the last run of a program made of a window, logits or features: of the windows that it was run on at once, the one of this
-    /// number. Returns whether all of them can be summed; if not, what they were
-    /// added to is of no use.
+    /// Adds the logits or features that the last run of a program computed of a window. Returns `false` if some of them cannot be summed;
+    /// the sums are of no use then.
     ///
     /// # Errors
     /// Returns an error if there are no planes, they are not of such windows, or the device fails.
-    fn add_window(
-        &mut self,
-        logits: (ProgramId, TensorId),
-        sample: usize,
-        window: &SummedWindow<'_>,
-    ) -> Result<bool, EngineError>;
+    fn add_window(&mut self, logits: SampleLogits, window: &SummedWindow<'_>) -> Result<bool, EngineError>;
 
     /// Copies a plane out, as it is stored.
     ///

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use plimsoll_memory::Mapped;
-use plimsoll_plan::{HostSlice, HostSliceMut, HostView};
+use plimsoll_plan::{HostSlice, HostSliceMut, HostView, SampleLogits};
 
 use crate::error::InferError;
 use crate::summing::buffers::Buffers;
@@ -86,8 +86,8 @@ impl SlidingWindow {
             let Pass { start, mirrored, is_last } = pass;
             let of_sample = sample * said..(sample + 1) * said;
             let is_summed = if summing.on_device {
-                let made = (forward, output);
-                stream.add_on(sums_planes(engine)?, made, sample, start, mirrored, &rows.shape)?
+                let logits = SampleLogits { program: forward, tensor: output, sample };
+                stream.add_on(sums_planes(engine)?, logits, start, mirrored, &rows.shape)?
             } else {
                 let engine = &**engine;
                 let read = |from: usize, to: &mut [f32]| {

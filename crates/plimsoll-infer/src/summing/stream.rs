@@ -6,10 +6,9 @@
 use std::sync::Arc;
 
 use plimsoll_data::TargetGrid;
-use plimsoll_graph::TensorId;
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 use plimsoll_parallel::Pool;
-use plimsoll_plan::{EngineError, ProgramId, SumsPlanes};
+use plimsoll_plan::{EngineError, SampleLogits, SumsPlanes};
 
 use crate::labels::wanted::Wanted;
 use crate::options::RingStorage;
@@ -133,15 +132,14 @@ impl Stream {
     pub(crate) fn add_on(
         &mut self,
         device: &mut dyn SumsPlanes,
-        made: (ProgramId, TensorId),
-        sample: usize,
+        logits: SampleLogits,
         start: [usize; 3],
         mirrored: [bool; 3],
         shape: &RingShape,
     ) -> Result<bool, EngineError> {
         let limit = self.sums.limit();
         let shares = self.shares.of(start);
-        device.add_window(made, sample, &summed_window(shape, start, mirrored, &shares, limit)?)
+        device.add_window(logits, &summed_window(shape, start, mirrored, &shares, limit)?)
     }
 
     /// Copies the planes that a slice is made of from the device that has summed them, as far as they are not here.
