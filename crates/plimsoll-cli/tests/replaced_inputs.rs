@@ -1,5 +1,7 @@
 //! No command writes over a file that it, the run or the data set reads.
 
+mod training_data;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

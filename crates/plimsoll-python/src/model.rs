@@ -16,11 +16,13 @@ use plimsoll_models::nnunet::NnUnetChoice;
 use plimsoll_models::{Answers, OpenOptions, OpenedModel, SegmentationModel};
 use plimsoll_plan::Backend;
 use plimsoll_postprocess::{Step, VoxelGrid, process, process_file};
+use plimsoll_report::contents;
 use plimsoll_run::{CheckpointKind, FoldName};
 use plimsoll_volume::{Affine, ElementType, Geometry, VolumeFile};
 use serde::Serialize;
 
 use crate::Failure;
+use crate::jobs::Files;
 
 /// The options of a model and of its predictions.
 #[derive(Clone, Debug)]
@@ -354,6 +356,7 @@ impl ArrayModel {
         observe: &mut dyn FnMut(Progress),
     ) -> Result<(), Failure> {
         let OutputFiles { labels, probabilities } = *files;
+        self.expect_apart(case, files)?;
         let first = match (&self.steps[..], labels.file_name()) {
             ([], _) | (_, None) => labels.to_path_buf(),
             (_, Some(name)) => labels.with_file_name(format!("unprocessed_{}", name.to_string_lossy())),
@@ -368,6 +371,23 @@ impl ArrayModel {
         let removed = plimsoll_disk::remove_file(&first);
         processed.map_err(|error| Failure::Failed { message: error.to_string(), remedy: error.remedy() })?;
         removed.map_err(|error| plimsoll::Error::at_path(&first, &error).into())
+    }
+
+    /// Checks that no output is the model, the image, or a file of the data set that the model was trained on.
+    fn expect_apart(&self, case: &Case, outputs: &OutputFiles<'_>) -> Result<(), Failure> {
+        let images: Vec<PathBuf> = case.image_files().map(Path::to_path_buf).collect();
+        let model = &self.description.path;
+        let files = Files::default().read("the model", [model]).read("the image", &images).write_as_allowed(
+            "output",
+            outputs.labels,
+            contents::OTHER,
+        );
+        let files = match outputs.probabilities {
+            Some(probabilities) => files.write_as_allowed("output", probabilities, contents::OTHER),
+            None => files,
+        };
+        files.expect_apart()?;
+        files.expect_apart_from_data([model.as_path()], None)
     }
 
     /// Applies the model's steps of post-processing to labels.

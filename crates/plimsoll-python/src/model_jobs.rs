@@ -5,14 +5,16 @@ use std::path::{Path, PathBuf};
 use plimsoll::backend::DeviceName;
 use plimsoll::{
     Context, DicomForm, ExtraChoice, ImportRequest, PredictRequest, PredictionReport, SegmentRequest,
-    SegmentationReport, StepChoice, VolumeOptions, import_models, predict, segment,
+    SegmentationReport, StepChoice, VolumeOptions, dataset_around, import_models, predict, segment,
 };
 use plimsoll_dicom::SegmentationType;
 use plimsoll_infer::PredictOptions;
 use plimsoll_memory::{Bytes, mapped_files};
 use plimsoll_models::total_segmentator::{Mode, ModelSize, SegmentatorTask};
+use plimsoll_report::contents;
 
 use crate::Failure;
+use crate::jobs::Files;
 use crate::model::ArrayModel;
 
 /// A folder of images to predict.
@@ -43,6 +45,14 @@ pub fn predict_folder(
 ) -> Result<PredictionReport, Failure> {
     let opening = model.options().opening()?;
     let description = model.description();
+    let files = Files::default()
+        .read("the model", [&description.path])
+        .read("the images", [&options.input])
+        .read("the data set", &dataset_around(&options.input))
+        .read("the labels of the earlier stage", &options.earlier)
+        .write_into("output", Some(&options.output));
+    files.expect_apart_from_data([description.path.as_path()], beside_code(options.ram))?;
+    let context = files.check(context)?;
     let is_nnunet = description.kind == "nnunet";
     let request = PredictRequest {
         model: description.path.clone(),
@@ -64,7 +74,7 @@ pub fn predict_folder(
         ram: beside_code(options.ram),
         backend: model.backend()?,
     };
-    Ok(predict(&request, context)?)
+    Ok(predict(&request, &context)?)
 }
 
 /// Returns the limit of a job, which counts the code of the process, for a limit that does not.
@@ -143,6 +153,12 @@ pub fn segment_images(options: SegmentOptions, context: &Context) -> Result<Segm
             return Err(Failure::argument("segmentation_type", text));
         }
     };
+    let files = Files::default().read("the images", [&options.input]).read("the weights", [&options.weights]);
+    let files = match options.output.is_file() {
+        true => files.write_as_allowed("output", &options.output, contents::OTHER),
+        false => files.write_into("output", Some(&options.output)),
+    };
+    let context = files.check(context)?;
     let SegmentOptions { statistics, incomplete, preview, .. } = options;
     let request = SegmentRequest {
         task: options.task,
@@ -165,7 +181,7 @@ pub fn segment_images(options: SegmentOptions, context: &Context) -> Result<Segm
         options: PredictOptions::new(0.5, false, options.threads),
         backend: device.open(options.threads, options.vram)?,
     };
-    Ok(segment(&request, context)?)
+    Ok(segment(&request, &context)?)
 }
 
 /// Returns the names of TotalSegmentator's tasks and of their labels.

@@ -31,7 +31,7 @@ pub enum Event {
         /// The command line of the process, the program first; empty if it is not known.
         #[serde(default)]
         command: Vec<String>,
-        /// The folder of the data set; `None` if its cases are not in one folder.
+        /// The folder of the data set, or the table of its pictures; `None` if it is not known.
         #[serde(default)]
         dataset: Option<PathBuf>,
     },

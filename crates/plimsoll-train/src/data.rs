@@ -1,6 +1,7 @@
 //! The training data of a run.
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use plimsoll_data::pictures::{ImageCase, ImageDataset, PreparedCache};
@@ -23,6 +24,8 @@ pub enum RunData {
     },
     /// Images with one label each, or with several.
     Images {
+        /// The folder or table that lists them.
+        place: PathBuf,
         /// Their files and labels.
         dataset: Arc<ImageDataset>,
         /// Their inspection.
@@ -81,7 +84,7 @@ impl RunData {
                     scratch: ScratchFacts::Patches { largest: voxels.max().unwrap_or(0) },
                 })
             }
-            RunData::Images { dataset, inspection } => {
+            RunData::Images { dataset, inspection, .. } => {
                 let task = config.task.classification()?;
                 let pipeline = task.pipeline(inspection.largest)?;
                 let used = fold.train.len() + fold.val.len();
@@ -124,7 +127,7 @@ impl RunData {
                 let inspecting = inspection.least_bytes(dataset) + dataset.memory.bytes() + folds.held;
                 inspecting.max(dataset.memory.most_bytes()).max(dataset.memory.bytes() + folds.reading)
             }
-            RunData::Images { dataset, inspection } => {
+            RunData::Images { dataset, inspection, .. } => {
                 let inspecting = inspection.least_bytes().map_err(TrainError::Unkept)? + folds.held;
                 dataset.reserved() + inspecting.max(folds.reading)
             }
@@ -138,7 +141,7 @@ impl RunData {
                 let cases = inspection.fingerprint.iter().flat_map(|all| &all.cases);
                 cases.map(|case| (&case.id[..], case.content)).collect()
             }
-            RunData::Images { dataset, inspection } => {
+            RunData::Images { dataset, inspection, .. } => {
                 let cases = dataset.cases.iter().zip(&inspection.contents);
                 let content = |case: &ImageCase, Digest(pixels): Digest| {
                     let mut content = Digester::default();

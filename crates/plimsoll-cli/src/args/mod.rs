@@ -37,7 +37,6 @@ pub use missing::MissingScores;
 pub use models::{Export, ExportFormat, ExportModel, ImportModels, Models, ShowModels, VerifyModel};
 pub use nnunet::NnUnetFlags;
 pub use other_names::with_own_names;
-pub use outputs::ModelArgument;
 use plimsoll_data::{DataSettings, LengthUnit, SpacingSetting, TargetSpacing};
 use plimsoll_graph::DType;
 use plimsoll_memory::Bytes;

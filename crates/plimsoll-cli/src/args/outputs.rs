@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use plimsoll::SETTINGS_FILE;
+use plimsoll::{CLOSED_FOLDERS, SETTINGS_FILE, dataset_around};
 use plimsoll_disk::outputs::{CommandFiles, Contents, Existing, Input, OutputFile, OutputFolder};
 use plimsoll_memory::Bytes;
 use plimsoll_report::contents;
@@ -13,9 +13,6 @@ use super::{
     Plan, Postprocess, Predict, Report, RunArgs, Segment, Sweep, Train,
 };
 use crate::failure::Outcome;
-
-/// Folders of a data set, a run or a model that hold only its own files.
-const CLOSED: &[&str] = &["imagesTr", "labelsTr", "imagesTs", "labelsTs", "fold_*"];
 
 /// The name of images that are predicted from.
 const IMAGES: &str = "the images";
@@ -64,25 +61,30 @@ impl Command {
     }
 }
 
-/// A model that a command reads, and the memory limit of the command.
-pub struct ModelArgument {
-    pub path: PathBuf,
+/// The models that a command reads, and the memory limit of the command.
+#[derive(Default)]
+pub struct ModelArguments {
+    pub paths: Vec<PathBuf>,
     pub ram: Option<Bytes>,
 }
 
 impl Command {
-    /// The model of a command that may write over files of other contents than its own.
+    /// The models of a command that may write among files of other contents than its own.
     ///
     /// # Errors
     /// If the model is not named, or named twice.
-    pub fn model(&self) -> Outcome<Option<ModelArgument>> {
-        let model = |path: &PathBuf, ram: Option<Bytes>| ModelArgument { path: path.clone(), ram };
-        Ok(match self {
-            Command::Predict(args) => Some(model(&args.models()?.0, args.inference.ram.ram)),
-            Command::Export(args) => Some(model(&args.model, args.ram.ram)),
-            Command::Models(Models::Export(args)) => Some(model(&args.run, args.ram.ram)),
-            _ => None,
-        })
+    pub fn models(&self) -> Outcome<ModelArguments> {
+        let (paths, ram) = match self {
+            Command::Predict(args) => {
+                let (first, others) = args.models()?;
+                (std::iter::once(first).chain(others).collect(), args.inference.ram.ram)
+            }
+            Command::Export(args) => (vec![args.model.clone()], args.ram.ram),
+            Command::Models(Models::Export(args)) => (vec![args.run.clone()], args.ram.ram),
+            Command::Compare(args) => (args.candidates.clone(), args.ram.ram),
+            _ => return Ok(ModelArguments::default()),
+        };
+        Ok(ModelArguments { paths, ram })
     }
 }
 
@@ -99,7 +101,7 @@ impl Listing for CommandFiles {
     fn read<'a>(&mut self, name: &'static str, paths: impl IntoIterator<Item = &'a PathBuf>) {
         let inputs = paths.into_iter().map(|path| {
             let part = if name == IMAGES { "an image" } else { "it" };
-            Input { name, part, path: path.clone(), closed: CLOSED }
+            Input { name, part, path: path.clone(), closed: CLOSED_FOLDERS }
         });
         self.inputs.extend(inputs);
     }
@@ -183,17 +185,7 @@ fn predict_files(args: &Predict) -> Outcome<CommandFiles> {
     let (model, others) = args.models()?;
     files.read("the model", std::iter::once(&model).chain(&others));
     files.read(IMAGES, [&args.input]);
-    // Images of one of its folders belong to a data set, whose other folders hold inputs as well.
-    let is_of_dataset =
-        |folder: &&Path| folder.file_name().is_some_and(|name| CLOSED.iter().any(|closed| name == *closed));
-    let folder = if args.input.is_dir() { Some(args.input.as_path()) } else { args.input.parent() };
-    let dataset = folder.filter(is_of_dataset).and_then(Path::parent).map(|dataset| {
-        match dataset.as_os_str().is_empty() {
-            true => PathBuf::from("."),
-            false => dataset.into(),
-        }
-    });
-    files.read("the data set", &dataset);
+    files.read("the data set", &dataset_around(&args.input));
     files.read("the labels of the earlier stage", &args.nnunet.prev_stage_predictions);
     files.read("the steps", &args.nnunet.postprocessing);
     // Classifiers write a table, other networks write into a folder.

@@ -40,7 +40,7 @@ pub fn run(args: &Inspect, as_json: bool) -> Outcome {
 pub fn print_data(data: &RunData) {
     match data {
         RunData::Volumes { dataset, inspection } => print(dataset, inspection),
-        RunData::Images { dataset, inspection } => print_images("images", dataset, inspection),
+        RunData::Images { dataset, inspection, .. } => print_images("images", dataset, inspection),
     }
 }
 

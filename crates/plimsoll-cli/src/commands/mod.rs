@@ -33,7 +33,9 @@ mod sweep;
 mod train;
 mod watch;
 
-use crate::args::{Args, Command, ModelArgument};
+use std::path::PathBuf;
+
+use crate::args::{Args, Command};
 use crate::failure::{Failure, Outcome};
 use crate::terminal;
 use plimsoll::backend::limit_instruction_set;
@@ -57,9 +59,8 @@ pub fn run(args: &Args) -> Outcome {
     limit_by_environment()?;
     let files = args.command.files()?;
     files.check()?;
-    if let Some(ModelArgument { path, ram }) = args.command.model()? {
-        expect_apart_from_data(&path, &files, ram)?;
-    }
+    let models = args.command.models()?;
+    expect_apart_from_data(models.paths.iter().map(PathBuf::as_path), &files, models.ram)?;
     terminal::write_only(files);
     match &args.command {
         Command::Demo(demo) => demo::run(demo, args.json),

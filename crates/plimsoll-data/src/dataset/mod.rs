@@ -87,6 +87,20 @@ impl Dataset {
         Dataset::open_with(folder, &DataOptions::default(), &Budget::new(USUAL))
     }
 
+    /// The path that opens the data set again: its list or table, or its folder if that is enough.
+    pub fn place(&self) -> &Path {
+        match &self.layout {
+            Layout::Table { file, .. } => file,
+            // A list in memory has a name, but no file.
+            Layout::List { file }
+                if file.is_file() && !layout::is_default_description(file, &self.folder) =>
+            {
+                file
+            }
+            _ => &self.folder,
+        }
+    }
+
     /// The same, with what a user says of it, within a budget.
     ///
     /// # Errors

@@ -43,7 +43,7 @@ pub(super) fn inspect(arguments: &str, context: &Context) -> Result<String, Fail
     let context = Files::default()
         .read("the data set", [&arguments.dataset])
         .read("the settings", &arguments.config)
-        .write("page", arguments.page.as_deref(), contents::PAGE)
+        .write("page", arguments.page.as_deref(), contents::INSPECTION_PAGE)
         .write(
             "page",
             numbers.as_deref().filter(|numbers| Some(*numbers) != arguments.page.as_deref()),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use plimsoll::{Context, ExportFormat, ExportRequest, expect_apart_from_data};
+use plimsoll::{Context, ExportFormat, ExportRequest};
 use plimsoll_memory::Bytes;
 use plimsoll_report::contents;
 use plimsoll_run::{CheckpointKind, FoldName};
@@ -35,7 +35,7 @@ pub(super) fn export(arguments: &str, context: &Context) -> Result<String, Failu
         ExportFormat::Safetensors => files.write_as_allowed("output", output, contents::OTHER),
         ExportFormat::Onnx => files.write_as_allowed("output", output, contents::GRAPH),
     };
-    expect_apart_from_data(&arguments.model, files.listed(), arguments.ram).map_err(JobFailure::of)?;
+    files.expect_apart_from_data([arguments.model.as_path()], arguments.ram)?;
     let context = files.check(context)?;
     let fold = arguments.fold.as_deref().map(str::parse::<FoldName>).transpose().map_err(JobFailure::of)?;
     let request = ExportRequest {

@@ -3,24 +3,26 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll::Context;
+use plimsoll::{CLOSED_FOLDERS, Context, expect_apart_from_data};
 use plimsoll_disk::outputs::{CommandFiles, Contents, Existing, Input, OutputFile, OutputFolder};
+use plimsoll_memory::Bytes;
 
 use super::JobFailure;
 use crate::Failure;
 
-/// Folders of a data set or a run that hold only its own files.
-const CLOSED: &[&str] = &["imagesTr", "labelsTr", "imagesTs", "labelsTs", "fold_*"];
-
 /// The files of a job, collected by argument.
 #[derive(Default)]
-pub(super) struct Files(CommandFiles);
+pub(crate) struct Files(CommandFiles);
 
 impl Files {
     /// Adds inputs, whose name is a phrase like `the data set`.
     pub fn read<'a>(mut self, name: &'static str, paths: impl IntoIterator<Item = &'a PathBuf>) -> Files {
-        let inputs =
-            paths.into_iter().map(|path| Input { name, part: "it", path: path.clone(), closed: CLOSED });
+        let inputs = paths.into_iter().map(|path| Input {
+            name,
+            part: "it",
+            path: path.clone(),
+            closed: CLOSED_FOLDERS,
+        });
         self.0.inputs.extend(inputs);
         self
     }
@@ -52,14 +54,23 @@ impl Files {
         self
     }
 
-    /// The files.
-    pub fn listed(&self) -> &CommandFiles {
-        &self.0
+    /// Checks that no output is a file of a data set that one of these models was trained on.
+    pub fn expect_apart_from_data<'a>(
+        &self,
+        models: impl IntoIterator<Item = &'a Path>,
+        ram: Option<Bytes>,
+    ) -> Result<(), Failure> {
+        expect_apart_from_data(models, &self.0, ram).map_err(JobFailure::of)
+    }
+
+    /// Checks that no output replaces an input.
+    pub fn expect_apart(&self) -> Result<(), Failure> {
+        self.0.check().map_err(JobFailure::of)
     }
 
     /// Checks that no output replaces an input, and returns a context in which none replaces a file that a data set lists.
     pub fn check(self, context: &Context) -> Result<Context, Failure> {
-        self.0.check().map_err(JobFailure::of)?;
+        self.expect_apart()?;
         Ok(context.clone().writing(Arc::new(self.0)))
     }
 }

@@ -24,6 +24,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub use error::{JobFailure, Kind};
+pub(crate) use files::Files;
 pub use running::{Pending, Running};
 
 use crate::{Failure, Keywords};

@@ -170,7 +170,9 @@ impl CompareArguments {
 /// Compares models by the scores of the same cases.
 pub(super) fn compare(arguments: &str, context: &Context) -> Result<String, Failure> {
     let arguments: CompareArguments = parsed(arguments)?;
-    let context = arguments.files().check(context)?;
+    let files = arguments.files();
+    files.expect_apart_from_data(arguments.candidates.iter().map(PathBuf::as_path), arguments.machine.ram)?;
+    let context = files.check(context)?;
     if arguments.resamples == 0 {
         return Err(JobFailure::argument("resamples is 0; pass at least 1"));
     }

@@ -57,7 +57,7 @@ impl Source {
                 let patches = Arc::new(patches.with_targets(planned.target_maps()));
                 Ok(Source::Volumes { patches, inspection })
             }
-            RunData::Images { dataset, inspection } => {
+            RunData::Images { dataset, inspection, .. } => {
                 let task = config.task.classification()?;
                 let fold = image_fold(&dataset, task, specification, config.training.batch)?;
                 let pipeline = task.pipeline(inspection.largest)?;

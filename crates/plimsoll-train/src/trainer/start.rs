@@ -57,7 +57,7 @@ impl Run {
             restore(&planned, &folder, &lock, request, budget, observer)?;
         let part_count = specification.config.training.loss.part_count();
         progress.epoch_parts.resize(part_count, (0.0, 0));
-        let folder_of_data = absolute_folder(&data);
+        let place_of_data = absolute_place(&data);
         let source = Source::open(data, &planned, &specification, cache.as_ref(), budget)?;
         let loader_budget = budget.part("loader", planned.numbers.loader_bytes)?;
         if warm {
@@ -79,7 +79,7 @@ impl Run {
         }
         let identity = specification.identity()?;
         let mut events =
-            begin_events(&folder, &specification, identity, &progress, &planned, folder_of_data)?;
+            begin_events(&folder, &specification, identity, &progress, &planned, place_of_data)?;
         record_changes(&specification, &folder, &mut events, observer)?;
         // Room for as many times as there can be steps, as long as that is not much.
         let steps = specification.config.schedule.total_steps.saturating_sub(progress.steps);
@@ -138,12 +138,13 @@ impl Run {
     }
 }
 
-/// The absolute path of a data set of volumes, valid from any working folder.
-fn absolute_folder(data: &RunData) -> Option<PathBuf> {
-    match data {
-        RunData::Volumes { dataset, .. } => std::path::absolute(&dataset.folder).ok(),
-        RunData::Images { .. } => None,
-    }
+/// The absolute path of a data set, valid from any working folder.
+fn absolute_place(data: &RunData) -> Option<PathBuf> {
+    let place = match data {
+        RunData::Volumes { dataset, .. } => dataset.place(),
+        RunData::Images { place, .. } => place,
+    };
+    std::path::absolute(place).ok()
 }
 
 /// The reader of validation batches.

@@ -228,7 +228,7 @@ impl Listed {
                     };
                     return Err(Error::new(format!("{first}{more}"), first.remedy()));
                 }
-                let data = RunData::Images { dataset, inspection: Arc::new(inspection) };
+                let data = RunData::Images { place, dataset, inspection: Arc::new(inspection) };
                 Ok(InspectedData { name, data, skipped: Vec::new() })
             }
         }

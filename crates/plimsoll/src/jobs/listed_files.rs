@@ -4,17 +4,31 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_data::pictures::ImageDataset;
 use plimsoll_data::{FoundData, Layout};
-use plimsoll_disk::outputs::CommandFiles;
-use plimsoll_memory::Bytes;
-use plimsoll_run::{Event, FoldFolder, RunFolder, Specification, each_event};
+use plimsoll_disk::outputs::{CommandFiles, Input};
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_run::{Event, FoldFolder, RunFolder, Specification, each_event, pairs_in};
 
 use super::image_data;
 use super::line::Line;
 use crate::context::Context;
 use crate::error::Outcome;
 
+/// The names of folders of a data set, a run or a model that hold only its own files. A name that ends in `*` is a beginning.
+pub const CLOSED_FOLDERS: &[&str] = &["imagesTr", "labelsTr", "imagesTs", "labelsTs", "fold_*"];
+
 /// The input in words.
 pub(super) const DATA_SET: &str = "the data set";
+
+/// The folder of the data set that images belong to: the parent of a folder like `imagesTs`. Its other folders hold inputs as well.
+pub fn dataset_around(images: &Path) -> Option<PathBuf> {
+    let folder = if images.is_dir() { images } else { images.parent()? };
+    let name = folder.file_name()?;
+    if !CLOSED_FOLDERS.iter().any(|closed| name == *closed) {
+        return None;
+    }
+    let dataset = folder.parent()?;
+    Some(if dataset.as_os_str().is_empty() { PathBuf::from(".") } else { dataset.into() })
+}
 
 /// The images, the label maps and the list or table of a data set of volumes.
 pub(super) fn volume_files(found: &FoundData) -> impl Iterator<Item = &Path> {
@@ -30,43 +44,48 @@ pub(super) fn image_files(dataset: &ImageDataset) -> impl Iterator<Item = &Path>
     dataset.cases.iter().map(|case| case.path.as_path())
 }
 
-/// Checks that no output is a file that the data set of a run lists. Does nothing where no output exists, `run` is no run, or its data set
-/// is not where it was.
+/// Checks that no output is a file of the data sets that models were trained on. Does nothing if no output exists, or for a model without
+/// a record of its data set, or whose data set was moved.
+///
+/// A data set that cannot be listed, because of a fault in it or of the memory limit, is checked as a folder: an output may not lie among
+/// its images or be linked from there.
 ///
 /// # Errors
-/// If one is, or the limit leaves no room for the names of the data set's files.
-pub fn expect_apart_from_data(run: &Path, outputs: &CommandFiles, ram: Option<Bytes>) -> Outcome {
-    let is_there = outputs.files.iter().any(|output| output.path.exists())
+/// If an output is one of the files, or the file system cannot tell.
+pub fn expect_apart_from_data<'a>(
+    models: impl IntoIterator<Item = &'a Path>,
+    outputs: &CommandFiles,
+    ram: Option<Bytes>,
+) -> Outcome {
+    let exists = outputs.files.iter().any(|output| output.path.exists())
         || outputs.folders.iter().any(|output| output.path.is_dir());
-    if !is_there {
+    if !exists {
         return Ok(());
     }
-    let Some((fold, place)) = trained_on(run) else { return Ok(()) };
-    let Ok(specification) = Specification::read(&fold) else { return Ok(()) };
+    let mut known: Vec<TrainingData> = Vec::new();
+    for data in models.into_iter().flat_map(training_data) {
+        if !known.iter().any(|other| other.place == data.place) {
+            known.push(data);
+        }
+    }
+    if known.is_empty() {
+        return Ok(());
+    }
     // The job that follows warns of limits that cannot be read.
     let budget = Line::draw(ram, 1, &Context::default())?.budget;
-    // Lists of a data set that was trained on were allowed to name files elsewhere.
-    match FoundData::find(&place, &specification.settings.data_options(true), &budget) {
-        Ok(Some(found)) => Ok(outputs.check_listed(DATA_SET, volume_files(&found))?),
-        Ok(None) => match image_data::list(&place, &specification.settings, &budget) {
-            Ok(dataset) => {
-                let table = image_data::is_table(&place).then_some(place.as_path());
-                Ok(outputs.check_listed(DATA_SET, image_files(&dataset).chain(table))?)
-            }
-            Err(_) => Ok(()),
-        },
-        // The job that reads the data set reports its faults.
-        Err(_) => Ok(()),
-    }
+    known.iter().try_for_each(|data| data.expect_apart(outputs, &budget))
 }
 
-/// A fold of a run and the data set that it was trained on; `None` if nothing says what that was.
-fn trained_on(run: &Path) -> Option<(FoldFolder, PathBuf)> {
-    let folds = match FoldFolder::at(run) {
-        Some(fold) => vec![fold],
-        None => RunFolder::new(run).folds().ok()?,
-    };
-    folds.into_iter().find_map(|fold| {
+/// The data set that a fold was trained on.
+struct TrainingData {
+    fold: FoldFolder,
+    /// Its folder, list or table.
+    place: PathBuf,
+}
+
+impl TrainingData {
+    /// The record of a fold; `None` if it has none.
+    fn of(fold: FoldFolder) -> Option<TrainingData> {
         let mut place = None;
         each_event(&fold, |event| {
             if let Event::Start { dataset: Some(dataset), .. } = event.event {
@@ -74,6 +93,43 @@ fn trained_on(run: &Path) -> Option<(FoldFolder, PathBuf)> {
             }
         })
         .ok()?;
-        Some((fold, place?))
-    })
+        Some(TrainingData { fold, place: place? })
+    }
+
+    fn expect_apart(&self, outputs: &CommandFiles, budget: &Budget) -> Outcome {
+        let Ok(specification) = Specification::read(&self.fold) else { return Ok(()) };
+        let place = self.place.as_path();
+        // Lists of a data set that was trained on were allowed to name files elsewhere.
+        match FoundData::find(place, &specification.settings.data_options(true), budget) {
+            Ok(Some(found)) => Ok(outputs.check_listed(DATA_SET, volume_files(&found))?),
+            Ok(None) => match image_data::list(place, &specification.settings, budget) {
+                Ok(dataset) => {
+                    let table = image_data::is_table(place).then_some(place);
+                    Ok(outputs.check_listed(DATA_SET, image_files(&dataset).chain(table))?)
+                }
+                Err(_) => self.expect_apart_from_folder(outputs),
+            },
+            Err(_) => self.expect_apart_from_folder(outputs),
+        }
+    }
+
+    /// The same check where only the place of the data set is known.
+    fn expect_apart_from_folder(&self, outputs: &CommandFiles) -> Outcome {
+        let input = Input { name: DATA_SET, part: "it", path: self.place.clone(), closed: CLOSED_FOLDERS };
+        Ok(CommandFiles { inputs: vec![input], ..outputs.clone() }.check()?)
+    }
+}
+
+/// The data sets that the folds of a model were trained on; none for a model that is not a run.
+fn training_data(model: &Path) -> Vec<TrainingData> {
+    let folds = match FoldFolder::at(model).filter(FoldFolder::is_begun) {
+        Some(fold) => vec![fold],
+        None => {
+            let pairs = pairs_in(model).unwrap_or_default();
+            let pairs = pairs.into_iter().map(|pair| RunFolder::for_pair(model, pair));
+            let runs = std::iter::once(RunFolder::new(model)).chain(pairs);
+            runs.flat_map(|run| run.folds().unwrap_or_default()).collect()
+        }
+    };
+    folds.into_iter().filter_map(TrainingData::of).collect()
 }

@@ -196,7 +196,7 @@ impl PlanRequest {
                     }
                 }
             }
-            RunData::Images { dataset, inspection } => {
+            RunData::Images { dataset, inspection, .. } => {
                 let trained_on = |task: &Task| opened.data.class_counts(task, fold);
                 let range_16_bit = inspection.range_16_bit;
                 let source = ImageSource { name: &opened.name, dataset, range_16_bit };

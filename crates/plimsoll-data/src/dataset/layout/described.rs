@@ -22,11 +22,20 @@ const MOST_FOLDS: usize = 100;
 
 pub(crate) fn read(place: &DataLocation<'_>) -> Result<FoundData, DatasetError> {
     place.expect_unused(LayoutName::Described, &["images", "labels", "case"])?;
-    let there = NAMES.iter().map(|name| place.folder.join(name)).find(|path| path.is_file());
-    let Some(path) = place.file.clone().or(there) else {
+    let Some(path) = place.file.clone().or_else(|| description_in(&place.folder)) else {
         return Err(DatasetError::NoDatasetJson { folder: place.folder.clone() });
     };
     read_description(place, Description::read(path)?)
+}
+
+/// The description that is read where only the folder is named.
+fn description_in(folder: &Path) -> Option<PathBuf> {
+    NAMES.iter().map(|name| folder.join(name)).find(|path| path.is_file())
+}
+
+/// Returns `true` if a description is read where only its folder is named.
+pub(crate) fn is_default_description(description: &Path, folder: &Path) -> bool {
+    description_in(folder).is_some_and(|found| found == description)
 }
 
 /// The cases of a description, whose paths are relative to the folder of `place`.

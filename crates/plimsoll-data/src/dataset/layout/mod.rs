@@ -27,6 +27,7 @@ use plimsoll_volume::Segments;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+pub(crate) use described::is_default_description;
 pub(crate) use location::DataLocation;
 
 use crate::Normalisation;
