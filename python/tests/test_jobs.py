@@ -253,6 +253,48 @@ def test_an_output_never_replaces_an_input(run: plimsoll.Run, dataset: Path) -> 
     assert label.read_bytes() == before
 
 
+def test_files_that_a_run_was_trained_on_are_not_replaced(run: plimsoll.Run, dataset: Path, tmp_path: Path) -> None:
+    label = sorted((dataset / "labelsTr").iterdir())[0]
+    image = sorted((dataset / "imagesTs").iterdir())[0]
+    before = {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()}
+    fold = Path(run.path) / "fold_0"
+    link = tmp_path / "label.safetensors"
+    link.hardlink_to(label)
+    labels = tmp_path / "label.nii.gz"
+    labels.hardlink_to(label)
+    with pytest.raises(plimsoll.Error, match="the data set"):
+        plimsoll.export(run.path, link, overwrite=True)
+    with pytest.raises(plimsoll.Error, match="would put its files among them"):
+        plimsoll.compare(run.path, fold, ensembles=dataset / "labelsTr", data=dataset)
+    model = plimsoll.Model(run.path, threads=2)
+    for output in (labels, label):
+        with pytest.raises(plimsoll.Error, match="the data set"):
+            model.predict(image, output=output, overwrite=True)
+    with pytest.raises(plimsoll.Error, match="fold_0"):
+        model.predict(image, output=fold / "specification.json", overwrite=True)
+    for folder in ("labelsTr", "imagesTr", "labelsTr/new"):
+        with pytest.raises(plimsoll.Error, match="would put its files among them"):
+            model.predict_folder(dataset / "imagesTs", dataset / folder, overwrite=True)
+    with pytest.raises(plimsoll.Error, match="would put its files among them"):
+        plimsoll.segment("total", dataset / "imagesTs", dataset / "imagesTs", ml=True, overwrite=True)
+    assert {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()} == before
+    assert link.read_bytes() == labels.read_bytes() == label.read_bytes()
+
+
+def test_a_page_about_an_inspection_replaces_its_own_kind_alone(
+    run: plimsoll.Run, dataset: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    for _ in range(2):
+        plimsoll.inspect(dataset, page=page)
+    about_run = tmp_path / "run.html"
+    run.report(about_run)
+    before = about_run.read_bytes()
+    with pytest.raises(plimsoll.Error, match="is not a page about an inspection"):
+        plimsoll.inspect(dataset, page=about_run)
+    assert about_run.read_bytes() == before
+
+
 def test_a_sweep_trains_its_arms_which_are_compared(dataset: Path, small: dict[str, Any], tmp_path: Path) -> None:
     network = {"net": small.pop("net"), "features": small.pop("features")}
     request = {
