@@ -50,7 +50,8 @@ fn pictures_that_a_classifier_was_trained_on_are_not_replaced() {
     let table = place.tiny.path("pictures.csv");
     fs::write(&table, format!("image,label\n{}", rows.collect::<String>())).unwrap();
     let settings = place.tiny.path("images.toml");
-    let text = "batch_size = 4\nepochs = 1\n[network]\nfeatures = [128, 128, 128, 128]\n[images]\nsize = [32, 32]\n";
+    let text =
+        "batch_size = 4\nepochs = 1\n[network]\nfeatures = [128, 128, 128, 128]\n[images]\nsize = [32, 32]\n";
     fs::write(&settings, text).unwrap();
     for (data, run) in [("images", "of_folders"), ("pictures.csv", "of_table")] {
         let (data, run) = (place.text(data), place.text(run));

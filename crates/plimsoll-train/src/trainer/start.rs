@@ -78,8 +78,7 @@ impl Run {
             warnings.push(format!("metrics.jsonl misses epochs up to step {}: {text}", progress.steps));
         }
         let identity = specification.identity()?;
-        let mut events =
-            begin_events(&folder, &specification, identity, &progress, &planned, place_of_data)?;
+        let mut events = begin_events(&folder, &specification, identity, &progress, &planned, place_of_data)?;
         record_changes(&specification, &folder, &mut events, observer)?;
         // Room for as many times as there can be steps, as long as that is not much.
         let steps = specification.config.schedule.total_steps.saturating_sub(progress.steps);
