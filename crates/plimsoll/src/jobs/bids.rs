@@ -76,7 +76,7 @@ pub(super) fn describe(request: &PredictRequest, opened: &Opened, has_unprocesse
     if folder.join(BIDS_DESCRIPTION).exists() && !is_predicted(folder)? {
         let message = format!("{} is a data set written by another program", folder.display());
         let hint = format!(
-            "choose another folder, like -o {}",
+            "choose another folder, like ‹output={}›",
             request.input.join("derivatives/plimsoll").display()
         );
         return Err(Error::new(message, hint));

@@ -158,5 +158,5 @@ pub(super) fn remove_lines(lines: Appender) -> Outcome {
 /// Refuses a file of another program that has a name of ours.
 pub(super) fn no_record(path: &Path) -> Error {
     let message = format!("{} is not a record of predictions and would be replaced", path.display());
-    Error::new(message, "write the labels to another folder with -o")
+    Error::new(message, "write the labels to another folder with ‹output›")
 }

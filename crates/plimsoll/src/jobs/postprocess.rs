@@ -87,7 +87,7 @@ pub fn postprocess(request: &PostprocessRequest, context: &Context) -> Outcome<P
             && one == other
         {
             let message = format!("{} would be replaced by its own result", from.display());
-            return Err(Error::new(message, "write to another place with -o"));
+            return Err(Error::new(message, "write to another place with ‹output›"));
         }
     }
     if let Some(folder) = match request.input.is_dir() {
@@ -126,13 +126,13 @@ fn files(input: &Path, output: &Path) -> Outcome<Vec<(PathBuf, PathBuf)>> {
         if output.is_dir() {
             let message =
                 format!("{} is a folder, but {} is one label map", output.display(), input.display());
-            return Err(Error::new(message, "name the file that is written with -o"));
+            return Err(Error::new(message, "name the file that is written with ‹output›"));
         }
         return Ok(vec![(input.into(), output.into())]);
     }
     if output.is_file() {
         let message = format!("{} is a file, but {} is a folder", output.display(), input.display());
-        return Err(Error::new(message, "name a folder with -o"));
+        return Err(Error::new(message, "name a folder with ‹output›"));
     }
     let is_map = |path: &&PathBuf| {
         let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase());

@@ -399,7 +399,7 @@ fn keep_apart(input: &Path, output: &Path) -> Outcome {
         return Ok(());
     }
     let message = format!("{} is the folder of the images: labels would replace them", output.display());
-    Err(Error::new(message, "write the labels to another folder with -o"))
+    Err(Error::new(message, "write the labels to another folder with ‹output›"))
 }
 
 /// The error of a case, beginning with its name.
