@@ -20,7 +20,20 @@ fn page(run: &Path, more: &[&str]) -> String {
     assert_eq!(written["bytes"], html.len());
     expect_offline(&html);
     expect_well_formed(&html);
+    expect_distinct_rows(&html);
     html
+}
+
+/// Checks that no table has a row twice.
+fn expect_distinct_rows(html: &str) {
+    for table in html.split("<table").skip(1) {
+        let table = table.split("</table>").next().unwrap();
+        let mut rows: Vec<&str> = table.split("<tr>").skip(1).collect();
+        let count = rows.len();
+        rows.sort_unstable();
+        rows.dedup();
+        assert_eq!(rows.len(), count, "{table}");
+    }
 }
 
 /// Checks that nothing is loaded from elsewhere.
@@ -329,6 +342,10 @@ fn a_page_of_a_classifier_shows_its_confusion_and_its_mistakes() {
         "after one epoch some images are wrong"
     );
     assert!(html.contains("to tell apart 0_none"), "the methods");
+    assert!(html.contains(&format!("Data set: <code>{data}</code>")), "the data set");
+    // An empty list of statistics means those of ImageNet, and a score without an interval has no brackets.
+    assert!(html.contains("&quot;normalisation&quot;:&quot;ImageNet&quot;"), "the statistics");
+    assert!(!html.contains("–, –") && !html.contains("(–"), "an interval of nothing");
 }
 
 #[test]
