@@ -124,6 +124,9 @@ impl Failure {
                 InferError::Infeasible { needed, .. } => {
                     Some(format!("raise ram_bytes to {}", needed.0.div_ceil(1 << 20).saturating_mul(1 << 20)))
                 }
+                InferError::Overhead(OverBudget { needed, .. }) => {
+                    Some(format!("raise ram_bytes above {}", needed.0))
+                }
                 _ if self.is_of_memory() => Some("raise ram_bytes".into()),
                 _ => cause.remedy(),
             },
@@ -188,6 +191,7 @@ fn is_case_of_memory(error: &InferError) -> bool {
     match error {
         InferError::Infeasible { .. }
         | InferError::OverBudget(_)
+        | InferError::Overhead(_)
         | InferError::Memory(_)
         | InferError::Inspect(InspectError::Case { .. } | InspectError::Memory(_)) => true,
         InferError::Run(error) => is_run_of_memory(error),

@@ -436,7 +436,8 @@ impl DicomError {
             DicomError::Stray { .. } => "put only slices of one volume into the folder".into(),
             DicomError::Grid { source, .. } => return source.remedy(),
             DicomError::Volume(error) => return error.remedy(),
-            DicomError::Memory(_) | DicomError::OverBudget(_) => "raise ‹ram›".into(),
+            DicomError::Memory(error) => error.remedy(),
+            DicomError::OverBudget(error) => error.remedy(),
             DicomError::OtherShape { .. } => "give the labels of this series".into(),
             DicomError::Segments { .. } => "choose other names, or another format of labels".into(),
             DicomError::TooManyMasks { .. } => {

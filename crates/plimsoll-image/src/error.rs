@@ -214,7 +214,7 @@ impl ImageError {
                 "convert it to PNG with 8 bits, grey or RGB, one file for each page".into()
             }
             ImageError::NoRange { .. } => "convert it to 8 bits as the other images were".into(),
-            ImageError::Memory { .. } => "raise ‹ram›, or make the image smaller".into(),
+            ImageError::Memory { source, .. } => format!("{}, or make the image smaller", source.remedy()),
             ImageError::MaskExtent { .. } => {
                 "save the mask on the grid of the image that it was drawn on".into()
             }

@@ -109,7 +109,11 @@ pub enum InferError {
         source: io::Error,
     },
     /// Labels or probabilities of a case that wait for being put in order cannot be kept.
-    #[error("{bytes} of temporary labels cannot be written beside {}: {source}", path.display())]
+    #[error(
+        "{bytes} of temporary {} cannot be written beside {}: {source}",
+        if *labels { "labels" } else { "probabilities" },
+        path.display()
+    )]
     Spool {
         /// The file beside which they wait.
         path: PathBuf,
@@ -161,6 +165,9 @@ pub enum InferError {
     /// Memory that was planned for is not there.
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
+    /// The memory limit is below what the process itself needs.
+    #[error("the process itself needs {}, but the limit is {}", .0.needed, .0.line)]
+    Overhead(OverBudget),
     /// The line is too low for a case.
     #[error("{case} needs {needed}, but the limit is {line}: {parts}")]
     Infeasible {
@@ -237,6 +244,7 @@ impl InferError {
             | InferError::OverBudget(_)
             | InferError::Infeasible { .. } => true,
             InferError::Run(_)
+            | InferError::Overhead(_)
             | InferError::Probabilities { .. }
             | InferError::Spool { .. }
             | InferError::Config(_)
@@ -275,9 +283,12 @@ impl InferError {
                 io::ErrorKind::PermissionDenied => "check the permissions".into(),
                 kind => {
                     let free = match kind {
-                        io::ErrorKind::StorageFull
-                        | io::ErrorKind::QuotaExceeded
-                        | io::ErrorKind::FileTooLarge => format!("free {bytes} on that disk, or "),
+                        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                            format!("free {bytes} on that disk, or ")
+                        }
+                        io::ErrorKind::FileTooLarge => {
+                            "raise the limit of file sizes (`ulimit -f`), or ".into()
+                        }
                         _ => String::new(),
                     };
                     let in_memory =
@@ -325,7 +336,13 @@ impl InferError {
                 Some("give it labels that were predicted from this image".into())
             }
             InferError::ReplacesImage { .. } => Some("write the labels to another folder".into()),
-            InferError::Memory(_) | InferError::OverBudget(_) => Some("raise ‹ram›".into()),
+            InferError::Memory(error) => Some(error.remedy()),
+            InferError::OverBudget(error) => Some(error.remedy()),
+            InferError::Overhead(OverBudget { needed, .. }) => Some(format!(
+                "raise ‹ram› above {} MiB, which the process needs without any image; the plan of ‹job predict› states the least limit \
+                 of each case",
+                needed.0.div_ceil(1 << 20)
+            )),
             InferError::Interrupted { .. } => {
                 Some("give the same command again: finished cases are kept, unless ‹overwrite› is given".into())
             }
@@ -333,7 +350,9 @@ impl InferError {
             InferError::OtherNetwork { .. } => {
                 Some("the weights and the description of the data belong to different models".into())
             }
-            InferError::WindowBatch { .. } => Some("raise ‹ram›, or give a smaller ‹window_batch›".into()),
+            InferError::WindowBatch { source, .. } => {
+                Some(format!("{}, or give a smaller ‹window_batch›", source.remedy()))
+            }
             InferError::InfeasibleOnDevice { needed, windows, .. } => {
                 let fewer = if *windows > 1 { ", give a smaller ‹window_batch›" } else { "" };
                 let mib = needed.0.div_ceil(1 << 20);
@@ -444,6 +463,8 @@ mod tests {
             assert_eq!(hint(labels, io::ErrorKind::StorageFull).contains("‹ram›"), labels);
             assert!(hint(labels, io::ErrorKind::StorageFull).starts_with("free 3"));
             assert!(!hint(labels, io::ErrorKind::PermissionDenied).contains("free"));
+            let too_large = hint(labels, io::ErrorKind::FileTooLarge);
+            assert!(too_large.contains("ulimit -f") && !too_large.contains("free"), "{too_large}");
             assert_eq!(hint(labels, io::ErrorKind::Other).contains("‹ram›"), labels);
         }
     }

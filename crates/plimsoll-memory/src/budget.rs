@@ -67,6 +67,19 @@ pub struct OverBudget {
     pub top: Vec<HolderUse>,
 }
 
+impl OverBudget {
+    /// The remedy for a limit of memory: the bytes that are missing, in whole MiB. Requests that follow may need more.
+    pub fn remedy(&self) -> String {
+        self.remedy_for("‹ram›")
+    }
+
+    /// The same for a limit that another parameter sets.
+    pub fn remedy_for(&self, parameter: &str) -> String {
+        let missing = (self.needed - self.free).0.div_ceil(1 << 20).max(1);
+        format!("raise {parameter} by at least {missing} MiB")
+    }
+}
+
 impl fmt::Display for OverBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let OverBudget { holder, needed, free, line, top } = self;

@@ -41,6 +41,19 @@ pub enum MapError {
     },
 }
 
+impl MapError {
+    /// A remedy. A higher limit helps only where the budget refused, not where the system did.
+    pub fn remedy(&self) -> String {
+        match self {
+            MapError::OverBudget(refused) => refused.remedy(),
+            MapError::TooLarge { .. } => "make the input smaller".into(),
+            MapError::Refused { .. } => {
+                "end other programs, or raise the limit of the address space (`ulimit -v`)".into()
+            }
+        }
+    }
+}
+
 /// A zeroed buffer of `T` that is reserved from a budget for as long as it lives. Pages, small or
 /// huge, become resident when they are first written.
 #[derive(Debug)]

@@ -88,8 +88,8 @@ impl MetricError {
     pub fn remedy(&self) -> Option<String> {
         match self {
             MetricError::Volume(error) => error.remedy(),
-            MetricError::Memory(_) | MetricError::Morphology(MorphologyError::Memory(_)) => {
-                Some("raise ‹ram›, or leave surface, topology and lesion out of ‹metrics›".into())
+            MetricError::Memory(error) | MetricError::Morphology(MorphologyError::Memory(error)) => {
+                Some(format!("{}, or leave surface, topology and lesion out of ‹metrics›", error.remedy()))
             }
             MetricError::Morphology(error) => error.remedy(),
             MetricError::Length { .. } => None,

@@ -201,7 +201,7 @@ impl ModelError {
             ModelError::Run(error) => error.remedy(),
             ModelError::Config(error) => error.remedy(),
             ModelError::Weights(error) => error.remedy(),
-            ModelError::Memory(_) => Some("raise ‹ram›".into()),
+            ModelError::Memory(error) => Some(error.remedy()),
             ModelError::NnUnet(error) => Some(error.remedy()),
             ModelError::NotExported { hint, .. } => Some((*hint).into()),
             ModelError::Monai(error) => Some(error.remedy()),

@@ -126,8 +126,8 @@ impl EngineError {
     /// A remedy.
     pub fn remedy(&self) -> Option<String> {
         match self {
-            EngineError::Arena(_) => Some("raise ‹ram›".into()),
-            EngineError::DeviceLine(_) => Some("raise ‹vram›".into()),
+            EngineError::Arena(error) => Some(error.remedy()),
+            EngineError::DeviceLine(refused) => Some(refused.remedy_for("‹vram›")),
             EngineError::Device { hint, .. } => Some(hint.clone()),
             _ => None,
         }

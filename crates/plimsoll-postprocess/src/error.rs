@@ -113,8 +113,8 @@ impl PostprocessError {
         match self {
             PostprocessError::Volume(error) => error.remedy(),
             PostprocessError::Grid(error) => error.remedy(),
-            PostprocessError::Memory(_) => Some("raise ‹ram›".into()),
-            PostprocessError::Morphology(MorphologyError::Memory(_)) => Some("raise ‹ram›".into()),
+            PostprocessError::Memory(error)
+            | PostprocessError::Morphology(MorphologyError::Memory(error)) => Some(error.remedy()),
             PostprocessError::Morphology(_) => Some("check the file with ‹job inspect›".into()),
             PostprocessError::NotALabel { .. } => {
                 Some("give it label maps, not images or probabilities".into())

@@ -31,6 +31,7 @@ fn of_prediction(text: String, error: InferError) -> Failure {
             Failure::OverLimit(OverBudget { holder: case, needed, free: line, line, top: Vec::new() })
         }
         InferError::OverBudget(over)
+        | InferError::Overhead(over)
         | InferError::Memory(MapError::OverBudget(over))
         | InferError::Inspect(
             InspectError::Memory(MapError::OverBudget(over))
@@ -75,9 +76,11 @@ impl From<plimsoll::Error> for Failure {
     fn from(error: plimsoll::Error) -> Failure {
         let over = match error.cause() {
             Cause::Memory(over) | Cause::Map(MapError::OverBudget(over)) => Some(over.clone()),
-            Cause::Infer(InferError::OverBudget(over) | InferError::Memory(MapError::OverBudget(over))) => {
-                Some(over.clone())
-            }
+            Cause::Infer(
+                InferError::OverBudget(over)
+                | InferError::Overhead(over)
+                | InferError::Memory(MapError::OverBudget(over)),
+            ) => Some(over.clone()),
             Cause::Infer(InferError::Infeasible { case, needed, line, .. }) => Some(OverBudget {
                 holder: case.clone(),
                 needed: *needed,

@@ -424,7 +424,7 @@ impl RunError {
             RunError::Sweep { .. } => Some(
                 "‹job settings› lists the settings, and docs/sweeps.md explains the file of a sweep".into(),
             ),
-            RunError::Memory(_) => Some("raise ‹ram›".into()),
+            RunError::Memory(error) => Some(error.remedy()),
             RunError::Unwritable { .. } | RunError::Io { .. } => None,
         }
     }

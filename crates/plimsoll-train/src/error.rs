@@ -85,7 +85,8 @@ impl TrainError {
             TrainError::Splits(error) => error.remedy(),
             TrainError::Engine(error) => error.remedy(),
             TrainError::Plan(error) => error.remedy(),
-            TrainError::OverBudget(_) | TrainError::Memory(_) => Some("raise ‹ram›".into()),
+            TrainError::OverBudget(error) => Some(error.remedy()),
+            TrainError::Memory(error) => Some(error.remedy()),
         }
     }
 

@@ -26,9 +26,13 @@ pub(crate) fn decompress_hint(bytes: Bytes, source: &io::Error) -> String {
     match source.kind() {
         io::ErrorKind::NotFound => "check the path of the output".into(),
         io::ErrorKind::PermissionDenied => "check the permissions".into(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => format!(
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => format!(
             "free {bytes} on that disk, write to another one, or raise the memory limit, so that the image stays in memory"
         ),
+        io::ErrorKind::FileTooLarge => {
+            "raise the limit of file sizes (`ulimit -f`), write to another disk, or raise the memory limit, so that the image stays in memory"
+                .into()
+        }
         _ => "write to another disk, or raise the memory limit, so that the image stays in memory".into(),
     }
 }

@@ -120,7 +120,9 @@ fn within(backend: CudaBackend, line: Bytes, driver: DriverUse) -> Outcome<Arc<d
             "the driver uses {} of the card's memory, but its limit is {line}",
             driver.device_bytes()
         );
-        Error::new(message, "raise ‹vram›")
+        let least = driver.device_bytes().0.div_ceil(1 << 20);
+        let hint = format!("raise ‹vram› above {least} MiB; the plan of the job states the least limit");
+        Error::new(message, hint)
     })?;
     Ok(Arc::new(backend.within(memory)))
 }

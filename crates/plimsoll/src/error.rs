@@ -227,9 +227,11 @@ fn way_out(error: &(dyn StdError + 'static)) -> String {
         Some(error) => {
             Substitute::find(error).map_or_else(|| way_out_of(error.kind()), Substitute::remedy).into()
         }
-        None if chain(error).any(|cause| cause.is::<plimsoll_memory::OverBudget>()) => "raise ‹ram›".into(),
-        None => match chain(error).find_map(|cause| cause.downcast_ref::<plimsoll_plan::PlanError>()) {
-            Some(_) => "this is a bug: report it with the command, the settings and this message".into(),
+        None => match chain(error).find_map(|cause| cause.downcast_ref::<plimsoll_memory::OverBudget>()) {
+            Some(refused) => refused.remedy(),
+            None if chain(error).any(|cause| cause.is::<plimsoll_plan::PlanError>()) => {
+                "this is a bug: report it with the command, the settings and this message".into()
+            }
             None => "‹job settings› lists the settings".into(),
         },
     }

@@ -462,7 +462,9 @@ impl DatasetError {
             }
             DatasetError::Volume(problem) => return problem.remedy(),
             DatasetError::Io { source, .. } => return Substitute::find(source).map(|found| found.remedy().into()),
-            DatasetError::Memory { .. } => "raise ‹ram›, or divide the folder into smaller ones".into(),
+            DatasetError::Memory { source, .. } => {
+                format!("{}, or divide the folder into smaller ones", source.remedy())
+            }
             DatasetError::TooLarge { .. } => return None,
         })
     }

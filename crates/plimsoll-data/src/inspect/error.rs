@@ -69,8 +69,8 @@ impl InspectError {
     /// A remedy to suggest to the user.
     pub fn remedy(&self) -> Option<String> {
         match self {
-            InspectError::Case { .. } | InspectError::Memory(_) => {
-                Some("raise ‹ram›, or use fewer threads".into())
+            InspectError::Case { problem, .. } | InspectError::Memory(problem) => {
+                Some(format!("{}, or use fewer threads", problem.remedy()))
             }
             InspectError::Labels { source, .. } => source.remedy(),
             InspectError::Thread(_) => Some("use fewer threads".into()),

@@ -42,7 +42,9 @@ impl SettingError {
             SettingError::Steps { .. } => {
                 Some("crop first, resize once, and apply filters before or after that".into())
             }
-            SettingError::Memory(_) => Some("raise ‹ram›, use fewer threads, or make images smaller".into()),
+            SettingError::Memory(error) => {
+                Some(format!("{}, use fewer threads, or make images smaller", error.remedy()))
+            }
         }
     }
 }

@@ -123,7 +123,8 @@ impl PrepareError {
             PrepareError::Normalisation(problem) => problem.remedy(),
             PrepareError::Patch(problem) => problem.remedy(),
             PrepareError::Volume(problem) => problem.remedy(),
-            PrepareError::Zoom { .. } | PrepareError::Memory(_) => Some("raise ‹ram›".into()),
+            PrepareError::Zoom { .. } => Some("raise ‹ram›".into()),
+            PrepareError::Memory(error) => Some(error.remedy()),
             PrepareError::Stopped => None,
         }
     }

@@ -220,7 +220,9 @@ impl SplitsError {
         Some(match self {
             SplitsError::TooFewCases { .. } => "use fold `all` to train and validate on all cases".into(),
             SplitsError::Io { .. } => return None,
-            SplitsError::Memory { .. } => "raise ‹ram›, or name a file with fewer folds".into(),
+            SplitsError::Memory { source, .. } => {
+                format!("{}, or name a file with fewer folds", source.remedy())
+            }
             SplitsError::Json { .. } | SplitsError::NoFolds { .. } => {
                 "remove the file to have the folds created again".into()
             }

@@ -51,7 +51,8 @@ impl ImageNetwork {
         budget: &Budget,
     ) -> Result<ImageNetwork, InferError> {
         let task = model.config.task.classification()?.clone();
-        let overhead = budget.reserve("overhead", overhead(threads, &**backend))?;
+        let overhead =
+            budget.reserve("overhead", overhead(threads, &**backend)).map_err(InferError::Overhead)?;
         let pipeline = task.pipeline(largest)?;
         let scratch = Scratch::new(&pipeline, budget)?;
         let image = find(&program, names::IMAGE)?;

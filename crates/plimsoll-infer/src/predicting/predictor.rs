@@ -91,7 +91,7 @@ impl Predictor {
         // The caller's thread is always one.
         let (threads, window_batch) = (options.threads.max(1), options.window_batch.max(1));
         let options = PredictOptions { threads, window_batch, ..options };
-        let overhead = budget.reserve("overhead", overhead)?;
+        let overhead = budget.reserve("overhead", overhead).map_err(InferError::Overhead)?;
         let network = SlidingWindow::new(model, options, backend, budget)?;
         Ok(Predictor { network, overhead, spacings: BTreeMap::new(), alternatives: Alternatives::default() })
     }

@@ -143,7 +143,7 @@ impl TableError {
                  of each class, which sum to 1; ‹several_labels›, where a case has any number of them"
                     .into(),
             ),
-            TableError::Memory(_) => Some("raise ‹ram›".into()),
+            TableError::Memory(error) => Some(error.remedy()),
             TableError::Io { .. }
             | TableError::Labelling
             | TableError::Names { .. }

@@ -261,7 +261,9 @@ impl ComparisonError {
                 "accuracy and auroc exist for all; kappa and averages over classes only if each image has one class"
             }
             ComparisonError::Table(error) => return error.remedy(),
-            ComparisonError::Memory(_) => "raise ‹ram›, or draw fewer ‹resamples›",
+            ComparisonError::Memory(error) => {
+                return Some(format!("{}, or draw fewer ‹resamples›", error.remedy()));
+            }
         };
         Some(hint.into())
     }

@@ -70,7 +70,7 @@ impl MonaiError {
                 "write a model.toml beside the weights that describes the same model, as docs/models.md shows"
                     .into()
             }
-            MonaiError::OverBudget { .. } => "raise ‹ram›".into(),
+            MonaiError::OverBudget { source, .. } => source.remedy(),
         }
     }
 }

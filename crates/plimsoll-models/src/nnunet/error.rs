@@ -122,7 +122,7 @@ impl NnUnetError {
             NnUnetError::Import { .. } => {
                 "import what nnUNetv2_export_model_to_zip wrote, or a folder of nnUNet_results, to a place with ‹output›".into()
             }
-            NnUnetError::OverBudget { .. } => "raise ‹ram›".into(),
+            NnUnetError::OverBudget { source, .. } => source.remedy(),
         }
     }
 }

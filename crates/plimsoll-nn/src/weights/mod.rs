@@ -132,9 +132,10 @@ impl WeightError {
             WeightError::NotFinite { .. } => {
                 Some("the network diverged before these weights were saved: take an earlier checkpoint".into())
             }
-            WeightError::OverBudget { .. } => {
-                Some("raise ‹ram›, or convert the weights to .safetensors, which have less metadata".into())
-            }
+            WeightError::OverBudget { source, .. } => Some(format!(
+                "{}, or convert the weights to .safetensors, which have less metadata",
+                source.remedy()
+            )),
         }
     }
 

@@ -158,7 +158,7 @@ impl DatasetError {
             }
             DatasetError::TooManyClasses { .. } => "check that the column has classes, and not measurements".into(),
             DatasetError::Twice { .. } => "remove one of the two rows".into(),
-            DatasetError::Memory { .. } => "raise ‹ram›".into(),
+            DatasetError::Memory { source, .. } => source.remedy(),
         })
     }
 }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_data::{Case, ChannelFile, Reading, ZoomedImage};
 use plimsoll_infer::{
-    Growth, PartLabels, Written, grow_labels, labels_as_stored, merge_labels, write_zoomed, zoomed_image,
+    Growth, InferError, PartLabels, Written, grow_labels, labels_as_stored, merge_labels, write_zoomed,
+    zoomed_image,
 };
 use plimsoll_memory::{Bytes, Overhead, Reservation};
 use plimsoll_models::total_segmentator::{Change, SegmentatorTask};
@@ -45,7 +46,7 @@ pub(super) fn as_they_are(file: PathBuf) -> Vec<PartLabels> {
 impl Job<'_> {
     /// Reserves the memory of the process itself for as long as the reservation lives.
     pub(super) fn overhead(&self) -> Outcome<Reservation> {
-        Ok(self.budget.reserve("overhead", self.overhead_bytes())?)
+        Ok(self.budget.reserve("overhead", self.overhead_bytes()).map_err(InferError::Overhead)?)
     }
 
     pub(super) fn overhead_bytes(&self) -> Bytes {
