@@ -2,6 +2,8 @@
 
 mod data;
 mod known;
+mod layouts;
+mod predictions;
 mod scores;
 mod segments;
 mod series;

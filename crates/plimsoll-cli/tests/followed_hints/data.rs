@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use super::{ended, expect_accepted, flags, hint, with, words};
 use crate::support::Tiny;
 
-fn inspect(data: &Path) -> Vec<String> {
+pub(super) fn inspect(data: &Path) -> Vec<String> {
     words(&["inspect", data.to_str().unwrap(), "--config", "/dev/null", "--threads", "1"])
 }
 
 /// Breaks a data set, expects an error whose hint says something, does that, and expects that the data set is accepted.
-fn expect_mended(what: &str, args: &[String], says: &[&str], mend: impl FnOnce()) {
+pub(super) fn expect_mended(what: &str, args: &[String], says: &[&str], mend: impl FnOnce()) {
     let said = hint(args);
     assert!(says.iter().all(|part| said.contains(part)), "{what}: {said}");
     mend();
