@@ -5,6 +5,7 @@ use std::fmt;
 use std::iter::successors;
 
 use plimsoll::{Cause, Error};
+use plimsoll_infer::InferError;
 use plimsoll_memory::{HolderUse, MapError, OverBudget};
 use plimsoll_remedy::render;
 use plimsoll_run::RunError;
@@ -90,6 +91,11 @@ fn exceeded_limit(cause: &Cause) -> Option<Kind> {
     // Transparent causes have the source of the error that they wrap, which would be passed over.
     let error: &(dyn StdError + 'static) = match cause {
         Cause::Memory(error) | Cause::Map(MapError::OverBudget(error)) => error,
+        Cause::Infer(
+            InferError::OverBudget(error)
+            | InferError::Overhead(error)
+            | InferError::Memory(MapError::OverBudget(error)),
+        ) => error,
         Cause::Run(error) | Cause::Train(TrainError::Run(error)) => error,
         Cause::Train(error) => error,
         Cause::Inspect(error) => error,
