@@ -39,31 +39,47 @@ class Mask:
     Arrays in C order are used where they are. With `any_order`, for functions whose result does not depend on the order
     of axes, so are arrays in Fortran order, whose axes are reversed. Others are copied once; the copy is reserved from
     the budget. Without `labels`, for functions that tell background and foreground apart alone, a copy to another type
-    has one byte per voxel.
+    has one byte per voxel. With `any_layout`, for kernels that read any strides and also integers of 64 bits, arrays
+    of the machine's byte order are never copied.
     """
 
     def __init__(
-        self, value: object, name: str, budget: Budget | None, *, any_order: bool = True, labels: bool = False
+        self,
+        value: object,
+        name: str,
+        budget: Budget | None,
+        *,
+        any_order: bool = True,
+        labels: bool = False,
+        any_layout: bool = False,
     ) -> None:
         array = as_array(value, name)
         self.shape: tuple[int, ...] = array.shape
         self.rank = array.ndim
         self._held: list[object] = []
-        native = self._native(array, name, budget, labels)
-        self.is_reversed = any_order and native.flags.f_contiguous and not native.flags.c_contiguous
+        native = self._native(array, name, budget, labels, any_layout)
+        aligned, in_order = native.flags.aligned, native.flags.c_contiguous
+        self.is_reversed = any_order and aligned and native.flags.f_contiguous and not in_order
         if self.is_reversed:
             native = native.T
-        elif not native.flags.c_contiguous:
+        elif not aligned or not (in_order or (any_layout and _has_whole_strides(native))):
             self._reserve(budget, f"copy of {name}", native.nbytes)
-            native = np.ascontiguousarray(native)
+            native = np.require(native, requirements=("C", "A"))
         self.voxels: Array = native.reshape((1,) * (3 - self.rank) + native.shape)
 
     def _reserve(self, budget: Budget | None, holder: str, nbytes: int) -> None:
         if budget is not None:
             self._held.append(budget._ledger.reserve(holder, nbytes))
 
-    def _native(self, array: Array, name: str, budget: Budget | None, labels: bool) -> Array:
-        """Return the array in an unsigned type of at most 32 bits, which tells labels apart as the array does."""
+    def _native(self, array: Array, name: str, budget: Budget | None, labels: bool, any_layout: bool) -> Array:
+        """Return the array in an unsigned type, which tells labels apart as the array does.
+
+        It has at most 32 bits, or 64 with `any_layout`.
+        """
+        if any_layout and array.dtype.isnative and array.dtype.itemsize == 8:
+            if labels:
+                _expect_labels_of_32_bits(array, name)
+            return array.view(np.uint64)
         if not labels and not (array.dtype.isnative and array.dtype.itemsize in _NATIVE):
             self._reserve(budget, f"copy of {name}", array.size)
             foreground: Array = array != 0
@@ -75,8 +91,7 @@ class Mask:
         if native is not None:
             # Labels of the same bits are the same labels.
             return array.view(native)
-        if array.size > 0 and (int(array.min()) < 0 or int(array.max()) >= 2**32):
-            raise ValueError(f"{name} has labels below 0 or above {2**32 - 1}")
+        _expect_labels_of_32_bits(array, name)
         self._reserve(budget, f"copy of {name}", array.nbytes // 2)
         return array.astype(np.uint32)
 
@@ -110,6 +125,16 @@ class Mask:
         if not ordered.flags.c_contiguous:
             return None
         return ordered.reshape(self.voxels.shape)
+
+
+def _expect_labels_of_32_bits(array: Array, name: str) -> None:
+    if array.size > 0 and (int(array.min()) < 0 or int(array.max()) >= 2**32):
+        raise ValueError(f"{name} has labels below 0 or above {2**32 - 1}")
+
+
+def _has_whole_strides(array: Array) -> bool:
+    """Return `True` if the strides are multiples of the size of an element, unlike of a field of a record."""
+    return all(stride % array.itemsize == 0 for stride in array.strides)
 
 
 def spacing_of(value: object, rank: int, name: str) -> tuple[float, ...]:

@@ -50,7 +50,8 @@ def distance_transform(
     """Compute exact Euclidean distances.
 
     The arguments of `scipy.ndimage.distance_transform_edt` have the same meaning. Distances are 32-bit floats: the
-    relative error is below 3e-7, and squared distances of isotropic grids are exact up to 2**24.
+    relative error is below 3e-7, and squared distances of isotropic grids are exact up to 2**24. The input is read
+    where it is, whatever its strides and its type of integers.
 
     Parameters
     ----------
@@ -107,7 +108,7 @@ def distance_transform(
     if indices is not None and not return_indices:
         raise ValueError("indices is given, but return_indices is False")
     ledger, threads = ledger_of(budget), threads_of(threads)
-    mask = Mask(input, "input", budget, labels=to == "labels")
+    mask = Mask(input, "input", budget, labels=to == "labels", any_layout=True)
     spacing = mask.spacing(sampling, name)
     target, written = _distances(mask, distances)
     places = _indices(mask, indices) if return_indices else None

@@ -406,13 +406,14 @@ def test_a_thousand_calls_keep_memory_flat(function: str) -> None:
 
 
 @pytest.mark.parametrize("function", [name for name in MASKS if name != "connected_components"])
-def test_wide_integers_are_copied_as_a_byte_per_voxel(function: str) -> None:
+def test_wide_integers_are_copied_as_a_byte_per_voxel_or_not_at_all(function: str) -> None:
     budget = plimsoll.Budget("64MiB")
     mask = volume((16, 20, 18), share=0.5).astype(np.int64) << 40
     result = getattr(plimsoll, function)(mask, budget=budget)
     np.testing.assert_array_equal(result, getattr(plimsoll, function)(mask != 0))
     copies = [holder for holder in budget.holders() if holder.name.startswith("copy of")]
-    assert [holder.peak for holder in copies] == [mask.size] and budget.used == 0
+    expected = [] if function == "distance_transform" else [mask.size]
+    assert [holder.peak for holder in copies] == expected and budget.used == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import pathlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,12 +31,14 @@ def test_a_budget_that_is_too_small_is_an_error_with_numbers_and_a_remedy() -> N
     assert enough.used == 0 and enough.peak == error.needed
 
 
-def test_copies_of_strided_arrays_are_counted() -> None:
+def test_copies_of_arrays_are_counted() -> None:
     budget = plimsoll.Budget("100MiB")
-    mask = np.ones((32, 64, 128), np.uint8)
+    mask = np.ones((32, 64, 128), np.uint16)
     plimsoll.distance_transform(mask, budget=budget)
     whole = budget.peak
     plimsoll.distance_transform(mask[:, :, ::2], budget=budget)
+    assert budget.peak == whole and [holder.name for holder in budget.holders()] == ["scratch of a distance transform"]
+    plimsoll.distance_transform(mask.astype(mask.dtype.newbyteorder("S")), budget=budget)
     assert budget.peak >= mask.size // 2
     assert whole < mask.size // 2 and budget.used == 0
     assert {holder.name for holder in budget.holders()} >= {"copy of input"}
@@ -82,9 +85,43 @@ def test_a_thousand_calls_leave_no_memory_behind() -> None:
     assert resident() - before < 2 << 20
 
 
-def test_a_transform_holds_its_input_its_output_and_less_than_a_mebibyte() -> None:
-    mask = np.ones((256, 128, 128), np.uint8)
-    distances = np.zeros(mask.shape, np.float32)
-    budget = plimsoll.Budget("1MiB")
-    plimsoll.distance_transform(mask, distances=distances, budget=budget, threads=2)
-    assert budget.peak <= 1 << 20
+@pytest.mark.parametrize("to", ["background", "labels", "signed"])
+@pytest.mark.parametrize("dtype", [bool, np.uint8, np.int32, np.int64])
+def test_a_transform_holds_its_input_its_output_and_less_than_a_mebibyte(to: Any, dtype: type) -> None:
+    whole = np.ones((256, 256, 512), dtype)
+    whole[100:, :, ::3] = 0
+    distances = np.zeros((256, 256, 256), np.float32)
+    for mask in (whole[:, :, :256], whole[::-1, :, ::2]):
+        budget = plimsoll.Budget("1MiB")
+        plimsoll.distance_transform(mask, distances=distances, to=to, budget=budget, threads=2)
+        assert budget.peak <= 1 << 20
+        assert [holder.name for holder in budget.holders()] == ["scratch of a distance transform"]
+
+
+SELECTIONS = [np.s_[:], np.s_[::-1, 1:], np.s_[:, ::2, ::-3], np.s_[..., 5:], np.s_[3], np.s_[:, :, 4], np.s_[:, 3:4]]
+
+
+@pytest.mark.parametrize("to", ["background", "labels", "signed"])
+@pytest.mark.parametrize("dtype", [bool, np.uint8, np.int16, np.uint32, np.int64, np.uint64])
+def test_any_type_and_strides_give_the_same_bits(to: Any, dtype: type) -> None:
+    rng = np.random.default_rng(3)
+    blobs = np.kron(rng.integers(0, 3, (7, 9, 20)), np.ones((3, 4, 7), np.int64))
+    noise = rng.integers(0, 40, blobs.shape)
+    for labels in (blobs, np.where(rng.random(blobs.shape) < 0.9, blobs, noise)):
+        whole = labels.astype(dtype)
+        plain = whole.astype(np.uint8)
+        for select in SELECTIONS:
+            expected = plimsoll.distance_transform(np.ascontiguousarray(plain[select]), to=to)
+            np.testing.assert_array_equal(plimsoll.distance_transform(whole[select], to=to), expected)
+        # Neither aligned nor of whole strides.
+        record = np.zeros(whole.shape, [("odd", np.uint8), ("label", dtype)])
+        record["label"] = whole
+        expected = plimsoll.distance_transform(plain, to=to)
+        np.testing.assert_array_equal(plimsoll.distance_transform(record["label"], to=to), expected)
+
+
+def test_masks_of_64_bits_may_have_any_values_and_label_maps_may_not() -> None:
+    mask = np.array([[0, 2**32, -1, 0]])
+    np.testing.assert_array_equal(plimsoll.distance_transform(mask), [[0, 1, 1, 0]])
+    with pytest.raises(ValueError, match="input has labels below 0 or above 4294967295"):
+        plimsoll.distance_transform(mask, to="labels")

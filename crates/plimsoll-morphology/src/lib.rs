@@ -1,6 +1,7 @@
 //! Morphology, topology and distances of masks.
 //!
-//! Masks are slices of [`Label`]s in the order depth, height, width; spacing is in millimetres in the same order.
+//! Masks are slices of [`Label`]s in the order depth, height, width; spacing is in millimetres in the same order. Distances also take
+//! [`Voxels`], which have any layout.
 
 mod bits;
 mod carve;
@@ -23,12 +24,14 @@ mod slabs;
 mod surface;
 mod thin;
 mod tube;
+mod voxels;
 
 pub use cells::{cell_shape, contour_codes, surface_codes};
 pub use components::{Region, component_sizes, components, largest_component};
 pub use connectivity::Connectivity;
 pub use edt::{
-    Distance, EdtOptions, NO_FEATURE, edt, edt_with_features, scratch_bytes, scratch_bytes_with_features,
+    Distance, EdtOptions, NO_FEATURE, edt, edt_of_voxels, edt_with_features, scratch_bytes,
+    scratch_bytes_with_features,
 };
 pub use erode::{dilate, erode};
 pub use error::MorphologyError;
@@ -39,3 +42,4 @@ pub use label::Label;
 pub use surface::{contour_lengths, surface_areas};
 pub use thin::{Recheck, skeletonize};
 pub use tube::{tube_scratch_bytes, tubed_skeleton};
+pub use voxels::Voxels;

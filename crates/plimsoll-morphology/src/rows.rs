@@ -2,6 +2,8 @@
 //!
 //! Algorithms are compiled once and not per label type, so they read rows through the trait object [`Rows`].
 
+use plimsoll_parallel::prefetch;
+
 use crate::Label;
 use crate::simd::{Instructions, Kernel, LANES, Simd, Supported};
 
@@ -39,6 +41,9 @@ pub(crate) trait Rows: Sync {
 
     /// The label of a voxel.
     fn number(&self, at: usize) -> u32;
+
+    /// Prefetches up to [`LANES`] voxels from `start`, of which [`Rows::number`] will read one.
+    fn prefetch(&self, start: usize);
 }
 
 impl<L: Label> Rows for &[L] {
@@ -56,6 +61,10 @@ impl<L: Label> Rows for &[L] {
 
     fn number(&self, at: usize) -> u32 {
         self[at].number()
+    }
+
+    fn prefetch(&self, start: usize) {
+        prefetch(self.as_ptr().wrapping_add(start), LANES);
     }
 }
 
@@ -159,7 +168,7 @@ fn only_labels<L: Label>(row: &[L], foreground: &[u64], soles: &mut [u32]) {
 }
 
 #[inline(always)]
-fn only_label<L: Label>(labels: &[L], inside: u32) -> u32 {
+pub(crate) fn only_label<L: Label>(labels: &[L], inside: u32) -> u32 {
     let Some(first) = labels.get(inside.trailing_zeros() as usize) else { return 0 };
     // No early exit, so that the loop vectorises.
     let other = labels.iter().fold(false, |other, label| other | (label != first) & label.is_foreground());
@@ -167,7 +176,7 @@ fn only_label<L: Label>(labels: &[L], inside: u32) -> u32 {
 }
 
 #[inline(always)]
-fn foreground_boundaries(width: usize, foreground: &[u64], boundary: &mut [u64]) {
+pub(crate) fn foreground_boundaries(width: usize, foreground: &[u64], boundary: &mut [u64]) {
     // The first voxel has no boundary on its left.
     let mut left = foreground[0] & 1;
     for (boundary, foreground) in boundary.iter_mut().zip(foreground) {

@@ -2,8 +2,8 @@
 
 use crate::common::{Random, oracle, oracle_f32, place, random_mask, random_shape};
 use plimsoll_morphology::{
-    Distance, EdtOptions, Label, MorphologyError, NO_FEATURE, edt, edt_with_features, scratch_bytes,
-    scratch_bytes_with_features,
+    Distance, EdtOptions, Label, MorphologyError, NO_FEATURE, Voxels, edt, edt_of_voxels, edt_with_features,
+    scratch_bytes, scratch_bytes_with_features,
 };
 
 const ALL: [Distance; 3] = [Distance::ToBackground, Distance::ToOtherLabel, Distance::Signed];
@@ -132,6 +132,61 @@ fn features_are_voxels_of_another_label_at_the_distance() {
                 }
             }
         }
+    }
+}
+
+/// Every second voxel of a volume that is mirrored along its width, in 64 bits.
+struct Mirrored {
+    labels: Vec<u64>,
+    shape: [usize; 3],
+}
+
+impl Voxels for Mirrored {
+    fn shape(&self) -> [usize; 3] {
+        self.shape
+    }
+
+    fn read(&self, [z, y, x]: [usize; 3], labels: &mut [u32]) {
+        let [_, height, width] = self.shape;
+        assert!(x + labels.len() <= width);
+        let row = (z * height + y) * width;
+        for (at, label) in labels.iter_mut().enumerate() {
+            *label = self.labels[2 * (row + width - 1 - (x + at))] as u32;
+        }
+    }
+}
+
+#[test]
+fn a_mask_of_any_layout_gives_the_bits_of_its_copy() {
+    let mut random = Random(11);
+    for case in 0..200 {
+        let shape = random_shape(&mut random, 12);
+        let shape = [shape[0], shape[1], if case % 2 == 0 { 130 * shape[2] / 12 + 1 } else { shape[2] }];
+        let mask = random_mask(&mut random, shape, [2, 4, 40][case % 3]);
+        let rows = mask.chunks(shape[2]).flat_map(|row| row.iter().rev());
+        let labels = rows.flat_map(|label| [u64::from(*label), u64::MAX]).collect();
+        let mirrored = Mirrored { labels, shape };
+        for distance in ALL {
+            let options = EdtOptions { distance, squared: false };
+            let (expected, places) = transform_with_features(&mask, shape, [2.5, 0.7, 0.9], distance, 2);
+            let mut scratch = vec![0xA5; scratch_bytes_with_features(shape, &options, 2)];
+            let (mut out, mut features) = (vec![f32::NAN; mask.len()], vec![7; mask.len()]);
+            let spacing = [2.5, 0.7, 0.9];
+            edt_of_voxels(&mirrored, spacing, &options, &mut out, Some(&mut features), &mut scratch, 2)
+                .unwrap();
+            assert_eq!((&out, &features), (&expected, &places), "case {case}, {distance:?}");
+            edt_of_voxels(&mirrored, spacing, &options, &mut out, None, &mut scratch, 1).unwrap();
+            assert_eq!(out, expected, "case {case}, {distance:?}");
+        }
+    }
+}
+
+/// The output and the input are not counted.
+#[test]
+fn label_maps_of_256_voxels_along_each_axis_take_less_than_a_mebibyte_of_scratch() {
+    for distance in ALL {
+        let options = EdtOptions { distance, squared: false };
+        assert!(scratch_bytes([256; 3], &options, 2) <= 900 << 10, "{distance:?}");
     }
 }
 

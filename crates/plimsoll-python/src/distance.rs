@@ -3,8 +3,8 @@
 use bytemuck::cast_slice_mut;
 use plimsoll_memory::Mapped;
 use plimsoll_morphology::{
-    Distance, EdtOptions, Label, NO_FEATURE, edt, edt_with_features, scratch_bytes,
-    scratch_bytes_with_features,
+    Distance, EdtOptions, Label, MorphologyError, NO_FEATURE, Voxels, edt, edt_of_voxels, edt_with_features,
+    scratch_bytes, scratch_bytes_with_features,
 };
 
 use crate::{Failure, Resources};
@@ -57,42 +57,65 @@ pub fn distance_transform<L: Label>(
     features: Option<&mut [u32]>,
     resources: &Resources,
 ) -> Result<(), Failure> {
+    let (Grid { shape, spacing, .. }, threads) = (*grid, resources.threads);
+    with_scratch(grid, options, features.is_some(), resources, |edt_options, scratch| match features {
+        None => edt(mask, shape, spacing, edt_options, distances, scratch, threads),
+        Some(features) => {
+            edt_with_features(mask, shape, spacing, edt_options, distances, features, scratch, threads)
+        }
+    })?;
+    if options.black_border {
+        limit_to_border(grid, options.squared, distances);
+    }
+    Ok(())
+}
+
+/// Does the same as [`distance_transform`] for a mask in any layout, of which nothing is copied.
+///
+/// # Errors
+/// Returns the errors of [`distance_transform`].
+pub fn distance_transform_of_voxels(
+    mask: &impl Voxels,
+    grid: &Grid,
+    options: &DistanceOptions,
+    distances: &mut [f32],
+    features: Option<&mut [u32]>,
+    resources: &Resources,
+) -> Result<(), Failure> {
+    with_scratch(grid, options, features.is_some(), resources, |edt_options, scratch| {
+        edt_of_voxels(mask, grid.spacing, edt_options, distances, features, scratch, resources.threads)
+    })?;
+    if options.black_border {
+        limit_to_border(grid, options.squared, distances);
+    }
+    Ok(())
+}
+
+/// Checks options, and runs a transform with its scratch.
+fn with_scratch(
+    grid: &Grid,
+    options: &DistanceOptions,
+    has_features: bool,
+    resources: &Resources,
+    transform: impl FnOnce(&EdtOptions, &mut [u8]) -> Result<(), MorphologyError>,
+) -> Result<(), Failure> {
     let Resources { budget, threads } = resources;
     if options.black_border && options.distance == Distance::Signed {
         return Err(Failure::argument("black_border", "cannot be combined with signed distances"));
     }
-    if options.black_border && features.is_some() {
+    if options.black_border && has_features {
         return Err(Failure::argument(
             "black_border",
             "cannot be combined with indices: the border has none",
         ));
     }
     let edt_options = EdtOptions { distance: options.distance, squared: options.squared };
-    let bytes = match features {
-        None => scratch_bytes(grid.shape, &edt_options, *threads),
-        Some(_) => scratch_bytes_with_features(grid.shape, &edt_options, *threads),
+    let bytes = match has_features {
+        false => scratch_bytes(grid.shape, &edt_options, *threads),
+        true => scratch_bytes_with_features(grid.shape, &edt_options, *threads),
     };
     let mut scratch = Mapped::<u8>::zeroed(budget, "scratch of a distance transform", bytes)?;
-    let Grid { shape, spacing, .. } = *grid;
-    match features {
-        None => edt(mask, shape, spacing, &edt_options, distances, &mut scratch, *threads)?,
-        Some(features) => {
-            edt_with_features(
-                mask,
-                shape,
-                spacing,
-                &edt_options,
-                distances,
-                features,
-                &mut scratch,
-                *threads,
-            )?;
-        }
-    }
-    if options.black_border {
-        limit_to_border(grid, options.squared, distances);
-    }
-    Ok(())
+    Ok(transform(&edt_options, &mut scratch)?)
 }
 
 /// Lowers each distance to that of the nearest position out of bounds. Background voxels keep their 0.

@@ -22,7 +22,9 @@ mod scores;
 mod window;
 mod wording;
 
-pub use distance::{DistanceOptions, Grid, distance_transform, features_of, indices};
+pub use distance::{
+    DistanceOptions, Grid, distance_transform, distance_transform_of_voxels, features_of, indices,
+};
 pub use error::Failure;
 pub use estimate::{CurvePoint, Operation, Parts, StepMemory, StepPlan, StepTrace, Storage, StorageRole};
 pub use jobs::{Job, JobFailure, Kind, Pending, Running, job};

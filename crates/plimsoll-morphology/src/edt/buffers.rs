@@ -18,8 +18,6 @@ pub(super) struct Buffers<'a> {
     pub(super) out: &'a Parts<'a, f32>,
     /// Empty if they are not requested.
     pub(super) features: &'a Parts<'a, u32>,
-    /// For each row of the volume, its states: see [`Job::states`] and [`super::store::state`].
+    /// For each row of the volume, [`Job::states`] bytes with its states: see [`super::states`].
     pub(super) states: &'a Parts<'a, u8>,
-    /// Their only labels: see [`crate::rows::Bits`]. Empty if there are only two.
-    pub(super) soles: &'a Parts<'a, u32>,
 }

@@ -1,6 +1,7 @@
 //! The options of a distance transform, and the settings derived from them.
 
-use super::store::{Finish, STATES};
+use super::states;
+use super::store::Finish;
 use crate::MorphologyError;
 use crate::grid::check_spacing;
 use crate::simd::LANES;
@@ -76,9 +77,9 @@ impl Job {
         self.shape[2].div_ceil(LANES)
     }
 
-    /// The number of states that are kept of a row: the states of its pieces, and zeroes up to whole words.
+    /// The bytes of the states of a row.
     pub(super) fn states(&self) -> usize {
-        self.tiles().next_multiple_of(STATES)
+        states::bytes(self.tiles())
     }
 }
 

@@ -13,6 +13,7 @@ mod labels;
 mod passes;
 mod row;
 mod scratch;
+mod states;
 mod store;
 mod tile;
 
@@ -31,10 +32,11 @@ use plimsoll_parallel::{Parts, Phase, Pool};
 use crate::grid::{check_length, check_numbered, voxels};
 use crate::rows::Rows;
 use crate::simd::Instructions;
+use crate::voxels::{VoxelRows, Voxels};
 use crate::{Label, MorphologyError};
 
 /// The bytes of scratch that [`edt`] needs: a slice or a plane and some rows per thread, and one byte for every
-/// 32 voxels of a row and up to seven more, or five for these where there may be many labels. 0 for a shape that is too large to address or has no voxels.
+/// 128 voxels of a row. 0 for a shape that is too large to address or has no voxels.
 pub fn scratch_bytes(shape: [usize; 3], options: &EdtOptions, threads: usize) -> usize {
     bytes(shape, options, threads, false)
 }
@@ -79,6 +81,30 @@ pub fn edt<L: Label>(
     run(Instructions::widest(), &mask, &job, out, &mut [], scratch)
 }
 
+/// Does the same as [`edt`], or with `features` as [`edt_with_features`], for a mask in any layout, of which nothing is copied.
+///
+/// # Errors
+/// Returns the errors of [`edt`], or of [`edt_with_features`].
+pub fn edt_of_voxels(
+    mask: &impl Voxels,
+    spacing: [f64; 3],
+    options: &EdtOptions,
+    out: &mut [f32],
+    features: Option<&mut [u32]>,
+    scratch: &mut [u8],
+    threads: usize,
+) -> Result<(), MorphologyError> {
+    let shape = mask.shape();
+    check_length("the buffer of distances", out.len(), shape)?;
+    if let Some(features) = &features {
+        check_length("the buffer of features", features.len(), shape)?;
+        check_numbered(shape)?;
+    }
+    let job = Job::new(shape, spacing, options, features.is_some(), threads)?;
+    let rows = VoxelRows(mask);
+    run(Instructions::widest(), &rows, &job, out, features.unwrap_or_default(), scratch)
+}
+
 /// Does the same as [`edt`], and also writes the number of the voxel that each distance is measured to (the feature transform) to
 /// `features`: `(z · height + y) · width + x`, or [`NO_FEATURE`] where there is none. Ties are broken
 /// deterministically. A background voxel whose distance is 0 by definition is its own.
@@ -121,18 +147,9 @@ fn run(
     let out = Parts::new(out);
     let features = Parts::new(features);
     let (shared, rest) = scratch::shared(job, scratch);
-    let (states, soles) = (Parts::new(shared.states), Parts::new(shared.soles));
+    let states = Parts::new(shared.states);
     let axes = shared.axes;
-    let data = Buffers {
-        job,
-        mask,
-        instructions,
-        axes,
-        out: &out,
-        features: &features,
-        states: &states,
-        soles: &soles,
-    };
+    let data = Buffers { job, mask, instructions, axes, out: &out, features: &features, states: &states };
     let [depth, height, _] = job.shape;
     let tiles = job.tiles();
     // The last pass: all tiles at a height. Adjacent rows share cache lines, so several form a portion.

@@ -8,9 +8,10 @@ use super::buffers::Buffers;
 use super::job::Distance;
 use super::row::{Pieces, Row};
 use super::scratch::Worker;
-use super::store::{Pass, STATES, busy, state};
+use super::states::{self, State, busy};
+use super::store::Pass;
 use super::tile::Tile;
-use crate::rows::Bits;
+use crate::rows::{Bits, SEVERAL};
 use crate::simd::{Kernel, LANES, Simd, Supported};
 
 /// A unit of work.
@@ -39,15 +40,13 @@ impl Kernel for Work<'_, '_> {
         let (rows, first, stride, axis, indices) = match &unit {
             Unit::Slice(z) => {
                 let all_labels = data.job.distance == Distance::ToOtherLabel;
-                // SAFETY: a slice belongs to one unit of work.
-                let soles =
-                    all_labels.then(|| unsafe { data.soles.part(z * height * tiles, height * tiles) });
+                let soles = all_labels.then_some(&mut *worker.row_soles);
                 let bits = Bits { foreground: worker.foreground, boundary: Some(worker.boundary), soles };
                 data.mask.bits(data.instructions, z * height * width, width, all_labels, bits);
                 worker.greatest[..height * tiles].fill(0.0);
                 let states = data.job.states();
                 // SAFETY: a slice belongs to one unit of work.
-                unsafe { data.states.part(z * height * states, height * states) }.fill(state::ZERO);
+                unsafe { data.states.part(z * height * states, height * states) }.fill(0);
                 let busy = (0..height).map(|y| data.row(on, worker, *z, y)).sum();
                 data.clear(*z, busy);
                 (height, z * height * width, width, data.axes[1], 0..tiles)
@@ -65,7 +64,7 @@ impl Kernel for Work<'_, '_> {
             let pass = match unit {
                 Unit::Slice(z) => {
                     let stride = data.job.states();
-                    Pass::Inner { states: data.states, first: z * height * stride + index, stride }
+                    Pass::Inner { states: data.states, first: z * height * stride, stride, piece: index }
                 }
                 Unit::Plane(..) => Pass::Last(data.job.finish),
             };
@@ -98,7 +97,7 @@ impl Buffers<'_> {
             return 0;
         }
         // SAFETY: a row belongs to one slice, and a slice to one unit of work.
-        let states = unsafe { self.states.part(row * self.job.states(), tiles) };
+        let states = unsafe { self.states.part(row * self.job.states(), self.job.states()) };
         let mut bits = Row {
             foreground: &worker.foreground[words.clone()],
             boundary: &worker.boundary[words],
@@ -112,11 +111,13 @@ impl Buffers<'_> {
             bits.features(width, start as u32, signed, to);
         }
         if self.job.distance == Distance::ToOtherLabel {
-            // SAFETY: as for the states.
-            let soles = unsafe { self.soles.part(row * tiles, tiles) };
+            let soles = &worker.row_soles[y * tiles..(y + 1) * tiles];
             worker.soles[y..].iter_mut().step_by(height).zip(soles).for_each(|(to, sole)| *to = *sole);
+            for (piece, _) in soles.iter().enumerate().filter(|(_, sole)| **sole == SEVERAL) {
+                states::set(states, piece, State::Several);
+            }
         }
-        states.iter().filter(|state| **state != state::ZERO).count()
+        busy(states, 0..tiles).count()
     }
 
     /// Writes the zeroes of a slice with so many pieces that are not zero: all at once where they are most of it.
@@ -128,13 +129,14 @@ impl Buffers<'_> {
         // SAFETY: a slice belongs to one unit of work.
         let (states, out) = unsafe {
             let states = self.states.part(z * height * states, height * states);
-            (states.chunks_exact(states.len() / height), self.out.part(z * height * width, height * width))
+            (states.chunks_exact(self.job.states()), self.out.part(z * height * width, height * width))
         };
         if 2 * busy < height * tiles {
             return out.fill(0.0);
         }
         for (states, row) in states.zip(out.chunks_exact_mut(width)) {
-            let zero = states.iter().zip(row.chunks_mut(LANES)).filter(|(state, _)| **state == state::ZERO);
+            let pieces = row.chunks_mut(LANES).enumerate();
+            let zero = pieces.filter(|(piece, _)| states::get(states, *piece) == State::Zero);
             zero.for_each(|(_, piece)| piece.fill(0.0));
         }
     }
@@ -159,7 +161,7 @@ impl Buffers<'_> {
         for (tile, state) in busy(self.states(row), tiles.clone()) {
             let at = tile - tiles.start;
             let (lanes, greatest) = (&mut worker.plane[at * depth + z], &mut worker.greatest[at * depth + z]);
-            if state == state::INFINITE {
+            if state == State::Infinite {
                 *greatest = f32::INFINITY;
                 // With several parts it is an ordinary value.
                 if self.job.distance != Distance::ToBackground {
@@ -170,9 +172,15 @@ impl Buffers<'_> {
                 *greatest = S::load(on, lanes).greatest();
             }
             if self.job.distance == Distance::ToOtherLabel {
-                // SAFETY: in the last pass they are only read.
-                let sole = unsafe { self.soles.read(row * self.job.tiles() + tile, 1) };
-                worker.soles[at * depth + z] = sole[0];
+                worker.soles[at * depth + z] = match state {
+                    State::Several => SEVERAL,
+                    // Background is at distance 0, and nothing else is. No early exit, which is mispredicted.
+                    _ => {
+                        let inside = |bits, (at, lane): (usize, &f32)| bits | u32::from(*lane != 0.0) << at;
+                        let inside = lanes.iter().enumerate().fold(0, inside);
+                        self.mask.number(row * width + tile * LANES + inside.trailing_zeros() as usize)
+                    }
+                };
             }
         }
         if self.job.features {
@@ -191,19 +199,24 @@ impl Buffers<'_> {
         if y == height {
             return;
         }
-        for (tile, _) in busy(self.states(row), tiles).filter(|(_, state)| *state == state::MIXED) {
-            prefetch(self.out.address(row * width + tile * LANES), LANES);
+        for (tile, state) in busy(self.states(row), tiles) {
+            let start = row * width + tile * LANES;
+            if state != State::Infinite {
+                prefetch(self.out.address(start), LANES);
+            }
+            if self.job.distance == Distance::ToOtherLabel && state != State::Several {
+                self.mask.prefetch(start);
+            }
         }
     }
 
     /// The states of a row, for the last pass.
     #[inline(always)]
     #[allow(unsafe_code)]
-    fn states(&self, row: usize) -> &[[u8; STATES]] {
+    fn states(&self, row: usize) -> &[u8] {
         let count = self.job.states();
         // SAFETY: in the last pass they are only read.
-        let states = unsafe { self.states.read(row * count, count) };
-        states.as_chunks().0
+        unsafe { self.states.read(row * count, count) }
     }
 }
 

@@ -4,7 +4,8 @@
 //! other voxel to the left lies just before the last such boundary, the nearest to the right just after the next;
 //! boundaries are found by counting leading and trailing zeroes.
 
-use super::store::{NO_FEATURE, state};
+use super::states::{self, State};
+use super::store::NO_FEATURE;
 use crate::rows::WORD;
 use crate::simd::{LANES, Simd, Supported};
 
@@ -13,12 +14,12 @@ const LANE_BITS: u64 = u64::MAX >> (WORD - LANES);
 
 /// The pieces of a row, `stride` apart in their tiles.
 pub(super) struct Pieces<'a> {
-    /// The values; of pieces that are [`state::ZERO`] they are not written.
+    /// The values; of pieces that are [`State::Zero`] they are not written.
     pub(super) values: &'a mut [[f32; LANES]],
     /// Their maximum, zero before; unspecified if some are negative.
     pub(super) greatest: &'a mut [f32],
     pub(super) stride: usize,
-    /// See [`state`]; one after the other, and [`state::ZERO`] before.
+    /// See [`State`]; [`State::Zero`] before.
     pub(super) states: &'a mut [u8],
 }
 
@@ -55,7 +56,7 @@ impl Row<'_> {
                 for at in 0..width.div_ceil(LANES) {
                     values[at * stride] = [f32::INFINITY; LANES];
                     greatest[at * stride] = f32::INFINITY;
-                    states[at] = state::MIXED;
+                    states::set(states, at, State::Mixed);
                 }
             }
             return;
@@ -96,7 +97,7 @@ impl Row<'_> {
                     lanes[busy..].fill(idle);
                 }
                 greatest[piece * stride] = squared.greatest();
-                states[piece] = state::MIXED;
+                states::set(states, piece, State::Mixed);
             }
             if boundary != 0 {
                 last = (word * WORD) as u64 + u64::from(boundary.ilog2());

@@ -21,6 +21,8 @@ pub(super) struct Worker<'a> {
     pub(super) plane_features: &'a mut [[u32; LANES]],
     /// The only label of each row of a tile, see [`crate::rows::Bits`]; empty if there are only two.
     pub(super) soles: &'a mut [u32],
+    /// The same of the rows of a slice, row after row.
+    pub(super) row_soles: &'a mut [u32],
     /// The labels of `n` rows; empty if there are only two.
     pub(super) labels: &'a mut [[u32; LANES]],
     /// A part of `n` rows, and the maximum of each row; empty if there is only one part.
@@ -36,10 +38,8 @@ pub(super) struct Worker<'a> {
 pub(super) struct SharedScratch<'a> {
     /// The depth and the height.
     pub(super) axes: [Axis<'a>; 2],
-    /// The states of each row: see [`Job::states`] and [`super::store::state`].
+    /// The states of each row: see [`Job::states`] and [`super::states`].
     pub(super) states: &'a mut [u8],
-    /// The only label of each piece, see [`crate::rows::Bits`]; empty if there are only two.
-    pub(super) soles: &'a mut [u32],
 }
 
 /// The length of each buffer of a worker.
@@ -49,6 +49,7 @@ struct Lengths {
     plane: usize,
     features: usize,
     soles: usize,
+    row_soles: usize,
     labels: usize,
     part: usize,
     n: usize,
@@ -66,6 +67,7 @@ impl Lengths {
             plane,
             features: only_if(job.features, plane),
             soles: only_if(job.distance == Distance::ToOtherLabel, plane),
+            row_soles: only_if(job.distance == Distance::ToOtherLabel, job.tiles().saturating_mul(height)),
             labels: only_if(job.distance == Distance::ToOtherLabel, n),
             part: only_if(job.distance != Distance::ToBackground, n),
             n,
@@ -81,6 +83,7 @@ impl Lengths {
             bytes_of::<f32>(self.plane),
             bytes_of::<[u32; LANES]>(self.features),
             bytes_of::<u32>(self.soles),
+            bytes_of::<u32>(self.row_soles),
             bytes_of::<[u32; LANES]>(self.labels),
             bytes_of::<[f32; LANES]>(self.part),
             bytes_of::<f32>(self.part),
@@ -91,15 +94,9 @@ impl Lengths {
     }
 }
 
-/// The number of states of all rows.
+/// The bytes of the states of all rows.
 fn states(job: &Job) -> usize {
-    // Rows of few voxels have more states than voxels.
     job.shape[0].saturating_mul(job.shape[1]).saturating_mul(job.states())
-}
-
-/// The number of pieces whose label is kept.
-fn soles(job: &Job) -> usize {
-    if job.distance == Distance::ToOtherLabel { job.shape[0] * job.shape[1] * job.tiles() } else { 0 }
 }
 
 /// The bytes that `job` needs, wherever the buffer starts.
@@ -110,7 +107,6 @@ pub(super) fn bytes(job: &Job) -> usize {
         bytes_of::<f32>(Axis::costs_len(depth)),
         bytes_of::<f32>(Axis::costs_len(height)),
         bytes_of::<u8>(states(job)),
-        bytes_of::<u32>(soles(job)),
         Lengths::new(job).bytes().saturating_mul(job.threads),
     ])
 }
@@ -122,8 +118,8 @@ pub(super) fn shared<'a>(job: &Job, scratch: &'a mut [u8]) -> (SharedScratch<'a>
     let [depth, height, _] = job.shape;
     let mut axis = |n: usize, weight: f32| Axis::new(weight, carver.take(Axis::costs_len(n)));
     let axes = [axis(depth, job.weights[0]), axis(height, job.weights[1])];
-    let (states, soles) = (carver.take(states(job)), carver.take(soles(job)));
-    (SharedScratch { axes, states, soles }, carver.rest())
+    let states = carver.take(states(job));
+    (SharedScratch { axes, states }, carver.rest())
 }
 
 /// Divides the rest of [`shared`] among the threads.
@@ -139,6 +135,7 @@ pub(super) fn workers<'a>(job: &Job, scratch: &'a mut [u8]) -> impl Iterator<Ite
             greatest: carver.take(lengths.plane),
             plane_features: carver.take(lengths.features),
             soles: carver.take(lengths.soles),
+            row_soles: carver.take(lengths.row_soles),
             labels: carver.take(lengths.labels),
             part: carver.take(lengths.part),
             part_greatest: carver.take(lengths.part),

@@ -1,44 +1,14 @@
 //! Writing the rows of an envelope to the output.
 
-use std::iter;
 use std::ops::Range;
 
 use plimsoll_parallel::Parts;
 
+use super::states::{self, State};
 use crate::simd::{LANES, Simd};
 
 /// The feature of a voxel that has none; no voxel has this number.
 pub const NO_FEATURE: u32 = u32::MAX;
-
-/// The state of a piece, a row of a tile, between the passes. Pieces that are all zero are final; those that are all +∞
-/// are only written by the last pass.
-pub(super) mod state {
-    pub(crate) const ZERO: u8 = 0;
-    pub(crate) const MIXED: u8 = 1;
-    pub(crate) const INFINITE: u8 = 2;
-}
-
-/// States that are looked at together.
-pub(super) const STATES: usize = 8;
-
-/// The pieces of a row that are not zero, with their states, among the pieces of some tiles.
-#[inline(always)]
-pub(super) fn busy(states: &[[u8; STATES]], tiles: Range<usize>) -> impl Iterator<Item = (usize, u8)> {
-    let (first, end) = (tiles.start / STATES, tiles.end.div_ceil(STATES));
-    states[first..end].iter().enumerate().flat_map(move |(at, word)| {
-        let mut word = u64::from_le_bytes(*word);
-        iter::from_fn(move || {
-            let shift = if word == 0 { return None } else { word.trailing_zeros() & !7 };
-            let state = (word >> shift) as u8;
-            word &= !(0xff << shift);
-            Some(((first + at) * STATES + shift as usize / 8, state))
-        })
-        .filter({
-            let tiles = tiles.clone();
-            move |(tile, _)| tiles.contains(tile)
-        })
-    })
-}
 
 /// The conversion of squared distances in the last pass.
 #[derive(Clone, Copy)]
@@ -52,9 +22,9 @@ pub(super) struct Finish {
 /// The pass that writes the rows.
 #[derive(Clone, Copy)]
 pub(super) enum Pass<'a> {
-    /// A pass that others follow: `states` records what is not written. `first` is the tile's first piece, `stride` the
-    /// distance from one row to the next.
-    Inner { states: &'a Parts<'a, u8>, first: usize, stride: usize },
+    /// A pass that others follow: `states` records what is not written. `first` is the first byte of the states of row 0,
+    /// `stride` the bytes of a row's, and `piece` the tile's piece of each row.
+    Inner { states: &'a Parts<'a, u8>, first: usize, stride: usize, piece: usize },
     /// The last one.
     Last(Finish),
 }
@@ -164,8 +134,8 @@ impl Store<'_> {
         Store {
             start: self.start + first * self.stride,
             pass: match self.pass {
-                Pass::Inner { states, first: piece, stride } => {
-                    Pass::Inner { states, first: piece + first * stride, stride }
+                Pass::Inner { states, first: byte, stride, piece } => {
+                    Pass::Inner { states, first: byte + first * stride, stride, piece }
                 }
                 last @ Pass::Last(_) => last,
             },
@@ -187,9 +157,10 @@ impl Store<'_> {
     #[allow(unsafe_code)]
     pub(super) fn infinite(&self, y: usize) {
         match (self.pass, self.part) {
-            (Pass::Inner { states, first, stride }, None) if self.scale > 0.0 => {
-                // SAFETY: a piece belongs to its tile.
-                unsafe { states.part(first + y * stride, 1) }.fill(state::INFINITE);
+            (Pass::Inner { states, first, stride, piece }, None) if self.scale > 0.0 => {
+                // SAFETY: the states of a row belong to the unit of work of its slice, which passes over tile after tile.
+                let row = unsafe { states.part(first + y * stride, stride) };
+                states::set(row, piece, State::Infinite);
             }
             // An infinite part is the only one of its tile.
             _ => {

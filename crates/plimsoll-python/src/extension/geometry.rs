@@ -1,16 +1,16 @@
 //! Distances, components, skeletons and Betti numbers.
 
-use numpy::{PyReadwriteArray1, PyReadwriteArray3};
-use plimsoll_morphology::{Distance, Label, Recheck, Region, Topology};
+use numpy::{PyReadonlyArray3, PyReadwriteArray1, PyReadwriteArray3};
+use plimsoll_morphology::{Distance, Label, Recheck, Region, Topology, Voxels};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use super::arrays::{Mask, on_mask, slice};
+use super::arrays::{AnyMask, Integer, Mask, View, on_mask, slice};
 use super::memory::PyBudget;
 use super::{detached, raised, resources};
 use crate::{
-    DistanceOptions, Failure, Grid, Resources, dilated_skeleton, distance_transform, features_of, indices,
-    keep_largest_component, neighbours,
+    DistanceOptions, Failure, Grid, Resources, dilated_skeleton, distance_transform,
+    distance_transform_of_voxels, features_of, indices, keep_largest_component, neighbours,
 };
 
 /// Adds the functions to the module.
@@ -38,7 +38,7 @@ fn distance_by_name(name: &str) -> PyResult<Distance> {
 #[allow(clippy::too_many_arguments, reason = "the package passes keyword arguments")]
 fn transform_distances(
     py: Python<'_>,
-    mask: Mask<'_>,
+    mask: AnyMask<'_>,
     spacing: [f64; 3],
     rank: usize,
     distance: &str,
@@ -54,27 +54,66 @@ fn transform_distances(
     let distances = distances.as_slice_mut()?;
     let mut places = indices;
     let places = places.as_mut().map(|array| array.as_slice_mut()).transpose()?;
-    on_mask!(mask, |mask, shape| {
-        let grid = Grid { shape, spacing, rank };
-        detached(py, || transform(mask, &grid, &options, distances, places, &resources))
-    })
+    let transform = Transform { spacing, rank, options, distances, places, resources };
+    match &mask {
+        AnyMask::Bytes(mask) => transform.of_array(py, mask),
+        AnyMask::Shorts(mask) => transform.of_array(py, mask),
+        AnyMask::Words(mask) => transform.of_array(py, mask),
+        AnyMask::Longs(mask) => transform.of_view(py, View(mask.as_array())),
+    }
 }
 
-/// Transforms a mask, with the indices of nearest voxels where there is an array for them.
-fn transform<L: Label>(
-    mask: &[L],
-    grid: &Grid,
-    options: &DistanceOptions,
-    distances: &mut [f32],
-    places: Option<&mut [i32]>,
-    resources: &Resources,
-) -> Result<(), Failure> {
-    let Some(places) = places else {
-        return distance_transform(mask, grid, options, distances, None, resources);
-    };
-    let features = features_of(grid, places)?;
-    distance_transform(mask, grid, options, distances, Some(features), resources)?;
-    indices(grid, places)
+/// A distance transform without its mask.
+struct Transform<'a> {
+    spacing: [f64; 3],
+    rank: usize,
+    options: DistanceOptions,
+    distances: &'a mut [f32],
+    /// The array for indices of nearest voxels, if there is one.
+    places: Option<&'a mut [i32]>,
+    resources: Resources,
+}
+
+impl Transform<'_> {
+    /// Transforms an array, whose elements are read as a slice where they are one.
+    fn of_array<L: Label + Integer>(self, py: Python<'_>, mask: &PyReadonlyArray3<'_, L>) -> PyResult<()> {
+        let Ok(elements) = mask.as_slice() else { return self.of_view(py, View(mask.as_array())) };
+        self.run(py, mask.as_array().dim().into(), |grid, options, distances, features, resources| {
+            distance_transform(elements, grid, options, distances, features, resources)
+        })
+    }
+
+    /// Transforms a view of an array.
+    fn of_view<T: Integer>(self, py: Python<'_>, mask: View<'_, T>) -> PyResult<()> {
+        self.run(py, mask.shape(), |grid, options, distances, features, resources| {
+            distance_transform_of_voxels(&mask, grid, options, distances, features, resources)
+        })
+    }
+
+    fn run(
+        self,
+        py: Python<'_>,
+        shape: [usize; 3],
+        transform: impl FnOnce(
+            &Grid,
+            &DistanceOptions,
+            &mut [f32],
+            Option<&mut [u32]>,
+            &Resources,
+        ) -> Result<(), Failure>
+        + Send,
+    ) -> PyResult<()> {
+        let Transform { spacing, rank, options, distances, places, resources } = self;
+        let grid = Grid { shape, spacing, rank };
+        detached(py, || {
+            let Some(places) = places else {
+                return transform(&grid, &options, distances, None, &resources);
+            };
+            let features = features_of(&grid, places)?;
+            transform(&grid, &options, distances, Some(features), &resources)?;
+            indices(&grid, places)
+        })
+    }
 }
 
 #[pyfunction]
