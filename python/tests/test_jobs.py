@@ -332,6 +332,31 @@ def test_eight_threads_run_jobs_at_the_same_time(dataset: Path) -> None:
     assert [found[number] for number in range(8)] == alone
 
 
+def test_eight_threads_get_the_same_plan_although_the_machine_was_never_measured(
+    dataset: Path, small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    least = plimsoll.plan(dataset, ram="2GiB", threads=1, patches=False, **small).minimum_ram
+    # Without room for everything, rates decide what is recomputed.
+    for attempt, ram in enumerate([2 << 30, least + (1 << 20)]):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / f"cache {attempt}"))
+        found: dict[int, dict[str, Any]] = {}
+
+        def plan(number: int, ram: int = ram, found: dict[int, dict[str, Any]] = found) -> None:
+            made = plimsoll.plan(dataset, ram=ram, threads=1, patches=False, **small)
+            found[number] = {**made.numbers, "drawing": made.arena_svg}
+
+        threads = [threading.Thread(target=plan, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 8
+        for number in range(1, 8):
+            differences = [key for key in found[0] if found[0][key] != found[number][key]]
+            assert differences == []
+
+
 def _has(module: str) -> bool:
     try:
         __import__(module)

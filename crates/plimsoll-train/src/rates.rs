@@ -1,8 +1,8 @@
 //! The measured speed of the machine, stored until a run contradicts it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll_disk::atomic;
 use plimsoll_graph::Program;
@@ -45,16 +45,19 @@ impl StoredRates {
         (!self.doubtful.machine).then_some(rates)
     }
 
-    /// Takes in what was measured. Of two rates the higher one counts: whatever else a machine does only ever makes a kernel
-    /// slower.
+    /// Adds what was measured. Rates that are not doubtful stay, so that plans of the same programs are the same. Of a doubtful and a new
+    /// rate the higher one counts: whatever else a machine does only ever makes a kernel slower.
     fn learn(&mut self, measured: &Rates) {
-        self.rates.flops = self.rates.flops.max(measured.flops);
-        self.rates.bytes = self.rates.bytes.max(measured.bytes);
-        self.doubtful.machine = false;
+        if std::mem::take(&mut self.doubtful.machine) {
+            self.rates.flops = self.rates.flops.max(measured.flops);
+            self.rates.bytes = self.rates.bytes.max(measured.bytes);
+        }
         for (name, rate) in &measured.kernels {
+            let is_doubtful = self.doubtful.kernels.remove(name);
             let known = self.rates.kernels.entry(name.clone()).or_insert(*rate);
-            *known = known.max(*rate);
-            self.doubtful.kernels.remove(name);
+            if is_doubtful {
+                *known = known.max(*rate);
+            }
         }
     }
 
@@ -64,23 +67,42 @@ impl StoredRates {
     }
 }
 
+/// The rates of processes that have no cache folder, or one that cannot be written, by backend and file. Whoever measures holds the lock:
+/// two measurements at once would slow each other down, and two plans of the same programs would be made with different rates.
+static MEASURED: Mutex<BTreeMap<(String, Option<PathBuf>), StoredRates>> = Mutex::new(BTreeMap::new());
+
 /// Returns a backend that predicts times from the machine's rates for the kernels of some programs.
 ///
-/// Rates are read from `costs-….json` in the cache folder; missing and doubtful ones are measured and stored there. They decide which plan
-/// counts as the fastest, and in [`fastest_products`](crate::fastest_products) which convolutions of a new run multiply bf16. No other result
-/// of a run depends on them.
+/// Rates are read from `costs-….json` in the cache folder; missing and doubtful ones are measured and stored there. Each rate is measured
+/// once, so that a plan depends on its input and the machine, not on what else ran at the time. They decide which plan counts as the
+/// fastest, and in [`fastest_products`](crate::fastest_products) which convolutions of a new run multiply bf16. No other result of a run
+/// depends on them.
 pub fn measured(
     machine: Machine,
     backend: &dyn Backend,
     programs: &[Program],
     cache: Option<&CacheFolder>,
 ) -> Arc<dyn Backend> {
+    backend.with_rates(rates(machine, backend, programs, cache))
+}
+
+/// The rates for the kernels of some programs; `None` if nothing is known and nothing can be measured.
+fn rates(
+    machine: Machine,
+    backend: &dyn Backend,
+    programs: &[Program],
+    cache: Option<&CacheFolder>,
+) -> Option<Rates> {
     let file = costs_file(backend, cache);
     let memory = usize::try_from(machine.line.0 / PART_OF_LINE).unwrap_or(usize::MAX);
-    let mut stored = file.as_deref().and_then(read);
+    let key = (backend.rated(), file.clone());
+    let mut measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut stored = file.as_deref().and_then(read).or_else(|| measured.get(&key).cloned());
     let believed = stored.as_ref().and_then(StoredRates::believed);
     // Where threads or memory are refused, times are predicted from what is known.
     if let Some(learned) = backend.measure(believed.as_ref(), programs, memory).ok().flatten() {
+        // Another process may have measured the same kernels in the meantime: both then plan with its rates.
+        stored = file.as_deref().and_then(read).or(stored);
         let stored = stored.get_or_insert_with(|| StoredRates {
             processor: processor(),
             backend: backend.rated(),
@@ -88,10 +110,11 @@ pub fn measured(
             doubtful: Doubtful::default(),
         });
         stored.learn(&learned);
-        // Where nothing can be kept, it is measured again the next time.
-        let _ = file.map(|file| write(&file, stored));
+        if !file.is_some_and(|file| write(&file, stored).is_ok()) {
+            measured.insert(key, stored.clone());
+        }
     }
-    backend.with_rates(stored.map(|stored| stored.rates))
+    stored.map(|stored| stored.rates)
 }
 
 /// Compares the predicted time of a step with the measured median. If they differ by more than a quarter of the prediction, all rates of
@@ -143,6 +166,9 @@ fn write(file: &Path, stored: &StoredRates) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_cpu::{CpuBackend, CpuOptions};
+    use plimsoll_memory::Bytes;
+
     use super::*;
 
     fn rates(flops: f64, kernels: &[(&str, f64)]) -> Rates {
@@ -166,5 +192,36 @@ mod tests {
         assert_eq!(stored.doubtful.kernels, BTreeSet::from(["other".to_string()]));
         let believed = stored.believed().unwrap();
         assert_eq!(believed, rates(100.0, &[("slow", 4.0), ("fast", 9.0), ("new", 2.0)]));
+    }
+
+    #[test]
+    fn a_rate_that_is_not_doubtful_is_kept() {
+        let mut stored = StoredRates {
+            processor: "p".into(),
+            backend: "b".into(),
+            rates: rates(100.0, &[("known", 5.0)]),
+            doubtful: Doubtful::default(),
+        };
+        stored.learn(&rates(120.0, &[("known", 7.0), ("new", 2.0)]));
+        assert_eq!(stored.rates, rates(100.0, &[("known", 5.0), ("new", 2.0)]));
+    }
+
+    #[test]
+    fn eight_threads_get_the_same_rates_with_and_without_a_cache() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = CacheFolder::new(dir.path().join("cache"));
+        for cache in [Some(&folder), None] {
+            let machine = Machine { line: Bytes::mib(512), threads: 1, loader_threads: 1 };
+            let found: Vec<Option<Rates>> = std::thread::scope(|scope| {
+                let measure = || {
+                    let backend = CpuBackend::new(CpuOptions::new(1)).unwrap();
+                    super::rates(machine, &backend, &[], cache)
+                };
+                let threads: Vec<_> = (0..8).map(|_| scope.spawn(measure)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert!(found[0].is_some());
+            assert!(found.iter().all(|rates| *rates == found[0]), "{found:?}");
+        }
     }
 }
