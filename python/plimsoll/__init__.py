@@ -1,5 +1,6 @@
 """Medical-image networks, geometry and scores inside a memory limit."""
 
+from ._classify import Classification, classify
 from ._errors import Error, InternalError, OverLimit
 from ._estimate import Checkpoint, CurvePoint, Estimate, estimate
 from ._evaluate import CaseScores, Comparison, Evaluation, compare, evaluate
@@ -29,6 +30,7 @@ __all__ = [
     "Budget",
     "CaseScores",
     "Checkpoint",
+    "Classification",
     "Comparison",
     "CurvePoint",
     "EpochEnd",
@@ -57,6 +59,7 @@ __all__ = [
     "WayOut",
     "__version__",
     "betti_numbers",
+    "classify",
     "compare",
     "connected_components",
     "distance_transform",

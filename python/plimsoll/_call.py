@@ -81,6 +81,15 @@ def as_path(value: object, name: str) -> str:
     return path
 
 
+def paths_of(value: object, name: str) -> list[str]:
+    """Return one path or several as texts."""
+    if isinstance(value, (str, os.PathLike)):
+        return [as_path(value, name)]
+    if not isinstance(value, Sequence):
+        raise TypeError(f"{name} must be a path or a sequence of paths, not {type(value).__name__}")
+    return [as_path(path, name) for path in value]
+
+
 def optional_path(value: object, name: str) -> str | None:
     """Return a path as a text, or `None`."""
     return None if value is None else as_path(value, name)

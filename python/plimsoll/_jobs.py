@@ -254,6 +254,7 @@ def train(
     fold: FoldName = 0,
     folds: Sequence[int] | Literal["all"] | str | None = None,
     parallel: int = 1,
+    one_vs_one: bool = False,
     resume: bool = False,
     threads: int | None = None,
     loader_threads: int | None = None,
@@ -300,6 +301,9 @@ def train(
         Several folds instead of `fold`; ``"all"`` for all that there are.
     parallel : int, optional
         The number of folds that train at the same time, each with its part of the limit and of the threads.
+    one_vs_one : bool, optional
+        For images: train a classifier for each pair of classes, in folders of their own, whose votes `classify` counts.
+        `Run.folds` names them ``"pair_0_1/fold_0"`` and so on.
     resume : bool, optional
         Continue from the last checkpoint.
     threads, loader_threads, device, vram, config, allow, skip_bad_cases, allow_outside, plans_from
@@ -364,11 +368,16 @@ def train(
         plans_from=plans_from,
     )
     out = as_path(out, "out")
+    if one_vs_one and folds is not None:
+        raise ValueError("folds has no effect with one_vs_one, which trains one fold; pass fold")
+    if one_vs_one and parallel != 1:
+        raise ValueError("parallel has no effect with one_vs_one, which trains one classifier after the other")
     arguments = {
         "run": run,
         "out": out,
         "folds": _folds(fold, folds),
         "parallel": parallel,
+        "one_vs_one": one_vs_one,
         "warm": warm,
         "resume": resume,
         "accept_changed_data": accept_changed_data,

@@ -5,6 +5,7 @@
 //! [`Keywords`](crate::Keywords).
 
 mod arguments;
+mod classify;
 mod data;
 mod error;
 mod events;
@@ -35,6 +36,7 @@ pub type Job = fn(&str, &Context) -> Result<String, Failure>;
 /// Returns the job with this name.
 pub fn job(name: &str) -> Option<Job> {
     Some(match name {
+        "classify" => classify::classify,
         "compare" => scores::compare,
         "evaluate" => scores::evaluate,
         "export" => export::export,

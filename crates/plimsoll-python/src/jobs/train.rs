@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use plimsoll::{Context, FoldChoice, Monitoring, NewCases, TrainRequest, WeightChoice};
+use plimsoll::{Context, FoldChoice, Monitoring, NewCases, TrainRequest, TrainedPair, WeightChoice};
 use plimsoll_metrics::Missing;
 use plimsoll_report::contents;
 use plimsoll_run::{FoldName, RunFolder};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::arguments::RunArguments;
 use super::files::Files;
@@ -21,6 +21,8 @@ struct TrainArguments {
     /// The names of the folds; none for all of the splits.
     folds: Option<Vec<String>>,
     parallel: usize,
+    /// Trains a classifier of images for each pair of classes.
+    one_vs_one: bool,
     warm: bool,
     resume: bool,
     accept_changed_data: bool,
@@ -114,9 +116,19 @@ fn new_cases(name: &str) -> Result<NewCases, Failure> {
     }
 }
 
+/// The classifiers of all pairs of classes.
+#[derive(Serialize)]
+struct PairsResult {
+    pairs: Vec<TrainedPair>,
+}
+
 /// Trains and validates folds until all are done, or the job is asked to stop.
 pub(super) fn train(arguments: &str, context: &Context) -> Result<String, Failure> {
     let arguments: TrainArguments = parsed(arguments)?;
     let context = arguments.files().check(context)?;
+    if arguments.one_vs_one {
+        let pairs = plimsoll::train_pairs(&arguments.request()?, &context).map_err(JobFailure::of)?;
+        return written(&PairsResult { pairs });
+    }
     written(&plimsoll::train(&arguments.request()?, &context).map_err(JobFailure::of)?)
 }
