@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ def call(name: str, arguments: Mapping[str, Any], *, callbacks: Callbacks = None
     Warnings become warnings of Python, notes go to the logger ``plimsoll``.
     """
     handlers = _handlers(callbacks)
+    if progress is not None:
+        as_flag(progress, "progress")
     text = json.dumps(plain(arguments, ""), allow_nan=False)
     display = display_for(progress)
 
@@ -90,6 +92,13 @@ def paths_of(value: object, name: str) -> list[str]:
     return [as_path(path, name) for path in value]
 
 
+def as_flag(value: object, name: str) -> bool:
+    """Return a choice between two."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be True or False, not {type(value).__name__}")
+    return bool(value)
+
+
 def optional_path(value: object, name: str) -> str | None:
     """Return a path as a text, or `None`."""
     return None if value is None else as_path(value, name)
@@ -127,6 +136,8 @@ def names_of(value: object, name: str) -> list[str]:
 
 
 def _handlers(callbacks: Callbacks) -> list[Callback]:
+    if not (callbacks is None or callable(callbacks) or isinstance(callbacks, Iterable)):
+        raise TypeError(f"callbacks must be a function or a sequence of functions, not {type(callbacks).__name__}")
     handlers = [callbacks] if callable(callbacks) else list(callbacks or [])
     for handler in handlers:
         if not callable(handler):

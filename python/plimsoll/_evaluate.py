@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 import numpy.typing as npt
 
 from ._arrays import tolerance_of
-from ._call import Memory, PathLike, as_bytes, as_path, call, names_of, optional_path, plain
+from ._call import Memory, PathLike, as_bytes, as_path, call, names_of, optional_path, paths_of, plain
 from ._events import Callbacks
 from ._memory import Budget
 from ._metrics import Group, Scores, Surface, groups_of, score_arrays
@@ -366,9 +366,8 @@ def compare(
     --------
     >>> plimsoll.compare("runs/small", "runs/large", metric="dice").choice["words"]
     """
-    first = [candidates] if isinstance(candidates, (str, os.PathLike)) else list(candidates)
     arguments = {
-        "candidates": [as_path(path, "candidates") for path in (*first, *more)],
+        "candidates": [*paths_of(candidates, "candidates"), *paths_of(more, "candidates")],
         "metric": names_of(metric, "metric"),
         "class": names_of(labels, "labels"),
         "common_cases": common_cases,

@@ -590,6 +590,8 @@ def write_phantoms(
     seed : int, optional
         The same seed gives the same files.
     """
+    if not isinstance(size, Sequence) or len(size) != 2:
+        raise TypeError("size must be two numbers: the smallest and the largest")
     arguments = {
         "folder": as_path(folder, "folder"),
         "cases": cases,

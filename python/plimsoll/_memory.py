@@ -103,10 +103,14 @@ def memory() -> list[Holder]:
     return sorted(holders, key=lambda holder: -holder.now)
 
 
-def _bytes(limit: str | int) -> int:
+def _bytes(limit: str | int, name: str = "limit") -> int:
     if isinstance(limit, bool) or not isinstance(limit, (str, int)):
-        raise TypeError(f"limit must be a number of bytes or a text such as '2GiB', not {type(limit).__name__}")
-    number = _plimsoll.parse_bytes(limit) if isinstance(limit, str) else limit
-    if number < 0:
-        raise ValueError(f"limit is {number} bytes; it must not be negative")
-    return number
+        raise TypeError(f"{name} must be a number of bytes or a text such as '2GiB', not {type(limit).__name__}")
+    if isinstance(limit, str):
+        try:
+            return _plimsoll.parse_bytes(limit)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    if limit < 0:
+        raise ValueError(f"{name} is {limit} bytes; it must not be negative")
+    return limit

@@ -87,7 +87,7 @@ def score_arrays(
     budget: Budget | None,
 ) -> Scores:
     """Score a label map against a reference, as `evaluate` does."""
-    ledger = ledger_of(budget)
+    ledger, threads, surface = ledger_of(budget), threads_of(threads), surface_of(surface)
     prediction, reference = _maps(pred, ref, budget)
     if labels is None:
         present = np.union1d(np.unique(prediction.voxels), np.unique(reference.voxels))
@@ -142,8 +142,16 @@ def surface_distances(
     prediction, reference = (as_array(value, name) != 0 for value, name in ((pred, "pred"), (ref, "ref")))
     first, second = _maps(prediction, reference, budget)
     numbers = first.spacing(spacing, "spacing")
+    surface = surface_of(surface)
     found = _plimsoll.measure_surfaces(first.voxels, second.voxels, numbers, surface, tolerance, ledger, threads)
     return SurfaceDistances(*found)
+
+
+def surface_of(surface: Surface) -> Surface:
+    """Return a definition of surfaces."""
+    if surface not in ("elements", "voxels"):
+        raise ValueError(f"surface is {surface!r}, but must be 'elements' or 'voxels'")
+    return surface
 
 
 def _maps(pred: npt.ArrayLike, ref: npt.ArrayLike, budget: Budget | None) -> tuple[Mask, Mask]:
@@ -178,6 +186,8 @@ def groups_of(metrics: Group | Literal["all"] | Sequence[Group]) -> list[str]:
     """Return the names of groups of scores."""
     if metrics == "all":
         return list(GROUPS)
+    if not isinstance(metrics, Iterable):
+        raise TypeError(f"metrics must be a name or a sequence of names, not {type(metrics).__name__}")
     names = [metrics] if isinstance(metrics, str) else list(metrics)
     unknown = [name for name in names if name not in GROUPS]
     if unknown:

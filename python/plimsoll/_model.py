@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from . import _plimsoll
-from ._arrays import ledger_of
+from ._arrays import ledger_of, threads_of
+from ._call import as_path
 from ._errors import Error
 from ._images import Array, Volume, paths_of, volume_of
 from ._memory import Budget, _bytes
@@ -136,9 +137,9 @@ class Model:
             gaussian=use_gaussian is not False,
             mirror=use_mirroring,
             window_batch=window_batch,
-            threads=threads,
+            threads=threads_of(threads),
             device=str(device),
-            vram=None if vram is None else _bytes(vram),
+            vram=None if vram is None else _bytes(vram, "vram"),
             postprocessing=postprocessing,
         )
         self._description: dict[str, Any] = json.loads(self._model.description())
@@ -151,7 +152,7 @@ class Model:
         import tempfile
         import zipfile
 
-        given = os.fspath(path)
+        given = as_path(path, "path")
         if not (os.path.isfile(given) and zipfile.is_zipfile(given)):
             return given
         self._extracted = tempfile.TemporaryDirectory(prefix="plimsoll-model-")
@@ -387,7 +388,7 @@ class Model:
             probabilities=probabilities,
             overwrite=overwrite,
             earlier=None if previous_stage is None else os.fspath(previous_stage),
-            ram=None if ram is None else _bytes(ram),
+            ram=None if ram is None else _bytes(ram, "ram"),
             progress=progress,
         )
         _warn(told)
@@ -408,7 +409,7 @@ def _limit(ram: Ram) -> dict[str, Any]:
     """Return the arguments of a limit: bytes, or a budget of the caller."""
     if isinstance(ram, Budget):
         return {"budget": ledger_of(ram)}
-    return {"ram": None if ram is None else _bytes(ram)}
+    return {"ram": None if ram is None else _bytes(ram, "ram")}
 
 
 def _flat(array: Array) -> Array:

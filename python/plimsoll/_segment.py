@@ -11,6 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 from . import _plimsoll
+from ._arrays import threads_of
+from ._call import as_flag, as_path, names_of
 from ._images import Array, paths_of, volume_of
 from ._memory import _bytes
 from ._model import Path, Progress, _expect_no_geometry, _expect_none_failed, _flat, _warn
@@ -117,14 +119,36 @@ def segment(
     >>> names[5]
     'liver'
     """
+    if not isinstance(task, str):
+        raise TypeError(f"task must be a name, not {type(task).__name__}")
+    flags = {
+        "ml": ml,
+        "fast": fast,
+        "fastest": fastest,
+        "body_seg": body_seg,
+        "robust_crop": robust_crop,
+        "higher_order_resampling": higher_order_resampling,
+        "no_derived_masks": no_derived_masks,
+        "statistics": statistics,
+        "statistics_exclude_masks_at_border": statistics_exclude_masks_at_border,
+        "preview": preview,
+        "overwrite": overwrite,
+    }
+    for name, value in flags.items():
+        as_flag(value, name)
+    if isinstance(remove_small_blobs, str) or not hasattr(remove_small_blobs, "__float__"):
+        raise TypeError(f"remove_small_blobs must be a volume in mm³, not {type(remove_small_blobs).__name__}")
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress must be a function, not {type(progress).__name__}")
+    threads = threads_of(threads)
     if fast and fastest:
         raise ValueError("fast and fastest are both given; pass one of them")
     if roi_subset and roi_subset_robust:
         raise ValueError("roi_subset and roi_subset_robust are both given; pass one of them")
     if model_size not in ("big", "small"):
         raise ValueError(f"model_size is {model_size!r}; it must be 'big' or 'small'")
-    subset = list(roi_subset_robust or roi_subset or [])
-    is_dicom = output is not None and os.fspath(output).lower().endswith(".dcm")
+    subset = names_of(roi_subset_robust, "roi_subset_robust") or names_of(roi_subset, "roi_subset")
+    is_dicom = output is not None and as_path(output, "output").lower().endswith(".dcm")
     without_effect = {
         "roi_subset": bool(subset) and not task.startswith("total"),
         "model_size": model_size == "small" and task != "total_v3",
@@ -147,12 +171,12 @@ def segment(
         "incomplete": not statistics_exclude_masks_at_border,
         "preview": preview,
         "dicom": segmentation_type or "labelmap",
-        "weights": os.fspath(weights) if weights is not None else _weights_folder(),
+        "weights": as_path(weights, "weights") if weights is not None else _weights_folder(),
         "overwrite": overwrite,
         "device": str(device).replace("gpu", "cuda"),
-        "vram": None if vram is None else _bytes(vram),
+        "vram": None if vram is None else _bytes(vram, "vram"),
         "threads": threads,
-        "ram": None if ram is None else _bytes(ram),
+        "ram": None if ram is None else _bytes(ram, "ram"),
         "progress": progress,
     }
     paths = paths_of(image)

@@ -17,6 +17,7 @@ mod runs;
 mod scores;
 mod sweep;
 mod train;
+mod wrong_value;
 
 use plimsoll::Context;
 use plimsoll_remedy::render;
@@ -54,7 +55,7 @@ pub fn job(name: &str) -> Option<Job> {
 
 /// Reads the arguments of a job.
 fn parsed<T: DeserializeOwned>(arguments: &str) -> Result<T, Failure> {
-    serde_json::from_str(arguments).map_err(|error| JobFailure::argument(arguments::without_place(&error)))
+    serde_json::from_str(arguments).map_err(|error| JobFailure::argument(wrong_value::message(arguments, &error)))
 }
 
 /// Writes a result of a job, whose texts are put into the words of Python.
