@@ -1,29 +1,74 @@
 """Medical-image networks, geometry and scores inside a memory limit."""
 
-from ._classify import Classification, classify
+from typing import TYPE_CHECKING
+
 from ._errors import Error, InternalError, OverLimit
-from ._estimate import Checkpoint, CurvePoint, Estimate, estimate
-from ._evaluate import CaseScores, Comparison, Evaluation, compare, evaluate
-from ._events import EpochEnd, Event, Message, Planned, Progress
-from ._find_bin import find_plimsoll_bin
-from ._geometry import (
-    BettiNumbers,
-    betti_numbers,
-    connected_components,
-    distance_transform,
-    fill_holes,
-    largest_component,
-    skeletonize,
-)
-from ._jobs import Inspection, Sweep, export, inspect, plan, sweep, train, write_phantoms
 from ._memory import Budget, Holder, memory
-from ._metrics import Scores, SurfaceDistances, surface_distances
-from ._model import Model, Plan
-from ._plan import PatchCost, RunPlan, RunPoint, WayOut
 from ._plimsoll import __version__
-from ._run import Fold, Run, Status
-from ._segment import segment, segmentation_labels
-from ._sliding_window import sliding_window
+
+if TYPE_CHECKING:
+    from ._classify import Classification, classify
+    from ._estimate import Checkpoint, CurvePoint, Estimate, estimate
+    from ._evaluate import CaseScores, Comparison, Evaluation, compare, evaluate
+    from ._events import EpochEnd, Event, Message, Planned, Progress
+    from ._find_bin import find_plimsoll_bin
+    from ._geometry import (
+        BettiNumbers,
+        betti_numbers,
+        connected_components,
+        distance_transform,
+        fill_holes,
+        largest_component,
+        skeletonize,
+    )
+    from ._jobs import Inspection, Sweep, export, inspect, plan, sweep, train, write_phantoms
+    from ._metrics import Scores, SurfaceDistances, surface_distances
+    from ._model import Model, Plan
+    from ._plan import PatchCost, RunPlan, RunPoint, WayOut
+    from ._run import Fold, Run, Status
+    from ._segment import segment, segmentation_labels
+    from ._sliding_window import sliding_window
+else:
+    #: The modules of names that are imported when they are first used, so that `import plimsoll` stays short.
+    _MODULES = {
+        "_classify": ("Classification", "classify"),
+        "_estimate": ("Checkpoint", "CurvePoint", "Estimate", "estimate"),
+        "_evaluate": ("CaseScores", "Comparison", "Evaluation", "compare", "evaluate"),
+        "_events": ("EpochEnd", "Event", "Message", "Planned", "Progress"),
+        "_find_bin": ("find_plimsoll_bin",),
+        "_geometry": (
+            "BettiNumbers",
+            "betti_numbers",
+            "connected_components",
+            "distance_transform",
+            "fill_holes",
+            "largest_component",
+            "skeletonize",
+        ),
+        "_jobs": ("Inspection", "Sweep", "export", "inspect", "plan", "sweep", "train", "write_phantoms"),
+        "_metrics": ("Scores", "SurfaceDistances", "surface_distances"),
+        "_model": ("Model", "Plan"),
+        "_plan": ("PatchCost", "RunPlan", "RunPoint", "WayOut"),
+        "_run": ("Fold", "Run", "Status"),
+        "_segment": ("segment", "segmentation_labels"),
+        "_sliding_window": ("sliding_window",),
+    }
+    _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+    def __getattr__(name: str) -> object:
+        """Import a public name from its module."""
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        value = getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        """Return all names, those that are not imported yet too."""
+        return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "BettiNumbers",
