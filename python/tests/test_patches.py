@@ -188,6 +188,29 @@ def test_it_resumes_with_the_same_bits(folder: pathlib.Path) -> None:
         second.load_state_dict({"step": 3})
 
 
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
+@pytest.mark.parametrize("stop", [3, 5, 7])
+def test_a_stateful_data_loader_resumes_with_the_same_bits(folder: pathlib.Path, stop: int) -> None:
+    loaders = pytest.importorskip("torchdata.stateful_dataloader")
+    whole = patches(folder)
+    expected = bits(whole) + bits(whole)
+    found: list[Any] = []
+    first = loaders.StatefulDataLoader(patches(folder), batch_size=None, num_workers=0)
+    while len(found) < stop:
+        for batch in first:
+            found += bits([batch])
+            if len(found) == stop:
+                state = first.state_dict()
+                break
+    second = loaders.StatefulDataLoader(patches(folder, threads=1), batch_size=None, num_workers=0)
+    second.load_state_dict(state)
+    while len(found) < len(expected):
+        before = len(found)
+        found += bits(second)
+        assert len(found) > before
+    assert found == expected
+
+
 def test_validation_has_the_same_patches_each_time(folder: pathlib.Path) -> None:
     stream = patches(folder, fold=0, section="validation")
     training = patches(folder, fold=0)
