@@ -112,5 +112,5 @@ def _bytes(limit: str | int, name: str = "limit") -> int:
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
     if limit < 0:
-        raise ValueError(f"{name} is {limit} bytes; it must not be negative")
+        raise ValueError(f"{name} is {limit} bytes; a limit must not be negative")
     return limit
