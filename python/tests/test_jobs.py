@@ -357,6 +357,20 @@ def test_eight_threads_get_the_same_plan_although_the_machine_was_never_measured
             assert differences == []
 
 
+def test_a_process_plans_the_same_run_in_the_same_way_after_rates_were_doubted(
+    dataset: Path, small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = plimsoll.plan(dataset, ram="2GiB", threads=1, patches=False, **small)
+    (file,) = (tmp_path / "plimsoll").glob("costs-*.json")
+    stored = json.loads(file.read_text())
+    stored["doubtful"] = {"machine": True, "kernels": sorted(stored["rates"]["kernels"])}
+    file.write_text(json.dumps(stored))
+    second = plimsoll.plan(dataset, ram="2GiB", threads=1, patches=False, **small)
+    assert second.numbers == first.numbers and second.arena_svg == first.arena_svg
+    assert json.loads(file.read_text())["doubtful"] == stored["doubtful"]
+
+
 def _has(module: str) -> bool:
     try:
         __import__(module)

@@ -45,18 +45,19 @@ impl StoredRates {
         (!self.doubtful.machine).then_some(rates)
     }
 
-    /// Adds what was measured. Rates that are not doubtful stay, so that plans of the same programs are the same. Of a doubtful and a new
-    /// rate the higher one counts: whatever else a machine does only ever makes a kernel slower.
-    fn learn(&mut self, measured: &Rates) {
-        if std::mem::take(&mut self.doubtful.machine) {
+    /// Adds what was measured beyond what was `known`. Rates that are not doubtful stay, so that plans of the same programs are the same. Of
+    /// a doubtful and a new rate the higher one counts: whatever else a machine does only ever makes a kernel slower.
+    fn learn(&mut self, measured: &Rates, known: Option<&Rates>) {
+        if known.is_none() && std::mem::take(&mut self.doubtful.machine) {
             self.rates.flops = self.rates.flops.max(measured.flops);
             self.rates.bytes = self.rates.bytes.max(measured.bytes);
         }
-        for (name, rate) in &measured.kernels {
+        let is_known = |name: &String| known.is_some_and(|known| known.kernels.contains_key(name));
+        for (name, rate) in measured.kernels.iter().filter(|(name, _)| !is_known(name)) {
             let is_doubtful = self.doubtful.kernels.remove(name);
-            let known = self.rates.kernels.entry(name.clone()).or_insert(*rate);
+            let stored = self.rates.kernels.entry(name.clone()).or_insert(*rate);
             if is_doubtful {
-                *known = known.max(*rate);
+                *stored = stored.max(*rate);
             }
         }
     }
@@ -67,14 +68,14 @@ impl StoredRates {
     }
 }
 
-/// The rates of processes that have no cache folder, or one that cannot be written, by backend and file. Whoever measures holds the lock:
-/// two measurements at once would slow each other down, and two plans of the same programs would be made with different rates.
-static MEASURED: Mutex<BTreeMap<(String, Option<PathBuf>), StoredRates>> = Mutex::new(BTreeMap::new());
+/// The rates that this process plans with, by backend and file. They stay for its lifetime, so that it plans the same run in the same way
+/// whatever other processes measure. Whoever measures holds the lock: two measurements at once would slow each other down.
+static IN_USE: Mutex<BTreeMap<(String, Option<PathBuf>), Rates>> = Mutex::new(BTreeMap::new());
 
 /// Returns a backend that predicts times from the machine's rates for the kernels of some programs.
 ///
-/// Rates are read from `costs-….json` in the cache folder; missing and doubtful ones are measured and stored there. Each rate is measured
-/// once, so that a plan depends on its input and the machine, not on what else ran at the time. They decide which plan counts as the
+/// Rates are read from `costs-….json` in the cache folder; missing and doubtful ones are measured and stored there. A process uses the first
+/// rate that it has of a kernel, so that its plans depend on their input and not on what else runs at the time. They decide which plan counts as the
 /// fastest, and in [`fastest_products`](crate::fastest_products) which convolutions of a new run multiply bf16. No other result of a run
 /// depends on them.
 pub fn measured(
@@ -96,25 +97,41 @@ fn rates(
     let file = costs_file(backend, cache);
     let memory = usize::try_from(machine.line.0 / PART_OF_LINE).unwrap_or(usize::MAX);
     let key = (backend.rated(), file.clone());
-    let mut measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut stored = file.as_deref().and_then(read).or_else(|| measured.get(&key).cloned());
-    let believed = stored.as_ref().and_then(StoredRates::believed);
-    // Where threads or memory are refused, times are predicted from what is known.
-    if let Some(learned) = backend.measure(believed.as_ref(), programs, memory).ok().flatten() {
-        // Another process may have measured the same kernels in the meantime: both then plan with its rates.
-        stored = file.as_deref().and_then(read).or(stored);
-        let stored = stored.get_or_insert_with(|| StoredRates {
-            processor: processor(),
-            backend: backend.rated(),
-            rates: learned.clone(),
-            doubtful: Doubtful::default(),
-        });
-        stored.learn(&learned);
-        if !file.is_some_and(|file| write(&file, stored).is_ok()) {
-            measured.insert(key, stored.clone());
+    let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut stored = file.as_deref().and_then(read);
+    let known = with_more(in_use.get(&key).cloned(), stored.as_ref().and_then(StoredRates::believed));
+    // Where threads or memory are refused, times are predicted from what is known, or from doubtful rates.
+    let doubtful = stored.as_ref().map(|stored| stored.rates.clone());
+    let rates = match backend.measure(known.as_ref(), programs, memory).ok().flatten() {
+        None => known,
+        Some(learned) => {
+            // Another process may have measured the same kernels in the meantime: both then plan with its rates.
+            stored = file.as_deref().and_then(read).or(stored);
+            let mut stored = stored.unwrap_or_else(|| StoredRates {
+                processor: processor(),
+                backend: backend.rated(),
+                rates: learned.clone(),
+                doubtful: Doubtful::default(),
+            });
+            stored.learn(&learned, known.as_ref());
+            // Where nothing can be kept, the next process measures again.
+            let _ = file.map(|file| write(&file, &stored));
+            stored.rates.kernels.retain(|name, _| learned.kernels.contains_key(name));
+            with_more(known, Some(stored.rates))
         }
+    };
+    let Some(rates) = rates else { return doubtful };
+    in_use.insert(key, rates.clone());
+    Some(rates)
+}
+
+/// Rates, and those of further kernels that others have.
+fn with_more(rates: Option<Rates>, others: Option<Rates>) -> Option<Rates> {
+    let Some(mut rates) = rates else { return others };
+    for (name, rate) in others.into_iter().flat_map(|others| others.kernels) {
+        rates.kernels.entry(name).or_insert(rate);
     }
-    stored.map(|stored| stored.rates)
+    Some(rates)
 }
 
 /// Compares the predicted time of a step with the measured median. If they differ by more than a quarter of the prediction, all rates of
@@ -134,7 +151,7 @@ pub(crate) fn doubt(
             write(&file, &stored).is_ok()
         })
     });
-    let then = if marked { "; the speed of the machine is measured again before the next run" } else { "" };
+    let then = if marked { "; the next process measures the speed of the machine again" } else { "" };
     Some(format!(
         "a step was predicted to take {predicted:.3} s, but half of them took {median:.3} s or more{then}"
     ))
@@ -187,7 +204,7 @@ mod tests {
         assert_eq!(stored.believed(), Some(stored.rates.clone()));
         stored.doubt_all();
         assert_eq!(stored.believed(), None, "all of it is measured again");
-        stored.learn(&rates(80.0, &[("slow", 4.0), ("fast", 3.0), ("new", 2.0)]));
+        stored.learn(&rates(80.0, &[("slow", 4.0), ("fast", 3.0), ("new", 2.0)]), None);
         assert_eq!(stored.rates, rates(100.0, &[("slow", 4.0), ("fast", 9.0), ("other", 5.0), ("new", 2.0)]));
         assert_eq!(stored.doubtful.kernels, BTreeSet::from(["other".to_string()]));
         let believed = stored.believed().unwrap();
@@ -202,8 +219,27 @@ mod tests {
             rates: rates(100.0, &[("known", 5.0)]),
             doubtful: Doubtful::default(),
         };
-        stored.learn(&rates(120.0, &[("known", 7.0), ("new", 2.0)]));
+        stored.learn(&rates(120.0, &[("known", 7.0), ("new", 2.0)]), None);
         assert_eq!(stored.rates, rates(100.0, &[("known", 5.0), ("new", 2.0)]));
+    }
+
+    #[test]
+    fn a_process_that_knows_a_rate_neither_changes_it_nor_ends_the_doubts_of_others() {
+        let mut stored = StoredRates {
+            processor: "p".into(),
+            backend: "b".into(),
+            rates: rates(100.0, &[("used", 5.0)]),
+            doubtful: Doubtful::default(),
+        };
+        stored.doubt_all();
+        let in_use = rates(90.0, &[("used", 4.0)]);
+        let known = with_more(Some(in_use.clone()), stored.believed());
+        assert_eq!(known, Some(in_use));
+        let learned = rates(90.0, &[("used", 4.0), ("new", 2.0)]);
+        stored.learn(&learned, known.as_ref());
+        assert_eq!(stored.rates, rates(100.0, &[("used", 5.0), ("new", 2.0)]));
+        assert!(stored.doubtful.machine && stored.doubtful.kernels.contains("used"));
+        assert_eq!(with_more(known, Some(stored.rates)), Some(rates(90.0, &[("used", 4.0), ("new", 2.0)])));
     }
 
     #[test]

@@ -328,7 +328,7 @@ impl Run {
         Err(problem)
     }
 
-    /// Says so if steps took much more or less than was predicted; rates are then measured again before the next run.
+    /// Says so if steps took much more or less than was predicted; the next process then measures the rates again.
     fn doubt_rates(&mut self, observer: &mut dyn Observer) -> Result<(), RunError> {
         // Rates are measured alone: others that compute at the same time say nothing about them.
         if self.computing.len() < ENOUGH_TIMES || self.siblings.is_some() {
