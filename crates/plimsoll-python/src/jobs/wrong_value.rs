@@ -4,7 +4,7 @@ use serde_json::Error;
 
 use super::arguments::without_place;
 
-/// Types of Rust in messages of serde, and how Python names them. Longer names come first.
+/// Types of Rust in messages of serde, and how Python names them.
 const TYPES: [(&str, &str); 6] = [
     ("expected usize", "expected a whole number from 0"),
     ("expected u64", "expected a whole number from 0"),
@@ -20,7 +20,8 @@ pub(super) fn message(arguments: &str, error: &Error) -> String {
     for (rust, python) in TYPES {
         text = text.replace(rust, python);
     }
-    let is_named = ["unknown field", "missing field", "duplicate field"].iter().any(|how| text.starts_with(how));
+    let is_named =
+        ["unknown field", "missing field", "duplicate field"].iter().any(|how| text.starts_with(how));
     // The arguments are written on one line.
     match key_before(arguments, error.column()).filter(|_| !is_named && error.line() == 1) {
         Some(key) if !text.starts_with(&key) => format!("{key} is invalid: {text}"),
