@@ -55,7 +55,8 @@ pub fn job(name: &str) -> Option<Job> {
 
 /// Reads the arguments of a job.
 fn parsed<T: DeserializeOwned>(arguments: &str) -> Result<T, Failure> {
-    serde_json::from_str(arguments).map_err(|error| JobFailure::argument(wrong_value::message(arguments, &error)))
+    serde_json::from_str(arguments)
+        .map_err(|error| JobFailure::argument(wrong_value::message(arguments, &error)))
 }
 
 /// Writes a result of a job, whose texts are put into the words of Python.
