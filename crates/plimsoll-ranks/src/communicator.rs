@@ -1,0 +1,172 @@
+//! The communication between the ranks of a job.
+//!
+//! An implementation sends and receives segments without blocking. All collective operations are built on that here, once: their messages
+//! are in the same order everywhere, and hangs are detected in one place, [`Communicator::wait`].
+
+use crate::error::RanksError;
+use crate::segment::Segment;
+
+/// The number that tells messages between two ranks apart. Messages of one tag arrive in the order in which they were sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tag(u16);
+
+/// The first tag of collective operations. Every MPI library has tags up to 32,767.
+const COLLECTIVE: u16 = 1 << 14;
+
+impl Tag {
+    const BARRIER: Tag = Tag(COLLECTIVE);
+    const BROADCAST: Tag = Tag(COLLECTIVE + 1);
+    const LENGTH: Tag = Tag(COLLECTIVE + 2);
+    const GATHER: Tag = Tag(COLLECTIVE + 3);
+
+    /// The tag of a number; `None` from 16,384, which collective operations use.
+    pub fn new(number: u16) -> Option<Tag> {
+        (number < COLLECTIVE).then_some(Tag(number))
+    }
+
+    /// The number.
+    pub fn number(self) -> u16 {
+        self.0
+    }
+}
+
+/// A segment in flight.
+#[derive(Debug)]
+#[must_use = "a segment in flight belongs to the communicator until it is waited for"]
+pub struct Transfer(pub(crate) u64);
+
+/// The place of a rank among the ranks on its node, which share the node's memory and cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodePlace {
+    /// The number of this rank on its node, from 0.
+    pub rank: usize,
+    /// The number of ranks on the node.
+    pub size: usize,
+}
+
+/// The communication of one rank with the others of its job.
+///
+/// After an error a job cannot go on: each rank reports its error and [aborts](Self::abort).
+pub trait Communicator {
+    /// The number of this rank, from 0.
+    fn rank(&self) -> usize;
+
+    /// The number of ranks.
+    fn size(&self) -> usize;
+
+    /// The place on this node.
+    fn node(&self) -> NodePlace;
+
+    /// Begins to send a segment.
+    ///
+    /// # Errors
+    /// Returns an error if there is no such rank, or communication fails.
+    fn send(&mut self, to: usize, tag: Tag, segment: Segment) -> Result<Transfer, RanksError>;
+
+    /// Begins to receive a segment of exactly this length.
+    ///
+    /// # Errors
+    /// Returns an error if there is no such rank, or communication fails.
+    fn receive(&mut self, from: usize, tag: Tag, segment: Segment) -> Result<Transfer, RanksError>;
+
+    /// Makes progress, and returns `true` if a segment has arrived, or may be changed after it was sent.
+    ///
+    /// # Errors
+    /// Returns an error if communication fails, or a message has another length.
+    fn is_done(&mut self, transfer: &Transfer) -> Result<bool, RanksError>;
+
+    /// Waits until a segment has arrived, or may be changed after it was sent, and returns it.
+    ///
+    /// # Errors
+    /// Returns an error if communication fails, a message has another length, or nothing happens for too long.
+    fn wait(&mut self, transfer: Transfer) -> Result<Segment, RanksError>;
+
+    /// Ends the job of all ranks with a status. Processes are killed, this one as well: report errors before.
+    fn abort(&mut self, status: i32);
+
+    /// Waits until all ranks have called this.
+    ///
+    /// # Errors
+    /// Returns the errors of [`wait`](Self::wait).
+    fn barrier(&mut self) -> Result<(), RanksError> {
+        let (rank, size) = (self.rank(), self.size());
+        // Dissemination: after round n each rank has heard of the 2ⁿ ranks before it.
+        let mut distance = 1;
+        while distance < size {
+            let (to, from) = ((rank + distance) % size, (rank + size - distance) % size);
+            let sent = self.send(to, Tag::BARRIER, Segment::default())?;
+            let received = self.receive(from, Tag::BARRIER, Segment::default())?;
+            self.wait(received)?;
+            self.wait(sent)?;
+            distance *= 2;
+        }
+        Ok(())
+    }
+
+    /// Copies the bytes of the rank `root` to all ranks, which pass a segment of the same length. Returns the segment.
+    ///
+    /// # Errors
+    /// Returns the errors of [`wait`](Self::wait).
+    fn broadcast(&mut self, root: usize, segment: Segment) -> Result<Segment, RanksError> {
+        let (rank, size) = (self.rank(), self.size());
+        check_rank(root, size)?;
+        // A binomial tree of ranks counted from the root.
+        let place = (rank + size - root) % size;
+        let absolute = |place: usize| (place + root) % size;
+        let mut distance = 1;
+        let mut segment = segment;
+        while distance < size && place & distance == 0 {
+            distance *= 2;
+        }
+        if place != 0 {
+            let received = self.receive(absolute(place - distance), Tag::BROADCAST, segment)?;
+            segment = self.wait(received)?;
+        }
+        while distance > 1 {
+            distance /= 2;
+            if place + distance < size {
+                let sent = self.send(absolute(place + distance), Tag::BROADCAST, segment)?;
+                segment = self.wait(sent)?;
+            }
+        }
+        Ok(segment)
+    }
+
+    /// Returns the bytes of all ranks, in their order, to the rank `root`, and none to the others. Each rank may pass another number of bytes,
+    /// `most` at most.
+    ///
+    /// # Errors
+    /// Returns the errors of [`wait`](Self::wait), and an error if a rank sends more.
+    fn gather(&mut self, root: usize, bytes: &[u8], most: usize) -> Result<Vec<Segment>, RanksError> {
+        let (rank, size) = (self.rank(), self.size());
+        check_rank(root, size)?;
+        if rank != root {
+            let length = Segment::copy_of(&(bytes.len() as u64).to_le_bytes());
+            let length = self.send(root, Tag::LENGTH, length)?;
+            let sent = self.send(root, Tag::GATHER, Segment::copy_of(bytes))?;
+            self.wait(length)?;
+            self.wait(sent)?;
+            return Ok(Vec::new());
+        }
+        let mut all = Vec::with_capacity(size);
+        for peer in 0..size {
+            if peer == root {
+                all.push(Segment::copy_of(bytes));
+                continue;
+            }
+            let received = self.receive(peer, Tag::LENGTH, Segment::zeroed(size_of::<u64>()))?;
+            let length = self.wait(received)?;
+            let length = length.bytes().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+            let bytes = usize::try_from(length).ok().filter(|bytes| *bytes <= most);
+            let bytes = bytes.ok_or(RanksError::TooLong { rank, peer, bytes: length, most })?;
+            let received = self.receive(peer, Tag::GATHER, Segment::zeroed(bytes))?;
+            all.push(self.wait(received)?);
+        }
+        Ok(all)
+    }
+}
+
+/// Checks that a rank exists.
+pub(crate) fn check_rank(rank: usize, size: usize) -> Result<(), RanksError> {
+    if rank < size { Ok(()) } else { Err(RanksError::NoRank { rank, size }) }
+}

@@ -1,0 +1,24 @@
+//! The processes of one job, which a launcher has started.
+//!
+//! A [`Launch`] is the place of this process among those of one command of `mpirun`, `mpiexec` or `srun`; an [`ArrayTask`] is its place in
+//! an array of Slurm. Both are read from environment variables that the caller passes: this crate does not read the environment.
+//!
+//! A [`Communicator`] sends segments between ranks. [`alone`] is the rank of a process that runs alone, [`thread_ranks`] are ranks within one
+//! process, for tests, and [`open_mpi`] loads the MPI library of the launcher at run time. Three binary interfaces of MPI are known: the one of
+//! MPI 5.0, MPICH's and Open MPI's.
+
+mod communicator;
+mod error;
+mod launch;
+#[cfg(unix)]
+mod mpi;
+mod segment;
+mod threads;
+
+pub use communicator::{Communicator, NodePlace, Tag, Transfer};
+pub use error::RanksError;
+pub use launch::{ArrayTask, Launch, LaunchError, Launcher};
+#[cfg(unix)]
+pub use mpi::{MpiOptions, open_mpi};
+pub use segment::Segment;
+pub use threads::{ThreadRank, alone, thread_ranks};

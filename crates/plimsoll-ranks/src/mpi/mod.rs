@@ -1,0 +1,121 @@
+//! Ranks in processes of their own: MPI, loaded at run time.
+//!
+//! No header and no compiler is needed to build this, and no library to run it as one process: functions are found by name in the library
+//! of the launcher. Only point-to-point messages are taken from it, so that a dozen functions suffice.
+#![allow(unsafe_code, reason = "calls of the C interface of MPI")]
+
+mod functions;
+mod interface;
+mod rank;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+
+use self::functions::{Functions, Handle};
+use self::interface::Interface;
+use self::rank::MpiRank;
+use crate::communicator::Communicator;
+use crate::error::RanksError;
+use crate::launch::{Launch, Launcher};
+
+/// The most bytes of one message by default: counts of MPI have 31 bits.
+pub(crate) const LARGEST_MESSAGE: usize = 1 << 30;
+
+/// The options of communication by MPI.
+#[derive(Clone, Debug)]
+pub struct MpiOptions {
+    /// Libraries to try before those that the system finds by their usual names. The name of a file says which interface it has.
+    pub libraries: Vec<PathBuf>,
+    /// The longest time that a rank waits without progress. It must be longer than the time that any rank computes between two messages.
+    pub patience: Duration,
+    /// The most bytes of one message; longer segments are sent in several.
+    pub largest_message: usize,
+}
+
+impl Default for MpiOptions {
+    fn default() -> MpiOptions {
+        MpiOptions {
+            libraries: Vec::new(),
+            patience: Duration::from_secs(30),
+            largest_message: LARGEST_MESSAGE,
+        }
+    }
+}
+
+/// Set once MPI was initialised, which a process can do only once.
+static IS_OPENED: AtomicBool = AtomicBool::new(false);
+
+/// Loads the MPI library of a launcher, and initialises it in this thread, to which the communicator belongs. When it is dropped, MPI is
+/// finalised; if communication has failed or segments are in flight, the whole job is aborted instead, since the other ranks would wait.
+///
+/// # Errors
+/// Returns an error if no library can be loaded, it lacks a function or support of threads, it does not count the processes that the launcher
+/// started, or MPI was opened before.
+pub fn open_mpi(launch: &Launch, options: &MpiOptions) -> Result<Box<dyn Communicator>, RanksError> {
+    let mut tried = Vec::new();
+    let given = options.libraries.iter().filter_map(|path| Some((Interface::of_file(path)?, path.clone())));
+    let usual =
+        usual_libraries(launch.launcher).iter().map(|(interface, name)| (*interface, PathBuf::from(name)));
+    for (interface, path) in given.chain(usual) {
+        match load(&path) {
+            Ok(library) => {
+                let name = path.display().to_string();
+                return match interface {
+                    Interface::Mpich => start::<i32>(library, interface, name, launch, options),
+                    Interface::Standard | Interface::OpenMpi => {
+                        start::<*mut std::ffi::c_void>(library, interface, name, launch, options)
+                    }
+                };
+            }
+            Err(reason) => tried.push(format!("{} ({reason})", path.display())),
+        }
+    }
+    Err(RanksError::NotLoaded { launcher: launch.launcher, tried: tried.join(", ") })
+}
+
+/// The names of the libraries that belong to a launcher, the most probable first. Debian names MPICH's otherwise.
+fn usual_libraries(launcher: Launcher) -> &'static [(Interface, &'static str)] {
+    const STANDARD: (Interface, &str) = (Interface::Standard, "libmpi_abi.so.1");
+    const MPICH: (Interface, &str) = (Interface::Mpich, "libmpi.so.12");
+    const DEBIANS_MPICH: (Interface, &str) = (Interface::Mpich, "libmpich.so.12");
+    const OPEN_MPI: (Interface, &str) = (Interface::OpenMpi, "libmpi.so.40");
+    match launcher {
+        Launcher::OpenMpi => &[OPEN_MPI, STANDARD],
+        Launcher::Pmi => &[STANDARD, MPICH, DEBIANS_MPICH],
+        Launcher::Slurm | Launcher::Pmix => &[STANDARD, OPEN_MPI, MPICH, DEBIANS_MPICH],
+    }
+}
+
+/// Loads a library with its symbols visible to the plugins that it loads itself.
+fn load(path: &Path) -> Result<Library, String> {
+    // SAFETY: runs the initialisers of a library that the user or the system names as MPI's; these set up its own memory alone.
+    let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) };
+    library.map_err(|error| {
+        let text = error.to_string();
+        // The system's text begins with the path.
+        text.rsplit_once(": ").map_or(text.clone(), |(_, reason)| reason.to_string())
+    })
+}
+
+fn start<H: Handle>(
+    library: Library,
+    interface: Interface,
+    name: String,
+    launch: &Launch,
+    options: &MpiOptions,
+) -> Result<Box<dyn Communicator>, RanksError> {
+    let functions = Functions::<H>::find(library, interface, &name)?;
+    // MPICH and its relatives end a process that Open MPI has started when they are initialised.
+    let program = functions.version();
+    let is_mpich = ["MPICH", "Intel"].iter().any(|own| program.contains(own));
+    if launch.launcher == Launcher::OpenMpi && is_mpich {
+        return Err(RanksError::OtherProgram { launcher: launch.launcher, library: name, program });
+    }
+    if IS_OPENED.swap(true, Ordering::SeqCst) {
+        return Err(RanksError::OpenedBefore);
+    }
+    Ok(Box::new(MpiRank::start(functions, name, launch, options)?))
+}
