@@ -102,6 +102,7 @@ def evaluate(  # type: ignore[overload-overlap]
     lesion_overlap: float = 0.0,
     missing: Missing = "ignore",
     partial: bool = False,
+    part: str | None = None,
     output: PathLike | None = None,
     images: PathLike | None = None,
     pictures: PathLike | None = None,
@@ -170,6 +171,10 @@ def evaluate(
         Files only: the treatment, in means, of scores that are undefined because one side lacks a class.
     partial : bool, optional
         Files only: leave out references without a prediction.
+    part : str, optional
+        Files only: the part of the cases to score, like ``"2/4"``; by default all. It needs `output`. Several processes
+        score the parts, and the last one to finish merges their scores into `output`; the others return the scores of
+        their part.
     output : path, optional
         Files only: the file of the scores, with a table and plots beside it. By default none is written.
     images, pictures : path, optional
@@ -229,6 +234,7 @@ def _score_files(
     lesion_overlap: float = 0.0,
     missing: Missing = "ignore",
     partial: bool = False,
+    part: str | None = None,
     output: PathLike | None = None,
     images: PathLike | None = None,
     pictures: PathLike | None = None,
@@ -240,6 +246,8 @@ def _score_files(
     progress: bool | None = None,
     **settings: Any,
 ) -> Evaluation:
+    if part is not None and output is None:
+        raise ValueError("part needs output, into which the scores of all parts are merged")
     arguments = {
         "predictions": as_path(pred, "pred"),
         "references": as_path(ref, "ref"),
@@ -255,6 +263,7 @@ def _score_files(
         "config": optional_path(config, "config"),
         "allow_outside": allow_outside,
         "partial": partial,
+        "part": part,
         "images": optional_path(images, "images"),
         "pictures": optional_path(pictures, "pictures"),
         "output": optional_path(output, "output"),

@@ -353,6 +353,7 @@ class Model:
         probabilities: bool = False,
         overwrite: bool = False,
         previous_stage: Path | None = None,
+        part: str | None = None,
         ram: str | int | None = None,
         progress: Progress | None = None,
     ) -> list[pathlib.Path]:
@@ -371,11 +372,14 @@ class Model:
             Replace existing label maps; otherwise they are kept, and their images are not predicted again.
         previous_stage : path-like, optional
             The folder of labels of the earlier stage of a cascade; by default that stage is predicted first.
+        part : str, optional
+            The part of the images to predict, like ``"2/4"``; by default all. Several processes predict the parts into
+            the same folder, and the last one to finish merges their records.
 
         Returns
         -------
         list of pathlib.Path
-            The label maps.
+            The label maps, of the part if one is named.
 
         Raises
         ------
@@ -388,6 +392,7 @@ class Model:
             probabilities=probabilities,
             overwrite=overwrite,
             earlier=None if previous_stage is None else os.fspath(previous_stage),
+            part=part,
             ram=None if ram is None else _bytes(ram, "ram"),
             progress=progress,
         )

@@ -221,6 +221,7 @@ class Model:
         probabilities: bool,
         overwrite: bool,
         earlier: _Path | None = None,
+        part: str | None = None,
         ram: int | None = None,
         progress: _Progress | None = None,
     ) -> tuple[str, list[str]]: ...
@@ -245,6 +246,7 @@ def segment(
     dicom: str,
     weights: _Path,
     overwrite: bool,
+    part: str | None,
     device: str,
     vram: int | None,
     threads: int | None,

@@ -42,6 +42,7 @@ def segment(
     affine: Any = None,
     weights: Path | None = None,
     overwrite: bool = False,
+    part: str | None = None,
     device: Any = "cpu",
     vram: str | int | None = None,
     threads: int | None = None,
@@ -97,6 +98,9 @@ def segment(
         ``nnunet/results`` in ``TOTALSEG_HOME_DIR`` or ``~/.totalsegmentator``.
     overwrite : bool
         Replace existing files; otherwise they are kept.
+    part : str, optional
+        The part of a folder of images to segment, like ``"2/4"``; by default all. Several processes segment the parts
+        into the same folder.
     device, vram, threads, ram, progress
         As in `Model` and `Model.predict`. With ``device="gpu"``, as TotalSegmentator names it, ``"cuda"`` is used.
 
@@ -173,6 +177,7 @@ def segment(
         "dicom": segmentation_type or "labelmap",
         "weights": as_path(weights, "weights") if weights is not None else _weights_folder(),
         "overwrite": overwrite,
+        "part": part,
         "device": str(device).replace("gpu", "cuda"),
         "vram": None if vram is None else _bytes(vram, "vram"),
         "threads": threads,
@@ -188,7 +193,7 @@ def segment(
         if paths is None:
             raise ValueError("output needs an image that is given as a path; save the returned labels instead")
         return _to_files(task, paths[0], pathlib.Path(output), {**options, "one_file": ml or is_dicom})
-    files = {"statistics": statistics, "preview": preview, "overwrite": overwrite}
+    files = {"statistics": statistics, "preview": preview, "overwrite": overwrite, "part": part is not None}
     _expect_effects(files, "without output")
     return _labels(task, image, spacing, affine, {**options, "one_file": True})
 

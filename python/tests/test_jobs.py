@@ -233,6 +233,19 @@ def test_folders_are_evaluated_without_writing_into_them(run: plimsoll.Run, data
     assert table is None or list(table.columns)[:1] == ["name"]
 
 
+def test_parts_of_an_evaluation_merge_to_the_scores_of_all(run: plimsoll.Run, dataset: Path, tmp_path: Path) -> None:
+    predictions = Path(run.folds["0"].folder) / "validation"
+    plimsoll.evaluate(predictions, dataset, partial=True, output=tmp_path / "whole.json")
+    first, second = (
+        plimsoll.evaluate(predictions, dataset, partial=True, part=part, output=tmp_path / "parts.json")
+        for part in ("1/2", "2/2")
+    )
+    assert (len(first.cases), len(second.cases)) == (1, 2)
+    assert (tmp_path / "parts.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
+    with pytest.raises(ValueError, match="part needs output"):
+        plimsoll.evaluate(predictions, dataset, partial=True, part="1/2")
+
+
 def test_two_files_are_evaluated(dataset: Path) -> None:
     label = sorted((dataset / "labelsTr").iterdir())[0]
     scores = plimsoll.evaluate(label, label, labels=[1])

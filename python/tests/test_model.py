@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import zipfile
 from typing import Any
@@ -156,6 +157,19 @@ def test_a_folder_is_predicted_and_what_is_there_is_kept(run: plimsoll.Model, tm
     assert found[0].stat().st_mtime_ns == before
     with pytest.raises(plimsoll.Error, match="nowhere"):
         run.predict_folder(tmp_path / "nowhere", tmp_path / "other")
+
+
+def test_parts_of_a_folder_are_the_labels_of_one_call(run: plimsoll.Model, tmp_path: pathlib.Path) -> None:
+    images, whole, parts = ORACLES / "exported" / "images", tmp_path / "whole", tmp_path / "parts"
+    expected = run.predict_folder(images, whole)
+    found = [run.predict_folder(images, parts, part=part) for part in ("2/2", "1/2")]
+    assert [len(paths) for paths in found] == [1, 1]
+    assert sorted(path.name for paths in found for path in paths) == [path.name for path in expected]
+    assert all((parts / path.name).read_bytes() == path.read_bytes() for path in expected)
+    record = json.loads((parts / "run.json").read_text())
+    assert [part["part"] for part in record["parts"]] == ["1/2", "2/2"]
+    with pytest.raises(ValueError, match="part .*3/2"):
+        run.predict_folder(images, parts, part="3/2")
 
 
 def test_a_limit_holds_and_its_remedy_works(nnunet: plimsoll.Model) -> None:

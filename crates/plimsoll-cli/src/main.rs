@@ -8,6 +8,7 @@ mod output;
 mod args;
 mod commands;
 mod failure;
+mod launch;
 mod report;
 mod signals;
 mod terminal;
@@ -38,7 +39,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let args = match args::Args::try_parse_from(arguments) {
+    let mut args = match args::Args::try_parse_from(arguments) {
         Ok(args) => args,
         // Help and version are not errors, and whoever names no command is helped too.
         Err(told) if !told.use_stderr() || told.kind() == NO_COMMAND => told.exit(),
@@ -47,9 +48,11 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let went = commands::run(&args).and_then(|()| match args.may_lose_output() {
-        true => Ok(()),
-        false => output::check(),
+    let went = launch::choose_part(&mut args).and_then(|()| commands::run(&args)).and_then(|()| {
+        match args.may_lose_output() {
+            true => Ok(()),
+            false => output::check(),
+        }
     });
     match went {
         Ok(()) => ExitCode::SUCCESS,

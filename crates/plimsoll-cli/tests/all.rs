@@ -30,6 +30,7 @@ mod monai;
 mod nnunet;
 mod outliers;
 mod outputs;
+mod parts;
 mod plan;
 mod postprocess;
 mod predict;

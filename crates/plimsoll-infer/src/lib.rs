@@ -55,6 +55,7 @@ pub use labels::skin::{SkinFiles, write_skin};
 pub use labels::zoomed_labels::{labels_as_stored, write_zoomed, zoomed_image};
 pub use options::{PredictOptions, RingStorage, Summed, WindowWeights};
 pub use planning::plan::{CaseEstimate, PredictPlan};
+pub use planning::work::planned_work;
 pub use predicting::destination::{Destination, LabelNames};
 pub use predicting::folder::{CaseReport, FolderProgress, FolderReport, Outcome, predict_cases};
 pub use predicting::predictor::{CaseOutput, PredictedCase, Predictor};

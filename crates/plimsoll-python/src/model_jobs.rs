@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use plimsoll::backend::DeviceName;
 use plimsoll::{
-    Context, DicomForm, ExtraChoice, ImportRequest, PredictRequest, PredictionReport, SegmentRequest,
-    SegmentationReport, StepChoice, VolumeOptions, dataset_around, import_models, predict, segment,
+    Context, DicomForm, ExtraChoice, ImportRequest, Part, PartError, PredictRequest, PredictionReport,
+    SegmentRequest, SegmentationReport, StepChoice, VolumeOptions, dataset_around, import_models, predict,
+    segment,
 };
 use plimsoll_dicom::SegmentationType;
 use plimsoll_infer::PredictOptions;
@@ -30,6 +31,8 @@ pub struct FolderOptions {
     pub overwrite: bool,
     /// The labels of the earlier stage of a cascade.
     pub earlier: Option<PathBuf>,
+    /// The part of the images that is predicted, like `2/4`.
+    pub part: Option<String>,
     /// The memory limit.
     pub ram: Option<Bytes>,
 }
@@ -71,10 +74,18 @@ pub fn predict_folder(
         output: options.output.clone(),
         overwrite: options.overwrite,
         options: model.predict_options(),
+        part: part_of(options.part.as_deref())?,
         ram: beside_code(options.ram),
         backend: model.backend()?,
     };
     Ok(predict(&request, &context)?)
+}
+
+/// Reads a part.
+fn part_of(text: Option<&str>) -> Result<Option<Part>, Failure> {
+    let read =
+        |text: &str| text.parse().map_err(|error: PartError| Failure::argument("part", error.to_string()));
+    text.map(read).transpose()
 }
 
 /// Returns the limit of a job, which counts the code of the process, for a limit that does not.
@@ -122,6 +133,8 @@ pub struct SegmentOptions {
     pub weights: PathBuf,
     /// Replaces existing files.
     pub overwrite: bool,
+    /// The part of the images that is segmented, like `2/4`.
+    pub part: Option<String>,
     /// The device by its name.
     pub device: String,
     /// The limit of the device's own memory.
@@ -177,6 +190,7 @@ pub fn segment_images(options: SegmentOptions, context: &Context) -> Result<Segm
         derived: options.derived,
         weights: options.weights,
         overwrite: options.overwrite,
+        part: part_of(options.part.as_deref())?,
         ram: beside_code(options.ram),
         options: PredictOptions::new(0.5, false, options.threads),
         backend: device.open(options.threads, options.vram)?,

@@ -132,6 +132,8 @@ names! {
         Parallel = "parallel",
         /// The page that is written.
         Page = "page",
+        /// The part of a job that is divided among processes.
+        Part = "part",
         /// Leaves references without a prediction out.
         Partial = "partial",
         /// The patch, as depth,height,width in voxels.

@@ -61,7 +61,9 @@ impl FolderUse {
         match has(SPECIFICATION) {
             true => found.push(FolderUse::Fold),
             // A fold has a record of this name as well.
-            false if has(RECORD) || has(FINISHED_CASES) => found.push(FolderUse::Predictions),
+            false if has(RECORD) || has(FINISHED_CASES) || folder.join(PARTS).is_dir() => {
+                found.push(FolderUse::Predictions);
+            }
             false => {}
         }
         Ok(found)
@@ -111,6 +113,9 @@ const SPECIFICATION: &str = "specification.json";
 /// The files of predictions: the record of a call, and the cases of one that has not ended.
 const RECORD: &str = "run.json";
 const FINISHED_CASES: &str = "run.cases.jsonl";
+
+/// The folder of the records of parts of a prediction.
+const PARTS: &str = "run.parts";
 
 /// The pairs of labels whose classifiers are in a folder, in order; empty if it is no folder.
 ///

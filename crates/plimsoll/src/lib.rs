@@ -48,6 +48,7 @@ mod files;
 mod folds_at_once;
 mod jobs;
 mod monitors;
+mod part;
 mod watcher;
 
 pub use context::{Context, Progress, StopToken, TimeLeft};
@@ -62,6 +63,7 @@ pub use jobs::data_changes::NewCases;
 pub use jobs::doctor::{Machine, doctor};
 pub use jobs::ensemble::{plan_ensemble, predict_ensemble};
 pub use jobs::evaluate::{EvaluateRequest, Evaluated, evaluate};
+pub use jobs::evaluation_parts::ScoredPart;
 pub use jobs::export::{ExportFormat, ExportRequest, ExportedModel, export};
 pub use jobs::fold_data::{DataPlace, FoldData, FoldRequest, open_fold};
 pub use jobs::inspection::{InspectRequest, Inspected, absent_classes, inspect};
@@ -97,4 +99,5 @@ pub use jobs::sweep::{
 };
 pub use jobs::train::{FoldChoice, TrainRequest, Trained, TrainedFold, WeightChoice, describe, train};
 pub use monitors::Monitoring;
+pub use part::{Part, PartError, PartRecord};
 pub use plimsoll_data::phantom::{PhantomConfig, write as write_phantoms};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, ValueEnum};
 use plimsoll_data::LengthUnit;
 
-use super::{MissingScores, Ram, Threads};
+use super::{MissingScores, PartArgs, Ram, Threads};
 
 /// Predictions to compare.
 #[derive(Debug, ClapArgs)]
@@ -35,6 +35,8 @@ pub struct Evaluate {
     /// Score only references that have a prediction, instead of requiring all.
     #[arg(long)]
     pub partial: bool,
+    #[command(flatten)]
+    pub part: PartArgs,
     #[command(flatten)]
     pub scores: Scores,
     /// The folder of the images, for pictures: named as in imagesTr, of which the first channel is shown.
@@ -109,7 +111,7 @@ pub struct Classification {
         id = "classification",
         long = "classification",
         value_name = "FILE.csv",
-        conflicts_with_all = ["predictions", "references", "labels", "ignore", "config", "partial", "metrics", "surface", "tolerance", "unit", "allow_outside",
+        conflicts_with_all = ["predictions", "references", "labels", "ignore", "config", "partial", "part", "metrics", "surface", "tolerance", "unit", "allow_outside",
             "lesion_overlap", "missing", "images", "pictures"]
     )]
     pub table: Option<PathBuf>,

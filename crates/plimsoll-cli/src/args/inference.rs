@@ -7,7 +7,7 @@ use plimsoll_graph::DType;
 use plimsoll_infer::{PredictOptions, RingStorage, Summed};
 use plimsoll_plan::Backend;
 
-use super::{Compute, Precision, Ram};
+use super::{Compute, PartArgs, Precision, Ram};
 use crate::failure::Outcome;
 
 /// Arguments of all commands that predict with a network.
@@ -19,6 +19,8 @@ pub struct Inference {
     /// For volumes: print the memory and the time of each case, from the headers of its images alone; nothing is predicted.
     #[arg(long)]
     pub plan: bool,
+    #[command(flatten)]
+    pub part: PartArgs,
     #[command(flatten)]
     pub held: StorageArgs,
     #[command(flatten)]

@@ -38,15 +38,15 @@ const NNUNET: [(&str, Meaning); 13] = [
     (
         "-num_parts",
         Refused(
-            "is not supported: all images of the folder are predicted",
-            "name a folder with a part of the images with -i",
+            "is not needed: one argument names the part of the images",
+            "pass --part 1/4 for -num_parts 4 -part_id 0",
         ),
     ),
     (
         "-part_id",
         Refused(
-            "is not supported: all images of the folder are predicted",
-            "name a folder with a part of the images with -i",
+            "is not needed: one argument names the part of the images",
+            "pass --part 1/4 for -num_parts 4 -part_id 0",
         ),
     ),
     ("--disable_progress_bar", NO_BAR),

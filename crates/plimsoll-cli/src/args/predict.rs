@@ -167,6 +167,7 @@ impl Predict {
                 window_weights: self.window_weights.unwrap_or_default().into(),
                 ..self.inference.held.options(self.step()?, mirror, threads)
             },
+            part: self.inference.part.part,
             ram: self.inference.ram.ram,
             backend,
         })

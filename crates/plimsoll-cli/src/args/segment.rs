@@ -193,6 +193,7 @@ impl Segment {
             derived: !self.no_derived_masks,
             weights: self.weights_folder()?,
             overwrite: self.inference.overwrite,
+            part: self.inference.part.part,
             ram: self.inference.ram.ram,
             // How far windows are apart follows from the task.
             options: self.inference.held.options(1.0, false, self.inference.compute.threads.count()),

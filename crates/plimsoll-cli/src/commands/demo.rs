@@ -101,6 +101,7 @@ fn whole_job(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outc
         output: predictions.clone(),
         overwrite: false,
         options: PredictOptions::new(0.5, false, threads),
+        part: None,
         ram: Some(args.ram),
         backend,
     };

@@ -79,6 +79,7 @@ pub fn run(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outcom
             output: run.join("predictions.csv"),
             overwrite: false,
             options: PredictOptions::new(0.5, false, args.compute.threads.count()),
+            part: None,
             ram: Some(args.ram),
             backend: backend.clone(),
         };

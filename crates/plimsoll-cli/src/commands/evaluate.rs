@@ -17,7 +17,7 @@ pub fn run(args: &Evaluate, as_json: bool) -> Outcome {
     if let Some(table) = &args.classification.table {
         return classification::run(table, args, as_json);
     }
-    let Evaluated { summary, names, reserved } = evaluate(&request(args)?, &terminal::observed(as_json))?;
+    let Evaluated { summary, names, reserved, .. } = evaluate(&request(args)?, &terminal::observed(as_json))?;
     if as_json {
         return json(&summary);
     }
@@ -49,6 +49,7 @@ fn request(args: &Evaluate) -> Outcome<EvaluateRequest> {
         unit: args.unit,
         allow_outside: args.allow_outside,
         partial: args.partial,
+        part: args.part.part,
         pictures: args.images.clone().zip(args.pictures.clone()),
         output: args.output.clone(),
         ram: args.ram.ram,

@@ -6,3 +6,4 @@ pub(crate) mod engines;
 pub(crate) mod estimates;
 pub(crate) mod needs;
 pub(crate) mod plan;
+pub(crate) mod work;

@@ -241,7 +241,8 @@ impl PyModel {
     }
 
     /// Predicts a folder of images, and returns the report as JSON and warnings.
-    #[pyo3(signature = (input, output, *, probabilities, overwrite, earlier=None, ram=None, progress=None))]
+    #[pyo3(signature = (input, output, *, probabilities, overwrite, earlier=None, part=None, ram=None, progress=None))]
+    #[allow(clippy::too_many_arguments, reason = "the package passes keyword arguments")]
     fn predict_folder(
         &self,
         py: Python<'_>,
@@ -250,10 +251,12 @@ impl PyModel {
         probabilities: bool,
         overwrite: bool,
         earlier: Option<PathBuf>,
+        part: Option<String>,
         ram: Option<u64>,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<(String, Vec<String>)> {
-        let options = FolderOptions { input, output, probabilities, overwrite, earlier, ram: ram.map(Bytes) };
+        let ram = ram.map(Bytes);
+        let options = FolderOptions { input, output, probabilities, overwrite, earlier, part, ram };
         self.close(py);
         run_job(py, progress, |context| predict_folder(&self.model, &options, context))
     }
@@ -400,7 +403,7 @@ fn run_job<T: Serialize + Send>(
 
 /// Runs a task of TotalSegmentator on files, and returns the report as JSON and warnings.
 #[pyfunction]
-#[pyo3(signature = (task, input, output, *, one_file, mode, subset, body_seg, robust_crop, by_logits, small, remove_small_blobs, derived, statistics, incomplete, preview, dicom, weights, overwrite, device, vram, threads, ram, progress=None))]
+#[pyo3(signature = (task, input, output, *, one_file, mode, subset, body_seg, robust_crop, by_logits, small, remove_small_blobs, derived, statistics, incomplete, preview, dicom, weights, overwrite, part, device, vram, threads, ram, progress=None))]
 #[allow(clippy::too_many_arguments, reason = "the package passes keyword arguments")]
 fn segment(
     py: Python<'_>,
@@ -422,6 +425,7 @@ fn segment(
     dicom: &str,
     weights: PathBuf,
     overwrite: bool,
+    part: Option<String>,
     device: String,
     vram: Option<u64>,
     threads: Option<usize>,
@@ -448,6 +452,7 @@ fn segment(
         dicom: dicom.into(),
         weights,
         overwrite,
+        part,
         device,
         vram: vram.map(Bytes),
         threads,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use plimsoll::{CompareRequest, Context, EvaluateRequest, Evaluated, PairEnsembles};
+use plimsoll::{CompareRequest, Context, EvaluateRequest, Evaluated, PairEnsembles, Part};
 use plimsoll_data::LengthUnit;
 use plimsoll_memory::Bytes;
 use plimsoll_metrics::classification::Bootstrap;
@@ -34,6 +34,7 @@ struct EvaluateArguments {
     config: Option<PathBuf>,
     allow_outside: bool,
     partial: bool,
+    part: Option<Part>,
     images: Option<PathBuf>,
     pictures: Option<PathBuf>,
     output: Option<PathBuf>,
@@ -87,6 +88,7 @@ impl EvaluateArguments {
             unit: self.unit,
             allow_outside: self.allow_outside,
             partial: self.partial,
+            part: self.part,
             pictures,
             output: self.output,
             ram: self.ram,

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::label_folder::{UNPROCESSED, make_folder};
 use super::predict::{Opened, PredictRequest};
+use super::prediction_parts::PARTS;
 use super::previews::names;
 use crate::error::{Error, Outcome};
 
@@ -109,6 +110,9 @@ pub(super) fn describe(request: &PredictRequest, opened: &Opened, has_unprocesse
     let mut ignored = String::from("*.preview.png\n");
     if has_unprocessed {
         let _ = writeln!(ignored, "{UNPROCESSED}/");
+    }
+    if request.part.is_some() {
+        let _ = writeln!(ignored, "{PARTS}/");
     }
     // Labels of the earlier stage of a cascade are a data set of their own.
     if let Some(previous) = &opened.previous {

@@ -152,6 +152,7 @@ pub fn classify(
     options: ClassifyOptions,
     context: &Context,
 ) -> Outcome<Classified> {
+    request.expect_all("classifiers write one table of all images")?;
     if request.output.exists() && !request.overwrite {
         let message = format!("{} already exists", request.output.display());
         return Err(Error::new(message, "‹overwrite› replaces it"));

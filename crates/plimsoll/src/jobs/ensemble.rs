@@ -15,18 +15,21 @@ use plimsoll_infer::{
 use plimsoll_memory::{Budget, Digest};
 use plimsoll_models::Answers;
 
+use super::cascade::earlier_labels;
 use super::finished_cases::FinishedCases;
 use super::label_folder::LabelFolder;
 use super::outliers::OtherSpacing;
 use super::predict::{
-    Opened, PredictRequest, PredictionJob, VolumeOptions, earlier_labels, expect_earlier_used, expect_sound,
-    forget, open, refuse,
+    Opened, PredictRequest, PredictionJob, VolumeOptions, expect_earlier_used, expect_sound, forget, open,
+    refuse,
 };
-use super::prediction_plan::{PredictionPlan, destination, earlier_plans, plan_cases};
+use super::prediction_parts::{self, PartLock};
+use super::prediction_plan::{PLANS_ALL, PredictionPlan, destination, earlier_plans, plan_cases};
 use super::prediction_report::{Cases, Failed, Found, ImageWarning, Kept, Predicted, PredictionReport};
 use super::previews::Previews;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
+use crate::part::Share;
 
 /// A model of several.
 struct Member {
@@ -45,6 +48,8 @@ struct Ensemble<'a> {
     cases: Vec<Case>,
     /// Images that no model can predict.
     refused: Vec<Failed>,
+    /// The images of the requested part; `None` for all.
+    share: Option<Share>,
     /// The destination of the labels by the mean.
     to: Destination,
     /// The reservation for the names of images.
@@ -63,7 +68,11 @@ impl<'a> Ensemble<'a> {
         let labels = LabelFolder::open(request, &budget, context)?;
         let members = open_all(requests, &budget, context)?;
         let model = &members.first().ok_or_else(no_model)?.opened.model;
-        let FoundImages { cases, refused, memory } = request.images(model, &budget)?;
+        let found = request.images(model, &budget)?;
+        let models: Vec<&Opened> = members.iter().map(|member| &member.opened).collect();
+        let share = request.share(&models, &found, context);
+        let FoundImages { cases, mut refused, memory } = found;
+        refused.retain(|image| share.as_ref().is_none_or(|share| share.has(&image.case)));
         let refused = refuse(refused, context);
         let to = Destination {
             folder: labels.folder.clone(),
@@ -75,7 +84,7 @@ impl<'a> Ensemble<'a> {
         };
         to.check(&cases)?;
         labels.last(&to).check(&cases)?;
-        Ok(Ensemble { request, budget, labels, members, cases, refused, to, memory })
+        Ok(Ensemble { request, budget, labels, members, cases, refused, share, to, memory })
     }
 }
 
@@ -97,14 +106,16 @@ struct CaseState<'a> {
 /// Segments every image of the input with several models. The requests differ in the model, and in what follows from its kind.
 pub fn predict_ensemble(requests: &[PredictRequest], context: &Context) -> Outcome<PredictionReport> {
     let start = Instant::now();
-    let Ensemble { request, budget, labels, members, cases, refused, to, memory: _memory } =
+    let Ensemble { request, budget, labels, members, cases, refused, share, to, memory: _memory } =
         Ensemble::open(requests, context)?;
+    let _lock = share.as_ref().map(|share| PartLock::take(&request.output, share.part)).transpose()?;
     let model = &members.first().ok_or_else(no_model)?.opened.model;
     labels.make()?;
     let previews = request.volumes.preview.then(|| Previews::new(&cases, model));
     let keeps = request.volumes.probabilities;
     let mean = Mean { members: &members, answers: &model.answers, to: &to, keeps };
-    let (done, missing): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| mean.is_done(case));
+    let own = cases.iter().filter(|case| share.as_ref().is_none_or(|share| share.has(&case.id)));
+    let (done, missing): (Vec<&Case>, Vec<&Case>) = own.partition(|case| mean.is_done(case));
     forget(request, missing.iter().copied(), &budget)?;
     let warnings = ImageWarning::collect(missing.iter().copied(), context);
     let mut states: Vec<CaseState> = missing.into_iter().map(CaseState::new).collect();
@@ -116,7 +127,8 @@ pub fn predict_ensemble(requests: &[PredictRequest], context: &Context) -> Outco
                 member.opened.folder.display()
             ));
         }
-        member.predict(&cases, &mut states, &budget, context)?;
+        let job = PredictionJob { request: &member.request, budget: &budget, context };
+        member.predict(job, &cases, &mut states, share.as_ref())?;
     }
     let kept = |case: &Case| Kept::new(case.id.clone(), to.file(case));
     let mut found = Cases { kept: done.into_iter().map(kept).collect(), failed: refused, ..Cases::default() };
@@ -134,11 +146,14 @@ pub fn predict_ensemble(requests: &[PredictRequest], context: &Context) -> Outco
     let not_drawn =
         previews.map_or(Ok(Vec::new()), |previews| previews.draw(&found, &budget, context.stop.flag()))?;
     let job = PredictionJob { request, budget: &budget, context };
-    PredictionReport::write(job, found, warnings, not_drawn, finished, start)
+    let report = PredictionReport::write(job, found, warnings, not_drawn, finished, share.as_ref(), start)?;
+    share.map_or(Ok(()), |share| prediction_parts::merge(request, &share, &budget, context))?;
+    Ok(report)
 }
 
 /// Plans what each model of several would hold and take, with the probabilities that it writes for the mean.
 pub fn plan_ensemble(requests: &[PredictRequest], context: &Context) -> Outcome<Vec<PredictionPlan>> {
+    requests.first().map_or(Ok(()), |request| request.expect_all(PLANS_ALL))?;
     let Ensemble { request, budget, members, cases, refused, to, memory: _memory, .. } =
         Ensemble::open(requests, &context.silent())?;
     let model = &members.first().ok_or_else(no_model)?.opened.model;
@@ -246,10 +261,10 @@ impl Member {
     /// Predicts, with probabilities, all cases at which no model before it failed.
     fn predict(
         &self,
+        job: PredictionJob<'_>,
         all: &[Case],
         states: &mut [CaseState<'_>],
-        budget: &Budget,
-        context: &Context,
+        share: Option<&Share>,
     ) -> Outcome {
         let Member { opened, request } = self;
         let mut states: Vec<&mut CaseState> = states.iter_mut().filter(|s| s.error.is_none()).collect();
@@ -262,13 +277,12 @@ impl Member {
             ending: prediction_ending(&opened.model.file_ending).into(),
             overwrite: request.overwrite,
             probabilities: true,
-            earlier: earlier_labels(request, opened, context)?,
+            earlier: earlier_labels(request, opened, share, job.context)?,
         };
         let cases: Vec<Case> = states.iter().map(|state| state.case.clone()).collect();
         let model = opened.model.clone();
         // A case is finished when it has its mean.
         let mut finish = |_: &Predicted| {};
-        let job = PredictionJob { request, budget, context };
         let Found { report, windows } = job.predict_into(&to, None, all, &cases, model, &mut finish)?;
         for (state, CaseReport { outcome, .. }) in states.iter_mut().zip(report.cases) {
             state.other_spacings.extend(windows.used(&state.case.id).cloned());

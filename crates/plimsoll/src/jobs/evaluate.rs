@@ -12,11 +12,13 @@ use plimsoll_report::preview::{Comparison, Frame, comparison};
 use plimsoll_report::{ClassNames, box_plots};
 
 use self::references::References;
+use super::evaluation_parts::ScoredPart;
 use super::line::Line;
 use crate::backend::all_cores;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 use crate::files::{write, write_json};
+use crate::part::Part;
 
 /// Predictions to be compared with references: two folders, or two files.
 pub struct EvaluateRequest {
@@ -39,6 +41,8 @@ pub struct EvaluateRequest {
     pub allow_outside: bool,
     /// Leaves references without a prediction out.
     pub partial: bool,
+    /// The part of the cases that is scored; `None` for all. The last of several processes to finish merges the scores of all parts.
+    pub part: Option<Part>,
     /// Images, and where pictures of the cases go.
     pub pictures: Option<(PathBuf, PathBuf)>,
     /// The file of the scores; `None` for `summary.json` beside the predictions.
@@ -62,6 +66,7 @@ impl EvaluateRequest {
             unit: None,
             allow_outside: false,
             partial: false,
+            part: None,
             pictures: None,
             output: None,
             ram: None,
@@ -72,8 +77,10 @@ impl EvaluateRequest {
 
 /// The result of an evaluation.
 pub struct Evaluated {
-    /// The scores of cases, and their means.
+    /// The scores of cases, and their means: of the requested part as long as others are missing, then of all.
     pub summary: Summary,
+    /// The scored part; `None` if all cases were scored.
+    pub part: Option<ScoredPart>,
     /// The names of classes.
     pub names: ClassNames,
     /// The most that was reserved for it at a time: code, heap and stacks included.
@@ -94,7 +101,7 @@ impl EvaluateRequest {
     /// Returns an error if a file cannot be read, a reference has no prediction, or the classes to score are not known.
     pub fn score(&self, context: &Context) -> Outcome<Evaluated> {
         let line = Line::draw(self.ram, self.threads, context)?;
-        let found = References::find(self, &line.budget, context)?;
+        let mut found = References::find(self, &line.budget, context)?;
         let millimetres_per_unit = self.unit.or(found.unit).map(LengthUnit::millimetres);
         let ignore = self.ignore.or(found.labels.as_ref().and_then(Labels::ignore));
         let Scored { classes, regions, names } = match (&self.classes, &found.labels) {
@@ -104,21 +111,23 @@ impl EvaluateRequest {
         };
         expect_none_ignored(&classes, &regions, ignore)?;
         let settings = Settings { classes, regions, ignore, millimetres_per_unit, ..self.settings.clone() };
+        let part =
+            self.part.map(|part| ScoredPart::choose(part, &self.predictions, &mut found.cases, context));
         let summary = score(&found.cases, &settings, &line.budget, self.threads, context)?;
         if let Some((images, pictures)) = &self.pictures {
             draw_all(&summary, &found, images, pictures, ignore, &line.budget)?;
         }
-        Ok(Evaluated { summary, names, reserved: line.budget.peak() })
+        Ok(Evaluated { summary, part, names, reserved: line.budget.peak() })
     }
 }
 
-/// Scores predictions against references, and writes the scores beside the predictions or into the requested file.
+/// Scores predictions against references, and writes the scores beside the predictions or into the requested file. The scores of a part go
+/// into a folder beside that file, which is written when all parts are finished.
 ///
 /// # Errors
 /// Returns an error if a file cannot be read or written, a reference has no prediction, or the classes to score are not known.
 pub fn evaluate(request: &EvaluateRequest, context: &Context) -> Outcome<Evaluated> {
-    let evaluated = request.score(context)?;
-    let Evaluated { summary, names, .. } = &evaluated;
+    let mut evaluated = request.score(context)?;
     let predictions = &request.predictions;
     let folder = match predictions.is_dir() {
         true => predictions.clone(),
@@ -129,6 +138,13 @@ pub fn evaluate(request: &EvaluateRequest, context: &Context) -> Outcome<Evaluat
         None => folder.join("scores").with_extension(ending),
     };
     let path = request.output.clone().unwrap_or_else(|| folder.join("summary.json"));
+    if let Some(part) = &evaluated.part {
+        match part.merge(&path, &evaluated.summary, request.ram, context)? {
+            Some(all) => evaluated.summary = all,
+            None => return Ok(evaluated),
+        }
+    }
+    let Evaluated { summary, names, .. } = &evaluated;
     write(&path, |file| write_json(file, summary))?;
     write(&beside("csv"), |file| summary.write_csv(file))?;
     let plots = beside("svg");

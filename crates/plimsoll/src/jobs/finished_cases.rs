@@ -12,18 +12,10 @@ use plimsoll_disk::Appender;
 use serde::Serialize;
 
 use super::predict::PredictRequest;
-use super::prediction_record::EarlierCall;
+use super::prediction_record::{EarlierCall, RecordFiles};
 use super::prediction_report::Predicted;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
-
-/// The file, beside labels.
-const FILE: &str = "run.cases.jsonl";
-
-/// The file of the cases that a call into a folder has finished.
-pub(super) fn lines_of(output: &Path) -> PathBuf {
-    output.join(FILE)
-}
 
 /// A line: what [`EarlierCall`] is read from.
 #[derive(Serialize)]
@@ -58,7 +50,7 @@ impl FinishedCases {
     pub(super) fn none(request: &PredictRequest, folds: usize, context: &Context) -> FinishedCases {
         FinishedCases {
             context: context.clone(),
-            path: lines_of(&request.output),
+            path: RecordFiles::of(request).lines,
             folds,
             engine: request.backend.identity(),
             threads: request.options.threads,
@@ -86,7 +78,7 @@ impl FinishedCases {
         match self.lines {
             Lines::Own(lines) => remove_lines(lines),
             // A file that was made for the first line and could not be used has none.
-            Lines::None => match unused(&self.path)?.filter(|lines| lines.length() == 0) {
+            Lines::None => match left_lines(&self.path)?.filter(|lines| lines.length() == 0) {
                 Some(empty) => remove_lines(empty),
                 None => Ok(()),
             },
@@ -134,13 +126,8 @@ pub(super) fn read_lines(path: &Path, most: u64) -> Outcome<Vec<EarlierCall>> {
     lines.map(|line| read(line).ok_or_else(|| no_record(path))).collect()
 }
 
-/// Takes over the lines that a killed call has left in a folder; `None` if there are none, or another call is still writing them.
-pub(super) fn left_lines(output: &Path) -> Outcome<Option<Appender>> {
-    unused(&lines_of(output))
-}
-
-/// An existing file of lines that no other call writes to.
-fn unused(path: &Path) -> Outcome<Option<Appender>> {
+/// Takes over the lines that a killed call has left in a file; `None` if there are none, or another call is still writing them.
+pub(super) fn left_lines(path: &Path) -> Outcome<Option<Appender>> {
     let io = |error| Error::at_path(path, &error);
     match path.parent().is_some_and(Path::is_dir) && plimsoll_disk::exists(path).map_err(io)? {
         true => Appender::open_locked(path).map_err(io),

@@ -11,24 +11,27 @@ use plimsoll_infer::{
     PredictOptions, Predictor, predict_cases,
 };
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_models::nnunet::{NnUnetChoice, is_nnunet};
+use plimsoll_models::nnunet::NnUnetChoice;
 use plimsoll_models::{OpenOptions, OpenedModel, SegmentationModel, WindowLayout};
 use plimsoll_plan::Backend;
 use plimsoll_report::duration::duration;
 use plimsoll_run::{CheckpointKind, FolderUse, one_line};
 
 use super::bids;
+use super::cascade::earlier_labels;
 use super::finished_cases::FinishedCases;
 use super::label_folder::{LabelFolder, make_folder};
 use super::outliers::{Counting, OutlierRemedy, WindowCounts};
+use super::prediction_parts::{self, PartLock};
 use super::prediction_plan::CaseFiles;
-use super::prediction_record::Record;
+use super::prediction_record::{Record, RecordFiles};
 use super::prediction_report::{Cases, Failed, Found, ImageWarning, Kept, Predicted, PredictionReport};
 use super::previews::Previews;
 use super::steps::StepChoice;
 use crate::backend::{DeviceName, all_cores};
 use crate::context::{Context, Progress, TimeLeft};
 use crate::error::{Error, Outcome};
+use crate::part::{Part, Share};
 
 /// Options of predictions of volumes.
 #[derive(Clone, Debug, Default)]
@@ -83,6 +86,7 @@ impl PredictRequest {
             output: output.into(),
             overwrite: false,
             options: PredictOptions::new(0.5, false, threads),
+            part: None,
             ram: None,
             backend: DeviceName::Cpu.open(threads, None)?,
         })
@@ -116,6 +120,8 @@ pub struct PredictRequest {
     pub overwrite: bool,
     /// How.
     pub options: PredictOptions,
+    /// The part of the images that is predicted; `None` for all. Several processes predict the parts into the same folder.
+    pub part: Option<Part>,
     /// The memory limit; `None` for the limit of the machine.
     pub ram: Option<Bytes>,
     /// The backend that runs programs.
@@ -182,87 +188,35 @@ pub(super) fn expect_earlier_used(request: &PredictRequest, models: &[&Opened]) 
     Err(Error::new(message, hint))
 }
 
-/// The folder of the earlier stage's labels, if the model takes any: the given labels, or else the labels that the stage predicts now.
-pub(super) fn earlier_labels(
-    request: &PredictRequest,
-    opened: &Opened,
-    context: &Context,
-) -> Outcome<Option<PathBuf>> {
-    let Some(previous) = &opened.previous else { return Ok(None) };
-    match &request.volumes.earlier {
-        Some(given) => Ok(Some(given.clone())),
-        None => {
-            let stage = stage_request(request, &opened.folder, previous)?;
-            // A case that fails here fails at the later stage as well, and does not end the others.
-            predict(&stage, context)?;
-            Ok(Some(stage.output))
-        }
-    }
-}
-
-/// The request of the earlier stage whose labels a model takes; `None` if it takes none, or labels are given.
-pub(super) fn earlier_stage(request: &PredictRequest, opened: &Opened) -> Outcome<Option<PredictRequest>> {
-    match (&opened.previous, &request.volumes.earlier) {
-        (Some(previous), None) => stage_request(request, &opened.folder, previous).map(Some),
-        _ => Ok(None),
-    }
-}
-
-/// The folder that has, or will have, the labels of the earlier stage; `None` if the model takes none.
-pub(super) fn stage_folder(request: &PredictRequest, opened: &Opened) -> Option<PathBuf> {
-    let previous = opened.previous.as_ref()?;
-    Some(request.volumes.earlier.clone().unwrap_or_else(|| request.output.join(previous)))
-}
-
-/// The request of the earlier stage of a cascade, whose folder is beside the folder of the later stage. Its labels go into a subfolder of
-/// its name.
-fn stage_request(request: &PredictRequest, folder: &Path, previous: &str) -> Outcome<PredictRequest> {
-    let hint = "name the folder of its labels with -prev_stage_predictions";
-    let own = folder.file_name().and_then(|name| name.to_str()).and_then(|name| name.rsplit_once("__"));
-    let Some((trained, _)) = own else {
-        let message = format!(
-            "{} needs labels of {previous}, but its folder does not have the name that nnU-Net gives it",
-            folder.display()
-        );
-        return Err(Error::new(message, hint));
-    };
-    let model = folder.with_file_name(format!("{trained}__{previous}"));
-    if !is_nnunet(&model)? {
-        let message = format!(
-            "{} needs labels of {previous}, but {} is not a model",
-            folder.display(),
-            model.display()
-        );
-        return Err(Error::new(message, hint));
-    }
-    let output = request.output.join(previous);
-    let volumes = VolumeOptions {
-        unit: request.volumes.unit,
-        nnunet: request.volumes.nnunet.clone(),
-        outlier_spacing: request.volumes.outlier_spacing,
-        mirror_axes: request.volumes.mirror_axes,
-        verbose: request.volumes.verbose,
-        bids: request.volumes.bids.clone(),
-        ..VolumeOptions::default()
-    };
-    Ok(PredictRequest { model, volumes, output, ..request.clone() })
-}
-
-/// Segments every image of the input.
+/// Segments every image of the input, or of one part of them.
 pub fn predict(request: &PredictRequest, context: &Context) -> Outcome<PredictionReport> {
+    predict_share(request, None, context)
+}
+
+/// Segments the images of a share; without one, of the requested part, or all. The earlier stage of a cascade has the share of the later one,
+/// since its own windows would be divided otherwise.
+pub(super) fn predict_share(
+    request: &PredictRequest,
+    share: Option<&Share>,
+    context: &Context,
+) -> Outcome<PredictionReport> {
     let start = Instant::now();
     let budget = Budget::new(context.limits(request.ram).line);
     expect_sound(request, &budget)?;
     let labels = LabelFolder::open(request, &budget, context)?;
     let opened = open(request, &budget, context)?;
     expect_earlier_used(request, &[&opened])?;
-    let FoundImages { cases, refused, memory: _memory } = request.images(&opened.model, &budget)?;
-    let refused = refuse(refused, context);
+    let found = request.images(&opened.model, &budget)?;
+    let share = share.cloned().or_else(|| request.share(&[&opened], &found, context));
+    let is_own = |case: &str| share.as_ref().is_none_or(|share| share.has(case));
+    let FoundImages { cases, refused, memory: _memory } = found;
+    let refused = refuse(refused.into_iter().filter(|image| is_own(&image.case)).collect(), context);
+    let _lock = share.as_ref().map(|share| PartLock::take(&request.output, share.part)).transpose()?;
     // Before anything is predicted: another program's folder is refused.
     if request.volumes.bids.is_some() {
         bids::describe(request, &opened, labels.is_kept_apart())?;
     }
-    let earlier = earlier_labels(request, &opened, context)?;
+    let earlier = earlier_labels(request, &opened, share.as_ref(), context)?;
     let Opened { model, .. } = opened;
     let previews = request.volumes.preview.then(|| Previews::new(&cases, &model));
     let to = Destination {
@@ -283,7 +237,8 @@ pub fn predict(request: &PredictRequest, context: &Context) -> Outcome<Predictio
         ));
     }
     let is_done = |case: &Case| labels.is_processed(case, &to);
-    let (done, left): (Vec<Case>, Vec<Case>) = cases.iter().cloned().partition(is_done);
+    let own = cases.iter().filter(|case| is_own(&case.id)).cloned();
+    let (done, left): (Vec<Case>, Vec<Case>) = own.partition(is_done);
     let folds = model.weights.len();
     let warnings = ImageWarning::collect(left.iter().filter(|case| !to.keeps(case)), context);
     let predicted = left.iter().filter(|case| !to.keeps(case));
@@ -298,7 +253,9 @@ pub fn predict(request: &PredictRequest, context: &Context) -> Outcome<Predictio
     cases.kept.extend(done.iter().map(|case| Kept::new(case.id.clone(), last.file(case))));
     let not_drawn =
         previews.map_or(Ok(Vec::new()), |previews| previews.draw(&cases, &budget, context.stop.flag()))?;
-    PredictionReport::write(job, cases, warnings, not_drawn, finished, start)
+    let report = PredictionReport::write(job, cases, warnings, not_drawn, finished, share.as_ref(), start)?;
+    share.map_or(Ok(()), |share| prediction_parts::merge(request, &share, &budget, context))?;
+    Ok(report)
 }
 
 /// Prints why images are refused, and returns them as cases that failed.
@@ -316,7 +273,7 @@ pub(super) fn expect_sound(request: &PredictRequest, budget: &Budget) -> Outcome
     keep_apart(&request.input, &request.output)?;
     FolderUse::Predictions.expect_in(&request.output)?;
     // Read again when it is replaced: until then its memory is the network's.
-    Record::read(&request.output, budget).map(|_| ())
+    Record::read(&RecordFiles::of(request), budget).map(|_| ())
 }
 
 /// Removes the records of labels that are about to be predicted. Cases that a killed call had finished are then in the record.
@@ -326,7 +283,7 @@ pub(super) fn forget<'a>(
     budget: &Budget,
 ) -> Outcome {
     let cases: BTreeSet<&str> = cases.map(|case| case.id.as_str()).collect();
-    Record::forget(&request.output, &cases, budget)
+    prediction_parts::forget(request, &cases, budget)
 }
 
 /// A request with the budget and the observer of its call.

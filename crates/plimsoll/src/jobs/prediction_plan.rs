@@ -16,15 +16,18 @@ use plimsoll_run::Machine;
 use plimsoll_train::measured;
 use serde::Serialize;
 
+use super::cascade::{earlier_stage, stage_folder};
 use super::label_folder::LabelFolder;
 use super::outliers::{Counting, Outlier, OutlierRemedy, WindowCounts};
 use super::predict::{
-    Opened, PredictRequest, PredictionJob, can_overlap, earlier_stage, expect_earlier_used, expect_sound,
-    open, refuse, stage_folder,
+    Opened, PredictRequest, PredictionJob, can_overlap, expect_earlier_used, expect_sound, open, refuse,
 };
 use super::prediction_report::Failed;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
+
+/// The reason that a plan has no parts.
+pub(super) const PLANS_ALL: &str = "a plan is of all images";
 
 /// A case that would be predicted.
 #[derive(Serialize)]
@@ -176,6 +179,7 @@ impl ModelToPlan<'_> {
 
 /// Plans what a request would hold and take, with the earlier stages of a cascade first.
 pub fn plan_prediction(request: &PredictRequest, context: &Context) -> Outcome<Vec<PredictionPlan>> {
+    request.expect_all(PLANS_ALL)?;
     let budget = Budget::new(context.limits(request.ram).line);
     expect_sound(request, &budget)?;
     let labels = LabelFolder::open(request, &budget, &context.silent())?;

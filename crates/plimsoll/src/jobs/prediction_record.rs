@@ -5,6 +5,8 @@
 //!
 //! A call writes its record at its end. A killed call leaves the [cases that it had finished](super::finished_cases), which the next call
 //! adds to the record before it predicts anything.
+//!
+//! A [part](super::prediction_parts) of a divided job has a record of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,23 +17,62 @@ use plimsoll_run::{RunError, read_json, write_json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::finished_cases::{left_lines, lines_of, no_record, read_lines, remove_lines};
+use super::finished_cases::{left_lines, no_record, read_lines, remove_lines};
+use super::predict::PredictRequest;
+use super::prediction_parts::PARTS;
 use crate::error::{Error, Outcome};
+use crate::part::Part;
 
 /// The record of the labels in a folder.
 const RECORD: &str = "run.json";
 
+/// The file of the cases that a call has finished.
+const FINISHED: &str = "run.cases.jsonl";
+
+/// The files of the record of a call.
+#[derive(Clone, Debug)]
+pub(super) struct RecordFiles {
+    /// The record, which is written at the end.
+    pub(super) record: PathBuf,
+    /// The finished cases until then.
+    pub(super) lines: PathBuf,
+}
+
+impl RecordFiles {
+    /// The files of the labels in a folder.
+    pub(super) fn whole(output: &Path) -> RecordFiles {
+        RecordFiles { record: output.join(RECORD), lines: output.join(FINISHED) }
+    }
+
+    /// The files of a part.
+    pub(super) fn of_part(output: &Path, part: Part) -> RecordFiles {
+        let (folder, stem) = (output.join(PARTS), part.file_stem());
+        RecordFiles {
+            record: folder.join(format!("{stem}.json")),
+            lines: folder.join(format!("{stem}.cases.jsonl")),
+        }
+    }
+
+    /// The files of a request, which may be for a part.
+    pub(super) fn of(request: &PredictRequest) -> RecordFiles {
+        match request.part {
+            None => RecordFiles::whole(&request.output),
+            Some(part) => RecordFiles::of_part(&request.output, part),
+        }
+    }
+}
+
 /// The longest record or file of finished cases that is read; one of a hundred thousand cases is shorter.
-const LONGEST: u64 = 512 << 20;
+pub(super) const LONGEST: u64 = 512 << 20;
 
 /// The most memory per byte of text while a record is read: short names and numbers become values of their own.
-const HELD_PER_BYTE: u64 = 8;
+pub(super) const HELD_PER_BYTE: u64 = 8;
 
 /// The lists of a record in which each case is named: predicted, kept and failed cases.
-const LISTS: [&str; 3] = ["cases", "kept", "failed"];
+pub(super) const LISTS: [&str; 3] = ["cases", "kept", "failed"];
 
 /// The entry of the whole call. A record without it was changed by a call that did not reach its end.
-const OF_CALL: &str = "seconds";
+pub(super) const OF_CALL: &str = "seconds";
 
 /// The record of an earlier call about a case that it predicted, and about itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,7 +93,7 @@ impl EarlierCall {
 
 /// The record of existing labels.
 pub(super) struct Record {
-    output: PathBuf,
+    files: RecordFiles,
     all: Value,
     /// `true` if some of it is only in the file of finished cases.
     has_lines: bool,
@@ -60,26 +101,25 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Reads the record of a folder of labels, with the finished cases of a killed call; `None` if there is none yet.
+    /// Reads a record, with the finished cases of a killed call; `None` if there is none yet.
     ///
     /// # Errors
     /// Returns an error if a file of these names is no record of predictions, which a new record would replace.
-    pub(super) fn read(output: &Path, budget: &Budget) -> Outcome<Option<Record>> {
-        Record::open(output, length(&lines_of(output))?, budget)
+    pub(super) fn read(files: &RecordFiles, budget: &Budget) -> Outcome<Option<Record>> {
+        Record::open(files, length(&files.lines)?, budget)
     }
 
     /// Reads the record that a call wrote at its end, without cases that this call has finished.
     ///
     /// # Errors
     /// Returns the errors of [`read`](Self::read).
-    pub(super) fn written(output: &Path, budget: &Budget) -> Outcome<Option<Record>> {
-        Record::open(output, None, budget)
+    pub(super) fn written(files: &RecordFiles, budget: &Budget) -> Outcome<Option<Record>> {
+        Record::open(files, None, budget)
     }
 
     /// Reads a record with `lines` bytes of finished cases.
-    fn open(output: &Path, lines: Option<u64>, budget: &Budget) -> Outcome<Option<Record>> {
-        let path = output.join(RECORD);
-        let record = length(&path)?;
+    fn open(files: &RecordFiles, lines: Option<u64>, budget: &Budget) -> Outcome<Option<Record>> {
+        let record = length(&files.record)?;
         if record.is_none() && lines.is_none() {
             return Ok(None);
         }
@@ -87,18 +127,37 @@ impl Record {
         let memory = budget.reserve("record of predictions", Bytes(bytes.saturating_mul(HELD_PER_BYTE)))?;
         let mut all = Value::Null;
         if record.is_some() {
-            all = match read_json(&path, LONGEST) {
+            all = match read_json(&files.record, LONGEST) {
                 Err(RunError::Json { .. }) => Value::Null,
                 read => read?,
             };
             if LISTS.iter().any(|list| !all[*list].is_array()) || !all["engine"].is_string() {
-                return Err(no_record(&path));
+                return Err(no_record(&files.record));
             }
         }
         if lines.is_some() {
-            take_in(&mut all, read_lines(&lines_of(output), LONGEST)?);
+            take_in(&mut all, read_lines(&files.lines, LONGEST)?);
         }
-        Ok(Some(Record { output: output.into(), all, has_lines: lines.is_some(), memory }))
+        Ok(Some(Record { files: files.clone(), all, has_lines: lines.is_some(), memory }))
+    }
+
+    /// The record as it is in files.
+    pub(super) fn into_value(self) -> (Value, Reservation) {
+        (self.all, self.memory)
+    }
+
+    /// Adds the entries of other calls, and writes the record as one of a call that did not reach its end.
+    pub(super) fn write_with(files: &RecordFiles, more: Vec<EarlierCall>, budget: &Budget) -> Outcome {
+        let read = Record::read(files, budget)?;
+        let (mut all, _memory) = read.map_or((Value::Null, None), |record| {
+            let (all, memory) = record.into_value();
+            (all, Some(memory))
+        });
+        take_in(&mut all, more);
+        if let Some(all) = all.as_object_mut() {
+            all.remove(OF_CALL);
+        }
+        Ok(write_json(&files.record, &all)?)
     }
 
     /// Returns `true` if a call wrote the record at its end.
@@ -106,22 +165,21 @@ impl Record {
         self.all[OF_CALL].is_number()
     }
 
-    /// Removes what is recorded in a folder of cases that are about to be predicted. From then on all else of it is in the record, which is not
+    /// Removes what is recorded of cases that are about to be predicted. From then on all else of it is in the record, which is not
     /// whole if that changed it. Lines of a call that still runs are left to it.
     ///
     /// # Errors
     /// Returns the errors of [`read`](Self::read).
-    pub(super) fn forget(output: &Path, cases: &BTreeSet<&str>, budget: &Budget) -> Outcome {
-        let lines = left_lines(output)?;
-        if let Some(record) = Record::open(output, lines.as_ref().map(Appender::length), budget)? {
+    pub(super) fn forget(files: &RecordFiles, cases: &BTreeSet<&str>, budget: &Budget) -> Outcome {
+        let lines = left_lines(&files.lines)?;
+        if let Some(record) = Record::open(files, lines.as_ref().map(Appender::length), budget)? {
             record.drop_cases(cases)?;
         }
         lines.map_or(Ok(()), remove_lines)
     }
 
     fn drop_cases(self, cases: &BTreeSet<&str>) -> Outcome {
-        let Record { output, mut all, has_lines, .. } = self;
-        let path = output.join(RECORD);
+        let Record { files: RecordFiles { record: path, .. }, mut all, has_lines, .. } = self;
         let (dropped, left) = drop_cases(&mut all, cases);
         match (dropped > 0 || has_lines, left) {
             (false, _) => {}
@@ -146,7 +204,14 @@ impl Record {
         let mut found = BTreeMap::new();
         for predicted in entries(cases) {
             if let Some(case) = predicted["case"].as_str().map(str::to_string) {
-                let [folds, engine, threads] = [&folds, &engine, &threads].map(Value::clone);
+                // A case of a part that another machine predicted names the call itself.
+                let own = |what: &str, of_all: &Value| match predicted["call"].get(what) {
+                    Some(own) => own.clone(),
+                    None => of_all.clone(),
+                };
+                let [folds, engine, threads] =
+                    [("folds", &folds), ("engine", &engine), ("threads", &threads)]
+                        .map(|(what, of_all)| own(what, of_all));
                 found.insert(case, EarlierCall { folds, engine, threads, predicted });
             }
         }
@@ -163,12 +228,12 @@ impl Record {
 }
 
 /// Writes what a call says at its end.
-pub(super) fn write_record(output: &Path, report: &impl Serialize) -> Outcome {
-    Ok(write_json(&output.join(RECORD), report)?)
+pub(super) fn write_record(files: &RecordFiles, report: &impl Serialize) -> Outcome {
+    Ok(write_json(&files.record, report)?)
 }
 
 /// The length of a file; `None` if it does not exist. Faults of its folder are reported when the folder is created.
-fn length(path: &Path) -> Outcome<Option<u64>> {
+pub(super) fn length(path: &Path) -> Outcome<Option<u64>> {
     let io = |error| Error::at_path(path, &error);
     if !path.parent().is_some_and(Path::is_dir) || !plimsoll_disk::exists(path).map_err(io)? {
         return Ok(None);
@@ -204,7 +269,7 @@ fn drop_cases(all: &mut Value, cases: &BTreeSet<&str>) -> (usize, usize) {
     (dropped, left)
 }
 
-fn entries(list: Value) -> Vec<Value> {
+pub(super) fn entries(list: Value) -> Vec<Value> {
     match list {
         Value::Array(entries) => entries,
         _ => Vec::new(),
@@ -223,8 +288,9 @@ mod tests {
     fn what_is_recorded_of_labels_goes_before_they_are_predicted_anew() {
         let folder = tempfile::tempdir().unwrap();
         let (path, budget) = (folder.path().join(RECORD), Budget::new(Bytes::mib(1)));
-        let read = || Record::read(folder.path(), &budget).unwrap();
-        let forget = |cases: &BTreeSet<&str>| Record::forget(folder.path(), cases, &budget).unwrap();
+        let files = RecordFiles::whole(folder.path());
+        let read = || Record::read(&files, &budget).unwrap();
+        let forget = |cases: &BTreeSet<&str>| Record::forget(&files, cases, &budget).unwrap();
         assert!(read().is_none());
         let earlier = json!({"folds": 5, "engine": "another", "threads": 2, "predicted": {"case": "b"}});
         let written = json!({
@@ -251,9 +317,10 @@ mod tests {
     fn cases_of_a_call_that_was_killed_are_taken_into_the_record_that_another_call_wrote() {
         let folder = tempfile::tempdir().unwrap();
         let (path, budget) = (folder.path().join(RECORD), Budget::new(Bytes::mib(1)));
-        let lines = lines_of(folder.path());
-        let read = || Record::read(folder.path(), &budget).unwrap().unwrap();
-        let forget = |cases: &BTreeSet<&str>| Record::forget(folder.path(), cases, &budget).unwrap();
+        let files = RecordFiles::whole(folder.path());
+        let lines = files.lines.clone();
+        let read = || Record::read(&files, &budget).unwrap().unwrap();
+        let forget = |cases: &BTreeSet<&str>| Record::forget(&files, cases, &budget).unwrap();
         let call = |case: &str, threads: usize| json!({"folds": 1, "engine": "cpu", "threads": threads, "predicted": {"case": case, "file": case, "windows": 7}});
         // Killed before its first line was written, and while its third one was.
         fs::write(&lines, "").unwrap();
@@ -262,11 +329,11 @@ mod tests {
         let found = read().by_case().0;
         assert_eq!(found.keys().collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(serde_json::to_value(&found["b"]).unwrap(), call("b", 2));
-        assert!(Record::written(folder.path(), &budget).unwrap().is_none(), "no call has come to its end");
+        assert!(Record::written(&files, &budget).unwrap().is_none(), "no call has come to its end");
         // From here on they are in the record, but for what is predicted again.
         forget(&BTreeSet::from(["b"]));
         assert!(!lines.exists());
-        let record = Record::written(folder.path(), &budget).unwrap().unwrap();
+        let record = Record::written(&files, &budget).unwrap().unwrap();
         assert_eq!(record.by_case().0.keys().collect::<Vec<_>>(), ["a"]);
         // A call that predicted it again was killed before the old line was removed: the newer line counts.
         fs::write(&lines, format!("{}\n{}\n", call("a", 3), call("c", 3))).unwrap();
@@ -285,7 +352,7 @@ mod tests {
             "{\"folds\": 1, \"engine\": \"\", \"threads\": 1, \"predicted\": {}}\n",
         ] {
             fs::write(&lines, text).unwrap();
-            let refused = Record::read(folder.path(), &budget).err().unwrap();
+            let refused = Record::read(&files, &budget).err().unwrap();
             assert!(refused.line().contains("run.cases.jsonl is not a record of predictions"), "{text}");
         }
     }

@@ -14,9 +14,10 @@ use serde::Serialize;
 use super::finished_cases::FinishedCases;
 use super::outliers::{OtherSpacing, WindowCounts};
 use super::predict::{PredictionJob, case_error};
-use super::prediction_record::{EarlierCall, Record, write_record};
+use super::prediction_record::{EarlierCall, Record, RecordFiles, length, write_record};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
+use crate::part::{PartRecord, Share};
 
 /// A case that was predicted.
 #[derive(Serialize)]
@@ -158,6 +159,20 @@ impl ImageWarning {
     }
 }
 
+/// Adds the entries of an earlier record to labels that were kept. Returns the reservation of their memory.
+fn complete(kept: &mut [Kept], record: Record) -> Outcome<Reservation> {
+    let (mut earlier, memory) = record.by_case();
+    for kept in kept.iter_mut().filter(|kept| kept.earlier.is_none()) {
+        let mut found = earlier.remove(&kept.case);
+        if let Some(found) = &mut found {
+            // A killed call recorded the file as it was before steps were done on it.
+            found.predicted["file"] = serde_json::to_value(&kept.file)?;
+        }
+        kept.earlier = found;
+    }
+    Ok(memory)
+}
+
 /// The report of a prediction.
 #[derive(Serialize)]
 pub struct PredictionReport {
@@ -181,6 +196,9 @@ pub struct PredictionReport {
     pub warnings: Vec<ImageWarning>,
     /// Cases whose labels exist but could not be drawn.
     pub previews_failed: Vec<Failed>,
+    /// The part of the images that was predicted; `None` for all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub part: Option<PartRecord>,
     /// The planned memory of the case that needs most; `None` if no case was predicted.
     pub planned_bytes: Option<Bytes>,
     /// The most resident memory of the process.
@@ -189,7 +207,7 @@ pub struct PredictionReport {
     pub code: MappedFiles,
     /// The reservation of the records of earlier calls.
     #[serde(skip)]
-    _earlier: Option<Reservation>,
+    _earlier: Vec<Reservation>,
 }
 
 impl PredictionReport {
@@ -201,6 +219,7 @@ impl PredictionReport {
         warnings: Vec<ImageWarning>,
         previews_failed: Vec<Failed>,
         finished: FinishedCases,
+        share: Option<&Share>,
         start: Instant,
     ) -> Outcome<PredictionReport> {
         let PredictionJob { request, budget, context } = job;
@@ -213,22 +232,22 @@ impl PredictionReport {
                 "{n} predictions already existed and were kept; ‹overwrite› replaces them"
             )),
         }
-        let (mut held, mut is_torn) = (None, false);
-        if !kept.is_empty()
-            && let Some(record) = Record::written(&request.output, budget)?
-        {
+        let files = RecordFiles::of(request);
+        let (mut held, mut is_torn) = (Vec::new(), false);
+        let own = if kept.is_empty() { None } else { Record::written(&files, budget)? };
+        if let Some(record) = own {
             is_torn = !record.is_whole();
-            let (mut earlier, memory) = record.by_case();
-            for kept in &mut kept {
-                let mut found = earlier.remove(&kept.case);
-                if let Some(found) = &mut found {
-                    // A killed call recorded the file as it was before steps were done on it.
-                    found.predicted["file"] = serde_json::to_value(&kept.file)?;
-                }
-                kept.earlier = found;
-            }
-            held = Some(memory);
+            held.push(complete(&mut kept, record)?);
         }
+        // Labels that a call without parts predicted before.
+        if share.is_some()
+            && kept.iter().any(|kept| kept.earlier.is_none())
+            && let Some(record) = Record::written(&RecordFiles::whole(&request.output), budget)?
+        {
+            held.push(complete(&mut kept, record)?);
+        }
+        // A part is finished when it has a record.
+        let is_missing = share.is_some() && length(&files.record)?.is_none();
         let planned_bytes = predicted.iter().filter_map(|case| Some(case.plan.as_ref()?.total_bytes)).max();
         let (peak_rss_bytes, code) = (resident()?.peak, mapped_files()?);
         let is_new = !predicted.is_empty() || !failed.is_empty() || !processed.is_empty();
@@ -244,13 +263,14 @@ impl PredictionReport {
             failed,
             warnings,
             previews_failed,
+            part: share.map(Share::record),
             planned_bytes,
             peak_rss_bytes,
             code,
             _earlier: held,
         };
-        if is_new || is_torn {
-            write_record(&request.output, &report)?;
+        if is_new || is_torn || is_missing {
+            write_record(&files, &report)?;
             finished.remove()?;
         }
         Ok(report)

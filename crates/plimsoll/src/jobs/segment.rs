@@ -8,6 +8,7 @@ mod input;
 mod parts;
 mod plan;
 mod refine;
+mod share;
 mod stages;
 
 use std::collections::HashSet;
@@ -37,6 +38,7 @@ pub use self::plan::plan_segmentation;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 use crate::jobs::prediction_report::SHEARED;
+use crate::part::{Part, PartRecord};
 
 /// The ending of label maps, and of images in folders.
 const ENDING: &str = ".nii.gz";
@@ -81,6 +83,8 @@ pub struct SegmentRequest {
     pub weights: PathBuf,
     /// Replaces existing files.
     pub overwrite: bool,
+    /// The part of a folder's images that is segmented; `None` for all. Several processes segment the parts into the same folder.
+    pub part: Option<Part>,
     /// The memory limit; `None` for the limit of the machine.
     pub ram: Option<Bytes>,
     /// The options of windows. Their step follows from the task.
@@ -128,6 +132,9 @@ pub struct SegmentationReport {
     pub kept: Vec<PathBuf>,
     /// Those that failed, with reasons.
     pub failed: Vec<Failed>,
+    /// The part of the images that was segmented; `None` for all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub part: Option<PartRecord>,
     /// The most resident memory of the process.
     pub peak_rss_bytes: Bytes,
     /// The program and its libraries: planned as mapped, resident as far as they were touched.
@@ -152,6 +159,7 @@ pub fn segment(request: &SegmentRequest, context: &Context) -> Outcome<Segmentat
         images: Vec::new(),
         kept: Vec::new(),
         failed: Vec::new(),
+        part: None,
         peak_rss_bytes: Bytes::ZERO,
         code: mapped_files()?,
     };
@@ -200,7 +208,15 @@ impl Job<'_> {
             self.expect_referable(series)?;
         }
         let beside = self.beside(&request.output);
-        let input = Input::open(&request.input, kind, series, beside, &self.budget, context.stop.flag())?;
+        let mut input = Input::open(&request.input, kind, series, beside, &self.budget, context.stop.flag())?;
+        // Checked for all, so that every part refuses what one of them would.
+        self.outputs(&input.cases, kind)?;
+        if let Some(part) = request.part {
+            let share = self.share(part, &input);
+            input.cases.retain(|case| share.has(&case.id));
+            input.refused.retain(|image| share.has(&image.case));
+            report.part = Some(share.record());
+        }
         for RefusedImage { case, error } in input.refused {
             let failure = Error::from(error);
             let (error, hint) = (failure.line(), failure.remedy().clone().into());
@@ -391,25 +407,6 @@ impl Job<'_> {
                 let all = self.masks(output).map(|mask| written(&mask));
                 all.collect::<Option<Vec<SystemTime>>>()?.into_iter().max()
             }
-        }
-    }
-
-    /// Refuses names that no label map can be written under, before anything is computed.
-    fn expect_writable(&self, is_one: bool) -> Outcome {
-        let (output, one_file) = (&self.request.output, self.request.one_file);
-        let name = output.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-        let is_file = is_encoded(output) || [".nii", ".nii.gz"].iter().any(|ending| name.ends_with(ending));
-        let wrong = |why: &str, hint: &str| Err(Error::new(format!("{} {why}", output.display()), hint));
-        match (is_one && one_file, is_file) {
-            (true, false) => wrong(
-                "is not the name of a label map",
-                "let it end in .nii.gz or .nii, in .seg.nrrd for 3D Slicer, or in .dcm for DICOM",
-            ),
-            (false, true) if is_one => {
-                wrong("is the name of a file, but masks go into a folder", "use ‹one_file› for one file")
-            }
-            (false, true) => wrong("is the name of a file, but there may be several images", "name a folder"),
-            _ => Ok(()),
         }
     }
 

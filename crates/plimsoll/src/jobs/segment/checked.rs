@@ -6,6 +6,7 @@ use plimsoll_data::Case;
 use plimsoll_memory::Budget;
 use plimsoll_models::total_segmentator::{Crop, SegmentatorTask};
 
+use super::encoded::is_encoded;
 use super::input::InputKind;
 use super::{ENDING, Job, SegmentRequest};
 use crate::context::Context;
@@ -31,6 +32,10 @@ impl<'a> Job<'a> {
         let body = if request.body_seg { Some(Crop::body()?) } else { None };
         let job = Job { request, task, models, weights, body, budget, context };
         let kind = InputKind::detect(&request.input)?;
+        if let Some(part) = request.part.filter(|_| kind.is_one()) {
+            let message = format!("‹part={part}› has no effect: {} is one image", request.input.display());
+            return Err(Error::new(message, "leave ‹part› out, or name a folder of images"));
+        }
         job.expect_effect()?;
         job.expect_series(&kind)?;
         job.expect_writable(kind.is_one())?;
@@ -50,5 +55,24 @@ impl<'a> Job<'a> {
         let outputs: Vec<PathBuf> = cases.iter().map(of_case).collect();
         self.expect_apart(cases, &outputs)?;
         Ok(outputs)
+    }
+
+    /// Refuses names that no label map can be written under, before anything is computed.
+    fn expect_writable(&self, is_one: bool) -> Outcome {
+        let (output, one_file) = (&self.request.output, self.request.one_file);
+        let name = output.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+        let is_file = is_encoded(output) || [".nii", ".nii.gz"].iter().any(|ending| name.ends_with(ending));
+        let wrong = |why: &str, hint: &str| Err(Error::new(format!("{} {why}", output.display()), hint));
+        match (is_one && one_file, is_file) {
+            (true, false) => wrong(
+                "is not the name of a label map",
+                "let it end in .nii.gz or .nii, in .seg.nrrd for 3D Slicer, or in .dcm for DICOM",
+            ),
+            (false, true) if is_one => {
+                wrong("is the name of a file, but masks go into a folder", "use ‹one_file› for one file")
+            }
+            (false, true) => wrong("is the name of a file, but there may be several images", "name a folder"),
+            _ => Ok(()),
+        }
     }
 }

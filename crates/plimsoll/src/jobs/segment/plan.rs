@@ -11,14 +11,18 @@ use super::input::images;
 use super::stages::{Stage, least_line, open};
 use super::{Job, STEPS, SegmentRequest};
 use crate::context::Context;
-use crate::error::Outcome;
+use crate::error::{Error, Outcome};
 use crate::jobs::outliers::OutlierRemedy;
-use crate::jobs::prediction_plan::{CaseFiles, ModelToPlan, PredictionPlan};
+use crate::jobs::prediction_plan::{CaseFiles, ModelToPlan, PLANS_ALL, PredictionPlan};
 use crate::jobs::prediction_report::Failed;
 
 /// Plans each model of a task, before them those that find where to look, and after them those that refine it: for the whole images, of which
 /// what is looked at may be a part.
 pub fn plan_segmentation(request: &SegmentRequest, context: &Context) -> Outcome<Vec<PredictionPlan>> {
+    if let Some(part) = request.part {
+        let message = format!("‹part={part}› has no effect: {PLANS_ALL}");
+        return Err(Error::new(message, "leave ‹part› out"));
+    }
     let (job, kind) = Job::checked(request, context)?;
     if let Some(series) = kind.series(&job.budget)? {
         job.expect_no_slice(&series)?;

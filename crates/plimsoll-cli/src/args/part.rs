@@ -1,0 +1,13 @@
+//! The part of a job that is divided among processes.
+
+use clap::Args as ClapArgs;
+use plimsoll::Part;
+
+/// The part of the cases that this process takes.
+#[derive(Clone, Copy, Debug, Default, ClapArgs)]
+pub struct PartArgs {
+    /// Take only part I of N of the cases, divided by planned work; the last of the N processes to finish merges their results [default: the
+    /// rank of mpirun, mpiexec or srun and the task of a Slurm array, if there are several; else all cases].
+    #[arg(long, value_name = "I/N")]
+    pub part: Option<Part>,
+}
