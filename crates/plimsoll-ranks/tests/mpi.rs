@@ -232,6 +232,20 @@ mod rank {
         Tag::new(number).unwrap()
     }
 
+    /// Waits until the launcher has forwarded what was printed: it drops what it has not when a rank aborts.
+    fn forwarded() {
+        thread::sleep(Duration::from_millis(500));
+    }
+
+    /// Calls a function when it is dropped.
+    struct OnDrop(fn());
+
+    impl Drop for OnDrop {
+        fn drop(&mut self) {
+            (self.0)();
+        }
+    }
+
     pub fn run(what: &str) {
         match what {
             "messages" => messages(),
@@ -239,6 +253,8 @@ mod rank {
             "hang" => hang(),
             "panic" => {
                 let mut rank = open(&options()).unwrap();
+                // Dropped before the rank, which aborts.
+                let _forwarded = OnDrop(forwarded);
                 if rank.rank() == 1 {
                     panic!("a rank panics");
                 }
@@ -253,6 +269,7 @@ mod rank {
             "only" => {
                 if let Err(error) = open(&options()) {
                     println!("{error}\n{}", error.remedy());
+                    forwarded();
                     std::process::exit(1);
                 }
             }
@@ -328,6 +345,7 @@ mod rank {
                 println!("{what}: {}", rank.wait(received).unwrap_err());
             }
         }
+        forwarded();
         // Rank 1 has failed, and ends the job when it drops its communicator.
         if rank.rank() == 0 {
             thread::sleep(Duration::from_secs(60));
@@ -341,6 +359,7 @@ mod rank {
             0 => {
                 let received = rank.receive(2, tag(0), Segment::zeroed(4)).unwrap();
                 println!("{}", rank.wait(received).unwrap_err());
+                forwarded();
             }
             1 => {
                 // Waits for rank 0, which aborts.
