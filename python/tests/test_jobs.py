@@ -188,8 +188,10 @@ def test_an_exception_of_a_callback_stops_the_run_which_resumes_to_the_same_bits
     assert weights[0].read_bytes() == weights[1].read_bytes()
 
 
+# Shells start background processes with interrupts ignored, which children inherit.
 SCRIPT = """
-import sys, plimsoll
+import signal, sys, plimsoll
+signal.signal(signal.SIGINT, signal.default_int_handler)
 def ready(event):
     if isinstance(event, plimsoll.EpochEnd):
         print("epoch", event.epoch, flush=True)

@@ -353,9 +353,11 @@ def test_an_interrupt_ends_the_waiting(tmp_path: pathlib.Path) -> None:
     for number in range(2):
         write(tmp_path / "raw" / f"v{number}.nii.gz", image)
         write(tmp_path / "seg" / f"v{number}.nii.gz", label)
+    # Shells start background processes with interrupts ignored, which children inherit.
     script = f"""
-import time
+import signal, time
 from plimsoll.torch import Patches
+signal.signal(signal.SIGINT, signal.default_int_handler)
 augmentation = {{"p_elastic": 1.0, "p_gaussian_blur": 1.0, "p_rotation": 1.0}}
 settings = dict(batch_size=64, threads=1, prefetch=1, budget="8GiB", augmentation=augmentation)
 stream = Patches({str(tmp_path)!r}, (192, 192, 192), **settings)
