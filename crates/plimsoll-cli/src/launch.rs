@@ -1,4 +1,4 @@
-//! The place of this process among those of a launcher or a job array: commands whose cases can be divided take a part of them, and others
+//! The place of this process among the processes of a launcher or a job array: commands whose cases can be divided take a part of them, and others
 //! are refused, so that processes never write into one folder at the same time.
 
 use plimsoll::Part;

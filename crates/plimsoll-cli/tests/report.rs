@@ -343,7 +343,7 @@ fn a_page_of_a_classifier_shows_its_confusion_and_its_mistakes() {
     );
     assert!(html.contains("to tell apart 0_none"), "the methods");
     assert!(html.contains(&format!("Data set: <code>{data}</code>")), "the data set");
-    // An empty list of statistics means those of ImageNet, and a score without an interval has no brackets.
+    // An empty list of statistics means the statistics of ImageNet, and a score without an interval has no brackets.
     assert!(html.contains("&quot;normalisation&quot;:&quot;ImageNet&quot;"), "the statistics");
     assert!(!html.contains("–, –") && !html.contains("(–"), "an interval of nothing");
 }

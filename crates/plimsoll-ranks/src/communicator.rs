@@ -156,7 +156,10 @@ pub trait Communicator {
             }
             let received = self.receive(peer, Tag::LENGTH, Segment::zeroed(size_of::<u64>()))?;
             let length = self.wait(received)?;
-            let length = length.bytes().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+            let word = length.bytes().first_chunk();
+            let other_length =
+                RanksError::Length { rank, peer, expected: size_of::<u64>(), found: length.len() };
+            let length = u64::from_le_bytes(*word.ok_or(other_length)?);
             let bytes = usize::try_from(length).ok().filter(|bytes| *bytes <= most);
             let bytes = bytes.ok_or(RanksError::TooLong { rank, peer, bytes: length, most })?;
             let received = self.receive(peer, Tag::GATHER, Segment::zeroed(bytes))?;

@@ -1,6 +1,6 @@
 //! The processes of one job, which a launcher has started.
 //!
-//! A [`Launch`] is the place of this process among those of one command of `mpirun`, `mpiexec` or `srun`; an [`ArrayTask`] is its place in
+//! A [`Launch`] is the place of this process among the processes of one command of `mpirun`, `mpiexec` or `srun`; an [`ArrayTask`] is its place in
 //! an array of Slurm. Both are read from environment variables that the caller passes: this crate does not read the environment.
 //!
 //! A [`Communicator`] sends segments between ranks. [`alone`] is the rank of a process that runs alone, [`thread_ranks`] are ranks within one

@@ -125,7 +125,7 @@ fn rates(
     Some(rates)
 }
 
-/// Rates, and those of further kernels that others have.
+/// Rates of the machine, and of further kernels that other rates have.
 fn with_more(rates: Option<Rates>, others: Option<Rates>) -> Option<Rates> {
     let Some(mut rates) = rates else { return others };
     for (name, rate) in others.into_iter().flat_map(|others| others.kernels) {

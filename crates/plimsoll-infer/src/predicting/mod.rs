@@ -1,4 +1,4 @@
-//! Predicting cases, one alone or those of a folder.
+//! Predicting one case, or all cases of a folder.
 
 pub(crate) mod case;
 pub(crate) mod destination;

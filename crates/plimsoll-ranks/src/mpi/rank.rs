@@ -104,6 +104,11 @@ impl<H: Handle> MpiRank<H> {
         Err(RanksError::Failed { rank: self.rank, call, text: self.functions.text(code) })
     }
 
+    /// The number of a rank as MPI takes it.
+    fn number_of(&self, rank: usize) -> Result<c_int, RanksError> {
+        c_int::try_from(rank).map_err(|_| RanksError::NoRank { rank, size: self.size })
+    }
+
     /// The rank in a communicator, and its size.
     fn place_in(&mut self, communicator: H) -> Result<(usize, usize), RanksError> {
         let (mut rank, mut size) = (0, 0);
@@ -116,17 +121,23 @@ impl<H: Handle> MpiRank<H> {
         };
         self.check("MPI_Comm_rank", codes[0])?;
         self.check("MPI_Comm_size", codes[1])?;
-        let number = |number: c_int| usize::try_from(number).unwrap_or(0);
-        Ok((number(rank), number(size).max(1)))
+        match (usize::try_from(rank), usize::try_from(size)) {
+            (Ok(rank), Ok(size)) if rank < size => Ok((rank, size)),
+            _ => {
+                self.has_failed = true;
+                let text = format!("the library counts this process as rank {rank} of {size}");
+                Err(RanksError::Failed { rank: self.rank, call: "MPI_Comm_rank", text })
+            }
+        }
     }
 
     /// The place among the ranks that share memory with this one.
     fn find_node(&mut self) -> Result<NodePlace, RanksError> {
         let handles = self.functions.handles;
         let mut node = handles.comm_null;
+        let key = self.number_of(self.rank)?;
         // SAFETY: all handles are constants; the call, which all ranks make, writes a communicator.
         let split = unsafe {
-            let key = c_int::try_from(self.rank).unwrap_or(0);
             let shared = self.functions.constants.shared;
             (self.functions.comm_split_type)(handles.world, shared, key, handles.info_null, &mut node)
         };
@@ -147,10 +158,11 @@ impl<H: Handle> MpiRank<H> {
         is_received: bool,
     ) -> Result<Transfer, RanksError> {
         check_rank(peer, self.size)?;
+        let to = self.number_of(peer)?;
         self.next += 1;
         let number = self.next;
         let handles = self.functions.handles;
-        let (to, tag) = (c_int::try_from(peer).unwrap_or(0), c_int::from(tag.number()));
+        let tag = c_int::from(tag.number());
         // From here on this communicator owns the segment, and leaks it rather than free it before MPI is done with it.
         let in_flight = self.in_flight.entry(number).or_insert(InFlight {
             segment,
@@ -210,7 +222,7 @@ impl<H: Handle> MpiRank<H> {
         let mut other_length = None;
         while let Some(Message { request, bytes }) = in_flight.messages.first_mut() {
             let (mut is_done, mut status) = (0, Status::new());
-            // SAFETY: the request was made by this library and is not done; the status has room for that of any interface.
+            // SAFETY: the request was made by this library and is not done; the status has room for the status of any interface.
             code = unsafe { (self.functions.test)(request, &mut is_done, status.as_mut_ptr()) };
             if code != 0 || is_done == 0 {
                 break;
@@ -222,9 +234,10 @@ impl<H: Handle> MpiRank<H> {
                 code = unsafe {
                     (self.functions.get_count)(status.as_mut_ptr(), self.functions.handles.byte, &mut count)
                 };
-                let found = usize::try_from(count).unwrap_or(0);
-                if code == 0 && found != *bytes {
-                    let (peer, expected) = (in_flight.peer, *bytes);
+                // A count that is not defined is negative.
+                let found = usize::try_from(count).ok();
+                if code == 0 && found != Some(*bytes) {
+                    let (peer, expected, found) = (in_flight.peer, *bytes, found.unwrap_or(0));
                     other_length = Some(RanksError::Length { rank, peer, expected, found });
                 }
                 if code != 0 || other_length.is_some() {

@@ -1,6 +1,6 @@
 //! The parts of an evaluation: each writes its scores into a file of its own, and the last one to finish merges them into the scores of all.
 //!
-//! Scores are merged in the order of all cases, so that means have the same bits as those of one process. Merging is a function of the
+//! Scores are merged in the order of all cases, so that means have the same bits as the means of one process. Merging is a function of the
 //! files of all parts alone: of two parts that finish at the same time both write the same scores.
 
 use std::path::Path;
@@ -46,6 +46,7 @@ impl FileState {
             return FileState { bytes: 0, modified_ns: 0 };
         };
         let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        // File systems without times of changes tell files apart by their length alone.
         let modified_ns = modified.map_or(0, |since| since.as_nanos() as u64);
         FileState { bytes: metadata.len(), modified_ns }
     }
@@ -83,6 +84,7 @@ impl ScoredPart {
             let below = case.prediction.strip_prefix(predictions).unwrap_or(&case.prediction);
             below.to_string_lossy().into_owned()
         };
+        // An unreadable reference takes no time; the scores report it.
         let work = |case: &CasePaths| {
             let file = VolumeFile::open_labels(&case.reference);
             file.map_or(0, |file| file.geometry().voxel_count() as u64)

@@ -98,7 +98,7 @@ fn lock_record(output: &Path) -> Outcome<Appender> {
     }
 }
 
-/// Removes the records of labels that are about to be predicted: of a part from its own record and from that of the folder.
+/// Removes the records of labels that are about to be predicted: of a part from its own record and from the record of the folder.
 pub(super) fn forget(request: &PredictRequest, cases: &BTreeSet<&str>, budget: &Budget) -> Outcome {
     let whole = RecordFiles::whole(&request.output);
     match request.part {
@@ -225,7 +225,7 @@ const OF_CASES: [&str; 3] = ["folds", "engine", "threads"];
 /// The lists of a record whose entries name cases.
 const CASE_LISTS: [&str; 5] = ["cases", "kept", "failed", "warnings", "previews_failed"];
 
-/// The record of all parts. Times are sums, and bytes are those of the part with most.
+/// The record of all parts. Times are sums, and bytes are the bytes of the part with most.
 fn merged(records: Vec<(Part, Value)>) -> Value {
     let mut all = Map::new();
     let (mut parts, mut seconds, mut times) = (Vec::new(), 0.0, Map::new());

@@ -11,6 +11,7 @@ impl Job<'_> {
     /// The images of a part. Networks see images at a fixed spacing, so that their work follows the volume in mm³; reading and writing
     /// follow the voxels.
     pub(super) fn share(&self, part: Part, input: &Input) -> Share {
+        // An unreadable image takes no time; its prediction reports it.
         let work = |case: &Case| {
             let file = case.image_files().next().and_then(|image| VolumeFile::open(image).ok());
             let geometry = file.as_ref().map(VolumeFile::geometry);
