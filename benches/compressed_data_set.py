@@ -1,4 +1,4 @@
-"""Steps on far more compressed data than the line holds: 16 GiB of `.nii.gz` under `--ram 1GiB`, beside the same job on cases that fit the cache.
+"""Steps on far more compressed data than the limit holds: 16 GiB of `.nii.gz` under `--ram 1GiB`, beside the same job on cases that fit the cache.
 
     pip install nibabel
     python benches/compressed_data_set.py FOLDER [--binary PLIMSOLL] [--gib 16] [--ram 1GiB] [--iterations 60] [--rounds 2]
@@ -120,7 +120,7 @@ def main():
     parser.add_argument("--loader-threads", type=int, default=1)
     asked = parser.parse_args()
     made = make(asked.folder, asked.gib)
-    # The line, and what the system needs for a process beside what is resident.
+    # The limit, and what the system needs for a process beside what is resident.
     group = Group(bytes_of(asked.ram) + (64 << 20))
     found = {"small": [], "large": []}
     try:

@@ -393,7 +393,7 @@ add predict "$work/predict.json"
 if [[ -s $work/predict.json ]]; then
     say "predictions: $(awk -F'[:,]' '/"windows":/ {w += $2} /"seconds":/ {s += $2} END {if (s > 0) printf "%d windows in %.2f s, %.1f a second", w, s, w / s}' "$work/predict.json")"
 fi
-# Windows in a second, and where their time goes: logits of so many classes are summed on the card where its line has room.
+# Windows in a second, and where their time goes: logits of so many classes are summed on the card where its limit has room.
 printf '[' >"$work/windows.json"
 comma=''
 for what in "bf16 96 2" "f16 96 2" "bf16 128 25" "f32 96 2"; do

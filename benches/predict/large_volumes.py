@@ -1,4 +1,4 @@
-"""Volumes whose sums of logits are larger than the line, predicted below it and with a large line: labels must be the same, byte for byte.
+"""Volumes whose sums of logits are larger than the limit, predicted below it and with a large limit: labels must be the same, byte for byte.
 
     python benches/predict/large_volumes.py [--only plane,cube,organs] [--overlap 0] [--large 12GiB] [--sum logits]
 
@@ -7,7 +7,7 @@
     organs    531 × 512 × 512 voxels,   117 classes, --ram 4GiB
 
 Makes a data set of noise, trains one step of a tiny network to have a model, and predicts one image, stored uncompressed, in windows of 96³. The lower
-line is also set as the limit of a memory control group where one can be made: what is resident beyond it would end the process. Prints what was
+limit is also set as the limit of a memory control group where one can be made: what is resident beyond it would end the process. Prints what was
 planned, what was resident, seconds, strips and windows. Needs cargo, and numpy in the Python that runs this; the disk needs about 7 GB.
 """
 
@@ -35,7 +35,7 @@ BYTES = {"GiB": 2**30, "MiB": 2**20}
 parser = argparse.ArgumentParser()
 parser.add_argument("--only", default=",".join(VOLUMES))
 parser.add_argument("--overlap", default="0", help="of windows")
-parser.add_argument("--large", default="12GiB", help="the line that labels are compared with")
+parser.add_argument("--large", default="12GiB", help="the limit that labels are compared with")
 parser.add_argument("--sum", help="logits or features; as the model suggests it, if it is not given")
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--plimsoll", help="the program; built if it is not given")
@@ -95,9 +95,9 @@ def make(folder, classes, shape):
 
 
 @contextlib.contextmanager
-def limited(line):
+def limited(limit):
     """A control group with this limit, and how a process is put into it; nothing where none can be made."""
-    number, unit = line[:-3], line[-3:]
+    number, unit = limit[:-3], limit[-3:]
     for root, file in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
         group = Path(root) / f"plimsoll_large_{os.getpid()}"
         try:
@@ -114,24 +114,24 @@ def limited(line):
         finally:
             group.rmdir()
         return
-    print("no control group can be made: nothing enforces the line")
+    print("no control group can be made: nothing enforces the limit")
     yield None
 
 
-def predict(program, run, folder, line, more, enter):
-    out = folder / f"labels {line}"
-    command = [program, "predict", run, "-i", folder / "imagesTs", "-o", out, "--ram", line, "--json", "--overlap", args.overlap]
+def predict(program, run, folder, limit, more, enter):
+    out = folder / f"labels {limit}"
+    command = [program, "predict", run, "-i", folder / "imagesTs", "-o", out, "--ram", limit, "--json", "--overlap", args.overlap]
     more = more + (["--sum", args.sum] if args.sum else [])
     start = time.perf_counter()
     done = subprocess.run([*command, "--threads", str(args.threads), *more], stdout=subprocess.PIPE, preexec_fn=enter)
     if done.returncode:
-        raise SystemExit(f"{line}: exit status {done.returncode}")
+        raise SystemExit(f"{limit}: exit status {done.returncode}")
     seconds, report = time.perf_counter() - start, json.loads(done.stdout)
     plan = report["cases"][0]["plan"]
     mib = lambda size: f"{size / 2**20:.0f} MiB"
     assert report["peak_rss_bytes"] <= report["planned_bytes"] <= plan["ram_budget_bytes"], report
     print(
-        f"  --ram {line:6} planned {mib(report['planned_bytes'])}, resident {mib(report['peak_rss_bytes'])}, {seconds:.0f} s: sums of {plan['summed']} as "
+        f"  --ram {limit:6} planned {mib(report['planned_bytes'])}, resident {mib(report['peak_rss_bytes'])}, {seconds:.0f} s: sums of {plan['summed']} as "
         f"{plan['ring']} along axis {plan['slab_axis']}, {plan['strips']} strips, {plan['windows']} windows of which "
         f"{plan['repeated_windows']} again; waiting {mib(plan['spool_bytes'])} in memory and {mib(plan['spool_file_bytes'])} on the disk",
         flush=True,

@@ -33,7 +33,7 @@ parser.add_argument("--net", choices=["plain", "resenc"], default="plain")
 parser.add_argument("--binary", type=Path, help="this one of ours, in place of building it")
 parser.add_argument("--rounds", type=int, default=3)
 parser.add_argument("--threads", type=int, default=2)
-parser.add_argument("--ram", help="our line; without it, what the program takes of itself")
+parser.add_argument("--ram", help="our limit; without it, what the program takes of itself")
 parser.add_argument("--mirror", action="store_true", help="eight times the work, as nnU-Net does it unless it is told otherwise")
 args = parser.parse_args()
 
@@ -111,9 +111,9 @@ def main():
         make_model(model)
         make_case(images)
         tta = [] if args.mirror else ["--disable_tta"]
-        line = ["--ram", args.ram] if args.ram else []
+        limit = ["--ram", args.ram] if args.ram else []
         commands = {
-            "plimsoll": ([plimsoll, "predict", "-m", model, "-i", images, "-o", ours, "--overwrite", "--threads", threads, *line, *tta], {}),
+            "plimsoll": ([plimsoll, "predict", "-m", model, "-i", images, "-o", ours, "--overwrite", "--threads", threads, *limit, *tta], {}),
             "nnU-Net": (
                 [Path(sys.executable).parent / "nnUNetv2_predict_from_modelfolder", "-i", images, "-o", theirs, "-m", model, "-f", "0",
                  "-device", "cpu", "-npp", "1", "-nps", "1", *tta],

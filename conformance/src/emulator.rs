@@ -181,23 +181,23 @@ pub fn backend(blocks: Blocks) -> CudaBackend {
     Emulator::new(Architecture::new(8, 0).unwrap(), blocks).backend()
 }
 
-/// The same with a line of the card's memory, of which a context takes 4 MiB, the kernels [`KERNELS`] and [`LOCAL`], and what is recorded at
+/// The same with a limit of the card's memory, of which a context takes 4 MiB, the kernels [`KERNELS`] and [`LOCAL`], and what is recorded at
 /// most [`RECORDINGS`].
 ///
 /// # Panics
 /// Panics if the limit is below that.
-pub fn backend_within(line: Bytes) -> CudaBackend {
-    within(Emulator::new(Architecture::new(8, 0).unwrap(), Blocks::Ascending), line)
+pub fn backend_within(limit: Bytes) -> CudaBackend {
+    within(Emulator::new(Architecture::new(8, 0).unwrap(), Blocks::Ascending), limit)
 }
 
 /// The same on an emulator.
 ///
 /// # Panics
 /// Panics if the limit is below the memory that the driver takes.
-pub fn within(card: Emulator, line: Bytes) -> CudaBackend {
+pub fn within(card: Emulator, limit: Bytes) -> CudaBackend {
     let context = Bytes::mib(4) + KERNELS;
     let driver = DriverUse { context, recordings: RECORDINGS + LOCAL, host: Bytes::ZERO, is_measured: true };
-    card.backend().within(DeviceMemory::new(line, driver).unwrap())
+    card.backend().within(DeviceMemory::new(limit, driver).unwrap())
 }
 
 /// Modules, and in which of them each kernel is.

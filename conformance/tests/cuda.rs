@@ -223,7 +223,7 @@ fn parts_of_a_tensor_are_those_of_the_whole_however_much_is_copied_at_once() {
 
 /// Several runs at once share the kernels of a card, and each engine counts its own arena.
 #[test]
-fn parts_of_a_card_share_its_kernels_and_keep_to_its_line() {
+fn parts_of_a_card_share_its_kernels_and_keep_to_its_limit() {
     let mut program = Program::new("sum");
     let [a, b] = ["a", "b"].map(|name| program.input(name, Shape::volume(1, 1, [64; 3]), Kind::Volume));
     let y = program.push_one(Add, &[a, b]).unwrap();
@@ -234,8 +234,8 @@ fn parts_of_a_card_share_its_kernels_and_keep_to_its_line() {
     // Room for two arenas of three tensors of 1 MiB, each in pieces of 2 MiB.
     let (host, recordings) = (Bytes::ZERO, Bytes::ZERO);
     let driver = DriverUse { context: KERNELS, recordings, host, is_measured: true };
-    let line = KERNELS + Bytes::mib(8);
-    let whole = CudaBackend::new(card.clone()).within(DeviceMemory::new(line, driver).unwrap());
+    let limit = KERNELS + Bytes::mib(8);
+    let whole = CudaBackend::new(card.clone()).within(DeviceMemory::new(limit, driver).unwrap());
     let part = whole.shared_by(2).unwrap();
     let open = || {
         let plan = plan(std::slice::from_ref(&program), &*part, Options::default()).unwrap();
@@ -246,7 +246,7 @@ fn parts_of_a_card_share_its_kernels_and_keep_to_its_line() {
     for engine in &engines {
         assert_eq!(engine.device_bytes(), Some(Bytes::mib(4)));
     }
-    assert_eq!(Bytes::of(all - free()), line);
+    assert_eq!(Bytes::of(all - free()), limit);
     drop(engines);
     assert_eq!(Bytes::of(all - free()), KERNELS);
     assert_eq!(open().device_bytes(), Some(Bytes::mib(4)));

@@ -259,7 +259,7 @@ def _fold(found: Mapping[str, Any]) -> Fold:
             seconds_left=status["seconds_left"],
             resident=status["resident"],
             planned=status["planned"],
-            ram=status["line"],
+            ram=status["limit"],
             last_warning=status["last_warning"],
         ),
         metrics=_metrics(found["epochs"], found["costs"]),

@@ -106,11 +106,11 @@ typedef struct PlimsollPlan {
   uint64_t image_bytes;
   // The rest of the limit, which decoded voxels may use.
   uint64_t cache_bytes;
-  // Planes of labels that wait for being handed over, if the line has room for them.
+  // Planes of labels that wait for being handed over, if the limit has room for them.
   uint64_t queue_bytes;
   // All of these, and `spool_bytes`.
   uint64_t total_bytes;
-  // The least line that would do.
+  // The least limit that would do.
   uint64_t minimum_bytes;
   // Labels of all the image, where they are not decided in the order of its planes.
   uint64_t spool_bytes;

@@ -48,8 +48,8 @@ pub(crate) enum Failure {
     Model(#[from] ModelError),
     #[error("{0}")]
     Unsupported(String),
-    #[error("a memory limit of {asked} is above the {line} that this process may use")]
-    Line { asked: Bytes, line: Bytes },
+    #[error("a memory limit of {asked} is above the {limit} that this process may use")]
+    AboveLimit { asked: Bytes, limit: Bytes },
     #[error(transparent)]
     Engine(#[from] EngineError),
     #[error("{text}")]
@@ -78,11 +78,11 @@ impl Failure {
     /// The number of it.
     pub(crate) fn status(&self) -> PlimsollStatus {
         match self {
-            // Before all others: a line can be too low for anything that a call does.
+            // Before all others: a limit can be too low for anything that a call does.
             _ if self.is_of_memory() => PlimsollStatus::Memory,
             Failure::Argument { .. } | Failure::Grid(_) | Failure::NotOpen => PlimsollStatus::Argument,
             Failure::Model(_) | Failure::Unsupported(_) => PlimsollStatus::Model,
-            Failure::Line { .. } | Failure::Memory(_) => PlimsollStatus::Memory,
+            Failure::AboveLimit { .. } | Failure::Memory(_) => PlimsollStatus::Memory,
             Failure::Engine(_) | Failure::Broken(_) => PlimsollStatus::Internal,
             // Maps are checked before they are compared.
             Failure::Metric(_) | Failure::NoScores { .. } => PlimsollStatus::Internal,
@@ -117,7 +117,7 @@ impl Failure {
         let hint = match self {
             Failure::Memory(refused) | Failure::Copy(MemoryVolumeError::OverBudget(refused)) => {
                 // Other reservations and its own size come before arena and logits.
-                let least = refused.line - refused.free + refused.needed;
+                let least = refused.limit - refused.free + refused.needed;
                 Some(format!("raise ram_bytes above {}", least.0))
             }
             Failure::Infer { cause, .. } => match **cause {
@@ -137,7 +137,9 @@ impl Failure {
                 error.remedy().or_else(of_path)
             }
             Failure::Grid(error) => error.remedy(),
-            Failure::Line { line, .. } => Some(format!("set ram_bytes to {} at most, or to 0", line.0)),
+            Failure::AboveLimit { limit, .. } => {
+                Some(format!("set ram_bytes to {} at most, or to 0", limit.0))
+            }
             _ => None,
         };
         let text = one_line(self);

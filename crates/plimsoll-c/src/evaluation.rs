@@ -128,10 +128,10 @@ fn evaluated(
     }
     let asked = (ram_bytes > 0).then_some(Bytes(ram_bytes));
     let limits = limits(&System::default(), asked);
-    if let Some(asked) = asked.filter(|asked| *asked > limits.line) {
-        return Err(Failure::Line { asked, line: limits.line });
+    if let Some(asked) = asked.filter(|asked| *asked > limits.limit) {
+        return Err(Failure::AboveLimit { asked, limit: limits.limit });
     }
-    let scores = evaluate_maps(maps, &settings, &Budget::new(limits.line), threads as usize)?;
+    let scores = evaluate_maps(maps, &settings, &Budget::new(limits.limit), threads as usize)?;
     let of_label = |label: &u8| {
         let scores = scores.get(label).and_then(|scores| PlimsollScores::new(*label, scores));
         scores.ok_or(Failure::NoScores { label: *label })

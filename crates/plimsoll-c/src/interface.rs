@@ -136,14 +136,14 @@ pub unsafe extern "C" fn plimsoll_describe(
         let Some(to) = NonNull::new(description) else {
             return Err(Failure::argument("description is a null pointer"));
         };
-        let line_bytes = open.arrays().limit().0;
+        let limit_bytes = open.arrays().limit().0;
         let described = open.arrays().model();
         let value = PlimsollDescription {
             channels: described.channels.len() as u64,
             largest_label: described.answers.largest().into(),
             folds: described.weights.len() as u64,
             window: described.patch.map(|extent| extent as u64),
-            ram_bytes: line_bytes,
+            ram_bytes: limit_bytes,
         };
         // SAFETY: it is not null, and the caller promises room for one, which need not be there yet.
         unsafe { to.write(value) };

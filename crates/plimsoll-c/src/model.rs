@@ -29,10 +29,10 @@ impl Model {
     /// Opens a run, one fold of one, a model in one file, or one of nnU-Net or MONAI.
     pub(crate) fn open(path: &Path, settings: Settings) -> Result<Model, Failure> {
         let limits = limits(&System::default(), settings.ram);
-        if let Some(asked) = settings.ram.filter(|asked| *asked > limits.line) {
-            return Err(Failure::Line { asked, line: limits.line });
+        if let Some(asked) = settings.ram.filter(|asked| *asked > limits.limit) {
+            return Err(Failure::AboveLimit { asked, limit: limits.limit });
         }
-        let budget = Budget::new(limits.line);
+        let budget = Budget::new(limits.limit);
         let opened = OpenedModel::open(path, &OpenOptions::default(), &budget)?;
         let is_nnunet = matches!(opened, OpenedModel::NnUnet { .. });
         if let Some(previous) = opened.previous() {

@@ -73,11 +73,11 @@ pub struct PlimsollPlan {
     pub image_bytes: u64,
     /// The rest of the limit, which decoded voxels may use.
     pub cache_bytes: u64,
-    /// Planes of labels that wait for being handed over, if the line has room for them.
+    /// Planes of labels that wait for being handed over, if the limit has room for them.
     pub queue_bytes: u64,
     /// All of these, and `spool_bytes`.
     pub total_bytes: u64,
-    /// The least line that would do.
+    /// The least limit that would do.
     pub minimum_bytes: u64,
     /// Labels of all the image, where they are not decided in the order of its planes.
     pub spool_bytes: u64,

@@ -1,4 +1,4 @@
-//! All tests of the command line but for those below a line, which take the machine for themselves: one program is built and linked in a
+//! All tests of the command line but for those below a limit, which take the machine for themselves: one program is built and linked in a
 //! fraction of the time of many, and a test that waits leaves its processor to others.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

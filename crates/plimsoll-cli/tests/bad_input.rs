@@ -143,7 +143,7 @@ fn an_output_that_cannot_be_written() {
 }
 
 #[test]
-fn a_line_that_is_too_low() {
+fn a_limit_that_is_too_low() {
     let data = data();
     let run_folder = data.dir.path().join("run");
     let mut args = small_run(data.folder.to_str().unwrap(), run_folder.to_str().unwrap());
@@ -160,7 +160,7 @@ fn a_line_that_is_too_low() {
     args[ram + 1] = "1MiB";
     let error = run_error(&args);
     assert!(error.contains("the process itself needs"), "{error}");
-    // The hint's line is enough.
+    // The hint's limit is enough.
     let needed = format!("{}MiB", least + 3);
     args[ram + 1] = &needed;
     let record = run_json(&args);
@@ -236,7 +236,7 @@ fn predictions_are_not_overwritten_and_come_with_the_geometry_of_their_image() {
     assert_eq!(fs::read(&file).unwrap(), first);
     let again = [&predict[..], &["--overwrite", "--threads", "1", "--ram", "300MiB"]].concat();
     run_json(&again);
-    assert_eq!(fs::read(&file).unwrap(), first, "another number of threads, another line: the same labels");
+    assert_eq!(fs::read(&file).unwrap(), first, "another number of threads, another limit: the same labels");
     let summary =
         run_json(&["evaluate", out.to_str().unwrap(), data.folder.join("labelsTs").to_str().unwrap()]);
     assert!(summary["foreground_mean"]["Dice"].is_number() || summary["foreground_mean"]["Dice"].is_null());

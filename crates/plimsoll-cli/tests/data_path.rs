@@ -40,7 +40,7 @@ fn bad_cases_are_left_out_when_asked_for_and_the_run_says_which() {
 }
 
 #[test]
-fn the_data_path_is_measured_within_the_line_and_drawn() {
+fn the_data_path_is_measured_within_the_limit_and_drawn() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dataset(dir.path());
     let folder = folder.to_str().unwrap();
@@ -80,8 +80,8 @@ fn a_plan_says_what_the_cache_has_no_room_for_and_which_features_fill_no_block()
     let number = |name: &str| plan[name].as_u64().unwrap();
     let least = number("total_bytes") - number("cache_bytes");
     // Room for half of the largest case.
-    let line = format!("{}B", least.max(number("minimum_ram_bytes")) + number("largest_case_bytes") / 2);
-    let tight = said(&[&args[..], &["--ram", &line]].concat());
+    let limit = format!("{}B", least.max(number("minimum_ram_bytes")) + number("largest_case_bytes") / 2);
+    let tight = said(&[&args[..], &["--ram", &limit]].concat());
     assert!(tight.contains("patches of the other cases are read from their files"), "{tight}");
     assert!(tight.contains("of 1 thread(s)"), "{tight}");
 }

@@ -192,7 +192,7 @@ fn scores_do_not_depend_on_threads() {
 }
 
 #[test]
-fn a_class_over_the_line_is_refused_and_nothing_is_written() {
+fn a_class_over_the_limit_is_refused_and_nothing_is_written() {
     let maps = maps(220, 219);
     let error = run_error(&maps.folders(&["--metrics", "lesion", "--ram", "80MiB", "--threads", "1"]));
     for part in

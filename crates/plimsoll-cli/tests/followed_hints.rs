@@ -120,7 +120,7 @@ fn flags_and_settings_that_are_proposed_are_accepted() {
     let proposed = flags(&hint(&wrong));
     assert_eq!(proposed, ["--batch-size"]);
     expect_accepted(&right, "--batch-size");
-    // A line without its unit.
+    // A limit without its unit.
     let hint_of_ram = hint(&with(&right, &words(&["--ram", "2"])));
     let error = ended(&with(&right, &words(&["--ram", "2"]))).said;
     let meant = error.split("did you mean ").nth(1).unwrap().split('?').next().unwrap().to_string();

@@ -19,14 +19,14 @@ fn an_unknown_flag_is_answered_with_the_nearest_or_with_the_commands_own_help() 
 }
 
 #[test]
-fn a_memory_line_without_its_unit_is_asked_back() {
+fn a_memory_limit_without_its_unit_is_asked_back() {
     for (given, meant) in [("2", "2GiB"), ("1.5", "1.5GiB"), ("2000", "2000MiB")] {
         let error = run_error(&["plan", "data", "--ram", given]);
         assert!(error.contains(&format!("did you mean {meant}?")), "{error}");
     }
     let error = run_error(&["plan", "data", "--ram", "2"]);
     assert!(error.contains("--ram 2 is 2 bytes; did you mean 2GiB?"), "{error}");
-    // With its unit, or as many bytes as memory has, a line is a line: what is missing is the data set.
+    // With its unit, or as many bytes as memory has, a limit is a limit: what is missing is the data set.
     for given in ["1GiB", "1073741824"] {
         let error = run_error(&["plan", "/nowhere/at/all", "--ram", given]);
         assert!(error.contains("/nowhere/at/all"), "{error}");

@@ -1,4 +1,4 @@
-//! Volumes whose sums of logits are larger than the line: they are predicted in strips with the labels of a large line, and a process that is
+//! Volumes whose sums of logits are larger than the limit: they are predicted in strips with the labels of a large limit, and a process that is
 //! killed meanwhile leaves nothing that is taken for a result. `benches/predict/large_volumes.py` does it with volumes of gigabytes.
 
 use std::fs;
@@ -64,7 +64,7 @@ impl Large {
         run_json(&args.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// The least line, from the header.
+    /// The least limit, from the header.
     fn least(&self) -> u64 {
         let plan = self.report(&self.path("nowhere"), &["--plan", "--ram", "1GiB"]);
         plan[0]["cases"][0]["least_ram_bytes"].as_u64().unwrap()
@@ -84,7 +84,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_volume_larger_than_the_line_has_the_labels_and_probabilities_of_a_large_line() {
+fn a_volume_larger_than_the_limit_has_the_labels_and_probabilities_of_a_large_limit() {
     // Sums pass along the axis across which planes are smallest; of equal ones, along the axis of stored planes.
     for (shape, axis) in [([60, 150, 140], 1), ([150, 60, 150], 0), ([60, 60, 190], 2), ([50, 170, 60], 1)] {
         let large = Large::new(shape);
@@ -134,7 +134,7 @@ fn what_is_said_of_strips_is_how_many_and_what_they_cost() {
         assert!(output.status.success(), "{said}");
         assert!(said.contains(" strips, ") && said.contains(" windows are computed again"), "{said}");
     }
-    // Below it, the hint names the line that would do.
+    // Below it, the hint names the limit that would do.
     let too_low = (large.least() - 1).to_string();
     let output = plimsoll().args(large.args(&large.path("other"), &["--ram", &too_low])).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();

@@ -20,7 +20,7 @@ fn validated(run: &Path) -> Vec<String> {
 }
 
 #[test]
-fn validation_does_not_depend_on_the_micro_batch_the_line_or_the_threads() {
+fn validation_does_not_depend_on_the_micro_batch_the_limit_or_the_threads() {
     let tiny = Tiny::new();
     // So small that no weight changes: whatever the gradients were, the same weights are validated.
     let same_weights = ["--learning-rate", "1e-30", "--batch-size", "4", "--validation-iterations", "2"];
@@ -44,7 +44,7 @@ fn validation_does_not_depend_on_the_micro_batch_the_line_or_the_threads() {
 }
 
 #[test]
-fn the_line_and_threads_change_no_byte_of_a_run() {
+fn the_limit_and_threads_change_no_byte_of_a_run() {
     let tiny = Tiny::new();
     let reference = tiny.path("reference");
     tiny.trained(&reference, &["--micro-batch", "1"]);

@@ -31,7 +31,7 @@ fn needed(plan: &Value) -> u64 {
 }
 
 #[test]
-fn a_line_between_the_floor_and_what_is_needed_to_hold_everything_costs_operations_but_no_bits() {
+fn a_limit_between_the_floor_and_what_is_needed_to_hold_everything_costs_operations_but_no_bits() {
     let dir = tempfile::tempdir().unwrap();
     let data = dataset(dir.path());
     let data = data.to_str().unwrap();
@@ -47,9 +47,9 @@ fn a_line_between_the_floor_and_what_is_needed_to_hold_everything_costs_operatio
     assert!(250.0 * step < epoch && epoch < 300.0 * step, "{step} {epoch}");
     assert!((seconds("predicted_seconds") - 1000.0 * epoch).abs() < 1e-6 * epoch);
     assert!(number(&high, "minimum_ram_bytes") < needed(&high));
-    let line = (number(&high, "minimum_ram_bytes") + needed(&high)) / 2;
-    let line = line.to_string();
-    let low = plan(&line, &[]);
+    let limit = (number(&high, "minimum_ram_bytes") + needed(&high)) / 2;
+    let limit = limit.to_string();
+    let low = plan(&limit, &[]);
     assert_eq!(low["feasible"], true, "{low}");
     assert!(low["recompute_flops_fraction"].as_f64().unwrap() > 0.0);
     assert!(!low["recomputed"].as_array().unwrap().is_empty());
@@ -64,11 +64,11 @@ fn a_line_between_the_floor_and_what_is_needed_to_hold_everything_costs_operatio
         assert_eq!(record["arena_used_bytes"], record["arena_bytes"]);
         final_bits(&out)
     };
-    assert!(weights("high", "1GiB") == weights("low", &line), "recomputation changes no bit");
+    assert!(weights("high", "1GiB") == weights("low", &limit), "recomputation changes no bit");
 }
 
 #[test]
-fn the_curve_falls_and_a_line_below_it_is_refused_with_ways_out() {
+fn the_curve_falls_and_a_limit_below_it_is_refused_with_ways_out() {
     let dir = tempfile::tempdir().unwrap();
     let data = dataset(dir.path());
     let data = data.to_str().unwrap();
@@ -91,7 +91,7 @@ fn the_curve_falls_and_a_line_below_it_is_refused_with_ways_out() {
 }
 
 #[test]
-fn the_default_patch_is_the_largest_that_fits_the_line_and_a_run_that_goes_on_keeps_it() {
+fn the_default_patch_is_the_largest_that_fits_the_limit_and_a_run_that_goes_on_keeps_it() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("dataset");
     let config = PhantomConfig { cases: 2, test_cases: 0, size: [64, 64], ..PhantomConfig::default() };
@@ -115,14 +115,14 @@ fn the_default_patch_is_the_largest_that_fits_the_line_and_a_run_that_goes_on_ke
     }
     let own = costs.iter().find(|cost| cost["patch_size"] == roomy["patch_size"]).unwrap();
     assert_eq!(own["fits"], true);
-    // A line that holds a smaller one just so.
-    let line = number(&costs[0], "ram_bytes").to_string();
-    let tight = plan(&line, &[]);
+    // A limit that holds a smaller one just so.
+    let limit = number(&costs[0], "ram_bytes").to_string();
+    let tight = plan(&limit, &[]);
     assert_eq!(tight["feasible"], true);
     assert!(voxels(&tight) >= voxels(&costs[0]) && voxels(&tight) < voxels(&roomy), "{tight}");
     let share = tight["recompute_flops_fraction"].as_f64().unwrap();
     assert!(share < 0.02, "{share}");
-    assert_eq!(plan(&line, &["--patch-size", "32,32,32"])["patch_size"], serde_json::json!([32, 32, 32]));
+    assert_eq!(plan(&limit, &["--patch-size", "32,32,32"])["patch_size"], serde_json::json!([32, 32, 32]));
 
     let out = dir.path().join("run");
     let train = |ram: &str, more: &[&str]| {
@@ -133,7 +133,7 @@ fn the_default_patch_is_the_largest_that_fits_the_line_and_a_run_that_goes_on_ke
         let specification: Value = serde_json::from_slice(&text).unwrap();
         specification["config"]["training"].clone()
     };
-    let first = train(&line, &["--epochs", "1"]);
+    let first = train(&limit, &["--epochs", "1"]);
     assert_eq!(first["patch"], tight["patch_size"]);
     assert_eq!(train("2GiB", &["--epochs", "2", "--resume"]), first);
 }
@@ -165,13 +165,13 @@ fn results_change_only_where_it_is_allowed_and_a_run_that_goes_on_keeps_the_chan
     let data = dataset(dir.path());
     let data = data.to_str().unwrap();
     let plan = |ram: &str, more: &[&str]| run_json(&[&["plan", data, "--ram", ram][..], &NET, more].concat());
-    let line = (number(&plan("1GiB", &[]), "minimum_ram_bytes") - (1 << 20)).to_string();
-    let refused = run_error(&[&["plan", data, "--ram", &line][..], &NET].concat());
+    let limit = (number(&plan("1GiB", &[]), "minimum_ram_bytes") - (1 << 20)).to_string();
+    let refused = run_error(&[&["plan", data, "--ram", &limit][..], &NET].concat());
     assert!(refused.contains("hint: it would fit with"), "{refused}");
-    let narrow = plan(&line, &["--allow", "features,patch"]);
+    let narrow = plan(&limit, &["--allow", "features,patch"]);
     assert_eq!(narrow["feasible"], true);
     assert!(narrow["changes"][0].as_str().unwrap().starts_with("features"), "{narrow}");
-    let small = plan(&line, &["--allow", "patch"]);
+    let small = plan(&limit, &["--allow", "patch"]);
     assert_eq!(small["feasible"], true);
     assert_ne!(small["patch_size"], serde_json::json!([32, 32, 32]));
 
@@ -183,10 +183,10 @@ fn results_change_only_where_it_is_allowed_and_a_run_that_goes_on_keeps_the_chan
             serde_json::from_slice(&fs::read(out.join("fold_all/specification.json")).unwrap()).unwrap();
         config["config"]["training"]["patch"].clone()
     };
-    run_json(&[&start[..], &[&line, "--allow", "patch"], &NET, &short].concat());
+    run_json(&[&start[..], &[&limit, "--allow", "patch"], &NET, &short].concat());
     let first = patch();
     assert_ne!(first, serde_json::json!([32, 32, 32]));
-    // Under a higher line the change would not be needed any more, but it is part of the run.
+    // Under a higher limit the change would not be needed any more, but it is part of the run.
     run_json(&[&start[..], &["1GiB", "--allow", "patch", "--resume"], &NET, &short].concat());
     assert_eq!(patch(), first);
 }
@@ -211,19 +211,19 @@ fn a_run_can_be_planned_for_a_card_that_is_not_there() {
     let beside = driver("context") + driver("recordings");
     assert_eq!(device(&high, "total_bytes"), number(&high, "arena_bytes") + beside);
     assert!(device(&high, "minimum_vram_bytes") < device(&high, "total_bytes"));
-    // The arena is no part of this process's line; what is copied through, and the driver, are.
+    // The arena is no part of this process's limit; what is copied through, and the driver, are.
     let parts = number(&high, "total_bytes") - number(&high, "cache_bytes");
     assert_eq!(parts, number(&high, "minimum_ram_bytes"));
     assert!(parts > device(&high, "staging_bytes") + high["device"]["driver"]["host"].as_u64().unwrap());
     // Between the least and what holding everything takes.
-    let line = (device(&high, "minimum_vram_bytes") + device(&high, "total_bytes")) / 2;
-    let low = run_json(&args(line.to_string().leak()));
+    let limit = (device(&high, "minimum_vram_bytes") + device(&high, "total_bytes")) / 2;
+    let low = run_json(&args(limit.to_string().leak()));
     assert!(low["recompute_flops_fraction"].as_f64().unwrap() > 0.0, "{low}");
-    assert!(device(&low, "total_bytes") <= line);
+    assert!(device(&low, "total_bytes") <= limit);
     let below: &str = (device(&high, "minimum_vram_bytes") - 4096).to_string().leak();
     let refused = run_error(&args(below));
     assert!(refused.contains("of the memory of CUDA, sm_80") && refused.contains("--vram"), "{refused}");
-    // What is allowed to change is changed for the device's line as for the other.
+    // What is allowed to change is changed for the device's limit as for the other.
     let conceded = run_json(&[&args(below)[..], &["--allow", "patch"]].concat());
     assert!(conceded["changes"][0].as_str().unwrap().starts_with("patch"), "{conceded}");
     // A run in tf32 that is brought to bf16 is the run that is asked for with bf16, in what it multiplies as well.

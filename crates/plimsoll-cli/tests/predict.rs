@@ -132,7 +132,7 @@ fn names(report: &Value, list: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_spacing_that_cannot_be_meant_is_told_within_the_line_and_the_other_cases_are_predicted() {
+fn a_spacing_that_cannot_be_meant_is_told_within_the_limit_and_the_other_cases_are_predicted() {
     let folders = Folders::new();
     folders.add("good", [1e-3; 3]);
     let spacings = [
@@ -364,10 +364,10 @@ fn a_case_whose_logits_leave_the_last_arena_no_room_gets_a_smaller_one_and_the_s
     let roomy = predict("large_0000.nii.gz", &path("roomy"), "900MiB");
     let needed = roomy["cases"][0]["plan"]["minimum_ram_bytes"].as_u64().unwrap();
     // The engine of a smaller case fits; beside the logits of the large one, it no longer does.
-    let line = (needed - (64 << 10)).to_string();
-    let alone = predict("large_0000.nii.gz", &path("alone"), &line);
+    let limit = (needed - (64 << 10)).to_string();
+    let alone = predict("large_0000.nii.gz", &path("alone"), &limit);
     image("a_small_0000.nii.gz", [16, 16, 16]);
-    let both = predict("", &path("both"), &line);
+    let both = predict("", &path("both"), &limit);
     assert_eq!(names(&both, "cases"), ["a_small", "large"]);
     let arena = |report: &Value, case: usize| report["cases"][case]["plan"]["arena_bytes"].as_u64().unwrap();
     assert_eq!(arena(&both, 0), arena(&roomy, 0), "the first engine is the fastest");

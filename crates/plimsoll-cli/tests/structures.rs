@@ -38,7 +38,7 @@ fn parts(run: &Path, of: &str) -> Vec<Vec<(String, f64)>> {
 }
 
 #[test]
-fn a_killed_run_with_scheduled_losses_goes_on_to_the_same_bits_within_its_line() {
+fn a_killed_run_with_scheduled_losses_goes_on_to_the_same_bits_within_its_limit() {
     let dir = tempfile::tempdir().unwrap();
     let data = dataset(dir.path());
     let config = dir.path().join("plimsoll.toml");

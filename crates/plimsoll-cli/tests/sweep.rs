@@ -281,8 +281,8 @@ fn before_anything_begins_all_arms_are_checked_and_planned() {
     let least = plan["arms"][0]["minimum_ram_bytes"].as_u64().unwrap();
     assert!(plan["predicted_seconds"].as_f64().unwrap() > 0.0 && least < needed, "{plan}");
 
-    let line = ((least + needed) / 2).to_string();
-    let error = Ended::of(&mut sweeps.command(&file, &out, &["--ram", &line])).error(1);
+    let limit = ((least + needed) / 2).to_string();
+    let error = Ended::of(&mut sweeps.command(&file, &out, &["--ram", &limit])).error(1);
     assert!(error.contains("arm `wide` does not fit: the run needs "), "{error}");
     let bad = sweeps.file("bad.toml", "folds = [0]", "[grid]\nlerning_rate = [0.1]");
     let error = Ended::of(&mut sweeps.command(&bad, &out, &[])).error(1);

@@ -148,8 +148,8 @@ fn the_view_shows_runs_folds_and_sweeps() {
         (Some(1), 2)
     );
     assert_eq!(data[1]["status"]["state"], "ended");
-    let [line, planned] = ["line", "planned"].map(|key| data[1]["status"][key].as_u64().unwrap());
-    assert!(line >= planned && planned > 0, "{data}");
+    let [limit, planned] = ["limit", "planned"].map(|key| data[1]["status"][key].as_u64().unwrap());
+    assert!(limit >= planned && planned > 0, "{data}");
     // A sweep of which one trial is begun.
     let sweep = SweepFolder::new(tiny.path("sweep"));
     fs::create_dir_all(sweep.path()).unwrap();

@@ -35,7 +35,7 @@ impl CudaBackend {
         CudaBackend { architecture, rates: architecture.rates(), source, poison: false, memory: None }
     }
 
-    /// The same with a line of the devices' memory. Without one, reservations of arenas are whatever a caller takes them from.
+    /// The same with a limit of the devices' memory. Without one, reservations of arenas are whatever a caller takes them from.
     #[must_use]
     pub fn within(self, memory: DeviceMemory) -> CudaBackend {
         CudaBackend { memory: Some(memory), ..self }

@@ -95,7 +95,7 @@ enum Turn {
 impl VolumeCache {
     /// A cache that holds at most `budget`, which nothing else should use.
     pub fn new(budget: Budget) -> VolumeCache {
-        let state = CacheState { limit: budget.line(), ..CacheState::default() };
+        let state = CacheState { limit: budget.limit(), ..CacheState::default() };
         let decoding = Budget::new(Bytes::ZERO);
         VolumeCache {
             budget,
@@ -140,7 +140,7 @@ impl VolumeCache {
     /// # Errors
     /// If there is none.
     pub(crate) fn decoding_room(&self, path: &Path) -> Result<Budget, VolumeError> {
-        match self.decoding.reserve_in_turn("decoding of pictures", self.decoding.line()) {
+        match self.decoding.reserve_in_turn("decoding of pictures", self.decoding.limit()) {
             Ok(room) => Ok(room.into_budget()),
             Err(problem) => Err(VolumeError::Memory { path: path.into(), problem: Box::new(problem.into()) }),
         }
@@ -226,7 +226,7 @@ impl VolumeCache {
     /// below. Returns the bytes still held: volumes in use are kept.
     pub fn shrink_to(&self, bytes: Bytes) -> Bytes {
         let mut state = self.lock();
-        state.limit = bytes.min(self.budget.line());
+        state.limit = bytes.min(self.budget.limit());
         while self.budget.used() > state.limit && state.evict() {}
         self.budget.used()
     }

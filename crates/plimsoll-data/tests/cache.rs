@@ -216,7 +216,7 @@ proptest! {
             }
         });
         let statistics = cache.statistics();
-        prop_assert!(budget.peak() <= budget.line());
+        prop_assert!(budget.peak() <= budget.limit());
         prop_assert_eq!(statistics.hits + statistics.misses + statistics.bypasses, 4 * requests.len() as u64);
         prop_assert_eq!(cache.shrink_to(Bytes::ZERO), Bytes::ZERO);
         prop_assert_eq!(budget.used(), Bytes::ZERO);

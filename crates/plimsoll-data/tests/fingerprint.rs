@@ -493,6 +493,6 @@ fn the_least_budget_inspects_any_number_of_cases_and_loads_what_was_found() {
             Inspection::load_if_current(folder.path(), &dataset, config(), budget).is_ok()
                 && Inspection::run(&dataset, config(), budget, &|_, _| ()).is_ok()
         };
-        assert!(!fits(&less), "{count} cases fit {}", less.line());
+        assert!(!fits(&less), "{count} cases fit {}", less.limit());
     }
 }

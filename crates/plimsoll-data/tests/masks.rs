@@ -243,13 +243,13 @@ fn a_file_that_is_gone_when_its_mask_is_looked_for_is_named_whatever_other_threa
 }
 
 #[test]
-fn a_line_that_is_enough_for_one_thread_is_enough_for_several() {
+fn a_limit_that_is_enough_for_one_thread_is_enough_for_several() {
     let (_raw, dataset) = four();
-    let run = |line: u64, threads| {
+    let run = |limit: u64, threads| {
         let config = InspectConfig { threads, seed: 1 };
-        Inspection::run(&dataset, config, &Budget::new(Bytes(line)), &|_, _| {})
+        Inspection::run(&dataset, config, &Budget::new(Bytes(limit)), &|_, _| {})
     };
-    let least = (1..1000).map(|parts| parts * (16 << 10)).find(|line| run(*line, 1).is_ok()).unwrap();
+    let least = (1..1000).map(|parts| parts * (16 << 10)).find(|limit| run(*limit, 1).is_ok()).unwrap();
     let expected = run(least, 1).unwrap();
     for _ in 0..20 {
         let found = run(least, 4).unwrap();

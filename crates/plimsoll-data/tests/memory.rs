@@ -84,10 +84,10 @@ fn large_volumes_are_inspected_and_sampled_within_a_few_megabytes() {
     drop(loader);
     let statistics = patches.cache().statistics();
     assert_eq!(statistics.peak, Bytes::ZERO, "neither image fits the cache, nor do the labels");
-    assert!(statistics.bypasses > 0 && budget.peak() == budget.line());
+    assert!(statistics.bypasses > 0 && budget.peak() == budget.limit());
     // The reserved bytes, pages of code that the kernel may read in, and a margin for stacks and buffers.
     let code = files.mapped - files.resident;
-    let most = resident_before + code + budget.line() + Bytes::mib(6);
+    let most = resident_before + code + budget.limit() + Bytes::mib(6);
     let peak = resident().unwrap().peak;
     assert!(peak < most, "{peak} of {most}");
     let heap = heap_use().peak - before;

@@ -1,5 +1,5 @@
 //! Files in a ZIP archive, read where they are. Entries of the directory are looked at one after the other, so that no archive is too
-//! large for the line; the checksum of each member is compared when it was read to its end.
+//! large for the limit; the checksum of each member is compared when it was read to its end.
 
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Take};
 use std::path::{Path, PathBuf};

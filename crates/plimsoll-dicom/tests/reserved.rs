@@ -23,10 +23,10 @@ fn oracle(name: &str) -> PathBuf {
 }
 
 /// Finds and writes a series, and returns how that ended. The heap may not be more than what was reserved, which nothing is afterwards.
-fn measured(path: &Path, line: Bytes) -> Result<(), DicomError> {
+fn measured(path: &Path, limit: Bytes) -> Result<(), DicomError> {
     let out = tempfile::tempdir().unwrap();
     let image = out.path().join("image.nii");
-    let budget = Budget::new(line);
+    let budget = Budget::new(limit);
     let before = heap_use().now;
     forget_heap_peak();
     let ended = Series::find(path, &budget).and_then(|series| {
@@ -66,7 +66,7 @@ fn start(of: &str) -> (Vec<u8>, Vec<u8>) {
 
 /// Files that claim, nest and repeat: each ends in one error that names it, or is read, within the same few hundred kilobytes.
 #[test]
-fn hostile_files_end_within_the_line() {
+fn hostile_files_end_within_the_limit() {
     let _one = ONE.lock().unwrap_or_else(|lock| lock.into_inner());
     let (before, pixels) = start("short/00.dcm");
     let element = |tag: [u8; 4], kind: &[u8; 2], length: u32, value: &[u8]| {
@@ -117,7 +117,7 @@ fn hostile_files_end_within_the_line() {
     ];
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("0.dcm");
-    let line = Bytes::mib(1);
+    let limit = Bytes::mib(1);
     for (what, bytes, told) in hostile {
         // The slice itself is whole, before or behind.
         let whole = match what {
@@ -126,7 +126,7 @@ fn hostile_files_end_within_the_line() {
             _ => [before.clone(), pixels.clone(), bytes].concat(),
         };
         fs::write(&path, whole).unwrap();
-        match measured(dir.path(), line) {
+        match measured(dir.path(), limit) {
             Ok(()) => assert!(told.is_empty(), "{what}"),
             Err(DicomError::OverBudget(error)) => {
                 assert!(what.contains("00,000 frames") || what.contains("million pieces"), "{what}: {error}");
@@ -154,7 +154,7 @@ fn layers_that_are_only_claimed_are_reserved_before_they_are_made() {
     assert!(told.contains("0.dcm"), "{told}");
 }
 
-/// A folder of many files that are no slices: their names alone take more than the line has.
+/// A folder of many files that are no slices: their names alone take more than the limit has.
 #[test]
 fn names_of_files_are_reserved_before_they_are_held() {
     let _one = ONE.lock().unwrap_or_else(|lock| lock.into_inner());

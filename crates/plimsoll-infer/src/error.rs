@@ -119,7 +119,7 @@ pub enum InferError {
         path: PathBuf,
         /// Bytes of all of them.
         bytes: Bytes,
-        /// `true` if it is labels, which wait in memory where the line has room for them. Probabilities never do.
+        /// `true` if it is labels, which wait in memory where the limit has room for them. Probabilities never do.
         labels: bool,
         /// Why.
         source: io::Error,
@@ -166,23 +166,23 @@ pub enum InferError {
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
     /// The memory limit is below what the process itself needs.
-    #[error("the process itself needs {}, but the limit is {}", .0.needed, .0.line)]
+    #[error("the process itself needs {}, but the limit is {}", .0.needed, .0.limit)]
     Overhead(OverBudget),
-    /// The line is too low for a case.
-    #[error("{case} needs {needed}, but the limit is {line}: {parts}")]
+    /// The limit is too low for a case.
+    #[error("{case} needs {needed}, but the limit is {limit}: {parts}")]
     Infeasible {
         /// The case.
         case: String,
-        /// The least line that would do.
+        /// The least limit that would do.
         needed: Bytes,
-        /// The line.
-        line: Bytes,
+        /// The limit.
+        limit: Bytes,
         /// The parts that need it.
         parts: String,
         /// Alternatives that would need less.
         instead: Vec<Instead>,
     },
-    /// The line has no room for so many windows at once, before any case is looked at.
+    /// The limit has no room for so many windows at once, before any case is looked at.
     #[error("{windows} windows at once: {source}")]
     WindowBatch {
         /// The number of windows.
@@ -190,13 +190,13 @@ pub enum InferError {
         /// Why not.
         source: MapError,
     },
-    /// The line of a device is too low for the model.
-    #[error("the model needs {needed} of the device's memory, but its limit is {line}")]
+    /// The limit of a device is too low for the model.
+    #[error("the model needs {needed} of the device's memory, but its limit is {limit}")]
     InfeasibleOnDevice {
-        /// The least line that would do.
+        /// The least limit that would do.
         needed: Bytes,
-        /// The line.
-        line: Bytes,
+        /// The limit.
+        limit: Bytes,
         /// Windows that the network takes at once.
         windows: usize,
     },
@@ -321,11 +321,11 @@ impl InferError {
                     None => hint.into(),
                 })
             }
-            InferError::Infeasible { needed, line, instead, .. } => {
+            InferError::Infeasible { needed, limit, instead, .. } => {
                 let mib = |bytes: &Bytes| bytes.0.div_ceil(1 << 20);
                 let mut hint = format!("raise the limit to ‹ram={}MiB›", mib(needed));
                 for Instead { flag, needed } in instead {
-                    hint += &match needed <= line {
+                    hint += &match needed <= limit {
                         true => format!(", or add {flag}, with which {}MiB suffice", mib(needed)),
                         false => format!(", or to ‹ram={}MiB› with {flag}", mib(needed)),
                     };
@@ -394,7 +394,7 @@ pub struct GridFault {
 pub struct Instead {
     /// The flag that says so, with its value.
     pub flag: &'static str,
-    /// The least line that would do.
+    /// The least limit that would do.
     pub needed: Bytes,
 }
 

@@ -30,7 +30,7 @@ pub struct PredictOptions {
 }
 
 impl PredictOptions {
-    /// With one window at a time, weighted by a Gaussian, sums as the model suggests and the line has room for them, and features as the model says.
+    /// With one window at a time, weighted by a Gaussian, sums as the model suggests and the limit has room for them, and features as the model says.
     pub fn new(step: f64, mirror: bool, threads: usize) -> PredictOptions {
         PredictOptions {
             step,

@@ -314,7 +314,7 @@ impl WindowSums {
 
     /// The bytes that are reserved for sums and the results of a slice.
     pub fn bytes(&self) -> Bytes {
-        self.memory.line()
+        self.memory.limit()
     }
 
     /// The bytes of a label: 1, or 2 for more than 255 classes.

@@ -28,7 +28,7 @@ use serde_json::Value;
 
 use onnx_oracle::{checksum, largest_and_off};
 
-const LINE: Bytes = Bytes::mib(512);
+const LIMIT: Bytes = Bytes::mib(512);
 
 fn oracle(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles/exported").join(name)
@@ -40,7 +40,7 @@ fn run(net: &str) -> Model {
 
 /// Labels of all images, by the names of their cases.
 fn labels(model: SegmentationModel) -> Vec<(String, Vec<u8>)> {
-    let budget = Budget::new(LINE);
+    let budget = Budget::new(LIMIT);
     let cases = Dataset::images(oracle("images"), &model.channels, &model.file_ending).unwrap();
     let options = PredictOptions::new(0.5, true, 2);
     let backend = Arc::new(CpuBackend::new(CpuOptions::new(2)).unwrap());
@@ -72,7 +72,7 @@ fn nnunet_and_our_reader_of_its_folders_predict_what_the_run_does() {
     for net in ["plain", "resenc", "flat"] {
         let folder = tempfile::tempdir().unwrap();
         let to = folder.path().join("model");
-        let budget = Budget::new(LINE);
+        let budget = Budget::new(LIMIT);
         let exported = export_nnunet(&run(net), &to, &budget).unwrap();
         assert_eq!(exported.folds, ["0"]);
         assert_eq!(budget.used(), Bytes::ZERO);
@@ -99,14 +99,14 @@ fn networks_that_nnunet_does_not_have_are_refused_and_leave_nothing() {
     let folder = tempfile::tempdir().unwrap();
     for net in ["dynunet", "segresnet"] {
         let to = folder.path().join(net);
-        let error = export_nnunet(&run(net), &to, &Budget::new(LINE)).unwrap_err();
+        let error = export_nnunet(&run(net), &to, &Budget::new(LIMIT)).unwrap_err();
         assert!(
             matches!(&error, ModelError::NotExported { .. }) && error.to_string().contains(net),
             "{error}"
         );
         assert!(!to.exists());
     }
-    // A line that is too low for a tensor: what was made is taken away, and what was there stays.
+    // A limit that is too low for a tensor: what was made is taken away, and what was there stays.
     let to = folder.path().join("made/on/the/way");
     let error = export_nnunet(&run("plain"), &to, &Budget::new(Bytes(1000))).unwrap_err();
     assert!(matches!(error, ModelError::Memory(_)), "{error}");
@@ -125,7 +125,7 @@ fn onnx_runtime_makes_the_logits_of_the_definitions() {
     for net in ["plain", "resenc", "flat", "dynunet", "segresnet"] {
         let (model, expected) = (run(net), &expected[net]);
         let to = folder.path().join(format!("{net}.onnx"));
-        let budget = Budget::new(LINE);
+        let budget = Budget::new(LIMIT);
         let exported = graph(&model, &model, &to, &budget).unwrap();
         assert_eq!(budget.used(), Bytes::ZERO);
         let file = ModelProto::decode(&fs::read(&to).unwrap()[..]).unwrap();
@@ -162,7 +162,7 @@ fn a_file_that_is_there_stays_if_the_new_one_cannot_be_written() {
     fs::write(&to, "older").unwrap();
     let model = run("plain");
     graph(&model, &model, &to, &Budget::new(Bytes(1000))).unwrap_err();
-    let error = graph(&model, &run("resenc"), &to, &Budget::new(LINE)).unwrap_err();
+    let error = graph(&model, &run("resenc"), &to, &Budget::new(LIMIT)).unwrap_err();
     assert!(error.to_string().contains("which the network needs with shape"), "{error}");
     assert_eq!(fs::read_to_string(&to).unwrap(), "older");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);

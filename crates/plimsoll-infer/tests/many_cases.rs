@@ -55,9 +55,9 @@ fn image(path: &Path, shape: [usize; 3]) {
 }
 
 /// Returns the resident memory after each of fifty cases whose shapes follow each other in turn, the last one of the first shape.
-fn resident_behind(shapes: &[[usize; 3]], line: Bytes) -> Vec<Bytes> {
+fn resident_behind(shapes: &[[usize; 3]], limit: Bytes) -> Vec<Bytes> {
     let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles/nnunet/fullres/results");
-    let budget = Budget::new(line);
+    let budget = Budget::new(limit);
     let model = only_folder(&only_folder(&results));
     let model = NnUnetModel::open(&model, &NnUnetChoice::default(), &budget).unwrap().model;
     let channels = model.channels.len();

@@ -31,7 +31,7 @@ fn inside(folder: &Path) -> Vec<PathBuf> {
 struct Prediction {
     name: &'static str,
     configuration: &'static str,
-    line: Bytes,
+    limit: Bytes,
     threads: usize,
     ring: Option<RingStorage>,
     precision: Option<DType>,
@@ -51,7 +51,7 @@ impl Prediction {
         Prediction {
             name,
             configuration,
-            line: ROOMY,
+            limit: ROOMY,
             threads: 2,
             ring: None,
             precision: None,
@@ -68,7 +68,7 @@ impl Prediction {
     }
 
     fn try_open(self) -> (Result<Predictor, InferError>, Vec<Case>, String, Budget) {
-        let budget = Budget::new(self.line);
+        let budget = Budget::new(self.limit);
         let folders =
             inside(&oracle(self.name).join("results")).into_iter().flat_map(|dataset| inside(&dataset));
         let ending = format!("__{}", self.configuration);
@@ -113,15 +113,15 @@ impl Prediction {
             other => panic!("{}: {other:?}", case.case),
         });
         let found = found.collect();
-        assert!(most <= self.line);
+        assert!(most <= self.limit);
         // What is reserved for a case is reserved at the same time, and nothing else is; looking at images before may take more than a case
         // that is small.
         let peak = budget.peak();
-        assert!(peak == most || peak > most && peak <= self.line, "{}: {peak}, {most}", self.name);
+        assert!(peak == most || peak > most && peak <= self.limit, "{}: {peak}, {most}", self.name);
         found
     }
 
-    /// The least line for the case that needs most, from the headers.
+    /// The least limit for the case that needs most, from the headers.
     fn least(self) -> Bytes {
         let (predictor, cases, ..) = self.open();
         let nowhere = Path::new("/nowhere");
@@ -209,7 +209,7 @@ fn windows_at_once_have_the_bits_of_one_at_a_time_within_what_is_planned() {
         let one = Prediction { cases: 1, probabilities: true, ..Prediction::of(name, configuration) };
         let alone = one.predict();
         for window_batch in batches {
-            let at_once = Prediction { window_batch, line: Bytes::mib(2048), ..one };
+            let at_once = Prediction { window_batch, limit: Bytes::mib(2048), ..one };
             let found = at_once.predict();
             for (case, (bytes, plan)) in &alone {
                 let (together, other) = &found[case];
@@ -228,12 +228,12 @@ fn windows_at_once_have_the_bits_of_one_at_a_time_within_what_is_planned() {
 }
 
 #[test]
-fn a_line_that_is_too_low_for_windows_at_once_is_told_from_when_on_one_would_do() {
+fn a_limit_that_is_too_low_for_windows_at_once_is_told_from_when_on_one_would_do() {
     let of = Prediction { cases: 1, ..Prediction::of("fullres", "3d_fullres") };
     let many = Prediction { window_batch: 16, ..of };
     let (least, of_many) = (of.least(), many.least());
     assert!(least < of_many);
-    let (predictor, cases, ..) = Prediction { line: of_many - Bytes(1 << 16), ..many }.open();
+    let (predictor, cases, ..) = Prediction { limit: of_many - Bytes(1 << 16), ..many }.open();
     let nowhere = Path::new("/nowhere");
     let request =
         CaseRequest { case: &cases[0], earlier: None, within: None, labels: nowhere, probabilities: None };
@@ -243,9 +243,9 @@ fn a_line_that_is_too_low_for_windows_at_once_is_told_from_when_on_one_would_do(
     let InferError::Infeasible { instead, .. } = &refused else { panic!("{refused}") };
     let needed = instead.iter().find(|instead| instead.flag == "‹window_batch=1›").unwrap().needed;
     // With sums in single precision, as they are asked for in neither.
-    Prediction { line: needed, ..of }.predict();
+    Prediction { limit: needed, ..of }.predict();
     // Not even the windows themselves have room.
-    let refused = Prediction { line: needed, window_batch: 1024, ..of }.try_open().0.err().unwrap();
+    let refused = Prediction { limit: needed, window_batch: 1024, ..of }.try_open().0.err().unwrap();
     assert!(refused.to_string().starts_with("1024 windows at once: "), "{refused}");
     assert!(refused.remedy().unwrap().contains("a smaller ‹window_batch›"));
 }
@@ -257,18 +257,18 @@ fn between_the_totals_of_both_sums_the_plan_takes_halves_and_above_them_the_same
     let (roomy, halves) = (of.predict(), in_halves.predict());
     let minimum = |of: &Labels| of["first"].1.minimum_ram_bytes;
     assert!(minimum(&halves) < minimum(&roomy));
-    let above = Prediction { line: minimum(&roomy), ..of }.predict();
+    let above = Prediction { limit: minimum(&roomy), ..of }.predict();
     assert_eq!(above["first"].1.ring, RingStorage::F32);
     assert!(roomy["first"].0 == above["first"].0);
-    for line in [Bytes(minimum(&roomy).0 - 1), minimum(&halves)] {
-        let below = Prediction { line, ..of }.predict();
+    for limit in [Bytes(minimum(&roomy).0 - 1), minimum(&halves)] {
+        let below = Prediction { limit, ..of }.predict();
         assert_eq!(below["first"].1.ring, RingStorage::F16);
         assert!(halves["first"].0 == below["first"].0, "other bits than with ‹ring=f16›");
     }
 }
 
 #[test]
-fn features_in_16_bits_are_asked_for_and_named_where_a_line_is_too_low() {
+fn features_in_16_bits_are_asked_for_and_named_where_a_limit_is_too_low() {
     let of = Prediction { cases: 1, ..Prediction::of("fullres", "3d_fullres") };
     let halved = Prediction { precision: Some(DType::Bf16), ..of };
     assert!(halved.least() < of.least());
@@ -277,22 +277,22 @@ fn features_in_16_bits_are_asked_for_and_named_where_a_line_is_too_low() {
     println!("{:.3} % of labels are the same with features in bfloat16", 100.0 * agreement);
     assert!(agreement >= 0.99, "{agreement}");
     assert_eq!(found["first"].1.precision, DType::Bf16);
-    // A line that is too low is refused, with the flag and the line that would do.
-    let line = halved.least();
-    let (mut predictor, cases, ..) = Prediction { line, ..of }.open();
+    // A limit that is too low is refused, with the flag and the limit that would do.
+    let limit = halved.least();
+    let (mut predictor, cases, ..) = Prediction { limit, ..of }.open();
     let out = tempfile::tempdir().unwrap();
     let labels = out.path().join("a.nii.gz");
     let request =
         CaseRequest { case: &cases[0], earlier: None, within: None, labels: &labels, probabilities: None };
     let refused = predictor.predict(&request, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
     let InferError::Infeasible { needed, instead, .. } = &refused else { panic!("{refused}") };
-    assert!(*needed > line);
+    assert!(*needed > limit);
     assert_eq!((instead.len(), instead[0].flag), (1, "‹precision=bf16›"));
-    assert!(instead[0].needed <= line);
+    assert!(instead[0].needed <= limit);
     let hint = refused.remedy().unwrap();
     assert!(hint.contains("‹precision=bf16›") && hint.contains("suffice"), "{hint}");
     assert_eq!(inside(out.path()).len(), 0);
-    let would_do = Prediction { line: instead[0].needed, ..halved }.predict();
+    let would_do = Prediction { limit: instead[0].needed, ..halved }.predict();
     assert!(would_do["first"].1.total_bytes <= instead[0].needed);
 }
 
@@ -349,7 +349,7 @@ fn cases_one_after_the_other_have_the_bits_of_each_alone_and_the_next_one_is_rea
         assert!(alone.times.forward_seconds > 0.0 && alone.times.all() > alone.times.forward_seconds);
     }
     // Without room for a cache, a queue and the next case.
-    let least = Prediction { line: of.least(), ..of }.predict();
+    let least = Prediction { limit: of.least(), ..of }.predict();
     assert!(least.values().all(|(_, plan)| plan.ahead_bytes == Bytes::ZERO));
     if least.values().all(|(_, plan)| plan.ring == RingStorage::F16) {
         let halves = Prediction { ring: Some(RingStorage::F16), ..of }.predict();
@@ -358,7 +358,7 @@ fn cases_one_after_the_other_have_the_bits_of_each_alone_and_the_next_one_is_rea
 }
 
 #[test]
-fn below_the_line_for_whole_planes_a_case_is_predicted_in_strips_with_the_same_bits() {
+fn below_the_limit_for_whole_planes_a_case_is_predicted_in_strips_with_the_same_bits() {
     let mut in_strips = 0;
     for (name, configuration) in [
         ("fullres", "3d_fullres"),
@@ -372,7 +372,7 @@ fn below_the_line_for_whole_planes_a_case_is_predicted_in_strips_with_the_same_b
             let whole = of.predict();
             let (labels, plan) = whole.values().next().unwrap();
             assert_eq!((plan.strips, plan.repeated_windows), (1, 0));
-            // Ever lower lines, down to the least that headers ask for: they do not say how an image is cut, which may round strips to a few
+            // Ever lower limits, down to the least that headers ask for: they do not say how an image is cut, which may round strips to a few
             // voxels, and so pages, more.
             let below = plan.minimum_ram_bytes.0 - 1;
             let least = of.least().0 + (16 << 10);
@@ -381,12 +381,12 @@ fn below_the_line_for_whole_planes_a_case_is_predicted_in_strips_with_the_same_b
                 continue;
             }
             let mut last = 1;
-            for line in [below, least + (below - least) / 2, least].map(Bytes) {
-                let found = Prediction { line, ..of }.predict();
+            for limit in [below, least + (below - least) / 2, least].map(Bytes) {
+                let found = Prediction { limit, ..of }.predict();
                 let (found, plan) = found.values().next().unwrap();
-                println!("{name}, {ring}, below {line}: {} strips, {} windows", plan.strips, plan.windows);
+                println!("{name}, {ring}, below {limit}: {} strips, {} windows", plan.strips, plan.windows);
                 assert!(found == labels, "{name}, {ring}: other bits in {} strips", plan.strips);
-                assert!(plan.strips >= last, "{} strips, but {last} of a higher line", plan.strips);
+                assert!(plan.strips >= last, "{} strips, but {last} of a higher limit", plan.strips);
                 assert!(plan.repeated_windows == 0 || plan.strips > 1);
                 assert!(plan.spool_file_bytes > Bytes::ZERO || plan.strips == 1);
                 last = plan.strips;

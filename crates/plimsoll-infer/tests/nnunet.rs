@@ -265,7 +265,7 @@ fn the_second_stage_of_a_cascade_sees_the_labels_of_the_first() {
 }
 
 #[test]
-fn labels_are_the_same_in_a_lower_line_and_on_more_threads() {
+fn labels_are_the_same_below_a_lower_limit_and_on_more_threads() {
     let of = |limit: Bytes, threads: usize| {
         let found = predict(Prediction { limit, threads, ..Prediction::of("fullres", "3d_fullres") });
         labels(&found.path().join("first.nii.gz"))

@@ -1,6 +1,6 @@
 //! The memory limit, and the ledger of who holds what under it.
 //!
-//! A [`Budget`] is a limit in bytes, the line. Code that allocates in proportion to the data first reserves the bytes
+//! A [`Budget`] is a memory limit in bytes. Code that allocates in proportion to the data first reserves the bytes
 //! under a name, and keeps the [`Reservation`] for as long as the memory. Long-lived memory is reserved with
 //! [`Budget::reserve`], which grants or refuses immediately. Short-lived tasks, of which many may run at a time,
 //! reserve with [`Budget::reserve_in_turn`]: a request that does not fit now waits for other tasks to end, first come,
@@ -23,7 +23,7 @@ pub struct Budget {
 }
 
 struct Shared {
-    line: Bytes,
+    limit: Bytes,
     ledger: Mutex<Ledger>,
     freed: Condvar,
     /// The reservation in the parent budget, if this budget is a part of another.
@@ -52,7 +52,7 @@ pub struct HolderUse {
     pub peak: Bytes,
 }
 
-/// A request that exceeds what the line leaves.
+/// A request that exceeds what the limit leaves.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct OverBudget {
     /// The requesting holder.
@@ -61,8 +61,8 @@ pub struct OverBudget {
     pub needed: Bytes,
     /// The bytes free now.
     pub free: Bytes,
-    /// The line.
-    pub line: Bytes,
+    /// The limit.
+    pub limit: Bytes,
     /// The largest holders now, the largest first.
     pub top: Vec<HolderUse>,
 }
@@ -82,8 +82,8 @@ impl OverBudget {
 
 impl fmt::Display for OverBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let OverBudget { holder, needed, free, line, top } = self;
-        write!(f, "{holder} needs {needed}, but {free} of {line} is free")?;
+        let OverBudget { holder, needed, free, limit, top } = self;
+        write!(f, "{holder} needs {needed}, but {free} of {limit} is free")?;
         for (i, held) in top.iter().enumerate() {
             let lead = if i == 0 { "; held by" } else { "," };
             write!(f, "{lead} {} {}", held.holder, held.now)?;
@@ -93,15 +93,15 @@ impl fmt::Display for OverBudget {
 }
 
 impl Budget {
-    /// A budget of `line` bytes with nothing held.
-    pub fn new(line: Bytes) -> Budget {
-        Budget::with_parent(line, None)
+    /// A budget of `limit` bytes with nothing held.
+    pub fn new(limit: Bytes) -> Budget {
+        Budget::with_parent(limit, None)
     }
 
-    fn with_parent(line: Bytes, part_of: Option<Reservation>) -> Budget {
+    fn with_parent(limit: Bytes, part_of: Option<Reservation>) -> Budget {
         Budget {
             shared: Arc::new(Shared {
-                line,
+                limit,
                 ledger: Mutex::default(),
                 freed: Condvar::new(),
                 _part_of: part_of,
@@ -115,7 +115,7 @@ impl Budget {
     /// If they are not free now.
     pub fn reserve(&self, holder: &str, bytes: Bytes) -> Result<Reservation, OverBudget> {
         let mut ledger = self.shared.lock();
-        if bytes > self.shared.line - ledger.used {
+        if bytes > self.shared.limit - ledger.used {
             return Err(self.refuse(&ledger, holder, bytes));
         }
         let granted = self.grant(&mut ledger, holder, bytes, false);
@@ -128,20 +128,20 @@ impl Budget {
     /// other reservation of this budget.
     ///
     /// # Errors
-    /// As soon as `bytes` exceed what the line leaves beside the long-lived reservations.
+    /// As soon as `bytes` exceed what the limit leaves beside the long-lived reservations.
     pub fn reserve_in_turn(&self, holder: &str, bytes: Bytes) -> Result<Reservation, OverBudget> {
         let mut ledger = self.shared.lock();
         let ticket = ledger.next_ticket;
         ledger.next_ticket += 1;
         ledger.queue.push_back(ticket);
         loop {
-            if bytes > self.shared.line - (ledger.used - ledger.by_tasks) {
+            if bytes > self.shared.limit - (ledger.used - ledger.by_tasks) {
                 let refused = self.refuse(&ledger, holder, bytes);
                 ledger.queue.retain(|waiting| *waiting != ticket);
                 self.shared.freed.notify_all();
                 return Err(refused);
             }
-            if ledger.queue.front() == Some(&ticket) && bytes <= self.shared.line - ledger.used {
+            if ledger.queue.front() == Some(&ticket) && bytes <= self.shared.limit - ledger.used {
                 ledger.queue.pop_front();
                 // The next in the queue may fit as well.
                 self.shared.freed.notify_all();
@@ -160,9 +160,9 @@ impl Budget {
         Ok(self.reserve(part, bytes)?.into_budget())
     }
 
-    /// The line.
-    pub fn line(&self) -> Bytes {
-        self.shared.line
+    /// The limit.
+    pub fn limit(&self) -> Bytes {
+        self.shared.limit
     }
 
     /// The bytes held now.
@@ -172,7 +172,7 @@ impl Budget {
 
     /// The bytes free now.
     pub fn free(&self) -> Bytes {
-        self.shared.line - self.used()
+        self.shared.limit - self.used()
     }
 
     /// The largest amount ever held at one time.
@@ -212,8 +212,8 @@ impl Budget {
         OverBudget {
             holder: holder.into(),
             needed,
-            free: self.shared.line - ledger.used,
-            line: self.shared.line,
+            free: self.shared.limit - ledger.used,
+            limit: self.shared.limit,
             top,
         }
     }
@@ -221,7 +221,7 @@ impl Budget {
 
 impl fmt::Debug for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Budget").field("line", &self.line()).field("holders", &self.holders()).finish()
+        f.debug_struct("Budget").field("limit", &self.limit()).field("holders", &self.holders()).finish()
     }
 }
 
@@ -268,7 +268,7 @@ impl Reservation {
             holder: self.holder.to_string(),
             needed: bytes,
             free: self.bytes,
-            line: self.bytes,
+            limit: self.bytes,
             top: Vec::new(),
         })
     }
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_has_a_line_of_its_own() {
+    fn a_part_has_a_limit_of_its_own() {
         let budget = Budget::new(Bytes(100));
         let cache = budget.part("cache", Bytes(40)).unwrap();
         assert_eq!(budget.free(), Bytes(60));
@@ -457,7 +457,7 @@ mod tests {
         }
 
         #[test]
-        fn threads_never_hold_more_than_the_line(sizes in prop::collection::vec(1u64..60, 1..40)) {
+        fn threads_never_hold_more_than_the_limit(sizes in prop::collection::vec(1u64..60, 1..40)) {
             let budget = Budget::new(Bytes(100));
             let held = AtomicU64::new(0);
             thread::scope(|scope| {

@@ -2,7 +2,7 @@
 //!
 //! * [`limits()`](fn@limits) reads how much the machine, its control groups and its resource limits leave to this
 //!   process.
-//! * [`Budget`] is the line: code that allocates in proportion to the data reserves first, under a name.
+//! * [`Budget`] is the limit: code that allocates in proportion to the data reserves first, under a name.
 //! * [`Mapped`] is a buffer of whole pages that is returned to the system when it is dropped, so that the resident size
 //!   follows.
 //! * [`CountingAllocator`] counts every heap byte of the process; [`resident()`](fn@resident) reads the resident size

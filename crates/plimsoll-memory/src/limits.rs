@@ -15,14 +15,14 @@ pub struct Limits {
     /// The limit that the user set, if any.
     pub asked: Option<Bytes>,
     /// The memory limit that holds: the user's, but never more than the other limits leave.
-    pub line: Bytes,
+    pub limit: Bytes,
 }
 
-/// The divisor of the share that stays free where the user sets no line: one sixteenth, for the kernel's own pages and
+/// The divisor of the share that stays free where the user sets no limit: one sixteenth, for the kernel's own pages and
 /// for what other processes may come to need.
 const MARGIN: u64 = 16;
 
-/// Reads every limit: control groups, resource limits, and the memory that is available now. With `asked`, the line is
+/// Reads every limit: control groups, resource limits, and the memory that is available now. With `asked`, the limit is
 /// what was asked for unless a limit is lower; without, it is what the tightest limit leaves, less a sixteenth.
 pub fn limits(system: &System, asked: Option<Bytes>) -> Limits {
     limits_of(system, own_share(), asked)
@@ -41,28 +41,28 @@ fn limits_of(system: &System, own: Bytes, asked: Option<Bytes>) -> Limits {
     found.extend(available(system, own, &mut unread));
     found.sort_by_key(|limit| limit.bytes);
     let tightest = found.first().map_or(Bytes(u64::MAX), |limit| limit.bytes);
-    let line = match asked {
+    let limit = match asked {
         Some(asked) => asked.min(tightest),
         None => tightest - Bytes(tightest.0 / MARGIN),
     };
-    Limits { found, unread, asked, line }
+    Limits { found, unread, asked, limit }
 }
 
 /// The bytes by which the limit exceeds what is left to this process now, since other processes may use more
 /// than when the limit was set. A sixteenth of the machine's available memory is not counted, so that there is
 /// time to release memory.
-pub fn shortfall(system: &System, line: Bytes) -> Bytes {
-    shortfall_of(system, own_share(), line)
+pub fn shortfall(system: &System, limit: Bytes) -> Bytes {
+    shortfall_of(system, own_share(), limit)
 }
 
 /// Returns the shortfall, as [`shortfall`], for a process of which `own` is resident.
-fn shortfall_of(system: &System, own: Bytes, line: Bytes) -> Bytes {
+fn shortfall_of(system: &System, own: Bytes, limit: Bytes) -> Bytes {
     // Files that cannot be read were reported when the limit was set.
     let mut unread = Vec::new();
     let groups = cgroup::limits(system, own, &mut unread).into_iter().map(|limit| limit.bytes);
     let machine =
         available(system, own, &mut unread).map(|limit| limit.bytes - Bytes(limit.bytes.0 / MARGIN));
-    line - groups.chain(machine).min().unwrap_or(line)
+    limit - groups.chain(machine).min().unwrap_or(limit)
 }
 
 /// `RLIMIT_AS` and `RLIMIT_DATA`, from `/proc/self/limits`, whose columns are at fixed places: name to 26, soft limit to 47.
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(limits.found[0].ceiling, Bytes::gib(1));
         assert!(limits.found[0].source.contains("job/memory.limit_in_bytes"));
         assert_eq!(limits.found.len(), 4, "two groups, RLIMIT_AS, available memory");
-        assert_eq!(limits.line, Bytes(limits.found[0].bytes.0 / 16 * 15));
+        assert_eq!(limits.limit, Bytes(limits.found[0].bytes.0 / 16 * 15));
     }
 
     #[test]
@@ -245,10 +245,10 @@ mod tests {
     }
 
     #[test]
-    fn the_line_never_exceeds_the_tightest_limit() {
+    fn the_memory_limit_never_exceeds_the_tightest_limit() {
         let dir = tempfile::tempdir().unwrap();
         let system = machine(dir.path(), "", "");
-        assert_eq!(limits(&system, Some(Bytes::gib(2))).line, Bytes::gib(2));
-        assert_eq!(limits(&system, Some(Bytes::gib(64))).line, Bytes::gib(8), "RLIMIT_AS");
+        assert_eq!(limits(&system, Some(Bytes::gib(2))).limit, Bytes::gib(2));
+        assert_eq!(limits(&system, Some(Bytes::gib(64))).limit, Bytes::gib(8), "RLIMIT_AS");
     }
 }

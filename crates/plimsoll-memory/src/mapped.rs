@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_over_the_line_is_refused_before_it_is_mapped() {
+    fn a_buffer_over_the_limit_is_refused_before_it_is_mapped() {
         let budget = Budget::new(Bytes::mib(1));
         assert!(matches!(Mapped::<u8>::zeroed(&budget, "test", 2 << 20), Err(MapError::OverBudget(_))));
         assert!(matches!(

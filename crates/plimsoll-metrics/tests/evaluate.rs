@@ -34,7 +34,7 @@ fn run(folders: &Folders) -> Result<Summary, MetricError> {
     run_with(folders, Settings::new(vec![1, 2]), Bytes::mib(1))
 }
 
-fn run_with(folders: &Folders, settings: Settings, line: Bytes) -> Result<Summary, MetricError> {
+fn run_with(folders: &Folders, settings: Settings, limit: Bytes) -> Result<Summary, MetricError> {
     let mut references: Vec<_> =
         std::fs::read_dir(&folders.references).unwrap().map(|entry| entry.unwrap().path()).collect();
     references.sort();
@@ -47,7 +47,7 @@ fn run_with(folders: &Folders, settings: Settings, line: Bytes) -> Result<Summar
             prediction_values: None,
         })
         .collect();
-    evaluate(&cases, &settings, &Budget::new(line), 1, &|_| ())
+    evaluate(&cases, &settings, &Budget::new(limit), 1, &|_| ())
 }
 
 #[test]
@@ -188,12 +188,12 @@ fn held_labels_are_freed_before_a_class_is_refused() {
         Some(serde_json::to_string(&summary).unwrap())
     };
     let all = scores(8 << 10).unwrap();
-    // Both files are 117 KiB. With a growing line they never fit, then fit until a class needs their memory, then
+    // Both files are 117 KiB. With a growing limit they never fit, then fit until a class needs their memory, then
     // always fit.
-    let by_line: Vec<Option<String>> = (600..1400).step_by(20).map(scores).collect();
-    let least = by_line.iter().position(Option::is_some).unwrap();
-    assert!(least > 0, "the smallest line is too small");
-    assert!(by_line[least..].iter().all(|scores| scores.as_ref() == Some(&all)));
+    let by_limit: Vec<Option<String>> = (600..1400).step_by(20).map(scores).collect();
+    let least = by_limit.iter().position(Option::is_some).unwrap();
+    assert!(least > 0, "the smallest limit is too small");
+    assert!(by_limit[least..].iter().all(|scores| scores.as_ref() == Some(&all)));
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn cases_may_have_any_number_of_labels_where_that_is_said() {
 }
 
 #[test]
-fn a_table_over_the_line_is_refused() {
+fn a_table_over_the_limit_is_refused() {
     let rows: String = (0..60_000).map(|case| format!("{case},a,1,0\n")).collect();
     let error = read(&format!("case,label,a,b\n{rows}")).unwrap_err();
     assert!(matches!(error, TableError::Memory(_)), "{error}");

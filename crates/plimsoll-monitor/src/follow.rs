@@ -236,11 +236,11 @@ fn point(record: &EpochRecord) -> Point {
 fn in_words(event: &Event) -> Option<String> {
     match event {
         Event::Start { by, steps, of, .. } => Some(format!("{by}: from step {steps} of {of}")),
-        Event::Plan { line, planned, device, .. } => {
-            let device = device.map_or(String::new(), |[line, planned]| {
-                format!("; of the device's memory {planned} of {line}")
+        Event::Plan { limit, planned, device, .. } => {
+            let device = device.map_or(String::new(), |[limit, planned]| {
+                format!("; of the device's memory {planned} of {limit}")
             });
-            Some(format!("planned: {planned} of the limit of {line}{device}"))
+            Some(format!("planned: {planned} of the limit of {limit}{device}"))
         }
         Event::Epoch(_) | Event::Sample(_) | Event::Checkpoint { .. } => None,
         Event::Change { steps, what, .. } => Some(format!("changed from step {steps} on: {what}")),

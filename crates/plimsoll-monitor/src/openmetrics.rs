@@ -18,7 +18,7 @@ pub struct FoldNumbers {
     /// Steps of the run.
     pub steps: u64,
     /// The memory limit.
-    pub line: Bytes,
+    pub limit: Bytes,
     /// The planned memory.
     pub planned: Bytes,
     /// The last epoch, its cost, and the time of its end, in seconds since 1970.
@@ -125,7 +125,7 @@ fn put_some(put: Put<'_>, family: Family, own: Option<(&str, &str)>, number: Opt
 fn each_number(numbers: &FoldNumbers, put: Put<'_>) {
     let bytes = |bytes: Bytes| bytes.0 as f64;
     put(gauge("plimsoll_run_steps", "steps", "Steps of the whole run."), None, numbers.steps as f64);
-    put(gauge("plimsoll_memory_line_bytes", "bytes", "The memory limit."), None, bytes(numbers.line));
+    put(gauge("plimsoll_memory_limit_bytes", "bytes", "The memory limit."), None, bytes(numbers.limit));
     let help = "Planned memory.";
     put(gauge("plimsoll_memory_planned_bytes", "bytes", help), None, bytes(numbers.planned));
     if let Some((record, cost, when)) = &numbers.epoch {
@@ -325,7 +325,7 @@ mod tests {
         for fold in ["0", "1"] {
             *metrics.fold(fold) = FoldNumbers {
                 steps: 250_000,
-                line: Bytes::gib(2),
+                limit: Bytes::gib(2),
                 planned: Bytes::gib(1),
                 epoch: Some((record.clone(), cost, 1.8e9)),
                 sample: Some(sample.clone()),

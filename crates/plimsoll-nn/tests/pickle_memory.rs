@@ -69,8 +69,8 @@ fn hostile() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 /// The most heap that opening took, what was reserved for it, and whether it opened.
-fn opened(path: &Path, line: Bytes) -> (Bytes, Bytes, Result<Bytes, WeightError>) {
-    let budget = Budget::new(line);
+fn opened(path: &Path, limit: Bytes) -> (Bytes, Bytes, Result<Bytes, WeightError>) {
+    let budget = Budget::new(limit);
     let before = heap_use().now;
     forget_heap_peak();
     let file = PytorchFile::open(path, &budget);
@@ -84,8 +84,8 @@ fn opened(path: &Path, line: Bytes) -> (Bytes, Bytes, Result<Bytes, WeightError>
     (taken, budget.peak(), result)
 }
 
-fn check(what: &str, path: &Path, line: Bytes) {
-    let (taken, reserved, result) = opened(path, line);
+fn check(what: &str, path: &Path, limit: Bytes) {
+    let (taken, reserved, result) = opened(path, limit);
     println!(
         "{what}: {} took {taken}, reserved {reserved}; {}",
         Bytes(std::fs::metadata(path).unwrap().len()),

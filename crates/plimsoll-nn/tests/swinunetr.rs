@@ -179,11 +179,11 @@ fn steps_at_96_cubed_with_48_features_are_planned_within_4_gib() {
     let programs: Vec<Program> =
         programs.gradients.into_iter().chain(programs.update).chain([programs.validate]).collect();
     let backend = CpuBackend::new(CpuOptions::new(2)).unwrap();
-    let line = 4 << 30;
-    let plan = plan(&programs, &backend, Options { budget: Some(line), ..Options::default() }).unwrap();
+    let limit = 4 << 30;
+    let plan = plan(&programs, &backend, Options { budget: Some(limit), ..Options::default() }).unwrap();
     let persistent = plan.persistent_bytes();
     eprintln!("{} bytes, {persistent} of them parameters, moments and gradients", plan.arena_bytes);
-    assert!(plan.arena_bytes <= line, "{}", plan.arena_bytes);
+    assert!(plan.arena_bytes <= limit, "{}", plan.arena_bytes);
     // Parameters, two moments and summed gradients alone are 4 × 249 MB.
     assert!(persistent > 990_000_000);
 }

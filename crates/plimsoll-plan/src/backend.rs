@@ -68,7 +68,7 @@ pub trait Backend: Any + Send + Sync {
     /// too small, or the system refuses memory or threads.
     fn engine(&self, plan: VerifiedPlan, arena: Reservation) -> Result<Box<dyn Engine>, EngineError>;
 
-    /// The memory in which arenas lie, where that is not memory of this process; its line is drawn already.
+    /// The memory in which arenas lie, where that is not memory of this process; its limit is set already.
     fn device_memory(&self) -> Option<&DeviceMemory> {
         None
     }

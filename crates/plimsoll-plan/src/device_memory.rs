@@ -46,7 +46,7 @@ impl DriverUse {
     }
 }
 
-/// The memory of a device under a line, in which arenas lie.
+/// The memory of a device under a limit, in which arenas lie.
 #[derive(Clone, Debug)]
 pub struct DeviceMemory {
     budget: Budget,
@@ -61,8 +61,8 @@ impl DeviceMemory {
     ///
     /// # Errors
     /// Returns an error if these alone exceed the limit.
-    pub fn new(line: Bytes, driver: DriverUse) -> Result<DeviceMemory, OverBudget> {
-        let budget = Budget::new(line);
+    pub fn new(limit: Bytes, driver: DriverUse) -> Result<DeviceMemory, OverBudget> {
+        let budget = Budget::new(limit);
         let context = budget.reserve("context", driver.context)?;
         let recordings = budget.reserve("recordings", driver.recordings)?;
         Ok(DeviceMemory { budget, driver, arenas: 1, _driver: Arc::new([context, recordings]) })
@@ -76,9 +76,9 @@ impl DeviceMemory {
 
     /// Returns the limit of the device's memory, for all holders. If there are several engines, it is the limit that
     /// one of them would have if it were alone with its part.
-    pub fn line(&self) -> Bytes {
+    pub fn limit(&self) -> Bytes {
         let driver = self.driver.device_bytes();
-        driver + Bytes((self.budget.line() - driver).0 / self.arenas as u64)
+        driver + Bytes((self.budget.limit() - driver).0 / self.arenas as u64)
     }
 
     /// The memory the driver holds.
@@ -88,7 +88,7 @@ impl DeviceMemory {
 
     /// Bytes that an arena may have, in whole pieces.
     pub fn room(&self) -> usize {
-        let room = usize::try_from((self.line() - self.driver.device_bytes()).0).unwrap_or(usize::MAX);
+        let room = usize::try_from((self.limit() - self.driver.device_bytes()).0).unwrap_or(usize::MAX);
         room / PIECE * PIECE
     }
 
@@ -137,7 +137,7 @@ pub fn engine_bytes(backend: &dyn Backend, plan: &Plan) -> Bytes {
     }
 }
 
-/// An engine of a plan, all of whose memory is reserved: from the line of the backend's device, and from the `host`'s.
+/// An engine of a plan, all of whose memory is reserved: from the limit of the backend's device, and from the `host`'s.
 ///
 /// # Errors
 /// Returns the errors of [`Backend::engine`], and an error if a limit has no room.
@@ -146,12 +146,12 @@ pub fn open_engine(
     plan: VerifiedPlan,
     host: &Budget,
 ) -> Result<Box<dyn Engine>, EngineError> {
-    let of_line = |holder| host.reserve(holder, engine_bytes(backend, &plan)).map_err(MapError::from);
+    let of_host = |holder| host.reserve(holder, engine_bytes(backend, &plan)).map_err(MapError::from);
     let Some(device) = backend.device_memory() else {
-        let arena = of_line("arena")?;
+        let arena = of_host("arena")?;
         return backend.engine(plan, arena);
     };
-    let staging = of_line("staging")?;
+    let staging = of_host("staging")?;
     let arena = DeviceMemory::arena_bytes(plan.arena_bytes);
     let arena = device.reserve("arena", arena)?;
     backend.staged_engine(plan, arena, staging)
@@ -162,16 +162,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_driver_holds_is_part_of_the_line_and_arenas_share_the_rest() {
+    fn what_the_driver_holds_is_part_of_the_limit_and_arenas_share_the_rest() {
         let driver = DriverUse { context: Bytes::mib(90), recordings: Bytes::mib(10), ..DriverUse::USUAL };
         let memory = DeviceMemory::new(Bytes::mib(511), driver).unwrap();
         assert_eq!(memory.room(), 410 << 20, "whole pieces of 2 MiB");
         assert_eq!(memory.needed(1), Bytes::mib(102));
         let half = memory.clone().shared_by(2);
         assert_eq!(half.room(), 204 << 20);
-        assert!(half.needed(half.room()) <= half.line());
-        // Both arenas and the one context are within the line.
-        assert!(half.needed(half.room()) + Bytes::of(half.room()) <= memory.line());
+        assert!(half.needed(half.room()) <= half.limit());
+        // Both arenas and the one context are within the limit.
+        assert!(half.needed(half.room()) + Bytes::of(half.room()) <= memory.limit());
         let refused = DeviceMemory::new(Bytes::mib(99), driver).unwrap_err();
         assert!(refused.to_string().contains("recordings needs 10.0 MiB"), "{refused}");
     }

@@ -64,7 +64,7 @@ pub enum EngineError {
     /// The arena does not fit its reservation, or the system refuses it.
     #[error("the arena cannot be allocated")]
     Arena(#[from] MapError),
-    /// The line of a device has no room for the arena.
+    /// The limit of a device has no room for the arena.
     #[error("the memory limit of the device: {0}")]
     DeviceLine(OverBudget),
     /// The system refuses a thread.

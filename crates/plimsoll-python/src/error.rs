@@ -41,7 +41,7 @@ impl Failure {
         match self {
             Failure::Argument { .. } => None,
             Failure::OverLimit(over) => {
-                Some(format!("pass a budget of at least {}", over.line - over.free + over.needed))
+                Some(format!("pass a budget of at least {}", over.limit - over.free + over.needed))
             }
             Failure::Failed { remedy, .. } => remedy.clone(),
             Failure::Job(job) => job.remedy.clone(),

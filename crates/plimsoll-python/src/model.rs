@@ -142,7 +142,7 @@ impl ArrayModel {
             .device
             .parse()
             .map_err(|text: String| Failure::argument("device", format!("is none of {text}")))?;
-        let budget = Budget::new(limits(&System::default(), None).line);
+        let budget = Budget::new(limits(&System::default(), None).limit);
         let opened = OpenedModel::open(path, &options.opening()?, &budget)?;
         let kind = match &opened {
             OpenedModel::Run { .. } | OpenedModel::Pairs { .. } => "run",
@@ -482,5 +482,5 @@ pub fn geometry(shape: [usize; 3], affine: [f64; 12]) -> Result<Geometry, Failur
 
 /// Returns the budget of a prediction: what a limit allows, or else what the machine leaves.
 pub fn budget_within(ram: Option<Bytes>) -> Budget {
-    Budget::new(limits(&System::default(), ram).line)
+    Budget::new(limits(&System::default(), ram).limit)
 }

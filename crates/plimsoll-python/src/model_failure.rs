@@ -27,8 +27,8 @@ impl From<InferError> for Failure {
 fn of_prediction(text: String, error: InferError) -> Failure {
     let remedy = error.remedy().map(|text| render(&text, &Keywords));
     match error {
-        InferError::Infeasible { case, needed, line, .. } => {
-            Failure::OverLimit(OverBudget { holder: case, needed, free: line, line, top: Vec::new() })
+        InferError::Infeasible { case, needed, limit, .. } => {
+            Failure::OverLimit(OverBudget { holder: case, needed, free: limit, limit, top: Vec::new() })
         }
         InferError::OverBudget(over)
         | InferError::Overhead(over)
@@ -81,11 +81,11 @@ impl From<plimsoll::Error> for Failure {
                 | InferError::Overhead(over)
                 | InferError::Memory(MapError::OverBudget(over)),
             ) => Some(over.clone()),
-            Cause::Infer(InferError::Infeasible { case, needed, line, .. }) => Some(OverBudget {
+            Cause::Infer(InferError::Infeasible { case, needed, limit, .. }) => Some(OverBudget {
                 holder: case.clone(),
                 needed: *needed,
-                free: *line,
-                line: *line,
+                free: *limit,
+                limit: *limit,
                 top: Vec::new(),
             }),
             _ => None,

@@ -168,7 +168,7 @@ fn the_budget_holds_and_one_that_is_too_small_is_refused_with_the_limit_that_wou
                 break small;
             }
             Err(Failure::OverLimit(over)) => {
-                let needed = over.line - over.free + over.needed;
+                let needed = over.limit - over.free + over.needed;
                 assert!(needed > limit, "{needed} of {limit}");
                 limit = needed;
                 refusals += 1;

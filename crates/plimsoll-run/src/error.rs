@@ -39,32 +39,32 @@ pub enum RunError {
     /// Memory cannot be mapped.
     #[error(transparent)]
     Memory(#[from] MapError),
-    /// The line is too low for the run.
+    /// The limit is too low for the run.
     #[error(
-        "the run needs {needed} even with all recomputation and the smallest micro-batch, but the limit is {line}: {parts}"
+        "the run needs {needed} even with all recomputation and the smallest micro-batch, but the limit is {limit}: {parts}"
     )]
     Infeasible {
-        /// The least line that would do.
+        /// The least limit that would do.
         needed: Bytes,
-        /// The line.
-        line: Bytes,
+        /// The limit.
+        limit: Bytes,
         /// The parts of the memory.
         parts: String,
         /// The changes that would make it fit.
         ways_out: Vec<WayOut>,
     },
-    /// The line of a device is too low for the run.
+    /// The limit of a device is too low for the run.
     #[error(
         "the run needs {needed} of the memory of {device} even with all recomputation and the smallest micro-batch, but its limit is \
-         {line}: {parts}"
+         {limit}: {parts}"
     )]
     InfeasibleOnDevice {
         /// The device.
         device: String,
-        /// The least line that would do.
+        /// The least limit that would do.
         needed: Bytes,
-        /// The line.
-        line: Bytes,
+        /// The limit.
+        limit: Bytes,
         /// The parts of the memory.
         parts: String,
         /// The changes that would make it fit.

@@ -38,10 +38,10 @@ pub enum Event {
     /// The planned memory.
     Plan {
         /// The memory limit.
-        line: Bytes,
+        limit: Bytes,
         /// The total of the planned memory.
         planned: Bytes,
-        /// The line of the device's memory and what was planned of it; none on the processor.
+        /// The limit of the device's memory and what was planned of it; none on the processor.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         device: Option<[Bytes; 2]>,
         /// The predicted time of a step.

@@ -11,14 +11,14 @@ use crate::{Products, RunError, WayOut};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// The memory limit.
-    pub line: Bytes,
+    pub limit: Bytes,
     /// Threads that kernels run on.
     pub threads: usize,
     /// Threads that make batches.
     pub loader_threads: usize,
 }
 
-/// A named part of the line.
+/// A named part of the limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     /// The purpose of the memory.
@@ -32,7 +32,7 @@ pub struct Part {
 pub struct DevicePlan {
     /// The name of the device.
     pub name: String,
-    /// The line of the device's memory.
+    /// The limit of the device's memory.
     pub vram_budget_bytes: Bytes,
     /// The memory of the driver, on the device and in this process.
     pub driver: DriverUse,
@@ -40,7 +40,7 @@ pub struct DevicePlan {
     pub staging_bytes: Bytes,
     /// The context, what may be recorded, and the arena.
     pub total_bytes: Bytes,
-    /// The least line of the device's memory that would do.
+    /// The least limit of the device's memory that would do.
     pub minimum_vram_bytes: Bytes,
 }
 
@@ -53,7 +53,7 @@ pub struct RunPlan {
     pub overhead: Overhead,
     /// The memory of the device, which then has the arena; `None` on the processor.
     pub device: Option<DevicePlan>,
-    /// Parameters, moments, gradients, features and kernels' scratch: one allocation. Part of the line, or of the device's.
+    /// Parameters, moments, gradients, features and kernels' scratch: one allocation. Part of the limit, or of the device's.
     pub arena_bytes: Bytes,
     /// A lower bound of the arena over all placements of the same schedule.
     pub arena_lower_bound_bytes: Bytes,
@@ -67,11 +67,11 @@ pub struct RunPlan {
     pub checkpoint_bytes: Bytes,
     /// Decoded volumes.
     pub cache_bytes: Bytes,
-    /// All of these that are held of the line.
+    /// All of these that are held of the limit.
     pub total_bytes: Bytes,
     /// `true` if the host and the device memory are within their limits.
     pub feasible: bool,
-    /// The least line that would do: without a cache, with the smallest micro-batch, with all recomputation that helps.
+    /// The least limit that would do: without a cache, with the smallest micro-batch, with all recomputation that helps.
     pub minimum_ram_bytes: Bytes,
     /// The allowed changes that made the run fit.
     pub changes: Vec<String>,
@@ -129,7 +129,7 @@ pub struct PatchCost {
     pub patch_size: [usize; 3],
     /// Samples of a step.
     pub batch_size: usize,
-    /// The line with which nothing is recomputed, without a cache: with the smallest micro-batch.
+    /// The limit with which nothing is recomputed, without a cache: with the smallest micro-batch.
     pub ram_bytes: Bytes,
     /// The smallest limit of device memory; `None` on the processor.
     pub vram_bytes: Option<Bytes>,
@@ -160,7 +160,7 @@ impl RunPlan {
         }
     }
 
-    /// The parts of the line, as they add up to the total.
+    /// The parts of the limit, as they add up to the total.
     pub fn parts(&self) -> Vec<Part> {
         let of_device = self.device.as_ref();
         let arena = self.arena_bytes;
@@ -184,7 +184,7 @@ impl RunPlan {
             .collect()
     }
 
-    /// The parts of the device's line, as they add up to its total; none on the processor.
+    /// The parts of the device's limit, as they add up to its total; none on the processor.
     pub fn device_parts(&self) -> Vec<Part> {
         let Some(device) = &self.device else { return Vec::new() };
         let driver = device.driver;
@@ -218,14 +218,14 @@ impl RunPlan {
             return Err(RunError::InfeasibleOnDevice {
                 device: device.name.clone(),
                 needed: device.minimum_vram_bytes,
-                line: device.vram_budget_bytes,
+                limit: device.vram_budget_bytes,
                 parts: listed(self.device_parts()),
                 ways_out,
             });
         }
         Err(RunError::Infeasible {
             needed: self.minimum_ram_bytes,
-            line: self.ram_budget_bytes,
+            limit: self.ram_budget_bytes,
             parts: listed(self.parts()),
             ways_out,
         })

@@ -17,7 +17,7 @@ pub struct RunRecord {
     /// The most that was resident since the run began; null where the system does not say.
     pub peak_rss_bytes: Option<Bytes>,
     /// The most that was resident before, while the data set was inspected, the machine measured and the run planned, under the
-    /// same line.
+    /// same limit.
     pub planning_peak_rss_bytes: Option<Bytes>,
     /// The memory of the device; `None` on the processor.
     pub device: Option<DeviceRecord>,
@@ -39,7 +39,7 @@ pub struct RunRecord {
     pub finished: bool,
     /// Why this process ended.
     pub ended: StopReason,
-    /// The parts of the line as planned.
+    /// The parts of the limit as planned.
     pub planned: Vec<Part>,
     /// The memory that each part really took: reservations in full, the cache as far as it was filled, code as far as it is resident, the
     /// heap as allocated.
@@ -67,14 +67,14 @@ pub struct RunRecord {
 /// The memory of a device that a run took.
 #[derive(Clone, Debug, Serialize)]
 pub struct DeviceRecord {
-    /// The line of its memory.
+    /// The limit of its memory.
     pub vram_budget_bytes: Bytes,
     /// The total of the planned memory.
     pub planned_bytes: Bytes,
     /// The memory that was taken: the context, measured or estimated, and the decrease of the device's free memory while the engine was
     /// created; other processes that took or freed memory at that moment are counted too. `None` if the device does not report it.
     pub used_bytes: Option<Bytes>,
-    /// The parts of the line as planned.
+    /// The parts of the limit as planned.
     pub planned: Vec<Part>,
 }
 

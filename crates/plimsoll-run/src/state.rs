@@ -79,8 +79,8 @@ pub struct Status {
     pub regions: Vec<String>,
     /// The planned memory of the last process.
     pub planned: Option<Bytes>,
-    /// Its line.
-    pub line: Option<Bytes>,
+    /// Its limit.
+    pub limit: Option<Bytes>,
     /// The resident memory at the last sample.
     pub resident: Option<Bytes>,
     /// Time left by the last epochs; none before the first, or if the run has ended.
@@ -157,7 +157,7 @@ impl Account {
     pub fn event(&mut self, timed: &TimedEvent) {
         match &timed.event {
             Event::Start { .. } => self.ended = None,
-            Event::Plan { line, planned, .. } => self.plan = Some((*line, *planned)),
+            Event::Plan { limit, planned, .. } => self.plan = Some((*limit, *planned)),
             Event::Epoch(cost) => {
                 if self.times.len() == RECENT {
                     self.times.pop_front();
@@ -217,7 +217,7 @@ impl Account {
             epochs,
             regions: asked.regions.clone(),
             planned: self.plan.map(|(_, planned)| planned),
-            line: self.plan.map(|(line, _)| line),
+            limit: self.plan.map(|(limit, _)| limit),
             resident: self.resident,
             seconds_left,
             last_event: self.last_event.clone(),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct WayOut {
     /// The changed parameters, marked as remedies mark them.
     pub flags: String,
-    /// The least line with this change, as planned.
+    /// The least limit with this change, as planned.
     pub minimum_ram_bytes: Bytes,
     /// The smallest limit of device memory; `None` on the processor.
     pub minimum_vram_bytes: Option<Bytes>,

@@ -83,8 +83,8 @@ impl<'a> Site<'a> {
 
     /// Returns `true` if both needs are within their limits.
     pub(crate) fn fits(&self, needs: Needs) -> bool {
-        let device = self.backend.device_memory().map(DeviceMemory::line);
-        needs.ram <= self.machine.line && needs.vram.zip(device).is_none_or(|(vram, line)| vram <= line)
+        let device = self.backend.device_memory().map(DeviceMemory::limit);
+        needs.ram <= self.machine.limit && needs.vram.zip(device).is_none_or(|(vram, limit)| vram <= limit)
     }
 }
 
@@ -98,7 +98,7 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
-    /// The lesser of both, line by line.
+    /// The lesser of both, limit by limit.
     pub(crate) fn min(self, other: Needs) -> Needs {
         Needs { ram: self.ram.min(other.ram), vram: self.vram.min(other.vram) }
     }
@@ -212,7 +212,7 @@ impl Candidate {
     pub(crate) fn room(&self, machine: Machine) -> usize {
         match &self.device {
             Some((memory, _)) => memory.room(),
-            None => usize::try_from((machine.line - self.fixed()).0).unwrap_or(usize::MAX) / 4096 * 4096,
+            None => usize::try_from((machine.limit - self.fixed()).0).unwrap_or(usize::MAX) / 4096 * 4096,
         }
     }
 

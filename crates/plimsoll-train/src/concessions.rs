@@ -131,12 +131,12 @@ pub(crate) fn ways_out(
 ) -> Result<Vec<WayOut>, TrainError> {
     let least = |config: &RunConfig| least(config, micro_batch_is_set, site);
     let way = |change: Option<String>, needs: Needs| {
-        let raised = |limit: &str, needed: Bytes, line: Bytes| {
-            (needed > line).then(|| format!("‹{limit}={}MiB›", needed.0.div_ceil(1 << 20)))
+        let raised = |parameter: &str, needed: Bytes, limit: Bytes| {
+            (needed > limit).then(|| format!("‹{parameter}={}MiB›", needed.0.div_ceil(1 << 20)))
         };
-        let device = needs.vram.zip(site.backend.device_memory().map(DeviceMemory::line));
-        let vram = device.and_then(|(needed, line)| raised("vram", needed, line));
-        let flags = [change, raised("ram", needs.ram, site.machine.line), vram];
+        let device = needs.vram.zip(site.backend.device_memory().map(DeviceMemory::limit));
+        let vram = device.and_then(|(needed, limit)| raised("vram", needed, limit));
+        let flags = [change, raised("ram", needs.ram, site.machine.limit), vram];
         WayOut {
             flags: flags.into_iter().flatten().collect::<Vec<_>>().join(" "),
             minimum_ram_bytes: needs.ram,
@@ -153,7 +153,7 @@ pub(crate) fn ways_out(
         fits_by_one |= found.is_some();
         let chosen = match found {
             Some(step) => &steps[step],
-            // With a larger line it is the change that does the least.
+            // With a larger limit it is the change that does the least.
             None if concession == Concession::Precision => last,
             None => continue,
         };

@@ -14,7 +14,7 @@ use crate::{DataFacts, TrainError};
 /// One point of a run's curve of memory against time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunPoint {
-    /// The least line at this point: without a cache.
+    /// The least limit at this point: without a cache.
     pub ram_bytes: Bytes,
     /// The smallest limit of device memory at this point; `None` on the processor.
     pub vram_bytes: Option<Bytes>,

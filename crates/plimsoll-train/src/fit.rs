@@ -1,4 +1,4 @@
-//! The least lines that a configuration needs, and which of several configurations is the first to fit.
+//! The least limits that a configuration needs, and which of several configurations is the first to fit.
 
 use plimsoll_run::RunConfig;
 
@@ -6,7 +6,7 @@ use crate::TrainError;
 use crate::candidate::{Candidate, Needs, Site, micro_batches};
 use crate::products::multiplying;
 
-/// The least lines that would do for a configuration, by schedules that are found with nominal rates.
+/// The least limits that would do for a configuration, by schedules that are found with nominal rates.
 pub(crate) fn least(
     config: &RunConfig,
     micro_batch_is_set: bool,

@@ -49,7 +49,7 @@ impl PlannedRun {
     }
 }
 
-/// Plans a run: with the micro-batch that is set, or else with that which is the fastest within the line. If none fits, makes
+/// Plans a run: with the micro-batch that is set, or else with that which is the fastest within the limit. If none fits, makes
 /// the changes that are allowed, one kind after the other, each as far as is needed; what was changed stands in
 /// [`RunPlan::changes`](RunPlan::changes).
 ///
@@ -192,11 +192,11 @@ fn finish(
     let Site { machine, data, .. } = site;
     let training = &candidate.config.training;
     let needed = candidate.needs(plan.arena_bytes);
-    let cache_bytes = data.decoded.min(machine.line - needed.ram);
+    let cache_bytes = data.decoded.min(machine.limit - needed.ram);
     let device = candidate.device.as_ref().zip(minimum.vram);
     let device = device.map(|((memory, staging), minimum_vram_bytes)| DevicePlan {
         name: backend.identity(),
-        vram_budget_bytes: memory.line(),
+        vram_budget_bytes: memory.limit(),
         driver: memory.driver(),
         staging_bytes: *staging,
         total_bytes: memory.needed(plan.arena_bytes),
@@ -211,7 +211,7 @@ fn finish(
         .sum();
     let planned = plan.schedule(fullest);
     let numbers = RunPlan {
-        ram_budget_bytes: machine.line,
+        ram_budget_bytes: machine.limit,
         overhead: candidate.overhead,
         device,
         arena_bytes: candidate.arena(plan.arena_bytes),

@@ -12,7 +12,7 @@ use plimsoll_run::{CacheFolder, Machine};
 use serde::{Deserialize, Serialize};
 
 /// The share of the memory limit that measuring may take; nothing else is reserved at that time.
-const PART_OF_LINE: u64 = 8;
+const PART_OF_LIMIT: u64 = 8;
 
 /// The largest file of rates that is read: a hundred times what one has.
 const LARGEST: u64 = 16 << 20;
@@ -95,7 +95,7 @@ fn rates(
     cache: Option<&CacheFolder>,
 ) -> Option<Rates> {
     let file = costs_file(backend, cache);
-    let memory = usize::try_from(machine.line.0 / PART_OF_LINE).unwrap_or(usize::MAX);
+    let memory = usize::try_from(machine.limit.0 / PART_OF_LIMIT).unwrap_or(usize::MAX);
     let key = (backend.rated(), file.clone());
     let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut stored = file.as_deref().and_then(read);
@@ -247,7 +247,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = CacheFolder::new(dir.path().join("cache"));
         for cache in [Some(&folder), None] {
-            let machine = Machine { line: Bytes::mib(512), threads: 1, loader_threads: 1 };
+            let machine = Machine { limit: Bytes::mib(512), threads: 1, loader_threads: 1 };
             let found: Vec<Option<Rates>> = std::thread::scope(|scope| {
                 let measure = || {
                     let backend = CpuBackend::new(CpuOptions::new(1)).unwrap();

@@ -1,4 +1,4 @@
-//! Whole runs on a card, which is an emulator: a loader, steps, checkpoints, validation and predictions, below two lines.
+//! Whole runs on a card, which is an emulator: a loader, steps, checkpoints, validation and predictions, below two limits.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -26,9 +26,9 @@ use plimsoll_run::{
 };
 use plimsoll_train::{Job, Observer, PlannedRun, Planning, RunData, StepReport, plan_run_allowing, train};
 
-/// The line of this process.
+/// The limit of this process.
 const RAM: Bytes = Bytes::mib(512);
-/// A line of the card that holds everything.
+/// A limit of the card that holds everything.
 const VRAM: Bytes = Bytes::mib(64);
 
 /// A data set, and a small network with dropout on small patches of it.
@@ -96,7 +96,7 @@ impl Site {
     }
 
     fn plan(&self, backend: &dyn Backend) -> PlannedRun {
-        let machine = Machine { line: RAM, threads: 1, loader_threads: 1 };
+        let machine = Machine { limit: RAM, threads: 1, loader_threads: 1 };
         let facts = self.data.facts(&self.config, &self.fold).unwrap();
         let plans = Plans::default();
         let planning = Planning::unobserved(&plans, None);
@@ -404,10 +404,11 @@ fn logits_that_are_summed_on_the_card_come_to_the_bits_of_those_that_are_copied_
                 assert!(in_f32 >= plan.device_bytes.unwrap() && more, "{plan:?}");
             }
         }
-        // A line with room for the arena, and for nothing beside it.
+        // A limit with room for the arena, and for nothing beside it.
         let low = card();
-        let (done, line) = (low.done(), plan.device_bytes.unwrap() - Bytes(1));
-        let (expected, expected_classes, here) = site.predict_as("run", Arc::new(within(low, line)), options);
+        let (done, limit) = (low.done(), plan.device_bytes.unwrap() - Bytes(1));
+        let (expected, expected_classes, here) =
+            site.predict_as("run", Arc::new(within(low, limit)), options);
         assert_eq!(here.host_sums, Some(HostSums::NoRoom { vram_bytes: plan.device_bytes.unwrap() }));
         assert_eq!(here.device_bytes.unwrap() + plan.device_logits_bytes, plan.device_bytes.unwrap());
         assert!(labels == expected && of_classes == expected_classes, "other bits in {ring}");
@@ -424,7 +425,7 @@ fn logits_that_are_summed_on_the_card_come_to_the_bits_of_those_that_are_copied_
 }
 
 #[test]
-fn two_folds_at_once_on_one_card_keep_to_its_line_and_come_to_the_bytes_of_one_alone() {
+fn two_folds_at_once_on_one_card_keep_to_its_limit_and_come_to_the_bytes_of_one_alone() {
     let site = Site::new();
     site.train("alone", &backend_within(VRAM), false, None);
     let whole = backend_within(VRAM);
@@ -438,13 +439,13 @@ fn two_folds_at_once_on_one_card_keep_to_its_line_and_come_to_the_bytes_of_one_a
     });
     for (record, name) in records.iter().zip(["first", "second"]) {
         let device = record.device.as_ref().unwrap();
-        assert!(device.planned_bytes <= part.device_memory().unwrap().line(), "{device:?}");
+        assert!(device.planned_bytes <= part.device_memory().unwrap().limit(), "{device:?}");
         assert!(site.checkpoint(name) == site.checkpoint("alone"), "other bytes in the {name} fold");
     }
 }
 
 #[test]
-fn a_line_of_the_card_that_is_too_low_is_refused_with_the_least_that_does() {
+fn a_limit_of_the_card_that_is_too_low_is_refused_with_the_least_that_does() {
     let site = Site::new();
     let high = site.plan(&backend_within(VRAM)).numbers;
     let least = high.device.as_ref().unwrap().minimum_vram_bytes;
@@ -503,7 +504,7 @@ fn a_run_in_halves_comes_to_the_numbers_of_single_precision() {
     assert!(refused.to_string().contains("stored as f16"), "{refused}");
     // But no processor trains in them.
     let (machine, facts) =
-        (Machine { line: RAM, threads: 1, loader_threads: 1 }, site.data.facts(&site.config, &site.fold));
+        (Machine { limit: RAM, threads: 1, loader_threads: 1 }, site.data.facts(&site.config, &site.fold));
     let plans = Plans::default();
     let planning = Planning::unobserved(&plans, None);
     let refused = plan_run_allowing(&[], &site.config, false, machine, &cpu, facts.unwrap(), planning);

@@ -344,7 +344,7 @@ impl VolumeFile {
         let [depth, height, width] = self.geometry().shape();
         check_buffer(&self.path, height * width, plane.len())?;
         let has_layers =
-            self.layer_bytes() > Bytes::ZERO && self.layer_bytes() <= budget.line() - budget.used();
+            self.layer_bytes() > Bytes::ZERO && self.layer_bytes() <= budget.limit() - budget.used();
         if !has_layers {
             for d in 0..depth {
                 let region = VoxelBox { start: [d, 0, 0], shape: [1, height, width] };

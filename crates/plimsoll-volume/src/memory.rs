@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_of_another_length_and_a_line_that_is_too_low_are_refused() {
+    fn a_buffer_of_another_length_and_a_limit_that_is_too_low_are_refused() {
         let geometry = Geometry::new([64; 3], Affine::from_spacing(Spacing([1.0; 3]))).unwrap();
         let voxels = vec![0; 64 * 64 * 64];
         let short = MemoryVolume::new(&geometry, ElementType::F32, &voxels, &Budget::new(Bytes::mib(8)));

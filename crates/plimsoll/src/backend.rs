@@ -87,14 +87,14 @@ impl DeviceName {
         }
     }
 
-    /// The same, to plan with alone: of a kind of card, which must have a line, too.
+    /// The same, to plan with alone: of a kind of card, which must have a limit, too.
     pub fn open_to_plan(self, threads: usize, vram: Option<Bytes>) -> Outcome<Arc<dyn Backend>> {
         let DeviceName::Kind(architecture) = self else { return self.open(threads, vram) };
-        let Some(line) = vram else {
+        let Some(limit) = vram else {
             let message = format!("{self} is a kind of card, whose amount of memory is unknown");
             return Err(Error::new(message, "set a limit with ‹vram›, like ‹vram=12GiB›"));
         };
-        within(CudaBackend::new(Arc::new(Nowhere(architecture))), line, DriverUse::USUAL)
+        within(CudaBackend::new(Arc::new(Nowhere(architecture))), limit, DriverUse::USUAL)
     }
 
     /// The same device for one of several engines that run at the same time: with `threads` threads, or an equal part of the memory of
@@ -113,11 +113,11 @@ impl From<DeviceError> for Error {
     }
 }
 
-/// The backend of a card, below a line of its memory.
-fn within(backend: CudaBackend, line: Bytes, driver: DriverUse) -> Outcome<Arc<dyn Backend>> {
-    let memory = DeviceMemory::new(line, driver).map_err(|_| {
+/// The backend of a card, below a limit of its memory.
+fn within(backend: CudaBackend, limit: Bytes, driver: DriverUse) -> Outcome<Arc<dyn Backend>> {
+    let memory = DeviceMemory::new(limit, driver).map_err(|_| {
         let message = format!(
-            "the driver uses {} of the card's memory, but its limit is {line}",
+            "the driver uses {} of the card's memory, but its limit is {limit}",
             driver.device_bytes()
         );
         let least = driver.device_bytes().0.div_ceil(1 << 20);
@@ -201,9 +201,9 @@ impl Card {
             );
             return Err(Error::new(message, format!("set the limit to {free} at most")));
         }
-        let line = vram.unwrap_or(free - Bytes(free.0 / MARGIN));
+        let limit = vram.unwrap_or(free - Bytes(free.0 / MARGIN));
         let driver = self.driver_use();
-        within(CudaBackend::new(Arc::new(self.driver)), line, driver)
+        within(CudaBackend::new(Arc::new(self.driver)), limit, driver)
     }
 
     /// The description of this card.

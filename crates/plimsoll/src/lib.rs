@@ -67,8 +67,8 @@ pub use jobs::evaluation_parts::ScoredPart;
 pub use jobs::export::{ExportFormat, ExportRequest, ExportedModel, export};
 pub use jobs::fold_data::{DataPlace, FoldData, FoldRequest, open_fold};
 pub use jobs::inspection::{InspectRequest, Inspected, absent_classes, inspect};
-pub use jobs::line::Line;
 pub use jobs::listed_files::{CLOSED_FOLDERS, dataset_around, expect_apart_from_data};
+pub use jobs::memory_limit::MemoryLimit;
 pub use jobs::models::{
     ImportRequest, ModelFileRequest, ShowRequest, ShownModel, VerifyRequest, import_models, show_models,
     verify_model_file, write_model_file,

@@ -69,7 +69,7 @@ impl Monitors {
             metrics: self.metrics.clone(),
             events: None,
             folder: folder.clone(),
-            line: numbers.ram_budget_bytes,
+            limit: numbers.ram_budget_bytes,
             planned: numbers.total_bytes,
             epochs: 0,
             last: 0,
@@ -84,7 +84,7 @@ pub struct FoldMonitors {
     /// None before the run begins.
     events: Option<EventFile>,
     folder: FoldFolder,
-    line: Bytes,
+    limit: Bytes,
     planned: Bytes,
     epochs: u64,
     /// The last step that was seen.
@@ -98,8 +98,8 @@ impl FoldMonitors {
         if self.asked.tensorboard {
             self.events = Some(EventFile::open(self.folder.path(), first_step)?);
         }
-        let (line, planned) = (self.line, self.planned);
-        self.tell(|numbers| (numbers.steps, numbers.line, numbers.planned) = (steps, line, planned))
+        let (limit, planned) = (self.limit, self.planned);
+        self.tell(|numbers| (numbers.steps, numbers.limit, numbers.planned) = (steps, limit, planned))
     }
 
     /// A step is done.
@@ -276,7 +276,7 @@ mod tests {
             metrics: None,
             events: None,
             folder: folder.clone(),
-            line: Bytes::ZERO,
+            limit: Bytes::ZERO,
             planned: Bytes::ZERO,
             epochs: 1,
             last: 0,

@@ -21,7 +21,7 @@ use plimsoll_models::{Model, SegmentationModel};
 use plimsoll_run::CheckpointKind;
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing, VolumeFile, VolumeWriter, VoxelBox};
 
-const LINE: u64 = 512 << 20;
+const LIMIT: u64 = 512 << 20;
 
 fn oracle(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles/nnunet").join(name)
@@ -39,7 +39,7 @@ fn trained(name: &str, configuration: &str) -> PathBuf {
 
 /// A model, and `true` if it is mirrored by default.
 fn opened(path: &Path) -> (SegmentationModel, bool) {
-    let budget = Budget::new(Bytes(LINE));
+    let budget = Budget::new(Bytes(LIMIT));
     match is_nnunet(path).unwrap() {
         true => (NnUnetModel::open(path, &NnUnetChoice::default(), &budget).unwrap().model, true),
         false => (Model::open(path, CheckpointKind::Final).unwrap().try_into().unwrap(), false),
@@ -48,7 +48,7 @@ fn opened(path: &Path) -> (SegmentationModel, bool) {
 
 /// Labels of a case in files, as they are stored.
 fn predict_files(model: &Path, case: &Case) -> Vec<u8> {
-    let budget = Budget::new(Bytes(LINE));
+    let budget = Budget::new(Bytes(LIMIT));
     let (opened, mirror) = opened(model);
     let options = PredictOptions::new(0.5, mirror, 1);
     let backend = Arc::new(CpuBackend::new(CpuOptions::new(1)).unwrap());
@@ -74,7 +74,7 @@ impl Handle {
     /// Opens, whatever comes of it.
     fn open(path: &Path, change: impl FnOnce(&mut PlimsollOptions)) -> (PlimsollStatus, Handle) {
         let mut options = plimsoll_usual_options();
-        (options.ram_bytes, options.threads) = (LINE, 2);
+        (options.ram_bytes, options.threads) = (LIMIT, 2);
         change(&mut options);
         let path = CString::new(path.to_str().unwrap()).unwrap();
         let mut model = null_mut();
@@ -225,7 +225,7 @@ fn labels_in_memory_are_those_of_a_file() {
             let total = least + plan.cache_bytes + plan.queue_bytes;
             assert_eq!((plan.minimum_bytes, plan.total_bytes), (least, total));
             assert!(
-                plan.windows > 0 && plan.total_bytes <= LINE && plan.image_bytes as usize > image.voxels()
+                plan.windows > 0 && plan.total_bytes <= LIMIT && plan.image_bytes as usize > image.voxels()
             );
         }
     }
@@ -378,7 +378,7 @@ fn what_cannot_be_is_refused_with_a_text_and_the_handle_goes_on() {
         assert_eq!(plimsoll_describe(handle.0, null_mut()), PlimsollStatus::Argument);
         assert!(handle.error().contains("description is a null pointer"), "{}", handle.error());
         assert_eq!(plimsoll_describe(handle.0, &mut description), PlimsollStatus::Ok);
-        assert_eq!((description.channels, description.largest_label, description.ram_bytes), (2, 3, LINE));
+        assert_eq!((description.channels, description.largest_label, description.ram_bytes), (2, 3, LIMIT));
         assert_eq!(
             plimsoll_predict(null_mut(), null_mut(), null_mut(), 0, 0, null_mut()),
             PlimsollStatus::Argument
@@ -437,7 +437,7 @@ fn the_least_limit_of_an_estimate_suffices_and_less_does_not() {
         estimate
     };
     let roomy = estimate(&Handle::sound(&model));
-    assert!(roomy.least_bytes < roomy.total_bytes && roomy.total_bytes <= LINE, "{roomy:?}");
+    assert!(roomy.least_bytes < roomy.total_bytes && roomy.total_bytes <= LIMIT, "{roomy:?}");
     assert!(
         roomy.windows > 0 && roomy.predicted_seconds > 0.0 && roomy.predicted_seconds < 600.0,
         "{roomy:?}"
@@ -455,7 +455,7 @@ fn the_least_limit_of_an_estimate_suffices_and_less_does_not() {
 }
 
 #[test]
-fn a_line_that_is_too_low_for_an_image_says_what_it_must_be_above() {
+fn a_limit_that_is_too_low_for_an_image_says_what_it_must_be_above() {
     let model = trained("fullres", "3d_fullres");
     // Above the size of this test program, which has the whole library.
     let (status, handle) = Handle::open(&model, |options| options.ram_bytes = 256 << 20);

@@ -164,12 +164,12 @@ fn network() -> impl TypedValueParser<Value = NetworkName> {
 const FORGOTTEN_UNIT: Bytes = Bytes::mib(1);
 
 /// Reads the memory limit.
-fn line(text: &str) -> Result<Bytes, String> {
+fn limit(text: &str) -> Result<Bytes, String> {
     memory("--ram", text)
 }
 
 /// Reads the limit of a device's own memory.
-fn device_line(text: &str) -> Result<Bytes, String> {
+fn device_limit(text: &str) -> Result<Bytes, String> {
     memory("--vram", text)
 }
 
@@ -195,7 +195,7 @@ fn thread_count(text: &str) -> Result<usize, String> {
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct Ram {
     /// The memory limit, like 1.5GiB [default: what the machine leaves, less a sixteenth].
-    #[arg(long, value_name = "BYTES", value_parser = line)]
+    #[arg(long, value_name = "BYTES", value_parser = limit)]
     pub ram: Option<Bytes>,
 }
 
@@ -216,7 +216,7 @@ pub struct Compute {
     #[arg(long, value_name = "DEVICE", default_value_t)]
     pub device: DeviceName,
     /// The limit of the GPU's memory, like 12GiB [default: what is free there, less a sixteenth].
-    #[arg(long, value_name = "BYTES", value_parser = device_line)]
+    #[arg(long, value_name = "BYTES", value_parser = device_limit)]
     pub vram: Option<Bytes>,
 }
 
@@ -303,7 +303,7 @@ pub struct Demo {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// The memory limit.
-    #[arg(long, value_name = "BYTES", default_value = "1GiB", value_parser = line)]
+    #[arg(long, value_name = "BYTES", default_value = "1GiB", value_parser = limit)]
     pub ram: Bytes,
     #[command(flatten)]
     pub compute: Compute,

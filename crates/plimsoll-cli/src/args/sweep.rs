@@ -124,7 +124,7 @@ impl Sweep {
     }
 
     /// The files for batch systems, with the limit of their tasks.
-    pub fn batch_files(&self, job: &SweepJob, line: plimsoll_memory::Bytes) -> Outcome<Vec<BatchFile>> {
+    pub fn batch_files(&self, job: &SweepJob, limit: plimsoll_memory::Bytes) -> Outcome<Vec<BatchFile>> {
         let asked = [(BatchSystem::Slurm, &self.slurm), (BatchSystem::Kubernetes, &self.kubernetes)];
         let mut files = Vec::new();
         for (system, path) in asked {
@@ -136,7 +136,7 @@ impl Sweep {
             files.push(BatchFile {
                 system,
                 path: path.clone(),
-                command: self.command(program, job, line),
+                command: self.command(program, job, limit),
                 trial_argument: "--only",
                 threads: job.plan.threads,
                 on_gpu: matches!(self.compute.device, DeviceName::Kind(_)),
@@ -146,7 +146,7 @@ impl Sweep {
     }
 
     /// The command of a task, which resumes the recorded sweep.
-    fn command(&self, program: String, job: &SweepJob, line: plimsoll_memory::Bytes) -> Vec<String> {
+    fn command(&self, program: String, job: &SweepJob, limit: plimsoll_memory::Bytes) -> Vec<String> {
         let shown = |path: &Path| path.to_string_lossy().into_owned();
         let folder = &job.folder;
         let mut words = vec![program, "sweep".into(), shown(&folder.request()), shown(&job.plan.dataset)];
@@ -156,7 +156,7 @@ impl Sweep {
         };
         flag("--out", Some(shown(folder.path())));
         flag("--resume", None);
-        flag("--ram", Some(line.0.to_string()));
+        flag("--ram", Some(limit.0.to_string()));
         flag("--threads", Some(job.plan.threads.to_string()));
         // A task has one GPU of the kind that was planned for, which is the first that it sees.
         let device = match self.compute.device {

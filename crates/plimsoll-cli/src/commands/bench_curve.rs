@@ -37,11 +37,11 @@ pub fn run(args: &BenchCurve, as_json: bool) -> Outcome {
     let program = training.programs()?.gradients.swap_remove(0);
     let backend = backend(&args.step, &program, false)?;
     let plans = points(&program, &*backend)?;
-    let line = args.step.machine().line;
+    let limit = args.step.machine().limit;
     let mut seconds: Vec<Vec<f64>> = vec![Vec::new(); plans.len()];
     for _ in 0..args.rounds {
         for ((_, plan), seconds) in plans.iter().zip(&mut seconds) {
-            let mut engine = open_engine(&*backend, plan.clone(), &Budget::new(line))?;
+            let mut engine = open_engine(&*backend, plan.clone(), &Budget::new(limit))?;
             fill(&mut *engine, &program, &training)?;
             // The first run finds pages that were never touched.
             engine.run(ONLY)?;

@@ -80,7 +80,7 @@ pub fn run(args: &BenchData, part: Part, as_json: bool) -> Outcome {
         return Err(Failure::new("this data set has images, not volumes", "name a data set of volumes"));
     };
     let some = spread(&dataset.cases, usize::from(args.cases));
-    let load = (part != Part::Patch).then(|| load(&some, &opened.line.budget)).transpose()?;
+    let load = (part != Part::Patch).then(|| load(&some, &opened.memory.budget)).transpose()?;
     let patch = match part {
         Part::Load => None,
         Part::Patch | Part::System => {
@@ -170,7 +170,7 @@ fn patch(
     opened: &Opened,
     planned: &PlannedRun,
 ) -> Outcome<Patch> {
-    let (numbers, budget) = (&planned.numbers, &opened.line.budget);
+    let (numbers, budget) = (&planned.numbers, &opened.memory.budget);
     let cache = VolumeCache::new(budget.part("cache", numbers.cache_bytes)?)
         .decoding_within(budget.part("decoding", numbers.decoding_bytes)?);
     let cache = Arc::new(match cache_folder() {

@@ -127,7 +127,7 @@ const WEIGHT_GRADIENT: &str = "weight gradient";
 pub fn run(args: &BenchKernels, as_json: bool) -> Outcome {
     let threads = args.threads.count();
     let backend = args.precision.on(DeviceName::Cpu.open(threads, None)?)?;
-    let budget = Budget::new(observed(as_json).limits(None).line);
+    let budget = Budget::new(observed(as_json).limits(None).limit);
     let peak = multiply_add_peak(threads)?;
     let mut rows = Vec::new();
     let flat = |layer: &Layer| layer.extent[0] == 1;

@@ -60,7 +60,7 @@ pub fn run(args: &BenchPredict, as_json: bool) -> Outcome {
     let threads = args.compute.threads.count();
     let backend = args.held.on(args.compute.open()?)?;
     let engine = backend.identity();
-    let budget = Budget::new(observed(as_json).limits(args.ram.ram).line);
+    let budget = Budget::new(observed(as_json).limits(args.ram.ram).limit);
     let net = network(args)?;
     let shape = shape(args)?;
     let folder = tempfile::tempdir()?;

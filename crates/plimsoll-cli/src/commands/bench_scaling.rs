@@ -87,7 +87,7 @@ struct Timed {
 struct Step<'a> {
     program: &'a Program,
     training: &'a Training,
-    line: Budget,
+    budget: Budget,
     rounds: u16,
     precision: Precision,
 }
@@ -101,7 +101,7 @@ impl Step<'_> {
 
     /// Runs it on one thread, planned for `threads`.
     fn time(&self, backend: &CpuBackend, plan: VerifiedPlan) -> Outcome<Timed> {
-        let arena = self.line.reserve("arena", engine_bytes(backend, &plan));
+        let arena = self.budget.reserve("arena", engine_bytes(backend, &plan));
         let (mut engine, log) =
             backend.logged_engine(plan, arena.map_err(|full| EngineError::from(MapError::from(full)))?)?;
         self.run(&mut *engine)?;
@@ -121,7 +121,7 @@ impl Step<'_> {
     fn measured(&self, threads: usize, nodes: usize) -> Outcome<Scaled> {
         let (backend, plan) = self.plan(threads)?;
         let timed = self.time(&backend, plan.clone())?;
-        let mut engine = open_engine(&backend, plan, &self.line)?;
+        let mut engine = open_engine(&backend, plan, &self.budget)?;
         self.run(&mut *engine)?;
         let seconds: Vec<f64> = engine.least_times(ONLY).iter().map(|node| node.seconds).collect();
         Ok(Scaled::new(&timed, &seconds, threads, true, nodes))
@@ -190,11 +190,11 @@ pub fn run(args: &BenchScaling, as_json: bool) -> Outcome {
         true => predict(training.net.as_architecture(), training.patch, training.batch, training.precision)?,
         false => training.programs()?.gradients.swap_remove(0),
     };
-    let line = Budget::new(observed(as_json).limits(args.ram.ram).line);
+    let budget = Budget::new(observed(as_json).limits(args.ram.ram).limit);
     let step = Step {
         program: &program,
         training: &training,
-        line,
+        budget,
         rounds: args.rounds,
         precision: args.what.precision,
     };

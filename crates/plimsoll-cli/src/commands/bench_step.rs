@@ -76,8 +76,8 @@ impl BenchedStep {
 
     /// The machine that it is measured on.
     pub(super) fn machine(&self) -> Machine {
-        let line = observed(true).limits(self.ram.ram).line;
-        Machine { line, threads: self.compute.threads.count(), loader_threads: 0 }
+        let limit = observed(true).limits(self.ram.ram).limit;
+        Machine { limit, threads: self.compute.threads.count(), loader_threads: 0 }
     }
 }
 
@@ -137,7 +137,7 @@ pub fn run(args: &BenchStep, as_json: bool) -> Outcome {
     let recompute_flops_fraction = plan.schedules[0].recompute_flops_fraction;
     let predicted_seconds = plan.schedules[0].predicted_seconds;
     let arena_lower_bound_bytes = plan.lower_bound_bytes;
-    let budget = Budget::new(machine.line);
+    let budget = Budget::new(machine.limit);
     let mut engine = open_engine(&*backend, plan, &budget)?;
     fill(&mut *engine, &program, &training)?;
     let mut seconds = Vec::with_capacity(usize::from(args.steps));
@@ -208,10 +208,10 @@ fn expect_fits(args: &BenchStep, backend: &dyn Backend, arena_bytes: usize) -> O
         let message = format!("an arena of {asked} is not enough: the smallest found is {needed}");
         return Err(Failure::new(message, format!("--arena {arena_bytes}")));
     }
-    if let Some(device) = backend.device_memory().filter(|device| device.needed(arena_bytes) > device.line())
+    if let Some(device) = backend.device_memory().filter(|device| device.needed(arena_bytes) > device.limit())
     {
-        let (needed, line) = (device.needed(arena_bytes), device.line());
-        let message = format!("the step needs {needed} of the device's memory, but its limit is {line}");
+        let (needed, limit) = (device.needed(arena_bytes), device.limit());
+        let message = format!("the step needs {needed} of the device's memory, but its limit is {limit}");
         return Err(Failure::new(message, format!("--vram {}MiB", needed.0.div_ceil(1 << 20))));
     }
     Ok(())

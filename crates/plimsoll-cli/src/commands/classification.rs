@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use plimsoll::Line;
+use plimsoll::MemoryLimit;
 use plimsoll_metrics::classification::{
     Bootstrap, ClassificationReport, Curves, Interval, Labelling, Table as Cases, classify,
 };
@@ -36,15 +36,15 @@ pub fn run(table: &Path, args: &Evaluate, as_json: bool) -> Outcome {
         let message = format!("{} already exists", file.display());
         return Err(Failure::new(message, "name another file with --output, or replace it with --overwrite"));
     }
-    let line = Line::draw(args.ram.ram, 1, &observed(as_json))?;
+    let memory = MemoryLimit::set(args.ram.ram, 1, &observed(as_json))?;
     let labelling = match args.classification.several_labels {
         true => Labelling::SeveralLabels,
         false => Labelling::OneClass,
     };
-    let cases = Cases::read(table, labelling, &line.budget)?;
-    let mut report = classify(&cases, &bootstrap, &line.budget)?;
-    report.add_thresholds(&cases, &args.classification.sensitivity, &line.budget)?;
-    let curves = Curves::new(&cases, &line.budget)?;
+    let cases = Cases::read(table, labelling, &memory.budget)?;
+    let mut report = classify(&cases, &bootstrap, &memory.budget)?;
+    report.add_thresholds(&cases, &args.classification.sensitivity, &memory.budget)?;
+    let curves = Curves::new(&cases, &memory.budget)?;
     write(&path, |file| write_json(file, &report))?;
     write(&tables, |file| report.write_csv(file))?;
     write(&pictures, |file| classification_picture(&report, &curves).write(file))?;

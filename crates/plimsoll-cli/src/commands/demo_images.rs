@@ -4,7 +4,9 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::Instant;
 
-use plimsoll::{ClassifyOptions, Context, Line, PredictRequest, VolumeOptions, classify, train, train_pairs};
+use plimsoll::{
+    ClassifyOptions, Context, MemoryLimit, PredictRequest, VolumeOptions, classify, train, train_pairs,
+};
 use plimsoll_data::pictures::phantom::{self, PhantomImages};
 use plimsoll_infer::PredictOptions;
 use plimsoll_memory::{Bytes, resident};
@@ -86,11 +88,11 @@ pub fn run(args: &Demo, folder: &Path, context: &Context, quiet: bool) -> Outcom
         let options =
             ClassifyOptions { mistakes: MISTAKES.filter(|_| !is_pairs), ..ClassifyOptions::default() };
         let classified = classify(&request, &[], options, context)?;
-        let line = Line::draw(Some(args.ram), 1, context)?;
+        let memory = MemoryLimit::set(Some(args.ram), 1, context)?;
         let report = score(
-            &Cases::read(&classified.file, Labelling::OneClass, &line.budget)?,
+            &Cases::read(&classified.file, Labelling::OneClass, &memory.budget)?,
             &Bootstrap::default(),
-            &line.budget,
+            &memory.budget,
         )?;
         write(&run.join("scores.json"), |file| write_json(file, &report))?;
         let overall = |name: &str| report.overall.get(name).and_then(|interval| interval.value);

@@ -42,7 +42,7 @@ pub fn run(ram: &Ram, as_json: bool) -> Outcome {
         }
         (None, why) => println!("GPU  none: {}", why.as_deref().unwrap_or("unknown")),
     }
-    println!("memory limit {}", machine.limits.line);
+    println!("memory limit {}", machine.limits.limit);
     let mut table = Table::new(["leaves", "of", "limit"]);
     for limit in &machine.limits.found {
         table.row([limit.bytes.to_string(), limit.ceiling.to_string(), limit.source.clone()]);

@@ -18,7 +18,7 @@ use crate::failure::Outcome;
 use crate::report::{Table, json};
 use crate::terminal;
 
-/// Plans a run; fails if it does not fit the line.
+/// Plans a run; fails if it does not fit the limit.
 pub fn run(args: &Plan, as_json: bool) -> Outcome {
     let request = args.run.request(args.run.compute.open_to_plan()?)?;
     let context = terminal::observed(as_json);
@@ -155,8 +155,8 @@ fn print_patches(report: &PlanReport) {
         return;
     }
     let on_device = numbers.patches.iter().any(|cost| cost.vram_bytes.is_some());
-    let line = if on_device { "device limit" } else { "limit" };
-    let mut table = Table::new(["patch", "batch", line, "predicted step", ""]);
+    let limit = if on_device { "device limit" } else { "limit" };
+    let mut table = Table::new(["patch", "batch", limit, "predicted step", ""]);
     for cost in &numbers.patches {
         let [d, h, w] = cost.patch_size;
         let said = match (cost.patch_size == numbers.patch_size, cost.fits) {
@@ -205,8 +205,8 @@ fn print_device(numbers: &RunPlan, device: &DevicePlan) {
         };
         table.row([part.name, part.bytes.to_string(), what]);
     }
-    let line = format!("the limit there is {}", device.vram_budget_bytes);
-    table.row(["total".into(), device.total_bytes.to_string(), line]);
+    let limit = format!("the limit there is {}", device.vram_budget_bytes);
+    table.row(["total".into(), device.total_bytes.to_string(), limit]);
     table.print();
     println!("the least limit there for this run is {}", device.minimum_vram_bytes);
 }
@@ -277,7 +277,7 @@ fn times(numbers: &RunPlan) -> String {
 
 fn print_curve(curve: &[RunPoint], numbers: &RunPlan) -> Outcome {
     let device = numbers.device.as_ref();
-    let line = device.map_or(numbers.ram_budget_bytes, |device| device.vram_budget_bytes);
+    let limit = device.map_or(numbers.ram_budget_bytes, |device| device.vram_budget_bytes);
     let mut table = Table::new([
         "limit",
         "arena",
@@ -296,13 +296,13 @@ fn print_curve(curve: &[RunPoint], numbers: &RunPlan) -> Outcome {
             format!("{:+.1} %", 100.0 * point.recompute_flops_fraction),
             format!("{:.3} s", point.predicted_seconds_per_step),
             point.recomputed.len().to_string(),
-            if needed <= line { "fits".into() } else { String::new() },
+            if needed <= limit { "fits".into() } else { String::new() },
         ]);
     }
     table.print();
     match device {
-        Some(device) => println!("the limit is {line}, of the memory of {}", device.name),
-        None => println!("the limit is {line}; limits are without a cache of decoded volumes"),
+        Some(device) => println!("the limit is {limit}, of the memory of {}", device.name),
+        None => println!("the limit is {limit}; limits are without a cache of decoded volumes"),
     }
     Ok(())
 }

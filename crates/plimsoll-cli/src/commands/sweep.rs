@@ -53,7 +53,7 @@ pub fn run(args: &Arguments, as_json: bool) -> Outcome {
 }
 
 fn print_plan(report: &SweepReport) {
-    let line = report.ram_budget_bytes;
+    let limit = report.ram_budget_bytes;
     let has_device = report.arms.iter().any(|arm| arm.planned_vram_bytes.is_some());
     let mut columns = vec!["arm", "patch", "batch", "memory", "least limit", "s/step", "steps", "a trial"];
     columns.extend(has_device.then_some("of the device"));
@@ -93,7 +93,7 @@ fn print_plan(report: &SweepReport) {
         false => format!("{} of {} trials", report.trials, report.all_trials),
     };
     println!(
-        "{which}, {}, below {line}: about {}, plus the prediction of validation cases",
+        "{which}, {}, below {limit}: about {}, plus the prediction of validation cases",
         match report.parallel {
             1 => "one after the other".into(),
             parallel => format!("up to {parallel} at once"),

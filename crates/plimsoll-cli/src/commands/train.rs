@@ -99,7 +99,7 @@ pub fn summary(record: &RunRecord) {
         let held = record.held.iter().find(|held| held.holder == part.name);
         table.row([part.name.clone(), part.bytes.to_string(), or_dash(held.map(|held| held.peak))]);
     }
-    let line = record.ram_budget_bytes;
+    let limit = record.ram_budget_bytes;
     table.row(["all, resident".into(), record.planned_bytes.to_string(), or_dash(record.peak_rss_bytes)]);
     table.print();
     if let Some(device) = &record.device {
@@ -115,7 +115,7 @@ pub fn summary(record: &RunRecord) {
     }
     let each = record.seconds_per_step.map_or(String::new(), |seconds| format!(", {seconds:.3} s each"));
     println!(
-        "{} steps{}; peak resident {} of the limit of {line}, {} while planning; {} heap allocations in steps",
+        "{} steps{}; peak resident {} of the limit of {limit}, {} while planning; {} heap allocations in steps",
         record.steps,
         each,
         or_dash(record.peak_rss_bytes),

@@ -185,7 +185,7 @@ fn memory_rows(fold: Option<&WatchedFold>) -> u16 {
 
 fn held(frame: &mut Frame<'_>, area: Rect, fold: &WatchedFold) {
     let sample = fold.follower.sample();
-    let line = fold.status.line;
+    let limit = fold.status.limit;
     let mut lines: Vec<Line<'_>> = Vec::new();
     let bars = bars(&fold.status, sample);
     let longest = bars.iter().map(|bar| bar.name.chars().count()).max();
@@ -208,8 +208,8 @@ fn held(frame: &mut Frame<'_>, area: Rect, fold: &WatchedFold) {
         ]));
     }
     lines.extend(below(&fold.status, sample).into_iter().map(Line::raw));
-    let title = match line {
-        Some(line) => format!(" memory of {}, of the limit of {line} ", fold.name),
+    let title = match limit {
+        Some(limit) => format!(" memory of {}, of the limit of {limit} ", fold.name),
         None => format!(" memory of {} ", fold.name),
     };
     frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(title)), area);

@@ -1,4 +1,4 @@
-//! Folds that train at once: the same bits, below one line, and safe each by itself.
+//! Folds that train at once: the same bits, below one limit, and safe each by itself.
 
 use std::fs;
 
@@ -67,7 +67,7 @@ fn a_signal_stops_all_folds_with_checkpoints_and_what_is_left_comes_to_the_same_
 }
 
 #[test]
-fn the_whole_process_stays_below_its_line() {
+fn the_whole_process_stays_below_its_limit() {
     let tiny = Tiny::new();
     let run = tiny.path("run");
     let settings =
@@ -103,9 +103,9 @@ fn what_does_not_fit_is_refused_with_the_number_that_does() {
     let plan = support::Ended::of(plan.args(["--config", "/dev/null", "--json"]));
     let numbers: serde_json::Value = serde_json::from_str(&plan.printed).unwrap();
     // The program's code is held once: two folds have room in it, and three have not.
-    let line = (numbers["minimum_ram_bytes"].as_u64().unwrap() / 4 * 7).to_string();
+    let limit = (numbers["minimum_ram_bytes"].as_u64().unwrap() / 4 * 7).to_string();
     let large = [&large[..], &["--threads", "3"]].concat();
-    let settings = ["--folds", "all", "--parallel", "3", "--ram", &line];
+    let settings = ["--folds", "all", "--parallel", "3", "--ram", &limit];
     let error = tiny.train(&run, &[&large[..], &settings].concat()).output().unwrap();
     let error = support::Ended::from(error).error(1);
     assert!(error.contains("3 folds at once do not fit the limit of "), "{error}");

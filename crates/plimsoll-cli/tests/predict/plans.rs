@@ -17,7 +17,7 @@ fn a_plan_is_made_of_headers_alone_says_what_each_case_takes_and_calls_out_the_o
     // Its header is whole; its voxels are not there.
     let whole = fs::read(sound()).unwrap();
     fs::write(folders.images().join("cut_0000.nii.gz"), &whole[..whole.len() / 2]).unwrap();
-    // Seen at the spacing of training, a thousand times as large, and with more at its least line than the others whatever its strips.
+    // Seen at the spacing of training, a thousand times as large, and with more at its least limit than the others whatever its strips.
     folders.add("wide", [1e-2; 3]);
     fs::create_dir(folders.labels()).unwrap();
     fs::write(folders.labels().join("done.nii.gz"), "labels").unwrap();
@@ -34,7 +34,7 @@ fn a_plan_is_made_of_headers_alone_says_what_each_case_takes_and_calls_out_the_o
     assert!(plan["predicted_seconds"].as_f64().unwrap() > 0.0);
     assert_eq!(folders.written(), ["done.nii.gz"]);
 
-    // As people see it; and a line that is too low for one of them.
+    // As people see it; and a limit that is too low for one of them.
     let seen = |ram: &str| {
         let output = plimsoll().args(folders.args(&model(), &["--plan", "--ram", ram])).output().unwrap();
         (
@@ -71,7 +71,7 @@ fn a_plan_is_made_of_headers_alone_says_what_each_case_takes_and_calls_out_the_o
     assert!((all - whole).abs() < 0.05 * whole + 0.01, "{times} is not all of {whole} s");
 }
 
-/// The line in MiB from which a hint says that one window at a time would do.
+/// The limit in MiB from which a hint says that one window at a time would do.
 fn of_one_window(said: &str) -> u64 {
     let hint = said.lines().find_map(|line| line.strip_prefix("hint: ")).unwrap();
     let of_one =
@@ -81,7 +81,7 @@ fn of_one_window(said: &str) -> u64 {
 }
 
 #[test]
-fn on_a_device_the_line_from_which_one_window_would_do_is_the_least_that_does() {
+fn on_a_device_the_limit_from_which_one_window_would_do_is_the_least_that_does() {
     let folders = Folders::new();
     folders.add_sound("a");
     let own = (model(), folders.images());

@@ -196,12 +196,12 @@ fn a_run_on_images_that_is_killed_or_has_no_room_for_a_cache_comes_to_the_same_b
     child.wait().unwrap();
     run_json(&[&args[..], &["--resume"]].concat());
     expect_same(&killed, &whole, "after a kill");
-    // Under the least line every image is decoded for each patch.
+    // Under the least limit every image is decoded for each patch.
     let mut args = train(data, tight.to_str().unwrap());
     let plan = run_json(&[&["plan"], &args[1..2], &args[4..]].concat());
     let least = (plan["minimum_ram_bytes"].as_u64().unwrap() + 4096).to_string();
-    let line = args.iter().position(|arg| *arg == "512MiB").unwrap();
-    args[line] = &least;
+    let limit = args.iter().position(|arg| *arg == "512MiB").unwrap();
+    args[limit] = &least;
     run_json(&args);
     let metrics = |run: &Path| fs::read(run.join("fold_0/metrics.jsonl")).unwrap();
     let losses = |run: &Path| -> Vec<String> {

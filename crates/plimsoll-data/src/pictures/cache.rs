@@ -57,7 +57,7 @@ impl PreparedCache {
     pub fn new(budget: Budget, cases: usize, of_run: &Budget) -> Result<PreparedCache, OverBudget> {
         let index = of_run.reserve("list of prepared images", PreparedCache::list_bytes(cases))?;
         let cases = (0..cases).map(|_| OnceLock::new()).collect();
-        let limit = AtomicU64::new(budget.line().0);
+        let limit = AtomicU64::new(budget.limit().0);
         let (hits, misses) = (AtomicU64::new(0), AtomicU64::new(0));
         Ok(PreparedCache { budget, cases, _index: index, limit, hits, misses })
     }
@@ -85,7 +85,7 @@ impl PreparedCache {
 
     /// Keeps nothing more once `bytes` are held; what is kept stays.
     pub fn limit_to(&self, bytes: Bytes) {
-        self.limit.store(bytes.min(self.budget.line()).0, Ordering::Relaxed);
+        self.limit.store(bytes.min(self.budget.limit()).0, Ordering::Relaxed);
     }
 
     /// The counters so far.

@@ -117,7 +117,7 @@ impl ArrayPredictor {
 
     /// The memory limit.
     pub fn limit(&self) -> Bytes {
-        self.budget.line()
+        self.budget.limit()
     }
 
     /// The budget of predictions.

@@ -104,7 +104,7 @@ impl<'scope> AheadThread<'scope> {
     ) -> Option<AheadThread<'scope>> {
         let Next { case, found, .. } = next;
         let inspect =
-            move || Ahead { held: memory.line(), ..look(case, Some(needed), channels, &memory, stop) };
+            move || Ahead { held: memory.limit(), ..look(case, Some(needed), channels, &memory, stop) };
         let builder = thread::Builder::new().name("next case".into()).stack_size(STACK);
         Some(AheadThread { thread: builder.spawn_scoped(scope, inspect).ok()?, found })
     }

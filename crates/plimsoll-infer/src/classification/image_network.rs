@@ -60,7 +60,7 @@ impl ImageNetwork {
             program.with_role(Role::Parameter).map(|id| program.shape(id).count()).max().unwrap_or(0);
         let input = Mapped::zeroed(budget, "images", pipeline.output_length())?;
         let parameter = Mapped::zeroed(budget, "images", largest)?;
-        let room = arena_room(&**backend, budget.line() - budget.used());
+        let room = arena_room(&**backend, budget.limit() - budget.used());
         let options = Options { budget: Some(room), ..Options::default() };
         let planned = plan(std::slice::from_ref(&program), &**backend, options)?;
         let id = planned

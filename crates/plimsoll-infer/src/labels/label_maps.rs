@@ -97,7 +97,7 @@ pub fn split_labels(
     let [depth, height, width] = geometry.shape();
     let (mut plane, mut mask) = (labels_of(height * width, budget)?, labels_of(height * width, budget)?);
     let room =
-        usize::try_from(budget.line().0.saturating_sub(budget.used().0) / WRITER.0).unwrap_or(MOST_WRITERS);
+        usize::try_from(budget.limit().0.saturating_sub(budget.used().0) / WRITER.0).unwrap_or(MOST_WRITERS);
     let at_once = room.clamp(1, MOST_WRITERS);
     for names in names.labels.chunks(at_once) {
         let _writing = writing(names.len(), budget)?;

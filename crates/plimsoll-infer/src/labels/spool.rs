@@ -115,7 +115,7 @@ impl Spool {
         Ok(Spool { record, store, parts: Vec::new(), written: 0 })
     }
 
-    /// In a file beside a path, which is gone when this is dropped. `labels`: whether it is labels, which a higher line would hold in memory.
+    /// In a file beside a path, which is gone when this is dropped. `labels`: whether it is labels, which a higher limit would hold in memory.
     ///
     /// # Errors
     /// Returns an error if the disk has no room for all of it.

@@ -32,7 +32,7 @@ struct DeviceRoom {
     /// The bytes of the arena and the driver.
     arena: Bytes,
     /// The limit.
-    line: Bytes,
+    limit: Bytes,
 }
 
 /// A way of summing that fits, with its engine.
@@ -105,13 +105,13 @@ enum Tried {
     TooLarge {
         engine: EngineNeeds,
     },
-    /// The device has no room for sums beside the arena, but would have below a line of its memory.
+    /// The device has no room for sums beside the arena, but would have below a limit of its memory.
     NoRoomThere {
         vram: Bytes,
     },
 }
 
-/// Plans for cases under a line.
+/// Plans for cases under a limit.
 pub(crate) struct CasePlanner<'a> {
     pub(crate) budget: &'a Budget,
     pub(crate) backend: &'a dyn Backend,
@@ -147,12 +147,12 @@ pub(crate) struct PlannedCase {
 const SPARING: f64 = 0.01;
 
 impl CasePlanner<'_> {
-    /// Plans what a case holds. Sums are stored in the first of the ways for which the line has room beside the least arena; the arena
+    /// Plans what a case holds. Sums are stored in the first of the ways for which the limit has room beside the least arena; the arena
     /// takes what is left beside them: the engine that is there stays if it fits, else there is a new one, which recomputes more. Where
     /// there is no room for the sums of whole planes, the case is passed through in the fewest strips that fit.
     ///
     /// # Errors
-    /// Returns an error if the line is too low for all of them, or the program cannot be planned.
+    /// Returns an error if the limit is too low for all of them, or the program cannot be planned.
     pub(crate) fn plan(&self, needs: &CaseNeeds) -> Result<PlannedCase, InferError> {
         let mut planner: Option<Planner<'_>> = None;
         let mut refused = None;
@@ -172,7 +172,7 @@ impl CasePlanner<'_> {
         let beside = self.fixed() + self.beside(needs, true) + engine.arena;
         for (strips, on_device) in needs.strips.iter().flat_map(|strips| [(strips, true), (strips, false)]) {
             let Some((logits, there)) = strips.logits.of(ring, on_device) else { continue };
-            if beside + logits > self.budget.line() {
+            if beside + logits > self.budget.limit() {
                 continue;
             }
             let way = Way { ring, logits, on_device: there, strips: Some(strips) };
@@ -200,22 +200,22 @@ impl CasePlanner<'_> {
         no_room: Option<Bytes>,
         planner: &mut Option<Planner<'b>>,
     ) -> Result<Tried, InferError> {
-        let line = self.budget.line();
+        let limit = self.budget.limit();
         let is_spooled = needs.slab_axis != 0 || way.strips.is_some();
         let beside_arena = self.fixed() + (way.logits + self.beside(needs, is_spooled));
-        let next = self.next_engine(line - beside_arena, planner)?;
+        let next = self.next_engine(limit - beside_arena, planner)?;
         let chosen = next.as_ref().or(self.running).ok_or_else(lost)?;
         let arena = engine_bytes(self.backend, chosen);
         // A device that has no room for the arena either is reported once this process has room.
         let left_there = left_there(self.backend, chosen).unwrap_or(Bytes::ZERO);
         let minimum = beside_arena + arena;
-        if minimum > line {
+        if minimum > limit {
             return Ok(Tried::TooLarge { engine: EngineNeeds { arena, left_there } });
         }
         let device = self.device_room(needs, chosen)?;
         let sums_there = way.on_device.unwrap_or(Bytes::ZERO);
         if let Some(device) = device
-            && device.arena + sums_there > device.line
+            && device.arena + sums_there > device.limit
         {
             return Ok(Tried::NoRoomThere { vram: device.arena + sums_there });
         }
@@ -226,7 +226,7 @@ impl CasePlanner<'_> {
         };
         let schedule = chosen.schedules.first().ok_or_else(lost)?;
         let fit = Fit { way, arena, minimum, device, host_sums, seconds_of_run: schedule.predicted_seconds };
-        let spare = Spare::distribute(needs, is_spooled, line - minimum);
+        let spare = Spare::distribute(needs, is_spooled, limit - minimum);
         let plan = self.plan_of(needs, &fit, spare);
         let strips = way.strips.map(|strips| strips.strips);
         Ok(Tried::Fits(Box::new(PlannedCase { plan, next, strips, is_spooled, left_there })))
@@ -259,18 +259,18 @@ impl CasePlanner<'_> {
         engine: &VerifiedPlan,
     ) -> Result<Option<DeviceRoom>, InferError> {
         let Some(device) = self.backend.device_memory() else { return Ok(None) };
-        let (arena, line) = (device.needed(engine.arena_bytes), device.line());
-        if arena > line {
+        let (arena, limit) = (device.needed(engine.arena_bytes), device.limit());
+        if arena > limit {
             let windows = needs.window_batch;
-            return Err(InferError::InfeasibleOnDevice { needed: arena, line, windows });
+            return Err(InferError::InfeasibleOnDevice { needed: arena, limit, windows });
         }
-        Ok(Some(DeviceRoom { arena, line }))
+        Ok(Some(DeviceRoom { arena, limit }))
     }
 
     /// Returns the plan of a case that fits.
     fn plan_of(&self, needs: &CaseNeeds, fit: &Fit<'_>, spare: Spare) -> PredictPlan {
         let Fit { way: Way { ring, logits, on_device, strips }, arena, minimum, device, .. } = *fit;
-        let (line, fixed) = (self.budget.line(), self.fixed());
+        let (limit, fixed) = (self.budget.limit(), self.fixed());
         let device_logits_bytes = on_device.unwrap_or(Bytes::ZERO);
         let windows = strips.map_or(needs.windows, |strips| strips.windows);
         // Sums in f32 would be of whole planes: strips are for limits that have no room for these in f16 either.
@@ -281,10 +281,10 @@ impl CasePlanner<'_> {
         };
         let f32_ring_vram_bytes =
             device.zip(needs.logits.by_device).and_then(|(device, DeviceLogits { here, there })| {
-                (beside_planes + here.in_f32 <= line).then_some(device.arena + there.in_f32)
+                (beside_planes + here.in_f32 <= limit).then_some(device.arena + there.in_f32)
             });
         PredictPlan {
-            ram_budget_bytes: line,
+            ram_budget_bytes: limit,
             overhead_bytes: self.overhead,
             arena_bytes: arena,
             device_bytes: device.map(|device| device.arena + device_logits_bytes),
@@ -324,8 +324,8 @@ impl CasePlanner<'_> {
         self.budget.used() - self.held_by_engine - self.held_for_case
     }
 
-    /// The least line for a case, with an arena and the sums that take least, beside which a device has something left.
-    pub(crate) fn least_line(&self, needs: &CaseNeeds, arena: Bytes, left_there: Bytes) -> Bytes {
+    /// The least limit for a case, with an arena and the sums that take least, beside which a device has something left.
+    pub(crate) fn least_limit(&self, needs: &CaseNeeds, arena: Bytes, left_there: Bytes) -> Bytes {
         let of_ring = |ring| self.least(needs, &|sums| sums.least(sums.by_host, ring, left_there));
         let least = needs.rings().map(of_ring).min_by_key(|(all, _)| *all);
         let of_case = least.map_or(Bytes(u64::MAX), |(all, _)| all);
@@ -388,8 +388,8 @@ impl CasePlanner<'_> {
             instead.push(Instead { flag: "‹precision=bf16›", needed: with(fixed, arena, of_case) });
         }
         instead.retain(|instead| instead.needed < needed);
-        let (case, line) = (needs.case.clone(), self.budget.line());
-        Ok(InferError::Infeasible { case, needed, line, parts, instead })
+        let (case, limit) = (needs.case.clone(), self.budget.limit());
+        Ok(InferError::Infeasible { case, needed, limit, parts, instead })
     }
 }
 

@@ -95,14 +95,14 @@ impl Alternatives {
 /// # Errors
 /// Returns an error if the program cannot be planned.
 pub(crate) fn least_engine(program: &Program, backend: &dyn Backend) -> Result<LeastEngine, InferError> {
-    // Of a device it is the line of its own memory that decides; a processor's line may be as low as it can be.
+    // Of a device it is the limit of its own memory that decides; a processor's limit may be as low as it can be.
     let room = backend.device_memory().map_or(0, DeviceMemory::room);
     let planned =
         Planner::new(std::slice::from_ref(program), backend, Options::default())?.plan(Some(room))?;
     Ok(LeastEngine { arena: engine_bytes(backend, &planned), left_there: left_there(backend, &planned) })
 }
 
-/// The largest arena of an engine where this process's line has so much left. An arena takes whole pages, so one that goes up to the last byte of the line
+/// The largest arena of an engine where this process's limit has so much left. An arena takes whole pages, so one that goes up to the last byte of the limit
 /// would take more.
 pub(crate) fn arena_room(backend: &dyn Backend, left: Bytes) -> usize {
     const PAGE: usize = 4096;
@@ -113,6 +113,6 @@ pub(crate) fn arena_room(backend: &dyn Backend, left: Bytes) -> usize {
 /// Returns the bytes that a device has left beside the arena of a plan, 0 without a device, or `None` if it has no room for the arena.
 pub(crate) fn left_there(backend: &dyn Backend, plan: &VerifiedPlan) -> Option<Bytes> {
     let Some(device) = backend.device_memory() else { return Some(Bytes::ZERO) };
-    let (needed, line) = (device.needed(plan.arena_bytes), device.line());
-    (needed <= line).then(|| line - needed)
+    let (needed, limit) = (device.needed(plan.arena_bytes), device.limit());
+    (needed <= limit).then(|| limit - needed)
 }

@@ -22,7 +22,7 @@ impl Planning<'_> {
     /// beside each but the last the next one is read. Headers alone are opened: nothing is allocated, and no voxel is read.
     ///
     /// # Errors
-    /// Returns an error if the network cannot be planned. Of a case, if a header cannot be read, its spacing cannot be meant, or the line is too low for it.
+    /// Returns an error if the network cannot be planned. Of a case, if a header cannot be read, its spacing cannot be meant, or the limit is too low for it.
     pub(crate) fn plan(
         &self,
         requests: &[CaseRequest<'_>],
@@ -61,7 +61,7 @@ impl Planning<'_> {
             planner.running = known.as_ref().or(planner.running);
             let planned = self.needs_by_headers(request, ahead(number)).and_then(|needs| {
                 let planned = planner.plan(&needs)?;
-                let least_ram_bytes = planner.least_line(&needs, least, planned.left_there);
+                let least_ram_bytes = planner.least_limit(&needs, least, planned.left_there);
                 Ok((planned, least_ram_bytes))
             });
             plans.push(planned.map(|(PlannedCase { plan, next, .. }, least_ram_bytes)| {
@@ -130,13 +130,13 @@ impl Planning<'_> {
     /// cuts images to what is not zero may hold less of the case itself. Nothing is allocated for it.
     ///
     /// # Errors
-    /// Returns an error if the line is too low for it, or its spacing cannot be meant.
+    /// Returns an error if the limit is too low for it, or its spacing cannot be meant.
     pub(crate) fn plan_grid(&self, planned: &CaseGrid<'_>) -> Result<PredictPlan, InferError> {
         let needs = self.needs_of_grid(planned)?;
         Ok(self.plan_needs(&needs, Bytes::ZERO)?.plan)
     }
 
-    /// Plans a case as [`plan_grid`](Planning::plan_grid) does, and finds the least line that would do.
+    /// Plans a case as [`plan_grid`](Planning::plan_grid) does, and finds the least limit that would do.
     ///
     /// # Errors
     /// Returns the errors of [`plan_grid`](Planning::plan_grid).
@@ -146,7 +146,7 @@ impl Planning<'_> {
         let least_with = |otherwise| self.alternatives.least_with(otherwise, self.network);
         let planner = self.planner(&least_with, Bytes::ZERO);
         let planned = planner.plan(&needs)?;
-        let least_ram_bytes = planner.least_line(&needs, least, planned.left_there);
+        let least_ram_bytes = planner.least_limit(&needs, least, planned.left_there);
         Ok(CaseEstimate { plan: planned.plan, least_ram_bytes })
     }
 

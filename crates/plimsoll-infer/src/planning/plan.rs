@@ -32,7 +32,7 @@ pub struct PredictPlan {
     pub preparation_bytes: Bytes,
     /// The bytes that decoding the pictures of the case needs; 0 for volumes.
     pub decoding_bytes: Bytes,
-    /// Decoded images, and a cascade's earlier labels: the whole case, or what is left of the line.
+    /// Decoded images, and a cascade's earlier labels: the whole case, or what is left of the limit.
     pub cache_bytes: Bytes,
     /// The most bytes of compressed images and earlier labels that are decompressed to files beside the output, if the cache has no room for all
     /// of them. 0 if it has.
@@ -42,28 +42,28 @@ pub struct PredictPlan {
     /// The bytes that wait to be put in order in an unnamed file beside the output: labels, if the memory limit leaves no room for
     /// them, and probabilities. The archive that these are written to then takes as much again.
     pub spool_file_bytes: Bytes,
-    /// Planes of labels that wait for being written; 0 where the line leaves no room for any, so that each is written at once.
+    /// Planes of labels that wait for being written; 0 where the limit leaves no room for any, so that each is written at once.
     pub queue_bytes: Bytes,
     /// The bytes in which the next case is inspected and decoded meanwhile; 0 without one, or if the memory limit leaves no room for it.
     pub ahead_bytes: Bytes,
     /// All of these.
     pub total_bytes: Bytes,
-    /// The least line that would do with this arena and these sums: without a cache, a queue and the next case.
+    /// The least limit that would do with this arena and these sums: without a cache, a queue and the next case.
     pub minimum_ram_bytes: Bytes,
     /// The summed quantity.
     pub summed: Summed,
     /// The type in which sums are stored.
     pub ring: RingStorage,
-    /// The least line in which this process would store them in single precision, with the same arena.
+    /// The least limit in which this process would store them in single precision, with the same arena.
     pub f32_ring_ram_bytes: Bytes,
-    /// The least line of a device's memory in which it would do so, with the same arena; none where no device sums, or the line of this
+    /// The least limit of a device's memory in which it would do so, with the same arena; none where no device sums, or the limit of this
     /// process has no room for what is copied from one.
     pub f32_ring_vram_bytes: Option<Bytes>,
     /// The type in which features are stored.
     pub precision: DType,
-    /// The stored axis (0 depth, 1 height, 2 width) along which the case is passed through: it follows from its shape, not from the line.
+    /// The stored axis (0 depth, 1 height, 2 width) along which the case is passed through: it follows from its shape, not from the limit.
     pub slab_axis: usize,
-    /// In how many strips it is passed through: 1 where the line has room for sums of whole planes.
+    /// In how many strips it is passed through: 1 where the limit has room for sums of whole planes.
     pub strips: usize,
     /// Windows that are computed, each fold counted. Of images that are cut to what is not zero, as many as there are at most.
     pub windows: usize,
@@ -82,7 +82,7 @@ pub struct PredictPlan {
 pub struct CaseEstimate {
     /// The plan below the memory limit.
     pub plan: PredictPlan,
-    /// The least line that would do, with the least arena that is found and sums that take least.
+    /// The least limit that would do, with the least arena that is found and sums that take least.
     pub least_ram_bytes: Bytes,
 }
 

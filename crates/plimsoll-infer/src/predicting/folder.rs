@@ -93,7 +93,7 @@ pub enum FolderProgress<'a> {
     },
 }
 
-/// Predicts cases and writes their labels. While a case is computed, the next one is inspected and decoded, as far as the line has room for
+/// Predicts cases and writes their labels. While a case is computed, the next one is inspected and decoded, as far as the limit has room for
 /// it. A case that cannot be predicted does not end the others: what came of each is in the
 /// report. Called again after an interruption it goes on: predictions that are there are kept, unless they are to be replaced.
 ///

@@ -83,7 +83,7 @@ impl SlidingWindow {
         check_going(work.case, stop)
     }
 
-    /// Allocates sums of a ring on the device, which its line has room for.
+    /// Allocates sums of a ring on the device, which its limit has room for.
     fn open_sums(&mut self, shape: &RingShape, summing: &Summing) -> Result<(), InferError> {
         let lost = || internal("windows are summed by a device that does not");
         let memory = self.backend.device_memory().ok_or_else(lost)?;

@@ -18,9 +18,9 @@ use crate::summing::summands::Summands;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "reason")]
 pub enum HostSums {
-    /// The line of the device's memory has no room for them beside the arena.
+    /// The limit of the device's memory has no room for them beside the arena.
     NoRoom {
-        /// The line there that has room for them beside the arena of this plan; an arena that recomputes may grow with the line.
+        /// The limit there that has room for them beside the arena of this plan; an arena that recomputes may grow with the limit.
         vram_bytes: Bytes,
     },
     /// A voxel's weight is not the product of one for each axis, which is what devices sum.

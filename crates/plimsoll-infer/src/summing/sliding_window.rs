@@ -154,7 +154,7 @@ const WEIGHTS: &str = "a file of weights";
 fn opening_bytes(model: &SegmentationModel, budget: &Budget) -> Result<Bytes, InferError> {
     let mut most = Bytes::ZERO;
     for weights in &model.weights {
-        // A ledger of its own, below a line that is free: what it takes at most is to be known.
+        // A ledger of its own, below a limit that is free: what it takes at most is to be known.
         let room = Budget::new(budget.free());
         WeightFile::open_source(weights, &room).map_err(RunError::from)?;
         most = most.max(room.peak());

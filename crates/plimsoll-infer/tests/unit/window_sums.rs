@@ -166,7 +166,7 @@ fn strips_are_chosen_for_a_low_limit_and_have_the_bits_of_whole_planes() {
     assert_eq!(budget.used(), Bytes::ZERO);
     let low = Budget::new(Bytes(budget.peak().0 * 2 / 3));
     let strips = summed(&request, &low);
-    assert!(strips.strips > 1 && low.peak() <= low.line(), "{} strips", strips.strips);
+    assert!(strips.strips > 1 && low.peak() <= low.limit(), "{} strips", strips.strips);
     assert_eq!(strips.labels, whole.labels);
     let none = WindowSums::new(&request, &Budget::new(Bytes(budget.peak().0 / 16)));
     assert!(matches!(none.err(), Some(WindowError::OverBudget(_))));

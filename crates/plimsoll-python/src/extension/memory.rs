@@ -32,7 +32,7 @@ impl PyBudget {
 
     #[getter]
     fn limit(&self) -> u64 {
-        self.0.line().0
+        self.0.limit().0
     }
 
     #[getter]

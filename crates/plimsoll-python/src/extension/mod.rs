@@ -26,8 +26,8 @@ fn raised(py: Python<'_>, failure: Failure) -> PyErr {
     let (remedy, held) = (failure.remedy(), failure.holders());
     let made = py.import("plimsoll._errors").and_then(|errors| match failure {
         Failure::Argument { .. } => Ok(PyValueError::new_err(text)),
-        Failure::OverLimit(OverBudget { needed, free, line, .. }) => {
-            let arguments = (text, remedy, needed.0, free.0, line.0, held);
+        Failure::OverLimit(OverBudget { needed, free, limit, .. }) => {
+            let arguments = (text, remedy, needed.0, free.0, limit.0, held);
             Ok(PyErr::from_value(errors.getattr("OverLimit")?.call1(arguments)?))
         }
         Failure::Job(failure) => jobs::exception(&errors, *failure),

@@ -106,12 +106,12 @@ fn exceeded_limit(cause: &Cause) -> Option<Kind> {
     let chain = || successors(Some(error), |&error: &&(dyn StdError + 'static)| error.source());
     if let Some(over) = chain().find_map(|cause| cause.downcast_ref::<OverBudget>()) {
         let holders = over.top.iter().map(|HolderUse { holder, now, .. }| (holder.clone(), now.0)).collect();
-        let (needed, available, limit) = (over.needed.0, over.free.0, over.line.0);
+        let (needed, available, limit) = (over.needed.0, over.free.0, over.limit.0);
         return Some(Kind::OverLimit { needed, available, limit, holders });
     }
     match chain().find_map(|cause| cause.downcast_ref::<RunError>())? {
-        RunError::Infeasible { needed, line, .. } | RunError::InfeasibleOnDevice { needed, line, .. } => {
-            let (needed, limit) = (needed.0, line.0);
+        RunError::Infeasible { needed, limit, .. } | RunError::InfeasibleOnDevice { needed, limit, .. } => {
+            let (needed, limit) = (needed.0, limit.0);
             Some(Kind::OverLimit { needed, available: limit, limit, holders: Vec::new() })
         }
         _ => None,
@@ -129,7 +129,7 @@ mod tests {
         let over = Budget::new(Bytes(10)).reserve("a volume", Bytes(12)).unwrap_err();
         let infeasible = RunError::Infeasible {
             needed: Bytes(12),
-            line: Bytes(10),
+            limit: Bytes(10),
             parts: String::new(),
             ways_out: Vec::new(),
         };

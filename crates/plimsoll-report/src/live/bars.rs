@@ -23,10 +23,10 @@ pub struct Bar {
 
 /// Returns the resident and planned memory and the largest holders; empty before a limit is known.
 pub fn bars(status: &Status, sample: Option<&Sample>) -> Vec<Bar> {
-    let Some(line) = status.line else { return Vec::new() };
+    let Some(limit) = status.limit else { return Vec::new() };
     let bar = |name: &str, bytes: Option<Bytes>| {
         let bytes = bytes?;
-        let share = (bytes.0 as f64 / (line.0 as f64).max(1.0)).clamp(0.0, 1.0);
+        let share = (bytes.0 as f64 / (limit.0 as f64).max(1.0)).clamp(0.0, 1.0);
         Some(Bar { name: name.into(), share, bytes })
     };
     let peak = sample.and_then(|sample| sample.peak_resident_bytes);
@@ -34,7 +34,7 @@ pub fn bars(status: &Status, sample: Option<&Sample>) -> Vec<Bar> {
         bar("resident", status.resident),
         bar("  at most", peak),
         bar("planned", status.planned),
-        bar("limit", Some(line)),
+        bar("limit", Some(limit)),
     ]
     .into_iter()
     .flatten()

@@ -109,9 +109,13 @@ fn one_fold(html: &mut String, fold: &WatchedFold) {
     let costs = follower.costs().iter();
     let points = costs.filter_map(|(epoch, cost)| Some([*epoch as f64, mib(cost.resident_bytes?)])).collect();
     let held = [Series { name: "resident".into(), colour: COLOURS[0], dashed: false, points }];
-    chart(html, "memory in MiB", &held, fold.status.line.map(|line| (mib(line.0), "limit".into())), &|mib| {
-        format!("{mib:.1} MiB")
-    });
+    chart(
+        html,
+        "memory in MiB",
+        &held,
+        fold.status.limit.map(|limit| (mib(limit.0), "limit".into())),
+        &|mib| format!("{mib:.1} MiB"),
+    );
     html.push_str("</div>\n<table class=\"bars\">\n");
     let sample = follower.sample();
     for bar in bars(&fold.status, sample) {

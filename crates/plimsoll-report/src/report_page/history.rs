@@ -45,7 +45,7 @@ pub struct History {
     pub epochs: Vec<EpochCost>,
     /// The memory over time.
     pub samples: Samples,
-    /// The line and what was planned of it by the last process.
+    /// The limit and what was planned of it by the last process.
     pub plan: Option<[Bytes; 2]>,
     /// `true` if the last process that was seen has not said that it ended.
     is_open: bool,
@@ -87,7 +87,7 @@ impl History {
                 self.process = Some(Process { host: by.host, version, command, dataset });
                 self.is_open = true;
             }
-            Event::Plan { line, planned, .. } => self.plan = Some([line, planned]),
+            Event::Plan { limit, planned, .. } => self.plan = Some([limit, planned]),
             Event::Epoch(cost) => self.epochs.push(cost),
             Event::Checkpoint { seconds, .. } => self.checkpoint_seconds += seconds,
             Event::Change { steps, what, .. } => {

@@ -60,7 +60,7 @@ fn samples_section(folds: &[Fold]) -> String {
         let planned = fold
             .history
             .plan
-            .map_or(String::new(), |[line, planned]| format!("Limit {line}; planned {planned}; "));
+            .map_or(String::new(), |[limit, planned]| format!("Limit {limit}; planned {planned}; "));
         let _ = writeln!(
             html,
             "<p>{}, as far as samples saw it: {planned}resident at most {}.</p>",
@@ -110,10 +110,10 @@ fn records_section(folds: &[Fold]) -> String {
         return html;
     };
     let which = if folds.len() > 1 { format!(", {}, which used most", fold.name()) } else { String::new() };
-    let line = record.ram_budget_bytes;
+    let limit = record.ram_budget_bytes;
     let _ = writeln!(
         html,
-        "<p>Limit {line}; planned {}; resident at most {}{which}. {} heap allocations in steps.</p>\n<figure>{}</figure>",
+        "<p>Limit {limit}; planned {}; resident at most {}{which}. {} heap allocations in steps.</p>\n<figure>{}</figure>",
         record.planned_bytes,
         shown(record.peak_rss_bytes),
         record.heap_allocations_in_steps,
@@ -173,7 +173,7 @@ fn shown(bytes: Option<Bytes>) -> String {
     bytes.map_or("an unknown number".into(), |bytes| bytes.to_string())
 }
 
-/// Two bars, one below the other, with the line.
+/// Two bars, one below the other, with the limit.
 fn bars(record: &Record) -> String {
     let piece = |place: usize, part: &Part, bytes: Bytes| Piece {
         name: part.name.clone(),
@@ -186,9 +186,9 @@ fn bars(record: &Record) -> String {
         numbered().filter_map(|(place, part)| Some(piece(place, part, record.held(&part.name)?))).collect();
     let sum = |pieces: &[Piece]| pieces.iter().map(|piece| piece.bytes).sum::<Bytes>();
     let most = sum(&planned).max(sum(&held)).max(record.peak_rss_bytes.unwrap_or(Bytes::ZERO));
-    let line = record.ram_budget_bytes;
-    let is_near = most.0 as f64 >= LEAST_SHARE * line.0 as f64;
-    let all = if is_near { most.max(line) } else { most };
+    let limit = record.ram_budget_bytes;
+    let is_near = most.0 as f64 >= LEAST_SHARE * limit.0 as f64;
+    let all = if is_near { most.max(limit) } else { most };
     let x = |bytes: Bytes| LEFT + bytes.0 as f64 / all.0.max(1) as f64 * (WIDTH - LEFT - 130.0);
     let height = TOP + 2.0 * BAR + GAP + 34.0;
     let mut drawing = Drawing::new([WIDTH, height]);
@@ -220,14 +220,14 @@ fn bars(record: &Record) -> String {
     }
     match is_near {
         true => {
-            let at = x(line);
+            let at = x(limit);
             drawing.push(path(Path::from([at, 14.0]).down_to(bottom + 6.0)).set("class", "mark"));
-            let name = text([at, 11.0], Anchor::Middle, &format!("limit {line}"));
+            let name = text([at, 11.0], Anchor::Middle, &format!("limit {limit}"));
             drawing.push(name.set("class", "marked"));
         }
         false => {
-            let share = 100.0 * most.0 as f64 / line.0.max(1) as f64;
-            let words = format!("limit {line}, of which this is {share:.0} % →");
+            let share = 100.0 * most.0 as f64 / limit.0.max(1) as f64;
+            let words = format!("limit {limit}, of which this is {share:.0} % →");
             drawing.push(text([WIDTH, 16.0], Anchor::End, &words).set("class", "marked"));
         }
     }

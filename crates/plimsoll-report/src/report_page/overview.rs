@@ -55,11 +55,11 @@ pub fn heading(path: &Path, folds: &[Fold], cases: &Cases<'_>, budget: &Budget) 
     let written = records().filter_map(|record| record.peak_rss_bytes).max();
     let sampled = folds.iter().filter_map(|fold| fold.history.samples.peak).max();
     if let Some(peak) = written.max(sampled) {
-        let planned = folds.iter().filter_map(|fold| fold.history.plan).map(|[line, _]| line);
-        let line = records().map(|record| record.ram_budget_bytes).chain(planned).max();
+        let planned = folds.iter().filter_map(|fold| fold.history.plan).map(|[limit, _]| limit);
+        let limit = records().map(|record| record.ram_budget_bytes).chain(planned).max();
         number(
             &peak.to_string(),
-            &format!("resident at most{}", line.map_or(String::new(), |line| format!(", limit {line}"))),
+            &format!("resident at most{}", limit.map_or(String::new(), |limit| format!(", limit {limit}"))),
         );
     }
     let seconds: f64 = folds.iter().map(|fold| fold.history.seconds()[0]).sum();

@@ -25,7 +25,7 @@ pub struct Record {
     pub waiting_seconds: f64,
 }
 
-/// The most that a part of the line held.
+/// The most that a part of the limit held.
 #[derive(Deserialize)]
 pub struct HolderPeak {
     pub holder: String,

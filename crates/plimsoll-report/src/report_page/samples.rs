@@ -108,7 +108,7 @@ pub fn drawings(folds: &[Fold]) -> String {
             if place == 0 { " open" } else { "" },
             escaped(&fold.name()),
             legend(holders.iter().enumerate().map(|(place, holder)| (colour(place), holder.clone()))),
-            drawn(samples, &holders, fold.history.plan.map(|[line, _]| line))
+            drawn(samples, &holders, fold.history.plan.map(|[limit, _]| limit))
         );
     }
     html
@@ -118,8 +118,8 @@ fn colour(place: usize) -> &'static str {
     COLOURS[place % COLOURS.len()]
 }
 
-/// Areas upon each other, with the line where it is near.
-fn drawn(samples: &Samples, holders: &[String], line: Option<Bytes>) -> String {
+/// Areas upon each other, with the limit where it is near.
+fn drawn(samples: &Samples, holders: &[String], limit: Option<Bytes>) -> String {
     let [width, height] = SIZE;
     let mib = |bytes: Bytes| bytes.0 as f64 / f64::from(1 << 20);
     let moments = &samples.moments;
@@ -128,7 +128,7 @@ fn drawn(samples: &Samples, holders: &[String], line: Option<Bytes>) -> String {
     let resident = moments.iter().filter_map(|moment| moment.resident).map(mib);
     // Of the moments that are left out, the most is still said.
     let most = sums.chain(resident).chain(samples.peak.map(mib)).fold(0.0, f64::max);
-    let near = line.map(mib).filter(|line| most >= LEAST_SHARE * line);
+    let near = limit.map(mib).filter(|limit| most >= LEAST_SHARE * limit);
     let y_axis = Axis::new([0.0, most].into_iter().chain(near), 4.0);
     let [first, last] =
         [moments.first(), moments.last()].map(|moment| moment.map_or(0, |moment| moment.steps));
@@ -169,16 +169,16 @@ fn drawn(samples: &Samples, holders: &[String], line: Option<Bytes>) -> String {
         let curve = path(Path::through(resident)).set("fill", "none").set("stroke", "#1d232b");
         drawing.push(curve.set("stroke-width", 1.5).tooltip("resident"));
     }
-    match (line, near) {
-        (Some(line), Some(at)) => {
+    match (limit, near) {
+        (Some(limit), Some(at)) => {
             let at = y(at);
             drawing.push(path(Path::from([LEFT, at]).across_to(right)).set("class", "mark"));
-            let name = text([right, at - 4.0], Anchor::End, &format!("limit {line}"));
+            let name = text([right, at - 4.0], Anchor::End, &format!("limit {limit}"));
             drawing.push(name.set("class", "marked"));
         }
-        (Some(line), None) => {
-            let share = 100.0 * most / mib(line).max(f64::MIN_POSITIVE);
-            let words = format!("limit {line}, of which the most is {share:.0} % ↑");
+        (Some(limit), None) => {
+            let share = 100.0 * most / mib(limit).max(f64::MIN_POSITIVE);
+            let words = format!("limit {limit}, of which the most is {share:.0} % ↑");
             drawing.push(text([width, 12.0], Anchor::End, &words).set("class", "marked"));
         }
         (None, _) => {}

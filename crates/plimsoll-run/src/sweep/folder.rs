@@ -177,7 +177,7 @@ impl SweepFolder {
             && files.iter().all(|file| file != Path::new(name))
     }
 
-    /// The settings of an arm, with what was chosen for the line.
+    /// The settings of an arm, with what was chosen for the limit.
     pub fn resolved(&self, arm: &str) -> PathBuf {
         self.path.join(arm).join("resolved.json")
     }

@@ -249,7 +249,7 @@ impl Run {
         }
     }
 
-    /// Lets the cache hold as much less as others have taken of the machine since the line was drawn, and as much as was planned
+    /// Lets the cache hold as much less as others have taken of the machine since the limit was set, and as much as was planned
     /// once they gave it back.
     fn make_room_for_others(&mut self, observer: &mut dyn Observer) -> Result<(), TrainError> {
         let numbers = &self.planned.numbers;

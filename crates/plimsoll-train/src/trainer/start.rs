@@ -254,7 +254,7 @@ fn begin_events(
         dataset,
     })?;
     events.say(Event::Plan {
-        line: numbers.ram_budget_bytes,
+        limit: numbers.ram_budget_bytes,
         planned: numbers.total_bytes,
         device: numbers.device.as_ref().map(|device| [device.vram_budget_bytes, device.total_bytes]),
         seconds_per_step: numbers.predicted_seconds_per_step,

@@ -11,7 +11,7 @@ use plimsoll_plan::Backend;
 use plimsoll_run::{Machine, RunPlan, RunRecord};
 use plimsoll_train::{Job, Observer, PlannedRun, Siblings, TrainError, train};
 
-use super::line::{Line, driver_bytes};
+use super::memory_limit::{MemoryLimit, driver_bytes};
 use super::plan::{Opened, PlanRequest};
 use crate::backend::DeviceName;
 use crate::context::Context;
@@ -23,7 +23,7 @@ use crate::watcher::Watcher;
 /// The stack of the thread that leads a fold; the stacks of kernels and loaders are in the plan.
 pub(super) const STACK: Bytes = Bytes::mib(2);
 
-/// A line for each of several folds.
+/// A limit for each of several folds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
     folds: usize,
@@ -32,8 +32,8 @@ pub(super) struct Share {
 }
 
 impl Share {
-    fn each(self, line: Bytes) -> Bytes {
-        let rest = line - self.common - Bytes(STACK.0 * self.folds as u64);
+    fn each(self, limit: Bytes) -> Bytes {
+        let rest = limit - self.common - Bytes(STACK.0 * self.folds as u64);
         self.common + Bytes(rest.0 / self.folds as u64)
     }
 
@@ -61,8 +61,8 @@ impl<'a> Sharing<'a> {
         if folds == 1 {
             return self.whole;
         }
-        let line = share(folds, opened, driver_bytes(&*self.request.backend)).each(self.whole.line);
-        Machine { line, ..self.whole }
+        let limit = share(folds, opened, driver_bytes(&*self.request.backend)).each(self.whole.limit);
+        Machine { limit, ..self.whole }
     }
 
     /// Plans one of `folds` folds with `plan`, which gets a request and a data set for its part of the machine.
@@ -81,8 +81,8 @@ impl<'a> Sharing<'a> {
             Some(asked) => (asked / folds).max(1),
             None => 1 + threads / 8,
         };
-        let line = share(folds, opened, driver_bytes(&*self.request.backend)).each(self.whole.line);
-        opened.machine = Machine { line, threads, loader_threads };
+        let limit = share(folds, opened, driver_bytes(&*self.request.backend)).each(self.whole.limit);
+        opened.machine = Machine { limit, threads, loader_threads };
         let backend: Arc<dyn Backend> = self.device.open_part(&*self.request.backend, folds, threads)?;
         plan(&PlanRequest { threads, backend, ..self.request.clone() }, opened)
     }
@@ -110,8 +110,8 @@ impl<'a> Sharing<'a> {
                 let (which, flag, needed, part) = match of_device.filter(|(needed, part)| needed > part) {
                     Some((needed, part)) => ("the device's limit".into(), "‹vram›", needed, part),
                     None => {
-                        let line = format!("the limit of {}", self.whole.line);
-                        (line, "‹ram›", minimum_ram_bytes, ram_budget_bytes)
+                        let limit = format!("the limit of {}", self.whole.limit);
+                        (limit, "‹ram›", minimum_ram_bytes, ram_budget_bytes)
                     }
                 };
                 let message = format!(
@@ -143,7 +143,7 @@ impl AtOnce {
             threads_each: opened.machine.threads,
             planned_bytes_each: each,
             planned_bytes: share(folds, opened, driver_bytes(&*planned.backend)).together(each),
-            ram_budget_bytes: opened.line.limits.line,
+            ram_budget_bytes: opened.memory.limits.limit,
             peak_rss_bytes: None,
         }
     }
@@ -160,7 +160,7 @@ impl AtOnce {
     pub fn train(
         &mut self,
         jobs: Vec<Job>,
-        line: &mut Line,
+        memory: &mut MemoryLimit,
         monitors: &Monitors,
         context: &Context,
     ) -> Outcome<Vec<RunRecord>> {
@@ -168,7 +168,7 @@ impl AtOnce {
         forget_heap_peak();
         forget_resident_peak();
         let folds = self.folds as u64;
-        let records = line.lend_overhead(|budget| {
+        let records = memory.lend_overhead(|budget| {
             let Some(numbers) = jobs.first().map(|job| job.planned.numbers.clone()) else {
                 return Ok(Vec::new());
             };
@@ -208,7 +208,7 @@ pub(super) fn part_of(numbers: &RunPlan) -> Bytes {
     numbers.ram_budget_bytes - numbers.overhead.total() - numbers.index_bytes - driver
 }
 
-/// Trains a fold that is one of several, in its part of the line; what is printed of it begins with its title.
+/// Trains a fold that is one of several, in its part of the limit; what is printed of it begins with its title.
 pub(super) fn lead(
     job: Job,
     part: &Budget,
@@ -229,12 +229,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_a_line_are_never_more_than_it_together() {
+    fn parts_of_a_limit_are_never_more_than_it_together() {
         for folds in 1..=7 {
             let share = Share { folds, common: Bytes::mib(13) };
-            for line in [100, 333, 1000].map(Bytes::mib) {
-                let together = share.together(share.each(line));
-                assert!(together <= line && line - together < Bytes(8), "{folds} of {line}: {together}");
+            for limit in [100, 333, 1000].map(Bytes::mib) {
+                let together = share.together(share.each(limit));
+                assert!(together <= limit && limit - together < Bytes(8), "{folds} of {limit}: {together}");
             }
         }
     }

@@ -157,7 +157,7 @@ pub fn classify(
         let message = format!("{} already exists", request.output.display());
         return Err(Error::new(message, "‹overwrite› replaces it"));
     }
-    let budget = Budget::new(context.limits(request.ram).line);
+    let budget = Budget::new(context.limits(request.ram).limit);
     let classifiers = Classifiers::open(&request.model, others, request.checkpoint, &budget)?;
     let (task, labels) = known_classes(&classifiers)?;
     if let Some(range) = task.pipeline.decode.range_16_bit {

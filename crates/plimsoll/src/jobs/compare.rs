@@ -19,7 +19,7 @@ use serde::Serialize;
 use self::images::{ImageReport, compare_images};
 use self::pair_ensembles::{PairEnsembles, TrainedCandidate};
 use super::candidates::{CandidateKind, RepeatScores, SUMMARY, Scored, Source, sources_at};
-use super::line::{Line, driver_bytes};
+use super::memory_limit::{MemoryLimit, driver_bytes};
 use super::validate::LONGEST_SUMMARY;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
@@ -137,14 +137,14 @@ fn compare_labels(
     context: &Context,
 ) -> Outcome<LabelReport> {
     expect_label_options(request)?;
-    let mut line = match &request.ensembles {
-        None => Line::draw(request.ram, 1, context)?,
+    let mut memory = match &request.ensembles {
+        None => MemoryLimit::set(request.ram, 1, context)?,
         Some(PairEnsembles { backend, threads, .. }) => {
-            Line::draw_beside(request.ram, *threads, driver_bytes(&**backend), context)?
+            MemoryLimit::set_beside(request.ram, *threads, driver_bytes(&**backend), context)?
         }
     };
     let mut reader = Reader {
-        budget: &line.budget,
+        budget: &memory.budget,
         common_cases: request.common_cases,
         context,
         held: Vec::new(),
@@ -175,12 +175,12 @@ fn compare_labels(
         missing: request.missing.unwrap_or(Missing::Worst),
         bootstrap: request.bootstrap,
     };
-    let comparison = compare_candidates(&paired, &settings, &line.budget)?;
+    let comparison = compare_candidates(&paired, &settings, &memory.budget)?;
     if let Some(path) = &request.csv {
         write(path, |file| comparison.write_csv(file))?;
     }
     if let Some(path) = &request.picture {
-        let picture = comparison_picture::draw_label_maps(&comparison, &paired, &line.budget)?;
+        let picture = comparison_picture::draw_label_maps(&comparison, &paired, &memory.budget)?;
         write(path, |file| file.write_all(&picture))?;
     }
     let with_ensembles = match &request.ensembles {
@@ -191,7 +191,7 @@ fn compare_labels(
             let compared = sources.iter().filter(|source| kept.contains(&*source.names[which]));
             let trained = trained(compared, which)?;
             let (found, _held) =
-                ensembles.validate(&trained, paired.cases(), paired.settings(), &mut line, context)?;
+                ensembles.validate(&trained, paired.cases(), paired.settings(), &mut memory, context)?;
             for (at, one) in trained.iter().enumerate() {
                 for other in &trained[at + 1..] {
                     let of_both = [&one.name, &other.name].into_iter().filter_map(|name| folders.get(name));
@@ -201,10 +201,10 @@ fn compare_labels(
             }
             let all = paired.candidates().iter().cloned().chain(found).collect();
             let all = Paired::new(all, request.common_cases)?;
-            Some(compare_candidates(&all, &settings, &line.budget)?)
+            Some(compare_candidates(&all, &settings, &memory.budget)?)
         }
     };
-    let (reserved_bytes, peak_rss_bytes) = (line.budget.peak(), resident()?.peak);
+    let (reserved_bytes, peak_rss_bytes) = (memory.budget.peak(), resident()?.peak);
     Ok(LabelReport { comparison, with_ensembles, folders, not_validated, reserved_bytes, peak_rss_bytes })
 }
 

@@ -63,7 +63,7 @@ fn no_model() -> Error {
 impl<'a> Ensemble<'a> {
     fn open(requests: &'a [PredictRequest], context: &Context) -> Outcome<Ensemble<'a>> {
         let request = requests.first().ok_or_else(no_model)?;
-        let budget = Budget::new(context.limits(request.ram).line);
+        let budget = Budget::new(context.limits(request.ram).limit);
         expect_sound(request, &budget)?;
         let labels = LabelFolder::open(request, &budget, context)?;
         let members = open_all(requests, &budget, context)?;

@@ -13,7 +13,7 @@ use plimsoll_report::{ClassNames, box_plots};
 
 use self::references::References;
 use super::evaluation_parts::ScoredPart;
-use super::line::Line;
+use super::memory_limit::MemoryLimit;
 use crate::backend::all_cores;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
@@ -100,24 +100,24 @@ impl EvaluateRequest {
     /// # Errors
     /// Returns an error if a file cannot be read, a reference has no prediction, or the classes to score are not known.
     pub fn score(&self, context: &Context) -> Outcome<Evaluated> {
-        let line = Line::draw(self.ram, self.threads, context)?;
-        let mut found = References::find(self, &line.budget, context)?;
+        let memory = MemoryLimit::set(self.ram, self.threads, context)?;
+        let mut found = References::find(self, &memory.budget, context)?;
         let millimetres_per_unit = self.unit.or(found.unit).map(LengthUnit::millimetres);
         let ignore = self.ignore.or(found.labels.as_ref().and_then(Labels::ignore));
         let Scored { classes, regions, names } = match (&self.classes, &found.labels) {
             (Some(named), described) => Scored::named(named, &found.folder, described.as_ref())?,
             (None, Some(described)) => Scored::described(foreground(described), described),
-            (None, None) => Scored::present(&found, ignore, &line.budget, context)?,
+            (None, None) => Scored::present(&found, ignore, &memory.budget, context)?,
         };
         expect_none_ignored(&classes, &regions, ignore)?;
         let settings = Settings { classes, regions, ignore, millimetres_per_unit, ..self.settings.clone() };
         let part =
             self.part.map(|part| ScoredPart::choose(part, &self.predictions, &mut found.cases, context));
-        let summary = score(&found.cases, &settings, &line.budget, self.threads, context)?;
+        let summary = score(&found.cases, &settings, &memory.budget, self.threads, context)?;
         if let Some((images, pictures)) = &self.pictures {
-            draw_all(&summary, &found, images, pictures, ignore, &line.budget)?;
+            draw_all(&summary, &found, images, pictures, ignore, &memory.budget)?;
         }
-        Ok(Evaluated { summary, part, names, reserved: line.budget.peak() })
+        Ok(Evaluated { summary, part, names, reserved: memory.budget.peak() })
     }
 }
 

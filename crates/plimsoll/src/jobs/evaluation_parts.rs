@@ -129,7 +129,7 @@ impl ScoredPart {
             cases: placed.collect(),
         };
         write(&file(self.part()), |to| write_json(to, &own))?;
-        let budget = Budget::new(context.limits(ram).line);
+        let budget = Budget::new(context.limits(ram).limit);
         let (mut found, mut missing, mut others) = (Vec::new(), Vec::new(), Vec::new());
         let mut memory = Vec::new();
         for part in self.part().all() {

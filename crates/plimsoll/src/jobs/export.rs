@@ -10,7 +10,7 @@ use plimsoll_nn::weights::WeightSource;
 use plimsoll_run::{CheckpointKind, FoldName};
 use serde::{Deserialize, Serialize};
 
-use super::line::Line;
+use super::memory_limit::MemoryLimit;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 
@@ -70,7 +70,7 @@ pub fn export(request: &ExportRequest, context: &Context) -> Outcome<ExportedMod
         let message = "‹external_data› has no effect without ‹format=onnx›";
         return Err(Error::new(message, "leave it out: other formats have no limit on the size of weights"));
     }
-    let budget = Line::draw(request.ram, 1, context)?.budget;
+    let budget = MemoryLimit::set(request.ram, 1, context)?.budget;
     match request.format {
         ExportFormat::Safetensors => write_weights(request, &budget).map(ExportedModel::Weights),
         ExportFormat::Nnunet => write_nnunet(request, &budget).map(ExportedModel::Folder),

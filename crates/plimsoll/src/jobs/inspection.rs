@@ -13,9 +13,9 @@ use plimsoll_run::Settings;
 use serde::{Serialize, Serializer};
 
 use super::inspect::{census, inspect as inspect_volumes, inspect_images};
-use super::line::Line;
 use super::listed::{Listed, Opening};
 use super::listed_files;
+use super::memory_limit::MemoryLimit;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 use crate::files::{write, write_json};
@@ -118,17 +118,17 @@ impl Serialize for Inspected {
 pub fn inspect(request: &InspectRequest, context: &Context) -> Outcome<Inspected> {
     let InspectRequest { dataset: place, settings, allow_outside, ram, threads, .. } = request;
     request.page.as_deref().map_or(Ok(()), check_page)?;
-    let line = Line::draw(*ram, *threads, context)?;
+    let memory = MemoryLimit::set(*ram, *threads, context)?;
     let opening = Opening { settings, allow_outside: *allow_outside, threads: *threads, context };
     let listed = match request.describe {
-        true => Listed::Volumes(describe(place, &opening, &line.budget)?),
-        false => Listed::open(place, &opening, &line.budget)?,
+        true => Listed::Volumes(describe(place, &opening, &memory.budget)?),
+        false => Listed::open(place, &opening, &memory.budget)?,
     };
     match listed {
         Listed::Volumes(dataset) => {
-            let inspection = inspect_volumes(&dataset, *threads, &line.budget, context)?;
+            let inspection = inspect_volumes(&dataset, *threads, &memory.budget, context)?;
             if let Some(path) = &request.page {
-                write_page(path, &dataset, &inspection, &line.budget, context)?;
+                write_page(path, &dataset, &inspection, &memory.budget, context)?;
             }
             Ok(Inspected::Volumes { dataset: Box::new(dataset), inspection: Box::new(inspection) })
         }
@@ -140,7 +140,7 @@ pub fn inspect(request: &InspectRequest, context: &Context) -> Outcome<Inspected
         Listed::Images { name, place, dataset } => {
             let images = settings.images.clone().unwrap_or_default();
             let inspection =
-                inspect_images(&place, &dataset, &images, *threads, &line.budget, &context.silent())?;
+                inspect_images(&place, &dataset, &images, *threads, &memory.budget, &context.silent())?;
             Ok(Inspected::Images { name, dataset, inspection: Box::new(inspection) })
         }
     }

@@ -9,7 +9,7 @@ use plimsoll_memory::{Budget, Bytes};
 use plimsoll_run::{Event, FoldFolder, RunFolder, Specification, each_event, pairs_in};
 
 use super::image_data;
-use super::line::Line;
+use super::memory_limit::MemoryLimit;
 use crate::context::Context;
 use crate::error::Outcome;
 
@@ -72,7 +72,7 @@ pub fn expect_apart_from_data<'a>(
         return Ok(());
     }
     // The job that follows warns of limits that cannot be read.
-    let budget = Line::draw(ram, 1, &Context::default())?.budget;
+    let budget = MemoryLimit::set(ram, 1, &Context::default())?.budget;
     known.iter().try_for_each(|data| data.expect_apart(outputs, &budget))
 }
 

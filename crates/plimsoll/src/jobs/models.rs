@@ -9,7 +9,7 @@ use plimsoll_models::{ModelSource, OpenOptions, OpenedModel};
 use plimsoll_run::CheckpointKind;
 use serde::Serialize;
 
-use super::line::Line;
+use super::memory_limit::MemoryLimit;
 use crate::context::{Context, Progress};
 use crate::error::{Error, Outcome};
 
@@ -92,7 +92,7 @@ pub struct VerifyRequest {
 /// Returns an error if the source holds no model or cannot be read, or the destination cannot be written. Then nothing half-written is
 /// left.
 pub fn import_models(request: &ImportRequest, context: &Context) -> Outcome<ImportedModels> {
-    let budget = Line::draw(request.ram, 1, context)?.budget;
+    let budget = MemoryLimit::set(request.ram, 1, context)?.budget;
     let mut work = None;
     let imported = nnunet::import(&request.from, &request.to, &budget, &mut |done, all| {
         report(&mut work, context, done, all)
@@ -113,7 +113,7 @@ pub fn import_models(request: &ImportRequest, context: &Context) -> Outcome<Impo
 /// # Errors
 /// Returns an error if there is no model, or the only one cannot be opened.
 pub fn show_models(request: &ShowRequest, context: &Context) -> Outcome<Vec<ShownModel>> {
-    let budget = Line::draw(request.ram, 1, context)?.budget;
+    let budget = MemoryLimit::set(request.ram, 1, context)?.budget;
     let path = &request.path;
     if path.is_dir() {
         let found = models_below(path, MOST_DEPTH)?;
@@ -140,7 +140,7 @@ pub fn write_model_file(request: &ModelFileRequest, context: &Context) -> Outcom
         let message = format!("{} already exists", file.display());
         return Err(Error::new(message, "choose another file, or ‹overwrite›"));
     }
-    let budget = Line::draw(request.ram, 1, context)?.budget;
+    let budget = MemoryLimit::set(request.ram, 1, context)?.budget;
     ModelSource::detect(&request.run)?.expect_single()?;
     Ok(export_model(&request.run, request.checkpoint, file, &budget)?)
 }
@@ -150,7 +150,7 @@ pub fn write_model_file(request: &ModelFileRequest, context: &Context) -> Outcom
 /// # Errors
 /// Returns an error if the file is no model, cannot be read, or has a damaged tensor.
 pub fn verify_model_file(request: &VerifyRequest, context: &Context) -> Outcome<Verified> {
-    let budget = Line::draw(request.ram, 1, context)?.budget;
+    let budget = MemoryLimit::set(request.ram, 1, context)?.budget;
     let mut work = None;
     Ok(ModelFile::verify(&request.file, &budget, &mut |done, all| report(&mut work, context, done, all))?)
 }

@@ -80,20 +80,20 @@ pub fn describe_pairs(request: &TrainRequest, context: &Context) -> Outcome<Vec<
 
 /// Checks the requests of all pairs, and inspects the data set.
 fn open(request: &TrainRequest, context: &Context) -> Outcome<(Vec<CheckedPair>, Opened)> {
-    let line = request.plan.draw_line(context)?;
-    let listed = request.plan.open_dataset(&line, context)?;
+    let memory = request.plan.set_limit(context)?;
+    let listed = request.plan.open_dataset(&memory, context)?;
     FolderUse::Pairs.expect_in(request.run.path())?;
     let mut pairs = Vec::new();
     let begun = first_begun(request)?;
     for (pair, own) in pair_requests(request, begun.as_ref(), &listed)? {
-        let mut checked = own.check(&listed, &line.budget, context)?;
+        let mut checked = own.check(&listed, &memory.budget, context)?;
         // Pairs that are begun now begin as the others did.
         if let Some(begun) = begun.as_ref().filter(|_| request.weights.is_none()) {
             checked = checked.with_initial(begun.initial.clone());
         }
         pairs.push(CheckedPair { pair, request: own, checked });
     }
-    Ok((pairs, request.plan.inspect(listed, line, context)?))
+    Ok((pairs, request.plan.inspect(listed, memory, context)?))
 }
 
 /// The specification of the first pair that has begun, if the request resumes a run.
@@ -223,14 +223,14 @@ pub struct PlannedPairs {
 
 /// Plans a run for each pair of classes. Pairs of the same shape share one plan of their programs.
 pub fn plan_pairs(request: &PlanRequest, context: &Context) -> Outcome<PlannedPairs> {
-    let line = request.draw_line(context)?;
-    let listed = request.open_dataset(&line, context)?;
+    let memory = request.set_limit(context)?;
+    let listed = request.open_dataset(&memory, context)?;
     let dataset = images_in_pairs(&request.settings, &listed)?;
     let given = request.settings.images.as_ref().and_then(|images| images.classes.as_ref());
     let asked = pairs_among(dataset, given.unwrap_or(&dataset.classes))?;
     let fold = listed.first_fold()?;
-    let folds = listed.own_folds_needs(&line.budget)?;
-    let opened = Opened { folds, ..request.inspect(listed, line, context)? };
+    let folds = listed.own_folds_needs(&memory.budget)?;
+    let opened = Opened { folds, ..request.inspect(listed, memory, context)? };
     let progress = context.work("planning", asked.len() as u64);
     let mut pairs = Vec::new();
     for ClassPair { labels: pair, names: classes } in asked {

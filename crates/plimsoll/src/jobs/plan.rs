@@ -12,8 +12,8 @@ use plimsoll_train::{
     patch_costs, plan_run_allowing,
 };
 
-use super::line::{Line, driver_bytes};
 use super::listed::{InspectedData, Inspecting, Listed, Opening};
+use super::memory_limit::{MemoryLimit, driver_bytes};
 use crate::backend::{DeviceName, all_cores};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
@@ -54,7 +54,7 @@ pub struct PlanRequest {
     pub allow_outside: bool,
 }
 
-/// A data set under a line, before anything is planned.
+/// A data set under a limit, before anything is planned.
 pub struct Opened {
     /// The data set.
     pub data: RunData,
@@ -63,7 +63,7 @@ pub struct Opened {
     /// The share of the machine.
     pub machine: Machine,
     /// The memory limit.
-    pub line: Line,
+    pub memory: MemoryLimit,
     /// Plans of runs on it, which others of the same shape share.
     pub plans: Plans,
     /// A line about each case that was left out.
@@ -104,25 +104,25 @@ impl PlanRequest {
     }
 
     /// The share of the machine under a memory limit.
-    fn machine(&self, line: Bytes) -> Machine {
+    fn machine(&self, limit: Bytes) -> Machine {
         let loader_threads = self.loader_threads.unwrap_or(1 + self.threads / 8);
-        Machine { line, threads: self.threads, loader_threads }
+        Machine { limit, threads: self.threads, loader_threads }
     }
 
-    /// Draws the line.
-    pub fn draw_line(&self, context: &Context) -> Outcome<Line> {
-        Line::draw_beside(self.ram, self.threads, driver_bytes(&*self.backend), context)
+    /// Sets the memory limit.
+    pub fn set_limit(&self, context: &Context) -> Outcome<MemoryLimit> {
+        MemoryLimit::set_beside(self.ram, self.threads, driver_bytes(&*self.backend), context)
     }
 
     /// Opens the data set, whose description alone is read.
-    pub fn open_dataset(&self, line: &Line, context: &Context) -> Outcome<Listed> {
+    pub fn open_dataset(&self, memory: &MemoryLimit, context: &Context) -> Outcome<Listed> {
         let opening = Opening {
             settings: &self.settings,
             allow_outside: self.allow_outside,
             threads: self.threads,
             context,
         };
-        let listed = Listed::open(&self.dataset, &opening, &line.budget)?;
+        let listed = Listed::open(&self.dataset, &opening, &memory.budget)?;
         if let Listed::Volumes(dataset) = &listed {
             context.note(format_args!("layout: {}, {} cases", dataset.layout, dataset.cases.len()));
         }
@@ -133,14 +133,14 @@ impl PlanRequest {
     }
 
     /// Inspects the data set.
-    pub fn inspect(&self, listed: Listed, line: Line, context: &Context) -> Outcome<Opened> {
-        let machine = self.machine(line.limits.line);
+    pub fn inspect(&self, listed: Listed, memory: MemoryLimit, context: &Context) -> Outcome<Opened> {
+        let machine = self.machine(memory.limits.limit);
         let inspecting = Inspecting {
             threads: machine.threads,
             skip_bad_cases: self.skip_bad_cases,
             images: &self.settings.images.clone().unwrap_or_default(),
         };
-        let found = listed.inspect(&inspecting, &line.budget, context)?;
+        let found = listed.inspect(&inspecting, &memory.budget, context)?;
         let InspectedData { name, data, skipped } = found;
         for skipped in &skipped {
             context.warn(skipped);
@@ -149,7 +149,7 @@ impl PlanRequest {
             data,
             name,
             machine,
-            line,
+            memory,
             plans: Plans::default(),
             skipped,
             folds: FoldsNeeds::default(),
@@ -233,8 +233,8 @@ impl PlanRequest {
         drop(progress);
         let mut planned = planned?;
         // A part of the machine opens nothing: the data set was opened with the whole limit.
-        if opened.machine.line == opened.line.limits.line {
-            let opening = opened.line.own_bytes() + opened.data.opening_bytes(opened.folds)?;
+        if opened.machine.limit == opened.memory.limits.limit {
+            let opening = opened.memory.own_bytes() + opened.data.opening_bytes(opened.folds)?;
             let numbers = &mut planned.numbers;
             numbers.minimum_ram_bytes = numbers.minimum_ram_bytes.max(opening);
         }
@@ -306,11 +306,11 @@ impl PlanRequest {
 
     /// Opens, inspects, resolves and plans a run without beginning it. Returns the first fold as well.
     pub fn prepare(&self, context: &Context) -> Outcome<(Opened, PlannedRun, Fold)> {
-        let line = self.draw_line(context)?;
-        let listed = self.open_dataset(&line, context)?;
+        let memory = self.set_limit(context)?;
+        let listed = self.open_dataset(&memory, context)?;
         let fold = listed.first_fold()?;
-        let folds = listed.own_folds_needs(&line.budget)?;
-        let opened = Opened { folds, ..self.inspect(listed, line, context)? };
+        let folds = listed.own_folds_needs(&memory.budget)?;
+        let opened = Opened { folds, ..self.inspect(listed, memory, context)? };
         let config = self.resolve(&self.settings, &opened, &fold, opened.machine)?;
         let fold = opened.data.used(&config.task, &fold);
         let planned = self.plan(&opened, &config, &fold, self.settings.micro_batch.is_some(), context)?;

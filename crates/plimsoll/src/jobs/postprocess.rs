@@ -15,7 +15,7 @@ use plimsoll_run::{FoldName, RunFolder, Specification, read_json};
 use plimsoll_volume::image_endings;
 use serde::Serialize;
 
-use super::line::Line;
+use super::memory_limit::MemoryLimit;
 use super::steps::read_steps;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
@@ -74,12 +74,12 @@ pub struct PostprocessingReport {
 
 /// Does steps on all label maps of the input, one after the other.
 pub fn postprocess(request: &PostprocessRequest, context: &Context) -> Outcome<PostprocessingReport> {
-    let line = Line::draw(request.ram, request.threads, context)?;
+    let memory = MemoryLimit::set(request.ram, request.threads, context)?;
     let steps = match &request.change {
-        Change::Steps(file) => read_steps(file, &line.budget)?,
+        Change::Steps(file) => read_steps(file, &memory.budget)?,
         Change::Orthogonal => Vec::new(),
     };
-    let _names = reserve_images(&request.input, &line.budget)?;
+    let _names = reserve_images(&request.input, &memory.budget)?;
     let pairs = files(&request.input, &request.output)?;
     for (from, to) in &pairs {
         // A path without a file is another file.
@@ -106,16 +106,16 @@ pub fn postprocess(request: &PostprocessRequest, context: &Context) -> Outcome<P
         } else {
             let (changed_voxels, resampled) = match &request.change {
                 Change::Steps(_) => {
-                    (process_file(&from, &to, &steps, unit, &line.budget, request.threads)?, false)
+                    (process_file(&from, &to, &steps, unit, &memory.budget, request.threads)?, false)
                 }
-                Change::Orthogonal => (0, make_orthogonal(&from, &to, &line.budget)?),
+                Change::Orthogonal => (0, make_orthogonal(&from, &to, &memory.budget)?),
             };
             files.push(Processed { file: to, changed_voxels, resampled });
         }
         progress.set(done, String::new());
     }
     drop(progress);
-    let reserved_bytes = line.budget.peak();
+    let reserved_bytes = memory.budget.peak();
     Ok(PostprocessingReport { steps, files, kept, reserved_bytes, peak_rss_bytes: resident()?.peak })
 }
 
@@ -228,7 +228,7 @@ pub fn choose_postprocessing(
             pairs.push(Pair { prediction, reference, reference_values, millimetres_per_unit });
         }
     }
-    let line = Line::draw(ram, threads, context)?;
+    let memory = MemoryLimit::set(ram, threads, context)?;
     let regions = in_data.scored_regions();
     let wide = |region: &Vec<u8>| region.iter().copied().map(u16::from).collect();
     let targets = match regions.is_empty() {
@@ -237,7 +237,7 @@ pub fn choose_postprocessing(
     };
     let rounds = (targets.rounds() * pairs.len()) as u64;
     let progress = context.work("trying steps on cases", rounds);
-    let chosen = choose(&pairs, &targets, ignore, &line.budget, threads, &mut |done, _| {
+    let chosen = choose(&pairs, &targets, ignore, &memory.budget, threads, &mut |done, _| {
         progress.set(done as u64, String::new());
     });
     drop(progress);
@@ -249,6 +249,6 @@ pub fn choose_postprocessing(
     };
     let file = run.postprocessing();
     postprocessing.write(&file)?;
-    let (reserved_bytes, peak_rss_bytes) = (line.budget.peak(), resident()?.peak);
+    let (reserved_bytes, peak_rss_bytes) = (memory.budget.peak(), resident()?.peak);
     Ok(ChoiceReport { file, postprocessing, names, reserved_bytes, peak_rss_bytes })
 }

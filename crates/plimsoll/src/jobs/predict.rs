@@ -201,7 +201,7 @@ pub(super) fn predict_share(
     context: &Context,
 ) -> Outcome<PredictionReport> {
     let start = Instant::now();
-    let budget = Budget::new(context.limits(request.ram).line);
+    let budget = Budget::new(context.limits(request.ram).limit);
     expect_sound(request, &budget)?;
     let labels = LabelFolder::open(request, &budget, context)?;
     let opened = open(request, &budget, context)?;

@@ -10,7 +10,7 @@ use plimsoll_infer::{
 use plimsoll_models::SegmentationModel;
 use plimsoll_plan::Backend;
 
-use super::line::Line;
+use super::memory_limit::MemoryLimit;
 use super::predict::PredictionWatcher;
 use crate::context::Context;
 use crate::error::Outcome;
@@ -33,10 +33,10 @@ impl FoldPrediction<'_> {
         model: SegmentationModel,
         cases: &[Case],
         to: &Destination,
-        line: &mut Line,
+        memory: &mut MemoryLimit,
     ) -> Outcome<bool> {
         let options = PredictOptions::new(STEP, false, self.threads);
-        let found = line.lend_overhead(|budget| {
+        let found = memory.lend_overhead(|budget| {
             let mut predictor = Predictor::new(model, options, Arc::clone(self.backend), budget)?;
             let mut watcher = PredictionWatcher::new(self.context);
             Ok(predict_cases(&mut predictor, cases, to, self.context.stop.flag(), &mut |progress| {

@@ -36,7 +36,7 @@ pub struct PlannedCase {
     pub case: String,
     /// The plan.
     pub plan: PredictPlan,
-    /// The least line that would do, with the least arena and sums that take least.
+    /// The least limit that would do, with the least arena and sums that take least.
     pub least_ram_bytes: Bytes,
     /// The case as an outlier, if it has far more windows than the others.
     pub outlier: Option<Outlier>,
@@ -109,7 +109,7 @@ impl CaseFiles {
     }
 }
 
-/// A model that would predict cases below a line.
+/// A model that would predict cases below a limit.
 pub(super) struct ModelToPlan<'a> {
     /// The name of the model.
     pub(super) name: String,
@@ -136,7 +136,7 @@ impl ModelToPlan<'_> {
         let ModelToPlan { name, model, options, backend, budget, can_overlap, is_ahead, remedy } = self;
         let progress = context.work_without_end("planning");
         let program = forward_program(&model, &options, backend)?;
-        let machine = Machine { line: budget.line(), threads: options.threads, loader_threads: 1 };
+        let machine = Machine { limit: budget.limit(), threads: options.threads, loader_threads: 1 };
         let backend = measured(machine, backend, std::slice::from_ref(&program), context.cache());
         let folds = model.weights.len();
         let mut predictor = Predictor::new(model, options, Arc::clone(&backend), budget)?;
@@ -164,7 +164,7 @@ impl ModelToPlan<'_> {
         Ok(PredictionPlan {
             model: name,
             engine: backend.identity(),
-            ram_budget_bytes: budget.line(),
+            ram_budget_bytes: budget.limit(),
             folds,
             predicted_seconds: fit.iter().map(|case| case.plan.predicted_seconds).sum(),
             cases: fit,
@@ -180,7 +180,7 @@ impl ModelToPlan<'_> {
 /// Plans what a request would hold and take, with the earlier stages of a cascade first.
 pub fn plan_prediction(request: &PredictRequest, context: &Context) -> Outcome<Vec<PredictionPlan>> {
     request.expect_all(PLANS_ALL)?;
-    let budget = Budget::new(context.limits(request.ram).line);
+    let budget = Budget::new(context.limits(request.ram).limit);
     expect_sound(request, &budget)?;
     let labels = LabelFolder::open(request, &budget, &context.silent())?;
     let opened = open(request, &budget, context)?;
@@ -253,17 +253,17 @@ pub(super) fn plan_cases(
 /// The note for sums in half precision, unless the request sets their storage.
 pub fn ring_line(plan: &PredictPlan) -> Option<String> {
     (plan.ring == RingStorage::F16).then(|| {
-        let on_device = plan.f32_ring_vram_bytes.map(|vram| format!(" or {}", line_flag("vram", vram)));
+        let on_device = plan.f32_ring_vram_bytes.map(|vram| format!(" or {}", limit_flag("vram", vram)));
         format!(
             "sums are stored as f16: a voxel may get another label where two classes are nearly equally likely; with {}{} they would be f32",
-            line_flag("ram", plan.f32_ring_ram_bytes),
+            limit_flag("ram", plan.f32_ring_ram_bytes),
             on_device.unwrap_or_default(),
         )
     })
 }
 
 /// A limit of at least these bytes, as texts mark it.
-fn line_flag(limit: &str, bytes: Bytes) -> String {
+fn limit_flag(limit: &str, bytes: Bytes) -> String {
     format!("‹{limit}={}MiB›", bytes.0.div_ceil(1 << 20))
 }
 
@@ -271,7 +271,7 @@ fn line_flag(limit: &str, bytes: Bytes) -> String {
 pub fn sums_line(plan: &PredictPlan) -> Option<String> {
     let why = match plan.host_sums? {
         HostSums::NoRoom { vram_bytes } => {
-            let flag = line_flag("vram", vram_bytes);
+            let flag = limit_flag("vram", vram_bytes);
             format!("its memory has room for their sums beside this arena with {flag}")
         }
         HostSums::Weights => "devices do not support the weights that this model gives to voxels".into(),

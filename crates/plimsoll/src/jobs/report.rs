@@ -10,8 +10,8 @@ use plimsoll_report::report_page::{Wanted, folds, pairs_page, run_page, sweep_pa
 use plimsoll_run::{FoldFolder, Settings, SweepFolder};
 use serde::Serialize;
 
-use super::line::Line;
 use super::listed::{Listed, Opening};
+use super::memory_limit::MemoryLimit;
 use super::pairs::pairs_of;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
@@ -73,7 +73,7 @@ enum Found {
 /// # Errors
 /// Returns an error if the folder holds neither, or a file cannot be read or written. Then no page is left.
 pub fn report(request: &ReportRequest, context: &Context) -> Outcome<WrittenPage> {
-    let line = Line::draw(request.ram, 1, context)?;
+    let memory = MemoryLimit::set(request.ram, 1, context)?;
     let sweep = SweepFolder::new(&request.run);
     // A folder that is no run is reported before anything is written.
     let found = match (sweep.is_begun(), pairs_of(&request.run)?) {
@@ -98,9 +98,9 @@ pub fn report(request: &ReportRequest, context: &Context) -> Outcome<WrittenPage
     let written = write(&request.page, |file| {
         let to = (request.page.as_path(), file);
         let made = match found {
-            Found::Sweep => sweep_page(to, &sweep, &wanted, &line.budget),
-            Found::Pairs(pairs) => pairs_page(to, &request.run, &pairs, &line.budget),
-            Found::Folds(folds) => run_page(to, &request.run, folds, &wanted, &line.budget),
+            Found::Sweep => sweep_page(to, &sweep, &wanted, &memory.budget),
+            Found::Pairs(pairs) => pairs_page(to, &request.run, &pairs, &memory.budget),
+            Found::Folds(folds) => run_page(to, &request.run, folds, &wanted, &memory.budget),
         };
         made.map_err(|failure| {
             fault = Some(failure);

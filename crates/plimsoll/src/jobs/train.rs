@@ -78,12 +78,12 @@ pub(super) fn expect_missing_is_used(listed: &Listed, missing: Missing) -> Outco
 
 /// Checks a request and inspects its data set.
 fn open(request: &TrainRequest, context: &Context) -> Outcome<(Checked, Opened)> {
-    let line = request.plan.draw_line(context)?;
-    let listed = request.plan.open_dataset(&line, context)?;
+    let memory = request.plan.set_limit(context)?;
+    let listed = request.plan.open_dataset(&memory, context)?;
     listed.folder_use().expect_in(request.run.path())?;
-    let checked = request.check(&listed, &line.budget, context)?;
+    let checked = request.check(&listed, &memory.budget, context)?;
     expect_missing_is_used(&listed, request.missing)?;
-    Ok((checked, request.plan.inspect(listed, line, context)?))
+    Ok((checked, request.plan.inspect(listed, memory, context)?))
 }
 
 /// Trains and validates folds of a data set that is open.
@@ -123,7 +123,7 @@ pub(super) fn train_opened(
         let jobs = jobs.collect::<Outcome<Vec<Job>>>()?;
         context.keep_results();
         let records = match &mut trained.at_once {
-            Some(at_once) => at_once.train(jobs, &mut opened.line, &monitors, context)?,
+            Some(at_once) => at_once.train(jobs, &mut opened.memory, &monitors, context)?,
             None => {
                 let alone = jobs.into_iter().map(|job| train_alone(job, opened, &monitors, context));
                 alone.collect::<Outcome<_>>()?
@@ -189,12 +189,12 @@ pub(super) fn validate(
             let tensorboard = request.monitoring.tensorboard;
             let missing = request.missing;
             let fold = ValidateRequest { folder, record, dataset, backend, threads, missing, tensorboard };
-            let summary = fold.run(&mut opened.line, context)?;
+            let summary = fold.run(&mut opened.memory, context)?;
             Ok(summary.map_or(Validated::Stopped, Validated::Volumes))
         }
         RunData::Images { dataset, .. } => {
             let fold = ImageValidation { folder, record, images: dataset, backend, threads };
-            let is_done = fold.run(&mut opened.line, context)?;
+            let is_done = fold.run(&mut opened.memory, context)?;
             Ok(if is_done { Validated::Images } else { Validated::Stopped })
         }
     }
@@ -208,7 +208,7 @@ pub(super) fn train_alone(
     context: &Context,
 ) -> Outcome<RunRecord> {
     let mut watcher = Watcher::new(&job.folder, &job.planned, monitors, context);
-    let record = train_fold(job, &opened.line.budget, context.stop.flag(), &mut watcher)?;
+    let record = train_fold(job, &opened.memory.budget, context.stop.flag(), &mut watcher)?;
     Ok(record)
 }
 

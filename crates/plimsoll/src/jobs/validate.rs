@@ -19,7 +19,7 @@ use plimsoll_run::{
 use serde::{Deserialize, Serialize};
 
 use super::evaluate::{foreground, score};
-use super::line::Line;
+use super::memory_limit::MemoryLimit;
 use super::predict_fold::{FoldPrediction, fold_labels};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
@@ -93,7 +93,7 @@ impl ValidateRequest<'_> {
 
     /// Predicts the remaining cases and scores all; `None` if it was stopped before the end. Results of another checkpoint are removed
     /// first.
-    pub fn run(&self, line: &mut Line, context: &Context) -> Outcome<Option<Summary>> {
+    pub fn run(&self, memory: &mut MemoryLimit, context: &Context) -> Outcome<Option<Summary>> {
         let folder = self.folder.validation();
         let io = |error| Error::at_path(&folder, &error);
         let cases = self.cases()?;
@@ -111,7 +111,7 @@ impl ValidateRequest<'_> {
         }
         let model = Model::open(self.folder.path(), CheckpointKind::Final)?.try_into()?;
         let prediction = FoldPrediction { backend: self.backend, threads: self.threads, context };
-        if !prediction.predict(model, &cases, &to, line)? {
+        if !prediction.predict(model, &cases, &to, memory)? {
             return Ok(None);
         }
         let pairs: Vec<CasePaths> = cases
@@ -130,10 +130,10 @@ impl ValidateRequest<'_> {
         let missing = self.missing;
         let settings =
             Settings { regions, ignore, missing, ..Settings::new(foreground(&self.dataset.labels)) };
-        let summary = score(&pairs, &settings, &line.budget, self.threads, context)?;
+        let summary = score(&pairs, &settings, &memory.budget, self.threads, context)?;
         write_json(&self.summary(), &summary)?;
         if self.tensorboard
-            && let Err(failure) = self.show(&cases, &to, &line.budget)
+            && let Err(failure) = self.show(&cases, &to, &memory.budget)
         {
             // The predictions and their scores are complete without it.
             context.warn(format_args!("monitoring: {}", failure.line()));

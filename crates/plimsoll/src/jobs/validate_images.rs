@@ -13,7 +13,7 @@ use plimsoll_models::Model;
 use plimsoll_plan::Backend;
 use plimsoll_run::{CheckpointKind, FoldFolder, RunRecord};
 
-use super::line::Line;
+use super::memory_limit::MemoryLimit;
 use super::mistakes::{Sheet, Worst};
 use super::prediction_table::PredictionTable;
 use super::validate::keep_or_clear;
@@ -41,7 +41,7 @@ pub struct ImageValidation<'a> {
 impl ImageValidation<'_> {
     /// Classifies the validation images unless that is done; returns `false` if it was stopped. Results of another checkpoint are removed
     /// first.
-    pub fn run(&self, line: &mut Line, context: &Context) -> Outcome<bool> {
+    pub fn run(&self, memory: &mut MemoryLimit, context: &Context) -> Outcome<bool> {
         let folder = self.folder.validation();
         let io = |error| Error::at_path(&folder, &error);
         plimsoll_disk::create_dir_all(&folder).map_err(io)?;
@@ -57,7 +57,7 @@ impl ImageValidation<'_> {
         if places.is_empty() {
             return Ok(true);
         }
-        let done = line.lend_overhead(|budget| self.classify(&places, left_out, context, budget))?;
+        let done = memory.lend_overhead(|budget| self.classify(&places, left_out, context, budget))?;
         Ok(done)
     }
 

@@ -22,7 +22,7 @@ use crate::error::{Error, Outcome};
 use crate::files::write;
 use crate::jobs::candidates::{RepeatScores, Scored, Source};
 use crate::jobs::label_folder::make_folder;
-use crate::jobs::line::Line;
+use crate::jobs::memory_limit::MemoryLimit;
 
 /// The scores that are compared if none is named.
 const DEFAULT: [ImageScore; 2] = [ImageScore::ACCURACY, ImageScore::AUROC];
@@ -68,9 +68,9 @@ pub fn compare_images(
         let message = format!("{flag} has no effect: predictions of validation images exist");
         return Err(Error::new(message, "leave it out"));
     }
-    let line = Line::draw(request.ram, 1, context)?;
+    let memory = MemoryLimit::set(request.ram, 1, context)?;
     let mut reader = Reader {
-        budget: &line.budget,
+        budget: &memory.budget,
         common_cases: request.common_cases,
         context,
         labelling: labelling(sources, request.several_labels)?,
@@ -87,24 +87,24 @@ pub fn compare_images(
             // One without any table was left out, which only --common-cases allows.
             if !tables.is_empty() {
                 let name = format!("{name}{}", place.suffix);
-                repeats.push(ClassifierRepeat::new(name, tables, &line.budget)?);
+                repeats.push(ClassifierRepeat::new(name, tables, &memory.budget)?);
             }
         }
         candidates.extend((!repeats.is_empty()).then(|| Classifier { name: name.clone(), repeats }));
     }
     let not_validated = reader.not_validated;
-    let paired = PairedClassifiers::new(candidates, request.common_cases, &line.budget)?;
+    let paired = PairedClassifiers::new(candidates, request.common_cases, &memory.budget)?;
     let settings = ClassifierSettings {
         scores: scores(&request.scores, &paired)?,
         classes: (!request.classes.is_empty()).then(|| request.classes.clone()),
         bootstrap: request.bootstrap,
     };
-    let comparison = compare_classifiers(&paired, &settings, &line.budget)?;
+    let comparison = compare_classifiers(&paired, &settings, &memory.budget)?;
     if let Some(path) = &request.csv {
         write(path, |file| comparison.write_csv(file))?;
     }
     if let Some(path) = &request.picture {
-        let picture = comparison_picture::draw_classifiers(&comparison, &line.budget)?;
+        let picture = comparison_picture::draw_classifiers(&comparison, &memory.budget)?;
         write(path, |file| file.write_all(&picture))?;
     }
     let mut tables = BTreeMap::new();
@@ -112,7 +112,7 @@ pub fn compare_images(
         None => None,
         Some(PairEnsembles { folder, .. }) => {
             let alone: Vec<String> = paired.names().map(str::to_string).collect();
-            let all = paired.with_ensembles(&line.budget)?;
+            let all = paired.with_ensembles(&memory.budget)?;
             for (one, other) in pairs(&alone) {
                 let name = ensemble_name(one, other);
                 let both = [one, other].into_iter().filter_map(|name| folders.get(name));
@@ -121,10 +121,10 @@ pub fn compare_images(
                 tables.insert(name.clone(), own);
                 folders.insert(name, both);
             }
-            Some(compare_classifiers(&all, &settings, &line.budget)?)
+            Some(compare_classifiers(&all, &settings, &memory.budget)?)
         }
     };
-    let (reserved_bytes, peak_rss_bytes) = (line.budget.peak(), resident()?.peak);
+    let (reserved_bytes, peak_rss_bytes) = (memory.budget.peak(), resident()?.peak);
     Ok(ImageReport {
         comparison,
         with_ensembles,

@@ -26,8 +26,8 @@ use crate::error::{Error, Outcome};
 use crate::jobs::ensemble::{MOST_LETTERS, named_by_path};
 use crate::jobs::evaluate::score;
 use crate::jobs::label_folder::make_folder;
-use crate::jobs::line::Line;
 use crate::jobs::listed::{Listed, Opening};
+use crate::jobs::memory_limit::MemoryLimit;
 use crate::jobs::predict_fold::{FoldPrediction, fold_labels};
 use crate::jobs::validate::{LONGEST_SUMMARY, Origin};
 
@@ -83,7 +83,7 @@ impl PairEnsembles {
         trained: &[TrainedCandidate],
         cases: &[String],
         settings: &Settings,
-        line: &mut Line,
+        memory: &mut MemoryLimit,
         context: &Context,
     ) -> Outcome<(Vec<Candidate>, Vec<Reservation>)> {
         let Some(first) = trained.iter().flat_map(|one| one.repeats.iter().flatten()).next() else {
@@ -99,7 +99,7 @@ impl PairEnsembles {
             threads: self.threads,
             context,
         };
-        let Listed::Volumes(dataset) = Listed::open(of_dataset, &opening, &line.budget)? else {
+        let Listed::Volumes(dataset) = Listed::open(of_dataset, &opening, &memory.budget)? else {
             let message = format!("{} is a data set of images with classes", of_dataset.display());
             return Err(Error::new(message, "name the data set of the candidates' training"));
         };
@@ -109,7 +109,7 @@ impl PairEnsembles {
         let (mut found, mut held) = (Vec::new(), Vec::new());
         for (at, one) in trained.iter().enumerate() {
             for other in &trained[at + 1..] {
-                found.push(job.candidate(one, other, &cases, line, &mut held)?);
+                found.push(job.candidate(one, other, &cases, memory, &mut held)?);
             }
         }
         self.remove_members(trained)?;
@@ -151,7 +151,7 @@ impl Job<'_> {
         one: &TrainedCandidate,
         other: &TrainedCandidate,
         cases: &BTreeSet<&str>,
-        line: &mut Line,
+        memory: &mut MemoryLimit,
         held: &mut Vec<Reservation>,
     ) -> Outcome<Candidate> {
         let name = ensemble_name(&one.name, &other.name);
@@ -163,18 +163,23 @@ impl Job<'_> {
                 folds.iter().flat_map(|folds| folds.values().next()).map(FoldFolder::path).collect();
             let folder = self.asked.folder.join(pair_folder(&name, &paths));
             let pair = Pair { name: format!("{name}/{number}"), folder, folds };
-            let summary = self.summary(&pair, line, held)?;
+            let summary = self.summary(&pair, memory, held)?;
             repeats.push(Repeat::new(pair.name.clone(), pair.name, summary, [])?);
         }
         Ok(Candidate { name, repeats })
     }
 
     /// The scores of a pair, predicted if they do not exist, within a reservation.
-    fn summary(&self, pair: &Pair, line: &mut Line, held: &mut Vec<Reservation>) -> Outcome<Summary> {
+    fn summary(
+        &self,
+        pair: &Pair,
+        memory: &mut MemoryLimit,
+        held: &mut Vec<Reservation>,
+    ) -> Outcome<Summary> {
         let (said, scores) = (pair.folder.join("origin.json"), pair.folder.join("summary.json"));
         let origin = pair.origin(self.settings)?;
         if said.is_file() && scores.is_file() && read_json::<Value>(&said, LONGEST_SUMMARY)? == origin {
-            held.push(self.room(&scores, line)?);
+            held.push(self.room(&scores, memory)?);
             return Ok(read_json(&scores, LONGEST_SUMMARY)?);
         }
         make_folder(&pair.folder)?;
@@ -187,7 +192,7 @@ impl Job<'_> {
             let own: BTreeSet<&Path> = folds.values().map(FoldFolder::path).collect();
             for path in own {
                 let (fold, cases) = self.cases_of(folds, path)?;
-                members.insert(path.to_path_buf(), self.member(fold, &cases, line)?);
+                members.insert(path.to_path_buf(), self.member(fold, &cases, memory)?);
             }
         }
         let mut paths = Vec::new();
@@ -214,7 +219,7 @@ impl Job<'_> {
                 image,
                 labels: &labels,
             };
-            label_by_mean(&request, &line.budget, self.context.stop.flag())
+            label_by_mean(&request, &memory.budget, self.context.stop.flag())
                 .map_err(|problem| self.ended(problem))?;
             let reference_values = case.reading.label_values.clone();
             paths.push(CasePaths {
@@ -224,22 +229,22 @@ impl Job<'_> {
                 prediction_values: None,
             });
         }
-        let summary = score(&paths, self.settings, &line.budget, self.asked.threads, self.context)?;
+        let summary = score(&paths, self.settings, &memory.budget, self.asked.threads, self.context)?;
         write_json(&scores, &summary)?;
-        held.push(self.room(&scores, line)?);
+        held.push(self.room(&scores, memory)?);
         // Last, because it states that all files before it are complete.
         write_json(&said, &origin)?;
         Ok(summary)
     }
 
     /// Room for scores that are read from a file, or were written to it.
-    fn room(&self, scores: &Path, line: &Line) -> Outcome<Reservation> {
+    fn room(&self, scores: &Path, memory: &MemoryLimit) -> Outcome<Reservation> {
         let length = plimsoll_disk::metadata(scores).map_err(|error| Error::at_path(scores, &error))?.len();
-        Ok(line.budget.reserve("scores", Bytes(length.saturating_mul(HELD_PER_BYTE)))?)
+        Ok(memory.budget.reserve("scores", Bytes(length.saturating_mul(HELD_PER_BYTE)))?)
     }
 
     /// The probabilities of a fold for these cases, predicted if they do not exist.
-    fn member(&self, fold: &FoldFolder, cases: &[Case], line: &mut Line) -> Outcome<Member> {
+    fn member(&self, fold: &FoldFolder, cases: &[Case], memory: &mut MemoryLimit) -> Outcome<Member> {
         let folder = self.asked.member(fold);
         make_folder(&folder)?;
         let model: SegmentationModel = Model::open(fold.path(), CheckpointKind::Final)?.try_into()?;
@@ -253,7 +258,7 @@ impl Job<'_> {
             self.context.note(format_args!("predicting {} cases of {}", cases.len(), fold.path().display()));
             let PairEnsembles { backend, threads, .. } = self.asked;
             let prediction = FoldPrediction { backend, threads: *threads, context: self.context };
-            if !prediction.predict(model.clone(), cases, &to, line)? {
+            if !prediction.predict(model.clone(), cases, &to, memory)? {
                 return Err(self.interrupted());
             }
         }

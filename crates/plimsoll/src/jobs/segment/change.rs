@@ -17,9 +17,9 @@ use plimsoll_volume::LabelTable;
 
 use super::Job;
 use super::parts::PartsFolder;
-use super::stages::{Stage, least_line};
+use super::stages::{Stage, least_limit};
 use crate::error::{Error, Outcome};
-use crate::jobs::line::driver_bytes;
+use crate::jobs::memory_limit::driver_bytes;
 
 /// An image as networks see it, in a file of its own.
 pub(super) struct ZoomedFile {
@@ -53,14 +53,14 @@ impl Job<'_> {
         Overhead::new(self.request.options.threads).total() + driver_bytes(&*self.request.backend)
     }
 
-    /// Refuses an image with a grid on which the line has no room for changing the labels of a stage.
+    /// Refuses an image with a grid on which the limit has no room for changing the labels of a stage.
     pub(super) fn expect_room(&self, stage: &Stage<'_>, case: &str, image: &ZoomedImage) -> Outcome {
-        let (needed, line) = (least_line(image, self.overhead_bytes()), self.budget.line());
-        if stage.changes.is_empty() || needed <= line {
+        let (needed, limit) = (least_limit(image, self.overhead_bytes()), self.budget.limit());
+        if stage.changes.is_empty() || needed <= limit {
             return Ok(());
         }
         let message = format!(
-            "{case}: changing the labels of {} on a grid of {:?} voxels needs {needed}, but the limit is {line}",
+            "{case}: changing the labels of {} on a grid of {:?} voxels needs {needed}, but the limit is {limit}",
             stage.name,
             image.shape()
         );

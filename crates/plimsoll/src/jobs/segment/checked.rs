@@ -28,7 +28,7 @@ impl<'a> Job<'a> {
             return Err(Error::new(message, "‹job segment +list› names the labels of each task"));
         }
         let weights = request.weights.clone();
-        let budget = Budget::new(context.limits(request.ram).line);
+        let budget = Budget::new(context.limits(request.ram).limit);
         let body = if request.body_seg { Some(Crop::body()?) } else { None };
         let job = Job { request, task, models, weights, body, budget, context };
         let kind = InputKind::detect(&request.input)?;

@@ -8,7 +8,7 @@ use plimsoll_models::total_segmentator::{PartModel, SegmentatorTask};
 
 use super::encoded::is_encoded;
 use super::input::images;
-use super::stages::{Stage, least_line, open};
+use super::stages::{Stage, least_limit, open};
 use super::{Job, STEPS, SegmentRequest};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
@@ -98,7 +98,7 @@ impl Job<'_> {
         Ok(plan)
     }
 
-    /// Raises the least lines of images to those that changing their labels takes, and refuses images for which the line is too low for that.
+    /// Raises the least limits of images to those that changing their labels takes, and refuses images for which the limit is too low for that.
     fn with_changes(&self, stage: &Stage<'_>, files: &[CaseFiles], plan: &mut PredictionPlan) -> Outcome {
         for CaseFiles { case, .. } in files {
             // A refused case has its reason already.
@@ -108,7 +108,7 @@ impl Job<'_> {
             let image = zoomed_image(case, stage.within, stage.spacing)?;
             match self.expect_room(stage, &case.id, &image) {
                 Ok(()) => {
-                    let least = least_line(&image, self.overhead_bytes());
+                    let least = least_limit(&image, self.overhead_bytes());
                     for planned in plan.cases.iter_mut().filter(|planned| planned.case == case.id) {
                         planned.least_ram_bytes = planned.least_ram_bytes.max(least);
                     }

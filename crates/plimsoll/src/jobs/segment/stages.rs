@@ -22,7 +22,7 @@ use crate::jobs::prediction_plan::{ring_line, strips_line};
 const BYTES_OF_A_VOXEL: u64 = 11;
 
 /// Returns the least memory limit for changing labels on the grid of an image beside the overhead of the process.
-pub(super) fn least_line(image: &ZoomedImage, overhead: Bytes) -> Bytes {
+pub(super) fn least_limit(image: &ZoomedImage, overhead: Bytes) -> Bytes {
     let voxels = image.shape().iter().fold(1u64, |product, extent| product.saturating_mul(*extent as u64));
     overhead + Bytes(voxels.saturating_mul(BYTES_OF_A_VOXEL)) + Bytes::mib(1)
 }
@@ -169,7 +169,7 @@ impl Job<'_> {
             None => Ok(found),
             Some(zoomed) => {
                 if !stage.changes.is_empty() {
-                    *most = (*most).max(least_line(&zoomed.image, self.overhead_bytes()));
+                    *most = (*most).max(least_limit(&zoomed.image, self.overhead_bytes()));
                 }
                 self.changed(stage, &zoomed, &found, parts)
             }

@@ -62,7 +62,7 @@ impl Sweep<'_> {
         let twice = TIMES * longest.fold(0.0, f64::max) / 60.0;
         let tasks = Tasks {
             name: self.name(),
-            line: self.opened.line.limits.line,
+            limit: self.opened.memory.limits.limit,
             minutes: (twice.ceil() as u64).saturating_add(MORE_MINUTES),
             folder: self.job.folder.path(),
             dataset: &self.job.plan.dataset,
@@ -94,7 +94,7 @@ impl Sweep<'_> {
 
 struct Tasks<'a> {
     name: String,
-    line: Bytes,
+    limit: Bytes,
     minutes: u64,
     folder: &'a std::path::Path,
     dataset: &'a std::path::Path,
@@ -105,7 +105,7 @@ struct Tasks<'a> {
 impl Tasks<'_> {
     /// The memory of a task: the limit, and a sixteenth for memory that only the kernel counts.
     fn mebibytes(&self) -> u64 {
-        self.line.0.saturating_add(self.line.0 / 16).div_ceil(1 << 20)
+        self.limit.0.saturating_add(self.limit.0 / 16).div_ceil(1 << 20)
     }
 
     /// The command of a task, but for the name of its trial.

@@ -98,10 +98,10 @@ impl<'a> Sweep<'a> {
         FolderUse::Sweep.expect_in(job.folder.path())?;
         let stored = job.stored()?;
         job.expect_one_data_set()?;
-        let line = job.plan.draw_line(context)?;
-        let listed = job.plan.open_dataset(&line, context)?;
+        let memory = job.plan.set_limit(context)?;
+        let listed = job.plan.open_dataset(&memory, context)?;
         expect_missing_is_used(&listed, job.missing)?;
-        let (cases, trials) = job.cases(&listed, &line.budget)?;
+        let (cases, trials) = job.cases(&listed, &memory.budget)?;
         if let Some(stored) = &stored {
             let missing = stored.missing_from(&trials);
             if !missing.is_empty() {
@@ -120,11 +120,11 @@ impl<'a> Sweep<'a> {
             let message = format!("‹only={pattern}›: there is no such trial");
             return Err(Error::new(message, format!("arms are {}", arms.join(", "))));
         }
-        let opened = job.plan.inspect(listed, line, context)?;
+        let opened = job.plan.inspect(listed, memory, context)?;
         if let Some(stored) = &stored {
             expect_data_of_begun(&job.folder, stored, &opened.data)?;
         }
-        let state = DataState::read(&opened.data, &opened.line.budget)?;
+        let state = DataState::read(&opened.data, &opened.memory.budget)?;
         let mut sweep = Sweep { job, trials, stored, cases, arms: Vec::new(), opened, state };
         sweep.plan(context)?;
         Ok(sweep)

@@ -153,7 +153,7 @@ impl Sweep<'_> {
             Some((width(parallel, arm.parts), arm.numbers.predicted_seconds))
         });
         SweepReport {
-            ram_budget_bytes: self.opened.line.limits.line,
+            ram_budget_bytes: self.opened.memory.limits.limit,
             seeds: self.trials.seeds.len(),
             folds: self.trials.folds.len(),
             trials: trials.len(),

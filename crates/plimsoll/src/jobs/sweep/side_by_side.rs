@@ -1,4 +1,4 @@
-//! Trials that train at the same time, in one process and below one line.
+//! Trials that train at the same time, in one process and below one limit.
 //!
 //! The machine is divided into equal parts, as many as may train at once; a trial of an arm that does not fit one part takes several. Each
 //! begins in its turn as soon as its parts are free: a slow one holds up nobody but who needs its parts, and a large one is not
@@ -18,7 +18,7 @@ use super::trials::no_arm;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 use crate::jobs::at_once::{STACK, lead, part_of, share};
-use crate::jobs::line::driver_bytes;
+use crate::jobs::memory_limit::driver_bytes;
 
 /// A trial that has ended.
 struct Ending {
@@ -52,7 +52,7 @@ impl Sweep<'_> {
         let all = self.job.parallel.min(self.asked_trials().len()).max(1);
         let (sender, endings) = channel();
         let mut pool = Pool { all, free: all, sender, endings, common: None, trained: Vec::new() };
-        self.opened.line.give_overhead_back();
+        self.opened.memory.give_overhead_back();
         let went = thread::scope(|scope| -> Outcome {
             for trial in todo {
                 let parts = self.arm(trial).ok_or_else(|| no_arm(trial))?.parts;
@@ -68,9 +68,9 @@ impl Sweep<'_> {
                 if parts == 1 {
                     // It has the whole machine, and all others have ended.
                     pool.common = None;
-                    self.opened.line.hold_overhead()?;
+                    self.opened.memory.hold_overhead()?;
                     let went = self.train_and_validate(trial, context);
-                    self.opened.line.give_overhead_back();
+                    self.opened.memory.give_overhead_back();
                     self.conclude(trial, went, context)?;
                 } else if let Err(failure) = self.begin(trial, scope, &mut pool, context) {
                     self.conclude(trial, Err(failure), context)?;
@@ -82,7 +82,7 @@ impl Sweep<'_> {
             Ok(())
         });
         pool.common = None;
-        self.opened.line.hold_overhead()?;
+        self.opened.memory.hold_overhead()?;
         went.map(|()| pool.trained)
     }
 
@@ -94,7 +94,7 @@ impl Sweep<'_> {
         pool: &mut Pool,
         context: &'env Context,
     ) -> Outcome {
-        let budget = self.opened.line.budget.clone();
+        let budget = self.opened.memory.budget.clone();
         let PlannedArm { numbers, parts, .. } = self.arm(trial).ok_or_else(|| no_arm(trial))?;
         let (parts, overhead) = (*parts, numbers.overhead);
         let driver = driver_bytes(&*self.job.plan.backend);

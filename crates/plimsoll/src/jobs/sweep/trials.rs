@@ -155,7 +155,7 @@ impl Sweep<'_> {
         Ok((request, prepared))
     }
 
-    /// Validates a trial that was trained side by side with others: with the whole line, so that labels do not depend on these.
+    /// Validates a trial that was trained side by side with others: with the whole limit, so that labels do not depend on these.
     fn validate_trained(&mut self, trial: &Trial, record: &RunRecord, context: &Context) -> Outcome {
         let PlannedArm { asked, resolved, .. } = self.arm(trial).ok_or_else(|| no_arm(trial))?;
         let (request, _) = self.request(asked, Some(resolved.clone()), trial)?;

@@ -6,8 +6,8 @@ use plimsoll_plan::Backend;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 
-/// The line, and the budget under it.
-pub struct Line {
+/// The memory limit, and the budget under it.
+pub struct MemoryLimit {
     /// The limits of memory, and the least of them.
     pub limits: Limits,
     /// The budget under the limit.
@@ -24,22 +24,22 @@ pub fn driver_bytes(backend: &dyn Backend) -> Bytes {
     backend.device_memory().map_or(Bytes::ZERO, |memory| memory.driver().host)
 }
 
-impl Line {
+impl MemoryLimit {
     /// Sets the memory limit, and reserves the memory of the process itself with `threads` threads of kernels.
-    pub fn draw(asked: Option<Bytes>, threads: usize, context: &Context) -> Outcome<Line> {
-        Line::draw_beside(asked, threads, Bytes::ZERO, context)
+    pub fn set(asked: Option<Bytes>, threads: usize, context: &Context) -> Outcome<MemoryLimit> {
+        MemoryLimit::set_beside(asked, threads, Bytes::ZERO, context)
     }
 
     /// The same, with the host memory of a device's driver reserved as well.
-    pub fn draw_beside(
+    pub fn set_beside(
         asked: Option<Bytes>,
         threads: usize,
         driver: Bytes,
         context: &Context,
-    ) -> Outcome<Line> {
+    ) -> Outcome<MemoryLimit> {
         let limits = context.limits(asked);
         if let Some(asked) = asked
-            && asked > limits.line
+            && asked > limits.limit
             && let Some(tightest) = limits.found.first()
         {
             let message =
@@ -47,10 +47,10 @@ impl Line {
             let hint = format!("set the limit to {} at most", tightest.bytes);
             return Err(Error::new(message, hint));
         }
-        let budget = Budget::new(limits.line);
-        let mut line = Line { limits, budget, overhead: None, threads, driver };
-        line.hold_overhead()?;
-        Ok(line)
+        let budget = Budget::new(limits.limit);
+        let mut memory = MemoryLimit { limits, budget, overhead: None, threads, driver };
+        memory.hold_overhead()?;
+        Ok(memory)
     }
 
     /// Runs a part of the job that reserves an overhead of its own.
@@ -80,7 +80,7 @@ impl Line {
                 bytes => format!(", {bytes} of it for the driver of the device"),
             };
             let message =
-                format!("the process itself needs {needed}{driver}, but the limit is {}", self.limits.line);
+                format!("the process itself needs {needed}{driver}, but the limit is {}", self.limits.limit);
             let hint = format!(
                 "raise ‹ram› above {needed}, which the process needs without any data; ‹job plan› then states the least limit of \
                  the run"
@@ -151,8 +151,8 @@ mod tests {
             assert!(unread[0].contains("a memory limit set there is not enforced"), "{name}: {unread:?}");
         };
         job("a limit", &|context| {
-            Line::draw(None, 1, context).unwrap();
-            Line::draw(None, 1, &context.clone()).unwrap();
+            MemoryLimit::set(None, 1, context).unwrap();
+            MemoryLimit::set(None, 1, &context.clone()).unwrap();
         });
         // Every job fails, since its input is missing, but not before it has read the limits.
         job("inspect", &|context| {

@@ -1,10 +1,10 @@
-//! A run keeps to its line where the system enforces it, with a data set ten times larger than the line; and what is planned is
+//! A run keeps to its limit where the system enforces it, with a data set ten times larger than the limit; and what is planned is
 //! what is held, from both sides.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "line/least_limit.rs"]
+#[path = "memory_limit/least_limit.rs"]
 mod least_limit;
-#[path = "line/small_disks.rs"]
+#[path = "memory_limit/small_disks.rs"]
 mod small_disks;
 mod support;
 
@@ -50,7 +50,7 @@ impl Group {
 fn main() -> ExitCode {
     let groups = [
         Group::always(named![
-            a_run_keeps_to_its_line_where_the_system_enforces_it,
+            a_run_keeps_to_its_limit_where_the_system_enforces_it,
             what_is_planned_is_what_is_resident_from_both_sides,
             each_part_of_the_overhead_is_what_this_program_has,
             a_network_of_many_nodes_holds_no_more_heap_than_is_allowed,
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
         },
         Group {
             ignored: Some("takes many minutes; run it with --ignored --nocapture for the table"),
-            tests: named![random_runs_in_groups_of_their_lines_are_not_killed],
+            tests: named![random_runs_in_groups_of_their_limits_are_not_killed],
         },
     ];
     libtest_mimic::run(&Arguments::from_args(), groups.into_iter().flat_map(Group::trials).collect())
@@ -191,10 +191,10 @@ fn bytes(record: &serde_json::Value, key: &str) -> u64 {
     record[key].as_u64().unwrap_or_else(|| panic!("no {key} in {record}"))
 }
 
-/// Checks that a run finished within `line`, and its memory did not grow.
-fn check(output: &Output, run: &Path, line: u64) {
+/// Checks that a run finished within `limit`, and its memory did not grow.
+fn check(output: &Output, run: &Path, limit: u64) {
     let record = record(output);
-    assert!(bytes(&record, "ram_budget_bytes") <= line, "{record}");
+    assert!(bytes(&record, "ram_budget_bytes") <= limit, "{record}");
     assert!(bytes(&record, "peak_rss_bytes") <= bytes(&record, "planned_bytes"), "{record}");
     assert!(bytes(&record, "planned_bytes") <= bytes(&record, "ram_budget_bytes"), "{record}");
     check_steady(run, EPOCHS);
@@ -280,19 +280,19 @@ impl Drop for Cgroup {
     }
 }
 
-fn a_run_keeps_to_its_line_where_the_system_enforces_it() {
+fn a_run_keeps_to_its_limit_where_the_system_enforces_it() {
     let dir = tempfile::tempdir().unwrap();
     let data = large_dataset(dir.path());
     let data = data.to_str().unwrap();
     let plan = run_json(&[&["plan"][..], &settings(data), &["--ram", "1GiB"]].concat());
     // The least that would do, and a little for a cache that cannot hold a single image.
-    let line = (plan["minimum_ram_bytes"].as_u64().unwrap() >> 20) + 4;
+    let limit = (plan["minimum_ram_bytes"].as_u64().unwrap() >> 20) + 4;
     let decoded = plan["decoded_bytes"].as_u64().unwrap();
-    assert!(decoded > 10 * (line << 20), "the data set has {decoded} bytes, the line is {line} MiB");
-    let (ram, run) = (format!("{line}MiB"), dir.path().join("limited"));
+    assert!(decoded > 10 * (limit << 20), "the data set has {decoded} bytes, the limit is {limit} MiB");
+    let (ram, run) = (format!("{limit}MiB"), dir.path().join("limited"));
     let train = [&["train"][..], &settings(data), &["--fold", "all"]].concat();
     let args = [&train[..], &["--out", run.to_str().unwrap(), "--ram", &ram]].concat();
-    check(&after(&format!("ulimit -v {}", line << 10), &args), &run, line << 20);
+    check(&after(&format!("ulimit -v {}", limit << 10), &args), &run, limit << 20);
 }
 
 /// Without `--ram`, the memory limit is the group's, less a margin of a sixteenth.
@@ -301,8 +301,8 @@ fn a_run_keeps_to_the_limit_of_its_group() {
     let data = large_dataset(dir.path());
     let data = data.to_str().unwrap();
     let plan = run_json(&[&["plan"][..], &settings(data), &["--ram", "1GiB"]].concat());
-    let line = (plan["minimum_ram_bytes"].as_u64().unwrap() >> 20) + 4;
-    let limit = (line << 20) * 16 / 15 + (1 << 20);
+    let least = (plan["minimum_ram_bytes"].as_u64().unwrap() >> 20) + 4;
+    let limit = (least << 20) * 16 / 15 + (1 << 20);
     let group = Cgroup::new(limit).unwrap();
     let run = dir.path().join("grouped");
     let train = [&["train"][..], &settings(data), &["--fold", "all"]].concat();
@@ -354,22 +354,22 @@ impl Configuration {
         args
     }
 
-    /// Runs it under a line that is `share` of the way from the least to one with all volumes in the cache, in a memory cgroup of
+    /// Runs it under a limit that is `share` of the way from the least to one with all volumes in the cache, in a memory cgroup of
     /// just that size where one can be made.
     fn run_at(&self, dir: &Path, data: &str, share: f64) -> Sizes {
         let plan = run_json(&[&["plan"][..], &self.args(data, "4GiB")].concat());
         let cache = (bytes(&plan, "decoded_bytes") as f64 * share) as u64;
-        let line = (bytes(&plan, "minimum_ram_bytes") + cache).next_multiple_of(4096);
-        let (ram, run) = (line.to_string(), dir.join("run"));
+        let limit = (bytes(&plan, "minimum_ram_bytes") + cache).next_multiple_of(4096);
+        let (ram, run) = (limit.to_string(), dir.join("run"));
         let tail = ["--fold", "all", "--out", run.to_str().unwrap()];
         let args = [&["train"][..], &self.args(data, &ram), &tail].concat();
-        let group = Cgroup::new(line);
+        let group = Cgroup::new(limit);
         if group.is_none() {
-            eprintln!("no memory cgroup can be made here: nothing enforces the line");
+            eprintln!("no memory cgroup can be made here: nothing enforces the limit");
         }
         let record = record(&after(&group.as_ref().map_or("true".into(), Cgroup::enter), &args));
         fs::remove_dir_all(&run).unwrap();
-        assert!(bytes(&record, "planned_bytes") <= line, "{record}");
+        assert!(bytes(&record, "planned_bytes") <= limit, "{record}");
         Sizes::of_training(&record)
     }
 }
@@ -387,7 +387,7 @@ fn what_is_planned_is_what_is_resident_from_both_sides() {
     }
 }
 
-fn random_runs_in_groups_of_their_lines_are_not_killed() {
+fn random_runs_in_groups_of_their_limits_are_not_killed() {
     const RUNS: usize = 30;
     let dir = tempfile::tempdir().unwrap();
     let data = dataset(dir.path());
