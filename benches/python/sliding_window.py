@@ -6,7 +6,8 @@
 Needs the package `plimsoll`, torch and monai. Each program runs in processes of its own, in alternating rounds: the network with the same
 random weights, the same image, and labels as the result; MONAI's logits are compared with `argmax`. Memory is the highest resident size of
 the process. "In the network" is the highest resident size of a process that only runs the network on one batch: what is above it is due to
-the sums. Labels are compared at all voxels, and at those where the two largest of MONAI's logits differ by more than 1e-4.
+the sums and to what PyTorch's allocator keeps. "A fixed result" is the same call with a function that returns one tensor made before, so that
+PyTorch allocates nothing: above it stands what Plimsoll holds alone. Labels are compared at all voxels, and at those where the two largest of MONAI's logits differ by more than 1e-4.
 """
 
 import argparse
@@ -20,6 +21,8 @@ import tempfile
 import time
 
 import numpy as np
+
+PROGRAMS = ("plimsoll", "monai", "network", "fixed", "fixed, network")
 
 
 def network(arguments):
@@ -47,7 +50,12 @@ def run(arguments):
     """Run one program, write its labels, and print seconds and the peak of resident memory."""
     import torch
 
-    module, volume = network(arguments), image(arguments)
+    volume = image(arguments)
+    if arguments.run.startswith("fixed"):
+        fixed = torch.rand(arguments.batch, arguments.classes, *arguments.roi)
+        module = lambda windows: fixed[: len(windows)]  # noqa: E731
+    else:
+        module = network(arguments)
     options = {
         "roi_size": tuple(arguments.roi),
         "sw_batch_size": arguments.batch,
@@ -56,7 +64,7 @@ def run(arguments):
     }
     clear = None
     start = time.perf_counter()
-    if arguments.run == "plimsoll":
+    if arguments.run in ("plimsoll", "fixed"):
         import plimsoll
 
         labels = plimsoll.sliding_window(volume, module, budget=arguments.budget, threads=arguments.threads, **options)
@@ -103,7 +111,7 @@ def main():
     parser.add_argument("--budget", default=None)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--run", choices=["plimsoll", "monai", "network"], help=argparse.SUPPRESS)
+    parser.add_argument("--run", choices=PROGRAMS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=pathlib.Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.run:
@@ -111,7 +119,7 @@ def main():
         return
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        found = {program: [] for program in ("plimsoll", "monai", "network")}
+        found = {program: [] for program in PROGRAMS}
         for _ in range(arguments.rounds):
             for program in found:
                 found[program].append(started(program, folder))
@@ -123,6 +131,8 @@ def main():
         seconds, peak = (statistics.median(run[name] for run in found[program]) for name in ("seconds", "peak"))
         print(f"| {program} | {seconds:.1f} | {peak / 2**30:.2f} | {(peak - base) / 2**30:.2f} |")
     print(f"the network alone: {base / 2**30:.2f} GiB")
+    held, before = (statistics.median(run["peak"] for run in found[program]) for program in ("fixed", "fixed, network"))
+    print(f"with a fixed result: {(held - before) / 2**30:.2f} GiB above the process, with a budget of {arguments.budget or 'no limit'}")
     same = ours == theirs
     print(f"equal labels: {100 * same.mean():.5f} % of {same.size} voxels; where two logits are not equal: {100 * same[clear].mean():.5f} % of {clear.sum()}")
 
