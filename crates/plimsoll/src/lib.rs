@@ -61,7 +61,6 @@ pub use jobs::compare::pair_ensembles::PairEnsembles;
 pub use jobs::compare::{CompareRequest, ComparisonReport, LabelReport, compare};
 pub use jobs::data_changes::NewCases;
 pub use jobs::doctor::{Machine, doctor};
-pub use jobs::ensemble::{plan_ensemble, predict_ensemble};
 pub use jobs::evaluate::{EvaluateRequest, Evaluated, evaluate};
 pub use jobs::evaluation_parts::ScoredPart;
 pub use jobs::export::{ExportFormat, ExportRequest, ExportedModel, export};
@@ -83,11 +82,15 @@ pub use jobs::postprocess::{
     Change, ChoiceReport, PostprocessRequest, PostprocessingReport, Processed, choose_postprocessing,
     postprocess,
 };
-pub use jobs::predict::{PredictRequest, VolumeOptions, predict};
-pub use jobs::prediction_plan::{
+pub use jobs::predict::ensemble::{plan_ensemble, predict_ensemble};
+pub use jobs::predict::image_warnings::ImageWarning;
+pub use jobs::predict::plan::{
     PlannedCase, PredictionPlan, plan_prediction, ring_line, strips_line, sums_line,
 };
-pub use jobs::prediction_report::{Failed, ImageWarning, Kept, Predicted, PredictionReport};
+pub use jobs::predict::predict;
+pub use jobs::predict::report::PredictionReport;
+pub use jobs::predict::request::{PredictRequest, VolumeOptions};
+pub use jobs::predict::results::{Failed, Kept, Predicted};
 pub use jobs::report::{ReportRequest, WrittenPage, report};
 pub use jobs::segment::{
     DicomForm, ExtraChoice, SegmentRequest, SegmentationReport, Segmented, plan_segmentation, segment,

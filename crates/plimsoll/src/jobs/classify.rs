@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::listed::{Listed, Opening};
 use super::mistakes::{Mistakes, Sheet, Worst};
-use super::predict::PredictRequest;
+use super::predict::request::PredictRequest;
 use super::prediction_table::{PairProbabilities, PredictionTable};
 use crate::context::Context;
 use crate::error::{Error, Outcome};

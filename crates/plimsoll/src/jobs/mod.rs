@@ -1,23 +1,18 @@
 //! The jobs of the library: each is a function of a request and a context.
 
 pub mod at_once;
-mod bids;
 pub mod candidates;
-mod cascade;
 pub mod classify;
 pub mod compare;
 pub mod data_changes;
 pub mod doctor;
-pub mod ensemble;
 pub mod evaluate;
 pub mod evaluation_parts;
 pub mod export;
-mod finished_cases;
 pub mod fold_data;
 mod image_data;
 pub mod inspect;
 pub mod inspection;
-pub mod label_folder;
 pub mod listed;
 pub mod listed_files;
 pub mod memory_limit;
@@ -31,14 +26,7 @@ pub mod plan;
 pub mod plan_report;
 pub mod postprocess;
 pub mod predict;
-mod predict_fold;
-mod prediction_parts;
-pub mod prediction_plan;
-mod prediction_record;
-pub mod prediction_report;
-mod prediction_share;
 pub mod prediction_table;
-pub mod previews;
 pub mod report;
 pub mod segment;
 pub mod status;

@@ -37,7 +37,7 @@ use self::parts::PartsFolder;
 pub use self::plan::plan_segmentation;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
-use crate::jobs::prediction_report::SHEARED;
+use crate::jobs::predict::image_warnings::SHEARED;
 use crate::part::{Part, PartRecord};
 
 /// The ending of label maps, and of images in folders.

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::evaluate::{foreground, score};
 use super::memory_limit::MemoryLimit;
-use super::predict_fold::{FoldPrediction, fold_labels};
+use super::predict::fold::{FoldPrediction, fold_labels};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 

@@ -19,9 +19,8 @@ use super::pair_ensembles::{PairEnsembles, pair_folder};
 use super::{CompareRequest, not_validated};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
-use crate::files::write;
+use crate::files::{make_folder, write};
 use crate::jobs::candidates::{RepeatScores, Scored, Source};
-use crate::jobs::label_folder::make_folder;
 use crate::jobs::memory_limit::MemoryLimit;
 
 /// The scores that are compared if none is named.

@@ -23,12 +23,12 @@ use serde_json::{Value, json};
 use super::HELD_PER_BYTE;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
-use crate::jobs::ensemble::{MOST_LETTERS, named_by_path};
+use crate::files::make_folder;
 use crate::jobs::evaluate::score;
-use crate::jobs::label_folder::make_folder;
 use crate::jobs::listed::{Listed, Opening};
 use crate::jobs::memory_limit::MemoryLimit;
-use crate::jobs::predict_fold::{FoldPrediction, fold_labels};
+use crate::jobs::predict::ensemble::{MOST_LETTERS, named_by_path};
+use crate::jobs::predict::fold::{FoldPrediction, fold_labels};
 use crate::jobs::validate::{LONGEST_SUMMARY, Origin};
 
 /// Ensembles to be predicted.

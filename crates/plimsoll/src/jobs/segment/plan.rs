@@ -13,8 +13,9 @@ use super::{Job, STEPS, SegmentRequest};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 use crate::jobs::outliers::OutlierRemedy;
-use crate::jobs::prediction_plan::{CaseFiles, ModelToPlan, PLANS_ALL, PredictionPlan};
-use crate::jobs::prediction_report::Failed;
+use crate::jobs::predict::case_files::CaseFiles;
+use crate::jobs::predict::plan::{ModelToPlan, PLANS_ALL, PredictionPlan};
+use crate::jobs::predict::results::Failed;
 
 /// Plans each model of a task, before them those that find where to look, and after them those that refine it: for the whole images, of which
 /// what is looked at may be a part.

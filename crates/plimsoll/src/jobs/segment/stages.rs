@@ -16,7 +16,7 @@ use super::parts::PartsFolder;
 use super::{Job, STEPS};
 use crate::context::Progress;
 use crate::error::Outcome;
-use crate::jobs::prediction_plan::{ring_line, strips_line};
+use crate::jobs::predict::plan::{ring_line, strips_line};
 
 /// The memory of a change of labels for each voxel of the grid: two bytes of the label map and nine of a box that may cover all of it.
 const BYTES_OF_A_VOXEL: u64 = 11;

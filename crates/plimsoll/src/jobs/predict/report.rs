@@ -1,163 +1,20 @@
 //! The report of a prediction: the result, the memory and the time of each case.
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::time::Instant;
 
-use plimsoll_data::Case;
-use plimsoll_infer::{CaseReport, CaseTimes, FolderReport, Outcome as CaseOutcome, PredictPlan};
+use plimsoll_infer::CaseTimes;
 use plimsoll_memory::{Bytes, MappedFiles, Reservation, mapped_files, resident};
-use plimsoll_postprocess::is_sheared;
-use plimsoll_volume::VolumeFile;
 use serde::Serialize;
 
+use super::earlier_call::Call;
 use super::finished_cases::FinishedCases;
-use super::outliers::{OtherSpacing, WindowCounts};
-use super::predict::{PredictionJob, case_error};
-use super::prediction_record::{EarlierCall, Record, RecordFiles, length, write_record};
-use crate::context::Context;
+use super::image_warnings::ImageWarning;
+use super::job::PredictionJob;
+use super::record::{Record, write_record};
+use super::record_files::{RecordFiles, length};
+use super::results::{Cases, Failed, Kept, Predicted};
 use crate::error::{Error, Outcome};
 use crate::part::{PartRecord, Share};
-
-/// A case that was predicted.
-#[derive(Serialize)]
-pub struct Predicted {
-    /// The name of the case.
-    pub case: String,
-    /// The file that was written.
-    pub file: PathBuf,
-    /// The number of windows.
-    pub windows: usize,
-    /// Seconds that it took.
-    pub seconds: f64,
-    /// The parts of that time; `None` if the probabilities existed and only their mean was missing.
-    pub times: Option<CaseTimes>,
-    /// The planned memory; `None` if the probabilities existed and only their mean was missing.
-    pub plan: Option<PredictPlan>,
-    /// The spacings at which networks saw it other than their training spacings, one for each such model.
-    pub other_spacings: Vec<OtherSpacing>,
-}
-
-impl Predicted {
-    /// The result of a case with one model; `None` if it was not predicted.
-    pub(super) fn new(report: &CaseReport, all: &WindowCounts) -> Option<Predicted> {
-        let CaseOutcome::Predicted { windows, seconds, plan, times } = &report.outcome else { return None };
-        Some(Predicted {
-            case: report.case.clone(),
-            file: report.file.clone(),
-            windows: *windows,
-            seconds: *seconds,
-            times: Some(*times),
-            plan: Some(plan.clone()),
-            other_spacings: all.used(&report.case).cloned().into_iter().collect(),
-        })
-    }
-}
-
-/// A case whose prediction was there already.
-#[derive(Serialize)]
-pub struct Kept {
-    /// The name of the case.
-    pub case: String,
-    /// The file that was written.
-    pub file: PathBuf,
-    /// The record of the call that predicted it; `None` if that is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub earlier: Option<EarlierCall>,
-}
-
-impl Kept {
-    pub(super) fn new(case: String, file: PathBuf) -> Kept {
-        Kept { case, file, earlier: None }
-    }
-}
-
-/// A case that could not be predicted.
-#[derive(Clone, Serialize)]
-pub struct Failed {
-    /// The name of the case.
-    pub case: String,
-    /// The error in one line.
-    pub error: String,
-    /// The remedy as a text.
-    pub hint: String,
-}
-
-impl Failed {
-    /// A case, and why something could not be done with it.
-    pub(super) fn new(case: String, error: impl Into<Error>) -> Failed {
-        let error = error.into();
-        let (text, hint) = (case_error(&case, error.line()), error.remedy().clone().into());
-        Failed { case, error: text, hint }
-    }
-}
-
-/// The results of all cases.
-#[derive(Default)]
-pub(super) struct Cases {
-    pub(super) predicted: Vec<Predicted>,
-    pub(super) kept: Vec<Kept>,
-    pub(super) failed: Vec<Failed>,
-    /// The names of those whose labels had steps done on them now.
-    pub(super) processed: BTreeSet<String>,
-}
-
-/// The results of cases with one model, and their windows.
-pub(super) struct Found {
-    pub(super) report: FolderReport,
-    pub(super) windows: WindowCounts,
-}
-
-impl From<Found> for Cases {
-    fn from(Found { report, windows: all }: Found) -> Cases {
-        let mut cases = Cases::default();
-        for report in report.cases {
-            cases.predicted.extend(Predicted::new(&report, &all));
-            match report.outcome {
-                CaseOutcome::Predicted { .. } => {}
-                CaseOutcome::Kept => cases.kept.push(Kept::new(report.case, report.file)),
-                CaseOutcome::Failed(error) => cases.failed.push(Failed::new(report.case, error)),
-            }
-        }
-        cases
-    }
-}
-
-/// The warning about an image whose axes are not at right angles.
-pub(super) const SHEARED: &str = "its axes are not at right angles, and its labels are on the same grid, which SimpleITK does not open: \
-     ‹job postprocess +input=LABELS +output=OUT +orthogonal› writes them on an orthogonal grid";
-
-/// A warning about an image that is predicted.
-#[derive(Clone, Debug, Serialize)]
-pub struct ImageWarning {
-    /// The name of the case.
-    pub case: String,
-    /// The file that was written.
-    pub file: PathBuf,
-    /// The warning.
-    pub warning: String,
-}
-
-impl ImageWarning {
-    /// Reports the warnings in the headers of images. A file that cannot be opened is reported when it is predicted.
-    pub(super) fn collect<'a>(
-        cases: impl IntoIterator<Item = &'a Case>,
-        context: &Context,
-    ) -> Vec<ImageWarning> {
-        let mut found = Vec::new();
-        for case in cases {
-            for path in case.image_files() {
-                let Ok(file) = VolumeFile::open(path) else { continue };
-                let sheared = is_sheared(file.geometry()).then(|| SHEARED.to_string());
-                for warning in file.warnings().into_iter().chain(sheared) {
-                    context.warn(format_args!("{}: {}: {warning}", case.id, path.display()));
-                    found.push(ImageWarning { case: case.id.clone(), file: path.into(), warning });
-                }
-            }
-        }
-        found
-    }
-}
 
 /// Adds the entries of an earlier record to labels that were kept. Returns the reservation of their memory.
 fn complete(kept: &mut [Kept], record: Record) -> Outcome<Reservation> {
@@ -232,7 +89,7 @@ impl PredictionReport {
                 "{n} predictions already existed and were kept; ‹overwrite› replaces them"
             )),
         }
-        let files = RecordFiles::of(request);
+        let files = RecordFiles::of(&request.output, request.part);
         let (mut held, mut is_torn) = (Vec::new(), false);
         let own = if kept.is_empty() { None } else { Record::written(&files, budget)? };
         if let Some(record) = own {
@@ -252,10 +109,11 @@ impl PredictionReport {
         let (peak_rss_bytes, code) = (resident()?.peak, mapped_files()?);
         let is_new = !predicted.is_empty() || !failed.is_empty() || !processed.is_empty();
         let times = predicted.iter().filter_map(|case| case.times);
+        let Call { folds, engine, threads } = finished.call().clone();
         let report = PredictionReport {
-            folds: finished.folds(),
-            engine: request.backend.identity(),
-            threads: request.options.threads,
+            folds,
+            engine,
+            threads,
             seconds: start.elapsed().as_secs_f64(),
             times: times.fold(CaseTimes::default(), CaseTimes::and),
             cases: predicted,

@@ -1,4 +1,4 @@
-//! Predictions as a derivative data set of BIDS: what describes it, and which images it is of.
+//! The files that describe predictions as a derivative data set of BIDS.
 //!
 //! Specification: <https://bids-specification.readthedocs.io/en/stable/derivatives/imaging.html#segmentations>.
 
@@ -6,20 +6,17 @@ use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use plimsoll_data::{BIDS_DESCRIPTION, BIDS_GENERATOR, FoundImages, bids_images, is_predicted};
+use plimsoll_data::{BIDS_DESCRIPTION, BIDS_GENERATOR, is_predicted};
 use plimsoll_disk::atomic;
-use plimsoll_memory::Budget;
-use plimsoll_models::SegmentationModel;
 use serde_json::{Value, json};
 
-use super::label_folder::{UNPROCESSED, make_folder};
-use super::predict::{Opened, PredictRequest};
-use super::prediction_parts::PARTS;
+use super::label_folder::UNPROCESSED;
+use super::model::Opened;
 use super::previews::names;
+use super::record_files::PARTS;
+use super::request::PredictRequest;
 use crate::error::{Error, Outcome};
-
-/// The ending of BIDS images and label maps.
-pub(super) const ENDING: &str = ".nii.gz";
+use crate::files::make_folder;
 
 /// The version of the specification that names follow.
 const VERSION: &str = "1.10.0";
@@ -31,31 +28,6 @@ const LONGEST: u64 = 1 << 20;
 const TABLE: &str = "desc-plimsoll_dseg.tsv";
 const SIDECAR: &str = "desc-plimsoll_dseg.json";
 const IGNORED: &str = ".bidsignore";
-
-/// The images of a data set that a model sees.
-pub(super) fn images(
-    input: &Path,
-    suffixes: &[String],
-    model: &SegmentationModel,
-    budget: &Budget,
-) -> Outcome<FoundImages> {
-    let named: Vec<String> = match suffixes {
-        [] => model.channels.iter().map(|channel| channel.name.clone()).collect(),
-        said => said.to_vec(),
-    };
-    if named.len() != model.channels.len() {
-        let (found, expected) = (named.len(), model.channels.len());
-        let message = format!("‹bids› names {found} suffixes, but the model has {expected} channels");
-        return Err(Error::new(message, "name one for each channel, in their order: ‹bids=T1w,FLAIR›"));
-    }
-    bids_images(input, &named, budget).map_err(|problem| match suffixes {
-        [] => {
-            let hint = "set the endings of the names of images, one for each channel: ‹bids=T1w,FLAIR›";
-            Error::new(problem.to_string(), hint)
-        }
-        _ => problem.into(),
-    })
-}
 
 /// The description of the source data set; null if it has none.
 fn source_description(input: &Path) -> Outcome<Value> {

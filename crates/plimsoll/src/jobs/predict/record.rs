@@ -6,64 +6,20 @@
 //! A call writes its record at its end. A killed call leaves the [cases that it had finished](super::finished_cases), which the next call
 //! adds to the record before it predicts anything.
 //!
-//! A [part](super::prediction_parts) of a divided job has a record of its own.
+//! A [part](super::parts) of a divided job has a record of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 
 use plimsoll_disk::Appender;
 use plimsoll_memory::{Budget, Bytes, Reservation};
 use plimsoll_run::{RunError, read_json, write_json};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::finished_cases::{left_lines, no_record, read_lines, remove_lines};
-use super::predict::PredictRequest;
-use super::prediction_parts::PARTS;
+use super::earlier_call::EarlierCall;
+use super::finished_cases::{left_lines, read_lines, remove_lines};
+use super::record_files::{LONGEST, RecordFiles, length, no_record};
 use crate::error::{Error, Outcome};
-use crate::part::Part;
-
-/// The record of the labels in a folder.
-const RECORD: &str = "run.json";
-
-/// The file of the cases that a call has finished.
-const FINISHED: &str = "run.cases.jsonl";
-
-/// The files of the record of a call.
-#[derive(Clone, Debug)]
-pub(super) struct RecordFiles {
-    /// The record, which is written at the end.
-    pub(super) record: PathBuf,
-    /// The finished cases until then.
-    pub(super) lines: PathBuf,
-}
-
-impl RecordFiles {
-    /// The files of the labels in a folder.
-    pub(super) fn whole(output: &Path) -> RecordFiles {
-        RecordFiles { record: output.join(RECORD), lines: output.join(FINISHED) }
-    }
-
-    /// The files of a part.
-    pub(super) fn of_part(output: &Path, part: Part) -> RecordFiles {
-        let (folder, stem) = (output.join(PARTS), part.file_stem());
-        RecordFiles {
-            record: folder.join(format!("{stem}.json")),
-            lines: folder.join(format!("{stem}.cases.jsonl")),
-        }
-    }
-
-    /// The files of a request, which may be for a part.
-    pub(super) fn of(request: &PredictRequest) -> RecordFiles {
-        match request.part {
-            None => RecordFiles::whole(&request.output),
-            Some(part) => RecordFiles::of_part(&request.output, part),
-        }
-    }
-}
-
-/// The longest record or file of finished cases that is read; one of a hundred thousand cases is shorter.
-pub(super) const LONGEST: u64 = 512 << 20;
 
 /// The most memory per byte of text while a record is read: short names and numbers become values of their own.
 pub(super) const HELD_PER_BYTE: u64 = 8;
@@ -73,23 +29,6 @@ pub(super) const LISTS: [&str; 3] = ["cases", "kept", "failed"];
 
 /// The entry of the whole call. A record without it was changed by a call that did not reach its end.
 pub(super) const OF_CALL: &str = "seconds";
-
-/// The record of an earlier call about a case that it predicted, and about itself.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EarlierCall {
-    pub folds: Value,
-    pub engine: Value,
-    pub threads: Value,
-    /// The case's entry in the `cases` of that call.
-    pub predicted: Value,
-}
-
-impl EarlierCall {
-    /// The name of the case.
-    pub(super) fn case(&self) -> Option<&str> {
-        self.predicted["case"].as_str()
-    }
-}
 
 /// The record of existing labels.
 pub(super) struct Record {
@@ -232,15 +171,6 @@ pub(super) fn write_record(files: &RecordFiles, report: &impl Serialize) -> Outc
     Ok(write_json(&files.record, report)?)
 }
 
-/// The length of a file; `None` if it does not exist. Faults of its folder are reported when the folder is created.
-pub(super) fn length(path: &Path) -> Outcome<Option<u64>> {
-    let io = |error| Error::at_path(path, &error);
-    if !path.parent().is_some_and(Path::is_dir) || !plimsoll_disk::exists(path).map_err(io)? {
-        return Ok(None);
-    }
-    Ok(Some(plimsoll_disk::metadata(path).map_err(io)?.len()))
-}
-
 /// Takes cases into a record that a call finished which did not write it.
 fn take_in(all: &mut Value, finished: Vec<EarlierCall>) {
     if all.is_null()
@@ -287,7 +217,7 @@ mod tests {
     #[test]
     fn what_is_recorded_of_labels_goes_before_they_are_predicted_anew() {
         let folder = tempfile::tempdir().unwrap();
-        let (path, budget) = (folder.path().join(RECORD), Budget::new(Bytes::mib(1)));
+        let (path, budget) = (folder.path().join("run.json"), Budget::new(Bytes::mib(1)));
         let files = RecordFiles::whole(folder.path());
         let read = || Record::read(&files, &budget).unwrap();
         let forget = |cases: &BTreeSet<&str>| Record::forget(&files, cases, &budget).unwrap();
@@ -316,7 +246,7 @@ mod tests {
     #[test]
     fn cases_of_a_call_that_was_killed_are_taken_into_the_record_that_another_call_wrote() {
         let folder = tempfile::tempdir().unwrap();
-        let (path, budget) = (folder.path().join(RECORD), Budget::new(Bytes::mib(1)));
+        let (path, budget) = (folder.path().join("run.json"), Budget::new(Bytes::mib(1)));
         let files = RecordFiles::whole(folder.path());
         let lines = files.lines.clone();
         let read = || Record::read(&files, &budget).unwrap().unwrap();

@@ -15,20 +15,21 @@ use plimsoll_infer::{
 use plimsoll_memory::{Budget, Digest};
 use plimsoll_models::Answers;
 
-use super::cascade::earlier_labels;
-use super::finished_cases::FinishedCases;
+use super::earlier_labels;
+use super::image_warnings::ImageWarning;
+use super::job::PredictionJob;
 use super::label_folder::LabelFolder;
-use super::outliers::OtherSpacing;
-use super::predict::{
-    Opened, PredictRequest, PredictionJob, VolumeOptions, expect_earlier_used, expect_sound, forget, open,
-    refuse,
-};
-use super::prediction_parts::{self, PartLock};
-use super::prediction_plan::{PLANS_ALL, PredictionPlan, destination, earlier_plans, plan_cases};
-use super::prediction_report::{Cases, Failed, Found, ImageWarning, Kept, Predicted, PredictionReport};
+use super::model::{Opened, expect_earlier_used, open};
+use super::output::{destination, expect_sound};
+use super::parts::{self, PartLock};
+use super::plan::{PLANS_ALL, PredictionPlan, earlier_plans, plan_cases};
 use super::previews::Previews;
+use super::report::PredictionReport;
+use super::request::{PredictRequest, VolumeOptions};
+use super::results::{Cases, Failed, Found, Kept, Predicted, refuse};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
+use crate::jobs::outliers::OtherSpacing;
 use crate::part::Share;
 
 /// A model of several.
@@ -116,7 +117,7 @@ pub fn predict_ensemble(requests: &[PredictRequest], context: &Context) -> Outco
     let mean = Mean { members: &members, answers: &model.answers, to: &to, keeps };
     let own = cases.iter().filter(|case| share.as_ref().is_none_or(|share| share.has(&case.id)));
     let (done, missing): (Vec<&Case>, Vec<&Case>) = own.partition(|case| mean.is_done(case));
-    forget(request, missing.iter().copied(), &budget)?;
+    parts::forget(request, missing.iter().copied(), &budget)?;
     let warnings = ImageWarning::collect(missing.iter().copied(), context);
     let mut states: Vec<CaseState> = missing.into_iter().map(CaseState::new).collect();
     for (number, member) in (1..).zip(&members) {
@@ -133,21 +134,21 @@ pub fn predict_ensemble(requests: &[PredictRequest], context: &Context) -> Outco
     let kept = |case: &Case| Kept::new(case.id.clone(), to.file(case));
     let mut found = Cases { kept: done.into_iter().map(kept).collect(), failed: refused, ..Cases::default() };
     let folds = members.iter().map(|member| member.opened.model.weights.len()).sum();
-    let mut finished = FinishedCases::none(request, folds, context);
+    let job = PredictionJob { request, budget: &budget, context };
+    let mut finished = job.finished_cases(folds);
     for state in states {
         let before = found.predicted.len();
         if state.error.is_none() {
             labels.remove_outdated([state.case], &to)?;
         }
         mean.label(state, &mut found, &budget, context.stop.flag())?;
-        found.predicted.iter().skip(before).for_each(|predicted| finished.add(predicted));
+        found.predicted.iter().skip(before).for_each(|predicted| finished.add(&predicted.case, predicted));
     }
     labels.process(&mut found, &budget, context.stop.flag())?;
     let not_drawn =
         previews.map_or(Ok(Vec::new()), |previews| previews.draw(&found, &budget, context.stop.flag()))?;
-    let job = PredictionJob { request, budget: &budget, context };
     let report = PredictionReport::write(job, found, warnings, not_drawn, finished, share.as_ref(), start)?;
-    share.map_or(Ok(()), |share| prediction_parts::merge(request, &share, &budget, context))?;
+    share.map_or(Ok(()), |share| parts::merge(request, &share, &budget, context))?;
     Ok(report)
 }
 
@@ -204,11 +205,11 @@ fn open_all(requests: &[PredictRequest], budget: &Budget, context: &Context) -> 
 }
 
 /// The most letters of a model's name in the name of a folder.
-pub(super) const MOST_LETTERS: usize = 80;
+pub(in crate::jobs) const MOST_LETTERS: usize = 80;
 
 /// The name of the folder of a model's predictions: the model's own name, and a number of its path. Models of the same name thus have
 /// different folders, and a model that is passed in another place of a later call finds its own predictions.
-pub(super) fn named_by_path(model: &Path) -> String {
+pub(in crate::jobs) fn named_by_path(model: &Path) -> String {
     let path = model.canonicalize().unwrap_or_else(|_| model.to_path_buf());
     let number = Digest::of(path.as_os_str().as_encoded_bytes()).0 as u32;
     match path.file_name() {

@@ -1,9 +1,8 @@
 //! The memory and the time of a prediction, from the headers of images alone.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use plimsoll_data::{Case, FoundImages, prediction_ending};
+use plimsoll_data::{Case, FoundImages};
 use plimsoll_infer::{
     CaseEstimate, CaseRequest, Destination, HostSums, PredictOptions, PredictPlan, Predictor, RingStorage,
     forward_program,
@@ -16,18 +15,20 @@ use plimsoll_run::Machine;
 use plimsoll_train::measured;
 use serde::Serialize;
 
-use super::cascade::{earlier_stage, stage_folder};
+use super::cascade::earlier_stage;
+use super::case_files::CaseFiles;
+use super::job::PredictionJob;
 use super::label_folder::LabelFolder;
-use super::outliers::{Counting, Outlier, OutlierRemedy, WindowCounts};
-use super::predict::{
-    Opened, PredictRequest, PredictionJob, can_overlap, expect_earlier_used, expect_sound, open, refuse,
-};
-use super::prediction_report::Failed;
+use super::model::{Opened, can_overlap, expect_earlier_used, open};
+use super::output::{destination, expect_sound};
+use super::request::PredictRequest;
+use super::results::{Failed, refuse};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
+use crate::jobs::outliers::{Counting, Outlier, OutlierRemedy, WindowCounts};
 
 /// The reason that a plan has no parts.
-pub(super) const PLANS_ALL: &str = "a plan is of all images";
+pub(in crate::jobs) const PLANS_ALL: &str = "a plan is of all images";
 
 /// A case that would be predicted.
 #[derive(Serialize)]
@@ -83,51 +84,25 @@ impl PredictionPlan {
     }
 }
 
-/// A case of a plan, and the files that would be made of it.
-pub(super) struct CaseFiles {
-    pub(super) case: Case,
-    pub(super) earlier: Option<PathBuf>,
-    pub(super) labels: PathBuf,
-    pub(super) probabilities: Option<PathBuf>,
-}
-
-impl CaseFiles {
-    /// The files of a case whose labels go to a destination.
-    pub(super) fn new(case: Case, to: &Destination) -> CaseFiles {
-        let (earlier, labels, probabilities) = (to.earlier(&case), to.file(&case), to.probabilities(&case));
-        CaseFiles { case, earlier, labels, probabilities }
-    }
-
-    pub(super) fn request(&self) -> CaseRequest<'_> {
-        CaseRequest {
-            case: &self.case,
-            earlier: self.earlier.as_deref(),
-            within: None,
-            labels: &self.labels,
-            probabilities: self.probabilities.as_deref(),
-        }
-    }
-}
-
 /// A model that would predict cases below a limit.
-pub(super) struct ModelToPlan<'a> {
+pub(in crate::jobs) struct ModelToPlan<'a> {
     /// The name of the model.
-    pub(super) name: String,
-    pub(super) model: SegmentationModel,
-    pub(super) options: PredictOptions,
-    pub(super) backend: &'a dyn Backend,
-    pub(super) budget: &'a Budget,
+    pub(in crate::jobs) name: String,
+    pub(in crate::jobs) model: SegmentationModel,
+    pub(in crate::jobs) options: PredictOptions,
+    pub(in crate::jobs) backend: &'a dyn Backend,
+    pub(in crate::jobs) budget: &'a Budget,
     /// `true` if `--overlap` would reduce its windows.
-    pub(super) can_overlap: bool,
+    pub(in crate::jobs) can_overlap: bool,
     /// `true` if the next case is read while one is computed.
-    pub(super) is_ahead: bool,
+    pub(in crate::jobs) is_ahead: bool,
     /// The treatment of outliers.
-    pub(super) remedy: OutlierRemedy,
+    pub(in crate::jobs) remedy: OutlierRemedy,
 }
 
 impl ModelToPlan<'_> {
     /// Plans cases. The predictions of `kept` cases exist already.
-    pub(super) fn plan(
+    pub(in crate::jobs) fn plan(
         self,
         files: &[CaseFiles],
         kept: &[CaseFiles],
@@ -208,18 +183,6 @@ pub(super) fn earlier_plans(
     match earlier_stage(request, opened)? {
         Some(stage) => plan_prediction(&stage, context),
         None => Ok(Vec::new()),
-    }
-}
-
-/// The destination of a request's predictions.
-pub(super) fn destination(request: &PredictRequest, opened: &Opened, folder: PathBuf) -> Destination {
-    Destination {
-        folder,
-        names: request.volumes.names(),
-        ending: prediction_ending(&opened.model.file_ending).into(),
-        overwrite: request.overwrite,
-        probabilities: request.volumes.probabilities,
-        earlier: stage_folder(request, opened),
     }
 }
 

@@ -11,7 +11,7 @@ use plimsoll_report::preview::{Files, draw, preview_of};
 use plimsoll_volume::LabelTable;
 
 use super::label_folder::expect_going;
-use super::prediction_report::{Cases, Failed};
+use super::results::{Cases, Failed};
 use crate::error::Outcome;
 
 /// The images and label names of previews.

@@ -11,28 +11,24 @@ use std::path::{Path, PathBuf};
 use plimsoll_disk::Appender;
 use serde::Serialize;
 
-use super::predict::PredictRequest;
-use super::prediction_record::{EarlierCall, RecordFiles};
-use super::prediction_report::Predicted;
+use super::earlier_call::{Call, EarlierCall};
+use super::record_files::{RecordFiles, no_record};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 
 /// A line: what [`EarlierCall`] is read from.
 #[derive(Serialize)]
-struct Line<'a> {
-    folds: usize,
-    engine: &'a str,
-    threads: usize,
-    predicted: &'a Predicted,
+struct Line<'a, P> {
+    #[serde(flatten)]
+    call: &'a Call,
+    predicted: &'a P,
 }
 
 /// The cases that this call has finished.
 pub(super) struct FinishedCases {
     context: Context,
     path: PathBuf,
-    folds: usize,
-    engine: String,
-    threads: usize,
+    call: Call,
     /// Made with the first case: a call that finishes none leaves no file.
     lines: Lines,
 }
@@ -46,31 +42,23 @@ enum Lines {
 }
 
 impl FinishedCases {
-    /// An empty list for a call that averages `folds` folds of weights.
-    pub(super) fn none(request: &PredictRequest, folds: usize, context: &Context) -> FinishedCases {
-        FinishedCases {
-            context: context.clone(),
-            path: RecordFiles::of(request).lines,
-            folds,
-            engine: request.backend.identity(),
-            threads: request.options.threads,
-            lines: Lines::None,
-        }
+    /// An empty list for a call whose record has these files.
+    pub(super) fn none(call: Call, files: RecordFiles, context: &Context) -> FinishedCases {
+        FinishedCases { context: context.clone(), path: files.lines, call, lines: Lines::None }
     }
 
-    /// Adds a case, which is on the disk when this returns. If that fails, a warning is reported: the labels exist, and the record at the
-    /// end of the call does not need the line.
-    pub(super) fn add(&mut self, predicted: &Predicted) {
+    /// Adds the result of a case, which is on the disk when this returns. If that fails, a warning is reported: the labels exist, and the
+    /// record at the end of the call does not need the line.
+    pub(super) fn add(&mut self, case: &str, predicted: &impl Serialize) {
         if let Err(failure) = self.append(predicted) {
-            let case = &predicted.case;
             self.context
                 .warn(format_args!("{}: the time of {case} is not recorded before the end", failure.line()));
         }
     }
 
-    /// The folds of weights that the call predicts with.
-    pub(super) fn folds(&self) -> usize {
-        self.folds
+    /// The call that finishes the cases.
+    pub(super) fn call(&self) -> &Call {
+        &self.call
     }
 
     /// Removes the lines: what they say is in the record.
@@ -86,9 +74,8 @@ impl FinishedCases {
         }
     }
 
-    fn append(&mut self, predicted: &Predicted) -> Outcome {
-        let (folds, threads) = (self.folds, self.threads);
-        let line = serde_json::to_vec(&Line { folds, engine: &self.engine, threads, predicted })?;
+    fn append(&mut self, predicted: &impl Serialize) -> Outcome {
+        let line = serde_json::to_vec(&Line { call: &self.call, predicted })?;
         let io = |error| Error::at_path(&self.path, &error);
         if matches!(self.lines, Lines::None) {
             // These lines belong to a call that began later than this one and was killed.
@@ -140,10 +127,4 @@ pub(super) fn remove_lines(lines: Appender) -> Outcome {
     // They are locked until that is done: nobody else can have made another file of the name.
     let path = lines.path();
     plimsoll_disk::remove_file(path).map_err(|error| Error::at_path(path, &error))
-}
-
-/// Refuses a file of another program that has a name of ours.
-pub(super) fn no_record(path: &Path) -> Error {
-    let message = format!("{} is not a record of predictions and would be replaced", path.display());
-    Error::new(message, "write the labels to another folder with ‹output›")
 }

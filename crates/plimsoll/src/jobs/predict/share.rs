@@ -4,23 +4,12 @@ use plimsoll_data::{Case, FoundImages};
 use plimsoll_infer::{CaseRequest, planned_work};
 
 use super::cascade::stage_folder;
-use super::predict::{Opened, PredictRequest};
+use super::model::Opened;
+use super::request::PredictRequest;
 use crate::context::Context;
-use crate::error::{Error, Outcome};
 use crate::part::{CaseWork, Share};
 
 impl PredictRequest {
-    /// Refuses a part of a job that has none.
-    pub(super) fn expect_all(&self, job: &str) -> Outcome {
-        match self.part {
-            None => Ok(()),
-            Some(part) => {
-                let message = format!("‹part={part}› has no effect: {job}");
-                Err(Error::new(message, "leave ‹part› out"))
-            }
-        }
-    }
-
     /// The images of the requested part, divided by what all models compute; `None` if no part is requested.
     pub(super) fn share(&self, models: &[&Opened], found: &FoundImages, context: &Context) -> Option<Share> {
         let part = self.part?;

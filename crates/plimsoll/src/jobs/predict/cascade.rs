@@ -4,29 +4,9 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_models::nnunet::is_nnunet;
 
-use super::predict::{Opened, PredictRequest, VolumeOptions, predict_share};
-use crate::context::Context;
+use super::model::Opened;
+use super::request::{PredictRequest, VolumeOptions};
 use crate::error::{Error, Outcome};
-use crate::part::Share;
-
-/// The folder of the earlier stage's labels, if the model takes any: the given labels, or else the labels that the stage predicts now.
-pub(super) fn earlier_labels(
-    request: &PredictRequest,
-    opened: &Opened,
-    share: Option<&Share>,
-    context: &Context,
-) -> Outcome<Option<PathBuf>> {
-    let Some(previous) = &opened.previous else { return Ok(None) };
-    match &request.volumes.earlier {
-        Some(given) => Ok(Some(given.clone())),
-        None => {
-            let stage = stage_request(request, &opened.folder, previous)?;
-            // A case that fails here fails at the later stage as well, and does not end the others.
-            predict_share(&stage, share, context)?;
-            Ok(Some(stage.output))
-        }
-    }
-}
 
 /// The request of the earlier stage whose labels a model takes; `None` if it takes none, or labels are given.
 pub(super) fn earlier_stage(request: &PredictRequest, opened: &Opened) -> Outcome<Option<PredictRequest>> {

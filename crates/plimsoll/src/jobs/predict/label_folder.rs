@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_data::{Case, LengthUnit};
-use plimsoll_disk::atomic::sweep;
 use plimsoll_infer::Destination;
 use plimsoll_memory::Budget;
 use plimsoll_postprocess::{Step, process_file};
 use plimsoll_report::preview::preview_of;
 
-use super::predict::PredictRequest;
-use super::prediction_report::{Cases, Failed};
+use super::request::PredictRequest;
+use super::results::{Cases, Failed};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
+use crate::files::make_folder;
 
 /// The subfolder of the labels as they were before post-processing.
 pub(super) const UNPROCESSED: &str = "unprocessed";
@@ -161,11 +161,4 @@ pub(super) fn expect_going(stop: &AtomicBool) -> Outcome {
         true => Err(Error::new("interrupted", "the same command predicts the missing ones")),
         false => Ok(()),
     }
-}
-
-pub(super) fn make_folder(folder: &Path) -> Outcome {
-    let failed = |error| Error::at_path(folder, &error);
-    plimsoll_disk::create_dir_all(folder).map_err(failed)?;
-    sweep(folder).map_err(failed)?;
-    Ok(())
 }

@@ -10,25 +10,25 @@ use plimsoll_infer::{
 use plimsoll_models::SegmentationModel;
 use plimsoll_plan::Backend;
 
-use super::memory_limit::MemoryLimit;
-use super::predict::PredictionWatcher;
+use super::watcher::PredictionWatcher;
 use crate::context::Context;
 use crate::error::Outcome;
+use crate::jobs::memory_limit::MemoryLimit;
 
 /// The share of a window from one to the next.
 const STEP: f64 = 0.5;
 
 /// The prediction of cases with one fold.
-pub(super) struct FoldPrediction<'a> {
-    pub(super) backend: &'a Arc<dyn Backend>,
-    pub(super) threads: usize,
-    pub(super) context: &'a Context,
+pub(in crate::jobs) struct FoldPrediction<'a> {
+    pub(in crate::jobs) backend: &'a Arc<dyn Backend>,
+    pub(in crate::jobs) threads: usize,
+    pub(in crate::jobs) context: &'a Context,
 }
 
 impl FoldPrediction<'_> {
     /// Predicts the cases that are not predicted yet. Returns `false` if it was stopped before the end. A case that cannot be predicted is
     /// an error.
-    pub(super) fn predict(
+    pub(in crate::jobs) fn predict(
         &self,
         model: SegmentationModel,
         cases: &[Case],
@@ -59,7 +59,7 @@ impl FoldPrediction<'_> {
 }
 
 /// The destination of the labels of a data set whose images have an ending, with or without probabilities. Existing files are kept.
-pub(super) fn fold_labels(folder: &Path, file_ending: &str, probabilities: bool) -> Destination {
+pub(in crate::jobs) fn fold_labels(folder: &Path, file_ending: &str, probabilities: bool) -> Destination {
     Destination {
         folder: folder.into(),
         names: LabelNames::Cases,

@@ -9,18 +9,18 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use plimsoll_data::Case;
 use plimsoll_disk::Appender;
 use plimsoll_memory::Budget;
 use serde_json::{Map, Value, json};
 
-use super::predict::PredictRequest;
-use super::prediction_record::{EarlierCall, OF_CALL, Record, RecordFiles, entries, write_record};
+use super::earlier_call::EarlierCall;
+use super::record::{OF_CALL, Record, entries, write_record};
+use super::record_files::{PARTS, RecordFiles};
+use super::request::PredictRequest;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 use crate::part::{Part, PartRecord, Share};
-
-/// The folder of the records of parts, beside labels.
-pub(super) const PARTS: &str = "run.parts";
 
 /// The file that is locked while the record of the folder changes.
 const LOCK: &str = "lock";
@@ -98,21 +98,27 @@ fn lock_record(output: &Path) -> Outcome<Appender> {
     }
 }
 
-/// Removes the records of labels that are about to be predicted: of a part from its own record and from the record of the folder.
-pub(super) fn forget(request: &PredictRequest, cases: &BTreeSet<&str>, budget: &Budget) -> Outcome {
+/// Removes the records of labels that are about to be predicted: of a part from its own record and from the record of the folder. Cases that
+/// a killed call had finished are then in the record.
+pub(super) fn forget<'a>(
+    request: &PredictRequest,
+    cases: impl Iterator<Item = &'a Case>,
+    budget: &Budget,
+) -> Outcome {
+    let cases: BTreeSet<&str> = cases.map(|case| case.id.as_str()).collect();
     let whole = RecordFiles::whole(&request.output);
     match request.part {
         None => {
             absorb(&request.output, budget)?;
-            Record::forget(&whole, cases, budget)
+            Record::forget(&whole, &cases, budget)
         }
         Some(part) => {
-            Record::forget(&RecordFiles::of_part(&request.output, part), cases, budget)?;
+            Record::forget(&RecordFiles::of_part(&request.output, part), &cases, budget)?;
             if cases.is_empty() {
                 return Ok(());
             }
             let _lock = lock_record(&request.output)?;
-            Record::forget(&whole, cases, budget)
+            Record::forget(&whole, &cases, budget)
         }
     }
 }
