@@ -167,6 +167,26 @@ fn a_launcher_or_an_array_gives_each_process_its_part_and_one_process_finishes_t
 }
 
 #[test]
+fn a_record_of_a_part_that_lacks_a_number_is_refused_and_the_hint_completes_the_job() {
+    let job = Job::new(2);
+    let parts = job.tiny.path("parts");
+    job.predicted(&parts, &["--part", "1/2"]);
+    let path = parts.join("run.parts/1-of-2.json");
+    let mut damaged: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    damaged["times"].as_object_mut().unwrap().remove("read_seconds");
+    fs::write(&path, damaged.to_string()).unwrap();
+    let said = Ended::of(&mut job.predict(&parts, &["--part", "2/2"])).error(1);
+    assert!(said.contains("1-of-2.json is a damaged record of predictions: `times` "), "{said}");
+    assert!(said.contains("missing field `read_seconds`"), "{said}");
+    assert!(said.contains("hint: remove this file, and predict the part again with --part 1/2"), "{said}");
+    assert!(labels(&parts).len() == 2 && !parts.join("run.json").exists(), "no sums without the number");
+    fs::remove_file(&path).unwrap();
+    let ended = job.predicted(&parts, &["--part", "1/2"]);
+    assert!(ended.said.contains("all 2 parts are finished"), "{ended:?}");
+    assert_eq!(count(&record(&parts), "parts"), 2);
+}
+
+#[test]
 fn a_launcher_of_several_processes_is_refused_for_commands_of_one() {
     let tiny = Tiny::new();
     let (data, out) = (tiny.data.to_str().unwrap().to_string(), tiny.path("run"));

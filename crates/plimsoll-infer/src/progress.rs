@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The progress of a case.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -16,7 +16,7 @@ pub struct Progress {
 }
 
 /// Seconds that predicting a case took, by what was done in them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CaseTimes {
     /// Reading its images to inspect them, planning it, and waiting for the next one to be read: what was not done beside other work.
     pub read_seconds: f64,

@@ -3,12 +3,12 @@
 use std::fs;
 use std::io;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Bytes;
 
 /// The files that are mapped into this process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MappedFiles {
     /// Mapped, resident or not.
     pub mapped: Bytes,

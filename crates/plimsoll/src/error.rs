@@ -40,6 +40,11 @@ impl Error {
         Error::with_cause(Cause::Stopped { message: message.to_string() }, remedy)
     }
 
+    /// A fault in a field of a record that this program writes.
+    pub(crate) fn in_record(path: &Path, field: String, reason: String, remedy: impl Into<Remedy>) -> Error {
+        Error::with_cause(Cause::Record { path: path.into(), field, reason }, remedy)
+    }
+
     fn with_cause(cause: Cause, remedy: impl Into<Remedy>) -> Error {
         Error { cause: Box::new(cause), remedy: remedy.into() }
     }
@@ -104,6 +109,16 @@ pub enum Cause {
         reason: String,
         /// The kind of the reason.
         kind: io::ErrorKind,
+    },
+    /// A record that this program writes was changed or damaged.
+    #[error("{} is a damaged record of predictions: `{field}` {reason}", path.display())]
+    Record {
+        /// The file of the record.
+        path: PathBuf,
+        /// The field, like `cases[2].windows`.
+        field: String,
+        /// The fault of the field.
+        reason: String,
     },
     /// A device for programs.
     #[error("{message}")]

@@ -303,9 +303,11 @@ fn of_two_calls_at_once_into_one_folder_neither_touches_lines_of_the_other() {
     ["a", "b"].iter().for_each(|case| folders.add_sound(case));
     fs::create_dir(folders.labels()).unwrap();
     let lines = folders.labels().join("run.cases.jsonl");
+    let predicted = "{\"case\": \"z\", \"file\": \"z.nii.gz\", \"windows\": 1, \"seconds\": 1.0, \"times\": null, \"plan\": null, \
+         \"other_spacings\": []}";
     let of_another =
-        "{\"folds\": 1, \"engine\": \"cpu\", \"threads\": 1, \"predicted\": {\"case\": \"z\"}}\n";
-    fs::write(&lines, of_another).unwrap();
+        format!("{{\"folds\": 1, \"engine\": \"cpu\", \"threads\": 1, \"predicted\": {predicted}}}\n");
+    fs::write(&lines, &of_another).unwrap();
     let other = fs::File::options().append(true).open(&lines).unwrap();
     other.try_lock().unwrap();
     let warning = "run.cases.jsonl belongs to another process that predicts into this folder";

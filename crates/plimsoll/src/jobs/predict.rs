@@ -7,20 +7,22 @@
 //! | jobs | this module; [`plan`]; [`ensemble`] |
 //! | one call | [`job`], [`report`], [`output`], [`share`], [`derivative`] |
 //! | cases | [`label_folder`], [`previews`], [`watcher`], [`results`], [`image_warnings`], [`case_files`], [`fold`] |
-//! | the record beside labels | [`parts`], [`record`], [`finished_cases`], [`earlier_call`], [`record_files`] |
+//! | the record beside labels | [`parts`], [`merged`], [`record`], [`recorded`], [`finished_cases`], [`record_files`], [`entry`], [`fields`] |
 //! | request and model | [`cascade`], [`model`], [`request`], [`bids`] |
 
 mod bids;
 mod cascade;
 pub mod case_files;
 mod derivative;
-mod earlier_call;
 pub mod ensemble;
+mod entry;
+mod fields;
 mod finished_cases;
 pub mod fold;
 pub mod image_warnings;
 mod job;
 mod label_folder;
+mod merged;
 mod model;
 mod output;
 mod parts;
@@ -28,6 +30,7 @@ pub mod plan;
 mod previews;
 mod record;
 mod record_files;
+mod recorded;
 pub mod report;
 pub mod request;
 pub mod results;
@@ -123,7 +126,7 @@ fn predict_share(
     let not_drawn =
         previews.map_or(Ok(Vec::new()), |previews| previews.draw(&cases, &budget, context.stop.flag()))?;
     let report = PredictionReport::write(job, cases, warnings, not_drawn, finished, share.as_ref(), start)?;
-    share.map_or(Ok(()), |share| parts::merge(request, &share, &budget, context))?;
+    share.map_or(Ok(()), |share| parts::merge(&request.output, &share, &budget, context))?;
     Ok(report)
 }
 

@@ -148,7 +148,7 @@ pub fn predict_ensemble(requests: &[PredictRequest], context: &Context) -> Outco
     let not_drawn =
         previews.map_or(Ok(Vec::new()), |previews| previews.draw(&found, &budget, context.stop.flag()))?;
     let report = PredictionReport::write(job, found, warnings, not_drawn, finished, share.as_ref(), start)?;
-    share.map_or(Ok(()), |share| parts::merge(request, &share, &budget, context))?;
+    share.map_or(Ok(()), |share| parts::merge(&request.output, &share, &budget, context))?;
     Ok(report)
 }
 

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use plimsoll_disk::Appender;
 use serde::Serialize;
 
-use super::earlier_call::{Call, EarlierCall};
+use super::entry::{Call, EarlierCall};
+use super::fields::Object;
 use super::record_files::{RecordFiles, no_record};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
@@ -96,11 +97,12 @@ impl FinishedCases {
     }
 }
 
-/// Reads the lines of a file of at most `most` bytes. A last line that a crash cut off is ignored.
+/// Reads the finished cases of a call from a file of at most `most` bytes. A last line that a crash cut off is ignored.
 ///
 /// # Errors
 /// Returns an error if the file has another content.
-pub(super) fn read_lines(path: &Path, most: u64) -> Outcome<Vec<EarlierCall>> {
+pub(super) fn read_lines(files: &RecordFiles, most: u64) -> Outcome<Vec<EarlierCall>> {
+    let path = &files.lines;
     let text = match plimsoll_disk::read(path, most) {
         // The call that wrote it has just come to its end.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -109,8 +111,17 @@ pub(super) fn read_lines(path: &Path, most: u64) -> Outcome<Vec<EarlierCall>> {
     let mut lines = text.split(|byte| *byte == b'\n');
     // Behind the last newline.
     lines.next_back();
-    let read = |line| serde_json::from_slice::<EarlierCall>(line).ok().filter(|call| call.case().is_some());
-    lines.map(|line| read(line).ok_or_else(|| no_record(path))).collect()
+    let read = |(number, line): (usize, &[u8])| {
+        let fields = serde_json::from_slice::<Object>(line).ok().filter(names_case);
+        let fields = fields.ok_or_else(|| no_record(path))?;
+        EarlierCall::read(fields).map_err(|fault| files.faulty(path, fault.within(&format!("line {number}"))))
+    };
+    (1..).zip(lines).map(read).collect()
+}
+
+/// Returns `true` if the fields of a line name a case that was predicted.
+fn names_case(fields: &Object) -> bool {
+    fields.get("predicted").is_some_and(|predicted| predicted["case"].is_string())
 }
 
 /// Takes over the lines that a killed call has left in a file; `None` if there are none, or another call is still writing them.

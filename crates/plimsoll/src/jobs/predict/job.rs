@@ -10,7 +10,7 @@ use plimsoll_memory::Budget;
 use plimsoll_models::SegmentationModel;
 
 use super::case_files::CaseFiles;
-use super::earlier_call::Call;
+use super::entry::Call;
 use super::finished_cases::FinishedCases;
 use super::label_folder::LabelFolder;
 use super::model::can_overlap;

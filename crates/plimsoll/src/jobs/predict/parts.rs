@@ -11,16 +11,17 @@ use std::time::{Duration, Instant};
 
 use plimsoll_data::Case;
 use plimsoll_disk::Appender;
-use plimsoll_memory::Budget;
-use serde_json::{Map, Value, json};
+use plimsoll_memory::{Budget, Reservation};
 
-use super::earlier_call::EarlierCall;
-use super::record::{OF_CALL, Record, entries, write_record};
+use super::entry::EarlierCall;
+use super::fields::Fault;
+use super::merged::{FinishedPart, merged};
+use super::record::{Record, write_record};
 use super::record_files::{PARTS, RecordFiles};
 use super::request::PredictRequest;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
-use crate::part::{Part, PartRecord, Share};
+use crate::part::{Part, Share};
 
 /// The file that is locked while the record of the folder changes.
 const LOCK: &str = "lock";
@@ -154,9 +155,8 @@ fn absorb(output: &Path, budget: &Budget) -> Outcome {
         }
     }
     // Entries in the record of the folder are of the existing labels: a part removes them before it predicts these again.
-    let is_known = |call: &EarlierCall| {
-        known.as_ref().zip(call.case()).is_some_and(|((known, _), case)| known.contains_key(case))
-    };
+    let is_known =
+        |call: &EarlierCall| known.as_ref().is_some_and(|(known, _)| known.contains_key(call.case()));
     more.retain(|call| !is_known(call));
     drop(known);
     if !more.is_empty() {
@@ -168,7 +168,7 @@ fn absorb(output: &Path, budget: &Budget) -> Outcome {
         Err(error) => Err(Error::at_path(path, &error)),
     };
     for part in &parts {
-        let RecordFiles { record, lines } = RecordFiles::of_part(output, *part);
+        let RecordFiles { record, lines, .. } = RecordFiles::of_part(output, *part);
         remove(&record)?;
         remove(&lines)?;
     }
@@ -181,24 +181,23 @@ fn absorb(output: &Path, budget: &Budget) -> Outcome {
 }
 
 /// Merges the records of all parts into the record of the folder, if all are finished, and reports which are not.
-pub(super) fn merge(request: &PredictRequest, share: &Share, budget: &Budget, context: &Context) -> Outcome {
-    let output = &request.output;
+///
+/// # Errors
+/// Returns an error if the record of a part was changed or damaged.
+pub(super) fn merge(output: &Path, share: &Share, budget: &Budget, context: &Context) -> Outcome {
     let _lock = lock_record(output)?;
-    let (mut records, mut missing, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut finished, mut missing, mut others) = (Vec::new(), Vec::new(), Vec::new());
     let mut memory = Vec::new();
     for part in share.part.all() {
-        let record = Record::written(&RecordFiles::of_part(output, part), budget)?;
-        let Some(record) = record.filter(Record::is_whole) else {
+        let Some((record, held)) = finished_part(output, part, budget)? else {
             missing.push(part);
             continue;
         };
-        let (all, held) = record.into_value();
-        let of: Option<PartRecord> = serde_json::from_value(all["part"].clone()).ok();
-        if of.is_none_or(|of| of.list != share.list) {
+        if record.part.list != share.list {
             others.push(part);
         }
         memory.push(held);
-        records.push((part, all));
+        finished.push(record);
     }
     let listed = |parts: &[Part]| parts.iter().map(Part::to_string).collect::<Vec<_>>().join(", ");
     let of = share.part.of();
@@ -210,110 +209,145 @@ pub(super) fn merge(request: &PredictRequest, share: &Share, budget: &Budget, co
         ));
         return Ok(());
     }
-    if !missing.is_empty() {
-        context.note(format_args!(
-            "{} of {of} parts are finished; missing: {}",
-            records.len(),
-            listed(&missing)
-        ));
-        return Ok(());
+    let count = finished.len();
+    let mut finished = finished.into_iter();
+    match finished.next() {
+        Some(first) if missing.is_empty() => {
+            let files = RecordFiles::whole(output);
+            write_record(&files, &merged(first, finished))?;
+            let record = files.record.display();
+            context.note(format_args!("all {of} parts are finished: {record} has the record of all"));
+        }
+        _ => context.note(format_args!("{count} of {of} parts are finished; missing: {}", listed(&missing))),
     }
-    let files = RecordFiles::whole(output);
-    write_record(&files, &merged(records))?;
-    context
-        .note(format_args!("all {of} parts are finished: {} has the record of all", files.record.display()));
     Ok(())
 }
 
-/// The entries of a call that apply to all cases that it predicted.
-const OF_CASES: [&str; 3] = ["folds", "engine", "threads"];
-
-/// The lists of a record whose entries name cases.
-const CASE_LISTS: [&str; 5] = ["cases", "kept", "failed", "warnings", "previews_failed"];
-
-/// The record of all parts. Times are sums, and bytes are the bytes of the part with most.
-fn merged(records: Vec<(Part, Value)>) -> Value {
-    let mut all = Map::new();
-    let (mut parts, mut seconds, mut times) = (Vec::new(), 0.0, Map::new());
-    let mut lists = CASE_LISTS.map(|list| (list, Vec::new()));
-    let mut most = [("planned_bytes", None), ("peak_rss_bytes", None)];
-    for (part, mut record) in records {
-        let call: Map<String, Value> =
-            OF_CASES.into_iter().map(|what| (what.to_string(), record[what].clone())).collect();
-        if all.is_empty() {
-            all.extend(call.clone());
-            all.insert("code".into(), record["code"].take());
-        }
-        let is_other = call.iter().any(|(what, value)| all.get(what) != Some(value));
-        let counted = ["cases", "kept", "failed"].map(|list| record[list].as_array().map_or(0, Vec::len));
-        let mut of_part = call.clone();
-        of_part.insert("part".into(), json!(part));
-        for (what, count) in ["cases", "kept", "failed"].into_iter().zip(counted) {
-            of_part.insert(what.into(), json!(count));
-        }
-        for what in ["seconds", "peak_rss_bytes"] {
-            of_part.insert(what.into(), record[what].clone());
-        }
-        parts.push(Value::Object(of_part));
-        seconds += record[OF_CALL].as_f64().unwrap_or_default();
-        for (what, own) in record["times"].as_object().into_iter().flatten() {
-            let sum = times.get(what).and_then(Value::as_f64).unwrap_or_default();
-            times.insert(what.clone(), json!(sum + own.as_f64().unwrap_or_default()));
-        }
-        for (what, most) in &mut most {
-            *most = record[*what].as_u64().max(*most);
-        }
-        for (list, of_all) in &mut lists {
-            for mut entry in entries(record[*list].take()) {
-                if is_other && *list == "cases" {
-                    entry["call"] = Value::Object(call.clone());
-                }
-                of_all.push(entry);
-            }
-        }
+/// The record of a part, and the reservation of its memory; `None` if the part is not finished.
+fn finished_part(output: &Path, part: Part, budget: &Budget) -> Outcome<Option<(FinishedPart, Reservation)>> {
+    let files = RecordFiles::of_part(output, part);
+    let record = Record::written(&files, budget)?.filter(Record::is_whole);
+    let Some((Some(recorded), held)) = record.map(Record::into_recorded) else { return Ok(None) };
+    let record = FinishedPart::read(recorded).map_err(|fault| files.faulty(&files.record, fault))?;
+    if record.part.part != part {
+        let fault = Fault::new("part", format!("is {}", record.part.part));
+        return Err(files.faulty(&files.record, fault));
     }
-    for (list, mut entries) in lists {
-        entries.sort_by(|one, other| one["case"].as_str().cmp(&other["case"].as_str()));
-        all.insert(list.into(), Value::Array(entries));
-    }
-    all.extend(most.into_iter().map(|(what, bytes)| (what.to_string(), json!(bytes))));
-    all.insert(OF_CALL.into(), json!(seconds));
-    all.insert("times".into(), Value::Object(times));
-    all.insert("parts".into(), Value::Array(parts));
-    Value::Object(all)
+    Ok(Some((record, held)))
 }
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_memory::Bytes;
+    use plimsoll_memory::{Bytes, Digest};
+    use serde_json::{Value, json};
 
+    use super::super::entry::examples::{predicted, times};
+    use super::super::recorded::Recorded;
     use super::*;
 
-    fn record(engine: &str, cases: &[&str]) -> Value {
-        let cases: Vec<Value> = cases.iter().map(|case| json!({"case": case, "windows": 7})).collect();
+    /// The record of a part that was predicted on a kind of machine.
+    fn record(part: &str, engine: &str, cases: &[&str]) -> Value {
+        let earlier = json!({"folds": 5, "engine": "another", "threads": 1, "predicted": predicted("k")});
         json!({
-            "folds": 1, "engine": engine, "threads": 2, "seconds": 1.5, "times": {"network_seconds": 1.0},
-            "cases": cases, "kept": [], "failed": [], "warnings": [], "previews_failed": [],
-            "planned_bytes": 5, "peak_rss_bytes": cases.len(), "code": {},
+            "folds": 1, "engine": engine, "threads": 2, "seconds": 1.1, "times": times(),
+            "cases": cases.iter().map(|case| predicted(case)).collect::<Vec<_>>(),
+            "kept": [{"case": format!("k{}", cases.len()), "file": "k.nii.gz", "earlier": earlier}],
+            "failed": [{"case": "f", "error": "f: too large", "hint": ""}], "warnings": [], "previews_failed": [],
+            "part": {"part": part, "list": Digest::of(b"list")},
+            "planned_bytes": 5, "peak_rss_bytes": cases.len(), "code": {"mapped": 8, "resident": 3},
         })
+    }
+
+    fn finished(record: &Value) -> FinishedPart {
+        let Value::Object(fields) = record.clone() else { panic!("{record} is no object") };
+        FinishedPart::read(Recorded::read(fields).unwrap()).unwrap()
     }
 
     #[test]
     fn parts_of_machines_of_two_kinds_merge_and_each_case_keeps_its_engine() {
-        let parts: Vec<Part> = Part::new(1, 2).unwrap().all().collect();
-        let all = merged(vec![(parts[0], record("avx2", &["b", "d"])), (parts[1], record("avx512", &["a"]))]);
+        let parts = [record("1/2", "avx2", &["b", "d"]), record("2/2", "avx512", &["a"])];
+        let merged = merged(finished(&parts[0]), [finished(&parts[1])]);
+        let text = serde_json::to_string(&merged).unwrap();
+        let all: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(all.to_string(), text, "fields are in the order of their names");
         let names: Vec<&str> =
             all["cases"].as_array().unwrap().iter().filter_map(|case| case["case"].as_str()).collect();
         assert_eq!(names, ["a", "b", "d"]);
-        assert_eq!((&all["seconds"], &all["times"]["network_seconds"]), (&json!(3.0), &json!(2.0)));
+        assert_eq!((&all["seconds"], &all["times"]["forward_seconds"]), (&json!(2.2), &json!(2.0)));
         assert_eq!((&all["planned_bytes"], &all["peak_rss_bytes"]), (&json!(5), &json!(2)));
         assert_eq!((&all["parts"][1]["part"], &all["parts"][1]["cases"]), (&json!("2/2"), &json!(1)));
+        assert_eq!(all["code"], parts[0]["code"]);
+        let call = json!({"folds": 1, "engine": "avx512", "threads": 2});
+        let mut of_other = predicted("a");
+        of_other["call"] = call;
+        assert_eq!(all["cases"], json!([of_other, predicted("b"), predicted("d")]));
+        assert_eq!(all["kept"], json!([parts[1]["kept"][0], parts[0]["kept"][0]]));
         let folder = tempfile::tempdir().unwrap();
         let files = RecordFiles::whole(folder.path());
         write_record(&files, &all).unwrap();
         let (calls, _memory) = Record::read(&files, &Budget::new(Bytes::mib(1))).unwrap().unwrap().by_case();
-        let engines: Vec<&str> = calls.values().filter_map(|call| call.engine.as_str()).collect();
-        assert_eq!(engines, ["avx512", "avx2", "avx2"]);
+        let engines: Vec<&str> = calls.values().map(|call| call.engine.as_str()).collect();
+        assert_eq!(engines, ["avx512", "avx2", "avx2", "another"]);
+    }
+
+    /// A change of a record, and the field that it spoils.
+    struct Change {
+        field: &'static str,
+        change: fn(&mut Value),
+    }
+
+    fn remove(value: &mut Value, field: &str) {
+        value.as_object_mut().unwrap().remove(field);
+    }
+
+    #[test]
+    fn a_record_of_a_part_that_was_changed_is_refused_and_the_part_is_to_be_predicted_again() {
+        let changes = [
+            Change { field: "times", change: |all| remove(&mut all["times"], "read_seconds") },
+            Change { field: "planned_bytes", change: |all| remove(all, "planned_bytes") },
+            Change { field: "peak_rss_bytes", change: |all| all["peak_rss_bytes"] = json!(-1) },
+            Change { field: "code", change: |all| all["code"] = json!({}) },
+            Change { field: "folds", change: |all| remove(all, "folds") },
+            Change { field: "seconds", change: |all| all["seconds"] = json!("long") },
+            Change { field: "warnings", change: |all| remove(all, "warnings") },
+            Change { field: "part", change: |all| remove(all, "part") },
+            Change { field: "part", change: |all| all["part"]["part"] = json!("2/2") },
+            Change { field: "cases[0].windows", change: |all| remove(&mut all["cases"][0], "windows") },
+            Change { field: "cases[0].case", change: |all| all["cases"][0]["case"] = Value::Null },
+            Change {
+                field: "kept[0].earlier.predicted.seconds",
+                change: |all| remove(&mut all["kept"][0]["earlier"]["predicted"], "seconds"),
+            },
+            Change { field: "remark", change: |all| all["remark"] = json!("edited") },
+        ];
+        let [first, second] = ["1/2", "2/2"].map(|part| part.parse::<Part>().unwrap());
+        let share = Share::new(second, &[]);
+        let budget = Budget::new(Bytes::mib(1));
+        let merge = |change: &dyn Fn(&mut Value)| {
+            let folder = tempfile::tempdir().unwrap();
+            plimsoll_disk::create_dir_all(folder.path().join(PARTS)).unwrap();
+            for (part, text) in [(first, "1/2"), (second, "2/2")] {
+                let mut record = record(text, "cpu", &[text]);
+                record["part"]["list"] = json!(share.list);
+                if part == first {
+                    change(&mut record);
+                }
+                write_record(&RecordFiles::of_part(folder.path(), part), &record).unwrap();
+            }
+            let merged = merge(folder.path(), &share, &budget, &Context::default());
+            (merged, RecordFiles::whole(folder.path()).record.exists())
+        };
+        let (merged, is_written) = merge(&|_| {});
+        assert!(merged.is_ok() && is_written, "{merged:?}");
+        for Change { field, change } in changes {
+            let (refused, is_written) = merge(&change);
+            let refused = refused.unwrap_err();
+            let said = format!("1-of-2.json is a damaged record of predictions: `{field}` ");
+            assert!(refused.line().contains(&said), "{field}: {refused}");
+            let remedy = refused.remedy().to_string();
+            assert!(remedy.starts_with("remove this file, and predict the part again"), "{remedy}");
+            assert!(!is_written, "{field}");
+        }
     }
 
     #[test]
@@ -330,11 +364,12 @@ mod tests {
         let refused = absorb(folder.path(), &budget).err().unwrap();
         assert!(refused.line().contains("by another process, part 1/2"), "{refused}");
         drop((first, second));
-        write_record(&RecordFiles::of_part(folder.path(), part("2/2")), &record("cpu", &["a"])).unwrap();
+        write_record(&RecordFiles::of_part(folder.path(), part("2/2")), &record("2/2", "cpu", &["a"]))
+            .unwrap();
         absorb(folder.path(), &budget).unwrap();
         assert!(!folder.path().join(PARTS).exists());
         let (calls, _memory) =
             Record::read(&RecordFiles::whole(folder.path()), &budget).unwrap().unwrap().by_case();
-        assert_eq!(calls.keys().collect::<Vec<_>>(), ["a"]);
+        assert_eq!(calls.keys().collect::<Vec<_>>(), ["a", "k"]);
     }
 }

@@ -14,26 +14,23 @@ use plimsoll_disk::Appender;
 use plimsoll_memory::{Budget, Bytes, Reservation};
 use plimsoll_run::{RunError, read_json, write_json};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::earlier_call::EarlierCall;
+use super::entry::EarlierCall;
+use super::fields::Object;
 use super::finished_cases::{left_lines, read_lines, remove_lines};
 use super::record_files::{LONGEST, RecordFiles, length, no_record};
+use super::recorded::{LISTS, Recorded};
 use crate::error::{Error, Outcome};
 
 /// The most memory per byte of text while a record is read: short names and numbers become values of their own.
 pub(super) const HELD_PER_BYTE: u64 = 8;
 
-/// The lists of a record in which each case is named: predicted, kept and failed cases.
-pub(super) const LISTS: [&str; 3] = ["cases", "kept", "failed"];
-
-/// The entry of the whole call. A record without it was changed by a call that did not reach its end.
-pub(super) const OF_CALL: &str = "seconds";
-
 /// The record of existing labels.
 pub(super) struct Record {
     files: RecordFiles,
-    all: Value,
+    /// Its content; `None` if a call that finished no case left nothing but an empty file.
+    recorded: Option<Recorded>,
     /// `true` if some of it is only in the file of finished cases.
     has_lines: bool,
     memory: Reservation,
@@ -64,44 +61,34 @@ impl Record {
         }
         let bytes = record.into_iter().chain(lines).fold(0, u64::saturating_add);
         let memory = budget.reserve("record of predictions", Bytes(bytes.saturating_mul(HELD_PER_BYTE)))?;
-        let mut all = Value::Null;
+        let mut recorded = None;
         if record.is_some() {
-            all = match read_json(&files.record, LONGEST) {
-                Err(RunError::Json { .. }) => Value::Null,
-                read => read?,
-            };
-            if LISTS.iter().any(|list| !all[*list].is_array()) || !all["engine"].is_string() {
-                return Err(no_record(&files.record));
-            }
+            let fields = record_in(files)?;
+            recorded = Some(Recorded::read(fields).map_err(|fault| files.faulty(&files.record, fault))?);
         }
         if lines.is_some() {
-            take_in(&mut all, read_lines(&files.lines, LONGEST)?);
+            recorded = Recorded::with(recorded, read_lines(files, LONGEST)?);
         }
-        Ok(Some(Record { files: files.clone(), all, has_lines: lines.is_some(), memory }))
+        Ok(Some(Record { files: files.clone(), recorded, has_lines: lines.is_some(), memory }))
     }
 
-    /// The record as it is in files.
-    pub(super) fn into_value(self) -> (Value, Reservation) {
-        (self.all, self.memory)
+    /// The content of the record; `None` if a call that finished no case left nothing but an empty file.
+    pub(super) fn into_recorded(self) -> (Option<Recorded>, Reservation) {
+        (self.recorded, self.memory)
     }
 
     /// Adds the entries of other calls, and writes the record as one of a call that did not reach its end.
     pub(super) fn write_with(files: &RecordFiles, more: Vec<EarlierCall>, budget: &Budget) -> Outcome {
-        let read = Record::read(files, budget)?;
-        let (mut all, _memory) = read.map_or((Value::Null, None), |record| {
-            let (all, memory) = record.into_value();
-            (all, Some(memory))
-        });
-        take_in(&mut all, more);
-        if let Some(all) = all.as_object_mut() {
-            all.remove(OF_CALL);
+        let (recorded, _memory) = Record::read(files, budget)?.map(Record::into_recorded).unzip();
+        match Recorded::with(recorded.flatten(), more) {
+            None => Ok(()),
+            Some(all) => Ok(write_json(&files.record, &all.into_unfinished())?),
         }
-        Ok(write_json(&files.record, &all)?)
     }
 
     /// Returns `true` if a call wrote the record at its end.
     pub(super) fn is_whole(&self) -> bool {
-        self.all[OF_CALL].is_number()
+        self.recorded.as_ref().is_some_and(|recorded| recorded.seconds.is_some())
     }
 
     /// Removes what is recorded of cases that are about to be predicted. From then on all else of it is in the record, which is not
@@ -118,51 +105,41 @@ impl Record {
     }
 
     fn drop_cases(self, cases: &BTreeSet<&str>) -> Outcome {
-        let Record { files: RecordFiles { record: path, .. }, mut all, has_lines, .. } = self;
-        let (dropped, left) = drop_cases(&mut all, cases);
-        match (dropped > 0 || has_lines, left) {
+        let Record { files: RecordFiles { record: path, .. }, recorded, has_lines, .. } = self;
+        let Some(mut recorded) = recorded else { return Ok(()) };
+        let is_changed = recorded.drop_cases(cases) > 0 || has_lines;
+        match (is_changed, recorded.entries()) {
             (false, _) => {}
             (true, 0) if length(&path)?.is_some() => {
                 plimsoll_disk::remove_file(&path).map_err(|error| Error::at_path(&path, &error))?;
             }
             (true, 0) => {}
-            (true, _) => {
-                if let Some(all) = all.as_object_mut() {
-                    all.remove(OF_CALL);
-                }
-                write_json(&path, &all)?;
-            }
+            (true, _) => write_json(&path, &recorded.into_unfinished())?,
         }
         Ok(())
     }
 
     /// The entries of predicted cases, and the reservation of their memory.
-    pub(super) fn by_case(mut self) -> (BTreeMap<String, EarlierCall>, Reservation) {
-        let [cases, kept, _] = LISTS.map(|list| self.all[list].take());
-        let [folds, engine, threads] = ["folds", "engine", "threads"].map(|what| self.all[what].take());
-        let mut found = BTreeMap::new();
-        for predicted in entries(cases) {
-            if let Some(case) = predicted["case"].as_str().map(str::to_string) {
-                // A case of a part that another machine predicted names the call itself.
-                let own = |what: &str, of_all: &Value| match predicted["call"].get(what) {
-                    Some(own) => own.clone(),
-                    None => of_all.clone(),
-                };
-                let [folds, engine, threads] =
-                    [("folds", &folds), ("engine", &engine), ("threads", &threads)]
-                        .map(|(what, of_all)| own(what, of_all));
-                found.insert(case, EarlierCall { folds, engine, threads, predicted });
-            }
+    pub(super) fn by_case(self) -> (BTreeMap<String, EarlierCall>, Reservation) {
+        let calls = self.recorded.into_iter().flat_map(Recorded::into_calls);
+        (calls.map(|call| (call.case().to_string(), call)).collect(), self.memory)
+    }
+}
+
+/// Reads the fields of a record.
+///
+/// # Errors
+/// Returns an error if the file is no record of predictions.
+fn record_in(files: &RecordFiles) -> Outcome<Object> {
+    match read_json(&files.record, LONGEST) {
+        Ok(Value::Object(fields))
+            if LISTS.iter().all(|list| fields.get(*list).is_some_and(Value::is_array))
+                && fields.get("engine").is_some_and(Value::is_string) =>
+        {
+            Ok(fields)
         }
-        for mut kept in entries(kept) {
-            let earlier = kept.get_mut("earlier").map(Value::take).filter(Value::is_object);
-            if let (Some(case), Some(mut earlier)) = (kept["case"].as_str(), earlier) {
-                let [folds, engine, threads, predicted] =
-                    ["folds", "engine", "threads", "predicted"].map(|what| earlier[what].take());
-                found.insert(case.into(), EarlierCall { folds, engine, threads, predicted });
-            }
-        }
-        (found, self.memory)
+        Ok(_) | Err(RunError::Json { .. }) => Err(no_record(&files.record)),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -171,47 +148,13 @@ pub(super) fn write_record(files: &RecordFiles, report: &impl Serialize) -> Outc
     Ok(write_json(&files.record, report)?)
 }
 
-/// Takes cases into a record that a call finished which did not write it.
-fn take_in(all: &mut Value, finished: Vec<EarlierCall>) {
-    if all.is_null()
-        && let Some(EarlierCall { folds, engine, threads, .. }) = finished.last()
-    {
-        *all = json!({"folds": folds, "engine": engine, "threads": threads, "cases": [], "kept": [], "failed": []});
-    }
-    drop_cases(all, &finished.iter().filter_map(EarlierCall::case).collect());
-    if let Some(kept) = all["kept"].as_array_mut() {
-        let entry = |earlier: EarlierCall| json!({"case": earlier.predicted["case"], "file": earlier.predicted["file"], "earlier": earlier});
-        kept.extend(finished.into_iter().map(entry));
-    }
-}
-
-/// Removes cases from all lists of a record. Returns how many entries these were, and how many are left.
-fn drop_cases(all: &mut Value, cases: &BTreeSet<&str>) -> (usize, usize) {
-    let (mut dropped, mut left) = (0, 0);
-    for list in LISTS {
-        if let Some(entries) = all[list].as_array_mut() {
-            let before = entries.len();
-            entries.retain(|entry| entry["case"].as_str().is_none_or(|case| !cases.contains(case)));
-            dropped += before - entries.len();
-            left += entries.len();
-        }
-    }
-    (dropped, left)
-}
-
-pub(super) fn entries(list: Value) -> Vec<Value> {
-    match list {
-        Value::Array(entries) => entries,
-        _ => Vec::new(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
 
     use serde_json::json;
 
+    use super::super::entry::examples::predicted;
     use super::*;
 
     #[test]
@@ -222,17 +165,17 @@ mod tests {
         let read = || Record::read(&files, &budget).unwrap();
         let forget = |cases: &BTreeSet<&str>| Record::forget(&files, cases, &budget).unwrap();
         assert!(read().is_none());
-        let earlier = json!({"folds": 5, "engine": "another", "threads": 2, "predicted": {"case": "b"}});
+        let earlier = json!({"folds": 5, "engine": "another", "threads": 2, "predicted": predicted("b")});
         let written = json!({
             "folds": 1, "engine": "cpu", "threads": 3,
-            "cases": [{"case": "a", "windows": 7}],
+            "cases": [predicted("a")],
             "kept": [{"case": "b", "earlier": earlier}, {"case": "c"}],
             "failed": [{"case": "d"}],
         });
         fs::write(&path, written.to_string()).unwrap();
         let (found, _memory) = read().unwrap().by_case();
         assert_eq!(found.keys().collect::<Vec<_>>(), ["a", "b"], "of c nothing is known");
-        assert_eq!((&found["a"].threads, &found["a"].predicted["windows"]), (&json!(3), &json!(7)));
+        assert_eq!((found["a"].threads, found["a"].predicted.field("windows")), (3, Some(&json!(7))));
         assert_eq!(serde_json::to_value(&found["b"]).unwrap(), earlier);
         forget(&BTreeSet::from(["e"]));
         assert_eq!(fs::read_to_string(&path).unwrap(), written.to_string(), "nothing of it was about it");
@@ -251,7 +194,7 @@ mod tests {
         let lines = files.lines.clone();
         let read = || Record::read(&files, &budget).unwrap().unwrap();
         let forget = |cases: &BTreeSet<&str>| Record::forget(&files, cases, &budget).unwrap();
-        let call = |case: &str, threads: usize| json!({"folds": 1, "engine": "cpu", "threads": threads, "predicted": {"case": case, "file": case, "windows": 7}});
+        let call = |case: &str, threads: usize| json!({"folds": 1, "engine": "cpu", "threads": threads, "predicted": predicted(case)});
         // Killed before its first line was written, and while its third one was.
         fs::write(&lines, "").unwrap();
         assert!(read().by_case().0.is_empty());
@@ -268,7 +211,7 @@ mod tests {
         // A call that predicted it again was killed before the old line was removed: the newer line counts.
         fs::write(&lines, format!("{}\n{}\n", call("a", 3), call("c", 3))).unwrap();
         let found = read().by_case().0;
-        assert_eq!((&found["a"].threads, &found["c"].threads), (&json!(3), &json!(3)));
+        assert_eq!((found["a"].threads, found["c"].threads), (3, 3));
         forget(&BTreeSet::new());
         let record: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         assert_eq!((record["kept"].as_array().unwrap().len(), lines.exists()), (2, false));
@@ -285,5 +228,37 @@ mod tests {
             let refused = Record::read(&files, &budget).err().unwrap();
             assert!(refused.line().contains("run.cases.jsonl is not a record of predictions"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_record_or_a_line_that_was_changed_is_refused_with_the_file_and_the_field() {
+        let folder = tempfile::tempdir().unwrap();
+        let (files, budget) = (RecordFiles::whole(folder.path()), Budget::new(Bytes::mib(1)));
+        let refused = |field: &str| {
+            let refused = Record::read(&files, &budget).err().unwrap();
+            let said = refused.line();
+            assert!(said.contains(&format!("is a damaged record of predictions: `{field}` ")), "{said}");
+            assert!(
+                refused.remedy().to_string().contains("remove this file: labels are kept"),
+                "{refused:?}"
+            );
+            said
+        };
+        let (mut without_seconds, mut with_text) = (predicted("b"), predicted("b"));
+        without_seconds.as_object_mut().unwrap().remove("seconds");
+        with_text["windows"] = json!("seven");
+        let record = |entry: &Value| json!({"folds": 1, "engine": "cpu", "threads": 3, "cases": [predicted("a"), entry], "kept": [], "failed": []});
+        fs::write(&files.record, record(&without_seconds).to_string()).unwrap();
+        let said = refused("cases[1].seconds");
+        assert!(said.contains("run.json") && said.ends_with("is missing"), "{said}");
+        fs::write(&files.record, record(&with_text).to_string()).unwrap();
+        assert!(refused("cases[1].windows").contains("expected u64"));
+        fs::remove_file(&files.record).unwrap();
+        let call = json!({"folds": 1, "engine": "cpu", "threads": 3, "predicted": without_seconds});
+        fs::write(&files.lines, format!("{call}\n")).unwrap();
+        assert!(refused("line 1.predicted.seconds").contains("run.cases.jsonl"));
+        let call = json!({"folds": 1, "engine": "cpu", "predicted": predicted("b")});
+        fs::write(&files.lines, format!("{call}\n")).unwrap();
+        refused("line 1.threads");
     }
 }

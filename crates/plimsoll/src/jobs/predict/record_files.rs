@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::fields::Fault;
 use crate::error::{Error, Outcome};
 use crate::part::Part;
 
@@ -24,12 +25,14 @@ pub(super) struct RecordFiles {
     pub(super) record: PathBuf,
     /// The finished cases until then.
     pub(super) lines: PathBuf,
+    /// The part that they are of.
+    part: Option<Part>,
 }
 
 impl RecordFiles {
     /// The files of the labels in a folder.
     pub(super) fn whole(output: &Path) -> RecordFiles {
-        RecordFiles { record: output.join(RECORD), lines: output.join(FINISHED) }
+        RecordFiles { record: output.join(RECORD), lines: output.join(FINISHED), part: None }
     }
 
     /// The files of a part.
@@ -38,6 +41,7 @@ impl RecordFiles {
         RecordFiles {
             record: folder.join(format!("{stem}.json")),
             lines: folder.join(format!("{stem}.cases.jsonl")),
+            part: Some(part),
         }
     }
 
@@ -47,6 +51,15 @@ impl RecordFiles {
             None => RecordFiles::whole(output),
             Some(part) => RecordFiles::of_part(output, part),
         }
+    }
+
+    /// The error for a fault in one of these files.
+    pub(super) fn faulty(&self, path: &Path, Fault { field, reason }: Fault) -> Error {
+        let remedy = match self.part {
+            None => "remove this file: labels are kept, without the times of their prediction".to_string(),
+            Some(part) => format!("remove this file, and predict the part again with ‹part={part}›"),
+        };
+        Error::in_record(path, field, reason, remedy)
     }
 }
 

@@ -6,7 +6,7 @@ use plimsoll_infer::CaseTimes;
 use plimsoll_memory::{Bytes, MappedFiles, Reservation, mapped_files, resident};
 use serde::Serialize;
 
-use super::earlier_call::Call;
+use super::entry::Call;
 use super::finished_cases::FinishedCases;
 use super::image_warnings::ImageWarning;
 use super::job::PredictionJob;
@@ -23,7 +23,7 @@ fn complete(kept: &mut [Kept], record: Record) -> Outcome<Reservation> {
         let mut found = earlier.remove(&kept.case);
         if let Some(found) = &mut found {
             // A killed call recorded the file as it was before steps were done on it.
-            found.predicted["file"] = serde_json::to_value(&kept.file)?;
+            found.predicted.set_file(&kept.file)?;
         }
         kept.earlier = found;
     }

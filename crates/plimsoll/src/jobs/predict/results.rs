@@ -7,7 +7,7 @@ use plimsoll_data::RefusedImage;
 use plimsoll_infer::{CaseReport, CaseTimes, FolderReport, Outcome as CaseOutcome, PredictPlan};
 use serde::Serialize;
 
-use super::earlier_call::EarlierCall;
+use super::entry::EarlierCall;
 use crate::context::Context;
 use crate::error::Error;
 use crate::jobs::outliers::{OtherSpacing, WindowCounts};
