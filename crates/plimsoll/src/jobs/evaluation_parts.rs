@@ -40,19 +40,18 @@ struct FileState {
 }
 
 impl FileState {
-    /// The state of a file; zeros if it cannot be read, which is reported when it is scored.
-    fn of(path: &Path) -> FileState {
-        let Ok(metadata) = plimsoll_disk::metadata(path) else {
-            return FileState { bytes: 0, modified_ns: 0 };
-        };
+    /// The state of a file.
+    fn of(path: &Path) -> Outcome<FileState> {
+        let metadata = plimsoll_disk::metadata(path).map_err(|error| Error::at_path(path, &error))?;
         let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         // File systems without times of changes tell files apart by their length alone.
         let modified_ns = modified.map_or(0, |since| since.as_nanos() as u64);
-        FileState { bytes: metadata.len(), modified_ns }
+        Ok(FileState { bytes: metadata.len(), modified_ns })
     }
 
-    fn of_case(scores: &CaseScores) -> [FileState; 2] {
-        [&scores.prediction_file, &scores.reference_file].map(|path| FileState::of(path))
+    /// The states of the prediction and the reference of a case.
+    fn of_case(scores: &CaseScores) -> Outcome<[FileState; 2]> {
+        Ok([FileState::of(&scores.prediction_file)?, FileState::of(&scores.reference_file)?])
     }
 }
 
@@ -94,11 +93,12 @@ impl ScoredPart {
             names.iter().zip(&*cases).map(|(name, case)| CaseWork { name, work: work(case) }).collect();
         let share = Share::new(part, &list);
         share.note(&list, context);
-        let places: Vec<usize> =
-            names.iter().enumerate().filter(|(_, name)| share.has(name)).map(|(place, _)| place).collect();
-        let mut is_own = names.iter().map(|name| share.has(name));
-        cases.retain(|_| is_own.next().unwrap_or(false));
-        ScoredPart { share, places, of: names.len() }
+        let of = names.len();
+        let all = std::mem::take(cases).into_iter().zip(names).enumerate();
+        let own = all.filter(|(_, (_, name))| share.has(name)).map(|(place, (case, _))| (place, case));
+        let (places, own): (Vec<usize>, Vec<CasePaths>) = own.unzip();
+        *cases = own;
+        ScoredPart { share, places, of }
     }
 
     /// The part.
@@ -118,15 +118,14 @@ impl ScoredPart {
         let folder = output.with_extension("parts");
         plimsoll_disk::create_dir_all(&folder).map_err(|error| Error::at_path(&folder, &error))?;
         let file = |part: Part| folder.join(format!("{}.json", part.file_stem()));
-        let placed = self.places.iter().zip(&summary.metric_per_case).map(|(place, scores)| PlacedScores {
-            place: *place,
-            files: FileState::of_case(scores),
-            scores: scores.clone(),
+        let placed = self.places.iter().zip(&summary.metric_per_case).map(|(place, scores)| {
+            let files = FileState::of_case(scores)?;
+            Ok(PlacedScores { place: *place, files, scores: scores.clone() })
         });
         let own = PartScores {
             part: self.share.record(),
             settings: summary.settings.clone(),
-            cases: placed.collect(),
+            cases: placed.collect::<Outcome<_>>()?,
         };
         write(&file(self.part()), |to| write_json(to, &own))?;
         let budget = Budget::new(context.limits(ram).limit);
@@ -141,8 +140,10 @@ impl ScoredPart {
             memory.push(reserve(&path, &budget)?);
             let scores = read(&path)?;
             let is_same = scores.part.list == own.part.list && scores.settings == own.settings;
-            let is_current =
-                || scores.cases.iter().all(|case| FileState::of_case(&case.scores) == case.files);
+            // A file that is gone is another one than was scored.
+            let is_same_file =
+                |case: &PlacedScores| FileState::of_case(&case.scores).is_ok_and(|files| files == case.files);
+            let is_current = || scores.cases.iter().all(is_same_file);
             match is_same && is_current() {
                 true => found.extend(scores.cases),
                 false => others.push(part),
