@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use crate::gate::{self, Change, Kind};
-use crate::{folder, substitute};
+use crate::{folder, substitute, system};
 
 /// An open file that remembers its path. Reads and writes go straight to the system: wrap it in a buffer for small ones.
 /// As with the standard library's file, they may do less than asked.
@@ -127,11 +127,7 @@ impl File {
         }
         gate::pass(Kind::SetLength, &self.path)?;
         let length = length.max(self.file.metadata()?.len());
-        let flags = rustix::fs::FallocateFlags::empty();
-        match rustix::io::retry_on_intr(|| rustix::fs::fallocate(&self.file, flags, 0, length)) {
-            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => self.file.set_len(length)?,
-            result => result?,
-        }
+        system::allocate(&self.file, length)?;
         gate::done(Change::SetLength { path: &self.path, length });
         Ok(())
     }
@@ -164,29 +160,19 @@ impl File {
     /// The operating system's error.
     pub fn forget_cached(&self) -> io::Result<()> {
         gate::pass(Kind::Metadata, &self.path)?;
-        #[cfg(target_os = "linux")]
-        rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed)?;
-        Ok(())
+        system::forget_cached(&self.file)
     }
 
     /// Returns `true` if the file's path leads to this file: it was neither removed nor replaced since it was
-    /// opened. On systems whose files have no numbers, returns `true` if the path exists.
+    /// opened.
     ///
     /// # Errors
     /// If that cannot be told.
     pub fn is_at_its_path(&self) -> io::Result<bool> {
-        let at_path = match folder::metadata(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            result => result?,
-        };
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::MetadataExt;
-            let number = |metadata: &Metadata| (metadata.dev(), metadata.ino());
-            Ok(number(&at_path) == number(&self.metadata()?))
+        match folder::metadata(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            result => system::is_at(&self.file, &self.path, &result?),
         }
-        #[cfg(not(unix))]
-        Ok(true)
     }
 
     /// Takes the advisory lock that only one open file has at a time, until it is closed, also by the end of its process.
@@ -200,16 +186,12 @@ impl File {
             Ok(()) => Ok(true),
             Err(TryLockError::WouldBlock) => Ok(false),
             // Network file systems without a lock service say this.
-            Err(TryLockError::Error(error)) if is(&error, rustix::io::Errno::NOLCK) => {
+            Err(TryLockError::Error(error)) if system::has_no_locks(&error) => {
                 Err(io::Error::new(io::ErrorKind::Unsupported, error))
             }
             Err(TryLockError::Error(error)) => Err(error),
         }
     }
-}
-
-fn is(error: &io::Error, number: rustix::io::Errno) -> bool {
-    error.raw_os_error() == Some(number.raw_os_error())
 }
 
 impl Read for File {
@@ -229,7 +211,7 @@ impl Write for File {
         let bytes = &bytes[..written.min(bytes.len())];
         gate::done(Change::Write { path: &self.path, file: &self.file, bytes });
         if allowed.torn {
-            return Err(rustix::io::Errno::IO.into());
+            return Err(system::device_failed());
         }
         Ok(written)
     }

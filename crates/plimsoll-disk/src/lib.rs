@@ -30,6 +30,7 @@ pub mod outputs;
 mod read;
 mod scratch;
 mod substitute;
+mod system;
 pub mod zip;
 
 pub use appender::Appender;

@@ -70,7 +70,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let names = || folder::read_dir(folder.path()).unwrap();
         let mut file = ScratchFile::beside(&folder.path().join("labels.nii.gz"), 100).unwrap();
-        assert!(names().is_empty());
+        // Other systems keep the name until the file is closed.
+        assert!(cfg!(not(unix)) || names().is_empty());
         file.write_all_at(90, b"end").unwrap();
         file.write_all_at(3, b"begin").unwrap();
         let mut read = [9; 8];

@@ -91,6 +91,12 @@ fn a_locked_file_of_lines_has_one_writer_at_a_time_and_a_removed_one_is_made_aga
     let mut first = open().unwrap();
     first.append(b"one").unwrap();
     assert!(open().is_none());
+    if cfg!(windows) {
+        // An open file may keep its name there although it is removed.
+        drop(first);
+        assert_eq!(open().unwrap().length(), 4);
+        return;
+    }
     fs::remove_file(&path).unwrap();
     // The lock of a file that is gone is no lock of the one that follows it.
     let mut second = open().unwrap();

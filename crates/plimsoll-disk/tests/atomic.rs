@@ -128,6 +128,10 @@ fn the_next_file_of_a_name_removes_what_killed_processes_left_of_it() {
     fs::write(left(2), b"half").unwrap();
     write(&path, |file| file.write_all(b"newer")).unwrap();
     assert!(left(0).exists() && !left(1).exists() && !left(2).exists());
+    if cfg!(windows) {
+        // An open file may keep its name there although it is removed.
+        return;
+    }
     // Its number is free again when it has no name, and it removes nothing that has its name then.
     fs::remove_file(left(0)).unwrap();
     let newer = AtomicFile::create(&path).unwrap();

@@ -4,7 +4,9 @@
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-use plimsoll_disk::{File, Substitute, TooLong};
+#[cfg(unix)]
+use plimsoll_disk::Substitute;
+use plimsoll_disk::{File, TooLong};
 
 #[test]
 fn a_file_is_read_whole_up_to_the_bytes_that_are_allowed_and_refused_beyond() {
@@ -20,6 +22,7 @@ fn a_file_is_read_whole_up_to_the_bytes_that_are_allowed_and_refused_beyond() {
     assert_eq!(error.to_string(), "the file has 12 bytes, but at most 11 are supported");
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn a_file_that_tells_no_length_is_bounded_as_well() {
     // The kernel says 0 bytes of it.
@@ -31,6 +34,7 @@ fn a_file_that_tells_no_length_is_bounded_as_well() {
     assert_eq!(Substitute::find(&error), Some(Substitute::CharacterDevice));
 }
 
+#[cfg(unix)]
 #[test]
 fn what_stands_in_the_place_of_a_file_is_told_by_what_it_is_and_not_waited_for() {
     let folder = tempfile::tempdir().unwrap();

@@ -24,6 +24,7 @@ mod limits;
 mod mapped;
 mod mappings;
 mod overhead;
+mod process;
 mod resident;
 
 pub use allocator::{

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::limit::{Limit, System, Unread};
+use crate::process::{available, own_limits};
 use crate::{Bytes, cgroup, resident};
 
 /// All limits that were found, and the memory limit that follows from them.
@@ -22,13 +23,13 @@ pub struct Limits {
 /// for what other processes may come to need.
 const MARGIN: u64 = 16;
 
-/// Reads every limit: control groups, resource limits, and the memory that is available now. With `asked`, the limit is
+/// Reads every limit: control groups, resource limits, job objects, and the memory that is available now. With `asked`, the limit is
 /// what was asked for unless a limit is lower; without, it is what the tightest limit leaves, less a sixteenth.
 pub fn limits(system: &System, asked: Option<Bytes>) -> Limits {
     limits_of(system, own_share(), asked)
 }
 
-/// Returns the resident size of this process. Without procfs it is unknown; 0 errs on the side of a lower limit.
+/// Returns the resident size of this process. If it is unknown, 0 errs on the side of a lower limit.
 fn own_share() -> Bytes {
     resident().map_or(Bytes::ZERO, |resident| resident.now)
 }
@@ -37,7 +38,7 @@ fn own_share() -> Bytes {
 fn limits_of(system: &System, own: Bytes, asked: Option<Bytes>) -> Limits {
     let mut unread = Vec::new();
     let mut found = cgroup::limits(system, own, &mut unread);
-    found.extend(resource_limits(system, &mut unread));
+    found.extend(own_limits(system, &mut unread));
     found.extend(available(system, own, &mut unread));
     found.sort_by_key(|limit| limit.bytes);
     let tightest = found.first().map_or(Bytes(u64::MAX), |limit| limit.bytes);
@@ -65,52 +66,8 @@ fn shortfall_of(system: &System, own: Bytes, limit: Bytes) -> Bytes {
     limit - groups.chain(machine).min().unwrap_or(limit)
 }
 
-/// `RLIMIT_AS` and `RLIMIT_DATA`, from `/proc/self/limits`, whose columns are at fixed places: name to 26, soft limit to 47.
-fn resource_limits(system: &System, unread: &mut Vec<Unread>) -> Vec<Limit> {
-    let path = system.proc.join("self/limits");
-    let Some(text) = Unread::read(&path, unread) else {
-        return Vec::new();
-    };
-    let mut limits = Vec::new();
-    for line in text.lines() {
-        let source = match line.get(..26).map(str::trim) {
-            Some("Max address space") => "RLIMIT_AS",
-            Some("Max data size") => "RLIMIT_DATA",
-            _ => continue,
-        };
-        let value = line.get(26..47).map_or("", str::trim);
-        match value.parse().map(Bytes) {
-            Ok(bytes) => limits.push(Limit { source: source.into(), bytes, ceiling: bytes }),
-            Err(_) if value == "unlimited" => {}
-            Err(_) => {
-                let reason = format!("{source} is {value:?}, which is not a number of bytes");
-                unread.push(Unread { path: path.clone(), reason });
-            }
-        }
-    }
-    limits
-}
-
-/// Memory that the kernel estimates it could provide without swapping, plus what this process holds already.
-fn available(system: &System, own: Bytes, unread: &mut Vec<Unread>) -> Option<Limit> {
-    let path = system.proc.join("meminfo");
-    let text = Unread::read(&path, unread)?;
-    let kib = |name: &str| {
-        let line = text.lines().find(|line| line.starts_with(name))?;
-        line.split_whitespace().nth(1)?.parse::<u64>().ok()
-    };
-    let (Some(available), Some(total)) = (kib("MemAvailable:"), kib("MemTotal:")) else {
-        unread.push(Unread { path, reason: "it has no MemAvailable or no MemTotal in kB".into() });
-        return None;
-    };
-    let (available, total) = (Bytes(available << 10) + own, Bytes(total << 10));
-    Some(Limit {
-        source: format!("available memory, {}", path.display()),
-        bytes: available.min(total),
-        ceiling: total,
-    })
-}
-
+// They describe machines by files of procfs.
+#[cfg(not(any(target_os = "macos", windows)))]
 #[cfg(test)]
 mod tests {
     use super::*;

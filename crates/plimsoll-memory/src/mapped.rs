@@ -132,13 +132,14 @@ impl<T: Pod> Mapped<T> {
 
 /// Huge pages save kernels that stream over large buffers most address translation misses. The system may decline, and
 /// never makes more resident than is mapped.
+#[cfg(all(target_os = "linux", not(miri)))]
 fn ask_for_huge_pages(map: &MmapMut) {
-    // The interpreter that checks for undefined behaviour knows no advice.
-    if cfg!(not(miri)) {
-        #[cfg(target_os = "linux")]
-        let _ = map.advise(memmap2::Advice::HugePage);
-    }
+    let _ = map.advise(memmap2::Advice::HugePage);
 }
+
+/// Other systems, and the interpreter that checks for undefined behaviour, know no advice.
+#[cfg(not(all(target_os = "linux", not(miri))))]
+fn ask_for_huge_pages(_: &MmapMut) {}
 
 impl<T: Pod> Deref for Mapped<T> {
     type Target = [T];

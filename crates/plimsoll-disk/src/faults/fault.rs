@@ -3,7 +3,7 @@
 use std::io;
 use std::str::FromStr;
 
-use rustix::io::Errno;
+use crate::system;
 
 /// The kind of failure of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,8 +65,8 @@ impl FaultKind {
     /// The error of an operation that does nothing; none if this kind lets it go on.
     pub(super) fn error(self) -> Option<io::Error> {
         match self {
-            FaultKind::Eio | FaultKind::Torn => Some(Errno::IO.into()),
-            FaultKind::Enospc => Some(Errno::NOSPC.into()),
+            FaultKind::Eio | FaultKind::Torn => Some(system::device_failed()),
+            FaultKind::Enospc => Some(system::disk_full()),
             FaultKind::Short => None,
             FaultKind::Abort => std::process::abort(),
         }

@@ -1,20 +1,13 @@
 //! The identity of a file: equal for all names that lead to it.
 
-use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::folder;
+use crate::{folder, system};
 
-/// The identity of an existing file or folder. Symbolic links and, on Unix, hard links to a file have the identity of the file.
+/// The identity of an existing file or folder: device and number. Symbolic and hard links to a file have the identity of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity(Key);
-
-/// Device and number of the file, or its path without links where files have no numbers.
-#[cfg(unix)]
-type Key = (u64, u64);
-#[cfg(not(unix))]
-type Key = PathBuf;
+pub struct Identity(u64, u64);
 
 impl Identity {
     /// The identity of the file or folder that a path leads to; none if there is none.
@@ -23,23 +16,14 @@ impl Identity {
     /// If its folder may not be searched.
     pub fn read(path: &Path) -> io::Result<Option<Identity>> {
         match folder::metadata(path) {
-            Ok(found) => Ok(Some(Identity(key(path, &found)?))),
+            Ok(found) => {
+                let (device, number) = system::number_of(path, &found)?;
+                Ok(Some(Identity(device, number)))
+            }
             Err(error) if is_missing(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
-}
-
-#[cfg(unix)]
-#[expect(clippy::unnecessary_wraps, reason = "it can fail on other systems")]
-fn key(_: &Path, found: &Metadata) -> io::Result<Key> {
-    use std::os::unix::fs::MetadataExt;
-    Ok((found.dev(), found.ino()))
-}
-
-#[cfg(not(unix))]
-fn key(path: &Path, _: &Metadata) -> io::Result<Key> {
-    path.canonicalize()
 }
 
 /// Returns `true` if an error means that a path leads to nothing.

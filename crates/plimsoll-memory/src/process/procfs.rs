@@ -1,0 +1,175 @@
+//! Linux: the files of procfs.
+
+use std::{fs, io};
+
+use crate::limit::{Limit, System, Unread};
+use crate::{Bytes, MappedFiles, Resident};
+
+/// Reads `/proc/self/status`. The kernel batches its counters per thread, so that `now` may lag by some tens of pages.
+pub(crate) fn resident() -> io::Result<Resident> {
+    let [now, peak, address_space] = status(["VmRSS:", "VmHWM:", "VmSize:"])?;
+    Ok(Resident { now, peak, address_space })
+}
+
+/// Kernels before 4.5 do not have the field.
+pub(crate) fn resident_anonymous() -> io::Result<Bytes> {
+    let [anonymous] = status(["RssAnon:"])?;
+    Ok(anonymous)
+}
+
+/// Works with kernels that were built with `CONFIG_PROC_PAGE_MONITOR`.
+pub(crate) fn forget_resident_peak() {
+    let _ = fs::write("/proc/self/clear_refs", "5");
+}
+
+/// Reads `/proc/self/smaps`.
+pub(crate) fn mapped_files() -> io::Result<MappedFiles> {
+    Ok(parse(&fs::read_to_string("/proc/self/smaps")?))
+}
+
+/// The first `model name` of `/proc/cpuinfo`, which most ARM machines do not have.
+pub(crate) fn processor_model() -> Option<String> {
+    model_name(&fs::read_to_string("/proc/cpuinfo").ok()?)
+}
+
+/// `RLIMIT_AS` and `RLIMIT_DATA`, from `/proc/self/limits`, whose columns are at fixed places: name to 26, soft limit to 47.
+pub(crate) fn own_limits(system: &System, unread: &mut Vec<Unread>) -> Vec<Limit> {
+    let path = system.proc.join("self/limits");
+    let Some(text) = Unread::read(&path, unread) else {
+        return Vec::new();
+    };
+    let mut limits = Vec::new();
+    for line in text.lines() {
+        let source = match line.get(..26).map(str::trim) {
+            Some("Max address space") => "RLIMIT_AS",
+            Some("Max data size") => "RLIMIT_DATA",
+            _ => continue,
+        };
+        let value = line.get(26..47).map_or("", str::trim);
+        match value.parse().map(Bytes) {
+            Ok(bytes) => limits.push(Limit { source: source.into(), bytes, ceiling: bytes }),
+            Err(_) if value == "unlimited" => {}
+            Err(_) => {
+                let reason = format!("{source} is {value:?}, which is not a number of bytes");
+                unread.push(Unread { path: path.clone(), reason });
+            }
+        }
+    }
+    limits
+}
+
+/// Memory that the kernel estimates it could provide without swapping, plus what this process holds already.
+pub(crate) fn available(system: &System, own: Bytes, unread: &mut Vec<Unread>) -> Option<Limit> {
+    let path = system.proc.join("meminfo");
+    let text = Unread::read(&path, unread)?;
+    let kib = |name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        line.split_whitespace().nth(1)?.parse::<u64>().ok()
+    };
+    let (Some(available), Some(total)) = (kib("MemAvailable:"), kib("MemTotal:")) else {
+        unread.push(Unread { path, reason: "it has no MemAvailable or no MemTotal in kB".into() });
+        return None;
+    };
+    let (available, total) = (Bytes(available << 10) + own, Bytes(total << 10));
+    Some(Limit {
+        source: format!("available memory, {}", path.display()),
+        bytes: available.min(total),
+        ceiling: total,
+    })
+}
+
+/// Fields of `/proc/self/status` that are sizes.
+fn status<const N: usize>(names: [&str; N]) -> io::Result<[Bytes; N]> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let mut sizes = [Bytes::ZERO; N];
+    for (size, name) in sizes.iter_mut().zip(names) {
+        let mut lines = status.lines();
+        *size = lines
+            .find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse::<u64>().ok())
+            .map(|kib| Bytes(kib << 10))
+            .ok_or_else(|| io::Error::other(format!("no {name} in /proc/self/status")))?;
+    }
+    Ok(sizes)
+}
+
+/// Beginnings of paths that are mapped but are not files: devices, such as a driver's own memory, and memory
+/// that processes share. Deleted files still count: a program that is rebuilt while it runs keeps its code
+/// mapped.
+const NO_FILES: [&str; 3] = ["/dev/", "/memfd:", "/SYSV"];
+
+/// Sums the mappings of files. Their headers are lines like `55d0-55e0 r-xp 0000 fd:00 131 /usr/bin/plimsoll`; the lines
+/// below a header say what it has, like `Rss:    64 kB`.
+fn parse(smaps: &str) -> MappedFiles {
+    let mut files = MappedFiles::default();
+    let mut is_file = false;
+    for line in smaps.lines() {
+        let mut words = line.split_whitespace();
+        let Some(first) = words.next() else { continue };
+        if !first.ends_with(':') {
+            let is_mapped =
+                |path: &str| path.starts_with('/') && !NO_FILES.iter().any(|no| path.starts_with(no));
+            is_file = words.nth(4).is_some_and(is_mapped);
+            continue;
+        }
+        let Some(kib) = words.next().and_then(|word| word.parse::<u64>().ok()).filter(|_| is_file) else {
+            continue;
+        };
+        match first {
+            "Size:" => files.mapped += Bytes(kib << 10),
+            "Rss:" => files.resident += Bytes(kib << 10),
+            _ => {}
+        }
+    }
+    files
+}
+
+fn model_name(cpuinfo: &str) -> Option<String> {
+    let (_, name) = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'))?;
+    Some(name.trim().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_mappings_of_files_are_counted() {
+        let smaps = "\
+55d0c8a00000-55d0c8b00000 r-xp 00001000 fd:00 1311 /usr/bin/a program (deleted)
+Size:               1024 kB
+KernelPageSize:        4 kB
+Rss:                 640 kB
+VmFlags: rd ex mr mw me sd
+55d0c9000000-55d0c9100000 rw-p 00000000 00:00 0    [heap]
+Size:               1024 kB
+Rss:                1000 kB
+7f0000000000-7f0000200000 rw-p 00000000 00:00 0
+Size:               2048 kB
+Rss:                2048 kB
+7f0800000000-7f0800400000 rw-s 00000000 00:05 411 /dev/nvidiactl
+Size:               4096 kB
+Rss:                4096 kB
+7f0900000000-7f0900100000 rw-s 00000000 00:01 5120 /dev/zero (deleted)
+Size:               1024 kB
+Rss:                1024 kB
+7f0a00000000-7f0a00100000 rw-s 00000000 00:01 2051 /memfd:cuda (deleted)
+Size:               1024 kB
+Rss:                1024 kB
+7f0b00000000-7f0b00100000 rw-s 00000000 00:01 32770 /SYSV00000000 (deleted)
+Size:               1024 kB
+Rss:                1024 kB
+7f1000000000-7f1000010000 r--p 00000000 fd:00 77 /lib/libm.so.6
+Size:                 64 kB
+Rss:                  12 kB
+";
+        assert_eq!(parse(smaps), MappedFiles { mapped: Bytes(1088 << 10), resident: Bytes(652 << 10) });
+    }
+
+    #[test]
+    fn the_model_name_is_that_of_the_first_processor() {
+        let cpuinfo = "processor\t: 0\nmodel\t\t: 143\nmodel name\t: Intel(R) Xeon(R) 8481C @ 2.70GHz\n\n\
+                       processor\t: 1\nmodel name\t: another\n";
+        assert_eq!(model_name(cpuinfo).as_deref(), Some("Intel(R) Xeon(R) 8481C @ 2.70GHz"));
+        assert_eq!(model_name("processor\t: 0\nBogoMIPS\t: 50.00\n"), None);
+    }
+}
