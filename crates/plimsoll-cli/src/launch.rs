@@ -75,7 +75,7 @@ fn expect_one(launch: &Launch) -> Outcome {
 impl Command {
     /// Returns `true` if several processes of the command do not disturb each other: it only prints.
     fn writes_nothing(&self) -> bool {
-        matches!(self, Command::Doctor(_) | Command::Settings | Command::Status(_))
+        matches!(self, Command::Doctor(_) | Command::Settings | Command::Completions(_) | Command::Status(_))
     }
 
     /// The part of a command whose cases can be divided.

@@ -23,6 +23,7 @@ mod images;
 mod kills;
 mod large_volumes;
 mod layouts;
+mod manual;
 mod masked;
 mod micro_batches;
 mod model_file;

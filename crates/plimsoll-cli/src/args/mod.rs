@@ -3,6 +3,7 @@
 mod bench;
 mod bench_data;
 mod compare;
+mod completions;
 mod evaluate;
 mod inference;
 mod missing;
@@ -32,6 +33,7 @@ pub use bench_data::BenchData;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 pub use compare::Compare;
+pub use completions::{Completions, Manual};
 pub use evaluate::{Evaluate, Metrics, SurfaceKind};
 pub use inference::{Inference, StorageArgs};
 pub use missing::MissingScores;
@@ -65,7 +67,8 @@ pub struct Args {
     #[command(subcommand)]
     pub command: Command,
     /// Print results as JSON.
-    #[arg(long, global = true)]
+    // Behind the options of every command, however many these are.
+    #[arg(long, global = true, display_order = 990)]
     pub json: bool,
 }
 
@@ -117,6 +120,10 @@ pub enum Command {
     /// Measure speed on this machine.
     #[command(subcommand)]
     Bench(Bench),
+    /// Print completions of commands and options for a shell.
+    Completions(Completions),
+    /// Write a manual page for each command.
+    Manual(Manual),
 }
 
 /// Reads `D,H,W`, or one number for all three.

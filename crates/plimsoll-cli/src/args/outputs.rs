@@ -42,10 +42,12 @@ impl Command {
                 files.write(args.draw.as_deref().map(|path| ("--draw", path)), contents::DRAWING);
                 files
             }
-            // These write no file that a user names, or begin with an empty folder.
+            // These write no file that a user names, begin with an empty folder, or replace nothing unless asked.
             Command::Demo(_)
             | Command::Doctor(_)
             | Command::Settings
+            | Command::Completions(_)
+            | Command::Manual(_)
             | Command::Status(_)
             | Command::Watch(_)
             | Command::Models(Models::Show(_) | Models::Verify(_))

@@ -12,12 +12,14 @@ mod classification;
 mod compare;
 mod compare_images;
 mod compared;
+mod completions;
 mod demo;
 mod demo_images;
 mod doctor;
 mod evaluate;
 mod export;
 mod inspect;
+mod manual;
 mod models;
 mod plan;
 mod postprocess;
@@ -81,5 +83,7 @@ pub fn run(args: &Args) -> Outcome {
         Command::Status(status) => status::run(status, args.json),
         Command::Watch(watch) => watch::run(watch, args.json),
         Command::Bench(bench) => bench::run(bench, args.json),
+        Command::Completions(completions) => completions::run(completions),
+        Command::Manual(manual) => manual::run(manual, args.json),
     }
 }
