@@ -21,9 +21,7 @@ fn backend(threads: usize, level: Level, poison: bool) -> CpuBackend {
 }
 
 fn backends() -> Vec<CpuBackend> {
-    let levels = [Level::Portable, Level::Avx2, Level::Avx512];
-    let levels = levels.into_iter().filter(|level| *level <= Level::detect());
-    levels.map(|level| backend(2, level, true)).collect()
+    Level::available().map(|level| backend(2, level, true)).collect()
 }
 
 /// Checks a case in f32, and in bf16 where it can be stored so: the definitions make the same of both.

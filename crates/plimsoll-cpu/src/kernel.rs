@@ -2,9 +2,13 @@
 
 use plimsoll_parallel::{Level, Pool};
 
+#[cfg(target_arch = "aarch64")]
+use crate::simd::Neon;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::dot::{Avx2Dot, Avx512Bf16};
 use crate::simd::dot::{Dot, DotLevel, PortableDot};
+#[cfg(target_arch = "aarch64")]
+use crate::simd::dot::{NeonBf16, NeonDot};
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{Avx2, Avx512};
 use crate::simd::{Portable, Simd};
@@ -57,6 +61,16 @@ unsafe fn task_avx2<K: Kernel>(kernel: &K, task: usize, thread: usize) {
     unsafe { kernel.task::<Avx2>(task, thread) }
 }
 
+/// [`Kernel::task`], compiled for NEON.
+///
+/// # Safety
+/// [`Kernel::task`]'s contract, for [`Neon`].
+#[cfg(target_arch = "aarch64")]
+unsafe fn task_neon<K: Kernel>(kernel: &K, task: usize, thread: usize) {
+    // SAFETY: this function's contract includes the contract of the call.
+    unsafe { kernel.task::<Neon>(task, thread) }
+}
+
 /// [`Kernel::task`], compiled for any machine.
 ///
 /// # Safety
@@ -100,6 +114,27 @@ unsafe fn dot_task_avx2<K: DotKernel>(kernel: &K, task: usize, thread: usize) {
     unsafe { kernel.task::<Avx2Dot>(task, thread) }
 }
 
+/// [`DotKernel::task`], compiled for NEON with bf16.
+///
+/// # Safety
+/// [`DotKernel::task`]'s contract, for [`NeonBf16`].
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "bf16")]
+unsafe fn dot_task_neon_bf16<K: DotKernel>(kernel: &K, task: usize, thread: usize) {
+    // SAFETY: this function's contract includes the contract of the call.
+    unsafe { kernel.task::<NeonBf16>(task, thread) }
+}
+
+/// [`DotKernel::task`], compiled for NEON.
+///
+/// # Safety
+/// [`DotKernel::task`]'s contract, for [`NeonDot`].
+#[cfg(target_arch = "aarch64")]
+unsafe fn dot_task_neon<K: DotKernel>(kernel: &K, task: usize, thread: usize) {
+    // SAFETY: this function's contract includes the contract of the call.
+    unsafe { kernel.task::<NeonDot>(task, thread) }
+}
+
 /// [`DotKernel::task`], compiled for any machine.
 ///
 /// # Safety
@@ -128,6 +163,9 @@ impl Machine {
             Level::Avx512 => task_avx512::<K>,
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => task_avx2::<K>,
+            // Products of bf16 are the only difference, and these kernels have none.
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon | Level::NeonBf16 => task_neon::<K>,
             _ => task_portable::<K>,
         };
         self.pool.run(kernel.tasks(), &|task, thread| {
@@ -147,6 +185,10 @@ impl Machine {
             DotLevel::Avx512Bf16 => dot_task_avx512::<K>,
             #[cfg(target_arch = "x86_64")]
             DotLevel::Avx2 => dot_task_avx2::<K>,
+            #[cfg(target_arch = "aarch64")]
+            DotLevel::NeonBf16 => dot_task_neon_bf16::<K>,
+            #[cfg(target_arch = "aarch64")]
+            DotLevel::Neon => dot_task_neon::<K>,
             _ => dot_task_portable::<K>,
         };
         self.pool.run(kernel.tasks(), &|task, thread| {

@@ -10,7 +10,8 @@ pub enum Products {
     #[default]
     F32,
     /// Values and weights, or their Winograd transforms, rounded to bf16: twice as fast on processors with an instruction for that
-    /// (AVX-512 BF16), much slower on others, where each convolution of the same values has the same bits.
+    /// (AVX-512 BF16, Arm's BF16), much slower on others. Each convolution of the same values has the same bits everywhere but with Arm's
+    /// instructions, which round otherwise.
     Bf16,
 }
 

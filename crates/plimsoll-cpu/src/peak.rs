@@ -9,8 +9,8 @@ use plimsoll_plan::EngineError;
 use crate::kernel::{Kernel, Machine};
 use crate::simd::{LANES, Simd};
 
-/// Enough independent sums to hide the latency of two units.
-const SUMS: usize = 12;
+/// Enough independent sums to hide the latency of two units; with NEON, as many as its registers hold.
+const SUMS: usize = if cfg!(target_arch = "aarch64") { 6 } else { 12 };
 const ROUNDS: usize = 1 << 16;
 
 /// Multiply-adds on registers alone.

@@ -9,10 +9,11 @@ use proptest::prelude::*;
 
 /// A backend with any number of threads and any instruction set that this machine has.
 fn backend(random: &mut Random) -> CpuBackend {
-    let levels = [Level::Portable, Level::Avx2, Level::Avx512].map(|level| level.min(Level::detect()));
+    let levels: Vec<Level> = Level::ALL.iter().map(|level| (*level).min(Level::detect())).collect();
     let threads = 1 + random.below(3);
     let products = [Products::F32, Products::Bf16][random.below(2)];
-    CpuBackend::new(CpuOptions { threads, level: levels[random.below(3)], products, poison: true }).unwrap()
+    CpuBackend::new(CpuOptions { threads, level: levels[random.below(levels.len())], products, poison: true })
+        .unwrap()
 }
 
 proptest! {
@@ -39,7 +40,7 @@ fn options_that_the_machine_lacks_are_errors() {
     for threads in [0, 100_000, usize::MAX] {
         assert!(refused(CpuOptions { threads, ..sound }));
     }
-    for level in [Level::Portable, Level::Avx2, Level::Avx512] {
+    for level in Level::ALL.iter().copied() {
         assert_eq!(refused(CpuOptions { level, ..sound }), level > Level::detect());
     }
 }

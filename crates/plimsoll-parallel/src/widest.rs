@@ -28,6 +28,7 @@ pub fn widest<L: Loop>(body: L) -> L::Output {
         // SAFETY: `detect` has asked the processor for AVX2 and FMA.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => unsafe { with_avx2(body) },
+        // NEON, which is part of every aarch64, has four lanes.
         _ => body.run::<4>(),
     }
 }

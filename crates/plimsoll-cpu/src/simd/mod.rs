@@ -1,7 +1,7 @@
 //! Sixteen f32 lanes, on whatever the machine has.
 //!
 //! Kernels are written once, over this trait, and compiled for each level; which one runs is decided when the program
-//! starts. A vector is always sixteen lanes wide, one block of channels: one register with AVX-512, two with AVX2.
+//! starts. A vector is always sixteen lanes wide, one block of channels: one register with AVX-512, two with AVX2, four with NEON.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -10,6 +10,8 @@ mod avx512;
 pub(crate) mod dot;
 mod element;
 pub(crate) mod exp;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 pub(crate) mod normal;
 mod portable;
 
@@ -17,6 +19,23 @@ pub(crate) use element::{Bf16, Element};
 
 /// Lanes of a vector, and channels of a block.
 pub(crate) const LANES: usize = 16;
+
+/// The operands of a register tile of a convolution: sixteen channels of some positions, and their weights to some blocks of outputs.
+///
+/// A tile of B blocks × R rows × W positions reads `LANES` elements (or pairs, of bf16) of the source for each position, and for each
+/// of them a vector of weights in each block.
+#[derive(Clone, Copy)]
+pub(crate) struct Products<T> {
+    /// The weights of the first input to the first block of outputs.
+    pub(crate) weights: *const T,
+    /// Elements from the weights of one input, or pair, to those of the next, and from one block of outputs to the next.
+    pub(crate) weight_step: usize,
+    pub(crate) weight_block: usize,
+    /// The first position's channels. The next position's follow.
+    pub(crate) source: *const T,
+    /// Elements from one row of positions to the next.
+    pub(crate) source_row: usize,
+}
 
 /// Something to be run with an instruction set.
 pub(crate) trait Body {
@@ -218,6 +237,55 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         }
     }
 
+    /// Adds the products of sixteen inputs of each position, one input after the other, to the sums of a register tile.
+    ///
+    /// # Safety
+    /// The machine has the instruction set; what [`Products`] says is valid for reads.
+    #[inline(always)]
+    unsafe fn add_products<const B: usize, const R: usize, const W: usize>(
+        sums: &mut [[[Self::V; W]; R]; B],
+        of: &Products<f32>,
+    ) {
+        for input in 0..LANES {
+            // SAFETY: inputs, blocks, rows and positions are below those that `Products` is valid for, as this function's contract says.
+            unsafe {
+                let mut w = [Self::zero(); B];
+                for (b, w) in w.iter_mut().enumerate() {
+                    *w = Self::load(of.weights.add(b * of.weight_block + input * of.weight_step));
+                }
+                for r in 0..R {
+                    for p in 0..W {
+                        let x = Self::splat(*of.source.add(r * of.source_row + p * LANES + input));
+                        for b in 0..B {
+                            sums[b][r][p] = Self::fma(w[b], x, sums[b][r][p]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds the products of `I` inputs with the gradients of `B` blocks of outputs to sums.
+    ///
+    /// # Safety
+    /// The machine has the instruction set; `x` is valid for reads of `I` elements.
+    #[inline(always)]
+    unsafe fn add_outer<const B: usize, const I: usize>(
+        sums: &mut [[Self::V; I]; B],
+        g: &[Self::V; B],
+        x: *const f32,
+    ) {
+        for i in 0..I {
+            // SAFETY: `i < I`, and the machine has the instruction set, as this function's contract says.
+            unsafe {
+                let x = Self::splat(*x.add(i));
+                for b in 0..B {
+                    sums[b][i] = Self::fma(g[b], x, sums[b][i]);
+                }
+            }
+        }
+    }
+
     /// The lanes, in order.
     ///
     /// # Safety
@@ -231,6 +299,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     }
 }
 
+#[cfg(target_arch = "aarch64")]
+pub(crate) use neon::Neon;
 pub(crate) use portable::Portable;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use {avx2::Avx2, avx512::Avx512};

@@ -2,8 +2,8 @@
 //! are f32.
 //!
 //! A dot product takes two inputs at once, so weights are packed in pairs of inputs: `[…][8][16 outputs][2]` for the
-//! sixteen inputs of a block. A pair of inputs of a voxel is then adjacent in features, and only weights are
-//! rearranged.
+//! sixteen inputs of a block, or as the instance of [`Dot`] reads them. A pair of inputs of a voxel is then adjacent in
+//! features, and only weights are rearranged.
 //!
 //! - [`direct`] takes any window. It reaches most of the processor's peak.
 //! - [`winograd`] is for kernels three wide and high with stride 1: with F(2, 3) along both, 16 products replace 36.

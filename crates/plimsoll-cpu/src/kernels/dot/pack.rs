@@ -1,6 +1,6 @@
 //! Weights as direct kernels read them.
 
-use super::{ROW, SQUARE};
+use super::SQUARE;
 use crate::kernel::{DotKernel, Ptr};
 use crate::simd::dot::{Dot, PAIR, PAIRS};
 use crate::simd::{LANES, Simd};
@@ -9,7 +9,7 @@ use crate::simd::{LANES, Simd};
 pub(crate) struct PackWeights {
     /// `[pair of blocks][tap][16 inputs][16 outputs]`
     pub(crate) weights: Ptr<f32>,
-    /// The result, `[pair of blocks][tap][8][16 outputs][2]`.
+    /// The result, `[pair of blocks][tap]` squares of [`Dot::store_weights`].
     pub(crate) packed: Ptr<u16>,
     /// The number of pairs of an output block and an input block.
     pub(crate) pairs: usize,
@@ -29,8 +29,8 @@ impl DotKernel for PackWeights {
                 // its eight pairs of rows. Tasks write disjoint squares.
                 unsafe {
                     let from = self.weights.0.add(square * LANES * LANES + pair * PAIR * LANES);
-                    let to = self.packed.0.add(square * SQUARE + pair * ROW);
-                    D::store_pairs(to, [D::S::load(from), D::S::load(from.add(LANES))]);
+                    let to = self.packed.0.add(square * SQUARE);
+                    D::store_weights(to, pair, [D::S::load(from), D::S::load(from.add(LANES))]);
                 }
             }
         }

@@ -1,8 +1,8 @@
 //! The register tiles of direct kernels: blocks of outputs × rows × columns, whose sums stay in registers.
 
 use super::{ROW, SQUARE};
-use crate::simd::dot::{Dot, DotBody, PAIR, PAIRS};
-use crate::simd::{LANES, Simd};
+use crate::simd::dot::{Dot, DotBody, PAIRS};
+use crate::simd::{LANES, Products, Simd};
 
 /// The most sums of a tile.
 pub(super) const MOST_SUMS: usize = 28;
@@ -79,30 +79,24 @@ impl<const B: usize, const R: usize, const W: usize> DotBody for SumTile<'_, B, 
         // SAFETY: whoever runs this body answers for `Tile::sum`'s contract: places in the patch and among the weights belong to
         // its positions, taps and blocks, and `sums` has room for B · R · W.
         unsafe {
-            let mut sums = [[[D::S::zero(); W]; R]; B];
+            let mut sums = [[[D::no_sum(); W]; R]; B];
             for source_block in 0..tile.source_blocks {
                 let source = tile.source.add(source_block * tile.block_stride);
                 let weights = tile.weights.add(source_block * tile.input_stride);
                 for tap in tile.taps {
                     let source = source.add(tap.source);
                     let weights = weights.add(tap.weight);
-                    for pair in 0..PAIRS {
-                        let mut w = [D::load_pairs(weights.add(pair * ROW)); B];
-                        for (b, w) in w.iter_mut().enumerate().skip(1) {
-                            *w = D::load_pairs(weights.add(b * tile.output_stride + pair * ROW));
-                        }
-                        for r in 0..R {
-                            for p in 0..W {
-                                let x =
-                                    D::splat_pair(source.add(r * tile.row_stride + p * LANES + pair * PAIR));
-                                for b in 0..B {
-                                    sums[b][r][p] = D::dot(sums[b][r][p], w[b], x);
-                                }
-                            }
-                        }
-                    }
+                    let of = Products {
+                        weights,
+                        weight_step: ROW,
+                        weight_block: tile.output_stride,
+                        source,
+                        source_row: tile.row_stride,
+                    };
+                    D::add_products(&mut sums, &of);
                 }
             }
+            let sums = D::finish(sums);
             for (i, sum) in sums.as_flattened().as_flattened().iter().enumerate() {
                 D::S::store(tile.sums.add(i * LANES), *sum);
             }

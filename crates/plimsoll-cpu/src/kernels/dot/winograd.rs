@@ -14,8 +14,8 @@ use super::winograd_gather::TransformPlane;
 use super::{DotOperands, ROW, SQUARE};
 use crate::kernel::DotKernel;
 use crate::kernels::f23::{POINTS, RESULTS, WIDTH, results};
-use crate::simd::dot::{Dot, DotBody, PAIR, PAIRS};
-use crate::simd::{LANES, Simd};
+use crate::simd::dot::{Dot, DotBody};
+use crate::simd::{LANES, Products, Simd};
 
 /// A convolution between features or its transpose, bound to memory.
 pub(crate) struct StripConv {
@@ -343,29 +343,26 @@ impl<const B: usize, const W: usize> DotBody for SumPiece<'_, B, W> {
         // SAFETY: whoever runs this body answers for `Piece::sum`'s contract: planes are below the bounds of the ring, and blocks below those
         // of the source and of the weights.
         unsafe {
-            let mut sums = [[D::S::zero(); W]; B];
+            let mut sums = [[[D::no_sum(); W]]; B];
             let mut weights = weights;
             for source_block in 0..tiling.source_blocks {
                 let source = source.add(source_block * ring_block);
                 for k in 0..tiling.planes {
                     let source = source.add((plane + k) % tiling.planes * ring_plane);
-                    for pair in 0..PAIRS {
-                        let mut w = [D::load_pairs(weights); B];
-                        for (b, w) in w.iter_mut().enumerate().skip(1) {
-                            *w = D::load_pairs(weights.add(b * out_block));
-                        }
-                        weights = weights.add(ROW);
-                        for p in 0..W {
-                            let x = D::splat_pair(source.add(p * LANES + pair * PAIR));
-                            for b in 0..B {
-                                sums[b][p] = D::dot(sums[b][p], w[b], x);
-                            }
-                        }
-                    }
+                    let of = Products {
+                        weights,
+                        weight_step: ROW,
+                        weight_block: out_block,
+                        source,
+                        source_row: 0,
+                    };
+                    D::add_products(&mut sums, &of);
+                    weights = weights.add(SQUARE);
                 }
             }
+            let sums = D::finish(sums);
             let sum_block = SQUARE_POINTS * tiling.sum_point();
-            for (b, sums) in sums.iter().enumerate() {
+            for (b, sums) in sums.as_flattened().iter().enumerate() {
                 for (p, sum) in sums.iter().enumerate() {
                     D::S::store(to.add(b * sum_block + p * LANES), *sum);
                 }

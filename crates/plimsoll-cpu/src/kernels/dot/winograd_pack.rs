@@ -1,7 +1,7 @@
 //! Weights as the Winograd kernel reads them.
 
+use super::SQUARE;
 use super::winograd::PlaneTaps;
-use super::{ROW, SQUARE};
 use crate::kernel::{DotKernel, Ptr};
 use crate::kernels::f23::{POINTS, WIDTH, weights};
 use crate::simd::dot::{Dot, PAIR, PAIRS};
@@ -11,7 +11,7 @@ use crate::simd::{LANES, Simd};
 pub(crate) struct PackWinogradWeights {
     /// `[output block][source block][tap][16 inputs][16 outputs]`
     pub(crate) weights: Ptr<f32>,
-    /// The result, `[point][output block][source block][plane][8][16 outputs][2]`.
+    /// The result, `[point][output block][source block][plane]` squares of [`Dot::store_weights`].
     pub(crate) packed: Ptr<u16>,
     /// Blocks of outputs times blocks of sources.
     pub(crate) pairs: usize,
@@ -53,7 +53,7 @@ impl DotKernel for PackWinogradWeights {
                     }
                     for (point, u) in points.as_flattened().iter().enumerate() {
                         let square = (point * self.pairs + task) * self.planes.len() + plane;
-                        D::store_pairs(self.packed.0.add(square * SQUARE + pair * ROW), *u);
+                        D::store_weights(self.packed.0.add(square * SQUARE), pair, *u);
                     }
                 }
             }

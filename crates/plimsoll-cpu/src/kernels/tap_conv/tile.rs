@@ -3,7 +3,7 @@
 use super::{Destination, PhaseTaps, TapConv};
 use crate::kernel::Ptr;
 use crate::layout::Lanes;
-use crate::simd::{Bf16, Body, Element, LANES, Simd};
+use crate::simd::{Bf16, Body, Element, LANES, Products, Simd};
 
 /// A tile of all lanes of blocks.
 const BLOCKS: u8 = 0;
@@ -76,7 +76,9 @@ impl TapConv {
                 match (rows, width) {
                     $(($r, $w) => {
                         // Known when compiling, so that tiles too large for the registers are not compiled.
-                        if const { $r * $w <= S::TILE_POSITIONS && is_compiled::<S>($lanes) } {
+                        if const {
+                            $r * $w <= S::TILE_POSITIONS && B <= S::TILE_BLOCKS && is_compiled::<S>($lanes)
+                        } {
                             // SAFETY: `TapConv::tile`'s contract holds for this many rows and positions.
                             unsafe { S::call(SumTile::<B, $r, $w, { $lanes }> { conv: self, at: args }) }
                         }
@@ -166,6 +168,17 @@ impl TapConv {
                     for tap in &args.phase.taps {
                         let source = source.add(tap.source);
                         let weights = weights.add(tap.weight);
+                        if L == BLOCKS {
+                            let of = Products {
+                                weights,
+                                weight_step: LANES,
+                                weight_block: out_block,
+                                source,
+                                source_row: args.row_stride,
+                            };
+                            S::add_products(&mut sums, &of);
+                            continue;
+                        }
                         for input in 0..inputs {
                             let mut w = [S::zero(); B];
                             for (b, w) in w.iter_mut().enumerate() {

@@ -64,12 +64,7 @@ impl<const B: usize, const I: usize> Body for Sum<B, I> {
                 for (b, g) in g.iter_mut().enumerate() {
                     *g = S::load(run.gradient.add(b * run.gradient_stride + tile * LANES));
                 }
-                for i in 0..I {
-                    let x = S::splat(*run.source.add(tile * LANES + i));
-                    for b in 0..B {
-                        held[b][i] = S::fma(g[b], x, held[b][i]);
-                    }
-                }
+                S::add_outer(&mut held, &g, run.source.add(tile * LANES));
             }
             for (b, held) in held.iter().enumerate() {
                 for (i, held) in held.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! The register tiles of a Winograd convolution: blocks of outputs × tiles, whose sums over a block of inputs stay in
 //! registers.
 
-use crate::simd::{Body, LANES, Simd};
+use crate::simd::{Body, LANES, Products, Simd};
 
 /// The products of one point of some tiles, to be summed over taps and the channels of a block.
 ///
@@ -32,7 +32,7 @@ impl Product<'_> {
                 match width {
                     $($w => {
                         // Known when compiling, so that tiles too large for the registers are not compiled.
-                        if const { $w <= S::TILE_POSITIONS } {
+                        if const { $w <= S::TILE_POSITIONS && B <= S::TILE_BLOCKS } {
                             // SAFETY: what the tile reads and writes is valid by this function's contract.
                             unsafe { S::call(Sum::<B, $w>(self)) }
                         }
@@ -56,24 +56,15 @@ impl<const B: usize, const W: usize> Body for Sum<'_, B, W> {
         // SAFETY: weights are read in order, B · 16 floats for each of sixteen lanes of each tap; the rest is within W
         // tiles of a tap's source and of a block's sums, which are valid as whoever runs this body answers for.
         unsafe {
-            let mut held = [[S::zero(); W]; B];
+            let mut held = [[[S::zero(); W]]; B];
             for tap in taps {
                 let source = source.add(*tap);
-                for lane in 0..LANES {
-                    let mut w = [S::zero(); B];
-                    for (b, w) in w.iter_mut().enumerate() {
-                        *w = S::load(weights.add(b * LANES));
-                    }
-                    weights = weights.add(B * LANES);
-                    for p in 0..W {
-                        let x = S::splat(*source.add(p * LANES + lane));
-                        for b in 0..B {
-                            held[b][p] = S::fma(w[b], x, held[b][p]);
-                        }
-                    }
-                }
+                let of =
+                    Products { weights, weight_step: B * LANES, weight_block: LANES, source, source_row: 0 };
+                S::add_products(&mut held, &of);
+                weights = weights.add(LANES * B * LANES);
             }
-            for (b, held) in held.iter().enumerate() {
+            for (b, held) in held.as_flattened().iter().enumerate() {
                 for (p, held) in held.iter().enumerate() {
                     let sum = sums.add(b * sums_stride + p * LANES);
                     S::store(sum, if first { *held } else { S::add(S::load(sum), *held) });

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Dot, DotBody, exact};
+use super::{Dot, DotBody, exact, sums_are_vectors};
 use crate::simd::{Avx2, Simd};
 
 /// AVX2 and FMA.
@@ -23,6 +23,8 @@ impl Dot for Avx2Dot {
     // 3 × 2 sums, 2 × 2 halves of weights and what the steps need are 16 registers.
     const BLOCKS: usize = 1;
     const POSITIONS: usize = 3;
+
+    sums_are_vectors!();
 
     #[inline(always)]
     unsafe fn call<B: DotBody>(body: B) {

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Dot, DotBody, PAIR};
+use super::{Dot, DotBody, PAIR, sums_are_vectors};
 use crate::simd::{Avx512, Simd};
 
 /// AVX-512 with its extension for bf16.
@@ -19,6 +19,8 @@ impl Dot for Avx512Bf16 {
     // 2 × 14 sums, 2 weights and 1 input make 31 of 32 registers.
     const BLOCKS: usize = 2;
     const POSITIONS: usize = 14;
+
+    sums_are_vectors!();
 
     #[inline(always)]
     unsafe fn call<B: DotBody>(body: B) {

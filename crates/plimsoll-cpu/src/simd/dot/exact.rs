@@ -19,3 +19,44 @@ pub(super) fn step(a: f32, b: f32, c: f32) -> f32 {
 pub(super) fn without_tiny(x: f32) -> f32 {
     if x.abs() < f32::MIN_POSITIVE { 0.0f32.copysign(x) } else { x }
 }
+
+/// A sum, to which the products of a pair of bf16 are added as Arm's `BFDOT` does: c + (a₀ b₀ + a₁ b₁), where products and sums are
+/// rounded to odd, and tiny numbers, operands too, are zero of their sign.
+#[cfg(all(test, target_arch = "aarch64"))]
+pub(super) fn add_pair(a: [f32; 2], b: [f32; 2], sum: f32) -> f32 {
+    let product = |i: usize| {
+        // Sixteen bits of mantissa: exact, if it is not tiny or beyond the largest number.
+        to_odd(f64::from(without_tiny(a[i])) * f64::from(without_tiny(b[i])), 0.0)
+    };
+    let pair = add_to_odd(product(0), product(1));
+    add_to_odd(without_tiny(sum), pair)
+}
+
+/// a + b, rounded to odd.
+#[cfg(all(test, target_arch = "aarch64"))]
+fn add_to_odd(a: f32, b: f32) -> f32 {
+    let (a, b) = (f64::from(a), f64::from(b));
+    let sum = a + b;
+    // What rounding to f64 has lost (Knuth's two-sum).
+    let of_b = sum - a;
+    to_odd(sum, (a - (sum - of_b)) + (b - of_b))
+}
+
+/// x + rest rounded to odd: towards zero, and then the last bit is set if anything was lost. |rest| is at most half a unit of x in f64.
+#[cfg(all(test, target_arch = "aarch64"))]
+fn to_odd(x: f64, rest: f64) -> f32 {
+    if !x.is_finite() {
+        return x as f32;
+    }
+    // Towards zero in f64.
+    let x = if rest != 0.0 && (rest < 0.0) != (x < 0.0) { f64::from_bits(x.to_bits() - 1) } else { x };
+    if x.abs() >= 2f64.powi(128) {
+        return f32::INFINITY.copysign(x as f32);
+    }
+    if x.abs() < f64::from(f32::MIN_POSITIVE) {
+        return 0.0f32.copysign(x as f32);
+    }
+    let cut = f64::from_bits(x.to_bits() & !((1 << 29) - 1));
+    let is_exact = cut == x && rest == 0.0;
+    f32::from_bits((cut as f32).to_bits() | u32::from(!is_exact))
+}

@@ -1,6 +1,6 @@
 //! Plain loops over sixteen lanes.
 
-use super::{Dot, DotBody, PAIR, exact};
+use super::{Dot, DotBody, PAIR, exact, sums_are_vectors};
 use crate::simd::{Bf16, LANES, Portable, Simd};
 
 /// Any machine.
@@ -15,6 +15,8 @@ impl Dot for PortableDot {
     type Pairs = [V; PAIR];
     const BLOCKS: usize = 1;
     const POSITIONS: usize = 2;
+
+    sums_are_vectors!();
 
     #[inline(always)]
     unsafe fn call<B: DotBody>(body: B) {

@@ -81,23 +81,122 @@ fn run(
     let (mut found, mut operands, mut of_copies) = ([0.0; LANES], [0; LANES * PAIR], [0.0; LANES]);
     let cases = Cases { a, b, sum, found: &mut found, operands: &mut operands, of_copies: &mut of_copies };
     // SAFETY: only levels that the machine has are asked for.
-    unsafe {
-        match level {
-            #[cfg(target_arch = "x86_64")]
-            DotLevel::Avx512Bf16 => Avx512Bf16::call(cases),
-            #[cfg(target_arch = "x86_64")]
-            DotLevel::Avx2 => Avx2Dot::call(cases),
-            _ => PortableDot::call(cases),
-        }
-    }
+    unsafe { at_level(level, cases) };
     let bits = |x: f32| if x.is_nan() { u32::MAX } else { x.to_bits() };
     (found.map(bits), operands, of_copies.map(bits))
 }
 
-/// The levels of this machine, the portable one first.
+/// The results of a register tile of one block, `R` rows and `W` positions, and the same by dot products one after the other.
+struct Tile<'a, const R: usize, const W: usize> {
+    source: &'a [u16],
+    weights: &'a [f32; LANES * LANES],
+    found: &'a mut Vec<[f32; LANES]>,
+    expected: &'a mut Vec<[f32; LANES]>,
+}
+
+/// Elements from one row of positions to the next.
+const ROW: usize = 7 * LANES;
+
+/// To run it asks for the instruction set, and sources of `R` rows.
+impl<const R: usize, const W: usize> DotBody for Tile<'_, R, W> {
+    #[inline(always)]
+    unsafe fn run<D: Dot>(self) {
+        if const { R * W > D::POSITIONS } {
+            return;
+        }
+        // SAFETY: squares have 256 elements, pairs of weights 32 and positions sixteen.
+        unsafe {
+            let (mut square, mut pairs) = ([0u16; LANES * LANES], [[0u16; LANES * PAIR]; PAIRS]);
+            for (pair, to) in pairs.iter_mut().enumerate() {
+                let row = |half: usize| D::S::load(self.weights.as_ptr().add((pair * PAIR + half) * LANES));
+                D::store_weights(square.as_mut_ptr(), pair, [row(0), row(1)]);
+                D::store_pairs(to.as_mut_ptr(), [row(0), row(1)]);
+            }
+            let of = Products {
+                weights: square.as_ptr(),
+                weight_step: PAIR * LANES,
+                weight_block: 0,
+                source: self.source.as_ptr(),
+                source_row: ROW,
+            };
+            let mut sums = [[[D::no_sum(); W]; R]];
+            // Twice: sums are added to.
+            for _ in 0..2 {
+                D::add_products(&mut sums, &of);
+            }
+            self.found
+                .extend(D::finish(sums).as_flattened().as_flattened().iter().map(|v| D::S::to_array(*v)));
+            for i in 0..R * W {
+                let position = self.source.as_ptr().add(i / W * ROW + i % W * LANES);
+                let mut sum = D::S::zero();
+                for pair in (0..PAIRS).chain(0..PAIRS) {
+                    let x = D::splat_pair(position.add(pair * PAIR));
+                    sum = D::dot(sum, D::load_pairs(pairs[pair].as_ptr()), x);
+                }
+                self.expected.push(D::S::to_array(sum));
+            }
+        }
+    }
+}
+
+#[test]
+fn register_tiles_have_the_bits_of_dot_products_one_after_the_other() {
+    let mut numbers = Numbers(2);
+    let mut compared = 0;
+    for round in 0..2_000 {
+        let kind = round % 5;
+        let source: Vec<u16> =
+            (0..3 * ROW).map(|_| Bf16::from_f32(exact::without_tiny(numbers.value(kind))).0).collect();
+        let weights = [(); LANES * LANES].map(|()| numbers.value(kind));
+        for level in Level::available().map(DotLevel::from_level) {
+            macro_rules! tile {
+                ($($r:literal $w:literal),+) => {$({
+                    let (mut found, mut expected) = (Vec::new(), Vec::new());
+                    let (source, weights) = (&source[..], &weights);
+                    let tile = Tile::<$r, $w> { source, weights, found: &mut found, expected: &mut expected };
+                    // SAFETY: the machine has the level; the source has three rows of seven positions.
+                    unsafe { at_level(level, tile) };
+                    let bits = |of: Vec<[f32; LANES]>| -> Vec<u32> {
+                        let lanes = of.into_iter().flatten();
+                        lanes.map(|x| if x.is_nan() { u32::MAX } else { x.to_bits() }).collect()
+                    };
+                    compared += found.len();
+                    assert_eq!(bits(found), bits(expected), "{level:?}, {} × {}", $r, $w);
+                })+};
+            }
+            tile!(1 1, 1 2, 1 3, 1 5, 1 6, 2 1, 2 3, 3 1, 3 2);
+        }
+    }
+    assert!(compared > 10_000, "{compared} sums");
+}
+
+/// Runs a body with an instance.
+///
+/// # Safety
+/// The machine has the level, and what the body asks for holds.
+unsafe fn at_level<B: DotBody>(level: DotLevel, body: B) {
+    // SAFETY: this function's contract includes the contract of the calls.
+    unsafe {
+        match level {
+            #[cfg(target_arch = "x86_64")]
+            DotLevel::Avx512Bf16 => Avx512Bf16::call(body),
+            #[cfg(target_arch = "x86_64")]
+            DotLevel::Avx2 => Avx2Dot::call(body),
+            #[cfg(target_arch = "aarch64")]
+            DotLevel::Neon => NeonDot::call(body),
+            #[cfg(target_arch = "aarch64")]
+            DotLevel::NeonBf16 => NeonBf16::call(body),
+            _ => PortableDot::call(body),
+        }
+    }
+}
+
+/// The levels of this machine that compute as `VDPBF16PS` does, the portable one first.
 fn levels() -> Vec<DotLevel> {
     let mut levels: Vec<DotLevel> = Level::available().map(DotLevel::from_level).collect();
     levels.dedup();
+    #[cfg(target_arch = "aarch64")]
+    levels.retain(|level| *level != DotLevel::NeonBf16);
     levels
 }
 
@@ -115,6 +214,37 @@ fn all_instances_have_the_same_bits() {
             assert_eq!(run(&a, &b, &sum, level), expected, "{level:?}: {a:?} · {b:?} + {sum:?}");
         }
     }
+}
+
+/// The instruction of Arm against its definition.
+#[cfg(target_arch = "aarch64")]
+#[test]
+#[ignore = "needs a processor with FEAT_BF16: .ci/arm has one emulated"]
+fn the_instruction_of_arm_has_the_bits_of_its_definition() {
+    assert!(Level::available().any(|level| level == Level::NeonBf16), "the processor has no FEAT_BF16");
+    let mut numbers = Numbers(3);
+    let mut rounded_otherwise = 0;
+    for round in 0..200_000 {
+        let kind = round % 5;
+        let mut pair = || [(); PAIR].map(|()| [(); LANES].map(|()| numbers.value(kind)));
+        let (a, b) = (pair(), pair());
+        let sum = [(); LANES].map(|()| numbers.sum(kind));
+        let (found, operands, of_copies) = run(&a, &b, &sum, DotLevel::NeonBf16);
+        let (nearest, expected_operands, _) = run(&a, &b, &sum, DotLevel::Portable);
+        let round = |x: f32| Bf16::from_f32(exact::without_tiny(x)).to_f32();
+        let rounded = [&a, &b].map(|of| of.map(|half| half.map(round)));
+        let expected: [u32; LANES] = std::array::from_fn(|lane| {
+            let pair = |of: &[[f32; LANES]; PAIR]| [of[0][lane], of[1][lane]];
+            let exact = exact::add_pair(pair(&rounded[0]), pair(&rounded[1]), sum[lane]);
+            if exact.is_nan() { u32::MAX } else { exact.to_bits() }
+        });
+        assert_eq!(found, expected, "{a:?} · {b:?} + {sum:?}");
+        assert_eq!(operands, expected_operands, "{a:?}");
+        let upper = a.map(|half| half.map(|x| f32::from_bits(x.to_bits() & 0xffff_0000)));
+        assert_eq!(of_copies, run(&upper, &b, &sum, DotLevel::NeonBf16).0, "{upper:?} · {b:?} + {sum:?}");
+        rounded_otherwise += usize::from(found != nearest);
+    }
+    assert!(rounded_otherwise > 1000, "{rounded_otherwise} results are others than rounded to the nearest");
 }
 
 /// The portable instance against numbers worked out by hand.
