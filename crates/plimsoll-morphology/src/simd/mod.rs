@@ -1,14 +1,16 @@
 //! One generic kernel body, compiled for each instruction set and dispatched at run time.
 //!
 //! A kernel is written over [`Simd`], a block of [`LANES`] numbers with the few operations that are needed. A block is
-//! two registers with AVX-512, four with AVX2, and otherwise an array that the compiler vectorises. All perform the
-//! same operations on each lane in the same order, so their results are bitwise equal.
+//! two registers with AVX-512, four with AVX2, eight with NEON, and otherwise an array that the compiler vectorises. All
+//! perform the same operations on each lane in the same order, so their results are bitwise equal.
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 mod vector;
 
@@ -43,6 +45,11 @@ impl Instructions {
             // SAFETY: as above, for `with_avx2`.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => unsafe { with_avx2(kernel) },
+            // SAFETY: NEON is part of every aarch64.
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon | Level::NeonBf16 => {
+                kernel.run(unsafe { Supported::<Pair<Pair<neon::TwoQuads>>>::assert() })
+            }
             // SAFETY: every machine has the instructions of portable code.
             _ => kernel.run(unsafe { Supported::<Pair<Pair<Eight>>>::assert() }),
         }
