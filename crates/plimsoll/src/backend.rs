@@ -259,7 +259,8 @@ pub fn multiply_add_peak(threads: usize) -> Result<f64, EngineError> {
     fma_peak(threads)
 }
 
-/// Limits the instruction set of kernels in this process, by its name: `avx512`, `avx2` or `portable`. Call it before any job.
+/// Limits the instruction set of kernels in this process, by its name: `portable`; `avx2` or `avx512` on x86-64; `neon` or `neon-bf16` on
+/// aarch64. Call it before any job.
 ///
 /// # Errors
 /// Returns an error if no instruction set has this name, or another limit was set before.
@@ -267,7 +268,10 @@ pub fn limit_instruction_set(name: &str) -> Outcome {
     match Level::from_name(name) {
         None => {
             let message = format!("unknown instruction set `{name}`");
-            Err(Error::new(message, "choose avx512, avx2 or portable, or none for the machine's best"))
+            let above: Vec<String> = Level::ALL.iter().skip(1).rev().map(Level::to_string).collect();
+            let or = if above.is_empty() { "" } else { " or " };
+            let known = format!("{}{or}{}", above.join(", "), Level::Portable);
+            Err(Error::new(message, format!("choose {known}, or none for the machine's best")))
         }
         Some(level) if Level::limit(level) => Ok(()),
         Some(_) => {

@@ -285,7 +285,8 @@ pub enum Precision {
     Tf32,
     /// The upper halves of 32-bit floats; arithmetic stays in 32 bits.
     Bf16,
-    /// Features as with bf16; convolutions multiply bf16, with sums in 32 bits: on processors with AVX-512 BF16, where that is fast.
+    /// Features as with bf16; convolutions multiply bf16, with sums in 32 bits: on processors with AVX-512 BF16 or Arm's BF16, where
+    /// that is fast.
     Bf16Dot,
     /// 16-bit floats with more digits and a smaller range, for GPUs; the loss is scaled while training.
     F16,
