@@ -304,3 +304,6 @@ pub(crate) use neon::Neon;
 pub(crate) use portable::Portable;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use {avx2::Avx2, avx512::Avx512};
+
+#[cfg(test)]
+mod tests;
