@@ -45,10 +45,10 @@ impl Instructions {
             // SAFETY: as above, for `with_avx2`.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => unsafe { with_avx2(kernel) },
-            // SAFETY: NEON is part of every aarch64.
             #[cfg(target_arch = "aarch64")]
             Level::Neon | Level::NeonBf16 => {
-                kernel.run(unsafe { Supported::<Pair<Pair<neon::TwoQuads>>>::assert() })
+                // SAFETY: NEON is part of every aarch64.
+                kernel.run(unsafe { Supported::<Pair<Pair<neon::TwoQuads>>>::assert() });
             }
             // SAFETY: every machine has the instructions of portable code.
             _ => kernel.run(unsafe { Supported::<Pair<Pair<Eight>>>::assert() }),

@@ -104,7 +104,8 @@ impl Dot for NeonBf16 {
                     for (q, quarter) in rows[i].iter_mut().enumerate() {
                         let wide = |square: usize| vreinterpretq_f64_f32(squares[square]);
                         let (low, high) = (wide(2 * q), wide(2 * q + 1));
-                        let row = if i % 2 == 0 { vtrn1q_f64(low, high) } else { vtrn2q_f64(low, high) };
+                        let row =
+                            if i.is_multiple_of(2) { vtrn1q_f64(low, high) } else { vtrn2q_f64(low, high) };
                         *quarter = vreinterpretq_f32_f64(row);
                     }
                 }
@@ -122,8 +123,11 @@ impl Dot for NeonBf16 {
             for q in 0..QUARTERS {
                 let to = four.add(2 * q * QUARTERS);
                 let new = vreinterpretq_u32_u16(vld1q_u16(pairs.as_ptr().add(2 * q * QUARTERS)));
-                let both =
-                    if pair % 2 == 0 { uint32x4x2_t(new, new) } else { uint32x4x2_t(vld2q_u32(to).0, new) };
+                let both = if pair.is_multiple_of(2) {
+                    uint32x4x2_t(new, new)
+                } else {
+                    uint32x4x2_t(vld2q_u32(to).0, new)
+                };
                 vst2q_u32(to, both);
             }
         }
