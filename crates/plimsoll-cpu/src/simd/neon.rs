@@ -203,7 +203,7 @@ impl Simd for Neon {
 /// Adds the products of four inputs, number `Q` of the sixteen's fours.
 ///
 /// # Safety
-/// What [`Products`] says is valid for reads.
+/// Weights and channels must be valid for reads as [`Products`] describes them.
 #[inline(always)]
 unsafe fn add_four<const Q: usize, const B: usize, const R: usize, const W: usize>(
     sums: &mut [[[V; W]; R]; B],

@@ -1,4 +1,4 @@
-//! What the systems do differently: one implementation for each, with the same functions.
+//! Calls that differ between systems: one implementation for each, with the same functions.
 
 #[cfg(unix)]
 mod unix;
