@@ -97,6 +97,7 @@ fn main() {
                 seed: 1,
                 first_step: 0,
                 batch_size: 2,
+                numbers: plimsoll_data::SampleNumbers::ALL,
                 slots: threads + 1,
                 threads,
                 scratch: Scratch::DEFAULT,

@@ -60,8 +60,8 @@ pub use inspect::{
 };
 pub use loader::{
     Answer, Batch, BatchBuffer, BatchReader, BatchShape, ImageFold, ImageSamples, Loader, LoaderConfig,
-    LoaderError, MakingTimes, Patches, SamplePlace, SampleShape, SampleWorker, Samples, Sampling, TargetKind,
-    TargetMap, Targets,
+    LoaderError, MakingTimes, Patches, SampleNumbers, SamplePlace, SampleShape, SampleWorker, Samples,
+    Sampling, TargetKind, TargetMap, Targets,
 };
 pub use normalisation::{Intensity, Normalisation};
 pub use patch::{

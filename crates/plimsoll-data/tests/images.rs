@@ -57,6 +57,7 @@ fn batches(samples: &Arc<ImageSamples>, first_step: u64, threads: usize, count: 
         seed: SEED,
         first_step,
         batch_size: BATCH,
+        numbers: plimsoll_data::SampleNumbers::ALL,
         slots: 3,
         threads,
         scratch,

@@ -22,6 +22,7 @@ fn config(threads: usize) -> LoaderConfig {
         seed: 4,
         first_step: 0,
         batch_size: 2,
+        numbers: plimsoll_data::SampleNumbers::ALL,
         slots: 3,
         threads,
         scratch: Bytes(64 << 10),

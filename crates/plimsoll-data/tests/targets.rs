@@ -76,6 +76,7 @@ fn batches_come_with_exact_distances_on_the_steps_that_need_them() {
         seed: 4,
         first_step: 0,
         batch_size: 2,
+        numbers: plimsoll_data::SampleNumbers::ALL,
         slots: 3,
         threads: 2,
         scratch: Bytes(64 << 10),

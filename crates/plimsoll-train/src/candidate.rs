@@ -159,6 +159,7 @@ impl Candidate {
             seed: config.seed,
             first_step: 0,
             batch_size: training.batch,
+            numbers: plimsoll_data::SampleNumbers::ALL,
             slots: machine.loader_threads + 1,
             threads: machine.loader_threads,
             scratch: match data.scratch {

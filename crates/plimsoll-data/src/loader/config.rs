@@ -30,14 +30,47 @@ pub struct LoaderConfig {
     pub seed: u64,
     /// The step of the first batch.
     pub first_step: u64,
-    /// Samples of a batch.
+    /// Samples of a batch that this loader makes.
     pub batch_size: usize,
+    /// The numbers of these samples in a training batch, where several loaders share it.
+    #[serde(default)]
+    pub numbers: SampleNumbers,
     /// The number of batches in memory: those being filled, those that are ready and those that are lent.
     pub slots: usize,
     /// Threads that fill them.
     pub threads: usize,
     /// Each thread's scratch, for parts of source images.
     pub scratch: Bytes,
+}
+
+/// The numbers of the samples of a batch that a loader makes: equally long runs at equal distances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SampleNumbers {
+    /// The number of the first sample.
+    pub first: u64,
+    /// The samples of a run, at least 1.
+    pub run: u64,
+    /// The distance between the first samples of two runs.
+    pub distance: u64,
+}
+
+impl SampleNumbers {
+    /// All samples of a batch.
+    pub const ALL: SampleNumbers = SampleNumbers { first: 0, run: u64::MAX, distance: u64::MAX };
+
+    /// The number in the batch of the `place`-th sample that the loader makes.
+    pub(crate) fn at(self, place: u64) -> u64 {
+        let SampleNumbers { first, run, distance } = self;
+        let run = run.max(1);
+        first.saturating_add((place / run).saturating_mul(distance)).saturating_add(place % run)
+    }
+}
+
+impl Default for SampleNumbers {
+    fn default() -> SampleNumbers {
+        SampleNumbers::ALL
+    }
 }
 
 impl LoaderConfig {
@@ -66,5 +99,21 @@ impl LoaderConfig {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loaders_that_share_a_batch_make_each_sample_once() {
+        let numbers =
+            |numbers: SampleNumbers, count| (0..count).map(|place| numbers.at(place)).collect::<Vec<_>>();
+        assert_eq!(numbers(SampleNumbers::ALL, 5), [0, 1, 2, 3, 4]);
+        // A batch of 8 samples in 4 shards of 2, of which two loaders make every other.
+        let of = |rank: u64| numbers(SampleNumbers { first: 2 * rank, run: 2, distance: 4 }, 4);
+        assert_eq!(of(0), [0, 1, 4, 5]);
+        assert_eq!(of(1), [2, 3, 6, 7]);
     }
 }

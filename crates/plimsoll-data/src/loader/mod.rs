@@ -26,7 +26,7 @@ use plimsoll_memory::Budget;
 
 pub use answer::Answer;
 pub use batch::Batch;
-pub use config::LoaderConfig;
+pub use config::{LoaderConfig, SampleNumbers};
 pub use error::LoaderError;
 pub use images::{ImageFold, ImageSamples};
 pub use order::Sampling;
@@ -62,7 +62,11 @@ impl Loader {
         let memory = budget.part("loader", config.bytes(shape.sample, samples.targets())?)?;
         let slot = |_| BatchBuffer::new(shape, config.mode, samples.targets(), &memory);
         let free = (0..config.slots).map(slot).collect::<Result<Vec<_>, _>>()?;
-        let filler = |_| Filler::new(Arc::clone(&samples), config.mode, config.seed, config.scratch, &memory);
+        let filler = |_| {
+            let filler =
+                Filler::new(Arc::clone(&samples), config.mode, config.seed, config.scratch, &memory)?;
+            Ok::<_, LoaderError>(filler.of_numbers(config.numbers))
+        };
         let fillers = (0..config.threads).map(filler).collect::<Result<Vec<_>, _>>()?;
         let queue = Arc::new(Queue::new(config, free));
         // Built first, so that dropping it stops the threads that were started if a later one cannot be.

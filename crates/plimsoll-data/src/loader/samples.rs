@@ -8,7 +8,7 @@ use plimsoll_memory::{Budget, Bytes};
 use crate::Mode;
 use crate::loader::slot::BatchBuffer;
 use crate::loader::target::{BatchPlace, TargetScratch};
-use crate::loader::{LoaderError, SampleShape, Targets};
+use crate::loader::{LoaderError, SampleNumbers, SampleShape, Targets};
 use crate::patch::Scratch;
 
 /// The place of a sample in a run. The sample follows from this alone, whichever thread makes it and whatever
@@ -69,6 +69,7 @@ pub(crate) struct Filler {
     maps: TargetScratch,
     mode: Mode,
     seed: u64,
+    numbers: SampleNumbers,
 }
 
 impl Filler {
@@ -81,7 +82,12 @@ impl Filler {
     ) -> Result<Filler, LoaderError> {
         let maps = TargetScratch::new(samples.targets(), mode, budget)?;
         let worker = Arc::clone(&samples).worker(scratch, budget)?;
-        Ok(Filler { samples, worker, maps, mode, seed })
+        Ok(Filler { samples, worker, maps, mode, seed, numbers: SampleNumbers::ALL })
+    }
+
+    /// The same for some samples of each training batch.
+    pub(crate) fn of_numbers(self, numbers: SampleNumbers) -> Filler {
+        Filler { numbers, ..self }
     }
 
     /// The bytes that it reserves.
@@ -96,7 +102,7 @@ impl Filler {
         batch: &mut BatchBuffer,
         stop: &AtomicBool,
     ) -> Result<(), LoaderError> {
-        let Filler { samples, worker, maps, mode, seed } = self;
+        let Filler { samples, worker, maps, mode, seed, numbers } = self;
         let (shape, size) = (batch.shape().sample, batch.shape().batch_size as u64);
         let images = batch.images.chunks_exact_mut(shape.values().max(1));
         let labels = batch.labels.chunks_exact_mut(shape.label_count().max(1));
@@ -107,7 +113,7 @@ impl Filler {
                 return Err(LoaderError::Stopped { step });
             }
             let place = match mode {
-                Mode::Training => SamplePlace { mode: *mode, seed: *seed, step, sample },
+                Mode::Training => SamplePlace { mode: *mode, seed: *seed, step, sample: numbers.at(sample) },
                 Mode::Validation => {
                     SamplePlace { mode: *mode, seed: *seed, step: step * size + sample, sample: 0 }
                 }

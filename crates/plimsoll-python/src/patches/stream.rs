@@ -132,6 +132,7 @@ impl PatchStream {
             seed: settings.seed,
             first_step: 0,
             batch_size: settings.batch_size,
+            numbers: plimsoll_data::SampleNumbers::ALL,
             slots: resources.threads.saturating_add(options.prefetch),
             threads: resources.threads,
             scratch: Scratch::for_patches(patch, largest),
