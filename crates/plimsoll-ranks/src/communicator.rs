@@ -3,6 +3,8 @@
 //! An implementation sends and receives segments without blocking. All collective operations are built on that here, once: their messages
 //! are in the same order everywhere, and hangs are detected in one place, [`Communicator::wait`].
 
+use std::time::Duration;
+
 use crate::error::RanksError;
 use crate::segment::Segment;
 
@@ -22,6 +24,11 @@ impl Tag {
     /// The tag of a number; `None` from 16,384, which collective operations use.
     pub fn new(number: u16) -> Option<Tag> {
         (number < COLLECTIVE).then_some(Tag(number))
+    }
+
+    /// The tag of a small number.
+    pub const fn of(number: u8) -> Tag {
+        Tag(u16::from_le_bytes([number, 0]))
     }
 
     /// The number.
@@ -56,6 +63,9 @@ pub trait Communicator {
 
     /// The place on this node.
     fn node(&self) -> NodePlace;
+
+    /// Sets the longest time that this rank waits without progress.
+    fn set_patience(&mut self, patience: Duration);
 
     /// Begins to send a segment.
     ///

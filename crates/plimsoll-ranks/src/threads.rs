@@ -120,6 +120,10 @@ impl Communicator for ThreadRank {
         NodePlace { rank: self.rank, size: self.size }
     }
 
+    fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
     fn send(&mut self, to: usize, tag: Tag, segment: Segment) -> Result<Transfer, RanksError> {
         check_rank(to, self.size)?;
         let route = Route { from: self.rank, to, tag };

@@ -118,8 +118,8 @@ pub fn checkpoint_origin(folder: &FoldFolder, kind: CheckpointKind) -> Result<(D
 /// Reads and writes checkpoints of one fold.
 pub struct Checkpoints {
     folder: FoldFolder,
-    /// (tensor, name, shape) of everything that is kept.
-    tensors: Vec<(TensorId, String, Shape)>,
+    /// Everything that is kept, in its order.
+    tensors: Vec<Stored>,
     buffer: Mapped<f32>,
     budget: Budget,
     /// `true` if this process wrote or read the latest checkpoint; only then does it replace the previous one.
@@ -131,6 +131,29 @@ pub struct Checkpoints {
 #[error("`{tensor}` has values that are not finite")]
 struct NotFinite {
     tensor: String,
+}
+
+/// A tensor of a checkpoint.
+struct Stored {
+    /// The tensor in the program of this process; `None` if another process has it.
+    id: Option<TensorId>,
+    name: String,
+    shape: Shape,
+}
+
+/// The state of a run, of which a checkpoint is written.
+#[derive(Clone, Copy)]
+pub struct RunState<'a> {
+    /// The engine with the parameters and moments.
+    pub engine: &'a dyn Engine,
+    /// The program that names them.
+    pub program: ProgramId,
+    /// The identity of the run's specification.
+    pub specification: Digest,
+    /// The progress of the run.
+    pub progress: &'a Progress,
+    /// The network.
+    pub net: &'a dyn Architecture,
 }
 
 /// A checkpoint from which a run resumes.
@@ -176,13 +199,28 @@ impl Checkpoints {
         net: &dyn Architecture,
         budget: &Budget,
     ) -> Result<Checkpoints, MapError> {
-        let tensors = Checkpoints::kept(program)
+        Checkpoints::of_part(folder, program, program, net, budget)
+    }
+
+    /// The same with the parameters and moments of `stored`, of which `program` has a part: the others are those of other processes.
+    ///
+    /// # Errors
+    /// Returns an error if the budget has no room for a copy of the largest tensor.
+    pub fn of_part(
+        folder: &FoldFolder,
+        program: &Program,
+        stored: &Program,
+        net: &dyn Architecture,
+        budget: &Budget,
+    ) -> Result<Checkpoints, MapError> {
+        let tensors = Checkpoints::kept(stored)
             .map(|id| {
-                let tensor = program.tensor(id);
-                (id, tensor.name.clone(), tensor.shape.clone())
+                let tensor = stored.tensor(id);
+                let (name, shape) = (tensor.name.clone(), tensor.shape.clone());
+                Stored { id: program.find(&name), name, shape }
             })
             .collect();
-        let buffer = Mapped::zeroed(budget, "checkpoint", Checkpoints::largest(program, net))?;
+        let buffer = Mapped::zeroed(budget, "checkpoint", Checkpoints::largest(stored, net))?;
         let (folder, budget) = (folder.clone(), budget.clone());
         Ok(Checkpoints { folder, tensors, buffer, budget, latest_is_sound: false })
     }
@@ -192,35 +230,42 @@ impl Checkpoints {
         &mut self.buffer
     }
 
-    /// Writes the state of `program` in an engine as a checkpoint. The latest checkpoint becomes the previous one unless it was found
-    /// damaged; the previous one is then the only sound one until the new one is on the disk.
+    /// Writes a state as a checkpoint. The latest checkpoint becomes the previous one unless it was found damaged; the previous one is then
+    /// the only sound one until the new one is on the disk.
     ///
     /// # Errors
     /// Returns an error if the disk refuses, or a tensor has values that are not finite; existing checkpoints stay.
-    pub fn write(
+    pub fn write(&mut self, kind: CheckpointKind, state: RunState<'_>) -> Result<(), RunError> {
+        self.write_gathered(kind, state, &mut |name, _| {
+            Err(io::Error::other(format!("`{name}` is a tensor of another process")))
+        })
+    }
+
+    /// The same if other processes have some of the tensors: `elsewhere` gets the name of each of these and writes its values, in the order of
+    /// the checkpoint.
+    ///
+    /// # Errors
+    /// Returns the errors of [`write`](Self::write) and of `elsewhere`.
+    pub fn write_gathered(
         &mut self,
         kind: CheckpointKind,
-        engine: &dyn Engine,
-        program: ProgramId,
-        specification: Digest,
-        progress: &Progress,
-        net: &dyn Architecture,
+        state: RunState<'_>,
+        elsewhere: &mut dyn FnMut(&str, &mut [f32]) -> io::Result<()>,
     ) -> Result<(), RunError> {
         let path = self.folder.checkpoint(kind);
-        let written =
-            self.write_file(&path, engine, program, specification, progress, net).and_then(|file| {
-                if kind == CheckpointKind::Latest {
-                    if std::mem::take(&mut self.latest_is_sound) {
-                        plimsoll_disk::rename(&path, self.folder.checkpoint(CheckpointKind::Previous))?;
-                    }
-                    file.commit()?;
-                    self.latest_is_sound = true;
-                    return Ok(());
+        let written = self.write_file(&path, state, elsewhere).and_then(|file| {
+            if kind == CheckpointKind::Latest {
+                if std::mem::take(&mut self.latest_is_sound) {
+                    plimsoll_disk::rename(&path, self.folder.checkpoint(CheckpointKind::Previous))?;
                 }
-                file.commit()
-            });
+                file.commit()?;
+                self.latest_is_sound = true;
+                return Ok(());
+            }
+            file.commit()
+        });
         written.map_err(|source| match source.downcast::<NotFinite>() {
-            Ok(NotFinite { tensor }) => RunError::NotFinite { tensor, steps: progress.steps },
+            Ok(NotFinite { tensor }) => RunError::NotFinite { tensor, steps: state.progress.steps },
             Err(source) => RunError::io(&path, source),
         })
     }
@@ -228,18 +273,15 @@ impl Checkpoints {
     fn write_file(
         &mut self,
         path: &Path,
-        engine: &dyn Engine,
-        program: ProgramId,
-        specification: Digest,
-        progress: &Progress,
-        net: &dyn Architecture,
+        state: RunState<'_>,
+        elsewhere: &mut dyn FnMut(&str, &mut [f32]) -> io::Result<()>,
     ) -> io::Result<AtomicFile> {
+        let RunState { engine, program, specification, progress, net } = state;
         let metadata = BTreeMap::from([
             (PROGRESS.to_string(), serde_json::to_string(progress)?),
             (SPECIFICATION.to_string(), specification.to_string()),
         ]);
-        let stored =
-            |(_, name, shape): &(TensorId, String, Shape)| (name.clone(), net.stored_shape(name, shape));
+        let stored = |Stored { name, shape, .. }: &Stored| (name.clone(), net.stored_shape(name, shape));
         let mut tensors: Vec<(String, Shape)> = self.tensors.iter().map(stored).collect();
         let constants = net.constants();
         tensors.extend(constants.iter().map(|constant| (constant.name.clone(), constant.shape())));
@@ -248,8 +290,13 @@ impl Checkpoints {
         // The header is written once more when the checksums are known, so the file must be one that can be sought in.
         let mut file = BufWriter::with_capacity(BUFFER, AtomicFile::create(path)?);
         safetensors::write(&mut file, &tensors, &metadata, buffer, |i, values| match kept.get(i) {
-            Some((id, name, _)) => {
-                engine.read(program, *id, HostSliceMut::F32(values)).map_err(io::Error::other)?;
+            Some(Stored { id, name, .. }) => {
+                match id {
+                    Some(id) => {
+                        engine.read(program, *id, HostSliceMut::F32(values)).map_err(io::Error::other)?;
+                    }
+                    None => elsewhere(name, values)?,
+                }
                 match values.iter().all(|value| value.is_finite()) {
                     true => Ok(()),
                     false => Err(io::Error::other(NotFinite { tensor: name.clone() })),
@@ -316,7 +363,8 @@ impl Checkpoints {
         }
         // A fault in a tensor that this program does not use still shows that the file is damaged.
         file.verify_others(&BTreeSet::new())?;
-        for (id, name, shape) in &self.tensors {
+        for Stored { id, name, shape } in &self.tensors {
+            let Some(id) = id else { continue };
             let values = &mut self.buffer[..shape.count()];
             file.read(name, shape, values)?;
             engine.write(program, *id, HostSlice::F32(values))?;

@@ -44,7 +44,7 @@ mod way_out;
 pub use averages::start_averages;
 pub use cache_folder::CacheFolder;
 pub use checkpoint::{
-    CheckpointKind, Checkpoints, PartSums, Progress, Resumed, checkpoint_header, checkpoint_origin,
+    CheckpointKind, Checkpoints, PartSums, Progress, Resumed, RunState, checkpoint_header, checkpoint_origin,
 };
 pub use classification::{ClassificationTask, ImageSource, ImageSummary};
 pub use config::RunConfig;

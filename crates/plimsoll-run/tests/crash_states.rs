@@ -14,7 +14,7 @@ use plimsoll_memory::{Budget, Bytes};
 use plimsoll_plan::{Engine, EngineError, HostSlice, HostSliceMut, ProgramId, Timings, VerifiedPlan};
 use plimsoll_run::{
     CheckpointKind, Checkpoints, EpochRecord, Event, EventLog, FoldFolder, FoldName, InitialWeights, Journal,
-    Progress, Resolved, RunConfig, RunFolder, Settings, Specification, each_epoch, each_event,
+    Progress, Resolved, RunConfig, RunFolder, RunState, Settings, Specification, each_epoch, each_event,
 };
 
 /// An engine that computes nothing and remembers what is written.
@@ -117,7 +117,10 @@ impl Run {
         let progress = Progress { steps, ..Progress::default() };
         let net = self.specification.config.training.net.as_architecture();
         let kind = CheckpointKind::Latest;
-        checkpoints.write(kind, &self.engine(steps), self.id, identity, &progress, net).unwrap();
+        let engine = self.engine(steps);
+        let state =
+            RunState { engine: &engine, program: self.id, specification: identity, progress: &progress, net };
+        checkpoints.write(kind, state).unwrap();
     }
 
     /// The step from which a run resumes; all values must be of that step.

@@ -277,6 +277,10 @@ impl<H: Handle> Communicator for MpiRank<H> {
         self.node
     }
 
+    fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
     fn send(&mut self, to: usize, tag: Tag, segment: Segment) -> Result<Transfer, RanksError> {
         self.begin(to, tag, segment, false)
     }

@@ -275,9 +275,14 @@ impl Run {
             // Going on from here, the steps before are not done again.
             log.flush()?;
         }
-        let (updating, net) = (self.planned.programs.updating(), &self.planned.config.training.net);
-        let net = net.as_architecture();
-        self.checkpoints.write(kind, &*self.engine, updating, self.identity, &self.progress, net)?;
+        let state = RunState {
+            engine: &*self.engine,
+            program: self.planned.programs.updating(),
+            specification: self.identity,
+            progress: &self.progress,
+            net: self.planned.config.training.net.as_architecture(),
+        };
+        self.checkpoints.write(kind, state)?;
         let (steps, seconds) = (self.progress.steps, start.elapsed().as_secs_f64());
         Ok(self.events.say(Event::Checkpoint { kind, steps, seconds })?)
     }
