@@ -33,6 +33,7 @@ fn training(net: impl Into<Network>, patch: [usize; 3], precision: DType) -> Tra
         frozen: Vec::new(),
         patch,
         batch: 2,
+        shards: 1,
         micro_batch: 2,
         precision,
     }

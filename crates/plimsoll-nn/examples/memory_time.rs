@@ -36,6 +36,7 @@ fn print(name: &str, net: Network, patch: [usize; 3], micro_batch: usize, precis
         frozen: Vec::new(),
         patch,
         batch: 2 * micro_batch,
+        shards: 1,
         micro_batch,
         precision,
     };

@@ -13,11 +13,13 @@ use crate::{
 mod explain;
 mod headless;
 pub mod names;
+mod owners;
 mod split_sources;
 mod writer;
 
 pub use explain::explain;
 pub use headless::Headless;
+pub use owners::{RankPlace, TrainedTensor, trained_tensors};
 pub use split_sources::{WeightPart, split_sources};
 
 /// The parameters of a program that updates them, each with its average over the steps. Before the first step each average must be
@@ -59,7 +61,11 @@ pub struct Training {
     pub spacing: [f64; 3],
     /// Samples of a step.
     pub batch: usize,
-    /// Samples that go through the network at a time; a divisor of the batch.
+    /// Equal parts of the batch whose gradients are summed in their order; a divisor of the batch. Several processes may share them, with
+    /// the same bits as one.
+    #[serde(default = "one_shard", skip_serializing_if = "is_one_shard")]
+    pub shards: usize,
+    /// Samples that go through the network at a time; a divisor of a shard.
     pub micro_batch: usize,
     /// The storage type of features.
     pub precision: DType,
@@ -69,14 +75,25 @@ fn unit_spacing() -> [f64; 3] {
     [1.0; 3]
 }
 
+fn one_shard() -> usize {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_one_shard(shards: &usize) -> bool {
+    *shards == one_shard()
+}
+
 /// The programs of a training run. Parameters and states of one name are one tensor in all of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainingPrograms {
     /// One micro-batch: loss and gradients; where a step is one micro-batch, the update as well. One for each of
     /// [`Objective::variants`], in their order: the first has the most components.
     pub gradients: Vec<Program>,
-    /// The update behind the last micro-batch, if a step has several.
+    /// The update behind the last micro-batch, if a step has several: of the tensors that this process owns.
     pub update: Option<Program>,
+    /// The update of all tensors, where `update` is of a part of them. It does not run: checkpoints have its tensors in its order.
+    pub stored: Option<Program>,
     /// Loss and counts of [`Training::validation_batch`] samples.
     pub validate: Program,
     /// The inputs of these programs that follow from the labels alone.
@@ -84,22 +101,32 @@ pub struct TrainingPrograms {
 }
 
 impl Training {
-    /// Micro-batches of a step.
+    /// Micro-batches of a step, of all its shards together.
     pub fn accumulation(&self) -> usize {
         self.batch / self.micro_batch.max(1)
     }
 
+    /// Samples of a shard.
+    pub fn shard_batch(&self) -> usize {
+        self.batch / self.shards.max(1)
+    }
+
+    /// Micro-batches of a shard.
+    pub fn shard_accumulation(&self) -> usize {
+        self.accumulation() / self.shards.max(1)
+    }
+
     /// Samples that go through the network at a time when validating: one, so that what is reported does not depend on the
-    /// micro-batch; but the whole batch where a loss of voxels is of a whole batch. Images are validated one by one, each once.
+    /// micro-batch; but a whole shard where a loss of voxels is of a whole shard. Images are validated one by one, each once.
     pub fn validation_batch(&self) -> usize {
         match self.net.classifies() {
             Classifies::Images => 1,
-            Classifies::Voxels if self.needs_whole_batch().is_some() => self.batch,
+            Classifies::Voxels if self.needs_whole_batch().is_some() => self.shard_batch(),
             Classifies::Voxels => 1,
         }
     }
 
-    /// Why a batch cannot go through the network in parts, if it cannot.
+    /// Why a shard, which is the batch unless there are several, cannot go through the network in parts, if it cannot.
     pub fn needs_whole_batch(&self) -> Option<String> {
         self.writer(&*self.net).needs_whole_batch()
     }
@@ -121,6 +148,11 @@ impl Training {
         Ok(())
     }
 
+    /// Returns `true` if updates read the norm of all gradients. With several shards it is then an input of the update.
+    pub fn reads_norm(&self) -> bool {
+        self.norm_use().reads()
+    }
+
     /// Returns the use that updates make of the norm of all gradients.
     fn norm_use(&self) -> NormUse {
         match self.max_grad_norm {
@@ -132,11 +164,20 @@ impl Training {
         }
     }
 
-    /// Writes the programs.
+    /// Writes the programs of a process that trains alone.
     ///
     /// # Errors
     /// Returns an error if the configuration is impossible, or micro-batches would change the result.
     pub fn programs(&self) -> Result<TrainingPrograms, ConfigError> {
+        self.programs_of(RankPlace::ALONE)
+    }
+
+    /// Writes the programs of one of the processes that share the shards.
+    ///
+    /// # Errors
+    /// Returns the errors of [`programs`](Self::programs), and an error if the number of processes does not divide the shards, or exceeds the
+    /// number of trained tensors.
+    pub fn programs_of(&self, place: RankPlace) -> Result<TrainingPrograms, ConfigError> {
         if let Some(why) = self.net.untrainable() {
             let found = self.net.name().to_string();
             return Err(ConfigError::Value {
@@ -145,7 +186,7 @@ impl Training {
                 expected: format!("it is for prediction only: {why}"),
             });
         }
-        self.writer(&*self.net).programs()
+        self.writer(&*self.net).programs(place)
     }
 
     fn writer<'a>(&'a self, net: &'a dyn Architecture) -> ProgramWriter<'a> {
@@ -262,10 +303,11 @@ mod tests {
             patch: [8; 3],
             spacing: unit_spacing(),
             batch: 2,
+            shards: 1,
             micro_batch,
             precision: DType::F32,
         };
-        training.writer(&HeadsOnly { net, coupled }).programs()
+        training.writer(&HeadsOnly { net, coupled }).programs(RankPlace::ALONE)
     }
 
     fn states(program: &Program) -> Vec<&str> {

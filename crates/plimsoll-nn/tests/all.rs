@@ -12,6 +12,7 @@ mod pytorch;
 mod recomputation;
 mod residual;
 mod seresnext;
+mod shards;
 mod slices;
 mod soft_losses;
 mod soft_targets;

@@ -23,6 +23,7 @@ fn kernels(net: Network, max_grad_norm: Option<f32>) -> Vec<String> {
         frozen: Vec::new(),
         patch: [32; 3],
         batch: 2,
+        shards: 1,
         micro_batch: 2,
         precision: DType::F32,
     };

@@ -29,6 +29,7 @@ fn training(loss: Objective) -> Training {
         patch: [8, 16, 16],
         spacing: [3.0, 1.0, 1.0],
         batch: 2,
+        shards: 1,
         micro_batch: 2,
         precision: DType::F32,
     }

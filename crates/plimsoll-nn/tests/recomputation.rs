@@ -42,6 +42,7 @@ fn gradient_program(net: Network, patch: [usize; 3], precision: DType, accumulat
         frozen: Vec::new(),
         patch,
         batch: 2,
+        shards: 1,
         micro_batch: 2 / accumulation,
         precision,
     };

@@ -107,6 +107,7 @@ impl Record {
             patch: self.patch(),
             spacing: [1.0; 3],
             batch: self.batch,
+            shards: 1,
             micro_batch: self.batch,
             precision: DType::F32,
         }

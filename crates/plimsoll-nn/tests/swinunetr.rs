@@ -172,6 +172,7 @@ fn steps_at_96_cubed_with_48_features_are_planned_within_4_gib() {
         frozen: Vec::new(),
         patch: [96; 3],
         batch: 2,
+        shards: 1,
         micro_batch: 1,
         precision: DType::F32,
     };

@@ -26,6 +26,7 @@ fn training(optimizer: Optimizer) -> Training {
         patch: PATCH,
         spacing: [1.0; 3],
         batch: BATCH,
+        shards: 1,
         micro_batch: BATCH,
         precision: DType::F32,
     }

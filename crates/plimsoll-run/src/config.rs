@@ -279,6 +279,7 @@ impl RunConfig {
                 patch,
                 spacing: task.spacing(),
                 batch,
+                shards: 1,
                 micro_batch: settings.micro_batch.unwrap_or(batch),
                 precision: settings.precision.unwrap_or(Precision::F32).storage(),
             },

@@ -23,7 +23,7 @@ impl RunPrograms {
     /// # Errors
     /// Returns an error if the configuration is impossible, or micro-batches would change the result.
     pub fn new(training: &Training) -> Result<RunPrograms, ConfigError> {
-        let TrainingPrograms { gradients, update, validate, targets } = training.programs()?;
+        let TrainingPrograms { gradients, update, validate, targets, .. } = training.programs()?;
         let mut all = Vec::new();
         let mut add = |program| {
             all.push(program);

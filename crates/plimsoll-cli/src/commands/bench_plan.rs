@@ -116,6 +116,7 @@ fn programs(args: &BenchPlan, net: NetworkName, loss: &Objective) -> Outcome<Run
         frozen: Vec::new(),
         patch,
         batch: args.batch,
+        shards: 1,
         micro_batch: args.batch,
         precision: args.precision.into(),
     };

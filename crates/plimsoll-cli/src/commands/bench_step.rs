@@ -62,6 +62,7 @@ impl BenchedNet {
             frozen: Vec::new(),
             patch: self.size,
             batch: self.batch * micro_batches,
+            shards: 1,
             micro_batch: self.batch,
             precision: self.precision.into(),
         })

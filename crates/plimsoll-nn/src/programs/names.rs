@@ -21,9 +21,13 @@ pub const LOSS: &str = "loss";
 /// Output: the components of the loss of the finest head, without their weights, in the order of
 /// [`Objective::parts`](crate::Objective::parts).
 pub const LOSS_PARTS: &str = "loss parts";
+/// Input of a training pass with running statistics, where a batch has several shards: 0 for the first shard, whose statistics count, and NaN
+/// for the others `[1]`.
+pub const RUNNING_GUARD: &str = "running guard";
 /// Output of the program that updates, be it a program of its own or not, where [`Training::max_grad_norm`] is set or there is a
 /// [`LOSS_SCALE`], by which it is too large: the norm of all gradients `[1]`. The step was refused if and only if it is not finite ([`was_refused`]): then loss or gradients were not,
-/// and all parameters, moments and averages have the bits that they had before. Accumulated gradients are zero either way.
+/// and all parameters, moments and averages have the bits that they had before. Accumulated gradients are zero either way. Where a batch
+/// has several shards it is an input of the update with the same meaning, since no process may have all gradients.
 ///
 /// [`Training::max_grad_norm`]: crate::Training::max_grad_norm
 pub const GRAD_NORM: &str = "gradient norm";
@@ -49,4 +53,9 @@ pub fn was_refused(norm: f32) -> bool {
 /// the parameter's shape and is kept in checkpoints under this name.
 pub fn average(parameter: &str) -> String {
     format!("{parameter}/ema")
+}
+
+/// The state that holds the accumulated gradient of a parameter, where a step has several micro-batches.
+pub fn gradient(parameter: &str) -> String {
+    format!("{parameter}/grad")
 }

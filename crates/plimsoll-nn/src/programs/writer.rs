@@ -5,6 +5,7 @@ use plimsoll_graph::{
     GraphError, Kind, Node, Op, Program, Role, Shape, TensorId, differentiate, differentiate_from,
 };
 
+use super::owners::{RankPlace, trained_tensors};
 use super::{Training, TrainingPrograms, averages, names};
 use crate::groups::Groups;
 use crate::networks::bounds::check_batch;
@@ -20,31 +21,23 @@ pub(super) struct ProgramWriter<'a> {
 
 impl ProgramWriter<'_> {
     pub(super) fn needs_whole_batch(&self) -> Option<String> {
-        let coupled = |what| format!("{what} is over the whole batch, which cannot be divided");
+        let what_whole = if self.training.shards > 1 { "shard of the batch" } else { "batch" };
+        let coupled = |what| format!("{what} is over the whole {what_whole}, which cannot be divided");
         let of_loss = "the denominator of this loss is over the whole batch, which cannot be divided";
         let of_loss = || self.training.loss.needs_whole_batch().then(|| of_loss.to_string());
         self.net.couples_samples().map(coupled).or_else(of_loss)
     }
 
-    pub(super) fn programs(&self) -> Result<TrainingPrograms, ConfigError> {
-        let Training { loss, batch, micro_batch, .. } = self.training;
+    pub(super) fn programs(&self, place: RankPlace) -> Result<TrainingPrograms, ConfigError> {
+        let Training { loss, batch, .. } = self.training;
         self.net.check()?;
         self.net.check_patch(self.training.patch)?;
         check_batch(*batch, self.training.patch, self.net.weights())?;
-        let unfit = |expected: String| {
-            Err(ConfigError::Value { setting: "micro_batch", found: micro_batch.to_string(), expected })
-        };
-        if *batch == 0 || *micro_batch == 0 || !batch.is_multiple_of(*micro_batch) {
-            return unfit("it must divide the batch".into());
-        }
+        self.check_division(place)?;
         if let Some((option, found, expected)) = loss.fault(self.net.classes()) {
             return Err(ConfigError::Loss { option, found, expected });
         }
-        if self.training.accumulation() > 1
-            && let Some(reason) = self.needs_whole_batch()
-        {
-            return unfit(reason);
-        }
+        self.check_wholeness()?;
         self.training.check_updates()?;
         let parameters = self.parameters()?;
         let parameters: Vec<(&str, bool)> =
@@ -55,13 +48,50 @@ impl ProgramWriter<'_> {
         let gradients: Vec<Program> = (0..variants.len())
             .map(|variant| self.gradient_program(variant, &variants[variant], groups, &mut targets))
             .collect::<Result<_, _>>()?;
+        let owned = |place| self.update_program(&gradients[0], place, groups);
         let update = match self.training.accumulation() {
             1 => None,
-            _ => Some(self.update_program(&gradients[0], groups)?),
+            _ => Some(owned(place)?),
         };
-        let updating = update.as_ref().unwrap_or(&gradients[0]);
+        let stored = if place.ranks > 1 { Some(owned(RankPlace::ALONE)?) } else { None };
+        // Averages of all parameters are validated, wherever they are updated.
+        let updating = stored.as_ref().or(update.as_ref()).unwrap_or(&gradients[0]);
         let validate = self.validate_program(updating, &mut targets)?;
-        Ok(TrainingPrograms { gradients, update, validate, targets })
+        Ok(TrainingPrograms { gradients, update, stored, validate, targets })
+    }
+
+    /// Checks that micro-batches divide shards, shards the batch, and processes the shards.
+    fn check_division(&self, place: RankPlace) -> Result<(), ConfigError> {
+        let Training { batch, shards, micro_batch, .. } = *self.training;
+        let divides = |part: usize, whole: usize| part > 0 && whole > 0 && whole.is_multiple_of(part);
+        if shards == 1 {
+            let expected = "it must divide the batch";
+            ConfigError::expect(divides(micro_batch, batch), "micro_batch", micro_batch, expected)?;
+        } else {
+            let expected = format!("it must divide the batch, which is `batch_size` {batch}");
+            ConfigError::expect(divides(shards, batch), "shards", shards, expected)?;
+            let shard = batch / shards;
+            let expected = format!("it must divide a shard, which has {shard} of the {batch} samples");
+            ConfigError::expect(divides(micro_batch, shard), "micro_batch", micro_batch, expected)?;
+        }
+        let RankPlace { ranks, .. } = place;
+        let expected = format!("it must be a multiple of the number of ranks, which is {ranks}");
+        ConfigError::expect(divides(ranks, shards), "shards", shards, expected)
+    }
+
+    /// Checks that nothing is divided that a loss or a network takes as a whole.
+    fn check_wholeness(&self) -> Result<(), ConfigError> {
+        let Training { loss, shards, micro_batch, .. } = self.training;
+        if *shards > 1 && loss.needs_whole_batch() {
+            let expected = "the denominator of this loss is over the whole batch: set `shards` to 1, or `batch` of the loss to false";
+            return ConfigError::expect(false, "shards", shards, expected);
+        }
+        match self.needs_whole_batch() {
+            Some(reason) if self.training.shard_accumulation() > 1 => {
+                ConfigError::expect(false, "micro_batch", micro_batch, reason)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The names of all parameters.
@@ -105,8 +135,9 @@ impl ProgramWriter<'_> {
             .filter_map(|(parameter, gradient)| Some((parameter, gradient?)))
             .collect();
         if whole {
-            self.update(&mut program, &pairs, groups, Some(loss))?;
+            self.update(&mut program, &pairs, groups, StepNorm::With(loss))?;
         } else {
+            guard_shard(&mut program)?;
             for (parameter, gradient) in pairs {
                 let sum = gradient_state(&mut program, parameter);
                 program.push(Accumulate, &[sum, gradient])?;
@@ -115,18 +146,28 @@ impl ProgramWriter<'_> {
         Ok(program)
     }
 
-    /// The update of the gradients that a program accumulates, which it sets back to zero.
-    fn update_program(&self, gradient: &Program, groups: Groups<'_>) -> Result<Program, ConfigError> {
+    /// The update of those gradients that a program accumulates and that a process owns. It sets them back to zero.
+    fn update_program(
+        &self,
+        gradient: &Program,
+        place: RankPlace,
+        groups: Groups<'_>,
+    ) -> Result<Program, ConfigError> {
         let mut program = Program::new("update");
+        let trained = trained_tensors(gradient, place.ranks);
+        let expected =
+            format!("only {} tensors are trained, and each rank updates one at least", trained.len());
+        ConfigError::expect(place.ranks <= trained.len(), "shards", self.training.shards, expected)?;
         let mut pairs = Vec::new();
         for id in gradient.with_role(Role::Parameter) {
             let info = gradient.tensor(id);
             let parameter = program.parameter(info.name.clone(), info.shape.clone(), info.kind);
-            if gradient.find(&gradient_name(&info.name)).is_some() {
+            if trained.iter().any(|tensor| tensor.parameter == id && tensor.owner == place.rank) {
                 pairs.push((parameter, gradient_state(&mut program, parameter)));
             }
         }
-        self.update(&mut program, &pairs, groups, None)?;
+        let norm = if self.training.shards > 1 { StepNorm::Given } else { StepNorm::OfStates };
+        self.update(&mut program, &pairs, groups, norm)?;
         Ok(program)
     }
 
@@ -137,7 +178,7 @@ impl ProgramWriter<'_> {
         program: &mut Program,
         pairs: &[(TensorId, TensorId)],
         groups: Groups<'_>,
-        loss: Option<TensorId>,
+        step_norm: StepNorm,
     ) -> Result<(), GraphError> {
         let rates = program.input(names::RATES, Shape(vec![RATES]), Kind::Table);
         let Training { optimizer, ema, .. } = *self.training;
@@ -145,16 +186,26 @@ impl ProgramWriter<'_> {
         let mut norm = None;
         if norm_use.reads() {
             // This is the norm of the scaled gradients: the host divides it by the scale.
-            let given = || program.input(names::STEP_LOSS, Shape(vec![1]), Kind::Table);
-            let mut operands = vec![loss.unwrap_or_else(given)];
-            operands.extend(pairs.iter().map(|(_, gradient)| *gradient));
-            let taken = program.push_one(GradNorm { loss: true }, &operands)?;
-            program.mark_output(taken, names::GRAD_NORM);
-            guard_running(program, taken)?;
-            norm = Some(taken);
+            let computed = |loss: TensorId, program: &mut Program| {
+                let mut operands = vec![loss];
+                operands.extend(pairs.iter().map(|(_, gradient)| *gradient));
+                let taken = program.push_one(GradNorm { loss: true }, &operands)?;
+                program.mark_output(taken, names::GRAD_NORM);
+                guard_running(program, taken)?;
+                Ok::<_, GraphError>(taken)
+            };
+            norm = Some(match step_norm {
+                StepNorm::With(loss) => computed(loss, program)?,
+                StepNorm::OfStates => {
+                    let loss = program.input(names::STEP_LOSS, Shape(vec![1]), Kind::Table);
+                    computed(loss, program)?
+                }
+                StepNorm::Given => program.input(names::GRAD_NORM, Shape(vec![1]), Kind::Table),
+            });
         }
         let first = program.nodes.len();
-        let updates = Updates { optimizer, rates, norm: (norm_use, norm), clear: loss.is_none(), ema };
+        let clear = !matches!(step_norm, StepNorm::With(_));
+        let updates = Updates { optimizer, rates, norm: (norm_use, norm), clear, ema };
         for (parameter, gradient) in pairs {
             let rate_factor = groups.rate(&program.tensor(*parameter).name);
             updates.push(program, *parameter, *gradient, rate_factor)?;
@@ -241,6 +292,26 @@ impl ProgramWriter<'_> {
     }
 }
 
+/// The origin of the norm of all gradients in a program that updates.
+#[derive(Clone, Copy)]
+enum StepNorm {
+    /// Gradients and this loss are computed in the same program.
+    With(TensorId),
+    /// Gradients are states, and the loss is an input.
+    OfStates,
+    /// The norm is an input.
+    Given,
+}
+
+/// Lets running statistics follow the first shard of a batch alone, by an input.
+fn guard_shard(program: &mut Program) -> Result<(), GraphError> {
+    if program.nodes.iter().any(|node| matches!(node.op, Op::RunningUpdate(_))) {
+        let guard = program.input(names::RUNNING_GUARD, Shape(vec![1]), Kind::Table);
+        guard_running(program, guard)?;
+    }
+    Ok(())
+}
+
 /// Moves the updates of running statistics behind the norm of all gradients, which refuses them together with the step.
 fn guard_running(program: &mut Program, norm: TensorId) -> Result<(), GraphError> {
     let is_update = |node: &Node| matches!(node.op, Op::RunningUpdate(_));
@@ -280,11 +351,7 @@ fn update_early(program: &mut Program, first: usize) {
     }
 }
 
-pub(super) fn gradient_name(parameter: &str) -> String {
-    format!("{parameter}/grad")
-}
-
 fn gradient_state(program: &mut Program, parameter: TensorId) -> TensorId {
     let info = program.tensor(parameter).clone();
-    program.state(gradient_name(&info.name), info.shape, info.kind)
+    program.state(names::gradient(&info.name), info.shape, info.kind)
 }

@@ -123,6 +123,7 @@ impl Record {
             frozen: Vec::new(),
             patch: self.patch,
             batch: self.batch,
+            shards: 1,
             micro_batch: self.batch,
             precision: DType::F32,
         }
