@@ -140,7 +140,9 @@ impl Settings {
         if let Some(SpacingSetting::To(spacing)) = self.spacing {
             check_spacing(spacing)?;
         }
-        for (setting, given) in [("batch_size", self.batch_size), ("micro_batch", self.micro_batch)] {
+        for (setting, given) in
+            [("batch_size", self.batch_size), ("shards", self.shards), ("micro_batch", self.micro_batch)]
+        {
             given.map_or(Ok(()), |found| check_count(setting, found, 1, MOST_BATCH))?;
         }
         // With its default alone, an epoch too many may be none.

@@ -66,7 +66,7 @@ impl RunConfig {
         }
     }
 
-    /// Completes settings with defaults that follow from the data set. The micro-batch is the whole batch unless it is set.
+    /// Completes settings with defaults that follow from the data set. The micro-batch is a whole shard unless it is set.
     ///
     /// # Errors
     /// Returns an error if the settings contradict themselves.
@@ -154,7 +154,7 @@ impl RunConfig {
         let is_part = settings.patch_size.is_none() && voxels(median) > MANY_PATCHES * voxels(patch);
         let in_parts =
             settings.micro_batch.is_some_and(|size| size < settings.batch_size.unwrap_or(usual.batch));
-        let batch = spacing.is_of_slices() || (is_part && !in_parts);
+        let batch = settings.shards.unwrap_or(1) == 1 && (spacing.is_of_slices() || (is_part && !in_parts));
         let dice = SoftDice { include_background: false, batch, ..SoftDice::default() };
         let task = SegmentationTask::new(settings, dataset, fingerprint, spacing, patch);
         let task = Task::Segmentation(task);
@@ -259,7 +259,8 @@ impl RunConfig {
         patch: [usize; 3],
         usual: &Usual,
     ) -> Result<RunConfig, RunError> {
-        let batch = settings.batch_size.unwrap_or(usual.batch);
+        let shards = settings.shards.unwrap_or(1);
+        let batch = settings.batch_size.unwrap_or_else(|| usual.batch.next_multiple_of(shards));
         let optimizer = settings.optimizer.unwrap_or_else(usual.optimizer);
         let (epochs, iterations_per_epoch) = (
             settings.epochs.unwrap_or(usual.epochs),
@@ -279,8 +280,8 @@ impl RunConfig {
                 patch,
                 spacing: task.spacing(),
                 batch,
-                shards: 1,
-                micro_batch: settings.micro_batch.unwrap_or(batch),
+                shards,
+                micro_batch: settings.micro_batch.unwrap_or(batch / shards),
                 precision: settings.precision.unwrap_or(Precision::F32).storage(),
             },
             products: settings.precision.unwrap_or(Precision::F32).products(),
@@ -360,11 +361,11 @@ impl RunConfig {
         let (patch, one) = (format!("{:?}", training.patch), "slices keep their spacing along the depth");
         expect(!slices || training.patch[0] == 1, "patch_size", patch, one)?;
         check_batch(training.batch, training.patch, training.net.weights())?;
+        check_count("shards", training.shards, 1, training.batch)?;
         check_count("micro_batch", training.micro_batch, 1, training.batch)?;
         training.check_updates()?;
         check_steps(*epochs, *iterations_per_epoch)?;
-        let steps = epochs * iterations_per_epoch;
-        let total = schedule.total_steps;
+        let (steps, total) = (epochs * iterations_per_epoch, schedule.total_steps);
         expect(total == steps, "total_steps", total.to_string(), &format!("the run has {steps}"))?;
         schedule.check()?;
         check_validation(self.validation_iterations)?;

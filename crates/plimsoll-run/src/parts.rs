@@ -65,6 +65,8 @@ pub struct RunPlan {
     pub decoding_bytes: Bytes,
     /// A copy of the largest tensor, for writing and reading checkpoints.
     pub checkpoint_bytes: Bytes,
+    /// Sums of gradients over the shards of a batch, and kept running statistics; 0 if a batch is one shard.
+    pub shard_bytes: Bytes,
     /// Decoded volumes.
     pub cache_bytes: Bytes,
     /// All of these that are held of the limit.
@@ -83,6 +85,8 @@ pub struct RunPlan {
     pub patch_size: [usize; 3],
     /// Samples of a step.
     pub batch_size: usize,
+    /// Equal parts of the batch whose gradients are summed in order.
+    pub shards: usize,
     /// Samples that go through the network at a time.
     pub micro_batch: usize,
     /// Micro-batches of a step.
@@ -176,6 +180,7 @@ impl RunPlan {
             // Volumes are read by regions: nobody asks what decoding them whole would take.
             ("decoding", Some(self.decoding_bytes).filter(|bytes| *bytes > Bytes::ZERO)),
             ("checkpoint", Some(self.checkpoint_bytes)),
+            ("shards", Some(self.shard_bytes).filter(|bytes| *bytes > Bytes::ZERO)),
             ("cache", Some(self.cache_bytes)),
         ];
         parts

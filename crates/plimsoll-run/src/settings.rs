@@ -25,6 +25,8 @@ pub struct Settings {
     pub spacing: Option<SpacingSetting>,
     /// Samples of a step [default: 2; more where a patch holds the median image, and of slices].
     pub batch_size: Option<usize>,
+    /// Equal parts of the batch whose gradients are summed in their order [default: 1].
+    pub shards: Option<usize>,
     /// Samples that go through the network at a time [default: as many as fit].
     pub micro_batch: Option<usize>,
     /// The number formats of stored features and of products [default: f32].
@@ -93,6 +95,7 @@ impl Settings {
             patch_size: self.patch_size.or(other.patch_size),
             spacing: self.spacing.or(other.spacing),
             batch_size: self.batch_size.or(other.batch_size),
+            shards: self.shards.or(other.shards),
             micro_batch: self.micro_batch.or(other.micro_batch),
             precision: self.precision.or(other.precision),
             epochs: self.epochs.or(other.epochs),

@@ -1,9 +1,9 @@
 //! A configuration with one size of micro-batch: its programs, and what it holds beside the arena.
 
-use plimsoll_data::{BatchReader, BatchShape, LoaderConfig, Mode, SampleShape, Scratch};
+use plimsoll_data::{BatchReader, BatchShape, LoaderConfig, Mode, SampleNumbers, SampleShape, Scratch};
 use plimsoll_graph::Program;
 use plimsoll_memory::{Bytes, Overhead};
-use plimsoll_nn::SoftTargets;
+use plimsoll_nn::{RankPlace, SoftTargets, Training};
 use plimsoll_plan::{
     Backend, DeviceMemory, Goal, Options, Plan, PlanError, Planner, ProgramId, VerifiedPlan,
 };
@@ -11,6 +11,7 @@ use plimsoll_run::{Checkpoints, Machine, RunConfig};
 
 use crate::planning::{Planning, PlanningStep};
 use crate::targets::target_maps;
+use crate::trainer::Shards;
 use crate::{DataFacts, RunPrograms, ScratchFacts, TrainError};
 
 /// The relative increase of predicted time that a program of a run on the processor may have for a smaller arena. Recomputing a few cheap
@@ -119,8 +120,19 @@ pub(crate) struct Candidate {
     pub(crate) index_bytes: Bytes,
     pub(crate) decoding_bytes: Bytes,
     pub(crate) checkpoint_bytes: Bytes,
+    /// The memory that several shards of a batch need beside the programs.
+    pub(crate) shard_bytes: Bytes,
     /// The device memory of the arena, and the host memory for copies; `None` on the processor.
     pub(crate) device: Option<(DeviceMemory, Bytes)>,
+}
+
+/// The samples of a batch whose shards a process computes.
+fn sample_numbers(training: &Training, place: RankPlace) -> SampleNumbers {
+    if place.ranks == 1 {
+        return SampleNumbers::ALL;
+    }
+    let run = training.shard_batch() as u64;
+    SampleNumbers { first: place.rank as u64 * run, run, distance: place.ranks as u64 * run }
 }
 
 /// Rounds bytes up to whole pages.
@@ -131,12 +143,12 @@ pub(crate) fn pages(bytes: usize) -> Bytes {
 /// The micro-batches that a run may have, the largest first.
 pub(crate) fn micro_batches(config: &RunConfig, is_set: bool) -> Vec<usize> {
     let training = &config.training;
-    let batch = training.batch;
+    let shard = training.shard_batch();
     let whole_only = training.needs_whole_batch().is_some();
-    (1..=batch)
+    (1..=shard)
         .rev()
-        .filter(|size| batch.is_multiple_of(*size))
-        .filter(|size| !whole_only || *size == batch)
+        .filter(|size| shard.is_multiple_of(*size))
+        .filter(|size| !whole_only || *size == shard)
         .filter(|size| !is_set || *size == training.micro_batch)
         .collect()
 }
@@ -151,15 +163,15 @@ impl Candidate {
         let mut config = config.clone();
         config.training.micro_batch = micro_batch;
         let training = &config.training;
-        let programs = RunPrograms::new(training)?;
+        let programs = RunPrograms::new(training, site.planning.place)?;
         let overhead = overhead.with_nodes(programs.all().iter().map(|program| program.nodes.len()).sum());
         let shares = training.loss.shares(config.iterations_per_epoch, config.epochs);
         let loader = LoaderConfig {
             mode: Mode::Training,
             seed: config.seed,
             first_step: 0,
-            batch_size: training.batch,
-            numbers: plimsoll_data::SampleNumbers::ALL,
+            batch_size: training.batch / site.planning.place.ranks,
+            numbers: sample_numbers(training, site.planning.place),
             slots: machine.loader_threads + 1,
             threads: machine.loader_threads,
             scratch: match data.scratch {
@@ -175,8 +187,8 @@ impl Candidate {
         let maps = target_maps(&config, &programs);
         let loader_bytes = loader.bytes(sample, &maps)?
             + BatchReader::bytes(validation, Mode::Validation, loader.scratch, &maps)?;
-        let checkpoint_bytes =
-            Checkpoints::bytes(&programs[programs.updating()], training.net.as_architecture())?;
+        let checkpoint_bytes = Checkpoints::bytes(programs.stored(), training.net.as_architecture())?;
+        let shard_bytes = Shards::bytes(training, &programs)?;
         let device = site.backend.device_memory().cloned();
         let device = device.map(|memory| (memory, DeviceMemory::staging_bytes(programs.all())));
         Ok(Candidate {
@@ -190,6 +202,7 @@ impl Candidate {
             index_bytes: data.index,
             decoding_bytes: data.decoding,
             checkpoint_bytes,
+            shard_bytes,
             device,
         })
     }
@@ -206,6 +219,7 @@ impl Candidate {
             + self.index_bytes
             + self.decoding_bytes
             + self.checkpoint_bytes
+            + self.shard_bytes
             + of_device.unwrap_or_default()
     }
 
@@ -241,13 +255,14 @@ impl Candidate {
     /// Predicted time of a step: the mean over the variants of the loss.
     pub(crate) fn seconds(&self, plan: &Plan) -> f64 {
         let of = |program: ProgramId| plan.schedule(program).predicted_seconds;
-        let accumulation = self.config.training.accumulation() as f64;
-        self.mean_over_steps(of) * accumulation + self.programs.update().map_or(0.0, of)
+        let accumulation = self.config.training.accumulation() / self.programs.place().ranks;
+        self.mean_over_steps(of) * accumulation as f64 + self.programs.update().map_or(0.0, of)
     }
 
     /// Predicted time of an epoch: its steps, and its validation.
     pub(crate) fn seconds_per_epoch(&self, plan: &Plan) -> f64 {
-        let validated = self.validated as f64 / self.config.training.validation_batch() as f64;
+        let at_once = self.config.training.validation_batch() * self.programs.place().ranks;
+        let validated = self.validated as f64 / at_once as f64;
         let validation = validated * plan.schedule(self.programs.validate()).predicted_seconds;
         self.config.iterations_per_epoch as f64 * self.seconds(plan) + validation
     }

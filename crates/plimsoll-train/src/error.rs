@@ -8,6 +8,7 @@ use plimsoll_graph::DType;
 use plimsoll_memory::{MapError, OverBudget};
 use plimsoll_nn::ConfigError;
 use plimsoll_plan::{EngineError, PlanError};
+use plimsoll_ranks::RanksError;
 use plimsoll_run::RunError;
 
 /// Why a run cannot be planned, or ends early.
@@ -57,6 +58,17 @@ pub enum TrainError {
     /// The facts about a data set cannot be written as they are kept.
     #[error("the inspection of the data set cannot be written: {0}")]
     Unkept(#[source] io::Error),
+    /// Ranks cannot communicate.
+    #[error(transparent)]
+    Ranks(#[from] RanksError),
+    /// Ranks are about to train something else than the first one.
+    #[error("rank {rank} has another {what} than rank 0")]
+    OtherRank {
+        /// The rank.
+        rank: usize,
+        /// The difference.
+        what: &'static str,
+    },
     /// Folds cannot be written.
     #[error(transparent)]
     Splits(#[from] SplitsError),
@@ -83,11 +95,20 @@ impl TrainError {
                     .into(),
             ),
             TrainError::Splits(error) => error.remedy(),
+            TrainError::Ranks(error) => Some(error.remedy()),
+            TrainError::OtherRank { .. } => Some(
+                "all ranks need the same command, the same program, and one folder for data set and run that all nodes see".into(),
+            ),
             TrainError::Engine(error) => error.remedy(),
             TrainError::Plan(error) => error.remedy(),
             TrainError::OverBudget(error) => Some(error.remedy()),
             TrainError::Memory(error) => Some(error.remedy()),
         }
+    }
+
+    /// Returns `true` if all ranks have the same error at the same step.
+    pub fn is_of_all_ranks(&self) -> bool {
+        matches!(self, TrainError::BadNumbers { .. })
     }
 
     /// Returns `true` if the computed state is still sound and can be saved: after an unreadable image or bad numbers, but not after a

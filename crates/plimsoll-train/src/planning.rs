@@ -1,6 +1,7 @@
 //! Progress of planning, and plans that runs share.
 
 use plimsoll_memory::Bytes;
+use plimsoll_nn::RankPlace;
 use plimsoll_plan::Plans;
 use plimsoll_run::CacheFolder;
 
@@ -22,13 +23,15 @@ pub struct Planning<'a> {
     pub plans: &'a Plans,
     /// Receives each attempt.
     pub observer: &'a (dyn Fn(PlanningStep) + 'a),
+    /// The process that is planned, among those that train together.
+    pub place: RankPlace,
     /// The folder of the machine's measured rates; without one they are measured each time.
     pub cache: Option<&'a CacheFolder>,
 }
 
 impl<'a> Planning<'a> {
-    /// Planning without an observer.
+    /// Planning of a process that trains alone, without an observer.
     pub fn unobserved(plans: &'a Plans, cache: Option<&'a CacheFolder>) -> Planning<'a> {
-        Planning { plans, observer: &|_| {}, cache }
+        Planning { plans, observer: &|_| {}, place: RankPlace::ALONE, cache }
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Index;
 
 use plimsoll_graph::Program;
-use plimsoll_nn::{ConfigError, TargetInput, Training, TrainingPrograms, Variant};
+use plimsoll_nn::{ConfigError, RankPlace, TargetInput, Training, TrainingPrograms, Variant};
 use plimsoll_plan::ProgramId;
 
 /// The programs of a run.
@@ -12,18 +12,21 @@ pub struct RunPrograms {
     all: Vec<Program>,
     gradients: Vec<ProgramId>,
     update: Option<ProgramId>,
+    stored: Option<Program>,
     validate: ProgramId,
+    place: RankPlace,
     variants: Vec<Variant>,
     targets: Vec<TargetInput>,
 }
 
 impl RunPrograms {
-    /// Writes them.
+    /// Writes them for one of the processes that train together.
     ///
     /// # Errors
     /// Returns an error if the configuration is impossible, or micro-batches would change the result.
-    pub fn new(training: &Training) -> Result<RunPrograms, ConfigError> {
-        let TrainingPrograms { gradients, update, validate, targets, .. } = training.programs()?;
+    pub fn new(training: &Training, place: RankPlace) -> Result<RunPrograms, ConfigError> {
+        let TrainingPrograms { gradients, update, stored, validate, targets } =
+            training.programs_of(place)?;
         let mut all = Vec::new();
         let mut add = |program| {
             all.push(program);
@@ -32,6 +35,8 @@ impl RunPrograms {
         Ok(RunPrograms {
             gradients: gradients.into_iter().map(&mut add).collect(),
             update: update.map(&mut add),
+            stored,
+            place,
             validate: add(validate),
             all,
             variants: training.loss.variants(),
@@ -68,6 +73,23 @@ impl RunPrograms {
     /// One that has all parameters and moments.
     pub fn updating(&self) -> ProgramId {
         self.update.unwrap_or(self.fullest())
+    }
+
+    /// All parameters and moments, in the order of checkpoints; the program [`updating`](RunPrograms::updating) has those of this process.
+    pub fn stored(&self) -> &Program {
+        self.stored.as_ref().unwrap_or(&self[self.updating()])
+    }
+
+    /// The programs as the specification of the run describes them, which does not depend on the number of processes.
+    pub fn specified(&self) -> Vec<Program> {
+        let is_update = |at: &usize| self.update == Some(ProgramId::new(*at));
+        let program = |at: usize| if is_update(&at) { self.stored() } else { &self.all[at] };
+        (0..self.all.len()).map(|at| program(at).clone()).collect()
+    }
+
+    /// The process that they are for.
+    pub fn place(&self) -> RankPlace {
+        self.place
     }
 
     /// The variants of the loss that steps may have.

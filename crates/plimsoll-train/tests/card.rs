@@ -124,7 +124,7 @@ impl Site {
             self.fold.clone(),
             &|case| contents.get(case).copied(),
             InitialWeights::Seed,
-            planned.programs.all(),
+            &planned.programs.specified(),
             backend.arithmetic(),
         )
         .unwrap();

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use plimsoll_memory::Bytes;
-use plimsoll_nn::{Classifies, Network, NetworkName, Objective, Optimizer, Training};
+use plimsoll_nn::{Classifies, Network, NetworkName, Objective, Optimizer, RankPlace, Training};
 use plimsoll_plan::{Backend, Goal, Options, PlanError, Planner, VerifiedPlan};
 use plimsoll_run::ALL_COMPONENTS;
 use plimsoll_train::{RunPrograms, SPARING};
@@ -120,7 +120,7 @@ fn programs(args: &BenchPlan, net: NetworkName, loss: &Objective) -> Outcome<Run
         micro_batch: args.batch,
         precision: args.precision.into(),
     };
-    Ok(RunPrograms::new(&training)?)
+    Ok(RunPrograms::new(&training, RankPlace::ALONE)?)
 }
 
 fn row(net: NetworkName, loss: &str, programs: &RunPrograms, backend: &dyn Backend) -> Outcome<Row> {

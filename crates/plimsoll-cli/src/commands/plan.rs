@@ -130,6 +130,7 @@ pub fn print(planned: &PlannedRun) {
             "index" => "names of the cases and positions of their classes".into(),
             "decoding" => "pictures being decoded, one case at a time".into(),
             "checkpoint" => "a copy of the largest tensor".into(),
+            "shards" => format!("sums of gradients over the {} shards of a batch", numbers.shards),
             "cache" => numbers.cache_says(),
             _ => String::new(),
         };
@@ -364,6 +365,7 @@ mod tests {
             index_bytes: bytes,
             decoding_bytes: bytes,
             checkpoint_bytes: bytes,
+            shard_bytes: Bytes::ZERO,
             cache_bytes: bytes,
             total_bytes: bytes,
             feasible: true,
@@ -373,6 +375,7 @@ mod tests {
             dimensions: 3,
             patch_size: [8; 3],
             batch_size: 1,
+            shards: 1,
             micro_batch: 1,
             accumulation: 1,
             whole_batch: None,

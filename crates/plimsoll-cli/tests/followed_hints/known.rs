@@ -182,6 +182,7 @@ const NOT_FOLLOWED: &[(&str, &[&str])] = &[
             "TrainError::Images",
             "TrainError::Loader",
             "TrainError::Plan",
+            "TrainError::Ranks",
             "TrainError::Run",
             "TrainError::Sampler",
             "TrainError::Splits",
@@ -348,6 +349,7 @@ const NOT_FOLLOWED: &[(&str, &[&str])] = &[
             "RunError::Sweep",
             "TableError::Empty",
             "TableError::Line",
+            "TrainError::OtherRank",
         ],
     ),
     (

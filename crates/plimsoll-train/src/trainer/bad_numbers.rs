@@ -20,7 +20,7 @@ pub(super) struct BadStep {
     pub(super) cases: Vec<usize>,
 }
 
-impl Run {
+impl Run<'_> {
     /// Goes on after a step that failed, as the run's settings say.
     pub(super) fn after_bad_step(
         &mut self,
@@ -84,7 +84,10 @@ impl Run {
         }
         self.progress.rollbacks = rollbacks;
         let per_epoch = self.config().iterations_per_epoch;
-        self.journal = Journal::open(&self.folder, self.progress.validated * per_epoch, per_epoch)?;
+        if self.ranks.is_first() {
+            let steps = self.progress.validated * per_epoch;
+            self.journal = Some(Journal::open(&self.folder, steps, per_epoch)?);
+        }
         if self.step_log.take().is_some() {
             // The steps since then are done again.
             self.step_log = Some(StepLog::open(&self.folder, self.progress.steps)?);

@@ -2,11 +2,17 @@
 
 mod bad_numbers;
 mod class_scores;
+mod running;
 mod sample;
+mod shards;
+mod shared;
 mod source;
 mod start;
 mod step;
+mod step_record;
+mod stored_states;
 mod tensors;
+mod validated_batch;
 mod validation;
 
 use std::path::PathBuf;
@@ -18,16 +24,20 @@ use plimsoll_memory::{
     Budget, Bytes, Digest, HeapUse, HolderUse, System, heap_use, mapped_files, resident, shortfall,
 };
 use plimsoll_plan::{Engine, arena_memory};
+use plimsoll_ranks::RanksError;
 use plimsoll_run::{
     CacheFolder, CheckpointKind, Checkpoints, DeviceRecord, EpochCost, EpochRecord, Event, EventLog,
-    FoldFolder, FoldRequest, Journal, Lock, PartSums, Progress, RunConfig, RunError, RunRecord, Sample,
-    Specification, StopReason, one_line, write_json,
+    FoldFolder, FoldRequest, Journal, Lock, PartSums, Progress, RunConfig, RunError, RunRecord, RunState,
+    Sample, Specification, StopReason, one_line, write_json,
 };
 
+use crate::ranks::{RankedRun, Ranks, Wishes};
 use crate::rates::doubt;
 use crate::{PlannedRun, RunData, TrainError};
+pub(crate) use shards::Shards;
 use source::Source;
 use step::StepLog;
+use stored_states::StoredStates;
 use tensors::RunTensors;
 
 /// A checkpoint is written after each epoch, and within an epoch that takes longer than this.
@@ -137,15 +147,36 @@ pub fn train(
     stop: &AtomicBool,
     observer: &mut dyn Observer,
 ) -> Result<RunRecord, TrainError> {
-    let mut run = Run::start(job, budget, observer)?;
+    let mut communicator = plimsoll_ranks::alone();
+    train_rank(job, RankedRun { communicator: &mut communicator, patience: None }, budget, stop, observer)
+}
+
+/// The same as one of several ranks that train together. Each rank has a job for its place, with the same request and folder; the first writes
+/// the files of the run.
+///
+/// # Errors
+/// Returns the errors of [`train`], and an error if communication fails or ranks differ. The caller reports it and
+/// [aborts](plimsoll_ranks::Communicator::abort), since the other ranks wait.
+pub fn train_rank(
+    job: Job,
+    ranked: RankedRun<'_>,
+    budget: &Budget,
+    stop: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> Result<RunRecord, TrainError> {
+    let mut run = Run::start(job, Ranks::new(ranked.communicator), budget, observer)?;
+    if let Some(patience) = ranked.patience {
+        run.ranks.set_patience(patience);
+    }
     observer.begin(&run.specification, run.progress.steps, run.engine.plan().backend());
     let ending = run.go(stop, observer);
     run.end(ending, observer)
 }
 
 /// A run in memory.
-struct Run {
+struct Run<'a> {
     planned: PlannedRun,
+    ranks: Ranks<'a>,
     siblings: Option<Siblings>,
     cache: Option<CacheFolder>,
     specification: Specification,
@@ -154,8 +185,9 @@ struct Run {
     folder: FoldFolder,
     engine: Box<dyn Engine>,
     checkpoints: Checkpoints,
-    journal: Journal,
-    events: EventLog,
+    /// The files that the first rank writes; `None` on the others.
+    journal: Option<Journal>,
+    events: Option<EventLog>,
     step_log: Option<StepLog>,
     source: Source,
     /// None only while it is replaced.
@@ -164,6 +196,8 @@ struct Run {
     validation: BatchReader,
     progress: Progress,
     tensors: RunTensors,
+    /// None if a batch is one shard.
+    shards: Option<Shards>,
     /// Room for the parts of a loss, and for the sums of a step.
     parts: Vec<f32>,
     step_parts: PartSums,
@@ -176,8 +210,10 @@ struct Run {
     planning_peak: Option<Bytes>,
     /// The number of reported evictions of the cache.
     evictions: u64,
-    /// Given back last, when all is written.
-    _lock: Lock,
+    /// Moments and averages, with the rank that has each.
+    states: StoredStates,
+    /// Given back last, when all is written. The first rank has it.
+    _lock: Option<Lock>,
 }
 
 /// The end of the training loop.
@@ -187,7 +223,7 @@ enum Ending {
     Stopped,
 }
 
-impl Run {
+impl Run<'_> {
     fn config(&self) -> &RunConfig {
         &self.specification.config
     }
@@ -199,6 +235,7 @@ impl Run {
         let mut epoch_start = Instant::now();
         let mut last_look = Instant::now();
         let mut last_sample = Instant::now();
+        let mut wishes = self.wishes(stop, false)?;
         loop {
             self.note(observer)?;
             let steps = self.progress.steps;
@@ -226,7 +263,7 @@ impl Run {
                 self.write(CheckpointKind::Final, observer)?;
                 return Ok(Ending::Finished);
             }
-            if stop.load(Ordering::Relaxed) {
+            if wishes.stop || (self.ranks.is_alone() && stop.load(Ordering::Relaxed)) {
                 self.write(CheckpointKind::Latest, observer)?;
                 return Ok(Ending::Stopped);
             }
@@ -242,11 +279,23 @@ impl Run {
                 self.sample(observer)?;
                 last_sample = Instant::now();
             }
-            if last_checkpoint.elapsed() > CHECKPOINT_EVERY {
+            wishes = self.wishes(stop, last_checkpoint.elapsed() > CHECKPOINT_EVERY)?;
+            if wishes.checkpoint {
                 self.write(CheckpointKind::Latest, observer)?;
                 last_checkpoint = Instant::now();
             }
         }
+    }
+
+    /// The wishes of all ranks at the end of a step.
+    fn wishes(&mut self, stop: &AtomicBool, is_due: bool) -> Result<Wishes, RanksError> {
+        let checkpoint = is_due && self.ranks.is_first();
+        self.ranks.agree(Wishes { stop: stop.load(Ordering::Relaxed), checkpoint })
+    }
+
+    /// Records an event, if this rank writes the files of the run.
+    fn say(&mut self, event: Event) -> Result<(), RunError> {
+        self.events.as_mut().map_or(Ok(()), |events| events.say(event))
     }
 
     /// Lets the cache hold as much less as others have taken of the machine since the limit was set, and as much as was planned
@@ -261,7 +310,7 @@ impl Run {
         self.source.limit_cache(cache);
         let evictions = self.source.cache().evictions;
         if evictions > self.evictions {
-            self.events.say(Event::Eviction { volumes: evictions - self.evictions, cache })?;
+            self.say(Event::Eviction { volumes: evictions - self.evictions, cache })?;
             self.evictions = evictions;
             self.sample(observer)?;
         }
@@ -282,20 +331,23 @@ impl Run {
             progress: &self.progress,
             net: self.planned.config.training.net.as_architecture(),
         };
-        self.checkpoints.write(kind, state)?;
+        match self.ranks.is_first() {
+            true => self.states.write(&mut self.checkpoints, kind, state, &mut self.ranks)?,
+            false => self.states.send(&*self.engine, self.checkpoints.buffer(), &mut self.ranks)?,
+        }
         let (steps, seconds) = (self.progress.steps, start.elapsed().as_secs_f64());
-        Ok(self.events.say(Event::Checkpoint { kind, steps, seconds })?)
+        Ok(self.say(Event::Checkpoint { kind, steps, seconds })?)
     }
 
     fn warn(&mut self, what: String, observer: &mut dyn Observer) -> Result<(), RunError> {
         observer.warning(&what);
-        self.events.say(Event::Warning { what })
+        self.say(Event::Warning { what })
     }
 
     /// Records what ending wrong with the observer.
     fn note(&mut self, observer: &mut dyn Observer) -> Result<(), RunError> {
         match observer.notice() {
-            Some(what) => self.events.say(Event::Warning { what }),
+            Some(what) => self.say(Event::Warning { what }),
             None => Ok(()),
         }
     }
@@ -319,24 +371,28 @@ impl Run {
                 self.doubt_rates(observer)?;
                 self.say_waiting(observer)?;
                 let record = self.record(why);
-                write_json(&self.folder.record(), &record)?;
-                self.events.say(Event::Stop { why, steps, detail })?;
+                if self.ranks.is_first() {
+                    write_json(&self.folder.record(), &record)?;
+                }
+                self.say(Event::Stop { why, steps, detail })?;
                 return Ok(record);
             }
             Err(problem) => problem,
         };
         // The computed state is saved if the disk allows it; the first error is the one to report.
-        if problem.leaves_state_sound() {
+        // Other ranks may not know of an error of this one, so that they would not send what they have.
+        if problem.leaves_state_sound() && (self.ranks.is_alone() || problem.is_of_all_ranks()) {
             let _ = self.write(CheckpointKind::Latest, observer);
         }
-        let _ = self.events.say(Event::Stop { why, steps, detail });
+        let _ = self.say(Event::Stop { why, steps, detail });
         Err(problem)
     }
 
     /// Says so if steps took much more or less than was predicted; the next process then measures the rates again.
     fn doubt_rates(&mut self, observer: &mut dyn Observer) -> Result<(), RunError> {
-        // Rates are measured alone: others that compute at the same time say nothing about them.
-        if self.computing.len() < ENOUGH_TIMES || self.siblings.is_some() {
+        // Rates are measured alone: others that compute or send at the same time say nothing about them.
+        let is_alone = self.siblings.is_none() && self.ranks.is_alone();
+        if self.computing.len() < ENOUGH_TIMES || !is_alone {
             return Ok(());
         }
         let predicted = self.planned.numbers.predicted_seconds_per_step;

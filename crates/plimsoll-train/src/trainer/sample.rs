@@ -5,12 +5,12 @@ use plimsoll_run::{Event, RunError, Sample, SystemSample};
 
 use super::{Observer, Run};
 
-impl Run {
+impl Run<'_> {
     /// Writes down what the process holds now, and tells it.
     pub(super) fn sample(&mut self, observer: &mut dyn Observer) -> Result<(), RunError> {
         let sample = self.take_sample();
         observer.sample(&sample);
-        self.events.say(Event::Sample(Box::new(sample)))
+        self.say(Event::Sample(Box::new(sample)))
     }
 
     fn take_sample(&self) -> Sample {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use plimsoll_data::{BatchReader, Loader, LoaderConfig, LoaderError, Mode};
 use plimsoll_disk::atomic::sweep;
 use plimsoll_graph::Role;
-use plimsoll_memory::{Budget, Bytes, Digest, forget_heap_peak, forget_resident_peak, resident};
+use plimsoll_memory::{Budget, Digest, forget_heap_peak, forget_resident_peak, resident};
 use plimsoll_plan::{Engine, EngineError, HostSlice, open_engine};
 use plimsoll_run::{
     CheckpointKind, Checkpoints, Event, EventLog, FoldFolder, FoldRequest, Holder, InitialWeights, Journal,
@@ -15,13 +15,29 @@ use plimsoll_run::{
 };
 
 use super::source::Source;
-use super::step::StepLog;
+use super::step::{StepLog, internal};
+use super::stored_states::StoredStates;
 use super::tensors::RunTensors;
-use super::{Job, KEPT_TIMES, Observer, Run};
+use super::{Job, KEPT_TIMES, Observer, Run, Shards};
+use crate::ranks::Ranks;
 use crate::{PlannedRun, RunData, RunPrograms, TrainError};
 
-impl Run {
-    pub(super) fn start(job: Job, budget: &Budget, observer: &mut dyn Observer) -> Result<Run, TrainError> {
+impl<'a> Run<'a> {
+    pub(super) fn start(
+        job: Job,
+        mut ranks: Ranks<'a>,
+        budget: &Budget,
+        observer: &mut dyn Observer,
+    ) -> Result<Run<'a>, TrainError> {
+        if job.planned.programs.place() != ranks.place() {
+            let (planned, place) = (job.planned.programs.place(), ranks.place());
+            return Err(internal(&format!("{place:?} has a plan of {planned:?}")).into());
+        }
+        if !ranks.is_first() {
+            // The first rank has the folder then.
+            ranks.meet()?;
+            return Run::start_locked(job, ranks, None, budget, observer);
+        }
         let folder = job.folder.clone();
         let io = |source| RunError::Io { path: folder.path().into(), source };
         let is_begun = folder.is_begun();
@@ -38,7 +54,11 @@ impl Run {
         let made =
             CreatedPaths::make(&folder, job.splits.as_ref().map(|(path, _)| path.as_path())).map_err(io)?;
         let lock = Lock::take(&folder)?;
-        let started = Run::start_locked(job, lock, planning_peak, budget, observer);
+        ranks.meet()?;
+        let started = Run::start_locked(job, ranks, Some(lock), budget, observer).map(|mut run| {
+            run.planning_peak = planning_peak;
+            run
+        });
         if started.is_err() && !is_begun {
             made.remove();
         }
@@ -47,14 +67,14 @@ impl Run {
 
     fn start_locked(
         job: Job,
-        lock: Lock,
-        planning_peak: Option<Bytes>,
+        mut ranks: Ranks<'a>,
+        lock: Option<Lock>,
         budget: &Budget,
         observer: &mut dyn Observer,
-    ) -> Result<Run, TrainError> {
+    ) -> Result<Run<'a>, TrainError> {
         let Job { planned, data, request, folder, splits, log_steps, siblings, warm, cache, notes, .. } = job;
         let Restored { engine, checkpoints, specification, mut progress, mut warnings } =
-            restore(&planned, &folder, &lock, request, budget, observer)?;
+            restore(&planned, &folder, lock.as_ref(), request, budget, observer)?;
         let part_count = specification.config.training.loss.part_count();
         progress.epoch_parts.resize(part_count, (0.0, 0));
         let place_of_data = absolute_place(&data);
@@ -66,27 +86,29 @@ impl Run {
         let loader = start_loader(&planned, &specification, &progress, &source, &loader_budget)?;
         let validation = validation_reader(&planned, &specification, &source, &loader_budget)?;
         let tensors = RunTensors::new(&planned)?;
-        // All that can be refused has been taken; from here on there is a run.
-        if let Some((path, splits)) = splits.filter(|(path, _)| !path.exists()) {
-            splits.write(path)?;
-        }
-        specification.write(&folder)?;
-        let per_epoch = specification.config.iterations_per_epoch;
-        let journal = Journal::open(&folder, progress.validated * per_epoch, per_epoch)?;
-        if journal.misses_epochs() {
-            let text = "it continues without them";
-            warnings.push(format!("metrics.jsonl misses epochs up to step {}: {text}", progress.steps));
-        }
+        let shards = Shards::new(&planned.config.training, &planned.programs, budget)?;
         let identity = specification.identity()?;
-        let mut events = begin_events(&folder, &specification, identity, &progress, &planned, place_of_data)?;
-        record_changes(&specification, &folder, &mut events, observer)?;
+        expect_equal(&mut ranks, identity, &progress)?;
+        // All that can be refused has been taken; from here on there is a run.
+        let (mut journal, mut events) = (None, None);
+        if ranks.is_first() {
+            if let Some((path, splits)) = splits.filter(|(path, _)| !path.exists()) {
+                splits.write(path)?;
+            }
+            specification.write(&folder)?;
+            journal = Some(open_journal(&folder, &specification, &progress, &mut warnings)?);
+            let log = begin_events(&folder, &specification, identity, &progress, &planned, place_of_data)?;
+            events = Some(record_changes(&specification, &folder, log, observer)?);
+        }
         // Room for as many times as there can be steps, as long as that is not much.
         let steps = specification.config.schedule.total_steps.saturating_sub(progress.steps);
         let kept = steps.min(KEPT_TIMES as u64) as usize;
-        let (seconds, computing) = (Vec::with_capacity(kept), Vec::with_capacity(kept));
-        let step_log = if log_steps { Some(StepLog::open(&folder, progress.steps)?) } else { None };
+        let step_log =
+            if log_steps && ranks.is_first() { Some(StepLog::open(&folder, progress.steps)?) } else { None };
         let mut run = Run {
+            states: StoredStates::new(&planned),
             planned,
+            ranks,
             siblings,
             cache,
             specification,
@@ -104,20 +126,23 @@ impl Run {
             validation,
             progress,
             tensors,
+            shards,
             parts: vec![0.0; part_count],
             step_parts: vec![(0.0, 0); part_count],
-            seconds,
-            computing,
+            seconds: Vec::with_capacity(kept),
+            computing: Vec::with_capacity(kept),
             waiting: Duration::ZERO,
             allocations: 0,
-            planning_peak,
+            planning_peak: None,
             evictions: 0,
             _lock: lock,
         };
         for warning in warnings {
             run.warn(warning, observer)?;
         }
-        record_notes(notes, &mut run)?;
+        if run.ranks.is_first() {
+            record_notes(notes, &mut run)?;
+        }
         Ok(run)
     }
 
@@ -135,6 +160,43 @@ impl Run {
         self.loader = Some(next);
         Ok(())
     }
+}
+
+/// Checks that all ranks are about to train the same from the same step.
+fn expect_equal(ranks: &mut Ranks<'_>, identity: Digest, progress: &Progress) -> Result<(), TrainError> {
+    if ranks.is_alone() {
+        return Ok(());
+    }
+    let text = serde_json::to_vec(progress).map_err(|error| internal(&error.to_string()))?;
+    let own = [identity.0.to_le_bytes(), Digest::of(&text).0.to_le_bytes()].concat();
+    let all = ranks.all_gather(&own)?;
+    let (names, half) = (["specification of the run", "checkpoint to resume from"], own.len() / 2);
+    for (rank, other) in all.chunks_exact(own.len()).enumerate() {
+        for (what, (own, other)) in
+            names.into_iter().zip(all.chunks_exact(half).zip(other.chunks_exact(half)))
+        {
+            if own != other {
+                return Err(TrainError::OtherRank { rank, what });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Opens the journal of epochs. If it misses some, that is a warning.
+fn open_journal(
+    folder: &FoldFolder,
+    specification: &Specification,
+    progress: &Progress,
+    warnings: &mut Vec<String>,
+) -> Result<Journal, RunError> {
+    let per_epoch = specification.config.iterations_per_epoch;
+    let journal = Journal::open(folder, progress.validated * per_epoch, per_epoch)?;
+    if journal.misses_epochs() {
+        let text = "it continues without them";
+        warnings.push(format!("metrics.jsonl misses epochs up to step {}: {text}", progress.steps));
+    }
+    Ok(journal)
 }
 
 /// The absolute path of a data set, valid from any working folder.
@@ -176,24 +238,28 @@ struct Restored {
 fn restore(
     planned: &PlannedRun,
     folder: &FoldFolder,
-    lock: &Lock,
+    lock: Option<&Lock>,
     request: FoldRequest,
     budget: &Budget,
     observer: &mut dyn Observer,
 ) -> Result<Restored, TrainError> {
     let mut warnings = Vec::new();
-    let swept = sweep(folder.path()).map_err(|source| RunError::Io { path: folder.path().into(), source })?;
-    if !swept.is_empty() {
-        warnings.push(format!("{} unfinished file(s) of a killed process were removed", swept.len()));
+    if let Some(lock) = lock {
+        let io = |source| RunError::Io { path: folder.path().into(), source };
+        let swept = sweep(folder.path()).map_err(io)?;
+        if !swept.is_empty() {
+            warnings.push(format!("{} unfinished file(s) of a killed process were removed", swept.len()));
+        }
+        warnings.extend(lock.abandoned().map(abandoned_warning));
     }
-    warnings.extend(lock.abandoned().map(abandoned_warning));
     let known = if folder.is_begun() { Some(Specification::read(folder)?) } else { None };
     // Differences are reported before checkpoints are searched for tensors of other shapes.
     let continuation = known.as_ref().map(|known| known.compare(folder, &request)).transpose()?;
     let mut engine = open_engine(&*planned.backend, planned.plan.clone(), budget)?;
     let updating = planned.programs.updating();
     let net = planned.config.training.net.as_architecture();
-    let mut checkpoints = Checkpoints::new(folder, &planned.programs[updating], net, budget)?;
+    let stored = planned.programs.stored();
+    let mut checkpoints = Checkpoints::of_part(folder, &planned.programs[updating], stored, net, budget)?;
     let resumed = match &known {
         Some(known) => checkpoints.resume(known, &mut *engine, updating)?,
         None => None,
@@ -310,24 +376,24 @@ fn expect_none_was_written(folder: &FoldFolder) -> Result<(), RunError> {
 }
 
 /// Writes down notes about the data that no process has written down yet: each call that resumes a run finds them again.
-fn record_notes(mut notes: Vec<String>, run: &mut Run) -> Result<(), RunError> {
+fn record_notes(mut notes: Vec<String>, run: &mut Run<'_>) -> Result<(), RunError> {
     each_event(&run.folder, |timed| {
         if let Event::Warning { what } = timed.event {
             notes.retain(|note| *note != what);
         }
     })?;
-    notes.into_iter().try_for_each(|what| run.events.say(Event::Warning { what }))
+    notes.into_iter().try_for_each(|what| run.say(Event::Warning { what }))
 }
 
 /// Writes down the changes that no process has written down yet: one may have been killed just after it had made them.
 fn record_changes(
     specification: &Specification,
     folder: &FoldFolder,
-    events: &mut EventLog,
+    mut events: EventLog,
     observer: &mut dyn Observer,
-) -> Result<(), RunError> {
+) -> Result<EventLog, RunError> {
     if specification.amendments.is_empty() {
-        return Ok(());
+        return Ok(events);
     }
     let mut recorded = 0;
     each_event(folder, |timed| recorded += usize::from(matches!(timed.event, Event::Change { .. })))?;
@@ -336,7 +402,7 @@ fn record_changes(
         observer.loaded(&format!("changed from step {steps} on: {what}"));
         events.say(Event::Change { steps, what, changes: amendment.changes.clone() })?;
     }
-    Ok(())
+    Ok(events)
 }
 
 /// The files and folders that a start creates, to be removed if it fails.

@@ -12,8 +12,8 @@ use plimsoll_plan::{Engine, EngineError, HostSlice, HostSliceMut, ProgramId};
 use plimsoll_run::{FoldFolder, LossScale, PartSums, RunError, each_line};
 
 use super::bad_numbers::BadStep;
-use super::tensors::{LossTensors, UpdateTensors};
-use super::{KEPT_TIMES, Run, StepReport};
+use super::tensors::{LossTensors, UpdateNorm, UpdateTensors};
+use super::{KEPT_TIMES, Run, Shards, StepReport};
 use crate::TrainError;
 
 /// The reason why a step was not done.
@@ -32,7 +32,7 @@ impl<E: Into<TrainError>> From<E> for StepProblem {
     }
 }
 
-impl Run {
+impl Run<'_> {
     pub(super) fn step(&mut self) -> Result<StepReport, StepProblem> {
         let start = Instant::now();
         let before = watched_allocations();
@@ -50,34 +50,23 @@ impl Run {
         let variant = training.loss.variant_at(self.planned.programs.variants(), step, per_epoch);
         let variant = variant
             .ok_or_else(|| EngineError::Internal(format!("no program has the loss of step {step}")))?;
-        let tensors = &self.tensors.gradients[variant];
-        let program = tensors.program;
-        let micro_batches = training.accumulation();
-        let mut loss = 0.0;
-        let mut norm = 0.0;
+        let micro_batch = training.micro_batch;
+        let inputs = StepInputs { variant, micro_batch, seed, step, scale, rates: &rates };
         // Parts count only once it is known that the step does.
         let mut sums = std::mem::take(&mut self.step_parts);
         sums.fill((0.0, 0));
-        let inputs =
-            StepInputs { micro_batches, micro_batch: training.micro_batch, seed, step, scale, rates: &rates };
-        for part in 0..micro_batches {
-            write_inputs(&mut *self.engine, tensors, &batch, &inputs, part)?;
-            self.engine.run(program)?;
-            loss += scalar(&*self.engine, program, tensors.loss)? / micro_batches as f32;
-            add_parts(&*self.engine, tensors, &mut self.parts, &mut sums)?;
-            if let Some((_, output)) = tensors.update {
-                norm = scalar(&*self.engine, program, output)?;
-            }
-        }
-        if let Some(update) = &self.tensors.update {
-            norm = run_update(&mut *self.engine, update, &rates, loss)?;
-        }
+        let Computed { loss, norm } = match self.shards.is_some() {
+            true => self.compute_shards(&batch, &inputs, &mut sums)?,
+            false => self.compute(&batch, &inputs, &mut sums)?,
+        };
         // Exact: the scale is a power of two.
-        norm /= scale;
+        let norm = norm / scale;
         let overflow = names::was_refused(norm) && scales && loss.is_finite();
         let smaller = overflow.then(|| self.progress.loss_scale.after_overflow()).flatten();
-        let bad =
-            names::was_refused(norm).then(|| BadStep { step, loss, norm, cases: batch.cases().to_vec() });
+        let bad = names::was_refused(norm).then(|| {
+            let cases = self.shards.as_ref().map_or_else(|| batch.cases().to_vec(), Shards::cases);
+            BadStep { step, loss, norm, cases }
+        });
         drop(batch);
         drop(watch);
         if !self.seconds.is_empty() {
@@ -111,6 +100,33 @@ impl Run {
         Ok(report)
     }
 
+    /// Runs the micro-batches of a batch and the update.
+    fn compute(
+        &mut self,
+        batch: &Batch,
+        inputs: &StepInputs<'_>,
+        sums: &mut PartSums,
+    ) -> Result<Computed, EngineError> {
+        let tensors = &self.tensors.gradients[inputs.variant];
+        let program = tensors.program;
+        let micro_batches = self.specification.config.training.accumulation();
+        let (mut loss, mut norm) = (0.0, 0.0);
+        for number in 0..micro_batches {
+            let part = MicroBatch { at: number, of: micro_batches, number, guard: None };
+            write_inputs(&mut *self.engine, tensors, batch, inputs, &part)?;
+            self.engine.run(program)?;
+            loss += scalar(&*self.engine, program, tensors.loss)? / micro_batches as f32;
+            add_parts(&*self.engine, tensors, &mut self.parts, sums)?;
+            if let Some((_, output)) = tensors.update {
+                norm = scalar(&*self.engine, program, output)?;
+            }
+        }
+        if let Some(update) = &self.tensors.update {
+            norm = run_update(&mut *self.engine, update, inputs.rates, loss, norm)?;
+        }
+        Ok(Computed { loss, norm })
+    }
+
     /// Returns the seconds of a step since its start, and keeps them for the statistics of times.
     fn keep_time(&mut self, start: Instant, waited: Duration) -> f64 {
         let seconds = start.elapsed().as_secs_f64();
@@ -142,47 +158,65 @@ impl Run {
     }
 }
 
+/// The loss of a step, and the norm of its gradients times the factor of the loss.
+pub(super) struct Computed {
+    pub(super) loss: f32,
+    pub(super) norm: f32,
+}
+
 /// The inputs of a step that all its micro-batches share.
-struct StepInputs<'a> {
-    /// The number of micro-batches.
-    micro_batches: usize,
-    /// The samples of one.
-    micro_batch: usize,
+pub(super) struct StepInputs<'a> {
+    /// The variant of the loss.
+    pub(super) variant: usize,
+    /// The samples of a micro-batch.
+    pub(super) micro_batch: usize,
     seed: u64,
     step: u64,
     /// The factor of the loss.
     scale: f32,
-    rates: &'a [f32],
+    pub(super) rates: &'a [f32],
 }
 
-/// Writes the inputs of one micro-batch, `part` of the batch.
-fn write_inputs(
+/// A micro-batch.
+pub(super) struct MicroBatch {
+    /// Its place in the batch of this process.
+    pub(super) at: usize,
+    /// The number of micro-batches in the batch of this process.
+    pub(super) of: usize,
+    /// Its number among all micro-batches of the step.
+    pub(super) number: usize,
+    /// The guard of running statistics, where a batch has several shards.
+    pub(super) guard: Option<f32>,
+}
+
+/// Writes the inputs of one micro-batch.
+pub(super) fn write_inputs(
     engine: &mut dyn Engine,
     tensors: &LossTensors,
     batch: &Batch,
     inputs: &StepInputs<'_>,
-    part: usize,
+    part: &MicroBatch,
 ) -> Result<(), EngineError> {
-    let StepInputs { micro_batches, micro_batch, seed, step, scale, rates } = *inputs;
+    let StepInputs { micro_batch, seed, step, scale, rates, .. } = *inputs;
+    let MicroBatch { at, of, number, guard } = *part;
     let program = tensors.program;
-    let images = share(batch.images(), part, micro_batches);
-    engine.write(program, tensors.image, HostSlice::F32(images))?;
-    let labels = share(batch.labels(), part, micro_batches);
-    engine.write(program, tensors.labels, HostSlice::U8(labels))?;
+    engine.write(program, tensors.image, HostSlice::F32(share(batch.images(), at, of)))?;
+    engine.write(program, tensors.labels, HostSlice::U8(share(batch.labels(), at, of)))?;
     if let Some(input) = tensors.shift {
-        let shifts = share(batch.shifts(), part, micro_batches);
-        engine.write(program, input, HostSlice::F32(shifts))?;
+        engine.write(program, input, HostSlice::F32(share(batch.shifts(), at, of)))?;
     }
     if let Some(input) = tensors.noise {
-        let noise = Noise::for_step(seed, step, (part * micro_batch) as u32);
+        let noise = Noise::for_step(seed, step, (number * micro_batch) as u32);
         engine.write(program, input, HostSlice::F32(&noise.to_table()))?;
     }
     if let Some(input) = tensors.loss_scale {
         engine.write(program, input, HostSlice::F32(&[scale]))?;
     }
+    if let Some((input, guard)) = tensors.running_guard.zip(guard) {
+        engine.write(program, input, HostSlice::F32(&[guard]))?;
+    }
     for (map, input) in &tensors.targets {
-        let values = share(batch.target(*map), part, micro_batches);
-        engine.write(program, *input, HostSlice::F32(values))?;
+        engine.write(program, *input, HostSlice::F32(share(batch.target(*map), at, of)))?;
     }
     if let Some((input, _)) = tensors.update {
         engine.write(program, input, HostSlice::F32(rates))?;
@@ -190,25 +224,35 @@ fn write_inputs(
     Ok(())
 }
 
-/// Updates the parameters, and returns the norm of the gradients. Inputs are written just before the program runs, because other programs
-/// use their memory.
-fn run_update(
+/// Updates the parameters, and returns the norm of the gradients: that which is given, or that which the program computes. Inputs are written
+/// just before the program runs, because other programs use their memory.
+pub(super) fn run_update(
     engine: &mut dyn Engine,
     update: &UpdateTensors,
     rates: &[f32],
     loss: f32,
+    norm: f32,
 ) -> Result<f32, EngineError> {
     engine.write(update.program, update.rates, HostSlice::F32(rates))?;
-    engine.write(update.program, update.loss, HostSlice::F32(&[loss]))?;
-    engine.run(update.program)?;
-    scalar(engine, update.program, update.norm)
+    match update.norm {
+        UpdateNorm::Given { norm: input } => {
+            engine.write(update.program, input, HostSlice::F32(&[norm]))?;
+            engine.run(update.program)?;
+            Ok(norm)
+        }
+        UpdateNorm::Computed { norm: output, loss: input } => {
+            engine.write(update.program, input, HostSlice::F32(&[loss]))?;
+            engine.run(update.program)?;
+            scalar(engine, update.program, output)
+        }
+    }
 }
 
-fn internal(fault: &str) -> EngineError {
+pub(super) fn internal(fault: &str) -> EngineError {
     EngineError::Internal(fault.into())
 }
 
-fn scalar(
+pub(super) fn scalar(
     engine: &dyn Engine,
     program: ProgramId,
     tensor: plimsoll_graph::TensorId,
@@ -219,7 +263,7 @@ fn scalar(
 }
 
 /// Adds the parts of the loss that a program has just computed. `room` has room for all of them.
-pub(super) fn add_parts(
+fn add_parts(
     engine: &dyn Engine,
     tensors: &LossTensors,
     room: &mut [f32],

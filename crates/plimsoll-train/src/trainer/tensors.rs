@@ -22,9 +22,16 @@ pub(super) struct RunTensors {
 pub(super) struct UpdateTensors {
     pub(super) program: ProgramId,
     pub(super) rates: TensorId,
-    pub(super) norm: TensorId,
-    /// The mean loss of the micro-batches.
-    pub(super) loss: TensorId,
+    pub(super) norm: UpdateNorm,
+}
+
+/// The norm of all gradients in an update that is a program of its own.
+#[derive(Clone, Copy)]
+pub(super) enum UpdateNorm {
+    /// An output, computed of the accumulated gradients and of an input, the mean loss of the micro-batches.
+    Computed { norm: TensorId, loss: TensorId },
+    /// An input.
+    Given { norm: TensorId },
 }
 
 /// The inputs and outputs of a program with a loss.
@@ -40,6 +47,8 @@ pub(super) struct LossTensors {
     pub(super) update: Option<(TensorId, TensorId)>,
     /// The factor of the loss, if features are stored in half precision.
     pub(super) loss_scale: Option<TensorId>,
+    /// The guard of running statistics, if a batch has several shards and there are such statistics.
+    pub(super) running_guard: Option<TensorId>,
     /// The table of random numbers for dropout, if there is any.
     pub(super) noise: Option<TensorId>,
     pub(super) loss: TensorId,
@@ -68,6 +77,7 @@ impl LossTensors {
             targets: programs.targets().iter().enumerate().filter_map(target).collect(),
             update: if_there(names::RATES).zip(if_there(names::GRAD_NORM)),
             loss_scale: if_there(names::LOSS_SCALE),
+            running_guard: if_there(names::RUNNING_GUARD),
             noise: if_there(names::NOISE),
             loss: find(programs, program, names::LOSS)?,
             parts: (find(programs, program, names::LOSS_PARTS)?, parts),
@@ -82,12 +92,17 @@ impl RunTensors {
             LossTensors::new(programs, *program, objective.parts(variant))
         };
         let gradients = programs.gradients().iter().zip(programs.variants());
+        let in_shards = planned.config.training.shards > 1;
         let update = programs.update().map(|update| {
+            let norm = find(programs, update, names::GRAD_NORM)?;
+            let norm = match in_shards {
+                true => UpdateNorm::Given { norm },
+                false => UpdateNorm::Computed { norm, loss: find(programs, update, names::STEP_LOSS)? },
+            };
             Ok::<_, TrainError>(UpdateTensors {
                 program: update,
                 rates: find(programs, update, names::RATES)?,
-                norm: find(programs, update, names::GRAD_NORM)?,
-                loss: find(programs, update, names::STEP_LOSS)?,
+                norm,
             })
         });
         let validate = programs.validate();

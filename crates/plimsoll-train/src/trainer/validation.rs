@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use plimsoll_memory::resident;
-use plimsoll_nn::Goal;
+use plimsoll_nn::{Goal, RankPlace};
 use plimsoll_plan::{HostSlice, HostSliceMut};
 use plimsoll_run::{CheckpointKind, ClassScores, EpochCost, EpochRecord, Event, LossPart, PartSums, Task};
 
 use super::class_scores::Tally;
-use super::step::add_parts;
+use super::step::scalar;
+use super::validated_batch::ValidatedBatch;
 use super::{Observer, Run};
 use crate::TrainError;
 
@@ -23,7 +24,7 @@ struct Validated {
     classification: Option<ClassScores>,
 }
 
-impl Run {
+impl Run<'_> {
     /// Validates and records the epoch; `None` if it was stopped before that.
     pub(super) fn end_epoch(
         &mut self,
@@ -59,7 +60,9 @@ impl Run {
             skipped_steps: self.progress.skipped.0,
             loss_scale: self.scales_loss().then_some(self.progress.loss_scale),
         };
-        self.journal.append(&record)?;
+        if let Some(journal) = &mut self.journal {
+            journal.append(&record)?;
+        }
         let resident = resident().ok();
         let cost = EpochCost {
             epoch: record.epoch,
@@ -69,7 +72,7 @@ impl Run {
             peak_resident_bytes: resident.filter(|_| self.siblings.is_none()).map(|resident| resident.peak.0),
             ram_budget_bytes: Some(self.planned.numbers.ram_budget_bytes.0),
         };
-        self.events.say(Event::Epoch(cost))?;
+        self.say(Event::Epoch(cost))?;
         self.sample(observer)?;
         self.progress.epoch_loss = (0.0, 0);
         self.progress.epoch_parts.fill((0.0, 0));
@@ -93,51 +96,59 @@ impl Run {
         stop: &AtomicBool,
         observer: &mut dyn Observer,
     ) -> Result<Option<Validated>, TrainError> {
-        let validate = self.tensors.validate.program;
         let training = &self.specification.config.training;
         let classes = training.net.classes();
         let samples = self.specification.config.validated(&self.specification.cases);
-        let at_a_time = training.validation_batch() as u64;
-        let mut counts = vec![0.0f64; classes * 3];
+        let at_a_time = training.validation_batch();
         let mut totals = vec![0.0f64; classes * 3];
         let mut parts = vec![(0.0, 0); training.loss.part_count()];
-        let mut logits = vec![0.0; classes * at_a_time as usize];
         let mut tally = match (&self.specification.config.task, self.tensors.logits) {
-            (Task::Classification(task), Some(logits)) => Some((logits, Tally::new(task))),
+            (Task::Classification(task), Some(_)) => Some(Tally::new(task)),
             _ => None,
         };
+        if let Some(shards) = &self.shards {
+            shards.share_validated(&mut *self.engine, &mut self.ranks, self.checkpoints.buffer())?;
+        }
+        let which = self.tensors.validate.parts.1.clone();
+        let mut batch = ValidatedBatch::new(which.len(), classes, at_a_time);
         let mut loss = 0.0;
-        let rounds = samples / at_a_time;
-        for round in 0..rounds {
-            if stop.load(Ordering::Relaxed) {
-                return Ok(None);
+        let rounds = samples / at_a_time as u64;
+        let RankPlace { rank, ranks } = self.ranks.place();
+        for first in (0..rounds).step_by(ranks) {
+            batch.stop = stop.load(Ordering::Relaxed);
+            let own = first + rank as u64;
+            batch.is_done = own < rounds && !batch.stop;
+            if batch.is_done {
+                self.validate_batch(own, &mut batch)?;
             }
-            let batch = self.validation.load(round)?;
-            let tensors = &self.tensors.validate;
-            self.engine.write(validate, tensors.image, HostSlice::F32(batch.images()))?;
-            self.engine.write(validate, tensors.labels, HostSlice::U8(batch.labels()))?;
-            if let Some(input) = tensors.shift {
-                self.engine.write(validate, input, HostSlice::F32(batch.shifts()))?;
-            }
-            for (map, input) in &tensors.targets {
-                self.engine.write(validate, *input, HostSlice::F32(batch.target(*map)))?;
-            }
-            self.engine.run(validate)?;
-            let mut one = [0.0];
-            self.engine.read(validate, tensors.loss, HostSliceMut::F32(&mut one))?;
-            add_parts(&*self.engine, tensors, &mut self.parts, &mut parts)?;
-            self.engine.read(validate, self.tensors.counts, HostSliceMut::F64(&mut counts))?;
-            loss += f64::from(one[0]);
-            if let Some((tensor, tally)) = &mut tally {
-                self.engine.read(validate, *tensor, HostSliceMut::F32(&mut logits))?;
-                for (case, logits) in batch.cases().iter().zip(logits.chunks_exact(classes)) {
-                    tally.add(self.source.labels(*case), logits);
+            // Batches are added in their order on every rank.
+            let all = self.ranks.all_gather(&batch.to_bytes())?;
+            let mut is_stopped = false;
+            for numbers in all.chunks_exact(all.len() / ranks) {
+                batch.read(numbers);
+                is_stopped |= batch.stop;
+                if !batch.is_done {
+                    continue;
+                }
+                loss += f64::from(batch.loss);
+                for (part, value) in which.iter().zip(&batch.parts) {
+                    parts[*part].0 += f64::from(*value);
+                    parts[*part].1 += 1;
+                }
+                if let Some(tally) = &mut tally {
+                    for (case, logits) in batch.cases.iter().zip(batch.logits.chunks_exact(classes)) {
+                        tally.add(self.source.labels(*case), logits);
+                    }
+                }
+                for (total, count) in totals.iter_mut().zip(&batch.counts) {
+                    *total += count;
                 }
             }
-            for (total, count) in totals.iter_mut().zip(&counts) {
-                *total += count;
+            if is_stopped {
+                return Ok(None);
             }
-            observer.validating((round + 1) * at_a_time, samples);
+            let done = (first + ranks as u64).min(rounds);
+            observer.validating(done * at_a_time as u64, samples);
         }
         // Regions have no background among them.
         let background = usize::from(self.config().training.loss.regions.is_none());
@@ -150,8 +161,32 @@ impl Run {
             loss: mean.is_finite().then_some(mean),
             parts: self.means(&parts),
             pseudo_dice: if tally.is_some() { Vec::new() } else { dice.collect() },
-            classification: tally.and_then(|(_, tally)| tally.scores()),
+            classification: tally.and_then(|tally| tally.scores()),
         }))
+    }
+
+    /// Validates one batch.
+    fn validate_batch(&mut self, number: u64, numbers: &mut ValidatedBatch) -> Result<(), TrainError> {
+        let (tensors, engine) = (&self.tensors.validate, &mut *self.engine);
+        let program = tensors.program;
+        let batch = self.validation.load(number)?;
+        engine.write(program, tensors.image, HostSlice::F32(batch.images()))?;
+        engine.write(program, tensors.labels, HostSlice::U8(batch.labels()))?;
+        if let Some(input) = tensors.shift {
+            engine.write(program, input, HostSlice::F32(batch.shifts()))?;
+        }
+        for (map, input) in &tensors.targets {
+            engine.write(program, *input, HostSlice::F32(batch.target(*map)))?;
+        }
+        engine.run(program)?;
+        numbers.loss = scalar(engine, program, tensors.loss)?;
+        engine.read(program, tensors.parts.0, HostSliceMut::F32(&mut numbers.parts))?;
+        engine.read(program, self.tensors.counts, HostSliceMut::F64(&mut numbers.counts))?;
+        if let Some(logits) = self.tensors.logits {
+            engine.read(program, logits, HostSliceMut::F32(&mut numbers.logits))?;
+        }
+        numbers.cases.copy_from_slice(batch.cases());
+        Ok(())
     }
 
     /// The means of the parts of the loss that there were and that are numbers.

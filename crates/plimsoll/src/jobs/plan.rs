@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use plimsoll_data::{Fold, FoldsNeeds};
 use plimsoll_memory::Bytes;
+use plimsoll_nn::RankPlace;
 use plimsoll_plan::{Backend, Plans};
 use plimsoll_run::{CacheFolder, ImageSource, Machine, PatchCost, RunConfig, RunPlan, Settings, Task};
 use plimsoll_train::{
@@ -228,7 +229,12 @@ impl PlanRequest {
             opened.machine,
             &*self.backend,
             facts,
-            Planning { plans: &opened.plans, observer: &observer, cache: opened.cache.as_ref() },
+            Planning {
+                plans: &opened.plans,
+                observer: &observer,
+                place: RankPlace::ALONE,
+                cache: opened.cache.as_ref(),
+            },
         );
         drop(progress);
         let mut planned = planned?;

@@ -147,7 +147,7 @@ pub(super) fn fold_request(
         cases.clone(),
         &|case| contents.get(case).copied(),
         initial.clone(),
-        planned.programs.all(),
+        &planned.programs.specified(),
         planned.backend.arithmetic(),
     )?;
     specification.left_out.clone_from(left_out);

@@ -1,0 +1,164 @@
+//! A step whose batch has several shards, which one process or several compute.
+
+use plimsoll_data::Batch;
+use plimsoll_graph::ops::GradNorm;
+use plimsoll_memory::{Budget, Bytes, MapError};
+use plimsoll_nn::{RankPlace, Training, names};
+use plimsoll_plan::{Engine, HostSliceMut};
+use plimsoll_run::PartSums;
+
+use super::Run;
+use super::running::RunningStatistics;
+use super::shared::{SharedTensor, share};
+use super::step::{Computed, MicroBatch, StepInputs, internal, run_update, scalar, write_inputs};
+use super::step_record::{RecordShape, StepRecord};
+use crate::gradient_sums::GradientSums;
+use crate::ranks::{Ranks, message_bytes};
+use crate::{RunPrograms, TrainError};
+
+/// The state of steps whose batch has several shards.
+pub(crate) struct Shards {
+    sums: GradientSums,
+    running: Option<RunningStatistics>,
+    /// The numbers of the step by all ranks.
+    record: StepRecord,
+    /// The averages of parameters that validation reads.
+    averages: Vec<SharedTensor>,
+}
+
+impl Shards {
+    /// The memory that a training with several shards needs beside its programs.
+    ///
+    /// # Errors
+    /// Returns an error if it does not fit the address space.
+    pub(crate) fn bytes(training: &Training, programs: &RunPrograms) -> Result<Bytes, MapError> {
+        if training.shards <= 1 {
+            return Ok(Bytes::ZERO);
+        }
+        let ranks = programs.place().ranks;
+        let records = StepRecord::bytes(&RecordShape::new(training, programs));
+        let sums = GradientSums::bytes(training, programs)? + RunningStatistics::bytes(programs)?;
+        Ok(sums + records + message_bytes(ranks))
+    }
+
+    /// The state of a training, reserved from `budget`; `None` if its batch is one shard.
+    ///
+    /// # Errors
+    /// Returns an error if the budget has no room.
+    pub(super) fn new(
+        training: &Training,
+        programs: &RunPrograms,
+        budget: &Budget,
+    ) -> Result<Option<Shards>, MapError> {
+        if training.shards <= 1 {
+            return Ok(None);
+        }
+        let memory = budget.part("shards", Shards::bytes(training, programs)?)?;
+        let sums = GradientSums::new(training, programs, &memory)?;
+        let running = RunningStatistics::new(programs, &memory)?;
+        let shape = RecordShape::new(training, programs);
+        let beside = StepRecord::bytes(&shape) + message_bytes(programs.place().ranks);
+        let record = StepRecord::new(shape, memory.reserve("messages", beside)?);
+        let averages = averages(&sums, programs);
+        Ok(Some(Shards { sums, running, record, averages }))
+    }
+
+    /// The cases of the last step, in the order of its samples.
+    pub(super) fn cases(&self) -> Vec<usize> {
+        self.record.cases()
+    }
+
+    /// Gives all ranks what validation reads and not every rank has: averages of parameters and running statistics.
+    pub(super) fn share_validated(
+        &self,
+        engine: &mut dyn Engine,
+        ranks: &mut Ranks<'_>,
+        room: &mut [f32],
+    ) -> Result<(), TrainError> {
+        share(&self.averages, engine, ranks, room)?;
+        match &self.running {
+            Some(running) => share(&running.shared(), engine, ranks, room),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The averages that validation reads, by the owners of their parameters.
+fn averages(sums: &GradientSums, programs: &RunPrograms) -> Vec<SharedTensor> {
+    let (gradients, validate) = (&programs[sums.program()], programs.validate());
+    let average = |tensor: &plimsoll_nn::TrainedTensor| {
+        let name = names::average(&gradients.tensor(tensor.parameter).name);
+        let average = programs[validate].find(&name)?;
+        let (elements, owner) = (tensor.elements, tensor.owner);
+        Some(SharedTensor { program: validate, tensor: average, elements, owner })
+    };
+    sums.tensors().iter().filter_map(average).collect()
+}
+
+impl Run<'_> {
+    /// Runs the micro-batches of all shards, adds their gradients in order, and updates the parameters.
+    pub(super) fn compute_shards(
+        &mut self,
+        batch: &Batch,
+        inputs: &StepInputs<'_>,
+        sums: &mut PartSums,
+    ) -> Result<Computed, TrainError> {
+        self.compute_gradients(batch, inputs)?;
+        let shards = self.shards.as_mut().ok_or_else(|| internal("a step has no shards"))?;
+        let (engine, room) = (&mut *self.engine, self.checkpoints.buffer());
+        shards.sums.finish(engine, room)?;
+        shards.record.set_squares(shards.sums.squares());
+        shards.record.gather(&mut self.ranks)?;
+        let which = &self.tensors.gradients[inputs.variant].parts.1;
+        let loss = shards.record.loss(which, sums);
+        let squares = shards.record.squares(shards.sums.tensors());
+        let norm = GradNorm::from_squares(squares, Some(f64::from(loss))) as f32;
+        let Some(update) = &self.tensors.update else { return Err(internal("shards have no update").into()) };
+        run_update(engine, update, inputs.rates, loss, norm)?;
+        if names::was_refused(norm) {
+            if let Some(running) = &shards.running {
+                running.restore(engine)?;
+            }
+        } else if !self.ranks.is_alone() {
+            let program = shards.sums.program();
+            for tensor in shards.sums.tensors() {
+                let (parameter, elements, owner) = (tensor.parameter, tensor.elements, tensor.owner);
+                let shared = SharedTensor { program, tensor: parameter, elements, owner };
+                share(&[shared], engine, &mut self.ranks, room)?;
+            }
+        }
+        Ok(Computed { loss, norm })
+    }
+
+    /// Runs the micro-batches of this rank, and adds the gradients of all shards.
+    fn compute_gradients(&mut self, batch: &Batch, inputs: &StepInputs<'_>) -> Result<(), TrainError> {
+        let training = &self.specification.config.training;
+        let RankPlace { rank, ranks } = self.ranks.place();
+        let in_shard = training.shard_accumulation();
+        let of = training.accumulation() / ranks;
+        let tensors = &self.tensors.gradients[inputs.variant];
+        let (program, engine) = (tensors.program, &mut *self.engine);
+        let shards = self.shards.as_mut().ok_or_else(|| internal("a step has no shards"))?;
+        if let Some(running) = &mut shards.running {
+            running.keep(engine)?;
+        }
+        shards.sums.clear();
+        shards.record.begin(batch.cases());
+        for round in 0..training.shards / ranks {
+            let shard = round * ranks + rank;
+            // A norm that is no number keeps running statistics as they are.
+            let guard = Some(if shard == 0 { 0.0 } else { f32::NAN });
+            for micro_batch in 0..in_shard {
+                let (at, number) = (round * in_shard + micro_batch, shard * in_shard + micro_batch);
+                write_inputs(engine, tensors, batch, inputs, &MicroBatch { at, of, number, guard })?;
+                engine.run(program)?;
+                let loss = scalar(engine, program, tensors.loss)?;
+                let parts = &mut self.parts[..tensors.parts.1.len()];
+                engine.read(program, tensors.parts.0, HostSliceMut::F32(parts))?;
+                shards.record.set_losses(at, loss, parts);
+            }
+            shards.sums.add_round(engine, &mut self.ranks, self.checkpoints.buffer())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,334 @@
+//! Runs of one, two and four ranks: the same bytes of checkpoints and metrics, whatever their number.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use plimsoll_cpu::{CpuBackend, CpuOptions};
+use plimsoll_data::phantom::{self, PhantomConfig};
+use plimsoll_data::{Dataset, Fold, InspectConfig, Inspection};
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_nn::{Network, NetworkName, NetworkSettings, Optimizer, RankPlace, UNetNorm};
+use plimsoll_plan::Plans;
+use plimsoll_ranks::{Communicator, thread_ranks};
+use plimsoll_run::{
+    BadNumbers, EpochCost, EpochRecord, FoldName, FoldRequest, InitialWeights, Machine, Precision, Resolved,
+    RunConfig, RunFolder, RunRecord, Sample, Settings, Specification, StopReason,
+};
+use plimsoll_train::{
+    Job, Observer, PlannedRun, Planning, RankedRun, RunData, StepReport, TrainError, plan_run_allowing,
+    train_rank,
+};
+
+/// The memory limit of each rank.
+const RAM: Bytes = Bytes::mib(512);
+/// The longest wait of a rank: tests share processors with others.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A data set, and a run of six steps with four shards.
+struct Site {
+    dir: tempfile::TempDir,
+    data: RunData,
+    config: RunConfig,
+    settings: Settings,
+    fold: Fold,
+}
+
+/// The threads of an interrupted run.
+struct Part {
+    name: &'static str,
+    ranks: usize,
+    resume: bool,
+    stop_after: Option<u64>,
+}
+
+impl Part {
+    fn whole(name: &'static str, ranks: usize) -> Part {
+        Part { name, ranks, resume: false, stop_after: None }
+    }
+}
+
+impl Site {
+    fn new(change: impl FnOnce(&mut Settings)) -> Site {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("dataset");
+        let phantom = PhantomConfig {
+            cases: 4,
+            test_cases: 0,
+            size: [16, 20],
+            outlier: false,
+            ..PhantomConfig::default()
+        };
+        phantom::write(&folder, &phantom).unwrap();
+        let dataset = Dataset::open(&folder).unwrap();
+        let budget = Budget::new(RAM);
+        let inspection =
+            Inspection::run(&dataset, InspectConfig { threads: 1, seed: 0 }, &budget, &|_, _| ()).unwrap();
+        let mut settings = Settings {
+            network: NetworkSettings {
+                net: Some(NetworkName::DynUNet),
+                features: Some(vec![4, 6]),
+                dropout: Some(0.1),
+                ..NetworkSettings::default()
+            },
+            patch_size: Some([8; 3]),
+            batch_size: Some(8),
+            shards: Some(4),
+            micro_batch: Some(1),
+            epochs: Some(2),
+            iterations_per_epoch: Some(3),
+            validation_iterations: Some(1),
+            optimizer: Some(Optimizer::adamw()),
+            learning_rate: Some(1e-2),
+            seed: Some(3),
+            ..Settings::default()
+        };
+        change(&mut settings);
+        let config =
+            RunConfig::resolve(&settings, &dataset, inspection.fingerprint.as_ref().unwrap()).unwrap();
+        let ids: Vec<String> = dataset.cases.iter().map(|case| case.id.clone()).collect();
+        let fold = Fold { train: ids[..3].to_vec(), val: ids[3..].to_vec() };
+        let data = RunData::Volumes { dataset, inspection: Arc::new(inspection) };
+        Site { dir, data, config, settings, fold }
+    }
+
+    fn plan(&self, place: RankPlace) -> PlannedRun {
+        let machine = Machine { limit: RAM, threads: 1, loader_threads: 1 };
+        let facts = self.data.facts(&self.config, &self.fold).unwrap();
+        let plans = Plans::default();
+        let planning = Planning { place, ..Planning::unobserved(&plans, None) };
+        let backend = CpuBackend::new(CpuOptions::new(1)).unwrap();
+        let planned = plan_run_allowing(&[], &self.config, true, machine, &backend, facts, planning).unwrap();
+        planned.numbers.check().unwrap();
+        planned
+    }
+
+    fn job(&self, part: &Part, place: RankPlace) -> Job {
+        let planned = self.plan(place);
+        let contents = self.data.contents();
+        let specification = Specification::new(
+            Resolved { settings: self.settings.clone(), config: planned.config.clone() },
+            FoldName::Number(0),
+            self.fold.clone(),
+            &|case| contents.get(case).copied(),
+            InitialWeights::Seed,
+            &planned.programs.specified(),
+            planned.backend.arithmetic(),
+        );
+        let request = FoldRequest {
+            specification: specification.unwrap(),
+            names_cases: false,
+            names_weights: false,
+            accepts_changed_data: false,
+        };
+        Job {
+            planned,
+            data: self.data.clone(),
+            request,
+            folder: RunFolder::new(self.run(part.name)).fold(FoldName::Number(0)),
+            resume: part.resume,
+            splits: None,
+            log_steps: false,
+            siblings: None,
+            cache: None,
+            warm: false,
+            notes: Vec::new(),
+        }
+    }
+
+    fn run(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Trains with some ranks, to the end or until the last of them has seen some steps. Returns the results by rank.
+    fn try_train(
+        &self,
+        part: &Part,
+        change: impl Fn(usize, &mut Job) + Sync,
+    ) -> Vec<Result<RunRecord, TrainError>> {
+        thread::scope(|scope| {
+            let change = &change;
+            let one = |mut communicator: plimsoll_ranks::ThreadRank| {
+                let (rank, ranks) = (communicator.rank(), communicator.size());
+                let mut job = self.job(part, RankPlace { rank, ranks });
+                change(rank, &mut job);
+                let stop = Arc::new(AtomicBool::new(false));
+                // Another rank than that which writes, where there is one.
+                let stop_after = part.stop_after.filter(|_| rank + 1 == ranks);
+                let mut seen = Stopper { stop: Arc::clone(&stop), stop_after };
+                let budget = Budget::new(RAM);
+                let ranked = RankedRun { communicator: &mut communicator, patience: None };
+                let result = train_rank(job, ranked, &budget, &stop, &mut seen);
+                if result.is_err() {
+                    communicator.abort(1);
+                }
+                assert!(budget.used() == Bytes::ZERO, "memory stays reserved");
+                result
+            };
+            let threads: Vec<_> = thread_ranks(part.ranks, PATIENCE)
+                .into_iter()
+                .map(|communicator| scope.spawn(move || one(communicator)))
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    fn train(&self, part: &Part) -> Vec<RunRecord> {
+        self.try_train(part, |_, _| ()).into_iter().map(Result::unwrap).collect()
+    }
+
+    fn file(&self, run: &str, name: &str) -> Vec<u8> {
+        fs::read(self.run(run).join("fold_0").join(name)).unwrap()
+    }
+
+    /// Checks that two runs wrote the same bytes.
+    fn expect_same(&self, one: &str, other: &str) {
+        for name in ["checkpoint_final.safetensors", "checkpoint_best.safetensors", "metrics.jsonl"] {
+            assert!(self.file(one, name) == self.file(other, name), "{name} of {one} and {other} differ");
+        }
+    }
+
+    /// Trains with one, two and four ranks, and checks that all write the same bytes.
+    fn expect_same_for_all(&self) -> Vec<RunRecord> {
+        self.train(&Part::whole("1 rank", 1));
+        self.train(&Part::whole("2 ranks", 2));
+        let records = self.train(&Part::whole("4 ranks", 4));
+        self.expect_same("1 rank", "2 ranks");
+        self.expect_same("1 rank", "4 ranks");
+        records
+    }
+}
+
+/// Stops a run after some steps.
+struct Stopper {
+    stop: Arc<AtomicBool>,
+    stop_after: Option<u64>,
+}
+
+impl Observer for Stopper {
+    fn begin(&mut self, _: &Specification, _: u64, _: &str) {}
+
+    fn loaded(&mut self, _: &str) {}
+
+    fn step(&mut self, report: &StepReport) {
+        self.stop.store(self.stop_after == Some(report.steps), Ordering::Relaxed);
+    }
+
+    fn validating(&mut self, _: u64, _: u64) {}
+
+    fn epoch(&mut self, _: &EpochRecord, _: &EpochCost) {}
+
+    fn sample(&mut self, _: &Sample) {}
+
+    fn saving(&mut self) {}
+
+    fn warning(&mut self, _: &str) {}
+}
+
+#[test]
+fn any_number_of_ranks_writes_the_same_bytes_after_any_stop() {
+    // Two micro-batches in each shard, clipped gradients, averages of parameters, dropout.
+    let site = Site::new(|settings| {
+        settings.max_grad_norm = Some(0.5);
+        settings.ema = Some(0.9);
+    });
+    let records = site.expect_same_for_all();
+    // Each rank holds what is planned of it, and a part of the moments.
+    for record in &records {
+        let held = |name: &str| record.held.iter().find(|held| held.holder == name).map(|held| held.peak);
+        let planned =
+            |name: &str| record.planned.iter().find(|part| part.name == name).map(|part| part.bytes);
+        assert!(held("shards").is_some());
+        for name in ["shards", "arena", "checkpoint", "loader"] {
+            assert_eq!(held(name), planned(name), "{name}");
+        }
+    }
+    // Stopped by another rank than the first, and continued with other numbers of ranks.
+    let part = |ranks, resume, stop_after| Part { name: "stopped", ranks, resume, stop_after };
+    let stopped = site.train(&part(4, false, Some(2)));
+    assert!(stopped.iter().all(|record| (record.ended, record.steps) == (StopReason::Signal, 2)));
+    site.train(&part(2, true, Some(4)));
+    let resumed = site.train(&part(1, true, None));
+    assert_eq!((resumed[0].ended, resumed[0].steps), (StopReason::Finished, 6));
+    site.expect_same("1 rank", "stopped");
+}
+
+#[test]
+fn shards_of_one_micro_batch_are_added_as_those_of_several() {
+    let site = Site::new(|settings| {
+        settings.optimizer = Some(Optimizer::nnunet());
+        settings.max_grad_norm = Some(f32::INFINITY);
+        settings.micro_batch = None;
+    });
+    assert_eq!(site.config.training.micro_batch, 2);
+    site.expect_same_for_all();
+}
+
+#[test]
+fn running_statistics_follow_the_first_shard_for_any_number_of_ranks() {
+    let mut site = Site::new(|settings| settings.micro_batch = Some(2));
+    let Network::DynUNet(net) = &mut site.config.training.net else { panic!("another network") };
+    net.shape.norm = UNetNorm::Batch { conv_bias: false };
+    site.expect_same_for_all();
+}
+
+#[test]
+fn features_in_bf16_have_the_same_bits_for_any_number_of_ranks() {
+    let site = Site::new(|settings| settings.precision = Some(Precision::Bf16));
+    site.expect_same_for_all();
+}
+
+#[test]
+fn all_ranks_skip_the_same_bad_steps() {
+    // Parameters are so large after the first step that no loss is a number.
+    let mut site = Site::new(|settings| {
+        settings.learning_rate = Some(1e30);
+        settings.bad_numbers = Some(BadNumbers::Skip { limit: 10 });
+        settings.micro_batch = Some(2);
+    });
+    let Network::DynUNet(net) = &mut site.config.training.net else { panic!("another network") };
+    net.shape.norm = UNetNorm::Batch { conv_bias: false };
+    for (name, ranks) in [("1 rank", 1), ("4 ranks", 4)] {
+        let records = site.train(&Part::whole(name, ranks));
+        assert!(records.iter().all(|record| record.skipped_steps > 0), "no step was bad");
+    }
+    let final_name = "checkpoint_final.safetensors";
+    assert!(site.file("1 rank", final_name) == site.file("4 ranks", final_name));
+}
+
+#[test]
+fn ranks_that_would_train_something_else_are_refused_on_all() {
+    let site = Site::new(|_| ());
+    let part = Part::whole("differing", 2);
+    let results = site.try_train(&part, |rank, job| {
+        if rank == 1 {
+            job.request.specification.config.seed += 1;
+        }
+    });
+    for (rank, result) in results.into_iter().enumerate() {
+        let error = result.unwrap_err();
+        let other = matches!(error, TrainError::OtherRank { what: "specification of the run", .. });
+        assert!(other || matches!(error, TrainError::Ranks(_)), "rank {rank}: {error}");
+    }
+    assert!(!site.run("differing").join("fold_0/specification.json").exists(), "a run has begun");
+}
+
+#[test]
+fn moments_are_divided_among_ranks() {
+    let site = Site::new(|_| ());
+    let moments = |place: RankPlace| {
+        let planned = site.plan(place);
+        let update = &planned.programs[planned.programs.updating()];
+        let all = update.ids().filter(|id| update.tensor(*id).name.contains("/exp_avg"));
+        all.map(|id| update.shape(id).count()).sum::<usize>()
+    };
+    let whole = moments(RankPlace::ALONE);
+    let parts: Vec<usize> = (0..4).map(|rank| moments(RankPlace { rank, ranks: 4 })).collect();
+    assert_eq!(parts.iter().sum::<usize>(), whole);
+    let arena = |ranks| site.plan(RankPlace { rank: 0, ranks }).plan.arena_bytes;
+    assert!(arena(4) < arena(1), "{} and {}", arena(4), arena(1));
+}
