@@ -47,6 +47,18 @@ impl Failure {
         Failure { line, status, ..self }
     }
 
+    /// The same of one of several processes, which is named.
+    #[cfg(unix)]
+    pub fn of_process(self, name: &str) -> Failure {
+        Failure { line: format!("{name}: {}", self.line), ..self }
+    }
+
+    /// The same with another status of the process.
+    #[cfg(unix)]
+    pub fn with_status(self, status: u8) -> Failure {
+        Failure { status, ..self }
+    }
+
     /// The status of the process.
     pub fn status(&self) -> u8 {
         self.status

@@ -18,9 +18,12 @@ pub fn choose_part(args: &mut Args) -> Outcome {
         return Ok(());
     }
     let variable = |name: &str| std::env::var(name).ok();
-    let launch = Launch::from_variables(&variable).map_err(refused)?.filter(|launch| !launch.is_alone());
+    let launch = of_ranks()?;
     let json = args.json;
     let Some(named) = args.command.part() else {
+        if args.command.is_of_ranks() {
+            return Ok(());
+        }
         return launch.map_or(Ok(()), |launch| expect_one(&launch));
     };
     if let Some(part) = named.part {
@@ -53,6 +56,15 @@ pub fn choose_part(args: &mut Args) -> Outcome {
     Ok(())
 }
 
+/// The launcher that has started this process and others; `None` if it is alone.
+///
+/// # Errors
+/// Returns an error if the launcher's variables make no sense.
+pub fn of_ranks() -> Outcome<Option<Launch>> {
+    let variable = |name: &str| std::env::var(name).ok();
+    Ok(Launch::from_variables(&variable).map_err(refused)?.filter(|launch| !launch.is_alone()))
+}
+
 fn refused(error: plimsoll_ranks::LaunchError) -> Failure {
     Failure::new(&error, String::from(Remedy::from(error.remedy())))
 }
@@ -68,7 +80,7 @@ fn expect_one(launch: &Launch) -> Outcome {
     };
     Err(Failure::new(
         message,
-        "start it without the launcher; predict, segment and evaluate divide their cases among processes",
+        "start it without the launcher; train runs as ranks, and predict, segment and evaluate divide their cases among processes",
     ))
 }
 
@@ -76,6 +88,11 @@ impl Command {
     /// Returns `true` if several processes of the command do not disturb each other: it only prints.
     fn writes_nothing(&self) -> bool {
         matches!(self, Command::Doctor(_) | Command::Settings | Command::Completions(_) | Command::Status(_))
+    }
+
+    /// Returns `true` if processes of a launcher run the command together.
+    fn is_of_ranks(&self) -> bool {
+        cfg!(unix) && matches!(self, Command::Train(args) if !args.one_vs_one)
     }
 
     /// The part of a command whose cases can be divided.

@@ -39,6 +39,17 @@ pub fn context(as_json: bool) -> Outcome<Context> {
     Ok(context)
 }
 
+/// A context whose job is ended by signals and reports nothing: another process reports the same events.
+#[cfg(unix)]
+pub fn silent_context() -> Outcome<Context> {
+    let stop = StopToken::default();
+    signals::listen(&stop)?;
+    let outputs = OUTPUTS.get().map(Arc::clone).unwrap_or_default();
+    let mut context = Context::default().with_cache(cache_folder()).writing(outputs);
+    context.stop = stop;
+    Ok(context)
+}
+
 /// A context whose job ends with the process; only warnings are shown if the results are printed as JSON.
 pub fn observed(as_json: bool) -> Context {
     let outputs = OUTPUTS.get().map(Arc::clone).unwrap_or_default();

@@ -193,8 +193,10 @@ fn a_launcher_of_several_processes_is_refused_for_commands_of_one() {
     let refused = |variables: [(&str, &str); 2]| {
         let mut command = plimsoll();
         command.envs(variables);
-        let error =
-            error_of(&mut command, &["train", &data, "--out", out.to_str().unwrap(), "--ram", "1GiB"]);
+        let error = error_of(
+            &mut command,
+            &["train", &data, "--one-vs-one", "--out", out.to_str().unwrap(), "--ram", "1GiB"],
+        );
         assert!(!out.exists());
         error
     };

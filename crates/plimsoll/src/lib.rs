@@ -22,6 +22,7 @@
 //! | plan a run | [`plan`] | [`PlanRequest`] | [`RunPlan`](plimsoll_run::RunPlan) |
 //! | … with a curve, explanations or a drawing | [`plan_with_details`] | [`PlanDetails`] | [`PlanReport`] |
 //! | train, resume and validate folds | [`train`] | [`TrainRequest`] | [`Trained`] |
+//! | … as one of several ranks | [`train_rank`] | [`TrainRequest`] | [`RankTraining`] |
 //! | … a classifier for each pair of classes | [`plan_pairs`], [`train_pairs`] | [`TrainRequest`] | [`TrainedPair`] |
 //! | … a sweep of settings | [`Sweep`] | [`SweepJob`] | [`TrialReport`] |
 //! | predict label maps | [`predict`], [`predict_ensemble`] | [`PredictRequest`] | [`PredictionReport`] |
@@ -100,7 +101,9 @@ pub use jobs::steps::{StepChoice, model_steps};
 pub use jobs::sweep::{
     ArmReport, BatchFile, BatchSystem, Sweep, SweepJob, SweepReport, TrialReport, TrialState, quoted,
 };
-pub use jobs::train::{FoldChoice, TrainRequest, Trained, TrainedFold, WeightChoice, describe, train};
+pub use jobs::train::{
+    FoldChoice, RankTraining, TrainRequest, Trained, TrainedFold, WeightChoice, describe, train, train_rank,
+};
 pub use monitors::Monitoring;
 pub use part::{Part, PartError, PartRecord};
 pub use plimsoll_data::phantom::{PhantomConfig, write as write_phantoms};

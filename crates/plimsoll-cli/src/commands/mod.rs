@@ -33,6 +33,8 @@ mod settings;
 mod status;
 mod sweep;
 mod train;
+#[cfg(unix)]
+mod train_ranks;
 mod watch;
 
 use std::path::PathBuf;

@@ -5,8 +5,12 @@ use plimsoll_report::ClassNames;
 use plimsoll_run::{RunRecord, Specification, StopReason};
 
 use super::scores::{print_folds, print_scores};
+#[cfg(unix)]
+use super::train_ranks;
 use crate::args::{Train, warn_of_unread};
 use crate::failure::{Failure, Outcome};
+#[cfg(unix)]
+use crate::launch;
 use crate::report::{Table, json, or_dash};
 use crate::terminal;
 
@@ -15,6 +19,10 @@ const LONGEST: usize = 4;
 
 /// Trains folds.
 pub fn run(args: &Train, as_json: bool) -> Outcome {
+    #[cfg(unix)]
+    if let Some(launch) = launch::of_ranks()?.filter(|_| !args.print_settings) {
+        return train_ranks::run(args, &launch, as_json);
+    }
     let context = terminal::context(as_json)?;
     let request = args.request()?;
     warn_of_unread(&args.run.dataset, args.run.config.as_deref(), &context);
@@ -33,6 +41,11 @@ pub fn run(args: &Train, as_json: bool) -> Outcome {
         return finish(&last.trained, !as_json);
     }
     let trained = train(&request, &context)?;
+    print(&trained, as_json)
+}
+
+/// Prints the result, and fails if the training was stopped.
+pub(super) fn print(trained: &Trained, as_json: bool) -> Outcome {
     if as_json {
         match trained.folds.as_slice() {
             [only] => json(only)?,
@@ -43,10 +56,10 @@ pub fn run(args: &Train, as_json: bool) -> Outcome {
             }))?,
         }
     }
-    finish(&trained, !as_json)
+    finish(trained, !as_json)
 }
 
-/// Prints the result, and fails if the training was stopped.
+/// Prints the result for people, and fails if the training was stopped.
 fn finish(trained: &Trained, is_told: bool) -> Outcome {
     let Some(last) = trained.folds.last() else { return Ok(()) };
     if is_told {

@@ -63,6 +63,8 @@ pub struct Opened {
     pub name: String,
     /// The share of the machine.
     pub machine: Machine,
+    /// The place of this process among those that train together.
+    pub place: RankPlace,
     /// The memory limit.
     pub memory: MemoryLimit,
     /// Plans of runs on it, which others of the same shape share.
@@ -76,6 +78,11 @@ pub struct Opened {
 }
 
 impl Opened {
+    /// The surroundings of planning, with an observer.
+    fn planning<'a>(&'a self, observer: &'a (dyn Fn(PlanningStep) + 'a)) -> Planning<'a> {
+        Planning { plans: &self.plans, observer, place: self.place, cache: self.cache.as_ref() }
+    }
+
     /// The facts about the data that the plan of a run depends on.
     pub fn facts(&self, config: &RunConfig, fold: &Fold) -> Outcome<DataFacts> {
         let facts = self.data.facts(config, fold)?;
@@ -150,6 +157,7 @@ impl PlanRequest {
             data,
             name,
             machine,
+            place: RankPlace::ALONE,
             memory,
             plans: Plans::default(),
             skipped,
@@ -191,7 +199,7 @@ impl PlanRequest {
                             machine,
                             &*self.backend,
                             facts,
-                            Planning::unobserved(&opened.plans, opened.cache.as_ref()),
+                            opened.planning(&|_| {}),
                         )?;
                         resolved(Some(patches[chosen.unwrap_or(patches.len() - 1)]))?
                     }
@@ -229,12 +237,7 @@ impl PlanRequest {
             opened.machine,
             &*self.backend,
             facts,
-            Planning {
-                plans: &opened.plans,
-                observer: &observer,
-                place: RankPlace::ALONE,
-                cache: opened.cache.as_ref(),
-            },
+            opened.planning(&observer),
         );
         drop(progress);
         let mut planned = planned?;
@@ -295,14 +298,8 @@ impl PlanRequest {
         let is_set = self.settings.micro_batch.is_some();
         // Only the layers of this run were measured, so others are compared with it by nominal rates.
         let nominal = planned.backend.with_rates(None);
-        let mut costs = patch_costs(
-            &configs,
-            is_set,
-            opened.machine,
-            &*nominal,
-            facts,
-            Planning::unobserved(&opened.plans, opened.cache.as_ref()),
-        )?;
+        let mut costs =
+            patch_costs(&configs, is_set, opened.machine, &*nominal, facts, opened.planning(&|_| {}))?;
         if let Some(of_own) = costs.iter().find(|cost| cost.patch_size == own) {
             let slower = planned.numbers.predicted_seconds_per_step / of_own.predicted_seconds_per_step;
             costs.iter_mut().for_each(|cost| cost.predicted_seconds_per_step *= slower);

@@ -2,6 +2,7 @@
 
 mod check;
 mod prepare;
+mod ranks;
 mod request;
 mod settle;
 
@@ -15,6 +16,7 @@ pub(super) use self::check::Checked;
 use self::check::{FoldToTrain, no_fold};
 pub(super) use self::prepare::{Prepared, prepare_part};
 use self::prepare::{class_warnings, fold_request, prepare};
+pub use self::ranks::{RankTraining, train_rank};
 pub use self::request::{FoldChoice, TrainRequest, WeightChoice};
 use super::listed::Listed;
 use super::plan::Opened;
@@ -94,7 +96,63 @@ pub(super) fn train_opened(
     context: &Context,
 ) -> Outcome<Trained> {
     let prepared = prepare(request, checked, opened, context)?;
-    let Prepared { folds, splits, replaces_splits, planned, at_once, .. } = &prepared;
+    begin(request, &prepared, opened, context)?;
+    let Prepared { folds, at_once, .. } = &prepared;
+    let mut trained =
+        Trained { folds: Vec::new(), scores: None, at_once: at_once.clone(), is_stopped: false };
+    let monitors = request.monitoring.open(&request.run);
+    let group = trained.at_once.as_ref().map_or(1, |at_once| at_once.folds);
+    for some in folds.chunks(group) {
+        let siblings = trained.at_once.as_ref().map(AtOnce::siblings);
+        let jobs = some.iter().map(|fold| prepared.job(request, opened, fold, siblings));
+        let jobs = jobs.collect::<Outcome<Vec<Job>>>()?;
+        context.keep_results();
+        let records = match &mut trained.at_once {
+            Some(at_once) => at_once.train(jobs, &mut opened.memory, &monitors, context)?,
+            None => {
+                let alone = jobs.into_iter().map(|job| train_alone(job, opened, &monitors, context));
+                alone.collect::<Outcome<_>>()?
+            }
+        };
+        let stopped = records.iter().any(|record| record.ended == StopReason::Signal);
+        for (fold, record) in some.iter().zip(records) {
+            validate_fold(request, opened, fold, record, stopped, &mut trained, context)?;
+        }
+        trained.is_stopped |= stopped;
+        if trained.is_stopped {
+            return Ok(trained);
+        }
+    }
+    trained.scores = cross_validate(&request.run, request.missing)?;
+    Ok(trained)
+}
+
+/// Validates a trained fold, as the request says and unless the training was stopped, and adds it to the result.
+fn validate_fold(
+    request: &TrainRequest,
+    opened: &mut Opened,
+    FoldToTrain { folder, .. }: &FoldToTrain,
+    record: RunRecord,
+    is_stopped: bool,
+    trained: &mut Trained,
+    context: &Context,
+) -> Outcome {
+    let mut validation = None;
+    let is_validated = request.validate && is_validated(folder.name());
+    if is_validated && !is_stopped && !trained.is_stopped {
+        match validate(request, opened, folder, &record, context)? {
+            Validated::Volumes(summary) => validation = Some(summary),
+            Validated::Images => {}
+            Validated::Stopped => trained.is_stopped = true,
+        }
+    }
+    trained.folds.push(TrainedFold { fold: folder.name(), record, validation });
+    Ok(())
+}
+
+/// Reports a planned training, checks that it fits, and prepares the folder of its run.
+fn begin(request: &TrainRequest, prepared: &Prepared, opened: &Opened, context: &Context) -> Outcome {
+    let Prepared { folds, splits, replaces_splits, planned, at_once, .. } = prepared;
     context.emit(&Event::Planned { planned, at_once: at_once.as_ref() });
     for FoldToTrain { folder, cases, .. } in folds {
         for warning in class_warnings(&opened.data, &planned.config.task, folder.name(), cases) {
@@ -113,42 +171,7 @@ pub(super) fn train_opened(
         made.map_err(|error| Error::at_path(request.run.path(), &error))?;
         splits.write(request.run.splits())?;
     }
-    let mut trained =
-        Trained { folds: Vec::new(), scores: None, at_once: at_once.clone(), is_stopped: false };
-    let monitors = request.monitoring.open(&request.run);
-    let group = trained.at_once.as_ref().map_or(1, |at_once| at_once.folds);
-    for some in folds.chunks(group) {
-        let siblings = trained.at_once.as_ref().map(AtOnce::siblings);
-        let jobs = some.iter().map(|fold| prepared.job(request, opened, fold, siblings));
-        let jobs = jobs.collect::<Outcome<Vec<Job>>>()?;
-        context.keep_results();
-        let records = match &mut trained.at_once {
-            Some(at_once) => at_once.train(jobs, &mut opened.memory, &monitors, context)?,
-            None => {
-                let alone = jobs.into_iter().map(|job| train_alone(job, opened, &monitors, context));
-                alone.collect::<Outcome<_>>()?
-            }
-        };
-        let stopped = records.iter().any(|record| record.ended == StopReason::Signal);
-        for (FoldToTrain { folder, .. }, record) in some.iter().zip(records) {
-            let mut validation = None;
-            let is_validated = request.validate && is_validated(folder.name());
-            if is_validated && !stopped && !trained.is_stopped {
-                match validate(request, opened, folder, &record, context)? {
-                    Validated::Volumes(summary) => validation = Some(summary),
-                    Validated::Images => {}
-                    Validated::Stopped => trained.is_stopped = true,
-                }
-            }
-            trained.folds.push(TrainedFold { fold: folder.name(), record, validation });
-        }
-        trained.is_stopped |= stopped;
-        if trained.is_stopped {
-            return Ok(trained);
-        }
-    }
-    trained.scores = cross_validate(&request.run, request.missing)?;
-    Ok(trained)
+    Ok(())
 }
 
 /// The result of validating a fold.

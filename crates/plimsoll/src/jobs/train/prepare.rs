@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use plimsoll_data::{Fold, Splits};
-use plimsoll_run::{FoldName, FoldRequest, InitialWeights, Resolved, Specification, Task};
+use plimsoll_run::{FoldName, FoldRequest, InitialWeights, Resolved, RunConfig, Specification, Task};
 use plimsoll_train::{Job, PlannedRun, RunData, Siblings, UntrainedClass};
 
 use super::check::{Checked, FoldToTrain, no_fold};
@@ -100,6 +100,21 @@ pub(super) fn prepare(
     let planned = sharing.plan(group, opened, plan)?;
     let at_once = (group > 1).then(|| AtOnce::new(group, opened, &planned));
     Ok(Prepared { folds, splits, replaces_splits, initial, planned, at_once })
+}
+
+/// The same for another rank than the first, which has planned the run with this configuration.
+pub(super) fn prepare_like(
+    request: &TrainRequest,
+    checked: Checked,
+    opened: &mut Opened,
+    config: &RunConfig,
+    context: &Context,
+) -> Outcome<Prepared> {
+    opened.folds = checked.folds_needs()?;
+    let replaces_splits = checked.replaces_splits;
+    let Settled { folds, splits, initial, fold, .. } = settle(request, checked, opened, opened.machine)?;
+    let planned = request.plan.plan(opened, config, &fold, true, context)?;
+    Ok(Prepared { folds, splits, replaces_splits, initial, planned, at_once: None })
 }
 
 /// Resolves and plans a training in one of `parts` equal parts of the machine, even if it does not fit. `opened` has the whole machine

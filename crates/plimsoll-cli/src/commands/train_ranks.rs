@@ -1,0 +1,105 @@
+//! `plimsoll train` as one of several processes of a launcher.
+
+use std::path::Path;
+use std::time::Duration;
+
+use plimsoll::{Context, RankTraining, backend::all_cores, train_rank};
+use plimsoll_ranks::{Communicator, Launch, MpiOptions, RanksError, Segment, open_mpi};
+use plimsoll_remedy::Remedy;
+
+use super::train;
+use crate::args::{Compute, Threads, Train, warn_of_unread};
+use crate::failure::{Failure, Outcome};
+use crate::terminal;
+
+/// The status of a process that should be started again: `EX_TEMPFAIL` of sysexits.h.
+const TRY_AGAIN: u8 = 75;
+/// The time that a launcher is given to forward an error.
+const FORWARDING: Duration = Duration::from_millis(500);
+/// The most bytes of the system's description of a process.
+const LONGEST_STATUS: u64 = 64 << 10;
+/// The most bytes of a node's name and of a list of cores.
+const LONGEST: usize = 4096;
+
+/// Trains a fold together with the other processes. The first reports and validates; the others report errors alone.
+pub fn run(args: &Train, launch: &Launch, as_json: bool) -> Outcome {
+    let options = MpiOptions::default();
+    let patience = options.patience;
+    let mut communicator = open_mpi(launch, &options).map_err(failure)?;
+    let (rank, ranks) = (communicator.rank(), communicator.size());
+    match start(args, communicator.as_mut(), patience, as_json) {
+        Ok((training, context)) => {
+            let is_stopped = training.is_stopped();
+            // All processes close MPI together. The first validates alone.
+            drop(communicator);
+            let result = match training.validate(&context)? {
+                Some(trained) => train::print(&trained, as_json),
+                None => Ok(()),
+            };
+            match is_stopped {
+                // The first reports it.
+                true if rank > 0 => std::process::exit(TRY_AGAIN.into()),
+                true => result.map_err(|failure| failure.with_status(TRY_AGAIN)),
+                false => result,
+            }
+        }
+        Err(failure) => {
+            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            let failure = failure.of_process(&format!("rank {rank} of {ranks} on {host}"));
+            failure.print();
+            // A launcher drops what it has not yet forwarded when a process aborts.
+            std::thread::sleep(FORWARDING);
+            communicator.abort(failure.status().into());
+            // MPI has ended the process.
+            Err(failure)
+        }
+    }
+}
+
+fn failure(error: RanksError) -> Failure {
+    Failure::new(&error, String::from(Remedy::from(error.remedy().as_str())))
+}
+
+/// Trains the fold.
+fn start(
+    args: &Train,
+    communicator: &mut dyn Communicator,
+    patience: Duration,
+    as_json: bool,
+) -> Outcome<(RankTraining, Context)> {
+    let context = match communicator.rank() {
+        0 => terminal::context(as_json)?,
+        _ => terminal::silent_context()?,
+    };
+    let mut request = args.request()?;
+    if args.run.compute.threads.threads.is_none() {
+        let threads = own_cores(communicator).map_err(failure)?;
+        let compute = Compute { threads: Threads { threads: Some(threads) }, ..args.run.compute };
+        (request.plan.threads, request.plan.backend) = (threads, compute.open()?);
+    }
+    if communicator.rank() == 0 {
+        warn_of_unread(&args.run.dataset, args.run.config.as_deref(), &context);
+    }
+    let training = train_rank(&request, communicator, patience, &context)?;
+    Ok((training, context))
+}
+
+/// The cores of this process, divided among the processes on its node that may use the same: a launcher that binds processes gives each its own.
+fn own_cores(communicator: &mut dyn Communicator) -> Result<usize, RanksError> {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    // Where the system does not report them, each process may use all.
+    let status =
+        plimsoll_disk::read_to_string(Path::new("/proc/self/status"), LONGEST_STATUS).unwrap_or_default();
+    let cores = status.lines().find(|line| line.starts_with("Cpus_allowed_list")).unwrap_or_default();
+    let mut own = format!("{host} {cores}").into_bytes();
+    own.truncate(LONGEST);
+    own.resize(LONGEST, b' ');
+    let gathered = communicator.gather(0, &own, LONGEST)?;
+    let mut all = Segment::zeroed(LONGEST * communicator.size());
+    for (bytes, gathered) in all.bytes_mut().chunks_mut(LONGEST).zip(&gathered) {
+        bytes.copy_from_slice(gathered.bytes());
+    }
+    let all = communicator.broadcast(0, all)?;
+    let alike = all.bytes().chunks(LONGEST).filter(|other| *other == own).count();
+    Ok((all_cores() / alike.max(1)).max(1))
+}

@@ -1,0 +1,228 @@
+//! `plimsoll train` as processes of `mpiexec`: the same bytes for one, two and four ranks, after stops and kills.
+//!
+//! MPI is looked for below the folders that `PLIMSOLL_TEST_MPI` lists, separated by colons, and below `/usr` and `/usr/local`, as
+//! `crates/plimsoll-ranks/tests/mpi.rs` does. Without it the tests are reported as ignored.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use plimsoll_data::phantom::{self, PhantomConfig};
+
+/// The folders of an MPI with an `mpiexec` that starts several ranks on few cores.
+#[derive(Clone)]
+struct Mpi {
+    launcher: PathBuf,
+    libraries: PathBuf,
+}
+
+fn find() -> Option<Mpi> {
+    let listed = std::env::var("PLIMSOLL_TEST_MPI").unwrap_or_default();
+    let roots = listed.split(':').filter(|root| !root.is_empty()).chain(["/usr/local", "/usr"]);
+    for root in roots.map(Path::new) {
+        for folder in ["lib", "lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu"] {
+            let libraries = root.join(folder);
+            let is_there = ["libmpi_abi.so.1", "libmpi.so.12", "libmpich.so.12"]
+                .iter()
+                .any(|name| libraries.join(name).exists());
+            let launchers = ["mpiexec.mpich", "mpiexec.hydra", "mpiexec"];
+            let launcher =
+                launchers.iter().map(|name| root.join("bin").join(name)).find(|path| path.exists());
+            if let Some(launcher) = launcher.filter(|_| is_there) {
+                return Some(Mpi { launcher, libraries });
+            }
+        }
+    }
+    None
+}
+
+/// The settings of a run of eight steps with four shards.
+const SETTINGS: &str = "patch_size = [8, 8, 8]\nbatch_size = 8\nshards = 4\nepochs = 2\niterations_per_epoch = 4\n\
+                        validation_iterations = 1\nema = 0.9\nseed = 3\n[network]\nnet = \"dynunet\"\nfeatures = [4, 6]\n";
+
+/// A data set, and folders of runs on it.
+struct Site {
+    dir: tempfile::TempDir,
+    mpi: Mpi,
+}
+
+impl Site {
+    fn new(mpi: &Mpi) -> Site {
+        let dir = tempfile::tempdir().unwrap();
+        let phantom = PhantomConfig {
+            cases: 4,
+            test_cases: 0,
+            size: [16, 20],
+            outlier: false,
+            ..PhantomConfig::default()
+        };
+        phantom::write(dir.path().join("dataset"), &phantom).unwrap();
+        fs::write(dir.path().join("plimsoll.toml"), SETTINGS).unwrap();
+        Site { dir, mpi: mpi.clone() }
+    }
+
+    /// The command that trains a run with some ranks; with 0 without a launcher.
+    fn command(&self, ranks: usize, run: &str, more: &[&str]) -> Command {
+        let program = env!("CARGO_BIN_EXE_plimsoll");
+        let mut command = match ranks {
+            0 => Command::new(program),
+            _ => {
+                let mut command = Command::new(&self.mpi.launcher);
+                command.arg("-n").arg(ranks.to_string()).arg(program);
+                command
+            }
+        };
+        command.args([
+            "train",
+            "dataset",
+            "--ram",
+            "300MiB",
+            "--threads",
+            "1",
+            "--skip-validation",
+            "--out",
+            run,
+        ]);
+        command.args(more).current_dir(self.dir.path());
+        command.env("LD_LIBRARY_PATH", &self.mpi.libraries);
+        command.env("XDG_CACHE_HOME", self.dir.path().join("cache"));
+        command
+    }
+
+    fn train(&self, ranks: usize, run: &str, more: &[&str]) -> Output {
+        self.command(ranks, run, more).output().unwrap()
+    }
+
+    fn start(&self, ranks: usize, run: &str, more: &[&str]) -> Child {
+        let mut command = self.command(ranks, run, more);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    fn file(&self, run: &str, name: &str) -> Vec<u8> {
+        fs::read(self.dir.path().join(run).join("fold_0").join(name)).unwrap_or_default()
+    }
+
+    fn expect_same(&self, one: &str, other: &str) -> Result<(), Failed> {
+        for name in ["checkpoint_final.safetensors", "metrics.jsonl"] {
+            let (one_file, other_file) = (self.file(one, name), self.file(other, name));
+            expect(!one_file.is_empty(), &format!("{one} has no {name}"))?;
+            expect(one_file == other_file, &format!("{name} of {one} and {other} differ"))?;
+        }
+        Ok(())
+    }
+}
+
+fn expect(is_so: bool, said: &str) -> Result<(), Failed> {
+    if is_so { Ok(()) } else { Err(said.to_string().into()) }
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
+}
+
+fn same_bytes(mpi: &Mpi) -> Result<(), Failed> {
+    let site = Site::new(mpi);
+    for (ranks, run) in [(0, "alone"), (1, "one"), (2, "two"), (4, "four")] {
+        let output = site.train(ranks, run, &[]);
+        expect(output.status.success(), &text(&output))?;
+        site.expect_same("alone", run)?;
+    }
+    Ok(())
+}
+
+fn default_shards(mpi: &Mpi) -> Result<(), Failed> {
+    let site = Site::new(mpi);
+    let without = SETTINGS.replace("shards = 4\n", "");
+    fs::write(site.dir.path().join("plimsoll.toml"), without).unwrap();
+    let output = site.train(2, "run", &[]);
+    expect(output.status.success(), &text(&output))?;
+    let specification = String::from_utf8(site.file("run", "specification.json")).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&specification).unwrap();
+    expect(value["config"]["training"]["shards"] == 2, &specification)
+}
+
+fn too_many_ranks(mpi: &Mpi) -> Result<(), Failed> {
+    let site = Site::new(mpi);
+    let output = site.train(3, "run", &[]);
+    let said = text(&output);
+    expect(!output.status.success(), &said)?;
+    expect(
+        said.contains("`shards` is 4, but it must be a multiple of the number of ranks, which is 3"),
+        &said,
+    )?;
+    expect(!site.dir.path().join("run/fold_0").exists(), "a run has begun")
+}
+
+/// Kills one rank; the others end, and another number of ranks continues.
+fn killed(mpi: &Mpi) -> Result<(), Failed> {
+    let site = Site::new(mpi);
+    let longer = ["--iterations", "40"];
+    let output = site.train(0, "whole", &longer);
+    expect(output.status.success(), &text(&output))?;
+    let mut child = site.start(4, "killed", &longer);
+    let start = Instant::now();
+    let is_there = || !site.file("killed", "checkpoint_latest.safetensors").is_empty();
+    while !is_there() && start.elapsed() < Duration::from_secs(120) && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    expect(is_there(), "no checkpoint was written")?;
+    let victims = ranks_below(child.id());
+    expect(!victims.is_empty() || child.try_wait().unwrap().is_some(), "no rank runs")?;
+    if let Some(victim) = victims.last() {
+        // It may have ended by itself in the meantime.
+        let _ = Command::new("kill").args(["-9", &victim.to_string()]).status();
+        let killed = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            expect(killed.elapsed() < Duration::from_secs(20), "the other ranks go on")?;
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    let _ = child.wait();
+    let output = site.train(2, "killed", &["--iterations", "40", "--resume"]);
+    let said = text(&output);
+    expect(output.status.success(), &said)?;
+    site.expect_same("whole", "killed")
+}
+
+/// The processes of the program that a launcher has started, below its own helpers.
+fn ranks_below(launcher: u32) -> Vec<u32> {
+    let mut found = Vec::new();
+    let mut parents = vec![launcher];
+    while let Some(parent) = parents.pop() {
+        let children =
+            fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+        for child in children.split_whitespace().filter_map(|word| word.parse::<u32>().ok()) {
+            let name = fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
+            if name.trim() == "plimsoll" {
+                found.push(child);
+            } else {
+                parents.push(child);
+            }
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+/// A test of one MPI.
+type Run = fn(&Mpi) -> Result<(), Failed>;
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let found = find();
+    let all: [(&str, Run); 4] = [
+        ("any_number_of_ranks_writes_the_same_bytes", same_bytes),
+        ("shards_are_as_many_as_ranks_by_default", default_shards),
+        ("ranks_that_do_not_divide_the_shards_are_refused", too_many_ranks),
+        ("a_killed_rank_ends_all_and_another_number_continues", killed),
+    ];
+    let trials = all.map(|(name, run)| {
+        let name = if found.is_some() { name.into() } else { format!("{name} (no MPICH with an mpiexec)") };
+        let mpi = found.clone();
+        Trial::test(name, move || mpi.map_or(Ok(()), |mpi| run(&mpi))).with_ignored_flag(found.is_none())
+    });
+    libtest_mimic::run(&arguments, trials.into()).exit();
+}
