@@ -22,7 +22,7 @@ fn levels() -> impl Iterator<Item = Level> {
     Level::available().filter(|level| level.to_string() != "neon-bf16")
 }
 
-/// The best level whose products of bf16 are rounded as those of a level are.
+/// The best level that rounds products of bf16 as a level does.
 fn best_alike(level: Level) -> Level {
     if levels().any(|of| of == level) { levels().last().unwrap() } else { level }
 }

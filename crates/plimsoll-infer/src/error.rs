@@ -182,7 +182,7 @@ pub enum InferError {
         /// Alternatives that would need less.
         instead: Vec<Instead>,
     },
-    /// The limit has no room for so many windows at once, before any case is looked at.
+    /// The limit has no room for this number of windows at once, before any case is looked at.
     #[error("{windows} windows at once: {source}")]
     WindowBatch {
         /// The number of windows.

@@ -128,7 +128,7 @@ impl Budget {
     /// other reservation of this budget.
     ///
     /// # Errors
-    /// As soon as `bytes` exceed what the limit leaves beside the long-lived reservations.
+    /// Returns an error as soon as `bytes` exceed what the limit leaves beside the long-lived reservations.
     pub fn reserve_in_turn(&self, holder: &str, bytes: Bytes) -> Result<Reservation, OverBudget> {
         let mut ledger = self.shared.lock();
         let ticket = ledger.next_ticket;

@@ -37,7 +37,7 @@ pub fn resident() -> io::Result<Resident> {
 /// [`mapped_files`]: crate::mapped_files
 ///
 /// # Errors
-/// As [`resident`].
+/// Returns the errors of [`resident`].
 pub fn resident_anonymous() -> io::Result<Bytes> {
     process::resident_anonymous()
 }

@@ -202,7 +202,7 @@ impl Checkpoints {
         Checkpoints::of_part(folder, program, program, net, budget)
     }
 
-    /// The same with the parameters and moments of `stored`, of which `program` has a part: the others are those of other processes.
+    /// The same with the parameters and moments of `stored`, of which `program` has a part: other processes have the rest.
     ///
     /// # Errors
     /// Returns an error if the budget has no room for a copy of the largest tensor.

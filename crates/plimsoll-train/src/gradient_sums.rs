@@ -45,7 +45,7 @@ fn owned(tensors: &[TrainedTensor], ranks: usize) -> Vec<usize> {
 }
 
 impl GradientSums {
-    /// Returns `true` if the sums are not those of the engine.
+    /// Returns `true` if the states of the engine are not the sums.
     fn is_needed(training: &Training, place: RankPlace) -> bool {
         place.ranks > 1 || training.shard_accumulation() > 1
     }
@@ -126,7 +126,7 @@ impl GradientSums {
         Ok(())
     }
 
-    /// Exchanges one message between each two ranks, of the gradients from the element `first` of each owner on, and adds those of this rank.
+    /// Exchanges one message between each two ranks, of the gradients from the element `first` of each owner on, and adds the gradients that this rank owns.
     fn add_wave(
         &self,
         first: usize,

@@ -6,7 +6,7 @@ use plimsoll_memory::Bytes;
 use plimsoll_nn::RankPlace;
 use plimsoll_ranks::{Communicator, RanksError, Segment, Tag, Transfer};
 
-/// The memory of all numbers that a rank has in flight, unless there are so many ranks that messages would be too short.
+/// The memory of all numbers that a rank has in flight, unless messages between many ranks would be too short.
 const IN_FLIGHT: usize = 8 << 20;
 /// The fewest elements of a message.
 const SHORTEST: usize = 4096;
@@ -24,7 +24,7 @@ const STORED: Tag = Tag::of(3);
 pub struct RankedRun<'a> {
     /// The communication with the other ranks.
     pub communicator: &'a mut dyn Communicator,
-    /// The longest wait for another rank once all have begun; `None` for that of the communicator.
+    /// The longest wait for another rank once all have begun; `None` for the communicator's own.
     pub patience: Option<Duration>,
 }
 

@@ -75,7 +75,7 @@ impl RunPrograms {
         self.update.unwrap_or(self.fullest())
     }
 
-    /// All parameters and moments, in the order of checkpoints; the program [`updating`](RunPrograms::updating) has those of this process.
+    /// All parameters and moments, in the order of checkpoints; the program [`updating`](RunPrograms::updating) has the part of this process.
     pub fn stored(&self) -> &Program {
         self.stored.as_ref().unwrap_or(&self[self.updating()])
     }

@@ -28,7 +28,7 @@ pub(crate) const LANES: usize = 16;
 pub(crate) struct Products<T> {
     /// The weights of the first input to the first block of outputs.
     pub(crate) weights: *const T,
-    /// Elements from the weights of one input, or pair, to those of the next, and from one block of outputs to the next.
+    /// Elements from the weights of one input, or pair, to the weights of the next, and from one block of outputs to the next.
     pub(crate) weight_step: usize,
     pub(crate) weight_block: usize,
     /// The first position's channels. The next position's follow.

@@ -111,7 +111,7 @@ fn numbers(round: u64) -> [f32; LANES * LANES] {
     })
 }
 
-/// Bits, of which those of NaN are all the same.
+/// Bits, with one pattern for every NaN.
 fn bits(of: &[f32]) -> Vec<u32> {
     of.iter().map(|x| if x.is_nan() { u32::MAX } else { x.to_bits() }).collect()
 }

@@ -1,6 +1,6 @@
 //! Running statistics of normalisations over batches, where a batch has several shards.
 //!
-//! They follow the first shard of each step, as those of PyTorch's `DistributedDataParallel` follow the first process. The first shard moves
+//! They follow the first shard of each step, as in PyTorch's `DistributedDataParallel` they follow the first process. The first shard moves
 //! them before it is known whether the step counts, so they are kept to be restored.
 
 use plimsoll_graph::{Op, Program, TensorId};

@@ -13,7 +13,7 @@ pub(super) struct ValidatedBatch {
     pub(super) loss: f32,
     pub(super) parts: Vec<f32>,
     pub(super) counts: Vec<f64>,
-    /// The outputs for images; those of volumes are not read.
+    /// The outputs for images; outputs for volumes are not read.
     pub(super) logits: Vec<f32>,
     pub(super) cases: Vec<usize>,
 }

@@ -67,7 +67,7 @@ impl FinishedPart {
     }
 }
 
-/// The record of all parts. Its fields are in the order of their names, like those of every record that is written again.
+/// The record of all parts. Its fields are in the order of their names, as in every record that is written again.
 #[derive(Serialize)]
 pub(super) struct MergedRecord {
     cases: Vec<Entry>,
