@@ -235,8 +235,8 @@ impl DeviceSource for Emulator {
     fn state(&self) -> Option<DeviceState> {
         let CardMemory { total, free } = self.memory().ok()?;
         Some(DeviceState {
-            used_bytes: Some(Bytes::of(total - free)),
-            total_bytes: Some(Bytes::of(total)),
+            used_bytes: Some(Bytes::from_len(total - free)),
+            total_bytes: Some(Bytes::from_len(total)),
             busy_percent: Some(100),
             // An emulator has none.
             temperature_celsius: None,

@@ -14,7 +14,7 @@ const PAGE: usize = 4096;
 /// # Panics
 /// Panics if there is no memory, or the plan is not for this backend.
 pub fn engine(backend: &dyn Backend, plan: VerifiedPlan) -> Box<dyn Engine> {
-    let bytes = Bytes::of(plan.arena_bytes.next_multiple_of(PAGE));
+    let bytes = Bytes::from_len(plan.arena_bytes.next_multiple_of(PAGE));
     let reservation = Budget::new(bytes).reserve("arena", bytes).unwrap();
     backend.engine(plan, reservation).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -246,9 +246,9 @@ fn parts_of_a_card_share_its_kernels_and_keep_to_its_limit() {
     for engine in &engines {
         assert_eq!(engine.device_bytes(), Some(Bytes::mib(4)));
     }
-    assert_eq!(Bytes::of(all - free()), limit);
+    assert_eq!(Bytes::from_len(all - free()), limit);
     drop(engines);
-    assert_eq!(Bytes::of(all - free()), KERNELS);
+    assert_eq!(Bytes::from_len(all - free()), KERNELS);
     assert_eq!(open().device_bytes(), Some(Bytes::mib(4)));
 }
 
@@ -274,7 +274,7 @@ fn what_a_card_allocates_with_a_first_launch_is_used_once() {
         (0..2).for_each(|_| engine.run(ProgramId::new(0)).unwrap());
     }
     assert_eq!(engines.each_ref().map(|engine| engine.device_bytes()), [Some(arena + LOCAL), Some(arena)]);
-    assert_eq!(Bytes::of(all - card.memory().unwrap().free), KERNELS + LOCAL + arena + arena);
+    assert_eq!(Bytes::from_len(all - card.memory().unwrap().free), KERNELS + LOCAL + arena + arena);
 }
 
 /// Checks sums of numbers that are stored as some type.

@@ -243,7 +243,7 @@ fn a_plan_for_a_card_that_is_not_there_cannot_be_run() {
     let card = CudaBackend::new(Arc::new(Nowhere(Architecture::new(9, 0).unwrap())));
     let step = training(small(), [4, 8, 8], DType::F32).programs().unwrap().gradients;
     let plan = plan(&step, &card, Options::default()).unwrap();
-    let bytes = Bytes::of(plan.arena_bytes);
+    let bytes = Bytes::from_len(plan.arena_bytes);
     let refused = card.engine(plan, Budget::new(bytes).reserve("arena", bytes).unwrap()).err().unwrap();
     assert!(refused.to_string().contains("sm_90 is an architecture, not a device"), "{refused}");
 }

@@ -49,7 +49,7 @@ impl Failure {
 
     /// The same of one of several processes, which is named.
     #[cfg(unix)]
-    pub fn of_process(self, name: &str) -> Failure {
+    pub fn named_for_process(self, name: &str) -> Failure {
         Failure { line: format!("{name}: {}", self.line), ..self }
     }
 

@@ -18,7 +18,7 @@ pub fn choose_part(args: &mut Args) -> Outcome {
         return Ok(());
     }
     let variable = |name: &str| std::env::var(name).ok();
-    let launch = of_ranks()?;
+    let launch = launched_ranks()?;
     let json = args.json;
     let Some(named) = args.command.part() else {
         if args.command.is_of_ranks() {
@@ -28,7 +28,7 @@ pub fn choose_part(args: &mut Args) -> Outcome {
     };
     if let Some(part) = named.part {
         // The only part is the whole job.
-        named.part = Some(part).filter(|part| part.of() > 1);
+        named.part = Some(part).filter(|part| part.count() > 1);
         return Ok(());
     }
     let array = ArrayTask::from_variables(&variable).map_err(refused)?.filter(|task| task.count > 1);
@@ -60,7 +60,7 @@ pub fn choose_part(args: &mut Args) -> Outcome {
 ///
 /// # Errors
 /// Returns an error if the launcher's variables make no sense.
-pub fn of_ranks() -> Outcome<Option<Launch>> {
+pub fn launched_ranks() -> Outcome<Option<Launch>> {
     let variable = |name: &str| std::env::var(name).ok();
     Ok(Launch::from_variables(&variable).map_err(refused)?.filter(|launch| !launch.is_alone()))
 }

@@ -33,7 +33,7 @@ impl Job<'_> {
     fn fail(&self, scratch: &Path, sample: Option<usize>) -> Count {
         let whole = scratch.join("whole");
         let trace = scratch.join("trace");
-        let ended = Ended::of((self.command)(&whole, false).env("PLIMSOLL_DISK_TRACE", &trace));
+        let ended = Ended::run((self.command)(&whole, false).env("PLIMSOLL_DISK_TRACE", &trace));
         assert_eq!(ended.status, Some(0), "{ended:?}");
         let operations = fs::read_to_string(&trace).unwrap();
         let operations: Vec<&str> = operations.lines().collect();
@@ -47,13 +47,13 @@ impl Job<'_> {
             let when = format!("{} with {kind} at `{}`", self.name, operations[number - 1]);
             let place = scratch.join("failed");
             let fault = format!("{number}:{kind}");
-            let ended = Ended::of((self.command)(&place, false).env("PLIMSOLL_DISK_FAULT", fault));
+            let ended = Ended::run((self.command)(&place, false).env("PLIMSOLL_DISK_FAULT", fault));
             count.faults += 1;
             if ended.status != Some(0) {
                 count.errors += 1;
                 let error = ended.error(1);
                 assert!(!error.contains("panicked"), "{when}: {error}");
-                let again = Ended::of(&mut (self.command)(&place, true));
+                let again = Ended::run(&mut (self.command)(&place, true));
                 assert_eq!(again.status, Some(0), "again after {when}, {error}: {again:?}");
             }
             // What came before the latest checkpoint follows from when a run was interrupted.
@@ -85,7 +85,7 @@ fn in_every_way(sample: Option<usize>) {
         command.arg("-i").arg(tiny.data.join("imagesTs")).arg("-o").arg(out);
         command
     };
-    assert_eq!(Ended::of(&mut predict(&predictions)).status, Some(0));
+    assert_eq!(Ended::run(&mut predict(&predictions)).status, Some(0));
     let candidates = ["1", "2"].map(|seed| {
         let candidate = tiny.path(&format!("seed_{seed}"));
         tiny.trained(&candidate, &["--fold", "0", "--epochs", "1", "--seed", seed]);

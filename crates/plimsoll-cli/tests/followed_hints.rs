@@ -46,7 +46,7 @@ fn quoted(text: &str) -> Vec<String> {
 }
 
 fn ended(args: &[String]) -> Ended {
-    Ended::of(plimsoll().args(args))
+    Ended::run(plimsoll().args(args))
 }
 
 fn hint(args: &[String]) -> String {

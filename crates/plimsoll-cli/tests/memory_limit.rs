@@ -214,7 +214,7 @@ impl Sizes {
     }
 
     /// The sizes in the record of a training.
-    fn of_training(record: &serde_json::Value) -> Sizes {
+    fn from_training(record: &serde_json::Value) -> Sizes {
         Sizes {
             planned: bytes(record, "planned_bytes"),
             peak: bytes(record, "peak_rss_bytes"),
@@ -370,7 +370,7 @@ impl Configuration {
         let record = record(&after(&group.as_ref().map_or("true".into(), Cgroup::enter), &args));
         fs::remove_dir_all(&run).unwrap();
         assert!(bytes(&record, "planned_bytes") <= limit, "{record}");
-        Sizes::of_training(&record)
+        Sizes::from_training(&record)
     }
 }
 

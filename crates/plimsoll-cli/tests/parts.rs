@@ -52,7 +52,7 @@ impl Job {
     }
 
     fn predicted(&self, output: &Path, more: &[&str]) -> Ended {
-        let ended = Ended::of(&mut self.predict(output, more));
+        let ended = Ended::run(&mut self.predict(output, more));
         assert_eq!(ended.status, Some(0), "{ended:?}");
         ended
     }
@@ -139,7 +139,7 @@ fn a_launcher_or_an_array_gives_each_process_its_part_and_one_process_finishes_t
     let [whole, parts] = ["whole", "parts"].map(|name| job.tiny.path(name));
     job.predicted(&whole, &[]);
     let with = |variables: &[(&str, &str)], more: &[&str]| {
-        Ended::of(job.predict(&parts, more).envs(variables.iter().copied()))
+        Ended::run(job.predict(&parts, more).envs(variables.iter().copied()))
     };
     let ended = with(&[("PMI_RANK", "0"), ("PMI_SIZE", "3")], &[]);
     assert!(ended.status == Some(0) && ended.said.contains("it takes part 1/3 of the cases"), "{ended:?}");
@@ -175,7 +175,7 @@ fn a_record_of_a_part_that_lacks_a_number_is_refused_and_the_hint_completes_the_
     let mut damaged: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     damaged["times"].as_object_mut().unwrap().remove("read_seconds");
     fs::write(&path, damaged.to_string()).unwrap();
-    let said = Ended::of(&mut job.predict(&parts, &["--part", "2/2"])).error(1);
+    let said = Ended::run(&mut job.predict(&parts, &["--part", "2/2"])).error(1);
     assert!(said.contains("1-of-2.json is a damaged record of predictions: `times` "), "{said}");
     assert!(said.contains("missing field `read_seconds`"), "{said}");
     assert!(said.contains("hint: remove this file, and predict the part again with --part 1/2"), "{said}");
@@ -209,7 +209,7 @@ fn a_launcher_of_several_processes_is_refused_for_commands_of_one() {
     // A batch script is one process, and so is a launcher's only one.
     for variables in [[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")], [("PMI_RANK", "0"), ("PMI_SIZE", "1")]]
     {
-        let ended = Ended::of(tiny.train(&tiny.path(variables[1].0), &["--fold", "all"]).envs(variables));
+        let ended = Ended::run(tiny.train(&tiny.path(variables[1].0), &["--fold", "all"]).envs(variables));
         assert_eq!(ended.status, Some(0), "{ended:?}");
     }
     let said = run_error(&["predict", "model", "-i", "images", "-o", "out", "--part", "5/4"]);
@@ -251,7 +251,7 @@ fn parts_of_an_evaluation_merge_to_the_bytes_of_one_process() {
     let changed = first["metric_per_case"][0]["prediction_file"].as_str().unwrap().to_string();
     let shape = plimsoll_volume::VolumeFile::open(&changed).unwrap().geometry().shape();
     volume(Path::new(&changed), shape, 99, 2);
-    let ended = Ended::of(plimsoll().args(args(&parts, &["--part", "2/3"])));
+    let ended = Ended::run(plimsoll().args(args(&parts, &["--part", "2/3"])));
     assert!(ended.status == Some(0) && ended.said.contains("part 1/3 scored other files"), "{ended:?}");
     assert_eq!(fs::read(&parts).unwrap(), summary, "nothing is merged");
     let merged = run(&args(&parts, &["--part", "1/3"]));
@@ -277,7 +277,7 @@ fn parts_of_a_segmentation_write_the_label_maps_of_one_process() {
         let output = dir.path().join(output);
         let mut command = plimsoll();
         command.args(["segment", "total", "--fast", "--ml", "--weights", &weights, "-i"]).arg(input);
-        Ended::of(command.arg("-o").arg(&output).args(more))
+        Ended::run(command.arg("-o").arg(&output).args(more))
     };
     assert_eq!(segment(&images, "whole", &[]).status, Some(0));
     for part in ["2/2", "1/2"] {

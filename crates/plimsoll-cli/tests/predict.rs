@@ -436,7 +436,7 @@ fn an_interruption_ends_at_once_writes_nothing_for_its_case_and_what_was_done_is
 }
 
 #[test]
-fn of_two_models_a_bad_case_does_not_end_the_others_and_means_of_the_same_are_the_same() {
+fn a_bad_case_does_not_end_the_others_and_means_of_equal_models_are_equal() {
     let folders = Folders::new();
     folders.add_sound("a");
     fs::write(folders.images().join("b_0000.nii.gz"), "no image").unwrap();

@@ -124,11 +124,11 @@ fn regions_are_trained_validated_predicted_scored_and_exported() {
     let found = run_json(&["inspect", &data, "--ram", "512MiB"]);
     assert_eq!(found["problems"], json!([]));
     assert_eq!(found["regions"][1], json!({"name": "core", "labels": [2, 3], "written": 2}));
-    let said = Ended::of(plimsoll().args(["inspect", &data, "--ram", "512MiB"])).printed;
+    let said = Ended::run(plimsoll().args(["inspect", &data, "--ram", "512MiB"])).printed;
     assert!(said.contains("whole = 1 + 2 + 4, written as 1; core = 2 + 4, written as 2"), "{said}");
 
     let page = text(&balls.path("inspected.html")).to_string();
-    let inspected = Ended::of(plimsoll().args(["inspect", &data, "--ram", "512MiB", "--page", &page]));
+    let inspected = Ended::run(plimsoll().args(["inspect", &data, "--ram", "512MiB", "--page", &page]));
     assert_eq!(inspected.status, Some(0), "{inspected:?}");
     assert!(fs::read_to_string(page).unwrap().contains("core = 2 + 4, written as 2"));
 
@@ -144,7 +144,7 @@ fn regions_are_trained_validated_predicted_scored_and_exported() {
         None => "pseudo-Dice of regions: whole –, core ".into(),
     };
     for told in [&["status", &folder][..], &["watch", &folder, "--once"]] {
-        let printed = Ended::of(plimsoll().args(told)).printed;
+        let printed = Ended::run(plimsoll().args(told)).printed;
         assert!(printed.contains(&whole), "{told:?}: {printed}");
     }
 
@@ -176,7 +176,7 @@ fn regions_are_trained_validated_predicted_scored_and_exported() {
     let scores = run_json(&["evaluate", &predicted, &references, "--metrics", "all", "--ram", "512MiB"]);
     scores["metric_per_case"].as_array().unwrap().iter().for_each(expect);
     let printed =
-        Ended::of(plimsoll().args(["evaluate", &predicted, &references, "--ram", "512MiB"])).printed;
+        Ended::run(plimsoll().args(["evaluate", &predicted, &references, "--ram", "512MiB"])).printed;
     assert!(NAMES.iter().all(|name| printed.contains(name)), "{printed}");
     let one = run_json(&["evaluate", &predicted, &references, "--labels", "1+2+3,2+3,3", "--ram", "512MiB"]);
     assert_eq!(one["mean"]["1"]["Dice"], scores["mean"]["1"]["Dice"]);
@@ -196,7 +196,7 @@ fn regions_are_trained_validated_predicted_scored_and_exported() {
     run_json(&["export", &format!("{folder}/fold_0"), "-o", &graph, "--format", "onnx"]);
 
     let page = text(&balls.path("page.html")).to_string();
-    let report = Ended::of(plimsoll().args(["report", &folder, "-o", &page]));
+    let report = Ended::run(plimsoll().args(["report", &folder, "-o", &page]));
     assert_eq!(report.status, Some(0), "{report:?}");
     let page = fs::read_to_string(page).unwrap();
     assert!(NAMES.iter().all(|name| page.contains(name)));

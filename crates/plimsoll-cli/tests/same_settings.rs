@@ -80,7 +80,7 @@ fn error_of(ended: &Ended) -> Option<String> {
 fn run(command: &str, data: &Path, config: &Path, more: &[&str]) -> Option<String> {
     let mut process = plimsoll();
     process.arg(command).arg(data).arg("--config").arg(config);
-    error_of(&Ended::of(process.args(["--ram", "512MiB", "--threads", "1"]).args(more)))
+    error_of(&Ended::run(process.args(["--ram", "512MiB", "--threads", "1"]).args(more)))
 }
 
 #[test]

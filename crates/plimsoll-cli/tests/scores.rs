@@ -229,7 +229,7 @@ fn pictures_of_cases_are_drawn_for_paired_names() {
     let mut command = plimsoll();
     command.args(["evaluate", text(&predictions), text(&references)]);
     command.args(["--images", text(&images), "--pictures", text(&pictures)]);
-    let ended = Ended::of(&mut command);
+    let ended = Ended::run(&mut command);
     assert_eq!(ended.status, Some(0), "{ended:?}");
     assert!(pictures.join("mv02.png").is_file());
 }

@@ -78,7 +78,7 @@ impl Sweeps {
     }
 
     fn done(&self, file: &Path, out: &Path, more: &[&str]) -> Ended {
-        let ended = Ended::of(&mut self.command(file, out, more));
+        let ended = Ended::run(&mut self.command(file, out, more));
         assert_eq!(ended.status, Some(0), "{ended:?}");
         ended
     }
@@ -208,7 +208,7 @@ fn a_trial_that_fails_is_named_and_written_down_and_the_others_go_on() {
         [("one by one", &[][..]), ("side by side", &["--parallel", "2", "--threads", "2"][..])]
     {
         let out = sweeps.path(name);
-        let ended = Ended::of(&mut sweeps.command(&file, &out, &[&["--json"], more].concat()));
+        let ended = Ended::run(&mut sweeps.command(&file, &out, &[&["--json"], more].concat()));
         let error = ended.error(1);
         assert!(error.contains("1 of 2 trials failed: diverging/seed_3/fold_0: step "), "{error}");
         let printed: Value = serde_json::from_str(&ended.printed).unwrap();
@@ -236,18 +236,18 @@ fn trials_can_be_chosen_and_a_sweep_can_grow_but_not_change() {
     let mut finished = starts(&out).1;
     finished.sort();
     assert_eq!(finished, expected);
-    let error = Ended::of(&mut sweeps.command(&file, &out, &["--resume", "--only", "tversky/2"])).error(1);
+    let error = Ended::run(&mut sweeps.command(&file, &out, &["--resume", "--only", "tversky/2"])).error(1);
     assert!(error.contains("--only tversky/seed_2: there is no such trial"), "{error}");
-    let error = Ended::of(&mut sweeps.command(&file, &out, &[])).error(1);
+    let error = Ended::run(&mut sweeps.command(&file, &out, &[])).error(1);
     assert!(error.contains("already holds a run"), "{error}");
 
     let fewer = sweeps.file("fewer.toml", "folds = [0, 1]\nseeds = [0]", LOSSES);
-    let error = Ended::of(&mut sweeps.command(&fewer, &out, &["--resume"])).error(1);
+    let error = Ended::run(&mut sweeps.command(&fewer, &out, &["--resume"])).error(1);
     assert!(error.contains("is another sweep: it has seed 1"), "{error}");
     let text = fs::read_to_string(&file).unwrap().replace("epochs = 2", "epochs = 3");
     let longer = sweeps.path("longer.toml");
     fs::write(&longer, text).unwrap();
-    let error = Ended::of(&mut sweeps.command(&longer, &out, &["--resume"])).error(1);
+    let error = Ended::run(&mut sweeps.command(&longer, &out, &["--resume"])).error(1);
     assert!(error.contains("arm `dice-ce`") && error.contains("epochs was 2, now 3"), "{error}");
 
     let kept = fs::read_to_string(out.join("splits_final.json")).unwrap();
@@ -256,7 +256,7 @@ fn trials_can_be_chosen_and_a_sweep_can_grow_but_not_change() {
     fs::write(sweeps.path("other.json"), serde_json::to_string(&folds).unwrap()).unwrap();
     let other = "splits = 'other.json'\nfolds = [0, 1]\nseeds = [0, 1]";
     let other = sweeps.file("other.toml", other, LOSSES);
-    let error = Ended::of(&mut sweeps.command(&other, &out, &["--resume"])).error(1);
+    let error = Ended::run(&mut sweeps.command(&other, &out, &["--resume"])).error(1);
     assert!(error.contains("other.json has other folds than "), "{error}");
 
     let more = sweeps.file("more.toml", "folds = [0, 1]\nseeds = [0, 1, 2]", LOSSES);
@@ -273,7 +273,7 @@ fn before_anything_begins_all_arms_are_checked_and_planned() {
     let out = sweeps.path("sweep");
     let wide = "[grid]\n'network.features' = [[4, 8], { name = 'wide', value = [64, 320] }]";
     let file = sweeps.file("wide.toml", "folds = [0, 1]", wide);
-    let ended = Ended::of(&mut sweeps.command(&file, &out, &["--plan", "--json"]));
+    let ended = Ended::run(&mut sweeps.command(&file, &out, &["--plan", "--json"]));
     assert_eq!(ended.status, Some(0), "{ended:?}");
     let plan: Value = serde_json::from_str(&ended.printed).unwrap();
     assert_eq!((plan["trials"].as_u64(), plan["arms"][1]["name"].as_str()), (Some(4), Some("wide")));
@@ -282,13 +282,13 @@ fn before_anything_begins_all_arms_are_checked_and_planned() {
     assert!(plan["predicted_seconds"].as_f64().unwrap() > 0.0 && least < needed, "{plan}");
 
     let limit = ((least + needed) / 2).to_string();
-    let error = Ended::of(&mut sweeps.command(&file, &out, &["--ram", &limit])).error(1);
+    let error = Ended::run(&mut sweeps.command(&file, &out, &["--ram", &limit])).error(1);
     assert!(error.contains("arm `wide` does not fit: the run needs "), "{error}");
     let bad = sweeps.file("bad.toml", "folds = [0]", "[grid]\nlerning_rate = [0.1]");
-    let error = Ended::of(&mut sweeps.command(&bad, &out, &[])).error(1);
+    let error = Ended::run(&mut sweeps.command(&bad, &out, &[])).error(1);
     assert!(error.contains("bad.toml: arm `lerning_rate-0.1`: unknown field `lerning_rate`"), "{error}");
     let folds = sweeps.file("folds.toml", "folds = [7]", LOSSES);
-    let error = Ended::of(&mut sweeps.command(&folds, &out, &[])).error(1);
+    let error = Ended::run(&mut sweeps.command(&folds, &out, &[])).error(1);
     assert!(error.contains('7'), "{error}");
     assert!(!out.exists(), "nothing is written");
 }
@@ -346,7 +346,7 @@ fn tasks_on_gpus_are_planned_for_a_kind_of_card_and_no_card_of_the_machine_that_
     let to_batch = ["--slurm", batch.to_str().unwrap()];
     // Where there is no driver, opening a card would be another error.
     let on_card = [&to_batch[..], &["--device", "cuda:0"]].concat();
-    let error = Ended::of(&mut sweeps.command(&file, &out, &on_card)).error(1);
+    let error = Ended::run(&mut sweeps.command(&file, &out, &on_card)).error(1);
     assert!(error.contains("--device cuda:0 is a GPU of this machine"), "{error}");
     assert!(error.contains("--device sm_80 --vram 12GiB"), "{error}");
     assert!(!out.exists() && !batch.exists(), "nothing is written");
@@ -398,7 +398,7 @@ fn a_sweep_on_a_data_set_that_has_changed_is_refused_by_name() {
     sweeps.done(&file, &out, &["--skip-validation"]);
     let more = sweeps.file("more.toml", "folds = [0, 1]\nseeds = [0, 1]", "[[arm]]\nname = 'only'");
     let data = &sweeps.tiny.data;
-    let error = || Ended::of(&mut sweeps.command(&more, &out, &["--resume", "--skip-validation"])).error(1);
+    let error = || Ended::run(&mut sweeps.command(&more, &out, &["--resume", "--skip-validation"])).error(1);
     let copy = |from: &str, to: &str| {
         for (folder, ending) in [("imagesTr", "_0000"), ("labelsTr", "")] {
             let path = |case: &str| data.join(folder).join(format!("{case}{ending}.nii.gz"));

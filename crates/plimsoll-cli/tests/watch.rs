@@ -110,7 +110,7 @@ fn a_text_file_that_cannot_be_written_is_refused_before_anything_is_trained() {
     let run = tiny.path("run");
     let missing = tiny.path("no/such/folder/plimsoll.prom");
     for path in [missing.to_str().unwrap(), tiny.data.to_str().unwrap(), "/"] {
-        let ended = Ended::of(&mut tiny.train(&run, &["--openmetrics", path]));
+        let ended = Ended::run(&mut tiny.train(&run, &["--openmetrics", path]));
         let error = ended.error(1);
         assert!(error.contains("--openmetrics") && error.contains("hint: name a file"), "{error}");
         assert!(!run.exists());
@@ -212,7 +212,7 @@ fn what_cannot_be_shown_is_an_error_with_a_way_out() {
     let tiny = Tiny::new();
     let run = tiny.path("run");
     tiny.trained(&run, &["--skip-validation"]);
-    let piped = Ended::of(plimsoll().arg("watch").arg(&run).stdin(Stdio::null())).error(1);
+    let piped = Ended::run(plimsoll().arg("watch").arg(&run).stdin(Stdio::null())).error(1);
     assert!(piped.contains("needs a terminal") && piped.contains("--once"), "{piped}");
     // Files that something else has written over.
     fs::write(run.join("fold_0/events.jsonl"), "\u{1b}[2J\n{}\n".repeat(9)).unwrap();
@@ -270,7 +270,7 @@ fn the_page_is_served_to_this_machine_alone_and_follows_the_run() {
     assert!(get(&page_path).contains("3/3"));
     assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
     let port = address.rsplit_once(':').unwrap().1;
-    let taken = Ended::of(plimsoll().arg("watch").arg(&run).arg(format!("--serve={port}"))).error(1);
+    let taken = Ended::run(plimsoll().arg("watch").arg(&run).arg(format!("--serve={port}"))).error(1);
     assert!(taken.contains("127.0.0.1") && taken.contains("--serve=PORT"), "{taken}");
     server.kill().unwrap();
     server.wait().unwrap();

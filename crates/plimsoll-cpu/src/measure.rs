@@ -17,10 +17,10 @@ pub(crate) fn measure(
     let Ok(plan) = plan(std::slice::from_ref(program), backend, Options::default()) else {
         return Ok(None);
     };
-    let arena = Bytes::of(plan.arena_bytes.next_multiple_of(4096));
+    let arena = Bytes::from_len(plan.arena_bytes.next_multiple_of(4096));
     // Inputs are written one after the other.
     let written = program.tensors.iter().map(|tensor| tensor.shape.count() * size_of::<f32>()).max();
-    if arena + Bytes::of(written.unwrap_or(0)) > Bytes::of(memory) {
+    if arena + Bytes::from_len(written.unwrap_or(0)) > Bytes::from_len(memory) {
         return Ok(None);
     }
     let Ok(reservation) = Budget::new(arena).reserve("a measurement", arena) else { return Ok(None) };

@@ -126,7 +126,7 @@ impl CudaEngine {
         staging: Option<Reservation>,
         poison: bool,
     ) -> Result<CudaEngine, EngineError> {
-        arena.check_covers(Bytes::of(plan.arena_bytes)).map_err(MapError::from)?;
+        arena.check_covers(Bytes::from_len(plan.arena_bytes)).map_err(MapError::from)?;
         // One before the first node of a program, and one after each.
         let most = plan.schedules.iter().map(|schedule| schedule.launches.len()).max();
         let staged = match &staging {
@@ -165,7 +165,7 @@ impl CudaEngine {
             timings,
             poison,
             used: 0,
-            taken: Bytes::of(taken),
+            taken: Bytes::from_len(taken),
             sums: None,
             _arena: arena,
             _staging: staging,
@@ -405,7 +405,7 @@ impl Engine for CudaEngine {
                 match bound.runs {
                     0 => {
                         let taken = device.measured(&mut |device| bound.launch(device, self.poison))?;
-                        self.taken += Bytes::of(taken);
+                        self.taken += Bytes::from_len(taken);
                     }
                     _ => bound.launch(device, self.poison)?,
                 }
@@ -418,7 +418,7 @@ impl Engine for CudaEngine {
         if let Recording::AfterTheFirst = bound.recording {
             bound.recording = match device.record(&bound.tasks(self.poison))? {
                 Some(Recorded { number, taken }) => {
-                    self.taken += Bytes::of(taken);
+                    self.taken += Bytes::from_len(taken);
                     Recording::Recorded(number)
                 }
                 None => Recording::OneByOne,

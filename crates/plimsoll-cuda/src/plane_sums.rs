@@ -120,12 +120,12 @@ fn upload(device: &mut dyn Device, to: u64, numbers: impl Iterator<Item = f32>) 
 impl SumsPlanes for CudaEngine {
     fn open_sums(&mut self, of: PlaneSums, memory: Reservation) -> Result<(), EngineError> {
         let bytes = sums_bytes(&of);
-        memory.check_covers(Bytes::of(bytes)).map_err(MapError::from)?;
+        memory.check_covers(Bytes::from_len(bytes)).map_err(MapError::from)?;
         self.sums = None;
         let device = &mut **self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
         let Beside { address, taken } = device.beside(bytes)?;
         device.clear(address..address + bytes as u64)?;
-        self.sums = Some(OpenSums { of, address, taken: Bytes::of(taken), _memory: memory });
+        self.sums = Some(OpenSums { of, address, taken: Bytes::from_len(taken), _memory: memory });
         Ok(())
     }
 

@@ -164,7 +164,7 @@ fn found(raw: &Raw, threads: usize) -> [f64; 5] {
 }
 
 /// Writes cases with these foreground voxels, in planes of 10 × 10 that are filled up with background far from them.
-fn of_foreground(cases: &[Vec<f32>], element_type: ElementType) -> Raw {
+fn raw_with_foreground(cases: &[Vec<f32>], element_type: ElementType) -> Raw {
     let raw = Raw::new(&["CT"], json!({"background": 0, "organ": 1}));
     for (number, values) in cases.iter().enumerate() {
         let planes = values.len() / 100 + 1;
@@ -185,7 +185,7 @@ fn of_foreground(cases: &[Vec<f32>], element_type: ElementType) -> Raw {
 fn every_foreground_voxel_counts_and_every_case_weighs_alike() {
     let case = |count: u64, shift: f32| (0..count).map(|i| (hash(i) >> 8) as f32 - shift).collect::<Vec<_>>();
     let cases = [case(64_000, 1000.0), case(997, 0.0), case(3, 2000.0), case(20_011, 500.0)];
-    let raw = of_foreground(&cases, ElementType::I16);
+    let raw = raw_with_foreground(&cases, ElementType::I16);
     let (ours, expected) = (found(&raw, 1), properties(&cases));
     for (ours, expected) in ours.into_iter().zip(expected) {
         assert!((ours - expected).abs() <= 1e-9 * expected.abs(), "{ours} instead of {expected}");
@@ -203,7 +203,7 @@ fn intensities_that_are_not_whole_have_the_moments_of_all_and_percentiles_within
             values.collect::<Vec<_>>()
         };
         let cases = [case(5_000, 100.5), case(1_000, 3_000.25)];
-        let raw = of_foreground(&cases, ElementType::F32);
+        let raw = raw_with_foreground(&cases, ElementType::F32);
         for (place, (ours, expected)) in found(&raw, 2).into_iter().zip(properties(&cases)).enumerate() {
             let tolerance = if place < 2 { 1e-12 } else { 1.0 / 2048.0 };
             assert!((ours - expected).abs() <= tolerance * expected.abs(), "{ours} instead of {expected}");
@@ -233,13 +233,13 @@ fn a_case_with_an_error_that_its_image_reveals_is_not_in_the_statistics() {
     let good = vec![vec![1.0, 2.0, 3.0, 5.0], vec![8.0; 6]];
     let mut all = good.clone();
     all.push(vec![900.0, f32::NAN, 901.0]);
-    let raw = of_foreground(&all, ElementType::F32);
+    let raw = raw_with_foreground(&all, ElementType::F32);
     let dataset = raw.open();
     let inspection = inspect(&dataset);
     assert!(inspection.has_errors());
     assert_eq!(
         found(&raw, 2).map(f64::to_bits),
-        found(&of_foreground(&good, ElementType::F32), 1).map(f64::to_bits)
+        found(&raw_with_foreground(&good, ElementType::F32), 1).map(f64::to_bits)
     );
 }
 
@@ -439,7 +439,7 @@ fn a_saved_inspection_with_places_beyond_its_images_is_not_believed() {
     let loaded = |positions: &[u8], change: &dyn Fn(&mut SavedLines)| {
         fs::write(folder.path().join("inspection.jsonl"), &sound).unwrap();
         let mut lines = SavedLines::read(folder.path());
-        lines.head["index_hash"] = plimsoll_memory::Digest::of(positions).to_string().into();
+        lines.head["index_hash"] = plimsoll_memory::Digest::compute(positions).to_string().into();
         change(&mut lines);
         lines.write();
         fs::write(&index, positions).unwrap();

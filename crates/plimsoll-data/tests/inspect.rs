@@ -206,7 +206,7 @@ fn channels_that_share_a_file_have_their_own_statistics() {
     let fingerprint = inspection.fingerprint.unwrap();
     let means: Vec<f64> = fingerprint.cases[0].channels.iter().map(|channel| channel.mean).collect();
     assert_eq!(means, [5.0, 4.0]);
-    assert_eq!(fingerprint.cases[0].stored_bytes, Bytes::of(2 * COUNT * 2));
+    assert_eq!(fingerprint.cases[0].stored_bytes, Bytes::from_len(2 * COUNT * 2));
     assert_eq!(fingerprint.foreground_intensity_properties_per_channel[&0].mean, 5.0);
 
     write_image(&image, &geometry, 1, ElementType::I16, &voxels[..COUNT]);
@@ -292,9 +292,9 @@ fn an_outlier_is_reported_with_the_memory_that_it_would_need() {
         .map(|axis| (case.spacing().0[axis] / target.0[axis] * case.shape()[axis] as f64).round() as usize)
         .collect();
     assert_eq!(blow_up.resampled_shape.to_vec(), expected);
-    assert_eq!(blow_up.whole, Bytes::of(expected.iter().product::<usize>() * 4));
-    assert_eq!(blow_up.patch, Bytes::of(32 * 32 * 32 * 4));
-    assert!(blow_up.source < Bytes::of(10 * 10 * 10 * 4), "{}", blow_up.source);
+    assert_eq!(blow_up.whole, Bytes::from_len(expected.iter().product::<usize>() * 4));
+    assert_eq!(blow_up.patch, Bytes::from_len(32 * 32 * 32 * 4));
+    assert!(blow_up.source < Bytes::from_len(10 * 10 * 10 * 4), "{}", blow_up.source);
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn batches_come_with_exact_distances_on_the_steps_that_need_them() {
     let bytes = config.bytes(SampleShape::patch(1, PATCH), &targets).unwrap();
     let plain = config.bytes(SampleShape::patch(1, PATCH), &Targets::default()).unwrap();
     let maps: usize = [PATCH, COARSE].iter().map(|extent| extent.iter().product::<usize>() * 2 * 2 * 4).sum();
-    assert!(bytes - plain >= Bytes::of(3 * maps), "{bytes} with maps, {plain} without");
+    assert!(bytes - plain >= Bytes::from_len(3 * maps), "{bytes} with maps, {plain} without");
     let budget = Budget::new(bytes);
     let patches = patches(&dataset, &inspection, targets.clone());
     let mut loader = Loader::start(config, patches.clone(), &budget).unwrap();

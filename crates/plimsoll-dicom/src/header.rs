@@ -279,7 +279,7 @@ pub(crate) fn values(
     budget: &Budget,
 ) -> Result<Vec<Option<Vec<u8>>>, DicomError> {
     // Kept while it is read, and once more for the caller.
-    let asked = Bytes::of(2 * tags.len() * MOST_VALUE);
+    let asked = Bytes::from_len(2 * tags.len() * MOST_VALUE);
     let _reading = budget.reserve("a header of DICOM", READING + asked)?;
     let (meta, reader) = read_start(place)?;
     let contents = read_elements(reader, meta.syntax, tags, budget, &mut |_| Ok(()))?;

@@ -46,7 +46,7 @@ fn voxels(series: &Series, path: &Path) -> Result<Vec<f32>, DicomError> {
 }
 
 /// The voxels of a folder, archive or file as of any image, within what it says to reserve.
-fn of_image(path: &Path) -> Vec<f32> {
+fn values_of_image(path: &Path) -> Vec<f32> {
     plimsoll_dicom::register();
     let mut file = VolumeFile::open(path).unwrap();
     let room = Budget::new(file.decoding_bytes());
@@ -75,7 +75,7 @@ fn voxels_of_every_transfer_syntax_are_those_of_other_decoders() {
         );
         let path = dir.path().join(format!("{name}.nii"));
         let found = voxels(&series, &path).unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert!(found == of_image(&oracle(&name)), "{name}");
+        assert!(found == values_of_image(&oracle(&name)), "{name}");
         let most = found
             .iter()
             .zip(&volumes[known.volume])

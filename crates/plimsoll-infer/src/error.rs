@@ -180,7 +180,7 @@ pub enum InferError {
         /// The parts that need it.
         parts: String,
         /// Alternatives that would need less.
-        instead: Vec<Instead>,
+        alternatives: Vec<Alternative>,
     },
     /// The limit has no room for this number of windows at once, before any case is looked at.
     #[error("{windows} windows at once: {source}")]
@@ -321,13 +321,13 @@ impl InferError {
                     None => hint.into(),
                 })
             }
-            InferError::Infeasible { needed, limit, instead, .. } => {
+            InferError::Infeasible { needed, limit, alternatives, .. } => {
                 let mib = |bytes: &Bytes| bytes.0.div_ceil(1 << 20);
                 let mut hint = format!("raise the limit to ‹ram={}MiB›", mib(needed));
-                for Instead { flag, needed } in instead {
+                for Alternative { setting, needed } in alternatives {
                     hint += &match needed <= limit {
-                        true => format!(", or add {flag}, with which {}MiB suffice", mib(needed)),
-                        false => format!(", or to ‹ram={}MiB› with {flag}", mib(needed)),
+                        true => format!(", or add {setting}, with which {}MiB suffice", mib(needed)),
+                        false => format!(", or to ‹ram={}MiB› with {setting}", mib(needed)),
                     };
                 }
                 Some(hint)
@@ -391,10 +391,10 @@ pub struct GridFault {
 
 /// An alternative with which a case would fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Instead {
-    /// The flag that says so, with its value.
-    pub flag: &'static str,
-    /// The least limit that would do.
+pub struct Alternative {
+    /// The setting and its value, such as `‹ring=f16›`.
+    pub setting: &'static str,
+    /// The least limit with this setting.
     pub needed: Bytes,
 }
 

@@ -44,7 +44,7 @@ pub use cases::case_spacing::{CaseSpacing, CaseView};
 pub use cases::request::{CaseGrid, CaseInput, CaseRequest};
 pub use classification::grad_cam::{ImageExplainer, Question};
 pub use classification::images::ImagePredictor;
-pub use error::{GridFault, InferError, Instead};
+pub use error::{Alternative, GridFault, InferError};
 pub use labels::ensemble::{EnsembleRequest, label_by_mean};
 pub use labels::grown_labels::{Growth, grow_labels};
 pub use labels::label_maps::{PartLabels, Written, box_of_labels, merge_labels, split_labels};

@@ -47,7 +47,7 @@ struct Prediction {
 const ROOMY: Bytes = Bytes::mib(512);
 
 impl Prediction {
-    fn of(name: &'static str, configuration: &'static str) -> Prediction {
+    fn new(name: &'static str, configuration: &'static str) -> Prediction {
         Prediction {
             name,
             configuration,
@@ -174,7 +174,7 @@ fn sums_in_half_precision_keep_nearly_all_labels_and_take_half_the_memory() {
         ("flat", "2d"),
         ("cascade", "3d_lowres"),
     ] {
-        let exact = Prediction::of(name, configuration);
+        let exact = Prediction::new(name, configuration);
         let halves = Prediction { ring: Some(RingStorage::F16), ..exact };
         let (exact, found) = (exact.predict(), halves.predict());
         let agreement = agreement(&exact, &found);
@@ -206,7 +206,7 @@ fn windows_at_once_have_the_bits_of_one_at_a_time_within_what_is_planned() {
         ("flat", "2d", [3, 16]),
         ("batch_norm", "3d_fullres", [2, 64]),
     ] {
-        let one = Prediction { cases: 1, probabilities: true, ..Prediction::of(name, configuration) };
+        let one = Prediction { cases: 1, probabilities: true, ..Prediction::new(name, configuration) };
         let alone = one.predict();
         for window_batch in batches {
             let at_once = Prediction { window_batch, limit: Bytes::mib(2048), ..one };
@@ -229,7 +229,7 @@ fn windows_at_once_have_the_bits_of_one_at_a_time_within_what_is_planned() {
 
 #[test]
 fn a_limit_that_is_too_low_for_windows_at_once_is_told_from_when_on_one_would_do() {
-    let of = Prediction { cases: 1, ..Prediction::of("fullres", "3d_fullres") };
+    let of = Prediction { cases: 1, ..Prediction::new("fullres", "3d_fullres") };
     let many = Prediction { window_batch: 16, ..of };
     let (least, of_many) = (of.least(), many.least());
     assert!(least < of_many);
@@ -240,8 +240,9 @@ fn a_limit_that_is_too_low_for_windows_at_once_is_told_from_when_on_one_would_do
     let refused = predictor.plan(&[request]).unwrap().remove(0).unwrap_err();
     let hint = refused.remedy().unwrap();
     assert!(hint.contains("‹window_batch=1›"), "{hint}");
-    let InferError::Infeasible { instead, .. } = &refused else { panic!("{refused}") };
-    let needed = instead.iter().find(|instead| instead.flag == "‹window_batch=1›").unwrap().needed;
+    let InferError::Infeasible { alternatives, .. } = &refused else { panic!("{refused}") };
+    let needed =
+        alternatives.iter().find(|alternatives| alternatives.setting == "‹window_batch=1›").unwrap().needed;
     // With sums in single precision, as they are asked for in neither.
     Prediction { limit: needed, ..of }.predict();
     // Not even the windows themselves have room.
@@ -252,7 +253,7 @@ fn a_limit_that_is_too_low_for_windows_at_once_is_told_from_when_on_one_would_do
 
 #[test]
 fn between_the_totals_of_both_sums_the_plan_takes_halves_and_above_them_the_same_bits() {
-    let of = Prediction { cases: 1, ..Prediction::of("fullres", "3d_fullres") };
+    let of = Prediction { cases: 1, ..Prediction::new("fullres", "3d_fullres") };
     let in_halves = Prediction { ring: Some(RingStorage::F16), ..of };
     let (roomy, halves) = (of.predict(), in_halves.predict());
     let minimum = |of: &Labels| of["first"].1.minimum_ram_bytes;
@@ -269,7 +270,7 @@ fn between_the_totals_of_both_sums_the_plan_takes_halves_and_above_them_the_same
 
 #[test]
 fn features_in_16_bits_are_asked_for_and_named_where_a_limit_is_too_low() {
-    let of = Prediction { cases: 1, ..Prediction::of("fullres", "3d_fullres") };
+    let of = Prediction { cases: 1, ..Prediction::new("fullres", "3d_fullres") };
     let halved = Prediction { precision: Some(DType::Bf16), ..of };
     assert!(halved.least() < of.least());
     let (exact, found) = (of.predict(), halved.predict());
@@ -285,22 +286,22 @@ fn features_in_16_bits_are_asked_for_and_named_where_a_limit_is_too_low() {
     let request =
         CaseRequest { case: &cases[0], earlier: None, within: None, labels: &labels, probabilities: None };
     let refused = predictor.predict(&request, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
-    let InferError::Infeasible { needed, instead, .. } = &refused else { panic!("{refused}") };
+    let InferError::Infeasible { needed, alternatives, .. } = &refused else { panic!("{refused}") };
     assert!(*needed > limit);
-    assert_eq!((instead.len(), instead[0].flag), (1, "‹precision=bf16›"));
-    assert!(instead[0].needed <= limit);
+    assert_eq!((alternatives.len(), alternatives[0].setting), (1, "‹precision=bf16›"));
+    assert!(alternatives[0].needed <= limit);
     let hint = refused.remedy().unwrap();
     assert!(hint.contains("‹precision=bf16›") && hint.contains("suffice"), "{hint}");
     assert_eq!(inside(out.path()).len(), 0);
-    let would_do = Prediction { limit: instead[0].needed, ..halved }.predict();
-    assert!(would_do["first"].1.total_bytes <= instead[0].needed);
+    let would_do = Prediction { limit: alternatives[0].needed, ..halved }.predict();
+    assert!(would_do["first"].1.total_bytes <= alternatives[0].needed);
 }
 
 #[test]
 fn products_of_bf16_keep_nearly_all_labels_and_have_the_same_bits_on_more_threads() {
     for (name, configuration) in [("fullres", "3d_fullres"), ("resenc_regions", "3d_fullres"), ("flat", "2d")]
     {
-        let exact = Prediction::of(name, configuration);
+        let exact = Prediction::new(name, configuration);
         let stored = Prediction { precision: Some(DType::Bf16), ..exact };
         let dot = Prediction { products: Products::Bf16, ..stored };
         let (exact, stored, found) = (exact.predict(), stored.predict(), dot.predict());
@@ -321,7 +322,7 @@ fn products_of_bf16_keep_nearly_all_labels_and_have_the_same_bits_on_more_thread
 
 #[test]
 fn cases_one_after_the_other_have_the_bits_of_each_alone_and_the_next_one_is_read_meanwhile() {
-    let of = Prediction::of("flat", "2d");
+    let of = Prediction::new("flat", "2d");
     let together = of.predict();
     assert_eq!(together.keys().collect::<Vec<_>>(), ["first", "second"]);
     let (first, second) = (&together["first"].1, &together["second"].1);
@@ -366,7 +367,7 @@ fn below_the_limit_for_whole_planes_a_case_is_predicted_in_strips_with_the_same_
         ("flat", "2d"),
         ("cascade", "3d_lowres"),
     ] {
-        let of = Prediction { cases: 1, probabilities: true, ..Prediction::of(name, configuration) };
+        let of = Prediction { cases: 1, probabilities: true, ..Prediction::new(name, configuration) };
         for ring in RingStorage::ALL {
             let of = Prediction { ring: Some(ring), ..of };
             let whole = of.predict();

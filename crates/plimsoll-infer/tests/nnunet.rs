@@ -67,7 +67,7 @@ struct Prediction<'a> {
 
 impl<'a> Prediction<'a> {
     /// A prediction of labels alone, on two threads, with the limit of most tests.
-    fn of(name: &'a str, configuration: &'a str) -> Prediction<'a> {
+    fn new(name: &'a str, configuration: &'a str) -> Prediction<'a> {
         Prediction {
             name,
             configuration,
@@ -151,7 +151,7 @@ fn labels_are_those_that_nnunet_writes() {
         ("pictures", "2d"),
         ("stacks", "3d_fullres"),
     ] {
-        let found = predict(Prediction::of(name, configuration));
+        let found = predict(Prediction::new(name, configuration));
         let agreement = agreement(name, &format!("{configuration}_f32"), found.path());
         assert!(agreement >= 0.9999, "{name}, {configuration}: {agreement}");
     }
@@ -166,7 +166,7 @@ fn the_head_of_the_mean_of_features_says_what_nnunet_makes_of_the_mean_of_logits
         ("batch_norm", "3d_fullres"),
         ("torchres", "3d_lowres"),
     ] {
-        let prediction = Prediction { probabilities: true, ..Prediction::of(name, configuration) };
+        let prediction = Prediction { probabilities: true, ..Prediction::new(name, configuration) };
         let of = |summed| predict(Prediction { summed: Some(summed), ..prediction });
         let (features, logits) = (of(Summed::Features), of(Summed::Logits));
         let agreement = agreement(name, &format!("{configuration}_f32"), features.path());
@@ -236,7 +236,7 @@ fn the_second_stage_of_a_cascade_sees_the_labels_of_the_first() {
     // Labels are resized by batchgenerators, and by PyTorch with slices that are as far apart as others, and with ones for themselves.
     for name in ["cascade", "torchres", "torchres_slices"] {
         let earlier = oracle(name).join("expected/3d_lowres_f32");
-        let second = Prediction::of(name, "3d_cascade_fullres");
+        let second = Prediction::new(name, "3d_cascade_fullres");
         let found = predict(Prediction { earlier: Some(&earlier), ..second });
         let agreement = agreement(name, "3d_cascade_fullres_f32", found.path());
         assert!(agreement >= 0.9999, "{name}: {agreement}");
@@ -267,7 +267,7 @@ fn the_second_stage_of_a_cascade_sees_the_labels_of_the_first() {
 #[test]
 fn labels_are_the_same_below_a_lower_limit_and_on_more_threads() {
     let of = |limit: Bytes, threads: usize| {
-        let found = predict(Prediction { limit, threads, ..Prediction::of("fullres", "3d_fullres") });
+        let found = predict(Prediction { limit, threads, ..Prediction::new("fullres", "3d_fullres") });
         labels(&found.path().join("first.nii.gz"))
     };
     let roomy = of(LIMIT, 1);
@@ -317,7 +317,7 @@ fn theirs_as_stored(case: &str) -> (Vec<f32>, [usize; 3]) {
 
 #[test]
 fn probabilities_are_those_that_nnunet_writes() {
-    let found = predict(Prediction { probabilities: true, ..Prediction::of("flat", "2d") });
+    let found = predict(Prediction { probabilities: true, ..Prediction::new("flat", "2d") });
     for case in ["first", "second"] {
         let (expected, _) = theirs_as_stored(case);
         let found = array(&found.path().join(format!("{case}.npz")));
@@ -365,7 +365,7 @@ fn averaged(name: &str, probabilities: &[PathBuf], case: &str) -> Result<tempfil
 #[test]
 fn the_mean_of_several_models_says_what_nnunet_makes_of_it() {
     let of = |configuration: &str| {
-        predict(Prediction { probabilities: true, ..Prediction::of("cascade", configuration) })
+        predict(Prediction { probabilities: true, ..Prediction::new("cascade", configuration) })
     };
     let members = [of("3d_lowres"), of("3d_fullres")];
     let files = members.each_ref().map(|folder| folder.path().join("first.npz"));
@@ -376,7 +376,7 @@ fn the_mean_of_several_models_says_what_nnunet_makes_of_it() {
 
 #[test]
 fn probabilities_that_nnunet_compressed_are_averaged_with_those_that_are_not() {
-    let own = predict(Prediction { probabilities: true, ..Prediction::of("flat", "2d") });
+    let own = predict(Prediction { probabilities: true, ..Prediction::new("flat", "2d") });
     for case in ["first", "second"] {
         let theirs = own.path().join(format!("theirs_{case}.npz"));
         let (values, shape) = theirs_as_stored(case);

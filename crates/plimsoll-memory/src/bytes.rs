@@ -32,7 +32,7 @@ impl Bytes {
     }
 
     /// The number of bytes of a buffer in this process.
-    pub const fn of(len: usize) -> Bytes {
+    pub const fn from_len(len: usize) -> Bytes {
         Bytes(len as u64)
     }
 

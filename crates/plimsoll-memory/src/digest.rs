@@ -11,7 +11,7 @@ pub struct Digest(pub u64);
 
 impl Digest {
     /// Returns the digest of some bytes.
-    pub fn of(bytes: &[u8]) -> Digest {
+    pub fn compute(bytes: &[u8]) -> Digest {
         Digest(xxhash_rust::xxh3::xxh3_64(bytes))
     }
 }
@@ -65,7 +65,7 @@ mod tests {
     /// From the reference implementation: `xxhsum -H3` of nothing.
     #[test]
     fn the_digest_of_nothing_is_the_published_one() {
-        assert_eq!(Digest::of(b"").to_string(), "2d06800538d394c2");
+        assert_eq!(Digest::compute(b"").to_string(), "2d06800538d394c2");
     }
 
     #[test]
@@ -73,7 +73,7 @@ mod tests {
         let bytes: Vec<u8> = (0..1000u32).map(|i| (i * 7 % 251) as u8).collect();
         let mut pieces = Digester::default();
         bytes.chunks(37).for_each(|piece| pieces.update(piece));
-        assert_eq!(pieces.finish(), Digest::of(&bytes));
-        assert_eq!(Digest::of(&bytes).to_string().parse(), Ok(Digest::of(&bytes)));
+        assert_eq!(pieces.finish(), Digest::compute(&bytes));
+        assert_eq!(Digest::compute(&bytes).to_string().parse(), Ok(Digest::compute(&bytes)));
     }
 }

@@ -108,7 +108,7 @@ impl<T: Pod> Mapped<T> {
         len.checked_mul(size)
             .and_then(|bytes| bytes.checked_next_multiple_of(PAGE))
             .filter(|bytes| *bytes <= isize::MAX as usize)
-            .map(Bytes::of)
+            .map(Bytes::from_len)
             .ok_or(MapError::TooLarge { count: len, size })
     }
 

@@ -40,7 +40,7 @@ impl RangeMemory {
 
 impl Pages {
     /// The pages that lie whole within `bytes`.
-    fn of(bytes: &[u8]) -> Pages {
+    fn new(bytes: &[u8]) -> Pages {
         let address = bytes.as_ptr() as u64;
         let start = address.next_multiple_of(PAGE);
         let count = (address + bytes.len() as u64 - start) / PAGE;
@@ -76,7 +76,7 @@ fn resident_memory_is_counted_and_returned() {
 fn a_mapped_buffer_is_resident_from_its_first_write_until_it_is_dropped() {
     let budget = Budget::new(Bytes::mib(128));
     let mut buffer = Mapped::<f32>::zeroed(&budget, "test", (64 * MIB / 4) as usize).unwrap();
-    let mut pages = Pages::of(bytemuck::cast_slice(&buffer));
+    let mut pages = Pages::new(bytemuck::cast_slice(&buffer));
     assert_eq!(pages.bytes(), Bytes::mib(64), "the buffer begins at a page");
     assert_eq!(pages.held(), RangeMemory::NONE, "nothing was written yet");
 
@@ -92,7 +92,7 @@ fn a_mapped_buffer_is_resident_from_its_first_write_until_it_is_dropped() {
 fn a_buffer_on_the_heap_is_resident_and_belongs_to_no_file() {
     let files = mapped_files().unwrap();
     let buffer = std::hint::black_box(vec![1u8; (64 * MIB) as usize]);
-    let mut pages = Pages::of(&buffer);
+    let mut pages = Pages::new(&buffer);
     // Pages may be swapped out between two readings, but none comes back, as nobody touches them.
     let before = pages.held();
     let (anonymous, all) = (resident_anonymous().unwrap(), resident().unwrap());

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_cases_the_interval_is_that_of_the_normal_distribution() {
+    fn many_cases_have_the_interval_of_the_normal_distribution() {
         let scores: Vec<f64> = (0..400).map(|at| f64::from(at * 7919 % 400) / 399.0).collect();
         let found = mean_interval(&scores, &Bootstrap::default(), &Budget::new(Bytes::mib(1))).unwrap();
         // Of evenly spread scores from 0 to 1 the mean has a standard deviation of √(1 / 12 / 400).

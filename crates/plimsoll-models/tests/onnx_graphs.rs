@@ -58,7 +58,7 @@ fn values(program: &Program, id: TensorId) -> Vec<f32> {
 type Make = Box<dyn Fn(usize) -> Program>;
 
 /// A program of one op, given the image and parameters.
-fn of_op(image: Shape, parameters: Vec<(Shape, Kind)>, op: impl Into<Op>) -> Make {
+fn graph_of_op(image: Shape, parameters: Vec<(Shape, Kind)>, op: impl Into<Op>) -> Make {
     let op = op.into();
     Box::new(move |samples| {
         let mut program = Program::new("one op");
@@ -73,7 +73,7 @@ fn of_op(image: Shape, parameters: Vec<(Shape, Kind)>, op: impl Into<Op>) -> Mak
     })
 }
 
-fn of_network(net: impl Into<Network>, patch: [usize; 3]) -> Make {
+fn graph_of_network(net: impl Into<Network>, patch: [usize; 3]) -> Make {
     let net = net.into();
     Box::new(move |samples| predict(net.as_architecture(), patch, samples, DType::F32).unwrap())
 }
@@ -96,7 +96,7 @@ fn attention(case: AttentionCase) -> Make {
     if padded_bias {
         parameters.push((Shape(vec![3 * channels]), Kind::Channels));
     }
-    of_op(Shape::volume(1, 3 * channels, spatial), parameters, op)
+    graph_of_op(Shape::volume(1, 3 * channels, spatial), parameters, op)
 }
 
 /// All ops that only some networks have, and networks that have them.
@@ -165,10 +165,10 @@ fn cases() -> Vec<(&'static str, Make)> {
         ..narrow.clone()
     };
     vec![
-        ("gelu", of_op(image(3, [2, 2, 3]), Vec::new(), Gelu)),
+        ("gelu", graph_of_op(image(3, [2, 2, 3]), Vec::new(), Gelu)),
         (
             "token_norm",
-            of_op(
+            graph_of_op(
                 image(5, [2, 2, 3]),
                 vec![of_channels(5), of_channels(5)],
                 TokenNorm { epsilon: 1e-5, affine: true },
@@ -176,15 +176,15 @@ fn cases() -> Vec<(&'static str, Make)> {
         ),
         (
             "token_norm_plain",
-            of_op(image(4, [1, 3, 2]), Vec::new(), TokenNorm { epsilon: 1e-5, affine: false }),
+            graph_of_op(image(4, [1, 3, 2]), Vec::new(), TokenNorm { epsilon: 1e-5, affine: false }),
         ),
         (
             "merging",
-            of_op(image(2, [3, 4, 5]), Vec::new(), SpaceToDepth { block: [2; 3], offsets: merging_14 }),
+            graph_of_op(image(2, [3, 4, 5]), Vec::new(), SpaceToDepth { block: [2; 3], offsets: merging_14 }),
         ),
         (
             "merging_flat",
-            of_op(
+            graph_of_op(
                 image(2, [1, 4, 6]),
                 Vec::new(),
                 SpaceToDepth { block: [1, 2, 2], offsets: vec![[0; 3], [0, 1, 0], [0, 0, 1], [0, 1, 1]] },
@@ -250,14 +250,17 @@ fn cases() -> Vec<(&'static str, Make)> {
                 padded_bias: false,
             }),
         ),
-        ("subpixel", of_op(image(16, [2, 3, 2]), Vec::new(), Subpixel { axes: [true; 3] })),
-        ("subpixel_flat", of_op(image(8, [2, 3, 2]), Vec::new(), Subpixel { axes: [false, true, true] })),
-        ("upsample", of_op(image(2, [2, 3, 4]), Vec::new(), Upsample2 { axes: [false, true, true] })),
-        ("zero_class", of_op(image(1, [1, 2, 3]), Vec::new(), ZeroClass)),
-        ("avg_pool", of_op(image(2, [1, 5, 4]), Vec::new(), AvgPool { window: [1, 2, 2] })),
+        ("subpixel", graph_of_op(image(16, [2, 3, 2]), Vec::new(), Subpixel { axes: [true; 3] })),
+        (
+            "subpixel_flat",
+            graph_of_op(image(8, [2, 3, 2]), Vec::new(), Subpixel { axes: [false, true, true] }),
+        ),
+        ("upsample", graph_of_op(image(2, [2, 3, 4]), Vec::new(), Upsample2 { axes: [false, true, true] })),
+        ("zero_class", graph_of_op(image(1, [1, 2, 3]), Vec::new(), ZeroClass)),
+        ("avg_pool", graph_of_op(image(2, [1, 5, 4]), Vec::new(), AvgPool { window: [1, 2, 2] })),
         (
             "max_pool_ceil",
-            of_op(
+            graph_of_op(
                 image(2, [1, 6, 7]),
                 Vec::new(),
                 MaxPool {
@@ -268,23 +271,23 @@ fn cases() -> Vec<(&'static str, Make)> {
         ),
         (
             "conv_transpose",
-            of_op(
+            graph_of_op(
                 image(3, [2, 3, 4]),
                 vec![(Shape(vec![3, 2, 3, 3, 3]), Kind::Weights), of_channels(2)],
                 transposed,
             ),
         ),
-        ("swinunetr", of_network(swin, [1, 64, 64])),
-        ("swinunetr_v2", of_network(swin_v2, [1, 64, 64])),
-        ("segresnet", of_network(segresnet(UpsampleMode::PixelShuffle), [4, 8, 8])),
-        ("segresnet_deconv", of_network(segresnet(UpsampleMode::Deconv), [4, 8, 8])),
-        ("segresnetds", of_network(segresnet_ds, [8; 3])),
-        ("segresnetds_flat", of_network(flat_ds, [1, 16, 8])),
-        ("segresnetds_slices", of_network(slices_ds, [4, 8, 8])),
-        ("unet", of_network(unet, [4, 8, 8])),
-        ("unet_flat", of_network(flat_unet, [1, 8, 12])),
-        ("seresnext50", of_network(narrow, [1, 32, 32])),
-        ("seresnext50_mlp", of_network(with_layers, [1, 40, 32])),
+        ("swinunetr", graph_of_network(swin, [1, 64, 64])),
+        ("swinunetr_v2", graph_of_network(swin_v2, [1, 64, 64])),
+        ("segresnet", graph_of_network(segresnet(UpsampleMode::PixelShuffle), [4, 8, 8])),
+        ("segresnet_deconv", graph_of_network(segresnet(UpsampleMode::Deconv), [4, 8, 8])),
+        ("segresnetds", graph_of_network(segresnet_ds, [8; 3])),
+        ("segresnetds_flat", graph_of_network(flat_ds, [1, 16, 8])),
+        ("segresnetds_slices", graph_of_network(slices_ds, [4, 8, 8])),
+        ("unet", graph_of_network(unet, [4, 8, 8])),
+        ("unet_flat", graph_of_network(flat_unet, [1, 8, 12])),
+        ("seresnext50", graph_of_network(narrow, [1, 32, 32])),
+        ("seresnext50_mlp", graph_of_network(with_layers, [1, 40, 32])),
     ]
 }
 
@@ -360,7 +363,7 @@ fn files(folder: &Path) -> Vec<String> {
 fn weights_beside_a_graph_are_those_in_it_and_go_when_another_graph_takes_its_place() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.onnx");
-    let net = |features| of_network(MonaiUNet::new(1, 2, &[features, 8], &[[2; 3]]), [4; 3]);
+    let net = |features| graph_of_network(MonaiUNet::new(1, 2, &[features, 8], &[[2; 3]]), [4; 3]);
     fs::write(folder.path().join("model.onnx.notes.data"), "of the user").unwrap();
     write(&net(4), &path, WeightsGo::Inside);
     let whole = decoded(&path);
@@ -406,7 +409,7 @@ fn model_of(state: &State) -> Option<Vec<Vec<u8>>> {
 /// Whatever instant the process or the power fails at, there is the old graph with its weights or the new one with its own.
 #[test]
 fn a_graph_and_its_weights_are_there_together_wherever_writing_ends() {
-    let net = |features| of_network(MonaiUNet::new(1, 2, &[features, 8], &[[2; 3]]), [4; 3]);
+    let net = |features| graph_of_network(MonaiUNet::new(1, 2, &[features, 8], &[[2; 3]]), [4; 3]);
     let program = net(4)(1);
     let export = |folder: &Path| {
         let to = folder.join("model.onnx");
@@ -453,7 +456,7 @@ fn weights_of_more_than_2_gib_go_beside_the_graph() {
     let temporary = tempfile::tempdir().unwrap();
     let folder =
         std::env::var_os("ONNX_FOLDER").map_or_else(|| temporary.path().to_path_buf(), PathBuf::from);
-    let (program, to) = (of_network(SwinUnetr::new(1, 2, 144), [32; 3])(1), folder.join("large.onnx"));
+    let (program, to) = (graph_of_network(SwinUnetr::new(1, 2, 144), [32; 3])(1), folder.join("large.onnx"));
     let refused = export_program(&program, &to, WeightsGo::Inside, &mut |visit| each(&program, visit));
     assert!(refused.is_err() && !to.exists());
     let exported = export_program(&program, &to, WeightsGo::Beside, &mut |visit| each(&program, visit));
@@ -464,7 +467,7 @@ fn weights_of_more_than_2_gib_go_beside_the_graph() {
 
 #[test]
 fn an_op_of_training_is_refused_by_its_name() {
-    let make = of_op(
+    let make = graph_of_op(
         Shape::volume(1, 3, [2; 3]),
         vec![(Shape(vec![plimsoll_graph::ops::NOISE]), Kind::Table)],
         plimsoll_graph::ops::Dropout { p: 0.5, layer: 0, whole_channels: false },

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn of_any_number_of_epochs_few_are_kept_evenly_and_the_last() {
+    fn a_curve_keeps_evenly_spaced_epochs_and_the_last() {
         let mut curve = Curve::default();
         (0..100_000u64).for_each(|epoch| curve.push(epoch, ()));
         let epochs: Vec<u64> = curve.points().iter().map(|(epoch, ())| *epoch).collect();

@@ -30,7 +30,7 @@ fn states(program: &Program) -> BTreeSet<String> {
     program.with_role(Role::State).map(|id| program.tensor(id).name.clone()).collect()
 }
 
-fn of_rank(training: &Training, rank: usize, ranks: usize) -> TrainingPrograms {
+fn programs_of_rank(training: &Training, rank: usize, ranks: usize) -> TrainingPrograms {
     training.programs_of(RankPlace { rank, ranks }).unwrap()
 }
 
@@ -52,7 +52,7 @@ fn each_rank_has_the_moments_and_averages_of_its_own_tensors_and_of_no_others() 
     let mut seen = BTreeSet::new();
     let mut elements = Vec::new();
     for rank in 0..4 {
-        let own = of_rank(&training, rank, 4);
+        let own = programs_of_rank(&training, rank, 4);
         assert_eq!(own.gradients, whole.gradients, "gradients do not depend on the rank");
         assert_eq!(own.validate, whole.validate, "nor does validation");
         assert_eq!(own.stored.as_ref(), Some(all), "checkpoints have all tensors in one order");

@@ -94,7 +94,7 @@ impl DeviceMemory {
 
     /// The device memory that an arena of `bytes` bytes takes.
     pub fn arena_bytes(bytes: usize) -> Bytes {
-        Bytes::of(bytes.saturating_add(PIECE - 1) / PIECE * PIECE)
+        Bytes::from_len(bytes.saturating_add(PIECE - 1) / PIECE * PIECE)
     }
 
     /// The device memory needed in all for an arena of `arena` bytes.
@@ -117,7 +117,7 @@ impl DeviceMemory {
         let outside = tensors.filter(|tensor| tensor.role != Role::Intermediate);
         let bytes = outside.map(|tensor| tensor.shape.count().saturating_mul(tensor.dtype.bytes()));
         let largest = bytes.max().unwrap_or(0).min(MOST_STAGED);
-        Bytes::of(largest.next_multiple_of(4096))
+        Bytes::from_len(largest.next_multiple_of(4096))
     }
 }
 
@@ -125,7 +125,7 @@ impl DeviceMemory {
 pub fn arena_memory(backend: &dyn Backend, bytes: usize) -> Bytes {
     match backend.device_memory() {
         Some(_) => DeviceMemory::arena_bytes(bytes),
-        None => Bytes::of(bytes.next_multiple_of(4096)),
+        None => Bytes::from_len(bytes.next_multiple_of(4096)),
     }
 }
 
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(half.room(), 204 << 20);
         assert!(half.needed(half.room()) <= half.limit());
         // Both arenas and the one context are within the limit.
-        assert!(half.needed(half.room()) + Bytes::of(half.room()) <= memory.limit());
+        assert!(half.needed(half.room()) + Bytes::from_len(half.room()) <= memory.limit());
         let refused = DeviceMemory::new(Bytes::mib(99), driver).unwrap_err();
         assert!(refused.to_string().contains("recordings needs 10.0 MiB"), "{refused}");
     }

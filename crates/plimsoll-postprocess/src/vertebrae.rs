@@ -72,7 +72,7 @@ pub fn number_vertebrae(
     let is_kept = |component: u32| sizes[component as usize] >= vertebrae.least_voxels;
     let kept = || (1..=count).filter(|component| is_kept(*component));
     let bytes = kept().count().saturating_mul(size_of::<Body>());
-    let _bodies = budget.reserve("bodies of vertebrae", Bytes::of(bytes)).map_err(MapError::from)?;
+    let _bodies = budget.reserve("bodies of vertebrae", Bytes::from_len(bytes)).map_err(MapError::from)?;
     // In the order of their numbers.
     let mut bodies = Vec::with_capacity(kept().count());
     bodies.extend(kept().map(|component| {

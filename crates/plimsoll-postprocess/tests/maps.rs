@@ -18,7 +18,7 @@ fn budget() -> Budget {
     Budget::new(Bytes::mib(64))
 }
 
-fn of(labels: &[u16]) -> LabelSet {
+fn label_set(labels: &[u16]) -> LabelSet {
     LabelSet::try_from(labels.iter().copied().collect::<BTreeSet<u16>>()).unwrap()
 }
 
@@ -66,7 +66,7 @@ fn a_hole_is_filled_around_what_is_in_it_and_a_cup_is_not() {
     let mut expected = map.clone();
     set(&mut expected, [4, 4, 4], 5, 1);
     set(&mut expected, [5, 5, 5], 2, 2);
-    let step = Step::FillHoles { labels: of(&[1, 3]) };
+    let step = Step::FillHoles { labels: label_set(&[1, 3]) };
     let changed =
         process(&[step], &mut map, VoxelGrid { shape: SHAPE, spacing: Spacing([1.0; 3]) }, &budget(), 2)
             .unwrap();
@@ -83,7 +83,8 @@ fn components_of_the_same_size_are_all_kept_and_labels_that_are_not_named_stay()
     set(&mut map, [5, 5, 5], 1, 2);
     let mut expected = map.clone();
     set(&mut expected, [16, 16, 16], 2, 0);
-    let step = Step::KeepLargest { labels: of(&[1]), together: false, neighbours: Neighbours::Corners };
+    let step =
+        Step::KeepLargest { labels: label_set(&[1]), together: false, neighbours: Neighbours::Corners };
     process(&[step], &mut map, VoxelGrid { shape: SHAPE, spacing: Spacing([1.0; 3]) }, &budget(), 1).unwrap();
     assert!(map == expected);
 }
@@ -102,8 +103,12 @@ fn a_size_in_mm3_is_of_the_files_own_voxels_and_the_type_is_kept() {
         write(&from, &map, element);
         for (mm3, kept) in [(16.0, &map), (16.1, &expected)] {
             let least = LeastSize::Mm3(mm3);
-            let step =
-                Step::DropSmall { labels: of(&[300]), together: false, neighbours: Neighbours::Faces, least };
+            let step = Step::DropSmall {
+                labels: label_set(&[300]),
+                together: false,
+                neighbours: Neighbours::Faces,
+                least,
+            };
             process_file(&from, &to, &[step], None, &budget(), 1).unwrap();
             let found = LabelMap::read(&to, &budget()).unwrap();
             assert!(found.labels() == &kept[..], "{mm3} mm³ of {element}");
@@ -112,8 +117,12 @@ fn a_size_in_mm3_is_of_the_files_own_voxels_and_the_type_is_kept() {
     // The same header in micrometres: 16 and 54 · 10⁻⁹ mm³.
     for (mm3, kept) in [(16e-9, &map), (16.1e-9, &expected)] {
         let least = LeastSize::Mm3(mm3);
-        let step =
-            Step::DropSmall { labels: of(&[300]), together: false, neighbours: Neighbours::Faces, least };
+        let step = Step::DropSmall {
+            labels: label_set(&[300]),
+            together: false,
+            neighbours: Neighbours::Faces,
+            least,
+        };
         process_file(&from, &to, &[step], Some(1e-3), &budget(), 1).unwrap();
         assert!(LabelMap::read(&to, &budget()).unwrap().labels() == &kept[..], "{mm3} mm³");
     }

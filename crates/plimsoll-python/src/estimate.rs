@@ -279,7 +279,7 @@ impl StepTrace {
     /// The step as a program of the planner, with a value for each write of a storage. No op is named: the planner reads lifetimes, sizes
     /// and costs alone, and the program is not run.
     fn lowered(&self) -> (Program, LoweredProgram) {
-        let mut values = Values::of(&self.storages);
+        let mut values = Values::new(&self.storages);
         let nodes = self.operations.iter().map(|operation| values.node(operation)).collect();
         let mut program = Program::new("step");
         program.tensors = values.tensors;
@@ -297,7 +297,7 @@ struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    fn of(storages: &'a [Storage]) -> Values<'a> {
+    fn new(storages: &'a [Storage]) -> Values<'a> {
         let mut values =
             Values { storages, current: vec![None; storages.len()], tensors: Vec::new(), bytes: Vec::new() };
         for (index, storage) in storages.iter().enumerate() {

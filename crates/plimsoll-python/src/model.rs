@@ -429,7 +429,7 @@ impl ArrayModel {
 
 /// The most bytes that labels of 16 bits and steps on them take.
 fn arrays_limit(voxels: usize) -> Bytes {
-    Bytes::of(voxels.saturating_mul(11))
+    Bytes::from_len(voxels.saturating_mul(11))
 }
 
 /// The files of a prediction.

@@ -19,12 +19,12 @@ impl From<DatasetError> for Failure {
 
 impl From<InferError> for Failure {
     fn from(error: InferError) -> Failure {
-        of_prediction(one_line(&error), error)
+        prediction_failure(one_line(&error), error)
     }
 }
 
 /// The failure of a prediction, with a text for it.
-fn of_prediction(text: String, error: InferError) -> Failure {
+fn prediction_failure(text: String, error: InferError) -> Failure {
     let remedy = error.remedy().map(|text| render(&text, &Keywords));
     match error {
         InferError::Infeasible { case, needed, limit, .. } => {
@@ -52,7 +52,7 @@ impl From<ArrayError> for Failure {
             ArrayError::Memory(over) | ArrayError::Copy(MemoryVolumeError::OverBudget(over)) => {
                 Failure::OverLimit(over)
             }
-            ArrayError::Infer { text, cause } => of_prediction(text, *cause),
+            ArrayError::Infer { text, cause } => prediction_failure(text, *cause),
             ArrayError::NarrowLabels { .. } | ArrayError::Copy(MemoryVolumeError::Io(_)) => {
                 Failure::Failed { message: error.to_string(), remedy: None }
             }

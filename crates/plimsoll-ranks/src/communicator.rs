@@ -27,7 +27,7 @@ impl Tag {
     }
 
     /// The tag of a small number.
-    pub const fn of(number: u8) -> Tag {
+    pub const fn from_u8(number: u8) -> Tag {
         Tag(u16::from_le_bytes([number, 0]))
     }
 

@@ -217,7 +217,7 @@ fn host_values_are_converted_and_wrong_ones_are_errors() {
 fn an_arena_beyond_its_reservation_and_a_program_of_another_plan_are_errors() {
     let (programs, backend) = (step(), ReferenceBackend::new());
     let planned = || plan(&programs, &backend, Options::default()).unwrap();
-    let small = Budget::new(Bytes::mib(64)).reserve("arena", Bytes::of(4096)).unwrap();
+    let small = Budget::new(Bytes::mib(64)).reserve("arena", Bytes::from_len(4096)).unwrap();
     assert!(matches!(backend.engine(planned(), small), Err(EngineError::Arena(_))));
 
     let mut of_one = engine(&backend, plan(&programs[..1], &backend, Options::default()).unwrap());

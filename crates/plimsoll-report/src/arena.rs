@@ -95,7 +95,7 @@ fn draw(plan: &Plan, id: ProgramId, title: &str) -> Drawing {
         }
         let area = rect([from, high], [width, height]).set("fill", colour.legend().0);
         let area = area.set("stroke", "#ffffff").set("stroke-width", 0.4);
-        drawing.push(area.tooltip(&format!("{name} {}", Bytes::of(block.bytes))));
+        drawing.push(area.tooltip(&format!("{name} {}", Bytes::from_len(block.bytes))));
     };
     for (tensor, block) in &plan.persistent {
         rectangle(x(0.0), x(total), *block, Colour::Persistent, &tensor.name);
@@ -125,7 +125,7 @@ fn draw(plan: &Plan, id: ProgramId, title: &str) -> Drawing {
     let mark = line([at_peak, TOP - 8.0], [at_peak, HEIGHT - BOTTOM]);
     drawing.push(mark.set("stroke", "#d00000").set("stroke-dasharray", "4 3"));
     let anchor = if at_peak > WIDTH / 2.0 { Anchor::End } else { Anchor::Start };
-    let words = format!("peak: {} held at launch {peak} of {}", Bytes::of(peak_bytes), nodes.len());
+    let words = format!("peak: {} held at launch {peak} of {}", Bytes::from_len(peak_bytes), nodes.len());
     drawing.push(text([at_peak, TOP - 12.0], anchor, &words).set("fill", "#d00000"));
     axes(&mut drawing, plan.arena_bytes, total, y);
     drawing.push(text([LEFT, 22.0], Anchor::Start, title).set("font-size", 16.0));
@@ -144,7 +144,7 @@ fn axes(drawing: &mut Drawing, arena: usize, seconds: f64, y: impl Fn(usize) -> 
         let bytes = arena / 4 * quarter;
         let at = y(bytes);
         drawing.push(line([LEFT - 5.0, at], [LEFT, at]).set("stroke", "#000000"));
-        drawing.push(text([LEFT - 8.0, at + 4.0], Anchor::End, &Bytes::of(bytes).to_string()));
+        drawing.push(text([LEFT - 8.0, at + 4.0], Anchor::End, &Bytes::from_len(bytes).to_string()));
         let across = LEFT + (WIDTH - LEFT - RIGHT) * quarter as f64 / 4.0;
         let anchor = if quarter == 4 { Anchor::End } else { Anchor::Middle };
         let words = format!("{:.3} s", seconds * quarter as f64 / 4.0);

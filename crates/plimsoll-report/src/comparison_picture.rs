@@ -59,7 +59,7 @@ pub fn draw_label_maps(comparison: &Comparison, paired: &Paired, budget: &Budget
     expect_room(rows)?;
     // Of each row those that are drawn, and of one row as they are found, each with its case.
     let differences = (rows + 2).saturating_mul(comparison.cases.len()).saturating_mul(size_of::<f64>());
-    let _held = budget.reserve("differences", Bytes::of(differences))?;
+    let _held = budget.reserve("differences", Bytes::from_len(differences))?;
     let percent = 100.0 * comparison.bootstrap.confidence;
     let panel = |score: &plimsoll_metrics::comparison::ScoreComparison| {
         let unit = score.unit.map_or(String::new(), |unit| format!(", {unit}"));
@@ -120,7 +120,7 @@ fn expect_room(rows: usize) -> Outcome {
 fn draw(panels: &[Panel], budget: &Budget) -> Outcome<Vec<u8>> {
     let height = panels.iter().map(Panel::height).sum::<f64>() as usize;
     // The pixels, and their compressed copy.
-    let _held = budget.reserve("picture", Bytes::of(2 * 3 * WIDTH * height))?;
+    let _held = budget.reserve("picture", Bytes::from_len(2 * 3 * WIDTH * height))?;
     let mut canvas = Canvas::new(WIDTH, height);
     let mut top = 0.0;
     for panel in panels {

@@ -199,14 +199,14 @@ impl Checkpoints {
         net: &dyn Architecture,
         budget: &Budget,
     ) -> Result<Checkpoints, MapError> {
-        Checkpoints::of_part(folder, program, program, net, budget)
+        Checkpoints::with_stored(folder, program, program, net, budget)
     }
 
     /// The same with the parameters and moments of `stored`, of which `program` has a part: other processes have the rest.
     ///
     /// # Errors
     /// Returns an error if the budget has no room for a copy of the largest tensor.
-    pub fn of_part(
+    pub fn with_stored(
         folder: &FoldFolder,
         program: &Program,
         stored: &Program,

@@ -213,7 +213,7 @@ impl Specification {
             what: "the specification".into(),
             why: problem.to_string(),
         };
-        Ok(Digest::of(&text.map_err(unwritable)?))
+        Ok(Digest::compute(&text.map_err(unwritable)?))
     }
 
     /// The resolved settings, the cases and the initial weights in lines for people.
@@ -439,5 +439,5 @@ fn digest_of_program(program: &Program) -> Result<(String, Digest), RunError> {
         what: format!("program `{}`", program.name),
         why: problem.to_string(),
     })?;
-    Ok((program.name.clone(), Digest::of(&text)))
+    Ok((program.name.clone(), Digest::compute(&text)))
 }

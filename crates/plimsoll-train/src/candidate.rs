@@ -77,7 +77,7 @@ impl<'a> Site<'a> {
         (self.planning.observer)(PlanningStep {
             patch: training.patch,
             micro_batch: training.micro_batch,
-            room: budget.map(Bytes::of),
+            room: budget.map(Bytes::from_len),
         });
         self.planning.plans.plan(planner, goal)
     }
@@ -137,7 +137,7 @@ fn sample_numbers(training: &Training, place: RankPlace) -> SampleNumbers {
 
 /// Rounds bytes up to whole pages.
 pub(crate) fn pages(bytes: usize) -> Bytes {
-    Bytes::of(bytes.next_multiple_of(4096))
+    Bytes::from_len(bytes.next_multiple_of(4096))
 }
 
 /// The micro-batches that a run may have, the largest first.

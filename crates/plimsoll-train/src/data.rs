@@ -92,8 +92,8 @@ impl RunData {
                 Ok(DataFacts {
                     cases: dataset.cases.len(),
                     validated: config.validated(fold),
-                    decoded: Bytes::of(used.saturating_mul(prepared)),
-                    largest: Bytes::of(prepared),
+                    decoded: Bytes::from_len(used.saturating_mul(prepared)),
+                    largest: Bytes::from_len(prepared),
                     index: self.index_bytes()
                         + ImageSamples::list_bytes(dataset.cases.len())
                         + PreparedCache::list_bytes(dataset.cases.len()),

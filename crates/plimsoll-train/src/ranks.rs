@@ -14,11 +14,11 @@ const SHORTEST: usize = 4096;
 const LONGEST: usize = 1 << 18;
 
 /// Gradients of a shard, to the owner of a tensor.
-const GRADIENTS: Tag = Tag::of(1);
+const GRADIENTS: Tag = Tag::from_u8(1);
 /// Values that each rank passes on to the next.
-const PASSED_ON: Tag = Tag::of(2);
+const PASSED_ON: Tag = Tag::from_u8(2);
 /// Values that the first rank stores.
-const STORED: Tag = Tag::of(3);
+const STORED: Tag = Tag::from_u8(3);
 
 /// The place of a process among the ranks that train together.
 pub struct RankedRun<'a> {
@@ -58,7 +58,7 @@ pub(crate) fn message_elements(ranks: usize) -> usize {
 /// The memory of messages in flight.
 pub(crate) fn message_bytes(ranks: usize) -> Bytes {
     let messages = 2 * ranks.saturating_sub(1);
-    Bytes::of(messages * message_elements(ranks) * size_of::<f32>())
+    Bytes::from_len(messages * message_elements(ranks) * size_of::<f32>())
 }
 
 impl<'a> Ranks<'a> {
@@ -224,7 +224,7 @@ mod tests {
     fn messages_in_flight_take_little_memory_for_any_number_of_ranks() {
         assert_eq!(message_bytes(1), Bytes::ZERO);
         for ranks in [2, 3, 16, 100] {
-            assert!(message_bytes(ranks) <= Bytes::of(IN_FLIGHT), "{ranks}");
+            assert!(message_bytes(ranks) <= Bytes::from_len(IN_FLIGHT), "{ranks}");
         }
         assert!(message_bytes(1024) <= Bytes::mib(32));
     }

@@ -166,7 +166,7 @@ fn processor() -> String {
 fn costs_file(backend: &dyn Backend, cache: Option<&CacheFolder>) -> Option<PathBuf> {
     let cache = cache?;
     let key = format!("{}\n{}\n{}", processor(), backend.rated(), env!("CARGO_PKG_VERSION"));
-    let name = format!("costs-{}.json", Digest::of(key.as_bytes()));
+    let name = format!("costs-{}.json", Digest::compute(key.as_bytes()));
     Some(cache.path().join(name))
 }
 
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_old_and_a_new_rate_the_higher_one_is_kept_and_what_was_not_measured_stays_doubtful() {
+    fn the_higher_rate_is_kept_and_an_unmeasured_rate_stays_doubtful() {
         let mut stored = StoredRates {
             processor: "p".into(),
             backend: "b".into(),

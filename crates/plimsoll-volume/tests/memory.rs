@@ -132,5 +132,5 @@ fn the_heap_stays_small_while_images_of_32_mib_are_written_and_read() {
         let most = heap_use().peak - before;
         assert!(most < VolumeWriter::BYTES, "{name}: {most}");
     }
-    assert_eq!(budget.peak(), Bytes::of(PLANE));
+    assert_eq!(budget.peak(), Bytes::from_len(PLANE));
 }

@@ -175,15 +175,15 @@ impl Card {
 
     /// The most memory that this process may take: the free memory and its own context.
     fn free(&self) -> Bytes {
-        Bytes::of(self.footprint.memory.free + self.footprint.context.unwrap_or(0))
+        Bytes::from_len(self.footprint.memory.free + self.footprint.context.unwrap_or(0))
     }
 
     fn driver_use(&self) -> DriverUse {
-        let kernels = Bytes::of(self.footprint.kernels);
-        let (usual, measured) = (DriverUse::USUAL, self.footprint.context.map(Bytes::of));
+        let kernels = Bytes::from_len(self.footprint.kernels);
+        let (usual, measured) = (DriverUse::USUAL, self.footprint.context.map(Bytes::from_len));
         DriverUse {
             context: measured.unwrap_or(usual.context) + kernels,
-            recordings: Bytes::of(self.footprint.recordings.saturating_add(self.footprint.local)),
+            recordings: Bytes::from_len(self.footprint.recordings.saturating_add(self.footprint.local)),
             host: self.grown.map_or(usual.host, |grown| grown + LATER),
             is_measured: measured.is_some(),
         }
@@ -193,7 +193,7 @@ impl Card {
     fn below(self, vram: Option<Bytes>) -> Outcome<Arc<dyn Backend>> {
         let free = self.free();
         if let Some(asked) = vram.filter(|asked| *asked > free) {
-            let total = Bytes::of(self.footprint.memory.total);
+            let total = Bytes::from_len(self.footprint.memory.total);
             let message = format!(
                 "‹vram={asked}› is more than the {free} of cuda:{} that are free; {} has {total}",
                 self.ordinal,
@@ -212,12 +212,12 @@ impl Card {
             device: DeviceName::Cuda(self.ordinal).to_string(),
             name: self.driver.name().into(),
             architecture: self.driver.architecture().to_string(),
-            memory_bytes: Bytes::of(self.footprint.memory.total),
+            memory_bytes: Bytes::from_len(self.footprint.memory.total),
             free_bytes: self.free(),
-            context_bytes: self.footprint.context.map(Bytes::of),
-            kernel_bytes: Bytes::of(self.footprint.kernels),
-            local_bytes: Bytes::of(self.footprint.local),
-            recording_bytes: Bytes::of(self.footprint.recordings),
+            context_bytes: self.footprint.context.map(Bytes::from_len),
+            kernel_bytes: Bytes::from_len(self.footprint.kernels),
+            local_bytes: Bytes::from_len(self.footprint.local),
+            recording_bytes: Bytes::from_len(self.footprint.recordings),
             driver_resident_bytes: self.grown,
         }
     }

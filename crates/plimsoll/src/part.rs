@@ -22,7 +22,7 @@ const MOST: u32 = 100_000;
 #[serde(try_from = "String", into = "String")]
 pub struct Part {
     number: u32,
-    of: u32,
+    count: u32,
 }
 
 /// A text or two numbers that name no part.
@@ -37,12 +37,12 @@ impl Part {
     ///
     /// # Errors
     /// Returns an error if there is no such part, or there are more than 100,000.
-    pub fn new(number: usize, of: usize) -> Result<Part, PartError> {
-        let no_part = || PartError { text: format!("{number}/{of}") };
-        let [number, of] = [number, of].map(u32::try_from).map(Result::ok);
-        let (number, of) = number.zip(of).ok_or_else(no_part)?;
-        match (1..=of).contains(&number) && of <= MOST {
-            true => Ok(Part { number, of }),
+    pub fn new(number: usize, count: usize) -> Result<Part, PartError> {
+        let no_part = || PartError { text: format!("{number}/{count}") };
+        let [number, count] = [number, count].map(u32::try_from).map(Result::ok);
+        let (number, count) = number.zip(count).ok_or_else(no_part)?;
+        match (1..=count).contains(&number) && count <= MOST {
+            true => Ok(Part { number, count }),
             false => Err(no_part()),
         }
     }
@@ -53,31 +53,31 @@ impl Part {
     }
 
     /// The number of parts.
-    pub fn of(self) -> u32 {
-        self.of
+    pub fn count(self) -> u32 {
+        self.count
     }
 
     /// All parts of the job, in order.
     pub fn all(self) -> impl Iterator<Item = Part> {
-        (1..=self.of).map(move |number| Part { number, of: self.of })
+        (1..=self.count).map(move |number| Part { number, count: self.count })
     }
 
     /// The name of a file of this part, without its ending.
     pub(crate) fn file_stem(self) -> String {
-        format!("{}-of-{}", self.number, self.of)
+        format!("{}-of-{}", self.number, self.count)
     }
 
     /// The part that a file name begins with, as [`file_stem`](Self::file_stem) writes it.
-    pub(crate) fn of_file_name(name: &str) -> Option<Part> {
+    pub(crate) fn from_file_name(name: &str) -> Option<Part> {
         let (number, rest) = name.split_once("-of-")?;
-        let of = rest.split('.').next()?;
-        Part::new(number.parse().ok()?, of.parse().ok()?).ok()
+        let count = rest.split('.').next()?;
+        Part::new(number.parse().ok()?, count.parse().ok()?).ok()
     }
 }
 
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.number, self.of)
+        write!(f, "{}/{}", self.number, self.count)
     }
 }
 
@@ -85,10 +85,11 @@ impl FromStr for Part {
     type Err = PartError;
 
     fn from_str(text: &str) -> Result<Part, PartError> {
-        let numbers =
-            text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
-        let (number, of) = numbers.ok_or_else(|| PartError { text: text.into() })?;
-        Part::new(number, of)
+        let numbers = text
+            .split_once('/')
+            .and_then(|(number, count)| Some((number.parse().ok()?, count.parse().ok()?)));
+        let (number, count) = numbers.ok_or_else(|| PartError { text: text.into() })?;
+        Part::new(number, count)
     }
 }
 
@@ -140,7 +141,7 @@ impl Share {
             digest.update(name.as_bytes());
             digest.update(&work.to_le_bytes());
         }
-        let parts = parts_of_cases(list, part.of);
+        let parts = parts_of_cases(list, part.count);
         let own = list.iter().zip(parts).filter(|(_, own)| *own == part.number);
         Share { part, list: digest.finish(), cases: own.map(|(case, _)| case.name.to_string()).collect() }
     }
@@ -171,13 +172,13 @@ impl Share {
 }
 
 /// The number of the part of each case, from 1.
-fn parts_of_cases(list: &[CaseWork<'_>], of: u32) -> Vec<u32> {
+fn parts_of_cases(list: &[CaseWork<'_>], count: u32) -> Vec<u32> {
     let mut order: Vec<(usize, &CaseWork<'_>)> = list.iter().enumerate().collect();
     // The sort is stable: cases of the same work keep the order of the list.
     order.sort_by_key(|(_, case)| Reverse(case.work));
     // The part with the least work first; of these the one with the fewest cases, then the first.
     let mut parts: BinaryHeap<Reverse<(u64, usize, u32)>> =
-        (1..=of).map(|number| Reverse((0, 0, number))).collect();
+        (1..=count).map(|number| Reverse((0, 0, number))).collect();
     let mut found = vec![1; list.len()];
     for (place, case) in order {
         if let (Some(Reverse((work, cases, number))), Some(found)) = (parts.pop(), found.get_mut(place)) {
@@ -203,9 +204,9 @@ mod tests {
             let error = text.parse::<Part>().unwrap_err();
             assert!(error.to_string().contains("is no part: write I/N"), "{error}");
         }
-        assert_eq!(Part::of_file_name("2-of-4.json"), Part::new(2, 4).ok());
-        assert_eq!(Part::of_file_name("2-of-4.cases.jsonl"), Part::new(2, 4).ok());
-        assert_eq!(Part::of_file_name("lock"), None);
+        assert_eq!(Part::from_file_name("2-of-4.json"), Part::new(2, 4).ok());
+        assert_eq!(Part::from_file_name("2-of-4.cases.jsonl"), Part::new(2, 4).ok());
+        assert_eq!(Part::from_file_name("lock"), None);
     }
 
     #[test]
@@ -221,13 +222,13 @@ mod tests {
         #[test]
         fn each_case_is_in_one_part_and_no_part_has_much_more_work_than_its_share(
             works in proptest::collection::vec(0u64..1000, 0..60),
-            of in 1usize..9,
+            count in 1usize..9,
         ) {
             let names: Vec<String> = (0..works.len()).map(|number| format!("case_{number:02}")).collect();
             let list: Vec<CaseWork<'_>> =
                 names.iter().zip(&works).map(|(name, work)| CaseWork { name, work: *work }).collect();
             let shares: Vec<Share> =
-                (1..=of).map(|number| Share::new(Part::new(number, of).unwrap(), &list)).collect();
+                (1..=count).map(|number| Share::new(Part::new(number, count).unwrap(), &list)).collect();
             for case in &list {
                 prop_assert_eq!(shares.iter().filter(|share| share.has(case.name)).count(), 1);
             }
@@ -235,7 +236,7 @@ mod tests {
                 list.iter().filter(|case| share.has(case.name)).map(|case| case.work).sum::<u64>()
             });
             // List scheduling: the mean, and at most one case more.
-            let bound = works.iter().sum::<u64>() / of as u64 + works.iter().copied().max().unwrap_or(0);
+            let bound = works.iter().sum::<u64>() / count as u64 + works.iter().copied().max().unwrap_or(0);
             prop_assert!(loads.max().unwrap_or(0) <= bound);
         }
     }

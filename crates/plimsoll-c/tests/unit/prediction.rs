@@ -138,7 +138,7 @@ struct InMemory {
 }
 
 impl InMemory {
-    fn of(case: &Case) -> InMemory {
+    fn from_case(case: &Case) -> InMemory {
         let mut files: Vec<VolumeFile> =
             case.image_files().map(|path| VolumeFile::open(path).unwrap()).collect();
         let geometry = *files[0].geometry();
@@ -198,7 +198,7 @@ fn labels_in_memory_are_those_of_a_file() {
         let handle = Handle::sound(&model);
         for case in &cases {
             let expected = predict_files(&model, case);
-            let image = InMemory::of(case);
+            let image = InMemory::from_case(case);
             assert_eq!(image.voxels.len(), image.pointers.len());
             let mut labels = vec![9; image.voxels()];
             let status = handle.predict(&image.image, &mut labels, PLIMSOLL_U8);

@@ -205,7 +205,7 @@ pub fn with_own_names(arguments: impl Iterator<Item = OsString>) -> Result<Vec<O
 mod tests {
     use super::*;
 
-    fn of<const N: usize>(arguments: [&str; N]) -> Result<Vec<String>, String> {
+    fn renamed<const N: usize>(arguments: [&str; N]) -> Result<Vec<String>, String> {
         let found = with_own_names(arguments.into_iter().map(OsString::from));
         found
             .map(|all| all.into_iter().map(|one| one.into_string().unwrap()).collect())
@@ -215,26 +215,26 @@ mod tests {
     #[test]
     fn options_of_other_programs_are_ours_under_another_name_and_values_stay() {
         assert_eq!(
-            of(["plimsoll", "predict", "-i", "-chk", "-chk", "a", "-step_size=0.5"]).unwrap(),
+            renamed(["plimsoll", "predict", "-i", "-chk", "-chk", "a", "-step_size=0.5"]).unwrap(),
             ["plimsoll", "predict", "-i", "--chk", "--chk", "a", "--step-size=0.5"]
         );
         assert_eq!(
-            of(["plimsoll", "segment", "-ta", "total", "-rs", "liver", "-ho"]).unwrap(),
+            renamed(["plimsoll", "segment", "-ta", "total", "-rs", "liver", "-ho"]).unwrap(),
             ["plimsoll", "segment", "--task", "total", "--roi-subset", "liver", "--higher-order-resampling"]
         );
         // Other commands have other options.
-        assert_eq!(of(["plimsoll", "train", "-tr"]).unwrap(), ["plimsoll", "train", "-tr"]);
-        assert_eq!(of(["plimsoll", "predict", "-q"]).unwrap(), ["plimsoll", "predict", "-q"]);
+        assert_eq!(renamed(["plimsoll", "train", "-tr"]).unwrap(), ["plimsoll", "train", "-tr"]);
+        assert_eq!(renamed(["plimsoll", "predict", "-q"]).unwrap(), ["plimsoll", "predict", "-q"]);
     }
 
     #[test]
     fn what_is_not_done_is_refused_by_its_name_with_what_to_do_instead() {
-        let refused = of(["plimsoll", "segment", "-i", "a", "-ro", "3"]).unwrap_err();
+        let refused = renamed(["plimsoll", "segment", "-i", "a", "-ro", "3"]).unwrap_err();
         assert!(
             refused.starts_with("-ro is not supported") && refused.contains("--higher-order"),
             "{refused}"
         );
-        let refused = of(["plimsoll", "predict", "-npp", "3"]).unwrap_err();
+        let refused = renamed(["plimsoll", "predict", "-npp", "3"]).unwrap_err();
         assert!(refused.starts_with("-npp has no effect") && refused.contains("--threads"), "{refused}");
     }
 

@@ -63,7 +63,7 @@ pub fn run(args: &BenchCurve, as_json: bool) -> Outcome {
             .map_or_else(Default::default, |times| times.map(|time| format!("{time:.3} s")));
         table.row([
             row.what.to_string(),
-            Bytes::of(row.features_bytes).to_string(),
+            Bytes::from_len(row.features_bytes).to_string(),
             format!("{:.2} %", 100.0 * row.over_lower_bound),
             format!("{:+.1} %", 100.0 * row.recompute_flops_fraction),
             format!("{:.3} s", row.predicted_seconds),

@@ -135,7 +135,7 @@ pub fn run(args: &BenchKernels, as_json: bool) -> Outcome {
     {
         let program = program(&layer, args.precision.into())?;
         let plan = plan(std::slice::from_ref(&program), &*backend, Options::default())?;
-        let arena = budget.reserve("arena", Bytes::of(plan.arena_bytes.next_multiple_of(4096)))?;
+        let arena = budget.reserve("arena", Bytes::from_len(plan.arena_bytes.next_multiple_of(4096)))?;
         let mut engine = backend.engine(plan, arena)?;
         for id in program.with_role(Role::Input) {
             let count = program.shape(id).count();

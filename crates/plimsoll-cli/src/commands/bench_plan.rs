@@ -59,7 +59,7 @@ pub fn run(args: &BenchPlan, as_json: bool) -> Outcome {
         Table::new(["network", "loss", "nodes", "arena", "minimum", "fits", "tight", "impossible"]);
     for row in rows {
         let [fits, tight, impossible] = row.seconds.map(|seconds| format!("{seconds:.3} s"));
-        let bytes = |bytes: usize| Bytes::of(bytes).to_string();
+        let bytes = |bytes: usize| Bytes::from_len(bytes).to_string();
         let sizes = [bytes(row.arena_bytes), bytes(row.minimum_arena_bytes)];
         let [arena, minimum] = sizes;
         table.row([

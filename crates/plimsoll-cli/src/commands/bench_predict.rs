@@ -224,7 +224,8 @@ fn write_weights(path: &Path, net: &Network, window: [usize; 3], budget: &Budget
         .map(|tensor| (tensor.name.clone(), tensor.shape.clone()))
         .collect();
     let largest = listed.iter().map(|(_, shape)| shape.count()).max().unwrap_or(0);
-    let _held = budget.reserve("initial weights", Bytes::of(largest.saturating_mul(size_of::<f32>())))?;
+    let _held =
+        budget.reserve("initial weights", Bytes::from_len(largest.saturating_mul(size_of::<f32>())))?;
     let mut buffer = vec![0.0f32; largest];
     let mut file = BufWriter::with_capacity(BUFFER, AtomicFile::create(path)?);
     safetensors::write(&mut file, &listed, &BTreeMap::new(), &mut buffer, |i, values| {
@@ -245,7 +246,7 @@ fn write_case(path: &Path, shape: [usize; 3], budget: &Budget) -> Outcome {
     })?;
     let mut file = VolumeWriter::create(path, &geometry, 1, ElementType::I16, None)?;
     let [depth, height, width] = shape;
-    let _held = budget.reserve("a plane of the case", Bytes::of(file.plane_bytes()))?;
+    let _held = budget.reserve("a plane of the case", Bytes::from_len(file.plane_bytes()))?;
     let mut plane = Vec::with_capacity(file.plane_bytes());
     for d in 0..depth {
         plane.clear();

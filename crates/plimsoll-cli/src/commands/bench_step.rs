@@ -204,8 +204,8 @@ fn goal(args: &BenchStep, backend: &dyn Backend) -> Goal {
 
 /// Refuses a plan whose arena exceeds the requested one, or the memory of the device.
 fn expect_fits(args: &BenchStep, backend: &dyn Backend, arena_bytes: usize) -> Outcome {
-    if let Some(asked) = args.arena.filter(|asked| Bytes::of(arena_bytes) > *asked) {
-        let needed = Bytes::of(arena_bytes);
+    if let Some(asked) = args.arena.filter(|asked| Bytes::from_len(arena_bytes) > *asked) {
+        let needed = Bytes::from_len(arena_bytes);
         let message = format!("an arena of {asked} is not enough: the smallest found is {needed}");
         return Err(Failure::new(message, format!("--arena {arena_bytes}")));
     }
@@ -236,8 +236,8 @@ impl StepReport {
             self.predicted_seconds,
             self.gflops,
             self.engine,
-            Bytes::of(self.arena_bytes),
-            Bytes::of(self.arena_lower_bound_bytes),
+            Bytes::from_len(self.arena_bytes),
+            Bytes::from_len(self.arena_lower_bound_bytes),
             100.0 * self.recompute_flops_fraction,
             self.peak_rss_bytes
         );

@@ -311,7 +311,7 @@ fn print_curve(curve: &[RunPoint], numbers: &RunPlan) -> Outcome {
 fn print_explanations(explanations: &[Explanation]) -> Outcome {
     for it in explanations {
         let shape: Vec<String> = it.shape.iter().map(usize::to_string).collect();
-        println!("{} [{}], {}", it.tensor, shape.join("×"), Bytes::of(it.bytes));
+        println!("{} [{}], {}", it.tensor, shape.join("×"), Bytes::from_len(it.bytes));
         let held: Vec<String> = it.held.iter().map(|(from, to)| format!("{from}–{to}")).collect();
         let held = format!("launches {} of {}", held.join(", "), it.launches);
         let mut kernels: Vec<&str> = it.made_by.iter().map(|maker| maker.kernel.as_str()).collect();

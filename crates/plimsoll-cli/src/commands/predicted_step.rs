@@ -57,7 +57,7 @@ impl PredictedStep {
             engine: backend.identity(),
             predicted_seconds: schedule.predicted_seconds,
             gflop: program.flops() as f64 / 1e9,
-            arena_bytes: Bytes::of(plan.arena_bytes),
+            arena_bytes: Bytes::from_len(plan.arena_bytes),
             vram_bytes: backend.device_memory().map(|device| device.needed(plan.arena_bytes)),
             recompute_flops_fraction: schedule.recompute_flops_fraction,
             kinds: kinds(plan),

@@ -20,7 +20,7 @@ const LONGEST: usize = 4;
 /// Trains folds.
 pub fn run(args: &Train, as_json: bool) -> Outcome {
     #[cfg(unix)]
-    if let Some(launch) = launch::of_ranks()?.filter(|_| !args.print_settings) {
+    if let Some(launch) = launch::launched_ranks()?.filter(|_| !args.print_settings) {
         return train_ranks::run(args, &launch, as_json);
     }
     let context = terminal::context(as_json)?;

@@ -100,7 +100,7 @@ fn what_does_not_fit_is_refused_with_the_number_that_does() {
         "--threads",
         "3",
     ]);
-    let plan = support::Ended::of(plan.args(["--config", "/dev/null", "--json"]));
+    let plan = support::Ended::run(plan.args(["--config", "/dev/null", "--json"]));
     let numbers: serde_json::Value = serde_json::from_str(&plan.printed).unwrap();
     // The program's code is held once: two folds have room in it, and three have not.
     let limit = (numbers["minimum_ram_bytes"].as_u64().unwrap() / 4 * 7).to_string();
@@ -111,6 +111,6 @@ fn what_does_not_fit_is_refused_with_the_number_that_does() {
     assert!(error.contains("3 folds at once do not fit the limit of "), "{error}");
     assert!(error.contains("hint: --parallel 2 fits, or raise --ram"), "{error}");
     assert!(!run.exists());
-    let error = support::Ended::of(&mut tiny.train(&run, &with(&["--parallel", "3"]))).error(1);
+    let error = support::Ended::run(&mut tiny.train(&run, &with(&["--parallel", "3"]))).error(1);
     assert!(error.contains("--parallel 3 needs as many threads, but there are 2"), "{error}");
 }

@@ -22,7 +22,7 @@ const DIVERGES: [&str; 2] = ["--learning-rate", "1e10"];
 fn numbers_that_go_wrong_end_a_run_with_cases_and_places_and_no_checkpoint_has_such_numbers() {
     let tiny = Tiny::new();
     let run = tiny.path("run");
-    let error = Ended::of(&mut tiny.train(&run, &DIVERGES)).error(1);
+    let error = Ended::run(&mut tiny.train(&run, &DIVERGES)).error(1);
     assert!(error.contains(": the loss is ") && error.contains("the gradient norm "), "{error}");
     assert!(error.contains("; patches: vessel_00") && error.contains(" around voxel "), "{error}");
     assert!(error.contains("hint: the weights are from before this step; inspect these cases"), "{error}");
@@ -32,7 +32,7 @@ fn numbers_that_go_wrong_end_a_run_with_cases_and_places_and_no_checkpoint_has_s
     let latest = progress(&run.join("fold_0/checkpoint_latest.safetensors"));
     let done = latest["steps"].as_u64().unwrap();
     assert!(done > 0 && error.contains(&format!("error: step {}: ", done + 1)), "{done}: {error}");
-    let again = Ended::of(&mut tiny.train(&run, &[&DIVERGES[..], &["--resume"]].concat())).error(1);
+    let again = Ended::run(&mut tiny.train(&run, &[&DIVERGES[..], &["--resume"]].concat())).error(1);
     assert_eq!(again, error, "it goes on to the same numbers");
 }
 
@@ -59,7 +59,7 @@ fn weights_that_are_no_numbers_begin_no_run() {
     };
     safetensors::write(&mut to, &tensors, &BTreeMap::new(), &mut vec![0.0; largest], fill).unwrap();
     let next = tiny.path("next");
-    let error = Ended::of(&mut tiny.train(&next, &["--weights", weights.to_str().unwrap()])).error(1);
+    let error = Ended::run(&mut tiny.train(&next, &["--weights", weights.to_str().unwrap()])).error(1);
     assert!(error.contains("weights.safetensors") && error.contains(&tensors[0].0), "{error}");
     assert!(!next.exists(), "nothing is left");
 }
@@ -114,7 +114,7 @@ fn steps_that_are_left_out_are_counted_and_a_killed_run_leaves_out_the_same() {
     expect_same(&run, &whole, "with steps that are left out");
     let few = self::config(&tiny, "few.toml", "bad_numbers = { name = 'skip', limit = 3 }\n");
     let settings = ["--config", &few, "--epochs", "30", DIVERGES[0], DIVERGES[1]];
-    let error = Ended::of(&mut tiny.train(&tiny.path("few"), &settings)).error(1);
+    let error = Ended::run(&mut tiny.train(&tiny.path("few"), &settings)).error(1);
     assert!(error.contains(&format!("error: step {}: the loss is ", 60 - skipped + 4)), "{error}");
 }
 
@@ -145,6 +145,6 @@ fn a_run_that_goes_back_takes_other_patches_and_a_killed_one_goes_back_to_the_sa
     let none = format!("bad_numbers = {{ name = 'rollback', limit = 0 }}\n{loss}");
     let none = self::config(&tiny, "none.toml", &none);
     let settings = ["--config", &none, "--epochs", "10", "--iterations", "2"];
-    let error = Ended::of(&mut tiny.train(&tiny.path("none"), &settings)).error(1);
+    let error = Ended::run(&mut tiny.train(&tiny.path("none"), &settings)).error(1);
     assert!(error.contains("the gradient norm inf"), "{error}");
 }

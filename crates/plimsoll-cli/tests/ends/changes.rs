@@ -10,7 +10,7 @@ use super::Running;
 use crate::support::{Ended, Tiny, expect_same, plimsoll, warnings};
 
 fn error(tiny: &Tiny, run: &Path, more: &[&str]) -> String {
-    Ended::of(&mut tiny.train(run, more)).error(1)
+    Ended::run(&mut tiny.train(run, more)).error(1)
 }
 
 /// Changes the class of the last voxel of a label map.
@@ -315,7 +315,7 @@ fn a_class_that_only_validation_cases_have_is_named() {
     let page = tiny.path("page.html");
     let written = [("report", run.as_path()), ("-o", page.as_path())];
     let args = written.iter().flat_map(|(word, path)| [word, path.to_str().unwrap()]);
-    assert_eq!(Ended::of(plimsoll().args(args)).status, Some(0));
+    assert_eq!(Ended::run(plimsoll().args(args)).status, Some(0));
     assert_eq!(fs::read_to_string(page).unwrap().matches(&format!("<td>{}", expected[0])).count(), 1);
 }
 
@@ -369,7 +369,7 @@ fn loss_and_learning_rate_change_on_resume_are_recorded_and_kills_do_not_change_
         }
         let page = tiny.path("page.html");
         let mut report = crate::support::plimsoll();
-        let ended = Ended::of(report.arg("report").arg(run).arg("-o").arg(&page));
+        let ended = Ended::run(report.arg("report").arg(run).arg("-o").arg(&page));
         assert_eq!(ended.status, Some(0), "{ended:?}");
         assert!(fs::read_to_string(&page).unwrap().contains("loss.boundary.every was 2, now 1"));
     }
@@ -445,7 +445,7 @@ fn a_folder_has_one_use() {
     let predict = |to: &std::path::Path| {
         let mut command = plimsoll();
         command.args(["predict", "-m"]).arg(&run).arg("-i").arg(&images).arg("-o").arg(to);
-        Ended::of(command.args(["--ram", "512MiB", "--threads", "1"]))
+        Ended::run(command.args(["--ram", "512MiB", "--threads", "1"]))
     };
     let error = predict(&run).error(1);
     assert!(
@@ -459,7 +459,7 @@ fn a_folder_has_one_use() {
         (run.join("fold_0"), "holds one fold of a run"),
         (run.join("fold_0/more"), "holds one fold of a run"),
     ] {
-        let error = Ended::of(&mut tiny.train(&out, &[])).error(1);
+        let error = Ended::run(&mut tiny.train(&out, &[])).error(1);
         assert!(error.contains(held) && error.contains("another folder with --out"), "{error}");
         assert!(!out.join("fold_0").exists());
     }

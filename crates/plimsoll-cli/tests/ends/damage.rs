@@ -37,7 +37,7 @@ impl Stopped {
     }
 
     fn resume(&self, run: &Path) -> Ended {
-        Ended::of(&mut self.tiny.train(run, &[&SETTINGS[..], self.more, &["--resume"]].concat()))
+        Ended::run(&mut self.tiny.train(run, &[&SETTINGS[..], self.more, &["--resume"]].concat()))
     }
 
     fn expect_resumed(&self, run: &Path, says: &str) {
@@ -75,7 +75,7 @@ fn flip(path: &Path) {
 }
 
 #[test]
-fn of_a_damaged_latest_checkpoint_the_previous_one_takes_the_place_and_the_bits_are_the_same() {
+fn the_previous_checkpoint_replaces_a_damaged_one_with_the_same_bits() {
     let stopped = Stopped::new();
     for (name, damage) in [("truncated", truncate as fn(&Path)), ("flipped", flip)] {
         let run = stopped.copy(name);

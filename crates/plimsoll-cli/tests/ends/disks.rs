@@ -27,7 +27,7 @@ fn a_folder_that_cannot_be_written_is_told_before_any_image_is_read() {
     };
     // Not even looked at.
     fs::write(tiny.data.join("imagesTr/vessel_001_0000.nii.gz"), "no image").unwrap();
-    let error = Ended::of(&mut tiny.train(&place.join("run"), &[])).error(1);
+    let error = Ended::run(&mut tiny.train(&place.join("run"), &[])).error(1);
     let why = if disk.is_some() { "Read-only file system" } else { "Permission denied" };
     assert!(error.contains(place.to_str().unwrap()) && error.contains(why), "{error}");
     assert!(error.contains("choose another folder"), "{error}");
@@ -42,7 +42,7 @@ fn a_second_process_on_a_fold_is_told_who_has_it_and_a_killed_one_is_taken_over_
     let latest = run.join("fold_0/checkpoint_latest.safetensors");
     let first = Running::start(&mut tiny.train(&run, &long)).until(|| latest.exists());
     let pid = first.0.id();
-    let error = Ended::of(&mut tiny.train(&run, &[&long[..], &["--resume"]].concat())).error(1);
+    let error = Ended::run(&mut tiny.train(&run, &[&long[..], &["--resume"]].concat())).error(1);
     assert!(error.contains(&format!("fold_0 is being trained by process {pid} on ")), "{error}");
     assert!(error.contains("hint: wait for it (`plimsoll status`"), "{error}");
     assert_eq!(first.signal("KILL").end().status, None);

@@ -65,7 +65,7 @@ fn a_training_whose_output_cannot_be_written_goes_on_and_its_journal_says_so_onc
 fn a_result_that_cannot_be_printed_is_an_error() {
     let full = || fs::File::options().write(true).open("/dev/full").unwrap();
     for args in [&["settings"][..], &["doctor", "--json"]] {
-        let error = Ended::of_printed_to(plimsoll().args(args), full()).error(1);
+        let error = Ended::run_printing_to(plimsoll().args(args), full()).error(1);
         assert!(error.contains("standard output: No space left on device"), "{error}");
     }
     // Nobody is told, and nothing panics.
@@ -84,7 +84,7 @@ fn a_file_beyond_the_limit_of_file_sizes_is_an_error_and_the_run_goes_on_without
     let mut limited = Command::new("bash");
     limited.args(["-c", "ulimit -f 64; exec \"$0\" \"$@\""]).arg(train.get_program()).args(train.get_args());
     limited.envs(train.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let error = Ended::of(limited.current_dir(std::env::temp_dir())).error(1);
+    let error = Ended::run(limited.current_dir(std::env::temp_dir())).error(1);
     assert!(error.contains("File too large") && error.contains("ulimit -f"), "{error}");
     tiny.trained(&run, &[&settings[..], &["--resume"]].concat());
     expect_same(&run, &whole, "after a file was too large");

@@ -64,7 +64,7 @@ impl Job<'_> {
         };
         let (whole, trace) = (place("place"), tiny.path("trace"));
         let _ = fs::remove_file(&trace);
-        let ended = Ended::of(self.command(tiny, &whole, &[]).env("PLIMSOLL_DISK_TRACE", &trace));
+        let ended = Ended::run(self.command(tiny, &whole, &[]).env("PLIMSOLL_DISK_TRACE", &trace));
         assert_eq!(ended.status, Some(0), "{}: {ended:?}", self.name);
         let expected = lasting(&whole);
         let pages = |folder: &Path| fs::read_to_string(folder.join("page.html")).ok();
@@ -90,14 +90,14 @@ impl Job<'_> {
                     let (number, line) = changes[at.saturating_sub(earlier)];
                     let out = place("place");
                     let fault = format!("{number}:abort");
-                    let ended = Ended::of(self.command(tiny, &out, &[]).env("PLIMSOLL_DISK_FAULT", fault));
+                    let ended = Ended::run(self.command(tiny, &out, &[]).env("PLIMSOLL_DISK_FAULT", fault));
                     (format!("{} killed at `{line}`", self.name), out, ended)
                 })
                 .find(|(.., ended)| ended.status != Some(0))
                 .unwrap_or_else(|| panic!("{}: operation {at} and those before it do not come", self.name));
             assert_eq!(ended.status, None, "{when}: {ended:?}");
             left += temporaries(tiny.dir.path()).len();
-            let again = Ended::of(&mut self.command(tiny, &out, &(self.again)(&out)));
+            let again = Ended::run(&mut self.command(tiny, &out, &(self.again)(&out)));
             // A name that was given just before the end belongs to a complete file.
             let is_whole = again.said.contains("already exists") && lasting(&out) == expected;
             assert!(again.status == Some(0) || is_whole, "after {when}: {again:?}");

@@ -15,10 +15,10 @@ pub fn a_full_disk_ends_a_run_with_one_error_and_with_room_it_goes_on_to_the_sam
     let one = fs::metadata(whole.join("fold_0/checkpoint_final.safetensors")).unwrap().len();
     let filler = disk.0.join("filler");
     fs::write(&filler, vec![1; (3 << 20) - 2 * one as usize - (200 << 10)]).unwrap();
-    let error = Ended::of(&mut tiny.train(&run, &settings)).error(1);
+    let error = Ended::run(&mut tiny.train(&run, &settings)).error(1);
     assert!(error.contains("checkpoint_") && error.contains("No space left on device"), "{error}");
     assert!(error.contains("hint: free space on the disk, then --resume"), "{error}");
-    let again = Ended::of(&mut tiny.train(&run, &[&settings[..], &["--resume"]].concat())).error(1);
+    let again = Ended::run(&mut tiny.train(&run, &[&settings[..], &["--resume"]].concat())).error(1);
     assert!(again.contains("No space left on device"), "{again}");
     fs::remove_file(&filler).unwrap();
     tiny.trained(&run, &[&settings[..], &["--resume"]].concat());
@@ -28,7 +28,7 @@ pub fn a_full_disk_ends_a_run_with_one_error_and_with_room_it_goes_on_to_the_sam
 pub fn a_start_that_does_not_fit_on_the_disk_leaves_nothing_behind() {
     let tiny = Tiny::new();
     let disk = SmallDisk::mount(&tiny.path("disk"), "16k").unwrap();
-    let error = Ended::of(&mut tiny.train(&disk.0.join("runs/run"), &[])).error(1);
+    let error = Ended::run(&mut tiny.train(&disk.0.join("runs/run"), &[])).error(1);
     assert!(error.contains("No space left on device"), "{error}");
     assert_eq!(fs::read_dir(&disk.0).unwrap().count(), 0);
 }

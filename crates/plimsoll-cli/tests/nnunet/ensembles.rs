@@ -146,7 +146,7 @@ fn models_of_other_channels_labels_or_regions_are_not_averaged() {
 }
 
 #[test]
-fn of_regions_the_mean_of_equal_models_has_the_labels_of_one() {
+fn the_mean_of_equal_region_models_has_the_labels_of_one() {
     let dir = tempfile::tempdir().unwrap();
     let (images, out) = (oracles().join("resenc_regions/images"), dir.path().join("out"));
     let one = model("resenc_regions", "3d_fullres");

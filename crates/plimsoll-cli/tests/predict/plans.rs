@@ -72,7 +72,7 @@ fn a_plan_is_made_of_headers_alone_says_what_each_case_takes_and_calls_out_the_o
 }
 
 /// The limit in MiB from which a hint says that one window at a time would do.
-fn of_one_window(said: &str) -> u64 {
+fn limit_for_one_window(said: &str) -> u64 {
     let hint = said.lines().find_map(|line| line.strip_prefix("hint: ")).unwrap();
     let of_one =
         hint.split(", or ").find(|way| way.contains("--window-batch 1")).unwrap_or_else(|| panic!("{hint}"));
@@ -106,7 +106,7 @@ fn on_a_device_the_limit_from_which_one_window_would_do_is_the_least_that_does()
         assert!(of_many > of_one + (4 << 20), "{of_many} and {of_one}");
         let (succeeded, _, errors) = plan(&(of_many - 1).to_string(), "256");
         assert!(!succeeded, "{errors}");
-        let said = of_one_window(&errors);
+        let said = limit_for_one_window(&errors);
         assert_eq!(said, of_one.div_ceil(1 << 20), "{errors}");
         let (succeeded, _, errors) = plan(&format!("{said}MiB"), "1");
         assert!(succeeded, "{errors}");

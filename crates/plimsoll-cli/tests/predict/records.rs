@@ -62,7 +62,7 @@ fn what_the_time_was_spent_on_is_in_a_file_beside_labels_and_is_no_more_than_pas
 }
 
 #[test]
-fn of_labels_that_are_kept_the_record_says_what_it_said_and_of_those_to_be_replaced_nothing() {
+fn kept_labels_keep_their_record_and_replaced_labels_lose_theirs() {
     let folders = Folders::new();
     let record = folders.labels().join("run.json");
     let predict = |rest: &[&str]| {
@@ -117,7 +117,7 @@ fn kill_behind_first_case(folders: &Folders, args: &[String]) {
 }
 
 #[test]
-fn of_a_call_that_is_killed_the_record_has_each_case_that_it_had_finished() {
+fn a_killed_call_has_recorded_each_finished_case() {
     let folders = Folders::new();
     let cases = ["a", "b", "c", "d", "e", "f"];
     cases.iter().for_each(|case| folders.add_sound(case));
@@ -298,7 +298,7 @@ fn behind_a_call_that_was_killed_after_its_last_case_the_record_is_whole_again()
 }
 
 #[test]
-fn of_two_calls_at_once_into_one_folder_neither_touches_lines_of_the_other() {
+fn two_calls_into_one_folder_keep_the_lines_of_each_other() {
     let folders = Folders::new();
     ["a", "b"].iter().for_each(|case| folders.add_sound(case));
     fs::create_dir(folders.labels()).unwrap();

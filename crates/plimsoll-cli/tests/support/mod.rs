@@ -138,7 +138,7 @@ impl Tiny {
 
     /// Trains to the end.
     pub fn trained(&self, run: &Path, more: &[&str]) -> Ended {
-        let ended = Ended::of(&mut self.train(run, more));
+        let ended = Ended::run(&mut self.train(run, more));
         assert_eq!(ended.status, Some(0), "{ended:?}");
         ended
     }
@@ -162,12 +162,12 @@ impl From<Output> for Ended {
 }
 
 impl Ended {
-    pub fn of(command: &mut Command) -> Ended {
+    pub fn run(command: &mut Command) -> Ended {
         command.output().unwrap().into()
     }
 
     /// Runs a command whose standard output goes to a file.
-    pub fn of_printed_to(command: &mut Command, file: fs::File) -> Ended {
+    pub fn run_printing_to(command: &mut Command, file: fs::File) -> Ended {
         let mut child = command.stdout(file).stderr(std::process::Stdio::piped()).spawn().unwrap();
         let mut said = String::new();
         std::io::Read::read_to_string(child.stderr.as_mut().unwrap(), &mut said).unwrap();

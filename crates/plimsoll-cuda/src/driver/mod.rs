@@ -70,7 +70,7 @@ impl Card {
     fn refused(&self, bytes: usize, error: DriverError) -> DeviceError {
         match (error, self.memory()) {
             (DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY), Ok(CardMemory { free, .. })) => {
-                let (asked, free) = (Bytes::of(bytes), Bytes::of(free));
+                let (asked, free) = (Bytes::from_len(bytes), Bytes::from_len(free));
                 DeviceError::OutOfMemory { device: self.name.clone(), asked, free }
             }
             (error, _) => self.failed(&format!("allocate {bytes} bytes"), error),

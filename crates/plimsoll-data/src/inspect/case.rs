@@ -280,7 +280,7 @@ impl CaseInspection<'_> {
             ChannelStatistics { mean: all.mean, std: all.deviation(), min: all.min, max: all.max }
         };
         let bytes = |channel: &ReadChannel| {
-            Bytes::of(geometry.voxel_count().saturating_mul(channel.element_type.size()))
+            Bytes::from_len(geometry.voxel_count().saturating_mul(channel.element_type.size()))
         };
         CaseFingerprint {
             id: self.case.id.clone(),

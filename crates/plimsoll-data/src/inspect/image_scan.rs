@@ -86,7 +86,7 @@ pub(crate) fn scan(
         not_finite: 0,
         first_not_finite: None,
         foreground: Moments::NONE,
-        digest: Digest::of(&[]),
+        digest: Digest::compute(&[]),
     };
     let visit = |d: usize, plane: &mut [f32]| {
         if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {

@@ -298,7 +298,7 @@ struct Histograms {
 impl Histograms {
     fn new(dataset: &Dataset, budget: &Budget) -> Result<Histograms, InspectError> {
         let moments = dataset.cases.len().saturating_mul(dataset.channels.len().max(1));
-        let bytes = Bytes::of(moments.saturating_mul(size_of::<Moments>()));
+        let bytes = Bytes::from_len(moments.saturating_mul(size_of::<Moments>()));
         let all = Histogram::reserves()?.0.saturating_mul(dataset.channels.len() as u64);
         // All of them or none: what is missing is known at once.
         drop(budget.reserve("histograms of intensities", bytes + Bytes(all)).map_err(MapError::from)?);

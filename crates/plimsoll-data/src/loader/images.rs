@@ -82,7 +82,7 @@ impl ImageSamples {
 
     /// The bytes that the lists of a fold reserve, for a data set of `cases` cases.
     pub fn list_bytes(cases: usize) -> Bytes {
-        Bytes::of(cases.saturating_mul(size_of::<(u8, u32)>()))
+        Bytes::from_len(cases.saturating_mul(size_of::<(u8, u32)>()))
     }
 
     /// The bytes that a thread holds for the image that another is mixed with, and for the soft targets of

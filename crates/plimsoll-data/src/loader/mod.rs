@@ -65,7 +65,7 @@ impl Loader {
         let filler = |_| {
             let filler =
                 Filler::new(Arc::clone(&samples), config.mode, config.seed, config.scratch, &memory)?;
-            Ok::<_, LoaderError>(filler.of_numbers(config.numbers))
+            Ok::<_, LoaderError>(filler.with_numbers(config.numbers))
         };
         let fillers = (0..config.threads).map(filler).collect::<Result<Vec<_>, _>>()?;
         let queue = Arc::new(Queue::new(config, free));

@@ -86,7 +86,7 @@ impl Filler {
     }
 
     /// The same for some samples of each training batch.
-    pub(crate) fn of_numbers(self, numbers: SampleNumbers) -> Filler {
+    pub(crate) fn with_numbers(self, numbers: SampleNumbers) -> Filler {
         Filler { numbers, ..self }
     }
 

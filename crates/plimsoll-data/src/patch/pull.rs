@@ -35,8 +35,9 @@ impl Scratch {
         let voxels = patch.iter().fold(2usize, |product, extent| product.saturating_mul(*extent));
         // What is not contiguous in a patch is put together beside what is read.
         let enough = voxels.min(largest.saturating_add(voxels / 2)).saturating_mul(size_of::<f32>());
-        let slab = Bytes::of(slab_length(patch).saturating_mul(size_of::<f32>()).next_multiple_of(4096));
-        Bytes::of(enough.next_multiple_of(4096)).clamp(LEAST, Scratch::DEFAULT).max(slab)
+        let slab =
+            Bytes::from_len(slab_length(patch).saturating_mul(size_of::<f32>()).next_multiple_of(4096));
+        Bytes::from_len(enough.next_multiple_of(4096)).clamp(LEAST, Scratch::DEFAULT).max(slab)
     }
 
     /// Scratch of `bytes`, rounded up to whole pages, reserved from `budget` for as long as it lives.
@@ -204,7 +205,7 @@ pub fn pull(
     let stream = recipe.stream;
     let filters = recipe.change.needs_slab();
     if filters && scratch.voxels.len() < slab_length(recipe.patch) {
-        let bytes = |values: usize| Bytes::of(values.saturating_mul(size_of::<f32>()));
+        let bytes = |values: usize| Bytes::from_len(values.saturating_mul(size_of::<f32>()));
         let (needed, found) = (bytes(slab_length(recipe.patch)), bytes(scratch.voxels.len()));
         return Err(PatchError::ScratchForFilters { needed, found });
     }
@@ -259,7 +260,7 @@ fn pull_one<T: Copy>(
     mut read: impl FnMut(VoxelBox, &mut [T]) -> Result<(), VolumeError>,
 ) -> Result<(), PatchError> {
     let path = &layer.path;
-    let bytes = |elements: usize| Bytes::of(elements.saturating_mul(size_of::<T>()));
+    let bytes = |elements: usize| Bytes::from_len(elements.saturating_mul(size_of::<T>()));
     let found = bytes(memory.len());
     let too_small = |TooSmall { needed }| PatchError::ScratchTooSmall {
         path: path.clone(),

@@ -46,7 +46,7 @@ pub struct PreparedStatistics {
 impl PreparedCache {
     /// The bytes of the list of `cases` images.
     pub fn list_bytes(cases: usize) -> Bytes {
-        Bytes::of(cases.saturating_mul(size_of::<OnceLock<CachedImage>>()))
+        Bytes::from_len(cases.saturating_mul(size_of::<OnceLock<CachedImage>>()))
     }
 
     /// A cache for `cases` images that holds at most `budget`, which nothing else should use. Its list, which it has whether or
@@ -73,11 +73,11 @@ impl PreparedCache {
     /// Keeps the image of a case if there is room, and none is kept of it yet.
     pub fn insert(&self, case: usize, samples: &[u8]) {
         let Some(place) = self.cases.get(case) else { return };
-        let held = self.budget.used() + Bytes::of(samples.len());
+        let held = self.budget.used() + Bytes::from_len(samples.len());
         if place.get().is_some() || held.0 > self.limit.load(Ordering::Relaxed) {
             return;
         }
-        if let Ok(reservation) = self.budget.reserve("prepared images", Bytes::of(samples.len())) {
+        if let Ok(reservation) = self.budget.reserve("prepared images", Bytes::from_len(samples.len())) {
             // If another thread was faster, this copy and its reservation are dropped again.
             let _ = place.set(CachedImage { samples: samples.into(), _reservation: reservation });
         }

@@ -54,8 +54,8 @@ impl Earlier<'_> {
             let Some(halves) = part.halves() else {
                 return Err(PrepareError::Patch(PatchError::ScratchTooSmall {
                     path: image.path().into(),
-                    needed: Bytes::of(stored.unwrap_or(usize::MAX)),
-                    found: Bytes::of(memory.len()),
+                    needed: Bytes::from_len(stored.unwrap_or(usize::MAX)),
+                    found: Bytes::from_len(memory.len()),
                 }));
             };
             return halves.into_iter().try_for_each(|half| self.pull(half, &mut *out, window, memory, image));
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     /// Two voxels along one axis, the second with a given share.
-    fn of_two(share: f64, labels: [i16; 2], ties: LabelTies) -> i16 {
+    fn between_two(share: f64, labels: [i16; 2], ties: LabelTies) -> i16 {
         let alone = || Between { offsets: [0, 0], weights: [1.0, 0.0], nearest: 0 };
         let between =
             Between { offsets: [0, 1], weights: [1.0 - share, share], nearest: usize::from(share >= 0.5) };
@@ -172,12 +172,12 @@ mod tests {
     }
 
     #[test]
-    fn of_labels_with_as_much_weight_the_nearest_or_the_lowest_wins() {
-        assert_eq!(of_two(0.5, [1, 3], LabelTies::Nearest), 3);
-        assert_eq!(of_two(0.5, [3, 1], LabelTies::Lowest), 1);
+    fn labels_of_equal_weight_give_the_nearest_or_the_lowest() {
+        assert_eq!(between_two(0.5, [1, 3], LabelTies::Nearest), 3);
+        assert_eq!(between_two(0.5, [3, 1], LabelTies::Lowest), 1);
         // torch.tensor([500.05, 499.95]).half() are both 500; of [500.3, 499.7] they are 500.25 and 499.75.
-        assert_eq!(of_two(0.50005, [1, 3], LabelTies::Nearest), 3);
-        assert_eq!(of_two(0.50005, [1, 3], LabelTies::Lowest), 1);
-        assert_eq!(of_two(0.5003, [1, 3], LabelTies::Lowest), 3);
+        assert_eq!(between_two(0.50005, [1, 3], LabelTies::Nearest), 3);
+        assert_eq!(between_two(0.50005, [1, 3], LabelTies::Lowest), 1);
+        assert_eq!(between_two(0.5003, [1, 3], LabelTies::Lowest), 3);
     }
 }

@@ -157,7 +157,7 @@ impl Channel<'_> {
         let needed = self.needed(&samples, part.of_grid.shape);
         if needed.is_none_or(|needed| needed.saturating_mul(2) > memory.len()) {
             let Some(halves) = part.halves() else {
-                let bytes = |count: usize| Bytes::of(count.saturating_mul(size_of::<f32>()));
+                let bytes = |count: usize| Bytes::from_len(count.saturating_mul(size_of::<f32>()));
                 return Err(PrepareError::Patch(PatchError::ScratchTooSmall {
                     path: self.path.into(),
                     needed: bytes(needed.map_or(usize::MAX, |needed| needed.saturating_mul(2))),

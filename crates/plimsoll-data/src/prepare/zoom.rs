@@ -101,13 +101,13 @@ mod tests {
     }
 
     /// The numbers of `oracles/zoom.py`.
-    fn of_scipy() -> Vec<Zoomed> {
+    fn zoomed_by_scipy() -> Vec<Zoomed> {
         serde_json::from_str(include_str!("../../../../oracles/zoom.json")).unwrap()
     }
 
     #[test]
     fn zoomed_images_are_those_of_scipy_bit_for_bit_in_whatever_pieces_they_are_pulled() {
-        for case in of_scipy() {
+        for case in zoomed_by_scipy() {
             let whole = VoxelBox::whole(case.shape);
             let zoom = Zoom::new(whole, Reorientation::IDENTITY, Spacing(case.spacing), Spacing(case.target));
             assert_eq!(zoom.shape(), case.zoomed_shape);
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn labels_go_back_as_in_scipy() {
-        for case in of_scipy() {
+        for case in zoomed_by_scipy() {
             let zoom = Zoom::new(
                 VoxelBox::whole(case.shape),
                 Reorientation::IDENTITY,

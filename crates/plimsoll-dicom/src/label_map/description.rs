@@ -92,8 +92,8 @@ impl Description {
     pub(super) fn read(place: FileLocation, budget: &Budget) -> Result<Description, DicomError> {
         let refuse = |fault| DicomError::Segmentation { path: place.path().into(), fault };
         let _reading = budget.reserve("a header of DICOM", READING)?;
-        let texts = Bytes::of((MOST_SEGMENTS + 2) * (size_of::<Segment>() + 2 * MOST_VALUE));
-        let held = budget.reserve("segments of DICOM", texts + Bytes::of(size_of::<Header>()))?;
+        let texts = Bytes::from_len((MOST_SEGMENTS + 2) * (size_of::<Segment>() + 2 * MOST_VALUE));
+        let held = budget.reserve("segments of DICOM", texts + Bytes::from_len(size_of::<Header>()))?;
         let (meta, reader) = read_start(&place)?;
         let mut all = Collected {
             segments: Vec::new(),

@@ -23,7 +23,7 @@ pub(super) fn decode(
     if frame.marker != LS {
         return Err(format!("its pixels are not JPEG-LS (marker FF{:02X})", frame.marker).into());
     }
-    let image = Bytes::of(size_of_val(plane));
+    let image = Bytes::from_len(size_of_val(plane));
     let rows = Bytes(FIXED + expected.columns as u64 * ROW_BYTES);
     let _held = budget.reserve("decoding JPEG-LS", image + rows)?;
     let (columns, rows) = (expected.columns as u32, expected.rows as u32);

@@ -256,7 +256,7 @@ fn plain(bytes: &[u8], order: Order, sample: Sample, plane: &mut [u16]) -> Resul
 /// A frame that is deflated.
 fn inflate(bytes: &[u8], expected: Expected, plane: &mut [u16], budget: &Budget) -> Result<(), Failed> {
     let length = expected.count() * expected.sample.bytes;
-    let _held = budget.reserve("pixels of DICOM inflated", Bytes::of(length))?;
+    let _held = budget.reserve("pixels of DICOM inflated", Bytes::from_len(length))?;
     let mut inflated = vec![0; length];
     DeflateDecoder::new(bytes).read_exact(&mut inflated).map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => "its pixels are cut off".to_string(),

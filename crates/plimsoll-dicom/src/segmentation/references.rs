@@ -137,7 +137,7 @@ impl References {
         let of_slices = series.slices.len() * (size_of::<Reference>() + 2 * MOST_LETTERS);
         // As they are in the file, put together to be decoded, and decoded.
         let of_elements = 4 * taken().count() * MOST_VALUE;
-        let held = budget.reserve("a header of DICOM", Bytes::of(of_slices + of_elements))?;
+        let held = budget.reserve("a header of DICOM", Bytes::from_len(of_slices + of_elements))?;
         let expected = Identity::read(series, 0, budget)?;
         let mut slices: Vec<Reference> = Vec::with_capacity(series.slices.len());
         let mut identity = None;

@@ -186,7 +186,7 @@ impl<'a> Outlines<'a> {
         if first == end {
             return Ok(());
         }
-        let _room = self.budget.reserve("outlines of labels", Bytes::of(CHUNK))?;
+        let _room = self.budget.reserve("outlines of labels", Bytes::from_len(CHUNK))?;
         let mut buffer = vec![0; CHUNK];
         output.begin_sequence(tags::CONTOUR_SEQUENCE)?;
         for at in first..end {

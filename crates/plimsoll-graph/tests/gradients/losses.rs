@@ -4,7 +4,7 @@ use super::*;
 
 /// A loss of distances, or, without a term, of boundaries, for logits with an odd extent; if `coarse`, for means of
 /// blocks.
-fn of_shapes(term: Option<DistanceTerm>, ignore: Option<u8>, coarse: bool) -> (Program, TensorId) {
+fn loss_of_shapes(term: Option<DistanceTerm>, ignore: Option<u8>, coarse: bool) -> (Program, TensorId) {
     let mut p = Program::new("shapes");
     let logits = p.input("logits", Shape::volume(2, 3, [3, 4, 5]), Kind::Volume);
     let labels = p.input("labels", Shape::volume(2, 1, [3, 4, 5]), Kind::Labels);
@@ -42,7 +42,7 @@ fn losses_of_distances_and_boundaries() {
     ];
     for (i, term) in terms.into_iter().enumerate() {
         for coarse in [false, true] {
-            let (program, loss) = of_shapes(term, ((i % 2 == 0) != coarse).then_some(2), coarse);
+            let (program, loss) = loss_of_shapes(term, ((i % 2 == 0) != coarse).then_some(2), coarse);
             check(program, loss, 3);
         }
     }
@@ -70,7 +70,7 @@ enum Soft {
     Recall,
 }
 
-fn of_morphology(soft: Soft, ignore: Option<u8>, extent: [usize; 3]) -> (Program, TensorId) {
+fn loss_of_morphology(soft: Soft, ignore: Option<u8>, extent: [usize; 3]) -> (Program, TensorId) {
     let mut p = Program::new("morphology");
     let logits = p.input("logits", Shape::volume(2, 3, extent), Kind::Volume);
     let labels = p.input("labels", Shape::volume(2, 1, extent), Kind::Labels);
@@ -113,7 +113,7 @@ fn losses_of_soft_morphology() {
         [Soft::ClDice, Soft::Skeletons, Soft::Dilations(None), Soft::Dilations(Some(0.9)), Soft::Recall];
     for soft in all {
         for (ignore, extent) in [(None, [4, 5, 6]), (Some(2), [1, 7, 9])] {
-            let (program, loss) = of_morphology(soft, ignore, extent);
+            let (program, loss) = loss_of_morphology(soft, ignore, extent);
             check(program, loss, 3);
         }
     }

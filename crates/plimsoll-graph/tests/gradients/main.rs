@@ -234,7 +234,7 @@ fn means_over_windows_interpolation_channels_to_voxels_and_dropped_channels() {
 }
 
 /// Values of an op on numbers 0, 1, 2, … of a shape.
-fn of_counts(op: &Op, shape: Shape) -> Vec<f64> {
+fn values_on_counts(op: &Op, shape: Shape) -> Vec<f64> {
     let count = Array::from_fn(shape.clone(), |i| i as f64);
     let info =
         TensorInfo { name: "x".into(), shape, dtype: DType::F32, role: Role::Input, kind: Kind::Volume };
@@ -247,14 +247,14 @@ fn of_counts(op: &Op, shape: Shape) -> Vec<f64> {
 #[test]
 fn resampled_maps_are_those_of_pytorch() {
     let pool = AvgPool { window: [1, 2, 2] }.into();
-    assert_eq!(of_counts(&pool, Shape::volume(1, 1, [1, 3, 5])), [3.0, 5.0]);
+    assert_eq!(values_on_counts(&pool, Shape::volume(1, 1, [1, 3, 5])), [3.0, 5.0]);
     let up = Upsample2 { axes: [false, false, true] }.into();
-    assert_eq!(of_counts(&up, Shape::volume(1, 1, [1, 1, 3])), [0.0, 0.25, 0.75, 1.25, 1.75, 2.0]);
+    assert_eq!(values_on_counts(&up, Shape::volume(1, 1, [1, 1, 3])), [0.0, 0.25, 0.75, 1.25, 1.75, 2.0]);
     let up = Upsample2 { axes: [false, true, true] }.into();
-    let of_four = of_counts(&up, Shape::volume(1, 1, [1, 2, 2]));
+    let of_four = values_on_counts(&up, Shape::volume(1, 1, [1, 2, 2]));
     assert_eq!(of_four[..8], [0.0, 0.25, 0.75, 1.0, 0.5, 0.75, 1.25, 1.5]);
     let subpixel = Subpixel { axes: [false, true, true] }.into();
-    let of_eight = of_counts(&subpixel, Shape::volume(1, 4, [1, 1, 2]));
+    let of_eight = values_on_counts(&subpixel, Shape::volume(1, 4, [1, 1, 2]));
     // The shuffled rows are 0 2 1 3 and 4 6 5 7, before the means over two places along both.
     assert_eq!(of_eight, [0.0, 0.5, 0.75, 1.0, 1.0, 3.0, 3.5, 4.0]);
 }

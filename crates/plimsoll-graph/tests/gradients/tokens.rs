@@ -29,7 +29,7 @@ fn loss_of(
 }
 
 #[test]
-fn of_one_operand() {
+fn ops_with_one_operand() {
     let merging = SpaceToDepth {
         block: [2; 3],
         // With two offsets twice, and two not at all.

@@ -93,7 +93,7 @@ pub enum ArrayError {
 
 impl ArrayError {
     /// An error that names no file.
-    fn of(source: InferError) -> ArrayError {
+    fn from_infer(source: InferError) -> ArrayError {
         ArrayError::Infer { text: one_line(&source), cause: Box::new(source) }
     }
 }
@@ -139,7 +139,7 @@ impl ArrayPredictor {
         // Reserved as the copies will be, so that the plan is the one that the image will have.
         let _held = self.hold(image)?;
         let planned = CaseGrid { name: NAME, geometry, element };
-        let plan = self.predictor.plan_grid(&planned).map_err(ArrayError::of)?;
+        let plan = self.predictor.plan_grid(&planned).map_err(ArrayError::from_infer)?;
         Ok(ArrayPlan { plan, image })
     }
 
@@ -151,7 +151,7 @@ impl ArrayPredictor {
         // Reserved as the copies will be, so that the estimate counts them.
         let _held = self.hold(copies(&geometry, element, self.model().channels.len())?)?;
         let planned = CaseGrid { name: NAME, geometry, element };
-        self.predictor.estimate_grid(&planned).map_err(ArrayError::of)
+        self.predictor.estimate_grid(&planned).map_err(ArrayError::from_infer)
     }
 
     /// Reserves memory for copies of an image. An engine of an earlier image that leaves them no room is freed first.

@@ -62,7 +62,7 @@ impl Needed {
     ///
     /// # Errors
     /// Returns an error if a header cannot be read: that is told when the case is inspected.
-    pub(crate) fn of(case: &Case, earlier: Option<&Path>) -> Result<Option<Needed>, InferError> {
+    pub(crate) fn read(case: &Case, earlier: Option<&Path>) -> Result<Option<Needed>, InferError> {
         let Some(headers) = Headers::read(case, earlier)? else { return Ok(None) };
         let decoded = if headers.decoding == Bytes::ZERO { headers.decoded } else { Bytes::ZERO };
         Ok(Some(Needed { inspection: inspection_bytes(case)?, decoded }))
@@ -75,7 +75,7 @@ impl Needed {
 
     /// The same on a thread of its own.
     pub(crate) fn ahead(&self) -> Bytes {
-        Bytes::of(STACK) + self.all()
+        Bytes::from_len(STACK) + self.all()
     }
 
     /// Room for what is decoded beside the inspection; none if there is too little.

@@ -36,7 +36,7 @@ impl Headers {
             case.expect_channels_of(&file).map_err(|fault| InferError::Files(Box::new(fault)))?;
             match &mut found {
                 Some(headers) => headers.add(&file),
-                None => found.insert(Headers::of_first(case, &file)?).add(&file),
+                None => found.insert(Headers::read_first(case, &file)?).add(&file),
             }
         }
         if let (Some(path), Some(headers)) = (earlier, &mut found) {
@@ -51,7 +51,7 @@ impl Headers {
     }
 
     /// The grid of the first image in the unit that is set, and nothing counted.
-    fn of_first(case: &Case, file: &VolumeFile) -> Result<Headers, VolumeError> {
+    fn read_first(case: &Case, file: &VolumeFile) -> Result<Headers, VolumeError> {
         let scale = case.reading.scale(file);
         let scaled = file.geometry().scaled(scale).map_err(|problem| VolumeError::Header {
             path: file.path().into(),

@@ -158,7 +158,7 @@ impl Reach {
         });
         let [depths, heights, widths] = steps;
         let most = depths.len().saturating_mul(heights.len());
-        let bytes = Bytes::of(most.saturating_mul(size_of::<Row>()));
+        let bytes = Bytes::from_len(most.saturating_mul(size_of::<Row>()));
         let room = budget.reserve("rows within reach of labels", bytes)?;
         let mut rows = Vec::with_capacity(most);
         for (d, depth) in depths {
@@ -228,7 +228,7 @@ mod tests {
         let growth = Growth { radius_mm: 3.0, spacing: Spacing([1.5; 3]), inside: None };
         let budget = Budget::new(Bytes::mib(1));
         let reach = Reach::new(&growth, [20; 3], &budget).unwrap();
-        assert!(budget.used() >= Bytes::of(reach.rows.len() * size_of::<Row>()));
+        assert!(budget.used() >= Bytes::from_len(reach.rows.len() * size_of::<Row>()));
         // x² + y² + z² ≤ 4 has 33 points.
         assert_eq!(reach.rows.iter().map(|(_, columns)| columns.len()).sum::<usize>(), 33);
         assert_eq!(reach.planes(), 2);

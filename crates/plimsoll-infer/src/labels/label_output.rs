@@ -51,7 +51,8 @@ pub(crate) fn queue_bytes(planes: usize, plane: usize) -> Result<[Bytes; 2], Map
     let of_plane = Mapped::<u8>::bytes(plane)?.0.max(1);
     let within_most = usize::try_from(MOST.0 / of_plane).unwrap_or(usize::MAX);
     let wanted = planes.min(within_most).clamp(LEAST_PLANES, MOST_PLANES);
-    Ok([wanted, LEAST_PLANES].map(|planes| Bytes(of_plane.saturating_mul(planes as u64)) + Bytes::of(STACK)))
+    Ok([wanted, LEAST_PLANES]
+        .map(|planes| Bytes(of_plane.saturating_mul(planes as u64)) + Bytes::from_len(STACK)))
 }
 
 impl<'scope> LabelOutput<'scope> {
@@ -67,12 +68,13 @@ impl<'scope> LabelOutput<'scope> {
         scope: &'scope Scope<'scope, '_>,
     ) -> Result<LabelOutput<'scope>, MapError> {
         let of_plane = Mapped::<u8>::bytes(plane)?;
-        let planes = usize::try_from((bytes - Bytes::of(STACK)).0 / of_plane.0.max(1)).unwrap_or(usize::MAX);
+        let planes =
+            usize::try_from((bytes - Bytes::from_len(STACK)).0 / of_plane.0.max(1)).unwrap_or(usize::MAX);
         if planes < LEAST_PLANES {
             return Ok(LabelOutput::Direct(writer));
         }
         let memory = budget.part("labels to be written", bytes)?;
-        let stack = memory.reserve("stack", Bytes::of(STACK))?;
+        let stack = memory.reserve("stack", Bytes::from_len(STACK))?;
         // No more than there are planes, and one message that there are no more.
         let (full, waiting) = sync_channel(planes + 1);
         let (free, empty) = sync_channel(planes);

@@ -32,7 +32,7 @@ const MOST_AT_ONCE: Bytes = Bytes::mib(64);
 
 impl Record {
     /// Returns the records of the labels of a case, and of its probabilities if they are wanted, whose slices come along a stored axis.
-    pub(crate) fn of_case(stored: [usize; 3], slices: usize, wanted: Wanted<'_>) -> [Record; 2] {
+    pub(crate) fn for_case(stored: [usize; 3], slices: usize, wanted: Wanted<'_>) -> [Record; 2] {
         let labels = Record { stored, slices, outputs: 1, size: wanted.label_bytes() };
         [labels, Record { outputs: wanted.probabilities(), size: size_of::<f32>(), ..labels }]
     }

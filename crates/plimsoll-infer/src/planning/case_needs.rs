@@ -39,7 +39,7 @@ pub(crate) struct CaseMemory {
 impl CaseMemory {
     /// Returns the memory of a case that was inspected, of which `held` bytes are decoded already. The next case needs `ahead` bytes;
     /// `has_file` is `true` if there is a file of labels beside which data can be kept.
-    pub(crate) fn of_inspected(headers: &Headers, held: Bytes, ahead: Bytes, has_file: bool) -> CaseMemory {
+    pub(crate) fn from_headers(headers: &Headers, held: Bytes, ahead: Bytes, has_file: bool) -> CaseMemory {
         CaseMemory {
             decoded: headers.decoded.max(held),
             compressed: if has_file { headers.compressed } else { Bytes::ZERO },
@@ -126,14 +126,14 @@ impl<'a> Planning<'a> {
         let slab_axis = slices_of(&uncut, model.patch);
         let rows = self.network.rows(grid, slab_axis);
         let stored = images.geometry.shape();
-        let [labels, probabilities] = Record::of_case(stored, slab_axis, wanted);
+        let [labels, probabilities] = Record::for_case(stored, slab_axis, wanted);
         // Once all sums are labels, their memory is that in which labels are put in order.
         let reading = labels.least_reading()?.max(probabilities.least_reading()?);
         let sums = SumsOfGrid { grid, wanted, reading };
         let spool = SpoolNeeds {
             labels: labels.memory()?,
             is_in_memory: memory.waits_in_memory,
-            probabilities: Bytes::of(probabilities.all()),
+            probabilities: Bytes::from_len(probabilities.all()),
         };
         let [depth, height, width] = stored;
         let plane = height.saturating_mul(width).saturating_mul(wanted.label_bytes());

@@ -6,7 +6,7 @@ use plimsoll_graph::{DType, Program};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_plan::{Backend, Options, Planner, VerifiedPlan, engine_bytes};
 
-use crate::error::{InferError, Instead};
+use crate::error::{Alternative, InferError};
 use crate::options::RingStorage;
 use crate::planning::engines::{LeastWith, Otherwise, arena_room, left_there};
 use crate::planning::needs::{CaseNeeds, DeviceLogits, LogitsNeeds, SpoolNeeds, StripNeeds};
@@ -159,7 +159,7 @@ impl CasePlanner<'_> {
         let mut no_room = None;
         // What is stored decides over labels, and who adds does not: so that comes first.
         for (ring, on_device) in needs.rings().flat_map(|ring| [(ring, true), (ring, false)]) {
-            let Some((logits, there)) = needs.logits.of(ring, on_device) else { continue };
+            let Some((logits, there)) = needs.logits.stored_as(ring, on_device) else { continue };
             let way = Way { ring, logits, on_device: there, strips: None };
             match self.attempt(needs, way, no_room, &mut planner)? {
                 Tried::Fits(planned) => return Ok(*planned),
@@ -171,7 +171,7 @@ impl CasePlanner<'_> {
         let (ring, engine) = refused.ok_or_else(lost)?;
         let beside = self.fixed() + self.beside(needs, true) + engine.arena;
         for (strips, on_device) in needs.strips.iter().flat_map(|strips| [(strips, true), (strips, false)]) {
-            let Some((logits, there)) = strips.logits.of(ring, on_device) else { continue };
+            let Some((logits, there)) = strips.logits.stored_as(ring, on_device) else { continue };
             if beside + logits > self.budget.limit() {
                 continue;
             }
@@ -371,25 +371,28 @@ impl CasePlanner<'_> {
             // Writing to a text does not fail.
             let _ = write!(parts, "{between}{part} {bytes}");
         }
-        let mut instead = Vec::new();
+        let mut alternatives = Vec::new();
         if ring == RingStorage::F32 {
             let (in_f16, _) = of_ring(RingStorage::F16);
-            instead.push(Instead { flag: "‹ring=f16›", needed: with(fixed, arena, in_f16) });
+            alternatives.push(Alternative { setting: "‹ring=f16›", needed: with(fixed, arena, in_f16) });
         }
         if let Some(one) = (self.least_with)(Otherwise::OneWindow)? {
             let LeastWith { arena, saved, left_there } = one;
             let (of_case, _) = self.least(needs, &|sums| sums.least(sums.by_host_of_one, ring, left_there));
-            instead
-                .push(Instead { flag: "‹window_batch=1›", needed: with(fixed - saved, arena, of_case) });
+            alternatives.push(Alternative {
+                setting: "‹window_batch=1›",
+                needed: with(fixed - saved, arena, of_case),
+            });
         }
         if self.backend.device_memory().is_none()
             && let Some(LeastWith { arena, .. }) = (self.least_with)(Otherwise::Halved)?
         {
-            instead.push(Instead { flag: "‹precision=bf16›", needed: with(fixed, arena, of_case) });
+            alternatives
+                .push(Alternative { setting: "‹precision=bf16›", needed: with(fixed, arena, of_case) });
         }
-        instead.retain(|instead| instead.needed < needed);
+        alternatives.retain(|alternative| alternative.needed < needed);
         let (case, limit) = (needs.case.clone(), self.budget.limit());
-        Ok(InferError::Infeasible { case, needed, limit, parts, instead })
+        Ok(InferError::Infeasible { case, needed, limit, parts, alternatives })
     }
 }
 

@@ -30,7 +30,7 @@ impl Planning<'_> {
         self.plan_beside(requests, |number| {
             // What is wrong with the next case is told at its turn.
             let next = requests.get(number + 1)?;
-            Some(Needed::of(next.case, next.earlier).ok()??.ahead())
+            Some(Needed::read(next.case, next.earlier).ok()??.ahead())
         })
     }
 

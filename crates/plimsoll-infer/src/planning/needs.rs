@@ -58,7 +58,7 @@ pub(crate) struct LogitsBytes {
 }
 
 impl LogitsBytes {
-    pub(crate) fn of(&self, ring: RingStorage) -> Bytes {
+    pub(crate) fn stored_as(&self, ring: RingStorage) -> Bytes {
         match ring {
             RingStorage::F32 => self.in_f32,
             RingStorage::F16 => self.in_f16,
@@ -99,20 +99,22 @@ pub(crate) struct DeviceLogits {
 
 impl LogitsNeeds {
     /// Returns the bytes of this process, and of the device if it sums, or `None` if `on_device` is requested and no device can.
-    pub(crate) fn of(&self, ring: RingStorage, on_device: bool) -> Option<(Bytes, Option<Bytes>)> {
+    pub(crate) fn stored_as(&self, ring: RingStorage, on_device: bool) -> Option<(Bytes, Option<Bytes>)> {
         match (on_device, self.by_device) {
-            (false, _) => Some((self.by_host.of(ring), None)),
-            (true, by_device) => by_device.map(|logits| (logits.here.of(ring), Some(logits.there.of(ring)))),
+            (false, _) => Some((self.by_host.stored_as(ring), None)),
+            (true, by_device) => {
+                by_device.map(|logits| (logits.here.stored_as(ring), Some(logits.there.stored_as(ring))))
+            }
         }
     }
 
     /// The least that this process holds: where it sums, what `by_host` says; or where a device does which has so much left beside its arena.
     pub(crate) fn least(&self, by_host: LogitsBytes, ring: RingStorage, left_there: Bytes) -> Bytes {
         match self.by_device {
-            Some(DeviceLogits { here, there }) if there.of(ring) <= left_there => {
-                here.of(ring).min(by_host.of(ring))
+            Some(DeviceLogits { here, there }) if there.stored_as(ring) <= left_there => {
+                here.stored_as(ring).min(by_host.stored_as(ring))
             }
-            _ => by_host.of(ring),
+            _ => by_host.stored_as(ring),
         }
     }
 }

@@ -32,7 +32,7 @@ pub fn planned_work(
     };
     let place = CasePlace::new(model, images)?;
     let slab_axis = slices_of(&place.uncut_grid(images)?, model.patch);
-    let windows = Rows::of_model(place.largest_grid(), model, step, slab_axis).windows();
+    let windows = Rows::for_model(place.largest_grid(), model, step, slab_axis).windows();
     let patch = model.patch.iter().fold(1, |voxels: u64, extent| voxels.saturating_mul(*extent as u64));
     let passes = (windows as u64).saturating_mul(model.weights.len() as u64);
     let stored = headers.geometry.voxel_count() as u64;

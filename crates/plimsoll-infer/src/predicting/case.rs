@@ -60,9 +60,9 @@ impl Predictor {
         // Shared, so that the engine can be replaced while the model's answers and steps are in use.
         let model = Arc::clone(&self.network.model);
         let place = CasePlace::new(&model, images)?;
-        let next = next.and_then(|next| Some((Needed::of(next.case, next.earlier).ok()??, next)));
+        let next = next.and_then(|next| Some((Needed::read(next.case, next.earlier).ok()??, next)));
         let ahead = next.as_ref().map_or(Bytes::ZERO, |(needed, _)| needed.ahead());
-        let memory = CaseMemory::of_inspected(&headers, held, ahead, labels.waits_beside().is_some());
+        let memory = CaseMemory::from_headers(&headers, held, ahead, labels.waits_beside().is_some());
         let needs = self.planning().needs(images, &place, probabilities.is_some(), memory)?;
         let planned = self.planning().plan_needs(&needs, held)?;
         let PlannedCase { mut plan, next: engine, strips, is_spooled, .. } = planned;
@@ -81,7 +81,7 @@ impl Predictor {
         let waiting = match is_spooled {
             false => None,
             true => {
-                let records = Record::of_case(stored, plan.slab_axis, wanted);
+                let records = Record::for_case(stored, plan.slab_axis, wanted);
                 let beside = labels.waits_beside().filter(|_| plan.spool_bytes == Bytes::ZERO);
                 Some(Waiting::open(records, beside, probabilities, &self.network.budget)?)
             }
@@ -157,7 +157,7 @@ impl Predictor {
         let Ahead { inspected, cache, held } = match before {
             Some(before) => before,
             None => {
-                let needed = Needed::of(case, earlier).ok().flatten();
+                let needed = Needed::read(case, earlier).ok().flatten();
                 // An arena that leaves no room to look at the case goes before: what takes its place is planned with the case.
                 if needed.is_some_and(|needed| needed.inspection > self.network.budget.free()) {
                     self.network.running = None;

@@ -27,17 +27,17 @@ fn wide_labels(bytes: &mut [u8]) -> &mut [u16] {
 
 /// A number that labels are written as.
 trait Label: Pod + Send {
-    fn of(value: u16) -> Self;
+    fn from_class(value: u16) -> Self;
 }
 
 impl Label for u8 {
-    fn of(value: u16) -> u8 {
+    fn from_class(value: u16) -> u8 {
         value as u8
     }
 }
 
 impl Label for u16 {
-    fn of(value: u16) -> u16 {
+    fn from_class(value: u16) -> u16 {
         value
     }
 }
@@ -77,7 +77,7 @@ impl Export {
     /// Bytes that the way out of a ring reserves: a place for each index along the axes of the stored grid.
     pub(crate) fn bytes(grid: &TargetGrid) -> Bytes {
         let places = grid.stored_shape().into_iter().fold(0, usize::saturating_add);
-        Bytes::of(places.saturating_mul(size_of::<Place>()))
+        Bytes::from_len(places.saturating_mul(size_of::<Place>()))
     }
 
     /// From a ring of this shape to a part of the stored grid, whose slices lie along a stored axis.
@@ -223,12 +223,12 @@ impl Export {
         SliceLabels { labels, turned }: SliceLabels<'_, L>,
         Workers { pool, buffers: rooms }: Workers<'_, LineRoom>,
     ) {
-        labels.fill(L::of(0));
+        labels.fill(L::from_class(0));
         let Some(planes) = planes else { return };
         let ([_, rows, columns], [_, first_row, first_column]) = (self.extent, self.before);
         let decide = |(place, line): (Place, &mut [L]), room: &mut LineRoom| {
             let decided = room.labels(planes, place, &self.along, &self.answers);
-            line.iter_mut().zip(decided).for_each(|(label, decided)| *label = L::of(*decided as u16));
+            line.iter_mut().zip(decided).for_each(|(label, decided)| *label = L::from_class(*decided as u16));
         };
         if self.lines_are_rows {
             let lines = labels.chunks_exact_mut(columns).skip(first_row);

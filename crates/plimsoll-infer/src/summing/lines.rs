@@ -48,7 +48,7 @@ impl AlongLine {
     }
 
     /// The logits of the covered voxels: where they are in the line, or in `room`.
-    fn of<'a>(&self, line: &'a [f32], room: &'a mut [f32]) -> &'a [f32] {
+    fn resampled<'a>(&self, line: &'a [f32], room: &'a mut [f32]) -> &'a [f32] {
         match self {
             AlongLine::Same(range) => &line[range.clone()],
             AlongLine::Between(places) => {
@@ -219,7 +219,7 @@ impl LineRoom {
         labels.fill(0);
         let mut each = |output: usize, take: &mut dyn FnMut(&[f32])| {
             let line = planes.line(output, line, [&mut *one, &mut *two, &mut *three]);
-            take(along.of(line, logits));
+            take(along.resampled(line, logits));
         };
         match answers {
             Answers::Classes(classes) => {
@@ -327,7 +327,7 @@ impl AlongLine {
         match self {
             AlongLine::Same(range) => to.copy_from_slice(&logits[range.clone()]),
             AlongLine::Between(_) => {
-                self.of(logits, to);
+                self.resampled(logits, to);
             }
         }
     }

@@ -76,7 +76,7 @@ impl Rows {
     }
 
     /// Places a model's windows over a case at its own distance, or else at most the share `step` of a window apart, along a stored axis.
-    pub(crate) fn of_model(grid: &TargetGrid, model: &SegmentationModel, step: f64, slices: usize) -> Rows {
+    pub(crate) fn for_model(grid: &TargetGrid, model: &SegmentationModel, step: f64, slices: usize) -> Rows {
         let activation = match (model.interpolated, &model.answers) {
             (Interpolated::Logits, _) => None,
             (Interpolated::Probabilities, Answers::Classes(_)) => Some(Activation::Softmax),
@@ -116,11 +116,11 @@ impl Rows {
             across: shape.plane_axes().map(starts),
             taken: [0..0, 0..0],
         };
-        whole.of_part(grid, whole.part)
+        whole.for_part(grid, whole.part)
     }
 
     /// Returns the windows of a part of the stored grid, which contains all of it along the axis of slices.
-    fn of_part(&self, grid: &TargetGrid, part: VoxelBox) -> Rows {
+    fn for_part(&self, grid: &TargetGrid, part: VoxelBox) -> Rows {
         let needed = self.part_axes(grid).map(|stored| {
             let covered = AxisPlaces::new(grid, &self.shape, stored).covered();
             self.needed(grid, stored, &covered, part.start[stored]..part.start[stored] + part.shape[stored])
@@ -249,7 +249,7 @@ impl Rows {
             let mut part = whole;
             part.start[axis] = number.saturating_mul(size);
             part.shape[axis] = size.min(whole.shape[axis] - part.start[axis]);
-            self.of_part(grid, part)
+            self.for_part(grid, part)
         })
     }
 

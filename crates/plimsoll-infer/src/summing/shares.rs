@@ -83,7 +83,7 @@ impl Shares {
     }
 
     /// The shares of the voxels of the window at `start`. Windows are asked for in the order of passing.
-    pub(crate) fn of(&mut self, start: [usize; 3]) -> WindowShares<'_> {
+    pub(crate) fn at(&mut self, start: [usize; 3]) -> WindowShares<'_> {
         let Shares { weights, starts, shape, looks, totals } = self;
         let looks = *looks as f32;
         match totals {
@@ -131,7 +131,7 @@ fn sum_plane(totals: &mut [f32], turn: usize, shape: &RingShape, weights: &Weigh
                     for (total, column) in to.iter_mut().zip(columns.clone()) {
                         let mut voxel = [0; 3];
                         (voxel[shape.axis], voxel[first], voxel[second]) = (at, row, column);
-                        *total += weights.of(voxel);
+                        *total += weights.at(voxel);
                     }
                 }
             }
@@ -159,7 +159,7 @@ impl WindowShares<'_> {
                     let place = [0, 1, 2].map(|axis| start[axis] + voxel[axis]);
                     let slot = shape.slot(shape.turn(place[shape.axis]));
                     let total = totals[slot * shape.plane() + shape.in_plane(place)];
-                    *share = weights.of(voxel) / (total * looks);
+                    *share = weights.at(voxel) / (total * looks);
                 }
             }
         }
@@ -199,7 +199,7 @@ mod tests {
             }
             all.sort_by_key(|start| shape.turns_of(*start).start);
             for start in all {
-                let of = shares.of(start);
+                let of = shares.at(start);
                 for d in 0..window[0] {
                     for h in 0..window[1] {
                         let mut row = vec![0.0; window[2]];

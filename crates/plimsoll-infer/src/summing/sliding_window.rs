@@ -84,7 +84,7 @@ impl SlidingWindow {
 
     /// Returns the rows of windows of a grid that is traversed along a stored axis.
     pub(crate) fn rows(&self, grid: &TargetGrid, slab_axis: usize) -> Rows {
-        Rows::of_model(grid, &self.model, self.options.step, slab_axis)
+        Rows::for_model(grid, &self.model, self.options.step, slab_axis)
     }
 
     /// Returns the number of passes of each window through the network of one fold.

@@ -57,7 +57,7 @@ impl Stream {
         let [_, height, width] = rows.part_extent();
         let rooms = Export::room_bytes(&rows.shape, [height, width])?;
         let rooms = Bytes(rooms.0.saturating_mul(summing.pool.threads() as u64));
-        let [labels, turned, probabilities] = Stream::of_slice(grid, rows, wanted);
+        let [labels, turned, probabilities] = Stream::slice_bytes(grid, rows, wanted);
         let labels = Mapped::<u8>::bytes(labels)? + Mapped::<u8>::bytes(turned)?;
         let slices = labels + Mapped::<f32>::bytes(probabilities)?;
         let Summing { summands, storage, pool, on_device, .. } = summing;
@@ -68,7 +68,7 @@ impl Stream {
     }
 
     /// Bytes of the labels of a slice, as they are written and as they lie in planes of the ring, and its probabilities.
-    fn of_slice(grid: &TargetGrid, rows: &Rows, wanted: Wanted<'_>) -> [usize; 3] {
+    fn slice_bytes(grid: &TargetGrid, rows: &Rows, wanted: Wanted<'_>) -> [usize; 3] {
         let [_, height, width] = rows.part_extent();
         let label = wanted.label_bytes();
         let turned = if lines_are_rows(grid, &rows.shape, rows.slices) { 0 } else { label };
@@ -87,7 +87,7 @@ impl Stream {
     ) -> Result<Stream, MapError> {
         let Summing { looks, ref pool, .. } = *summing;
         let export = Export::new(grid, rows.shape, &rows.part, rows.slices, wanted, budget)?;
-        let [labels, turned, probabilities] = Stream::of_slice(grid, rows, wanted);
+        let [labels, turned, probabilities] = Stream::slice_bytes(grid, rows, wanted);
         Ok(Stream {
             sums: Sums::new(rows.shape, summing, budget)?,
             shares: Shares::new(rows.shape, rows.starts(), weights, looks, budget)?,
@@ -121,7 +121,7 @@ impl Stream {
         rooms: &mut [Room<E>],
         logits: LogitsOf<'_, E>,
     ) -> Result<bool, E> {
-        let window = WindowLogits { start, mirrored, shares: self.shares.of(start), logits };
+        let window = WindowLogits { start, mirrored, shares: self.shares.at(start), logits };
         self.sums.add(&window, Workers { pool: &self.pool, buffers: rooms })
     }
 
@@ -138,7 +138,7 @@ impl Stream {
         shape: &RingShape,
     ) -> Result<bool, EngineError> {
         let limit = self.sums.limit();
-        let shares = self.shares.of(start);
+        let shares = self.shares.at(start);
         device.add_window(logits, &summed_window(shape, start, mirrored, &shares, limit)?)
     }
 

@@ -78,7 +78,7 @@ impl PointHead {
     }
 
     /// The weights of an output, and its bias.
-    fn of_output(&self, output: usize) -> (&[f32], f32) {
+    fn weights_of_output(&self, output: usize) -> (&[f32], f32) {
         let (weights, bias) = self.numbers.split_at(self.outputs * self.features);
         (&weights[output * self.features..][..self.features], bias[output])
     }
@@ -158,7 +158,8 @@ impl Piece<'_> {
     /// The logits of `N` outputs. A sum begins with the bias and goes through the features in their order.
     #[inline(always)]
     fn products<const BLOCK: usize, const N: usize>(&mut self, first: usize) {
-        let of: [(&[f32], f32); N] = std::array::from_fn(|number| self.head.of_output(first + number));
+        let of: [(&[f32], f32); N] =
+            std::array::from_fn(|number| self.head.weights_of_output(first + number));
         let mut logits = [[0.0; PIECE]; N];
         for from in (0..PIECE).step_by(BLOCK) {
             let mut sums = of.map(|(_, bias)| [bias; BLOCK]);

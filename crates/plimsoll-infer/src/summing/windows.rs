@@ -103,7 +103,7 @@ impl Weights {
 
     /// Returns the weight of a voxel of a window.
     #[inline(always)]
-    pub(crate) fn of(&self, [d, h, w]: [usize; 3]) -> f32 {
+    pub(crate) fn at(&self, [d, h, w]: [usize; 3]) -> f32 {
         let [along, down, across] = &self.along;
         (along[d] * down[h] * across[w]).max(self.least)
     }

@@ -16,7 +16,7 @@ pub(crate) struct Workers<'a, B> {
 
 /// The bytes that the stacks of `threads` threads take, the caller's not counted.
 pub(crate) fn stacks(threads: usize) -> Bytes {
-    Bytes::of(threads.saturating_sub(1).saturating_mul(STACK + BESIDE_STACK))
+    Bytes::from_len(threads.saturating_sub(1).saturating_mul(STACK + BESIDE_STACK))
 }
 
 /// Starts `threads` threads, the caller's one of them, which wait for work from one plane to the next: starting them for each plane

@@ -51,8 +51,8 @@ fn machine() -> io::Result<MEMORYSTATUSEX> {
 pub(crate) fn resident() -> io::Result<Resident> {
     let (counters, machine) = (counters()?, machine()?);
     Ok(Resident {
-        now: Bytes::of(counters.WorkingSetSize),
-        peak: Bytes::of(counters.PeakWorkingSetSize),
+        now: Bytes::from_len(counters.WorkingSetSize),
+        peak: Bytes::from_len(counters.PeakWorkingSetSize),
         address_space: Bytes(machine.ullTotalVirtual) - Bytes(machine.ullAvailVirtual),
     })
 }
@@ -81,7 +81,7 @@ pub(crate) fn mapped_files() -> io::Result<MappedFiles> {
         }
         let start = region.BaseAddress.addr();
         if region.State == MEM_COMMIT && (region.Type == MEM_IMAGE || region.Type == MEM_MAPPED) {
-            files.mapped += Bytes::of(region.RegionSize);
+            files.mapped += Bytes::from_len(region.RegionSize);
             files.resident += resident_part(start, region.RegionSize)?;
         }
         match start.checked_add(region.RegionSize) {
@@ -118,7 +118,7 @@ fn resident_part(start: usize, bytes: usize) -> io::Result<Bytes> {
         pages += batch.iter().take(count).filter(|page| is_resident(page)).count();
         first += count * PAGE;
     }
-    Ok(Bytes::of(pages * PAGE))
+    Ok(Bytes::from_len(pages * PAGE))
 }
 
 /// The brand of the processor in 48 characters; ARM processors have no instruction for it.
@@ -167,7 +167,7 @@ pub(crate) fn own_limits(_: &System, unread: &mut Vec<Unread>) -> Vec<Limit> {
     }
     let flags = job.BasicLimitInformation.LimitFlags;
     let limit = |flag: u32, source: &str, bytes: usize| {
-        let bytes = Bytes::of(bytes);
+        let bytes = Bytes::from_len(bytes);
         (flags & flag != 0).then(|| Limit { source: source.into(), bytes, ceiling: bytes })
     };
     [

@@ -31,7 +31,8 @@ impl Curves {
     pub fn new(table: &Table, budget: &Budget) -> Result<Curves, TableError> {
         let classes = table.classes().len();
         let bytes = classes.saturating_mul(MOST_POINTS).saturating_mul(size_of::<[f64; 2]>());
-        let memory = budget.reserve("curves", Bytes::of(bytes)).map_err(plimsoll_memory::MapError::from)?;
+        let memory =
+            budget.reserve("curves", Bytes::from_len(bytes)).map_err(plimsoll_memory::MapError::from)?;
         let mut curves = Vec::new();
         for class in 0..classes {
             let mut points: Vec<[f64; 2]> = Vec::with_capacity(MOST_POINTS);

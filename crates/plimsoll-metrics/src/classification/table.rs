@@ -197,7 +197,7 @@ impl Table {
         let (mut names, mut memory) = (Vec::new(), None);
         let table = Table::read_each(path, labelling, budget, |cases| {
             let bytes = cases.saturating_mul(size_of::<String>()).saturating_add(length as usize);
-            memory = Some(budget.reserve("names of cases", Bytes::of(bytes)).map_err(MapError::from)?);
+            memory = Some(budget.reserve("names of cases", Bytes::from_len(bytes)).map_err(MapError::from)?);
             names.reserve_exact(cases);
             Ok(|name: &str| names.push(name.to_string()))
         })?;

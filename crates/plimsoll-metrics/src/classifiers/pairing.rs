@@ -49,7 +49,7 @@ impl ClassifierRepeat {
         for (number, named) in tables.into_iter().enumerate() {
             let (table, names) = (named.table, named.names);
             let bytes = names.iter().map(|name| name.len() + BYTES_OF_NAME).sum();
-            let memory = budget.reserve("names of images", Bytes::of(bytes)).map_err(MapError::from)?;
+            let memory = budget.reserve("names of images", Bytes::from_len(bytes)).map_err(MapError::from)?;
             all._memory.push(memory);
             if let Some(first) = all.tables.first() {
                 expect_alike(&all.name, first, &format!("{} (part {})", all.name, number + 1), &table)?;
@@ -121,7 +121,7 @@ impl PairedClassifiers {
         // And the places of the images of one repeat, while what it says of them is copied.
         let of_place = size_of::<(&Table, usize)>();
         let bytes = all.iter().map(|name| 2 * (name.len() + BYTES_OF_NAME) + of_place).sum();
-        let memory = budget.reserve("names of images", Bytes::of(bytes)).map_err(MapError::from)?;
+        let memory = budget.reserve("names of images", Bytes::from_len(bytes)).map_err(MapError::from)?;
         let lacks = |image: &str| repeats().find(|repeat| !repeat.images.contains_key(image));
         let (images, left_out): (Vec<&String>, Vec<&String>) =
             all.iter().partition(|image| lacks(image).is_none());

@@ -152,7 +152,7 @@ pub fn compare_classifiers(
     let repeats =
         paired.candidates().iter().map(|candidate| candidate.repeats.len() as u64).max().unwrap_or(1);
     let of_signs = sign_flip_bytes(paired.images().len(), repeats * repeats);
-    let _signs = budget.reserve("exact tests", Bytes::of(of_signs)).map_err(MapError::from)?;
+    let _signs = budget.reserve("exact tests", Bytes::from_len(of_signs)).map_err(MapError::from)?;
     let mut scores = Vec::new();
     for score in &settings.scores {
         let own: Vec<Item> = items.iter().filter(|item| item.score == *score).copied().collect();

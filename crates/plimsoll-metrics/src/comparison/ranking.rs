@@ -62,7 +62,7 @@ impl Paired {
         let count = self.candidates().len();
         let mut dropped_scores = 0;
         let bytes_of_case = size_of::<CaseRanks>() + count * size_of::<f64>();
-        let _held = budget.reserve("ranks", Bytes::of(self.cases().len() * bytes_of_case))?;
+        let _held = budget.reserve("ranks", Bytes::from_len(self.cases().len() * bytes_of_case))?;
         let mut cases = Vec::with_capacity(self.cases().len());
         let mut totals = vec![0.0; count];
         for case in self.cases() {

@@ -144,7 +144,7 @@ pub fn compare_candidates(
     let classes = paired.chosen(settings.classes.as_deref())?;
     let pairs = paired.candidates().len() * (paired.candidates().len() - 1) / 2;
     let most_differences = pairs * (classes.len() + 1) * paired.cases().len();
-    let _held = budget.reserve("differences", Bytes::of(most_differences * BYTES_OF_DIFFERENCE))?;
+    let _held = budget.reserve("differences", Bytes::from_len(most_differences * BYTES_OF_DIFFERENCE))?;
     let mut resampler = Resampler::new(settings.bootstrap, paired.cases().len(), budget)?;
     let mut scores = Vec::new();
     for metric in &settings.metrics {

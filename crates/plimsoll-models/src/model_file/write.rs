@@ -112,7 +112,7 @@ fn record(
         steps: progress.steps,
         specification: of,
         cases: (specification.cases.train.len(), specification.cases.val.len()),
-        data: Digest::of(&data),
+        data: Digest::compute(&data),
         initial: match &specification.initial {
             InitialWeights::Seed => None,
             InitialWeights::File { content, .. } => Some(*content),

@@ -31,7 +31,7 @@ impl State {
         }
     }
 
-    fn of_bits(bits: u8) -> State {
+    fn from_bits(bits: u8) -> State {
         match bits & BITS {
             0b00 => State::Zero,
             0b01 => State::Mixed,
@@ -49,7 +49,7 @@ pub(super) fn bytes(pieces: usize) -> usize {
 /// The state of a piece of a row.
 #[inline(always)]
 pub(super) fn get(row: &[u8], piece: usize) -> State {
-    State::of_bits(row[piece / PER_BYTE] >> (2 * (piece % PER_BYTE)))
+    State::from_bits(row[piece / PER_BYTE] >> (2 * (piece % PER_BYTE)))
 }
 
 /// Sets the state of a piece of a row.
@@ -68,7 +68,7 @@ pub(super) fn busy(row: &[u8], tiles: Range<usize>) -> impl Iterator<Item = (usi
         let mut byte = *byte;
         iter::from_fn(move || {
             let shift = if byte == 0 { return None } else { byte.trailing_zeros() & !1 };
-            let state = State::of_bits(byte >> shift);
+            let state = State::from_bits(byte >> shift);
             byte &= !(BITS << shift);
             Some(((first + at) * PER_BYTE + shift as usize / 2, state))
         })

@@ -290,7 +290,7 @@ pub fn gradients_agree(folder: &Path, name: &str) {
     engine.write(FIRST, program.find(names::IMAGE).unwrap(), HostSlice::F32(&image)).unwrap();
     engine.write(FIRST, program.find(names::LABELS).unwrap(), HostSlice::U8(&labels)).unwrap();
     engine.run(FIRST).unwrap();
-    let mut told = RecordedGradients::of(&record, folder, name);
+    let mut told = RecordedGradients::read(&record, folder, name);
     let bound = if large_with_kinks(&training) { 2e-2 } else { 1e-3 };
     let (mut compared, mut worst) = (0, 0.0f64);
     for id in program.with_role(Role::Parameter) {
@@ -326,7 +326,7 @@ fn norm(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 impl RecordedGradients<'_> {
-    fn of<'a>(record: &'a Record, folder: &Path, name: &str) -> RecordedGradients<'a> {
+    fn read<'a>(record: &'a Record, folder: &Path, name: &str) -> RecordedGradients<'a> {
         if !record.gradients.is_empty() {
             return RecordedGradients::Numbers(&record.gradients);
         }

@@ -29,7 +29,7 @@ impl Buffer {
 /// Plain old data.
 pub trait Plain: Copy {
     fn bytes(self) -> Vec<u8>;
-    fn of(bytes: &[u8]) -> Self;
+    fn read(bytes: &[u8]) -> Self;
     const SIZE: usize = size_of::<Self>();
 }
 
@@ -39,7 +39,7 @@ macro_rules! plain {
             fn bytes(self) -> Vec<u8> {
                 self.to_le_bytes().to_vec()
             }
-            fn of(bytes: &[u8]) -> Self {
+            fn read(bytes: &[u8]) -> Self {
                 Self::from_le_bytes(bytes.try_into().expect("as many bytes as it has"))
             }
         }
@@ -69,7 +69,7 @@ impl Device {
     pub fn download<T: Plain>(&self, buffer: Buffer) -> Vec<T> {
         let mut bytes = vec![0; buffer.bytes];
         self.memory.read(buffer.offset, &mut bytes);
-        bytes.chunks_exact(T::SIZE).map(T::of).collect()
+        bytes.chunks_exact(T::SIZE).map(T::read).collect()
     }
 }
 

@@ -56,10 +56,10 @@ fn transform_distances(
     let places = places.as_mut().map(|array| array.as_slice_mut()).transpose()?;
     let transform = Transform { spacing, rank, options, distances, places, resources };
     match &mask {
-        AnyMask::Bytes(mask) => transform.of_array(py, mask),
-        AnyMask::Shorts(mask) => transform.of_array(py, mask),
-        AnyMask::Words(mask) => transform.of_array(py, mask),
-        AnyMask::Longs(mask) => transform.of_view(py, View(mask.as_array())),
+        AnyMask::Bytes(mask) => transform.run_on_array(py, mask),
+        AnyMask::Shorts(mask) => transform.run_on_array(py, mask),
+        AnyMask::Words(mask) => transform.run_on_array(py, mask),
+        AnyMask::Longs(mask) => transform.run_on_view(py, View(mask.as_array())),
     }
 }
 
@@ -76,15 +76,19 @@ struct Transform<'a> {
 
 impl Transform<'_> {
     /// Transforms an array, whose elements are read as a slice where they are one.
-    fn of_array<L: Label + Integer>(self, py: Python<'_>, mask: &PyReadonlyArray3<'_, L>) -> PyResult<()> {
-        let Ok(elements) = mask.as_slice() else { return self.of_view(py, View(mask.as_array())) };
+    fn run_on_array<L: Label + Integer>(
+        self,
+        py: Python<'_>,
+        mask: &PyReadonlyArray3<'_, L>,
+    ) -> PyResult<()> {
+        let Ok(elements) = mask.as_slice() else { return self.run_on_view(py, View(mask.as_array())) };
         self.run(py, mask.as_array().dim().into(), |grid, options, distances, features, resources| {
             distance_transform(elements, grid, options, distances, features, resources)
         })
     }
 
     /// Transforms a view of an array.
-    fn of_view<T: Integer>(self, py: Python<'_>, mask: View<'_, T>) -> PyResult<()> {
+    fn run_on_view<T: Integer>(self, py: Python<'_>, mask: View<'_, T>) -> PyResult<()> {
         self.run(py, mask.shape(), |grid, options, distances, features, resources| {
             distance_transform_of_voxels(&mask, grid, options, distances, features, resources)
         })

@@ -9,7 +9,7 @@ use plimsoll_run::one_line;
 use crate::{Failure, Keywords};
 
 /// The failure of opening a data set.
-pub(super) fn of_opening(error: &Error) -> Failure {
+pub(super) fn opening_failure(error: &Error) -> Failure {
     let over = match error.cause() {
         Cause::Memory(over)
         | Cause::Map(MapError::OverBudget(over))
@@ -44,7 +44,7 @@ fn python_entries(toml: &str) -> String {
 }
 
 /// The failure of sampling patches.
-pub(super) fn of_sampler(error: &SamplerError) -> Failure {
+pub(super) fn sampler_failure(error: &SamplerError) -> Failure {
     let argument = match error {
         SamplerError::Patch { .. } => Some("patch_size"),
         SamplerError::Spacing { .. } => Some("spacing"),
@@ -62,7 +62,7 @@ pub(super) fn of_sampler(error: &SamplerError) -> Failure {
 }
 
 /// The failure of loading a batch.
-pub(super) fn of_loader(error: &LoaderError) -> Failure {
+pub(super) fn loader_failure(error: &LoaderError) -> Failure {
     let remedy = match error {
         LoaderError::Memory(MapError::OverBudget(over)) => return Failure::OverLimit(over.clone()),
         LoaderError::AllLent { slots } => {

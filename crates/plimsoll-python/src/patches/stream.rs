@@ -111,7 +111,7 @@ impl PatchStream {
             ));
         }
         let budget = &resources.budget;
-        let data = open_fold(request, budget, context).map_err(|error| failure::of_opening(&error))?;
+        let data = open_fold(request, budget, context).map_err(|error| failure::opening_failure(&error))?;
         let Some(fingerprint) = &data.inspection.fingerprint else {
             return Err(Failure::Failed {
                 message: format!("{} has no case that can be used", data.dataset.folder.display()),
@@ -124,7 +124,7 @@ impl PatchStream {
         let facts = facts(&data, settings.section, sampler.grid.spacing.lengths());
         let digest = digest_of(&data);
         let sampler = Sampler::new(Arc::clone(&data.inspection), &data.fold, sampler)
-            .map_err(|error| failure::of_sampler(&error))?
+            .map_err(|error| failure::sampler_failure(&error))?
             .on_regions(data.dataset.labels.scored_regions());
         let largest = cases.iter().map(|case| case.geometry.voxel_count()).max().unwrap_or(0);
         let config = LoaderConfig {
@@ -138,7 +138,8 @@ impl PatchStream {
             scratch: Scratch::for_patches(patch, largest),
         };
         let sample = SampleShape::patch(data.dataset.channels.len(), patch);
-        let bytes = config.bytes(sample, &Targets::default()).map_err(|error| failure::of_loader(&error))?;
+        let bytes =
+            config.bytes(sample, &Targets::default()).map_err(|error| failure::loader_failure(&error))?;
         let memory = budget.part("batches and threads", bytes).map_err(Failure::OverLimit)?;
         let wide = match options.wide_labels {
             true => Some(
@@ -148,7 +149,7 @@ impl PatchStream {
         };
         let cache = cache(cases, &facts.cases, budget, context)?;
         let patches = Patches::new(&data.dataset, sampler, Arc::new(cache))
-            .map_err(|error| failure::of_loader(&error))?;
+            .map_err(|error| failure::loader_failure(&error))?;
         Ok(PatchStream {
             settings,
             options,
@@ -257,7 +258,7 @@ impl PatchStream {
                 // It makes no more batches. A later iteration begins with the step that failed.
                 self.loader = None;
             }
-            failure::of_loader(&error)
+            failure::loader_failure(&error)
         })
     }
 

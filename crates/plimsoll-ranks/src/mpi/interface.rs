@@ -24,7 +24,7 @@ pub(super) struct Constants {
 
 impl Interface {
     /// The interface of a library by the name of its file.
-    pub(super) fn of_file(path: &Path) -> Option<Interface> {
+    pub(super) fn from_file(path: &Path) -> Option<Interface> {
         let name = path.file_name()?.to_str()?;
         let has = |stem: &str| name == stem || name.starts_with(&format!("{stem}."));
         match () {
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn the_name_of_a_library_says_its_interface() {
-        let of = |name: &str| Interface::of_file(Path::new(name));
+        let of = |name: &str| Interface::from_file(Path::new(name));
         assert_eq!(of("/venv/lib/libmpi_abi.so.1"), Some(Interface::Standard));
         assert_eq!(of("libmpi_abi.so"), Some(Interface::Standard));
         assert_eq!(of("/opt/intel/libmpi.so.12.0.0"), Some(Interface::Mpich));

@@ -56,7 +56,7 @@ static IS_OPENED: AtomicBool = AtomicBool::new(false);
 /// started, or MPI was opened before.
 pub fn open_mpi(launch: &Launch, options: &MpiOptions) -> Result<Box<dyn Communicator>, RanksError> {
     let mut tried = Vec::new();
-    let given = options.libraries.iter().filter_map(|path| Some((Interface::of_file(path)?, path.clone())));
+    let given = options.libraries.iter().filter_map(|path| Some((Interface::from_file(path)?, path.clone())));
     let usual =
         usual_libraries(launch.launcher).iter().map(|(interface, name)| (*interface, PathBuf::from(name)));
     for (interface, path) in given.chain(usual) {

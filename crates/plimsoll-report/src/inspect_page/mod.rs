@@ -156,7 +156,7 @@ fn plots(
         name: name.into(),
         points: cases.iter().map(|case| (case.id.clone(), value(case))).collect(),
     };
-    let _held = budget.reserve("a plot", Bytes::of(cases.len() * PER_PLOT * POINT))?;
+    let _held = budget.reserve("a plot", Bytes::from_len(cases.len() * PER_PLOT * POINT))?;
     let mut figure = |columns: &[Column], caption: &str, unit: &str| {
         put(&format!("<figure>{}<figcaption>{caption}</figcaption></figure>\n", plot(columns, unit)))
     };

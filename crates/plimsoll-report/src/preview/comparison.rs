@@ -73,7 +73,7 @@ pub fn comparison(files: &Comparison<'_>, frame: Frame, budget: &Budget) -> Outc
     let sized: Vec<(&Window, [usize; 2])> =
         windows.iter().zip(&layout.panels).map(|(window, panel)| (window, panel.size)).collect();
     let pixels: usize = layout.panels.iter().map(|panel| panel.size[0] * panel.size[1]).sum();
-    let _classes = budget.reserve("a picture", Bytes::of(2 * pixels * size_of::<u16>()))?;
+    let _classes = budget.reserve("a picture", Bytes::from_len(2 * pixels * size_of::<u16>()))?;
     let labels = |mut of: Classes<'_>| -> Outcome<Vec<Vec<u16>>> {
         let pulled = pull(&mut of.source, Content::Labels, &sized, budget)?;
         Ok(pulled.iter().map(|slice| slice.iter().map(|value| of.class(*value)).collect()).collect())
@@ -91,7 +91,7 @@ pub fn comparison(files: &Comparison<'_>, frame: Frame, budget: &Budget) -> Outc
     let per_line = (layout.size[1] / ENTRY).clamp(1, OUTLINES.len());
     let lines = OUTLINES.len().div_ceil(per_line);
     let [height, width] = [layout.size[0] + lines * LINE + LINE / 2, layout.size[1].max(ENTRY)];
-    let _canvas = budget.reserve("a picture", Bytes::of(2 * 3 * height * width))?;
+    let _canvas = budget.reserve("a picture", Bytes::from_len(2 * 3 * height * width))?;
     let mut canvas = Canvas::new(width, height);
     canvas.fill([0.0, 0.0], [width as f64, height as f64], BEHIND, 1.0);
     let greys = Greys::new(&values.iter().map(|slice| &slice[..]).collect::<Vec<_>>(), budget)?;

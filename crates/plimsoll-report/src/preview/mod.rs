@@ -119,7 +119,7 @@ pub fn draw(files: &Files<'_>, path: &Path, budget: &Budget) -> Outcome {
     let layout = arrange(&windows, Frame::LARGE);
     let colours = Colours::new(files.names);
     let pixels: usize = layout.panels.iter().map(|panel| panel.size[0] * panel.size[1]).sum();
-    let _labels = budget.reserve("a picture", Bytes::of(pixels * size_of::<u16>()))?;
+    let _labels = budget.reserve("a picture", Bytes::from_len(pixels * size_of::<u16>()))?;
     let sized: Vec<(&Window, [usize; 2])> =
         windows.iter().zip(&layout.panels).map(|(window, panel)| (window, panel.size)).collect();
     let slices = Slice::read_all(files.image, labels, &sized, budget)?;
@@ -127,7 +127,7 @@ pub fn draw(files: &Files<'_>, path: &Path, budget: &Budget) -> Outcome {
         slices.iter().flat_map(|slice| slice.labels.iter().copied()).filter(|label| *label != 0).collect();
     let legend = legend::Legend::new(&shown, found.labels(), layout.size[1]);
     let [height, width] = [layout.size[0] + legend.height(), layout.size[1]];
-    let _canvas = budget.reserve("a picture", Bytes::of(2 * 3 * height * width))?;
+    let _canvas = budget.reserve("a picture", Bytes::from_len(2 * 3 * height * width))?;
     let mut canvas = Canvas::new(width, height);
     canvas.fill([0.0, 0.0], [width as f64, height as f64], BEHIND, 1.0);
     let greys = Greys::new(&slices.iter().map(|slice| &slice.values[..]).collect::<Vec<_>>(), budget)?;

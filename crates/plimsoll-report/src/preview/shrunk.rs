@@ -127,7 +127,7 @@ fn pulled(
 
 /// Bytes of voxels as a compressed NIfTI file.
 fn file(grid: &Grid, count: usize, voxel: &dyn Fn(usize) -> u8, budget: &Budget) -> Outcome<Small> {
-    let of_voxels = budget.reserve("a small volume", Bytes::of(count))?;
+    let of_voxels = budget.reserve("a small volume", Bytes::from_len(count))?;
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("volume.nii.gz");
     let mut writer = VolumeWriter::create(&path, &grid.geometry, 1, ElementType::U8, None)?;

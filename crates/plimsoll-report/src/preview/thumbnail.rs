@@ -22,7 +22,7 @@ pub fn thumbnail(files: &Files<'_>, side: usize, budget: &Budget) -> Outcome<Vec
     let [down, right] = window.extent();
     let size = [down, right].map(|length| ((length / down.max(right) * side as f64).round() as usize).max(1));
     // The picture, what it is written from, and the labels of its pixels.
-    let _held = budget.reserve("a picture", Bytes::of(size[0] * size[1] * 10))?;
+    let _held = budget.reserve("a picture", Bytes::from_len(size[0] * size[1] * 10))?;
     let slices = Slice::read_all(files.image, labels, &[(&window, size)], budget)?;
     let mut canvas = Canvas::new(size[1], size[0]);
     canvas.fill([0.0, 0.0], [size[1] as f64, size[0] as f64], BEHIND, 1.0);

@@ -84,5 +84,5 @@ pub fn section(folds: &[Fold]) -> Outcome<String> {
 
 /// One digest of all cases.
 fn data_digest(specification: &Specification) -> Outcome<Digest> {
-    Ok(Digest::of(&serde_json::to_vec(&specification.data)?))
+    Ok(Digest::compute(&serde_json::to_vec(&specification.data)?))
 }

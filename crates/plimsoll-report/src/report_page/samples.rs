@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_samples_a_few_are_drawn_and_the_most_is_of_all() {
+    fn a_few_of_many_samples_are_drawn_with_the_largest_of_all() {
         let mut samples = Samples::default();
         for steps in 0..5000 {
             samples.add(sample(steps, if steps == 1234 { 99 } else { 7 }));

@@ -217,7 +217,7 @@ impl Trial {
         let cases = fold.summary.as_ref().map_or(0, |summary| summary.metric_per_case.len());
         let bytes = size_of_val(&fold.epochs[..]).saturating_add(cases.saturating_mul(CASE));
         Ok(Trial {
-            _memory: Some(budget.reserve("the page", Bytes::of(bytes))?),
+            _memory: Some(budget.reserve("the page", Bytes::from_len(bytes))?),
             place: fold.folder.path().into(),
             name,
             state: match (&failure, fold.weights.is_some()) {

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_self_supervised_encoder_what_fits_is_loaded_and_the_rest_is_new() {
+    fn a_self_supervised_encoder_loads_matching_tensors_and_draws_the_rest() {
         let folder = tempfile::tempdir().unwrap();
         let net: Network = SwinUnetr::new(1, 2, 12).into();
         let all = tensors(&net);

@@ -168,7 +168,7 @@ fn expect_equal(ranks: &mut Ranks<'_>, identity: Digest, progress: &Progress) ->
         return Ok(());
     }
     let text = serde_json::to_vec(progress).map_err(|error| internal(&error.to_string()))?;
-    let own = [identity.0.to_le_bytes(), Digest::of(&text).0.to_le_bytes()].concat();
+    let own = [identity.0.to_le_bytes(), Digest::compute(&text).0.to_le_bytes()].concat();
     let all = ranks.all_gather(&own)?;
     let (names, half) = (["specification of the run", "checkpoint to resume from"], own.len() / 2);
     for (rank, other) in all.chunks_exact(own.len()).enumerate() {
@@ -259,7 +259,7 @@ fn restore(
     let updating = planned.programs.updating();
     let net = planned.config.training.net.as_architecture();
     let stored = planned.programs.stored();
-    let mut checkpoints = Checkpoints::of_part(folder, &planned.programs[updating], stored, net, budget)?;
+    let mut checkpoints = Checkpoints::with_stored(folder, &planned.programs[updating], stored, net, budget)?;
     let resumed = match &known {
         Some(known) => checkpoints.resume(known, &mut *engine, updating)?,
         None => None,
@@ -333,7 +333,7 @@ fn loader_seed(specification: &Specification, progress: &Progress) -> u64 {
     let seed = specification.config.seed;
     match progress.rollbacks {
         0 => seed,
-        rollbacks => Digest::of(&[seed.to_le_bytes(), rollbacks.to_le_bytes()].concat()).0,
+        rollbacks => Digest::compute(&[seed.to_le_bytes(), rollbacks.to_le_bytes()].concat()).0,
     }
 }
 

@@ -84,7 +84,7 @@ impl StepRecord {
     /// The memory of a record, of all records, and of their copies in messages.
     pub(super) fn bytes(shape: &RecordShape) -> Bytes {
         let record = shape.len() * NUMBER;
-        Bytes::of(record + 3 * record * shape.place.ranks)
+        Bytes::from_len(record + 3 * record * shape.place.ranks)
     }
 
     pub(super) fn new(shape: RecordShape, memory: Reservation) -> StepRecord {

@@ -44,7 +44,7 @@ impl IndexFolder {
     /// Returns an error if the path is empty, or the current folder is not known.
     pub fn file(&self, path: &Path) -> io::Result<PathBuf> {
         let absolute = std::path::absolute(path)?;
-        let key = Digest::of(absolute.as_os_str().as_encoded_bytes());
+        let key = Digest::compute(absolute.as_os_str().as_encoded_bytes());
         Ok(self.0.join(format!("{key}.points")))
     }
 }
@@ -223,7 +223,7 @@ impl Index {
         let mut bytes = vec![0; stored as usize];
         self.file.seek(SeekFrom::Start(at))?;
         self.file.read_exact(&mut bytes)?;
-        if Digest::of(&bytes) != Digest(window_digest) {
+        if Digest::compute(&bytes) != Digest(window_digest) {
             return Err(damaged("a window has changed"));
         }
         unpack(&bytes, inflater.begin_behind(window as usize))

@@ -105,7 +105,7 @@ impl Recorder {
             let packed = pack(&window, &inflater.marks.runs(window.len()));
             inflater.marks.close();
             (point.at, point.stored) = (self.written, packed.len() as u64);
-            point.window_digest = Digest::of(&packed).0;
+            point.window_digest = Digest::compute(&packed).0;
             self.file.write_all(&packed)?;
             self.written += packed.len() as u64;
         }

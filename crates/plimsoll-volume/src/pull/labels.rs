@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn of_labels_with_as_much_weight_the_nearest_is_taken() {
+    fn labels_of_equal_weight_give_the_nearest() {
         let labels = [0, 0, 0, 0, 7, 7, 7, 7];
         assert_eq!(most_weight(labels, [0.5, 0.1, 0.2], 7), 7);
         assert_eq!(most_weight(labels, [0.5, 0.1, 0.2], 0), 0);

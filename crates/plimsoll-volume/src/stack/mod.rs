@@ -192,7 +192,7 @@ impl Stack {
             Planes::Pages { .. } => 0,
             Planes::Slices { names, .. } => names.iter().map(|name| name.len() as u64 + NAME).sum(),
         };
-        Bytes::of(self.page_bytes) + FIXED + Bytes(names)
+        Bytes::from_len(self.page_bytes) + FIXED + Bytes(names)
     }
 }
 

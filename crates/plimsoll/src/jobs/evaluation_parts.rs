@@ -41,7 +41,7 @@ struct FileState {
 
 impl FileState {
     /// The state of a file.
-    fn of(path: &Path) -> Outcome<FileState> {
+    fn read(path: &Path) -> Outcome<FileState> {
         let metadata = plimsoll_disk::metadata(path).map_err(|error| Error::at_path(path, &error))?;
         let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         // File systems without times of changes tell files apart by their length alone.
@@ -50,8 +50,8 @@ impl FileState {
     }
 
     /// The states of the prediction and the reference of a case.
-    fn of_case(scores: &CaseScores) -> Outcome<[FileState; 2]> {
-        Ok([FileState::of(&scores.prediction_file)?, FileState::of(&scores.reference_file)?])
+    fn read_case(scores: &CaseScores) -> Outcome<[FileState; 2]> {
+        Ok([FileState::read(&scores.prediction_file)?, FileState::read(&scores.reference_file)?])
     }
 }
 
@@ -119,7 +119,7 @@ impl ScoredPart {
         plimsoll_disk::create_dir_all(&folder).map_err(|error| Error::at_path(&folder, &error))?;
         let file = |part: Part| folder.join(format!("{}.json", part.file_stem()));
         let placed = self.places.iter().zip(&summary.metric_per_case).map(|(place, scores)| {
-            let files = FileState::of_case(scores)?;
+            let files = FileState::read_case(scores)?;
             Ok(PlacedScores { place: *place, files, scores: scores.clone() })
         });
         let own = PartScores {
@@ -141,8 +141,9 @@ impl ScoredPart {
             let scores = read(&path)?;
             let is_same = scores.part.list == own.part.list && scores.settings == own.settings;
             // A file that is gone is another one than was scored.
-            let is_same_file =
-                |case: &PlacedScores| FileState::of_case(&case.scores).is_ok_and(|files| files == case.files);
+            let is_same_file = |case: &PlacedScores| {
+                FileState::read_case(&case.scores).is_ok_and(|files| files == case.files)
+            };
             let is_current = || scores.cases.iter().all(is_same_file);
             match is_same && is_current() {
                 true => found.extend(scores.cases),
@@ -158,7 +159,7 @@ impl ScoredPart {
             ));
             return Ok(None);
         }
-        let of = self.part().of();
+        let of = self.part().count();
         if !missing.is_empty() {
             let finished = of as usize - missing.len();
             context

@@ -135,7 +135,7 @@ pub fn inspect_images(
 fn folder_of(cache: Option<&CacheFolder>, dataset: &Path) -> Option<PathBuf> {
     let cache = cache?;
     let absolute = dataset.canonicalize().ok()?;
-    let key = Digest::of(absolute.to_string_lossy().as_bytes());
+    let key = Digest::compute(absolute.to_string_lossy().as_bytes());
     Some(cache.inspection(&key.to_string()))
 }
 

@@ -55,7 +55,7 @@ impl Listed {
         let settings = opening.settings;
         let options = settings.data_options(opening.allow_outside);
         if let Some(found) = FoundData::find(place, &options, budget)? {
-            return Listed::of_volumes(found, opening, budget);
+            return Listed::from_volumes(found, opening, budget);
         }
         let dataset = image_data::list(place, settings, budget)?;
         opening.context.expect_unlisted(listed_files::DATA_SET, listed_files::image_files(&dataset))?;
@@ -66,11 +66,11 @@ impl Listed {
     /// Opens the volumes of a MONAI data list in memory, with paths that are relative to a folder.
     pub fn open_list(text: &str, folder: &Path, opening: &Opening<'_>, budget: &Budget) -> Outcome<Listed> {
         let options = opening.settings.data_options(opening.allow_outside);
-        Listed::of_volumes(FoundData::of_list(text, folder, &options, budget)?, opening, budget)
+        Listed::from_volumes(FoundData::from_list(text, folder, &options, budget)?, opening, budget)
     }
 
     /// Volumes with the classes that a description names, or else the values of their label maps.
-    fn of_volumes(mut found: FoundData, opening: &Opening<'_>, budget: &Budget) -> Outcome<Listed> {
+    fn from_volumes(mut found: FoundData, opening: &Opening<'_>, budget: &Budget) -> Outcome<Listed> {
         opening.context.expect_unlisted(listed_files::DATA_SET, listed_files::volume_files(&found))?;
         let labels = match found.labels.clone() {
             Some(labels) => labels,

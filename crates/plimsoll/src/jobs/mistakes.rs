@@ -74,7 +74,7 @@ impl Worst {
         budget: &Budget,
     ) -> Outcome<Worst> {
         let bytes = most.min(images.cases.len()).saturating_mul(BYTES);
-        let memory = budget.reserve("pictures", Bytes::of(bytes))?;
+        let memory = budget.reserve("pictures", Bytes::from_len(bytes))?;
         let classes: Vec<&str> = task.classes().collect();
         let (mut found, mut mistakes) = (0, Vec::new());
         let rows = images.cases.iter().zip(probabilities.chunks_exact(classes.len()));
@@ -162,7 +162,7 @@ impl<'a> Sheet<'a> {
         let mut maps = Mapped::zeroed(budget, "pictures", count)?;
         let samples = 3 * explainer.image_extent().pixels();
         let picture = Mapped::zeroed(budget, "pictures", samples)?;
-        let compressed = budget.reserve("pictures", Bytes::of(samples) + COMPRESSOR)?;
+        let compressed = budget.reserve("pictures", Bytes::from_len(samples) + COMPRESSOR)?;
         let progress = context.work("explaining", questions.len() as u64);
         let done =
             &mut |done: usize, of: usize| progress.set((done * questions.len() / of) as u64, String::new());
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_labels_the_most_wrong_is_shown() {
+    fn the_worst_of_several_labels_is_shown() {
         let classes = ["blur", "spots"];
         assert_eq!(label_error(&classes, &[1], &[0.4, 0.6]), None);
         let (error, shown) = label_error(&classes, &[1], &[0.7, 0.2]).unwrap();

@@ -285,7 +285,7 @@ fn other_spacing(spacing: CaseSpacing, trained: CaseView, seen: CaseView, is_use
 mod tests {
     use super::*;
 
-    fn of(counts: &[usize]) -> WindowCounts {
+    fn from_counts(counts: &[usize]) -> WindowCounts {
         let mut windows = WindowCounts::default();
         counts.iter().enumerate().for_each(|(number, count)| windows.add(&number.to_string(), *count, false));
         windows
@@ -293,18 +293,18 @@ mod tests {
 
     #[test]
     fn a_case_is_called_out_by_the_median_or_by_its_number_of_windows() {
-        let windows = of(&[8, 10, 12, 201, 200]);
+        let windows = from_counts(&[8, 10, 12, 201, 200]);
         assert_eq!(windows.lower_median(), Some(12));
-        let windows = of(&[8, 10, 10, 12, 201, 9]);
+        let windows = from_counts(&[8, 10, 10, 12, 201, 9]);
         let outlier = Outlier { windows: 201, median: 10, other_spacing: None };
         assert_eq!(windows.outlier("4"), Some(outlier));
         assert_eq!((windows.outlier("3"), windows.outlier("none")), (None, None));
         // Cases behind the third are as many as 22 times those before it on average.
-        let behind = of(&[8, 10, 12, 201, 19]).behind("2");
+        let behind = from_counts(&[8, 10, 12, 201, 19]).behind("2");
         assert_eq!(behind, Some(22.0));
         assert_eq!((windows.behind("5"), windows.behind("none")), (Some(0.0), None));
         // If all cases are large, each is reported.
-        let large = of(&[2001, 2001]);
+        let large = from_counts(&[2001, 2001]);
         let line = large.outlier("0").map(|outlier| outlier.line("0", Some(7200.0), true));
         assert!(line.is_some_and(|line| {
             line.starts_with("0 has 2,001 windows, about 2 h: check") && line.ends_with("‹overlap=0.25›")
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_counts_for_the_median_and_not_for_the_time_that_is_left() {
-        let mut windows = of(&[10, 10]);
+        let mut windows = from_counts(&[10, 10]);
         windows.add("kept", 10, true);
         windows.add("large", 400, false);
         assert_eq!(windows.outlier("large").map(|outlier| outlier.median), Some(10));

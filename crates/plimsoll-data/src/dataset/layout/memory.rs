@@ -115,7 +115,7 @@ pub(crate) fn kept_bytes<'a>(cases: impl Iterator<Item = &'a Case>) -> Bytes {
         let names = case.id.len() + case.label.as_ref().map_or(0, path);
         size_of::<Case>() + FACTS_OF_A_CASE + names + images + of_folds
     };
-    Bytes::of(cases.map(of_case).sum())
+    Bytes::from_len(cases.map(of_case).sum())
 }
 
 #[cfg(test)]

@@ -157,7 +157,7 @@ impl FoundData {
     /// # Errors
     /// If the list is not in this form, a file of a case is missing or outside of the folder without permission, names cannot be told apart,
     /// or the budget has no room.
-    pub fn of_list(
+    pub fn from_list(
         text: &str,
         folder: &Path,
         options: &DataOptions,

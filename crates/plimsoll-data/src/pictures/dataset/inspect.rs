@@ -211,7 +211,7 @@ pub fn inspect(
 
 /// The bytes that the list of an inspection's findings reserves.
 pub(super) fn list_bytes(cases: usize) -> Bytes {
-    Bytes::of(cases.saturating_mul(128))
+    Bytes::from_len(cases.saturating_mul(128))
 }
 
 /// Images that are decoded one at a time on each thread.

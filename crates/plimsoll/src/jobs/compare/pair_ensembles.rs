@@ -340,7 +340,7 @@ fn origin_of(fold: &FoldFolder) -> Outcome<Value> {
 /// The name of the folder of two repeats, with a number of their paths that tells repeats of the same name apart.
 pub(super) fn pair_folder(name: &str, paths: &[&Path]) -> String {
     let paths: Vec<String> = paths.iter().map(|path| named_by_path(path)).collect();
-    let number = Digest::of(paths.join("+").as_bytes()).0 as u32;
+    let number = Digest::compute(paths.join("+").as_bytes()).0 as u32;
     let name: String = name.replace('/', "_").chars().take(MOST_LETTERS).collect();
     format!("{name}.{number:08x}")
 }

@@ -211,7 +211,7 @@ pub(in crate::jobs) const MOST_LETTERS: usize = 80;
 /// different folders, and a model that is passed in another place of a later call finds its own predictions.
 pub(in crate::jobs) fn named_by_path(model: &Path) -> String {
     let path = model.canonicalize().unwrap_or_else(|_| model.to_path_buf());
-    let number = Digest::of(path.as_os_str().as_encoded_bytes()).0 as u32;
+    let number = Digest::compute(path.as_os_str().as_encoded_bytes()).0 as u32;
     match path.file_name() {
         Some(name) => {
             let name: String = name.to_string_lossy().chars().take(MOST_LETTERS).collect();

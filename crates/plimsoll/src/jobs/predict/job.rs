@@ -36,7 +36,7 @@ impl PredictionJob<'_> {
     pub(super) fn finished_cases(&self, folds: usize) -> FinishedCases {
         let PredictionJob { request, context, .. } = self;
         let call = Call { folds, engine: request.backend.identity(), threads: request.options.threads };
-        FinishedCases::none(call, RecordFiles::of(&request.output, request.part), context)
+        FinishedCases::none(call, RecordFiles::for_call(&request.output, request.part), context)
     }
 
     /// Predicts `cases`, the unfinished ones of `all`, into a folder that is created if it does not exist. Each finished case is passed to

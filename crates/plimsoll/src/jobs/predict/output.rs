@@ -19,7 +19,7 @@ pub(super) fn expect_sound(request: &PredictRequest, budget: &Budget) -> Outcome
     keep_apart(&request.input, &request.output)?;
     FolderUse::Predictions.expect_in(&request.output)?;
     // Read again when it is replaced: until then its memory is the network's.
-    Record::read(&RecordFiles::of(&request.output, request.part), budget).map(|_| ())
+    Record::read(&RecordFiles::for_call(&request.output, request.part), budget).map(|_| ())
 }
 
 /// Refuses to write label maps into the folder of the images: they would be taken for images the next time, or stand in their

@@ -42,16 +42,16 @@ impl PartLock {
     pub(super) fn take(output: &Path, part: Part) -> Outcome<PartLock> {
         let folder = output.join(PARTS);
         plimsoll_disk::create_dir_all(&folder).map_err(|error| Error::at_path(&folder, &error))?;
-        if let Some(other) = parts_in(&folder)?.into_iter().find(|other| other.of() != part.of()) {
+        if let Some(other) = parts_in(&folder)?.into_iter().find(|other| other.count() != part.count()) {
             let message =
                 format!("part {part}: {} has parts of another division, like {other}", output.display());
             let hint = format!(
                 "divide into {} parts as before, or finish the folder with one process, without ‹part›",
-                other.of()
+                other.count()
             );
             return Err(Error::new(message, hint));
         }
-        PartLock::of(&folder, part)?.ok_or_else(|| {
+        PartLock::try_take(&folder, part)?.ok_or_else(|| {
             let message =
                 format!("part {part} is being predicted into {} by another process", output.display());
             Error::new(message, "wait until it ends, or choose another part with ‹part›")
@@ -59,7 +59,7 @@ impl PartLock {
     }
 
     /// Locks a part; `None` if another process has the lock.
-    fn of(folder: &Path, part: Part) -> Outcome<Option<PartLock>> {
+    fn try_take(folder: &Path, part: Part) -> Outcome<Option<PartLock>> {
         let path = folder.join(format!("{}.lock", part.file_stem()));
         let lock = Appender::open_locked(&path).map_err(|error| Error::at_path(&path, &error))?;
         Ok(lock.map(|lock| PartLock { lock }))
@@ -76,9 +76,9 @@ impl Drop for PartLock {
 /// The parts of which a folder has files.
 fn parts_in(folder: &Path) -> Outcome<Vec<Part>> {
     let files = plimsoll_disk::read_dir(folder).map_err(|error| Error::at_path(folder, &error))?;
-    let part = |path: &PathBuf| Part::of_file_name(&path.file_name()?.to_string_lossy());
+    let part = |path: &PathBuf| Part::from_file_name(&path.file_name()?.to_string_lossy());
     let mut parts: Vec<Part> = files.iter().filter_map(part).collect();
-    parts.sort_unstable_by_key(|part| (part.of(), part.number()));
+    parts.sort_unstable_by_key(|part| (part.count(), part.number()));
     parts.dedup();
     Ok(parts)
 }
@@ -114,7 +114,7 @@ pub(super) fn forget<'a>(
             Record::forget(&whole, &cases, budget)
         }
         Some(part) => {
-            Record::forget(&RecordFiles::of_part(&request.output, part), &cases, budget)?;
+            Record::forget(&RecordFiles::for_part(&request.output, part), &cases, budget)?;
             if cases.is_empty() {
                 return Ok(());
             }
@@ -137,7 +137,7 @@ fn absorb(output: &Path, budget: &Budget) -> Outcome {
     let parts = parts_in(&folder)?;
     let mut locks = Vec::with_capacity(parts.len());
     for part in &parts {
-        locks.push(PartLock::of(&folder, *part)?.ok_or_else(|| {
+        locks.push(PartLock::try_take(&folder, *part)?.ok_or_else(|| {
             let message =
                 format!("{} is being predicted into by another process, part {part}", output.display());
             Error::new(message, "wait until it ends, or predict another part with ‹part›")
@@ -148,7 +148,7 @@ fn absorb(output: &Path, budget: &Budget) -> Outcome {
     let mut more: Vec<EarlierCall> = Vec::new();
     let mut memory = Vec::new();
     for part in &parts {
-        if let Some(record) = Record::read(&RecordFiles::of_part(output, *part), budget)? {
+        if let Some(record) = Record::read(&RecordFiles::for_part(output, *part), budget)? {
             let (calls, held) = record.by_case();
             memory.push(held);
             more.extend(calls.into_values());
@@ -168,7 +168,7 @@ fn absorb(output: &Path, budget: &Budget) -> Outcome {
         Err(error) => Err(Error::at_path(path, &error)),
     };
     for part in &parts {
-        let RecordFiles { record, lines, .. } = RecordFiles::of_part(output, *part);
+        let RecordFiles { record, lines, .. } = RecordFiles::for_part(output, *part);
         remove(&record)?;
         remove(&lines)?;
     }
@@ -200,7 +200,7 @@ pub(super) fn merge(output: &Path, share: &Share, budget: &Budget, context: &Con
         finished.push(record);
     }
     let listed = |parts: &[Part]| parts.iter().map(Part::to_string).collect::<Vec<_>>().join(", ");
-    let of = share.part.of();
+    let of = share.part.count();
     if !others.is_empty() {
         context.warn(format_args!(
             "{}: part {} divided another list of images or windows: repeat it, or predict once without ‹part›",
@@ -225,7 +225,7 @@ pub(super) fn merge(output: &Path, share: &Share, budget: &Budget, context: &Con
 
 /// The record of a part, and the reservation of its memory; `None` if the part is not finished.
 fn finished_part(output: &Path, part: Part, budget: &Budget) -> Outcome<Option<(FinishedPart, Reservation)>> {
-    let files = RecordFiles::of_part(output, part);
+    let files = RecordFiles::for_part(output, part);
     let record = Record::written(&files, budget)?.filter(Record::is_whole);
     let Some((Some(recorded), held)) = record.map(Record::into_recorded) else { return Ok(None) };
     let record = FinishedPart::read(recorded).map_err(|fault| files.faulty(&files.record, fault))?;
@@ -253,7 +253,7 @@ mod tests {
             "cases": cases.iter().map(|case| predicted(case)).collect::<Vec<_>>(),
             "kept": [{"case": format!("k{}", cases.len()), "file": "k.nii.gz", "earlier": earlier}],
             "failed": [{"case": "f", "error": "f: too large", "hint": ""}], "warnings": [], "previews_failed": [],
-            "part": {"part": part, "list": Digest::of(b"list")},
+            "part": {"part": part, "list": Digest::compute(b"list")},
             "planned_bytes": 5, "peak_rss_bytes": cases.len(), "code": {"mapped": 8, "resident": 3},
         })
     }
@@ -332,7 +332,7 @@ mod tests {
                 if part == first {
                     change(&mut record);
                 }
-                write_record(&RecordFiles::of_part(folder.path(), part), &record).unwrap();
+                write_record(&RecordFiles::for_part(folder.path(), part), &record).unwrap();
             }
             let merged = merge(folder.path(), &share, &budget, &Context::default());
             (merged, RecordFiles::whole(folder.path()).record.exists())
@@ -364,7 +364,7 @@ mod tests {
         let refused = absorb(folder.path(), &budget).err().unwrap();
         assert!(refused.line().contains("by another process, part 1/2"), "{refused}");
         drop((first, second));
-        write_record(&RecordFiles::of_part(folder.path(), part("2/2")), &record("2/2", "cpu", &["a"]))
+        write_record(&RecordFiles::for_part(folder.path(), part("2/2")), &record("2/2", "cpu", &["a"]))
             .unwrap();
         absorb(folder.path(), &budget).unwrap();
         assert!(!folder.path().join(PARTS).exists());

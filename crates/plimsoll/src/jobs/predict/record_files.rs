@@ -36,7 +36,7 @@ impl RecordFiles {
     }
 
     /// The files of a part.
-    pub(super) fn of_part(output: &Path, part: Part) -> RecordFiles {
+    pub(super) fn for_part(output: &Path, part: Part) -> RecordFiles {
         let (folder, stem) = (output.join(PARTS), part.file_stem());
         RecordFiles {
             record: folder.join(format!("{stem}.json")),
@@ -46,10 +46,10 @@ impl RecordFiles {
     }
 
     /// The files of a call for a folder, or for a part of it.
-    pub(super) fn of(output: &Path, part: Option<Part>) -> RecordFiles {
+    pub(super) fn for_call(output: &Path, part: Option<Part>) -> RecordFiles {
         match part {
             None => RecordFiles::whole(output),
-            Some(part) => RecordFiles::of_part(output, part),
+            Some(part) => RecordFiles::for_part(output, part),
         }
     }
 

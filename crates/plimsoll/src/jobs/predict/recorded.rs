@@ -47,7 +47,7 @@ impl KeptCase {
     }
 
     /// The entry of labels that an earlier call wrote.
-    fn of_earlier(earlier: EarlierCall) -> KeptCase {
+    fn from_earlier(earlier: EarlierCall) -> KeptCase {
         KeptCase { entry: earlier.predicted.case_and_file(), earlier: Some(earlier) }
     }
 
@@ -97,7 +97,7 @@ impl Recorded {
         let last = || Some(Recorded::empty(finished.last()?.call()));
         let mut all = recorded.or_else(last)?;
         all.drop_cases(&finished.iter().map(EarlierCall::case).collect());
-        all.kept.extend(finished.into_iter().map(KeptCase::of_earlier));
+        all.kept.extend(finished.into_iter().map(KeptCase::from_earlier));
         Some(all)
     }
 

@@ -89,7 +89,7 @@ impl PredictionReport {
                 "{n} predictions already existed and were kept; ‹overwrite› replaces them"
             )),
         }
-        let files = RecordFiles::of(&request.output, request.part);
+        let files = RecordFiles::for_call(&request.output, request.part);
         let (mut held, mut is_torn) = (Vec::new(), false);
         let own = if kept.is_empty() { None } else { Record::written(&files, budget)? };
         if let Some(record) = own {

@@ -26,7 +26,7 @@ impl DataState {
             RunData::Volumes { .. } => 0,
             RunData::Images { dataset, .. } => dataset.cases.len(),
         };
-        let bytes = Bytes::of(count.saturating_mul(size_of::<Stamp>()));
+        let bytes = Bytes::from_len(count.saturating_mul(size_of::<Stamp>()));
         let memory = budget.reserve("stamps of files", bytes).map_err(MapError::from)?;
         let images = match data {
             RunData::Volumes { .. } => Vec::new(),
