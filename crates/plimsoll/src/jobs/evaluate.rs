@@ -3,6 +3,7 @@
 mod references;
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use plimsoll_data::{Labels, LengthUnit, prediction_ending};
@@ -319,7 +320,11 @@ fn draw_all(
     plimsoll_disk::create_dir_all(folder).map_err(|error| Error::at_path(folder, &error))?;
     let ending = &*found.ending;
     for (case, paths) in summary.metric_per_case.iter().zip(&found.cases) {
-        let name = case.prediction_file.file_name().unwrap_or_default().to_string_lossy();
+        let Some(name) = case.prediction_file.file_name() else {
+            let error = io::Error::from(io::ErrorKind::InvalidFilename);
+            return Err(Error::at_path(&case.prediction_file, &error));
+        };
+        let name = name.to_string_lossy();
         let id = name.trim_end_matches(prediction_ending(ending));
         let channel = images.join(format!("{id}_0000{ending}"));
         let image = if channel.is_file() { channel } else { images.join(format!("{id}{ending}")) };

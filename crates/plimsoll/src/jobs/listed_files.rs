@@ -51,7 +51,7 @@ pub(super) fn image_files(dataset: &ImageDataset) -> impl Iterator<Item = &Path>
 /// its images or be linked from there.
 ///
 /// # Errors
-/// If an output is one of the files, or the file system cannot tell.
+/// Returns an error if an output is one of the files, if the file system cannot tell, or if the records of a model cannot be read.
 pub fn expect_apart_from_data<'a>(
     models: impl IntoIterator<Item = &'a Path>,
     outputs: &CommandFiles,
@@ -63,9 +63,11 @@ pub fn expect_apart_from_data<'a>(
         return Ok(());
     }
     let mut known: Vec<TrainingData> = Vec::new();
-    for data in models.into_iter().flat_map(training_data) {
-        if !known.iter().any(|other| other.place == data.place) {
-            known.push(data);
+    for model in models {
+        for data in training_data(model)? {
+            if !known.iter().any(|other| other.place == data.place) {
+                known.push(data);
+            }
         }
     }
     if known.is_empty() {
@@ -84,20 +86,22 @@ struct TrainingData {
 }
 
 impl TrainingData {
-    /// The record of a fold; `None` if it has none.
-    fn of(fold: FoldFolder) -> Option<TrainingData> {
+    /// Reads the record of a fold; `None` if it names no data set.
+    fn read(fold: FoldFolder) -> Outcome<Option<TrainingData>> {
         let mut place = None;
         each_event(&fold, |event| {
             if let Event::Start { dataset: Some(dataset), .. } = event.event {
                 place = Some(dataset);
             }
-        })
-        .ok()?;
-        Some(TrainingData { fold, place: place? })
+        })?;
+        Ok(place.map(|place| TrainingData { fold, place }))
     }
 
     fn expect_apart(&self, outputs: &CommandFiles, budget: &Budget) -> Outcome {
-        let Ok(specification) = Specification::read(&self.fold) else { return Ok(()) };
+        // The job that follows reports a damaged specification. Its data set is protected in any case.
+        let Ok(specification) = Specification::read(&self.fold) else {
+            return self.expect_apart_from_folder(outputs);
+        };
         let place = self.place.as_path();
         // Lists of a data set that was trained on were allowed to name files elsewhere.
         match FoundData::find(place, &specification.settings.data_options(true), budget) {
@@ -121,15 +125,19 @@ impl TrainingData {
 }
 
 /// The data sets that the folds of a model were trained on; none for a model that is not a run.
-fn training_data(model: &Path) -> Vec<TrainingData> {
+fn training_data(model: &Path) -> Outcome<Vec<TrainingData>> {
+    if !model.is_dir() {
+        return Ok(Vec::new());
+    }
     let folds = match FoldFolder::at(model).filter(FoldFolder::is_begun) {
         Some(fold) => vec![fold],
         None => {
-            let pairs = pairs_in(model).unwrap_or_default();
-            let pairs = pairs.into_iter().map(|pair| RunFolder::for_pair(model, pair));
-            let runs = std::iter::once(RunFolder::new(model)).chain(pairs);
-            runs.flat_map(|run| run.folds().unwrap_or_default()).collect()
+            let mut folds = RunFolder::new(model).folds()?;
+            for pair in pairs_in(model)? {
+                folds.extend(RunFolder::for_pair(model, pair).folds()?);
+            }
+            folds
         }
     };
-    folds.into_iter().filter_map(TrainingData::of).collect()
+    folds.into_iter().filter_map(|fold| TrainingData::read(fold).transpose()).collect()
 }
