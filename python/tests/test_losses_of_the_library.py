@@ -75,7 +75,7 @@ def distance_loss(case: dict) -> torch.nn.Module:
     return SurfaceDistanceLoss(**arguments, spacing=spacing, **term["Surface"])
 
 
-def test_losses_of_distances_have_the_librarys_reference_values() -> None:
+def test_losses_of_distances_have_reference_values_of_the_library() -> None:
     names = set()
     for case in reference_cases("shape_losses.json"):
         logits, labels = distance_case(case)
@@ -115,7 +115,7 @@ def soft_case(case: dict) -> tuple:
     return torch.tensor(logits).requires_grad_(), torch.tensor(labels)
 
 
-def test_losses_of_skeletons_have_the_librarys_reference_values() -> None:
+def test_losses_of_skeletons_have_reference_values_of_the_library() -> None:
     names: dict[str, int] = {}
     for case in reference_cases("soft_losses.json"):
         components = case["loss"]["components"]
