@@ -87,7 +87,15 @@ impl Site {
             run,
         ]);
         command.args(more).current_dir(self.dir.path());
-        command.env("LD_LIBRARY_PATH", &self.mpi.libraries);
+        let launchers = self.mpi.launcher.parent().unwrap();
+        // As in an activated virtual environment, where the library is found beside the launcher; systems have it where the loader looks.
+        if launchers.with_file_name("lib") == self.mpi.libraries {
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            let folders = std::iter::once(launchers.to_path_buf()).chain(std::env::split_paths(&path));
+            command.env("PATH", std::env::join_paths(folders).unwrap()).env_remove("LD_LIBRARY_PATH");
+        } else {
+            command.env("LD_LIBRARY_PATH", &self.mpi.libraries);
+        }
         command.env("XDG_CACHE_HOME", self.dir.path().join("cache"));
         command
     }
@@ -158,6 +166,27 @@ fn too_many_ranks(mpi: &Mpi) -> Result<(), Failed> {
 
 /// Kills one rank; the others end, and another number of ranks continues.
 fn killed(mpi: &Mpi) -> Result<(), Failed> {
+/// Two ranks that may each take more than half of what the machine or the control group has left.
+fn too_much_memory(mpi: &Mpi) -> Result<(), Failed> {
+    let mut site = Site::new(mpi);
+    let tightest = plimsoll_memory::limits(&plimsoll_memory::System::default(), None).found[0].bytes;
+    site.ram = format!("{}MiB", (tightest.0 >> 20) * 3 / 5);
+    let output = site.train(2, "run", &[]);
+    let said = text(&output);
+    expect(!output.status.success(), &said)?;
+    expect(said.contains("2 ranks with --ram ") && said.contains(" may take "), &said)?;
+    expect(said.contains("start fewer ranks on a node"), &said)?;
+    expect(!site.dir.path().join("run/fold_0").exists(), "a run has begun")
+}
+
+/// Without other ranks there is nobody to wait for.
+fn patience_alone() -> Result<(), Failed> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    let output = command.args(["train", "nowhere", "--patience", "5"]).output().unwrap();
+    let said = text(&output);
+    expect(!output.status.success() && said.contains("--patience is the wait for other ranks"), &said)
+}
+
     let site = Site::new(mpi);
     let longer = ["--iterations", "40"];
     let output = site.train(0, "whole", &longer);
@@ -224,5 +253,6 @@ fn main() {
         let mpi = found.clone();
         Trial::test(name, move || mpi.map_or(Ok(()), |mpi| run(&mpi))).with_ignored_flag(found.is_none())
     });
-    libtest_mimic::run(&arguments, trials.into()).exit();
+    let alone = Trial::test("the_wait_for_other_ranks_is_refused_without_them", patience_alone);
+    libtest_mimic::run(&arguments, trials.into_iter().chain([alone]).collect()).exit();
 }

@@ -23,6 +23,13 @@ pub fn run(args: &Train, as_json: bool) -> Outcome {
     if let Some(launch) = launch::launched_ranks()?.filter(|_| !args.print_settings) {
         return train_ranks::run(args, &launch, as_json);
     }
+    if args.patience.is_some() && !args.print_settings {
+        let message = "--patience is the wait for other ranks, but this training has one process";
+        return Err(Failure::new(
+            message,
+            "leave it out, or start several ranks with `mpirun -n N plimsoll train …`",
+        ));
+    }
     let context = terminal::context(as_json)?;
     let request = args.request()?;
     warn_of_unread(&args.run.dataset, args.run.config.as_deref(), &context);

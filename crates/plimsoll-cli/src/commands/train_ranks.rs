@@ -1,10 +1,10 @@
 //! `plimsoll train` as one of several processes of a launcher.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll::{Context, RankTraining, backend::all_cores, train_rank};
-use plimsoll_ranks::{Communicator, Launch, MpiOptions, RanksError, Segment, open_mpi};
+use plimsoll_ranks::{Communicator, Launch, Launcher, MpiOptions, RanksError, Segment, open_mpi};
 use plimsoll_remedy::Remedy;
 
 use super::train;
@@ -23,7 +23,10 @@ const LONGEST: usize = 4096;
 
 /// Trains a fold together with the other processes. The first reports and validates; the others report errors alone.
 pub fn run(args: &Train, launch: &Launch, as_json: bool) -> Outcome {
-    let options = MpiOptions::default();
+    let mut options = MpiOptions { libraries: libraries_of(launch.launcher), ..MpiOptions::default() };
+    if let Some(seconds) = args.patience {
+        options.patience = Duration::from_secs(seconds.into());
+    }
     let patience = options.patience;
     let mut communicator = open_mpi(launch, &options).map_err(failure)?;
     let (rank, ranks) = (communicator.rank(), communicator.size());
@@ -54,6 +57,22 @@ pub fn run(args: &Train, launch: &Launch, as_json: bool) -> Outcome {
             Err(failure)
         }
     }
+}
+
+/// The MPI libraries that were installed together with the launcher in `PATH`, as in a virtual environment: in `lib` beside its `bin`. None for Slurm
+/// and others that start processes of any MPI, where the system's library is meant.
+fn libraries_of(launcher: Launcher) -> Vec<PathBuf> {
+    let (program, names) = match launcher {
+        Launcher::Pmi => ("mpiexec", &["libmpi_abi.so.1", "libmpi.so.12"][..]),
+        Launcher::OpenMpi => ("mpirun", &["libmpi.so.40"][..]),
+        Launcher::Slurm | Launcher::Pmix => return Vec::new(),
+    };
+    let Some(path) = std::env::var_os("PATH") else { return Vec::new() };
+    let Some(folder) = std::env::split_paths(&path).find(|folder| folder.join(program).is_file()) else {
+        return Vec::new();
+    };
+    let beside = |name: &&str| folder.join("../lib").join(name).canonicalize().ok();
+    names.iter().filter_map(beside).collect()
 }
 
 fn failure(error: RanksError) -> Failure {
