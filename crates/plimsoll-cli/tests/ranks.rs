@@ -47,6 +47,8 @@ const SETTINGS: &str = "patch_size = [8, 8, 8]\nbatch_size = 8\nshards = 4\nepoc
 struct Site {
     dir: tempfile::TempDir,
     mpi: Mpi,
+    /// The memory limit of each rank.
+    ram: String,
 }
 
 impl Site {
@@ -61,7 +63,7 @@ impl Site {
         };
         phantom::write(dir.path().join("dataset"), &phantom).unwrap();
         fs::write(dir.path().join("plimsoll.toml"), SETTINGS).unwrap();
-        Site { dir, mpi: mpi.clone() }
+        Site { dir, mpi: mpi.clone(), ram: "300MiB".into() }
     }
 
     /// The command that trains a run with some ranks; with 0 without a launcher.
@@ -79,7 +81,7 @@ impl Site {
             "train",
             "dataset",
             "--ram",
-            "300MiB",
+            &self.ram,
             "--threads",
             "1",
             "--skip-validation",
@@ -164,8 +166,6 @@ fn too_many_ranks(mpi: &Mpi) -> Result<(), Failed> {
     expect(!site.dir.path().join("run/fold_0").exists(), "a run has begun")
 }
 
-/// Kills one rank; the others end, and another number of ranks continues.
-fn killed(mpi: &Mpi) -> Result<(), Failed> {
 /// Two ranks that may each take more than half of what the machine or the control group has left.
 fn too_much_memory(mpi: &Mpi) -> Result<(), Failed> {
     let mut site = Site::new(mpi);
@@ -187,6 +187,8 @@ fn patience_alone() -> Result<(), Failed> {
     expect(!output.status.success() && said.contains("--patience is the wait for other ranks"), &said)
 }
 
+/// Kills one rank; the others end, and another number of ranks continues.
+fn killed(mpi: &Mpi) -> Result<(), Failed> {
     let site = Site::new(mpi);
     let longer = ["--iterations", "40"];
     let output = site.train(0, "whole", &longer);
@@ -242,10 +244,11 @@ type Run = fn(&Mpi) -> Result<(), Failed>;
 fn main() {
     let arguments = Arguments::from_args();
     let found = find();
-    let all: [(&str, Run); 4] = [
+    let all: [(&str, Run); 5] = [
         ("any_number_of_ranks_writes_the_same_bytes", same_bytes),
         ("shards_are_as_many_as_ranks_by_default", default_shards),
         ("ranks_that_do_not_divide_the_shards_are_refused", too_many_ranks),
+        ("ranks_that_may_take_more_than_their_node_has_are_refused", too_much_memory),
         ("a_killed_rank_ends_all_and_another_number_continues", killed),
     ];
     let trials = all.map(|(name, run)| {

@@ -1,6 +1,7 @@
 //! Training folds of a run, one after the other or several at the same time.
 
 mod check;
+mod node_limit;
 mod prepare;
 mod ranks;
 mod request;

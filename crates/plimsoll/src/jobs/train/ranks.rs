@@ -8,6 +8,7 @@ use plimsoll_run::{EpochCost, EpochRecord, RunConfig, RunRecord, Sample, Specifi
 use plimsoll_train::{Observer, RankedRun, StepReport, TrainError, train_rank as train_fold_of_rank};
 
 use super::check::{FoldToTrain, no_fold};
+use super::node_limit::limit_of_rank;
 use super::prepare::{Prepared, prepare, prepare_like};
 use super::request::{FoldChoice, TrainRequest};
 use super::{Trained, begin, open, validate_fold};
@@ -50,6 +51,7 @@ pub fn train_rank(
     if !fold_has_begun(&request)? {
         request.plan.settings.shards.get_or_insert(place.ranks);
     }
+    request.plan.ram = limit_of_rank(request.plan.ram, communicator, context)?;
     // The others find what the first has inspected.
     if !is_first {
         communicator.barrier().map_err(failed)?;
@@ -172,7 +174,7 @@ fn broadcast(communicator: &mut dyn Communicator, bytes: &[u8]) -> Result<Vec<u8
     Ok(communicator.broadcast(0, all)?.bytes().to_vec())
 }
 
-fn failed(error: RanksError) -> Error {
+pub(super) fn failed(error: RanksError) -> Error {
     TrainError::Ranks(error).into()
 }
 
