@@ -82,6 +82,19 @@ pub fn differentiate_from(
     weights: TensorId,
     with_respect_to: &[TensorId],
 ) -> Result<Vec<Option<TensorId>>, GraphError> {
+    differentiate_sum(program, &[(of, weights)], with_respect_to)
+}
+
+/// Differentiates as [`differentiate_from`] does, but the sum over several pairs of a tensor and the factors of its elements. The
+/// factors may be derivatives by the tensor of a function that the program does not compute.
+///
+/// # Errors
+/// Returns an error if a needed gradient goes through an op that has none, or factors do not fit their tensor.
+pub fn differentiate_sum(
+    program: &mut Program,
+    pairs: &[(TensorId, TensorId)],
+    with_respect_to: &[TensorId],
+) -> Result<Vec<Option<TensorId>>, GraphError> {
     let mut needs = vec![false; program.tensors.len()];
     for id in with_respect_to {
         needs[id.index()] = true;
@@ -94,7 +107,10 @@ pub fn differentiate_from(
         }
     }
     let forward = program.nodes.clone();
-    let mut tape = Tape { program, needs, gradients: HashMap::from([(of, weights)]) };
+    let mut tape = Tape { program, needs, gradients: HashMap::new() };
+    for (of, weights) in pairs {
+        tape.add(*of, *weights)?;
+    }
     for node in forward.iter().rev() {
         if node.outputs.iter().any(|id| tape.gradient_of(*id).is_some()) {
             node.op.rule().gradient(&mut tape, node)?;

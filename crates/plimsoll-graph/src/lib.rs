@@ -18,7 +18,7 @@ mod program;
 mod tensor;
 mod window;
 
-pub use differentiate::{Tape, differentiate, differentiate_from};
+pub use differentiate::{Tape, differentiate, differentiate_from, differentiate_sum};
 pub use error::GraphError;
 pub use interpret::{Array, interpret};
 pub use op::{Cost, Rule, Signature};

@@ -323,12 +323,20 @@ impl Component {
     /// there is a label that `ignores`, samples differ in how many voxels they bring to a mean.
     pub fn needs_whole_batch(&self, ignores: bool) -> bool {
         match self {
-            Component::SoftDice(dice) | Component::LogCoshDice(dice) => dice.batch,
-            Component::GeneralizedDice(dice) => dice.batch,
-            Component::Tversky(tversky) => tversky.batch,
-            Component::FocalTversky(tversky) => tversky.batch,
             Component::CrossEntropy(entropy) => ignores || !entropy.class_weights.is_empty(),
             Component::WeightedBce(_) | Component::Focal(_) => ignores,
+            _ => !self.is_of_samples(),
+        }
+    }
+
+    /// Returns `true` if it is a mean over samples of a quotient of each sample's sums, which the sums of the batch do not give.
+    pub fn is_of_samples(&self) -> bool {
+        match self {
+            Component::SoftDice(dice) | Component::LogCoshDice(dice) => !dice.batch,
+            Component::GeneralizedDice(dice) => !dice.batch,
+            Component::Tversky(tversky) => !tversky.batch,
+            Component::FocalTversky(tversky) => !tversky.batch,
+            Component::CrossEntropy(_) | Component::WeightedBce(_) | Component::Focal(_) => false,
         }
     }
 

@@ -4,9 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Loss, Piece, for_each_voxel};
 use crate::op::{expect_operands, expect_table, expect_table_of, upstream};
-use crate::ops::RegionLossGrad;
 use crate::ops::softmax_stats::expect_logits_and_labels;
-use crate::{Array, DType, GraphError, Node, Op, Rule, Shape, Signature, Tape, TensorInfo};
+use crate::{Array, DType, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
 /// The loss. Operand: the sums `[N, C, rows]` of [`SoftmaxStats`](crate::ops::SoftmaxStats), or for regions the sums of
 /// [`RegionStats`](crate::ops::RegionStats). Results: the loss `[1]`; its
@@ -49,17 +48,14 @@ impl Rule for CompositeLoss {
         let sums = node.inputs[0];
         let wrong = GraphError::NoGradient { op: NAME, operand: "sums that it did not ask for" };
         let maker = tape.maker(sums).ok_or_else(|| wrong.clone())?;
-        let loss = self.loss.clone();
-        let op: Op = match (&maker.op, self.loss.region_stats()) {
-            (Op::SoftmaxStats(stats), None) if *stats == loss.stats() => CompositeLossGrad { loss }.into(),
-            (Op::RegionStats(stats), Some(own)) if *stats == own => RegionLossGrad { loss }.into(),
-            _ => return Err(wrong),
-        };
+        if maker.op != self.loss.sums_op() {
+            return Err(wrong);
+        }
         let [logits, labels] = maker.inputs[..] else { return Err(wrong) };
         if !tape.needs(logits) {
             return Ok(());
         }
-        let dlogits = tape.push(op, &[logits, labels, sums, gradient])?[0];
+        let dlogits = tape.push(self.loss.gradient_op(), &[logits, labels, sums, gradient])?[0];
         tape.add(logits, dlogits)
     }
 

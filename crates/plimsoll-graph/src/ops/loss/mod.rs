@@ -20,7 +20,8 @@ pub use voxel::{VoxelSum, softmax};
 pub(super) use composite::table;
 pub(super) use voxel::{Voxel, for_each_voxel};
 
-use super::{RegionStats, Regions, SoftmaxStats};
+use super::{RegionLossGrad, RegionStats, Regions, SoftmaxStats};
+use crate::Op;
 use region::Sums;
 
 /// A weighted sum of components.
@@ -126,6 +127,20 @@ impl Loss {
         let (squared, extra) = self.summed();
         let regions = self.regions.clone()?;
         Some(RegionStats { regions, squared, ignore: self.ignore, extra })
+    }
+
+    /// The op that makes the sums `[N, C, rows]`. Operands: logits, labels.
+    pub fn sums_op(&self) -> Op {
+        self.region_stats().map_or_else(|| Op::from(self.stats()), Op::from)
+    }
+
+    /// The op that makes the gradient of logits. Operands: logits, labels, the sums, the gradient of the loss `[1]`.
+    pub fn gradient_op(&self) -> Op {
+        let loss = self.clone();
+        match self.regions {
+            Some(_) => RegionLossGrad { loss }.into(),
+            None => CompositeLossGrad { loss }.into(),
+        }
     }
 
     /// A flag, set if the second sum is of squares, and the sums beyond the first four.
