@@ -90,6 +90,8 @@ pub struct TrainingPrograms {
     /// One micro-batch: loss and gradients; where a step is one micro-batch, the update as well. One for each of
     /// [`Objective::variants`], in their order: the first has the most components.
     pub gradients: Vec<Program>,
+    /// The sums of one micro-batch, where gradients are computed by those of the whole batch.
+    pub sums: Option<Program>,
     /// The update behind the last micro-batch, if a step has several: of the tensors that this process owns.
     pub update: Option<Program>,
     /// The update of all tensors, where `update` is of a part of them. It does not run: checkpoints have its tensors in its order.
@@ -121,9 +123,16 @@ impl Training {
     pub fn validation_batch(&self) -> usize {
         match self.net.classifies() {
             Classifies::Images => 1,
-            Classifies::Voxels if self.needs_whole_batch().is_some() => self.shard_batch(),
+            Classifies::Voxels if self.needs_whole_batch().is_some() || self.exchanges_sums() => {
+                self.shard_batch()
+            }
             Classifies::Voxels => 1,
         }
+    }
+
+    /// Returns `true` if the loss of a step is of sums over all its shards, which are exchanged before their gradients are computed.
+    pub fn exchanges_sums(&self) -> bool {
+        self.writer(&*self.net).exchanges_sums()
     }
 
     /// Why a shard, which is the batch unless there are several, cannot go through the network in parts, if it cannot.

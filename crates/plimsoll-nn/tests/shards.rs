@@ -110,10 +110,10 @@ fn shards_that_do_not_divide_are_refused_by_their_setting() {
     assert!(
         said(training(4, 4)).starts_with("`micro_batch` is 4, but it must divide a shard, which has 2 of")
     );
-    let dice = SoftDice { batch: true, ..SoftDice::default() };
-    let loss = plimsoll_graph::ops::Loss::dice_ce(dice, 1.0);
-    let error = said(Training { loss: loss.into(), ..training(2, 4) });
-    assert!(error.starts_with("`shards` is 2") && error.contains("set `shards` to 1"), "{error}");
+    let loss = r#"{"components": [{"name": "soft_dice", "batch": true}, {"name": "skeleton_recall", "batch": true}]}"#;
+    let error = said(Training { loss: serde_json::from_str(loss).unwrap(), ..training(2, 4) });
+    assert!(error.starts_with("`shards` is 2, but the loss `skeleton_recall` needs"), "{error}");
+    assert!(error.contains("set `shards` to 1"), "{error}");
     let place = RankPlace { rank: 0, ranks: 3 };
     let error = training(4, 1).programs_of(place).unwrap_err().to_string();
     assert!(error.contains("`shards` is 4, but it must be a multiple of the number of ranks, which is 3"));

@@ -329,7 +329,8 @@ impl Specification {
         let is_as_begun = match changes.iter().any(|change| change.is_of("loss")) {
             true => {
                 let programs = self.config.training.programs()?;
-                let all = programs.gradients.iter().chain(&programs.update).chain([&programs.validate]);
+                let all = programs.gradients.iter().chain(&programs.sums).chain(&programs.update);
+                let all = all.chain([&programs.validate]);
                 all.map(digest_of_program).collect::<Result<BTreeMap<_, _>, _>>()? == self.programs
             }
             false => self.programs == now.programs,

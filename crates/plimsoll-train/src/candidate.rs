@@ -256,7 +256,8 @@ impl Candidate {
     pub(crate) fn seconds(&self, plan: &Plan) -> f64 {
         let of = |program: ProgramId| plan.schedule(program).predicted_seconds;
         let accumulation = self.config.training.accumulation() / self.programs.place().ranks;
-        self.mean_over_steps(of) * accumulation as f64 + self.programs.update().map_or(0.0, of)
+        let micro_batch = self.mean_over_steps(of) + self.programs.sums().map_or(0.0, of);
+        micro_batch * accumulation as f64 + self.programs.update().map_or(0.0, of)
     }
 
     /// Predicted time of an epoch: its steps, and its validation.
@@ -270,6 +271,7 @@ impl Candidate {
     /// Floating-point operations of a step, recomputation left out: the mean over the variants of the loss.
     pub(crate) fn flops(&self) -> u64 {
         let of = |program: ProgramId| Program::flops(&self.programs[program]) as f64;
-        (self.mean_over_steps(of) * self.config.training.accumulation() as f64).round() as u64
+        let micro_batch = self.mean_over_steps(of) + self.programs.sums().map_or(0.0, of);
+        (micro_batch * self.config.training.accumulation() as f64).round() as u64
     }
 }

@@ -11,6 +11,7 @@ use plimsoll_plan::ProgramId;
 pub struct RunPrograms {
     all: Vec<Program>,
     gradients: Vec<ProgramId>,
+    sums: Option<ProgramId>,
     update: Option<ProgramId>,
     stored: Option<Program>,
     validate: ProgramId,
@@ -25,7 +26,7 @@ impl RunPrograms {
     /// # Errors
     /// Returns an error if the configuration is impossible, or micro-batches would change the result.
     pub fn new(training: &Training, place: RankPlace) -> Result<RunPrograms, ConfigError> {
-        let TrainingPrograms { gradients, update, stored, validate, targets } =
+        let TrainingPrograms { gradients, sums, update, stored, validate, targets } =
             training.programs_of(place)?;
         let mut all = Vec::new();
         let mut add = |program| {
@@ -34,6 +35,7 @@ impl RunPrograms {
         };
         Ok(RunPrograms {
             gradients: gradients.into_iter().map(&mut add).collect(),
+            sums: sums.map(&mut add),
             update: update.map(&mut add),
             stored,
             place,
@@ -58,6 +60,11 @@ impl RunPrograms {
     /// The program among [`gradients`](RunPrograms::gradients) with the most components of the loss.
     pub fn fullest(&self) -> ProgramId {
         self.gradients[0]
+    }
+
+    /// The sums of a micro-batch, if gradients are computed by those of the whole batch.
+    pub fn sums(&self) -> Option<ProgramId> {
+        self.sums
     }
 
     /// The program after the last micro-batch, if a step has several.

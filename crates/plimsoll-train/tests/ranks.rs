@@ -12,7 +12,7 @@ use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_data::phantom::{self, PhantomConfig};
 use plimsoll_data::{Dataset, Fold, InspectConfig, Inspection};
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_nn::{Network, NetworkName, NetworkSettings, Optimizer, RankPlace, UNetNorm};
+use plimsoll_nn::{Network, NetworkName, NetworkSettings, Objective, Optimizer, RankPlace, UNetNorm};
 use plimsoll_plan::Plans;
 use plimsoll_ranks::{Communicator, thread_ranks};
 use plimsoll_run::{
@@ -203,6 +203,20 @@ impl Site {
     }
 }
 
+/// Checks that each rank held as much memory as was planned.
+#[track_caller]
+fn expect_held_as_planned(records: &[RunRecord]) {
+    for record in records {
+        let held = |name: &str| record.held.iter().find(|held| held.holder == name).map(|held| held.peak);
+        let planned =
+            |name: &str| record.planned.iter().find(|part| part.name == name).map(|part| part.bytes);
+        assert!(held("shards").is_some());
+        for name in ["shards", "arena", "checkpoint", "loader"] {
+            assert_eq!(held(name), planned(name), "{name}");
+        }
+    }
+}
+
 /// Stops a run after some steps.
 struct Stopper {
     stop: Arc<AtomicBool>,
@@ -238,15 +252,7 @@ fn any_number_of_ranks_writes_the_same_bytes_after_any_stop() {
     });
     let records = site.expect_same_for_all();
     // Each rank holds what is planned of it, and a part of the moments.
-    for record in &records {
-        let held = |name: &str| record.held.iter().find(|held| held.holder == name).map(|held| held.peak);
-        let planned =
-            |name: &str| record.planned.iter().find(|part| part.name == name).map(|part| part.bytes);
-        assert!(held("shards").is_some());
-        for name in ["shards", "arena", "checkpoint", "loader"] {
-            assert_eq!(held(name), planned(name), "{name}");
-        }
-    }
+    expect_held_as_planned(&records);
     // Stopped by another rank than the first, and continued with other numbers of ranks.
     let part = |ranks, resume, stop_after| Part { name: "stopped", ranks, resume, stop_after };
     let stopped = site.train(&part(4, false, Some(2)));
@@ -268,9 +274,57 @@ fn shards_of_one_micro_batch_are_added_as_those_of_several() {
     site.expect_same_for_all();
 }
 
+/// Dice over the batch, as in nnU-Net, with another loss of samples between.
+fn over_the_batch() -> Objective {
+    let components = r#"[{"name": "tversky", "weight": 0.5}, {"name": "soft_dice", "batch": true}, {"name": "cross_entropy"}]"#;
+    serde_json::from_str(&format!("{{\"components\": {components}}}")).unwrap()
+}
+
+#[test]
+fn a_loss_over_the_batch_is_the_same_for_any_number_of_shards_and_ranks() {
+    let losses = |site: &Site, run: &str| -> Vec<f64> {
+        let metrics = String::from_utf8(site.file(run, "metrics.jsonl")).unwrap();
+        let record: serde_json::Value = serde_json::from_str(metrics.lines().next().unwrap()).unwrap();
+        let parts = record["train_loss_parts"].as_array().unwrap().iter().map(|part| &part["value"]);
+        [&record["train_loss"]].into_iter().chain(parts).map(|value| value.as_f64().unwrap()).collect()
+    };
+    let with = |shards, micro_batch| {
+        Site::new(|settings| {
+            settings.loss = Some(over_the_batch());
+            settings.max_grad_norm = Some(0.5);
+            settings.shards = Some(shards);
+            settings.micro_batch = Some(micro_batch);
+        })
+    };
+    let whole = with(1, 8);
+    whole.train(&Part::whole("whole", 1));
+    let expected = losses(&whole, "whole");
+    assert_eq!(expected.len(), 4);
+    // A shard of one micro-batch, and of two.
+    for micro_batch in [2, 1] {
+        let site = with(4, micro_batch);
+        expect_held_as_planned(&site.expect_same_for_all());
+        for (found, expected) in losses(&site, "4 ranks").into_iter().zip(&expected) {
+            assert!((found / expected - 1.0).abs() < 1e-4, "{found}, {expected}");
+        }
+    }
+}
+
 #[test]
 fn running_statistics_follow_the_first_shard_for_any_number_of_ranks() {
     let mut site = Site::new(|settings| settings.micro_batch = Some(2));
+    let Network::DynUNet(net) = &mut site.config.training.net else { panic!("another network") };
+    net.shape.norm = UNetNorm::Batch { conv_bias: false };
+    site.expect_same_for_all();
+}
+
+#[test]
+fn normalisation_over_a_shard_and_a_loss_over_the_batch_have_the_same_bits_for_any_number_of_ranks() {
+    let mut site = Site::new(|settings| {
+        settings.micro_batch = Some(2);
+        settings.loss = Some(over_the_batch());
+        settings.precision = Some(Precision::Bf16);
+    });
     let Network::DynUNet(net) = &mut site.config.training.net else { panic!("another network") };
     net.shape.norm = UNetNorm::Batch { conv_bias: false };
     site.expect_same_for_all();

@@ -14,6 +14,8 @@ use crate::names;
 #[derive(Clone, Copy)]
 pub(crate) struct HeadLogits {
     pub(crate) logits: TensorId,
+    /// The sums of the batch, if the program has a part of it.
+    pub(crate) batch_sums: Option<TensorId>,
 }
 
 /// An input of programs that is computed from the labels alone, `[N, C−1, D, H, W]` for the foreground classes. At a

@@ -4,6 +4,7 @@
 //! ([`Structure`]): each is a part of a program of its own, on probabilities, and may be computed on some steps only
 //! ([`Timing`]). Which of them a step has follows from its number alone.
 
+mod batch_sums;
 mod loss_builder;
 mod morphology;
 mod regions;
@@ -14,9 +15,10 @@ mod variants;
 mod written;
 
 use plimsoll_graph::ops::{Component, CompositeLoss, Loss, Regions, WeightedSum};
-use plimsoll_graph::{GraphError, Op, Program, TensorId};
+use plimsoll_graph::{GraphError, Program, TensorId};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use batch_sums::BatchLoss;
 pub(crate) use loss_builder::{HeadLogits, LossBuilder};
 pub use loss_builder::{TargetInput, TargetInputKind};
 pub use soft::SoftTargets;
@@ -59,8 +61,10 @@ pub struct Objective {
 /// The loss of a head.
 #[derive(Default)]
 pub(crate) struct HeadLoss {
-    /// Values `[1]` with their weights.
+    /// Values `[1]` with their weights, means over the samples of the program.
     pub(crate) values: Vec<(TensorId, f32)>,
+    /// The loss of the sums of the batch, if the program has a part of it.
+    pub(crate) of_batch: Option<BatchLoss>,
     /// The tensors that [`names::LOSS_PARTS`](crate::names::LOSS_PARTS) joins.
     pub(crate) parts: Vec<TensorId>,
 }
@@ -171,15 +175,23 @@ impl Objective {
     /// numbers below [`part_count`](Objective::part_count): first the components of sums, then the others that are
     /// computed.
     pub fn parts(&self, variant: &Variant) -> Vec<usize> {
+        self.ordered_parts(variant, |_| false)
+    }
+
+    /// The parts of a variant, those of sums that are `late` behind the others.
+    fn ordered_parts(&self, variant: &Variant, late: impl Fn(&Term) -> bool) -> Vec<usize> {
         let place = |(place, (term, turn)): (usize, (&Term, Turn))| match (term, turn) {
             (Term::Structure(_), Turn::Off) => None,
             (Term::Structure(_), Turn::Instead) => Some(2 * place + 1),
             _ => Some(2 * place),
         };
-        let terms = || self.components.iter().zip(variant.turns()).enumerate();
-        let sums = terms().filter(|(_, (term, _))| matches!(term, Term::Sums(_)));
-        let others = terms().filter(|(_, (term, _))| matches!(term, Term::Structure(_)));
-        sums.chain(others).filter_map(place).collect()
+        let mut terms: Vec<_> = self.components.iter().zip(variant.turns()).enumerate().collect();
+        // Stable, so that those of one kind keep their order.
+        terms.sort_by_key(|(_, (term, _))| match term {
+            Term::Sums(_) => u8::from(late(term)),
+            Term::Structure(_) => 2,
+        });
+        terms.into_iter().filter_map(place).collect()
     }
 
     /// Returns the largest number of parts of a loss: each component, and its replacement.
@@ -193,9 +205,9 @@ impl Objective {
         if part.is_multiple_of(2) { name.into() } else { format!("boundary_l1 for {name}") }
     }
 
-    /// Those of sums.
-    fn sums(&self) -> Loss {
-        let sums = self.components.iter().filter_map(|term| match term {
+    /// The components of sums that fulfil a condition.
+    fn sums_where(&self, fulfils: impl Fn(&Term) -> bool) -> Loss {
+        let sums = self.components.iter().filter(|term| fulfils(term)).filter_map(|term| match term {
             Term::Sums(component) => Some(component.clone()),
             Term::Structure(_) => None,
         });
@@ -223,7 +235,8 @@ impl Objective {
         spacing: [f64; 3],
     ) -> Result<(TensorId, Vec<TargetInput>), GraphError> {
         let mut builder = LossBuilder::new(program, labels, spacing, self.ignore);
-        let of_head = self.head_loss(&mut builder, HeadLogits { logits }, &self.validation())?;
+        let of_head =
+            self.head_loss(&mut builder, HeadLogits { logits, batch_sums: None }, &self.validation())?;
         let (values, weights): (Vec<TensorId>, Vec<f32>) = of_head.values.into_iter().unzip();
         let loss = builder.push(WeightedSum { weights }, &values)?;
         Ok((loss, builder.targets()))
@@ -237,11 +250,18 @@ impl Objective {
         variant: &Variant,
     ) -> Result<HeadLoss, GraphError> {
         let mut loss = HeadLoss::default();
-        let sums = self.sums();
+        let sums = match head.batch_sums {
+            Some(sums) => {
+                let (of_batch, parts) = self.loss_of_batch(builder, head, sums)?;
+                loss.of_batch = Some(of_batch);
+                loss.parts.push(parts);
+                self.sums_where(Term::is_of_samples)
+            }
+            None => self.sums_where(|_| true),
+        };
         if !sums.components.is_empty() {
             let labels = builder.labels(builder.extent(head))?;
-            let stats = sums.region_stats().map_or_else(|| Op::from(sums.stats()), Op::from);
-            let table = builder.push(stats, &[head.logits, labels])?;
+            let table = builder.push(sums.sums_op(), &[head.logits, labels])?;
             let results = builder.push_all(CompositeLoss { loss: sums }, &[table])?;
             let [value, part] =
                 self.with_soft_targets(builder, head, labels, variant, [results[0], results[1]])?;

@@ -19,7 +19,8 @@ pub const NOISE: &str = "noise";
 /// Output: the loss that is minimised `[1]`.
 pub const LOSS: &str = "loss";
 /// Output: the components of the loss of the finest head, without their weights, in the order of
-/// [`Objective::parts`](crate::Objective::parts).
+/// [`Objective::parts`](crate::Objective::parts), or [`Objective::parts_by_batch_sums`](crate::Objective::parts_by_batch_sums) where
+/// [`batch_sums`] are read.
 pub const LOSS_PARTS: &str = "loss parts";
 /// Input of a training pass with running statistics, where a batch has several shards: 0 for the first shard, whose statistics count, and NaN
 /// for the others `[1]`.
@@ -31,6 +32,18 @@ pub const RUNNING_GUARD: &str = "running guard";
 ///
 /// [`Training::max_grad_norm`]: crate::Training::max_grad_norm
 pub const GRAD_NORM: &str = "gradient norm";
+/// Output of the program of sums: what the loss of a head that counts, of this number among them, is made of, for each sample and class
+/// `[N, C, rows]`.
+pub fn sums(head: usize) -> String {
+    format!("sums of head {head}")
+}
+
+/// Input of a training pass of a part of a batch, where the loss needs the sums of the batch: those of the [`sums`], added up over all samples
+/// of the batch, in the place of the first sample, and else zero `[N, C, rows]`.
+pub fn batch_sums(head: usize) -> String {
+    format!("sums of head {head} over the batch")
+}
+
 /// Output of validation: true positives, false positives, false negatives of each class `[C, 3]`, f64.
 pub const COUNTS: &str = "counts";
 /// Output of prediction: logits `[N, C, D, H, W]`, or of images as a whole `[N, C, 1, 1, 1]`, of which validation has them too.

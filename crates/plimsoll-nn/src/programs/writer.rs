@@ -1,15 +1,15 @@
 //! The writing of the programs of a training run: gradients, updates and validation.
 
-use plimsoll_graph::ops::{Accumulate, GradNorm, Join, RATES, RunningUpdate, WeightedSum};
+use plimsoll_graph::ops::{Accumulate, Fill, GradNorm, Join, RATES, RunningUpdate, WeightedSum};
 use plimsoll_graph::{
-    GraphError, Kind, Node, Op, Program, Role, Shape, TensorId, differentiate, differentiate_from,
+    GraphError, Kind, Node, Op, Program, Role, Shape, TensorId, differentiate_from, differentiate_sum,
 };
 
 use super::owners::{RankPlace, trained_tensors};
 use super::{Training, TrainingPrograms, averages, names};
 use crate::groups::Groups;
 use crate::networks::bounds::check_batch;
-use crate::objective::{HeadLogits, LossBuilder};
+use crate::objective::{BatchLoss, HeadLogits, LossBuilder};
 use crate::optimizer::Updates;
 use crate::{Architecture, Classifies, ConfigError, ForwardMode, TargetInput, Variant};
 
@@ -23,9 +23,16 @@ impl ProgramWriter<'_> {
     pub(super) fn needs_whole_batch(&self) -> Option<String> {
         let what_whole = if self.training.shards > 1 { "shard of the batch" } else { "batch" };
         let coupled = |what| format!("{what} is over the whole {what_whole}, which cannot be divided");
-        let of_loss = "the denominator of this loss is over the whole batch, which cannot be divided";
-        let of_loss = || self.training.loss.needs_whole_batch().then(|| of_loss.to_string());
-        self.net.couples_samples().map(coupled).or_else(of_loss)
+        let of_structure = || self.training.loss.undivided().map(coupled);
+        let needs_sums = self.training.loss.needs_batch_sums() && !self.exchanges_sums();
+        let of_sums = "the denominator of this loss is over the whole batch, which only `shards` can divide";
+        let of_sums = || needs_sums.then(|| of_sums.to_string());
+        self.net.couples_samples().map(coupled).or_else(of_structure).or_else(of_sums)
+    }
+
+    /// Returns `true` if gradients of parts of a batch are computed by the sums of all of it, which parts exchange.
+    pub(super) fn exchanges_sums(&self) -> bool {
+        self.training.shards > 1 && self.training.loss.needs_batch_sums()
     }
 
     pub(super) fn programs(&self, place: RankPlace) -> Result<TrainingPrograms, ConfigError> {
@@ -48,6 +55,7 @@ impl ProgramWriter<'_> {
         let gradients: Vec<Program> = (0..variants.len())
             .map(|variant| self.gradient_program(variant, &variants[variant], groups, &mut targets))
             .collect::<Result<_, _>>()?;
+        let sums = if self.exchanges_sums() { Some(self.sums_program()?) } else { None };
         let owned = |place| self.update_program(&gradients[0], place, groups);
         let update = match self.training.accumulation() {
             1 => None,
@@ -57,7 +65,7 @@ impl ProgramWriter<'_> {
         // Averages of all parameters are validated, wherever they are updated.
         let updating = stored.as_ref().or(update.as_ref()).unwrap_or(&gradients[0]);
         let validate = self.validate_program(updating, &mut targets)?;
-        Ok(TrainingPrograms { gradients, update, stored, validate, targets })
+        Ok(TrainingPrograms { gradients, sums, update, stored, validate, targets })
     }
 
     /// Checks that micro-batches divide shards, shards the batch, and processes the shards.
@@ -82,8 +90,8 @@ impl ProgramWriter<'_> {
     /// Checks that nothing is divided that a loss or a network takes as a whole.
     fn check_wholeness(&self) -> Result<(), ConfigError> {
         let Training { loss, shards, micro_batch, .. } = self.training;
-        if *shards > 1 && loss.needs_whole_batch() {
-            let expected = "the denominator of this loss is over the whole batch: set `shards` to 1, or `batch` of the loss to false";
+        if let Some(component) = loss.undivided().filter(|_| *shards > 1) {
+            let expected = format!("the loss `{component}` needs the whole batch at once: set `shards` to 1");
             return ConfigError::expect(false, "shards", shards, expected);
         }
         match self.needs_whole_batch() {
@@ -114,20 +122,14 @@ impl ProgramWriter<'_> {
         let mut program = Program::new(name);
         let (image, labels) = self.inputs(&mut program, self.training.micro_batch);
         let heads = self.net.forward(&mut program, image, self.mode(true))?;
+        let heads = self.head_logits(&mut program, &heads, self.exchanges_sums());
         let loss = self.loss_of(&mut program, &heads, labels, variant, targets)?;
         let is_trained = |id: &TensorId| {
             let name = &program.tensor(*id).name;
             self.net.is_trained(name) && !groups.is_frozen(name)
         };
         let parameters: Vec<TensorId> = program.with_role(Role::Parameter).filter(is_trained).collect();
-        let share = 1.0 / self.training.accumulation() as f32;
-        let gradients = if self.training.precision.needs_loss_scale() {
-            let scale = program.input(names::LOSS_SCALE, Shape(vec![1]), Kind::Table);
-            let seed = program.push_one(WeightedSum { weights: vec![share] }, &[scale])?;
-            differentiate_from(&mut program, loss, seed, &parameters)?
-        } else {
-            differentiate(&mut program, loss, share, &parameters)?
-        };
+        let gradients = self.gradients_of(&mut program, &loss, &parameters)?;
         // Parameters that the loss does not depend on (a head of weight zero) are left as they are.
         let pairs: Vec<(TensorId, TensorId)> = parameters
             .into_iter()
@@ -135,13 +137,65 @@ impl ProgramWriter<'_> {
             .filter_map(|(parameter, gradient)| Some((parameter, gradient?)))
             .collect();
         if whole {
-            self.update(&mut program, &pairs, groups, StepNorm::With(loss))?;
+            self.update(&mut program, &pairs, groups, StepNorm::With(loss.total))?;
         } else {
             guard_shard(&mut program)?;
             for (parameter, gradient) in pairs {
                 let sum = gradient_state(&mut program, parameter);
                 program.push(Accumulate, &[sum, gradient])?;
             }
+        }
+        Ok(program)
+    }
+
+    /// The gradients of a loss by parameters, multiplied by the share of the micro-batch in the step and by the scale of the loss.
+    fn gradients_of(
+        &self,
+        program: &mut Program,
+        loss: &WrittenLoss,
+        parameters: &[TensorId],
+    ) -> Result<Vec<Option<TensorId>>, GraphError> {
+        let scale = self.training.precision.needs_loss_scale();
+        let scale = scale.then(|| program.input(names::LOSS_SCALE, Shape(vec![1]), Kind::Table));
+        let scaled = |program: &mut Program, factor: f32| match scale {
+            Some(scale) => program.push_one(WeightedSum { weights: vec![factor] }, &[scale]),
+            None => program.push_one(Fill { value: factor, shape: Shape(vec![1]) }, &[]),
+        };
+        let share = 1.0 / self.training.accumulation() as f32;
+        if loss.of_batch.is_empty() {
+            let seed = scaled(program, share)?;
+            return differentiate_from(program, loss.total, seed, parameters);
+        }
+        let mut pairs = Vec::new();
+        if !loss.values.is_empty() {
+            let (values, weights): (Vec<TensorId>, Vec<f32>) = loss.values.iter().copied().unzip();
+            let mean = program.push_one(WeightedSum { weights }, &values)?;
+            pairs.push((mean, scaled(program, share)?));
+        }
+        // All parts of the batch have the same loss of its sums, and each has the derivatives by its own voxels.
+        for (of_batch, weight) in &loss.of_batch {
+            let factor = scaled(program, *weight)?;
+            pairs.push((of_batch.logits(), of_batch.gradient(program, factor)?));
+        }
+        differentiate_sum(program, &pairs, parameters)
+    }
+
+    /// The sums of a micro-batch from which, added up over the batch, programs of gradients compute the loss.
+    fn sums_program(&self) -> Result<Program, ConfigError> {
+        let mut program = Program::new("sums");
+        let (image, labels) = self.inputs(&mut program, self.training.micro_batch);
+        let heads = self.net.forward(&mut program, image, self.mode(true))?;
+        // The program of gradients moves running statistics, once a step.
+        program.nodes.retain(|node| !matches!(node.op, Op::RunningUpdate(_)));
+        let counted = self.head_logits(&mut program, &heads, false);
+        let loss = &self.training.loss;
+        let mut builder = LossBuilder::new(&mut program, labels, self.training.spacing, loss.ignore);
+        let tables: Vec<TensorId> = counted
+            .iter()
+            .map(|(head, _)| loss.head_sums(&mut builder, head.logits))
+            .collect::<Result<_, _>>()?;
+        for (head, table) in tables.into_iter().enumerate() {
+            program.mark_output(table, names::sums(head));
         }
         Ok(program)
     }
@@ -225,7 +279,8 @@ impl ProgramWriter<'_> {
         let mut program = Program::new("validate");
         let (image, labels) = self.inputs(&mut program, self.training.validation_batch());
         let heads = self.net.forward(&mut program, image, self.mode(false))?;
-        self.loss_of(&mut program, &heads, labels, &self.training.loss.validation(), targets)?;
+        let counted = self.head_logits(&mut program, &heads, false);
+        self.loss_of(&mut program, &counted, labels, &self.training.loss.validation(), targets)?;
         let counts = program.push_one(self.training.loss.counts(), &[heads[0], labels])?;
         program.mark_output(counts, names::COUNTS);
         if self.net.classifies() == Classifies::Images {
@@ -251,30 +306,42 @@ impl ProgramWriter<'_> {
         (program.input(names::IMAGE, image, Kind::Volume), program.input(names::LABELS, labels, Kind::Labels))
     }
 
+    /// The heads that count in the loss, with their weights; with inputs for the sums of the batch, if the loss reads these.
+    fn head_logits(
+        &self,
+        program: &mut Program,
+        heads: &[TensorId],
+        reads_batch_sums: bool,
+    ) -> Vec<(HeadLogits, f32)> {
+        let weights = self.net.head_weights(heads.len());
+        let counted = heads.iter().zip(weights).filter(|(_, weight)| *weight != 0.0).enumerate();
+        let head = |(number, (logits, weight)): (usize, (&TensorId, f32))| {
+            let batch_sums =
+                reads_batch_sums.then(|| self.training.loss.batch_sums(program, *logits, number));
+            (HeadLogits { logits: *logits, batch_sums }, weight)
+        };
+        counted.map(head).collect()
+    }
+
     /// The loss over all heads, as an output; adds the maps of the target that it needs to `targets`.
     fn loss_of(
         &self,
         program: &mut Program,
-        heads: &[TensorId],
+        heads: &[(HeadLogits, f32)],
         labels: TensorId,
         variant: &Variant,
         targets: &mut Vec<TargetInput>,
-    ) -> Result<TensorId, GraphError> {
+    ) -> Result<WrittenLoss, GraphError> {
         let loss = &self.training.loss;
         let mut builder = LossBuilder::new(program, labels, self.training.spacing, loss.ignore);
-        let (mut losses, mut weights, mut parts) = (Vec::new(), Vec::new(), Vec::new());
-        for (logits, weight) in heads.iter().zip(self.net.head_weights(heads.len())) {
-            if weight == 0.0 {
-                continue;
-            }
-            let head = loss.head_loss(&mut builder, HeadLogits { logits: *logits }, variant)?;
-            if losses.is_empty() {
+        let (mut values, mut of_batch, mut parts) = (Vec::new(), Vec::new(), Vec::new());
+        for (head, weight) in heads {
+            let head = loss.head_loss(&mut builder, *head, variant)?;
+            if parts.is_empty() {
                 parts = head.parts;
             }
-            for (value, factor) in head.values {
-                losses.push(value);
-                weights.push(weight * factor);
-            }
+            values.extend(head.values.into_iter().map(|(value, factor)| (value, weight * factor)));
+            of_batch.extend(head.of_batch.map(|of_batch| (of_batch, *weight)));
         }
         for target in builder.targets() {
             if !targets.contains(&target) {
@@ -286,10 +353,22 @@ impl ProgramWriter<'_> {
             _ => program.push_one(Join, &parts)?,
         };
         program.mark_output(parts, names::LOSS_PARTS);
-        let loss = program.push_one(WeightedSum { weights }, &losses)?;
-        program.mark_output(loss, names::LOSS);
-        Ok(loss)
+        let of_sums = of_batch.iter().map(|(of_batch, weight)| (of_batch.value, *weight));
+        let (terms, weights) = values.iter().copied().chain(of_sums).unzip::<_, _, Vec<_>, _>();
+        let total = program.push_one(WeightedSum { weights }, &terms)?;
+        program.mark_output(total, names::LOSS);
+        Ok(WrittenLoss { total, values, of_batch })
     }
+}
+
+/// A loss in a program.
+struct WrittenLoss {
+    /// The loss `[1]`.
+    total: TensorId,
+    /// Its terms that are means over the samples of the program, with their weights.
+    values: Vec<(TensorId, f32)>,
+    /// Its terms of the sums of a batch of which the program has a part.
+    of_batch: Vec<(BatchLoss, f32)>,
 }
 
 /// The origin of the norm of all gradients in a program that updates.

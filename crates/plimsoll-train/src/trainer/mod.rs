@@ -1,6 +1,7 @@
 //! Training a fold: steps, validation, checkpoints.
 
 mod bad_numbers;
+mod batch_sums;
 mod class_scores;
 mod running;
 mod sample;

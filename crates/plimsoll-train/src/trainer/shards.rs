@@ -8,9 +8,10 @@ use plimsoll_plan::{Engine, HostSliceMut};
 use plimsoll_run::PartSums;
 
 use super::Run;
+use super::batch_sums::{BatchSums, SumsShape};
 use super::running::RunningStatistics;
 use super::shared::{SharedTensor, share};
-use super::step::{Computed, MicroBatch, StepInputs, internal, run_update, scalar, write_inputs};
+use super::step::{Computed, MicroBatch, StepInputs, internal, run_update, scalar, write_inputs, write_pass};
 use super::step_record::{RecordShape, StepRecord};
 use crate::gradient_sums::GradientSums;
 use crate::ranks::{Ranks, message_bytes};
@@ -19,6 +20,8 @@ use crate::{RunPrograms, TrainError};
 /// The state of steps whose batch has several shards.
 pub(crate) struct Shards {
     sums: GradientSums,
+    /// The sums of the loss over the batch, if gradients are computed by these.
+    batch_sums: Option<BatchSums>,
     running: Option<RunningStatistics>,
     /// The numbers of the step by all ranks.
     record: StepRecord,
@@ -38,7 +41,8 @@ impl Shards {
         let ranks = programs.place().ranks;
         let records = StepRecord::bytes(&RecordShape::new(training, programs));
         let sums = GradientSums::bytes(training, programs)? + RunningStatistics::bytes(programs)?;
-        Ok(sums + records + message_bytes(ranks))
+        let of_batch = SumsShape::new(programs).map_or(Bytes::ZERO, |shape| shape.bytes());
+        Ok(sums + records + of_batch + message_bytes(ranks))
     }
 
     /// The state of a training, reserved from `budget`; `None` if its batch is one shard.
@@ -55,12 +59,15 @@ impl Shards {
         }
         let memory = budget.part("shards", Shards::bytes(training, programs)?)?;
         let sums = GradientSums::new(training, programs, &memory)?;
+        let batch_sums = SumsShape::new(programs)
+            .map(|shape| Ok::<_, MapError>(BatchSums::new(shape, memory.reserve("sums", shape.bytes())?)))
+            .transpose()?;
         let running = RunningStatistics::new(programs, &memory)?;
         let shape = RecordShape::new(training, programs);
         let beside = StepRecord::bytes(&shape) + message_bytes(programs.place().ranks);
         let record = StepRecord::new(shape, memory.reserve("messages", beside)?);
         let averages = averages(&sums, programs);
-        Ok(Some(Shards { sums, running, record, averages }))
+        Ok(Some(Shards { sums, batch_sums, running, record, averages }))
     }
 
     /// The cases of the last step, in the order of its samples.
@@ -95,6 +102,37 @@ fn averages(sums: &GradientSums, programs: &RunPrograms) -> Vec<SharedTensor> {
     sums.tensors().iter().filter_map(average).collect()
 }
 
+/// The micro-batches of a rank.
+#[derive(Clone, Copy)]
+struct Division {
+    place: RankPlace,
+    /// Shards of a rank.
+    rounds: usize,
+    /// Micro-batches of a shard.
+    in_shard: usize,
+}
+
+impl Division {
+    fn new(training: &Training, place: RankPlace) -> Division {
+        let rounds = training.shards / place.ranks;
+        Division { place, rounds, in_shard: training.shard_accumulation() }
+    }
+
+    /// The micro-batches of a rank's shard of a round.
+    fn micro_batches(self, round: usize) -> impl Iterator<Item = MicroBatch> {
+        let Division { place, rounds, in_shard } = self;
+        let shard = round * place.ranks + place.rank;
+        // A norm that is no number keeps running statistics as they are.
+        let guard = Some(if shard == 0 { 0.0 } else { f32::NAN });
+        (0..in_shard).map(move |within| MicroBatch {
+            at: round * in_shard + within,
+            of: rounds * in_shard,
+            number: shard * in_shard + within,
+            guard,
+        })
+    }
+}
+
 impl Run<'_> {
     /// Runs the micro-batches of all shards, adds their gradients in order, and updates the parameters.
     pub(super) fn compute_shards(
@@ -103,6 +141,7 @@ impl Run<'_> {
         inputs: &StepInputs<'_>,
         sums: &mut PartSums,
     ) -> Result<Computed, TrainError> {
+        self.compute_batch_sums(batch, inputs)?;
         self.compute_gradients(batch, inputs)?;
         let shards = self.shards.as_mut().ok_or_else(|| internal("a step has no shards"))?;
         let (engine, room) = (&mut *self.engine, self.checkpoints.buffer());
@@ -130,32 +169,47 @@ impl Run<'_> {
         Ok(Computed { loss, norm })
     }
 
+    /// Computes the sums of the loss over the batch, if gradients are computed by these.
+    fn compute_batch_sums(&mut self, batch: &Batch, inputs: &StepInputs<'_>) -> Result<(), TrainError> {
+        let division = Division::new(&self.specification.config.training, self.ranks.place());
+        let shards = self.shards.as_mut().ok_or_else(|| internal("a step has no shards"))?;
+        let Some(sums) = &mut shards.batch_sums else { return Ok(()) };
+        let tensors = self.tensors.sums.as_ref().ok_or_else(|| internal("no program computes sums"))?;
+        let engine = &mut *self.engine;
+        sums.clear();
+        for round in 0..division.rounds {
+            for micro_batch in division.micro_batches(round) {
+                write_pass(engine, &tensors.pass, batch, inputs, &micro_batch)?;
+                engine.run(tensors.pass.program)?;
+                sums.add(engine, tensors)?;
+            }
+            sums.add_round(&mut self.ranks)?;
+        }
+        Ok(())
+    }
+
     /// Runs the micro-batches of this rank, and adds the gradients of all shards.
     fn compute_gradients(&mut self, batch: &Batch, inputs: &StepInputs<'_>) -> Result<(), TrainError> {
-        let training = &self.specification.config.training;
-        let RankPlace { rank, ranks } = self.ranks.place();
-        let in_shard = training.shard_accumulation();
-        let of = training.accumulation() / ranks;
+        let division = Division::new(&self.specification.config.training, self.ranks.place());
         let tensors = &self.tensors.gradients[inputs.variant];
-        let (program, engine) = (tensors.program, &mut *self.engine);
+        let (program, engine) = (tensors.pass.program, &mut *self.engine);
         let shards = self.shards.as_mut().ok_or_else(|| internal("a step has no shards"))?;
         if let Some(running) = &mut shards.running {
             running.keep(engine)?;
         }
         shards.sums.clear();
         shards.record.begin(batch.cases());
-        for round in 0..training.shards / ranks {
-            let shard = round * ranks + rank;
-            // A norm that is no number keeps running statistics as they are.
-            let guard = Some(if shard == 0 { 0.0 } else { f32::NAN });
-            for micro_batch in 0..in_shard {
-                let (at, number) = (round * in_shard + micro_batch, shard * in_shard + micro_batch);
-                write_inputs(engine, tensors, batch, inputs, &MicroBatch { at, of, number, guard })?;
+        for round in 0..division.rounds {
+            for micro_batch in division.micro_batches(round) {
+                write_inputs(engine, tensors, batch, inputs, &micro_batch)?;
+                if let Some(sums) = &mut shards.batch_sums {
+                    sums.write(engine, tensors)?;
+                }
                 engine.run(program)?;
                 let loss = scalar(engine, program, tensors.loss)?;
                 let parts = &mut self.parts[..tensors.parts.1.len()];
                 engine.read(program, tensors.parts.0, HostSliceMut::F32(parts))?;
-                shards.record.set_losses(at, loss, parts);
+                shards.record.set_losses(micro_batch.at, loss, parts);
             }
             shards.sums.add_round(engine, &mut self.ranks, self.checkpoints.buffer())?;
         }

@@ -12,7 +12,7 @@ use plimsoll_plan::{Engine, EngineError, HostSlice, HostSliceMut, ProgramId};
 use plimsoll_run::{FoldFolder, LossScale, PartSums, RunError, each_line};
 
 use super::bad_numbers::BadStep;
-use super::tensors::{LossTensors, UpdateNorm, UpdateTensors};
+use super::tensors::{LossTensors, PassTensors, UpdateNorm, UpdateTensors};
 use super::{KEPT_TIMES, Run, Shards, StepReport};
 use crate::TrainError;
 
@@ -108,7 +108,7 @@ impl Run<'_> {
         sums: &mut PartSums,
     ) -> Result<Computed, EngineError> {
         let tensors = &self.tensors.gradients[inputs.variant];
-        let program = tensors.program;
+        let program = tensors.pass.program;
         let micro_batches = self.specification.config.training.accumulation();
         let (mut loss, mut norm) = (0.0, 0.0);
         for number in 0..micro_batches {
@@ -189,6 +189,26 @@ pub(super) struct MicroBatch {
     pub(super) guard: Option<f32>,
 }
 
+/// Writes the inputs of a pass of one micro-batch through the network.
+pub(super) fn write_pass(
+    engine: &mut dyn Engine,
+    tensors: &PassTensors,
+    batch: &Batch,
+    inputs: &StepInputs<'_>,
+    part: &MicroBatch,
+) -> Result<(), EngineError> {
+    let StepInputs { micro_batch, seed, step, .. } = *inputs;
+    let MicroBatch { at, of, number, .. } = *part;
+    let program = tensors.program;
+    engine.write(program, tensors.image, HostSlice::F32(share(batch.images(), at, of)))?;
+    engine.write(program, tensors.labels, HostSlice::U8(share(batch.labels(), at, of)))?;
+    if let Some(input) = tensors.noise {
+        let noise = Noise::for_step(seed, step, (number * micro_batch) as u32);
+        engine.write(program, input, HostSlice::F32(&noise.to_table()))?;
+    }
+    Ok(())
+}
+
 /// Writes the inputs of one micro-batch.
 pub(super) fn write_inputs(
     engine: &mut dyn Engine,
@@ -197,17 +217,12 @@ pub(super) fn write_inputs(
     inputs: &StepInputs<'_>,
     part: &MicroBatch,
 ) -> Result<(), EngineError> {
-    let StepInputs { micro_batch, seed, step, scale, rates, .. } = *inputs;
-    let MicroBatch { at, of, number, guard } = *part;
-    let program = tensors.program;
-    engine.write(program, tensors.image, HostSlice::F32(share(batch.images(), at, of)))?;
-    engine.write(program, tensors.labels, HostSlice::U8(share(batch.labels(), at, of)))?;
+    let StepInputs { scale, rates, .. } = *inputs;
+    let MicroBatch { at, of, guard, .. } = *part;
+    let program = tensors.pass.program;
+    write_pass(engine, &tensors.pass, batch, inputs, part)?;
     if let Some(input) = tensors.shift {
         engine.write(program, input, HostSlice::F32(share(batch.shifts(), at, of)))?;
-    }
-    if let Some(input) = tensors.noise {
-        let noise = Noise::for_step(seed, step, (number * micro_batch) as u32);
-        engine.write(program, input, HostSlice::F32(&noise.to_table()))?;
     }
     if let Some(input) = tensors.loss_scale {
         engine.write(program, input, HostSlice::F32(&[scale]))?;
@@ -271,7 +286,7 @@ fn add_parts(
 ) -> Result<(), EngineError> {
     let (tensor, parts) = &tensors.parts;
     let values = &mut room[..parts.len()];
-    engine.read(tensors.program, *tensor, HostSliceMut::F32(values))?;
+    engine.read(tensors.pass.program, *tensor, HostSliceMut::F32(values))?;
     for (part, value) in parts.iter().zip(values) {
         sums[*part].0 += f64::from(*value);
         sums[*part].1 += 1;

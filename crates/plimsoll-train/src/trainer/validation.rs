@@ -168,10 +168,10 @@ impl Run<'_> {
     /// Validates one batch.
     fn validate_batch(&mut self, number: u64, numbers: &mut ValidatedBatch) -> Result<(), TrainError> {
         let (tensors, engine) = (&self.tensors.validate, &mut *self.engine);
-        let program = tensors.program;
+        let program = tensors.pass.program;
         let batch = self.validation.load(number)?;
-        engine.write(program, tensors.image, HostSlice::F32(batch.images()))?;
-        engine.write(program, tensors.labels, HostSlice::U8(batch.labels()))?;
+        engine.write(program, tensors.pass.image, HostSlice::F32(batch.images()))?;
+        engine.write(program, tensors.pass.labels, HostSlice::U8(batch.labels()))?;
         if let Some(input) = tensors.shift {
             engine.write(program, input, HostSlice::F32(batch.shifts()))?;
         }
