@@ -149,12 +149,12 @@ impl RunConfig {
             (false, Some(_)) => Usual::SEGMENTATION,
         };
         // A single slice, or a small part of an image, often has no voxel of a class, so nnU-Net takes the Dice of these over the
-        // whole batch. It cannot where a smaller part of it is to go through the network at a time.
+        // whole batch. It cannot where a smaller part of it is to go through the network at a time, unless shards exchange their sums.
         let voxels = |shape: [usize; 3]| shape.iter().map(|extent| *extent as f64).product::<f64>();
         let is_part = settings.patch_size.is_none() && voxels(median) > MANY_PATCHES * voxels(patch);
-        let in_parts =
-            settings.micro_batch.is_some_and(|size| size < settings.batch_size.unwrap_or(usual.batch));
-        let batch = settings.shards.unwrap_or(1) == 1 && (spacing.is_of_slices() || (is_part && !in_parts));
+        let in_parts = settings.shards.unwrap_or(1) == 1
+            && settings.micro_batch.is_some_and(|size| size < settings.batch_size.unwrap_or(usual.batch));
+        let batch = spacing.is_of_slices() || (is_part && !in_parts);
         let dice = SoftDice { include_background: false, batch, ..SoftDice::default() };
         let task = SegmentationTask::new(settings, dataset, fingerprint, spacing, patch);
         let task = Task::Segmentation(task);

@@ -311,6 +311,21 @@ fn a_loss_over_the_batch_is_the_same_for_any_number_of_shards_and_ranks() {
 }
 
 #[test]
+fn the_default_dice_of_slices_is_over_the_batch_for_any_number_of_shards() {
+    let with = |shards| {
+        Site::new(|settings| {
+            settings.patch_size = Some([1, 16, 16]);
+            settings.shards = Some(shards);
+            settings.micro_batch = None;
+        })
+    };
+    let site = with(4);
+    assert!(site.config.training.loss.needs_batch_sums());
+    assert_eq!(site.config.training.loss, with(1).config.training.loss);
+    site.expect_same_for_all();
+}
+
+#[test]
 fn running_statistics_follow_the_first_shard_for_any_number_of_ranks() {
     let mut site = Site::new(|settings| settings.micro_batch = Some(2));
     let Network::DynUNet(net) = &mut site.config.training.net else { panic!("another network") };
