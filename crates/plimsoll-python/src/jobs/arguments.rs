@@ -48,12 +48,12 @@ impl Machine {
 
     /// Opens the device to run programs.
     pub fn open(&self) -> Result<Arc<dyn Backend>, Failure> {
-        self.device.open(self.threads()?, self.vram).map_err(JobFailure::new)
+        self.device.open(self.threads()?, self.vram).map_err(JobFailure::wrap)
     }
 
     /// Opens the device, or a kind of device that this machine may lack, to plan with alone.
     pub fn open_to_plan(&self) -> Result<Arc<dyn Backend>, Failure> {
-        self.device.open_to_plan(self.threads()?, self.vram).map_err(JobFailure::new)
+        self.device.open_to_plan(self.threads()?, self.vram).map_err(JobFailure::wrap)
     }
 }
 
@@ -79,10 +79,11 @@ pub(super) struct RunArguments {
 impl RunArguments {
     /// The request, with a backend.
     pub fn request(self, backend: Arc<dyn Backend>) -> Result<PlanRequest, Failure> {
-        let plans_from = self.plans_from.as_deref().map(Model::plans).transpose().map_err(JobFailure::new)?;
+        let plans_from =
+            self.plans_from.as_deref().map(Model::plans).transpose().map_err(JobFailure::wrap)?;
         let mut settings = settings(self.settings, self.config.as_deref())?;
         if let Some(model) = &plans_from {
-            settings = settings.or(model.plans().map_err(JobFailure::new)?);
+            settings = settings.or(model.plans().map_err(JobFailure::wrap)?);
         }
         let allowed = self.allow.iter().map(|name| concession(name)).collect::<Result<_, _>>()?;
         Ok(PlanRequest {
@@ -128,9 +129,9 @@ pub(super) fn settings(
     let settings = serde_json::from_value::<Settings>(Value::Object(keys));
     let settings = settings.map_err(|error| JobFailure::argument(without_place(&error)))?;
     match file {
-        Some(_) => read_settings(file, settings).map_err(JobFailure::new),
+        Some(_) => read_settings(file, settings).map_err(JobFailure::wrap),
         None => {
-            settings.check().map_err(JobFailure::new)?;
+            settings.check().map_err(JobFailure::wrap)?;
             Ok(settings)
         }
     }

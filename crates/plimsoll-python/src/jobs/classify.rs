@@ -81,14 +81,14 @@ pub(super) fn classify(arguments: &str, context: &Context) -> Result<String, Fai
         options: PredictOptions::new(STEP, arguments.mirror, machine.threads()?),
         ram: machine.ram,
         backend: machine.open()?,
-        ..PredictRequest::new(model, images, output).map_err(JobFailure::new)?
+        ..PredictRequest::new(model, images, output).map_err(JobFailure::wrap)?
     };
-    written(&plimsoll::classify(&request, others, options, &context).map_err(JobFailure::new)?)
+    written(&plimsoll::classify(&request, others, options, &context).map_err(JobFailure::wrap)?)
 }
 
 /// Refuses a model that labels voxels.
 fn expect_classifier(model: &Path) -> Result<(), Failure> {
-    match plimsoll::is_classifier(model).map_err(JobFailure::new)? {
+    match plimsoll::is_classifier(model).map_err(JobFailure::wrap)? {
         true => Ok(()),
         false => Err(JobFailure::failed(
             format!("{} labels voxels, and gives images no class", model.display()),

@@ -60,12 +60,12 @@ pub(super) fn inspect(arguments: &str, context: &Context) -> Result<String, Fail
         ram: arguments.ram,
         threads: machine.threads()?,
     };
-    let inspected = plimsoll::inspect(&request, &context).map_err(JobFailure::new)?;
+    let inspected = plimsoll::inspect(&request, &context).map_err(JobFailure::wrap)?;
     let kind = match inspected {
         Inspected::Volumes { .. } => "volumes",
         Inspected::Images { .. } => "images",
     };
-    let problem = inspected.check(&request.dataset).err().map(|error| problem(&JobFailure::new(error)));
+    let problem = inspected.check(&request.dataset).err().map(|error| problem(&JobFailure::wrap(error)));
     written(&InspectResult { kind, inspected: &inspected, problem })
 }
 
@@ -89,6 +89,6 @@ struct PhantomArguments {
 pub(super) fn phantoms(arguments: &str, _: &Context) -> Result<String, Failure> {
     let PhantomArguments { folder, cases, test_cases, size, outlier, seed } = parsed(arguments)?;
     write_phantoms(&folder, &PhantomConfig { cases, test_cases, size, outlier, seed })
-        .map_err(JobFailure::new)?;
+        .map_err(JobFailure::wrap)?;
     written(&())
 }

@@ -58,7 +58,7 @@ impl JobFailure {
     }
 
     /// Returns the failure for an error of the library.
-    pub fn new(error: impl Into<Error>) -> Failure {
+    pub fn wrap(error: impl Into<Error>) -> Failure {
         let error = error.into();
         let kind = if error.is_stopped() {
             Kind::Stopped
@@ -133,13 +133,13 @@ mod tests {
             parts: String::new(),
             ways_out: Vec::new(),
         };
-        for failure in [JobFailure::new(over), JobFailure::new(infeasible)] {
+        for failure in [JobFailure::wrap(over), JobFailure::wrap(infeasible)] {
             let Failure::Job(job) = failure else { panic!("a failure of a job") };
             let Kind::OverLimit { needed: 12, available: 10, limit: 10, .. } = job.kind else {
                 panic!("{job:?}")
             };
         }
-        let other = JobFailure::new(plimsoll::Error::new("no such thing", "raise ‹ram=2MiB›"));
+        let other = JobFailure::wrap(plimsoll::Error::new("no such thing", "raise ‹ram=2MiB›"));
         let Failure::Job(job) = other else { panic!("a failure of a job") };
         assert_eq!((job.kind, job.remedy.as_deref()), (Kind::Failed, Some("raise ram=\"2MiB\"")));
     }

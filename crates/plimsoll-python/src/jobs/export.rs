@@ -37,7 +37,7 @@ pub(super) fn export(arguments: &str, context: &Context) -> Result<String, Failu
     };
     files.expect_apart_from_data([arguments.model.as_path()], arguments.ram)?;
     let context = files.check(context)?;
-    let fold = arguments.fold.as_deref().map(str::parse::<FoldName>).transpose().map_err(JobFailure::new)?;
+    let fold = arguments.fold.as_deref().map(str::parse::<FoldName>).transpose().map_err(JobFailure::wrap)?;
     let request = ExportRequest {
         model: arguments.model,
         output: arguments.output,
@@ -48,5 +48,5 @@ pub(super) fn export(arguments: &str, context: &Context) -> Result<String, Failu
         overwrite: arguments.overwrite,
         ram: arguments.ram,
     };
-    written(&plimsoll::export(&request, &context).map_err(JobFailure::new)?)
+    written(&plimsoll::export(&request, &context).map_err(JobFailure::wrap)?)
 }

@@ -60,12 +60,12 @@ impl Files {
         models: impl IntoIterator<Item = &'a Path>,
         ram: Option<Bytes>,
     ) -> Result<(), Failure> {
-        expect_apart_from_data(models, &self.0, ram).map_err(JobFailure::new)
+        expect_apart_from_data(models, &self.0, ram).map_err(JobFailure::wrap)
     }
 
     /// Checks that no output replaces an input.
     pub fn expect_apart(&self) -> Result<(), Failure> {
-        self.0.check().map_err(JobFailure::new)
+        self.0.check().map_err(JobFailure::wrap)
     }
 
     /// Checks that no output replaces an input, and returns a context in which none replaces a file that a data set lists.

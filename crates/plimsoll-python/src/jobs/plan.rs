@@ -37,14 +37,14 @@ pub(super) fn plan(arguments: &str, context: &Context) -> Result<String, Failure
     let PlanArguments { run, patches, pareto, explain } = parsed(arguments)?;
     let backend = run.machine.open_to_plan()?;
     let details = PlanDetails { patches, curve: pareto, explain, drawing: None };
-    let report = plan_with_details(&run.request(backend)?, &details, context).map_err(JobFailure::new)?;
+    let report = plan_with_details(&run.request(backend)?, &details, context).map_err(JobFailure::wrap)?;
     let numbers = &report.numbers;
     written(&PlanResult {
         parts: numbers.parts(),
         device_parts: numbers.device_parts(),
         larger_patch: report.larger_patch(),
-        drawing: report.arena_svg().map_err(JobFailure::new)?,
-        problem: numbers.check().err().map(|error| problem(&JobFailure::new(error))),
+        drawing: report.arena_svg().map_err(JobFailure::wrap)?,
+        problem: numbers.check().err().map(|error| problem(&JobFailure::wrap(error))),
         report: &report,
     })
 }

@@ -44,23 +44,23 @@ struct RunResult {
 /// Reads the folds of a run, or of one of its folds.
 pub(super) fn read_run(arguments: &str, _: &Context) -> Result<String, Failure> {
     let RunPath { path } = parsed(arguments)?;
-    let folds = folds_in(&path).map_err(JobFailure::new)?.begun;
+    let folds = folds_in(&path).map_err(JobFailure::wrap)?.begun;
     let folds = folds.iter().map(read_fold).collect::<Result<Vec<_>, _>>()?;
     written(&RunResult { folds, scores: RunFolder::new(&path).scores() })
 }
 
 fn read_fold(folder: &FoldFolder) -> Result<Fold, Failure> {
     let (mut epochs, mut costs) = (Vec::new(), Vec::new());
-    each_epoch(folder, |epoch| epochs.push(epoch)).map_err(JobFailure::new)?;
+    each_epoch(folder, |epoch| epochs.push(epoch)).map_err(JobFailure::wrap)?;
     each_event(folder, |timed| {
         if let Event::Epoch(cost) = timed.event {
             costs.push(cost);
         }
     })
-    .map_err(JobFailure::new)?;
+    .map_err(JobFailure::wrap)?;
     Ok(Fold {
         folder: folder.path().into(),
-        status: Status::read(folder).map_err(JobFailure::new)?,
+        status: Status::read(folder).map_err(JobFailure::wrap)?,
         costs: last_costs(&epochs, &costs),
         epochs,
         record: folder.record(),
@@ -82,7 +82,7 @@ struct StatusArguments {
 /// Reads the state of runs and sweeps.
 pub(super) fn status(arguments: &str, _: &Context) -> Result<String, Failure> {
     let StatusArguments { runs } = parsed(arguments)?;
-    written(&plimsoll::status(&runs).map_err(JobFailure::new)?)
+    written(&plimsoll::status(&runs).map_err(JobFailure::wrap)?)
 }
 
 #[derive(Deserialize)]
@@ -106,7 +106,7 @@ pub(super) fn report(arguments: &str, context: &Context) -> Result<String, Failu
         .write("output", Some(&output), contents::PAGE)
         .check(context)?;
     let request = ReportRequest { run, page: output, dataset, allow_outside, cases, volumes, ram };
-    written(&plimsoll::report(&request, &context).map_err(JobFailure::new)?)
+    written(&plimsoll::report(&request, &context).map_err(JobFailure::wrap)?)
 }
 
 #[cfg(test)]

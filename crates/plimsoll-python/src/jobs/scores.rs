@@ -107,7 +107,7 @@ pub(super) fn evaluate(arguments: &str, context: &Context) -> Result<String, Fai
         true => plimsoll::evaluate(&request, &context),
         false => request.score(&context),
     };
-    let Evaluated { summary, names, .. } = evaluated.map_err(JobFailure::new)?;
+    let Evaluated { summary, names, .. } = evaluated.map_err(JobFailure::wrap)?;
     let named = summary.mean.keys().map(|class| (class.to_string(), Value::from(names.name(*class))));
     let named: Map<String, Value> = named.collect();
     written(&json!({ "summary": summary, "names": named }))
@@ -195,5 +195,5 @@ pub(super) fn compare(arguments: &str, context: &Context) -> Result<String, Fail
         ensembles,
         ram: arguments.machine.ram,
     };
-    written(&plimsoll::compare(&request, &context).map_err(JobFailure::new)?)
+    written(&plimsoll::compare(&request, &context).map_err(JobFailure::wrap)?)
 }

@@ -69,11 +69,11 @@ impl SweepArguments {
     fn asked(&self) -> Result<SweepRequest, Failure> {
         let dataset = self.dataset.as_deref();
         match &self.request {
-            RequestArgument::File(path) => SweepRequest::read(path, dataset).map_err(JobFailure::new),
+            RequestArgument::File(path) => SweepRequest::read(path, dataset).map_err(JobFailure::wrap),
             RequestArgument::Keys(keys) => {
                 let text = toml::to_string(keys)
                     .map_err(|error| JobFailure::argument(format!("request is no sweep: {error}")))?;
-                SweepRequest::parse(&text, Path::new("request"), dataset).map_err(JobFailure::new)
+                SweepRequest::parse(&text, Path::new("request"), dataset).map_err(JobFailure::wrap)
             }
         }
     }
@@ -88,7 +88,7 @@ impl SweepArguments {
         let first = asked.arms.first().ok_or_else(|| JobFailure::argument("request has no arm"))?;
         let settings = first.settings.clone();
         let folder = std::path::absolute(&self.out)
-            .map_err(|error| JobFailure::new(plimsoll::Error::at_path(&self.out, &error)))?;
+            .map_err(|error| JobFailure::wrap(plimsoll::Error::at_path(&self.out, &error)))?;
         let threads = self.machine.threads()?;
         let backend = if self.plan { self.machine.open_to_plan()? } else { self.machine.open()? };
         let allowed = self.allow.iter().map(|name| concession(name)).collect::<Result<_, _>>()?;
@@ -134,14 +134,14 @@ pub(super) fn sweep(arguments: &str, context: &Context) -> Result<String, Failur
     let context = arguments.files().check(context)?;
     let is_planned_only = arguments.plan;
     let job = arguments.job()?;
-    let mut sweep = Sweep::open(&job, &context).map_err(JobFailure::new)?;
+    let mut sweep = Sweep::open(&job, &context).map_err(JobFailure::wrap)?;
     let plan = sweep.report();
     let folder = job.folder.path();
     if is_planned_only {
         return written(&SweepResult { folder, plan, trials: None });
     }
-    sweep.expect_all_fit().map_err(JobFailure::new)?;
-    sweep.record().map_err(JobFailure::new)?;
-    let trials = sweep.run(&context).map_err(JobFailure::new)?;
+    sweep.expect_all_fit().map_err(JobFailure::wrap)?;
+    sweep.record().map_err(JobFailure::wrap)?;
+    let trials = sweep.run(&context).map_err(JobFailure::wrap)?;
     written(&SweepResult { folder, plan, trials: Some(trials) })
 }

@@ -92,7 +92,7 @@ impl TrainArguments {
 fn folds(names: Option<Vec<String>>) -> Result<FoldChoice, Failure> {
     let Some(names) = names else { return Ok(FoldChoice::Every) };
     let named = names.iter().map(|name| name.parse::<FoldName>());
-    Ok(FoldChoice::Named(named.collect::<Result<_, _>>().map_err(JobFailure::new)?))
+    Ok(FoldChoice::Named(named.collect::<Result<_, _>>().map_err(JobFailure::wrap)?))
 }
 
 /// Checks the number of trainings at a time, of which each has a thread at least.
@@ -127,8 +127,8 @@ pub(super) fn train(arguments: &str, context: &Context) -> Result<String, Failur
     let arguments: TrainArguments = parsed(arguments)?;
     let context = arguments.files().check(context)?;
     if arguments.one_vs_one {
-        let pairs = plimsoll::train_pairs(&arguments.request()?, &context).map_err(JobFailure::new)?;
+        let pairs = plimsoll::train_pairs(&arguments.request()?, &context).map_err(JobFailure::wrap)?;
         return written(&PairsResult { pairs });
     }
-    written(&plimsoll::train(&arguments.request()?, &context).map_err(JobFailure::new)?)
+    written(&plimsoll::train(&arguments.request()?, &context).map_err(JobFailure::wrap)?)
 }
