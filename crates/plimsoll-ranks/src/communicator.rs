@@ -7,10 +7,14 @@ use std::time::Duration;
 
 use crate::error::RanksError;
 use crate::segment::Segment;
+use crate::traffic::TreePlace;
 
 /// The number that tells messages between two ranks apart. Messages of one tag arrive in the order in which they were sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tag(u16);
+
+/// The bytes of a length, which precedes gathered bytes.
+pub(crate) const LENGTH_BYTES: usize = size_of::<u64>();
 
 /// The first tag of collective operations. Every MPI library has tags up to 32,767.
 const COLLECTIVE: u16 = 1 << 14;
@@ -120,24 +124,15 @@ pub trait Communicator {
     fn broadcast(&mut self, root: usize, segment: Segment) -> Result<Segment, RanksError> {
         let (rank, size) = (self.rank(), self.size());
         check_rank(root, size)?;
-        // A binomial tree of ranks counted from the root.
-        let place = (rank + size - root) % size;
-        let absolute = |place: usize| (place + root) % size;
-        let mut distance = 1;
+        let place = TreePlace::new(rank, size, root);
         let mut segment = segment;
-        while distance < size && place & distance == 0 {
-            distance *= 2;
-        }
-        if place != 0 {
-            let received = self.receive(absolute(place - distance), Tag::BROADCAST, segment)?;
+        if let Some(parent) = place.parent() {
+            let received = self.receive(parent, Tag::BROADCAST, segment)?;
             segment = self.wait(received)?;
         }
-        while distance > 1 {
-            distance /= 2;
-            if place + distance < size {
-                let sent = self.send(absolute(place + distance), Tag::BROADCAST, segment)?;
-                segment = self.wait(sent)?;
-            }
+        for child in place.children() {
+            let sent = self.send(child, Tag::BROADCAST, segment)?;
+            segment = self.wait(sent)?;
         }
         Ok(segment)
     }
@@ -164,11 +159,10 @@ pub trait Communicator {
                 all.push(Segment::copy_of(bytes));
                 continue;
             }
-            let received = self.receive(peer, Tag::LENGTH, Segment::zeroed(size_of::<u64>()))?;
+            let received = self.receive(peer, Tag::LENGTH, Segment::zeroed(LENGTH_BYTES))?;
             let length = self.wait(received)?;
             let word = length.bytes().first_chunk();
-            let other_length =
-                RanksError::Length { rank, peer, expected: size_of::<u64>(), found: length.len() };
+            let other_length = RanksError::Length { rank, peer, expected: LENGTH_BYTES, found: length.len() };
             let length = u64::from_le_bytes(*word.ok_or(other_length)?);
             let bytes = usize::try_from(length).ok().filter(|bytes| *bytes <= most);
             let bytes = bytes.ok_or(RanksError::TooLong { rank, peer, bytes: length, most })?;

@@ -14,6 +14,7 @@ mod launch;
 mod mpi;
 mod segment;
 mod threads;
+mod traffic;
 
 pub use communicator::{Communicator, NodePlace, Tag, Transfer};
 pub use error::RanksError;
@@ -22,3 +23,4 @@ pub use launch::{ArrayTask, Launch, LaunchError, Launcher};
 pub use mpi::{MpiOptions, open_mpi};
 pub use segment::Segment;
 pub use threads::{ThreadRank, alone, thread_ranks};
+pub use traffic::{Messages, Traffic};
