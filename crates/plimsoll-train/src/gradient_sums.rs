@@ -10,6 +10,7 @@ use std::ops::Range;
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 use plimsoll_nn::{RankPlace, TrainedTensor, Training, trained_tensors};
 use plimsoll_plan::{Engine, EngineError, HostSlice, HostSliceMut, ProgramId};
+use plimsoll_ranks::{Messages, Traffic};
 
 use crate::ranks::{Ranks, message_elements};
 use crate::{RunPrograms, TrainError};
@@ -22,8 +23,7 @@ pub(crate) struct GradientSums {
     program: ProgramId,
     rank: usize,
     tensors: Vec<TrainedTensor>,
-    /// The elements of all tensors that each rank owns.
-    owned: Vec<usize>,
+    waves: Waves,
     /// The sums, `None` if the states of the engine are these sums.
     sums: Option<OwnedSums>,
     /// The sum of squares of each owned tensor's gradient.
@@ -38,10 +38,59 @@ struct OwnedSums {
     own: Mapped<f32>,
 }
 
-/// The elements of all tensors that each rank owns.
-fn owned(tensors: &[TrainedTensor], ranks: usize) -> Vec<usize> {
-    let of = |rank: usize| tensors.iter().filter(move |tensor| tensor.owner == rank);
-    (0..ranks).map(|rank| of(rank).map(|tensor| tensor.elements).sum()).collect()
+/// The messages in which gradients go to their owners: in each wave, each rank sends every other rank a stretch of what that rank owns.
+pub(crate) struct Waves {
+    /// The elements of all tensors that each rank owns.
+    owned: Vec<usize>,
+    /// The most elements of a message.
+    length: usize,
+}
+
+impl Waves {
+    /// The messages for tensors that `ranks` ranks own.
+    pub(crate) fn new(tensors: &[TrainedTensor], ranks: usize) -> Waves {
+        let mut owned = vec![0; ranks];
+        for tensor in tensors {
+            owned[tensor.owner] += tensor.elements;
+        }
+        Waves { owned, length: message_elements(ranks) }
+    }
+
+    /// The number of waves.
+    pub(crate) fn count(&self) -> usize {
+        self.owned.iter().copied().max().unwrap_or(0).div_ceil(self.length)
+    }
+
+    /// The elements of each rank that the others send it in a wave.
+    pub(crate) fn stretch(&self, wave: usize, rank: usize) -> Range<usize> {
+        let (first, owned) = (wave * self.length, self.owned[rank]);
+        first.min(owned)..(first + self.length).min(owned)
+    }
+
+    /// The messages of each rank in a wave.
+    pub(crate) fn traffic(&self, wave: usize) -> Vec<Traffic> {
+        let ranks = self.owned.len();
+        let bytes = |rank: usize| self.stretch(wave, rank).len() * size_of::<f32>();
+        // A stretch without elements is not sent.
+        let to = |rank: usize, senders: usize| match bytes(rank) {
+            0 => Messages::default(),
+            bytes => Messages::new(senders, bytes),
+        };
+        let all = (0..ranks).fold(Messages::default(), |all, rank| all + to(rank, 1));
+        let of = |rank: usize| {
+            let own = to(rank, 1);
+            let sent = Messages { count: all.count - own.count, bytes: all.bytes - own.bytes };
+            Traffic { sent, received: to(rank, ranks - 1) }
+        };
+        (0..ranks).map(of).collect()
+    }
+
+    /// The rank that owns the most elements.
+    pub(crate) fn largest_owner(&self) -> usize {
+        // The first of several.
+        let most = (0..self.owned.len()).rev().max_by_key(|rank| self.owned[*rank]);
+        most.unwrap_or(0)
+    }
 }
 
 impl GradientSums {
@@ -59,8 +108,9 @@ impl GradientSums {
         if !GradientSums::is_needed(training, place) {
             return Ok(Bytes::ZERO);
         }
-        let owned = owned(&trained_tensors(&programs[programs.fullest()], place.ranks), place.ranks);
-        Ok(Mapped::<f32>::bytes(owned[place.rank])? + Mapped::<f32>::bytes(message_elements(place.ranks))?)
+        let Waves { owned, length } =
+            Waves::new(&trained_tensors(&programs[programs.fullest()], place.ranks), place.ranks);
+        Ok(Mapped::<f32>::bytes(owned[place.rank])? + Mapped::<f32>::bytes(length)?)
     }
 
     /// The sums of a training with several shards, reserved from `budget`.
@@ -74,16 +124,16 @@ impl GradientSums {
     ) -> Result<GradientSums, MapError> {
         let (program, place) = (programs.fullest(), programs.place());
         let tensors = trained_tensors(&programs[program], place.ranks);
-        let owned = owned(&tensors, place.ranks);
+        let waves = Waves::new(&tensors, place.ranks);
         let sums = match GradientSums::is_needed(training, place) {
             true => Some(OwnedSums {
-                values: Mapped::zeroed(budget, "sums", owned[place.rank])?,
-                own: Mapped::zeroed(budget, "sums", message_elements(place.ranks))?,
+                values: Mapped::zeroed(budget, "sums", waves.owned[place.rank])?,
+                own: Mapped::zeroed(budget, "sums", waves.length)?,
             }),
             false => None,
         };
         let squares = vec![0.0; tensors.iter().filter(|tensor| tensor.owner == place.rank).count()];
-        Ok(GradientSums { program, rank: place.rank, tensors, owned, sums, squares })
+        Ok(GradientSums { program, rank: place.rank, tensors, waves, sums, squares })
     }
 
     /// The trained tensors, each with its owner.
@@ -111,10 +161,8 @@ impl GradientSums {
         room: &mut [f32],
     ) -> Result<(), TrainError> {
         let Some(mut sums) = self.sums.take() else { return Ok(()) };
-        let length = sums.own.len();
-        let most = self.owned.iter().copied().max().unwrap_or(0);
-        for wave in 0..most.div_ceil(length) {
-            self.add_wave(wave * length, &mut sums, engine, ranks)?;
+        for wave in 0..self.waves.count() {
+            self.add_wave(wave, &mut sums, engine, ranks)?;
         }
         self.sums = Some(sums);
         // The next shard begins at zero.
@@ -126,20 +174,16 @@ impl GradientSums {
         Ok(())
     }
 
-    /// Exchanges one message between each two ranks, of the gradients from the element `first` of each owner on, and adds the gradients that this rank owns.
+    /// Exchanges one message between each two ranks, of a stretch of the gradients of each owner, and adds the gradients that this rank owns.
     fn add_wave(
         &self,
-        first: usize,
+        wave: usize,
         sums: &mut OwnedSums,
         engine: &dyn Engine,
         ranks: &mut Ranks<'_>,
     ) -> Result<(), TrainError> {
-        let (rank, count) = (self.rank, self.owned.len());
-        let length = sums.own.len();
-        let stretch = |rank: usize| {
-            let owned = self.owned[rank];
-            first.min(owned)..(first + length).min(owned)
-        };
+        let (rank, count) = (self.rank, self.waves.owned.len());
+        let stretch = |rank: usize| self.waves.stretch(wave, rank);
         let own = stretch(rank);
         let mut exchange = ranks.receive_gradients(own.len())?;
         // Each rank begins with another receiver.

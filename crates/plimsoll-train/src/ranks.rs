@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plimsoll_memory::Bytes;
 use plimsoll_nn::RankPlace;
-use plimsoll_ranks::{Communicator, RanksError, Segment, Tag, Transfer};
+use plimsoll_ranks::{Communicator, Messages, RanksError, Segment, Tag, Traffic, Transfer};
 
 /// The memory of all numbers that a rank has in flight, unless messages between many ranks would be too short.
 const IN_FLIGHT: usize = 8 << 20;
@@ -61,6 +61,39 @@ pub(crate) fn message_bytes(ranks: usize) -> Bytes {
     Bytes::from_len(messages * message_elements(ranks) * size_of::<f32>())
 }
 
+/// The messages of a rank in an exchange of `bytes` bytes of each rank among all: a gather at the first rank, and a broadcast from there.
+pub(crate) fn all_gather_traffic(place: RankPlace, bytes: usize) -> Traffic {
+    let RankPlace { rank, ranks } = place;
+    Traffic::of_gather(rank, ranks, 0, bytes) + Traffic::of_broadcast(rank, ranks, 0, bytes * ranks)
+}
+
+/// The neighbours of a rank while values of one rank are passed around the ring.
+pub(crate) struct Neighbours {
+    /// The rank that sends them to this one; `None` at the owner of the values.
+    pub(crate) previous: Option<usize>,
+    /// The rank that this one passes them on to; `None` at the last.
+    pub(crate) next: Option<usize>,
+}
+
+impl Neighbours {
+    pub(crate) fn new(place: RankPlace, owner: usize) -> Neighbours {
+        let RankPlace { rank, ranks } = place;
+        let (previous, next) = ((rank + ranks - 1) % ranks, (rank + 1) % ranks);
+        Neighbours { previous: (rank != owner).then_some(previous), next: (next != owner).then_some(next) }
+    }
+
+    /// The messages of a rank while `elements` values are passed on.
+    pub(crate) fn traffic(&self, ranks: usize, elements: usize) -> Traffic {
+        let count = elements.div_ceil(message_elements(ranks)) as u64;
+        let messages = Messages { count, bytes: (elements * size_of::<f32>()) as u64 };
+        let if_any = |peer: Option<usize>| peer.map_or(Messages::default(), |_| messages);
+        Traffic { sent: if_any(self.next), received: if_any(self.previous) }
+    }
+}
+
+/// The bytes of a rank's wishes.
+pub(crate) const WISHES_BYTES: usize = 2;
+
 impl<'a> Ranks<'a> {
     pub(crate) fn new(communicator: &'a mut dyn Communicator) -> Ranks<'a> {
         let place = RankPlace { rank: communicator.rank(), ranks: communicator.size() };
@@ -109,27 +142,27 @@ impl<'a> Ranks<'a> {
         if self.is_alone() {
             return Ok(own);
         }
-        let all = self.all_gather(&[u8::from(own.stop), u8::from(own.checkpoint)])?;
-        let any = |which: usize| all.chunks_exact(2).any(|wishes| wishes[which] != 0);
+        let own: [u8; WISHES_BYTES] = [u8::from(own.stop), u8::from(own.checkpoint)];
+        let all = self.all_gather(&own)?;
+        let any = |which: usize| all.chunks_exact(WISHES_BYTES).any(|wishes| wishes[which] != 0);
         Ok(Wishes { stop: any(0), checkpoint: any(1) })
     }
 
     /// Copies the values of the rank `owner` to all ranks. Each rank passes them on to the next, so that all links work at once.
     pub(crate) fn spread(&mut self, owner: usize, values: &mut [f32]) -> Result<(), RanksError> {
-        let RankPlace { rank, ranks } = self.place;
-        if ranks == 1 {
+        if self.is_alone() {
             return Ok(());
         }
-        let (previous, next) = ((rank + ranks - 1) % ranks, (rank + 1) % ranks);
+        let Neighbours { previous, next } = Neighbours::new(self.place, owner);
         let mut sending: Option<Transfer> = None;
-        for values in values.chunks_mut(message_elements(ranks)) {
-            if rank != owner {
+        for values in values.chunks_mut(message_elements(self.place.ranks)) {
+            if let Some(previous) = previous {
                 let segment = Segment::zeroed(size_of_val(values));
                 let receiving = self.communicator.receive(previous, PASSED_ON, segment)?;
                 let segment = self.communicator.wait(receiving)?;
                 values.copy_from_slice(bytemuck::cast_slice(segment.bytes()));
             }
-            if next != owner {
+            if let Some(next) = next {
                 if let Some(sent) = sending.take() {
                     self.communicator.wait(sent)?;
                 }

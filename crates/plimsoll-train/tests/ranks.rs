@@ -14,14 +14,16 @@ use plimsoll_data::{Dataset, Fold, InspectConfig, Inspection};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_nn::{Network, NetworkName, NetworkSettings, Objective, Optimizer, RankPlace, UNetNorm};
 use plimsoll_plan::Plans;
-use plimsoll_ranks::{Communicator, thread_ranks};
+use plimsoll_ranks::{
+    Communicator, Messages, NodePlace, RanksError, Segment, Tag, ThreadRank, Traffic, Transfer, thread_ranks,
+};
 use plimsoll_run::{
     BadNumbers, EpochCost, EpochRecord, FoldName, FoldRequest, InitialWeights, Machine, Precision, Resolved,
     RunConfig, RunFolder, RunRecord, Sample, Settings, Specification, StopReason,
 };
 use plimsoll_train::{
-    Job, Observer, PlannedRun, Planning, RankedRun, RunData, StepReport, TrainError, plan_run_allowing,
-    train_rank,
+    Job, Observer, PlannedRun, Planning, RankedRun, RunData, StepExchange, StepReport, TrainError,
+    plan_run_allowing, train_rank,
 };
 
 /// The memory limit of each rank.
@@ -149,10 +151,11 @@ impl Site {
         &self,
         part: &Part,
         change: impl Fn(usize, &mut Job) + Sync,
-    ) -> Vec<Result<RunRecord, TrainError>> {
+    ) -> Vec<Result<(RunRecord, Traffic), TrainError>> {
         thread::scope(|scope| {
             let change = &change;
-            let one = |mut communicator: plimsoll_ranks::ThreadRank| {
+            let one = |communicator: ThreadRank| {
+                let mut communicator = Counting { rank: communicator, seen: Traffic::default() };
                 let (rank, ranks) = (communicator.rank(), communicator.size());
                 let mut job = self.job(part, RankPlace { rank, ranks });
                 change(rank, &mut job);
@@ -167,7 +170,7 @@ impl Site {
                     communicator.abort(1);
                 }
                 assert!(budget.used() == Bytes::ZERO, "memory stays reserved");
-                result
+                Ok((result?, communicator.seen))
             };
             let threads: Vec<_> = thread_ranks(part.ranks, PATIENCE)
                 .into_iter()
@@ -178,7 +181,12 @@ impl Site {
     }
 
     fn train(&self, part: &Part) -> Vec<RunRecord> {
-        self.try_train(part, |_, _| ()).into_iter().map(Result::unwrap).collect()
+        self.try_train(part, |_, _| ()).into_iter().map(|result| result.unwrap().0).collect()
+    }
+
+    /// Trains, and returns the messages of each rank.
+    fn count(&self, part: &Part) -> Vec<Traffic> {
+        self.try_train(part, |_, _| ()).into_iter().map(|result| result.unwrap().1).collect()
     }
 
     fn file(&self, run: &str, name: &str) -> Vec<u8> {
@@ -214,6 +222,59 @@ fn expect_held_as_planned(records: &[RunRecord]) {
         for name in ["shards", "arena", "checkpoint", "loader"] {
             assert_eq!(held(name), planned(name), "{name}");
         }
+    }
+}
+
+/// A rank whose messages are counted, but for those of checkpoints, whose number depends on scores.
+struct Counting {
+    rank: ThreadRank,
+    seen: Traffic,
+}
+
+/// The tag of tensors that the first rank stores.
+const STORED: Tag = Tag::from_u8(3);
+
+impl Communicator for Counting {
+    fn rank(&self) -> usize {
+        self.rank.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.rank.size()
+    }
+
+    fn node(&self) -> NodePlace {
+        self.rank.node()
+    }
+
+    fn set_patience(&mut self, patience: Duration) {
+        self.rank.set_patience(patience);
+    }
+
+    fn send(&mut self, to: usize, tag: Tag, segment: Segment) -> Result<Transfer, RanksError> {
+        if tag != STORED {
+            self.seen.sent = self.seen.sent + Messages::new(1, segment.len());
+        }
+        self.rank.send(to, tag, segment)
+    }
+
+    fn receive(&mut self, from: usize, tag: Tag, segment: Segment) -> Result<Transfer, RanksError> {
+        if tag != STORED {
+            self.seen.received = self.seen.received + Messages::new(1, segment.len());
+        }
+        self.rank.receive(from, tag, segment)
+    }
+
+    fn is_done(&mut self, transfer: &Transfer) -> Result<bool, RanksError> {
+        self.rank.is_done(transfer)
+    }
+
+    fn wait(&mut self, transfer: Transfer) -> Result<Segment, RanksError> {
+        self.rank.wait(transfer)
+    }
+
+    fn abort(&mut self, status: i32) {
+        self.rank.abort(status);
     }
 }
 
@@ -400,4 +461,21 @@ fn moments_are_divided_among_ranks() {
     assert_eq!(parts.iter().sum::<usize>(), whole);
     let arena = |ranks| site.plan(RankPlace { rank: 0, ranks }).plan.arena_bytes;
     assert!(arena(4) < arena(1), "{} and {}", arena(4), arena(1));
+}
+
+#[test]
+fn a_step_sends_the_messages_that_are_predicted() {
+    for ranks in [2, 4] {
+        // Two runs that differ in their steps alone: 2 × 3 and 2 × 5.
+        let counts = [3, 5].map(|steps| {
+            let site = Site::new(|settings| settings.iterations_per_epoch = Some(steps));
+            (site.count(&Part::whole("counted", ranks)), site)
+        });
+        let [(fewer, site), (more, _)] = counts;
+        let programs = site.plan(RankPlace { rank: 0, ranks }).programs;
+        let exchange = StepExchange::new(&site.config.training, &programs[programs.fullest()], ranks);
+        for (rank, step) in exchange.traffic().into_iter().enumerate() {
+            assert_eq!(fewer[rank] + step * 4, more[rank], "rank {rank} of {ranks}");
+        }
+    }
 }

@@ -38,6 +38,7 @@ use crate::{PlannedRun, RunData, TrainError};
 pub(crate) use shards::Shards;
 use source::Source;
 use step::StepLog;
+pub(crate) use step_record::RecordShape;
 use stored_states::StoredStates;
 use tensors::RunTensors;
 

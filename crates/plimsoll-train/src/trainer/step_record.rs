@@ -13,7 +13,7 @@ const NUMBER: usize = size_of::<f64>();
 
 /// The numbers of a rank's record, which is equally long on all ranks.
 #[derive(Clone, Copy)]
-pub(super) struct RecordShape {
+pub(crate) struct RecordShape {
     place: RankPlace,
     /// Samples and micro-batches of a shard.
     shard_batch: usize,
@@ -29,8 +29,21 @@ pub(super) struct RecordShape {
 impl RecordShape {
     pub(super) fn new(training: &Training, programs: &RunPrograms) -> RecordShape {
         let place = programs.place();
+        RecordShape::with_tensors(
+            training,
+            &trained_tensors(&programs[programs.fullest()], place.ranks),
+            place,
+        )
+    }
+
+    /// The numbers of a training of tensors with their owners.
+    pub(crate) fn with_tensors(
+        training: &Training,
+        tensors: &[TrainedTensor],
+        place: RankPlace,
+    ) -> RecordShape {
         let mut owned = vec![0; place.ranks];
-        for tensor in trained_tensors(&programs[programs.fullest()], place.ranks) {
+        for tensor in tensors {
             owned[tensor.owner] += 1;
         }
         RecordShape {
@@ -63,6 +76,11 @@ impl RecordShape {
         self.squares() + self.tensors
     }
 
+    /// The bytes of a record.
+    pub(crate) fn record_bytes(&self) -> usize {
+        self.len() * NUMBER
+    }
+
     /// The rank and the place in its record of something of which a shard has `of_shard`.
     fn find(&self, number: usize, of_shard: usize) -> (usize, usize) {
         let (shard, within) = (number / of_shard, number % of_shard);
@@ -83,12 +101,12 @@ pub(super) struct StepRecord {
 impl StepRecord {
     /// The memory of a record, of all records, and of their copies in messages.
     pub(super) fn bytes(shape: &RecordShape) -> Bytes {
-        let record = shape.len() * NUMBER;
+        let record = shape.record_bytes();
         Bytes::from_len(record + 3 * record * shape.place.ranks)
     }
 
     pub(super) fn new(shape: RecordShape, memory: Reservation) -> StepRecord {
-        let own = vec![0; shape.len() * NUMBER];
+        let own = vec![0; shape.record_bytes()];
         StepRecord { shape, own, all: Vec::new(), _memory: memory }
     }
 

@@ -1,0 +1,281 @@
+//! The time of a step of several ranks, predicted from the messages that it sends.
+//!
+//! The messages are counted by the functions that choose them for sending. Their time follows LogGP (Alexandrov, Ionescu, Schauser and Scheiman,
+//! *LogGP: incorporating long messages into the LogP model*, SPAA 1995): a message of b bytes takes L + 2o + b·G. Nothing of a step overlaps:
+//! gradients are exchanged when a shard is computed, and parameters are passed on after the update, so the times of computing and of
+//! communication add up. The host's work on messages, such as the addition of gradients and copies from a device, is not counted.
+
+use plimsoll_graph::Program;
+use plimsoll_memory::Bytes;
+use plimsoll_nn::{RankPlace, TrainedTensor, Training, trained_tensors};
+use plimsoll_ranks::Traffic;
+use serde::Serialize;
+
+use crate::PlannedRun;
+use crate::gradient_sums::Waves;
+use crate::link::Link;
+use crate::ranks::{Neighbours, WISHES_BYTES, all_gather_traffic, message_elements};
+use crate::trainer::RecordShape;
+
+/// The least gain of more ranks that is worth them: a step must take at most this share of the time.
+const WORTHWHILE: f64 = 0.9;
+/// Folds at once are proposed if they take at most this share of the time.
+const EARLIER: f64 = 0.99;
+
+/// The messages of a step that `ranks` ranks compute.
+pub struct StepExchange {
+    ranks: usize,
+    /// The shards of a rank.
+    rounds: usize,
+    record_bytes: usize,
+    tensors: Vec<TrainedTensor>,
+    waves: Waves,
+}
+
+/// The seconds of the communication of a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StepSeconds {
+    /// Gradients of shards go to the owners of the tensors.
+    pub gradients: f64,
+    /// Losses, cases, sums of squares and wishes go to all ranks.
+    pub records: f64,
+    /// Updated parameters go from their owners around the ring.
+    pub parameters: f64,
+}
+
+impl StepSeconds {
+    /// The seconds of all communication: it does not overlap.
+    pub fn total(&self) -> f64 {
+        self.gradients + self.records + self.parameters
+    }
+}
+
+impl StepExchange {
+    /// The messages of a training whose program `gradients` accumulates the gradients of a shard. The number of ranks divides the shards.
+    pub fn new(training: &Training, gradients: &Program, ranks: usize) -> StepExchange {
+        let tensors = trained_tensors(gradients, ranks);
+        let shape = RecordShape::with_tensors(training, &tensors, RankPlace { rank: 0, ranks });
+        StepExchange {
+            ranks,
+            rounds: training.shards / ranks,
+            record_bytes: shape.record_bytes(),
+            waves: Waves::new(&tensors, ranks),
+            tensors,
+        }
+    }
+
+    /// The rank with the most moments and sums of gradients.
+    pub fn largest_owner(&self) -> usize {
+        self.waves.largest_owner()
+    }
+
+    /// The number of tensors that are trained; no more ranks than these can train together.
+    pub fn tensors(&self) -> usize {
+        self.tensors.len()
+    }
+
+    /// The messages of each rank in a step that is not refused.
+    pub fn traffic(&self) -> Vec<Traffic> {
+        let mut all = vec![Traffic::default(); self.ranks];
+        for wave in 0..self.waves.count() {
+            for (all, of_wave) in all.iter_mut().zip(self.waves.traffic(wave)) {
+                *all += of_wave * self.rounds;
+            }
+        }
+        for (rank, all) in all.iter_mut().enumerate() {
+            let place = RankPlace { rank, ranks: self.ranks };
+            for bytes in [self.record_bytes, WISHES_BYTES] {
+                *all += all_gather_traffic(place, bytes);
+            }
+            for tensor in self.tensors.iter().filter(|_| self.ranks > 1) {
+                *all += Neighbours::new(place, tensor.owner).traffic(self.ranks, tensor.elements);
+            }
+        }
+        all
+    }
+
+    /// The time of these messages.
+    pub fn seconds(&self, link: Link) -> StepSeconds {
+        if self.ranks == 1 {
+            return StepSeconds::default();
+        }
+        let waves = (0..self.waves.count()).map(|wave| together(&self.waves.traffic(wave), link));
+        StepSeconds {
+            gradients: self.rounds as f64 * waves.sum::<f64>(),
+            records: [self.record_bytes, WISHES_BYTES]
+                .map(|bytes| all_gather_seconds(self.ranks, bytes, link))
+                .iter()
+                .sum(),
+            parameters: ring_seconds(self.ranks, &self.tensors, link),
+        }
+    }
+}
+
+/// The time of messages that all ranks send and receive at once: that of the busiest rank.
+fn together(traffic: &[Traffic], link: Link) -> f64 {
+    let directions = traffic.iter().flat_map(|of| [of.sent, of.received]);
+    directions.map(|messages| link.messages_seconds(messages.count, messages.bytes)).fold(0.0, f64::max)
+}
+
+/// The time until all ranks have `bytes` bytes of each: the first receives them, and passes all on along a binomial tree.
+fn all_gather_seconds(ranks: usize, bytes: usize, link: Link) -> f64 {
+    let gathered = Traffic::of_gather(0, ranks, 0, bytes).received;
+    let levels = ranks.next_power_of_two().trailing_zeros();
+    let level = link.message_seconds((ranks * bytes) as u64);
+    link.messages_seconds(gathered.count, gathered.bytes) + f64::from(levels) * level
+}
+
+/// The time until the values of all tensors have gone around the ring, one tensor after the other. A rank takes part in the next tensor once it
+/// has passed the last message of this one on, and a message begins when its receiver waits for it.
+fn ring_seconds(ranks: usize, tensors: &[TrainedTensor], link: Link) -> f64 {
+    let most = message_elements(ranks);
+    let seconds = |elements: usize| link.message_seconds((elements * size_of::<f32>()) as u64);
+    let mut ready = vec![0.0; ranks];
+    for TrainedTensor { elements, owner, .. } in tensors.iter().filter(|tensor| tensor.elements > 0) {
+        let messages = elements.div_ceil(most);
+        let (first, last) = (seconds(most.min(*elements)), seconds(elements - (messages - 1) * most));
+        // Of all messages but the first.
+        let others = if messages > 1 { (messages - 2) as f64 * first + last } else { 0.0 };
+        // When the first and the last message are at a rank.
+        let (mut sender, mut first_at, mut last_at) = (*owner, ready[*owner], ready[*owner]);
+        for hop in 1..ranks {
+            let receiver = (owner + hop) % ranks;
+            first_at = f64::max(first_at, ready[receiver]) + first;
+            last_at = f64::max(first_at + others, last_at + last);
+            ready[sender] = last_at;
+            sender = receiver;
+        }
+        ready[sender] = last_at;
+    }
+    ready.into_iter().fold(0.0, f64::max)
+}
+
+/// The memory and the time of a training by some number of ranks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RankCost {
+    /// The number of ranks.
+    pub ranks: usize,
+    /// The samples of a rank in a step.
+    pub samples: usize,
+    /// `true` if the rank with the most moments is within its limits.
+    pub fits: bool,
+    /// The planned memory of that rank, its cache included.
+    pub total_bytes: Bytes,
+    /// The least limit for that rank.
+    pub minimum_ram_bytes: Bytes,
+    /// The least limit of the memory of its device; `None` on the processor.
+    pub minimum_vram_bytes: Option<Bytes>,
+    /// The most bytes that a rank sends in a step.
+    pub sent_bytes_per_step: Bytes,
+    /// The most bytes that a rank receives in a step.
+    pub received_bytes_per_step: Bytes,
+    /// The predicted time of the kernels of a rank in a step.
+    pub compute_seconds_per_step: f64,
+    /// The predicted time of the communication of a step.
+    pub communication_seconds_per_step: f64,
+    /// Both together.
+    pub predicted_seconds_per_step: f64,
+    /// The speed of each rank relative to that of one rank alone.
+    pub efficiency: f64,
+}
+
+impl RankCost {
+    /// The cost of a run that is planned for one of its ranks.
+    pub fn new(planned: &PlannedRun, link: Link) -> RankCost {
+        let (programs, training) = (&planned.programs, &planned.config.training);
+        let ranks = programs.place().ranks;
+        let exchange = StepExchange::new(training, &programs[programs.fullest()], ranks);
+        let traffic = exchange.traffic();
+        let most = |bytes: fn(&Traffic) -> u64| Bytes(traffic.iter().map(bytes).max().unwrap_or(0));
+        let numbers = &planned.numbers;
+        let communication = exchange.seconds(link).total();
+        let computing = numbers.predicted_seconds_per_step;
+        RankCost {
+            ranks,
+            samples: training.batch / ranks,
+            fits: numbers.feasible,
+            total_bytes: numbers.total_bytes,
+            minimum_ram_bytes: numbers.minimum_ram_bytes,
+            minimum_vram_bytes: numbers.device.as_ref().map(|device| device.minimum_vram_bytes),
+            sent_bytes_per_step: most(|traffic| traffic.sent.bytes),
+            received_bytes_per_step: most(|traffic| traffic.received.bytes),
+            compute_seconds_per_step: computing,
+            communication_seconds_per_step: communication,
+            predicted_seconds_per_step: computing + communication,
+            efficiency: 1.0,
+        }
+    }
+}
+
+/// A training by more and more ranks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RankScaling {
+    /// The network of a rank.
+    pub link: Link,
+    /// The samples of a step.
+    pub batch_size: usize,
+    /// The equal parts of the batch, which are divided among the ranks.
+    pub shards: usize,
+    /// The costs by the number of ranks, from one on.
+    pub costs: Vec<RankCost>,
+    /// The number of ranks beyond which the next larger one shortens a step by less than 10 %; `None` if no number fits the limits.
+    pub useful_ranks: Option<usize>,
+    /// The division of the ranks among folds that finishes all of them earlier than one fold after the other on all ranks.
+    pub folds_at_once: Option<FoldsAtOnce>,
+}
+
+/// Several folds that are trained at the same time, each by a part of the ranks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FoldsAtOnce {
+    /// The number of folds.
+    pub folds: usize,
+    /// The folds that are trained at the same time.
+    pub at_once: usize,
+    /// The ranks of each.
+    pub ranks_each: usize,
+    /// The predicted time of one step of every fold.
+    pub predicted_seconds: f64,
+    /// The same if one fold after the other is trained by all ranks.
+    pub one_by_one_seconds: f64,
+}
+
+impl RankScaling {
+    /// Compares the costs of a training with `folds` folds, which are sorted by the number of ranks, that of one rank first.
+    pub fn new(training: &Training, link: Link, folds: usize, mut costs: Vec<RankCost>) -> RankScaling {
+        let alone = costs.first().map(|cost| cost.predicted_seconds_per_step);
+        for cost in &mut costs {
+            let ideal = alone.unwrap_or(0.0) / cost.ranks as f64;
+            cost.efficiency = ideal / cost.predicted_seconds_per_step;
+        }
+        let possible: Vec<&RankCost> = costs.iter().filter(|cost| cost.fits).collect();
+        let is_enough = |pair: &&[&RankCost]| {
+            pair[1].predicted_seconds_per_step > WORTHWHILE * pair[0].predicted_seconds_per_step
+        };
+        let enough = possible.windows(2).find(is_enough).map(|pair| pair[0]);
+        let useful_ranks = enough.or(possible.last().copied()).map(|cost| cost.ranks);
+        let folds_at_once = folds_at_once(folds, &possible);
+        RankScaling {
+            link,
+            batch_size: training.batch,
+            shards: training.shards,
+            costs,
+            useful_ranks,
+            folds_at_once,
+        }
+    }
+}
+
+/// The division of the most ranks among folds that finishes all folds first, if it is not that into one group.
+fn folds_at_once(folds: usize, costs: &[&RankCost]) -> Option<FoldsAtOnce> {
+    let all = costs.last()?;
+    let one_by_one_seconds = folds as f64 * all.predicted_seconds_per_step;
+    let division = |cost: &&RankCost| {
+        let at_once = (all.ranks / cost.ranks).min(folds).max(1);
+        let predicted_seconds = folds.div_ceil(at_once) as f64 * cost.predicted_seconds_per_step;
+        FoldsAtOnce { folds, at_once, ranks_each: cost.ranks, predicted_seconds, one_by_one_seconds }
+    };
+    let divisions = costs.iter().map(division).filter(|division| division.at_once > 1);
+    divisions
+        .min_by(|a, b| a.predicted_seconds.total_cmp(&b.predicted_seconds))
+        .filter(|best| best.predicted_seconds < EARLIER * one_by_one_seconds)
+}
