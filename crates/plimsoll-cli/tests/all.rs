@@ -33,6 +33,7 @@ mod outliers;
 mod outputs;
 mod parts;
 mod plan;
+mod plan_ranks;
 mod postprocess;
 mod predict;
 mod products;

@@ -20,6 +20,7 @@
 //! |---|---|---|---|
 //! | inspect a data set | [`inspect`] | [`InspectRequest`] | [`Inspected`] |
 //! | plan a run | [`plan`] | [`PlanRequest`] | [`RunPlan`](plimsoll_run::RunPlan) |
+//! | … by several ranks | [`plan_ranks`] | [`RanksReport`] |
 //! | … with a curve, explanations or a drawing | [`plan_with_details`] | [`PlanDetails`] | [`PlanReport`] |
 //! | train, resume and validate folds | [`train`] | [`TrainRequest`] | [`Trained`] |
 //! | … as one of several ranks | [`train_rank`] | [`TrainRequest`] | [`RankTraining`] |
@@ -78,6 +79,7 @@ pub use jobs::pairs::{
     DescribedPair, PlannedPair, PlannedPairs, TrainedPair, describe_pairs, pair_run, plan_pairs, train_pairs,
 };
 pub use jobs::plan::{Opened, PlanRequest, SETTINGS_FILE, plan, read_settings};
+pub use jobs::plan_ranks::{RanksReport, plan_ranks};
 pub use jobs::plan_report::{PlanDetails, PlanReport, plan_with_details};
 pub use jobs::postprocess::{
     Change, ChoiceReport, PostprocessRequest, PostprocessingReport, Processed, choose_postprocessing,

@@ -10,7 +10,7 @@ use plimsoll_models::Model;
 use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer};
 use plimsoll_plan::Backend;
 use plimsoll_run::{FoldName, RunFolder, Settings};
-use plimsoll_train::Concession;
+use plimsoll_train::{Concession, Link};
 
 use super::{Compute, Files, MissingScores, Precision, Ram, network, target_spacing, thread_count, triple};
 use crate::failure::{Failure, Outcome};
@@ -32,6 +32,22 @@ pub struct Plan {
     /// Explain the placement of a value of the training program.
     #[arg(long, value_name = "TENSOR")]
     pub explain: Option<String>,
+    /// Print memory, messages and time of a step for each number of ranks up to this one.
+    #[arg(long, value_name = "N", requires = "network", conflicts_with_all = ["pareto", "explain", "draw", "one_vs_one"])]
+    #[arg(value_parser = rank_count)]
+    pub ranks: Option<usize>,
+    /// With --ranks: the bandwidth of a rank's network per second, and its latency if it is not 50us: 25Gbit, 800Mbit or 25Gbit,30us.
+    #[arg(long, value_name = "RATE[,LATENCY]", requires = "ranks")]
+    pub network: Option<Link>,
+}
+
+/// The most ranks that are planned.
+const MOST_RANKS: usize = 1 << 16;
+
+/// Reads a number of ranks.
+fn rank_count(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| (1..=MOST_RANKS).contains(count));
+    count.ok_or_else(|| format!("from 1 to {MOST_RANKS} ranks are possible"))
 }
 
 /// A run to start or to continue.

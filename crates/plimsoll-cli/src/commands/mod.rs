@@ -22,6 +22,7 @@ mod inspect;
 mod manual;
 mod models;
 mod plan;
+mod plan_ranks;
 mod postprocess;
 mod predict;
 mod predicted_step;

@@ -13,6 +13,7 @@ use plimsoll_report::duration::{duration, grouped};
 use plimsoll_run::{DevicePlan, RunPlan};
 use plimsoll_train::{PlannedRun, RunPoint};
 
+use super::plan_ranks;
 use crate::args::{Plan, warn_of_unread};
 use crate::failure::Outcome;
 use crate::report::{Table, json};
@@ -25,6 +26,9 @@ pub fn run(args: &Plan, as_json: bool) -> Outcome {
     warn_of_unread(&args.run.dataset, args.run.config.as_deref(), &context);
     if args.one_vs_one {
         return run_pairs(&request, as_json, &context);
+    }
+    if let (Some(ranks), Some(link)) = (args.ranks, args.network) {
+        return plan_ranks::run(&request, ranks, link, as_json, &context);
     }
     let details = PlanDetails {
         patches: !args.pareto && args.explain.is_none(),

@@ -142,15 +142,15 @@ impl Listed {
 
     /// The memory of the folds that a run on it has where its user gives no others.
     pub fn own_folds_needs(&self, budget: &Budget) -> Outcome<FoldsNeeds> {
-        let splits = match self.splits_file().filter(|path| path.is_file()) {
-            Some(path) => Splits::read(path, &self.names(), budget)?,
-            None => match self.made_splits() {
-                Ok(splits) => splits,
-                // All that can be trained is the fold `all`.
-                Err(_) => return Ok(FoldsNeeds::default()),
-            },
-        };
-        folds_needs(&splits)
+        self.own_splits(budget)?.map_or(Ok(FoldsNeeds::default()), |splits| folds_needs(&splits))
+    }
+
+    /// The folds that a run on it has where its user gives no others; `None` if all that can be trained is the fold `all`.
+    pub fn own_splits(&self, budget: &Budget) -> Outcome<Option<Splits>> {
+        match self.splits_file().filter(|path| path.is_file()) {
+            Some(path) => Ok(Some(Splits::read(path, &self.names(), budget)?)),
+            None => Ok(self.made_splits().ok()),
+        }
     }
 
     fn made_splits(&self) -> Outcome<Splits> {

@@ -23,6 +23,7 @@ mod new_cases;
 pub mod outliers;
 pub mod pairs;
 pub mod plan;
+pub mod plan_ranks;
 pub mod plan_report;
 pub mod postprocess;
 pub mod predict;
