@@ -67,22 +67,29 @@ impl Waves {
         first.min(owned)..(first + self.length).min(owned)
     }
 
-    /// The messages of each rank in a wave.
-    pub(crate) fn traffic(&self, wave: usize) -> Vec<Traffic> {
-        let ranks = self.owned.len();
-        let bytes = |rank: usize| self.stretch(wave, rank).len() * size_of::<f32>();
-        // A stretch without elements is not sent.
-        let to = |rank: usize, senders: usize| match bytes(rank) {
-            0 => Messages::default(),
-            bytes => Messages::new(senders, bytes),
+    /// The messages of each rank while one shard of each is exchanged.
+    pub(crate) fn traffic(&self) -> Vec<Traffic> {
+        let others = self.owned.len() as u64 - 1;
+        // The messages from one rank to an owner. A stretch without elements is not sent.
+        let to = |owned: &usize| Messages {
+            count: owned.div_ceil(self.length) as u64,
+            bytes: (owned * size_of::<f32>()) as u64,
         };
-        let all = (0..ranks).fold(Messages::default(), |all, rank| all + to(rank, 1));
-        let of = |rank: usize| {
-            let own = to(rank, 1);
-            let sent = Messages { count: all.count - own.count, bytes: all.bytes - own.bytes };
-            Traffic { sent, received: to(rank, ranks - 1) }
+        let all = self.owned.iter().map(to).fold(Messages::default(), |all, messages| all + messages);
+        let of = |owned: &usize| {
+            let own = to(owned);
+            Traffic {
+                sent: Messages { count: all.count - own.count, bytes: all.bytes - own.bytes },
+                received: Messages { count: own.count * others, bytes: own.bytes * others },
+            }
         };
-        (0..ranks).map(of).collect()
+        self.owned.iter().map(of).collect()
+    }
+
+    /// The messages of a wave that the rank with the most elements receives. No rank sends or receives more.
+    pub(crate) fn busiest(&self, wave: usize) -> Messages {
+        let elements = self.stretch(wave, self.largest_owner()).len();
+        Messages::new(self.owned.len() - 1, elements * size_of::<f32>())
     }
 
     /// The rank that owns the most elements.

@@ -76,12 +76,8 @@ impl StepExchange {
 
     /// The messages of each rank in a step that is not refused.
     pub fn traffic(&self) -> Vec<Traffic> {
-        let mut all = vec![Traffic::default(); self.ranks];
-        for wave in 0..self.waves.count() {
-            for (all, of_wave) in all.iter_mut().zip(self.waves.traffic(wave)) {
-                *all += of_wave * self.rounds;
-            }
-        }
+        let mut all: Vec<Traffic> =
+            self.waves.traffic().into_iter().map(|round| round * self.rounds).collect();
         for (rank, all) in all.iter_mut().enumerate() {
             let place = RankPlace { rank, ranks: self.ranks };
             for bytes in [self.record_bytes, WISHES_BYTES] {
@@ -99,7 +95,11 @@ impl StepExchange {
         if self.ranks == 1 {
             return StepSeconds::default();
         }
-        let waves = (0..self.waves.count()).map(|wave| together(&self.waves.traffic(wave), link));
+        // All ranks send and receive at once, and wait for the busiest.
+        let waves = (0..self.waves.count()).map(|wave| {
+            let busiest = self.waves.busiest(wave);
+            link.messages_seconds(busiest.count, busiest.bytes)
+        });
         StepSeconds {
             gradients: self.rounds as f64 * waves.sum::<f64>(),
             records: [self.record_bytes, WISHES_BYTES]
@@ -109,12 +109,6 @@ impl StepExchange {
             parameters: ring_seconds(self.ranks, &self.tensors, link),
         }
     }
-}
-
-/// The time of messages that all ranks send and receive at once: that of the busiest rank.
-fn together(traffic: &[Traffic], link: Link) -> f64 {
-    let directions = traffic.iter().flat_map(|of| [of.sent, of.received]);
-    directions.map(|messages| link.messages_seconds(messages.count, messages.bytes)).fold(0.0, f64::max)
 }
 
 /// The time until all ranks have `bytes` bytes of each: the first receives them, and passes all on along a binomial tree.
