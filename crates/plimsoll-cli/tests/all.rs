@@ -50,6 +50,7 @@ mod segment_more;
 mod segments;
 mod slices;
 mod structures;
+mod submissions;
 mod support;
 mod sweep;
 mod volume_formats;

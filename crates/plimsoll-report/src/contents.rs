@@ -73,6 +73,16 @@ pub const MANIFEST: Contents = Contents {
     is_own: |head| begins(head, "# One pod for each trial of a sweep"),
 };
 
+/// A file for sbatch that trains by ranks.
+pub const TRAINING_BATCH: Contents = Contents {
+    name: "a batch file of a training",
+    is_own: |head| begins(head, "#!/bin/bash\n# A training by "),
+};
+
+/// A manifest for Kubernetes that trains by ranks.
+pub const TRAINING_MANIFEST: Contents =
+    Contents { name: "a manifest of a training", is_own: |head| begins(head, "# A training by ") };
+
 /// Steps that were chosen.
 pub const STEPS: Contents =
     Contents { name: "a file of steps that were chosen", is_own: |head| has(head, "[chosen]") };

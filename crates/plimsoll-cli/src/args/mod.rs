@@ -17,6 +17,7 @@ mod predict;
 mod report;
 mod run;
 mod segment;
+mod submission;
 mod sweep;
 mod unread;
 

@@ -161,6 +161,9 @@ fn train_files(args: &Train) -> CommandFiles {
     files.read("the folds", &args.splits);
     files.write_into("--out", args.out.as_ref());
     files.write(args.openmetrics.as_deref().map(|path| ("--openmetrics", path)), contents::METRICS);
+    let (slurm, kubernetes) = (args.submission.slurm.as_deref(), args.submission.kubernetes.as_deref());
+    files.write(slurm.map(|path| ("--slurm", path)), contents::TRAINING_BATCH);
+    files.write(kubernetes.map(|path| ("--kubernetes", path)), contents::TRAINING_MANIFEST);
     files
 }
 

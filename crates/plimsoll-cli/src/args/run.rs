@@ -12,6 +12,7 @@ use plimsoll_plan::Backend;
 use plimsoll_run::{FoldName, RunFolder, Settings};
 use plimsoll_train::{Concession, Link};
 
+use super::submission::Submission;
 use super::{Compute, Files, MissingScores, Precision, Ram, network, target_spacing, thread_count, triple};
 use crate::failure::{Failure, Outcome};
 
@@ -45,7 +46,7 @@ pub struct Plan {
 const MOST_RANKS: usize = 1 << 16;
 
 /// Reads a number of ranks.
-fn rank_count(text: &str) -> Result<usize, String> {
+pub(super) fn rank_count(text: &str) -> Result<usize, String> {
     let count = text.parse().ok().filter(|count| (1..=MOST_RANKS).contains(count));
     count.ok_or_else(|| format!("from 1 to {MOST_RANKS} ranks are possible"))
 }
@@ -110,6 +111,8 @@ pub struct Train {
     /// Print all resolved settings, and stop.
     #[arg(long)]
     pub print_settings: bool,
+    #[command(flatten)]
+    pub submission: Submission,
 }
 
 /// The treatment of validation cases, and the records of training, of a run and of the trials of a sweep.
@@ -149,7 +152,7 @@ impl Train {
             return Err(Failure::new(message, format!("--parallel {threads} at most, or more --threads")));
         }
         Ok(TrainRequest {
-            plan: self.run.request(self.run.compute.open()?)?,
+            plan: self.run.request(self.submission.open(self.run.compute)?)?,
             parallel: self.parallel,
             device: self.run.compute.device,
             run: RunFolder::new(run),

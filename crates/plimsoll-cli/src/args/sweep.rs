@@ -193,7 +193,7 @@ impl Sweep {
 }
 
 /// A card of this machine is named, where tasks train on others.
-fn other_card(device: DeviceName) -> Failure {
+pub(super) fn other_card(device: DeviceName) -> Failure {
     Failure::new(
         format!(
             "--device {device} is a GPU of this machine, but the tasks of a batch file train on other machines"

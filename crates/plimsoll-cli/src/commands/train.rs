@@ -1,6 +1,6 @@
 //! `plimsoll train`
 
-use plimsoll::{Trained, describe, describe_pairs, train, train_pairs};
+use plimsoll::{Trained, describe, describe_pairs, train, train_pairs, write_submissions};
 use plimsoll_report::ClassNames;
 use plimsoll_run::{RunRecord, Specification, StopReason};
 
@@ -19,6 +19,9 @@ const LONGEST: usize = 4;
 
 /// Trains folds.
 pub fn run(args: &Train, as_json: bool) -> Outcome {
+    if args.submission.is_some() {
+        return submit(args, as_json);
+    }
     #[cfg(unix)]
     if let Some(launch) = launch::launched_ranks()?.filter(|_| !args.print_settings) {
         return train_ranks::run(args, &launch, as_json);
@@ -49,6 +52,22 @@ pub fn run(args: &Train, as_json: bool) -> Outcome {
     }
     let trained = train(&request, &context)?;
     print(&trained, as_json)
+}
+
+/// Writes files that submit the training.
+fn submit(args: &Train, as_json: bool) -> Outcome {
+    let context = terminal::context(as_json)?;
+    let request = args.request()?;
+    warn_of_unread(&args.run.dataset, args.run.config.as_deref(), &context);
+    let (nodes, files) = (args.submission.nodes(args.run.compute)?, args.submission.files()?);
+    let numbers = write_submissions(&request, &nodes, &files, &context)?;
+    if as_json {
+        return json(&numbers);
+    }
+    for file in &files {
+        println!("a training by {} ranks is written to {}", nodes.count, file.path.display());
+    }
+    Ok(())
 }
 
 /// Prints the result, and fails if the training was stopped.

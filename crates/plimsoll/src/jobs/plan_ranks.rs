@@ -3,7 +3,9 @@
 use plimsoll_data::Fold;
 use plimsoll_nn::RankPlace;
 use plimsoll_run::{RunConfig, RunPlan, Settings};
-use plimsoll_train::{FoldsAtOnce, Link, RankCost, RankScaling, RunPrograms, StepExchange, TrainError};
+use plimsoll_train::{
+    FoldsAtOnce, Link, PlannedRun, RankCost, RankScaling, RunPrograms, StepExchange, TrainError,
+};
 use serde::Serialize;
 
 use super::listed::folds_needs;
@@ -34,42 +36,75 @@ pub fn plan_ranks(
     link: Link,
     context: &Context,
 ) -> Outcome<RanksReport> {
-    let asked = &request.settings;
-    let request = &PlanRequest { settings: with_shards(asked, ranks)?, ..request.clone() };
-    let memory = request.set_limit(context)?;
-    let listed = request.open_dataset(&memory, context)?;
-    let fold = listed.first_fold()?;
-    let splits = listed.own_splits(&memory.budget)?;
-    let folds = splits.as_ref().map_or(1, |splits| splits.folds.len());
-    let needs = splits.as_ref().map(folds_needs).transpose()?;
-    let opened = request.inspect(listed, memory, context)?;
-    let place = RankPlace { rank: 0, ranks };
-    let mut opened = Opened { folds: needs.unwrap_or_default(), place, ..opened };
-    let (config, alone) = resolve(request, asked, &mut opened, &fold)?;
-    let fold = opened.data.used(&config.task, &fold);
-    let counts: Vec<usize> = divisors(config.training.shards).filter(|count| *count <= ranks).collect();
+    let mut ranked = RankedRun::open(request, ranks, context)?;
+    let shards = ranked.config.training.shards;
+    let counts: Vec<usize> = divisors(shards).filter(|count| *count <= ranks).collect();
     let progress = context.work("planning", counts.len() as u64);
     let (mut costs, mut last) = (Vec::new(), None);
     for count in counts {
         progress.set(costs.len() as u64, format!("{count} rank(s)"));
-        let exchange = StepExchange::new(&config.training, &alone[alone.fullest()], count);
-        opened.place = RankPlace { rank: exchange.largest_owner(), ranks: count };
         // Warnings are the same for all numbers.
         let silent = context.silent();
-        let observed = if count == ranks { context } else { &silent };
-        let planned =
-            request.plan(&opened, &config, &fold, request.settings.micro_batch.is_some(), observed)?;
+        let planned = ranked.plan(count, if count == ranks { context } else { &silent })?;
         costs.push(RankCost::new(&planned, link));
         last = Some(planned);
     }
     drop(progress);
     let Some(planned) = last else { return Err(no_ranks()) };
-    let scaling = RankScaling::new(&planned.config.training, link, folds, costs);
+    let scaling = RankScaling::new(&planned.config.training, link, ranked.folds, costs);
     if let Some(folds) = &scaling.folds_at_once {
         context.warn(advice(folds, ranks));
     }
     let network = planned.config.training.net.describe();
     Ok(RanksReport { numbers: planned.numbers, network, scaling })
+}
+
+/// Plans the first fold of a run for one of `ranks` ranks: that with the most moments.
+pub(super) fn plan_rank(request: &PlanRequest, ranks: usize, context: &Context) -> Outcome<RunPlan> {
+    let mut ranked = RankedRun::open(request, ranks, context)?;
+    Ok(ranked.plan(ranks, context)?.numbers)
+}
+
+/// A run by several ranks that is planned.
+struct RankedRun {
+    request: PlanRequest,
+    opened: Opened,
+    config: RunConfig,
+    fold: Fold,
+    /// The number of folds of the data set.
+    folds: usize,
+    /// The programs of a process that trains alone.
+    alone: RunPrograms,
+}
+
+impl RankedRun {
+    /// Opens the data set, and resolves the settings for `ranks` ranks.
+    fn open(request: &PlanRequest, ranks: usize, context: &Context) -> Outcome<RankedRun> {
+        let settings = with_shards(&request.settings, ranks)?;
+        let asked = &request.settings;
+        let request = PlanRequest { settings, ..request.clone() };
+        let memory = request.set_limit(context)?;
+        let listed = request.open_dataset(&memory, context)?;
+        let fold = listed.first_fold()?;
+        let splits = listed.own_splits(&memory.budget)?;
+        let folds = splits.as_ref().map_or(1, |splits| splits.folds.len());
+        let needs = splits.as_ref().map(folds_needs).transpose()?;
+        let opened = request.inspect(listed, memory, context)?;
+        let place = RankPlace { rank: 0, ranks };
+        let mut opened = Opened { folds: needs.unwrap_or_default(), place, ..opened };
+        let (config, alone) = resolve(&request, asked, &mut opened, &fold)?;
+        let fold = opened.data.used(&config.task, &fold);
+        Ok(RankedRun { request, opened, config, fold, folds, alone })
+    }
+
+    /// Plans it for the rank with the most moments of `ranks` ranks.
+    fn plan(&mut self, ranks: usize, context: &Context) -> Outcome<PlannedRun> {
+        let program = &self.alone[self.alone.fullest()];
+        let exchange = StepExchange::new(&self.config.training, program, ranks);
+        self.opened.place = RankPlace { rank: exchange.largest_owner(), ranks };
+        let is_set = self.request.settings.micro_batch.is_some();
+        self.request.plan(&self.opened, &self.config, &self.fold, is_set, context)
+    }
 }
 
 /// The configuration of a run by as many ranks as `opened` is planned for, and its programs for a process alone. `asked` are the settings

@@ -6,6 +6,7 @@ mod prepare;
 mod ranks;
 mod request;
 mod settle;
+mod submit;
 
 use plimsoll_disk::atomic::sweep;
 use plimsoll_metrics::{CrossValidation, Missing, Summary};
@@ -19,6 +20,7 @@ pub(super) use self::prepare::{Prepared, prepare_part};
 use self::prepare::{class_warnings, fold_request, prepare};
 pub use self::ranks::{RankTraining, train_rank};
 pub use self::request::{FoldChoice, TrainRequest, WeightChoice};
+pub use self::submit::{Nodes, SubmissionFile, write_submissions};
 use super::listed::Listed;
 use super::plan::Opened;
 use super::validate::{ValidateRequest, cross_validate, summary_of};

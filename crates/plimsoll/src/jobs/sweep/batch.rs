@@ -2,7 +2,7 @@
 //! a process that trains one of them; when its machine is taken back, it writes a checkpoint, ends with 75, and is begun again.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use plimsoll_memory::Bytes;
 use plimsoll_run::Trial;
@@ -37,7 +37,7 @@ pub struct BatchFile {
 }
 
 /// The seconds before its time limit at which a task is notified.
-const NOTICE_SECONDS: u32 = 120;
+pub(in crate::jobs) const NOTICE_SECONDS: u32 = 120;
 
 /// The time limit of a task as a multiple of its predicted time; a constant is added. A task that reaches it resumes in another task.
 const TIMES: f64 = 2.0;
@@ -59,11 +59,10 @@ impl Sweep<'_> {
         }
         let trials = self.asked_trials();
         let longest = trials.iter().filter_map(|trial| Some(self.arm(trial)?.numbers.predicted_seconds));
-        let twice = TIMES * longest.fold(0.0, f64::max) / 60.0;
         let tasks = Tasks {
-            name: self.name(),
+            name: batch_name(self.job.folder.path(), "sweep"),
             limit: self.opened.memory.limits.limit,
-            minutes: (twice.ceil() as u64).saturating_add(MORE_MINUTES),
+            minutes: minutes(longest.fold(0.0, f64::max)),
             folder: self.job.folder.path(),
             dataset: &self.job.plan.dataset,
             trials: &trials,
@@ -77,37 +76,64 @@ impl Sweep<'_> {
         };
         write(&file.path, |out| out.write_all(text.as_bytes()))
     }
+}
 
-    /// The name of the folder, as batch systems take names.
-    fn name(&self) -> String {
-        let folder = self.job.folder.path().file_name().map(|name| name.to_string_lossy().to_lowercase());
-        let is_plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
-        let plain = |letter: char| if is_plain(letter) { letter } else { '-' };
-        let name: String =
-            folder.iter().flat_map(|name| name.chars()).map(plain).take(LONGEST_NAME).collect();
-        match name.trim_matches('-') {
-            "" => "sweep".into(),
-            name => name.into(),
-        }
+/// The name of a folder, as batch systems take names.
+pub(in crate::jobs) fn batch_name(folder: &Path, otherwise: &str) -> String {
+    let folder = folder.file_name().map(|name| name.to_string_lossy().to_lowercase());
+    let is_plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+    let plain = |letter: char| if is_plain(letter) { letter } else { '-' };
+    let name: String = folder.iter().flat_map(|name| name.chars()).map(plain).take(LONGEST_NAME).collect();
+    match name.trim_matches('-') {
+        "" => otherwise.into(),
+        name => name.into(),
     }
+}
+
+/// The MiB of a task: the limit, and a sixteenth for memory that only the kernel counts.
+pub(in crate::jobs) fn mebibytes(limit: Bytes) -> u64 {
+    limit.0.saturating_add(limit.0 / 16).div_ceil(1 << 20)
+}
+
+/// The time limit in minutes of a task that is predicted to take some seconds.
+pub(in crate::jobs) fn minutes(seconds: f64) -> u64 {
+    ((TIMES * seconds / 60.0).ceil() as u64).saturating_add(MORE_MINUTES)
+}
+
+/// The end of a script of Slurm whose process `$child` trains. `job` is the job as scontrol names it.
+pub(in crate::jobs) fn requeueing(job: &str) -> String {
+    format!(
+        "\
+# Slurm signals this shell when time is nearly up, or another job needs the machine; the shell signals the training, which then writes a
+# checkpoint and ends with 75. A signal ends `wait` before the training has ended, so the shell waits again.
+told=yes
+trap 'told=yes; kill -USR1 \"$child\" 2>/dev/null' USR1 TERM
+while [ \"$told\" = yes ]; do
+  told=no
+  wait \"$child\"
+  status=$?
+done
+
+# 75: unfinished. The task is put back into the queue; if that is refused, it fails and can be submitted again.
+if [ \"$status\" -eq 75 ]; then
+  scontrol requeue \"{job}\"
+fi
+exit \"$status\"
+"
+    )
 }
 
 struct Tasks<'a> {
     name: String,
     limit: Bytes,
     minutes: u64,
-    folder: &'a std::path::Path,
-    dataset: &'a std::path::Path,
+    folder: &'a Path,
+    dataset: &'a Path,
     trials: &'a [Trial],
     file: &'a BatchFile,
 }
 
 impl Tasks<'_> {
-    /// The memory of a task: the limit, and a sixteenth for memory that only the kernel counts.
-    fn mebibytes(&self) -> u64 {
-        self.limit.0.saturating_add(self.limit.0 / 16).div_ceil(1 << 20)
-    }
-
     /// The command of a task, but for the name of its trial.
     fn command(&self) -> String {
         let argument = std::iter::once(self.file.trial_argument);
@@ -117,6 +143,7 @@ impl Tasks<'_> {
 
     fn slurm(&self) -> Result<String, std::fmt::Error> {
         let (last, command) = (self.trials.len().saturating_sub(1), self.command());
+        let requeueing = requeueing("${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}");
         let logs = self.folder.join("slurm");
         let mut text = format!(
             "#!/bin/bash
@@ -141,7 +168,7 @@ impl Tasks<'_> {
             file = quoted(&self.file.path.to_string_lossy()),
             name = self.name,
             threads = self.file.threads,
-            mebibytes = self.mebibytes(),
+            mebibytes = mebibytes(self.limit),
             minutes = self.minutes,
             output = sbatch_word(&format!("{}/%A_%a.log", logs.to_string_lossy().replace('%', "%%"))),
         );
@@ -160,27 +187,7 @@ trial=${{trials[$SLURM_ARRAY_TASK_ID]}}
 {command} \"$trial\" &
 child=$!
 
-# Slurm signals this shell when time is nearly \
-             up, or another job needs the machine; the shell signals the training, which then writes a
-# checkpoint and ends with 75. A \
-             signal ends `wait` before the training has ended, so the shell waits again.
-told=yes
-trap 'told=yes; kill -USR1 \"$child\" \
-             2>/dev/null' USR1 TERM
-while [ \"$told\" = yes ]; do
-  told=no
-  wait \"$child\"
-  status=$?
-done
-
-# 75: unfinished. The \
-             task is put back into the queue; if that is refused, it fails and can be submitted again.
-if [ \"$status\" -eq 75 ]; then
-  \
-             scontrol requeue \"${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}\"
-fi
-exit \"$status\"
-"
+{requeueing}"
         )?;
         Ok(text)
     }
@@ -209,7 +216,7 @@ exit \"$status\"
             json_text(&self.dataset.to_string_lossy()),
             json_text(&self.folder.to_string_lossy()),
         );
-        let (memory, threads) = (self.mebibytes(), self.file.threads);
+        let (memory, threads) = (mebibytes(self.limit), self.file.threads);
         let gpu = if self.file.on_gpu { "\n              nvidia.com/gpu: 1" } else { "" };
         format!(
             "# One pod for each trial of a sweep: kubectl apply -f FILE. Before that, put in your own image (with `plimsoll` and a shell) \
@@ -291,7 +298,7 @@ spec:
 }
 
 /// Checks that a path stays the same in a file that a shell, sbatch and YAML read.
-fn expect_writable(word: &str) -> Outcome {
+pub(in crate::jobs) fn expect_writable(word: &str) -> Outcome {
     let is_changed = |letter: char| letter.is_control() || "\"\\\u{fffd}".contains(letter);
     if !word.contains(is_changed) {
         return Ok(());
@@ -301,12 +308,12 @@ fn expect_writable(word: &str) -> Outcome {
 }
 
 /// A word as sbatch reads it: it knows double quotes, and takes everything else as it is.
-fn sbatch_word(word: &str) -> String {
+pub(in crate::jobs) fn sbatch_word(word: &str) -> String {
     if word.contains(char::is_whitespace) { format!("\"{word}\"") } else { word.into() }
 }
 
 /// A text as JSON has it, which YAML reads too.
-fn json_text(text: &str) -> String {
+pub(in crate::jobs) fn json_text(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 

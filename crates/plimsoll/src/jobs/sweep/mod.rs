@@ -3,7 +3,7 @@
 //! A trial is a fold of a run like any other. A sweep adds the list of trials, the settings that the trials of an arm share, and their
 //! order.
 
-mod batch;
+pub(in crate::jobs) mod batch;
 mod planning;
 mod side_by_side;
 mod trials;
