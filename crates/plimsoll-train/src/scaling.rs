@@ -169,8 +169,9 @@ pub struct RankCost {
     pub communication_seconds_per_step: f64,
     /// Both together.
     pub predicted_seconds_per_step: f64,
-    /// The speed of each rank relative to that of one rank alone.
-    pub efficiency: f64,
+    /// The speed of each rank relative to that of a rank of the smallest number that fits; `None` if this number does not fit, because its time
+    /// is then not by the measured rates of the machine.
+    pub efficiency: Option<f64>,
 }
 
 impl RankCost {
@@ -196,7 +197,7 @@ impl RankCost {
             compute_seconds_per_step: computing,
             communication_seconds_per_step: communication,
             predicted_seconds_per_step: computing + communication,
-            efficiency: 1.0,
+            efficiency: None,
         }
     }
 }
@@ -236,10 +237,10 @@ pub struct FoldsAtOnce {
 impl RankScaling {
     /// Compares the costs of a training with `folds` folds, which are sorted by the number of ranks, that of one rank first.
     pub fn new(training: &Training, link: Link, folds: usize, mut costs: Vec<RankCost>) -> RankScaling {
-        let alone = costs.first().map(|cost| cost.predicted_seconds_per_step);
+        let work = |cost: &RankCost| cost.ranks as f64 * cost.predicted_seconds_per_step;
+        let least = costs.iter().find(|cost| cost.fits).map(work);
         for cost in &mut costs {
-            let ideal = alone.unwrap_or(0.0) / cost.ranks as f64;
-            cost.efficiency = ideal / cost.predicted_seconds_per_step;
+            cost.efficiency = least.filter(|_| cost.fits).map(|least| least / work(cost));
         }
         let possible: Vec<&RankCost> = costs.iter().filter(|cost| cost.fits).collect();
         let is_enough = |pair: &&[&RankCost]| {

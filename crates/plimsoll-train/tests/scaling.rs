@@ -106,7 +106,7 @@ fn cost(ranks: usize, seconds: f64) -> RankCost {
         compute_seconds_per_step: seconds,
         communication_seconds_per_step: 0.0,
         predicted_seconds_per_step: seconds,
-        efficiency: 1.0,
+        efficiency: None,
     }
 }
 
@@ -115,7 +115,7 @@ fn a_number_of_ranks_is_useful_while_the_next_one_saves_a_tenth() {
     let costs = [(1, 8.0), (2, 4.4), (4, 2.6), (8, 2.5)].map(|(ranks, seconds)| cost(ranks, seconds));
     let scaling = RankScaling::new(&training(8), LINK, 5, costs.to_vec());
     for (cost, efficiency) in scaling.costs.iter().zip([1.0, 8.0 / 8.8, 8.0 / 10.4, 0.4]) {
-        expect_near(cost.efficiency, efficiency, "efficiency");
+        expect_near(cost.efficiency.unwrap(), efficiency, "efficiency");
     }
     // 2.5 s is more than nine tenths of 2.6 s.
     assert_eq!(scaling.useful_ranks, Some(4));
@@ -130,6 +130,11 @@ fn a_number_of_ranks_is_useful_while_the_next_one_saves_a_tenth() {
     assert_eq!((scaling.useful_ranks, scaling.folds_at_once), (Some(4), None));
     let tight = RankScaling::new(&training(2), LINK, 5, vec![RankCost { fits: false, ..cost(1, 1.0) }]);
     assert_eq!((tight.useful_ranks, tight.folds_at_once), (None, None));
+    // One rank has too little memory, so two are what four are compared with: 2 × 4.4 s of 4 × 2.6 s.
+    let costs = vec![RankCost { fits: false, ..cost(1, 1.0) }, cost(2, 4.4), cost(4, 2.6)];
+    let tight = RankScaling::new(&training(4), LINK, 5, costs).costs;
+    assert_eq!((tight[0].efficiency, tight[1].efficiency), (None, Some(1.0)));
+    expect_near(tight[2].efficiency.unwrap(), 8.8 / 10.4, "efficiency");
 }
 
 #[test]

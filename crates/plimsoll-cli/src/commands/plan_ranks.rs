@@ -5,7 +5,7 @@ use plimsoll_report::duration::duration;
 use plimsoll_train::{Link, RankCost};
 
 use crate::failure::Outcome;
-use crate::report::{Table, json};
+use crate::report::{Table, json, or_dash};
 
 /// Plans a training by several ranks; fails if it does not fit the limit.
 pub fn run(request: &PlanRequest, ranks: usize, link: Link, as_json: bool, context: &Context) -> Outcome {
@@ -69,7 +69,7 @@ fn row(cost: &RankCost) -> [String; 10] {
         duration(cost.compute_seconds_per_step),
         duration(cost.communication_seconds_per_step),
         duration(cost.predicted_seconds_per_step),
-        format!("{:.0} %", 100.0 * cost.efficiency),
+        or_dash(cost.efficiency.map(|share| format!("{:.0} %", 100.0 * share))),
         if cost.fits { String::new() } else { "does not fit".into() },
     ]
 }
