@@ -7,7 +7,7 @@
 
 use plimsoll_graph::Program;
 use plimsoll_memory::Bytes;
-use plimsoll_nn::{RankPlace, TrainedTensor, Training, trained_tensors};
+use plimsoll_nn::{RankPlace, TrainedTensor, Training, names, trained_tensors};
 use plimsoll_ranks::Traffic;
 use serde::Serialize;
 
@@ -28,6 +28,8 @@ pub struct StepExchange {
     /// The shards of a rank.
     rounds: usize,
     record_bytes: usize,
+    /// The sums of a shard that the loss over the batch is made of; 0 if it is made of none.
+    sums_bytes: usize,
     tensors: Vec<TrainedTensor>,
     waves: Waves,
 }
@@ -37,7 +39,7 @@ pub struct StepExchange {
 pub struct StepSeconds {
     /// Gradients of shards go to the owners of the tensors.
     pub gradients: f64,
-    /// Losses, cases, sums of squares and wishes go to all ranks.
+    /// Losses, cases, sums of squares, sums of the batch and wishes go to all ranks.
     pub records: f64,
     /// Updated parameters go from their owners around the ring.
     pub parameters: f64,
@@ -59,6 +61,7 @@ impl StepExchange {
             ranks,
             rounds: training.shards / ranks,
             record_bytes: shape.record_bytes(),
+            sums_bytes: batch_sums_bytes(gradients),
             waves: Waves::new(&tensors, ranks),
             tensors,
         }
@@ -83,6 +86,9 @@ impl StepExchange {
             for bytes in [self.record_bytes, WISHES_BYTES] {
                 *all += all_gather_traffic(place, bytes);
             }
+            if self.sums_bytes > 0 {
+                *all += all_gather_traffic(place, self.sums_bytes) * self.rounds;
+            }
             for tensor in self.tensors.iter().filter(|_| self.ranks > 1) {
                 *all += Neighbours::new(place, tensor.owner).traffic(self.ranks, tensor.elements);
             }
@@ -100,15 +106,26 @@ impl StepExchange {
             let busiest = self.waves.busiest(wave);
             link.messages_seconds(busiest.count, busiest.bytes)
         });
+        let gathered = [(1, self.record_bytes), (1, WISHES_BYTES), (self.rounds, self.sums_bytes)];
+        let records = gathered.iter().filter(|(_, bytes)| *bytes > 0);
         StepSeconds {
             gradients: self.rounds as f64 * waves.sum::<f64>(),
-            records: [self.record_bytes, WISHES_BYTES]
-                .map(|bytes| all_gather_seconds(self.ranks, bytes, link))
-                .iter()
+            records: records
+                .map(|(times, bytes)| *times as f64 * all_gather_seconds(self.ranks, *bytes, link))
                 .sum(),
             parameters: ring_seconds(self.ranks, &self.tensors, link),
         }
     }
+}
+
+/// The bytes of the sums of a shard that a program of gradients reads the totals of.
+fn batch_sums_bytes(gradients: &Program) -> usize {
+    let inputs = (0..).map_while(|head| gradients.find(&names::batch_sums(head)));
+    let of_sample = inputs.map(|input| {
+        let shape = gradients.shape(input);
+        shape.count() / shape.dim(0)
+    });
+    of_sample.sum::<usize>() * size_of::<f64>()
 }
 
 /// The time until all ranks have `bytes` bytes of each: the first receives them, and passes all on along a binomial tree.

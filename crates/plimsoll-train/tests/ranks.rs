@@ -463,19 +463,32 @@ fn moments_are_divided_among_ranks() {
     assert!(arena(4) < arena(1), "{} and {}", arena(4), arena(1));
 }
 
+/// Compares the messages of steps with those that are predicted.
+fn expect_predicted_messages(ranks: usize, change: impl Fn(&mut Settings)) {
+    // Two runs that differ in their steps alone: 2 × 3 and 2 × 5.
+    let counts = [3, 5].map(|steps| {
+        let site = Site::new(|settings| {
+            settings.iterations_per_epoch = Some(steps);
+            change(settings);
+        });
+        (site.count(&Part::whole("counted", ranks)), site)
+    });
+    let [(fewer, site), (more, _)] = counts;
+    let programs = site.plan(RankPlace { rank: 0, ranks }).programs;
+    let exchange = StepExchange::new(&site.config.training, &programs[programs.fullest()], ranks);
+    for (rank, step) in exchange.traffic().into_iter().enumerate() {
+        assert_eq!(fewer[rank] + step * 4, more[rank], "rank {rank} of {ranks}");
+    }
+}
+
 #[test]
 fn a_step_sends_the_messages_that_are_predicted() {
     for ranks in [2, 4] {
-        // Two runs that differ in their steps alone: 2 × 3 and 2 × 5.
-        let counts = [3, 5].map(|steps| {
-            let site = Site::new(|settings| settings.iterations_per_epoch = Some(steps));
-            (site.count(&Part::whole("counted", ranks)), site)
-        });
-        let [(fewer, site), (more, _)] = counts;
-        let programs = site.plan(RankPlace { rank: 0, ranks }).programs;
-        let exchange = StepExchange::new(&site.config.training, &programs[programs.fullest()], ranks);
-        for (rank, step) in exchange.traffic().into_iter().enumerate() {
-            assert_eq!(fewer[rank] + step * 4, more[rank], "rank {rank} of {ranks}");
-        }
+        expect_predicted_messages(ranks, |_| ());
     }
+}
+
+#[test]
+fn a_loss_over_the_batch_sends_its_sums_as_predicted() {
+    expect_predicted_messages(2, |settings| settings.loss = Some(over_the_batch()));
 }
