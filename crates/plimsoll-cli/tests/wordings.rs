@@ -48,7 +48,8 @@ fn help_of_every_command() {
     }
 }
 
-/// Replaces numbers that depend on the machine, such as times, the size of the program, and lengths of compressed files.
+/// Replaces numbers that depend on the machine, such as times, the size of the program, lengths of compressed files, and operations added by
+/// plans that are chosen by the measured speed.
 fn without_measurements(text: &str) -> String {
     const UNITS: [&str; 11] = ["s", "ms", "min", "h", "B", "KiB", "MiB", "GiB", "bytes", "of", "values"];
     let is_unit = |word: &str| UNITS.contains(&word.trim_end_matches([',', ';', ')', '.', ':']));
@@ -56,7 +57,8 @@ fn without_measurements(text: &str) -> String {
     for line in text.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         for (index, word) in words.iter().enumerate() {
-            let measured = words.get(index + 1).is_some_and(|next| is_unit(next));
+            let is_added = |next: &str| next == "%" && word.starts_with('+');
+            let measured = words.get(index + 1).is_some_and(|next| is_unit(next) || is_added(next));
             let number = word.trim_start_matches('(').parse::<f64>().is_ok();
             let word = if measured && number { "N" } else { word };
             write!(result, "{}{word}", if index == 0 { "" } else { " " }).unwrap();
