@@ -33,7 +33,6 @@ fn inputs_that_were_kept_neither_panic_nor_take_more_heap_than_their_size_allows
             kept += bytes.len();
             // What is made once, such as a folder, is made before anything is counted.
             body(&bytes);
-            let before = heap_use().now;
             let Heap { peak, most } = heap_of(body, &bytes);
             assert!(
                 peak <= most,
@@ -41,7 +40,13 @@ fn inputs_that_were_kept_neither_panic_nor_take_more_heap_than_their_size_allows
                 path.display(),
                 bytes.len()
             );
-            assert_eq!(heap_use().now, before, "{}: some of it is never freed", path.display());
+            // The thread of the test harness allocates at times, a leak leaks each time.
+            let leaks = || {
+                let before = heap_use().now;
+                body(&bytes);
+                heap_use().now > before
+            };
+            assert!(!(0..5).all(|_| leaks()), "{}: some of it is never freed", path.display());
         }
         assert!(kept <= MOST_BYTES, "inputs of {target} have {kept} bytes; {MOST_BYTES} are the most");
     }
