@@ -90,7 +90,7 @@ pub struct TrainingPrograms {
     /// One micro-batch: loss and gradients; where a step is one micro-batch, the update as well. One for each of
     /// [`Objective::variants`], in their order: the first has the most components.
     pub gradients: Vec<Program>,
-    /// The sums of one micro-batch, where gradients are computed by those of the whole batch.
+    /// The sums of a micro-batch, if gradients are computed from the sums of the whole batch.
     pub sums: Option<Program>,
     /// The update behind the last micro-batch, if a step has several: of the tensors that this process owns.
     pub update: Option<Program>,

@@ -62,7 +62,7 @@ impl RunPrograms {
         self.gradients[0]
     }
 
-    /// The sums of a micro-batch, if gradients are computed by those of the whole batch.
+    /// The sums of a micro-batch, if gradients are computed from the sums of the whole batch.
     pub fn sums(&self) -> Option<ProgramId> {
         self.sums
     }

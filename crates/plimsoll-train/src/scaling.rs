@@ -186,7 +186,7 @@ pub struct RankCost {
     pub communication_seconds_per_step: f64,
     /// Both together.
     pub predicted_seconds_per_step: f64,
-    /// The speed of each rank relative to that of a rank of the smallest number that fits; `None` if this number does not fit, because its time
+    /// The speed of each rank relative to the speed of a rank of the smallest number that fits; `None` if this number does not fit, because its time
     /// is then not by the measured rates of the machine.
     pub efficiency: Option<f64>,
 }
@@ -252,7 +252,7 @@ pub struct FoldsAtOnce {
 }
 
 impl RankScaling {
-    /// Compares the costs of a training with `folds` folds, which are sorted by the number of ranks, that of one rank first.
+    /// Compares the costs of a training with `folds` folds, which are sorted by the number of ranks, one rank first.
     pub fn new(training: &Training, link: Link, folds: usize, mut costs: Vec<RankCost>) -> RankScaling {
         let work = |cost: &RankCost| cost.ranks as f64 * cost.predicted_seconds_per_step;
         let least = costs.iter().find(|cost| cost.fits).map(work);

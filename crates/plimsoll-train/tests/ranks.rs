@@ -225,7 +225,7 @@ fn expect_held_as_planned(records: &[RunRecord]) {
     }
 }
 
-/// A rank whose messages are counted, but for those of checkpoints, whose number depends on scores.
+/// A rank whose messages are counted, except messages of checkpoints, whose number depends on scores.
 struct Counting {
     rank: ThreadRank,
     seen: Traffic,

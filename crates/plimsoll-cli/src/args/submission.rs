@@ -76,7 +76,8 @@ impl Submission {
     }
 }
 
-/// The arguments of a job, from those of the command that writes its file. A job on GPUs uses the first that it sees.
+/// The arguments of a job: the arguments of the command that writes its file, without the submission's own. A job on GPUs uses the first that it
+/// sees.
 fn words(given: impl Iterator<Item = String>) -> Vec<String> {
     let (mut words, mut given) = (Vec::new(), given);
     while let Some(word) = given.next() {

@@ -35,7 +35,7 @@ impl BatchLoss {
 }
 
 impl Term {
-    /// Returns `true` if it does not follow from the sums of the batch, but from those of each sample.
+    /// Returns `true` if it follows from the sums of each sample instead of the sums of the batch.
     pub(super) fn is_of_samples(&self) -> bool {
         matches!(self, Term::Sums(component) if component.is_of_samples())
     }
@@ -58,8 +58,8 @@ impl Objective {
         self.components.iter().find(is_undivided).map(Term::name)
     }
 
-    /// Returns the [`parts`](Objective::parts) of a variant in the order of a program that reads the sums of the batch: among the components
-    /// of sums, those of samples are the last.
+    /// Returns the [`parts`](Objective::parts) of a variant in the order of a program that reads the sums of the batch: components of
+    /// samples come after the other components of sums.
     pub fn parts_by_batch_sums(&self, variant: &Variant) -> Vec<usize> {
         self.ordered_parts(variant, Term::is_of_samples)
     }
@@ -69,8 +69,7 @@ impl Objective {
         self.sums_where(|term| !term.is_of_samples())
     }
 
-    /// Declares the input of the sums of the batch that the loss of a head is made of, `[N, C, rows]`: of the first sample those of the
-    /// batch, of the others zero.
+    /// Declares the input of a head's sums over the batch, `[N, C, rows]`. The first sample has the sums of the batch, the others have zeros.
     pub(crate) fn batch_sums(&self, program: &mut Program, logits: TensorId, head: usize) -> TensorId {
         let shape = program.shape(logits);
         let shape = Shape(vec![shape.batch(), shape.channels(), self.of_batch().rows()]);

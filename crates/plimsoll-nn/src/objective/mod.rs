@@ -178,7 +178,7 @@ impl Objective {
         self.ordered_parts(variant, |_| false)
     }
 
-    /// The parts of a variant, those of sums that are `late` behind the others.
+    /// The parts of a variant. Components of sums that are `late` come after the other components of sums.
     fn ordered_parts(&self, variant: &Variant, late: impl Fn(&Term) -> bool) -> Vec<usize> {
         let place = |(place, (term, turn)): (usize, (&Term, Turn))| match (term, turn) {
             (Term::Structure(_), Turn::Off) => None,
@@ -186,7 +186,7 @@ impl Objective {
             _ => Some(2 * place),
         };
         let mut terms: Vec<_> = self.components.iter().zip(variant.turns()).enumerate().collect();
-        // Stable, so that those of one kind keep their order.
+        // Stable, so that components of one kind keep their order.
         terms.sort_by_key(|(_, (term, _))| match term {
             Term::Sums(_) => u8::from(late(term)),
             Term::Structure(_) => 2,

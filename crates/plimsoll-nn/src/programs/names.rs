@@ -38,8 +38,8 @@ pub fn sums(head: usize) -> String {
     format!("sums of head {head}")
 }
 
-/// Input of a training pass of a part of a batch, where the loss needs the sums of the batch: those of the [`sums`], added up over all samples
-/// of the batch, in the place of the first sample, and else zero `[N, C, rows]`.
+/// Input of a training pass of a part of a batch, if the loss needs the sums of the batch, `[N, C, rows]`: the first sample has the [`sums`]
+/// of all samples of the batch added up, the others have zeros.
 pub fn batch_sums(head: usize) -> String {
     format!("sums of head {head} over the batch")
 }

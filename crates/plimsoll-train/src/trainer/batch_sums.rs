@@ -77,7 +77,7 @@ impl BatchSums {
         self.batch.fill(0.0);
     }
 
-    /// Adds the sums that the engine has just computed to those of the shard.
+    /// Adds the sums that the engine has just computed to the sums of the shard.
     pub(super) fn add(&mut self, engine: &dyn Engine, tensors: &SumsTensors) -> Result<(), EngineError> {
         let SumsShape { of_sample, .. } = self.shape;
         for (table, sums) in tensors.tables.iter().zip(self.shard.chunks_exact_mut(of_sample)) {
@@ -102,7 +102,7 @@ impl BatchSums {
         Ok(())
     }
 
-    /// Writes the sums of the batch into the inputs of a program of gradients: as those of the first sample.
+    /// Writes the sums of the batch into the inputs of a program of gradients, as the sums of the first sample.
     pub(super) fn write(
         &mut self,
         engine: &mut dyn Engine,

@@ -10,7 +10,7 @@ use crate::{PlannedRun, RunPrograms, TrainError};
 pub(super) struct RunTensors {
     /// One for each variant of the loss.
     pub(super) gradients: Vec<LossTensors>,
-    /// The sums of a micro-batch, if gradients are computed by those of the whole batch.
+    /// The sums of a micro-batch, if gradients are computed from the sums of the whole batch.
     pub(super) sums: Option<SumsTensors>,
     /// The update, where it is a program of its own.
     pub(super) update: Option<UpdateTensors>,
