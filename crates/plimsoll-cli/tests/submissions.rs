@@ -53,7 +53,7 @@ fn a_batch_file_of_slurm_trains_and_resumes() {
         assert!(batch.lines().any(|found| found == line), "no line {line}\n{batch}");
     }
     assert!(is_a_script("sh", &job) && is_a_script("bash", &job));
-    // A function stands for Slurm's program: it starts one process, and notes its arguments.
+    // A function replaces Slurm's program: it starts one process, and notes its arguments.
     let seen = tiny.path("seen");
     let run = || -> Output {
         let script = format!(

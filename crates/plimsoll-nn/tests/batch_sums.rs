@@ -205,7 +205,7 @@ fn only_losses_over_the_batch_have_a_program_of_sums_and_only_in_shards() {
         assert_eq!(training.programs().unwrap().sums.is_some(), is_needed);
         assert_eq!(training.exchanges_sums(), is_needed);
     }
-    // Running statistics follow the batch of one pass alone, that of the gradients.
+    // Running statistics follow the batch of the pass of the gradients alone.
     let mut normalised = training(&dice, 2, BATCH / 2);
     let Network::DynUNet(net) = &mut normalised.net else { panic!("another network") };
     net.shape.norm = UNetNorm::Batch { conv_bias: false };

@@ -2,7 +2,7 @@
 //!
 //! Dice over a batch is a quotient of sums over all its samples. A part of the batch has the gradient of its own logits if it knows these
 //! sums: the derivatives by them are factors of terms of its voxels. So each part computes its sums in a pass of its own; the totals are
-//! an input of the program of gradients, in the place of the sums of its own samples. All parts then compute the same loss, that of the
+//! an input of the program of gradients, in the place of the sums of its own samples. All parts then compute the loss of the
 //! batch, and their gradients add up to its gradient: they are not divided by the number of parts. Means over samples of what the
 //! sums of each sample give, such as Dice without `batch`, stay as they are.
 

@@ -1,7 +1,7 @@
 //! The sums of a loss over a batch that shards divide, such as the sums of Dice over the batch.
 //!
 //! Before the gradients of a step each micro-batch passes through the network once to give its sums. Those of a shard are added in f64, micro-batch
-//! by micro-batch and sample by sample, and those of all shards in their order, so that all ranks have the same totals, whatever their number. A
+//! by micro-batch and sample by sample, and the sums of all shards in their order, so that all ranks have the same totals, whatever their number. A
 //! message has the sums of one shard.
 
 use plimsoll_memory::{Bytes, Reservation};
