@@ -16,6 +16,7 @@ mod harness;
 mod interior;
 mod parts;
 pub mod random;
+mod stretches;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -25,6 +26,7 @@ use plimsoll_plan::{Backend, Engine, Options, ProgramId};
 pub use guards::check_guards;
 pub use harness::{engine, engine_for, read, write};
 pub use parts::{Part, check_parts, parts};
+pub use stretches::check_stretches;
 
 /// A program to be checked.
 #[derive(Clone, Debug)]

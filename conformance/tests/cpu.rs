@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 
 use conformance::{
-    Case, Part, cases, check, check_parts, engine_for, expected, parts, read, run, values, write,
+    Case, Part, cases, check, check_parts, check_stretches, engine_for, expected, parts, read, run, values,
+    write,
 };
 use plimsoll_cpu::{CpuBackend, CpuOptions, Level};
 use plimsoll_graph::ops::{Add, Conv, ConvTranspose, NormStats, Normalise};
@@ -72,6 +73,15 @@ fn all_other_ops_agree_with_the_definitions() {
 fn long_sums_agree_with_the_definitions() {
     let backend = backend(2, Level::detect(), true);
     cases::long_sums().iter().for_each(|case| check(&backend, case, &expected(case), F32));
+}
+
+#[test]
+fn tensors_and_programs_in_stretches_are_those_of_the_whole() {
+    let backend = backend(2, Level::detect(), true);
+    for precision in [DType::F32, DType::Bf16] {
+        cases::all_convolutions(precision).iter().for_each(|case| check_stretches(&backend, case));
+        cases::networks(precision).iter().for_each(|case| check_stretches(&backend, case));
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use conformance::emulator::{Blocks, Emulator, KERNELS, LOCAL, backend};
 use conformance::random::{self, Random, changed, options, valid};
-use conformance::{Case, cases, engine_for, expected, read, run, write};
+use conformance::{Case, cases, check_stretches, engine_for, expected, read, run, write};
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_cuda::{Architecture, CudaBackend, DeviceSource, RecordingRoom};
 use plimsoll_graph::ops::{Add, ConvWeightGrad, Join, PredictedDistance, RegionCounts, Regions};
@@ -185,6 +185,16 @@ fn the_bits_depend_on_neither_places_nor_recomputation() {
             assert!(bits(&first) == bits(&apart), "{}: places", case.name);
             let small = of(Options { budget: Some(0), ..Options::default() });
             assert!(bits(&first) == bits(&small), "{}: recomputation", case.name);
+        }
+    }
+}
+
+#[test]
+fn tensors_and_programs_in_stretches_are_those_of_the_whole() {
+    for precision in [DType::F32, DType::F16] {
+        let all = cases::networks(precision);
+        for place in chosen(&all, FEW_FLOPS) {
+            check_stretches(&backend(Blocks::Ascending), &all[place]);
         }
     }
 }

@@ -13,7 +13,7 @@ use plimsoll_plan::{
 };
 
 use crate::kernel::{Machine, Ptr};
-use crate::layout::Layout;
+use crate::layout::{Layout, Run};
 use crate::lower::{ALIGNMENT, BoundNode, Places};
 use crate::lowered::{CpuNode, CpuProgram};
 use crate::options::CpuOptions;
@@ -141,6 +141,38 @@ fn bind(
     Ok(BoundLaunch { node, end, dead })
 }
 
+/// Stores values, which follow each other in the logical order of a tensor's shape, in its layout.
+fn store<T: Copy>(
+    layout: &Layout,
+    info: &TensorInfo,
+    elements: Range<usize>,
+    values: &[f32],
+    stored: &mut [T],
+    convert: impl Fn(f32) -> T,
+) {
+    let mut values = values.iter();
+    layout.each_run(info, elements, |Run { place, stride, count }| {
+        let to = stored[place..].iter_mut().step_by(stride);
+        to.zip(values.by_ref().take(count)).for_each(|(to, value)| *to = convert(*value));
+    });
+}
+
+/// Loads values, which follow each other in the logical order of a tensor's shape, from its layout.
+fn load<T: Copy>(
+    layout: &Layout,
+    info: &TensorInfo,
+    elements: Range<usize>,
+    values: &mut [f32],
+    stored: &[T],
+    convert: impl Fn(T) -> f32,
+) {
+    let mut values = values.iter_mut();
+    layout.each_run(info, elements, |Run { place, stride, count }| {
+        let from = stored[place..].iter().step_by(stride);
+        values.by_ref().take(count).zip(from).for_each(|(value, from)| *value = convert(*from));
+    });
+}
+
 impl Engine for CpuEngine {
     fn plan(&self) -> &VerifiedPlan {
         &self.plan
@@ -152,35 +184,47 @@ impl Engine for CpuEngine {
         tensor: TensorId,
         values: HostSlice<'_>,
     ) -> Result<(), EngineError> {
+        self.plan.stored_whole(program, tensor, values.extent())?;
+        // Padding is zero.
+        self.clear(program, tensor)?;
+        self.write_at(program, tensor, 0, values)
+    }
+
+    fn write_at(
+        &mut self,
+        program: ProgramId,
+        tensor: TensorId,
+        first: usize,
+        values: HostSlice<'_>,
+    ) -> Result<(), EngineError> {
         let (count, dtype) = values.extent();
-        self.plan.stored_whole(program, tensor, (count, dtype))?;
-        let (_, _, range) = self.tensor(program, tensor, 0, count, dtype)?;
+        let (_, _, range) = self.tensor(program, tensor, first, count, dtype)?;
         // The layouts are borrowed beside the arena.
         let info = &self.plan.program(program).tensors[tensor.index()];
         let layout = &self.programs[program.index()].layouts[tensor.index()];
         let bytes = &mut self.arena[range];
+        let wanted = first..first + count;
         match values {
-            HostSlice::U8(values) => bytes.copy_from_slice(values),
-            HostSlice::F64(values) => bytemuck::cast_slice_mut::<u8, f64>(bytes).copy_from_slice(values),
+            HostSlice::U8(values) => bytes[wanted].copy_from_slice(values),
+            HostSlice::F64(values) => {
+                bytemuck::cast_slice_mut::<u8, f64>(bytes)[wanted].copy_from_slice(values);
+            }
             HostSlice::F32(values) if info.dtype == DType::F32 => {
-                let stored = bytemuck::cast_slice_mut::<u8, f32>(bytes);
-                if *layout == Layout::Given {
-                    stored.copy_from_slice(values);
-                    return Ok(());
-                }
-                stored.fill(0.0);
-                for (place, value) in layout.places(info, 0..info.shape.count()).zip(values) {
-                    stored[place] = *value;
-                }
+                let stored = bytemuck::cast_slice_mut(bytes);
+                store(layout, info, wanted, values, stored, |value| value);
             }
             HostSlice::F32(values) => {
-                let stored = bytemuck::cast_slice_mut::<u8, u16>(bytes);
-                stored.fill(0);
-                for (place, value) in layout.places(info, 0..info.shape.count()).zip(values) {
-                    stored[place] = Bf16::from_f32(*value).0;
-                }
+                let stored = bytemuck::cast_slice_mut(bytes);
+                store(layout, info, wanted, values, stored, |value| Bf16::from_f32(value).0);
             }
         }
+        Ok(())
+    }
+
+    fn clear(&mut self, program: ProgramId, tensor: TensorId) -> Result<(), EngineError> {
+        let (stored, _) = self.plan.stored(program, tensor)?;
+        let (_, _, range) = self.tensor(program, tensor, 0, 0, stored.dtype)?;
+        self.arena[range].fill(0);
         Ok(())
     }
 
@@ -199,20 +243,11 @@ impl Engine for CpuEngine {
             HostSliceMut::U8(values) => values.copy_from_slice(&bytes[wanted]),
             HostSliceMut::F64(values) => values.copy_from_slice(&bytemuck::cast_slice(bytes)[wanted]),
             HostSliceMut::F32(values) if info.dtype == DType::F32 => {
-                let stored = bytemuck::cast_slice::<u8, f32>(bytes);
-                if *layout == Layout::Given {
-                    values.copy_from_slice(&stored[wanted]);
-                    return Ok(());
-                }
-                for (place, value) in layout.places(info, wanted).zip(values) {
-                    *value = stored[place];
-                }
+                load(layout, info, wanted, values, bytemuck::cast_slice(bytes), |value| value);
             }
             HostSliceMut::F32(values) => {
-                let stored = bytemuck::cast_slice::<u8, u16>(bytes);
-                for (place, value) in layout.places(info, wanted).zip(values) {
-                    *value = Bf16(stored[place]).to_f32();
-                }
+                let stored = bytemuck::cast_slice(bytes);
+                load(layout, info, wanted, values, stored, |value| Bf16(value).to_f32());
             }
         }
         Ok(())
@@ -229,11 +264,13 @@ impl Engine for CpuEngine {
         })
     }
 
-    fn run(&mut self, program: ProgramId) -> Result<(), EngineError> {
+    fn run_launches(&mut self, program: ProgramId, launches: Range<usize>) -> Result<(), EngineError> {
         let _watch = watch_this_thread();
         let bound =
             self.programs.get_mut(program.index()).ok_or_else(|| EngineError::missing("the program"))?;
-        for (at, launch) in bound.launches.iter_mut().enumerate() {
+        let bound = bound.launches.get_mut(launches.clone());
+        let bound = bound.ok_or_else(|| EngineError::missing("a launch"))?;
+        for (at, launch) in launches.zip(bound) {
             if let Some(log) = &self.log {
                 log.begin(at);
             }

@@ -79,10 +79,15 @@ impl BoundProgram {
         self.nodes.iter().map(|node| node.end).fold(0, usize::max)
     }
 
-    /// Launches all of it on a device, one by one, and marks the end of each node. What is dead is poisoned if it `is_poisoned`.
-    fn launch(&self, device: &mut dyn Device, is_poisoned: bool) -> Result<(), DeviceError> {
-        device.mark(0)?;
-        for (at, node) in self.nodes.iter().enumerate() {
+    /// Launches some of its nodes on a device, one by one, and marks the end of each. What is dead is poisoned if it `is_poisoned`.
+    fn launch(
+        &self,
+        device: &mut dyn Device,
+        nodes: Range<usize>,
+        is_poisoned: bool,
+    ) -> Result<(), DeviceError> {
+        device.mark(nodes.start)?;
+        for (at, node) in nodes.clone().zip(&self.nodes[nodes]) {
             for launch in &node.launches {
                 device.launch(launch)?;
             }
@@ -308,6 +313,35 @@ fn upload<const BYTES: usize, S: Stored<BYTES>>(
     Ok(())
 }
 
+/// Copies values to some elements of the tensor that begins at an address: those from `first` on in the logical order. Values that are stored between
+/// them are copied from the device and back.
+fn replace<const BYTES: usize, S: Stored<BYTES>>(
+    device: &mut dyn Device,
+    info: &TensorInfo,
+    address: u64,
+    first: usize,
+    values: &[S::Host],
+    _as: S,
+) -> Result<(), EngineError> {
+    let most = device.staging()?.len() / BYTES;
+    for piece in pieces(stored_span(info, first, values.len()), most) {
+        let (start, bytes) = (address + (piece.start * BYTES) as u64, piece.len() * BYTES);
+        device.download(start, bytes)?;
+        let mut stage = device.staging()?.as_chunks_mut::<BYTES>().0.iter_mut();
+        for Run { place, stride, count } in runs(info, piece) {
+            let places = (place..).step_by(stride).take(count);
+            // The places end first: a stored value that is to be replaced would be lost.
+            for (place, stored) in places.zip(stage.by_ref()) {
+                if let Some(value) = place.checked_sub(first).and_then(|place| values.get(place)) {
+                    *stored = S::to_bytes(*value);
+                }
+            }
+        }
+        device.upload(start, bytes)?;
+    }
+    Ok(())
+}
+
 /// Copies values from the start of a tensor, out of its layout: those from `first` on in the logical order. Values that
 /// are stored between them are copied too, and skipped; those before and after them are not copied.
 fn download<const BYTES: usize, S: Stored<BYTES>>(
@@ -363,6 +397,40 @@ impl Engine for CudaEngine {
         }
     }
 
+    fn write_at(
+        &mut self,
+        program: ProgramId,
+        tensor: TensorId,
+        first: usize,
+        values: HostSlice<'_>,
+    ) -> Result<(), EngineError> {
+        let (count, dtype) = values.extent();
+        self.tensor(program, tensor, first, count, dtype)?;
+        // The plan is borrowed beside the device.
+        let (info, place) = self.plan.stored(program, tensor)?;
+        let device = &mut **self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let to = device.base() + place.offset as u64;
+        match values {
+            HostSlice::U8(values) => replace(device, info, to, first, values, StoredU8),
+            HostSlice::F64(values) => replace(device, info, to, first, values, StoredF64),
+            HostSlice::F32(values) if info.dtype == DType::Bf16 => {
+                replace(device, info, to, first, values, StoredBf16)
+            }
+            HostSlice::F32(values) if info.dtype == DType::F16 => {
+                replace(device, info, to, first, values, StoredF16)
+            }
+            HostSlice::F32(values) => replace(device, info, to, first, values, StoredF32),
+        }
+    }
+
+    fn clear(&mut self, program: ProgramId, tensor: TensorId) -> Result<(), EngineError> {
+        let (info, place) = self.plan.stored(program, tensor)?;
+        let device = &mut **self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let start = device.base() + place.offset as u64;
+        let bytes = info.shape.count() * info.dtype.bytes();
+        Ok(device.clear(start..start + bytes as u64)?)
+    }
+
     fn read_from(
         &self,
         program: ProgramId,
@@ -388,10 +456,8 @@ impl Engine for CudaEngine {
     }
 
     fn run(&mut self, program: ProgramId) -> Result<(), EngineError> {
-        let bound = self.programs.get_mut(program.index());
-        let bound = bound.ok_or_else(|| EngineError::missing("the program"))?;
+        let bound = self.programs.get(program.index()).ok_or_else(|| EngineError::missing("the program"))?;
         let device = &mut **self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.used = self.used.max(bound.end());
         match bound.replayed() {
             Some(recording) => {
                 device.mark(0)?;
@@ -400,21 +466,15 @@ impl Engine for CudaEngine {
                 // A launch that has failed says so here.
                 device.since_last(1)?;
                 self.timings.add_unmeasured(program);
+                self.programs[program.index()].runs += 1;
             }
             None => {
-                match bound.runs {
-                    0 => {
-                        let taken = device.measured(&mut |device| bound.launch(device, self.poison))?;
-                        self.taken += Bytes::from_len(taken);
-                    }
-                    _ => bound.launch(device, self.poison)?,
-                }
-                for at in 0..bound.nodes.len() {
-                    self.timings.add(program, at, device.since_last(at + 1)?);
-                }
+                let all = 0..bound.nodes.len();
+                self.run_launches(program, all)?;
             }
         }
-        bound.runs += 1;
+        let bound = &mut self.programs[program.index()];
+        let device = &mut **self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Recording::AfterTheFirst = bound.recording {
             bound.recording = match device.record(&bound.tasks(self.poison))? {
                 Some(Recorded { number, taken }) => {
@@ -423,6 +483,29 @@ impl Engine for CudaEngine {
                 }
                 None => Recording::OneByOne,
             };
+        }
+        Ok(())
+    }
+
+    fn run_launches(&mut self, program: ProgramId, launches: Range<usize>) -> Result<(), EngineError> {
+        let bound = self.programs.get_mut(program.index());
+        let bound = bound.ok_or_else(|| EngineError::missing("the program"))?;
+        if bound.nodes.get(launches.clone()).is_none() {
+            return Err(EngineError::missing("a launch"));
+        }
+        let device = &mut **self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.used = self.used.max(bound.end());
+        match bound.runs {
+            0 => {
+                let launch =
+                    &mut |device: &mut dyn Device| bound.launch(device, launches.clone(), self.poison);
+                self.taken += Bytes::from_len(device.measured(launch)?);
+            }
+            _ => bound.launch(device, launches.clone(), self.poison)?,
+        }
+        bound.runs += u64::from(launches.end == bound.nodes.len());
+        for at in launches {
+            self.timings.add(program, at, device.since_last(at + 1)?);
         }
         Ok(())
     }

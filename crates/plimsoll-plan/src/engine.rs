@@ -1,5 +1,7 @@
 //! A plan on a device, ready to run.
 
+use std::ops::Range;
+
 use plimsoll_graph::{DType, Program, TensorId, TensorInfo};
 use plimsoll_memory::{Bytes, MapError, OverBudget};
 
@@ -167,6 +169,24 @@ pub trait Engine: Send + Sync {
         values: HostSlice<'_>,
     ) -> Result<(), EngineError>;
 
+    /// Copies values into some elements of a tensor, from `first` on in the logical order of its shape. The others keep their values.
+    ///
+    /// # Errors
+    /// Returns an error if the tensor has fewer elements, is not of the values' type, or has no memory.
+    fn write_at(
+        &mut self,
+        program: ProgramId,
+        tensor: TensorId,
+        first: usize,
+        values: HostSlice<'_>,
+    ) -> Result<(), EngineError>;
+
+    /// Sets all elements of a tensor to zero.
+    ///
+    /// # Errors
+    /// Returns an error if the tensor has no memory.
+    fn clear(&mut self, program: ProgramId, tensor: TensorId) -> Result<(), EngineError>;
+
     /// Copies values out of a tensor of a program of the plan; of an intermediate, what the last run left there.
     ///
     /// # Errors
@@ -206,7 +226,18 @@ pub trait Engine: Send + Sync {
     ///
     /// # Errors
     /// Returns an error if the plan has no such program.
-    fn run(&mut self, program: ProgramId) -> Result<(), EngineError>;
+    fn run(&mut self, program: ProgramId) -> Result<(), EngineError> {
+        let schedule = self.plan().schedules.get(program.index());
+        let launches = schedule.ok_or_else(|| EngineError::missing("the program"))?.launches.len();
+        self.run_launches(program, 0..launches)
+    }
+
+    /// Runs consecutive launches of a program's schedule. A program has run after all of them, in their order; between two calls its parameters and
+    /// states can be read and written.
+    ///
+    /// # Errors
+    /// Returns an error if the plan has no such program, or the schedule no such launches.
+    fn run_launches(&mut self, program: ProgramId, launches: Range<usize>) -> Result<(), EngineError>;
 
     /// The device, where it has [memory of its own](crate::Backend::device_memory) in which it can sum what programs make; else none.
     fn sums_planes(&mut self) -> Option<&mut dyn SumsPlanes> {

@@ -106,15 +106,32 @@ impl Engine for ReferenceEngine {
         tensor: TensorId,
         values: HostSlice<'_>,
     ) -> Result<(), EngineError> {
+        self.plan.stored_whole(program, tensor, values.extent())?;
+        self.write_at(program, tensor, 0, values)
+    }
+
+    fn write_at(
+        &mut self,
+        program: ProgramId,
+        tensor: TensorId,
+        first: usize,
+        values: HostSlice<'_>,
+    ) -> Result<(), EngineError> {
         let (count, dtype) = values.extent();
-        self.plan.stored_whole(program, tensor, (count, dtype))?;
-        let range = self.tensor(program, tensor, 0, count, dtype)?;
+        let range = self.tensor(program, tensor, first, count, dtype)?;
         let stored = self.arena.get_mut(range).ok_or_else(outside)?.iter_mut();
         match values {
             HostSlice::F32(values) => stored.zip(values).for_each(|(to, from)| *to = f64::from(*from)),
             HostSlice::F64(values) => stored.zip(values).for_each(|(to, from)| *to = *from),
             HostSlice::U8(values) => stored.zip(values).for_each(|(to, from)| *to = f64::from(*from)),
         }
+        Ok(())
+    }
+
+    fn clear(&mut self, program: ProgramId, tensor: TensorId) -> Result<(), EngineError> {
+        let (info, place) = self.plan.stored(program, tensor)?;
+        let range = elements(place, info.shape.count());
+        self.arena.get_mut(range).ok_or_else(outside)?.fill(0.0);
         Ok(())
     }
 
@@ -140,10 +157,10 @@ impl Engine for ReferenceEngine {
         Ok(())
     }
 
-    fn run(&mut self, program: ProgramId) -> Result<(), EngineError> {
-        let launches =
-            self.programs.get(program.index()).ok_or_else(|| EngineError::missing("the program"))?;
-        for (at, launch) in launches.iter().enumerate() {
+    fn run_launches(&mut self, program: ProgramId, launches: Range<usize>) -> Result<(), EngineError> {
+        let bound = self.programs.get(program.index()).ok_or_else(|| EngineError::missing("the program"))?;
+        let bound = bound.get(launches.clone()).ok_or_else(|| EngineError::missing("a launch"))?;
+        for (at, launch) in launches.zip(bound) {
             let start = Instant::now();
             launch.run(&mut self.arena)?;
             self.timings.add(program, at, start.elapsed());

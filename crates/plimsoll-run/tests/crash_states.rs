@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
 use plimsoll_data::phantom::{self, PhantomConfig};
@@ -48,7 +49,15 @@ impl Engine for Memory {
         Ok(())
     }
 
-    fn run(&mut self, _: ProgramId) -> Result<(), EngineError> {
+    fn write_at(&mut self, _: ProgramId, _: TensorId, _: usize, _: HostSlice<'_>) -> Result<(), EngineError> {
+        panic!("tensors are written as a whole")
+    }
+
+    fn clear(&mut self, _: ProgramId, _: TensorId) -> Result<(), EngineError> {
+        panic!("nothing is cleared")
+    }
+
+    fn run_launches(&mut self, _: ProgramId, _: Range<usize>) -> Result<(), EngineError> {
         panic!("nothing is computed")
     }
 

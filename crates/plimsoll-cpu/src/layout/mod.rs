@@ -55,6 +55,34 @@ pub(crate) enum Layout {
     HeadWeights(Vec<usize>),
 }
 
+/// Elements that follow each other in the logical order of a tensor's shape and are stored at equal distances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// The stored place of the first.
+    pub(crate) place: usize,
+    /// The distance between two of them.
+    pub(crate) stride: usize,
+    /// The number of elements.
+    pub(crate) count: usize,
+}
+
+/// Calls `each` with the runs of some elements of a tensor whose rows have `extent` elements, stored at a distance of `stride`. `place` returns the
+/// stored place of a row's first element.
+fn rows(
+    elements: Range<usize>,
+    (extent, stride): (usize, usize),
+    place: impl Fn(usize) -> usize,
+    mut each: impl FnMut(Run),
+) {
+    let mut at = elements.start;
+    while at < elements.end {
+        let (row, first) = (at / extent, at % extent);
+        let count = (elements.end - at).min(extent - first);
+        each(Run { place: place(row) + first * stride, stride, count });
+        at += count;
+    }
+}
+
 /// Blocks of sixteen that hold `channels`.
 pub(crate) fn blocks(channels: usize) -> usize {
     channels.div_ceil(LANES)
@@ -88,40 +116,36 @@ impl Layout {
         self.count(tensor) * tensor.dtype.bytes()
     }
 
-    /// The stored place of each of some elements, which are numbered in the logical order of the tensor's shape.
-    pub(crate) fn places(
-        &self,
-        tensor: &TensorInfo,
-        elements: Range<usize>,
-    ) -> Box<dyn Iterator<Item = usize> + '_> {
-        let shape = tensor.shape.clone();
-        let (taps, inputs) = (taps(&shape), shape.dim(1));
-        let split = move |i: usize| (i % taps, i / taps % inputs, i / taps / inputs);
+    /// Calls `each` with the runs of some elements, which are numbered in the logical order of the tensor's shape.
+    pub(crate) fn each_run(&self, tensor: &TensorInfo, elements: Range<usize>, each: impl FnMut(Run)) {
+        let shape = &tensor.shape;
         match self {
-            Layout::Given | Layout::Channels => Box::new(elements),
+            Layout::Given | Layout::Channels => rows(elements, (shape.count(), 1), |_| 0, each),
             Layout::Blocks => {
                 let (channels, voxels) = (shape.channels(), shape.voxels());
-                Box::new(elements.map(move |i| {
-                    let (plane, voxel) = (i / voxels, i % voxels);
-                    let (sample, channel) = (plane / channels, plane % channels);
+                let place = |row: usize| {
+                    let (sample, channel) = (row / channels, row % channels);
                     let block = sample * blocks(channels) + channel / LANES;
-                    (block * voxels + voxel) * LANES + channel % LANES
-                }))
+                    block * voxels * LANES + channel % LANES
+                };
+                rows(elements, (voxels, LANES), place, each);
             }
             Layout::Statistics => {
                 let channels = shape.dim(1);
-                Box::new(elements.map(move |i| {
-                    let (plane, which) = (i / 2, i % 2);
-                    let (sample, channel) = (plane / channels, plane % channels);
+                let place = |row: usize| {
+                    let (sample, channel) = (row / channels, row % channels);
                     let block = sample * blocks(channels) + channel / LANES;
-                    (block * 2 + which) * LANES + channel % LANES
-                }))
+                    block * 2 * LANES + channel % LANES
+                };
+                rows(elements, (2, LANES), place, each);
             }
-            Layout::Weights(blocks) => Box::new(elements.map(move |i| {
-                let (tap, input, output) = split(i);
-                blocks.place(output, input, taps, tap)
-            })),
+            Layout::Weights(blocks) => {
+                let (taps, inputs) = (taps(shape), shape.dim(1));
+                let place = |row: usize| blocks.place(row / inputs, row % inputs, taps, 0);
+                rows(elements, (taps, blocks.tap()), place, each);
+            }
             Layout::HeadWeights(sources) => {
+                let (taps, inputs) = (taps(shape), shape.dim(1));
                 // Each source begins a block.
                 let stored = source_blocks(sources) * LANES;
                 let mut lanes = Vec::with_capacity(inputs);
@@ -130,10 +154,8 @@ impl Layout {
                     lanes.extend((0..*channels).map(|c| first + c));
                     first += blocks(*channels) * LANES;
                 }
-                Box::new(elements.map(move |i| {
-                    let (tap, input, output) = split(i);
-                    (output * taps + tap) * stored + lanes[input]
-                }))
+                let place = |row: usize| row / inputs * taps * stored + lanes[row % inputs];
+                rows(elements, (taps, stored), place, each);
             }
         }
     }
