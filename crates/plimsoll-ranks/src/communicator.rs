@@ -95,6 +95,12 @@ pub trait Communicator {
     /// Returns an error if communication fails, a message has another length, or nothing happens for too long.
     fn wait(&mut self, transfer: Transfer) -> Result<Segment, RanksError>;
 
+    /// Waits until at least one of several segments has arrived, or may be changed after it was sent. Returns at once if there is none.
+    ///
+    /// # Errors
+    /// Returns the errors of [`wait`](Self::wait).
+    fn wait_any(&mut self, transfers: &[&Transfer]) -> Result<(), RanksError>;
+
     /// Ends the job of all ranks with a status. Processes are killed, this one as well: report errors before.
     fn abort(&mut self, status: i32);
 

@@ -59,6 +59,12 @@ pub enum RanksError {
     /// MPI was opened before in this process.
     #[error("MPI was opened before in this process, and can be opened once")]
     OpenedBefore,
+    /// The thread that moves messages on does not run.
+    #[error("the thread of messages between ranks does not run: {text}")]
+    NoThread {
+        /// The reason.
+        text: String,
+    },
     /// A function of MPI reports an error.
     #[error("rank {rank}: {call}: {text}")]
     Failed {
@@ -151,6 +157,9 @@ impl RanksError {
             }
             RanksError::Failed { .. } | RanksError::NoProgress { .. } | RanksError::Aborted { .. } => {
                 "look for the first error of another rank, then start all ranks again with ‹resume›".into()
+            }
+            RanksError::NoThread { .. } => {
+                "allow this process one thread more, or start fewer ranks on the node, then start all ranks again".into()
             }
             RanksError::OpenedBefore
             | RanksError::NoRank { .. }

@@ -4,9 +4,11 @@
 //! an array of Slurm. Both are read from environment variables that the caller passes: this crate does not read the environment.
 //!
 //! A [`Communicator`] sends segments between ranks. [`alone`] is the rank of a process that runs alone, [`thread_ranks`] are ranks within one
-//! process, for tests, and [`open_mpi`] loads the MPI library of the launcher at run time. Three binary interfaces of MPI are known: the one of
+//! process, for tests, and [`open_mpi`] loads the MPI library of the launcher at run time, in a thread that moves messages on while the rank computes. Three binary interfaces of MPI are known: the one of
 //! MPI 5.0, MPICH's and Open MPI's.
 
+#[cfg(any(unix, test))]
+mod background;
 mod communicator;
 mod error;
 mod launch;

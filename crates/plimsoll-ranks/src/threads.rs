@@ -144,6 +144,14 @@ impl Communicator for ThreadRank {
     }
 
     fn wait(&mut self, transfer: Transfer) -> Result<Segment, RanksError> {
+        self.wait_any(&[&transfer])?;
+        match self.in_flight.remove(&transfer.0) {
+            Some(InFlight::Done(segment)) => Ok(segment),
+            _ => Err(RanksError::NoTransfer { rank: self.rank }),
+        }
+    }
+
+    fn wait_any(&mut self, transfers: &[&Transfer]) -> Result<(), RanksError> {
         let shared = Arc::clone(&self.shared);
         let mut mail = shared.lock();
         let mut last = Instant::now();
@@ -151,19 +159,19 @@ impl Communicator for ThreadRank {
             if self.progress(&mut mail)? {
                 last = Instant::now();
             }
-            let peer = match self.state(&transfer)? {
-                InFlight::Receiving(route, _) => route.from,
-                InFlight::Done(_) => break,
-            };
+            let mut awaited = None;
+            for transfer in transfers {
+                match self.state(transfer)? {
+                    InFlight::Receiving(route, _) => awaited = awaited.or(Some(route.from)),
+                    InFlight::Done(_) => return Ok(()),
+                }
+            }
+            let Some(peer) = awaited else { return Ok(()) };
             let Some(left) = self.patience.checked_sub(last.elapsed()).filter(|left| !left.is_zero()) else {
                 return Err(RanksError::NoProgress { rank: self.rank, peer, limit: self.patience });
             };
             let waited = shared.changed.wait_timeout(mail, left);
             mail = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        match self.in_flight.remove(&transfer.0) {
-            Some(InFlight::Done(segment)) => Ok(segment),
-            _ => Err(RanksError::NoTransfer { rank: self.rank }),
         }
     }
 

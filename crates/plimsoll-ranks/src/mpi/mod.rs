@@ -17,6 +17,7 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use self::functions::{Functions, Handle};
 use self::interface::Interface;
 use self::rank::MpiRank;
+use crate::background::in_background;
 use crate::communicator::Communicator;
 use crate::error::RanksError;
 use crate::launch::{Launch, Launcher};
@@ -48,13 +49,20 @@ impl Default for MpiOptions {
 /// Set once MPI was initialised, which a process can do only once.
 static IS_OPENED: AtomicBool = AtomicBool::new(false);
 
-/// Loads the MPI library of a launcher, and initialises it in this thread, to which the communicator belongs. When it is dropped, MPI is
-/// finalised; if communication has failed or segments are in flight, the whole job is aborted instead, since the other ranks would wait.
+/// Loads the MPI library of a launcher, and initialises it in a thread of its own, which moves messages on while the caller computes. When the
+/// communicator is dropped, MPI is finalised; if communication has failed or segments are in flight, the whole job is aborted instead, since the
+/// other ranks would wait.
 ///
 /// # Errors
 /// Returns an error if no library can be loaded, it lacks a function or support of threads, it does not count the processes that the launcher
 /// started, or MPI was opened before.
 pub fn open_mpi(launch: &Launch, options: &MpiOptions) -> Result<Box<dyn Communicator>, RanksError> {
+    let (launch, options) = (*launch, options.clone());
+    in_background(options.patience, move || open_here(&launch, &options))
+}
+
+/// Loads the library, and initialises it in this thread, to which the communicator belongs.
+fn open_here(launch: &Launch, options: &MpiOptions) -> Result<Box<dyn Communicator>, RanksError> {
     let mut tried = Vec::new();
     let given = options.libraries.iter().filter_map(|path| Some((Interface::from_file(path)?, path.clone())));
     let usual =

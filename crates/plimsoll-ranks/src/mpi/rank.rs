@@ -295,12 +295,22 @@ impl<H: Handle> Communicator for MpiRank<H> {
     }
 
     fn wait(&mut self, transfer: Transfer) -> Result<Segment, RanksError> {
+        self.wait_any(&[&transfer])?;
+        let ended = self.in_flight.remove(&transfer.0);
+        ended.map(|in_flight| in_flight.segment).ok_or(RanksError::NoTransfer { rank: self.rank })
+    }
+
+    fn wait_any(&mut self, transfers: &[&Transfer]) -> Result<(), RanksError> {
         let (mut last, mut idle) = (Instant::now(), 0);
         loop {
-            let finished = self.test(transfer.0)?;
-            if self.has_ended(transfer.0) {
-                break;
+            let mut finished = 0;
+            for transfer in transfers {
+                finished += self.test(transfer.0)?;
+                if self.has_ended(transfer.0) {
+                    return Ok(());
+                }
             }
+            let Some(first) = transfers.first() else { return Ok(()) };
             if finished > 0 {
                 (last, idle) = (Instant::now(), 0);
                 continue;
@@ -313,12 +323,10 @@ impl<H: Handle> Communicator for MpiRank<H> {
             }
             if last.elapsed() > self.patience {
                 self.has_failed = true;
-                let peer = self.in_flight.get(&transfer.0).map_or(self.rank, |in_flight| in_flight.peer);
+                let peer = self.in_flight.get(&first.0).map_or(self.rank, |in_flight| in_flight.peer);
                 return Err(RanksError::NoProgress { rank: self.rank, peer, limit: self.patience });
             }
         }
-        let ended = self.in_flight.remove(&transfer.0);
-        ended.map(|in_flight| in_flight.segment).ok_or(RanksError::NoTransfer { rank: self.rank })
     }
 
     fn abort(&mut self, status: i32) {
