@@ -2,17 +2,18 @@
 //!
 //! A program of gradients adds the micro-batches of a shard in states of the engine, from zero. The sums over the shards are added here, so that
 //! they are the same sums wherever the shards are computed: each rank adds the gradients of the tensors that it owns, which the other ranks
-//! send. In each round the ranks compute consecutive shards, so that no gradient waits for an earlier one of a later round. Where one process
-//! computes all shards and each is one micro-batch, the states of the engine already are these sums.
+//! [send](crate::exchange) while the program runs. In each round the ranks compute consecutive shards, so that no gradient waits for an earlier
+//! one of a later round. Where one process computes all shards and each is one micro-batch, the states of the engine already are these sums.
 
-use std::ops::Range;
-
+use plimsoll_graph::{Program, TensorId};
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 use plimsoll_nn::{RankPlace, TrainedTensor, Training, trained_tensors};
-use plimsoll_plan::{Engine, EngineError, HostSlice, HostSliceMut, ProgramId};
+use plimsoll_plan::{Engine, EngineError, HostSlice, HostSliceMut, Plan, ProgramId};
 use plimsoll_ranks::{Messages, Traffic};
 
+use crate::exchange::Exchange;
 use crate::ranks::{Ranks, message_elements};
+use crate::stream::{Division, SentTensor, Stream};
 use crate::{RunPrograms, TrainError};
 
 /// Partial sums of squares, which are added in order: the same for every length of a read.
@@ -23,7 +24,11 @@ pub(crate) struct GradientSums {
     program: ProgramId,
     rank: usize,
     tensors: Vec<TrainedTensor>,
-    waves: Waves,
+    /// The gradients of each rank's tensors, in the order in which a program computes them.
+    streams: Vec<Stream>,
+    division: Division,
+    /// For each program that has run: the launches after which the messages of each rank are computed.
+    ready: Vec<(ProgramId, Vec<Vec<usize>>)>,
     /// The sums, `None` if the states of the engine are these sums.
     sums: Option<OwnedSums>,
     /// The sum of squares of each owned tensor's gradient.
@@ -31,73 +36,80 @@ pub(crate) struct GradientSums {
 }
 
 /// The sums of the tensors that a rank owns.
-struct OwnedSums {
-    /// The sums, one tensor after the other.
-    values: Mapped<f32>,
+pub(crate) struct OwnedSums {
+    /// The sums, in the order of the rank's stream.
+    pub(crate) values: Mapped<f32>,
     /// The part of this rank in a message.
-    own: Mapped<f32>,
+    pub(crate) own: Mapped<f32>,
 }
 
-/// The messages in which gradients go to their owners: in each wave, each rank sends every other rank a stretch of what that rank owns.
-pub(crate) struct Waves {
-    /// The elements of all tensors that each rank owns.
-    owned: Vec<usize>,
-    /// The most elements of a message.
-    length: usize,
+/// The division of gradients into messages to their owners.
+pub(crate) fn gradient_division(tensors: &[TrainedTensor], ranks: usize) -> Division {
+    let mut owned = vec![0; ranks];
+    for tensor in tensors {
+        owned[tensor.owner] += tensor.elements;
+    }
+    Division::new(owned, message_elements(ranks))
 }
 
-impl Waves {
-    /// The messages for tensors that `ranks` ranks own.
-    pub(crate) fn new(tensors: &[TrainedTensor], ranks: usize) -> Waves {
-        let mut owned = vec![0; ranks];
-        for tensor in tensors {
-            owned[tensor.owner] += tensor.elements;
+/// The streams of gradients to their owners. Each is in the order in which the nodes of a program complete them, which is the same on all ranks, whatever
+/// their schedules are.
+fn gradient_streams(
+    program: &Program,
+    id: ProgramId,
+    tensors: &[TrainedTensor],
+    ranks: usize,
+) -> Vec<Stream> {
+    let last = |gradient: TensorId| program.nodes.iter().rposition(|node| node.outputs.contains(&gradient));
+    let mut in_order: Vec<&TrainedTensor> = tensors.iter().collect();
+    // Stable: tensors that no node changes stay in the program's order.
+    in_order.sort_by_cached_key(|tensor| last(tensor.gradient));
+    let sent = |tensor: &TrainedTensor| SentTensor {
+        program: id,
+        tensor: tensor.gradient,
+        elements: tensor.elements,
+        owner: tensor.owner,
+    };
+    Stream::by_owner(in_order.into_iter().map(sent), ranks)
+}
+
+/// The number of launches of a program after which each message of each rank is computed: those up to the last that changes one of its gradients.
+fn ready_after(plan: &Plan, program: ProgramId, streams: &[Stream], division: &Division) -> Vec<Vec<usize>> {
+    let (names, launches) = (plan.program(program), &plan.schedule(program).launches);
+    let complete = |sent: SentTensor| {
+        // Programs share gradients by name.
+        let gradient = names.find(&plan.program(sent.program).tensor(sent.tensor).name);
+        let last = gradient.and_then(|id| launches.iter().rposition(|launch| launch.outputs.contains(&id)));
+        last.map_or(0, |last| last + 1)
+    };
+    let messages = |rank: usize| {
+        let message = |message: usize| {
+            let pieces = streams[rank].pieces(division.stretch(rank, message));
+            pieces.map(|(sent, ..)| complete(sent)).max().unwrap_or(0)
+        };
+        (0..division.count(rank)).map(message).collect()
+    };
+    (0..division.ranks()).map(messages).collect()
+}
+
+/// The messages of each rank while gradients of one shard of each go to their owners: each rank sends every other what that one owns.
+pub(crate) fn gradient_traffic(division: &Division) -> Vec<Traffic> {
+    let ranks = division.ranks();
+    let others = ranks as u64 - 1;
+    // The messages from one rank to an owner.
+    let to = |owner: usize| {
+        let bytes = (division.elements(owner) * size_of::<f32>()) as u64;
+        Messages { count: division.count(owner) as u64, bytes }
+    };
+    let all = (0..ranks).map(to).fold(Messages::default(), |all, messages| all + messages);
+    let rank = |rank: usize| {
+        let own = to(rank);
+        Traffic {
+            sent: Messages { count: all.count - own.count, bytes: all.bytes - own.bytes },
+            received: Messages { count: own.count * others, bytes: own.bytes * others },
         }
-        Waves { owned, length: message_elements(ranks) }
-    }
-
-    /// The number of waves.
-    pub(crate) fn count(&self) -> usize {
-        self.owned.iter().copied().max().unwrap_or(0).div_ceil(self.length)
-    }
-
-    /// The elements of each rank that the others send it in a wave.
-    pub(crate) fn stretch(&self, wave: usize, rank: usize) -> Range<usize> {
-        let (first, owned) = (wave * self.length, self.owned[rank]);
-        first.min(owned)..(first + self.length).min(owned)
-    }
-
-    /// The messages of each rank while one shard of each is exchanged.
-    pub(crate) fn traffic(&self) -> Vec<Traffic> {
-        let others = self.owned.len() as u64 - 1;
-        // The messages from one rank to an owner. A stretch without elements is not sent.
-        let to = |owned: &usize| Messages {
-            count: owned.div_ceil(self.length) as u64,
-            bytes: (owned * size_of::<f32>()) as u64,
-        };
-        let all = self.owned.iter().map(to).fold(Messages::default(), |all, messages| all + messages);
-        let of = |owned: &usize| {
-            let own = to(owned);
-            Traffic {
-                sent: Messages { count: all.count - own.count, bytes: all.bytes - own.bytes },
-                received: Messages { count: own.count * others, bytes: own.bytes * others },
-            }
-        };
-        self.owned.iter().map(of).collect()
-    }
-
-    /// The messages of a wave that the rank with the most elements receives. No rank sends or receives more.
-    pub(crate) fn busiest(&self, wave: usize) -> Messages {
-        let elements = self.stretch(wave, self.largest_owner()).len();
-        Messages::new(self.owned.len() - 1, elements * size_of::<f32>())
-    }
-
-    /// The rank that owns the most elements.
-    pub(crate) fn largest_owner(&self) -> usize {
-        // The first of several.
-        let most = (0..self.owned.len()).rev().max_by_key(|rank| self.owned[*rank]);
-        most.unwrap_or(0)
-    }
+    };
+    (0..ranks).map(rank).collect()
 }
 
 impl GradientSums {
@@ -115,9 +127,10 @@ impl GradientSums {
         if !GradientSums::is_needed(training, place) {
             return Ok(Bytes::ZERO);
         }
-        let Waves { owned, length } =
-            Waves::new(&trained_tensors(&programs[programs.fullest()], place.ranks), place.ranks);
-        Ok(Mapped::<f32>::bytes(owned[place.rank])? + Mapped::<f32>::bytes(length)?)
+        let tensors = trained_tensors(&programs[programs.fullest()], place.ranks);
+        let division = gradient_division(&tensors, place.ranks);
+        let own = Mapped::<f32>::bytes(division.length())?;
+        Ok(Mapped::<f32>::bytes(division.elements(place.rank))? + own)
     }
 
     /// The sums of a training with several shards, reserved from `budget`.
@@ -131,16 +144,18 @@ impl GradientSums {
     ) -> Result<GradientSums, MapError> {
         let (program, place) = (programs.fullest(), programs.place());
         let tensors = trained_tensors(&programs[program], place.ranks);
-        let waves = Waves::new(&tensors, place.ranks);
+        let streams = gradient_streams(&programs[program], program, &tensors, place.ranks);
+        let division = gradient_division(&tensors, place.ranks);
         let sums = match GradientSums::is_needed(training, place) {
             true => Some(OwnedSums {
-                values: Mapped::zeroed(budget, "sums", waves.owned[place.rank])?,
-                own: Mapped::zeroed(budget, "sums", waves.length)?,
+                values: Mapped::zeroed(budget, "sums", division.elements(place.rank))?,
+                own: Mapped::zeroed(budget, "sums", division.length())?,
             }),
             false => None,
         };
         let squares = vec![0.0; tensors.iter().filter(|tensor| tensor.owner == place.rank).count()];
-        Ok(GradientSums { program, rank: place.rank, tensors, waves, sums, squares })
+        let ready = Vec::new();
+        Ok(GradientSums { program, rank: place.rank, tensors, streams, division, ready, sums, squares })
     }
 
     /// The trained tensors, each with its owner.
@@ -160,91 +175,61 @@ impl GradientSums {
         }
     }
 
-    /// Adds the gradients of the next shards in order, of which each rank's engine has accumulated one. `room` has room for the largest tensor.
-    pub(crate) fn add_round(
+    /// Runs a program of gradients for the last micro-batch of a shard, and adds the gradients of the next shards in order, of which each rank's engine
+    /// has accumulated one. Gradients go to their owners while the program computes others.
+    pub(crate) fn run_and_add(
         &mut self,
+        program: ProgramId,
         engine: &mut dyn Engine,
         ranks: &mut Ranks<'_>,
-        room: &mut [f32],
     ) -> Result<(), TrainError> {
-        let Some(mut sums) = self.sums.take() else { return Ok(()) };
-        for wave in 0..self.waves.count() {
-            self.add_wave(wave, &mut sums, engine, ranks)?;
+        if ranks.is_alone() {
+            engine.run(program)?;
         }
-        self.sums = Some(sums);
+        let Some(sums) = &mut self.sums else { return Ok(()) };
+        let (streams, division) = (&self.streams[..], &self.division);
+        if ranks.is_alone() {
+            for message in 0..division.count(self.rank) {
+                let stretch = division.stretch(self.rank, message);
+                let own = &mut sums.own[..stretch.len()];
+                streams[self.rank].read(engine, stretch.clone(), own)?;
+                add(&mut sums.values[stretch], own);
+            }
+        } else {
+            let ready = match self.ready.iter().position(|(known, _)| *known == program) {
+                Some(at) => &self.ready[at].1,
+                None => {
+                    let launches = ready_after(engine.plan(), program, streams, division);
+                    self.ready.push((program, launches));
+                    &self.ready[self.ready.len() - 1].1
+                }
+            };
+            let mut exchange = Exchange::new(self.rank, streams, division, ready);
+            let launches = engine.plan().schedule(program).launches.len();
+            exchange.begin(ranks)?;
+            for launch in 0..launches {
+                engine.run_launches(program, launch..launch + 1)?;
+                exchange.progress(launch + 1, engine, sums, ranks)?;
+            }
+            exchange.finish(launches, engine, sums, ranks)?;
+        }
         // The next shard begins at zero.
         for tensor in &self.tensors {
-            let zeros = &mut room[..tensor.elements];
-            zeros.fill(0.0);
-            engine.write(self.program, tensor.gradient, HostSlice::F32(zeros))?;
-        }
-        Ok(())
-    }
-
-    /// Exchanges one message between each two ranks, of a stretch of the gradients of each owner, and adds the gradients that this rank owns.
-    fn add_wave(
-        &self,
-        wave: usize,
-        sums: &mut OwnedSums,
-        engine: &dyn Engine,
-        ranks: &mut Ranks<'_>,
-    ) -> Result<(), TrainError> {
-        let (rank, count) = (self.rank, self.waves.owned.len());
-        let stretch = |rank: usize| self.waves.stretch(wave, rank);
-        let own = stretch(rank);
-        let mut exchange = ranks.receive_gradients(own.len())?;
-        // Each rank begins with another receiver.
-        for peer in (1..count).map(|distance| (rank + distance) % count) {
-            let theirs = stretch(peer);
-            ranks.send_gradients(&mut exchange, peer, theirs.len(), |values| {
-                Ok::<_, TrainError>(self.read(engine, peer, theirs.clone(), values)?)
-            })?;
-        }
-        let part = &mut sums.own[..own.len()];
-        self.read(engine, rank, own.clone(), part)?;
-        let sums = &mut sums.values[own];
-        // The shards of a round in order.
-        for peer in 0..count {
-            if peer == rank {
-                add(sums, part);
-            } else if let Some(segment) = ranks.received(&mut exchange, peer)? {
-                add(sums, bytemuck::cast_slice(segment.bytes()));
-            }
-        }
-        Ok(ranks.finish(exchange)?)
-    }
-
-    /// Reads a stretch of the gradients that a rank owns, which lie one after the other.
-    fn read(
-        &self,
-        engine: &dyn Engine,
-        rank: usize,
-        stretch: Range<usize>,
-        values: &mut [f32],
-    ) -> Result<(), EngineError> {
-        let (mut start, mut rest) = (0, values);
-        for tensor in self.tensors.iter().filter(|tensor| tensor.owner == rank) {
-            let end = start + tensor.elements;
-            let (first, last) = (stretch.start.max(start), stretch.end.min(end));
-            if first < last {
-                let (piece, others) = rest.split_at_mut(last - first);
-                rest = others;
-                engine.read_from(self.program, tensor.gradient, first - start, HostSliceMut::F32(piece))?;
-            }
-            start = end;
+            engine.clear(self.program, tensor.gradient)?;
         }
         Ok(())
     }
 
     /// Gives the engine the gradients of the step that this rank owns, and computes the sums of their squares.
     pub(crate) fn finish(&mut self, engine: &mut dyn Engine, room: &mut [f32]) -> Result<(), EngineError> {
-        let mut rest = self.sums.as_ref().map(|sums| &sums.values[..]);
         let own = self.tensors.iter().filter(|tensor| tensor.owner == self.rank);
         for (tensor, squares) in own.zip(&mut self.squares) {
-            let gradient = match rest {
+            let gradient = match &self.sums {
                 Some(sums) => {
-                    let (gradient, others) = sums.split_at(tensor.elements);
-                    rest = Some(others);
+                    let elements = self.streams[self.rank].elements_of(tensor.gradient);
+                    let elements =
+                        elements.ok_or_else(|| EngineError::Internal("a gradient is not sent".into()))?;
+                    let gradient = &sums.values[elements];
                     engine.write(self.program, tensor.gradient, HostSlice::F32(gradient))?;
                     gradient
                 }
@@ -266,7 +251,7 @@ impl GradientSums {
 }
 
 /// Adds numbers one by one.
-fn add(sums: &mut [f32], values: &[f32]) {
+pub(crate) fn add(sums: &mut [f32], values: &[f32]) {
     for (sum, value) in sums.iter_mut().zip(values) {
         *sum += value;
     }
@@ -310,15 +295,14 @@ mod tests {
         }
     }
 
-    /// Runs a micro-batch with some image.
-    fn run(engine: &mut dyn Engine, programs: &RunPrograms, number: usize) {
+    /// Writes a micro-batch with some image.
+    fn write(engine: &mut dyn Engine, programs: &RunPrograms, number: usize) {
         let (id, program) = (programs.fullest(), &programs[programs.fullest()]);
         let [image, labels] = [names::IMAGE, names::LABELS].map(|name| program.find(name).unwrap());
         let values: Vec<f32> = (0..512).map(|i| noise(number + 1, i) as f32).collect();
         let classes: Vec<u8> = values.iter().map(|value| u8::from(*value > 0.0)).collect();
         engine.write(id, image, HostSlice::F32(&values)).unwrap();
         engine.write(id, labels, HostSlice::U8(&classes)).unwrap();
-        engine.run(id).unwrap();
     }
 
     #[test]
@@ -348,9 +332,10 @@ mod tests {
         let mut communicator = plimsoll_ranks::alone();
         sums.clear();
         for shard in 0..3 {
-            run(&mut *engine, &programs, 2 * shard);
-            run(&mut *engine, &programs, 2 * shard + 1);
-            sums.add_round(&mut *engine, &mut Ranks::new(&mut communicator), &mut room).unwrap();
+            write(&mut *engine, &programs, 2 * shard);
+            engine.run(id).unwrap();
+            write(&mut *engine, &programs, 2 * shard + 1);
+            sums.run_and_add(id, &mut *engine, &mut Ranks::new(&mut communicator)).unwrap();
         }
         sums.finish(&mut *engine, &mut room).unwrap();
 
@@ -359,7 +344,8 @@ mod tests {
         let alone: Vec<Vec<Vec<f32>>> = (0..6)
             .map(|number| {
                 let mut engine = start();
-                run(&mut *engine, &programs, number);
+                write(&mut *engine, &programs, number);
+                engine.run(id).unwrap();
                 tensors.iter().map(|tensor| gradient(&*engine, tensor)).collect()
             })
             .collect();

@@ -9,6 +9,7 @@ mod concessions;
 mod curve;
 mod data;
 mod error;
+mod exchange;
 mod fit;
 mod gradient_sums;
 mod link;
@@ -18,8 +19,10 @@ mod planning;
 mod products;
 mod ranks;
 mod rates;
+mod ring;
 mod run_programs;
 mod scaling;
+mod stream;
 mod targets;
 mod trainer;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plimsoll_memory::Bytes;
 use plimsoll_nn::RankPlace;
-use plimsoll_ranks::{Communicator, Messages, RanksError, Segment, Tag, Traffic, Transfer};
+use plimsoll_ranks::{Communicator, RanksError, Segment, Tag, Traffic, Transfer};
 
 /// The memory of all numbers that a rank has in flight, unless messages between many ranks would be too short.
 const IN_FLIGHT: usize = 8 << 20;
@@ -12,11 +12,14 @@ const IN_FLIGHT: usize = 8 << 20;
 const SHORTEST: usize = 4096;
 /// The most elements of a message.
 const LONGEST: usize = 1 << 18;
+/// The most messages in flight to one rank, and the number of other ranks from which on it is one.
+const LONGEST_WINDOW: usize = 4;
+const PEERS: usize = 8;
 
 /// Gradients of a shard, to the owner of a tensor.
-const GRADIENTS: Tag = Tag::from_u8(1);
+pub(crate) const GRADIENTS: Tag = Tag::from_u8(1);
 /// Values that each rank passes on to the next.
-const PASSED_ON: Tag = Tag::from_u8(2);
+pub(crate) const PASSED_ON: Tag = Tag::from_u8(2);
 /// Values that the first rank stores.
 const STORED: Tag = Tag::from_u8(3);
 
@@ -43,52 +46,36 @@ pub(crate) struct Wishes {
     pub(crate) checkpoint: bool,
 }
 
-/// The segments that are in flight while gradients of one stretch of each rank's tensors are exchanged.
-pub(crate) struct GradientExchange {
-    received: Vec<Option<Transfer>>,
-    sent: Vec<Transfer>,
+/// The messages that a rank has in flight to each other rank, and as many from it: several between few ranks, so that a link never waits for the
+/// next one.
+pub(crate) fn window(ranks: usize) -> usize {
+    (PEERS / ranks.saturating_sub(1).max(1)).clamp(1, LONGEST_WINDOW)
+}
+
+/// The messages that a rank has in flight to the next rank of the ring, and as many from the previous one.
+pub(crate) fn ring_window(ranks: usize) -> usize {
+    window(ranks) * ranks.saturating_sub(1)
+}
+
+/// The most messages of a rank in flight: those that it sends and those that it receives.
+fn messages_in_flight(ranks: usize) -> usize {
+    2 * ring_window(ranks)
 }
 
 /// The elements of a message between `ranks` ranks: fewer for more of them, so that the memory in flight does not grow.
 pub(crate) fn message_elements(ranks: usize) -> usize {
-    let messages = (2 * ranks.saturating_sub(1)).max(1);
-    (IN_FLIGHT / size_of::<f32>() / messages).clamp(SHORTEST, LONGEST)
+    (IN_FLIGHT / size_of::<f32>() / messages_in_flight(ranks).max(1)).clamp(SHORTEST, LONGEST)
 }
 
 /// The memory of messages in flight.
 pub(crate) fn message_bytes(ranks: usize) -> Bytes {
-    let messages = 2 * ranks.saturating_sub(1);
-    Bytes::from_len(messages * message_elements(ranks) * size_of::<f32>())
+    Bytes::from_len(messages_in_flight(ranks) * message_elements(ranks) * size_of::<f32>())
 }
 
 /// The messages of a rank in an exchange of `bytes` bytes of each rank among all: a gather at the first rank, and a broadcast from there.
 pub(crate) fn all_gather_traffic(place: RankPlace, bytes: usize) -> Traffic {
     let RankPlace { rank, ranks } = place;
     Traffic::of_gather(rank, ranks, 0, bytes) + Traffic::of_broadcast(rank, ranks, 0, bytes * ranks)
-}
-
-/// The neighbours of a rank while values of one rank are passed around the ring.
-pub(crate) struct Neighbours {
-    /// The rank that sends them to this one; `None` at the owner of the values.
-    pub(crate) previous: Option<usize>,
-    /// The rank that this one passes them on to; `None` at the last.
-    pub(crate) next: Option<usize>,
-}
-
-impl Neighbours {
-    pub(crate) fn new(place: RankPlace, owner: usize) -> Neighbours {
-        let RankPlace { rank, ranks } = place;
-        let (previous, next) = ((rank + ranks - 1) % ranks, (rank + 1) % ranks);
-        Neighbours { previous: (rank != owner).then_some(previous), next: (next != owner).then_some(next) }
-    }
-
-    /// The messages of a rank while `elements` values are passed on.
-    pub(crate) fn traffic(&self, ranks: usize, elements: usize) -> Traffic {
-        let count = elements.div_ceil(message_elements(ranks)) as u64;
-        let messages = Messages { count, bytes: (elements * size_of::<f32>()) as u64 };
-        let if_any = |peer: Option<usize>| peer.map_or(Messages::default(), |_| messages);
-        Traffic { sent: if_any(self.next), received: if_any(self.previous) }
-    }
 }
 
 /// The bytes of a rank's wishes.
@@ -148,32 +135,46 @@ impl<'a> Ranks<'a> {
         Ok(Wishes { stop: any(0), checkpoint: any(1) })
     }
 
-    /// Copies the values of the rank `owner` to all ranks. Each rank passes them on to the next, so that all links work at once.
-    pub(crate) fn spread(&mut self, owner: usize, values: &mut [f32]) -> Result<(), RanksError> {
-        if self.is_alone() {
-            return Ok(());
-        }
-        let Neighbours { previous, next } = Neighbours::new(self.place, owner);
-        let mut sending: Option<Transfer> = None;
-        for values in values.chunks_mut(message_elements(self.place.ranks)) {
-            if let Some(previous) = previous {
-                let segment = Segment::zeroed(size_of_val(values));
-                let receiving = self.communicator.receive(previous, PASSED_ON, segment)?;
-                let segment = self.communicator.wait(receiving)?;
-                values.copy_from_slice(bytemuck::cast_slice(segment.bytes()));
+    /// Begins to send a segment.
+    pub(crate) fn send(&mut self, to: usize, tag: Tag, segment: Segment) -> Result<Transfer, RanksError> {
+        self.communicator.send(to, tag, segment)
+    }
+
+    /// Begins to receive a segment.
+    pub(crate) fn receive(
+        &mut self,
+        from: usize,
+        tag: Tag,
+        segment: Segment,
+    ) -> Result<Transfer, RanksError> {
+        self.communicator.receive(from, tag, segment)
+    }
+
+    /// Returns `true` if a segment has arrived or is sent.
+    pub(crate) fn is_done(&mut self, transfer: &Transfer) -> Result<bool, RanksError> {
+        self.communicator.is_done(transfer)
+    }
+
+    /// Waits until a segment has arrived or is sent, and returns it.
+    pub(crate) fn wait(&mut self, transfer: Transfer) -> Result<Segment, RanksError> {
+        self.communicator.wait(transfer)
+    }
+
+    /// Waits until one of several segments has arrived or is sent.
+    pub(crate) fn wait_any(&mut self, transfers: &[&Transfer]) -> Result<(), RanksError> {
+        self.communicator.wait_any(transfers)
+    }
+
+    /// Removes the segments that are sent. Returns `true` if there is one.
+    pub(crate) fn end_sent(&mut self, sending: &mut Vec<Transfer>) -> Result<bool, RanksError> {
+        let (mut at, before) = (0, sending.len());
+        while at < sending.len() {
+            match self.communicator.is_done(&sending[at])? {
+                true => drop(self.communicator.wait(sending.remove(at))?),
+                false => at += 1,
             }
-            if let Some(next) = next {
-                if let Some(sent) = sending.take() {
-                    self.communicator.wait(sent)?;
-                }
-                let segment = Segment::copy_of(bytemuck::cast_slice(values));
-                sending = Some(self.communicator.send(next, PASSED_ON, segment)?);
-            }
         }
-        if let Some(sent) = sending {
-            self.communicator.wait(sent)?;
-        }
-        Ok(())
+        Ok(sending.len() < before)
     }
 
     /// Sends values to the first rank.
@@ -193,57 +194,6 @@ impl<'a> Ranks<'a> {
             let receiving = self.communicator.receive(from, STORED, segment)?;
             let segment = self.communicator.wait(receiving)?;
             values.copy_from_slice(bytemuck::cast_slice(segment.bytes()));
-        }
-        Ok(())
-    }
-
-    /// Begins to receive `elements` gradients from each other rank.
-    pub(crate) fn receive_gradients(&mut self, elements: usize) -> Result<GradientExchange, RanksError> {
-        let RankPlace { rank, ranks } = self.place;
-        let mut received = Vec::with_capacity(ranks);
-        for peer in 0..ranks {
-            let is_expected = peer != rank && elements > 0;
-            let segment = || Segment::zeroed(elements * size_of::<f32>());
-            received.push(match is_expected {
-                true => Some(self.communicator.receive(peer, GRADIENTS, segment())?),
-                false => None,
-            });
-        }
-        Ok(GradientExchange { received, sent: Vec::with_capacity(ranks) })
-    }
-
-    /// Begins to send gradients, which `fill` writes, to another rank.
-    pub(crate) fn send_gradients<E: From<RanksError>>(
-        &mut self,
-        exchange: &mut GradientExchange,
-        to: usize,
-        elements: usize,
-        fill: impl FnOnce(&mut [f32]) -> Result<(), E>,
-    ) -> Result<(), E> {
-        if elements > 0 {
-            let mut segment = Segment::zeroed(elements * size_of::<f32>());
-            fill(bytemuck::cast_slice_mut(segment.bytes_mut()))?;
-            exchange.sent.push(self.communicator.send(to, GRADIENTS, segment)?);
-        }
-        Ok(())
-    }
-
-    /// The gradients of another rank; `None` if none were expected.
-    pub(crate) fn received(
-        &mut self,
-        exchange: &mut GradientExchange,
-        from: usize,
-    ) -> Result<Option<Segment>, RanksError> {
-        match exchange.received.get_mut(from).and_then(Option::take) {
-            Some(transfer) => Ok(Some(self.communicator.wait(transfer)?)),
-            None => Ok(None),
-        }
-    }
-
-    /// Waits until all gradients are sent.
-    pub(crate) fn finish(&mut self, exchange: GradientExchange) -> Result<(), RanksError> {
-        for sent in exchange.sent {
-            self.communicator.wait(sent)?;
         }
         Ok(())
     }

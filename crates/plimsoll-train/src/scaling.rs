@@ -1,9 +1,9 @@
 //! The time of a step of several ranks, predicted from the messages that it sends.
 //!
 //! The messages are counted by the functions that choose them for sending. Their time follows LogGP (Alexandrov, Ionescu, Schauser and Scheiman,
-//! *LogGP: incorporating long messages into the LogP model*, SPAA 1995): a message of b bytes takes L + 2o + b·G. Nothing of a step overlaps:
-//! gradients are exchanged when a shard is computed, and parameters are passed on after the update, so the times of computing and of
-//! communication add up. The host's work on messages, such as the addition of gradients and copies from a device, is not counted.
+//! *LogGP: incorporating long messages into the LogP model*, SPAA 1995): a message of b bytes takes L + 2o + b·G. Gradients leave while the
+//! backward pass goes on, which hides a part of their time; parameters are passed on after the update, and their time is added. The host's work on
+//! messages, such as the addition of gradients and copies from a device, is not counted.
 
 use plimsoll_graph::Program;
 use plimsoll_memory::Bytes;
@@ -12,10 +12,16 @@ use plimsoll_ranks::Traffic;
 use serde::Serialize;
 
 use crate::PlannedRun;
-use crate::gradient_sums::Waves;
+use crate::gradient_sums::{gradient_division, gradient_traffic};
 use crate::link::Link;
-use crate::ranks::{Neighbours, WISHES_BYTES, all_gather_traffic, message_elements};
+use crate::ranks::{WISHES_BYTES, all_gather_traffic, ring_window};
+use crate::ring::ring_traffic;
+use crate::stream::Division;
 use crate::trainer::RecordShape;
+
+/// The share of a pass forward and backward in which gradients leave. A backward pass takes about two thirds of both. Networks with an encoder and a
+/// decoder have most parameters in their deep layers, whose gradients are computed half-way through it.
+const LEAVING: f64 = 1.0 / 3.0;
 
 /// The least gain of more ranks that is worth them: a step must take at most this share of the time.
 const WORTHWHILE: f64 = 0.9;
@@ -27,11 +33,13 @@ pub struct StepExchange {
     ranks: usize,
     /// The shards of a rank.
     rounds: usize,
+    /// The micro-batches of a shard.
+    in_shard: usize,
     record_bytes: usize,
     /// The sums of a shard that the loss over the batch is made of; 0 if it is made of none.
     sums_bytes: usize,
     tensors: Vec<TrainedTensor>,
-    waves: Waves,
+    division: Division,
 }
 
 /// The seconds of the communication of a step.
@@ -46,7 +54,7 @@ pub struct StepSeconds {
 }
 
 impl StepSeconds {
-    /// The seconds of all communication: it does not overlap.
+    /// The seconds of all communication.
     pub fn total(&self) -> f64 {
         self.gradients + self.records + self.parameters
     }
@@ -60,16 +68,17 @@ impl StepExchange {
         StepExchange {
             ranks,
             rounds: training.shards / ranks,
+            in_shard: training.shard_accumulation(),
             record_bytes: shape.record_bytes(),
             sums_bytes: batch_sums_bytes(gradients),
-            waves: Waves::new(&tensors, ranks),
+            division: gradient_division(&tensors, ranks),
             tensors,
         }
     }
 
     /// The rank with the most moments and sums of gradients.
     pub fn largest_owner(&self) -> usize {
-        self.waves.largest_owner()
+        self.division.largest()
     }
 
     /// The number of tensors that are trained; no more ranks than these can train together.
@@ -80,7 +89,7 @@ impl StepExchange {
     /// The messages of each rank in a step that is not refused.
     pub fn traffic(&self) -> Vec<Traffic> {
         let mut all: Vec<Traffic> =
-            self.waves.traffic().into_iter().map(|round| round * self.rounds).collect();
+            gradient_traffic(&self.division).into_iter().map(|round| round * self.rounds).collect();
         for (rank, all) in all.iter_mut().enumerate() {
             let place = RankPlace { rank, ranks: self.ranks };
             for bytes in [self.record_bytes, WISHES_BYTES] {
@@ -89,9 +98,7 @@ impl StepExchange {
             if self.sums_bytes > 0 {
                 *all += all_gather_traffic(place, self.sums_bytes) * self.rounds;
             }
-            for tensor in self.tensors.iter().filter(|_| self.ranks > 1) {
-                *all += Neighbours::new(place, tensor.owner).traffic(self.ranks, tensor.elements);
-            }
+            *all += ring_traffic(rank, &self.division);
         }
         all
     }
@@ -101,20 +108,23 @@ impl StepExchange {
         if self.ranks == 1 {
             return StepSeconds::default();
         }
-        // All ranks send and receive at once, and wait for the busiest.
-        let waves = (0..self.waves.count()).map(|wave| {
-            let busiest = self.waves.busiest(wave);
-            link.messages_seconds(busiest.count, busiest.bytes)
-        });
         let gathered = [(1, self.record_bytes), (1, WISHES_BYTES), (self.rounds, self.sums_bytes)];
         let records = gathered.iter().filter(|(_, bytes)| *bytes > 0);
         StepSeconds {
-            gradients: self.rounds as f64 * waves.sum::<f64>(),
+            gradients: self.rounds as f64 * gradient_seconds(&self.division, link),
             records: records
                 .map(|(times, bytes)| *times as f64 * all_gather_seconds(self.ranks, *bytes, link))
                 .sum(),
-            parameters: ring_seconds(self.ranks, &self.tensors, link),
+            parameters: ring_seconds(&self.division, link),
         }
+    }
+
+    /// The time by which communication prolongs a step that computes for some seconds.
+    pub fn added_seconds(&self, link: Link, computing: f64) -> f64 {
+        let seconds = self.seconds(link);
+        // Gradients leave with the last micro-batch of a shard.
+        let hidden = seconds.gradients.min(computing / self.in_shard as f64 * LEAVING);
+        seconds.total() - hidden
     }
 }
 
@@ -136,29 +146,29 @@ fn all_gather_seconds(ranks: usize, bytes: usize, link: Link) -> f64 {
     link.messages_seconds(gathered.count, gathered.bytes) + f64::from(levels) * level
 }
 
-/// The time until the values of all tensors have gone around the ring, one tensor after the other. A rank takes part in the next tensor once it
-/// has passed the last message of this one on, and a message begins when its receiver waits for it.
-fn ring_seconds(ranks: usize, tensors: &[TrainedTensor], link: Link) -> f64 {
-    let most = message_elements(ranks);
-    let seconds = |elements: usize| link.message_seconds((elements * size_of::<f32>()) as u64);
-    let mut ready = vec![0.0; ranks];
-    for TrainedTensor { elements, owner, .. } in tensors.iter().filter(|tensor| tensor.elements > 0) {
-        let messages = elements.div_ceil(most);
-        let (first, last) = (seconds(most.min(*elements)), seconds(elements - (messages - 1) * most));
-        // Of all messages but the first.
-        let others = if messages > 1 { (messages - 2) as f64 * first + last } else { 0.0 };
-        // When the first and the last message are at a rank.
-        let (mut sender, mut first_at, mut last_at) = (*owner, ready[*owner], ready[*owner]);
-        for hop in 1..ranks {
-            let receiver = (owner + hop) % ranks;
-            first_at = f64::max(first_at, ready[receiver]) + first;
-            last_at = f64::max(first_at + others, last_at + last);
-            ready[sender] = last_at;
-            sender = receiver;
-        }
-        ready[sender] = last_at;
-    }
-    ready.into_iter().fold(0.0, f64::max)
+/// The time of the gradients of one shard of each rank. All ranks send and receive at once, and wait for the owner of the most elements, which receives
+/// each of its messages from all others.
+fn gradient_seconds(division: &Division, link: Link) -> f64 {
+    let busiest = gradient_traffic(division)[division.largest()].received;
+    // Latencies of messages that are in flight at the same time pass together.
+    let at_once = ring_window(division.ranks()) as u64;
+    link.messages_seconds(busiest.count, busiest.bytes)
+        + busiest.count.div_ceil(at_once).saturating_sub(1) as f64 * link.latency_seconds
+}
+
+/// The time until the values of all ranks have gone around the ring. All links work at once, so the busiest link decides, and the last message passes
+/// R − 2 ranks before its last hop.
+fn ring_seconds(division: &Division, link: Link) -> f64 {
+    let ranks = division.ranks();
+    let all = (0..ranks).map(|rank| ring_traffic(rank, division).sent);
+    let seconds = all.map(|sent| {
+        let at_once = ring_window(ranks) as u64;
+        link.messages_seconds(sent.count, sent.bytes)
+            + sent.count.div_ceil(at_once).saturating_sub(1) as f64 * link.latency_seconds
+    });
+    let last = division.stretch(division.largest(), division.longest().saturating_sub(1)).len();
+    let hop = link.message_seconds((last * size_of::<f32>()) as u64);
+    seconds.fold(0.0, f64::max) + (ranks - 2) as f64 * hop
 }
 
 /// The memory and the time of a training by some number of ranks.
@@ -182,7 +192,7 @@ pub struct RankCost {
     pub received_bytes_per_step: Bytes,
     /// The predicted time of the kernels of a rank in a step.
     pub compute_seconds_per_step: f64,
-    /// The predicted time of the communication of a step.
+    /// The predicted time by which communication prolongs a step: without the gradients that leave during the backward pass.
     pub communication_seconds_per_step: f64,
     /// Both together.
     pub predicted_seconds_per_step: f64,
@@ -200,8 +210,8 @@ impl RankCost {
         let traffic = exchange.traffic();
         let most = |bytes: fn(&Traffic) -> u64| Bytes(traffic.iter().map(bytes).max().unwrap_or(0));
         let numbers = &planned.numbers;
-        let communication = exchange.seconds(link).total();
         let computing = numbers.predicted_seconds_per_step;
+        let communication = exchange.added_seconds(link, computing);
         RankCost {
             ranks,
             samples: training.batch / ranks,

@@ -273,6 +273,10 @@ impl Communicator for Counting {
         self.rank.wait(transfer)
     }
 
+    fn wait_any(&mut self, transfers: &[&Transfer]) -> Result<(), RanksError> {
+        self.rank.wait_any(transfers)
+    }
+
     fn abort(&mut self, status: i32) {
         self.rank.abort(status);
     }

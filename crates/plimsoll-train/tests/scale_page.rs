@@ -101,8 +101,10 @@ fn tables(net: &Network) -> String {
     for (ranks, exchange) in &exchanges {
         write!(text, "| {} |", name(*ranks)).unwrap();
         for rates in LINKS {
-            let communication = exchange.seconds(link(rates)).total();
-            let [slow, fast] = RATES.map(|rate| percent(flops / rate / (flops / rate + communication)));
+            let [slow, fast] = RATES.map(|rate| {
+                let computing = flops / rate;
+                percent(computing / (computing + exchange.added_seconds(link(rates), computing)))
+            });
             write!(text, " {slow}, {fast} |").unwrap();
         }
         text.push('\n');

@@ -65,10 +65,10 @@ fn the_messages_of_two_ranks_are_as_counted_by_hand() {
 fn the_time_of_two_ranks_is_latencies_and_bytes() {
     let exchange = StepExchange::new(&training(4), &gradients(&[100_000, 300_000]), 2);
     let seconds = exchange.seconds(LINK);
-    // Two rounds of two waves, in which rank 0 receives 1,048,576 and 151,424 bytes.
-    expect_near(seconds.gradients, 2.0 * (1.148_576e-3 + 0.251_424e-3), "gradients");
-    // 1,200,000 bytes in two messages from rank 0, then 400,000 in one from rank 1.
-    expect_near(seconds.parameters, 1.4e-3 + 0.5e-3, "parameters");
+    // Two rounds, in which rank 0 receives 1,200,000 bytes in two messages.
+    expect_near(seconds.gradients, 2.0 * (100e-6 + 2e-6 + 1.2e-3), "gradients");
+    // 1,200,000 bytes in two messages from rank 0, and at the same time 400,000 from rank 1.
+    expect_near(seconds.parameters, 100e-6 + 2e-6 + 1.2e-3, "parameters");
     // A gather of two messages, the second 2 µs after the first, and a broadcast of one; of the record and of the wishes.
     let gathers = 102e-6 + 112e-9 + 102e-6 + 10e-9;
     expect_near(seconds.records, gathers + 100e-6 + 208e-9 + 100e-6 + 4e-9, "records");
@@ -76,14 +76,30 @@ fn the_time_of_two_ranks_is_latencies_and_bytes() {
 }
 
 #[test]
-fn parameters_go_around_the_ring_one_tensor_after_the_other() {
-    // 4,000 bytes take 14 µs. Each of three ranks owns a tensor, which it can send only when it has the tensor before: two hops each.
+fn gradients_that_leave_during_the_backward_pass_add_no_time() {
+    let exchange = StepExchange::new(&training(4), &gradients(&[100_000, 300_000]), 2);
+    let seconds = exchange.seconds(LINK);
+    let others = seconds.records + seconds.parameters;
+    // A third of a step of 3 ms is less than the gradients take; a third of 30 ms is more.
+    expect_near(exchange.added_seconds(LINK, 3e-3), others + seconds.gradients - 1e-3, "a short step");
+    expect_near(exchange.added_seconds(LINK, 30e-3), others, "a long step");
+    // They leave with the last of three micro-batches of each shard.
+    let in_three = Training { batch: 12, ..training(4) };
+    let exchange = StepExchange::new(&in_three, &gradients(&[100_000, 300_000]), 2);
+    let seconds = exchange.seconds(LINK);
+    expect_near(exchange.added_seconds(LINK, 3e-3), seconds.total() - 1e-3 / 3.0, "micro-batches");
+}
+
+#[test]
+fn parameters_of_all_ranks_go_around_the_ring_at_once() {
+    // Each of three ranks sends two messages of 4,000 bytes, and the last passes one more rank.
     let link = Link { bits_per_second: 8e9, latency_seconds: 10e-6 };
     let exchange = StepExchange::new(&training(3), &gradients(&[1000; 3]), 3);
-    expect_near(exchange.seconds(link).parameters, 6.0 * 14e-6, "three tensors");
-    // One tensor of 4 × 262,144 elements among three ranks is sent in four messages, which follow each other: five times of one message.
+    expect_near(exchange.seconds(link).parameters, 20e-6 + 14e-6, "three tensors");
+    // One tensor among three ranks is sent in eight messages of 131,072 elements, which the second rank passes on.
     let exchange = StepExchange::new(&training(3), &gradients(&[1 << 20]), 3);
-    expect_near(exchange.seconds(LINK).parameters, 5.0 * (1.048_576e-3 + 100e-6), "four messages");
+    let all = 100e-6 + 7.0 * 2e-6 + 4.194_304e-3;
+    expect_near(exchange.seconds(LINK).parameters, all + 100e-6 + 0.524_288e-3, "eight messages");
 }
 
 #[test]

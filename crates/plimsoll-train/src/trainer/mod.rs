@@ -6,7 +6,6 @@ mod class_scores;
 mod running;
 mod sample;
 mod shards;
-mod shared;
 mod source;
 mod start;
 mod step;

@@ -7,8 +7,8 @@ use plimsoll_graph::{Op, Program, TensorId};
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 use plimsoll_plan::{Engine, EngineError, HostSlice, HostSliceMut, ProgramId};
 
-use super::shared::SharedTensor;
 use crate::RunPrograms;
+use crate::stream::SentTensor;
 
 /// The running statistics of a program, with their values before a step.
 pub(crate) struct RunningStatistics {
@@ -56,15 +56,15 @@ impl RunningStatistics {
     }
 
     /// The statistics, which the first rank moves.
-    pub(crate) fn shared(&self) -> Vec<SharedTensor> {
+    pub(crate) fn shared(&self) -> impl Iterator<Item = SentTensor> + '_ {
         let program = self.program;
-        let shared = |(tensor, elements): &(TensorId, usize)| SharedTensor {
+        let shared = move |(tensor, elements): &(TensorId, usize)| SentTensor {
             program,
             tensor: *tensor,
             elements: *elements,
             owner: 0,
         };
-        self.tensors.iter().map(shared).collect()
+        self.tensors.iter().map(shared)
     }
 
     /// Keeps the values before a step.

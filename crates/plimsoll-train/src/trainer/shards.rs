@@ -10,11 +10,12 @@ use plimsoll_run::PartSums;
 use super::Run;
 use super::batch_sums::{BatchSums, SumsShape};
 use super::running::RunningStatistics;
-use super::shared::{SharedTensor, share};
 use super::step::{Computed, MicroBatch, StepInputs, internal, run_update, scalar, write_inputs, write_pass};
 use super::step_record::{RecordShape, StepRecord};
 use crate::gradient_sums::GradientSums;
 use crate::ranks::{Ranks, message_bytes};
+use crate::ring::share;
+use crate::stream::SentTensor;
 use crate::{RunPrograms, TrainError};
 
 /// The state of steps whose batch has several shards.
@@ -26,7 +27,7 @@ pub(crate) struct Shards {
     /// The numbers of the step by all ranks.
     record: StepRecord,
     /// The averages of parameters that validation reads.
-    averages: Vec<SharedTensor>,
+    averages: Vec<SentTensor>,
 }
 
 impl Shards {
@@ -80,24 +81,20 @@ impl Shards {
         &self,
         engine: &mut dyn Engine,
         ranks: &mut Ranks<'_>,
-        room: &mut [f32],
     ) -> Result<(), TrainError> {
-        share(&self.averages, engine, ranks, room)?;
-        match &self.running {
-            Some(running) => share(&running.shared(), engine, ranks, room),
-            None => Ok(()),
-        }
+        let running = self.running.iter().flat_map(RunningStatistics::shared);
+        share(self.averages.iter().copied().chain(running), engine, ranks)
     }
 }
 
 /// The averages that validation reads, by the owners of their parameters.
-fn averages(sums: &GradientSums, programs: &RunPrograms) -> Vec<SharedTensor> {
+fn averages(sums: &GradientSums, programs: &RunPrograms) -> Vec<SentTensor> {
     let (gradients, validate) = (&programs[sums.program()], programs.validate());
     let average = |tensor: &plimsoll_nn::TrainedTensor| {
         let name = names::average(&gradients.tensor(tensor.parameter).name);
         let average = programs[validate].find(&name)?;
         let (elements, owner) = (tensor.elements, tensor.owner);
-        Some(SharedTensor { program: validate, tensor: average, elements, owner })
+        Some(SentTensor { program: validate, tensor: average, elements, owner })
     };
     sums.tensors().iter().filter_map(average).collect()
 }
@@ -160,11 +157,13 @@ impl Run<'_> {
             }
         } else if !self.ranks.is_alone() {
             let program = shards.sums.program();
-            for tensor in shards.sums.tensors() {
-                let (parameter, elements, owner) = (tensor.parameter, tensor.elements, tensor.owner);
-                let shared = SharedTensor { program, tensor: parameter, elements, owner };
-                share(&[shared], engine, &mut self.ranks, room)?;
-            }
+            let updated = shards.sums.tensors().iter().map(|tensor| SentTensor {
+                program,
+                tensor: tensor.parameter,
+                elements: tensor.elements,
+                owner: tensor.owner,
+            });
+            share(updated, engine, &mut self.ranks)?;
         }
         Ok(Computed { loss, norm })
     }
@@ -200,18 +199,21 @@ impl Run<'_> {
         shards.sums.clear();
         shards.record.begin(batch.cases());
         for round in 0..division.rounds {
-            for micro_batch in division.micro_batches(round) {
+            for (within, micro_batch) in division.micro_batches(round).enumerate() {
                 write_inputs(engine, tensors, batch, inputs, &micro_batch)?;
                 if let Some(sums) = &mut shards.batch_sums {
                     sums.write(engine, tensors)?;
                 }
-                engine.run(program)?;
+                if within + 1 < division.in_shard {
+                    engine.run(program)?;
+                } else {
+                    shards.sums.run_and_add(program, engine, &mut self.ranks)?;
+                }
                 let loss = scalar(engine, program, tensors.loss)?;
                 let parts = &mut self.parts[..tensors.parts.1.len()];
                 engine.read(program, tensors.parts.0, HostSliceMut::F32(parts))?;
                 shards.record.set_losses(micro_batch.at, loss, parts);
             }
-            shards.sums.add_round(engine, &mut self.ranks, self.checkpoints.buffer())?;
         }
         Ok(())
     }

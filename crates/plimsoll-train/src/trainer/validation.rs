@@ -107,7 +107,7 @@ impl Run<'_> {
             _ => None,
         };
         if let Some(shards) = &self.shards {
-            shards.share_validated(&mut *self.engine, &mut self.ranks, self.checkpoints.buffer())?;
+            shards.share_validated(&mut *self.engine, &mut self.ranks)?;
         }
         let which = self.tensors.validate.parts.1.clone();
         let mut batch = ValidatedBatch::new(which.len(), classes, at_a_time);
