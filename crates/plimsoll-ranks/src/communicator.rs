@@ -177,6 +177,25 @@ pub trait Communicator {
         }
         Ok(all)
     }
+
+    /// Returns `most` bytes of each rank, in their order, to all ranks. Each may pass fewer bytes, which are followed by zeros. The caller
+    /// reserves the memory of three times the bytes of all.
+    ///
+    /// # Errors
+    /// Returns the errors of [`wait`](Self::wait), and an error if a rank passes more.
+    fn all_gather(&mut self, bytes: &[u8], most: usize) -> Result<Segment, RanksError> {
+        let (rank, size) = (self.rank(), self.size());
+        if bytes.len() > most {
+            return Err(RanksError::TooLong { rank, peer: rank, bytes: bytes.len() as u64, most });
+        }
+        let gathered = self.gather(0, bytes, most)?;
+        let mut all = Segment::zeroed(most * size);
+        for (place, gathered) in all.bytes_mut().chunks_mut(most.max(1)).zip(&gathered) {
+            place.split_at_mut(gathered.len()).0.copy_from_slice(gathered.bytes());
+        }
+        drop(gathered);
+        self.broadcast(0, all)
+    }
 }
 
 /// Checks that a rank exists.

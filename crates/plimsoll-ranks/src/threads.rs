@@ -245,6 +245,24 @@ mod tests {
     }
 
     #[test]
+    fn all_ranks_have_the_bytes_of_each_followed_by_zeros() {
+        for size in 1..=5 {
+            let results = on_ranks(size, PATIENCE, |rank| rank.all_gather(&vec![7; rank.rank()], 4));
+            let of_rank = |rank: usize| (0..4).map(move |at| if at < rank { 7 } else { 0 });
+            let expected: Vec<u8> = (0..size).flat_map(of_rank).collect();
+            for all in results {
+                assert_eq!(all.unwrap().bytes(), expected, "{size} ranks");
+            }
+        }
+        let none = on_ranks(2, PATIENCE, |rank| rank.all_gather(&[], 0));
+        assert!(none.into_iter().all(|all| all.unwrap().is_empty()));
+        // A rank that passes too much is named by itself, before it sends anything.
+        let results =
+            on_ranks(2, Duration::from_millis(50), |rank| rank.all_gather(&[1; 3][..2 + rank.rank()], 2));
+        assert_eq!(results[1], Err(RanksError::TooLong { rank: 1, peer: 1, bytes: 3, most: 2 }));
+    }
+
+    #[test]
     fn no_rank_leaves_a_barrier_before_all_have_come() {
         let arrived = std::sync::atomic::AtomicUsize::new(0);
         let seen = on_ranks(5, PATIENCE, |rank| {

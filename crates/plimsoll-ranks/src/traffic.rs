@@ -89,6 +89,11 @@ impl Traffic {
             received: Messages::new(place.parent().into_iter().count(), bytes),
         }
     }
+
+    /// The messages of a rank in an [exchange](crate::Communicator::all_gather) of `bytes` bytes of each of `size` ranks among all.
+    pub fn of_all_gather(rank: usize, size: usize, bytes: usize) -> Traffic {
+        Traffic::of_gather(rank, size, 0, bytes) + Traffic::of_broadcast(rank, size, 0, bytes * size)
+    }
 }
 
 /// The place of a rank in the binomial tree of a broadcast. Places are counted from the root.
@@ -167,5 +172,11 @@ mod tests {
         assert_eq!((other.sent, other.received), (Messages { count: 2, bytes: 108 }, Messages::default()));
         assert_eq!(Traffic::of_gather(0, 1, 0, 9) + Traffic::of_broadcast(0, 1, 0, 9), Traffic::default());
         assert_eq!((other * 3).sent, Messages { count: 6, bytes: 324 });
+        // Rank 0 of four receives 100 bytes of three ranks, and sends 400 bytes to ranks 2 and 1.
+        let first = Traffic::of_all_gather(0, 4, 100);
+        assert_eq!(
+            (first.sent, first.received),
+            (Messages::new(2, 400), Messages { count: 6, bytes: 3 * 108 })
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plimsoll_memory::Bytes;
 use plimsoll_nn::RankPlace;
-use plimsoll_ranks::{Communicator, RanksError, Segment, Tag, Traffic, Transfer};
+use plimsoll_ranks::{Communicator, RanksError, Segment, Tag, Transfer};
 
 /// The memory of all numbers that a rank has in flight, unless messages between many ranks would be too short.
 const IN_FLIGHT: usize = 8 << 20;
@@ -72,12 +72,6 @@ pub(crate) fn message_bytes(ranks: usize) -> Bytes {
     Bytes::from_len(messages_in_flight(ranks) * message_elements(ranks) * size_of::<f32>())
 }
 
-/// The messages of a rank in an exchange of `bytes` bytes of each rank among all: a gather at the first rank, and a broadcast from there.
-pub(crate) fn all_gather_traffic(place: RankPlace, bytes: usize) -> Traffic {
-    let RankPlace { rank, ranks } = place;
-    Traffic::of_gather(rank, ranks, 0, bytes) + Traffic::of_broadcast(rank, ranks, 0, bytes * ranks)
-}
-
 /// The bytes of a rank's wishes.
 pub(crate) const WISHES_BYTES: usize = 2;
 
@@ -116,12 +110,7 @@ impl<'a> Ranks<'a> {
         if self.is_alone() {
             return Ok(own.to_vec());
         }
-        let gathered = self.communicator.gather(0, own, own.len())?;
-        let mut all = Segment::zeroed(own.len() * self.place.ranks);
-        for (bytes, gathered) in all.bytes_mut().chunks_mut(own.len().max(1)).zip(&gathered) {
-            bytes.copy_from_slice(gathered.bytes());
-        }
-        Ok(self.communicator.broadcast(0, all)?.bytes().to_vec())
+        Ok(self.communicator.all_gather(own, own.len())?.bytes().to_vec())
     }
 
     /// The wishes of all ranks together.

@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::PlannedRun;
 use crate::gradient_sums::{gradient_division, gradient_traffic};
 use crate::link::Link;
-use crate::ranks::{WISHES_BYTES, all_gather_traffic, ring_window};
+use crate::ranks::{WISHES_BYTES, ring_window};
 use crate::ring::ring_traffic;
 use crate::stream::Division;
 use crate::trainer::RecordShape;
@@ -91,12 +91,12 @@ impl StepExchange {
         let mut all: Vec<Traffic> =
             gradient_traffic(&self.division).into_iter().map(|round| round * self.rounds).collect();
         for (rank, all) in all.iter_mut().enumerate() {
-            let place = RankPlace { rank, ranks: self.ranks };
+            let gathered = |bytes: usize| Traffic::of_all_gather(rank, self.ranks, bytes);
             for bytes in [self.record_bytes, WISHES_BYTES] {
-                *all += all_gather_traffic(place, bytes);
+                *all += gathered(bytes);
             }
             if self.sums_bytes > 0 {
-                *all += all_gather_traffic(place, self.sums_bytes) * self.rounds;
+                *all += gathered(self.sums_bytes) * self.rounds;
             }
             *all += ring_traffic(rank, &self.division);
         }

@@ -307,6 +307,12 @@ impl From<ReportError> for Error {
     }
 }
 
+impl From<plimsoll_ranks::RanksError> for Error {
+    fn from(error: plimsoll_ranks::RanksError) -> Error {
+        plimsoll_train::TrainError::Ranks(error).into()
+    }
+}
+
 /// Errors that know their remedy.
 macro_rules! with_hint {
     ($($variant:ident($error:ty)),* $(,)?) => {

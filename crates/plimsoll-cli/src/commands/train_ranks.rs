@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll::{Context, RankTraining, backend::all_cores, train_rank};
-use plimsoll_ranks::{Communicator, Launch, Launcher, MpiOptions, RanksError, Segment, open_mpi};
+use plimsoll_ranks::{Communicator, Launch, Launcher, MpiOptions, RanksError, open_mpi};
 use plimsoll_remedy::Remedy;
 
 use super::train;
@@ -16,7 +16,9 @@ use crate::terminal;
 const TRY_AGAIN: u8 = 75;
 /// The time that a launcher is given to forward an error.
 const FORWARDING: Duration = Duration::from_millis(500);
-/// The most bytes of the system's description of a process.
+/// The system's description of this process.
+const STATUS: &str = "/proc/self/status";
+/// The most bytes of it.
 const LONGEST_STATUS: u64 = 64 << 10;
 /// The most bytes of a node's name and of a list of cores.
 const LONGEST: usize = 4096;
@@ -92,7 +94,7 @@ fn start(
     };
     let mut request = args.request()?;
     if args.run.compute.threads.threads.is_none() {
-        let threads = own_cores(communicator).map_err(failure)?;
+        let threads = own_cores(communicator, &context).map_err(failure)?;
         let compute = Compute { threads: Threads { threads: Some(threads) }, ..args.run.compute };
         (request.plan.threads, request.plan.backend) = (threads, compute.open()?);
     }
@@ -104,21 +106,31 @@ fn start(
 }
 
 /// The cores of this process, divided among the processes on its node that may use the same: a launcher that binds processes gives each its own.
-fn own_cores(communicator: &mut dyn Communicator) -> Result<usize, RanksError> {
+fn own_cores(communicator: &mut dyn Communicator, context: &Context) -> Result<usize, RanksError> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    // Where the system does not report them, each process may use all.
-    let status =
-        plimsoll_disk::read_to_string(Path::new("/proc/self/status"), LONGEST_STATUS).unwrap_or_default();
-    let cores = status.lines().find(|line| line.starts_with("Cpus_allowed_list")).unwrap_or_default();
-    let mut own = format!("{host} {cores}").into_bytes();
-    own.truncate(LONGEST);
-    own.resize(LONGEST, b' ');
-    let gathered = communicator.gather(0, &own, LONGEST)?;
-    let mut all = Segment::zeroed(LONGEST * communicator.size());
-    for (bytes, gathered) in all.bytes_mut().chunks_mut(LONGEST).zip(&gathered) {
-        bytes.copy_from_slice(gathered.bytes());
-    }
-    let all = communicator.broadcast(0, all)?;
-    let alike = all.bytes().chunks(LONGEST).filter(|other| *other == own).count();
+    let cores = bound_cores().unwrap_or_else(|reason| {
+        context.warn(format_args!(
+            "{reason}: rank {} shares all cores with the other ranks of its node, unless --threads sets its number",
+            communicator.rank()
+        ));
+        String::new()
+    });
+    let own = format!("{host} {cores}");
+    let all = communicator.all_gather(own.as_bytes(), LONGEST)?;
+    let is_same = |other: &&[u8]| {
+        other.strip_prefix(own.as_bytes()).is_some_and(|rest| rest.iter().all(|byte| *byte == 0))
+    };
+    let alike = all.bytes().chunks(LONGEST).filter(is_same).count();
     Ok((all_cores() / alike.max(1)).max(1))
+}
+
+/// The cores that the system lets this process use, as a list.
+///
+/// # Errors
+/// Returns the reason if the system does not report them.
+fn bound_cores() -> Result<String, String> {
+    let status = plimsoll_disk::read_to_string(Path::new(STATUS), LONGEST_STATUS);
+    let status = status.map_err(|error| format!("{STATUS}: {error}"))?;
+    let cores = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    cores.map(|cores| cores.trim().to_owned()).ok_or_else(|| format!("{STATUS} has no list of cores"))
 }

@@ -1,7 +1,7 @@
 //! The memory limit of a rank beside others on its node.
 
 use plimsoll_memory::{Bytes, Limit, Limits};
-use plimsoll_ranks::{Communicator, RanksError, Segment};
+use plimsoll_ranks::{Communicator, RanksError};
 
 use crate::context::Context;
 use crate::error::{Error, Outcome};
@@ -23,7 +23,7 @@ pub(super) fn limit_of_rank(
 ) -> Outcome<Option<Bytes>> {
     let limits = context.limits(asked);
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let all = shared_sources(&host, &limits, communicator).map_err(super::ranks::failed)?;
+    let all = shared_sources(&host, &limits, communicator)?;
     let Some((ranks, tightest)) = least_share(&host, &limits, &all) else { return Ok(asked) };
     let share = Bytes(tightest.bytes.0 / ranks);
     match asked {
@@ -60,16 +60,9 @@ fn shared_sources(
 ) -> Result<Vec<String>, RanksError> {
     let lines: Vec<String> =
         limits.found.iter().filter(|limit| is_shared(limit)).map(|limit| line(host, limit)).collect();
-    let mut own = lines.join("\n").into_bytes();
-    own.truncate(LONGEST);
-    own.resize(LONGEST, b'\n');
-    let gathered = communicator.gather(0, &own, LONGEST)?;
-    let mut all = Segment::zeroed(LONGEST * communicator.size());
-    for (bytes, gathered) in all.bytes_mut().chunks_mut(LONGEST).zip(&gathered) {
-        bytes.copy_from_slice(gathered.bytes());
-    }
-    let all = communicator.broadcast(0, all)?;
-    Ok(all.bytes().chunks(LONGEST).map(|bytes| String::from_utf8_lossy(bytes).into_owned()).collect())
+    let all = communicator.all_gather(lines.join("\n").as_bytes(), LONGEST)?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned();
+    Ok(all.bytes().chunks(LONGEST).map(text).collect())
 }
 
 /// A limit as other ranks name it.
