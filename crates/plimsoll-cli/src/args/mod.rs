@@ -1,5 +1,6 @@
 //! Arguments.
 
+mod batch_files;
 mod bench;
 mod bench_data;
 mod compare;

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use clap::{ArgGroup, Args as ClapArgs};
 use plimsoll::backend::DeviceName;
-use plimsoll::{BatchSystem, Nodes, SubmissionFile};
+use plimsoll::{Nodes, SubmissionFile};
 use plimsoll_plan::Backend;
 
 use super::Compute;
+use super::batch_files::{AskedFile, asked_files};
 use super::run::rank_count;
 use super::sweep::other_card;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 
 /// A job of a batch system that trains by several ranks.
 #[derive(Debug, Default, ClapArgs)]
@@ -50,9 +51,11 @@ impl Submission {
 
     /// The nodes.
     pub fn nodes(&self, compute: Compute) -> Outcome<Nodes> {
+        let count = self.nodes.ok_or_else(|| {
+            Failure::new("a submission needs the number of its nodes", "name it, like --nodes 4")
+        })?;
         Ok(Nodes {
-            // Both files require a number.
-            count: self.nodes.unwrap_or(1),
+            count,
             folder: std::env::current_dir()?,
             with_gpu: matches!(compute.device, DeviceName::Kind(_)),
         })
@@ -60,19 +63,13 @@ impl Submission {
 
     /// The files to be written, whose jobs run this command.
     pub fn files(&self) -> Outcome<Vec<SubmissionFile>> {
-        let asked = [(BatchSystem::Slurm, &self.slurm), (BatchSystem::Kubernetes, &self.kubernetes)];
-        let mut files = Vec::new();
-        for (system, path) in asked {
-            let Some(path) = path else { continue };
-            let program = match system {
-                BatchSystem::Slurm => std::env::current_exe()?.to_string_lossy().into_owned(),
-                BatchSystem::Kubernetes => "plimsoll".into(),
-            };
+        let asked = asked_files(self.slurm.as_ref(), self.kubernetes.as_ref())?;
+        let file = |AskedFile { system, path, program }| {
             let given = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
             let command = std::iter::once(program).chain(words(given)).collect();
-            files.push(SubmissionFile { system, path: path.clone(), command, resume_argument: "--resume" });
-        }
-        Ok(files)
+            SubmissionFile { system, path, command, resume_argument: "--resume" }
+        };
+        Ok(asked.into_iter().map(file).collect())
     }
 }
 

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
 use plimsoll::backend::DeviceName;
-use plimsoll::{BatchFile, BatchSystem, Monitoring, PlanRequest, SweepJob};
+use plimsoll::{BatchFile, Monitoring, PlanRequest, SweepJob};
 use plimsoll_run::{SweepFolder, SweepRequest, TrialPattern};
 
+use super::batch_files::{AskedFile, asked_files};
 use super::run::Allowed;
 use super::{Compute, MissingScores, Ram, RecordArgs, thread_count};
 use crate::failure::{Failure, Outcome};
@@ -125,24 +126,16 @@ impl Sweep {
 
     /// The files for batch systems, with the limit of their tasks.
     pub fn batch_files(&self, job: &SweepJob, limit: plimsoll_memory::Bytes) -> Outcome<Vec<BatchFile>> {
-        let asked = [(BatchSystem::Slurm, &self.slurm), (BatchSystem::Kubernetes, &self.kubernetes)];
-        let mut files = Vec::new();
-        for (system, path) in asked {
-            let Some(path) = path else { continue };
-            let program = match system {
-                BatchSystem::Slurm => std::env::current_exe()?.to_string_lossy().into_owned(),
-                BatchSystem::Kubernetes => "plimsoll".into(),
-            };
-            files.push(BatchFile {
-                system,
-                path: path.clone(),
-                command: self.command(program, job, limit),
-                trial_argument: "--only",
-                threads: job.plan.threads,
-                on_gpu: matches!(self.compute.device, DeviceName::Kind(_)),
-            });
-        }
-        Ok(files)
+        let asked = asked_files(self.slurm.as_ref(), self.kubernetes.as_ref())?;
+        let file = |AskedFile { system, path, program }| BatchFile {
+            system,
+            path,
+            command: self.command(program, job, limit),
+            trial_argument: "--only",
+            threads: job.plan.threads,
+            on_gpu: matches!(self.compute.device, DeviceName::Kind(_)),
+        };
+        Ok(asked.into_iter().map(file).collect())
     }
 
     /// The command of a task, which resumes the recorded sweep.
