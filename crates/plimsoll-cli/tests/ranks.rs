@@ -49,6 +49,8 @@ struct Site {
     mpi: Mpi,
     /// The memory limit of each rank.
     ram: String,
+    /// Predicts the validation cases after the training.
+    validates: bool,
 }
 
 impl Site {
@@ -63,7 +65,7 @@ impl Site {
         };
         phantom::write(dir.path().join("dataset"), &phantom).unwrap();
         fs::write(dir.path().join("plimsoll.toml"), SETTINGS).unwrap();
-        Site { dir, mpi: mpi.clone(), ram: "300MiB".into() }
+        Site { dir, mpi: mpi.clone(), ram: "300MiB".into(), validates: false }
     }
 
     /// The command that trains a run with some ranks; with 0 without a launcher.
@@ -77,17 +79,8 @@ impl Site {
                 command
             }
         };
-        command.args([
-            "train",
-            "dataset",
-            "--ram",
-            &self.ram,
-            "--threads",
-            "1",
-            "--skip-validation",
-            "--out",
-            run,
-        ]);
+        command.args(["train", "dataset", "--ram", &self.ram, "--threads", "1", "--out", run]);
+        command.args((!self.validates).then_some("--skip-validation"));
         command.args(more).current_dir(self.dir.path());
         let launchers = self.mpi.launcher.parent().unwrap();
         // As in an activated virtual environment, where the library is found beside the launcher; systems have it where the loader looks.
@@ -141,6 +134,23 @@ fn same_bytes(mpi: &Mpi) -> Result<(), Failed> {
         site.expect_same("alone", run)?;
     }
     Ok(())
+}
+
+/// Whole cases are predicted by two ranks, and the first reports their scores.
+fn validation(mpi: &Mpi) -> Result<(), Failed> {
+    let site = Site { validates: true, ..Site::new(mpi) };
+    let folds = r#"[{"train": ["vessel_000"], "val": ["vessel_001", "vessel_002", "vessel_003"]}]"#;
+    fs::write(site.dir.path().join("folds.json"), folds)?;
+    for (ranks, run) in [(0, "run_0"), (2, "run_2")] {
+        let mut command = site.command(ranks, run, &["--splits", "folds.json"]);
+        let output = command.output()?;
+        let said = text(&output);
+        expect(output.status.success(), &said)?;
+        expect(said.matches("fold 0: finished").count() == 1, &said)?;
+    }
+    let scores =
+        |run: &str| String::from_utf8_lossy(&site.file(run, "validation/summary.json")).replace(run, "");
+    expect(!scores("run_0").is_empty() && scores("run_0") == scores("run_2"), "the scores differ")
 }
 
 fn default_shards(mpi: &Mpi) -> Result<(), Failed> {
@@ -244,8 +254,9 @@ type Run = fn(&Mpi) -> Result<(), Failed>;
 fn main() {
     let arguments = Arguments::from_args();
     let found = find();
-    let all: [(&str, Run); 5] = [
+    let all: [(&str, Run); 6] = [
         ("any_number_of_ranks_writes_the_same_bytes", same_bytes),
+        ("whole_cases_are_divided_among_ranks", validation),
         ("shards_are_as_many_as_ranks_by_default", default_shards),
         ("ranks_that_do_not_divide_the_shards_are_refused", too_many_ranks),
         ("ranks_that_may_take_more_than_their_node_has_are_refused", too_much_memory),

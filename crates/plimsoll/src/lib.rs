@@ -104,8 +104,8 @@ pub use jobs::sweep::{
     ArmReport, BatchFile, BatchSystem, Sweep, SweepJob, SweepReport, TrialReport, TrialState, quoted,
 };
 pub use jobs::train::{
-    FoldChoice, Nodes, RankTraining, SubmissionFile, TrainRequest, Trained, TrainedFold, WeightChoice,
-    describe, train, train_rank, write_submissions,
+    FoldChoice, Nodes, RankResult, RankTraining, SubmissionFile, TrainRequest, Trained, TrainedFold,
+    WeightChoice, describe, train, train_rank, write_submissions,
 };
 pub use monitors::Monitoring;
 pub use part::{Part, PartError, PartRecord};

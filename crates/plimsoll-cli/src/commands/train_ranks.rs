@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use plimsoll::{Context, RankTraining, backend::all_cores, train_rank};
+use plimsoll::{Context, RankResult, backend::all_cores, train_rank};
 use plimsoll_ranks::{Communicator, Launch, Launcher, MpiOptions, RanksError, open_mpi};
 use plimsoll_remedy::Remedy;
 
@@ -23,7 +23,7 @@ const LONGEST_STATUS: u64 = 64 << 10;
 /// The most bytes of a node's name and of a list of cores.
 const LONGEST: usize = 4096;
 
-/// Trains a fold together with the other processes. The first reports and validates; the others report errors alone.
+/// Trains and validates a fold together with the other processes. The first reports; the others report errors alone.
 pub fn run(args: &Train, launch: &Launch, as_json: bool) -> Outcome {
     let mut options = MpiOptions { libraries: libraries_of(launch.launcher), ..MpiOptions::default() };
     if let Some(seconds) = args.patience {
@@ -32,15 +32,11 @@ pub fn run(args: &Train, launch: &Launch, as_json: bool) -> Outcome {
     let patience = options.patience;
     let mut communicator = open_mpi(launch, &options).map_err(failure)?;
     let (rank, ranks) = (communicator.rank(), communicator.size());
-    match start(args, communicator.as_mut(), patience, as_json) {
-        Ok((training, context)) => {
-            let is_stopped = training.is_stopped();
-            // All processes close MPI together. The first validates alone.
+    match train_and_validate(args, communicator.as_mut(), patience, as_json) {
+        Ok(RankResult { trained, is_stopped }) => {
+            // All processes close MPI together.
             drop(communicator);
-            let result = match training.validate(&context)? {
-                Some(trained) => train::print(&trained, as_json),
-                None => Ok(()),
-            };
+            let result = trained.map_or(Ok(()), |trained| train::print(&trained, as_json));
             match is_stopped {
                 // The first reports it.
                 true if rank > 0 => std::process::exit(TRY_AGAIN.into()),
@@ -81,13 +77,12 @@ fn failure(error: RanksError) -> Failure {
     Failure::new(&error, String::from(Remedy::from(error.remedy().as_str())))
 }
 
-/// Trains the fold.
-fn start(
+fn train_and_validate(
     args: &Train,
     communicator: &mut dyn Communicator,
     patience: Duration,
     as_json: bool,
-) -> Outcome<(RankTraining, Context)> {
+) -> Outcome<RankResult> {
     let context = match communicator.rank() {
         0 => terminal::context(as_json)?,
         _ => terminal::silent_context()?,
@@ -102,7 +97,7 @@ fn start(
         warn_of_unread(&args.run.dataset, args.run.config.as_deref(), &context);
     }
     let training = train_rank(&request, communicator, patience, &context)?;
-    Ok((training, context))
+    Ok(training.validate(communicator, &context)?)
 }
 
 /// The cores of this process, divided among the processes on its node that may use the same: a launcher that binds processes gives each its own.

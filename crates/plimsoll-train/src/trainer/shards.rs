@@ -12,6 +12,7 @@ use super::batch_sums::{BatchSums, SumsShape};
 use super::running::RunningStatistics;
 use super::step::{Computed, MicroBatch, StepInputs, internal, run_update, scalar, write_inputs, write_pass};
 use super::step_record::{RecordShape, StepRecord};
+use super::validated_batch::ValidatedBatch;
 use crate::gradient_sums::GradientSums;
 use crate::ranks::{Ranks, message_bytes};
 use crate::ring::share;
@@ -43,7 +44,9 @@ impl Shards {
         let records = StepRecord::bytes(&RecordShape::new(training, programs));
         let sums = GradientSums::bytes(training, programs)? + RunningStatistics::bytes(programs)?;
         let of_batch = SumsShape::new(programs).map_or(Bytes::ZERO, |shape| shape.bytes());
-        Ok(sums + records + of_batch + message_bytes(ranks))
+        // Validated batches are gathered between steps.
+        let validated = ValidatedBatch::bytes(training, programs);
+        Ok(sums + records + of_batch + validated + message_bytes(ranks))
     }
 
     /// The state of a training, reserved from `budget`; `None` if its batch is one shard.
@@ -65,7 +68,8 @@ impl Shards {
             .transpose()?;
         let running = RunningStatistics::new(programs, &memory)?;
         let shape = RecordShape::new(training, programs);
-        let beside = StepRecord::bytes(&shape) + message_bytes(programs.place().ranks);
+        let validated = ValidatedBatch::bytes(training, programs);
+        let beside = StepRecord::bytes(&shape) + validated + message_bytes(programs.place().ranks);
         let record = StepRecord::new(shape, memory.reserve("messages", beside)?);
         let averages = averages(&sums, programs);
         Ok(Some(Shards { sums, batch_sums, running, record, averages }))

@@ -1,5 +1,10 @@
 //! The numbers of one validated batch, which its rank passes to all others.
 
+use plimsoll_memory::Bytes;
+use plimsoll_nn::Training;
+
+use crate::RunPrograms;
+
 /// The bytes of a number.
 const NUMBER: usize = size_of::<f64>();
 
@@ -19,6 +24,20 @@ pub(super) struct ValidatedBatch {
 }
 
 impl ValidatedBatch {
+    /// The memory of a batch as numbers and as bytes, and of the bytes of all ranks and their copies in messages.
+    pub(super) fn bytes(training: &Training, programs: &RunPrograms) -> Bytes {
+        let parts = training.loss.parts(&training.loss.validation()).len();
+        let batch = ValidatedBatch::new(parts, training.net.classes(), training.validation_batch());
+        let one = batch.len() * NUMBER;
+        Bytes::from_len(2 * one + 3 * one * programs.place().ranks)
+    }
+
+    /// The number of numbers.
+    fn len(&self) -> usize {
+        let single = self.parts.len() + self.logits.len() + 1;
+        2 + self.cases.len() + single + self.counts.len()
+    }
+
     /// Room for the numbers of a batch of `samples` samples.
     pub(super) fn new(parts: usize, classes: usize, samples: usize) -> ValidatedBatch {
         ValidatedBatch {
@@ -78,6 +97,7 @@ mod tests {
         };
         let mut received = ValidatedBatch::new(2, 1, 2);
         assert_eq!(received.to_bytes().len(), sent.to_bytes().len());
+        assert_eq!(received.to_bytes().len(), sent.len() * NUMBER);
         received.read(&sent.to_bytes());
         assert_eq!(received, sent);
     }

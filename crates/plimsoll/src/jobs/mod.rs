@@ -36,3 +36,4 @@ pub mod sweep;
 pub mod train;
 pub mod validate;
 pub mod validate_images;
+mod validating_ranks;

@@ -18,13 +18,14 @@ pub(super) use self::check::Checked;
 use self::check::{FoldToTrain, no_fold};
 pub(super) use self::prepare::{Prepared, prepare_part};
 use self::prepare::{class_warnings, fold_request, prepare};
-pub use self::ranks::{RankTraining, train_rank};
+pub use self::ranks::{RankResult, RankTraining, train_rank};
 pub use self::request::{FoldChoice, TrainRequest, WeightChoice};
 pub use self::submit::{Nodes, SubmissionFile, write_submissions};
 use super::listed::Listed;
 use super::plan::Opened;
 use super::validate::{ValidateRequest, cross_validate, summary_of};
 use super::validate_images::ImageValidation;
+use super::validating_ranks::ValidatingRanks;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 use crate::events::Event;
@@ -117,11 +118,12 @@ pub(super) fn train_opened(
                 alone.collect::<Outcome<_>>()?
             }
         };
-        let stopped = records.iter().any(|record| record.ended == StopReason::Signal);
+        trained.is_stopped |= records.iter().any(|record| record.ended == StopReason::Signal);
         for (fold, record) in some.iter().zip(records) {
-            validate_fold(request, opened, fold, record, stopped, &mut trained, context)?;
+            let mut alone = plimsoll_ranks::alone();
+            let mut ranks = ValidatingRanks::new(&mut alone, &context.stop);
+            validate_fold(request, opened, fold, record, &mut trained, &mut ranks, context)?;
         }
-        trained.is_stopped |= stopped;
         if trained.is_stopped {
             return Ok(trained);
         }
@@ -130,22 +132,22 @@ pub(super) fn train_opened(
     Ok(trained)
 }
 
-/// Validates a trained fold, as the request says and unless the training was stopped, and adds it to the result.
+/// Validates a trained fold, as the request says and unless it was stopped before, and adds it to the result.
 fn validate_fold(
     request: &TrainRequest,
     opened: &mut Opened,
     FoldToTrain { folder, .. }: &FoldToTrain,
     record: RunRecord,
-    is_stopped: bool,
     trained: &mut Trained,
+    ranks: &mut ValidatingRanks<'_>,
     context: &Context,
 ) -> Outcome {
     let mut validation = None;
     let is_validated = request.validate && is_validated(folder.name());
-    if is_validated && !is_stopped && !trained.is_stopped {
-        match validate(request, opened, folder, &record, context)? {
+    if is_validated && !trained.is_stopped {
+        match validate(request, opened, folder, &record, ranks, context)? {
             Validated::Volumes(summary) => validation = Some(summary),
-            Validated::Images => {}
+            Validated::Images | Validated::Elsewhere => {}
             Validated::Stopped => trained.is_stopped = true,
         }
     }
@@ -184,6 +186,8 @@ pub(super) enum Validated {
     Volumes(Summary),
     /// The table of probabilities is written.
     Images,
+    /// All is done, and the first rank has the result.
+    Elsewhere,
     /// The validation was stopped.
     Stopped,
 }
@@ -207,6 +211,7 @@ pub(super) fn validate(
     opened: &mut Opened,
     folder: &FoldFolder,
     record: &RunRecord,
+    ranks: &mut ValidatingRanks<'_>,
     context: &Context,
 ) -> Outcome<Validated> {
     let (backend, threads) = (&request.plan.backend, request.plan.threads);
@@ -215,13 +220,11 @@ pub(super) fn validate(
             let tensorboard = request.monitoring.tensorboard;
             let missing = request.missing;
             let fold = ValidateRequest { folder, record, dataset, backend, threads, missing, tensorboard };
-            let summary = fold.run(&mut opened.memory, context)?;
-            Ok(summary.map_or(Validated::Stopped, Validated::Volumes))
+            fold.run(&mut opened.memory, ranks, context)
         }
         RunData::Images { dataset, .. } => {
             let fold = ImageValidation { folder, record, images: dataset, backend, threads };
-            let is_done = fold.run(&mut opened.memory, context)?;
-            Ok(if is_done { Validated::Images } else { Validated::Stopped })
+            fold.run(&mut opened.memory, ranks, context)
         }
     }
 }

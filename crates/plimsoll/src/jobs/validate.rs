@@ -7,7 +7,7 @@ use plimsoll_data::{Case, Dataset};
 use plimsoll_disk::atomic::sweep;
 use plimsoll_infer::Destination;
 use plimsoll_memory::{Budget, Digest};
-use plimsoll_metrics::{CasePaths, CrossValidation, Missing, Settings, Summary};
+use plimsoll_metrics::{CasePaths, CaseScores, CrossValidation, Missing, Settings, Summary};
 use plimsoll_models::Model;
 use plimsoll_monitor::tensorboard::EventFile;
 use plimsoll_plan::Backend;
@@ -21,6 +21,8 @@ use serde::{Deserialize, Serialize};
 use super::evaluate::{foreground, score};
 use super::memory_limit::MemoryLimit;
 use super::predict::fold::{FoldPrediction, fold_labels};
+use super::train::Validated;
+use super::validating_ranks::ValidatingRanks;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 
@@ -91,46 +93,36 @@ impl ValidateRequest<'_> {
         summary_of(self.folder)
     }
 
-    /// Predicts the remaining cases and scores all; `None` if it was stopped before the end. Results of another checkpoint are removed
-    /// first.
-    pub fn run(&self, memory: &mut MemoryLimit, context: &Context) -> Outcome<Option<Summary>> {
-        let folder = self.folder.validation();
-        let io = |error| Error::at_path(&folder, &error);
+    /// Predicts the remaining cases and scores all, each rank a part of them. Results of another checkpoint are removed first.
+    pub(super) fn run(
+        &self,
+        memory: &mut MemoryLimit,
+        ranks: &mut ValidatingRanks<'_>,
+        context: &Context,
+    ) -> Outcome<Validated> {
         let cases = self.cases()?;
-        let to = fold_labels(&folder, &self.dataset.file_ending, false);
-        plimsoll_disk::create_dir_all(&folder).map_err(io)?;
-        sweep(&folder).map_err(io)?;
-        let files: Vec<PathBuf> = cases.iter().map(|case| to.file(case)).chain([self.summary()]).collect();
-        keep_or_clear(&folder, self.record, &files)?;
-        if let Some(mut summary) = read_summary(self.folder)? {
-            if summary.settings.missing != self.missing {
-                summary = summary.with_missing(self.missing);
-                write_json(&self.summary(), &summary)?;
-            }
-            return Ok(Some(summary));
+        let to = fold_labels(&self.folder.validation(), &self.dataset.file_ending, false);
+        let known = if ranks.is_first() { self.known_scores(&cases, &to)? } else { None };
+        if !ranks.begin(known.is_none())? {
+            return Ok(known.map_or(Validated::Elsewhere, Validated::Volumes));
         }
-        let model = Model::open(self.folder.path(), CheckpointKind::Final)?.try_into()?;
-        let prediction = FoldPrediction { backend: self.backend, threads: self.threads, context };
-        if !prediction.predict(model, &cases, &to, memory)? {
-            return Ok(None);
+        let own = ranks.own(&cases);
+        let is_predicted = own.is_empty() || {
+            let model = Model::open(self.folder.path(), CheckpointKind::Final)?.try_into()?;
+            let prediction = FoldPrediction { backend: self.backend, threads: self.threads, context };
+            prediction.predict(model, &own, &to, memory, &mut || ranks.exchange())?
+        };
+        let settings = self.settings();
+        let scores = match is_predicted {
+            true => self.score_own(&own, &to, &settings, &memory.budget, context)?,
+            false => Vec::new(),
+        };
+        if ranks.finish(!is_predicted)? {
+            return Ok(Validated::Stopped);
         }
-        let pairs: Vec<CasePaths> = cases
-            .iter()
-            .filter_map(|case| {
-                Some(CasePaths {
-                    prediction: to.file(case),
-                    reference: case.label.clone()?,
-                    reference_values: case.reading.label_values.clone(),
-                    prediction_values: None,
-                })
-            })
-            .collect();
-        let regions = self.dataset.labels.scored_regions();
-        let ignore = self.dataset.labels.ignore();
-        let missing = self.missing;
-        let settings =
-            Settings { regions, ignore, missing, ..Settings::new(foreground(&self.dataset.labels)) };
-        let summary = score(&pairs, &settings, &memory.budget, self.threads, context)?;
+        let Some(merged) = ranks.merge(scores, &memory.budget)? else { return Ok(Validated::Elsewhere) };
+        // A case without a reference has no scores.
+        let summary = Summary::new(merged.all.into_iter().flatten().collect(), settings);
         write_json(&self.summary(), &summary)?;
         if self.tensorboard
             && let Err(failure) = self.show(&cases, &to, &memory.budget)
@@ -138,7 +130,52 @@ impl ValidateRequest<'_> {
             // The predictions and their scores are complete without it.
             context.warn(format_args!("monitoring: {}", failure.line()));
         }
+        Ok(Validated::Volumes(summary))
+    }
+
+    /// Prepares the folder of the results. Returns the scores if they are of this checkpoint.
+    fn known_scores(&self, cases: &[Case], to: &Destination) -> Outcome<Option<Summary>> {
+        let folder = self.folder.validation();
+        let io = |error| Error::at_path(&folder, &error);
+        plimsoll_disk::create_dir_all(&folder).map_err(io)?;
+        sweep(&folder).map_err(io)?;
+        let files: Vec<PathBuf> = cases.iter().map(|case| to.file(case)).chain([self.summary()]).collect();
+        keep_or_clear(&folder, self.record, &files)?;
+        let Some(mut summary) = read_summary(self.folder)? else { return Ok(None) };
+        if summary.settings.missing != self.missing {
+            summary = summary.with_missing(self.missing);
+            write_json(&self.summary(), &summary)?;
+        }
         Ok(Some(summary))
+    }
+
+    /// The settings of the scores.
+    fn settings(&self) -> Settings {
+        let labels = &self.dataset.labels;
+        let (regions, ignore, missing) = (labels.scored_regions(), labels.ignore(), self.missing);
+        Settings { regions, ignore, missing, ..Settings::new(foreground(labels)) }
+    }
+
+    /// Scores the predicted cases of this rank; `None` for a case without a reference.
+    fn score_own(
+        &self,
+        cases: &[Case],
+        to: &Destination,
+        settings: &Settings,
+        budget: &Budget,
+        context: &Context,
+    ) -> Outcome<Vec<Option<CaseScores>>> {
+        let paths = |case: &Case| {
+            Some(CasePaths {
+                prediction: to.file(case),
+                reference: case.label.clone()?,
+                reference_values: case.reading.label_values.clone(),
+                prediction_values: None,
+            })
+        };
+        let pairs: Vec<CasePaths> = cases.iter().filter_map(paths).collect();
+        let mut scores = score(&pairs, settings, budget, self.threads, context)?.metric_per_case.into_iter();
+        Ok(cases.iter().map(|case| case.label.as_ref().and_then(|_| scores.next())).collect())
     }
 
     /// Writes pictures of the first cases with their predicted labels for TensorBoard.

@@ -258,7 +258,7 @@ impl Job<'_> {
             self.context.note(format_args!("predicting {} cases of {}", cases.len(), fold.path().display()));
             let PairEnsembles { backend, threads, .. } = self.asked;
             let prediction = FoldPrediction { backend, threads: *threads, context: self.context };
-            if !prediction.predict(model.clone(), cases, &to, memory)? {
+            if !prediction.predict(model.clone(), cases, &to, memory, &mut || Ok(()))? {
                 return Err(self.interrupted());
             }
         }

@@ -27,22 +27,33 @@ pub(in crate::jobs) struct FoldPrediction<'a> {
 
 impl FoldPrediction<'_> {
     /// Predicts the cases that are not predicted yet. Returns `false` if it was stopped before the end. A case that cannot be predicted is
-    /// an error.
+    /// an error. `beside` is called with every window.
     pub(in crate::jobs) fn predict(
         &self,
         model: SegmentationModel,
         cases: &[Case],
         to: &Destination,
         memory: &mut MemoryLimit,
+        beside: &mut dyn FnMut() -> Outcome,
     ) -> Outcome<bool> {
         let options = PredictOptions::new(STEP, false, self.threads);
+        let mut problem = None;
         let found = memory.lend_overhead(|budget| {
             let mut predictor = Predictor::new(model, options, Arc::clone(self.backend), budget)?;
             let mut watcher = PredictionWatcher::new(self.context);
             Ok(predict_cases(&mut predictor, cases, to, self.context.stop.flag(), &mut |progress| {
-                watcher.see(progress)
+                watcher.see(progress);
+                if problem.is_none()
+                    && let Err(error) = beside()
+                {
+                    problem = Some(error);
+                    self.context.stop.ask();
+                }
             }))
         })?;
+        if let Some(problem) = problem {
+            return Err(problem);
+        }
         let report = match found {
             Err(InferError::Interrupted { .. }) => return Ok(false),
             found => found?,

@@ -23,6 +23,7 @@ use crate::jobs::train::{
     Prepared, TrainRequest, has_validation, is_validated, prepare_part, train_alone, validate,
 };
 use crate::jobs::validate::{cross_validate, read_summary};
+use crate::jobs::validating_ranks::ValidatingRanks;
 
 /// The report of a trial.
 #[derive(Clone, Debug, Serialize)]
@@ -173,7 +174,9 @@ impl Sweep<'_> {
         if is_asked && record.ended != StopReason::Signal && !context.stop.is_asked() {
             // If it is stopped here, the next process predicts the rest.
             let fold = self.fold(trial);
-            validate(request, &mut self.opened, &fold, record, context)?;
+            let mut alone = plimsoll_ranks::alone();
+            let mut ranks = ValidatingRanks::new(&mut alone, &context.stop);
+            validate(request, &mut self.opened, &fold, record, &mut ranks, context)?;
         }
         Ok(())
     }

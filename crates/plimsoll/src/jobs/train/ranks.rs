@@ -5,7 +5,7 @@ use std::time::Duration;
 use plimsoll_nn::RankPlace;
 use plimsoll_ranks::{Communicator, RanksError, Segment};
 use plimsoll_run::{EpochCost, EpochRecord, RunConfig, RunRecord, Sample, Specification, StopReason};
-use plimsoll_train::{Observer, RankedRun, StepReport, TrainError, train_rank as train_fold_of_rank};
+use plimsoll_train::{Observer, RankedRun, StepReport, train_rank as train_fold_of_rank};
 
 use super::check::{FoldToTrain, no_fold};
 use super::node_limit::limit_of_rank;
@@ -16,6 +16,7 @@ use crate::context::Context;
 use crate::error::{Error, Outcome};
 use crate::jobs::plan::Opened;
 use crate::jobs::validate::cross_validate;
+use crate::jobs::validating_ranks::ValidatingRanks;
 use crate::watcher::Watcher;
 
 /// The longest wait while one rank inspects the data set or plans, and the others do nothing.
@@ -28,7 +29,7 @@ pub struct RankTraining {
     request: TrainRequest,
     opened: Opened,
     is_stopped: bool,
-    /// The fold with its record; `None` on other ranks than the first.
+    /// The fold with its record; `None` if the first rank reports an error that all ranks have.
     trained: Option<(FoldToTrain, RunRecord)>,
 }
 
@@ -54,23 +55,23 @@ pub fn train_rank(
     request.plan.ram = limit_of_rank(request.plan.ram, communicator, context)?;
     // The others find what the first has inspected.
     if !is_first {
-        communicator.barrier().map_err(failed)?;
+        communicator.barrier()?;
     }
     let (checked, mut opened) = open(&request, context)?;
     opened.place = place;
     if is_first {
-        communicator.barrier().map_err(failed)?;
+        communicator.barrier()?;
     }
     let prepared = match is_first {
         true => {
             let prepared = prepare(&request, checked, &mut opened, context)?;
             begin(&request, &prepared, &opened, context)?;
             let config = serde_json::to_vec(&prepared.planned.config).map_err(unwritten)?;
-            broadcast(communicator, &config).map_err(failed)?;
+            broadcast(communicator, &config)?;
             prepared
         }
         false => {
-            let config = broadcast(communicator, &[]).map_err(failed)?;
+            let config = broadcast(communicator, &[])?;
             let mut config: RunConfig = serde_json::from_slice(&config).map_err(unwritten)?;
             config.restore();
             let prepared = prepare_like(&request, checked, &mut opened, &config, context)?;
@@ -81,7 +82,7 @@ pub fn train_rank(
     let fold = prepared.folds.first().ok_or_else(no_fold)?.clone();
     let record = train_prepared(&request, &prepared, &fold, &opened, communicator, patience, context)?;
     let is_stopped = record.as_ref().is_some_and(|record| record.ended == StopReason::Signal);
-    let trained = record.filter(|_| is_first).map(|record| (fold, record));
+    let trained = record.map(|record| (fold, record));
     Ok(RankTraining { request, opened, is_stopped, trained })
 }
 
@@ -97,7 +98,7 @@ fn train_prepared(
 ) -> Outcome<Option<RunRecord>> {
     let job = prepared.job(request, opened, fold, None)?;
     // The first rank locks the folder only when no other looks for locks any more.
-    communicator.barrier().map_err(failed)?;
+    communicator.barrier()?;
     context.keep_results();
     let predicted = prepared.planned.numbers.predicted_seconds_per_step;
     let late = Duration::try_from_secs_f64(LATE_STEPS * predicted).unwrap_or(patience);
@@ -116,11 +117,19 @@ fn train_prepared(
         Ok(record) => Ok(Some(record)),
         Err(error) if error.is_of_all_ranks() => {
             // The first rank saves the state meanwhile.
-            communicator.barrier().map_err(failed)?;
+            communicator.barrier()?;
             if is_first { Err(error.into()) } else { Ok(None) }
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// The result of a rank.
+pub struct RankResult {
+    /// The result of the training; `None` on other ranks than the first.
+    pub trained: Option<Trained>,
+    /// `true` on all ranks if the training or the validation was stopped before its end.
+    pub is_stopped: bool,
 }
 
 impl RankTraining {
@@ -129,21 +138,24 @@ impl RankTraining {
         self.is_stopped
     }
 
-    /// Predicts and scores the validation cases of the fold on the first rank, as the request says. Returns `None` on other ranks. The
-    /// communicator may be closed before.
+    /// Predicts and scores the validation cases of the fold, as the request says. Each rank computes a part of the cases, and the first has
+    /// the result. All ranks call this.
     ///
     /// # Errors
-    /// Returns the errors of [`train`](super::train).
-    pub fn validate(self, context: &Context) -> Outcome<Option<Trained>> {
+    /// Returns the errors of [`train`](super::train), and an error if communication fails. The other ranks wait then: report the error, and
+    /// [abort](Communicator::abort).
+    pub fn validate(self, communicator: &mut dyn Communicator, context: &Context) -> Outcome<RankResult> {
         let RankTraining { request, mut opened, is_stopped, trained } = self;
-        let Some((fold, record)) = trained else { return Ok(None) };
-        let mut trained = Trained { folds: Vec::new(), scores: None, at_once: None, is_stopped: false };
-        validate_fold(&request, &mut opened, &fold, record, is_stopped, &mut trained, context)?;
-        trained.is_stopped |= is_stopped;
-        if !trained.is_stopped {
+        let Some((fold, record)) = trained else { return Ok(RankResult { trained: None, is_stopped }) };
+        let is_first = communicator.rank() == 0;
+        let mut ranks = ValidatingRanks::new(communicator, &context.stop);
+        let mut trained = Trained { folds: Vec::new(), scores: None, at_once: None, is_stopped };
+        validate_fold(&request, &mut opened, &fold, record, &mut trained, &mut ranks, context)?;
+        if !trained.is_stopped && is_first {
             trained.scores = cross_validate(&request.run, request.missing)?;
         }
-        Ok(Some(trained))
+        let is_stopped = trained.is_stopped;
+        Ok(RankResult { trained: is_first.then_some(trained), is_stopped })
     }
 }
 
@@ -172,10 +184,6 @@ fn broadcast(communicator: &mut dyn Communicator, bytes: &[u8]) -> Result<Vec<u8
         all.bytes_mut().copy_from_slice(bytes);
     }
     Ok(communicator.broadcast(0, all)?.bytes().to_vec())
-}
-
-pub(super) fn failed(error: RanksError) -> Error {
-    TrainError::Ranks(error).into()
 }
 
 fn unwritten(error: serde_json::Error) -> Error {

@@ -149,7 +149,7 @@ impl Submission<'_> {
 #SBATCH --output={output}
 {gpu}
 {prepared}
-# The first rank validates alone after the training, and srun waits for it.
+# Ranks that have ended wait for the first, which writes the scores.
 srun --wait=0 --cpus-per-task={threads} {command} &
 child=$!
 
