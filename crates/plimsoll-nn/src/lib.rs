@@ -33,7 +33,7 @@ pub use objective::{
 pub use optimizer::Optimizer;
 pub use plateau::{Goal, Plateau, PlateauState};
 pub use programs::{
-    Headless, RankPlace, TrainedTensor, Training, TrainingPrograms, WeightPart, averages, explain, names,
-    predict, split_sources, trained_tensors,
+    Headless, RankPlace, TrainedTensor, Training, TrainingPrograms, WeightPart, WholePrograms, averages,
+    explain, names, predict, split_sources, trained_tensors,
 };
 pub use schedule::{Decay, Schedule};

@@ -94,12 +94,23 @@ pub struct TrainingPrograms {
     pub sums: Option<Program>,
     /// The update behind the last micro-batch, if a step has several: of the tensors that this process owns.
     pub update: Option<Program>,
-    /// The update of all tensors, where `update` is of a part of them. It does not run: checkpoints have its tensors in its order.
-    pub stored: Option<Program>,
-    /// Loss and counts of [`Training::validation_batch`] samples.
+    /// The programs of a process that trains alone, where `update` is of a part of the tensors.
+    pub whole: Option<WholePrograms>,
+    /// Loss and counts of [`Training::validation_batch`] samples. It reads the averages that `update` moves. Of tensors that other processes own it
+    /// reads the parameters, which are given the values of the averages while it runs.
     pub validate: Program,
     /// The inputs of these programs that follow from the labels alone.
     pub targets: Vec<TargetInput>,
+}
+
+/// The programs of a process that trains alone which differ from those of one of several processes. They do not run: they are what the
+/// specification of a run describes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WholePrograms {
+    /// The update of all tensors. Checkpoints have its tensors in its order.
+    pub update: Program,
+    /// The validation, which reads all averages.
+    pub validate: Program,
 }
 
 impl Training {

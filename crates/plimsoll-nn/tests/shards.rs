@@ -48,15 +48,22 @@ fn each_rank_has_the_moments_and_averages_of_its_own_tensors_and_of_no_others() 
     let training = training(4, 1);
     let whole = training.programs().unwrap();
     let all = whole.update.as_ref().unwrap();
-    assert!(whole.stored.is_none());
+    assert!(whole.whole.is_none());
     let mut seen = BTreeSet::new();
     let mut elements = Vec::new();
     for rank in 0..4 {
         let own = programs_of_rank(&training, rank, 4);
         assert_eq!(own.gradients, whole.gradients, "gradients do not depend on the rank");
-        assert_eq!(own.validate, whole.validate, "nor does validation");
-        assert_eq!(own.stored.as_ref(), Some(all), "checkpoints have all tensors in one order");
+        let specified = own.whole.unwrap();
+        assert_eq!(specified.update, *all, "checkpoints have all tensors in one order");
+        assert_eq!(specified.validate, whole.validate, "nor does the specified validation");
+        assert_eq!(own.targets, whole.targets);
         let update = own.update.unwrap();
+        // It reads the averages of the rank, and of other tensors the parameters.
+        let averages = states(&update).into_iter().filter(|state| whole.validate.find(state).is_some());
+        assert_eq!(states(&own.validate), averages.collect(), "rank {rank}");
+        assert!(states(&own.validate).len() < states(&whole.validate).len());
+        assert_eq!(own.validate.nodes, whole.validate.nodes);
         elements.push(update.with_role(Role::State).map(|id| update.shape(id).count()).sum::<usize>());
         for state in states(&update) {
             assert!(seen.insert(state), "two ranks own one tensor");

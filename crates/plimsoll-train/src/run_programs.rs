@@ -3,7 +3,7 @@
 use std::ops::Index;
 
 use plimsoll_graph::Program;
-use plimsoll_nn::{ConfigError, RankPlace, TargetInput, Training, TrainingPrograms, Variant};
+use plimsoll_nn::{ConfigError, RankPlace, TargetInput, Training, TrainingPrograms, Variant, WholePrograms};
 use plimsoll_plan::ProgramId;
 
 /// The programs of a run.
@@ -13,7 +13,7 @@ pub struct RunPrograms {
     gradients: Vec<ProgramId>,
     sums: Option<ProgramId>,
     update: Option<ProgramId>,
-    stored: Option<Program>,
+    whole: Option<WholePrograms>,
     validate: ProgramId,
     place: RankPlace,
     variants: Vec<Variant>,
@@ -26,7 +26,7 @@ impl RunPrograms {
     /// # Errors
     /// Returns an error if the configuration is impossible, or micro-batches would change the result.
     pub fn new(training: &Training, place: RankPlace) -> Result<RunPrograms, ConfigError> {
-        let TrainingPrograms { gradients, sums, update, stored, validate, targets } =
+        let TrainingPrograms { gradients, sums, update, whole, validate, targets } =
             training.programs_of(place)?;
         let mut all = Vec::new();
         let mut add = |program| {
@@ -37,7 +37,7 @@ impl RunPrograms {
             gradients: gradients.into_iter().map(&mut add).collect(),
             sums: sums.map(&mut add),
             update: update.map(&mut add),
-            stored,
+            whole,
             place,
             validate: add(validate),
             all,
@@ -72,7 +72,7 @@ impl RunPrograms {
         self.update
     }
 
-    /// Loss and counts of samples that are validated.
+    /// Loss and counts of samples that are validated, by the averages that this process has and by the parameters of which others have the averages.
     pub fn validate(&self) -> ProgramId {
         self.validate
     }
@@ -84,14 +84,23 @@ impl RunPrograms {
 
     /// All parameters and moments, in the order of checkpoints; the program [`updating`](RunPrograms::updating) has the part of this process.
     pub fn stored(&self) -> &Program {
-        self.stored.as_ref().unwrap_or(&self[self.updating()])
+        self.whole.as_ref().map_or(&self[self.updating()], |whole| &whole.update)
+    }
+
+    /// The programs of a process that trains alone, if this one does not.
+    pub(crate) fn whole(&self) -> Option<&WholePrograms> {
+        self.whole.as_ref()
     }
 
     /// The programs as the specification of the run describes them, which does not depend on the number of processes.
     pub fn specified(&self) -> Vec<Program> {
-        let is_update = |at: &usize| self.update == Some(ProgramId::new(*at));
-        let program = |at: usize| if is_update(&at) { self.stored() } else { &self.all[at] };
-        (0..self.all.len()).map(|at| program(at).clone()).collect()
+        let Some(WholePrograms { update, validate }) = &self.whole else { return self.all.clone() };
+        let program = |(at, own)| match ProgramId::new(at) {
+            at if self.update == Some(at) => update,
+            at if self.validate == at => validate,
+            _ => own,
+        };
+        self.all.iter().enumerate().map(program).cloned().collect()
     }
 
     /// The process that they are for.

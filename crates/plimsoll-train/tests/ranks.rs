@@ -1,6 +1,7 @@
 //! Runs of one, two and four ranks: the same bytes of checkpoints and metrics, whatever their number.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_data::phantom::{self, PhantomConfig};
 use plimsoll_data::{Dataset, Fold, InspectConfig, Inspection};
+use plimsoll_graph::Role;
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_nn::{Network, NetworkName, NetworkSettings, Objective, Optimizer, RankPlace, UNetNorm};
 use plimsoll_plan::Plans;
@@ -452,17 +454,28 @@ fn ranks_that_would_train_something_else_are_refused_on_all() {
 }
 
 #[test]
-fn moments_are_divided_among_ranks() {
-    let site = Site::new(|_| ());
-    let moments = |place: RankPlace| {
+fn moments_and_averages_are_divided_among_ranks() {
+    let site = Site::new(|settings| settings.ema = Some(0.9));
+    // The elements of a kind of state in all programs of a rank.
+    let elements = |place: RankPlace, kind: &str| {
         let planned = site.plan(place);
-        let update = &planned.programs[planned.programs.updating()];
-        let all = update.ids().filter(|id| update.tensor(*id).name.contains("/exp_avg"));
-        all.map(|id| update.shape(id).count()).sum::<usize>()
+        let states = planned.programs.all().iter().flat_map(|program| {
+            let states = program
+                .with_role(Role::State)
+                .map(|id| (&program.tensor(id).name, program.shape(id).count()));
+            states.filter(|(name, _)| name.contains(kind))
+        });
+        states.collect::<BTreeMap<_, _>>().into_values().sum::<usize>()
     };
-    let whole = moments(RankPlace::ALONE);
-    let parts: Vec<usize> = (0..4).map(|rank| moments(RankPlace { rank, ranks: 4 })).collect();
-    assert_eq!(parts.iter().sum::<usize>(), whole);
+    for kind in ["/exp_avg", "/ema"] {
+        let whole = elements(RankPlace::ALONE, kind);
+        let parts: Vec<usize> = (0..4).map(|rank| elements(RankPlace { rank, ranks: 4 }, kind)).collect();
+        assert!(whole > 0 && parts.iter().all(|part| *part > 0));
+        assert_eq!(parts.iter().sum::<usize>(), whole, "{kind}");
+    }
+    // The specification does not depend on the rank.
+    let specified = |place: RankPlace| site.plan(place).programs.specified();
+    assert!(specified(RankPlace { rank: 1, ranks: 4 }) == specified(RankPlace::ALONE));
     let arena = |ranks| site.plan(RankPlace { rank: 0, ranks }).plan.arena_bytes;
     assert!(arena(4) < arena(1), "{} and {}", arena(4), arena(1));
 }

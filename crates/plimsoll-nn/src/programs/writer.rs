@@ -6,7 +6,7 @@ use plimsoll_graph::{
 };
 
 use super::owners::{RankPlace, trained_tensors};
-use super::{Training, TrainingPrograms, averages, names};
+use super::{Training, TrainingPrograms, WholePrograms, averages, names};
 use crate::groups::Groups;
 use crate::networks::bounds::check_batch;
 use crate::objective::{BatchLoss, HeadLogits, LossBuilder};
@@ -61,11 +61,17 @@ impl ProgramWriter<'_> {
             1 => None,
             _ => Some(owned(place)?),
         };
-        let stored = if place.ranks > 1 { Some(owned(RankPlace::ALONE)?) } else { None };
-        // Averages of all parameters are validated, wherever they are updated.
-        let updating = stored.as_ref().or(update.as_ref()).unwrap_or(&gradients[0]);
-        let validate = self.validate_program(updating, &mut targets)?;
-        Ok(TrainingPrograms { gradients, sums, update, stored, validate, targets })
+        let validate = self.validate_program(update.as_ref().unwrap_or(&gradients[0]), &mut targets)?;
+        let whole = match place.ranks {
+            1 => None,
+            _ => {
+                let update = owned(RankPlace::ALONE)?;
+                // All inputs are among the targets by now.
+                let validate = self.validate_program(&update, &mut targets)?;
+                Some(WholePrograms { update, validate })
+            }
+        };
+        Ok(TrainingPrograms { gradients, sums, update, whole, validate, targets })
     }
 
     /// Checks that micro-batches divide shards, shards the batch, and processes the shards.
@@ -270,7 +276,8 @@ impl ProgramWriter<'_> {
         Ok(())
     }
 
-    /// Loss and counts, with the averages of the parameters that have one in the program that updates them.
+    /// Loss and counts, with the averages of the parameters that have one in the program that updates them. Parameters without one there keep
+    /// their place: a process has the averages of the tensors that it owns.
     fn validate_program(
         &self,
         updating: &Program,

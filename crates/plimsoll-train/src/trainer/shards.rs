@@ -3,7 +3,7 @@
 use plimsoll_data::Batch;
 use plimsoll_graph::ops::GradNorm;
 use plimsoll_memory::{Budget, Bytes, MapError};
-use plimsoll_nn::{RankPlace, Training, names};
+use plimsoll_nn::{RankPlace, TrainedTensor, Training, names};
 use plimsoll_plan::{Engine, HostSliceMut};
 use plimsoll_run::PartSums;
 
@@ -29,6 +29,8 @@ pub(crate) struct Shards {
     record: StepRecord,
     /// The averages of parameters that validation reads.
     averages: Vec<SentTensor>,
+    /// The parameters of these averages.
+    averaged: Vec<SentTensor>,
 }
 
 impl Shards {
@@ -71,8 +73,8 @@ impl Shards {
         let validated = ValidatedBatch::bytes(training, programs);
         let beside = StepRecord::bytes(&shape) + validated + message_bytes(programs.place().ranks);
         let record = StepRecord::new(shape, memory.reserve("messages", beside)?);
-        let averages = averages(&sums, programs);
-        Ok(Some(Shards { sums, batch_sums, running, record, averages }))
+        let [averages, averaged] = averages(&sums, programs);
+        Ok(Some(Shards { sums, batch_sums, running, record, averages, averaged }))
     }
 
     /// The cases of the last step, in the order of its samples.
@@ -80,7 +82,8 @@ impl Shards {
         self.record.cases()
     }
 
-    /// Gives all ranks what validation reads and not every rank has: averages of parameters and running statistics.
+    /// Gives all ranks what validation reads and not every rank has: averages of parameters and running statistics. Parameters have to be
+    /// [restored](Self::restore_parameters) afterwards.
     pub(super) fn share_validated(
         &self,
         engine: &mut dyn Engine,
@@ -89,18 +92,34 @@ impl Shards {
         let running = self.running.iter().flat_map(RunningStatistics::shared);
         share(self.averages.iter().copied().chain(running), engine, ranks)
     }
+
+    /// Gives all ranks the parameters again whose places averages have taken.
+    pub(super) fn restore_parameters(
+        &self,
+        engine: &mut dyn Engine,
+        ranks: &mut Ranks<'_>,
+    ) -> Result<(), TrainError> {
+        share(self.averaged.iter().copied(), engine, ranks)
+    }
 }
 
-/// The averages that validation reads, by the owners of their parameters.
-fn averages(sums: &GradientSums, programs: &RunPrograms) -> Vec<SentTensor> {
-    let (gradients, validate) = (&programs[sums.program()], programs.validate());
-    let average = |tensor: &plimsoll_nn::TrainedTensor| {
-        let name = names::average(&gradients.tensor(tensor.parameter).name);
-        let average = programs[validate].find(&name)?;
-        let (elements, owner) = (tensor.elements, tensor.owner);
-        Some(SentTensor { program: validate, tensor: average, elements, owner })
+/// The averages that validation reads, by the owners of their parameters, and these parameters; none if one process has all. Other ranks than the
+/// owner have an average in the place of its parameter while they validate.
+fn averages(sums: &GradientSums, programs: &RunPrograms) -> [Vec<SentTensor>; 2] {
+    let Some(whole) = programs.whole() else { return [Vec::new(), Vec::new()] };
+    let gradients = &programs[sums.program()];
+    let average = |tensor: &TrainedTensor| {
+        let TrainedTensor { parameter, elements, owner, .. } = *tensor;
+        let name = names::average(&gradients.tensor(parameter).name);
+        // A head that only training has is not validated.
+        whole.validate.find(&name)?;
+        let parameter = SentTensor { program: sums.program(), tensor: parameter, elements, owner };
+        let own = programs[programs.validate()].find(&name);
+        let own = own.map(|tensor| SentTensor { program: programs.validate(), tensor, ..parameter });
+        Some((own.unwrap_or(parameter), parameter))
     };
-    sums.tensors().iter().filter_map(average).collect()
+    let (averages, parameters) = sums.tensors().iter().filter_map(average).unzip();
+    [averages, parameters]
 }
 
 /// The micro-batches of a rank.

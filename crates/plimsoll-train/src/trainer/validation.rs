@@ -33,8 +33,11 @@ impl Run<'_> {
         observer: &mut dyn Observer,
     ) -> Result<Option<EpochRecord>, TrainError> {
         let start = Instant::now();
-        let Some(Validated { loss, parts, pseudo_dice, classification }) = self.validate(stop, observer)?
-        else {
+        let validated = self.validate(stop, observer)?;
+        if let Some(shards) = &self.shards {
+            shards.restore_parameters(&mut *self.engine, &mut self.ranks)?;
+        }
+        let Some(Validated { loss, parts, pseudo_dice, classification }) = validated else {
             return Ok(None);
         };
         let scored: Vec<f64> = pseudo_dice.iter().flatten().copied().collect();
