@@ -100,6 +100,7 @@ impl Command {
         match self {
             Command::Predict(args) if !args.inference.plan => Some(&mut args.inference.part),
             Command::Segment(args) if !args.inference.plan => Some(&mut args.inference.part),
+            Command::Inspect(args) => Some(&mut args.part),
             Command::Evaluate(args) if args.classification.table.is_none() => Some(&mut args.part),
             _ => None,
         }

@@ -289,3 +289,61 @@ fn parts_of_a_segmentation_write_the_label_maps_of_one_process() {
     let said = segment(&images.join("a.nii.gz"), "one.nii.gz", &["--part", "1/2"]).error(1);
     assert!(said.contains("--part 1/2 has no effect") && said.contains("is one image"), "{said}");
 }
+
+#[test]
+fn parts_of_an_inspection_merge_to_the_bytes_of_one_process_and_one_that_failed_is_repeated() {
+    let tiny = Tiny::new();
+    let cache = |name: &str| tiny.path(name);
+    let inspect = |name: &str, more: &[&str]| {
+        let mut command = plimsoll();
+        command.arg("inspect").arg(&tiny.data).args(["--ram", "512MiB"]).args(more);
+        Ended::run(command.env("XDG_CACHE_HOME", cache(name)))
+    };
+    // The only data set that a cache has.
+    let folder = |name: &str| {
+        let inspected = fs::read_dir(cache(name).join("plimsoll/inspected")).unwrap();
+        inspected.map(|entry| entry.unwrap().path()).next().unwrap()
+    };
+    let whole = inspect("whole", &[]);
+    assert_eq!(whole.status, Some(0), "{whole:?}");
+    let ended = inspect("parts", &["--part", "2/3"]);
+    assert!(
+        ended.status == Some(0) && ended.said.contains("1 of 3 parts are finished; missing: 1/3, 3/3"),
+        "{ended:?}"
+    );
+    assert_eq!(ended.printed, "part 2/3 is inspected\n");
+    let ended = inspect("parts", &["--part", "2/3", "--json"]);
+    let printed: Value = serde_json::from_str(&ended.printed).unwrap();
+    assert_eq!(printed, serde_json::json!({"part": "2/3"}));
+    let ended = inspect("parts", &["--part", "3/3"]);
+    assert!(ended.said.contains("missing: 1/3"), "{ended:?}");
+    fs::write(folder("parts").join("parts/2-of-3.jsonl"), "damaged").unwrap();
+    let ended = inspect("parts", &["--part", "1/3"]);
+    assert!(
+        ended.status == Some(0)
+            && ended.said.contains("part 2/3 has read other files, or is damaged: repeat it"),
+        "{ended:?}"
+    );
+    let ended = inspect("parts", &["--part", "2/3"]);
+    assert!(ended.said.contains("all 3 parts are finished"), "{ended:?}");
+    assert_eq!(ended.printed, whole.printed);
+    for name in ["inspection.jsonl", "foreground_index.bin", "dataset_fingerprint.json"] {
+        let bytes = |cache: &str| fs::read(folder(cache).join(name)).unwrap();
+        assert!(bytes("whole") == bytes("parts"), "{name}");
+    }
+    assert!(!folder("parts").join("parts").exists());
+    let ended = inspect("parts", &["--part", "1/3"]);
+    assert!(
+        ended.said.contains("the data set is inspected already") && ended.printed == whole.printed,
+        "{ended:?}"
+    );
+    // The place among several processes is a part, as of a prediction.
+    let mut command = plimsoll();
+    command.arg("inspect").arg(&tiny.data).env("XDG_CACHE_HOME", cache("ranks"));
+    let ended = Ended::run(command.envs([("PMI_RANK", "0"), ("PMI_SIZE", "2")]));
+    assert!(ended.said.contains("it takes part 1/2 of the cases"), "{ended:?}");
+    let mut command = plimsoll();
+    command.arg("inspect").arg(&tiny.data).args(["--write", "--part", "1/2"]);
+    let said = Ended::run(&mut command).error(1);
+    assert!(said.contains("--write describes all cases, but part 1/2"), "{said}");
+}

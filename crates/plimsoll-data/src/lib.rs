@@ -55,8 +55,8 @@ pub use dataset::{
 pub use files_memory::FilesMemory;
 pub use fingerprint::{BlowUp, CaseFingerprint, Fingerprint, NoStatistics};
 pub use inspect::{
-    ForegroundIndex, InspectConfig, InspectError, Inspection, LabelCensus, Positions, Problem, Severity,
-    far_apart, inspect_images, inspection_bytes, meant_unit,
+    ForegroundIndex, InspectConfig, InspectError, Inspection, InspectionScan, LabelCensus, MergedParts,
+    PartFiles, Positions, Problem, Severity, far_apart, inspect_images, inspection_bytes, meant_unit,
 };
 pub use loader::{
     Answer, Batch, BatchBuffer, BatchReader, BatchShape, ImageFold, ImageSamples, Loader, LoaderConfig,

@@ -18,6 +18,18 @@ impl Moments {
     pub(crate) const NONE: Moments =
         Moments { count: 0, mean: 0.0, squares: 0.0, min: f64::INFINITY, max: f64::NEG_INFINITY };
 
+    /// The moments as numbers that a file keeps bit for bit.
+    pub(crate) fn to_bits(self) -> [u64; 5] {
+        let [mean, squares, min, max] = [self.mean, self.squares, self.min, self.max].map(f64::to_bits);
+        [self.count, mean, squares, min, max]
+    }
+
+    /// The moments of [`to_bits`](Self::to_bits).
+    pub(crate) fn from_bits([count, mean, squares, min, max]: [u64; 5]) -> Moments {
+        let [mean, squares, min, max] = [mean, squares, min, max].map(f64::from_bits);
+        Moments { count, mean, squares, min, max }
+    }
+
     /// The moments of `count` zeros.
     pub(crate) fn from_zeros(count: u64) -> Moments {
         if count == 0 {

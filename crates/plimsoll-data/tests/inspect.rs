@@ -7,7 +7,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_data::{
-    Dataset, InspectConfig, InspectError, Inspection, Problem, Severity, VolumeCache, inspect_images, phantom,
+    Dataset, InspectConfig, InspectError, Inspection, InspectionScan, MergedParts, PartFiles, Problem,
+    Severity, VolumeCache, inspect_images, phantom,
 };
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing};
@@ -367,4 +368,97 @@ fn images_that_are_kept_are_read_once_and_found_to_be_the_same() {
     let cache = VolumeCache::new(Budget::new(Bytes::mib(1)));
     assert!(matches!(found(Some(&cache)), Err(InspectError::Stopped)));
     assert_eq!(cache.statistics().now, Bytes::ZERO);
+}
+
+/// Runs a function with the surroundings of an inspection.
+fn scan<T>(dataset: &Dataset, budget: &Budget, run: impl FnOnce(&InspectionScan<'_>) -> T) -> T {
+    let config = InspectConfig { threads: 2, seed: 1 };
+    let (asked, observe) = (AtomicBool::new(false), |_: usize, _: usize| ());
+    run(&InspectionScan { dataset, config, indexes: None, asked: &asked, budget, observe: &observe })
+}
+
+/// Cases of different sizes, the last in another unit.
+fn with_another_unit() -> Raw {
+    let raw = Raw::new(&["CT", "PET"], json!({"background": 0, "organ": 1}));
+    for (number, id) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
+        let shape = [6 + number, 7, 8];
+        let unit = if id == "e" { 1e-3 } else { 1.0 };
+        raw.case(id, 2, &grid(shape, [2.0, 1.0, 1.0].map(|length| length * unit)), &block(shape));
+    }
+    raw
+}
+
+#[test]
+fn merged_parts_have_the_bytes_of_a_whole_inspection() {
+    let raw = with_another_unit();
+    let damaged = fs::read(raw.image("b", 0)).unwrap();
+    fs::write(raw.image("b", 0), &damaged[..40]).unwrap();
+    let dataset = raw.open();
+    let folder = tempfile::tempdir().unwrap();
+    let [whole, merged] = ["whole", "merged"].map(|name| folder.path().join(name));
+    [&whole, &merged].into_iter().for_each(|folder| fs::create_dir(folder).unwrap());
+    inspect(&dataset).save(&whole, &dataset).unwrap();
+    let budget = Budget::new(Bytes::mib(64));
+    let parts: Vec<PartFiles> = (0..3).map(|part| PartFiles::new(folder.path(), &part.to_string())).collect();
+    scan(&dataset, &budget, |scan| {
+        // The third part has no case.
+        scan.write_part(&[0, 4, 2], &parts[0]).unwrap();
+        scan.write_part(&[3, 1], &parts[1]).unwrap();
+        scan.write_part(&[], &parts[2]).unwrap();
+        match scan.merge(&parts).unwrap() {
+            MergedParts::Whole(inspection) => {
+                let far = inspection.problems.iter().filter(|problem| problem.text.contains("times"));
+                assert_eq!(
+                    far.count(),
+                    1,
+                    "a case is taken out of the intensities: {:?}",
+                    inspection.problems
+                );
+                assert_eq!(inspection.fingerprint.as_ref().unwrap().cases.len(), 3);
+                inspection.save(&merged, &dataset).unwrap();
+            }
+            outdated => panic!("{outdated:?}"),
+        }
+    });
+    for name in ["inspection.jsonl", "foreground_index.bin", "dataset_fingerprint.json"] {
+        let bytes = |folder: &std::path::Path| fs::read(folder.join(name)).unwrap();
+        assert!(bytes(&whole) == bytes(&merged), "{name}");
+    }
+    assert_eq!(budget.used(), Bytes::ZERO);
+}
+
+#[test]
+fn a_part_that_has_read_other_files_or_is_damaged_is_named() {
+    let raw = with_another_unit();
+    let dataset = raw.open();
+    let folder = tempfile::tempdir().unwrap();
+    let budget = Budget::new(Bytes::mib(64));
+    let parts: Vec<PartFiles> = (0..2).map(|part| PartFiles::new(folder.path(), &part.to_string())).collect();
+    scan(&dataset, &budget, |scan| {
+        let outdated = || match scan.merge(&parts).unwrap() {
+            MergedParts::Outdated(places) => places,
+            whole => panic!("{whole:?}"),
+        };
+        scan.write_part(&[0, 1], &parts[0]).unwrap();
+        assert_eq!(outdated(), [1], "a part is missing");
+        scan.write_part(&[2, 3, 3], &parts[1]).unwrap();
+        assert_eq!(outdated(), [1], "a case twice");
+        scan.write_part(&[2, 3], &parts[1]).unwrap();
+        assert_eq!(outdated(), [0, 1], "no part has the last case");
+        scan.write_part(&[2, 3, 4], &parts[1]).unwrap();
+        let positions = folder.path().join("0.bin");
+        let bytes = fs::read(&positions).unwrap();
+        let mut changed = bytes.clone();
+        changed[0] ^= 1;
+        fs::write(&positions, changed).unwrap();
+        assert_eq!(outdated(), [0], "other positions");
+        fs::write(&positions, bytes).unwrap();
+        let lines = fs::read(parts[0].lines()).unwrap();
+        fs::write(parts[0].lines(), &lines[..lines.len() - 2]).unwrap();
+        assert_eq!(outdated(), [0], "a line that is cut off");
+        fs::write(parts[0].lines(), lines).unwrap();
+        let image = raw.image("c", 1);
+        fs::write(&image, [fs::read(&image).unwrap(), vec![0]].concat()).unwrap();
+        assert_eq!(outdated(), [1], "a file that has changed");
+    });
 }

@@ -355,6 +355,8 @@ pub struct Inspect {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     #[command(flatten)]
+    pub part: PartArgs,
+    #[command(flatten)]
     pub ram: Ram,
     #[command(flatten)]
     pub threads: Threads,

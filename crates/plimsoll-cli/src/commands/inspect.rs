@@ -24,6 +24,7 @@ pub fn run(args: &Inspect, as_json: bool) -> Outcome {
         page: args.page.clone(),
         ram: args.ram.ram,
         threads: args.threads.count(),
+        part: args.part.part,
     };
     let context = terminal::observed(as_json);
     warn_of_unread(&args.dataset, args.config.as_deref(), &context);
@@ -32,6 +33,7 @@ pub fn run(args: &Inspect, as_json: bool) -> Outcome {
         _ if as_json => json(&inspected)?,
         Inspected::Volumes { dataset, inspection } => print(dataset, inspection),
         Inspected::Images { name, dataset, inspection } => print_images(name, dataset, inspection),
+        Inspected::Part(part) => println!("part {part} is inspected"),
     }
     Ok(inspected.check(&args.dataset)?)
 }

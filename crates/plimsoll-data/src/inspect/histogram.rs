@@ -49,6 +49,26 @@ impl Histogram {
         }
     }
 
+    /// The bins that are not empty, with their weights.
+    pub(crate) fn filled(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.weights.iter().copied().enumerate().filter(|(_, weight)| *weight > 0)
+    }
+
+    /// Adds weight to a bin. Returns `true` if there is such a bin and it has room.
+    pub(crate) fn add_to_bin(&mut self, bin: usize, weight: u64) -> bool {
+        let Some(held) = self.weights.get_mut(bin) else { return false };
+        let sum = held.checked_add(weight);
+        *held = sum.unwrap_or(*held);
+        sum.is_some()
+    }
+
+    /// Takes cases out that were added before.
+    pub(crate) fn subtract(&mut self, others: &Histogram) {
+        for (weight, other) in self.weights.iter_mut().zip(others.weights.iter()) {
+            *weight = weight.saturating_sub(*other);
+        }
+    }
+
     /// The values below which these percentages of the weight lie, in ascending order; `None` if the histogram is empty. Of whole numbers
     /// of 16 bits they are exact, interpolated as NumPy does between the ranks of 10⁸ draws; of others they are within 2⁻¹¹ of the value.
     pub(crate) fn percentiles<const N: usize>(&self, percents: [f64; N]) -> Option<[f64; N]> {

@@ -14,27 +14,31 @@ mod image_scan;
 mod judge;
 mod label_scan;
 mod masks;
+mod parts;
 mod problem;
 mod record_lines;
 mod sample;
+mod scan;
 mod stamp;
 mod store;
 mod threads;
 mod values;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use plimsoll_memory::{Budget, Bytes, MapError, Reservation};
+use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{IndexFolder, Spacing};
 
 pub use case::inspection_bytes;
 pub use error::InspectError;
 pub use far::{far_apart, meant_unit};
 pub use foreground::{ForegroundIndex, Positions};
+pub use parts::{MergedParts, PartFiles};
 pub use problem::{Problem, Severity};
+pub use scan::InspectionScan;
 pub use values::LabelCensus;
 
 use crate::Normalisation;
@@ -42,14 +46,10 @@ use crate::PatchGrid;
 use crate::VolumeCache;
 use crate::dataset::{Case, Channel, Dataset};
 use crate::fingerprint::{CaseFingerprint, Fingerprint};
-use crate::inspect::case::{CaseInspection, CaseReport};
-use crate::inspect::histogram::Histogram;
+use crate::inspect::case::CaseInspection;
+use crate::inspect::scan::SoundCase;
 use crate::inspect::stamp::FileStamp;
-use crate::inspect::threads::on_threads;
 use crate::mask::MaskRuns;
-use crate::moments::Moments;
-use crate::statistics::IntensityProperties;
-use plimsoll_random::mix;
 
 /// The patch shape that is quoted in warnings about cases that would grow.
 const USUAL_PATCH: [usize; 3] = [96; 3];
@@ -119,41 +119,32 @@ impl Inspection {
         budget: &Budget,
         observe: &(dyn Fn(usize, usize) + Sync),
     ) -> Result<Inspection, InspectError> {
-        let cases = &dataset.cases;
         // Taken before anything is read, so that a file that changes meanwhile is not considered current later.
         let stamps = stamp::stamps(dataset);
+        let scan = InspectionScan { dataset, config, indexes, asked, budget, observe };
+        let all: Vec<usize> = (0..dataset.cases.len()).collect();
         let mut uncounted = BTreeSet::new();
-        let mut inspection = loop {
-            let shared = SharedScan {
-                dataset,
-                seed: config.seed,
-                weight: u64::MAX / 2 / (cases.len().max(1) as u64),
-                uncounted: &uncounted,
-                indexes,
-                budget,
-                next: AtomicUsize::new(0),
-                asked,
-                stop: AtomicBool::new(false),
-                histograms: Histograms::new(dataset, budget)?,
-                findings: Mutex::new(Findings::new(dataset)),
-            };
-            let threads = config.threads.clamp(1, cases.len().max(1));
-            on_threads("inspect", threads, &shared.stop, || shared.work(observe))?;
-            let findings = shared.findings.into_inner().unwrap_or_else(PoisonError::into_inner);
-            let (inspection, unsound) = findings.finish(dataset, &shared.histograms, config.seed, &stamps);
+        let inspection = loop {
+            let (histograms, findings) = scan.run(&all, &uncounted)?;
+            let (inspection, unsound) = findings.finish(dataset, &histograms, config.seed, &stamps);
             if unsound.is_empty() {
                 break inspection;
             }
             // An error was found in cases only after their intensities had been counted: they are read again without these.
             uncounted.extend(unsound);
         };
-        if let Some(fingerprint) = inspection.fingerprint.as_mut().filter(|all| masks::are_used(dataset, all))
-        {
+        inspection.with_masks(&scan)
+    }
+
+    /// Finds the masks of the cases, if channels are normalised inside of them.
+    fn with_masks(mut self, scan: &InspectionScan<'_>) -> Result<Inspection, InspectError> {
+        let InspectionScan { dataset, config, budget, observe, .. } = *scan;
+        if let Some(fingerprint) = self.fingerprint.as_mut().filter(|all| masks::are_used(dataset, all)) {
             let (masks, largest) = masks::find(dataset, fingerprint, config.threads, budget, observe)?;
-            inspection.masks = masks;
-            inspection.least = inspection.least.max(inspection.index_bytes() + largest);
+            self.masks = masks;
+            self.least = self.least.max(self.index_bytes() + largest);
         }
-        Ok(inspection)
+        Ok(self)
     }
 
     /// Returns `true` if a problem is an error, so that its case cannot be used.
@@ -215,196 +206,6 @@ pub fn inspect_images(
     };
     let report = task.run(budget).map_err(|problem| problem.in_case(&case.id))?;
     Ok((report.problems, report.fingerprint))
-}
-
-/// Shared by the threads of an inspection.
-struct SharedScan<'a> {
-    dataset: &'a Dataset,
-    seed: u64,
-    /// The weight of each case in the histograms.
-    weight: u64,
-    /// Cases whose intensities are not counted.
-    uncounted: &'a BTreeSet<usize>,
-    indexes: Option<&'a IndexFolder>,
-    budget: &'a Budget,
-    next: AtomicUsize,
-    /// Set by others to end the inspection.
-    asked: &'a AtomicBool,
-    /// Set by the thread that fails.
-    stop: AtomicBool,
-    histograms: Histograms,
-    findings: Mutex<Findings>,
-}
-
-impl SharedScan<'_> {
-    fn lock(&self) -> MutexGuard<'_, Findings> {
-        self.findings.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn work(&self, observe: &(dyn Fn(usize, usize) + Sync)) -> Result<(), InspectError> {
-        let Dataset { cases, channels, labels, .. } = self.dataset;
-        while !self.stop.load(Ordering::Relaxed) {
-            let number = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(case) = cases.get(number) else { break };
-            let key = mix(self.seed ^ mix(number as u64));
-            let task = CaseInspection {
-                case,
-                channels,
-                labels: Some(labels),
-                histograms: if self.uncounted.contains(&number) { &[] } else { &self.histograms.channels },
-                weight: self.weight,
-                key,
-                decoded: None,
-                indexes: self.indexes,
-                stop: Some(self.asked),
-            };
-            let report = task.run(self.budget);
-            let kept = report.and_then(|report| self.lock().keep(number, report, self.budget));
-            match kept {
-                Ok(done) => observe(done, cases.len()),
-                Err(problem) => {
-                    self.stop.store(true, Ordering::Relaxed);
-                    return Err(problem.in_case(&case.id));
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A valid case.
-type SoundCase = (CaseFingerprint, ForegroundIndex);
-
-/// The findings so far, by the number of the case.
-struct Findings {
-    /// The problems of each case and, if it is valid, its fingerprint and index.
-    reports: Vec<Option<(Vec<Problem>, Option<SoundCase>)>>,
-    /// For each case, the moments of the foreground by channel, and whether it is in the histograms.
-    foreground: Vec<(Vec<Moments>, bool)>,
-    done: usize,
-    /// The most memory that reading a case takes.
-    largest: Bytes,
-}
-
-/// The intensities of the foreground of all cases.
-struct Histograms {
-    channels: Vec<Mutex<Histogram>>,
-    /// The reservation for the moments of each case.
-    _moments: Reservation,
-    /// The bytes reserved for histograms and moments.
-    reserved: Bytes,
-}
-
-impl Histograms {
-    fn new(dataset: &Dataset, budget: &Budget) -> Result<Histograms, InspectError> {
-        let moments = dataset.cases.len().saturating_mul(dataset.channels.len().max(1));
-        let bytes = Bytes::from_len(moments.saturating_mul(size_of::<Moments>()));
-        let all = Histogram::reserves()?.0.saturating_mul(dataset.channels.len() as u64);
-        // All of them or none: what is missing is known at once.
-        drop(budget.reserve("histograms of intensities", bytes + Bytes(all)).map_err(MapError::from)?);
-        let one = |_: &Channel| Ok(Mutex::new(Histogram::new(budget)?));
-        Ok(Histograms {
-            reserved: bytes + Bytes(all),
-            _moments: budget.reserve("moments of intensities", bytes).map_err(MapError::from)?,
-            channels: dataset.channels.iter().map(one).collect::<Result<_, MapError>>()?,
-        })
-    }
-
-    /// The properties of a channel, of which the moments of each case are given: cases weigh alike.
-    fn properties(&self, channel: usize, cases: &[Moments]) -> Option<IntensityProperties> {
-        let histogram = self.channels.get(channel)?.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mean, std) = Moments::from_equal_cases(cases)?;
-        let all = cases.iter().fold(Moments::NONE, |all, case| all.and(*case));
-        let [low, median, high] =
-            histogram.percentiles([0.5, 50.0, 99.5])?.map(|value| value.clamp(all.min, all.max));
-        Some(IntensityProperties {
-            mean,
-            median,
-            std,
-            min: all.min,
-            max: all.max,
-            percentile_99_5: high,
-            percentile_00_5: low,
-        })
-    }
-}
-
-impl Findings {
-    fn new(dataset: &Dataset) -> Findings {
-        let cases = dataset.cases.len();
-        Findings {
-            reports: (0..cases).map(|_| None).collect(),
-            foreground: vec![(Vec::new(), false); cases],
-            done: 0,
-            largest: Bytes::ZERO,
-        }
-    }
-
-    /// Adds the findings about a case. Returns the number of finished cases.
-    fn keep(&mut self, number: usize, report: CaseReport, budget: &Budget) -> Result<usize, InspectError> {
-        let CaseReport { problems, fingerprint, labels, foreground, is_counted, needed } = report;
-        self.largest = self.largest.max(needed);
-        let sound = match (fingerprint, labels) {
-            (Some(fingerprint), Some(labels)) => {
-                let index = ForegroundIndex::new(&labels.classes, labels.unit, budget)?;
-                Some((fingerprint, index))
-            }
-            _ => None,
-        };
-        self.reports[number] = Some((problems, sound));
-        self.foreground[number] = (foreground, is_counted);
-        self.done += 1;
-        Ok(self.done)
-    }
-
-    /// The inspection; and the cases whose intensities were counted although they have an error.
-    fn finish(
-        self,
-        dataset: &Dataset,
-        histograms: &Histograms,
-        seed: u64,
-        stamps: &[FileStamp],
-    ) -> (Inspection, Vec<usize>) {
-        let mut problems = Vec::new();
-        let mut sound = Vec::new();
-        for (found, of_case) in self.reports.into_iter().flatten() {
-            problems.extend(found);
-            sound.extend(of_case);
-        }
-        let (sound, of_units) = far::take_out(dataset, sound);
-        problems.extend(of_units);
-        let (fingerprints, foreground): (Vec<CaseFingerprint>, Vec<ForegroundIndex>) =
-            sound.into_iter().unzip();
-        let is_sound: Vec<bool> = {
-            let sound: BTreeSet<&str> = fingerprints.iter().map(|case| case.id.as_str()).collect();
-            dataset.cases.iter().map(|case| sound.contains(case.id.as_str())).collect()
-        };
-        let counted = self.foreground.iter().zip(&is_sound).enumerate();
-        let unsound =
-            counted.filter(|(_, ((_, is_counted), is_sound))| *is_counted && !**is_sound).map(|(at, _)| at);
-        let unsound: Vec<usize> = unsound.collect();
-        let mut properties = BTreeMap::new();
-        for channel in 0..dataset.channels.len() {
-            let counted = self
-                .foreground
-                .iter()
-                .zip(&is_sound)
-                .filter(|((_, is_counted), is_sound)| *is_counted && **is_sound);
-            let cases: Vec<Moments> = counted.filter_map(|((of, _), _)| of.get(channel).copied()).collect();
-            properties.extend(histograms.properties(channel, &cases).map(|found| (channel, found)));
-        }
-        let fingerprint = Fingerprint::new(fingerprints, properties);
-        if let Some(fingerprint) = &fingerprint {
-            problems.extend(blow_ups(dataset, fingerprint));
-            problems.extend(clipped_away(dataset, fingerprint));
-            problems.extend(hounsfield::unnamed_ct(dataset, fingerprint));
-        }
-        let stamps = stamps.to_vec();
-        // The largest case may be the last, while the indices of all others are kept.
-        let indices: Bytes = foreground.iter().map(ForegroundIndex::bytes).sum();
-        let least = histograms.reserved + indices + self.largest;
-        (Inspection { problems, fingerprint, foreground, masks: Vec::new(), stamps, seed, least }, unsound)
-    }
 }
 
 /// Warnings about cases that resampling as a whole would make far larger.

@@ -247,10 +247,10 @@ impl StoredCases {
         budget: &Budget,
     ) -> Result<Option<StoredCases>, InspectError> {
         let index_bytes = (head.positions as u64).checked_mul(size_of::<u32>() as u64);
-        let Some(mut index) = Parts::open(&folder.join(INDEX), index_bytes) else { return Ok(None) };
+        let Some(mut index) = Stretches::open(&folder.join(INDEX), index_bytes) else { return Ok(None) };
         let mut of_masks = match head.mask_bytes {
             0 => None,
-            bytes => match Parts::open(&folder.join(MASKS), Some(bytes as u64)) {
+            bytes => match Stretches::open(&folder.join(MASKS), Some(bytes as u64)) {
                 None => return Ok(None),
                 masks => masks,
             },
@@ -277,27 +277,32 @@ impl StoredCases {
             }
             read.cases.push(case);
         }
-        let is_whole = |parts: Parts, hash| parts.left == 0 && parts.hash.finish() == hash;
+        let is_whole = |parts: Stretches, hash| parts.is_whole(hash);
         let are_whole =
             is_whole(index, head.index_hash) && of_masks.is_none_or(|masks| is_whole(masks, head.mask_hash));
         Ok(are_whole.then_some(read))
     }
 }
 
-/// A file with a part for each case.
-struct Parts {
+/// A file with a stretch for each case.
+pub(super) struct Stretches {
     file: File,
     /// Bytes that are not read yet.
     left: u64,
     hash: Digester,
 }
 
-impl Parts {
+impl Stretches {
     /// Opens a file of a known length; `None` if it has another.
-    fn open(path: &Path, length: Option<u64>) -> Option<Parts> {
+    pub(super) fn open(path: &Path, length: Option<u64>) -> Option<Stretches> {
         let file = File::open(path).ok()?;
         let left = file.len().ok().filter(|found| Some(*found) == length)?;
-        Some(Parts { file, left, hash: Digester::default() })
+        Some(Stretches { file, left, hash: Digester::default() })
+    }
+
+    /// Returns `true` if all was read, and has this checksum.
+    pub(super) fn is_whole(self, hash: Digest) -> bool {
+        self.left == 0 && self.hash.finish() == hash
     }
 
     /// Takes a part of the bytes that are left. Returns `true` if there are enough.
@@ -308,7 +313,7 @@ impl Parts {
     }
 
     /// Reads the positions of a case.
-    fn foreground(
+    pub(super) fn foreground(
         &mut self,
         counts: &[usize],
         case: &CaseFingerprint,
@@ -367,13 +372,13 @@ fn length(value: &impl Serialize) -> usize {
     }
 }
 
-fn write_line(file: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
+pub(super) fn write_line(file: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *file, value)?;
     file.write_all(b"\n")
 }
 
 /// A checksum of the classes that values of each label map have.
-fn label_values(dataset: &Dataset) -> Digest {
+pub(super) fn label_values(dataset: &Dataset) -> Digest {
     let mut sum = Digester::default();
     for values in dataset.cases.iter().map(|case| case.reading.label_values.as_deref()) {
         sum.update(&[u8::from(values.is_some())]);
@@ -385,12 +390,12 @@ fn label_values(dataset: &Dataset) -> Digest {
 }
 
 /// The unit of lengths in the headers of a data set, if the user sets it: the same for all its cases.
-fn unit_of(dataset: &Dataset) -> Option<LengthUnit> {
+pub(super) fn unit_of(dataset: &Dataset) -> Option<LengthUnit> {
     dataset.cases.first().and_then(|case| case.reading.unit)
 }
 
 /// Returns `true` if the facts about a case of a data set are possible.
-fn is_possible(case: &CaseFingerprint, dataset: &Dataset) -> bool {
+pub(super) fn is_possible(case: &CaseFingerprint, dataset: &Dataset) -> bool {
     case.nonzero_box.is_within(case.geometry.shape())
         && case.nonzero_box.shape.iter().all(|extent| *extent > 0)
         && case.channels.len() == dataset.channels.len()

@@ -59,11 +59,13 @@ pub(super) fn inspect(arguments: &str, context: &Context) -> Result<String, Fail
         page: arguments.page,
         ram: arguments.ram,
         threads: machine.threads()?,
+        part: None,
     };
     let inspected = plimsoll::inspect(&request, &context).map_err(JobFailure::wrap)?;
     let kind = match inspected {
         Inspected::Volumes { .. } => "volumes",
         Inspected::Images { .. } => "images",
+        Inspected::Part(_) => "part",
     };
     let problem = inspected.check(&request.dataset).err().map(|error| problem(&JobFailure::wrap(error)));
     written(&InspectResult { kind, inspected: &inspected, problem })

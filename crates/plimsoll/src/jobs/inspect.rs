@@ -14,9 +14,14 @@ use crate::error::{Error, Outcome};
 /// The seed of the samples of foreground voxels. It is no setting: the same data set has one fingerprint.
 const INSPECTION_SEED: u64 = 0;
 
+/// The settings of an inspection by some threads.
+pub(super) fn config_of(threads: usize) -> InspectConfig {
+    InspectConfig { threads, seed: INSPECTION_SEED }
+}
+
 /// Inspects a data set, or takes what an earlier command found as long as no file has changed since.
 pub fn inspect(dataset: &Dataset, threads: usize, budget: &Budget, context: &Context) -> Outcome<Inspection> {
-    let config = InspectConfig { threads, seed: INSPECTION_SEED };
+    let config = config_of(threads);
     let kept = folder_of(context.cache(), &dataset.folder);
     if let Some(folder) = &kept
         && let Some(inspection) = Inspection::load_if_current(folder, dataset, config, budget)?
@@ -132,7 +137,7 @@ pub fn inspect_images(
 }
 
 /// The folder of the inspection of a data set; `None` without a cache folder.
-fn folder_of(cache: Option<&CacheFolder>, dataset: &Path) -> Option<PathBuf> {
+pub(super) fn folder_of(cache: Option<&CacheFolder>, dataset: &Path) -> Option<PathBuf> {
     let cache = cache?;
     let absolute = dataset.canonicalize().ok()?;
     let key = Digest::compute(absolute.to_string_lossy().as_bytes());

@@ -13,12 +13,14 @@ use plimsoll_run::Settings;
 use serde::{Serialize, Serializer};
 
 use super::inspect::{census, inspect as inspect_volumes, inspect_images};
+use super::inspection_parts::inspect_part;
 use super::listed::{Listed, Opening};
 use super::listed_files;
 use super::memory_limit::MemoryLimit;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 use crate::files::{write, write_json};
+use crate::part::Part;
 
 /// The file that describes a data set.
 const DESCRIPTION: &str = "dataset.json";
@@ -40,6 +42,8 @@ pub struct InspectRequest {
     pub ram: Option<Bytes>,
     /// Cases that are read at a time; at least 1.
     pub threads: usize,
+    /// The part of the cases that is read; `None` for all. The last of several processes to finish merges all parts, in the cache folder.
+    pub part: Option<Part>,
 }
 
 /// An inspected data set.
@@ -60,6 +64,8 @@ pub enum Inspected {
         /// The problems of its pictures.
         inspection: Box<plimsoll_data::pictures::Inspection>,
     },
+    /// A part of the cases of volumes, while other parts are missing.
+    Part(Part),
 }
 
 impl Inspected {
@@ -74,6 +80,8 @@ impl Inspected {
                 let errors = inspection.problems.iter().filter(|problem| problem.kind.is_error());
                 errors.map(ToString::to_string).collect()
             }
+            // The last part to finish reports the problems of all.
+            Inspected::Part(_) => Vec::new(),
         }
     }
 
@@ -106,8 +114,14 @@ impl Serialize for Inspected {
                 warnings: &dataset.warnings,
             }
             .serialize(serializer),
+            Inspected::Part(part) => PartReport { part: *part }.serialize(serializer),
         }
     }
+}
+
+#[derive(Serialize)]
+struct PartReport {
+    part: Part,
 }
 
 /// Inspects a data set, and writes its description and its page if the request names them.
@@ -118,6 +132,10 @@ impl Serialize for Inspected {
 pub fn inspect(request: &InspectRequest, context: &Context) -> Outcome<Inspected> {
     let InspectRequest { dataset: place, settings, allow_outside, ram, threads, .. } = request;
     request.page.as_deref().map_or(Ok(()), check_page)?;
+    if let Some(part) = request.part.filter(|_| request.describe) {
+        let message = format!("‹write› describes all cases, but part {part} is to be inspected");
+        return Err(Error::new(message, "describe the data set by one process first, without ‹part›"));
+    }
     let memory = MemoryLimit::set(*ram, *threads, context)?;
     let opening = Opening { settings, allow_outside: *allow_outside, threads: *threads, context };
     let listed = match request.describe {
@@ -126,11 +144,22 @@ pub fn inspect(request: &InspectRequest, context: &Context) -> Outcome<Inspected
     };
     match listed {
         Listed::Volumes(dataset) => {
-            let inspection = inspect_volumes(&dataset, *threads, &memory.budget, context)?;
+            let inspection = match request.part {
+                Some(part) => match inspect_part(&dataset, part, *threads, &memory.budget, context)? {
+                    Some(inspection) => inspection,
+                    None => return Ok(Inspected::Part(part)),
+                },
+                None => inspect_volumes(&dataset, *threads, &memory.budget, context)?,
+            };
             if let Some(path) = &request.page {
                 write_page(path, &dataset, &inspection, &memory.budget, context)?;
             }
             Ok(Inspected::Volumes { dataset: Box::new(dataset), inspection: Box::new(inspection) })
+        }
+        Listed::Images { .. } if request.part.is_some() => {
+            let message =
+                format!("‹part› applies to volumes, but {} has images with classes", place.display());
+            Err(Error::new(message, "inspect it by one process"))
         }
         Listed::Images { .. } if request.page.is_some() => {
             let message =

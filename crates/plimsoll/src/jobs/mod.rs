@@ -13,6 +13,7 @@ pub mod fold_data;
 mod image_data;
 pub mod inspect;
 pub mod inspection;
+mod inspection_parts;
 pub mod listed;
 pub mod listed_files;
 pub mod memory_limit;
