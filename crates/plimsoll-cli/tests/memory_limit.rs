@@ -11,10 +11,10 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libtest_mimic::{Arguments, Trial};
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing, VolumeWriter};
+use support::cgroup::Cgroup;
 use support::{SmallDisk, dataset, plimsoll, run_json};
 
 /// Names tests after their functions.
@@ -244,40 +244,6 @@ fn check_tight(sizes: &Sizes, what: &str) -> u64 {
         "{what}: planned {planned}, but for code {slack} bytes more than were resident"
     );
     slack
-}
-
-/// A memory cgroup of our own, gone when it is dropped.
-struct Cgroup(PathBuf);
-
-impl Cgroup {
-    /// With a limit; none if groups cannot be made here.
-    fn new(bytes: u64) -> Option<Cgroup> {
-        static MADE: AtomicUsize = AtomicUsize::new(0);
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let name = format!("plimsoll_test_{}_{number}", std::process::id());
-        let places = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
-        places.into_iter().find_map(|(root, file)| {
-            let group = Path::new(root).join(&name);
-            fs::create_dir(&group).ok()?;
-            let group = Cgroup(group);
-            let limited =
-                group.0.join(file).exists() && fs::write(group.0.join(file), bytes.to_string()).is_ok();
-            limited.then_some(group)
-        })
-    }
-}
-
-impl Cgroup {
-    /// Shell that puts itself into the group.
-    fn enter(&self) -> String {
-        format!("echo $$ > {}/cgroup.procs", self.0.display())
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.0);
-    }
 }
 
 fn a_run_keeps_to_its_limit_where_the_system_enforces_it() {

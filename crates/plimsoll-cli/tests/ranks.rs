@@ -4,11 +4,15 @@
 //! `crates/plimsoll-ranks/tests/mpi.rs` does. Without it the tests are reported as ignored.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "support/cgroup.rs"]
+mod cgroup;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use cgroup::Cgroup;
 use libtest_mimic::{Arguments, Failed, Trial};
 use plimsoll_data::phantom::{self, PhantomConfig};
 
@@ -70,12 +74,17 @@ impl Site {
 
     /// The command that trains a run with some ranks; with 0 without a launcher.
     fn command(&self, ranks: usize, run: &str, more: &[&str]) -> Command {
+        self.command_below(ranks, run, more, &[])
+    }
+
+    /// The same with words before the program of a rank.
+    fn command_below(&self, ranks: usize, run: &str, more: &[&str], before: &[&str]) -> Command {
         let program = env!("CARGO_BIN_EXE_plimsoll");
         let mut command = match ranks {
             0 => Command::new(program),
             _ => {
                 let mut command = Command::new(&self.mpi.launcher);
-                command.arg("-n").arg(ranks.to_string()).arg(program);
+                command.arg("-n").arg(ranks.to_string()).args(before).arg(program);
                 command
             }
         };
@@ -189,6 +198,33 @@ fn too_much_memory(mpi: &Mpi) -> Result<(), Failed> {
     expect(!site.dir.path().join("run/fold_0").exists(), "a run has begun")
 }
 
+/// Two ranks, each in a group that has just the limit of a rank: what a rank needs is planned, the MPI library included.
+fn own_groups(mpi: &Mpi) -> Result<(), Failed> {
+    let mut site = Site::new(mpi);
+    let output = site.train(2, "free", &[]);
+    expect(output.status.success(), &text(&output))?;
+    let events = String::from_utf8(site.file("free", "events.jsonl"))?;
+    let events = events.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let planned = events.filter(|event| event["event"] == "plan").find_map(|event| event["planned"].as_u64());
+    // The other rank may own a tensor more.
+    let limit = (planned.ok_or("no plan is recorded")? + (256 << 10)).next_multiple_of(4096);
+    let groups = [Cgroup::new(limit), Cgroup::new(limit)].map(|group| group.ok_or("no group can be made"));
+    let [first, second] = groups;
+    let (first, second) = (first?, second?);
+    site.ram = limit.to_string();
+    // A shell for each rank puts itself into its group, and becomes the rank.
+    let enter = format!(
+        "if [ \"$PMI_RANK\" = 0 ]; then {}; else {}; fi; exec \"$0\" \"$@\"",
+        first.enter(),
+        second.enter()
+    );
+    let mut command = site.command_below(2, "groups", &[], &["sh", "-c", &enter]);
+    let output = command.output()?;
+    expect(output.status.success(), &text(&output))?;
+    expect((first.kills(), second.kills()) == (Some(0), Some(0)), "the kernel has killed a rank")?;
+    site.expect_same("free", "groups")
+}
+
 /// Without other ranks there is nobody to wait for.
 fn patience_alone() -> Result<(), Failed> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
@@ -262,11 +298,23 @@ fn main() {
         ("ranks_that_may_take_more_than_their_node_has_are_refused", too_much_memory),
         ("a_killed_rank_ends_all_and_another_number_continues", killed),
     ];
+    let has_groups = Cgroup::new(1 << 30).is_some();
+    let in_groups = {
+        let name = "ranks_in_groups_of_their_limits_are_not_killed";
+        let reason = match (&found, has_groups) {
+            (None, _) => " (no MPICH with an mpiexec)",
+            (_, false) => " (needs memory cgroups)",
+            _ => "",
+        };
+        let mpi = found.clone();
+        Trial::test(format!("{name}{reason}"), move || mpi.map_or(Ok(()), |mpi| own_groups(&mpi)))
+            .with_ignored_flag(!reason.is_empty())
+    };
     let trials = all.map(|(name, run)| {
         let name = if found.is_some() { name.into() } else { format!("{name} (no MPICH with an mpiexec)") };
         let mpi = found.clone();
         Trial::test(name, move || mpi.map_or(Ok(()), |mpi| run(&mpi))).with_ignored_flag(found.is_none())
     });
     let alone = Trial::test("the_wait_for_other_ranks_is_refused_without_them", patience_alone);
-    libtest_mimic::run(&arguments, trials.into_iter().chain([alone]).collect()).exit();
+    libtest_mimic::run(&arguments, trials.into_iter().chain([in_groups, alone]).collect()).exit();
 }

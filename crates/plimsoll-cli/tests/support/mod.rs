@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "not every test uses everything")]
 #![allow(clippy::panic, reason = "a test fails by panicking")]
 
+pub mod cgroup;
 mod small_disk;
 
 use std::collections::BTreeMap;
