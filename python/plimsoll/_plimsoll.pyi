@@ -262,7 +262,7 @@ def image_shape(path: _Path) -> _Shape: ...
 def read_labels(path: _Path, labels: npt.NDArray[Any]) -> None: ...
 
 _Images = npt.NDArray[np.float32]
-_Labels = npt.NDArray[np.uint8] | npt.NDArray[np.int64]
+_Labels = npt.NDArray[np.uint8] | npt.NDArray[np.int64] | npt.NDArray[np.float32]
 
 @final
 class LentBatch: ...
@@ -277,8 +277,9 @@ class PatchStream:
         patch_size: list[int],
         batch_size: int,
         spacing: str | None,
-        augmentation: str | None,
-        oversample_foreground: float,
+        augmentation: bool | str,
+        oversample_foreground: float | None,
+        images: str | None,
         seed: int,
         section: str,
         fold: int | None,
@@ -287,15 +288,17 @@ class PatchStream:
         allow_outside: bool,
         skip_bad_cases: bool,
         iterations_per_epoch: int | None,
+        is_endless: bool,
         prefetch: int,
-        wide_labels: bool,
+        wide_labels: bool | None,
         cache: bool,
         budget: Budget,
         threads: int,
     ) -> PatchStream: ...
     @property
     def warnings(self) -> list[str]: ...
-    def facts(self) -> tuple[list[str], list[str], dict[str, int], list[float]]: ...
+    def facts(self) -> tuple[list[str], list[str], list[str], dict[str, int], list[float]]: ...
+    def batches(self) -> int | None: ...
     def begin(self) -> int: ...
     def next(self, epoch: int) -> tuple[_Images, _Labels, list[str]] | None: ...
     def state(self) -> str: ...

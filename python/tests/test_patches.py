@@ -20,6 +20,7 @@ import pytest
 torch = pytest.importorskip("torch")
 nibabel = pytest.importorskip("nibabel")
 
+from png import write_png  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 import plimsoll  # noqa: E402
@@ -243,15 +244,17 @@ def test_lists_and_folders_of_all_layouts_have_the_same_patches(folder: pathlib.
 
 
 def test_pictures_are_slices(tmp_path: pathlib.Path) -> None:
-    image_module = pytest.importorskip("PIL.Image")
     for number in range(4):
         image, label = volumes(number)
-        for name, picture in (("images", image[5].astype(np.uint8)), ("masks", label[5])):
-            (tmp_path / name).mkdir(exist_ok=True)
-            image_module.fromarray(picture).save(tmp_path / name / f"p{number}.png")
+        write_png(tmp_path / "images" / f"p{number}.png", image[5])
+        write_png(tmp_path / "masks" / f"p{number}.png", label[5])
     stream = patches(tmp_path, patch_size=(16, 24))
+    assert len(stream.classes) == 2 and set(stream.labels.values()) == {0, 1}
+    seen = set()
     for batch in stream:
         assert batch["image"].shape == (2, 1, 1, 16, 24) and batch["label"].shape == (2, 1, 1, 16, 24)
+        seen.update(batch["label"].unique().tolist())
+    assert seen == {0, 1}
 
 
 def test_an_outlier_is_never_resampled_as_a_whole(tmp_path: pathlib.Path) -> None:

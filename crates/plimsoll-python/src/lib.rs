@@ -34,8 +34,8 @@ pub use model::{ArrayModel, ImagePlan, ModelDescription, ModelOptions, OutputFil
 pub use model_files::{image_shape, read_labels, write_image};
 pub use model_jobs::{FolderOptions, SegmentOptions, import_archive, predict_folder, segment_images, tasks};
 pub use patches::{
-    InProcess, LabelBuffer, PatchBatch, PatchOptions, PatchSettings, PatchStream, StreamFacts, Turn,
-    Warnings, parsed, section_by_name,
+    AugmentationChoice, EpochLength, InProcess, LabelBuffer, LabelType, PatchBatch, PatchOptions,
+    PatchSettings, PatchStream, StreamFacts, Turn, Warnings, parsed, section_by_name,
 };
 pub use scores::{
     Distances, LabelScores, ScoreOptions, evaluate, group, metric_name, surface, surface_distances,

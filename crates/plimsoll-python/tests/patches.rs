@@ -6,11 +6,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use plimsoll::{Context, DataPlace, FoldRequest, PhantomConfig, write_phantoms};
-use plimsoll_data::{Augmentation, Mode};
+use plimsoll_data::Mode;
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_run::Settings;
 
-use plimsoll_python::{Failure, PatchBatch, PatchOptions, PatchSettings, PatchStream, Resources, Turn};
+use plimsoll_python::{
+    AugmentationChoice, EpochLength, Failure, LabelType, PatchBatch, PatchOptions, PatchSettings,
+    PatchStream, Resources, Turn,
+};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -38,14 +41,16 @@ fn settings() -> PatchSettings {
         patch_size: vec![8, 16, 16],
         batch_size: 2,
         spacing: None,
-        augmentation: Augmentation::default(),
-        oversample_foreground: 0.33,
+        augmentation: AugmentationChoice::Usual,
+        oversample_foreground: None,
+        images: None,
         seed: 3,
         section: Mode::Training,
     }
 }
 
-const OPTIONS: PatchOptions = PatchOptions { iterations_per_epoch: Some(4), prefetch: 2, wide_labels: false };
+const OPTIONS: PatchOptions =
+    PatchOptions { epoch: EpochLength::Batches(4), prefetch: 2, labels: LabelType::Usual };
 
 fn resources(bytes: Bytes, threads: usize) -> Resources {
     Resources { budget: Budget::new(bytes), threads }
@@ -57,7 +62,7 @@ fn open(
     options: PatchOptions,
     resources: &Resources,
 ) -> Result<PatchStream, Failure> {
-    PatchStream::open(request, settings, options, resources, &Context::default())
+    PatchStream::open(request, &settings, options, resources, &Context::default())
 }
 
 /// Step, bits of the images, labels, cases.
@@ -98,7 +103,7 @@ fn a_stream_resumes_with_the_same_bits_under_other_threads_and_budgets() {
     let state = first.state().unwrap();
     drop(first);
     assert_eq!(facts.budget.used(), Bytes::ZERO);
-    let wide = PatchOptions { wide_labels: true, prefetch: 3, ..OPTIONS };
+    let wide = PatchOptions { labels: LabelType::Words, prefetch: 3, ..OPTIONS };
     let mut second = open(&request, settings(), wide, &resources(Bytes::mib(64), 2)).unwrap();
     // Begun, but not at this position.
     take(&mut second, 1);
@@ -123,7 +128,7 @@ fn a_state_of_other_settings_or_data_is_refused_by_name() {
     };
     assert!(refusal(&request, PatchSettings { seed: 4, ..settings() }).contains("seed=3"));
     assert!(refusal(&request, PatchSettings { batch_size: 1, ..settings() }).contains("batch_size=2"));
-    let other = PatchSettings { augmentation: Augmentation::none(), ..settings() };
+    let other = PatchSettings { augmentation: AugmentationChoice::Off, ..settings() };
     assert!(refusal(&request, other).contains("augmentation"));
     let fold = FoldRequest { fold: Some(1), ..request.clone() };
     assert!(refusal(&fold, settings()).contains("fold"));
@@ -184,7 +189,7 @@ fn the_budget_holds_and_one_that_is_too_small_is_refused_with_the_limit_that_wou
 fn batches_that_are_kept_are_an_error_before_the_memory_is_used_up() {
     let folder = phantom();
     let all = resources(Bytes::mib(64), 1);
-    let options = PatchOptions { iterations_per_epoch: None, ..OPTIONS };
+    let options = PatchOptions { epoch: EpochLength::Endless, ..OPTIONS };
     let mut stream = open(&request(folder.path()), settings(), options, &all).unwrap();
     let epoch = stream.begin();
     let mut kept = Vec::new();
@@ -218,7 +223,7 @@ fn a_case_that_is_gone_is_named_and_the_stream_continues_once_it_is_back() {
     let image = fs::read_dir(folder.path().join("imagesTr")).unwrap().next().unwrap().unwrap().path();
     let aside = folder.path().join("aside");
     let all = resources(Bytes::mib(64), 2);
-    let endless = PatchOptions { iterations_per_epoch: None, ..OPTIONS };
+    let endless = PatchOptions { epoch: EpochLength::Endless, ..OPTIONS };
     let mut stream = open(&request(folder.path()), settings(), endless, &all).unwrap();
     fs::rename(&image, &aside).unwrap();
     let epoch = stream.begin();
@@ -278,10 +283,10 @@ fn impossible_arguments_are_named() {
         Failure::Argument { argument, .. } => argument,
         other => panic!("{other}"),
     };
-    let augmentation = Augmentation { p_rotation: 2.0, ..Augmentation::default() };
+    let augmentation = AugmentationChoice::Values("{\"p_rotation\": 2}".into());
     assert_eq!(argument(PatchSettings { augmentation, ..settings() }, OPTIONS), "augmentation");
     assert_eq!(
-        argument(PatchSettings { oversample_foreground: 2.0, ..settings() }, OPTIONS),
+        argument(PatchSettings { oversample_foreground: Some(2.0), ..settings() }, OPTIONS),
         "oversample_foreground"
     );
     assert_eq!(
@@ -289,7 +294,7 @@ fn impossible_arguments_are_named() {
         "patch_size"
     );
     assert_eq!(argument(settings(), PatchOptions { prefetch: 0, ..OPTIONS }), "prefetch");
-    let endless = PatchOptions { iterations_per_epoch: Some(0), ..OPTIONS };
+    let endless = PatchOptions { epoch: EpochLength::Batches(0), ..OPTIONS };
     assert_eq!(argument(settings(), endless), "iterations_per_epoch");
     let nowhere = open(&request(Path::new("/nowhere")), settings(), OPTIONS, &all).err().unwrap();
     assert!(nowhere.to_string().contains("/nowhere"), "{nowhere}");

@@ -1,11 +1,13 @@
 //! The task of giving each image a class, or labels.
 
-use plimsoll_data::Sampling;
+use std::collections::HashMap;
+
 use plimsoll_data::pictures::{
     Augmentation, ImageDataset, Largest, Pipeline, PipelineSettings, SettingError,
 };
+use plimsoll_data::{Fold, ImageFold, LoaderError, Sampling};
 use plimsoll_image::SampleRange;
-use plimsoll_nn::ConfigError;
+use plimsoll_nn::{ConfigError, SoftTargets};
 use serde::{Deserialize, Serialize};
 
 use crate::{ImageSettings, ImageTarget, RunError};
@@ -54,7 +56,7 @@ impl ClassificationTask {
     ///
     /// # Errors
     /// Returns an error if a target is set that does not go with the data set, or classes that it does not have.
-    pub(crate) fn new(
+    pub fn new(
         settings: &ImageSettings,
         ImageSource { name, dataset, range_16_bit }: ImageSource<'_>,
     ) -> Result<ClassificationTask, RunError> {
@@ -111,6 +113,40 @@ impl ClassificationTask {
         }
         let [label] = labels else { return None };
         self.labels.iter().position(|known| known == label).and_then(|class| u8::try_from(class).ok())
+    }
+
+    /// The images of a fold with their classes, by their places in the data set.
+    ///
+    /// # Errors
+    /// Returns an error if the data set has no such case, or a case has none of the task's classes.
+    pub fn image_fold(
+        &self,
+        dataset: &ImageDataset,
+        cases: &Fold,
+        batch: usize,
+    ) -> Result<ImageFold, LoaderError> {
+        let known: HashMap<&str, usize> =
+            dataset.cases.iter().enumerate().map(|(at, case)| (&case.name[..], at)).collect();
+        let of = |names: &[String]| -> Result<Vec<(u8, u32)>, LoaderError> {
+            let place = |name: &String| {
+                let unknown = || LoaderError::UnknownCase { case: name.clone() };
+                let at = *known.get(&name[..]).ok_or_else(unknown)?;
+                let class = self.class_of(&dataset.cases[at].labels).ok_or_else(unknown)?;
+                Ok((class, u32::try_from(at).map_err(|_| unknown())?))
+            };
+            names.iter().map(place).collect()
+        };
+        let (train, val) = (of(&cases.train)?, of(&cases.val)?);
+        Ok(ImageFold { train, val, sampling: self.sampling, batch, answer: self.answer() })
+    }
+
+    /// The outputs of the network where its targets are soft, because images are mixed, have several labels, or are of ordered classes;
+    /// else 0.
+    pub fn soft_outputs(&self) -> usize {
+        match self.soft_targets() {
+            SoftTargets::Never => 0,
+            SoftTargets::Training | SoftTargets::Always => self.answer().outputs(),
+        }
     }
 
     /// The pipeline for images up to a size.

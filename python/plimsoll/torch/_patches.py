@@ -1,4 +1,4 @@
-"""Batches of patches, read by Plimsoll's own threads inside a memory limit."""
+"""Batches of patches or of images with classes, read by Plimsoll's own threads inside a memory limit."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from .. import _plimsoll
+from .._call import plain
 from .._errors import Error
 from .._memory import Budget
 
@@ -27,7 +28,7 @@ _MOST_THREADS = 8
 
 
 class Patches(IterableDataset[dict[str, Any]]):
-    """Batches of patches of images with label maps.
+    """Batches of patches of images with label maps, or of whole images with classes.
 
     Patches are cut out of the stored images: the spacing, the augmentation and the crop are one interpolation of the
     region that a patch touches, so that no volume is ever resampled as a whole. Threads of Plimsoll read ahead; worker
@@ -39,6 +40,11 @@ class Patches(IterableDataset[dict[str, Any]]):
     - ``"image"``: normalised intensities, float32, of shape (batch, channel, depth, height, width),
     - ``"label"``: labels of shape (batch, 1, depth, height, width),
     - ``"case"``: the name of the case of each sample.
+
+    Images with a class each lie in a folder for each class, or are listed in a table. There a sample is a whole image
+    of `patch_size`, prepared as `plimsoll.train` does. ``"image"`` has the shape (batch, channel, height, width), and
+    ``"label"`` the numbers of the classes, int64, of shape (batch,). Where an image may have several labels, or images
+    are mixed, ``"label"`` has the share of each class instead, float32, of shape (batch, class).
 
     The tensors are the buffers that the threads filled; nothing is copied. A buffer is filled again once no tensor uses
     it, so ``clone()`` what is kept for longer than a few steps.
@@ -53,33 +59,44 @@ class Patches(IterableDataset[dict[str, Any]]):
     dataset : path or sequence of mapping
         A folder in any layout that Plimsoll detects: nnU-Net's ``imagesTr`` and ``labelsTr``, ``raw`` and ``seg``,
         BIDS, or a folder for each case. Else a table, or the JSON of a MONAI data list. Or such a list in memory:
-        ``[{"image": path, "label": path}, ...]``, where ``"image"`` may be a list with a file for each channel.
+        ``[{"image": path, "label": path}, ...]``, where ``"image"`` may be a list with a file for each channel. Or
+        images with classes: a folder for each class, in folders ``train``, ``val`` and ``test`` if they are divided, or
+        a table. Images of ``test`` are in no section.
     patch_size : sequence of int
-        Voxels along depth, height and width; or along height and width for slices, whose depth is 1.
+        Voxels along depth, height and width; or along height and width for slices, whose depth is 1. Images with
+        classes are resized to height and width.
     batch_size : int, optional
         Samples of a batch.
     spacing : sequence of float or "native", optional
         The spacing in millimetres along depth, height and width, or along height and width to resample slices in their
-        plane alone. ``"native"`` keeps each image's own. By default nnU-Net's choice for the data set.
+        plane alone. ``"native"`` keeps each image's own. By default nnU-Net's choice for the data set. Not of images
+        with classes.
     augmentation : bool or mapping, optional
         ``True`` for nnU-Net's augmentation, ``False`` for none, or values that differ from nnU-Net's, such as
-        ``{"p_elastic": 0.2}``. Validation is never augmented.
+        ``{"p_elastic": 0.2}``. Of images with classes ``True`` is the augmentation of `plimsoll.train`, and values are
+        the keys of ``[images.augmentation]``; those that are missing are off. Validation is never augmented.
     section : {"training", "validation"}, optional
         The cases of the fold that batches are drawn from. The patches of validation are the same in each epoch.
     fold : int, optional
-        The fold: of ``splits_final.json``, of ``"fold"`` in a data list, or nnU-Net's division into five. By default
-        all cases are in both sections.
+        The fold: of ``splits_final.json``, of ``"fold"`` in a data list, or nnU-Net's division into five; of images
+        with classes five in which each class has its share. By default all cases are in both sections, unless images
+        are divided into ``train`` and ``val``.
     budget : str, int or Budget, optional
         The memory limit. The cache of volumes gets what threads and batches leave of it.
     seed : int, optional
         The seed of positions and augmentation.
-    iterations_per_epoch : int or None, optional
-        The batches of an iteration over the patches; ``None`` for no end.
+    iterations_per_epoch : int, "auto" or None, optional
+        The batches of an iteration over the patches; ``None`` for no end. ``"auto"`` is 250, and of images with classes
+        as many as it takes to have each image once.
     oversample_foreground : float, optional
         The share of samples that are centred on a voxel of the foreground, as nnU-Net's
-        ``oversample_foreground_percent``.
+        ``oversample_foreground_percent``; 0.33 by default. Not of images with classes.
+    images : mapping, optional
+        The preparation of images with classes: the keys of ``[images]`` in a file of settings, such as
+        ``{"channels": 1, "clahe": 2.5, "sampling": "balanced"}``. `patch_size` and `augmentation` set the size and the
+        augmentation.
     label_dtype : {torch.uint8, torch.int64}, optional
-        The type of labels.
+        The type of labels; by default ``torch.uint8``, and ``torch.int64`` for classes of images.
     channels : sequence of str, optional
         Names of the channels, which decide how they are normalised: ``"CT"`` is clipped to the intensities of the
         foreground, others are z-scores.
@@ -108,6 +125,12 @@ class Patches(IterableDataset[dict[str, Any]]):
     >>> patches = Patches("Dataset001_Vessels", (64, 96, 96), batch_size=2, budget="2GiB", seed=1)  # doctest: +SKIP
     >>> for batch in DataLoader(patches, batch_size=None, num_workers=0):  # doctest: +SKIP
     ...     loss = criterion(model(batch["image"]), batch["label"])
+
+    Of images with a folder for each class:
+
+    >>> images = Patches("retina", (224, 224), batch_size=16, fold=0, budget="1GiB")  # doctest: +SKIP
+    >>> batch = next(iter(images))  # doctest: +SKIP
+    >>> loss = torch.nn.functional.cross_entropy(model(batch["image"]), batch["label"])  # doctest: +SKIP
     """
 
     def __init__(
@@ -122,9 +145,10 @@ class Patches(IterableDataset[dict[str, Any]]):
         fold: int | None = None,
         budget: str | int | Budget = "2GiB",
         seed: int = 0,
-        iterations_per_epoch: int | None = 250,
-        oversample_foreground: float = 0.33,
-        label_dtype: torch.dtype = torch.uint8,
+        iterations_per_epoch: int | Literal["auto"] | None = "auto",
+        oversample_foreground: float | None = None,
+        images: Mapping[str, Any] | None = None,
+        label_dtype: torch.dtype | None = None,
         channels: Sequence[str] | None = None,
         labels: Mapping[str, int] | None = None,
         threads: int | None = None,
@@ -136,11 +160,10 @@ class Patches(IterableDataset[dict[str, Any]]):
         super().__init__()
         _expect_main_process()
         place, listed = _place(dataset)
-        if label_dtype not in (torch.uint8, torch.int64):
+        if label_dtype not in (None, torch.uint8, torch.int64):
             raise ValueError(f"label_dtype is {label_dtype}; pass torch.uint8 or torch.int64")
         if section not in ("training", "validation"):
             raise ValueError(f"section is {section!r}; pass 'training' or 'validation'")
-        self._length = None if iterations_per_epoch is None else _count(iterations_per_epoch, "iterations_per_epoch")
         #: The memory limit, with its holders.
         self.budget = budget if isinstance(budget, Budget) else Budget(budget)
         self._stream = _plimsoll.PatchStream(
@@ -150,7 +173,8 @@ class Patches(IterableDataset[dict[str, Any]]):
             batch_size=_count(batch_size, "batch_size"),
             spacing=_spacing(spacing),
             augmentation=_augmentation(augmentation),
-            oversample_foreground=_number(oversample_foreground, "oversample_foreground"),
+            oversample_foreground=_optional_number(oversample_foreground, "oversample_foreground"),
+            images=_images(images),
             seed=_count(seed, "seed"),
             section=section,
             fold=None if fold is None else _count(fold, "fold"),
@@ -158,9 +182,10 @@ class Patches(IterableDataset[dict[str, Any]]):
             labels=None if labels is None else {str(name): _count(value, "labels") for name, value in labels.items()},
             allow_outside=bool(allow_outside) or listed is not None,
             skip_bad_cases=bool(skip_bad_cases),
-            iterations_per_epoch=self._length,
+            iterations_per_epoch=_iterations(iterations_per_epoch),
+            is_endless=iterations_per_epoch is None,
             prefetch=_count(prefetch, "prefetch"),
-            wide_labels=label_dtype == torch.int64,
+            wide_labels=None if label_dtype is None else label_dtype == torch.int64,
             cache=bool(cache),
             budget=self.budget._ledger,
             threads=_threads() if threads is None else _count(threads, "threads"),
@@ -171,12 +196,16 @@ class Patches(IterableDataset[dict[str, Any]]):
         self.cases: list[str]
         #: The names of the channels.
         self.channels: list[str]
+        #: The names of the classes, by their numbers.
+        self.classes: list[str]
         #: The labels of batches by name.
         self.labels: dict[str, int]
-        #: The spacing in millimetres, along depth, height and width, or in the plane of slices.
+        #: The spacing in millimetres, along depth, height and width, or in the plane of slices; empty for images with
+        #: classes.
         self.spacing: tuple[float, ...]
-        self.cases, self.channels, self.labels, lengths = self._stream.facts()
+        self.cases, self.channels, self.classes, self.labels, lengths = self._stream.facts()
         self.spacing = tuple(lengths)
+        self._length = self._stream.batches()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Iterate over the batches of an epoch.
@@ -250,7 +279,8 @@ class Patches(IterableDataset[dict[str, Any]]):
 
     def __repr__(self) -> str:
         """Return a short description."""
-        return f"Patches({len(self.cases)} cases, channels={self.channels}, spacing={self.spacing})"
+        spacing = f", spacing={self.spacing}" if self.spacing else f", classes={self.classes}"
+        return f"Patches({len(self.cases)} cases, channels={self.channels}{spacing})"
 
 
 def _expect_main_process() -> None:
@@ -334,10 +364,32 @@ def _spacing(spacing: object) -> str | None:
     return json.dumps(numbers)
 
 
-def _augmentation(augmentation: object) -> str | None:
-    """Return the augmentation as JSON, and `None` for none."""
+def _optional_number(value: object, name: str) -> float | None:
+    return None if value is None else _number(value, name)
+
+
+def _iterations(iterations: object) -> int | None:
+    """Return the batches of an epoch, and `None` where the data set decides or there is no end."""
+    if iterations is None or iterations == "auto":
+        return None
+    if isinstance(iterations, str):
+        raise ValueError(f"iterations_per_epoch is {iterations!r}; pass a number, 'auto' or None")
+    return _count(iterations, "iterations_per_epoch")
+
+
+def _images(images: object) -> str | None:
+    """Return the preparation of images as JSON."""
+    if images is None:
+        return None
+    if not isinstance(images, Mapping):
+        raise TypeError(f"images must be a dictionary, not {type(images).__name__}")
+    return json.dumps(plain(images, "images"), allow_nan=False)
+
+
+def _augmentation(augmentation: object) -> bool | str:
+    """Return the augmentation: on, off, or its values as JSON."""
     if isinstance(augmentation, bool):
-        return "{}" if augmentation else None
+        return augmentation
     if not isinstance(augmentation, Mapping):
         raise TypeError(f"augmentation must be True, False or a dictionary, not {type(augmentation).__name__}")
     try:

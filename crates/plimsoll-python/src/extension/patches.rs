@@ -7,10 +7,10 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use numpy::ndarray::ArrayView5;
-use numpy::{Element, PyArray5};
+use numpy::ndarray::ArrayViewD;
+use numpy::{Element, PyArrayDyn};
 use plimsoll::{Context, DataPlace, FoldRequest, StopToken};
-use plimsoll_data::{Augmentation, DataSettings};
+use plimsoll_data::DataSettings;
 use plimsoll_parallel::{Panicked, catch_panic};
 use plimsoll_run::{CacheFolder, Settings};
 use pyo3::prelude::*;
@@ -18,8 +18,8 @@ use pyo3::prelude::*;
 use super::memory::PyBudget;
 use super::{detached, raised, resources};
 use crate::{
-    Failure, InProcess, LabelBuffer, PatchBatch, PatchOptions, PatchSettings, PatchStream, Turn, Warnings,
-    parsed, section_by_name,
+    AugmentationChoice, EpochLength, Failure, InProcess, LabelBuffer, LabelType, PatchBatch, PatchOptions,
+    PatchSettings, PatchStream, StreamFacts, Turn, Warnings, parsed, section_by_name,
 };
 
 /// The time between two looks at whether the user has interrupted.
@@ -31,8 +31,8 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<LentBatch>()
 }
 
-/// Cases, channels, values of labels and spacing of a stream.
-type Facts = (Vec<String>, Vec<String>, BTreeMap<String, u8>, Vec<f64>);
+/// Cases, channels, classes, values of labels and spacing of a stream.
+type Facts = (Vec<String>, Vec<String>, Vec<String>, BTreeMap<String, u8>, Vec<f64>);
 
 #[pyclass(name = "PatchStream", module = "plimsoll._plimsoll", frozen)]
 struct PyPatchStream {
@@ -49,8 +49,8 @@ struct LentBatch {
 #[pymethods]
 impl PyPatchStream {
     #[new]
-    #[pyo3(signature = (*, place, listed, patch_size, batch_size, spacing, augmentation, oversample_foreground, seed, section, fold,
-        channels, labels, allow_outside, skip_bad_cases, iterations_per_epoch, prefetch, wide_labels, cache, budget, threads))]
+    #[pyo3(signature = (*, place, listed, patch_size, batch_size, spacing, augmentation, oversample_foreground, images, seed, section,
+        fold, channels, labels, allow_outside, skip_bad_cases, iterations_per_epoch, is_endless, prefetch, wide_labels, cache, budget, threads))]
     #[allow(clippy::too_many_arguments, reason = "the package passes keyword arguments")]
     fn new(
         py: Python<'_>,
@@ -59,8 +59,9 @@ impl PyPatchStream {
         patch_size: Vec<usize>,
         batch_size: usize,
         spacing: Option<&str>,
-        augmentation: Option<&str>,
-        oversample_foreground: f64,
+        augmentation: Augmented,
+        oversample_foreground: Option<f64>,
+        images: Option<&str>,
         seed: u64,
         section: &str,
         fold: Option<usize>,
@@ -69,8 +70,9 @@ impl PyPatchStream {
         allow_outside: bool,
         skip_bad_cases: bool,
         iterations_per_epoch: Option<u64>,
+        is_endless: bool,
         prefetch: usize,
-        wide_labels: bool,
+        wide_labels: Option<bool>,
         cache: bool,
         budget: &Bound<'_, PyBudget>,
         threads: usize,
@@ -81,15 +83,27 @@ impl PyPatchStream {
                 patch_size,
                 batch_size,
                 spacing: spacing.map(|text| parsed("spacing", text)).transpose()?,
-                augmentation: augmentation
-                    .map_or(Ok(Augmentation::none()), |text| parsed("augmentation", text))?,
+                augmentation: augmentation.choice(),
                 oversample_foreground,
+                images: images.map(|text| parsed("images", text)).transpose()?,
                 seed,
                 section: section_by_name(section)?,
             })
         };
         let settings = settings().map_err(|failure| raised(py, failure))?;
-        let options = PatchOptions { iterations_per_epoch, prefetch, wide_labels };
+        let options = PatchOptions {
+            epoch: match iterations_per_epoch {
+                Some(count) => EpochLength::Batches(count),
+                None if is_endless => EpochLength::Endless,
+                None => EpochLength::Usual,
+            },
+            prefetch,
+            labels: match wide_labels {
+                None => LabelType::Usual,
+                Some(false) => LabelType::Bytes,
+                Some(true) => LabelType::Words,
+            },
+        };
         let request = FoldRequest {
             place: match listed {
                 Some(text) => DataPlace::List { text, folder: place },
@@ -109,7 +123,7 @@ impl PyPatchStream {
         let folder = CacheFolder::for_user(|name| std::env::var_os(name)).filter(|_| cache);
         let context = Context::observed(warnings.clone()).with_cache(folder);
         let stop = context.stop.clone();
-        let open = move || PatchStream::open(&request, settings, options, &resources, &context);
+        let open = move || PatchStream::open(&request, &settings, options, &resources, &context);
         let stream = interruptible(py, &stop, open)?;
         Ok(PyPatchStream { stream: InProcess::new(Mutex::new(stream)), warnings: warnings.take() })
     }
@@ -120,10 +134,16 @@ impl PyPatchStream {
         self.warnings.clone()
     }
 
-    /// Cases, channels, labels and spacing.
+    /// Cases, channels, classes, labels and spacing.
     fn facts(&self, py: Python<'_>) -> PyResult<Facts> {
-        let facts = self.with(py, |stream| Ok(stream.facts().clone()))?;
-        Ok((facts.cases, facts.channels, facts.labels, facts.spacing))
+        let StreamFacts { cases, channels, classes, labels, spacing } =
+            self.with(py, |stream| Ok(stream.facts().clone()))?;
+        Ok((cases, channels, classes, labels, spacing))
+    }
+
+    /// The batches of an epoch; none for no end.
+    fn batches(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        self.with(py, |stream| Ok(stream.batches()))
     }
 
     /// Begins an epoch.
@@ -161,6 +181,23 @@ impl PyPatchStream {
     }
 }
 
+/// The argument `augmentation`: on or off, or the JSON of values.
+#[derive(FromPyObject)]
+enum Augmented {
+    Usual(bool),
+    Values(String),
+}
+
+impl Augmented {
+    fn choice(self) -> AugmentationChoice {
+        match self {
+            Augmented::Usual(true) => AugmentationChoice::Usual,
+            Augmented::Usual(false) => AugmentationChoice::Off,
+            Augmented::Values(text) => AugmentationChoice::Values(text),
+        }
+    }
+}
+
 impl PyPatchStream {
     /// Calls the stream without the interpreter's lock.
     fn with<T: Send>(
@@ -183,12 +220,14 @@ fn arrays(py: Python<'_>, batch: Box<PatchBatch>) -> PyResult<Arrays<'_>> {
     let (images, labels, cases) = (batch.image_buffer(), batch.label_buffer(), batch.cases().to_vec());
     let lent = Bound::new(py, LentBatch { _batch: InProcess::new(batch) })?.into_any();
     // SAFETY: the buffers have these shapes, and stay mapped and unused by others until `lent` is dropped.
-    let images = unsafe { shared(images, image_shape, &lent) };
+    let images = unsafe { shared(images, &image_shape, &lent) };
     let labels = match labels {
         // SAFETY: as for the images.
-        LabelBuffer::Bytes(start) => unsafe { shared(start, label_shape, &lent) },
+        LabelBuffer::Bytes(start) => unsafe { shared(start, &label_shape, &lent) },
         // SAFETY: as for the images.
-        LabelBuffer::Words(start) => unsafe { shared(start, label_shape, &lent) },
+        LabelBuffer::Words(start) => unsafe { shared(start, &label_shape, &lent) },
+        // SAFETY: as for the images.
+        LabelBuffer::Shares(start) => unsafe { shared(start, &label_shape, &lent) },
     };
     Ok((images, labels, cases))
 }
@@ -200,13 +239,13 @@ fn arrays(py: Python<'_>, batch: Box<PatchBatch>) -> PyResult<Arrays<'_>> {
 /// access it.
 unsafe fn shared<'py, T: Element>(
     start: *mut T,
-    shape: [usize; 5],
+    shape: &[usize],
     owner: &Bound<'py, PyAny>,
 ) -> Bound<'py, PyAny> {
     // SAFETY: the caller's contract; the view ends before the array is used.
-    let view = unsafe { ArrayView5::from_shape_ptr(shape, start.cast_const()) };
+    let view = unsafe { ArrayViewD::from_shape_ptr(shape, start.cast_const()) };
     // SAFETY: the owner becomes the array's base, and neither moves nor frees the buffer while it lives.
-    unsafe { PyArray5::borrow_from_array(&view, owner.clone()) }.into_any()
+    unsafe { PyArrayDyn::borrow_from_array(&view, owner.clone()) }.into_any()
 }
 
 /// Runs a call on a thread of its own, and waits for it. If the user interrupts, the call is asked to stop and left to end by itself.

@@ -1,10 +1,12 @@
 //! Errors of data sets and loaders as Python sees them.
 
 use plimsoll::{Cause, Error};
+use plimsoll_data::pictures::{self, SettingError};
 use plimsoll_data::{DatasetError, InspectError, LoaderError, SamplerError, SplitsError};
 use plimsoll_memory::{MapError, OverBudget};
+use plimsoll_nn::ConfigError;
 use plimsoll_remedy::render;
-use plimsoll_run::one_line;
+use plimsoll_run::{RunError, one_line};
 
 use crate::{Failure, Keywords};
 
@@ -15,6 +17,7 @@ pub(super) fn opening_failure(error: &Error) -> Failure {
         | Cause::Map(MapError::OverBudget(over))
         | Cause::Dataset(DatasetError::Memory { source: over, .. })
         | Cause::Splits(SplitsError::Memory { source: over, .. })
+        | Cause::Images(pictures::DatasetError::Memory { source: over, .. })
         | Cause::Inspect(InspectError::Memory(MapError::OverBudget(over))) => Some(over.clone()),
         Cause::Inspect(InspectError::Case { case, problem: MapError::OverBudget(over) }) => {
             Some(OverBudget { holder: format!("case {case}: {}", over.holder), ..over.clone() })
@@ -61,10 +64,23 @@ pub(super) fn sampler_failure(error: &SamplerError) -> Failure {
     }
 }
 
+/// The failure of preparing images as they are set.
+pub(super) fn image_failure(error: &RunError) -> Failure {
+    let argument = match error {
+        // The sides of the size that images are resized to.
+        RunError::Config(ConfigError::Value { setting: "side", .. }) => "patch_size",
+        _ => "images",
+    };
+    Failure::argument(argument, format!("is not possible: {}", render(&one_line(error), &Keywords)))
+}
+
 /// The failure of loading a batch.
 pub(super) fn loader_failure(error: &LoaderError) -> Failure {
     let remedy = match error {
-        LoaderError::Memory(MapError::OverBudget(over)) => return Failure::OverLimit(over.clone()),
+        LoaderError::Memory(MapError::OverBudget(over))
+        | LoaderError::Pipeline(SettingError::Memory(MapError::OverBudget(over))) => {
+            return Failure::OverLimit(over.clone());
+        }
         LoaderError::AllLent { slots } => {
             return Failure::Failed {
                 message: format!("all {slots} batches are still in use, so that the next cannot be made"),

@@ -1,12 +1,10 @@
 //! The state of a stream, from which another resumes.
 
-use plimsoll_memory::{Digest, Digester};
+use plimsoll_memory::Digest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use plimsoll::FoldData;
-
-use crate::{Failure, PatchSettings};
+use crate::Failure;
 
 /// The version of states.
 const VERSION: u32 = 1;
@@ -25,23 +23,21 @@ pub(super) struct StreamState {
     data: String,
 }
 
+/// The settings of a stream as its states name them.
+pub(super) fn written_settings(settings: &impl Serialize) -> Result<Map<String, Value>, Failure> {
+    let failed = |problem: String| Failure::Failed {
+        message: format!("the settings cannot be written: {problem}"),
+        remedy: None,
+    };
+    match serde_json::to_value(settings).map_err(|error| failed(error.to_string()))? {
+        Value::Object(settings) => Ok(settings),
+        other => Err(failed(other.to_string())),
+    }
+}
+
 impl StreamState {
-    pub(super) fn new(
-        step: u64,
-        iteration: u64,
-        settings: &PatchSettings,
-        data: Digest,
-    ) -> Result<StreamState, Failure> {
-        let failed = |problem: String| Failure::Failed {
-            message: format!("the settings cannot be written: {problem}"),
-            remedy: None,
-        };
-        match serde_json::to_value(settings).map_err(|error| failed(error.to_string()))? {
-            Value::Object(settings) => {
-                Ok(StreamState { version: VERSION, step, iteration, settings, data: data.to_string() })
-            }
-            other => Err(failed(other.to_string())),
-        }
+    pub(super) fn new(step: u64, iteration: u64, settings: &Map<String, Value>, data: Digest) -> StreamState {
+        StreamState { version: VERSION, step, iteration, settings: settings.clone(), data: data.to_string() }
     }
 
     pub(super) fn read(text: &str) -> Result<StreamState, Failure> {
@@ -73,27 +69,4 @@ impl StreamState {
         }
         Ok(())
     }
-}
-
-/// The digest of everything in a data set that patches depend on.
-pub(super) fn digest_of(data: &FoldData) -> Digest {
-    let mut digest = Digester::default();
-    let mut add = |text: &str| {
-        digest.update(&(text.len() as u64).to_le_bytes());
-        digest.update(text.as_bytes());
-    };
-    for channel in &data.dataset.channels {
-        add(&channel.name);
-        add(&format!("{:?}", channel.normalisation));
-    }
-    data.dataset.labels.names().iter().for_each(|name| add(name));
-    for case in data.inspection.fingerprint.iter().flat_map(|all| &all.cases) {
-        add(&case.id);
-        add(&case.content.to_string());
-    }
-    for cases in [&data.fold.train, &data.fold.val] {
-        add(&cases.len().to_string());
-        cases.iter().for_each(|case| add(case));
-    }
-    digest.finish()
 }

@@ -1,21 +1,18 @@
 //! A stream of batches.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use plimsoll::{Context, Event, FoldData, FoldRequest, Observer, open_fold};
-use plimsoll_data::{
-    Batch, CaseFingerprint, FilesMemory, Loader, LoaderConfig, LoaderError, Mode, Patches, SampleShape,
-    Sampler, Scratch, Targets, VolumeCache,
-};
-use plimsoll_memory::{Budget, Bytes, Digest, Mapped};
+use plimsoll::{Context, Event, FoldRequest, Observer};
+use plimsoll_data::{Batch, Loader, LoaderConfig, LoaderError, Mode};
 use plimsoll_remedy::render;
 
 use super::batch::PatchBatch;
 use super::failure;
-use super::settings::{PatchOptions, PatchSettings};
-use super::state::{StreamState, digest_of};
+use super::opened::{Given, Opened};
+use super::settings::{EpochLength, PatchOptions, PatchSettings};
+use super::state::StreamState;
 use crate::{Failure, Keywords, Resources};
 
 /// The warnings of opening a data set.
@@ -44,9 +41,11 @@ pub struct StreamFacts {
     pub cases: Vec<String>,
     /// The names of the channels.
     pub channels: Vec<String>,
+    /// The names of the classes, by their numbers.
+    pub classes: Vec<String>,
     /// Labels in batches by name.
     pub labels: BTreeMap<String, u8>,
-    /// The spacing in millimetres, along depth, height and width, or in the plane of slices.
+    /// The spacing in millimetres, along depth, height and width, or in the plane of slices; empty of images with classes.
     pub spacing: Vec<f64>,
 }
 
@@ -62,21 +61,10 @@ pub enum Turn {
 
 /// A stream of batches. Its threads start with the first batch, and end when it is closed or dropped.
 pub struct PatchStream {
-    settings: PatchSettings,
-    options: PatchOptions,
-    config: LoaderConfig,
-    patches: Arc<Patches>,
-    /// The memory of the loader.
-    memory: Budget,
-    /// The memory of labels of 64 bits.
-    wide: Option<Budget>,
+    opened: Opened,
+    /// The batches of an epoch; `None` for no end.
+    batches: Option<u64>,
     loader: Option<Loader>,
-    /// The names of all cases, in the order of the fingerprint.
-    names: Vec<String>,
-    facts: StreamFacts,
-    data: Digest,
-    /// The reservation for the names of the files.
-    _files: FilesMemory,
     /// The step of the next batch.
     step: u64,
     /// The batches of the present epoch that were handed over.
@@ -89,89 +77,44 @@ pub struct PatchStream {
 
 impl PatchStream {
     /// Opens a data set, and reserves the memory of the threads, the batches and the cache. The cache gets what is left of the budget, at
-    /// most what all volumes take.
+    /// most what all volumes or images take.
     ///
     /// # Errors
     /// If an argument is not possible, the data set cannot be opened, a case cannot be used, or the budget is too small.
     pub fn open(
         request: &FoldRequest,
-        settings: PatchSettings,
+        settings: &PatchSettings,
         options: PatchOptions,
         resources: &Resources,
         context: &Context,
     ) -> Result<PatchStream, Failure> {
-        settings.patch()?;
+        settings.check()?;
         if options.prefetch == 0 {
             return Err(Failure::argument("prefetch", "is 0; pass at least 1"));
         }
-        if options.iterations_per_epoch == Some(0) {
+        if options.epoch == EpochLength::Batches(0) {
             return Err(Failure::argument(
                 "iterations_per_epoch",
                 "is 0; pass at least 1, or None for no end",
             ));
         }
-        let budget = &resources.budget;
-        let data = open_fold(request, budget, context).map_err(|error| failure::opening_failure(&error))?;
-        let Some(fingerprint) = &data.inspection.fingerprint else {
-            return Err(Failure::Failed {
-                message: format!("{} has no case that can be used", data.dataset.folder.display()),
-                remedy: None,
-            });
+        let opened = Opened::open(Given { request, settings, options, resources, context })?;
+        let batches = match options.epoch {
+            EpochLength::Usual => Some(opened.batches),
+            EpochLength::Batches(count) => Some(count),
+            EpochLength::Endless => None,
         };
-        let cases = &fingerprint.cases;
-        let sampler = settings.sampler(fingerprint.target_spacing)?;
-        let patch = sampler.grid.patch;
-        let facts = facts(&data, settings.section, sampler.grid.spacing.lengths());
-        let digest = digest_of(&data);
-        let sampler = Sampler::new(Arc::clone(&data.inspection), &data.fold, sampler)
-            .map_err(|error| failure::sampler_failure(&error))?
-            .on_regions(data.dataset.labels.scored_regions());
-        let largest = cases.iter().map(|case| case.geometry.voxel_count()).max().unwrap_or(0);
-        let config = LoaderConfig {
-            mode: settings.section,
-            seed: settings.seed,
-            first_step: 0,
-            batch_size: settings.batch_size,
-            numbers: plimsoll_data::SampleNumbers::ALL,
-            slots: resources.threads.saturating_add(options.prefetch),
-            threads: resources.threads,
-            scratch: Scratch::for_patches(patch, largest),
-        };
-        let sample = SampleShape::patch(data.dataset.channels.len(), patch);
-        let bytes =
-            config.bytes(sample, &Targets::default()).map_err(|error| failure::loader_failure(&error))?;
-        let memory = budget.part("batches and threads", bytes).map_err(Failure::OverLimit)?;
-        let wide = match options.wide_labels {
-            true => Some(
-                budget.part("labels of 64 bits", wide_bytes(&config, patch)?).map_err(Failure::OverLimit)?,
-            ),
-            false => None,
-        };
-        let cache = cache(cases, &facts.cases, budget, context)?;
-        let patches = Patches::new(&data.dataset, sampler, Arc::new(cache))
-            .map_err(|error| failure::loader_failure(&error))?;
-        Ok(PatchStream {
-            settings,
-            options,
-            config,
-            patches: Arc::new(patches),
-            memory,
-            wide,
-            loader: None,
-            names: cases.iter().map(|case| case.id.clone()).collect(),
-            facts,
-            data: digest,
-            _files: data.dataset.memory,
-            step: 0,
-            iteration: 0,
-            epochs: 0,
-            resumes: false,
-        })
+        Ok(PatchStream { opened, batches, loader: None, step: 0, iteration: 0, epochs: 0, resumes: false })
+    }
+
+    /// The batches of an epoch; `None` for no end.
+    pub fn batches(&self) -> Option<u64> {
+        self.batches
     }
 
     /// Facts about the stream.
     pub fn facts(&self) -> &StreamFacts {
-        &self.facts
+        &self.opened.facts
     }
 
     /// Begins an epoch, and returns its number. Training continues with new patches. Validation has the same patches in each epoch.
@@ -179,7 +122,7 @@ impl PatchStream {
         self.epochs += 1;
         if !std::mem::take(&mut self.resumes) {
             self.iteration = 0;
-            if self.settings.section == Mode::Validation {
+            if self.opened.config.mode == Mode::Validation {
                 self.seek(0);
             }
         }
@@ -198,11 +141,12 @@ impl PatchStream {
                 remedy: Some("finish an iteration before the next, or open the patches twice".into()),
             });
         }
-        if self.options.iterations_per_epoch.is_some_and(|count| self.iteration >= count) {
+        if self.batches.is_some_and(|count| self.iteration >= count) {
             return Ok(Turn::End);
         }
         let Some(batch) = self.lend(patience)? else { return Ok(Turn::Waiting) };
-        let batch = PatchBatch::new(batch, &self.names, self.wide.as_ref())?;
+        let Opened { names, labels, is_of_images, .. } = &self.opened;
+        let batch = PatchBatch::new(batch, names, labels, *is_of_images)?;
         self.step += 1;
         self.iteration += 1;
         Ok(Turn::Batch(Box::new(batch)))
@@ -213,7 +157,7 @@ impl PatchStream {
     /// # Errors
     /// If the settings cannot be written.
     pub fn state(&self) -> Result<String, Failure> {
-        serde_json::to_string(&self.present()?).map_err(|error| Failure::Failed {
+        serde_json::to_string(&self.present()).map_err(|error| Failure::Failed {
             message: format!("the state of the patches cannot be written: {error}"),
             remedy: None,
         })
@@ -225,10 +169,10 @@ impl PatchStream {
     /// If the state is of other settings or of other data.
     pub fn restore(&mut self, text: &str) -> Result<(), Failure> {
         let state = StreamState::read(text)?;
-        state.expect_alike(&self.present()?)?;
+        state.expect_alike(&self.present())?;
         self.seek(state.step);
         self.iteration = state.iteration;
-        self.resumes = self.options.iterations_per_epoch.is_none_or(|count| state.iteration < count);
+        self.resumes = self.batches.is_none_or(|count| state.iteration < count);
         self.epochs += 1;
         Ok(())
     }
@@ -238,8 +182,8 @@ impl PatchStream {
         self.loader = None;
     }
 
-    fn present(&self) -> Result<StreamState, Failure> {
-        StreamState::new(self.step, self.iteration, &self.settings, self.data)
+    fn present(&self) -> StreamState {
+        StreamState::new(self.step, self.iteration, &self.opened.settings, self.opened.data)
     }
 
     /// Waits for the next batch of the loader, which is started if there is none.
@@ -247,9 +191,8 @@ impl PatchStream {
         let lent = match &mut self.loader {
             Some(loader) => loader.next_batch_within(patience),
             none => {
-                let config = LoaderConfig { first_step: self.step, ..self.config };
-                let patches: Arc<Patches> = Arc::clone(&self.patches);
-                Loader::start(config, patches, &self.memory)
+                let config = LoaderConfig { first_step: self.step, ..self.opened.config };
+                Loader::start(config, Arc::clone(&self.opened.samples), &self.opened.memory)
                     .and_then(|loader| none.insert(loader).next_batch_within(patience))
             }
         };
@@ -270,48 +213,4 @@ impl PatchStream {
             self.loader = loader.and_then(|mut loader| loader.seek(step).then_some(loader));
         }
     }
-}
-
-/// Facts about the stream of a section of a fold.
-fn facts(data: &FoldData, section: Mode, spacing: &[f64]) -> StreamFacts {
-    let cases = match section {
-        Mode::Training => &data.fold.train,
-        Mode::Validation => &data.fold.val,
-    };
-    let labels = &data.dataset.labels;
-    let named = labels.names().iter().cloned().zip(0..);
-    let ignored = labels.ignore().map(|label| ("ignore".to_string(), label));
-    StreamFacts {
-        cases: cases.clone(),
-        channels: data.dataset.channels.iter().map(|channel| channel.name.clone()).collect(),
-        labels: named.chain(ignored).collect(),
-        spacing: spacing.to_vec(),
-    }
-}
-
-/// The bytes of the labels of all batches in 64 bits.
-fn wide_bytes(config: &LoaderConfig, patch: [usize; 3]) -> Result<Bytes, Failure> {
-    let labels = patch.iter().fold(config.batch_size, |product, size| product.saturating_mul(*size));
-    let bytes = Mapped::<i64>::bytes(labels)?;
-    Ok(Bytes(bytes.0.saturating_mul(config.slots as u64)))
-}
-
-/// The cache of the volumes of `used` cases, in what is left of the budget.
-fn cache(
-    cases: &[CaseFingerprint],
-    used: &[String],
-    budget: &Budget,
-    context: &Context,
-) -> Result<VolumeCache, Failure> {
-    let decoding = cases.iter().map(|case| case.decoding_bytes).max().unwrap_or(Bytes::ZERO);
-    let decoding = budget.part("decoding", decoding).map_err(Failure::OverLimit)?;
-    let used: BTreeSet<&String> = used.iter().collect();
-    let of_used = cases.iter().filter(|case| used.contains(&case.id));
-    let volumes: Bytes = of_used.map(CaseFingerprint::decoded_bytes).sum();
-    let room = budget.part("cache", volumes.min(budget.free())).map_err(Failure::OverLimit)?;
-    let cache = VolumeCache::new(room).decoding_within(decoding);
-    Ok(match context.cache() {
-        Some(folder) => cache.indexed_in(folder.points()),
-        None => cache,
-    })
 }

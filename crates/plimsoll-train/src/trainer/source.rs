@@ -7,11 +7,11 @@ use std::time::Instant;
 
 use plimsoll_data::pictures::{ImageDataset, PreparedCache};
 use plimsoll_data::{
-    CacheStatistics, Fold, ImageFold, ImageSamples, Inspection, LoaderError, MakingTimes, Mode, Patches,
-    Sampler, Samples, VolumeCache,
+    CacheStatistics, Fold, ImageSamples, Inspection, MakingTimes, Mode, Patches, Sampler, Samples,
+    VolumeCache,
 };
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_run::{CacheFolder, ClassificationTask, Specification};
+use plimsoll_run::{CacheFolder, Specification};
 
 use super::bad_numbers::BadStep;
 use crate::{PlannedRun, RunData, TrainError};
@@ -59,7 +59,7 @@ impl Source {
             }
             RunData::Images { dataset, inspection, .. } => {
                 let task = config.task.classification()?;
-                let fold = image_fold(&dataset, task, specification, config.training.batch)?;
+                let fold = task.image_fold(&dataset, &specification.cases, config.training.batch)?;
                 let pipeline = task.pipeline(inspection.largest)?;
                 let cache = PreparedCache::new(cache()?, dataset.cases.len(), budget)?;
                 let augmentation = task.augmentation.clone();
@@ -174,26 +174,4 @@ impl Source {
         };
         named.join(", ") + more
     }
-}
-
-/// The images of a fold with their classes, by their places in the data set.
-fn image_fold(
-    dataset: &ImageDataset,
-    task: &ClassificationTask,
-    specification: &Specification,
-    batch: usize,
-) -> Result<ImageFold, TrainError> {
-    let known: HashMap<&str, usize> =
-        dataset.cases.iter().enumerate().map(|(at, case)| (&case.name[..], at)).collect();
-    let of = |names: &[String]| -> Result<Vec<(u8, u32)>, TrainError> {
-        let place = |name: &String| {
-            let unknown = || LoaderError::UnknownCase { case: name.clone() };
-            let at = *known.get(&name[..]).ok_or_else(unknown)?;
-            let class = task.class_of(&dataset.cases[at].labels).ok_or_else(unknown)?;
-            Ok((class, u32::try_from(at).map_err(|_| unknown())?))
-        };
-        names.iter().map(place).collect()
-    };
-    let Fold { train, val } = &specification.cases;
-    Ok(ImageFold { train: of(train)?, val: of(val)?, sampling: task.sampling, batch, answer: task.answer() })
 }

@@ -161,13 +161,8 @@ impl Listed {
             Listed::Volumes(_) => return Ok(Splits::make(&self.names())?),
             Listed::Images { dataset, .. } => dataset,
         };
-        let names = |cases: &[usize]| -> Vec<String> {
-            cases.iter().filter_map(|at| dataset.cases.get(*at)).map(|case| case.name.clone()).collect()
-        };
-        let train = dataset.in_split(Some(Split::Train));
-        let val = dataset.in_split(Some(Split::Val));
-        if !train.is_empty() && !val.is_empty() {
-            return Ok(vec![Fold { train: names(&train), val: names(&val) }].into());
+        if let Some(own) = own_division(dataset) {
+            return Ok(vec![own].into());
         }
         let all: Vec<usize> = (0..dataset.cases.len())
             .filter(|at| dataset.cases.get(*at).is_some_and(|case| case.split != Some(Split::Test)))
@@ -176,8 +171,19 @@ impl Listed {
         let made = folds(dataset, &all, count, Some(seed)).map_err(|problem| {
             Error::new(problem.to_string(), "add images, or divide them into folders train and val")
         })?;
-        let folds = made.iter().map(|fold| Fold { train: names(&fold.train), val: names(&fold.val) });
+        let folds = made
+            .iter()
+            .map(|fold| Fold { train: names_of(dataset, &fold.train), val: names_of(dataset, &fold.val) });
         Ok(folds.collect::<Vec<Fold>>().into())
+    }
+
+    /// The fold of a request that names none: all cases, which then train and validate; of images that are divided, their own division.
+    pub fn unnamed_fold(&self) -> Fold {
+        let own = match self {
+            Listed::Volumes(_) => None,
+            Listed::Images { dataset, .. } => own_division(dataset),
+        };
+        own.unwrap_or_else(|| Fold::all(&self.names()))
     }
 
     /// The first fold; of volumes all cases, since no plan depends on how they are divided.
@@ -233,6 +239,18 @@ impl Listed {
             }
         }
     }
+}
+
+/// The names of images, by their places in the data set.
+fn names_of(dataset: &ImageDataset, cases: &[usize]) -> Vec<String> {
+    cases.iter().filter_map(|at| dataset.cases.get(*at)).map(|case| case.name.clone()).collect()
+}
+
+/// The division of images into those to train on and those to validate with, if the data set has one.
+fn own_division(dataset: &ImageDataset) -> Option<Fold> {
+    let of = |split| names_of(dataset, &dataset.in_split(Some(split)));
+    let (train, val) = (of(Split::Train), of(Split::Val));
+    (!train.is_empty() && !val.is_empty()).then_some(Fold { train, val })
 }
 
 /// The memory of folds.
