@@ -1,4 +1,4 @@
-"""Jobs on data sets: inspect, plan, train, sweep, export."""
+"""Jobs on data sets: inspect, plan, train, sweep."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from ._call import Memory, PathLike, as_bytes, as_path, call, names_of, optional
 from ._errors import Error
 from ._events import Callbacks
 from ._plan import RunPlan
-from ._run import Run
+from ._run import FoldName, Run
 
 if TYPE_CHECKING:
     import pandas
 
-FoldName = int | Literal["all"]
 Allowed = Literal["precision", "loss-scale", "patch", "features"]
 Missing = Literal["ignore", "worst", "diagonal"]
 
@@ -508,62 +507,6 @@ def sweep(
         "tensorboard": tensorboard,
     }
     return Sweep(**call("sweep", arguments, callbacks=callbacks, progress=progress))
-
-
-def export(
-    model: PathLike,
-    output: PathLike,
-    *,
-    format: Literal["safetensors", "nnunet", "onnx"] = "safetensors",
-    fold: FoldName | None = None,
-    checkpoint: Literal["latest", "previous", "best", "final"] | None = None,
-    external_data: bool = False,
-    overwrite: bool = False,
-    ram: Memory = None,
-) -> dict[str, Any]:
-    """Write a model for other programs.
-
-    Parameters
-    ----------
-    model : path
-        The folder of a run or of one of its folds; as ONNX also any other model that labels voxels.
-    output : path
-        The file that is written, or the folder for nnU-Net.
-    format : {"safetensors", "nnunet", "onnx"}, optional
-        Weights under the names of the network's authors, a model folder of nnU-Net with all folds, or a graph.
-    fold : int or "all", optional
-        The fold, where the model has several and the format one.
-    checkpoint : {"latest", "previous", "best", "final"}, optional
-        The checkpoint of a run; ``"final"`` by default.
-    external_data : bool, optional
-        Write weights into a file beside the graph; ONNX only.
-    overwrite : bool, optional
-        Replace an existing file.
-    ram : str or int, optional
-        The memory limit.
-
-    Returns
-    -------
-    dict
-        A description of what was written, such as the number of tensors.
-
-    Raises
-    ------
-    Error
-        If the model cannot be opened, the format cannot represent it, or the output exists.
-    """
-    arguments = {
-        "model": as_path(model, "model"),
-        "output": as_path(output, "output"),
-        "format": format,
-        "fold": None if fold is None else str(fold),
-        "checkpoint": checkpoint,
-        "external_data": external_data,
-        "overwrite": overwrite,
-        "ram": as_bytes(ram, "ram"),
-    }
-    result: dict[str, Any] = call("export", arguments)
-    return result
 
 
 def write_phantoms(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas
 
 Numbers = npt.NDArray[Any]
+FoldName = int | Literal["all"]
 
 
 class Status(NamedTuple):

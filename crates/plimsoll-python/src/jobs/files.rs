@@ -37,6 +37,11 @@ impl Files {
         self.output(argument, Some(path), contents, Existing::AsAllowed)
     }
 
+    /// Adds an output in a place of its own, which may replace a file of the same kind.
+    pub fn write_at_fixed_path(self, argument: &'static str, path: &Path, contents: Contents) -> Files {
+        self.output(argument, Some(path), contents, Existing::SameContentsAtFixedPath)
+    }
+
     fn output(
         mut self,
         name: &'static str,

@@ -11,7 +11,10 @@ mod error;
 mod events;
 mod export;
 mod files;
+mod machine;
+mod models;
 mod plan;
+mod postprocess;
 mod running;
 mod runs;
 mod scores;
@@ -37,18 +40,24 @@ pub type Job = fn(&str, &Context) -> Result<String, Failure>;
 /// Returns the job with this name.
 pub fn job(name: &str) -> Option<Job> {
     Some(match name {
+        "choose_postprocessing" => postprocess::choose,
         "classify" => classify::classify,
         "compare" => scores::compare,
+        "doctor" => machine::doctor,
         "evaluate" => scores::evaluate,
         "export" => export::export,
+        "import_models" => models::import,
         "inspect" => data::inspect,
         "phantoms" => data::phantoms,
         "plan" => plan::plan,
+        "postprocess" => postprocess::postprocess,
         "read_run" => runs::read_run,
         "report" => runs::report,
+        "show_models" => models::show,
         "status" => runs::status,
         "sweep" => sweep::sweep,
         "train" => train::train,
+        "verify_model" => models::verify,
         _ => return None,
     })
 }

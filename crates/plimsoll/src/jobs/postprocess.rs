@@ -42,6 +42,8 @@ pub struct PostprocessRequest {
 pub enum Change {
     /// The steps of this file.
     Steps(PathBuf),
+    /// These steps.
+    Given(Vec<Step>),
     /// Sheared grids become such at right angles.
     Orthogonal,
 }
@@ -77,6 +79,7 @@ pub fn postprocess(request: &PostprocessRequest, context: &Context) -> Outcome<P
     let memory = MemoryLimit::set(request.ram, request.threads, context)?;
     let steps = match &request.change {
         Change::Steps(file) => read_steps(file, &memory.budget)?,
+        Change::Given(steps) => steps.clone(),
         Change::Orthogonal => Vec::new(),
     };
     let _names = reserve_images(&request.input, &memory.budget)?;
@@ -105,7 +108,7 @@ pub fn postprocess(request: &PostprocessRequest, context: &Context) -> Outcome<P
             kept.push(to);
         } else {
             let (changed_voxels, resampled) = match &request.change {
-                Change::Steps(_) => {
+                Change::Steps(_) | Change::Given(_) => {
                     (process_file(&from, &to, &steps, unit, &memory.budget, request.threads)?, false)
                 }
                 Change::Orthogonal => (0, make_orthogonal(&from, &to, &memory.budget)?),
