@@ -1,5 +1,7 @@
 """Packs a wheel from a module and a program that are built already: python pack.py MODULE PROGRAM FOLDER.
 
+The module is of the stable interface, or, if the interpreter that runs this has no global lock, of its version alone.
+
 Releases are built by `python/build`, with maturin. The checks use this script, so that nothing is compiled twice:
 maturin writes the metadata, and the files lie where maturin puts them.
 """
@@ -35,12 +37,21 @@ def metadata(folder: Path) -> Path:
     return found
 
 
+def names() -> tuple[str, str]:
+    """Return the wheel's tags of interpreters, and the name of the module's file."""
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        # There is no stable interface without the global lock before Python 3.15.
+        version = f"cp{sys.version_info.major}{sys.version_info.minor}"
+        return f"{version}-{version}t", f"_plimsoll{sysconfig.get_config_var('EXT_SUFFIX')}"
+    return "cp310-abi3", "_plimsoll.abi3.so"
+
+
 def files(info: Path, module: Path, program: Path) -> Iterator[tuple[str, bytes, int]]:
     """Return the files of the wheel: their names, their contents and their modes."""
     for path in sorted((HERE / "plimsoll").rglob("*")):
         if path.suffix in (".py", ".pyi", ".typed"):
             yield path.relative_to(HERE).as_posix(), path.read_bytes(), 0o644
-    yield "plimsoll/_plimsoll.abi3.so", module.read_bytes(), 0o755
+    yield f"plimsoll/{names()[1]}", module.read_bytes(), 0o755
     yield f"{info.stem}.data/scripts/plimsoll", program.read_bytes(), 0o755
     for path in sorted(info.rglob("*")):
         if path.is_file() and path.name != "RECORD":
@@ -52,7 +63,7 @@ def pack(module: Path, program: Path, folder: Path) -> Path:
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     with tempfile.TemporaryDirectory() as temporary:
         info = metadata(Path(temporary))
-        wheel = folder / f"{info.stem}-cp310-abi3-{platform}.whl"
+        wheel = folder / f"{info.stem}-{names()[0]}-{platform}.whl"
         folder.mkdir(parents=True, exist_ok=True)
         record = []
         with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as to:

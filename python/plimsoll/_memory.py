@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from typing import NamedTuple
 
@@ -27,6 +28,8 @@ class Holder(NamedTuple):
 
 
 _budgets: weakref.WeakSet[Budget] = weakref.WeakSet()
+# A set of weak references must not change while it is listed.
+_budgets_lock = threading.Lock()
 
 
 class Budget:
@@ -43,7 +46,7 @@ class Budget:
 
     def __init__(self, limit: str | int) -> None:
         self._ledger = _plimsoll.Budget(_bytes(limit))
-        _budgets.add(self)
+        _remember(self)
 
     @classmethod
     def process(cls, limit: str | int) -> Budget:
@@ -61,7 +64,7 @@ class Budget:
         """
         budget = cls.__new__(cls)
         budget._ledger = _plimsoll.Budget(_bytes(limit), of_process=True)
-        _budgets.add(budget)
+        _remember(budget)
         return budget
 
     @property
@@ -98,9 +101,17 @@ def memory() -> list[Holder]:
     Calls without a budget are counted too.
     """
     holders = [Holder(*holder) for holder in _plimsoll.unlimited_holders()]
-    for budget in list(_budgets):
+    with _budgets_lock:
+        budgets = list(_budgets)
+    for budget in budgets:
         holders.extend(budget.holders())
     return sorted(holders, key=lambda holder: -holder.now)
+
+
+def _remember(budget: Budget) -> None:
+    """Let `memory` list a budget for as long as it exists."""
+    with _budgets_lock:
+        _budgets.add(budget)
 
 
 def _bytes(limit: str | int, name: str = "limit") -> int:
