@@ -9,6 +9,7 @@ from ._call import Memory, PathLike, as_bytes, as_path, call, names_of, optional
 from ._errors import Error
 from ._events import Callbacks
 from ._plan import RunPlan
+from ._ranks import rank_of
 from ._run import FoldName, Run
 
 if TYPE_CHECKING:
@@ -277,6 +278,8 @@ def train(
     log_steps: bool = False,
     tensorboard: bool = False,
     openmetrics: PathLike | None = None,
+    ranks: bool | None = None,
+    patience: float | None = None,
     callbacks: Callbacks = None,
     progress: bool | None = None,
     **settings: Any,
@@ -285,6 +288,10 @@ def train(
 
     Ctrl-C ends the training after the step in progress and writes a checkpoint; ``resume=True`` continues to the same
     bits. An exception of a callback does the same, and is raised afterwards.
+
+    If ``mpiexec``, ``mpirun`` or ``srun`` has started several processes of the script, they train one fold together,
+    as ranks: each computes a part of every batch. The first shows progress, calls callbacks and validates; the others
+    wait for it, and their `Run.result` is `None`.
 
     Parameters
     ----------
@@ -328,6 +335,11 @@ def train(
         Write the numbers of each step; write event files of TensorBoard.
     openmetrics : path, optional
         A text file of numbers for Prometheus.
+    ranks : bool, optional
+        ``True`` requires that a launcher has started several processes; ``False`` trains in this process alone. By
+        default the processes of a launcher train together if there are several.
+    patience : float, optional
+        The longest wait for another rank in seconds, unless ten steps take longer; 30 by default.
     callbacks : callable or sequence of callables, optional
         Functions that receive events: `EpochEnd`, `Progress`, `Planned` and `Message`.
     progress : bool, optional
@@ -391,8 +403,12 @@ def train(
         "log_steps": log_steps,
         "tensorboard": tensorboard,
         "openmetrics": optional_path(openmetrics, "openmetrics"),
+        "patience": patience,
     }
-    result = call("train", arguments, callbacks=callbacks, progress=progress)
+    rank = rank_of(ranks)
+    arguments["ranks"] = rank is not None
+    # The first rank alone shows progress.
+    result = call("train", arguments, callbacks=callbacks, progress=False if rank else progress)
     return Run(out, result=result)
 
 

@@ -120,6 +120,8 @@ def test_an_odd_value_is_an_error_that_names_its_argument(function: str, argumen
         ("plan", "loader_threads", 1.5, "whole number"),
         ("train", "parallel", "two", "whole number"),
         ("train", "log_steps", 1, "True or False"),
+        ("train", "ranks", 2, "True or False"),
+        ("train", "patience", "long", "a number"),
         ("sweep", "missing", "never", "ignore"),
         ("compare", "resamples", "many", "parallel|resamples"),
         ("export", "format", "pickle", "safetensors"),

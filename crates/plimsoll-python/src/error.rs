@@ -5,7 +5,7 @@ use plimsoll_metrics::MetricError;
 use plimsoll_morphology::MorphologyError;
 use plimsoll_remedy::render;
 
-use crate::{JobFailure, Keywords};
+use crate::{JobFailure, Keywords, Kind};
 
 /// The reason why a call failed.
 #[derive(Debug, PartialEq)]
@@ -46,6 +46,11 @@ impl Failure {
             Failure::Failed { remedy, .. } => remedy.clone(),
             Failure::Job(job) => job.remedy.clone(),
         }
+    }
+
+    /// Returns `true` if a job only stopped because it was asked to.
+    pub fn is_stopped(&self) -> bool {
+        matches!(self, Failure::Job(job) if job.kind == Kind::Stopped)
     }
 
     /// The holders of a budget that is used up, the largest first: name and bytes.

@@ -18,6 +18,8 @@ mod model_failure;
 mod model_files;
 mod model_jobs;
 mod patches;
+#[cfg(unix)]
+mod rank_thread;
 mod scores;
 mod window;
 mod wording;
@@ -27,7 +29,7 @@ pub use distance::{
 };
 pub use error::Failure;
 pub use estimate::{CurvePoint, Operation, Parts, StepMemory, StepPlan, StepTrace, Storage, StorageRole};
-pub use jobs::{Job, JobFailure, Kind, Pending, Running, job};
+pub use jobs::{Job, JobFailure, Kind, Pending, Running, job, launched_ranks};
 pub use ledger::{Resources, holders, process_budget, unlimited};
 pub use masks::{connected_components, dilated_skeleton, fill_holes, keep_largest_component, neighbours};
 pub use model::{ArrayModel, ImagePlan, ModelDescription, ModelOptions, OutputFiles, element_type, geometry};
@@ -37,6 +39,8 @@ pub use patches::{
     AugmentationChoice, EpochLength, InProcess, LabelBuffer, LabelType, PatchBatch, PatchOptions,
     PatchSettings, PatchStream, StreamFacts, Turn, Warnings, parsed, section_by_name,
 };
+#[cfg(unix)]
+pub use rank_thread::close_ranks;
 pub use scores::{
     Distances, LabelScores, ScoreOptions, evaluate, group, metric_name, surface, surface_distances,
 };

@@ -23,7 +23,7 @@
 //! | … by several ranks | [`plan_ranks`] | [`RanksReport`] |
 //! | … with a curve, explanations or a drawing | [`plan_with_details`] | [`PlanDetails`] | [`PlanReport`] |
 //! | train, resume and validate folds | [`train`] | [`TrainRequest`] | [`Trained`] |
-//! | … as one of several ranks | [`train_rank`] | [`TrainRequest`] | [`RankTraining`] |
+//! | … as one of several ranks | [`train_rank`], [`train_together`] | [`TrainRequest`] | [`RankTraining`], [`RankResult`] |
 //! | … a classifier for each pair of classes | [`plan_pairs`], [`train_pairs`] | [`TrainRequest`] | [`TrainedPair`] |
 //! | … a sweep of settings | [`Sweep`] | [`SweepJob`] | [`TrialReport`] |
 //! | predict label maps | [`predict`], [`predict_ensemble`] | [`PredictRequest`] | [`PredictionReport`] |
@@ -105,7 +105,7 @@ pub use jobs::sweep::{
 };
 pub use jobs::train::{
     FoldChoice, Nodes, RankResult, RankTraining, SubmissionFile, TrainRequest, Trained, TrainedFold,
-    WeightChoice, describe, train, train_rank, write_submissions,
+    WeightChoice, describe, mpi_libraries, rank_cores, train, train_rank, train_together, write_submissions,
 };
 pub use monitors::Monitoring;
 pub use part::{Part, PartError, PartRecord};

@@ -7,8 +7,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::{internal, raised};
+use crate::JobFailure;
 use crate::jobs::{Kind, Running, job};
-use crate::{Failure, JobFailure};
 
 /// The time between two checks for signals.
 const TICK: Duration = Duration::from_millis(100);
@@ -17,7 +17,9 @@ const TICK: Duration = Duration::from_millis(100);
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     // DICOM is read where images are opened, in all functions.
     plimsoll_dicom::register();
-    module.add_function(wrap_pyfunction!(run_job, module)?)
+    module.add_function(wrap_pyfunction!(run_job, module)?)?;
+    module.add_function(wrap_pyfunction!(launched_rank, module)?)?;
+    module.add_function(wrap_pyfunction!(close_ranks, module)?)
 }
 
 /// Runs a job to its end, and returns its result as JSON. The observer is called with each event as JSON. An exception of it, or Ctrl-C, stops
@@ -52,7 +54,7 @@ fn run_job(
         (Ok(Ok(result)), None) => Ok(result),
         (Ok(Err(failure)), None) => Err(raised(py, failure)),
         // The job failed while it was stopping, so that its results may not be saved.
-        (Ok(Err(failure)), Some(interruption)) if !is_stopped(&failure) => {
+        (Ok(Err(failure)), Some(interruption)) if !failure.is_stopped() => {
             let error = raised(py, failure);
             error.set_cause(py, Some(interruption));
             Err(error)
@@ -67,9 +69,20 @@ fn handle(observer: Option<&Bound<'_, PyAny>>, events: &[String]) -> PyResult<()
     events.iter().try_for_each(|event| observer.call1((event,)).map(drop))
 }
 
-/// Returns `true` if a job only stopped because it was asked to.
-fn is_stopped(failure: &Failure) -> bool {
-    matches!(failure, Failure::Job(job) if job.kind == Kind::Stopped)
+/// The number of this process among those that a launcher has started; none if it is alone.
+#[pyfunction]
+fn launched_rank(py: Python<'_>) -> PyResult<Option<usize>> {
+    let launch = crate::launched_ranks().map_err(|failure| raised(py, failure))?;
+    Ok(launch.map(|launch| launch.rank))
+}
+
+/// Ends the communication with other ranks: together with them, or by ending all of them if the script has failed.
+#[pyfunction]
+fn close_ranks(py: Python<'_>, has_failed: bool) {
+    #[cfg(unix)]
+    py.detach(|| crate::close_ranks(has_failed));
+    #[cfg(not(unix))]
+    let _ = (py, has_failed);
 }
 
 /// Returns the exception for a failure of a job.

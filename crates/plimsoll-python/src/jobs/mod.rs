@@ -15,6 +15,7 @@ mod machine;
 mod models;
 mod plan;
 mod postprocess;
+mod ranks;
 mod running;
 mod runs;
 mod scores;
@@ -30,6 +31,7 @@ use serde_json::Value;
 
 pub use error::{JobFailure, Kind};
 pub(crate) use files::Files;
+pub use ranks::launched_ranks;
 pub use running::{Pending, Running};
 
 use crate::{Failure, Keywords};

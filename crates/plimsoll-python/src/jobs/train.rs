@@ -1,6 +1,7 @@
 //! Training folds of a run.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use plimsoll::{Context, FoldChoice, Monitoring, NewCases, TrainRequest, TrainedPair, WeightChoice};
 use plimsoll_metrics::Missing;
@@ -15,14 +16,14 @@ use crate::Failure;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TrainArguments {
-    run: RunArguments,
+pub(super) struct TrainArguments {
+    pub run: RunArguments,
     out: PathBuf,
     /// The names of the folds; none for all of the splits.
     folds: Option<Vec<String>>,
     parallel: usize,
     /// Trains a classifier of images for each pair of classes.
-    one_vs_one: bool,
+    pub one_vs_one: bool,
     warm: bool,
     resume: bool,
     accept_changed_data: bool,
@@ -37,10 +38,14 @@ struct TrainArguments {
     log_steps: bool,
     tensorboard: bool,
     openmetrics: Option<PathBuf>,
+    /// Trains together with the other processes of a launcher.
+    ranks: bool,
+    /// The longest wait for another rank in seconds.
+    patience: Option<f64>,
 }
 
 impl TrainArguments {
-    fn files(&self) -> Files {
+    pub fn files(&self) -> Files {
         Files::default()
             .read("the data set", [&self.run.dataset])
             .read("the model", &self.run.plans_from)
@@ -51,7 +56,7 @@ impl TrainArguments {
             .write("openmetrics", self.openmetrics.as_deref(), contents::METRICS)
     }
 
-    fn request(self) -> Result<TrainRequest, Failure> {
+    pub fn request(self) -> Result<TrainRequest, Failure> {
         let of_weights =
             [("allow_extra", self.allow_extra), ("new_head", self.new_head), ("sum_stem", self.sum_stem)];
         if let Some((name, _)) = of_weights.iter().find(|(_, is_given)| *is_given && self.weights.is_none()) {
@@ -85,6 +90,14 @@ impl TrainArguments {
             missing: self.missing,
             like: None,
         })
+    }
+}
+
+/// The longest wait for another rank.
+fn patience(seconds: f64) -> Result<Duration, Failure> {
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(patience) if !patience.is_zero() => Ok(patience),
+        _ => Err(JobFailure::argument(format!("patience is {seconds} s; pass a positive number of seconds"))),
     }
 }
 
@@ -125,6 +138,19 @@ struct PairsResult {
 /// Trains and validates folds until all are done, or the job is asked to stop.
 pub(super) fn train(arguments: &str, context: &Context) -> Result<String, Failure> {
     let arguments: TrainArguments = parsed(arguments)?;
+    let patience = arguments.patience.map(patience).transpose()?;
+    match (arguments.ranks, patience) {
+        #[cfg(unix)]
+        (true, patience) => return super::ranks::train(arguments, patience, context),
+        #[cfg(not(unix))]
+        (true, _) => return Err(JobFailure::failed("ranks cannot communicate on this system", None)),
+        (false, Some(_)) => {
+            return Err(JobFailure::argument(
+                "patience is the wait for other ranks, but this training has one process",
+            ));
+        }
+        (false, None) => {}
+    }
     let context = arguments.files().check(context)?;
     if arguments.one_vs_one {
         let pairs = plimsoll::train_pairs(&arguments.request()?, &context).map_err(JobFailure::wrap)?;

@@ -1,12 +1,14 @@
 //! Training folds of a run, one after the other or several at the same time.
 
 mod check;
+mod launched;
 mod node_limit;
 mod prepare;
 mod ranks;
 mod request;
 mod settle;
 mod submit;
+mod together;
 
 use plimsoll_disk::atomic::sweep;
 use plimsoll_metrics::{CrossValidation, Missing, Summary};
@@ -16,11 +18,13 @@ use serde::Serialize;
 
 pub(super) use self::check::Checked;
 use self::check::{FoldToTrain, no_fold};
+pub use self::launched::{mpi_libraries, rank_cores};
 pub(super) use self::prepare::{Prepared, prepare_part};
 use self::prepare::{class_warnings, fold_request, prepare};
 pub use self::ranks::{RankResult, RankTraining, train_rank};
 pub use self::request::{FoldChoice, TrainRequest, WeightChoice};
 pub use self::submit::{Nodes, SubmissionFile, write_submissions};
+pub use self::together::train_together;
 use super::listed::Listed;
 use super::plan::Opened;
 use super::validate::{ValidateRequest, cross_validate, summary_of};

@@ -138,6 +138,11 @@ impl RankTraining {
         self.is_stopped
     }
 
+    /// Returns `true` if the training has failed with an error of all ranks, which the first reports.
+    pub fn has_failed(&self) -> bool {
+        self.trained.is_none()
+    }
+
     /// Predicts and scores the validation cases of the fold, as the request says. Each rank computes a part of the cases, and the first has
     /// the result. All ranks call this.
     ///

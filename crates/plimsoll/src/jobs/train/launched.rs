@@ -1,0 +1,67 @@
+//! The share of the machine that a launcher gives each rank, and the MPI that belongs to the launcher.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use plimsoll_ranks::{Communicator, Launcher};
+
+use crate::backend::all_cores;
+use crate::context::Context;
+use crate::error::Outcome;
+
+/// The system's description of this process.
+const STATUS: &str = "/proc/self/status";
+/// The most bytes of it.
+const LONGEST_STATUS: u64 = 64 << 10;
+/// The most bytes of a node's name and of a list of cores.
+const LONGEST: usize = 4096;
+
+/// The MPI libraries that were installed together with the launcher in `path`, the value of `PATH`, as in a virtual environment: in `lib` beside
+/// its `bin`. None for Slurm and others that start processes of any MPI, where the system's library is meant.
+pub fn mpi_libraries(launcher: Launcher, path: Option<&OsStr>) -> Vec<PathBuf> {
+    let (program, names) = match launcher {
+        Launcher::Pmi => ("mpiexec", &["libmpi_abi.so.1", "libmpi.so.12"][..]),
+        Launcher::OpenMpi => ("mpirun", &["libmpi.so.40"][..]),
+        Launcher::Slurm | Launcher::Pmix => return Vec::new(),
+    };
+    let Some(path) = path else { return Vec::new() };
+    let Some(folder) = std::env::split_paths(path).find(|folder| folder.join(program).is_file()) else {
+        return Vec::new();
+    };
+    let beside = |name: &&str| folder.join("../lib").join(name).canonicalize().ok();
+    names.iter().filter_map(beside).collect()
+}
+
+/// Returns the number of cores of this rank: its cores, divided among the ranks on its node that may use the same. A launcher that binds
+/// processes gives each its own. A system that does not report them is a warning.
+///
+/// # Errors
+/// Returns an error if communication fails.
+pub fn rank_cores(communicator: &mut dyn Communicator, context: &Context) -> Outcome<usize> {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let cores = bound_cores().unwrap_or_else(|reason| {
+        context.warn(format_args!(
+            "{reason}: rank {} shares all cores with the other ranks of its node, unless its number of threads is set",
+            communicator.rank()
+        ));
+        String::new()
+    });
+    let own = format!("{host} {cores}");
+    let all = communicator.all_gather(own.as_bytes(), LONGEST)?;
+    let is_same = |other: &&[u8]| {
+        other.strip_prefix(own.as_bytes()).is_some_and(|rest| rest.iter().all(|byte| *byte == 0))
+    };
+    let alike = all.bytes().chunks(LONGEST).filter(is_same).count();
+    Ok((all_cores() / alike.max(1)).max(1))
+}
+
+/// The cores that the system lets this process use, as a list.
+///
+/// # Errors
+/// Returns the reason if the system does not report them.
+fn bound_cores() -> Result<String, String> {
+    let status = plimsoll_disk::read_to_string(Path::new(STATUS), LONGEST_STATUS);
+    let status = status.map_err(|error| format!("{STATUS}: {error}"))?;
+    let cores = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    cores.map(|cores| cores.trim().to_owned()).ok_or_else(|| format!("{STATUS} has no list of cores"))
+}
