@@ -52,6 +52,8 @@ class Budget:
     def process(cls, limit: str | int) -> Budget:
         """Return a budget of what a limit of the whole process leaves beside the memory that it holds now.
 
+        Pages of mapped files that are in memory, as of a ``numpy.memmap``, count as held.
+
         Parameters
         ----------
         limit : str or int

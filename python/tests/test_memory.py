@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import pathlib
+import re
+import sys
 from typing import Any
 
 import numpy as np
@@ -50,6 +52,19 @@ def test_a_budget_of_the_process_is_less_than_its_limit() -> None:
     assert (1 << 29) < budget.limit < limit
     with pytest.raises(plimsoll.Error, match="holds .* already"):
         plimsoll.Budget.process("1MiB")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mapped files are read from procfs")
+def test_an_array_of_a_file_is_no_code(dataset: pathlib.Path, small: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    code = plimsoll.plan(dataset, threads=1, patches=False, **small).parts["code"]
+    array = np.memmap(tmp_path / "scan.raw", np.uint8, "w+", shape=(64 << 20,))
+    array[: 8 << 20] = 1
+    assert plimsoll.plan(dataset, threads=1, patches=False, **small).parts["code"] == code
+    with pytest.raises(plimsoll.Error, match=r"code and (\d[\d.]*) MiB mapped files such as numpy\.memmap") as caught:
+        plimsoll.Budget.process("1MiB")
+    found = re.search(r"code and ([\d.]+) MiB mapped", str(caught.value))
+    assert found is not None and float(found[1]) >= 8
+    del array
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,6 @@ pub use hash::{Fnv1a, fnv1a};
 pub use limit::{Limit, System, Unread};
 pub use limits::{Limits, limits, shortfall};
 pub use mapped::{MapError, Mapped};
-pub use mappings::{MappedFiles, mapped_files};
+pub use mappings::{MappedFiles, mapped_data, mapped_files};
 pub use overhead::Overhead;
 pub use resident::{Resident, forget_resident_peak, resident, resident_anonymous};

@@ -1,4 +1,4 @@
-//! The files in this process's address space: its code, its constants and its libraries.
+//! The files in this process's address space: its code and its libraries, and files of data.
 
 use std::io;
 
@@ -15,12 +15,20 @@ pub struct MappedFiles {
     pub resident: Bytes,
 }
 
-/// Reads which files are mapped.
+/// Reads which files with code are mapped: the program and its libraries with their constants.
 ///
 /// # Errors
 /// If the system does not report them.
 pub fn mapped_files() -> io::Result<MappedFiles> {
     process::mapped_files()
+}
+
+/// Reads which files without code are mapped, like the array of a `numpy.memmap`. The system takes their pages back when it needs memory.
+///
+/// # Errors
+/// If the system does not report them: today all but Linux.
+pub fn mapped_data() -> io::Result<MappedFiles> {
+    process::mapped_data()
 }
 
 #[cfg(test)]

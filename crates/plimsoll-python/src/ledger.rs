@@ -3,7 +3,7 @@
 use std::num::NonZero;
 use std::sync::OnceLock;
 
-use plimsoll_memory::{Budget, Bytes, HolderUse, Resident, resident};
+use plimsoll_memory::{Budget, Bytes, HolderUse, Resident, mapped_data, mapped_files, resident};
 
 use crate::Failure;
 
@@ -50,11 +50,27 @@ pub fn process_budget(limit: Bytes) -> Result<Budget, Failure> {
     })?;
     if now > limit {
         return Err(Failure::Failed {
-            message: format!("this process holds {now} already, more than the limit of {limit}"),
+            message: format!(
+                "this process holds {now} already{}, more than the limit of {limit}",
+                of_files()
+            ),
             remedy: Some(format!("pass a limit above {now}, or free arrays first")),
         });
     }
     Ok(Budget::new(limit - now))
+}
+
+/// The resident memory of this process that belongs to files, in words; empty where the system does not tell.
+fn of_files() -> String {
+    match (mapped_files(), mapped_data()) {
+        (Ok(code), Ok(data)) => {
+            format!(
+                ", {} of them code and {} mapped files such as numpy.memmap",
+                code.resident, data.resident
+            )
+        }
+        _ => String::new(),
+    }
 }
 
 /// Returns the holders of a budget, the largest first: name, bytes now and largest number of bytes.

@@ -61,6 +61,11 @@ pub(crate) fn resident_anonymous() -> io::Result<Bytes> {
 /// macOS keeps the peak of the whole process.
 pub(crate) fn forget_resident_peak() {}
 
+/// Files of data are counted as files with code.
+pub(crate) fn mapped_data() -> io::Result<MappedFiles> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// The program's file, and the resident memory above the footprint. Libraries of the system are in a cache that all processes share, and
 /// are counted as far as they are resident.
 pub(crate) fn mapped_files() -> io::Result<MappedFiles> {

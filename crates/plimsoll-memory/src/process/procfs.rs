@@ -1,5 +1,6 @@
 //! Linux: the files of procfs.
 
+use std::collections::BTreeMap;
 use std::{fs, io};
 
 use crate::limit::{Limit, System, Unread};
@@ -24,7 +25,12 @@ pub(crate) fn forget_resident_peak() {
 
 /// Reads `/proc/self/smaps`.
 pub(crate) fn mapped_files() -> io::Result<MappedFiles> {
-    Ok(parse(&fs::read_to_string("/proc/self/smaps")?))
+    Ok(parse(&fs::read_to_string("/proc/self/smaps")?).code)
+}
+
+/// Reads `/proc/self/smaps`.
+pub(crate) fn mapped_data() -> io::Result<MappedFiles> {
+    Ok(parse(&fs::read_to_string("/proc/self/smaps")?).data)
 }
 
 /// The first `model name` of `/proc/cpuinfo`, which most ARM machines do not have.
@@ -97,30 +103,57 @@ fn status<const N: usize>(names: [&str; N]) -> io::Result<[Bytes; N]> {
 /// mapped.
 const NO_FILES: [&str; 3] = ["/dev/", "/memfd:", "/SYSV"];
 
+/// Mapped files by what they have.
+#[derive(Debug, Default, PartialEq)]
+struct Mappings {
+    /// Programs and libraries, with their constants.
+    code: MappedFiles,
+    /// Other files.
+    data: MappedFiles,
+}
+
+/// The mappings of one file.
+#[derive(Default)]
+struct OneFile {
+    sizes: MappedFiles,
+    /// `true` if a part of it may be executed.
+    has_code: bool,
+}
+
 /// Sums the mappings of files. Their headers are lines like `55d0-55e0 r-xp 0000 fd:00 131 /usr/bin/plimsoll`; the lines
 /// below a header say what it has, like `Rss:    64 kB`.
-fn parse(smaps: &str) -> MappedFiles {
-    let mut files = MappedFiles::default();
-    let mut is_file = false;
+fn parse(smaps: &str) -> Mappings {
+    // By device and number.
+    let mut files: BTreeMap<[&str; 2], OneFile> = BTreeMap::new();
+    let mut current = None;
     for line in smaps.lines() {
-        let mut words = line.split_whitespace();
-        let Some(first) = words.next() else { continue };
-        if !first.ends_with(':') {
-            let is_mapped =
-                |path: &str| path.starts_with('/') && !NO_FILES.iter().any(|no| path.starts_with(no));
-            is_file = words.nth(4).is_some_and(is_mapped);
-            continue;
-        }
-        let Some(kib) = words.next().and_then(|word| word.parse::<u64>().ok()).filter(|_| is_file) else {
-            continue;
-        };
-        match first {
-            "Size:" => files.mapped += Bytes(kib << 10),
-            "Rss:" => files.resident += Bytes(kib << 10),
-            _ => {}
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            [name, size, ..] if name.ends_with(':') => {
+                let Some(file) = current.and_then(|key| files.get_mut(&key)) else { continue };
+                let Ok(kib) = size.parse::<u64>() else { continue };
+                match name {
+                    "Size:" => file.sizes.mapped += Bytes(kib << 10),
+                    "Rss:" => file.sizes.resident += Bytes(kib << 10),
+                    _ => {}
+                }
+            }
+            [_, permissions, _, device, number, path, ..]
+                if path.starts_with('/') && !NO_FILES.iter().any(|no| path.starts_with(no)) =>
+            {
+                files.entry([device, number]).or_default().has_code |= permissions.contains('x');
+                current = Some([device, number]);
+            }
+            _ => current = None,
         }
     }
-    files
+    let mut all = Mappings::default();
+    for OneFile { sizes, has_code } in files.into_values() {
+        let of_kind = if has_code { &mut all.code } else { &mut all.data };
+        of_kind.mapped += sizes.mapped;
+        of_kind.resident += sizes.resident;
+    }
+    all
 }
 
 fn model_name(cpuinfo: &str) -> Option<String> {
@@ -133,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_mappings_of_files_are_counted() {
+    fn files_are_counted_as_code_if_a_part_of_them_may_be_executed() {
         let smaps = "\
 55d0c8a00000-55d0c8b00000 r-xp 00001000 fd:00 1311 /usr/bin/a program (deleted)
 Size:               1024 kB
@@ -161,8 +194,17 @@ Rss:                1024 kB
 7f1000000000-7f1000010000 r--p 00000000 fd:00 77 /lib/libm.so.6
 Size:                 64 kB
 Rss:                  12 kB
+7f1000010000-7f1000020000 r-xp 00010000 fd:00 77 /lib/libm.so.6
+Size:                 64 kB
+Rss:                  32 kB
+7f2000000000-7f2040000000 r--s 00000000 fd:00 78 /data/features of a scan.npy
+Size:            1048576 kB
+Rss:                2048 kB
+VmFlags: rd sh mr mw me ms sd
 ";
-        assert_eq!(parse(smaps), MappedFiles { mapped: Bytes(1088 << 10), resident: Bytes(652 << 10) });
+        let found = parse(smaps);
+        assert_eq!(found.code, MappedFiles { mapped: Bytes(1152 << 10), resident: Bytes(684 << 10) });
+        assert_eq!(found.data, MappedFiles { mapped: Bytes::mib(1024), resident: Bytes::mib(2) });
     }
 
     #[test]

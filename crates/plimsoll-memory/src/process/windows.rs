@@ -65,6 +65,11 @@ pub(crate) fn resident_anonymous() -> io::Result<Bytes> {
 /// Windows keeps the peak of the whole process.
 pub(crate) fn forget_resident_peak() {}
 
+/// Files of data are counted as files with code.
+pub(crate) fn mapped_data() -> io::Result<MappedFiles> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// Walks the address space: regions of images and of mapped files.
 pub(crate) fn mapped_files() -> io::Result<MappedFiles> {
     let mut files = MappedFiles::default();
