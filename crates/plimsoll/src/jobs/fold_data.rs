@@ -57,7 +57,8 @@ pub struct FoldData {
 /// Opens and inspects a data set. What an earlier job has found is read from the context's cache folder if no file has changed.
 ///
 /// # Errors
-/// Returns an error if the data set cannot be opened or has neither label maps nor classes, a case cannot be used, there is no such fold, the budget is too
+/// Returns an error if the data set cannot be opened or has neither label maps nor classes, a case cannot be used, there is no such fold,
+/// the budget is too
 /// small, or the context's stop token asks for an end.
 pub fn open_fold(request: &FoldRequest, budget: &Budget, context: &Context) -> Outcome<FoldData> {
     let opening = Opening {

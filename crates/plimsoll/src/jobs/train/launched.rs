@@ -16,7 +16,8 @@ const LONGEST_STATUS: u64 = 64 << 10;
 /// The most bytes of a node's name and of a list of cores.
 const LONGEST: usize = 4096;
 
-/// The MPI libraries that were installed together with the launcher in `path`, the value of `PATH`, as in a virtual environment: in `lib` beside
+/// The MPI libraries that were installed together with the launcher in `path`, the value of `PATH`, as in a virtual environment: in `lib`
+/// beside
 /// its `bin`. None for Slurm and others that start processes of any MPI, where the system's library is meant.
 pub fn mpi_libraries(launcher: Launcher, path: Option<&OsStr>) -> Vec<PathBuf> {
     let (program, names) = match launcher {
