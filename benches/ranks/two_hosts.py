@@ -85,6 +85,7 @@ batch_size = 2
 patch_size = [{arguments.size}, {arguments.size}, {arguments.size}]
 epochs = 1
 iterations_per_epoch = {arguments.steps}
+validation_iterations = 1
 [network]
 net = "dynunet"
 """)

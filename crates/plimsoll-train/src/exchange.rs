@@ -29,6 +29,17 @@ struct Peer {
     received: VecDeque<Received>,
 }
 
+impl Peer {
+    /// The messages that have neither left nor come.
+    fn in_flight(&self) -> impl Iterator<Item = &Transfer> {
+        let coming = self.received.iter().filter_map(|received| match received {
+            Received::Coming(transfer) => Some(transfer),
+            Received::Here(_) => None,
+        });
+        self.sending.iter().chain(coming)
+    }
+}
+
 /// An exchange of gradients.
 pub(crate) struct Exchange<'a> {
     rank: usize,
@@ -38,7 +49,7 @@ pub(crate) struct Exchange<'a> {
     ready: &'a [Vec<usize>],
     window: usize,
     peers: Vec<Peer>,
-    /// The messages of this rank's own tensors that others are expected to send, and those that are added.
+    /// The messages with this rank's own gradients that each other rank is expected to send, and those that are added.
     expected: usize,
     added: usize,
 }
@@ -167,15 +178,7 @@ impl<'a> Exchange<'a> {
             if self.progress(launches, engine, sums, ranks)? {
                 continue;
             }
-            let coming = |received| match received {
-                &Received::Coming(ref transfer) => Some(transfer),
-                Received::Here(_) => None,
-            };
-            let in_flight = self
-                .peers
-                .iter()
-                .flat_map(|peer| peer.sending.iter().chain(peer.received.iter().filter_map(coming)));
-            let in_flight: Vec<&Transfer> = in_flight.collect();
+            let in_flight: Vec<&Transfer> = self.peers.iter().flat_map(Peer::in_flight).collect();
             // Nothing is in flight only if all is sent and added: what could be sent was, and what is expected comes.
             if in_flight.is_empty() {
                 return Ok(());
