@@ -284,7 +284,8 @@ impl InspectionScan<'_> {
             }
         }
         merged.findings.largest = merged.findings.largest.max(head.largest);
-        let is_current = read_stamps == current_stamps && positions.is_whole(head.hash) && lines.is_at_end();
+        let is_current =
+            read_stamps == current_stamps && positions.agrees_with(head.hash) && lines.is_at_end();
         Ok(is_current.then_some(lines))
     }
 

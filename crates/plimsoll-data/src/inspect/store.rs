@@ -277,7 +277,7 @@ impl StoredCases {
             }
             read.cases.push(case);
         }
-        let is_whole = |parts: Stretches, hash| parts.is_whole(hash);
+        let is_whole = |parts: Stretches, hash| parts.agrees_with(hash);
         let are_whole =
             is_whole(index, head.index_hash) && of_masks.is_none_or(|masks| is_whole(masks, head.mask_hash));
         Ok(are_whole.then_some(read))
@@ -301,7 +301,7 @@ impl Stretches {
     }
 
     /// Returns `true` if all was read, and has this checksum.
-    pub(super) fn is_whole(self, hash: Digest) -> bool {
+    pub(super) fn agrees_with(self, hash: Digest) -> bool {
         self.left == 0 && self.hash.finish() == hash
     }
 
