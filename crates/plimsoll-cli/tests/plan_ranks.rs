@@ -52,7 +52,8 @@ fn a_plan_of_ranks_has_a_row_for_each_number_that_divides_the_shards() {
             (number(cost, "compute_seconds_per_step"), number(cost, "communication_seconds_per_step"));
         assert!(number(cost, "predicted_seconds_per_step") == computing + communication, "{cost}");
         let bytes = number(cost, "received_bytes_per_step").max(number(cost, "sent_bytes_per_step"));
-        assert!(communication >= bytes * 8.0 / 1e9, "faster than the network: {cost}");
+        // A third of the computing hides gradients at most.
+        assert!(communication + computing / 3.0 >= bytes * 8.0 / 1e9, "faster than the network: {cost}");
     }
     // Half of the bandwidth takes longer, and the bytes stay.
     let slower = plan(&["--ranks", "4", "--network", "500Mbit,1ms"]);
@@ -63,7 +64,7 @@ fn a_plan_of_ranks_has_a_row_for_each_number_that_divides_the_shards() {
     }
     let output = run(&[&["plan", data][..], &NET, &["--ranks", "2", "--network", "25Gbit"]].concat());
     let text = String::from_utf8(output.stdout).unwrap();
-    for said in ["25 Gbit/s and 50 µs", "least limit", "efficiency", "nothing overlaps", "10 % faster"] {
+    for said in ["25 Gbit/s and 50 µs", "least limit", "efficiency", "does not hide", "10 % faster"] {
         assert!(text.contains(said), "{said}: {text}");
     }
 }

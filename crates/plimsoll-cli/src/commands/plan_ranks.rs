@@ -46,7 +46,7 @@ fn print(report: &RanksReport) {
     }
     table.print();
     println!(
-        "bytes are of the busiest rank in a step; nothing overlaps, so a step is computing and communication; loading, validation, \
+        "bytes are of the busiest rank in a step; communication is what the backward pass does not hide; loading, validation, \
          checkpoints and the host's work on messages are not counted"
     );
     let most = scaling.costs.last().map(|cost| cost.ranks);

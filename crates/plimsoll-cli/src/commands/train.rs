@@ -65,7 +65,7 @@ fn submit(args: &Train, as_json: bool) -> Outcome {
         return json(&numbers);
     }
     for file in &files {
-        println!("a training by {} ranks is written to {}", nodes.count, file.path.display());
+        println!("a training by {} rank(s) is written to {}", nodes.count, file.path.display());
     }
     Ok(())
 }
