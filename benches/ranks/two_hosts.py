@@ -100,7 +100,9 @@ net = "dynunet"
         command = [str(mpiexec), *launcher, *command]
     command = ["ip", "netns", "exec", NAMES[0], *command]
     libraries = Path(sys.prefix) / "lib"
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"LD_LIBRARY_PATH": str(libraries)})
+    # UCX, which MPICH sends by, sees one machine and would not use the network.
+    environment = os.environ | {"LD_LIBRARY_PATH": str(libraries), "UCX_TLS": "tcp,self"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode != 0:
         sys.exit(done.stdout + done.stderr)
     steps = [json.loads(line) for line in next(run.rglob("steps.jsonl")).read_text().splitlines()]
