@@ -17,9 +17,9 @@ mod model;
 mod model_failure;
 mod model_files;
 mod model_jobs;
-mod patches;
 #[cfg(unix)]
-mod rank_thread;
+mod open_ranks;
+mod patches;
 mod scores;
 mod window;
 mod wording;
@@ -35,12 +35,12 @@ pub use masks::{connected_components, dilated_skeleton, fill_holes, keep_largest
 pub use model::{ArrayModel, ImagePlan, ModelDescription, ModelOptions, OutputFiles, element_type, geometry};
 pub use model_files::{image_shape, read_labels, write_image};
 pub use model_jobs::{FolderOptions, SegmentOptions, import_archive, predict_folder, segment_images, tasks};
+#[cfg(unix)]
+pub use open_ranks::close_ranks;
 pub use patches::{
     AugmentationChoice, EpochLength, InProcess, LabelBuffer, LabelType, PatchBatch, PatchOptions,
     PatchSettings, PatchStream, StreamFacts, Turn, Warnings, parsed, section_by_name,
 };
-#[cfg(unix)]
-pub use rank_thread::close_ranks;
 pub use scores::{
     Distances, LabelScores, ScoreOptions, evaluate, group, metric_name, surface, surface_distances,
 };

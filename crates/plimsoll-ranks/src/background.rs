@@ -61,7 +61,7 @@ struct Place {
 pub(crate) fn in_background(
     patience: Duration,
     open: impl FnOnce() -> Result<Box<dyn Communicator>, RanksError> + Send + 'static,
-) -> Result<Box<dyn Communicator>, RanksError> {
+) -> Result<Box<dyn Communicator + Send>, RanksError> {
     let (commands, received) = mpsc::channel();
     let (sender, finished) = mpsc::channel();
     let (opened, is_open) = mpsc::channel();

@@ -226,7 +226,7 @@ mod rank {
         MpiOptions { libraries: vec![library], patience: Duration::from_secs(20), ..MpiOptions::default() }
     }
 
-    fn open(options: &MpiOptions) -> Result<Box<dyn Communicator>, RanksError> {
+    fn open(options: &MpiOptions) -> Result<Box<dyn Communicator + Send>, RanksError> {
         open_mpi(&launch(), options)
     }
 

@@ -6,7 +6,7 @@ use plimsoll_remedy::render;
 use super::JobFailure;
 use crate::{Failure, Keywords};
 
-/// The place of this process among those of a launcher; `None` if it is alone, or ranks cannot communicate on this system.
+/// The place of this process among the processes of a launcher; `None` if it is alone, or ranks cannot communicate on this system.
 ///
 /// # Errors
 /// Returns an error if the launcher's variables make no sense.
@@ -32,7 +32,7 @@ mod of_processes {
     use crate::Failure;
     use crate::jobs::train::TrainArguments;
     use crate::jobs::{JobFailure, Kind, written};
-    use crate::rank_thread::with_ranks;
+    use crate::open_ranks::with_ranks;
 
     /// Trains a fold together with the other processes. The first validates and returns the result; the others return `null`.
     pub fn train(
@@ -57,7 +57,7 @@ mod of_processes {
         options.patience = patience.unwrap_or(options.patience);
         let (patience, context) = (options.patience, context_of(&launch, context));
         let context = arguments.files().check(&context)?;
-        with_ranks(launch, options, move |communicator| {
+        with_ranks(&launch, &options, |communicator| {
             let mut arguments = arguments;
             let machine = &mut arguments.run.machine;
             if machine.threads.is_none() {

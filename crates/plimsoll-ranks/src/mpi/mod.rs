@@ -56,7 +56,7 @@ static IS_OPENED: AtomicBool = AtomicBool::new(false);
 /// # Errors
 /// Returns an error if no library can be loaded, it lacks a function or support of threads, it does not count the processes that the launcher
 /// started, or MPI was opened before.
-pub fn open_mpi(launch: &Launch, options: &MpiOptions) -> Result<Box<dyn Communicator>, RanksError> {
+pub fn open_mpi(launch: &Launch, options: &MpiOptions) -> Result<Box<dyn Communicator + Send>, RanksError> {
     let (launch, options) = (*launch, options.clone());
     in_background(options.patience, move || open_here(&launch, &options))
 }
