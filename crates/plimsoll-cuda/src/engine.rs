@@ -313,16 +313,19 @@ fn upload<const BYTES: usize, S: Stored<BYTES>>(
     Ok(())
 }
 
-/// Copies values to some elements of the tensor that begins at an address: those from `first` on in the logical order. Values that are stored between
-/// them are copied from the device and back.
+/// Copies values to some elements of the tensor that begins at an address, from `first` on in the logical order. If these are not all, elements that are
+/// stored between them are copied from the device and back.
 fn replace<const BYTES: usize, S: Stored<BYTES>>(
     device: &mut dyn Device,
     info: &TensorInfo,
     address: u64,
     first: usize,
     values: &[S::Host],
-    _as: S,
+    stored_as: S,
 ) -> Result<(), EngineError> {
+    if values.len() == info.shape.count() {
+        return upload(device, info, address, values, stored_as);
+    }
     let most = device.staging()?.len() / BYTES;
     for piece in pieces(stored_span(info, first, values.len()), most) {
         let (start, bytes) = (address + (piece.start * BYTES) as u64, piece.len() * BYTES);
@@ -372,29 +375,6 @@ fn download<const BYTES: usize, S: Stored<BYTES>>(
 impl Engine for CudaEngine {
     fn plan(&self) -> &VerifiedPlan {
         &self.plan
-    }
-
-    fn write(
-        &mut self,
-        program: ProgramId,
-        tensor: TensorId,
-        values: HostSlice<'_>,
-    ) -> Result<(), EngineError> {
-        let (count, dtype) = values.extent();
-        self.tensor(program, tensor, 0, count, dtype)?;
-        // The plan is borrowed beside the device.
-        let (info, place) = self.plan.stored_whole(program, tensor, values.extent())?;
-        let device = &mut **self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let to = device.base() + place.offset as u64;
-        match values {
-            HostSlice::U8(values) => upload(device, info, to, values, StoredU8),
-            HostSlice::F64(values) => upload(device, info, to, values, StoredF64),
-            HostSlice::F32(values) if info.dtype == DType::Bf16 => {
-                upload(device, info, to, values, StoredBf16)
-            }
-            HostSlice::F32(values) if info.dtype == DType::F16 => upload(device, info, to, values, StoredF16),
-            HostSlice::F32(values) => upload(device, info, to, values, StoredF32),
-        }
     }
 
     fn write_at(

@@ -167,7 +167,10 @@ pub trait Engine: Send + Sync {
         program: ProgramId,
         tensor: TensorId,
         values: HostSlice<'_>,
-    ) -> Result<(), EngineError>;
+    ) -> Result<(), EngineError> {
+        self.plan().stored_whole(program, tensor, values.extent())?;
+        self.write_at(program, tensor, 0, values)
+    }
 
     /// Copies values into some elements of a tensor, from `first` on in the logical order of its shape. The others keep their values.
     ///

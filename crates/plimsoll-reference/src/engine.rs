@@ -100,16 +100,6 @@ impl Engine for ReferenceEngine {
         &self.plan
     }
 
-    fn write(
-        &mut self,
-        program: ProgramId,
-        tensor: TensorId,
-        values: HostSlice<'_>,
-    ) -> Result<(), EngineError> {
-        self.plan.stored_whole(program, tensor, values.extent())?;
-        self.write_at(program, tensor, 0, values)
-    }
-
     fn write_at(
         &mut self,
         program: ProgramId,
