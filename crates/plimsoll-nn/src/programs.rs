@@ -103,8 +103,7 @@ pub struct TrainingPrograms {
     pub targets: Vec<TargetInput>,
 }
 
-/// The programs of a process that trains alone which differ from those of one of several processes. They do not run: they are what the
-/// specification of a run describes.
+/// The programs that only a process which trains alone has. They do not run here: the specification of a run describes them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WholePrograms {
     /// The update of all tensors. Checkpoints have its tensors in its order.

@@ -80,6 +80,7 @@ fn ready_after(plan: &Plan, program: ProgramId, streams: &[Stream], division: &D
         // Programs share gradients by name.
         let gradient = names.find(&plan.program(sent.program).tensor(sent.tensor).name);
         let last = gradient.and_then(|id| launches.iter().rposition(|launch| launch.outputs.contains(&id)));
+        // A gradient that this program does not change is complete before its first launch.
         last.map_or(0, |last| last + 1)
     };
     let messages = |rank: usize| {

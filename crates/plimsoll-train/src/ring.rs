@@ -43,7 +43,7 @@ pub(crate) fn ring_traffic(rank: usize, division: &Division) -> Traffic {
             all + Messages { count: division.count(owner) as u64, bytes }
         })
     };
-    // Own values do not come back, and those of the next rank do not go to it.
+    // Own values do not come back, and a rank does not get its own from the previous one.
     Traffic { sent: all_but((rank + 1) % ranks), received: all_but(rank) }
 }
 

@@ -62,7 +62,7 @@ impl Opened {
 }
 
 impl Given<'_> {
-    /// Refuses descriptions of volumes and of images with classes at once. Each decides what a folder is taken for.
+    /// Refuses descriptions of volumes and of images with classes at once. Each decides the kind of data set that a folder is.
     fn expect_one_kind(&self) -> Result<(), Failure> {
         let described = &self.request.settings;
         let channels = described.data.as_ref().and_then(|data| data.channels.as_ref());

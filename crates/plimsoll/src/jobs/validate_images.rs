@@ -37,7 +37,6 @@ struct Row {
 }
 
 /// The results of the images of a rank.
-#[derive(Default)]
 struct Rows {
     all: Vec<Row>,
     /// The reservation of their memory; `None` without results.
@@ -80,7 +79,10 @@ impl ImageValidation<'_> {
             if ranks.finish(own.is_none())? {
                 return Ok(Validated::Stopped);
             }
-            let Rows { all, _memory: memory } = own.unwrap_or_default();
+            let Rows { all, _memory: memory } = own.ok_or_else(|| {
+                let problem = "this rank was stopped, and the first one does not know of it";
+                Error::new(problem, "this is a bug: report it with the command and this message")
+            })?;
             let merged = ranks.merge(all, budget)?;
             drop(memory);
             match merged {

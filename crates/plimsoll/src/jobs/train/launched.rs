@@ -17,8 +17,7 @@ const LONGEST_STATUS: u64 = 64 << 10;
 const LONGEST: usize = 4096;
 
 /// The MPI libraries that were installed together with the launcher in `path`, the value of `PATH`, as in a virtual environment: in `lib`
-/// beside
-/// its `bin`. None for Slurm and others that start processes of any MPI, where the system's library is meant.
+/// beside its `bin`. None for Slurm and others that start processes of any MPI, where the system's library is meant.
 pub fn mpi_libraries(launcher: Launcher, path: Option<&OsStr>) -> Vec<PathBuf> {
     let (program, names) = match launcher {
         Launcher::Pmi => ("mpiexec", &["libmpi_abi.so.1", "libmpi.so.12"][..]),
