@@ -18,19 +18,28 @@ use plimsoll_nn::weights::SafetensorsFile;
 /// The longest that anything is waited for.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A process that runs.
-struct Running(Child);
+/// A process that runs. It is killed where a test fails, so that it does not go on in a folder that is gone.
+struct Running(Option<Child>);
 
 impl Running {
     fn start(command: &mut Command) -> Running {
-        Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+        Running::with_its_output(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
+    }
+
+    /// A process that writes where its command says.
+    fn with_its_output(command: &mut Command) -> Running {
+        Running(Some(command.spawn().unwrap()))
+    }
+
+    fn child(&mut self) -> &mut Child {
+        self.0.as_mut().unwrap()
     }
 
     /// Waits until something is so.
     fn until(mut self, mut is_so: impl FnMut() -> bool) -> Running {
         let start = Instant::now();
         while !is_so() {
-            if self.0.try_wait().unwrap().is_some() {
+            if self.child().try_wait().unwrap().is_some() {
                 panic!("it ended by itself: {:?}", self.end());
             }
             assert!(start.elapsed() < PATIENCE, "nothing happens");
@@ -39,14 +48,23 @@ impl Running {
         self
     }
 
-    fn signal(self, name: &str) -> Running {
-        let sent = Command::new("kill").args([&format!("-{name}"), &self.0.id().to_string()]).status();
+    fn signal(mut self, name: &str) -> Running {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.child().id().to_string()]).status();
         assert!(sent.unwrap().success());
         self
     }
 
-    fn end(self) -> Ended {
-        self.0.wait_with_output().unwrap().into()
+    fn end(mut self) -> Ended {
+        self.0.take().unwrap().wait_with_output().unwrap().into()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 

@@ -40,19 +40,19 @@ fn a_second_process_on_a_fold_is_told_who_has_it_and_a_killed_one_is_taken_over_
     let run = tiny.path("run");
     let long = ["--epochs", "100000"];
     let latest = run.join("fold_0/checkpoint_latest.safetensors");
-    let first = Running::start(&mut tiny.train(&run, &long)).until(|| latest.exists());
-    let pid = first.0.id();
+    let mut first = Running::start(&mut tiny.train(&run, &long)).until(|| latest.exists());
+    let pid = first.child().id();
     let error = Ended::run(&mut tiny.train(&run, &[&long[..], &["--resume"]].concat())).error(1);
     assert!(error.contains(&format!("fold_0 is being trained by process {pid} on ")), "{error}");
     assert!(error.contains("hint: wait for it (`plimsoll status`"), "{error}");
     assert_eq!(first.signal("KILL").end().status, None);
-    let again = tiny.train(&run, &[&long[..], &["--resume"]].concat()).spawn().unwrap();
+    let again = Running::with_its_output(&mut tiny.train(&run, &[&long[..], &["--resume"]].concat()));
     // What it left unfinished, if it was killed while it wrote, is told as well.
     let taken_over = || {
         let mut all = warnings(&run.join("fold_0")).into_iter();
         all.find(|warning| warning.contains("continued from"))
     };
-    let again = Running(again).until(|| taken_over().is_some());
+    let again = again.until(|| taken_over().is_some());
     let said = taken_over().unwrap();
     assert!(said.contains(&format!("continued from process {pid} on ")), "{said}");
     assert!(said.contains("which ended without an error message"), "{said}");

@@ -49,8 +49,8 @@ fn a_training_whose_output_cannot_be_written_goes_on_and_its_journal_says_so_onc
     let metrics = closed.join("fold_0/metrics.jsonl");
     let running = Running::start(&mut tiny.train(&closed, &settings));
     let mut running = running.until(|| fs::read(&metrics).is_ok_and(|lines| !lines.is_empty()));
-    drop((running.0.stdout.take(), running.0.stderr.take()));
-    assert_eq!(running.0.wait().unwrap().code(), Some(0));
+    drop((running.child().stdout.take(), running.child().stderr.take()));
+    assert_eq!(running.child().wait().unwrap().code(), Some(0));
     for (run, said) in [(run, "No space left on device"), (closed, "Broken pipe")] {
         let warned = warnings(&run.join("fold_0"));
         assert!(

@@ -225,7 +225,9 @@ pub fn expect_same(found: &Path, expected: &Path, when: &str) {
 /// The warnings among a fold's events, except for predicted times, which other work on the machine makes wrong.
 pub fn warnings(fold: &Path) -> Vec<String> {
     let events = fs::read_to_string(fold.join("events.jsonl")).unwrap();
-    let events = events.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    // A line without its newline is being written, or its process was killed while it wrote.
+    let whole = events.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    let events = whole.map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let warnings = events.filter(|event| event["event"] == "warning");
     let said = warnings.map(|event| event["what"].as_str().unwrap().to_string());
     let is_of_time =
