@@ -10,7 +10,7 @@ mod pooling;
 mod resample;
 mod tokens;
 
-pub use convolutions::{convolutions, convolutions_of_rows, grouped, transposed, upsampling};
+pub use convolutions::{convolutions, convolutions_of_rows, dilated, grouped, transposed, upsampling};
 pub use fusion::unusual;
 pub use long_sums::long_sums;
 pub use losses::{components, heads, losses, regions, structures};
@@ -146,7 +146,7 @@ pub fn rims(precision: DType) -> Vec<Case> {
     let mut cases = Vec::new();
     let usual = EXTENTS.into_iter().enumerate().map(|(i, extent)| (1 + i, windows()[i % 3], extent));
     // The stem of residual networks among others.
-    let stem = Window { kernel: [1, 7, 7], stride: [1, 2, 2], padding: [0, 3, 3] };
+    let stem = Window::new([1, 7, 7], [1, 2, 2], [0, 3, 3]);
     let others = [
         (3, stem, [1, 33, 20]),
         (1, stem, [1, 17, 31]),
@@ -317,6 +317,7 @@ pub fn rest() -> Vec<Case> {
 pub fn all_convolutions(precision: DType) -> Vec<Case> {
     let mut cases = convolutions(precision);
     cases.extend(grouped(precision));
+    cases.extend(dilated(precision));
     cases.extend(convolutions_of_rows(precision));
     cases.extend(transposed(precision));
     cases.extend(upsampling(precision));

@@ -113,7 +113,7 @@ fn convolutions_have_the_same_bits_with_every_instruction_set() {
     let windows = [
         Window::same([3; 3], [1; 3]),
         Window::same([1, 3, 3], [1; 3]),
-        Window { kernel: [2, 3, 3], stride: [1; 3], padding: [1, 0, 2] },
+        Window::new([2, 3, 3], [1; 3], [1, 0, 2]),
         Window::same([3; 3], [1, 2, 2]),
         Window::same([3, 3, 1], [1; 3]),
         Window::blocks([2; 3]),

@@ -34,7 +34,7 @@ impl Reference {
 
     fn case(&self) -> Case {
         let Reference { inputs, outputs, groups, extent, kernel, stride, padding, .. } = *self;
-        let window = Window { kernel, stride, padding };
+        let window = Window::new(kernel, stride, padding);
         let [d, h, w] = kernel;
         let mut program = Program::new("groups");
         let x = program.input("x", Shape::volume(2, inputs, extent), Kind::Volume);

@@ -88,6 +88,7 @@ fn is_free(op: &Op, operand: usize, operands: usize, change: Change) -> bool {
             | Op::Upsample2Grad(_)
             | Op::Subpixel(_)
             | Op::SubpixelGrad(_)
+            | Op::Elu(_)
             | Op::Gelu(_)
             | Op::SampleDrop(_)
             | Op::SpaceToDepth(_)

@@ -8,7 +8,7 @@ use crate::Case;
 
 /// Kernel, stride, padding along each axis.
 pub(super) fn windows() -> Vec<Window> {
-    let window = |kernel, stride, padding| Window { kernel, stride, padding };
+    let window = Window::new;
     vec![
         Window::same([3; 3], [1; 3]),
         Window::same([3; 3], [2; 3]),
@@ -48,6 +48,43 @@ pub fn convolutions(precision: DType) -> Vec<Case> {
     cases
 }
 
+/// Dilated convolutions: forward, both gradients, from images and between features, with dilations up to beyond the extent.
+pub fn dilated(precision: DType) -> Vec<Case> {
+    let windows = [
+        Window::dilated([3; 3], [2; 3]),
+        Window::dilated([3; 3], [4, 2, 3]),
+        Window::dilated([3, 3, 1], [3, 1, 5]),
+        Window::dilated([1, 3, 3], [7, 2, 16]),
+        Window::dilated([3; 3], [16; 3]),
+        Window::dilated([5, 3, 5], [1, 5, 2]),
+        // Without padding, and with more of it than keeps the extent.
+        Window { padding: [0; 3], ..Window::dilated([3, 2, 2], [2, 2, 3]) },
+        Window { padding: [4, 0, 5], ..Window::dilated([2, 2, 3], [2, 3, 2]) },
+    ];
+    let mut cases = Vec::new();
+    for (i, window) in windows.into_iter().enumerate() {
+        for (j, extent) in EXTENTS.iter().chain(&[[17, 5, 40]]).copied().enumerate() {
+            if window.output(extent).is_none() {
+                continue;
+            }
+            let (channels, outputs) = CHANNELS[(i + j) % CHANNELS.len()];
+            let maps = Maps { batch: 1 + (i + j) % 2, extent, channels, outputs };
+            cases.extend(convolution(precision, window, maps, (i + j) % 3 == 0));
+        }
+    }
+    for (channels, out, dilation) in [(1, 5, [16; 3]), (3, 33, [2, 3, 1])] {
+        let (window, extent) = (Window::dilated([3; 3], dilation), [17, 19, 21]);
+        let mut w = Writer::new(precision);
+        let image = w.image("image", 2, channels, extent);
+        let weights = w.weights(out, channels, window.kernel);
+        w.result(Conv::new(window, false, precision), &[image, weights]);
+        let dy = w.features("dy", 2, out, extent);
+        w.result(ConvWeightGrad { window, groups: 1 }, &[image, dy]);
+        cases.push(w.maps(format!("dilated image {channels}→{out}, {dilation:?}, {precision:?}")));
+    }
+    cases
+}
+
 /// Inputs, outputs and groups: depthwise ones, those of ResNeXt, and odd ones.
 const GROUPS: [[usize; 3]; 14] = [
     [33, 33, 33],
@@ -68,7 +105,7 @@ const GROUPS: [[usize; 3]; 14] = [
 
 /// Convolutions within groups of channels: forward, transposed, both gradients.
 pub fn grouped(precision: DType) -> Vec<Case> {
-    let window = |kernel, stride, padding| Window { kernel, stride, padding };
+    let window = Window::new;
     let windows = [
         Window::same([3; 3], [1; 3]),
         Window::same([1, 3, 3], [1, 2, 2]),
@@ -132,7 +169,7 @@ pub fn grouped(precision: DType) -> Vec<Case> {
 
 /// Convolutions three wide, to results of widths that tiles of a row fill, do not fill, or run over.
 pub fn convolutions_of_rows(precision: DType) -> Vec<Case> {
-    let window = |kernel, padding| Window { kernel, stride: [1; 3], padding };
+    let window = |kernel, padding| Window::new(kernel, [1; 3], padding);
     let windows = [
         Window::same([3; 3], [1; 3]),
         Window::same([1, 3, 3], [1; 3]),
@@ -248,7 +285,7 @@ pub fn transposed(precision: DType) -> Vec<Case> {
 /// Transposed convolutions whose windows overlap, or leave voxels out, as layers of their own: upsampling with a bias, and all
 /// gradients, of maps that are normalised on the way and of such that are not.
 pub fn upsampling(precision: DType) -> Vec<Case> {
-    let window = |kernel, stride, padding| Window { kernel, stride, padding };
+    let window = Window::new;
     let windows = [
         window([3; 3], [2; 3], [1; 3]),
         window([4; 3], [2; 3], [1; 3]),

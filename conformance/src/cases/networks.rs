@@ -186,7 +186,7 @@ fn squeezed(precision: DType, affine: bool, extent: [usize; 3]) -> Case {
     let mut n = Network { w: Writer::new(precision), learned: Vec::new() };
     let image = n.w.image("image", 2, 3, extent);
     let labels = n.w.labels("labels", 2, [1; 3]);
-    let window = Window { kernel: [1, 3, 3], stride: [1, 2, 2], padding: [0, 1, 1] };
+    let window = Window::new([1, 3, 3], [1, 2, 2], [0, 1, 1]);
     let y = n.conv(Window::same([1, 3, 3], [1; 3]), &[image], 20);
     let x = n.w.norm_act(y, affine);
     let mut map = n.w.push(MaxPool { window, ceil: false }, &[x])[0];

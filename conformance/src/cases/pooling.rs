@@ -12,9 +12,8 @@ use crate::Case;
 
 /// Max pools of every way to meet an edge, with their gradients.
 pub fn max_pools(precision: DType) -> Vec<Case> {
-    let flat =
-        |k: usize, s: usize, p: usize| Window { kernel: [1, k, k], stride: [1, s, s], padding: [0, p, p] };
-    let cube = |k: usize, s: usize, p: usize| Window { kernel: [k; 3], stride: [s; 3], padding: [p; 3] };
+    let flat = |k: usize, s: usize, p: usize| Window::new([1, k, k], [1, s, s], [0, p, p]);
+    let cube = |k: usize, s: usize, p: usize| Window::new([k; 3], [s; 3], [p; 3]);
     let pools = [
         (flat(3, 2, 1), false, [1, 13, 18]),
         (flat(3, 2, 0), true, [1, 12, 17]),

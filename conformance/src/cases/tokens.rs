@@ -1,8 +1,8 @@
 //! Ops on tokens, the voxels of coarse maps.
 
 use plimsoll_graph::ops::{
-    Gelu, GeluGrad, NOISE, SampleDrop, SpaceToDepth, SpaceToDepthGrad, TokenNorm, TokenNormGrad,
-    WindowAttention, WindowAttentionGrad,
+    Elu, EluGrad, Gelu, GeluGrad, NOISE, SampleDrop, SpaceToDepth, SpaceToDepthGrad, TokenNorm,
+    TokenNormGrad, WindowAttention, WindowAttentionGrad,
 };
 use plimsoll_graph::{DType, Kind, Shape, TensorId};
 
@@ -26,6 +26,9 @@ fn element_wise(precision: DType) -> Vec<Case> {
         let (x, dz) = (w.features("x", 2, channels, extent), w.features("dz", 2, channels, extent));
         w.result(Gelu, &[x]);
         w.result(GeluGrad, &[dz, x]);
+        let z = w.push(Elu, &[x])[0];
+        w.program.mark_output(z, "elu");
+        w.result(EluGrad, &[dz, z]);
         let epsilon = 1e-5;
         w.result(TokenNorm { epsilon, affine: false }, &[x]);
         w.result(TokenNormGrad { epsilon, affine: false }, &[dz, x]);

@@ -127,7 +127,7 @@ fn sources_that_are_concatenated_are_right() {
 
 #[test]
 fn every_kind_of_window_is_right() {
-    let window = |kernel, stride, padding| Window { kernel, stride, padding };
+    let window = Window::new;
     let windows = [
         Window::same([3; 3], [2; 3]),
         Window::same([1, 3, 3], [1, 2, 2]),

@@ -94,12 +94,7 @@ fn maps_are_normalised_and_activated_where_they_are_staged_with_the_same_bits() 
             normalised(Window::same([1, 3, 3], [1, 2, 2]), 2, [2, 9, 9], &[16, 8], 8, stored),
             normalised(Window::point(), 1, [3, 4, 9], &[40, 16], 17, stored),
             upsampled(Window::blocks([2; 3]), [3, 5, 6], [24, 16], stored),
-            upsampled(
-                Window { kernel: [3; 3], stride: [1, 2, 2], padding: [1; 3] },
-                [3, 4, 5],
-                [40, 9],
-                stored,
-            ),
+            upsampled(Window::new([3; 3], [1, 2, 2], [1; 3]), [3, 4, 5], [40, 9], stored),
         ];
         for case in &cases {
             let (found, counts) = cores.tally(case);

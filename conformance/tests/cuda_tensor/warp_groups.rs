@@ -59,7 +59,7 @@ fn sources_that_are_concatenated_and_results_in_f32_are_right() {
 /// Steps along the width, eight rows of places along the depth, taps that are no whole pairs, and remainders of a stride.
 #[test]
 fn every_kind_of_window_that_fits_is_right() {
-    let window = |kernel, stride, padding| Window { kernel, stride, padding };
+    let window = Window::new;
     for (window, extent, direction) in [
         (window([3; 3], [1, 1, 2], [1; 3]), [3, 9, 17], Direction::Forward),
         (window([3, 1, 1], [2, 1, 1], [1, 0, 0]), [19, 2, 9], Direction::Forward),

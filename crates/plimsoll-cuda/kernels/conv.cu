@@ -13,10 +13,10 @@ struct Geometry {
     u32 kernel[3];
     u32 stride[3];
     u32 padding[3];
+    u32 dilation[3];
     u32 outputs;    // channels of the strided side
     u32 width;      // inputs of a group
     u32 groups;
-    u32 unused;
 };
 
 struct Conv {
@@ -41,14 +41,14 @@ __device__ inline void conv(const Conv& p) {
     const u32 first = o / (g.outputs / g.groups) * g.width;
     float sum = p.bias ? p.bias[o] : 0.0f;
     for (u32 kd = 0; kd < g.kernel[0]; kd++) {
-        const u32 d = at.d * g.stride[0] + kd - g.padding[0];
+        const u32 d = at.d * g.stride[0] + kd * g.dilation[0] - g.padding[0];
         // What is before the first voxel wraps around to large numbers.
         if (d >= g.input[0]) continue;
         for (u32 kh = 0; kh < g.kernel[1]; kh++) {
-            const u32 h = at.h * g.stride[1] + kh - g.padding[1];
+            const u32 h = at.h * g.stride[1] + kh * g.dilation[1] - g.padding[1];
             if (h >= g.input[1]) continue;
             for (u32 kw = 0; kw < g.kernel[2]; kw++) {
-                const u32 w = at.w * g.stride[2] + kw - g.padding[2];
+                const u32 w = at.w * g.stride[2] + kw * g.dilation[2] - g.padding[2];
                 if (w >= g.input[2]) continue;
                 const u32 tap = (kd * g.kernel[1] + kh) * g.kernel[2] + kw;
                 const u32 from = voxel(at.sample, d, h, w, g.input);
@@ -80,7 +80,7 @@ struct ConvTranspose {
     Geometry g;
 };
 
-// The strided place that meets a place under a tap; false if there is none.
+// The strided place that meets a place under a tap, whose distance from the first tap is given; false if there is none.
 __device__ inline bool meets(u32 place, u32 tap, u32 stride, u32 padding, u32 extent, u32* strided) {
     const u32 offset = place + padding - tap;
     *strided = offset / stride;
@@ -101,11 +101,11 @@ __device__ inline void conv_transpose(const ConvTranspose& p) {
     float sum = p.bias ? p.bias[channel] : 0.0f;
     for (u32 kd = 0; kd < g.kernel[0]; kd++) {
         u32 d, h, w;
-        if (!meets(at.d, kd, g.stride[0], g.padding[0], g.output[0], &d)) continue;
+        if (!meets(at.d, kd * g.dilation[0], g.stride[0], g.padding[0], g.output[0], &d)) continue;
         for (u32 kh = 0; kh < g.kernel[1]; kh++) {
-            if (!meets(at.h, kh, g.stride[1], g.padding[1], g.output[1], &h)) continue;
+            if (!meets(at.h, kh * g.dilation[1], g.stride[1], g.padding[1], g.output[1], &h)) continue;
             for (u32 kw = 0; kw < g.kernel[2]; kw++) {
-                if (!meets(at.w, kw, g.stride[2], g.padding[2], g.output[2], &w)) continue;
+                if (!meets(at.w, kw * g.dilation[2], g.stride[2], g.padding[2], g.output[2], &w)) continue;
                 const u32 tap = (kd * g.kernel[1] + kh) * g.kernel[2] + kw;
                 const u32 from = voxel(at.sample, d, h, w, g.output);
                 const T* y = (const T*)p.source + (from * g.outputs + first);
@@ -155,9 +155,9 @@ __device__ inline void conv_weight_grad(const ConvWeightGrad& p) {
         float sum = 0.0f;
         for (u32 place = run; place < min(run + RUN, end); place++) {
             const Place at(place, g.output);
-            const u32 d = at.d * g.stride[0] + kd - g.padding[0];
-            const u32 h = at.h * g.stride[1] + kh - g.padding[1];
-            const u32 w = at.w * g.stride[2] + kw - g.padding[2];
+            const u32 d = at.d * g.stride[0] + kd * g.dilation[0] - g.padding[0];
+            const u32 h = at.h * g.stride[1] + kh * g.dilation[1] - g.padding[1];
+            const u32 w = at.w * g.stride[2] + kw * g.dilation[2] - g.padding[2];
             if (d >= g.input[0] || h >= g.input[1] || w >= g.input[2]) continue;
             const u32 from = voxel(at.sample, d, h, w, g.input);
             sum = fmaf(load(x, from * channels), load((const U*)p.dy, place * g.outputs + o), sum);

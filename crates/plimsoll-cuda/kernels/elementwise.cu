@@ -54,6 +54,18 @@ __device__ inline void leaky_relu_grad(const Pointwise& p) {
 BY_STORAGE(leaky_relu_grad, Pointwise)
 
 template <class T>
+__device__ inline void elu(const Pointwise& p) {
+    of_one<T>(p, [](float x) { return x > 0.0f ? x : expm1f(x); });
+}
+BY_STORAGE(elu, Pointwise)
+
+template <class T>
+__device__ inline void elu_grad(const Pointwise& p) {
+    of_two<T>(p, [](float dz, float z) { return z > 0.0f ? dz : dz * (z + 1.0f); });
+}
+BY_STORAGE(elu_grad, Pointwise)
+
+template <class T>
 __device__ inline void sigmoid(const Pointwise& p) {
     of_one<T>(p, [](float x) { return 1.0f / (1.0f + expf(-x)); });
 }

@@ -199,7 +199,7 @@ fn absurd_shapes_are_refused() {
     let w = p.input("w", Shape(vec![2, 2, 1, 1, 1]), Kind::Weights);
     let labels = p.input("labels", Shape::volume(1, 1, [2, 3, 4]), Kind::Labels);
     let conv = |window| Conv::new(window, false, DType::F32);
-    let window = |kernel, stride, padding| Window { kernel, stride, padding };
+    let window = Window::new;
     let windows = [
         window([0; 3], [1; 3], [0; 3]),
         window([1; 3], [0; 3], [0; 3]),

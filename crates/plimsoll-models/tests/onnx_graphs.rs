@@ -263,10 +263,7 @@ fn cases() -> Vec<(&'static str, Make)> {
             graph_of_op(
                 image(2, [1, 6, 7]),
                 Vec::new(),
-                MaxPool {
-                    window: Window { kernel: [1, 3, 3], stride: [1, 2, 2], padding: [0; 3] },
-                    ceil: true,
-                },
+                MaxPool { window: Window::new([1, 3, 3], [1, 2, 2], [0; 3]), ceil: true },
             ),
         ),
         (

@@ -59,7 +59,7 @@ fn layers() -> Vec<Layer> {
         window,
     };
     let same_flat = Window::same([1, 3, 3], [1; 3]);
-    let stem = Window { kernel: [1, 7, 7], stride: [1, 2, 2], padding: [0, 3, 3] };
+    let stem = Window::new([1, 7, 7], [1, 2, 2], [0, 3, 3]);
     let same = Window::same([3; 3], [1; 3]);
     vec![
         layer(1, 32, 64, same),

@@ -7,6 +7,10 @@
 //! A convolution has one such sum: out_stride 1, step = stride, shift = k − padding. A transposed one has one for each
 //! phase r of its result modulo the stride, with only the taps that meet that phase: out_stride = stride, step 1, shift =
 //! (r + padding − k) / stride. (With kernel = stride, each phase has a single tap.)
+//!
+//! A dilated convolution with stride 1 and a padding that is a multiple of its dilation d has one such sum for each pair of remainders of
+//! plane and row modulo d. Planes and rows with these remainders alone are read by it and are its results: a volume of their own, of which a
+//! kernel's neighbours are neighbours. There step is 1 and shift = k − padding / d. Along the width, shift = d · k − padding.
 #![forbid(unsafe_code)]
 
 use plimsoll_graph::Window;
@@ -50,6 +54,9 @@ pub(crate) struct TapGrid {
     pub(crate) span: [usize; 3],
     /// The most positions that a phase has.
     pub(crate) positions: [usize; 3],
+    /// The dilation along depth and height: steps and shifts are of every so many planes and rows of the source, from the phase's first
+    /// result on.
+    pub(crate) spacing: [usize; 2],
 }
 
 /// One axis of a phase.
@@ -60,9 +67,30 @@ struct AxisPhase {
     taps: Vec<(usize, isize)>,
 }
 
+/// The dilation of a window along the axes where it has several voxels.
+fn dilation(window: &Window) -> [usize; 3] {
+    [0, 1, 2].map(|axis| if window.kernel[axis] > 1 { window.dilation[axis] } else { 1 })
+}
+
+/// Returns `true` if a convolution of this window has a [`TapGrid`]: a dilated one has stride 1, and paddings that are multiples of the
+/// dilation.
+pub(crate) fn has_grid(window: &Window) -> bool {
+    let [depth, height, _] = dilation(window);
+    let is_multiple = |axis: usize, spacing: usize| window.padding[axis].is_multiple_of(spacing);
+    window.is_dense() || (window.stride == [1; 3] && is_multiple(0, depth) && is_multiple(1, height))
+}
+
 impl TapGrid {
-    /// The grid of a convolution of a source of extent `source`.
+    /// Returns `true` if phases share no plane or row of the source.
+    pub(crate) fn is_interleaved(&self) -> bool {
+        self.spacing != [1; 2]
+    }
+
+    /// The grid of a convolution of a source of extent `source`, of a window that [has one](has_grid).
     pub(crate) fn convolution(window: &Window, source: [usize; 3], result: [usize; 3]) -> TapGrid {
+        if !window.is_dense() {
+            return TapGrid::dilated(window, source, result, |k, padding| k - padding);
+        }
         let axes = [0, 1, 2].map(|axis| {
             let shift = |k: usize| k as isize - window.padding[axis] as isize;
             let taps = (0..window.kernel[axis]).map(|k| (k, shift(k))).collect();
@@ -71,8 +99,11 @@ impl TapGrid {
         TapGrid::new(window, source, result, window.stride, [1; 3], &axes)
     }
 
-    /// The grid of a transposed convolution from the extent `source` to the extent `result`.
+    /// The grid of a transposed convolution from the extent `source` to the extent `result`, of a window that [has one](has_grid).
     pub(crate) fn transposed(window: &Window, source: [usize; 3], result: [usize; 3]) -> TapGrid {
+        if !window.is_dense() {
+            return TapGrid::dilated(window, source, result, |k, padding| padding - k);
+        }
         let axes = [0, 1, 2].map(|axis| {
             let (stride, padding) = (window.stride[axis] as isize, window.padding[axis] as isize);
             (0..stride.min(result[axis] as isize))
@@ -88,6 +119,33 @@ impl TapGrid {
                 .collect()
         });
         TapGrid::new(window, source, result, [1; 3], window.stride, &axes)
+    }
+
+    /// The grid of a dilated convolution, or of its transpose. `shift` is made of a place in the kernel and of the padding, in the same unit.
+    fn dilated(
+        window: &Window,
+        source: [usize; 3],
+        result: [usize; 3],
+        shift: impl Fn(isize, isize) -> isize,
+    ) -> TapGrid {
+        let [depth, height, width] = dilation(window);
+        let spacing = [depth, height];
+        let axes = [0, 1, 2].map(|axis| {
+            let (kernel, padding) = (window.kernel[axis], window.padding[axis] as isize);
+            let shift = |k: usize| match spacing.get(axis) {
+                Some(spacing) => shift(k as isize, padding / *spacing as isize),
+                None => shift((k * width) as isize, padding),
+            };
+            let taps: Vec<_> = (0..kernel).map(|k| (k, shift(k))).collect();
+            let spacing = spacing.get(axis).copied().unwrap_or(1);
+            let phase = |start: usize| AxisPhase {
+                start,
+                count: (result[axis] - start).div_ceil(spacing),
+                taps: taps.clone(),
+            };
+            (0..spacing.min(result[axis])).map(phase).collect()
+        });
+        TapGrid { spacing, ..TapGrid::new(window, source, result, [1; 3], [depth, height, 1], &axes) }
     }
 
     fn new(
@@ -123,6 +181,6 @@ impl TapGrid {
         let low = [0, 1, 2].map(|axis| shifts(axis).min().unwrap_or(0));
         let span = [0, 1, 2].map(|axis| (shifts(axis).max().unwrap_or(0) - low[axis]) as usize);
         let positions = [0, 1, 2].map(|axis| phases.iter().map(|phase| phase.count[axis]).max().unwrap_or(0));
-        TapGrid { step, out_stride, source, result, phases, low, span, positions }
+        TapGrid { step, out_stride, source, result, phases, low, span, positions, spacing: [1; 2] }
     }
 }

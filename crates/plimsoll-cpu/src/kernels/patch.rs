@@ -32,6 +32,9 @@ pub(crate) struct PatchShape {
     pitch: [usize; 3],
     low: [isize; 3],
     source: [usize; 3],
+    /// Planes and rows of the source from one that is stored to the next, and the first: those of a phase of a dilated convolution.
+    spacing: [usize; 2],
+    start: [usize; 2],
     /// `true` if the position at each place reads the source's voxel at that place, and no other.
     is_pointwise: bool,
 }
@@ -55,8 +58,15 @@ impl PatchShape {
             pitch,
             low: grid.low,
             source: grid.source,
+            spacing: grid.spacing,
+            start: [0; 2],
             is_pointwise: are_voxels && reads_one,
         }
+    }
+
+    /// The same for the phase of an [interleaved](TapGrid::is_interleaved) grid whose first result is `start`.
+    pub(crate) fn of_phase(&self, start: [usize; 3]) -> PatchShape {
+        PatchShape { start: [start[0], start[1]], ..self.clone() }
     }
 
     /// Floats of a row.
@@ -109,14 +119,21 @@ impl PatchShape {
         at / self.pitch[axis] * self.step[axis] + at % self.pitch[axis]
     }
 
+    /// The plane or row of the source that the `at`-th stored one of a chunk from the position `first` on holds.
+    #[inline(always)]
+    fn source_at(&self, axis: usize, first: usize, at: usize) -> isize {
+        let place = (first * self.step[axis] + self.stored(axis, at)) as isize + self.low[axis];
+        place * self.spacing[axis] as isize + self.start[axis] as isize
+    }
+
     /// Every stored row: its place in the patch, and the row of the source, or nothing if that is out of bounds.
     #[inline(always)]
     fn rows_read(&self, first: [usize; 2]) -> impl Iterator<Item = (usize, Option<usize>)> {
         let [depth, height, _] = self.source;
         (0..self.planes).flat_map(move |plane| {
-            let d = (first[0] * self.step[0] + self.stored(0, plane)) as isize + self.low[0];
+            let d = self.source_at(0, first[0], plane);
             (0..self.rows).map(move |row| {
-                let h = (first[1] * self.step[1] + self.stored(1, row)) as isize + self.low[1];
+                let h = self.source_at(1, first[1], row);
                 let inside = d >= 0 && (d as usize) < depth && h >= 0 && (h as usize) < height;
                 let from = inside.then(|| d as usize * height + h as usize);
                 (plane * self.plane() + row * self.row(), from)
@@ -309,8 +326,7 @@ mod tests {
     /// may have had this source.
     fn grids(axis: usize, kernel: usize, stride: usize, padding: usize) -> Vec<TapGrid> {
         let along = |value, others| std::array::from_fn(|a| if a == axis { value } else { others });
-        let window =
-            Window { kernel: along(kernel, 1), stride: along(stride, 1), padding: along(padding, 0) };
+        let window = Window::new(along(kernel, 1), along(stride, 1), along(padding, 0));
         let result = |extent: usize| std::array::from_fn(|a| if a == axis { extent } else { SOURCE[a] });
         let padded = (SOURCE[axis] + 2 * padding).checked_sub(kernel);
         let convolution = padded

@@ -2,13 +2,14 @@
 
 use super::lane_sums::{self, in_turn};
 use crate::kernel::{Kernel, Ptr};
+use crate::simd::exp::exp;
 use crate::simd::normal::normal;
 use crate::simd::{Element, LANES, Simd};
 
 /// Elements of a task.
 const CHUNK: usize = 1 << 15;
 
-/// A function of two elements ([`Function::Leaky`] and [`Function::Gelu`] do not read the second).
+/// A function of two elements ([`Function::Leaky`], [`Function::Elu`] and [`Function::Gelu`] do not read the second).
 #[derive(Clone, Copy)]
 pub(crate) enum Function {
     /// a + b
@@ -17,12 +18,23 @@ pub(crate) enum Function {
     Leaky(f32),
     /// a · lrelu'(b)
     LeakyGrad(f32),
+    /// a, or eᵃ − 1 where it is not positive
+    Elu,
+    /// a, or a · (b + 1) where b is not positive
+    EluGrad,
     /// a Φ(a)
     Gelu,
     /// a · (Φ(b) + b φ(b))
     GeluGrad,
     /// a · b · (1 − b)
     LogisticGrad,
+}
+
+/// Sixteen a, or eᵃ − 1 where it is not positive.
+#[inline(always)]
+fn elu(a: &[f32; LANES]) -> [f32; LANES] {
+    let exp = exp(&a.map(|a| a.min(0.0)));
+    std::array::from_fn(|lane| if a[lane] > 0.0 { a[lane] } else { exp[lane] - 1.0 })
 }
 
 /// Sixteen a Φ(a).
@@ -67,6 +79,11 @@ impl<T: Element> Kernel for Pointwise<T> {
                     Function::Add => S::add(a, b()),
                     Function::Leaky(slope) => S::leaky(a, S::splat(slope)),
                     Function::LeakyGrad(slope) => S::where_positive(b(), a, S::mul(a, S::splat(slope))),
+                    Function::Elu => S::load(elu(&S::to_array(a)).as_ptr()),
+                    Function::EluGrad => {
+                        let z = b();
+                        S::where_positive(z, a, S::mul(a, S::add(z, S::splat(1.0))))
+                    }
                     Function::Gelu => S::load(gelu(&S::to_array(a)).as_ptr()),
                     Function::GeluGrad => S::load(gelu_grad(&S::to_array(a), &S::to_array(b())).as_ptr()),
                     Function::LogisticGrad => {
@@ -84,6 +101,8 @@ impl<T: Element> Kernel for Pointwise<T> {
                     Function::Add => a + b(),
                     Function::Leaky(slope) => a * if a > 0.0 { 1.0 } else { slope },
                     Function::LeakyGrad(slope) => a * if b() > 0.0 { 1.0 } else { slope },
+                    Function::Elu => elu(&[a; LANES])[0],
+                    Function::EluGrad => a * if b() > 0.0 { 1.0 } else { b() + 1.0 },
                     Function::Gelu => gelu(&[a; LANES])[0],
                     Function::GeluGrad => gelu_grad(&[a; LANES], &[b(); LANES])[0],
                     Function::LogisticGrad => a * b() * (1.0 - b()),

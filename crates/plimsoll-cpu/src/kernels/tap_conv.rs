@@ -50,6 +50,8 @@ pub(crate) struct ConvTiling {
     splits: Vec<Range<usize>>,
     /// Floats of a patch, of all blocks that are read at a time.
     pub(crate) patch: usize,
+    /// Sets of phases that share a patch, each with tasks of its own: all phases, or each by itself.
+    phase_sets: usize,
     order: Order,
 }
 
@@ -74,9 +76,10 @@ impl ConvTiling {
         let shape = |chunk: [usize; 2]| PatchShape::new(grid, chunk, blocks.column());
         let patch = |chunk: [usize; 2]| shape(chunk).block() * blocks.reach;
         let chunks = |chunk: [usize; 2]| [0, 1].map(|axis| grid.positions[axis].div_ceil(chunk[axis]));
+        let phase_sets = if grid.is_interleaved() { grid.phases.len() } else { 1 };
         let tasks = |chunk: [usize; 2]| {
             let [depth, height] = chunks(chunk);
-            runs.len() * batch * depth * height
+            runs.len() * batch * phase_sets * depth * height
         };
         let chunk = largest_chunk(grid.positions, |chunk| {
             let too_large = patch(chunk) * size_of::<f32>() > PATCH_BYTES;
@@ -86,15 +89,16 @@ impl ConvTiling {
         let parts = TASKS.div_ceil(tasks(chunk));
         let splits: Vec<_> = runs.iter().flat_map(|run| pairs_of_blocks(run.clone(), parts)).collect();
         let chunks = chunks(chunk);
-        let all_chunks = batch * chunks[0] * chunks[1];
-        let taps = grid.phases.iter().map(|phase| phase.taps.len()).sum();
+        let all_chunks = batch * phase_sets * chunks[0] * chunks[1];
+        // Phases that share a patch have different taps, the others the same.
+        let taps = grid.phases.iter().map(|phase| phase.taps.len()).sum::<usize>() / phase_sets;
         let (weights, source) = (blocks.count(taps), all_chunks * patch(chunk));
         let reads_weights_often = weights * size_of::<f32>() > CACHED_WEIGHTS;
         let order = match reads_weights_often && weights * all_chunks > source * splits.len() {
             true => Order::ByWeights,
             false => Order::ByChunk,
         };
-        ConvTiling { shape: shape(chunk), chunks, splits, patch: patch(chunk), order }
+        ConvTiling { shape: shape(chunk), chunks, splits, patch: patch(chunk), phase_sets, order }
     }
 }
 
@@ -105,6 +109,8 @@ pub(crate) struct TapConv {
     operands: Operands,
     blocks: WeightBlocks,
     own_lanes: Vec<[i32; LANES]>,
+    /// Inputs in each block of sources that is read by blocks.
+    held_lanes: Vec<usize>,
     taps: usize,
     phases: Vec<PhaseTaps>,
     out_stride: [usize; 3],
@@ -159,6 +165,7 @@ impl TapConv {
             batch,
             operands,
             own_lanes: blocks.own_lanes(),
+            held_lanes: blocks.held_lanes(),
             blocks,
             taps: kernel_taps,
             phases,
@@ -206,7 +213,14 @@ impl TapConv {
     /// [`TapConv::in_place`]'s contract; `patch` is valid for writes of [`ConvTiling::patch`] floats.
     #[inline(always)]
     unsafe fn gathered<S: Simd>(&self, at: &TaskOrigin, first: usize, patch: *mut f32) -> Patch {
-        let shape = &self.tiling.shape;
+        let of_phase;
+        let shape = match self.tiling.phase_sets {
+            1 => &self.tiling.shape,
+            _ => {
+                of_phase = self.tiling.shape.of_phase(self.phases[at.phases.start].start);
+                &of_phase
+            }
+        };
         // SAFETY: the chunk and the blocks are the source's, as this function's contract says, and the patch has room for
         // `reach` blocks.
         unsafe {
@@ -294,26 +308,32 @@ struct Patch {
 /// The place of a task.
 struct TaskOrigin {
     sample: usize,
+    /// The phases whose results it computes.
+    phases: Range<usize>,
     /// The first position along depth and height.
     first: [usize; 2],
 }
 
 impl Kernel for TapConv {
     fn tasks(&self) -> usize {
-        self.batch * self.tiling.chunks[0] * self.tiling.chunks[1] * self.tiling.splits.len()
+        let ConvTiling { chunks, phase_sets, splits, .. } = &self.tiling;
+        self.batch * phase_sets * chunks[0] * chunks[1] * splits.len()
     }
 
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, thread: usize) {
-        let ConvTiling { shape, chunks, splits, patch: length, order } = &self.tiling;
-        let all_chunks = self.batch * chunks[0] * chunks[1];
+        let ConvTiling { shape, chunks, splits, patch: length, phase_sets, order } = &self.tiling;
+        let all_chunks = self.batch * phase_sets * chunks[0] * chunks[1];
         let (split, task) = match order {
             Order::ByChunk => (&splits[task % splits.len()], task / splits.len()),
             Order::ByWeights => (&splits[task / all_chunks], task % all_chunks),
         };
         let (chunk_h, task) = (task % chunks[1], task / chunks[1]);
-        let (chunk_d, sample) = (task % chunks[0], task / chunks[0]);
-        let at = TaskOrigin { sample, first: [chunk_d * shape.chunk[0], chunk_h * shape.chunk[1]] };
+        let (chunk_d, task) = (task % chunks[0], task / chunks[0]);
+        let (set, sample) = (task % phase_sets, task / phase_sets);
+        let phases = self.phases.len() * set / phase_sets..self.phases.len() * (set + 1) / phase_sets;
+        let first = [chunk_d * shape.chunk[0], chunk_h * shape.chunk[1]];
+        let at = TaskOrigin { sample, phases, first };
         // SAFETY: scratch has a patch for `thread`. The chunk is one of the grid's, whose first position is inside
         // it; source blocks from `first` on are `reach` by the layout of the weights, as many as a patch has room for.
         unsafe {
@@ -325,7 +345,7 @@ impl Kernel for TapConv {
             let mut block = split.start;
             while block < split.end {
                 let count = S::TILE_BLOCKS.min(2).min(split.end - block);
-                for phase in &self.phases {
+                for phase in &self.phases[at.phases.clone()] {
                     self.phase::<S>(&at, phase, (block, count), &patch);
                 }
                 block += count;

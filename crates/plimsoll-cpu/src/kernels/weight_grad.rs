@@ -50,6 +50,12 @@ pub(crate) struct GradTiling {
     /// Along depth and height.
     chunks: [usize; 2],
     batch: usize,
+    /// The phases of the grid, each with chunks of its own: there are several if it is interleaved.
+    phases: Vec<GradPhase>,
+    /// The extent of the gradient.
+    extent: [usize; 3],
+    /// Its planes and rows from one of a phase to the next.
+    spacing: [usize; 2],
     /// Output blocks that share a gathered patch.
     shared: Vec<Range<usize>>,
     /// Source blocks of a task, whose sums do not depend on it.
@@ -60,6 +66,13 @@ pub(crate) struct GradTiling {
     /// Floats of the weights of one pair of blocks.
     pair_weights: usize,
     positions: [usize; 3],
+}
+
+/// The positions of a phase.
+#[derive(Clone, Copy, Debug)]
+struct GradPhase {
+    start: [usize; 3],
+    count: [usize; 3],
 }
 
 /// Planes and rows of about `positions` positions, whole rows first.
@@ -90,9 +103,12 @@ impl GradTiling {
                 starts.map(move |start| start..run.end.min(start + sharing))
             })
             .collect();
-        let positions = batch * depth * height * width;
+        let positions = batch * grid.result.iter().product::<usize>();
+        let phases: Vec<GradPhase> =
+            grid.phases.iter().map(|phase| GradPhase { start: phase.start, count: phase.count }).collect();
         let wanted = TASKS.div_ceil(shared.len() * blocks.reach);
-        let parts = wanted.min(positions / PART_POSITIONS).min(batch * chunks[0] * chunks[1]).max(1);
+        let parts =
+            wanted.min(positions / PART_POSITIONS).min(batch * phases.len() * chunks[0] * chunks[1]).max(1);
         let tasks = |sources: usize| shared.len() * blocks.reach.div_ceil(sources) * parts;
         let mut sources = 1;
         while sources < SOURCES && tasks(2 * sources) >= JOINED_TASKS {
@@ -105,6 +121,9 @@ impl GradTiling {
             parts,
             chunks,
             batch,
+            phases,
+            extent: grid.result,
+            spacing: grid.spacing,
             shared,
             out_block_weights: blocks.reach * pair_weights,
             pair_weights,
@@ -242,7 +261,14 @@ impl WeightGrad {
     /// this thread's scratch.
     #[inline(always)]
     unsafe fn gather<S: Simd>(&self, block: usize, at: &Chunk, patch: *mut f32) {
-        let shape = &self.tiling.shape;
+        let of_phase;
+        let shape = match self.tiling.phases.len() {
+            1 => &self.tiling.shape,
+            _ => {
+                of_phase = self.tiling.shape.of_phase(at.start);
+                &of_phase
+            }
+        };
         // SAFETY: the chunk and the block are the operand's, as this function's contract says, and scratch has a patch.
         unsafe {
             match &self.source {
@@ -266,27 +292,29 @@ impl WeightGrad {
         patch: *mut f32,
     ) {
         let tiling = &self.tiling;
-        let [_, height, width] = tiling.positions;
+        let ([_, height, width], [planes, rows]) = (tiling.extent, tiling.spacing);
         // SAFETY: the chunk and the blocks are the operands', as this function's contract says. Scratch has a patch and
         // then a chunk of the gradient for each of `TOGETHER` blocks; rows of a chunk that is stored as f32 are inside of
         // its block.
         unsafe {
-            let first = (at.first[0] * height + at.first[1]) * width;
+            let row = (at.start[0] + at.first[0] * planes) * height + at.start[1] + at.first[1] * rows;
+            let first = row * width;
             let mut blocks = [std::ptr::null(); B];
-            let mut strides = [height * width * LANES, width * LANES];
+            let mut strides = [planes * height * width * LANES, rows * width * LANES];
             for (b, chunk) in blocks.iter_mut().enumerate() {
                 if let Some(stored) = self.gradient.as_f32(block + b, at.sample) {
                     *chunk = stored.add(first * LANES);
                     continue;
                 }
-                let rows = at.count[1] * width;
                 let to = patch.add(tiling.shape.block() + b * tiling.gradient());
                 for plane in 0..at.count[0] {
-                    let from = first + plane * height * width;
-                    let to = to.add(plane * rows * LANES);
-                    self.gradient.widen::<S>(block + b, at.sample, from..from + rows, to);
+                    for row in 0..at.count[1] {
+                        let from = first + (plane * planes * height + row * rows) * width;
+                        let to = to.add((plane * at.count[1] + row) * width * LANES);
+                        self.gradient.widen::<S>(block + b, at.sample, from..from + width, to);
+                    }
                 }
-                strides[0] = rows * LANES;
+                strides = [at.count[1] * width * LANES, width * LANES];
                 *chunk = to.cast_const();
             }
             self.chunk::<S, B, L>(sums, patch, &Gradient { blocks, strides }, at.count);
@@ -330,6 +358,8 @@ struct Gradient<const B: usize> {
 /// A chunk.
 struct Chunk {
     sample: usize,
+    /// The first position of its phase.
+    start: [usize; 3],
     /// The first position along depth and height.
     first: [usize; 2],
     /// Their number.
@@ -350,7 +380,7 @@ impl Kernel for WeightGrad {
         let (group, shared) = (task % groups, &tiling.shared[task / groups]);
         let block = shared.start;
         let group = group * tiling.sources..tiling.blocks.reach.min((group + 1) * tiling.sources);
-        let chunks = tiling.batch * tiling.chunks[0] * tiling.chunks[1];
+        let chunks = tiling.batch * tiling.phases.len() * tiling.chunks[0] * tiling.chunks[1];
         // SAFETY: scratch has a part for `thread`; the part, the blocks and the group are below theirs, so the sums are the
         // task's own. Chunks are below the bounds of the grid, so each begins inside the extent.
         unsafe {
@@ -367,11 +397,17 @@ impl Kernel for WeightGrad {
             let scratch = self.gathered.0.add(thread * tiling.per_thread());
             for chunk in chunks * part / tiling.parts..chunks * (part + 1) / tiling.parts {
                 let (chunk_h, chunk) = (chunk % tiling.chunks[1], chunk / tiling.chunks[1]);
-                let (chunk_d, sample) = (chunk % tiling.chunks[0], chunk / tiling.chunks[0]);
+                let (chunk_d, chunk) = (chunk % tiling.chunks[0], chunk / tiling.chunks[0]);
+                let (phase, sample) = (chunk % tiling.phases.len(), chunk / tiling.phases.len());
+                let GradPhase { start, count } = tiling.phases[phase];
                 let first = [chunk_d * tiling.shape.chunk[0], chunk_h * tiling.shape.chunk[1]];
-                let count =
-                    [0, 1].map(|axis| tiling.shape.chunk[axis].min(tiling.positions[axis] - first[axis]));
-                let at = Chunk { sample, first, count };
+                // A phase may have fewer positions than the first, and none in its last chunk.
+                let left = |axis: usize| count[axis].saturating_sub(first[axis]);
+                let count = [0, 1].map(|axis| tiling.shape.chunk[axis].min(left(axis)));
+                if count.contains(&0) {
+                    continue;
+                }
+                let at = Chunk { sample, start, first, count };
                 for (i, source) in group.clone().enumerate() {
                     self.gather::<S>(tiling.blocks.first[block] + source, &at, scratch);
                     self.add_all::<S>(shared.clone(), &at, sums.add(i * tiling.pair_weights), scratch);

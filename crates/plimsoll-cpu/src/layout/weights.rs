@@ -97,6 +97,13 @@ impl WeightBlocks {
         (0..width).map(|input| std::array::from_fn(|at| lane(at, input))).collect()
     }
 
+    /// The lanes of each block of sources that hold inputs, from the first on; others are zero.
+    pub(crate) fn held_lanes(&self) -> Vec<usize> {
+        let mut held = vec![0; self.inputs.last().map_or(0, |(block, _)| block + 1)];
+        self.inputs.iter().for_each(|(block, lane)| held[*block] = lane + 1);
+        held
+    }
+
     /// The block of sources that an input is in.
     pub(crate) fn block_of(&self, input: usize) -> usize {
         self.inputs[input].0

@@ -12,7 +12,7 @@ use super::forward::{Forward, direct_share};
 use super::source::{Load, SourceRef, channels_of, stored_blocks};
 use crate::isolated::{ConvKind, ConvNode, Isolated};
 use crate::kernel::Machine;
-use crate::kernels::geometry::TapGrid;
+use crate::kernels::geometry::{TapGrid, has_grid};
 use crate::kernels::patch::Source;
 use crate::kernels::tap_conv::{Destination, Operands};
 use crate::kernels::transpose_weights::TransposeWeights;
@@ -108,6 +108,16 @@ fn weight_blocks(cx: &Context<'_>, layout: &Layout) -> Result<WeightBlocks, Unsu
     }
 }
 
+/// Refuses a window that has no grid.
+fn expect_grid(cx: &Context<'_>, window: &Window) -> Result<(), Unsupported> {
+    let refused = || {
+        cx.unsupported(
+            "a dilated window with a stride, or with a padding that is not a multiple of its dilation",
+        )
+    };
+    if has_grid(window) { Ok(()) } else { Err(refused()) }
+}
+
 /// The place of the result of a node, and of a volume that it is added to.
 fn destination(places: &Places, bf16: bool, added_to: Option<usize>) -> Destination {
     match bf16 {
@@ -139,6 +149,7 @@ impl Lower for FusedConv {
             };
             return Ok(kernels.cost(cx.cost(flops)));
         }
+        expect_grid(cx, &conv.window)?;
         let blocks = weight_blocks(cx, cx.input_layout(weights))?;
         let (from, result) = (cx.input(0).shape.spatial(), &cx.output(0).shape);
         let is_image = *cx.input_layout(0) == Layout::Given;
@@ -213,6 +224,7 @@ impl Lower for FusedTranspose {
             let kernels = by_storage!(cx.output(0), head_back(cx, added_to));
             return Ok(kernels.in_place(in_place).cost(cx.cost(flops)));
         }
+        expect_grid(cx, &conv.window)?;
         let taps = conv.window.taps();
         let own = weight_blocks(cx, cx.input_layout(weights))?;
         let result = &cx.output(0).shape;

@@ -2,8 +2,8 @@
 
 use plimsoll_graph::DType;
 use plimsoll_graph::ops::{
-    Accumulate, Add, ChannelSum, DownsampleLabels, Dropout, Fill, Join, LeakyRelu, LeakyReluGrad,
-    SigmoidGrad, WeightedSum,
+    Accumulate, Add, ChannelSum, DownsampleLabels, Dropout, Elu, EluGrad, Fill, Join, LeakyRelu,
+    LeakyReluGrad, SigmoidGrad, WeightedSum,
 };
 use plimsoll_plan::Unsupported;
 
@@ -67,6 +67,30 @@ impl Lower for LeakyReluGrad {
 
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
         Ok(pointwise(cx, Function::LeakyGrad(self.slope))?.in_place([(0, 0), (0, 1)]))
+    }
+}
+
+/// Operations of an exponential.
+const EXP_FLOPS: u64 = 20;
+
+impl Lower for Elu {
+    fn volumes(&self, _: &NodeOperands<'_>) -> VolumeRule {
+        VolumeRule::Alike
+    }
+
+    fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
+        let flops = EXP_FLOPS * cx.output(0).shape.count() as u64;
+        Ok(pointwise(cx, Function::Elu)?.in_place([(0, 0)]).cost(cx.cost(flops)))
+    }
+}
+
+impl Lower for EluGrad {
+    fn volumes(&self, _: &NodeOperands<'_>) -> VolumeRule {
+        VolumeRule::Alike
+    }
+
+    fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
+        Ok(pointwise(cx, Function::EluGrad)?.in_place([(0, 0), (0, 1)]))
     }
 }
 

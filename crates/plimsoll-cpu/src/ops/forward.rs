@@ -91,8 +91,8 @@ impl Forward {
         groups: usize,
         isolated: &Isolated,
     ) -> Forward {
-        // Images and narrow groups, whose inputs are no pairs of a block, are multiplied in f32.
-        let dot = cx.dot_of(isolated).filter(|_| blocks.lanes == Lanes::Blocks);
+        // Images and narrow groups, whose inputs are no pairs of a block, are multiplied in f32, and so are dilated windows.
+        let dot = cx.dot_of(isolated).filter(|_| blocks.lanes == Lanes::Blocks && window.is_dense());
         let is_plain = groups == 1 && !matches!(blocks.lanes, Lanes::Image(_));
         let [_, _, width] = grid.result;
         let (reach, outputs) = (blocks.reach, blocks.out_blocks());

@@ -2,8 +2,8 @@
 
 use bytemuck::{Pod, Zeroable};
 use plimsoll_graph::ops::{
-    Accumulate, Add, DownsampleLabels, Dropout, Fill, Gelu, GeluGrad, Join, LeakyRelu, LeakyReluGrad,
-    SampleDrop, Sigmoid, SigmoidGrad, WeightedSum, ZeroClass, ZeroClassGrad,
+    Accumulate, Add, DownsampleLabels, Dropout, Elu, EluGrad, Fill, Gelu, GeluGrad, Join, LeakyRelu,
+    LeakyReluGrad, SampleDrop, Sigmoid, SigmoidGrad, WeightedSum, ZeroClass, ZeroClassGrad,
 };
 use plimsoll_plan::Unsupported;
 
@@ -74,6 +74,18 @@ impl Lower for Sigmoid {
 impl Lower for SigmoidGrad {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
         Ok(float_work(cx, "sigmoid_grad", 0.0)?.in_place(&[(0, 0), (0, 1)]))
+    }
+}
+
+impl Lower for Elu {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        Ok(float_work(cx, "elu", 0.0)?.in_place(&[(0, 0)]))
+    }
+}
+
+impl Lower for EluGrad {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        Ok(float_work(cx, "elu_grad", 0.0)?.in_place(&[(0, 0), (0, 1)]))
     }
 }
 

@@ -12,16 +12,16 @@ use crate::{Array, Cost, DType, GraphError, Node, Rule, Shape, Signature, Tape, 
 /// other along the channels: a concatenation that never exists.
 ///
 /// Operands: the sources `[N, Cᵢ, D, H, W]`, all of one dtype; weights `[O, ΣCᵢ / groups, kd, kh, kw]`; and where `bias`, `[O]`.
-/// Result: `[N, O, D', H', W']` with D' = ⌊(D + 2p − k)/s⌋ + 1.
+/// Result: `[N, O, D', H', W']` with D' = ⌊(D + 2p − d(k − 1) − 1)/s⌋ + 1.
 ///
-/// y\[n,o,p\] = b\[o\] + Σ w\[o,i,k\] · x\[n,g(o) + i,s·p − padding + k\]
+/// y\[n,o,p\] = b\[o\] + Σ w\[o,i,k\] · x\[n,g(o) + i,s·p − padding + d·k\]
 ///
 /// Channels are cut into groups, in order; each output is a sum over the inputs of its own group, whose first is
 /// g(o) = ⌊o · groups / O⌋ · C / groups (as `torch.nn.Conv3d` has it; one group is the convolution of all with all, as many
 /// groups as channels the depthwise one). More than one group needs a single source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conv {
-    /// Kernel, stride and padding.
+    /// Kernel, stride s, padding and dilation d.
     pub window: Window,
     /// Groups of channels.
     pub groups: usize,
@@ -229,7 +229,8 @@ pub(super) fn for_each_tap(
         pairs.clear();
         for (place, (d, h, w)) in grid(output).enumerate() {
             let along = |axis: usize, place: usize, tap: usize| {
-                let at = (place * window.stride[axis] + tap).checked_sub(window.padding[axis])?;
+                let reached = place * window.stride[axis] + tap * window.dilation[axis];
+                let at = reached.checked_sub(window.padding[axis])?;
                 (at < input[axis]).then_some(at)
             };
             if let (Some(d), Some(h), Some(w)) = (along(0, d, i), along(1, h, j), along(2, w, k)) {

@@ -14,12 +14,12 @@ use crate::{Array, Cost, DType, GraphError, Node, Rule, Shape, Signature, Tape, 
 /// Operands: a source `[N, O, D', H', W']`; weights `[O, I / groups, kd, kh, kw]`, as of the convolution that this transposes
 /// (which is how PyTorch stores `ConvTranspose3d.weight`); where `bias`, `[channels]`. Result: `[N, channels, D, H, W]`.
 ///
-/// x\[n,i,s·p − padding + k\] += w\[o, first_channel + i, k\] · y\[n,o,p\]
+/// x\[n,i,s·p − padding + d·k\] += w\[o, first_channel + i, k\] · y\[n,o,p\]
 ///
 /// With groups, x\[n,g(o) + i,…\] += w\[o,i,k\] · y\[n,o,p\] with g as there; all channels are then wanted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvTranspose {
-    /// Kernel, stride and padding of the convolution that this transposes.
+    /// Kernel, stride s, padding and dilation d of the convolution that this transposes.
     pub window: Window,
     /// Groups of channels.
     pub groups: usize,

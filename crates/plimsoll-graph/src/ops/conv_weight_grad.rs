@@ -11,10 +11,10 @@ use crate::{Array, Cost, GraphError, Kind, Rule, Shape, Signature, TensorInfo, W
 /// Operands: the convolution's sources, then the gradient of its result `[N, O, D', H', W']`. (For a transposed convolution the
 /// two change places: its own source is the "result" here.) Result: `[O, ΣCᵢ / groups, kd, kh, kw]`, f32.
 ///
-/// dw\[o,i,k\] = Σ dy\[n,o,p\] · x\[n,g(o) + i,s·p − padding + k\], with g as there.
+/// dw\[o,i,k\] = Σ dy\[n,o,p\] · x\[n,g(o) + i,s·p − padding + d·k\], with g as there.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvWeightGrad {
-    /// Kernel, stride and padding of the convolution.
+    /// Kernel, stride s, padding and dilation d of the convolution.
     pub window: Window,
     /// Groups of channels.
     pub groups: usize,

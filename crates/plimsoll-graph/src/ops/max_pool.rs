@@ -37,7 +37,7 @@ impl MaxPool {
         let mut output = self.window.output(input)?;
         if self.ceil {
             for axis in 0..3 {
-                let Window { kernel, stride, padding } = self.window;
+                let Window { kernel, stride, padding, .. } = self.window;
                 let padded = input[axis] + 2 * padding[axis];
                 let count = (padded - kernel[axis]).div_ceil(stride[axis]) + 1;
                 let is_outside = (count - 1) * stride[axis] >= input[axis] + padding[axis];
@@ -50,7 +50,7 @@ impl MaxPool {
     /// The places along an axis of this number of voxels that a window takes; at least one if [`MaxPool::output`] has
     /// the window.
     pub fn places(&self, axis: usize, window: usize, extent: usize) -> std::ops::Range<usize> {
-        let Window { kernel, stride, padding } = self.window;
+        let Window { kernel, stride, padding, .. } = self.window;
         let begin = window * stride[axis];
         let end = (begin + kernel[axis]).saturating_sub(padding[axis]);
         begin.saturating_sub(padding[axis])..end.min(extent)
@@ -86,6 +86,14 @@ impl MaxPool {
     fn expect(&self, op: &'static str, operand: &TensorInfo) -> Result<[usize; 3], GraphError> {
         expect_volume(op, "the operand", operand)?;
         let Window { kernel, padding, .. } = self.window;
+        if !self.window.is_dense() {
+            return Err(GraphError::Attribute {
+                op,
+                attribute: "dilation",
+                found: format!("{:?}", self.window.dilation),
+                expected: "the voxels of a window must be neighbours".into(),
+            });
+        }
         if (0..3).any(|axis| padding[axis] > kernel[axis] / 2) {
             return Err(GraphError::Attribute {
                 op,
@@ -171,7 +179,7 @@ mod tests {
     use super::*;
 
     fn pool(k: usize, s: usize, p: usize, ceil: bool) -> MaxPool {
-        MaxPool { window: Window { kernel: [1, k, k], stride: [1, s, s], padding: [0, p, p] }, ceil }
+        MaxPool { window: Window::new([1, k, k], [1, s, s], [0, p, p]), ceil }
     }
 
     #[test]

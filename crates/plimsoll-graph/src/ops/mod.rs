@@ -53,6 +53,7 @@ ops! { $
     conv_weight_grad: ConvWeightGrad;
     downsample_labels: DownsampleLabels;
     dropout: Dropout;
+    elu: Elu, EluGrad;
     ema: Ema;
     fill: Fill;
     gate: Gate, GateGrad;

@@ -374,7 +374,7 @@ fn a_squeeze_and_excitation_of_max_pooled_voxels() {
             let w0 = weights(&mut p, "w0", 4, &[2], [1; 3]);
             let x = p.push_one(Conv::new(Window::point(), false, DType::F32), &[image, w0])?;
             let padding = if ceil { [0; 3] } else { [0, 1, 1] };
-            let window = Window { kernel: [1, 3, 3], stride: [1, 2, 2], padding };
+            let window = Window::new([1, 3, 3], [1, 2, 2], padding);
             let x = p.push_one(MaxPool { window, ceil }, &[x])?;
             let mean = p.push_one(GlobalMean, &[x])?;
             let w1 = weights(&mut p, "w1", 4, &[4], [1; 3]);

@@ -118,6 +118,7 @@ impl<'p> Writer<'p> {
             // With a slope of 0 it is the ReLU, which runtimes do faster.
             Op::LeakyRelu(relu) if relu.slope == 0.0 => simple(self, "Relu", Vec::new()),
             Op::LeakyRelu(relu) => simple(self, "LeakyRelu", vec![float("alpha", relu.slope)]),
+            Op::Elu(_) => simple(self, "Elu", vec![float("alpha", 1.0)]),
             Op::Add(_) => simple(self, "Add", Vec::new()),
             Op::Sigmoid(_) => simple(self, "Sigmoid", Vec::new()),
             Op::Gate(_) => simple(self, "Mul", Vec::new()),
@@ -246,6 +247,7 @@ impl<'p> Writer<'p> {
             ints("kernel_shape", &window.kernel),
             ints("strides", &window.stride),
             ints("pads", &[window.padding, window.padding].concat()),
+            ints("dilations", &window.dilation),
             int("group", conv.groups as i64),
         ];
         self.push("Conv", [&[source], others].concat(), to, attributes);
@@ -276,6 +278,7 @@ impl<'p> Writer<'p> {
             ints("strides", &window.stride),
             ints("pads", &[window.padding, window.padding].concat()),
             ints("output_padding", &behind),
+            ints("dilations", &window.dilation),
             int("group", conv.groups as i64),
         ])
     }

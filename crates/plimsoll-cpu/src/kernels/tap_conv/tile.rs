@@ -165,10 +165,15 @@ impl TapConv {
                 for source_block in first..self.blocks.reach.min(first + together) {
                     let source = args.source.add(source_block * args.block_stride);
                     let weights = self.operands.weights.0.add(args.block * out_block + source_block * pair);
+                    // Of a block that is not full, lanes without an input are not multiplied.
+                    let inputs = match L {
+                        BLOCKS => self.held_lanes[self.blocks.first[args.block] + source_block],
+                        _ => inputs,
+                    };
                     for tap in &args.phase.taps {
                         let source = source.add(tap.source);
                         let weights = weights.add(tap.weight);
-                        if L == BLOCKS {
+                        if L == BLOCKS && inputs == LANES {
                             let of = Products {
                                 weights,
                                 weight_step: LANES,

@@ -44,7 +44,7 @@ pub(crate) fn products(extent: [usize; 3]) -> f64 {
 /// Returns `true` if this method applies to a convolution between features without groups, or its transpose, to a
 /// result of this extent, and takes at most half of the products of a direct one.
 pub(crate) fn pays(window: &Window, extent: [usize; 3]) -> bool {
-    window.stride == [1; 3] && window.kernel == [WIDTH; 3] && products(extent) <= 0.5
+    window.stride == [1; 3] && window.is_dense() && window.kernel == [WIDTH; 3] && products(extent) <= 0.5
 }
 
 /// The places in the kernel of all taps, in the order in which the source is read: plane by plane, row by row.

@@ -43,6 +43,7 @@ pub(crate) fn products(width: usize) -> f64 {
 /// takes at most three quarters of the products, which measured is where it begins to pay.
 pub(crate) fn pays(window: &Window, width: usize) -> bool {
     window.stride == [1; 3]
+        && window.is_dense()
         && window.kernel[2] == WIDTH
         && width >= NARROWEST
         && 4 * POINTS * width.div_ceil(RESULTS) <= 3 * WIDTH * width

@@ -4,7 +4,7 @@ use plimsoll_graph::Window;
 use plimsoll_plan::Unsupported;
 
 use super::heads::head_weight_grad;
-use super::{FusedWeightGrad, flops, weight_blocks};
+use super::{FusedWeightGrad, expect_grid, flops, weight_blocks};
 use crate::isolated::{ConvKind, ConvNode, Isolated};
 use crate::kernel::{DotKernel, Kernel, Machine, Ptr};
 use crate::kernels::cross_group::ClearCrossGroup;
@@ -142,6 +142,7 @@ impl Lower for FusedWeightGrad {
             let kernels = by_storage!(cx.input(0), head_weight_grad(cx, sources, gradient, result.batch()));
             return Ok(kernels.cost(cx.cost(flops)));
         }
+        expect_grid(cx, &grad.window)?;
         let blocks = weight_blocks(cx, cx.output_layout(0))?;
         let is_image = *cx.input_layout(0) == Layout::Given;
         let grid = TapGrid::convolution(&grad.window, cx.input(0).shape.spatial(), result.spatial());
@@ -158,7 +159,7 @@ impl Lower for FusedWeightGrad {
             groups: grad.groups,
             flops,
         });
-        let dot = cx.dot_of(&isolated).filter(|_| is_plain);
+        let dot = cx.dot_of(&isolated).filter(|_| is_plain && grad.window.is_dense());
         let tiling = BackwardTiling::choose(&grid, &grad.window, batch, blocks, dot.is_some(), is_plain);
         let direct = direct_share(&grad.window, grad.groups, ConvKind::WeightGrad);
         let share = tiling.share(direct, pace(dot), result.spatial());

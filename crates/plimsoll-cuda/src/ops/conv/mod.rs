@@ -3,7 +3,7 @@
 //! On cards with tensor cores for bf16 or f16, a convolution of all channels with all runs on them if its operands are
 //! stored in that type and a tile of its results fits into shared memory with all voxels that it reads; see [`tiling`].
 //! So does one of f32 whose products are to be of tf32. All others take the plain kernels: convolutions of f32, those
-//! within groups of channels, and those with kernels or strides so large that nothing can be reused. That decision
+//! within groups of channels, dilated ones, and those with kernels or strides so large that nothing can be reused. That decision
 //! depends on shapes, types and the architecture alone, and is made here.
 
 mod packing;
@@ -13,8 +13,8 @@ mod tensor;
 mod tensor_weight_grad;
 mod tiling;
 
-use plimsoll_graph::DType;
 use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad};
+use plimsoll_graph::{DType, Window};
 use plimsoll_plan::Unsupported;
 
 use self::source::Source;
@@ -70,10 +70,11 @@ pub(crate) struct FusedWeightGrad<'a> {
 /// requested.
 fn for_tensor_cores<'a>(
     cx: &Context<'_>,
+    window: &Window,
     groups: usize,
     mut operands: impl Iterator<Item = &'a Operand<'a>>,
 ) -> bool {
-    let multiplied = |dtype: DType| cx.architecture.multiplies(dtype) && groups == 1;
+    let multiplied = |dtype: DType| cx.architecture.multiplies(dtype) && groups == 1 && window.is_dense();
     let Some(dtype) = operands.next().map(|operand| operand.info.dtype) else { return false };
     multiplied(dtype) && operands.all(|operand| operand.info.dtype == dtype)
 }
@@ -81,7 +82,7 @@ fn for_tensor_cores<'a>(
 /// A convolution on tensor cores, if they can take it.
 fn conv(op: &Conv, loads: &[Option<NormAct>], cx: &Context<'_>) -> Result<Option<Work>, Unsupported> {
     let (sources, rest) = Source::all(&cx.inputs, loads);
-    if !for_tensor_cores(cx, op.groups, sources.iter().map(|source| &source.map)) {
+    if !for_tensor_cores(cx, &op.window, op.groups, sources.iter().map(|source| &source.map)) {
         return Ok(None);
     }
     tensor::conv(op, &sources, rest, cx)
@@ -94,7 +95,7 @@ fn transpose(
     cx: &Context<'_>,
 ) -> Result<Option<Work>, Unsupported> {
     let (sources, rest) = Source::all(&cx.inputs, &[load]);
-    if !for_tensor_cores(cx, op.groups, sources.iter().map(|source| &source.map)) {
+    if !for_tensor_cores(cx, &op.window, op.groups, sources.iter().map(|source| &source.map)) {
         return Ok(None);
     }
     tensor::conv_transpose(op, &sources, rest, cx)
@@ -107,7 +108,7 @@ fn weight_grad(
     cx: &Context<'_>,
 ) -> Result<Option<Work>, Unsupported> {
     let (operands, _) = Source::all(&cx.inputs, loads);
-    if !for_tensor_cores(cx, op.groups, operands.iter().map(|operand| &operand.map)) {
+    if !for_tensor_cores(cx, &op.window, op.groups, operands.iter().map(|operand| &operand.map)) {
         return Ok(None);
     }
     let Some((result, sources)) = operands.split_last() else { return Ok(None) };
@@ -171,7 +172,7 @@ impl Lower for FusedWeightGrad<'_> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
-    use plimsoll_graph::{Kind, Role, Shape, TensorInfo, Window};
+    use plimsoll_graph::{Kind, Role, Shape, TensorInfo};
 
     use super::*;
     use crate::Architecture;

@@ -18,10 +18,10 @@ struct Geometry {
     kernel: [u32; 3],
     stride: [u32; 3],
     padding: [u32; 3],
+    dilation: [u32; 3],
     outputs: u32,
     width: u32,
     groups: u32,
-    unused: u32,
 }
 
 /// The geometry of a convolution between the side that the kernel slides over and the strided one, with weights of a shape.
@@ -42,10 +42,10 @@ fn geometry(
         kernel: cx.axes(window.kernel)?,
         stride: cx.axes(window.stride)?,
         padding: cx.axes(window.padding)?,
+        dilation: cx.axes(window.dilation)?,
         outputs: cx.count(&[weights.dim(0)])?,
         width: cx.count(&[weights.dim(1)])?,
         groups: cx.count(&[groups])?,
-        unused: 0,
     })
 }
 

@@ -32,6 +32,7 @@ const PLANE_TILES: usize = 9;
 pub(crate) fn pays(window: &Window, [_, height, width]: [usize; 3]) -> bool {
     let tiles = product([height.div_ceil(RESULTS), width.div_ceil(RESULTS)]);
     window.stride == [1; 3]
+        && window.is_dense()
         && window.kernel[1..] == [WIDTH; 2]
         && tiles >= PLANE_TILES
         && product([5 * SQUARE_POINTS, tiles]) <= product([3 * WIDTH * WIDTH, height, width])

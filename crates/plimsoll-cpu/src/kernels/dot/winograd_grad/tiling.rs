@@ -34,6 +34,7 @@ fn plane_pairs([_, height, width]: [usize; 3]) -> usize {
 pub(crate) fn pays(window: &Window, result: [usize; 3]) -> bool {
     let [_, height, width] = result;
     window.stride == [1; 3]
+        && window.is_dense()
         && window.kernel[1..] == [WIDTH; 2]
         && product([5 * PAIR * SQUARE_POINTS, plane_pairs(result)])
             <= product([3 * WIDTH * WIDTH, height, width])
