@@ -136,9 +136,11 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line("data", &[], "unit", Follows("as headers say"), "the unit that lengths in headers are in, whatever they say: \"µm\", \"mm\" or \"m\""),
 
     line("network", &[], "net", Is("\"plain\""), "\"plain\" or \"resenc\", nnU-Net's PlainConvUNet and ResidualEncoderUNet; \"dynunet\", \
-                                                  \"segresnet\", \"segresnetds\" or \"swinunetr\", MONAI's; \"seresnext50\", SE-ResNeXt50 \
+                                                  \"segresnet\", \"segresnetds\" or \"swinunetr\", MONAI's; \"meshnet\", dilated \
+                                                  convolutions at the extent of the image; \"seresnext50\", SE-ResNeXt50 \
                                                   32×4d, which classifies images"),
-    line("network", &[], "features", Follows("32, doubled from stage to stage to at most 320, of slices 512"), "channels of each stage, the finest first (U-Nets, seresnext50)"),
+    line("network", &[], "features", Follows("32, doubled from stage to stage to at most 320, of slices 512"), "channels of each stage, the finest first, or of each layer, 16 (U-Nets, seresnext50, meshnet)"),
+    line("network", &[], "dilations", Follows("1, 2, 4, 8, 16, 8, 4, 2, 1"), "voxels from one voxel of each layer's kernel to the next (meshnet)"),
     line("network", &[], "kernels", Follows("from spacing and patch"), "kernel of each stage: depth, height, width; odd (U-Nets)"),
     line("network", &[], "strides", Follows("from spacing and patch"), "stride into each stage; into the first 1 (U-Nets)"),
     line("network", &[], "encoder_convs", Follows("2 for each stage"), "convolutions of each stage of the encoder (plain)"),
@@ -156,7 +158,7 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line("network", &[], "deep_supervision", Follows("all but the two coarsest stages; 0 of segresnetds"), "the number of coarser stages \
                                                                                                             with their own head in \
                                                                                                             training (U-Nets, segresnetds)"),
-    line("network", &[], "dropout", Is("0.0"), "the probability with which an element of a convolution's or linear layer's result, a channel of segresnet's first, or an element of the vector that seresnext50 classifies, is dropped while training (plain, dynunet, segresnet, swinunetr, seresnext50)"),
+    line("network", &[], "dropout", Is("0.0"), "the probability with which an element of a convolution's or linear layer's result, a channel of segresnet's first or of meshnet's, or an element of the vector that seresnext50 classifies, is dropped while training (plain, dynunet, segresnet, swinunetr, meshnet, seresnext50)"),
     line("network", &[], "feature_size", Follows("24"), "channels behind the patch embedding, doubled from stage to stage; any that `num_heads` divide (swinunetr)"),
     line("network", &[], "depths", Follows("[2, 2, 2, 2]"), "transformer blocks of each of four stages (swinunetr)"),
     line("network", &[], "num_heads", Follows("[3, 6, 12, 24]"), "heads of the attention of each stage (swinunetr)"),

@@ -113,6 +113,8 @@ impl NetworkSettings {
             decoder_blocks: self.decoder_blocks.as_deref().unwrap_or_default(),
         }
         .check()?;
+        let dilations = self.dilations.as_deref().unwrap_or_default();
+        check_list("dilations", dilations.len(), dilations, MOST_PATCH_EXTENT)?;
         check_count("init_filters", self.init_filters.unwrap_or(1), 1, MOST_FEATURES)?;
         check_count("norm_groups", self.norm_groups.unwrap_or(1), 1, MOST_FEATURES)?;
         let heads = self.deep_supervision.unwrap_or(0);

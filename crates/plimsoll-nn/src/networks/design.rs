@@ -96,6 +96,8 @@ network_settings! {
     norm_groups: usize,
     /// The upsampling of the decoder [default: the value of the network's authors].
     upsample: UpsampleMode,
+    /// Voxels from one voxel of each layer's kernel to the next [default: 1, 2, 4, 8, 16, 8, 4, 2, 1].
+    dilations: Vec<usize>,
     /// Spacing along depth, height and width, by which a network with kernels of its own halves the finer axes first [default: all
     /// alike].
     resolution: [f64; 3],

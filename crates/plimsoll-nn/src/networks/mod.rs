@@ -9,6 +9,7 @@ mod builder;
 mod design;
 mod dynunet;
 mod extents;
+mod meshnet;
 mod monai_unet;
 mod plain;
 mod resenc;
@@ -33,6 +34,7 @@ use crate::weights::NamingScheme;
 pub use design::{Design, NetworkSettings, UpsampleMode};
 pub use dynunet::DynUNet;
 pub use extents::Extents;
+pub use meshnet::{MeshActivation, MeshNet};
 pub use monai_unet::MonaiUNet;
 pub use plain::PlainConvUNet;
 pub use resenc::ResidualEncoderUNet;
@@ -387,6 +389,7 @@ networks! {
     "segresnet" => SegResNet: "MONAI's SegResNet",
     "segresnetds" => SegResNetDS: "MONAI's SegResNetDS",
     "swinunetr" => SwinUnetr: "MONAI's SwinUNETR",
+    "meshnet" => MeshNet: "MeshNet, dilated convolutions at the extent of the image",
     "unet" => MonaiUNet: "MONAI's UNet, for prediction only",
     "seresnext50" => SEResNeXt50: "SE-ResNeXt50 32×4d, which gives an image one class",
 }
@@ -445,7 +448,7 @@ mod tests {
         let error = "swine".parse::<NetworkName>().unwrap_err().to_string();
         assert_eq!(
             error,
-            "unknown network `swine`; known: plain, dynunet, resenc, segresnet, segresnetds, swinunetr, unet, seresnext50"
+            "unknown network `swine`; known: plain, dynunet, resenc, segresnet, segresnetds, swinunetr, meshnet, unet, seresnext50"
         );
     }
 
