@@ -149,7 +149,7 @@ fn what_a_description_cannot_mean_is_refused_by_name() {
         ("num_res_units = 2", "num_res_units = 999999999999", "`residual_units`"),
         ("num_res_units = 2", "num_res_units = 3", "there is no tensor `model.0.conv.unit2.adn.A.weight`"),
         ("strides = [2, 2]", "strides = [2]", "`strides`"),
-        ("name = \"ScaleIntensityRange\"", "name = \"ScaleIntensity\"", "ScaleIntensity"),
+        ("name = \"ScaleIntensityRange\"", "name = \"HistogramNormalize\"", "HistogramNormalize"),
         ("weights = \"model.pt\"", "weights = \"other.pt\"", "other.pt"),
         ("[network]", "[network]\nact = \"mish\"", "`mish` is not prelu"),
         ("[network]", "[netwrok]", "line "),

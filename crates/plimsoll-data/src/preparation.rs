@@ -39,6 +39,19 @@ pub enum MonaiIntensity {
     /// None.
     #[serde(rename = "none")]
     None {},
+    /// From the range of the image to another: (x − least) / (largest − least) · (maxv − minv) + minv. An image of one value is multiplied by
+    /// `minv`.
+    ScaleIntensity {
+        /// The least value of the result.
+        #[serde(default)]
+        minv: f64,
+        /// The largest.
+        #[serde(default = "unit")]
+        maxv: f64,
+        /// Gives each channel a range of its own.
+        #[serde(default)]
+        channel_wise: bool,
+    },
     /// From one range to another: (x − a_min) / (a_max − a_min) · (b_max − b_min) + b_min.
     ScaleIntensityRange {
         /// The value mapped to `b_min`.
@@ -72,6 +85,11 @@ pub enum MonaiIntensity {
     },
 }
 
+/// The default of `maxv`.
+fn unit() -> f64 {
+    1.0
+}
+
 impl MonaiIntensity {
     /// The fault of its numbers, if any: the entry, and the requirement.
     pub fn fault(&self) -> Option<(&'static str, &'static str)> {
@@ -94,6 +112,10 @@ impl MonaiIntensity {
                     (true, true) | (false, false) => None,
                     _ => Some(("b_min and b_max", "one needs the other")),
                 }
+            }
+            MonaiIntensity::ScaleIntensity { minv, maxv, .. } => {
+                let given = [minv, maxv].into_iter().any(is_far);
+                given.then_some(("ScaleIntensity", "its ends must be numbers of single precision"))
             }
             MonaiIntensity::NormalizeIntensity { subtrahend, divisor, .. } => {
                 let given = [subtrahend, divisor].into_iter().flatten().any(is_far);

@@ -55,6 +55,14 @@ pub enum WindowLayout {
         /// count alike.
         sigma_scale: Option<f64>,
     },
+    /// Windows of which the voxels count that are further than a margin from each face, or that no other window has. Logits are then those of
+    /// one window over all of the image, if they depend on voxels no further than the margin. Under a low memory limit windows are smaller.
+    Interior {
+        /// Voxels at each face.
+        margin: usize,
+        /// The extent that smaller images are padded to with 0, whatever the extent of windows is, so that labels do not depend on the limit.
+        extent: [usize; 3],
+    },
 }
 
 /// The quantity that is interpolated between voxels of the windows' grid.

@@ -148,6 +148,39 @@ impl SpacedCase {
         let mut source = ZoomedSource::open(case, place.zoom, grid.stored_shape(), false, cache, stop)?;
         let channels = match steps.intensity {
             MonaiIntensity::None {} => vec![Transformed::Unchanged; count],
+            MonaiIntensity::ScaleIntensity { minv, maxv, channel_wise } => {
+                let mut ranges = Vec::with_capacity(count);
+                let mut block = ZoomedSource::block(budget)?;
+                let whole = VoxelBox::whole(grid.shape());
+                for channel in 0..count {
+                    let mut range = [f32::INFINITY, f32::NEG_INFINITY];
+                    source.each_block(channel, whole, &mut block, scratch, stop, |_, values| {
+                        range = values
+                            .iter()
+                            .fold(range, |[least, most], value| [least.min(*value), most.max(*value)]);
+                    })?;
+                    ranges.push(range);
+                }
+                if !channel_wise {
+                    let joined =
+                        |[least, most]: [f32; 2], own: &[f32; 2]| [least.min(own[0]), most.max(own[1])];
+                    let all = ranges.iter().fold([f32::INFINITY, f32::NEG_INFINITY], joined);
+                    ranges.fill(all);
+                }
+                let (low, high) = (minv as f32, maxv as f32);
+                let transformed = |[least, most]: [f32; 2]| match least < most {
+                    true => Transformed::Range {
+                        from: least,
+                        width: most - least,
+                        to: Some((low, high)),
+                        is_clipped: false,
+                    },
+                    false => {
+                        Transformed::Range { from: 0.0, width: 1.0, to: Some((0.0, low)), is_clipped: false }
+                    }
+                };
+                ranges.into_iter().map(transformed).collect()
+            }
             MonaiIntensity::ScaleIntensityRange { a_min, a_max, b_min, b_max, clip } => {
                 let to = b_min.zip(b_max).map(|(low, high)| (low as f32, high as f32));
                 let (from, width) = (a_min as f32, (a_max - a_min) as f32);

@@ -18,7 +18,7 @@ use crate::error::InferError;
 use crate::labels::label_sink::{LabelFile, LabelSink};
 use crate::options::PredictOptions;
 use crate::planning::case_needs::Planning;
-use crate::planning::engines::{Alternatives, overhead};
+use crate::planning::engines::{Alternatives, overhead, window_below};
 use crate::planning::plan::{CaseEstimate, PredictPlan};
 use crate::progress::{CaseTimes, Progress};
 use crate::summing::sliding_window::SlidingWindow;
@@ -92,6 +92,8 @@ impl Predictor {
         let (threads, window_batch) = (options.threads.max(1), options.window_batch.max(1));
         let options = PredictOptions { threads, window_batch, ..options };
         let overhead = budget.reserve("overhead", overhead).map_err(InferError::Overhead)?;
+        let patch = window_below(&model, &options, &*backend, budget)?;
+        let model = SegmentationModel { patch, ..model };
         let network = SlidingWindow::new(model, options, backend, budget)?;
         Ok(Predictor { network, overhead, spacings: BTreeMap::new(), alternatives: Alternatives::default() })
     }

@@ -371,7 +371,7 @@ mod tests {
         let (grid, budget) = (*place.grid(), Budget::new(Bytes::mib(64)));
         let wanted = Wanted::new(answers, true);
         let rows = Rows::new(&grid, window, 0.5, 0);
-        let weights = Weights { along: gaussian(window), least: 0.0 };
+        let weights = Weights { along: gaussian(window), least: 0.0, margin: 0 };
         let summands = Summands::Logits(3);
         let summing = Summing {
             storage: RingStorage::F32,

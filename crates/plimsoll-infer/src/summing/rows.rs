@@ -72,7 +72,7 @@ impl Rows {
     #[cfg(test)]
     pub(crate) fn new(grid: &TargetGrid, window: [usize; 3], step: f64, slices: usize) -> Rows {
         let place = |_, extent, window| Starts::new(extent, window, step);
-        Rows::placed(grid, window, None, slices, place)
+        Rows::placed(grid, window, window, None, slices, place)
     }
 
     /// Places a model's windows over a case at its own distance, or else at most the share `step` of a window apart, along a stored axis.
@@ -85,25 +85,34 @@ impl Rows {
         let place = |axis: usize, extent, window| match model.windows {
             WindowLayout::Even => Starts::new(extent, window, step),
             WindowLayout::Fixed { overlap, .. } => Starts::fixed(extent, window, overlap[axis]),
+            WindowLayout::Interior { margin, .. } => Starts::interior(extent, window, margin),
         };
-        Rows::placed(grid, model.patch, activation, slices, place)
+        let least = match model.windows {
+            WindowLayout::Interior { extent, .. } => {
+                [0, 1, 2].map(|axis| extent[axis].max(model.patch[axis]))
+            }
+            WindowLayout::Even | WindowLayout::Fixed { .. } => model.patch,
+        };
+        Rows::placed(grid, model.patch, least, activation, slices, place)
     }
 
     /// Places windows that each overlap a share of the one before along each axis, as MONAI places them, along a stored axis.
     pub(crate) fn fixed(grid: &TargetGrid, window: [usize; 3], overlap: [f64; 3], slices: usize) -> Rows {
         let place = |axis: usize, extent, window| Starts::fixed(extent, window, overlap[axis]);
-        Rows::placed(grid, window, None, slices, place)
+        Rows::placed(grid, window, window, None, slices, place)
     }
 
+    /// Places windows over a case, which is padded to the extent `least`.
     fn placed(
         grid: &TargetGrid,
         window: [usize; 3],
+        least: [usize; 3],
         activation: Option<Activation>,
         slices: usize,
         place: impl Fn(usize, usize, usize) -> Starts,
     ) -> Rows {
         let (axis, reversed) = grid.axis_of(slices);
-        let extent = extents(grid, window);
+        let extent = extents(grid, least);
         let tile = Tile::whole([0; 2]);
         let shape = RingShape { grid: extent, axis, reversed, window, activation, tile };
         let starts = |axis: usize| place(axis, extent[axis], window[axis]);
@@ -304,9 +313,9 @@ impl Rows {
     }
 }
 
-/// The extent of the grid that windows stand on.
-fn extents(grid: &TargetGrid, window: [usize; 3]) -> [usize; 3] {
-    [0, 1, 2].map(|axis| grid.shape()[axis].max(window[axis]))
+/// The extent of the grid that windows stand on, which is no shorter than `least`.
+fn extents(grid: &TargetGrid, least: [usize; 3]) -> [usize; 3] {
+    [0, 1, 2].map(|axis| grid.shape()[axis].max(least[axis]))
 }
 
 /// The stored axis along which a case is passed through: the axis of stored planes, unless another one saves a good part of the ring.

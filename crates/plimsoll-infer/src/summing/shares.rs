@@ -69,10 +69,10 @@ impl Shares {
             false => Totals::Planes(totals, 0),
             true => {
                 let mut rest = &mut totals[..];
-                for ((extent, starts), along) in shape.grid.into_iter().zip(starts).zip(&weights.along) {
+                for (axis, (extent, starts)) in shape.grid.into_iter().zip(starts).enumerate() {
                     let (of_axis, behind) = rest.split_at_mut(extent);
                     for start in starts.iter() {
-                        add(&mut of_axis[start..], along);
+                        add(&mut of_axis[start..], &weights.of_window(axis, start, extent));
                     }
                     rest = behind;
                 }
@@ -92,7 +92,8 @@ impl Shares {
                 WindowShares::Product([0, 1, 2].map(|axis| {
                     let looks = if axis == 0 { looks } else { 1.0 };
                     let totals = &totals[first[axis] + start[axis]..];
-                    let along = weights.along[axis].iter().zip(totals);
+                    let along = weights.of_window(axis, start[axis], shape.grid[axis]);
+                    let along = along.iter().zip(totals);
                     along.map(|(weight, total)| weight / (total * looks)).collect()
                 }))
             }
@@ -187,7 +188,7 @@ mod tests {
             let tile = Tile::whole([0; 2]);
             let shape = RingShape { grid, axis, reversed, window, activation: None, tile };
             let shape = RingShape { tile: Tile::whole(shape.plane_axes().map(|axis| grid[axis])), ..shape };
-            let weights = Weights { along: gaussian(window), least };
+            let weights = Weights { along: gaussian(window), least, margin: 0 };
             let mut shares = Shares::new(shape, starts, &weights, looks, &budget).unwrap();
             assert_eq!(budget.used(), Shares::bytes(&shape, &weights).unwrap());
             let mut sums = vec![0.0f64; grid.iter().product()];

@@ -1,5 +1,6 @@
 //! The places of windows, and the weights of their voxels.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use plimsoll_models::WindowLayout;
@@ -34,8 +35,17 @@ impl Starts {
     /// Places windows over an axis so that each overlaps a share of the one before, rounded down to whole voxels, with a distance of a voxel at
     /// least. The last one ends with the image, however near the one before is. This is MONAI's `dense_patch_slices`.
     pub fn fixed(image: usize, window: usize, overlap: f64) -> Starts {
+        Starts::apart(image, window, ((window as f64 * (1.0 - overlap)) as usize).max(1))
+    }
+
+    /// Places windows over an axis so that those inside of their margins follow each other without a gap. The last one ends with the image.
+    pub fn interior(image: usize, window: usize, margin: usize) -> Starts {
+        Starts::apart(image, window, window.saturating_sub(2 * margin).max(1))
+    }
+
+    /// Places windows so many voxels apart, at least one.
+    fn apart(image: usize, window: usize, stride: usize) -> Starts {
         let room = image.saturating_sub(window);
-        let stride = ((window as f64 * (1.0 - overlap)) as usize).max(1);
         Starts { count: room.div_ceil(stride).saturating_add(1), stride: stride as f64, last: room }
     }
 
@@ -93,6 +103,8 @@ pub fn gaussian(window: [usize; 3]) -> [Vec<f32>; 3] {
 pub(crate) struct Weights {
     pub(crate) along: [Vec<f32>; 3],
     pub(crate) least: f32,
+    /// Voxels at each face inside of the image that do not count, where the weight is a product.
+    pub(crate) margin: usize,
 }
 
 impl Weights {
@@ -112,15 +124,39 @@ impl Weights {
     pub(crate) fn new(windows: WindowLayout, window: [usize; 3], asked: WindowWeights) -> Weights {
         match windows {
             WindowLayout::Even if asked == WindowWeights::Constant => Weights::constant(window),
-            WindowLayout::Even => Weights { along: gaussian(window), least: 0.0 },
+            WindowLayout::Even => Weights { along: gaussian(window), least: 0.0, margin: 0 },
             WindowLayout::Fixed { sigma_scale: None, .. } => Weights::constant(window),
             WindowLayout::Fixed { sigma_scale: Some(share), .. } => Weights::symmetric(window, [share; 3]),
+            WindowLayout::Interior { margin, .. } => Weights::interior(window, margin),
         }
+    }
+
+    /// One, but 0 in a margin at each face inside of the image.
+    fn interior(window: [usize; 3], margin: usize) -> Weights {
+        Weights { margin, ..Weights::constant(window) }
+    }
+
+    /// The weights along an axis of the window that begins at `start`, of windows over `extent` voxels. Those of a margin at the ends of the axis
+    /// count, as no other window has them further inside.
+    pub(crate) fn of_window(&self, axis: usize, start: usize, extent: usize) -> Cow<'_, [f32]> {
+        let along = &self.along[axis];
+        if self.margin == 0 {
+            return along.into();
+        }
+        let mut own = along.clone();
+        let (length, margin) = (own.len(), self.margin.min(own.len()));
+        if start > 0 {
+            own[..margin].fill(0.0);
+        }
+        if start + length < extent {
+            own[length - margin..].fill(0.0);
+        }
+        own.into()
     }
 
     /// The same weight for all voxels.
     pub(crate) fn constant(window: [usize; 3]) -> Weights {
-        Weights { along: window.map(|extent| vec![1.0; extent]), least: 0.0 }
+        Weights { along: window.map(|extent| vec![1.0; extent]), least: 0.0, margin: 0 }
     }
 
     /// A Gaussian around the middle, with σ as a share of the extent along each axis, as MONAI's `compute_importance_map`.
@@ -132,7 +168,7 @@ impl Weights {
             let weight = |i: usize| ((i as f32 - middle).powi(2) / (-2.0 * sigma * sigma)).exp();
             (0..extent).map(weight).collect()
         });
-        Weights { along, least: LEAST_WEIGHT }
+        Weights { along, least: LEAST_WEIGHT, margin: 0 }
     }
 }
 

@@ -206,6 +206,7 @@ fn inferer(value: Value) -> Result<Sliding, String> {
         overlap: read.overlap.unwrap_or(Overlap::All(0.25)),
         mode: read.mode.unwrap_or(Mode::Constant),
         sigma_scale: read.sigma_scale.unwrap_or(usual_sigma()),
+        margin: None,
     })
 }
 

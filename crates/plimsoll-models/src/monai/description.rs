@@ -72,6 +72,9 @@ pub struct Sliding {
     /// The σ of a Gaussian as a share of the extent.
     #[serde(default = "usual_sigma")]
     pub sigma_scale: f64,
+    /// The voxels at each face that do not count, for windows whose interior counts.
+    #[serde(default)]
+    pub margin: Option<usize>,
 }
 
 /// MONAI's default.
@@ -97,6 +100,9 @@ pub enum Mode {
     Constant,
     /// By a Gaussian around the middle.
     Gaussian,
+    /// Voxels of the interior alike, and voxels of the margin only where no other window has them. For networks whose logits depend on voxels
+    /// no further than the margin.
+    Interior,
 }
 
 impl Description {
@@ -164,7 +170,22 @@ impl Description {
     }
 
     fn windows(&self) -> Result<WindowLayout, String> {
-        let Sliding { overlap, mode, sigma_scale, .. } = self.sliding;
+        let Sliding { roi_size, overlap, mode, sigma_scale, margin } = self.sliding;
+        match (mode, margin) {
+            (Mode::Interior, Some(margin)) => {
+                let is_narrow =
+                    |extent: &usize| margin.checked_mul(2).is_none_or(|margins| *extent <= margins);
+                if roi_size.iter().any(is_narrow) {
+                    return Err(format!(
+                        "windows of {roi_size:?} have nothing inside of a margin of {margin}"
+                    ));
+                }
+                return Ok(WindowLayout::Interior { margin, extent: roi_size });
+            }
+            (Mode::Interior, None) => return Err("mode is interior, which needs a margin".into()),
+            (_, Some(_)) => return Err("margin is for windows whose mode is interior".into()),
+            (Mode::Constant | Mode::Gaussian, None) => {}
+        }
         let overlap = match overlap {
             Overlap::All(share) => [share; 3],
             Overlap::Each(shares) => shares,

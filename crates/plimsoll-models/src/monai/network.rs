@@ -1,6 +1,9 @@
-//! Networks by the arguments of MONAI's constructors, under MONAI's names and with its defaults.
+//! Networks by the arguments of MONAI's constructors, under MONAI's names and with its defaults; and MeshNet, which MONAI does not have.
 
-use plimsoll_nn::{DynUNet, Merging, MonaiUNet, Network, SegResNet, SwinUnetr, UNetNorm, UpsampleMode};
+use plimsoll_nn::{
+    DynUNet, Merging, MeshActivation, MeshNet, MonaiUNet, Network, SegResNet, SwinUnetr, UNetNorm,
+    UpsampleMode,
+};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -17,6 +20,8 @@ pub enum NetworkArguments {
     SegResNet(SegResNetArguments),
     /// `monai.networks.nets.SwinUNETR`
     SwinUNETR(SwinArguments),
+    /// MeshNet, which MONAI does not have.
+    MeshNet(MeshArguments),
 }
 
 /// A number for all, or one for each.
@@ -175,6 +180,30 @@ pub struct SwinArguments {
     downsample: Option<String>,
     #[serde(default)]
     use_v2: bool,
+}
+
+/// Arguments of MeshNet.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeshArguments {
+    #[serde(default = "one")]
+    in_channels: usize,
+    out_channels: usize,
+    features: Vec<usize>,
+    dilations: Vec<usize>,
+    activation: MeshActivation,
+    instance_norm: bool,
+}
+
+impl MeshArguments {
+    fn network(&self) -> Network {
+        MeshNet {
+            activation: self.activation,
+            instance_norm: self.instance_norm,
+            ..MeshNet::new(self.in_channels, self.out_channels, &self.features, &self.dilations)
+        }
+        .into()
+    }
 }
 
 fn one() -> usize {
@@ -433,6 +462,7 @@ impl NetworkArguments {
             NetworkArguments::UNet(arguments) => arguments.network(),
             NetworkArguments::SegResNet(arguments) => arguments.network().map(without),
             NetworkArguments::SwinUNETR(arguments) => arguments.network(version).map(without),
+            NetworkArguments::MeshNet(arguments) => Ok(without(arguments.network())),
         }
     }
 }

@@ -176,7 +176,7 @@ pub(super) fn before(composed: &Value) -> Result<Before, String> {
                 arguments.check()?;
                 spacing = Some(arguments.pixdim);
             }
-            "ScaleIntensityRanged" | "NormalizeIntensityd" => {
+            "ScaleIntensityd" | "ScaleIntensityRanged" | "NormalizeIntensityd" => {
                 if intensity.is_some() {
                     return Err(format!("{} comes after another transform of intensities", transform.name));
                 }

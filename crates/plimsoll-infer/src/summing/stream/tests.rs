@@ -252,7 +252,7 @@ proptest! {
         let spacing = if size % 2 == 0 { SPACING } else { spacing };
         let grid = TargetGrid::new(&stored, Spacing(spacing));
         let rows = Rows::new(&grid, window, step, slices);
-        let weights = Weights { along: gaussian(window), least };
+        let weights = Weights { along: gaussian(window), least, margin: 0 };
         let summing = summing(has_head, in_halves, threads);
         let whole = Traversal {
             grid: &grid, stored: &stored, whole: &rows, strips: None, weights: &weights, mirrored, summing: &summing, given,
