@@ -174,12 +174,12 @@ def import_models(
     callbacks: Callbacks = None,
     progress: bool | None = None,
 ) -> ImportedModels:
-    """Unpack an archive of ``nnUNetv2_export_model_to_zip``, or copy models of nnU-Net from a folder.
+    """Unpack an archive of nnU-Net, copy models of a folder, or convert a MeshNet of brainchop.
 
     Parameters
     ----------
     archive : path
-        The archive, or a folder with models in it.
+        The archive, a folder with models in it, or a MeshNet of TensorFlow.js: its ``model.json`` or its folder.
     output : path
         The folder that they are put into, as ``nnUNet_results``.
     ram : str or int, optional

@@ -25,6 +25,7 @@ mod large_volumes;
 mod layouts;
 mod manual;
 mod masked;
+mod meshnets;
 mod micro_batches;
 mod model_file;
 mod monai;

@@ -10,6 +10,7 @@ use plimsoll_run::{FoldName, FolderUse, RunError, RunFolder};
 
 use crate::monai::MonaiError;
 use crate::nnunet::NnUnetError;
+use crate::tensorflow_js::TensorFlowError;
 
 /// An error of opening, importing or exporting a model.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +41,9 @@ pub enum ModelError {
     /// A model of MONAI cannot be used.
     #[error(transparent)]
     Monai(Box<MonaiError>),
+    /// A model of TensorFlow.js cannot be imported.
+    #[error(transparent)]
+    TensorFlow(Box<TensorFlowError>),
     /// The files of a folder show two uses.
     #[error("{} is ambiguous: it holds {} and {}", folder.display(), found.0, found.1)]
     SeveralUses {
@@ -182,6 +186,12 @@ impl From<MonaiError> for ModelError {
     }
 }
 
+impl From<TensorFlowError> for ModelError {
+    fn from(error: TensorFlowError) -> ModelError {
+        ModelError::TensorFlow(Box::new(error))
+    }
+}
+
 impl ModelError {
     /// The system's error about a file or a folder.
     pub(crate) fn io(path: &Path, source: io::Error) -> ModelError {
@@ -205,6 +215,7 @@ impl ModelError {
             ModelError::NnUnet(error) => Some(error.remedy()),
             ModelError::NotExported { hint, .. } => Some((*hint).into()),
             ModelError::Monai(error) => Some(error.remedy()),
+            ModelError::TensorFlow(error) => Some(error.remedy()),
             ModelError::SeveralUses { .. } => Some(
                 "move one of them to another folder, or name the folder of one fold or of one pair itself".into(),
             ),

@@ -18,6 +18,7 @@ pub mod nnunet;
 pub mod onnx;
 mod open;
 mod segmentation_model;
+pub mod tensorflow_js;
 pub mod total_segmentator;
 
 pub use error::ModelError;

@@ -11,7 +11,7 @@ use super::{Ram, WhichCheckpoint};
 /// A command on models.
 #[derive(Debug, Subcommand)]
 pub enum Models {
-    /// Unpack an archive of nnUNetv2_export_model_to_zip, or copy models of a folder.
+    /// Unpack an archive of nnUNetv2_export_model_to_zip, copy models of a folder, or convert a MeshNet of brainchop.
     Import(ImportModels),
     /// Print a model's network, channels, labels and folds.
     Show(ShowModels),
@@ -50,7 +50,7 @@ pub struct VerifyModel {
 /// Models to import.
 #[derive(Debug, ClapArgs)]
 pub struct ImportModels {
-    /// A .zip file of nnU-Net, or a folder with models in it.
+    /// A .zip file of nnU-Net, a folder with models in it, or a MeshNet of TensorFlow.js: its model.json or its folder.
     pub from: PathBuf,
     /// The target folder [default: the variable nnUNet_results, or else the current folder].
     #[arg(short, long, value_name = "DIR")]

@@ -162,6 +162,7 @@ const NOT_FOLLOWED: &[(&str, &[&str])] = &[
             "ModelError::NnUnet",
             "ModelError::NotExported",
             "ModelError::Run",
+            "ModelError::TensorFlow",
             "ModelError::Weights",
             "PostprocessError::Grid",
             "PostprocessError::Io",

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_models::model_file::{MODEL_ENDING, ModelFile, Verified, WrittenModel, export_model};
 use plimsoll_models::nnunet::{self, models_below};
-use plimsoll_models::{ModelSource, OpenOptions, OpenedModel};
+use plimsoll_models::{ModelSource, OpenOptions, OpenedModel, tensorflow_js};
 use plimsoll_run::CheckpointKind;
 use serde::Serialize;
 
@@ -16,10 +16,10 @@ use crate::error::{Error, Outcome};
 /// The depth below a folder that is searched for models: folders of data sets, of trainers, of models.
 const MOST_DEPTH: usize = 3;
 
-/// Models of nnU-Net to import.
+/// Models of nnU-Net, or a MeshNet of TensorFlow.js, to import.
 #[derive(Clone, Debug, Default)]
 pub struct ImportRequest {
-    /// An archive of nnU-Net, or a folder with models in it.
+    /// An archive of nnU-Net, a folder with models in it, or the `model.json` of a MeshNet or its folder.
     pub from: PathBuf,
     /// The folder that they are put into.
     pub to: PathBuf,
@@ -86,13 +86,25 @@ pub struct VerifyRequest {
     pub ram: Option<Bytes>,
 }
 
-/// Imports models of nnU-Net, and describes each.
+/// Imports models of nnU-Net, or a MeshNet of TensorFlow.js, and describes each.
 ///
 /// # Errors
 /// Returns an error if the source holds no model or cannot be read, or the destination cannot be written. Then nothing half-written is
 /// left.
 pub fn import_models(request: &ImportRequest, context: &Context) -> Outcome<ImportedModels> {
     let budget = MemoryLimit::set(request.ram, 1, context)?.budget;
+    if let Some(file) = tensorflow_js::find(&request.from)? {
+        let imported = tensorflow_js::import(&file, &request.to, &budget)?;
+        let mut model = shown(&imported.model, &budget);
+        model.lines.push(format!("SHA-256   {} of the imported weights", imported.sha256));
+        return Ok(ImportedModels {
+            folder: request.to.clone(),
+            files: imported.files.len(),
+            bytes: imported.files.iter().map(|(_, bytes)| bytes).sum(),
+            licences: imported.licence.into_iter().collect(),
+            models: vec![model],
+        });
+    }
     let mut work = None;
     let imported = nnunet::import(&request.from, &request.to, &budget, &mut |done, all| {
         report(&mut work, context, done, all)
