@@ -24,6 +24,11 @@ impl Tag {
     const BROADCAST: Tag = Tag(COLLECTIVE + 1);
     const LENGTH: Tag = Tag(COLLECTIVE + 2);
     const GATHER: Tag = Tag(COLLECTIVE + 3);
+    /// Notices about segments that go through cards, and identifiers of channels.
+    #[cfg(unix)]
+    pub(crate) const NOTICE: Tag = Tag(COLLECTIVE + 4);
+    #[cfg(unix)]
+    pub(crate) const CARD_ID: Tag = Tag(COLLECTIVE + 5);
 
     /// The tag of a number; `None` from 16,384, which collective operations use.
     pub fn new(number: u16) -> Option<Tag> {
@@ -38,6 +43,12 @@ impl Tag {
     /// The number.
     pub fn number(self) -> u16 {
         self.0
+    }
+
+    /// Returns `true` for a tag of collective operations.
+    #[cfg(unix)]
+    pub(crate) fn is_collective(self) -> bool {
+        self.0 >= COLLECTIVE
     }
 }
 

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use crate::launch::Launcher;
+#[cfg(unix)]
+use crate::nccl::NcclVersion;
 
 /// An error of communication between processes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -125,6 +127,38 @@ pub enum RanksError {
         /// The status.
         status: i32,
     },
+    /// Ranks cannot use NCCL.
+    #[cfg(unix)]
+    #[error("the ranks cannot use NCCL: {0}")]
+    NoNccl(#[from] NoNccl),
+    /// A function of NCCL reports an error.
+    #[error("rank {rank}: {call}, with rank {peer}: {text}")]
+    NcclFailed {
+        /// The rank of this process.
+        rank: usize,
+        /// The rank at the other end of the channel.
+        peer: usize,
+        /// The function.
+        call: &'static str,
+        /// The text of the library.
+        text: String,
+    },
+    /// The card of a rank fails to pass messages on.
+    #[error("rank {rank}: the GPU does not pass messages on: {text}")]
+    Card {
+        /// The rank of this process.
+        rank: usize,
+        /// The error of the card.
+        text: String,
+    },
+    /// A rank sends a notice that is none, or that belongs to no segment.
+    #[error("rank {rank} received a notice from rank {peer} that belongs to no segment")]
+    Notice {
+        /// The rank of this process.
+        rank: usize,
+        /// The sender.
+        peer: usize,
+    },
     /// A transfer that is not in flight.
     #[error("rank {rank}: the transfer belongs to another communicator")]
     NoTransfer {
@@ -161,11 +195,101 @@ impl RanksError {
             RanksError::NoThread { .. } => {
                 "allow this process one thread more, or start fewer ranks on the node, then start all ranks again".into()
             }
+            #[cfg(unix)]
+            RanksError::NoNccl(reason) => reason.remedy(),
+            RanksError::NcclFailed { .. } => {
+                "NCCL_DEBUG=INFO in the environment of all ranks shows more; ‹transport=mpi› does without NCCL".into()
+            }
+            RanksError::Card { .. } => {
+                "`nvidia-smi` on the node of the rank shows more; ‹transport=mpi› does without NCCL".into()
+            }
             RanksError::OpenedBefore
             | RanksError::NoRank { .. }
             | RanksError::Length { .. }
             | RanksError::TooLong { .. }
+            | RanksError::Notice { .. }
             | RanksError::NoTransfer { .. } => BUG.into(),
         }
+    }
+}
+
+/// The reason why ranks do not use NCCL. All ranks have the same.
+#[cfg(unix)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoNccl {
+    /// No library can be loaded.
+    #[error("no NCCL library can be loaded: {tried}")]
+    NotLoaded {
+        /// The libraries that were tried, each with the reason.
+        tried: String,
+    },
+    /// A library lacks a function of NCCL.
+    #[error("{library} is no NCCL library: it has no {name}")]
+    NoFunction {
+        /// The library.
+        library: String,
+        /// The function.
+        name: &'static str,
+    },
+    /// The library is too old.
+    #[error("{library} is NCCL {found}, but {needed} is needed")]
+    TooOld {
+        /// The library.
+        library: String,
+        /// Its version.
+        found: NcclVersion,
+        /// The oldest version with all functions.
+        needed: NcclVersion,
+    },
+    /// A rank has no card, or cannot use it.
+    #[error("{0}")]
+    NoCard(String),
+    /// A rank cannot use NCCL.
+    #[error("rank {rank}: {reason}")]
+    OfRank {
+        /// The first such rank.
+        rank: usize,
+        /// Its reason.
+        reason: String,
+    },
+    /// Two ranks have one card, which NCCL refuses.
+    #[error("ranks {first} and {second} have the same GPU, {card}")]
+    SharedCard {
+        /// The first rank.
+        first: usize,
+        /// The second.
+        second: usize,
+        /// The name of the card.
+        card: String,
+    },
+    /// There are more ranks than a card has channels for.
+    #[error("there are {ranks} ranks, and NCCL is used for {most} at most")]
+    TooManyRanks {
+        /// The number of ranks.
+        ranks: usize,
+        /// The largest number.
+        most: usize,
+    },
+}
+
+#[cfg(unix)]
+impl NoNccl {
+    /// Returns a remedy.
+    pub fn remedy(&self) -> String {
+        let own = match self {
+            NoNccl::NotLoaded { .. }
+            | NoNccl::NoFunction { .. }
+            | NoNccl::TooOld { .. }
+            | NoNccl::OfRank { .. } => {
+                "on all nodes put the folder of NCCL 2.18 or later into LD_LIBRARY_PATH (`pip install nvidia-nccl-cu12` has one)"
+            }
+            NoNccl::SharedCard { .. } => {
+                "give each rank a GPU of its own, like `srun --gpus-per-task 1`, or CUDA_VISIBLE_DEVICES by rank"
+            }
+            NoNccl::NoCard(_) => "train on a GPU with ‹device=cuda:0›",
+            NoNccl::TooManyRanks { .. } => "start fewer ranks",
+        };
+        format!("{own}; ‹transport=mpi› does without NCCL")
     }
 }

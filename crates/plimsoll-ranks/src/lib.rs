@@ -5,7 +5,7 @@
 //!
 //! A [`Communicator`] sends segments between ranks. [`alone`] is the rank of a process that runs alone, [`thread_ranks`] are ranks within one
 //! process, for tests, and [`open_mpi`] loads the MPI library of the launcher at run time, in a thread that moves messages on while the rank computes. Three binary interfaces of MPI are known: the one of
-//! MPI 5.0, MPICH's and Open MPI's.
+//! MPI 5.0, MPICH's and Open MPI's. [`open_nccl`] sends long segments of another communicator through the NVIDIA GPUs of the ranks.
 
 #[cfg(any(unix, test))]
 mod background;
@@ -13,16 +13,26 @@ mod communicator;
 mod error;
 mod launch;
 #[cfg(unix)]
+mod load;
+#[cfg(unix)]
 mod mpi;
+#[cfg(unix)]
+mod nccl;
 mod segment;
 mod threads;
 mod traffic;
 
 pub use communicator::{Communicator, NodePlace, Tag, Transfer};
+#[cfg(unix)]
+pub use error::NoNccl;
 pub use error::RanksError;
 pub use launch::{ArrayTask, Launch, LaunchError, Launcher};
 #[cfg(unix)]
 pub use mpi::{MpiOptions, open_mpi};
+#[cfg(unix)]
+pub use nccl::{
+    LaneError, LaneSizes, Lanes, NcclFailure, NcclLibrary, NcclOptions, NcclVersion, agree_on_nccl, open_nccl,
+};
 pub use segment::Segment;
 pub use threads::{ThreadRank, alone, thread_ranks};
 pub use traffic::{Messages, Traffic};

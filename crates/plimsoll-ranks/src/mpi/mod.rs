@@ -21,6 +21,7 @@ use crate::background::in_background;
 use crate::communicator::Communicator;
 use crate::error::RanksError;
 use crate::launch::{Launch, Launcher};
+use crate::load::reason;
 
 /// The most bytes of one message by default: counts of MPI have 31 bits.
 pub(crate) const LARGEST_MESSAGE: usize = 1 << 30;
@@ -101,11 +102,7 @@ fn usual_libraries(launcher: Launcher) -> &'static [(Interface, &'static str)] {
 fn load(path: &Path) -> Result<Library, String> {
     // SAFETY: runs the initialisers of a library that the user or the system names as MPI's; these set up its own memory alone.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) };
-    library.map_err(|error| {
-        let text = error.to_string();
-        // The system's text begins with the path.
-        text.rsplit_once(": ").map_or(text.clone(), |(_, reason)| reason.to_string())
-    })
+    library.map_err(|error| reason(&error))
 }
 
 fn start<H: Handle>(
