@@ -68,8 +68,8 @@ impl Comm {
         let comm = Arc::clone(self);
         thread::spawn(move || {
             let joined = |place: i32| comm.folder.join(format!("joined {place}"));
-            fs::write(joined(comm.place), []).unwrap();
-            if comm.wait_for(&joined(1 - comm.place), true) {
+            let has_joined = fs::write(joined(comm.place), []).is_ok();
+            if has_joined && comm.wait_for(&joined(1 - comm.place), true) {
                 comm.set_state(SUCCESS);
             }
         });
@@ -93,20 +93,23 @@ impl Comm {
     /// Sends a message, and waits until it is received.
     pub(crate) fn send(&self, number: u64, bytes: &[u8]) {
         let (unfinished, message) = (self.folder.join("unfinished"), self.message(number));
-        fs::write(&unfinished, bytes).and_then(|()| fs::rename(&unfinished, &message)).unwrap();
-        self.wait_for(&message, false);
+        let written = fs::write(&unfinished, bytes).and_then(|()| fs::rename(&unfinished, &message));
+        match written {
+            Ok(()) => drop(self.wait_for(&message, false)),
+            // The other end has removed the folder.
+            Err(_) => self.set_state(REMOTE_ERROR),
+        }
     }
 
     /// Waits for a message.
     pub(crate) fn receive(&self, number: u64, bytes: &mut [u8]) {
         let message = self.message(number);
         if self.wait_for(&message, true) {
-            let found = fs::read(&message).unwrap();
-            match found.len() == bytes.len() {
-                true => bytes.copy_from_slice(&found),
-                false => self.set_state(INVALID_USAGE),
+            match fs::read(&message) {
+                Ok(found) if found.len() == bytes.len() => bytes.copy_from_slice(&found),
+                Ok(_) | Err(_) => self.set_state(INVALID_USAGE),
             }
-            fs::remove_file(&message).unwrap();
+            let _ = fs::remove_file(&message);
         }
     }
 }

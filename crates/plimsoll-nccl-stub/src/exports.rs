@@ -93,10 +93,11 @@ unsafe extern "C" fn ncclCommInitRankConfig(
     if !is_known || !is_asked || ranks != 2 || !(0..2).contains(&rank) {
         return INVALID_ARGUMENT;
     }
+    let path = id.0.split(|byte| *byte == 0).next().unwrap();
     if fault(REFUSED).is_some() {
+        let _ = fs::remove_dir(OsStr::from_bytes(path));
         return INVALID_USAGE;
     }
-    let path = id.0.split(|byte| *byte == 0).next().unwrap();
     let new = Arc::new(Comm::new(OsStr::from_bytes(path).into(), rank));
     if fault(ABSENT).is_none() {
         new.join();

@@ -242,10 +242,10 @@ pub enum NoNccl {
         /// The oldest version with all functions.
         needed: NcclVersion,
     },
-    /// A rank has no card, or cannot use it.
+    /// This rank has no card that it can use, or was told not to.
     #[error("{0}")]
-    NoCard(String),
-    /// A rank cannot use NCCL.
+    Declined(String),
+    /// Another rank cannot use NCCL.
     #[error("rank {rank}: {reason}")]
     OfRank {
         /// The first such rank.
@@ -278,16 +278,14 @@ impl NoNccl {
     /// Returns a remedy.
     pub fn remedy(&self) -> String {
         let own = match self {
-            NoNccl::NotLoaded { .. }
-            | NoNccl::NoFunction { .. }
-            | NoNccl::TooOld { .. }
-            | NoNccl::OfRank { .. } => {
-                "on all nodes put the folder of NCCL 2.18 or later into LD_LIBRARY_PATH (`pip install nvidia-nccl-cu12` has one)"
+            NoNccl::NotLoaded { .. } | NoNccl::NoFunction { .. } | NoNccl::TooOld { .. } => {
+                "put the folder of NCCL 2.18 or later into LD_LIBRARY_PATH of all ranks (`pip install nvidia-nccl-cu12` has one)"
             }
+            NoNccl::OfRank { .. } => "give each rank a GPU of its own and NCCL 2.18 or later",
             NoNccl::SharedCard { .. } => {
                 "give each rank a GPU of its own, like `srun --gpus-per-task 1`, or CUDA_VISIBLE_DEVICES by rank"
             }
-            NoNccl::NoCard(_) => "train on a GPU with ‹device=cuda:0›",
+            NoNccl::Declined(_) => "train on a GPU with ‹device=cuda:0›",
             NoNccl::TooManyRanks { .. } => "start fewer ranks",
         };
         format!("{own}; ‹transport=mpi› does without NCCL")

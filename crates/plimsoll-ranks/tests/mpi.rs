@@ -110,8 +110,8 @@ mod parent {
     }
 
     /// Every rank checks what it receives, and rank 0 gathers how many checks each made.
-    fn messages(mpi: &Mpi, ranks: usize) -> Result<(), Failed> {
-        let (is_success, said, _) = mpi.run(ranks, "messages", mpi);
+    fn messages(mpi: &Mpi, ranks: usize, what: &str) -> Result<(), Failed> {
+        let (is_success, said, _) = mpi.run(ranks, what, mpi);
         expect(is_success, &said)?;
         let checked = vec!["12"; ranks].join(",");
         expect(said.contains(&format!("all {ranks} ranks, {ranks} on this node: {checked}")), &said)
@@ -183,7 +183,10 @@ mod parent {
                 trials.push(trial.with_ignored_flag(is_ignored));
             };
             for ranks in [1, 2, 4] {
-                add(&format!("messages_between_{ranks}_ranks"), Box::new(move |mpi| messages(mpi, ranks)));
+                let run = move |mpi: &Mpi| messages(mpi, ranks, "messages");
+                add(&format!("messages_between_{ranks}_ranks"), Box::new(run));
+                let run = move |mpi: &Mpi| messages(mpi, ranks, "nccl");
+                add(&format!("messages_through_nccl_beside_mpi_between_{ranks}_ranks"), Box::new(run));
             }
             add("messages_of_another_length_are_errors", Box::new(wrong_length));
             add("a_rank_that_hangs_is_named_and_all_end", Box::new(hang));
@@ -212,10 +215,15 @@ mod parent {
 #[cfg(unix)]
 mod rank {
     use std::path::PathBuf;
+    use std::sync::Arc;
     use std::thread;
     use std::time::Duration;
 
-    use plimsoll_ranks::{Communicator, Launch, MpiOptions, RanksError, Segment, Tag, open_mpi};
+    use plimsoll_nccl_stub::{HostLanes, Stub};
+    use plimsoll_ranks::{
+        Communicator, LaneSizes, Launch, MpiOptions, NcclOptions, RanksError, Segment, Tag, agree_on_nccl,
+        open_mpi, open_nccl,
+    };
 
     fn launch() -> Launch {
         Launch::from_variables(&|name| std::env::var(name).ok()).unwrap().unwrap()
@@ -250,7 +258,8 @@ mod rank {
 
     pub fn run(what: &str) {
         match what {
-            "messages" => messages(),
+            "messages" => messages(open(&MpiOptions { largest_message: 1000, ..options() }).unwrap()),
+            "nccl" => messages(through_nccl()),
             "short" => length(3),
             "long" => length(5),
             "hang" => hang(),
@@ -280,13 +289,23 @@ mod rank {
         }
     }
 
+    /// A communicator that sends all segments through a stub of NCCL, and notices by MPI.
+    fn through_nccl() -> Box<dyn Communicator + Send> {
+        let mut control = open(&options()).unwrap();
+        let card = format!("card {}", control.rank());
+        agree_on_nccl(control.as_mut(), Ok(&card)).unwrap().unwrap();
+        let lanes = HostLanes::new(LaneSizes::new(control.size()), &Arc::default());
+        let options = NcclOptions { least: 0, ..NcclOptions::new(options().patience) };
+        let opened = open_nccl(control, Stub::new().load().unwrap(), Box::new(lanes), options);
+        opened.map_err(|failure| failure.error).unwrap()
+    }
+
     fn content(rank: usize, length: usize) -> Vec<u8> {
         (0..length).map(|at| (at * 31 + rank * 7) as u8).collect()
     }
 
     /// Sends segments of several lengths, in one message and in many, around a ring and to all.
-    fn messages() {
-        let mut rank = open(&MpiOptions { largest_message: 1000, ..options() }).unwrap();
+    fn messages(mut rank: Box<dyn Communicator + Send>) {
         let (own, size, node) = (rank.rank(), rank.size(), rank.node());
         let launch = launch();
         assert_eq!((own, Some(size)), (launch.rank, launch.size));

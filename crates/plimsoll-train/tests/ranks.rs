@@ -14,11 +14,15 @@ use plimsoll_data::phantom::{self, PhantomConfig};
 use plimsoll_data::{Dataset, Fold, InspectConfig, Inspection};
 use plimsoll_graph::Role;
 use plimsoll_memory::{Budget, Bytes};
+#[cfg(unix)]
+use plimsoll_nccl_stub::{HostLanes, Stub};
 use plimsoll_nn::{Network, NetworkName, NetworkSettings, Objective, Optimizer, RankPlace, UNetNorm};
 use plimsoll_plan::Plans;
 use plimsoll_ranks::{
     Communicator, Messages, NodePlace, RanksError, Segment, Tag, ThreadRank, Traffic, Transfer, thread_ranks,
 };
+#[cfg(unix)]
+use plimsoll_ranks::{LaneSizes, NcclOptions, open_nccl};
 use plimsoll_run::{
     BadNumbers, EpochCost, EpochRecord, FoldName, FoldRequest, InitialWeights, Machine, Precision, Resolved,
     RunConfig, RunFolder, RunRecord, Sample, Settings, Specification, StopReason,
@@ -154,10 +158,20 @@ impl Site {
         part: &Part,
         change: impl Fn(usize, &mut Job) + Sync,
     ) -> Vec<Result<(RunRecord, Traffic), TrainError>> {
+        self.try_train_by(part, change, &|rank| Box::new(rank))
+    }
+
+    /// The same with other communicators, which are made of ranks.
+    fn try_train_by(
+        &self,
+        part: &Part,
+        change: impl Fn(usize, &mut Job) + Sync,
+        connect: &(dyn Fn(ThreadRank) -> Box<dyn Communicator + Send> + Sync),
+    ) -> Vec<Result<(RunRecord, Traffic), TrainError>> {
         thread::scope(|scope| {
             let change = &change;
-            let one = |communicator: ThreadRank| {
-                let mut communicator = Counting { rank: communicator, seen: Traffic::default() };
+            let one = |rank: ThreadRank| {
+                let mut communicator = Counting { rank: connect(rank), seen: Traffic::default() };
                 let (rank, ranks) = (communicator.rank(), communicator.size());
                 let mut job = self.job(part, RankPlace { rank, ranks });
                 change(rank, &mut job);
@@ -229,7 +243,7 @@ fn expect_held_as_planned(records: &[RunRecord]) {
 
 /// A rank whose messages are counted, except messages of checkpoints, whose number depends on scores.
 struct Counting {
-    rank: ThreadRank,
+    rank: Box<dyn Communicator + Send>,
     seen: Traffic,
 }
 
@@ -308,6 +322,34 @@ impl Observer for Stopper {
     fn saving(&mut self) {}
 
     fn warning(&mut self, _: &str) {}
+}
+
+/// Trains with ranks whose segments of at least some bytes go through NCCL.
+#[cfg(unix)]
+fn train_by_nccl(site: &Site, part: &Part, least: usize) {
+    let (stub, held) = (Stub::new(), Arc::default());
+    let options = NcclOptions { patience: PATIENCE, least };
+    let connect = |rank: ThreadRank| {
+        let lanes = HostLanes::new(LaneSizes::new(rank.size()), &held);
+        let opened = open_nccl(Box::new(rank), stub.load().unwrap(), Box::new(lanes), options);
+        opened.map_err(|failure| failure.error).unwrap()
+    };
+    for result in site.try_train_by(part, |_, _| (), &connect) {
+        result.unwrap();
+    }
+    assert_eq!(held.load(Ordering::SeqCst), 0, "buffers on cards");
+}
+
+#[cfg(unix)]
+#[test]
+fn ranks_that_send_through_nccl_write_the_same_bytes() {
+    let site = Site::new(|settings| settings.ema = Some(0.9));
+    site.train(&Part::whole("threads", 4));
+    train_by_nccl(&site, &Part::whole("NCCL", 4), 0);
+    site.expect_same("threads", "NCCL");
+    // Long segments alone, by another number of ranks.
+    train_by_nccl(&site, &Part::whole("NCCL, 2 ranks", 2), 1000);
+    site.expect_same("threads", "NCCL, 2 ranks");
 }
 
 #[test]

@@ -22,12 +22,12 @@ const PAUSE: Duration = Duration::from_micros(100);
 
 /// A segment in flight.
 enum InFlight {
-    /// Of the other communicator.
+    /// A segment of the other communicator.
     Other {
         peer: usize,
         transfer: Transfer,
     },
-    /// Through the cards, or waiting for the other end.
+    /// A segment that goes through the cards, or waits for the other end.
     Card {
         peer: usize,
     },
