@@ -195,8 +195,17 @@ pub fn backend_within(limit: Bytes) -> CudaBackend {
 /// # Panics
 /// Panics if the limit is below the memory that the driver takes.
 pub fn within(card: Emulator, limit: Bytes) -> CudaBackend {
+    beside_ranks(card, limit, Bytes::ZERO)
+}
+
+/// The same, of whose memory channels to other ranks take a part.
+///
+/// # Panics
+/// Panics if the limit is below the memory that these and the driver take.
+pub fn beside_ranks(card: Emulator, limit: Bytes, ranks: Bytes) -> CudaBackend {
     let context = Bytes::mib(4) + KERNELS;
-    let driver = DriverUse { context, recordings: RECORDINGS + LOCAL, host: Bytes::ZERO, is_measured: true };
+    let recordings = RECORDINGS + LOCAL;
+    let driver = DriverUse { context, recordings, ranks, host: Bytes::ZERO, is_measured: true };
     card.backend().within(DeviceMemory::new(limit, driver).unwrap())
 }
 

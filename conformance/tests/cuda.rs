@@ -243,7 +243,8 @@ fn parts_of_a_card_share_its_kernels_and_keep_to_its_limit() {
     let all = free();
     // Room for two arenas of three tensors of 1 MiB, each in pieces of 2 MiB.
     let (host, recordings) = (Bytes::ZERO, Bytes::ZERO);
-    let driver = DriverUse { context: KERNELS, recordings, host, is_measured: true };
+    let ranks = Bytes::ZERO;
+    let driver = DriverUse { context: KERNELS, recordings, ranks, host, is_measured: true };
     let limit = KERNELS + Bytes::mib(8);
     let whole = CudaBackend::new(card.clone()).within(DeviceMemory::new(limit, driver).unwrap());
     let part = whole.shared_by(2).unwrap();

@@ -23,6 +23,9 @@ pub struct DriverUse {
     /// The device memory that the driver allocates once programs run, for the threads of kernels, and to record
     /// launches.
     pub recordings: Bytes,
+    /// The device memory of channels to other ranks; 0 if there are none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ranks: Bytes,
     /// Memory of this process, beside its libraries.
     pub host: Bytes,
     /// `true` if both were measured on this device, `false` if they are the usual values.
@@ -36,14 +39,19 @@ impl DriverUse {
     pub const USUAL: DriverUse = DriverUse {
         context: Bytes::mib(448),
         recordings: Bytes::mib(64),
+        ranks: Bytes::ZERO,
         host: Bytes::mib(192),
         is_measured: false,
     };
 
     /// The device memory it holds.
     pub fn device_bytes(&self) -> Bytes {
-        self.context + self.recordings
+        self.context + self.recordings + self.ranks
     }
+}
+
+fn is_zero(bytes: &Bytes) -> bool {
+    *bytes == Bytes::ZERO
 }
 
 /// The memory of a device under a limit, in which arenas lie.
@@ -53,11 +61,11 @@ pub struct DeviceMemory {
     driver: DriverUse,
     /// The number of arenas that share the memory the driver leaves.
     arenas: usize,
-    _driver: Arc<[Reservation; 2]>,
+    _driver: Arc<[Reservation; 3]>,
 }
 
 impl DeviceMemory {
-    /// Sets a limit, and reserves the driver's context and recordings from it.
+    /// Sets a limit, and reserves from it the driver's context and recordings, and channels to other ranks.
     ///
     /// # Errors
     /// Returns an error if these alone exceed the limit.
@@ -65,7 +73,8 @@ impl DeviceMemory {
         let budget = Budget::new(limit);
         let context = budget.reserve("context", driver.context)?;
         let recordings = budget.reserve("recordings", driver.recordings)?;
-        Ok(DeviceMemory { budget, driver, arenas: 1, _driver: Arc::new([context, recordings]) })
+        let ranks = budget.reserve("ranks", driver.ranks)?;
+        Ok(DeviceMemory { budget, driver, arenas: 1, _driver: Arc::new([context, recordings, ranks]) })
     }
 
     /// The same memory for one of several engines at once, each with an equal part of what the driver leaves.
@@ -172,6 +181,10 @@ mod tests {
         assert!(half.needed(half.room()) <= half.limit());
         // Both arenas and the one context are within the limit.
         assert!(half.needed(half.room()) + Bytes::from_len(half.room()) <= memory.limit());
+        // So is what channels to other ranks take.
+        let ranked =
+            DeviceMemory::new(Bytes::mib(511), DriverUse { ranks: Bytes::mib(11), ..driver }).unwrap();
+        assert_eq!((ranked.room(), ranked.needed(1)), (400 << 20, Bytes::mib(113)));
         let refused = DeviceMemory::new(Bytes::mib(99), driver).unwrap_err();
         assert!(refused.to_string().contains("recordings needs 10.0 MiB"), "{refused}");
     }

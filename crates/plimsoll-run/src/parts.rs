@@ -143,6 +143,12 @@ pub struct PatchCost {
     pub predicted_seconds_per_step: f64,
 }
 
+/// The parts that exist.
+fn named(parts: impl IntoIterator<Item = (&'static str, Option<Bytes>)>) -> Vec<Part> {
+    let existing = |(name, bytes): (&str, Option<Bytes>)| Some(Part { name: name.into(), bytes: bytes? });
+    parts.into_iter().filter_map(existing).collect()
+}
+
 impl RunPlan {
     /// A description of the cache: the share of the cases that it has room for, and the reading of the others.
     pub fn cache_says(&self) -> String {
@@ -183,19 +189,20 @@ impl RunPlan {
             ("shards", Some(self.shard_bytes).filter(|bytes| *bytes > Bytes::ZERO)),
             ("cache", Some(self.cache_bytes)),
         ];
-        parts
-            .into_iter()
-            .filter_map(|(name, bytes)| Some(Part { name: name.into(), bytes: bytes? }))
-            .collect()
+        named(parts)
     }
 
     /// The parts of the device's limit, as they add up to its total; none on the processor.
     pub fn device_parts(&self) -> Vec<Part> {
         let Some(device) = &self.device else { return Vec::new() };
         let driver = device.driver;
-        [("arena", self.arena_bytes), ("context", driver.context), ("recordings", driver.recordings)]
-            .map(|(name, bytes)| Part { name: name.into(), bytes })
-            .into()
+        let parts = [
+            ("arena", Some(self.arena_bytes)),
+            ("context", Some(driver.context)),
+            ("recordings", Some(driver.recordings)),
+            ("ranks", Some(driver.ranks).filter(|bytes| *bytes > Bytes::ZERO)),
+        ];
+        named(parts)
     }
 
     /// Checks that the run fits.

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+#[cfg(unix)]
+use conformance::emulator::beside_ranks;
 use conformance::emulator::{Blocks, Emulator, RECORDINGS, backend_within, within};
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_cuda::{Architecture, RecordingRoom};
@@ -18,13 +20,20 @@ use plimsoll_infer::{
 };
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_models::{Model, SegmentationModel};
-use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer, names};
+#[cfg(unix)]
+use plimsoll_nccl_stub::{HostLanes, Stub};
+use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer, RankPlace, names};
 use plimsoll_plan::{Backend, Plans};
+use plimsoll_ranks::Communicator;
+#[cfg(unix)]
+use plimsoll_ranks::{LaneSizes, NcclOptions, open_nccl, thread_ranks};
 use plimsoll_run::{
     CheckpointKind, EpochCost, EpochRecord, FoldName, FoldRequest, InitialWeights, LossScale, Machine,
     Precision, Resolved, RunConfig, RunFolder, RunRecord, Sample, Settings, Specification, StopReason,
 };
-use plimsoll_train::{Job, Observer, PlannedRun, Planning, RunData, StepReport, plan_run_allowing, train};
+use plimsoll_train::{
+    Job, Observer, PlannedRun, Planning, RankedRun, RunData, StepReport, plan_run_allowing, train_rank,
+};
 
 /// The limit of this process.
 const RAM: Bytes = Bytes::mib(512);
@@ -95,11 +104,11 @@ impl Site {
         Site { dir, data, config, settings, fold }
     }
 
-    fn plan(&self, backend: &dyn Backend) -> PlannedRun {
+    fn plan(&self, backend: &dyn Backend, place: RankPlace) -> PlannedRun {
         let machine = Machine { limit: RAM, threads: 1, loader_threads: 1 };
         let facts = self.data.facts(&self.config, &self.fold).unwrap();
         let plans = Plans::default();
-        let planning = Planning::unobserved(&plans, None);
+        let planning = Planning { place, ..Planning::unobserved(&plans, None) };
         plan_run_allowing(&[], &self.config, false, machine, backend, facts, planning).unwrap()
     }
 
@@ -115,7 +124,19 @@ impl Site {
         resume: bool,
         stop_after: Option<u64>,
     ) -> (RunRecord, Seen) {
-        let planned = self.plan(backend);
+        let part = Part { name, resume, stop_after };
+        self.train_rank(part, backend, &mut plimsoll_ranks::alone())
+    }
+
+    /// Trains as one of several ranks.
+    fn train_rank(
+        &self,
+        Part { name, resume, stop_after }: Part<'_>,
+        backend: &dyn Backend,
+        communicator: &mut dyn Communicator,
+    ) -> (RunRecord, Seen) {
+        let place = RankPlace { rank: communicator.rank(), ranks: communicator.size() };
+        let planned = self.plan(backend, place);
         planned.numbers.check().unwrap();
         let contents = self.data.contents();
         let specification = Specification::new(
@@ -149,7 +170,8 @@ impl Site {
         };
         let stop = Arc::new(AtomicBool::new(false));
         let mut seen = Seen { stop: Arc::clone(&stop), stop_after, ..Seen::default() };
-        let record = train(job, &Budget::new(RAM), &stop, &mut seen).unwrap();
+        let ranked = RankedRun { communicator, patience: None };
+        let record = train_rank(job, ranked, &Budget::new(RAM), &stop, &mut seen).unwrap();
         (record, seen)
     }
 
@@ -199,6 +221,13 @@ impl Site {
     }
 }
 
+/// A part of a run.
+struct Part<'a> {
+    name: &'a str,
+    resume: bool,
+    stop_after: Option<u64>,
+}
+
 /// The events of a run.
 #[derive(Default)]
 struct Seen {
@@ -234,6 +263,39 @@ impl Observer for Seen {
     fn warning(&mut self, what: &str) {
         self.warnings.push(what.into());
     }
+}
+
+#[cfg(unix)]
+#[test]
+fn two_ranks_with_a_card_each_write_the_bytes_of_one_through_nccl() {
+    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(300);
+    let site = Site::changed(|settings| settings.shards = Some(2));
+    site.train("one", &backend_within(VRAM), false, None);
+    let (stub, held) = (Stub::new(), Arc::default());
+    let channels = Bytes::from_len(LaneSizes::new(2).total());
+    let one = |rank| {
+        let lanes = Box::new(HostLanes::new(LaneSizes::new(2), &held));
+        let options = NcclOptions { patience: PATIENCE, least: 0 };
+        let opened = open_nccl(Box::new(rank), stub.load().unwrap(), lanes, options);
+        let mut communicator = opened.map_err(|failure| failure.error).unwrap();
+        let card = Emulator::new(Architecture::new(8, 0).unwrap(), Blocks::Ascending);
+        let backend = beside_ranks(card, VRAM, channels);
+        let part = Part { name: "two", resume: false, stop_after: None };
+        site.train_rank(part, &backend, communicator.as_mut()).0
+    };
+    let records: Vec<RunRecord> = std::thread::scope(|scope| {
+        let one = &one;
+        let ranks = thread_ranks(2, PATIENCE).into_iter().map(|rank| scope.spawn(move || one(rank)));
+        let threads: Vec<_> = ranks.collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(site.checkpoint("one") == site.checkpoint("two"), "parameters differ");
+    for record in records {
+        let device = record.device.unwrap();
+        assert!(device.planned.iter().any(|part| part.name == "ranks" && part.bytes == channels));
+        assert!(device.used_bytes.unwrap() <= device.planned_bytes && device.planned_bytes <= VRAM);
+    }
+    assert_eq!(held.load(Ordering::SeqCst), 0, "buffers on cards");
 }
 
 #[test]
@@ -447,15 +509,15 @@ fn two_folds_at_once_on_one_card_keep_to_its_limit_and_come_to_the_bytes_of_one_
 #[test]
 fn a_limit_of_the_card_that_is_too_low_is_refused_with_the_least_that_does() {
     let site = Site::new();
-    let high = site.plan(&backend_within(VRAM)).numbers;
+    let high = site.plan(&backend_within(VRAM), RankPlace::ALONE).numbers;
     let least = high.device.as_ref().unwrap().minimum_vram_bytes;
-    let low = site.plan(&backend_within(least - Bytes(1))).numbers;
+    let low = site.plan(&backend_within(least - Bytes(1)), RankPlace::ALONE).numbers;
     assert!(!low.feasible);
     let refused = low.check().unwrap_err();
     let hint = refused.remedy().unwrap();
     assert!(refused.to_string().contains(&format!("{least} of the memory of CUDA, sm_80")), "{refused}");
     assert!(hint.contains(&format!("‹vram={}MiB›", least.0.div_ceil(1 << 20))), "{hint}");
-    let enough = site.plan(&backend_within(least)).numbers;
+    let enough = site.plan(&backend_within(least), RankPlace::ALONE).numbers;
     assert!(enough.feasible && enough.device.unwrap().total_bytes <= least);
 }
 

@@ -205,6 +205,7 @@ fn print_device(numbers: &RunPlan, device: &DevicePlan) {
             ("recordings", false) => {
                 "a reserve for kernel threads and recorded launches; not measured".into()
             }
+            ("ranks", _) => "channels to other ranks, as measured now".into(),
             (_, true) => "the driver's context and the kernels, as measured now".into(),
             (_, false) => "a reserve for the driver's context and the kernels; not measured".into(),
         };

@@ -45,7 +45,7 @@ impl Drop for DriverDevice {
 }
 
 /// Memory of a card, freed with this. Whoever has it waits for what uses it before.
-struct Allocation {
+pub(super) struct Allocation {
     context: Arc<CudaContext>,
     base: CUdeviceptr,
     bytes: usize,
@@ -65,7 +65,7 @@ impl Allocation {
     ///
     /// # Errors
     /// Returns the error of the driver.
-    fn allocate(card: &Card, bytes: usize) -> Result<Allocation, DeviceError> {
+    pub(super) fn allocate(card: &Card, bytes: usize) -> Result<Allocation, DeviceError> {
         // SAFETY: the context is bound to this thread, and the size is not zero, which would be refused.
         let base =
             unsafe { result::malloc_sync(bytes.max(1)) }.map_err(|error| card.refused(bytes, error))?;
@@ -75,26 +75,63 @@ impl Allocation {
     fn addresses(&self) -> Range<u64> {
         self.base..self.base + self.bytes as u64
     }
+
+    /// The address of its first byte.
+    #[cfg(unix)]
+    pub(super) fn base(&self) -> u64 {
+        self.base
+    }
+}
+
+/// Page-locked memory of this process, from which a card copies without the processor. Whoever has it waits for what uses it before.
+pub(super) struct Locked {
+    context: Arc<CudaContext>,
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the memory is reached through its one owner alone, and belongs to a context, not to a thread.
+unsafe impl Send for Locked {}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        let _ = self.context.bind_to_thread();
+        // SAFETY: it was made by `allocate` in this context, is freed here alone, and nothing uses it afterwards: the owner waits for its
+        // streams before.
+        let _ = unsafe { result::free_host(self.start.as_ptr().cast::<c_void>()) };
+    }
+}
+
+impl Locked {
+    /// Allocates zeroed memory in the context that is bound to this thread.
+    ///
+    /// # Errors
+    /// Returns an error with the operation that failed and the driver's message.
+    pub(super) fn allocate(card: &Card, bytes: usize) -> Result<Locked, DeviceError> {
+        // An allocation of nothing is refused.
+        let bytes = bytes.max(1);
+        let doing = format!("lock {bytes} bytes of this process's memory");
+        // SAFETY: the context is bound to this thread, and the size is not zero.
+        let locked = unsafe { result::malloc_host(bytes, 0) }.map_err(|error| card.failed(&doing, error))?;
+        let missing = DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        let start = NonNull::new(locked.cast::<u8>()).ok_or_else(|| card.failed(&doing, missing))?;
+        // SAFETY: the driver has just allocated so many bytes there, and nothing else knows of them.
+        unsafe { start.write_bytes(0, bytes) };
+        Ok(Locked { context: card.context.clone(), start, bytes })
+    }
+
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: so many bytes were allocated and set to zero by `allocate`, are freed with `self`, and are reached through this alone.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
+    }
 }
 
 /// Memory that is freed explicitly.
 struct Memory {
-    context: Arc<CudaContext>,
     /// On the card; none once it is freed.
     arena: Option<Allocation>,
-    /// Bytes of this process.
-    staged: usize,
-    /// The driver's page-locked memory, from which a card copies without the processor; none if it is not allocated.
-    staging: Option<NonNull<u8>>,
-}
-
-// SAFETY: the staging memory is reached through its one owner alone, and addresses on the card belong to a context, not to a thread.
-unsafe impl Send for Memory {}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        self.free();
-    }
+    /// The memory to copy through; none once it is freed.
+    staging: Option<Locked>,
 }
 
 impl Memory {
@@ -103,30 +140,14 @@ impl Memory {
     /// # Errors
     /// Returns an error with the operation that failed and the driver's message.
     fn allocate(card: &Card, bytes: usize, staged: usize) -> Result<Memory, DeviceError> {
-        // An allocation of nothing is refused.
-        let staged = staged.max(1);
         let arena = Some(Allocation::allocate(card, bytes)?);
-        let mut memory = Memory { context: card.context.clone(), arena, staged, staging: None };
-        let doing = format!("lock {staged} bytes of this process's memory");
-        // SAFETY: the context is bound to this thread, and the size is not zero.
-        let locked = unsafe { result::malloc_host(staged, 0) }.map_err(|error| card.failed(&doing, error))?;
-        let missing = DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-        let locked = NonNull::new(locked.cast::<u8>()).ok_or_else(|| card.failed(&doing, missing))?;
-        memory.staging = Some(locked);
-        // SAFETY: the driver has just allocated so many bytes there, and nothing else knows of them.
-        unsafe { locked.write_bytes(0, staged) };
-        Ok(memory)
+        Ok(Memory { arena, staging: Some(Locked::allocate(card, staged)?) })
     }
 
     /// Frees all of it, once.
     fn free(&mut self) {
-        let _ = self.context.bind_to_thread();
         self.arena = None;
-        if let Some(staging) = self.staging.take() {
-            self.staged = 0;
-            // SAFETY: it was made by `allocate` in this context, and nothing uses it afterwards: the owner waits for its stream before.
-            let _ = unsafe { result::free_host(staging.as_ptr().cast::<c_void>()) };
-        }
+        self.staging = None;
     }
 }
 
@@ -160,12 +181,9 @@ impl DriverDevice {
 
     /// The first bytes of the staging memory. Whoever writes them waits for [`DriverDevice::copied`] before.
     fn staged(&mut self, bytes: usize) -> Result<&mut [u8], DeviceError> {
-        let staged = self.memory.staged;
-        let outside = DeviceError::Outside { start: 0, end: bytes, arena: staged };
-        let memory = self.memory.staging.filter(|_| bytes <= staged).ok_or(outside)?;
-        // SAFETY: so many bytes were allocated and set to zero by `Memory::allocate`, are freed with `self`, and are reached through this
-        // alone.
-        Ok(unsafe { slice::from_raw_parts_mut(memory.as_ptr(), bytes) })
+        let all = self.memory.staging.as_mut().map_or(&mut [][..], Locked::bytes);
+        let outside = DeviceError::Outside { start: 0, end: bytes, arena: all.len() };
+        all.get_mut(..bytes).ok_or(outside)
     }
 
     fn failed(&self, doing: &str, error: DriverError) -> DeviceError {
@@ -220,7 +238,7 @@ impl Device for DriverDevice {
 
     fn staging(&mut self) -> Result<&mut [u8], DeviceError> {
         self.copied.synchronize().map_err(|error| self.failed("take values", error))?;
-        self.staged(self.memory.staged)
+        Ok(self.memory.staging.as_mut().map_or(&mut [], Locked::bytes))
     }
 
     fn upload(&mut self, to: u64, bytes: usize) -> Result<(), DeviceError> {

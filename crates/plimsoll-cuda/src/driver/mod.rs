@@ -4,6 +4,8 @@
 mod arena;
 mod gauges;
 mod kernels;
+#[cfg(unix)]
+mod lanes;
 mod recording;
 
 use std::error::Error;

@@ -463,7 +463,10 @@ impl Run<'_> {
             device: numbers.device.as_ref().map(|device| DeviceRecord {
                 vram_budget_bytes: device.vram_budget_bytes,
                 planned_bytes: device.total_bytes,
-                used_bytes: self.engine.device_bytes().map(|bytes| device.driver.context + bytes),
+                used_bytes: self
+                    .engine
+                    .device_bytes()
+                    .map(|bytes| device.driver.context + device.driver.ranks + bytes),
                 planned: numbers.device_parts(),
             }),
             arena_bytes: numbers.arena_bytes,
