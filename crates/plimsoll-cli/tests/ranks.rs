@@ -225,12 +225,31 @@ fn own_groups(mpi: &Mpi) -> Result<(), Failed> {
     site.expect_same("free", "groups")
 }
 
-/// Without other ranks there is nobody to wait for.
-fn patience_alone() -> Result<(), Failed> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
-    let output = command.args(["train", "nowhere", "--patience", "5"]).output().unwrap();
+/// Without other ranks there is nobody to wait for or to send to.
+fn alone() -> Result<(), Failed> {
+    let options = [
+        (["--patience", "5"], "--patience is the wait for other ranks"),
+        (["--transport", "mpi"], "--transport is the way of messages between ranks"),
+    ];
+    for (option, error) in options {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        let output = command.args(["train", "nowhere"]).args(option).output().unwrap();
+        let said = text(&output);
+        expect(!output.status.success() && said.contains(error), &said)?;
+    }
+    Ok(())
+}
+
+/// NCCL is refused on processors, by all ranks, and MPI is what they use.
+fn transport(mpi: &Mpi) -> Result<(), Failed> {
+    let site = Site::new(mpi);
+    let output = site.train(2, "nccl", &["--transport", "nccl"]);
     let said = text(&output);
-    expect(!output.status.success() && said.contains("--patience is the wait for other ranks"), &said)
+    expect(!output.status.success(), &said)?;
+    expect(said.contains("the ranks cannot use NCCL: it trains on the device cpu"), &said)?;
+    expect(said.contains("train on a GPU with --device cuda:0; --transport mpi does without NCCL"), &said)?;
+    let output = site.train(2, "mpi", &["--transport", "mpi"]);
+    expect(output.status.success(), &text(&output))
 }
 
 /// Kills one rank; the others end, and another number of ranks continues.
@@ -290,13 +309,14 @@ type Run = fn(&Mpi) -> Result<(), Failed>;
 fn main() {
     let arguments = Arguments::from_args();
     let found = find();
-    let all: [(&str, Run); 6] = [
+    let all: [(&str, Run); 7] = [
         ("any_number_of_ranks_writes_the_same_bytes", same_bytes),
         ("whole_cases_are_divided_among_ranks", validation),
         ("shards_are_as_many_as_ranks_by_default", default_shards),
         ("ranks_that_do_not_divide_the_shards_are_refused", too_many_ranks),
         ("ranks_that_may_take_more_than_their_node_has_are_refused", too_much_memory),
         ("a_killed_rank_ends_all_and_another_number_continues", killed),
+        ("nccl_is_refused_on_processors", transport),
     ];
     let has_groups = Cgroup::new(1 << 30).is_some();
     let in_groups = {
@@ -315,6 +335,6 @@ fn main() {
         let mpi = found.clone();
         Trial::test(name, move || mpi.map_or(Ok(()), |mpi| run(&mpi))).with_ignored_flag(found.is_none())
     });
-    let alone = Trial::test("the_wait_for_other_ranks_is_refused_without_them", patience_alone);
+    let alone = Trial::test("options_of_ranks_are_refused_without_others", alone);
     libtest_mimic::run(&arguments, trials.into_iter().chain([in_groups, alone]).collect()).exit();
 }

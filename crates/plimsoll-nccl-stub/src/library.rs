@@ -37,7 +37,7 @@ impl Stub {
     /// A copy of the library that was built with the running test.
     pub fn new() -> Stub {
         let test = std::env::current_exe().unwrap();
-        let built = test.with_file_name("libplimsoll_nccl_stub.so");
+        let built = test.with_file_name(libloading::library_filename("plimsoll_nccl_stub"));
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("libnccl.so.2");
         fs::copy(&built, &path).unwrap();

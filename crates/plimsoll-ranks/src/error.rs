@@ -263,13 +263,15 @@ pub enum NoNccl {
         /// The name of the card.
         card: String,
     },
-    /// There are more ranks than a card has channels for.
-    #[error("there are {ranks} ranks, and NCCL is used for {most} at most")]
+    /// There are more ranks than a card has queues for.
+    #[error("there are {ranks} ranks, but the {queues} queues of a GPU are enough for {most}")]
     TooManyRanks {
         /// The number of ranks.
         ranks: usize,
         /// The largest number.
         most: usize,
+        /// The number of queues.
+        queues: usize,
     },
 }
 
@@ -286,7 +288,9 @@ impl NoNccl {
                 "give each rank a GPU of its own, like `srun --gpus-per-task 1`, or CUDA_VISIBLE_DEVICES by rank"
             }
             NoNccl::Declined(_) => "train on a GPU with ‹device=cuda:0›",
-            NoNccl::TooManyRanks { .. } => "start fewer ranks",
+            NoNccl::TooManyRanks { .. } => {
+                "start fewer ranks, or up to 16 with CUDA_DEVICE_MAX_CONNECTIONS=32 in their environment"
+            }
         };
         format!("{own}; ‹transport=mpi› does without NCCL")
     }

@@ -31,7 +31,8 @@ pub use launch::{ArrayTask, Launch, LaunchError, Launcher};
 pub use mpi::{MpiOptions, open_mpi};
 #[cfg(unix)]
 pub use nccl::{
-    LaneError, LaneSizes, Lanes, NcclFailure, NcclLibrary, NcclOptions, NcclVersion, agree_on_nccl, open_nccl,
+    LaneError, LaneSizes, Lanes, NcclFailure, NcclLibrary, NcclOptions, NcclVersion, agree_on_nccl,
+    check_queues, open_nccl,
 };
 pub use segment::Segment;
 pub use threads::{ThreadRank, alone, thread_ranks};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use plimsoll_nccl_stub::{Fault, HostLanes, Stub};
 use plimsoll_ranks::{
     Communicator, LaneSizes, NcclFailure, NcclLibrary, NcclOptions, NoNccl, RanksError, Segment, Tag,
-    Transfer, agree_on_nccl, open_nccl, thread_ranks,
+    Transfer, agree_on_nccl, check_queues, open_nccl, thread_ranks,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -346,6 +346,9 @@ fn all_ranks_use_nccl_or_none_does() {
     assert!(said.starts_with("rank 1: no NCCL library can be loaded: libnccl.so.2 (é)"), "{said}");
     let shared = agreement(3, |rank| Ok(format!("node {}", rank % 2)));
     assert_eq!(shared.unwrap_err().to_string(), "ranks 0 and 2 have the same GPU, node 0");
-    let many = agreement(33, |rank| Ok(format!("node {rank}")));
-    assert_eq!(many.unwrap_err().to_string(), "there are 33 ranks, and NCCL is used for 32 at most");
+    let queues = |ranks, queues| check_queues(ranks, queues).map_err(|error| error.to_string());
+    assert_eq!([queues(4, 8), queues(16, 32), queues(1, 0)], [Ok(()), Ok(()), Ok(())]);
+    let error = "there are 5 ranks, but the 8 queues of a GPU are enough for 4";
+    assert_eq!(queues(5, 8), Err(error.into()));
+    assert!(queues(17, 64).is_err(), "no card has more than 32");
 }

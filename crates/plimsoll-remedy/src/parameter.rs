@@ -178,6 +178,8 @@ names! {
         Tolerance = "tolerance",
         /// The trainer of nnU-Net that a model is taken for.
         TrainerAs = "trainer_as",
+        /// The way of messages between ranks.
+        Transport = "transport",
         /// The unit of lengths in headers.
         Unit = "unit",
         /// Volumes that a page has.

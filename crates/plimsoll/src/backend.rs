@@ -9,6 +9,8 @@ use plimsoll_cpu::{CpuOptions, Level, Products, fma_peak};
 use plimsoll_cuda::{Architecture, CudaBackend, DeviceError, DeviceSource, Driver, Footprint, Nowhere};
 use plimsoll_memory::{Bytes, resident_anonymous};
 use plimsoll_plan::{Backend, DeviceMemory, DriverUse, EngineError, PlanError};
+#[cfg(unix)]
+use plimsoll_ranks::{Communicator, LaneSizes, Lanes, NcclFailure};
 use plimsoll_reference::ReferenceBackend;
 use plimsoll_run::Precision;
 use serde::Serialize;
@@ -16,6 +18,8 @@ use serde::Serialize;
 use plimsoll_run::one_line;
 
 use crate::error::{Error, Outcome};
+#[cfg(unix)]
+use crate::jobs::train::LinkFailure;
 
 /// The share of a card's free memory that stays free without a limit, as for the machine's memory: one part in `MARGIN`.
 const MARGIN: u64 = 16;
@@ -76,7 +80,7 @@ impl DeviceName {
     /// Opens the backend of this device: on the processor with `threads` threads, on a card within a limit of its memory.
     pub fn open(self, threads: usize, vram: Option<Bytes>) -> Outcome<Arc<dyn Backend>> {
         match self {
-            DeviceName::Cuda(ordinal) => Card::find(ordinal)?.below(vram),
+            DeviceName::Cuda(_) => self.open_linked(threads, vram, LinkMemory::default()),
             DeviceName::Kind(architecture) => Err(DeviceError::Nowhere { architecture }.into()),
             DeviceName::Cpu | DeviceName::Reference if vram.is_some() => Err(Error::new(
                 format!("‹vram› has no effect: ‹device={self}› has no separate memory"),
@@ -84,6 +88,19 @@ impl DeviceName {
             )),
             DeviceName::Cpu => Ok(Arc::new(CpuBackend::new(CpuOptions::new(threads))?)),
             DeviceName::Reference => Ok(Arc::new(ReferenceBackend::new())),
+        }
+    }
+
+    /// The same for a rank whose communication with others takes memory of a card.
+    pub fn open_linked(
+        self,
+        threads: usize,
+        vram: Option<Bytes>,
+        link: LinkMemory,
+    ) -> Outcome<Arc<dyn Backend>> {
+        match self {
+            DeviceName::Cuda(ordinal) => Card { link, ..Card::find(ordinal)? }.below(vram),
+            _ => self.open(threads, vram),
         }
     }
 
@@ -134,6 +151,67 @@ pub struct Card {
     footprint: Footprint,
     /// By what resident memory grew as the driver was started, without its libraries, where that can be read.
     grown: Option<Bytes>,
+    link: LinkMemory,
+}
+
+/// The memory that the communication of a rank takes, measured while a message went through each channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkMemory {
+    /// Memory of the card.
+    pub device: Bytes,
+    /// Memory of this process.
+    pub host: Bytes,
+}
+
+/// A card through which a rank may send.
+#[cfg(unix)]
+pub(crate) struct RankCard {
+    driver: Driver,
+}
+
+#[cfg(unix)]
+impl RankCard {
+    /// The card of a number, from 0.
+    pub(crate) fn find(ordinal: usize) -> Result<RankCard, DeviceError> {
+        Ok(RankCard { driver: Driver::find(ordinal)? })
+    }
+
+    /// The card's address in its node.
+    pub(crate) fn place(&self) -> &str {
+        self.driver.place()
+    }
+
+    /// Connects ranks by a function that takes the lanes of this card, and measures the memory that it takes. The kernels are not loaded yet.
+    pub(crate) fn link(
+        &self,
+        communicator: Box<dyn Communicator + Send>,
+        open: impl FnOnce(
+            Box<dyn Communicator + Send>,
+            Box<dyn Lanes>,
+        ) -> Result<Box<dyn Communicator + Send>, NcclFailure>,
+    ) -> Result<(Box<dyn Communicator + Send>, LinkMemory), LinkFailure> {
+        let sizes = LaneSizes::new(communicator.size());
+        let buffers = Bytes::from_len(sizes.total());
+        let (free, resident) =
+            (|| self.driver.memory_now().map(|memory| memory.free), || resident_anonymous().ok());
+        let before = (free(), resident());
+        let lanes = match self.driver.lanes(sizes) {
+            Ok(lanes) => lanes,
+            Err(error) => return Err(LinkFailure { error: error.into(), communicator }),
+        };
+        let communicator = open(communicator, lanes).map_err(|NcclFailure { error, control }| {
+            LinkFailure { error: error.into(), communicator: control }
+        })?;
+        let taken = match (before.0, free()) {
+            (Ok(before), Ok(now)) => Bytes::from_len(before.saturating_sub(now)),
+            (Err(error), _) | (_, Err(error)) => {
+                return Err(LinkFailure { error: error.into(), communicator });
+            }
+        };
+        let grown = resident().zip(before.1).map_or(Bytes::ZERO, |(now, before)| now - before);
+        // Page-locked memory counts as the driver's, not as the process's own.
+        Ok((communicator, LinkMemory { device: taken.max(buffers), host: grown + buffers }))
+    }
 }
 
 /// A GPU, for people and as JSON.
@@ -170,12 +248,12 @@ impl Card {
         let driver = Driver::find(ordinal)?;
         let footprint = driver.footprint()?;
         let grown = own().zip(before).map(|(now, before)| now - before);
-        Ok(Card { ordinal, driver, footprint, grown })
+        Ok(Card { ordinal, driver, footprint, grown, link: LinkMemory::default() })
     }
 
-    /// The most memory that this process may take: the free memory and its own context.
+    /// The most memory that this process may take: the free memory, its own context, and its channels to other ranks.
     fn free(&self) -> Bytes {
-        Bytes::from_len(self.footprint.memory.free + self.footprint.context.unwrap_or(0))
+        Bytes::from_len(self.footprint.memory.free + self.footprint.context.unwrap_or(0)) + self.link.device
     }
 
     fn driver_use(&self) -> DriverUse {
@@ -184,7 +262,8 @@ impl Card {
         DriverUse {
             context: measured.unwrap_or(usual.context) + kernels,
             recordings: Bytes::from_len(self.footprint.recordings.saturating_add(self.footprint.local)),
-            host: self.grown.map_or(usual.host, |grown| grown + LATER),
+            ranks: self.link.device,
+            host: self.grown.map_or(usual.host, |grown| grown + LATER) + self.link.host,
             is_measured: measured.is_some(),
         }
     }

@@ -107,6 +107,8 @@ pub use jobs::train::{
     FoldChoice, Nodes, RankResult, RankTraining, SubmissionFile, TrainRequest, Trained, TrainedFold,
     WeightChoice, describe, mpi_libraries, rank_cores, train, train_rank, train_together, write_submissions,
 };
+#[cfg(unix)]
+pub use jobs::train::{LinkFailure, LinkOptions, LinkedRanks, Transport, link_ranks};
 pub use monitors::Monitoring;
 pub use part::{Part, PartError, PartRecord};
 pub use plimsoll_data::phantom::{PhantomConfig, write as write_phantoms};

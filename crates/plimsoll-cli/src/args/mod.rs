@@ -53,12 +53,14 @@ use plimsoll_run::CheckpointKind;
 pub use postprocess::Postprocess;
 pub use predict::Predict;
 pub use report::Report;
-pub use run::{Plan, RecordArgs, RunArgs, Train};
+pub use run::{Plan, RecordArgs, RunArgs, Train, TransportName};
 pub use segment::Segment;
 pub use sweep::Sweep;
 pub use unread::warn_of_unread;
 
 use crate::failure::Outcome;
+#[cfg(unix)]
+use plimsoll::backend::LinkMemory;
 use plimsoll::backend::{DeviceName, MOST_THREADS, all_cores};
 
 /// Trains and runs medical-image networks within a memory limit, and never exceeds it.
@@ -233,6 +235,12 @@ impl Compute {
     /// The backend.
     pub fn open(self) -> Outcome<Arc<dyn Backend>> {
         Ok(self.device.open(self.threads.count(), self.vram)?)
+    }
+
+    /// The same for a rank whose communication with others takes memory of a card.
+    #[cfg(unix)]
+    pub fn open_linked(self, link: LinkMemory) -> Outcome<Arc<dyn Backend>> {
+        Ok(self.device.open_linked(self.threads.count(), self.vram, link)?)
     }
 
     /// The same, to plan with alone.

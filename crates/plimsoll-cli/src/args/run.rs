@@ -108,11 +108,23 @@ pub struct Train {
     /// With several ranks: the longest wait for a rank that makes no progress, at least ten steps as predicted [default: 30].
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub patience: Option<u32>,
+    /// With several ranks: the way of their messages [default: NCCL if each rank has a GPU of its own and NCCL 2.18, else MPI].
+    #[arg(long, value_enum, value_name = "WAY")]
+    pub transport: Option<TransportName>,
     /// Print all resolved settings, and stop.
     #[arg(long)]
     pub print_settings: bool,
     #[command(flatten)]
     pub submission: Submission,
+}
+
+/// A way of messages between ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TransportName {
+    /// MPI alone.
+    Mpi,
+    /// NCCL between GPUs, and MPI for short messages.
+    Nccl,
 }
 
 /// The treatment of validation cases, and the records of training, of a run and of the trials of a sweep.
@@ -136,6 +148,11 @@ pub struct RecordArgs {
 impl Train {
     /// The request.
     pub fn request(&self) -> Outcome<TrainRequest> {
+        self.request_on(self.submission.open(self.run.compute)?)
+    }
+
+    /// The request, with a backend.
+    pub fn request_on(&self, backend: Arc<dyn Backend>) -> Outcome<TrainRequest> {
         let folds = match self.folds.as_deref() {
             Some("all") => FoldChoice::Every,
             Some(list) => FoldChoice::Named(numbers(list)?.into_iter().map(FoldName::Number).collect()),
@@ -152,7 +169,7 @@ impl Train {
             return Err(Failure::new(message, format!("--parallel {threads} at most, or more --threads")));
         }
         Ok(TrainRequest {
-            plan: self.run.request(self.submission.open(self.run.compute)?)?,
+            plan: self.run.request(backend)?,
             parallel: self.parallel,
             device: self.run.compute.device,
             run: RunFolder::new(run),
@@ -176,6 +193,7 @@ impl Train {
             validate: !self.records.skip_validation,
             missing: self.records.missing.into(),
             like: None,
+            notes: Vec::new(),
         })
     }
 }

@@ -26,10 +26,13 @@ pub fn run(args: &Train, as_json: bool) -> Outcome {
     if let Some(launch) = launch::launched_ranks()?.filter(|_| !args.print_settings) {
         return train_ranks::run(args, &launch, as_json);
     }
-    if args.patience.is_some() && !args.print_settings {
-        let message = "--patience is the wait for other ranks, but this training has one process";
+    let of_ranks = [
+        (args.patience.is_some(), "--patience is the wait for other ranks"),
+        (args.transport.is_some(), "--transport is the way of messages between ranks"),
+    ];
+    if let Some((_, what)) = of_ranks.iter().find(|(is_set, _)| *is_set && !args.print_settings) {
         return Err(Failure::new(
-            message,
+            format!("{what}, but this training has one process"),
             "leave it out, or start several ranks with `mpirun -n N plimsoll train …`",
         ));
     }

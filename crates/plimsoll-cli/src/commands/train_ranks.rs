@@ -2,17 +2,22 @@
 
 use std::time::Duration;
 
-use plimsoll::{RankResult, mpi_libraries, rank_cores, train_rank};
+use plimsoll::{
+    Context, LinkFailure, LinkOptions, LinkedRanks, RankResult, Transport, link_ranks, mpi_libraries,
+    rank_cores, train_rank,
+};
 use plimsoll_ranks::{Communicator, Launch, MpiOptions, RanksError, open_mpi};
 use plimsoll_remedy::Remedy;
 
 use super::train;
-use crate::args::{Compute, Threads, Train, warn_of_unread};
+use crate::args::{Threads, Train, TransportName, warn_of_unread};
 use crate::failure::{Failure, Outcome};
 use crate::terminal;
 
 /// The status of a process that should be started again: `EX_TEMPFAIL` of sysexits.h.
 const TRY_AGAIN: u8 = 75;
+/// The queues of work that CUDA makes for a GPU unless the environment states another number.
+const USUAL_QUEUES: usize = 8;
 /// The time that a launcher is given to forward an error.
 const FORWARDING: Duration = Duration::from_millis(500);
 
@@ -24,9 +29,10 @@ pub fn run(args: &Train, launch: &Launch, as_json: bool) -> Outcome {
         options.patience = Duration::from_secs(seconds.into());
     }
     let patience = options.patience;
-    let mut communicator = open_mpi(launch, &options).map_err(failure)?;
+    let communicator = open_mpi(launch, &options).map_err(failure)?;
     let (rank, ranks) = (communicator.rank(), communicator.size());
-    match train_and_validate(args, communicator.as_mut(), patience, as_json) {
+    let (ended, mut communicator) = link_and_train(args, communicator, patience, as_json);
+    match ended {
         Ok(RankResult { trained, is_stopped }) => {
             // All processes close MPI together.
             drop(communicator);
@@ -55,25 +61,63 @@ fn failure(error: RanksError) -> Failure {
     Failure::new(&error, String::from(Remedy::from(error.remedy().as_str())))
 }
 
-fn train_and_validate(
+/// Returns the communicator as well, which other ranks may wait for.
+fn link_and_train(
     args: &Train,
-    communicator: &mut dyn Communicator,
+    communicator: Box<dyn Communicator + Send>,
     patience: Duration,
     as_json: bool,
-) -> Outcome<RankResult> {
+) -> (Outcome<RankResult>, Box<dyn Communicator + Send>) {
     let context = match communicator.rank() {
-        0 => terminal::context(as_json)?,
-        _ => terminal::silent_context()?,
+        0 => terminal::context(as_json),
+        _ => terminal::silent_context(),
     };
-    let mut request = args.request()?;
-    if args.run.compute.threads.threads.is_none() {
-        let threads = rank_cores(communicator, &context)?;
-        let compute = Compute { threads: Threads { threads: Some(threads) }, ..args.run.compute };
-        (request.plan.threads, request.plan.backend) = (threads, compute.open()?);
+    let context = match context {
+        Ok(context) => context,
+        Err(failure) => return (Err(failure), communicator),
+    };
+    let queues = std::env::var("CUDA_DEVICE_MAX_CONNECTIONS").ok().and_then(|number| number.parse().ok());
+    let options = LinkOptions {
+        device: args.run.compute.device,
+        transport: args.transport.map(Transport::from),
+        queues: queues.unwrap_or(USUAL_QUEUES),
+        patience,
+    };
+    match link_ranks(communicator, &options, &context) {
+        Ok(mut linked) => {
+            let ended = train_and_validate(args, &mut linked, patience, &context);
+            (ended, linked.communicator)
+        }
+        Err(LinkFailure { error, communicator }) => (Err(error.into()), communicator),
     }
+}
+
+fn train_and_validate(
+    args: &Train,
+    LinkedRanks { communicator, memory, note }: &mut LinkedRanks,
+    patience: Duration,
+    context: &Context,
+) -> Outcome<RankResult> {
+    let communicator = communicator.as_mut();
+    let mut compute = args.run.compute;
+    if compute.threads.threads.is_none() {
+        compute.threads = Threads { threads: Some(rank_cores(communicator, context)?) };
+    }
+    let mut request = args.request_on(compute.open_linked(*memory)?)?;
+    request.plan.threads = compute.threads.count();
+    request.notes.extend(note.take());
     if communicator.rank() == 0 {
-        warn_of_unread(&args.run.dataset, args.run.config.as_deref(), &context);
+        warn_of_unread(&args.run.dataset, args.run.config.as_deref(), context);
     }
-    let training = train_rank(&request, communicator, patience, &context)?;
-    Ok(training.validate(communicator, &context)?)
+    let training = train_rank(&request, communicator, patience, context)?;
+    Ok(training.validate(communicator, context)?)
+}
+
+impl From<TransportName> for Transport {
+    fn from(name: TransportName) -> Transport {
+        match name {
+            TransportName::Mpi => Transport::Mpi,
+            TransportName::Nccl => Transport::Nccl,
+        }
+    }
 }

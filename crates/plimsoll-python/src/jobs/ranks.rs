@@ -25,6 +25,7 @@ pub(super) use of_processes::train;
 mod of_processes {
     use std::time::Duration;
 
+    use plimsoll::backend::DeviceName;
     use plimsoll::{Context, RankResult, mpi_libraries, rank_cores, train_together};
     use plimsoll_ranks::{Launch, MpiOptions};
 
@@ -63,7 +64,13 @@ mod of_processes {
             if machine.threads.is_none() {
                 machine.threads = Some(rank_cores(communicator, &context).map_err(JobFailure::wrap)?);
             }
-            let request = arguments.request()?;
+            let is_on_card = matches!(machine.device, DeviceName::Cuda(_));
+            let mut request = arguments.request()?;
+            if is_on_card {
+                let note = "ranks send through MPI: NCCL is used by `plimsoll train`, not from Python";
+                context.warn(note);
+                request.notes.push(note.into());
+            }
             let RankResult { is_stopped, trained } =
                 train_together(&request, communicator, patience, &context).map_err(JobFailure::wrap)?;
             match is_stopped {

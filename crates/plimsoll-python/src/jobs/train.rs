@@ -89,6 +89,7 @@ impl TrainArguments {
             validate: !self.skip_validation,
             missing: self.missing,
             like: None,
+            notes: Vec::new(),
         })
     }
 }

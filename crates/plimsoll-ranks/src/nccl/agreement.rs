@@ -1,6 +1,5 @@
 //! The agreement of all ranks to use NCCL.
 
-use super::MOST_RANKS;
 use crate::communicator::Communicator;
 use crate::error::{NoNccl, RanksError};
 
@@ -16,17 +15,13 @@ pub fn agree_on_nccl(
     communicator: &mut dyn Communicator,
     card: Result<&str, &NoNccl>,
 ) -> Result<Result<(), NoNccl>, RanksError> {
-    let ranks = communicator.size();
     let answer = match card {
         Ok(card) => format!("+{card}"),
         Err(reason) => format!("-{reason}"),
     };
     let end = (0..=answer.len().min(ANSWER)).rev().find(|end| answer.is_char_boundary(*end));
     let all = communicator.all_gather(&answer.as_bytes()[..end.unwrap_or(0)], ANSWER)?;
-    if ranks > MOST_RANKS {
-        return Ok(Err(NoNccl::TooManyRanks { ranks, most: MOST_RANKS }));
-    }
-    let mut cards: Vec<String> = Vec::with_capacity(ranks);
+    let mut cards: Vec<String> = Vec::with_capacity(communicator.size());
     for (rank, answer) in all.bytes().chunks(ANSWER).enumerate() {
         let answer = String::from_utf8_lossy(answer);
         let answer = answer.trim_end_matches('\0');

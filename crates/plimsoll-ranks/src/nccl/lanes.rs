@@ -96,7 +96,7 @@ mod tests {
     fn buffers_take_little_memory_for_any_number_of_ranks() {
         assert_eq!(LaneSizes::new(1).total(), 0);
         assert_eq!(LaneSizes::new(2), LaneSizes { lanes: 2, buffers: 2, bytes: 1 << 20 });
-        for ranks in 2..=super::super::MOST_RANKS {
+        for ranks in 2..=super::super::most_ranks(super::super::MOST_QUEUES) {
             let sizes = LaneSizes::new(ranks);
             assert!(sizes.total() <= BUFFERS && sizes.bytes.is_multiple_of(4096), "{ranks}: {sizes:?}");
         }

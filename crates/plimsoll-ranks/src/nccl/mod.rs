@@ -25,10 +25,10 @@ pub use self::lanes::{LaneError, LaneSizes, Lanes};
 use self::rank::NcclRank;
 use crate::background::in_background;
 use crate::communicator::Communicator;
-use crate::error::RanksError;
+use crate::error::{NoNccl, RanksError};
 
-/// The most ranks: each has two channels to every other, and a card runs at most 128 kernels at once.
-pub(crate) const MOST_RANKS: usize = 32;
+/// The most queues of work that a card has.
+const MOST_QUEUES: usize = 32;
 
 /// The shortest segment that goes through cards: shorter ones arrive earlier without notices and copies.
 const LEAST: usize = 16 << 10;
@@ -47,6 +47,21 @@ impl NcclOptions {
     pub fn new(patience: Duration) -> NcclOptions {
         NcclOptions { patience, least: LEAST }
     }
+}
+
+/// Checks that a card has a queue of work for each stream of a rank: one to each other rank, one from each, and one of the kernels. CUDA has
+/// `queues` of them, 8 unless `CUDA_DEVICE_MAX_CONNECTIONS` is set, and streams that share one wait for each other.
+///
+/// # Errors
+/// Returns an error if there are too few.
+pub fn check_queues(ranks: usize, queues: usize) -> Result<(), NoNccl> {
+    let most = most_ranks(queues);
+    if ranks > most { Err(NoNccl::TooManyRanks { ranks, most, queues }) } else { Ok(()) }
+}
+
+/// The most ranks for which a card has queues.
+fn most_ranks(queues: usize) -> usize {
+    1 + queues.min(MOST_QUEUES).saturating_sub(1) / 2
 }
 
 /// Communication by NCCL that could not be opened.

@@ -2,6 +2,8 @@
 
 mod check;
 mod launched;
+#[cfg(unix)]
+mod link;
 mod node_limit;
 mod prepare;
 mod ranks;
@@ -19,6 +21,8 @@ use serde::Serialize;
 pub(super) use self::check::Checked;
 use self::check::{FoldToTrain, no_fold};
 pub use self::launched::{mpi_libraries, rank_cores};
+#[cfg(unix)]
+pub use self::link::{LinkFailure, LinkOptions, LinkedRanks, Transport, link_ranks};
 pub(super) use self::prepare::{Prepared, prepare_part};
 use self::prepare::{class_warnings, fold_request, prepare};
 pub use self::ranks::{RankResult, RankTraining, train_rank};

@@ -210,6 +210,7 @@ impl<'a> Sweep<'a> {
             validate: job.validate,
             missing: job.missing,
             like: like.map(|like| like.with_seed(trial.seed)),
+            notes: Vec::new(),
         };
         Ok((request, checked))
     }

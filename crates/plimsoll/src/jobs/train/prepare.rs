@@ -38,6 +38,7 @@ impl Prepared {
     ) -> Outcome<Job> {
         let mut notes = opened.skipped.clone();
         notes.extend(class_warnings(&opened.data, &self.planned.config.task, folder.name(), &fold.cases));
+        notes.extend(request.notes.iter().cloned());
         Ok(Job {
             planned: self.planned.clone(),
             data: opened.data.clone(),

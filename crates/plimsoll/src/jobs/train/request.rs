@@ -43,6 +43,8 @@ pub struct TrainRequest {
     pub missing: Missing,
     /// The resolved settings of other runs that this run shares; `None` for a run of its own. A resumed run keeps its own settings.
     pub like: Option<Resolved>,
+    /// Facts about this process for the journal of the run.
+    pub notes: Vec<String>,
 }
 
 /// A file of initial weights.
@@ -86,6 +88,7 @@ impl TrainRequest {
             validate: true,
             missing: Missing::default(),
             like: None,
+            notes: Vec::new(),
         }
     }
 }
