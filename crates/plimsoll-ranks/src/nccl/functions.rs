@@ -254,6 +254,7 @@ mod tests {
         let none = NcclLibrary::load(&["/nonexistent/libnccl.so.2".into()]);
         if let Err(error) = none {
             assert!(error.to_string().contains("/nonexistent/libnccl.so.2 ("), "{error}");
+            assert!(!error.to_string().contains("dlopen"), "the system gives a reason: {error}");
         }
         let found = NcclLibrary::load(&["libc.so.6".into()]).unwrap_err();
         assert_eq!(found.to_string(), "libc.so.6 is no NCCL library: it has no ncclGetVersion");
