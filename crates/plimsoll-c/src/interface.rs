@@ -1,9 +1,7 @@
 //! The functions of the C interface. All unsafe code is here: pointers are checked as far as possible, and become slices and references.
 
-use std::ffi::{CStr, OsStr, c_char, c_void};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{CStr, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -104,7 +102,7 @@ pub unsafe extern "C" fn plimsoll_open(
         return PlimsollStatus::Argument;
     }
     // SAFETY: it is not null, and the caller's promise says that it ends.
-    let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes()));
+    let path = plimsoll_disk::path_from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes());
     let handle = PlimsollModel {
         open: Mutex::new(None),
         error: Mutex::new(String::new()),
@@ -113,6 +111,7 @@ pub unsafe extern "C" fn plimsoll_open(
     // SAFETY: the caller's promise.
     let options = unsafe { options.as_ref() }.copied().unwrap_or_else(|| plimsoll_usual_options());
     let status = handle.call(|open| {
+        let path = path.ok_or_else(|| Failure::argument("path is no text in UTF-8"))?;
         *open = Some(Model::open(path, settings(options)?)?);
         Ok(())
     });

@@ -1,6 +1,6 @@
 //! An open file.
 
-use std::fs::{Metadata, OpenOptions, TryLockError};
+use std::fs::{Metadata, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -182,15 +182,7 @@ impl File {
     /// `Unsupported` where the file system has no locks, or the operating system's error.
     pub fn try_lock(&self) -> io::Result<bool> {
         gate::pass(Kind::Lock, &self.path)?;
-        match self.file.try_lock() {
-            Ok(()) => Ok(true),
-            Err(TryLockError::WouldBlock) => Ok(false),
-            // Network file systems without a lock service say this.
-            Err(TryLockError::Error(error)) if system::has_no_locks(&error) => {
-                Err(io::Error::new(io::ErrorKind::Unsupported, error))
-            }
-            Err(TryLockError::Error(error)) => Err(error),
-        }
+        system::try_lock(&self.file)
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use crate::gate::{self, Change, Kind};
+use crate::system;
 
 /// Gives a file another name in one step, replacing an older file of that name. The name survives a power failure only
 /// after [`sync_folder`], and the contents only if the file was synchronised before.
@@ -59,11 +60,7 @@ pub fn create_dir_all(folder: impl AsRef<Path>) -> io::Result<()> {
 pub fn sync_folder(folder: impl AsRef<Path>) -> io::Result<()> {
     let folder = folder.as_ref();
     gate::pass(Kind::SyncFolder, folder)?;
-    // Elsewhere folders cannot be opened as files.
-    if cfg!(unix) {
-        let here = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-        fs::File::open(here)?.sync_all()?;
-    }
+    system::sync_folder(folder)?;
     gate::done(Change::SyncFolder(folder));
     Ok(())
 }
@@ -104,6 +101,11 @@ pub fn path_bytes(path: &Path) -> u64 {
     (size_of::<PathBuf>() + path.as_os_str().len()) as u64
 }
 
+/// The path that a C program passes: any bytes, or UTF-8 on Windows. `None` if it is no UTF-8 there.
+pub fn path_from_bytes(bytes: &[u8]) -> Option<&Path> {
+    system::path_from_bytes(bytes)
+}
+
 /// A folder has more files than its reader allows.
 #[derive(Clone, Copy, Debug)]
 struct TooManyNames {
@@ -127,6 +129,22 @@ pub fn entries(folder: impl AsRef<Path>) -> io::Result<impl Iterator<Item = io::
     let folder = folder.as_ref();
     gate::pass(Kind::ReadFolder, folder)?;
     Ok(fs::read_dir(folder)?.map(|entry| Ok(entry?.path())))
+}
+
+/// Bytes that the user may still write to the disk of a folder.
+///
+/// # Errors
+/// If there is no such folder, or the operating system's error.
+pub fn free_bytes(folder: impl AsRef<Path>) -> io::Result<u64> {
+    system::free_bytes(folder.as_ref())
+}
+
+/// Checks that the user may create files in a folder.
+///
+/// # Errors
+/// If there is no such folder, or the user may not.
+pub fn expect_writable(folder: impl AsRef<Path>) -> io::Result<()> {
+    system::expect_writable(folder.as_ref())
 }
 
 /// The metadata of the file or folder at a path.

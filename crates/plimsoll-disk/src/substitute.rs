@@ -3,9 +3,11 @@
 //! Reading a named pipe waits for its writer, and a device may never end, so neither is opened. `/dev/null` is opened: it is an empty file.
 
 use std::fmt;
-use std::fs::{self, Metadata};
+use std::fs;
 use std::io;
 use std::path::Path;
+
+use crate::system;
 
 /// Something that is not the file that it should be. It comes inside of an [`io::Error`]; [`Substitute::find`] gets it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +57,7 @@ impl Substitute {
     /// that are not on this machine. Nothing is opened.
     fn at(path: &Path) -> Option<Substitute> {
         match fs::metadata(path) {
-            Ok(found) => Substitute::from_metadata(&found),
+            Ok(found) => system::special_kind(&found),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let target = fs::read_link(path).ok()?;
                 target.to_string_lossy().contains(ANNEX_LINK).then_some(Substitute::GitAnnex)
@@ -64,28 +66,10 @@ impl Substitute {
         }
     }
 
-    #[cfg(unix)]
-    fn from_metadata(found: &Metadata) -> Option<Substitute> {
-        use std::os::unix::fs::FileTypeExt;
-        let kind = found.file_type();
-        let kinds = [
-            (kind.is_fifo(), Substitute::NamedPipe),
-            (kind.is_socket(), Substitute::Socket),
-            (kind.is_char_device() && !is_null(found), Substitute::CharacterDevice),
-            (kind.is_block_device(), Substitute::BlockDevice),
-        ];
-        kinds.into_iter().find(|(is_of, _)| *is_of).map(|(_, substitute)| substitute)
-    }
-
-    #[cfg(not(unix))]
-    fn from_metadata(_: &Metadata) -> Option<Substitute> {
-        None
-    }
-
     /// Returns the kind of substitute that an open file is, by its first bytes.
     fn within(file: &fs::File) -> Option<Substitute> {
         let mut head = [0; HEAD];
-        let found = read_start(file, &mut head).ok()?;
+        let found = system::read_start(file, &mut head).ok()?;
         Substitute::from_head(head.get(..found)?)
     }
 
@@ -105,13 +89,6 @@ impl Substitute {
     }
 }
 
-/// Returns `true` for the device that is always empty, which people name where a file may be empty.
-#[cfg(unix)]
-fn is_null(found: &Metadata) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    fs::metadata("/dev/null").is_ok_and(|null| null.rdev() == found.rdev())
-}
-
 /// The number of first bytes of a file that are examined.
 const HEAD: usize = 64;
 
@@ -122,21 +99,6 @@ const ANNEX_POINTERS: [&[u8]; 1] = [b"/annex/objects/"];
 const LFS_POINTERS: [&[u8]; 2] =
     [b"version https://git-lfs.github.com/spec/", b"version https://hawser.github.com/spec/"];
 const PAGES: [&[u8]; 2] = [b"<!doctype html", b"<html"];
-
-/// Reads the first bytes of a file, wherever it stands.
-#[cfg(unix)]
-fn read_start(file: &fs::File, head: &mut [u8]) -> io::Result<usize> {
-    std::os::unix::fs::FileExt::read_at(file, head, 0)
-}
-
-/// Reads the first bytes of a file, wherever it stands.
-#[cfg(windows)]
-fn read_start(file: &fs::File, head: &mut [u8]) -> io::Result<usize> {
-    // This moves the position of the file.
-    let found = std::os::windows::fs::FileExt::seek_read(file, head, 0)?;
-    io::Seek::rewind(&mut &*file)?;
-    Ok(found)
-}
 
 /// Refuses a path that is not a file, without opening it.
 pub(crate) fn expect_file(path: &Path) -> io::Result<()> {

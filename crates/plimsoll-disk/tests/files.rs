@@ -157,3 +157,30 @@ fn room_is_taken_with_zeros_and_a_longer_file_stays_as_it_is() {
     let read_only = File::open(file.path()).unwrap();
     assert!(read_only.allocate(9).is_err());
 }
+
+#[test]
+fn a_locked_file_can_be_read_by_those_who_wait_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lock");
+    let mut owner = File::append(&path).unwrap();
+    assert!(owner.try_lock().unwrap());
+    owner.write_all(b"owner").unwrap();
+    let mut other = File::append(&path).unwrap();
+    assert!(!other.try_lock().unwrap());
+    let mut name = [0; 5];
+    other.read_exact(&mut name).unwrap();
+    assert_eq!(&name, b"owner");
+    drop(owner);
+    assert!(other.try_lock().unwrap());
+}
+
+#[test]
+fn a_folder_has_free_room_and_is_writable_unless_it_does_not_exist() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(plimsoll_disk::free_bytes(folder.path()).unwrap() > 0);
+    plimsoll_disk::expect_writable(folder.path()).unwrap();
+    assert!(plimsoll_disk::read_dir(folder.path()).unwrap().is_empty());
+    let absent = folder.path().join("absent");
+    assert!(plimsoll_disk::free_bytes(&absent).is_err());
+    assert!(plimsoll_disk::expect_writable(&absent).is_err());
+}

@@ -1,27 +1,21 @@
 //! Images that callers have in memory, as files that no folder has.
 //!
-//! Everything that reads images reads files, by regions and from several threads. An image in memory is copied once into an anonymous
-//! file of the system, which lives in memory and goes with its last descriptor, and is read there like any other: by a path below
-//! `/proc/self/fd`, which is this process's name for it.
+//! Everything that reads images reads files, by regions and from several threads. An image in memory is copied once into a
+//! [`MemoryFile`], and is read there like any other.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use plimsoll_disk::MemoryFile;
 use plimsoll_memory::{Budget, Bytes, OverBudget, Reservation};
-use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::nifti::NiftiHeader;
 use crate::{ElementType, Geometry};
 
-/// The folder of a process's own descriptors.
-const DESCRIPTORS: &str = "/proc/self/fd";
-
-/// An image in an anonymous file, which is there for as long as this is.
+/// An image in a file of memory, which exists as long as this.
 #[derive(Debug)]
 pub struct MemoryVolume {
-    path: PathBuf,
-    _file: OwnedFd,
+    file: MemoryFile,
     _held: Reservation,
 }
 
@@ -79,29 +73,16 @@ impl MemoryVolume {
             return Err(MemoryVolumeError::Length { shape, element, needed, found });
         };
         let _held = budget.reserve("image", bytes)?;
-        let file = memfd_create("plimsoll-image", MemfdFlags::CLOEXEC).map_err(io::Error::from)?;
-        write_all(&file, &NiftiHeader::for_geometry(geometry, 1, element).encode(None))?;
-        write_all(&file, voxels)?;
-        let path = Path::new(DESCRIPTORS).join(file.as_raw_fd().to_string());
-        Ok(MemoryVolume { path, _file: file, _held })
+        let mut file = MemoryFile::create("plimsoll-image")?;
+        file.write_all(&NiftiHeader::for_geometry(geometry, 1, element).encode(None))?;
+        file.write_all(voxels)?;
+        Ok(MemoryVolume { file, _held })
     }
 
     /// The path by which this process reads it.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
-}
-
-fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match rustix::io::write(file, bytes) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => bytes = bytes.get(written..).unwrap_or(&[]),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

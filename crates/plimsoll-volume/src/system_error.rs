@@ -2,7 +2,7 @@
 
 use std::io;
 
-use plimsoll_disk::Substitute;
+use plimsoll_disk::{Substitute, is_device_failure};
 use plimsoll_memory::Bytes;
 
 /// The remedy for a file that the operating system refuses.
@@ -39,8 +39,7 @@ pub(crate) fn decompress_hint(bytes: Bytes, source: &io::Error) -> String {
 
 /// Returns `true` if the same call may succeed a moment later: a network or a disk did not answer.
 pub(crate) fn may_pass(source: &io::Error) -> bool {
-    let number = source.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
-    number == Some(rustix::io::Errno::IO)
+    is_device_failure(source)
         || matches!(
             source.kind(),
             io::ErrorKind::TimedOut

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+use plimsoll_disk::expect_writable;
 use plimsoll_memory::Bytes;
 use plimsoll_monitor::openmetrics::{FoldNumbers, OpenMetrics};
 use plimsoll_monitor::tensorboard::EventFile;
@@ -42,8 +43,7 @@ impl Monitoring {
             let message = format!("‹openmetrics={}› {what}", path.display());
             return Err(Error::new(message, "name a file, like /var/lib/node_exporter/plimsoll.prom"));
         }
-        rustix::fs::access(folder, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
-            .map_err(|error| Error::at_path(folder, &error.into()))
+        expect_writable(folder).map_err(|error| Error::at_path(folder, &error))
     }
 
     /// Opens the monitors of a run.

@@ -201,9 +201,10 @@ impl Room {
                 })?;
                 let to = &mut self.stored[..length];
                 let read = file.seek(SeekFrom::Start(place)).and_then(|_| file.read_exact(to));
-                read.map_err(|error| match error.raw_os_error() {
-                    Some(number) if number != rustix::io::Errno::INVAL.raw_os_error() => failed(error),
-                    _ => damaged("it ends early".into()),
+                // A place beyond all that a file can have is an invalid argument of the system.
+                read.map_err(|error| match (error.raw_os_error(), error.kind()) {
+                    (None, _) | (Some(_), io::ErrorKind::InvalidInput) => damaged("it ends early".into()),
+                    (Some(_), _) => failed(error),
                 })?;
                 let decoded = array.codecs.decode(to, &mut self.chunk, &mut self.scratch);
                 decoded.map_err(damaged)?;

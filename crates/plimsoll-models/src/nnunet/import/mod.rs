@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::path::{Component, Path, PathBuf};
 
-use plimsoll_disk::{File, atomic};
+use plimsoll_disk::{File, atomic, free_bytes};
 use plimsoll_memory::{Budget, Bytes};
 
 use archive::Archive;
@@ -247,12 +247,6 @@ impl Write for Comparison {
 fn is_licence(name: &Path) -> bool {
     let stem = name.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_ascii_lowercase();
     ["license", "licence", "copying", "notice"].iter().any(|known| stem.starts_with(known))
-}
-
-/// Bytes that a user may still write to the disk of a folder.
-fn free_bytes(folder: &Path) -> io::Result<u64> {
-    let disk = rustix::fs::statvfs(folder)?;
-    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 /// A path of an archive or a folder, if it stays below the folder that it is written in.

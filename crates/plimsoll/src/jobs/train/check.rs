@@ -211,6 +211,5 @@ impl TrainRequest {
 fn writable(run: &RunFolder) -> Outcome {
     let there = run.path().ancestors().find(|folder| folder.exists());
     let there = there.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    rustix::fs::access(there, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
-        .map_err(|error| Error::at_path(there, &error.into()))
+    plimsoll_disk::expect_writable(there).map_err(|error| Error::at_path(there, &error))
 }
