@@ -28,7 +28,7 @@ pub(crate) fn limits(system: &System, own_resident: Bytes, unread: &mut Vec<Unre
 
 /// The number of processes that the kernel has killed for memory in the control group of this process; `None`
 /// if no group counts them.
-pub fn oom_kills(system: &System) -> Option<u64> {
+pub(crate) fn oom_kills(system: &System) -> Option<u64> {
     let count = |(group, version): &(PathBuf, u8)| {
         let file = if *version == 1 { "memory.oom_control" } else { "memory.events" };
         field(&fs::read_to_string(group.join(file)).ok()?, "oom_kill").map(|Bytes(count)| count)

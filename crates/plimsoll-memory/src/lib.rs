@@ -8,15 +8,18 @@
 //! * [`CountingAllocator`] counts every heap byte of the process; [`resident()`](fn@resident) reads the resident size
 //!   that the system reports.
 //! * [`Overhead`] is the memory of a process beside its reservations.
+//! * [`Pressure`] is the share of time in which tasks wait for memory.
 //!
-//! [`host`] identifies the processor, [`fnv1a`] and [`Digest`] hash bytes the same way on every machine. Nothing here depends on
+//! [`host`] identifies the machine and its processor, [`process_time`] and [`major_faults`] count its work, [`fnv1a`] and [`Digest`] hash bytes the same way on every machine. Nothing here depends on
 //! what the memory is used for.
 
 mod allocator;
 mod budget;
 mod bytes;
+#[cfg(not(any(target_os = "macos", windows)))]
 mod cgroup;
 mod digest;
+mod effort;
 mod hash;
 pub mod host;
 mod limit;
@@ -24,6 +27,7 @@ mod limits;
 mod mapped;
 mod mappings;
 mod overhead;
+mod pressure;
 mod process;
 mod resident;
 
@@ -33,12 +37,13 @@ pub use allocator::{
 };
 pub use budget::{Budget, HolderUse, OverBudget, Reservation};
 pub use bytes::{Bytes, ParseBytesError};
-pub use cgroup::oom_kills;
 pub use digest::{Digest, Digester};
+pub use effort::{major_faults, process_time, thread_time};
 pub use hash::{Fnv1a, fnv1a};
 pub use limit::{Limit, System, Unread};
 pub use limits::{Limits, limits, shortfall};
 pub use mapped::{MapError, Mapped};
 pub use mappings::{MappedFiles, mapped_data, mapped_files};
 pub use overhead::Overhead;
+pub use pressure::{CgroupUse, Pressure, oom_kills};
 pub use resident::{Resident, forget_resident_peak, resident, resident_anonymous};

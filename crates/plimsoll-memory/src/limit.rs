@@ -1,7 +1,7 @@
 //! One memory limit, and where the system describes its limits.
 
-use std::path::{Path, PathBuf};
-use std::{fmt, fs, io};
+use std::fmt;
+use std::path::PathBuf;
 
 use serde::Serialize;
 
@@ -32,21 +32,6 @@ impl fmt::Display for Unread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Unread { path, reason } = self;
         write!(f, "cannot read {} ({reason}): a memory limit set there is not enforced", path.display())
-    }
-}
-
-impl Unread {
-    /// Reads a file of the system. Returns `None` if it does not exist, which systems without that kind of limit may do, or if
-    /// it cannot be read, which is added to `unread`.
-    pub(crate) fn read(path: &Path, unread: &mut Vec<Unread>) -> Option<String> {
-        match fs::read_to_string(path) {
-            Ok(text) => Some(text),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => {
-                unread.push(Unread { path: path.into(), reason: error.to_string() });
-                None
-            }
-        }
     }
 }
 

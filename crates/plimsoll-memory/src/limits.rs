@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use crate::limit::{Limit, System, Unread};
-use crate::process::{available, own_limits};
-use crate::{Bytes, cgroup, resident};
+use crate::process::{available, group_limits, own_limits};
+use crate::{Bytes, resident};
 
 /// All limits that were found, and the memory limit that follows from them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -37,7 +37,7 @@ fn own_share() -> Bytes {
 /// Reads every limit, as [`limits`], for a process of which `own` is resident.
 fn limits_of(system: &System, own: Bytes, asked: Option<Bytes>) -> Limits {
     let mut unread = Vec::new();
-    let mut found = cgroup::limits(system, own, &mut unread);
+    let mut found = group_limits(system, own, &mut unread);
     found.extend(own_limits(system, &mut unread));
     found.extend(available(system, own, &mut unread));
     found.sort_by_key(|limit| limit.bytes);
@@ -60,7 +60,7 @@ pub fn shortfall(system: &System, limit: Bytes) -> Bytes {
 fn shortfall_of(system: &System, own: Bytes, limit: Bytes) -> Bytes {
     // Files that cannot be read were reported when the limit was set.
     let mut unread = Vec::new();
-    let groups = cgroup::limits(system, own, &mut unread).into_iter().map(|limit| limit.bytes);
+    let groups = group_limits(system, own, &mut unread).into_iter().map(|limit| limit.bytes);
     let machine =
         available(system, own, &mut unread).map(|limit| limit.bytes - Bytes(limit.bytes.0 / MARGIN));
     limit - groups.chain(machine).min().unwrap_or(limit)
@@ -129,15 +129,15 @@ mod tests {
         let mount = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n";
         let dir = tempfile::tempdir().unwrap();
         let system = machine(dir.path(), "4:memory:/job\n", mount);
-        assert_eq!(cgroup::oom_kills(&system), None);
+        assert_eq!(crate::oom_kills(&system), None);
         let group = dir.path().join("sys/fs/cgroup/memory/job");
         write(&group.join("memory.oom_control"), "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n");
-        assert_eq!(cgroup::oom_kills(&system), Some(3));
+        assert_eq!(crate::oom_kills(&system), Some(3));
         let mount = "35 31 0:32 / /sys/fs/cgroup rw,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate\n";
         let dir = tempfile::tempdir().unwrap();
         let system = machine(dir.path(), "0::/user/job\n", mount);
         write(&dir.path().join("sys/fs/cgroup/user/job/memory.events"), "low 0\nmax 9\noom 2\noom_kill 2\n");
-        assert_eq!(cgroup::oom_kills(&system), Some(2));
+        assert_eq!(crate::oom_kills(&system), Some(2));
     }
 
     #[test]

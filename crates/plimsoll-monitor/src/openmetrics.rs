@@ -269,7 +269,8 @@ fn text_of(number: f64) -> String {
 mod tests {
     use std::collections::BTreeSet;
 
-    use plimsoll_run::{CgroupUse, Pressure, SystemSample};
+    use plimsoll_memory::{CgroupUse, Pressure};
+    use plimsoll_run::SystemSample;
 
     use super::*;
 

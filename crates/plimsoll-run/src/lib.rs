@@ -70,7 +70,7 @@ pub use plimsoll_plan::DeviceState;
 pub use policy::{BadNumbers, EarlyStopping, EarlyStoppingSettings, Score};
 pub use precision::{Precision, Products};
 pub use record::{CacheSummary, DeviceRecord, RunRecord};
-pub use sample::{CgroupUse, Pressure, Sample, SystemSample};
+pub use sample::{Sample, SystemSample};
 pub use setting_lines::{ALL_COMPONENTS, SETTING_LINES, SettingLine, Usual};
 pub use settings::Settings;
 pub use specification::{Amendment, Continuation, FoldRequest, Specification};

@@ -1,6 +1,6 @@
 //! One process trains a fold at a time.
 //!
-//! The lock is the system's (`flock`), so it ends with its process. The file names the holder. A process that ends in order empties the
+//! The lock is the system's (`flock`, on Windows `LockFileEx`), so it ends with its process. The file names the holder. A process that ends in order empties the
 //! file; the name in a free lock is therefore of a process that was killed.
 
 use std::io::{Read, Write};
@@ -43,7 +43,7 @@ impl Holder {
     pub fn this_process() -> Holder {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         Holder {
-            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            host: plimsoll_memory::host::name(),
             pid: std::process::id(),
             // A clock before 1970 is wrong anyway.
             started: since.map_or(0, |since| since.as_secs()),

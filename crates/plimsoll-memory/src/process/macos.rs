@@ -92,6 +92,16 @@ pub(crate) fn processor_model() -> Option<String> {
     Some(text.to_string_lossy().into_owned()).filter(|name| !name.is_empty())
 }
 
+/// Threads of macOS have no affinity to cores.
+pub(crate) fn allowed_cores() -> io::Result<String> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "macOS binds no process to cores"))
+}
+
+/// Page faults that waited for a disk.
+pub(crate) fn major_faults() -> Option<u64> {
+    Some(usage().ok()?.ri_pageins)
+}
+
 /// `RLIMIT_AS` and `RLIMIT_DATA`.
 pub(crate) fn own_limits(_: &System, unread: &mut Vec<Unread>) -> Vec<Limit> {
     let mut limits = Vec::new();

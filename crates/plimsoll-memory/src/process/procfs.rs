@@ -1,8 +1,10 @@
 //! Linux: the files of procfs.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::{fs, io};
 
+pub(crate) use crate::cgroup::{limits as group_limits, oom_kills};
 use crate::limit::{Limit, System, Unread};
 use crate::{Bytes, MappedFiles, Resident};
 
@@ -36,6 +38,33 @@ pub(crate) fn mapped_data() -> io::Result<MappedFiles> {
 /// The first `model name` of `/proc/cpuinfo`, which most ARM machines do not have.
 pub(crate) fn processor_model() -> Option<String> {
     model_name(&fs::read_to_string("/proc/cpuinfo").ok()?)
+}
+
+/// The list of cores in `/proc/self/status`.
+pub(crate) fn allowed_cores() -> io::Result<String> {
+    const STATUS: &str = "/proc/self/status";
+    let status = fs::read_to_string(STATUS)
+        .map_err(|error| io::Error::new(error.kind(), format!("{STATUS}: {error}")))?;
+    let cores = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    cores
+        .map(|cores| cores.trim().to_owned())
+        .ok_or_else(|| io::Error::other(format!("{STATUS} has no list of cores")))
+}
+
+/// The text of the kernel's pressure stall information.
+pub(crate) fn pressure(system: &System) -> Option<String> {
+    fs::read_to_string(system.proc.join("pressure/memory")).ok()
+}
+
+/// Page faults that waited for a disk, from `/proc/self/stat`.
+pub(crate) fn major_faults() -> Option<u64> {
+    faults_of(&fs::read_to_string("/proc/self/stat").ok()?)
+}
+
+/// The twelfth field of `/proc/self/stat`. The second, the program's name in parentheses, may have spaces.
+fn faults_of(stat: &str) -> Option<u64> {
+    let (_, behind) = stat.rsplit_once(')')?;
+    behind.split_whitespace().nth(9)?.parse().ok()
 }
 
 /// `RLIMIT_AS` and `RLIMIT_DATA`, from `/proc/self/limits`, whose columns are at fixed places: name to 26, soft limit to 47.
@@ -82,6 +111,21 @@ pub(crate) fn available(system: &System, own: Bytes, unread: &mut Vec<Unread>) -
         bytes: available.min(total),
         ceiling: total,
     })
+}
+
+impl Unread {
+    /// Reads a file of the system. Returns `None` if it does not exist, which systems without that kind of limit may do, or if
+    /// it cannot be read, which is added to `unread`.
+    pub(crate) fn read(path: &Path, unread: &mut Vec<Unread>) -> Option<String> {
+        match fs::read_to_string(path) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => {
+                unread.push(Unread { path: path.into(), reason: error.to_string() });
+                None
+            }
+        }
+    }
 }
 
 /// Fields of `/proc/self/status` that are sizes.
@@ -213,5 +257,11 @@ VmFlags: rd sh mr mw me ms sd
                        processor\t: 1\nmodel name\t: another\n";
         assert_eq!(model_name(cpuinfo).as_deref(), Some("Intel(R) Xeon(R) 8481C @ 2.70GHz"));
         assert_eq!(model_name("processor\t: 0\nBogoMIPS\t: 50.00\n"), None);
+    }
+
+    #[test]
+    fn faults_are_found_behind_a_name_with_spaces() {
+        assert_eq!(faults_of("4711 (a ) name) R 1 2 3 4 5 6 7 8 99 10 11"), Some(99));
+        assert_eq!(faults_of("4711"), None);
     }
 }

@@ -2,8 +2,10 @@
 #![allow(unsafe_code, reason = "calls of the interface of Windows")]
 
 use std::mem::{size_of, zeroed};
+use std::time::Duration;
 use std::{io, ptr};
 
+use windows_sys::Win32::Foundation::FILETIME;
 use windows_sys::Win32::System::JobObjects::{
     JOB_OBJECT_LIMIT_JOB_MEMORY, JOB_OBJECT_LIMIT_PROCESS_MEMORY, JOBOBJECT_EXTENDED_LIMIT_INFORMATION,
     JobObjectExtendedLimitInformation, QueryInformationJobObject,
@@ -14,8 +16,12 @@ use windows_sys::Win32::System::Memory::{
 use windows_sys::Win32::System::ProcessStatus::{
     GetProcessMemoryInfo, PROCESS_MEMORY_COUNTERS_EX, PSAPI_WORKING_SET_EX_INFORMATION, QueryWorkingSetEx,
 };
-use windows_sys::Win32::System::SystemInformation::{GlobalMemoryStatusEx, MEMORYSTATUSEX};
-use windows_sys::Win32::System::Threading::GetCurrentProcess;
+use windows_sys::Win32::System::SystemInformation::{
+    ComputerNamePhysicalDnsHostname, GetComputerNameExW, GlobalMemoryStatusEx, MEMORYSTATUSEX,
+};
+use windows_sys::Win32::System::Threading::{
+    GetCurrentProcess, GetCurrentThread, GetProcessTimes, GetThreadTimes,
+};
 
 use crate::limit::{Limit, System, Unread};
 use crate::{Bytes, MappedFiles, Resident};
@@ -144,6 +150,54 @@ pub(crate) fn processor_model() -> Option<String> {
 
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn processor_model() -> Option<String> {
+    None
+}
+
+/// The name of this machine in its network, of at most 63 characters.
+pub(crate) fn host_name() -> String {
+    let mut name = [0; 256];
+    let mut length = name.len() as u32;
+    // SAFETY: the buffer is valid for writes of `length` characters.
+    let read = unsafe { GetComputerNameExW(ComputerNamePhysicalDnsHostname, name.as_mut_ptr(), &mut length) };
+    // It fails only if the buffer is too short.
+    let length = if read == 0 { 0 } else { length as usize };
+    String::from_utf16_lossy(name.get(..length).unwrap_or(&[]))
+}
+
+/// The processor time of this thread, which Windows counts by ticks of its clock, of 16 ms at most.
+pub(crate) fn thread_time() -> Duration {
+    // SAFETY: the handle of the own thread needs no closing.
+    processor_time(|[begun, ended, kernel, user]| unsafe {
+        GetThreadTimes(GetCurrentThread(), begun, ended, kernel, user)
+    })
+}
+
+/// The processor time of all threads of this process.
+pub(crate) fn process_time() -> Duration {
+    // SAFETY: the handle of the own process needs no closing.
+    processor_time(|[begun, ended, kernel, user]| unsafe {
+        GetProcessTimes(GetCurrentProcess(), begun, ended, kernel, user)
+    })
+}
+
+/// The sum of the times in the kernel and outside, which a call reports after two moments.
+fn processor_time(call: impl FnOnce([&mut FILETIME; 4]) -> i32) -> Duration {
+    const NONE: FILETIME = FILETIME { dwLowDateTime: 0, dwHighDateTime: 0 };
+    let [mut begun, mut ended, mut kernel, mut user] = [NONE; 4];
+    // It cannot fail for the own process and thread.
+    call([&mut begun, &mut ended, &mut kernel, &mut user]);
+    let ticks = |time: FILETIME| u64::from(time.dwHighDateTime) << 32 | u64::from(time.dwLowDateTime);
+    // A tick is 100 ns.
+    Duration::from_nanos(100 * (ticks(kernel) + ticks(user)))
+}
+
+/// Affinities are not read: ranks, which would divide the cores, do not run on Windows.
+pub(crate) fn allowed_cores() -> io::Result<String> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "the affinity of processes is not read on Windows"))
+}
+
+/// Windows counts page faults together, whether they waited for a disk or not.
+pub(crate) fn major_faults() -> Option<u64> {
     None
 }
 

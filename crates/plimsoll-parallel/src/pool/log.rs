@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::time::{ClockId, clock_gettime};
+use plimsoll_memory::thread_time;
 
 use super::schedule::makespan;
 
@@ -51,8 +51,7 @@ struct State {
 
 /// Seconds that this thread has been computing: what others take of the processor meanwhile is not counted.
 fn computing() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+    thread_time().as_secs_f64()
 }
 
 impl TaskLog {

@@ -1,18 +1,15 @@
 //! The share of the machine that a launcher gives each rank, and the MPI that belongs to the launcher.
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use plimsoll_memory::host;
 use plimsoll_ranks::{Communicator, Launcher};
 
 use crate::backend::all_cores;
 use crate::context::Context;
 use crate::error::Outcome;
 
-/// The system's description of this process.
-const STATUS: &str = "/proc/self/status";
-/// The most bytes of it.
-const LONGEST_STATUS: u64 = 64 << 10;
 /// The most bytes of a node's name and of a list of cores.
 const LONGEST: usize = 4096;
 
@@ -38,8 +35,8 @@ pub fn mpi_libraries(launcher: Launcher, path: Option<&OsStr>) -> Vec<PathBuf> {
 /// # Errors
 /// Returns an error if communication fails.
 pub fn rank_cores(communicator: &mut dyn Communicator, context: &Context) -> Outcome<usize> {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let cores = bound_cores().unwrap_or_else(|reason| {
+    let host = host::name();
+    let cores = host::allowed_cores().unwrap_or_else(|reason| {
         context.warn(format_args!(
             "{reason}: rank {} shares all cores with the other ranks of its node, unless its number of threads is set",
             communicator.rank()
@@ -53,15 +50,4 @@ pub fn rank_cores(communicator: &mut dyn Communicator, context: &Context) -> Out
     };
     let alike = all.bytes().chunks(LONGEST).filter(is_same).count();
     Ok((all_cores() / alike.max(1)).max(1))
-}
-
-/// The cores that the system lets this process use, as a list.
-///
-/// # Errors
-/// Returns the reason if the system does not report them.
-fn bound_cores() -> Result<String, String> {
-    let status = plimsoll_disk::read_to_string(Path::new(STATUS), LONGEST_STATUS);
-    let status = status.map_err(|error| format!("{STATUS}: {error}"))?;
-    let cores = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    cores.map(|cores| cores.trim().to_owned()).ok_or_else(|| format!("{STATUS} has no list of cores"))
 }

@@ -109,7 +109,7 @@ fn find(ranks: usize, options: &LinkOptions) -> Result<Ends, NoNccl> {
 /// Agrees with the other ranks, or returns the reason why they do not use NCCL.
 fn choose(communicator: &mut dyn Communicator, options: &LinkOptions) -> Outcome<Result<Ends, NoNccl>> {
     let ends = find(communicator.size(), options);
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let host = plimsoll_memory::host::name();
     let name = ends.as_ref().map(|ends| format!("{} of {host}", ends.card.place()));
     let agreed = agree_on_nccl(communicator, name.as_deref().map_err(|reason| *reason))?;
     match (ends, agreed) {

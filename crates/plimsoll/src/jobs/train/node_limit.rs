@@ -22,7 +22,7 @@ pub(super) fn limit_of_rank(
     context: &Context,
 ) -> Outcome<Option<Bytes>> {
     let limits = context.limits(asked);
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let host = plimsoll_memory::host::name();
     let all = shared_sources(&host, &limits, communicator)?;
     let Some((ranks, tightest)) = least_share(&host, &limits, &all) else { return Ok(asked) };
     let share = Bytes(tightest.bytes.0 / ranks);
