@@ -17,11 +17,14 @@ impl CacheFolder {
         CacheFolder { path: path.into() }
     }
 
-    /// The folder `plimsoll` in the user's cache folder, as the XDG base directory specification defines it. A front end passes a
-    /// function that reads an environment variable. `None` if neither `XDG_CACHE_HOME` nor `HOME` is an absolute path.
+    /// The folder `plimsoll` in the user's cache folder, as the XDG base directory specification defines it, or in the folder that Windows
+    /// names for data of this machine. A front end passes a function that reads an environment variable. `None` if none of
+    /// `XDG_CACHE_HOME`, `LOCALAPPDATA` and `HOME` is an absolute path.
     pub fn for_user(variable: impl Fn(&str) -> Option<OsString>) -> Option<CacheFolder> {
         let folder = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let user = folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")))?;
+        let user = folder("XDG_CACHE_HOME")
+            .or_else(|| folder("LOCALAPPDATA"))
+            .or_else(|| folder("HOME").map(|home| home.join(".cache")))?;
         Some(CacheFolder::new(user.join("plimsoll")))
     }
 
@@ -46,17 +49,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_folder_of_a_user_follows_from_two_variables_and_only_from_absolute_paths() {
-        let found = |cache: Option<&'static str>, home: Option<&'static str>| {
-            let folder = CacheFolder::for_user(|name| match name {
-                "XDG_CACHE_HOME" => cache.map(OsString::from),
-                "HOME" => home.map(OsString::from),
-                _ => None,
-            });
-            folder.map(|folder| folder.path().display().to_string())
+    fn the_folder_of_a_user_follows_from_variables_and_only_from_absolute_paths() {
+        // An absolute path of Windows names a drive.
+        let drive = if cfg!(windows) { "C:" } else { "" };
+        let absolute = |path: &str| format!("{drive}{path}");
+        let found = |variables: &[(&str, &str)]| {
+            let value = |name: &str| variables.iter().find(|(own, _)| *own == name).map(|(_, value)| value);
+            CacheFolder::for_user(|name| value(name).map(OsString::from)).map(|folder| folder.path)
         };
-        assert_eq!(found(Some("/cache"), Some("/home/a")).as_deref(), Some("/cache/plimsoll"));
-        assert_eq!(found(Some("cache"), Some("/home/a")).as_deref(), Some("/home/a/.cache/plimsoll"));
-        assert_eq!(found(None, Some("home")), None);
+        let (cache, home, local) = (absolute("/cache"), absolute("/home/a"), absolute("/local"));
+        let expected = |path: &str| Some(PathBuf::from(absolute(path)));
+        assert_eq!(found(&[("XDG_CACHE_HOME", &cache), ("HOME", &home)]), expected("/cache/plimsoll"));
+        assert_eq!(
+            found(&[("XDG_CACHE_HOME", "cache"), ("HOME", &home)]),
+            expected("/home/a/.cache/plimsoll")
+        );
+        assert_eq!(found(&[("LOCALAPPDATA", &local), ("HOME", &home)]), expected("/local/plimsoll"));
+        assert_eq!(found(&[("HOME", "home")]), None);
     }
 }

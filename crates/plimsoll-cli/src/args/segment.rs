@@ -118,10 +118,12 @@ impl Segment {
     /// The folder of weights: the named one, or the one that TotalSegmentator itself uses with the same environment.
     pub fn weights_folder(&self) -> Outcome<PathBuf> {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        // Windows has another name for it.
+        let home = set("HOME").or_else(|| set("USERPROFILE"));
         let folder = (self.weights.clone())
             .or_else(|| set("TOTALSEG_WEIGHTS_PATH"))
             .or_else(|| set("TOTALSEG_HOME_DIR").map(|home| weights_in_home(&home)))
-            .or_else(|| set("HOME").map(|home| weights_in_home(&home.join(".totalsegmentator"))));
+            .or_else(|| home.map(|home| weights_in_home(&home.join(".totalsegmentator"))));
         folder.ok_or_else(|| {
             let message = "the folder of TotalSegmentator's weights is unknown: HOME is not set";
             Failure::new(message, "set TOTALSEG_HOME_DIR, or name the folder with --weights")

@@ -31,6 +31,7 @@ pub use labels::{Labels, Region};
 pub use layout::{
     BIDS_GENERATOR, DataDescription, FoundData, Layout, bids_images, bids_label, is_predicted, reserve_images,
 };
+pub(crate) use names::slashed;
 pub use names::{
     BIDS_DESCRIPTION, is_image_ending, is_picture_ending, label_ending, name_ending, prediction_ending,
 };

@@ -30,6 +30,11 @@ pub(crate) fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
+/// A relative path as it is stored: with slashes, whatever the system.
+pub(crate) fn slashed(path: &Path) -> String {
+    path.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/")
+}
+
 /// The name of a file without the ending of images.
 pub(crate) fn stem(path: &Path) -> String {
     let name = file_name(path);

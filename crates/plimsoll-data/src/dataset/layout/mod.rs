@@ -32,7 +32,7 @@ pub(crate) use location::DataLocation;
 
 use crate::Normalisation;
 use crate::dataset::json::Description;
-use crate::dataset::names::file_name;
+use crate::dataset::names::{file_name, slashed};
 use crate::dataset::series::DICOM;
 use crate::dataset::{
     Case, Channel, DataOptions, DataSettings, Dataset, DatasetError, Labels, LayoutName, LengthUnit, Ordered,
@@ -271,11 +271,7 @@ impl FoundData {
 
     /// A `dataset.json` that describes the same data set with these labels: in nnU-Net's raw format, whose `dataset` lists files.
     pub fn description(&self, labels: &Labels) -> DataDescription {
-        let relative = |path: &Path| {
-            let path = path.strip_prefix(&self.folder).unwrap_or(path);
-            // Paths are written with slashes, whatever the system.
-            path.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/")
-        };
+        let relative = |path: &Path| slashed(path.strip_prefix(&self.folder).unwrap_or(path));
         let files = |case: &Case| {
             let images: Vec<String> = case.image_files().map(relative).collect();
             let label = case.label.as_deref().map(relative);

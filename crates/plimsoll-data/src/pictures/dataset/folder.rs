@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_memory::{Budget, Reservation};
 
+use crate::dataset::slashed;
+
 use super::{DatasetError, ImageCase, ImageDataset, Split, list, reserve};
 
 /// Endings of images.
@@ -68,7 +70,7 @@ impl ImageDataset {
             }
             let label = numbers.get(&class).copied();
             cases.extend(found.images.into_iter().map(|path| ImageCase {
-                name: path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned(),
+                name: slashed(path.strip_prefix(root).unwrap_or(&path)),
                 labels: label.into_iter().collect(),
                 group: None,
                 split,
