@@ -48,13 +48,11 @@ impl Failure {
     }
 
     /// The same of one of several processes, which is named.
-    #[cfg(unix)]
     pub fn named_for_process(self, name: &str) -> Failure {
         Failure { line: format!("{name}: {}", self.line), ..self }
     }
 
     /// The same with another status of the process.
-    #[cfg(unix)]
     pub fn with_status(self, status: u8) -> Failure {
         Failure { status, ..self }
     }

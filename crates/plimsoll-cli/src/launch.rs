@@ -92,7 +92,7 @@ impl Command {
 
     /// Returns `true` if processes of a launcher run the command together.
     fn is_of_ranks(&self) -> bool {
-        cfg!(unix) && matches!(self, Command::Train(args) if !args.one_vs_one)
+        matches!(self, Command::Train(args) if !args.one_vs_one)
     }
 
     /// The part of a command whose cases can be divided.

@@ -17,7 +17,6 @@ mod model;
 mod model_failure;
 mod model_files;
 mod model_jobs;
-#[cfg(unix)]
 mod open_ranks;
 mod patches;
 mod scores;
@@ -35,7 +34,6 @@ pub use masks::{connected_components, dilated_skeleton, fill_holes, keep_largest
 pub use model::{ArrayModel, ImagePlan, ModelDescription, ModelOptions, OutputFiles, element_type, geometry};
 pub use model_files::{image_shape, read_labels, write_image};
 pub use model_jobs::{FolderOptions, SegmentOptions, import_archive, predict_folder, segment_images, tasks};
-#[cfg(unix)]
 pub use open_ranks::close_ranks;
 pub use patches::{
     AugmentationChoice, EpochLength, InProcess, LabelBuffer, LabelType, PatchBatch, PatchOptions,

@@ -18,6 +18,14 @@ pub enum RanksError {
         /// The libraries that were tried, each with the reason.
         tried: String,
     },
+    /// The launcher has started several processes on a system whose MPI has an interface that is not supported.
+    #[error(
+        "{launcher} started several processes, which cannot communicate on this system: the interface of msmpi.dll is not supported"
+    )]
+    NoMpiHere {
+        /// The launcher.
+        launcher: Launcher,
+    },
     /// A library lacks a function of MPI.
     #[error("{library} is no MPI library: it has no {name}")]
     NoFunction {
@@ -177,6 +185,7 @@ impl RanksError {
                  `pip install mpich` has mpiexec and a library"
                     .into()
             }
+            RanksError::NoMpiHere { .. } => "train in one process, or on Linux".into(),
             RanksError::NoFunction { .. } | RanksError::ThreadLevel { .. } => {
                 "load another MPI library: MPICH from 3.1, Open MPI from 3.0, or one with the interface of MPI 5.0"
                     .into()

@@ -5,7 +5,8 @@
 //!
 //! A [`Communicator`] sends segments between ranks. [`alone`] is the rank of a process that runs alone, [`thread_ranks`] are ranks within one
 //! process, for tests, and [`open_mpi`] loads the MPI library of the launcher at run time, in a thread that moves messages on while the rank computes. Three binary interfaces of MPI are known: the one of
-//! MPI 5.0, MPICH's and Open MPI's. [`open_nccl`] sends long segments of another communicator through the NVIDIA GPUs of the ranks.
+//! MPI 5.0, MPICH's and Open MPI's. Windows has a fourth one, which is not supported. [`open_nccl`] sends long segments of another communicator
+//! through the NVIDIA GPUs of the ranks.
 
 #[cfg(any(unix, test))]
 mod background;
@@ -14,8 +15,9 @@ mod error;
 mod launch;
 #[cfg(unix)]
 mod load;
-#[cfg(unix)]
+#[cfg_attr(not(unix), path = "no_mpi.rs")]
 mod mpi;
+mod mpi_options;
 #[cfg(unix)]
 mod nccl;
 mod segment;
@@ -27,8 +29,8 @@ pub use communicator::{Communicator, NodePlace, Tag, Transfer};
 pub use error::NoNccl;
 pub use error::RanksError;
 pub use launch::{ArrayTask, Launch, LaunchError, Launcher};
-#[cfg(unix)]
-pub use mpi::{MpiOptions, open_mpi};
+pub use mpi::open_mpi;
+pub use mpi_options::MpiOptions;
 #[cfg(unix)]
 pub use nccl::{
     LaneError, LaneSizes, Lanes, NcclFailure, NcclLibrary, NcclOptions, NcclVersion, agree_on_nccl,

@@ -34,7 +34,6 @@ mod settings;
 mod status;
 mod sweep;
 mod train;
-#[cfg(unix)]
 mod train_ranks;
 mod watch;
 

@@ -5,11 +5,9 @@ use plimsoll_report::ClassNames;
 use plimsoll_run::{RunRecord, Specification, StopReason};
 
 use super::scores::{print_folds, print_scores};
-#[cfg(unix)]
 use super::train_ranks;
 use crate::args::{Train, warn_of_unread};
 use crate::failure::{Failure, Outcome};
-#[cfg(unix)]
 use crate::launch;
 use crate::report::{Table, json, or_dash};
 use crate::terminal;
@@ -22,7 +20,6 @@ pub fn run(args: &Train, as_json: bool) -> Outcome {
     if args.submission.is_some() {
         return submit(args, as_json);
     }
-    #[cfg(unix)]
     if let Some(launch) = launch::launched_ranks()?.filter(|_| !args.print_settings) {
         return train_ranks::run(args, &launch, as_json);
     }

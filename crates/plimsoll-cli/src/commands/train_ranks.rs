@@ -45,7 +45,7 @@ pub fn run(args: &Train, launch: &Launch, as_json: bool) -> Outcome {
             }
         }
         Err(failure) => {
-            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            let host = plimsoll_memory::host::name();
             let failure = failure.named_for_process(&format!("rank {rank} of {ranks} on {host}"));
             failure.print();
             // A launcher drops what it has not yet forwarded when a process aborts.

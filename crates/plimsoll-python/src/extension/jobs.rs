@@ -79,10 +79,7 @@ fn launched_rank(py: Python<'_>) -> PyResult<Option<usize>> {
 /// Ends the communication with other ranks: together with them, or by ending all of them if the script has failed.
 #[pyfunction]
 fn close_ranks(py: Python<'_>, has_failed: bool) {
-    #[cfg(unix)]
     py.detach(|| crate::close_ranks(has_failed));
-    #[cfg(not(unix))]
-    let _ = (py, has_failed);
 }
 
 /// Returns the exception for a failure of a job.

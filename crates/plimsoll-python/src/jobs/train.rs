@@ -141,10 +141,7 @@ pub(super) fn train(arguments: &str, context: &Context) -> Result<String, Failur
     let arguments: TrainArguments = parsed(arguments)?;
     let patience = arguments.patience.map(patience).transpose()?;
     match (arguments.ranks, patience) {
-        #[cfg(unix)]
         (true, patience) => return super::ranks::train(arguments, patience, context),
-        #[cfg(not(unix))]
-        (true, _) => return Err(JobFailure::failed("ranks cannot communicate on this system", None)),
         (false, Some(_)) => {
             return Err(JobFailure::argument(
                 "patience is the wait for other ranks, but this training has one process",

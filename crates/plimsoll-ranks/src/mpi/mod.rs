@@ -10,7 +10,6 @@ mod rank;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
@@ -22,30 +21,7 @@ use crate::communicator::Communicator;
 use crate::error::RanksError;
 use crate::launch::{Launch, Launcher};
 use crate::load::reason;
-
-/// The most bytes of one message by default: counts of MPI have 31 bits.
-pub(crate) const LARGEST_MESSAGE: usize = 1 << 30;
-
-/// The options of communication by MPI.
-#[derive(Clone, Debug)]
-pub struct MpiOptions {
-    /// Libraries to try before those that the system finds by their usual names. The name of a file says which interface it has.
-    pub libraries: Vec<PathBuf>,
-    /// The longest time that a rank waits without progress. It must be longer than the time that any rank computes between two messages.
-    pub patience: Duration,
-    /// The most bytes of one message; longer segments are sent in several.
-    pub largest_message: usize,
-}
-
-impl Default for MpiOptions {
-    fn default() -> MpiOptions {
-        MpiOptions {
-            libraries: Vec::new(),
-            patience: Duration::from_secs(30),
-            largest_message: LARGEST_MESSAGE,
-        }
-    }
-}
+use crate::mpi_options::MpiOptions;
 
 /// Set once MPI was initialised, which a process can do only once.
 static IS_OPENED: AtomicBool = AtomicBool::new(false);

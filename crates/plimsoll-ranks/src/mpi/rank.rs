@@ -7,10 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::functions::{Functions, Handle, Status};
-use super::{LARGEST_MESSAGE, MpiOptions};
 use crate::communicator::{Communicator, NodePlace, Tag, Transfer, check_rank};
 use crate::error::RanksError;
 use crate::launch::Launch;
+use crate::mpi_options::{LARGEST_MESSAGE, MpiOptions};
 use crate::segment::Segment;
 
 /// Tests without a pause before a waiting rank gives its processor to others.

@@ -1,0 +1,14 @@
+//! Systems without an MPI library of a known interface: Windows, where `msmpi.dll` has an interface of its own.
+
+use crate::communicator::Communicator;
+use crate::error::RanksError;
+use crate::launch::Launch;
+use crate::mpi_options::MpiOptions;
+
+/// Refuses to communicate with other processes.
+///
+/// # Errors
+/// Always returns an error.
+pub fn open_mpi(launch: &Launch, _: &MpiOptions) -> Result<Box<dyn Communicator + Send>, RanksError> {
+    Err(RanksError::NoMpiHere { launcher: launch.launcher })
+}
