@@ -17,6 +17,7 @@ mod driver;
 mod engine;
 mod fuse;
 mod layout;
+mod libraries;
 mod lower;
 mod ops;
 mod pieces;

@@ -7,12 +7,13 @@ use plimsoll_memory::Bytes;
 use plimsoll_plan::EngineError;
 
 use crate::Architecture;
+use crate::libraries::CUDA;
 
 /// Errors of a device.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// There is no driver, or it is not to be loaded.
-    #[error("there is no NVIDIA driver: `libcuda.so.1` cannot be loaded")]
+    #[error("there is no NVIDIA driver: `{CUDA}` cannot be loaded")]
     NoDriver,
     /// There is no card of this number.
     #[error("there is no GPU {ordinal}: the driver found {found}")]

@@ -1,10 +1,12 @@
-//! Gauges of a card from NVIDIA's management library `libnvidia-ml.so.1`, which is part of the driver and is loaded on
+//! Gauges of a card from NVIDIA's management library, which is part of the driver and is loaded on
 //! first use.
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
 use plimsoll_memory::Bytes;
 use plimsoll_plan::DeviceState;
+
+use crate::libraries::MANAGEMENT;
 
 /// The gauges of one card.
 pub(super) struct Gauges {
@@ -21,8 +23,7 @@ pub(super) fn place([domain, bus, device]: [u32; 3]) -> String {
 impl Gauges {
     /// Those of the card at a place; none where the library is not there, or does not start.
     pub(super) fn find(place: String) -> Option<Gauges> {
-        // Under the name without a version it is there for developers alone.
-        let library = Nvml::builder().lib_path("libnvidia-ml.so.1".as_ref()).init().ok()?;
+        let library = Nvml::builder().lib_path(MANAGEMENT.as_ref()).init().ok()?;
         Some(Gauges { library, place })
     }
 

@@ -308,7 +308,7 @@ mod tests {
     /// The errors that can occur on a healthy machine, each with a part of its message and of its remedy.
     fn expected(error: &DeviceError) -> Option<(&'static str, &'static str)> {
         match error {
-            DeviceError::NoDriver => Some(("`libcuda.so.1` cannot be loaded", "install the driver")),
+            DeviceError::NoDriver => Some(("cannot be loaded", "install the driver")),
             DeviceError::NoDevice { found: 0, .. } => Some(("the driver has found 0", "nvidia-smi -L")),
             DeviceError::TooOld { .. } => Some(("the kernels need sm_70 (Volta, 2017)", "‹device=cpu›")),
             DeviceError::TooOldDriver { needed: OLDEST_FOR_GROUPS, .. } => {
