@@ -11,9 +11,9 @@ use std::sync::{Mutex, PoisonError};
 
 use plimsoll_remedy::render;
 use plimsoll_report::text::escaped;
-use signal_hook::consts::SIGPIPE;
 
 use crate::failure::{Failure, Outcome};
+use crate::signals;
 use crate::wording::Flags;
 
 /// Prints a line to the standard output stream.
@@ -67,6 +67,9 @@ fn write(stream: &mut impl Write, text: fmt::Arguments<'_>) -> io::Result<()> {
 }
 
 fn note(stream: &str, error: &io::Error, keep: impl FnOnce(&mut Lost, io::Error)) {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        signals::pipe_is_closed();
+    }
     let mut lost = LOST.lock().unwrap_or_else(PoisonError::into_inner);
     if !std::mem::replace(&mut lost.any, true) {
         lost.notice = Some(format!("{stream} could not be written and is dropped: {error}"));
@@ -81,7 +84,7 @@ pub fn take_notice() -> Option<String> {
 }
 
 /// Checks that all of the standard output stream was written, which is the result of most commands. If its reader has gone, ends the process by
-/// SIGPIPE.
+/// SIGPIPE, or with status 1 where there is no such signal.
 ///
 /// # Errors
 /// Returns an error if it was not.
@@ -90,8 +93,7 @@ pub fn check() -> Outcome {
         return Ok(());
     };
     if error.kind() == io::ErrorKind::BrokenPipe {
-        // Where this fails, the error is reported instead.
-        let _ = signal_hook::low_level::emulate_default_handler(SIGPIPE);
+        signals::end_by_closed_pipe();
     }
     let message = format!("standard output: {error}; what was printed is not complete");
     Err(Failure::new(message, "make room where it goes, or print to another place"))

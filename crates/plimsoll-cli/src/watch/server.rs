@@ -14,7 +14,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use plimsoll_report::live::{Watched, failed, page};
-use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::failure::{Failure, Outcome};
 
@@ -73,11 +72,7 @@ pub fn serve(watched: &mut Watched, port: u16) -> Outcome {
 /// Random hexadecimal digits from the system.
 fn token() -> Outcome<String> {
     let mut bytes = [0; TOKEN];
-    // The kernel returns as many as this at once.
-    let filled = getrandom(&mut bytes, GetRandomFlags::empty()).map_err(io::Error::from)?;
-    if filled != TOKEN {
-        return Err(io::Error::other(format!("the system gave {filled} of {TOKEN} random bytes")).into());
-    }
+    getrandom::fill(&mut bytes).map_err(io::Error::from)?;
     let mut text = String::with_capacity(2 * TOKEN);
     for byte in bytes {
         // Writing to a string cannot fail.

@@ -1,17 +1,16 @@
 //! The view in a terminal, which runs until the user leaves it.
 
 use std::io::IsTerminal;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use plimsoll_report::live::Watched;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use signal_hook::consts::{SIGHUP, SIGTERM};
 
 use super::frame::draw;
 use crate::failure::{Failure, Outcome};
+use crate::signals;
 
 /// The interval between reads of files.
 const EVERY: Duration = Duration::from_secs(1);
@@ -25,10 +24,7 @@ pub fn show(watched: &mut Watched) -> Outcome {
         ));
     }
     // The terminal is put right again before the process ends.
-    let ended = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&ended))?;
-    }
+    let ended = signals::end_flag()?;
     let mut terminal = ratatui::try_init()?;
     let went = follow(&mut terminal, watched, &ended);
     ratatui::try_restore()?;
