@@ -1,11 +1,12 @@
 //! Windows: the counters of the process, the machine's memory, and the job object that the process belongs to.
 #![allow(unsafe_code, reason = "calls of the interface of Windows")]
 
+use std::ffi::c_void;
 use std::mem::{size_of, zeroed};
 use std::time::Duration;
 use std::{io, ptr};
 
-use windows_sys::Win32::Foundation::FILETIME;
+use windows_sys::Win32::Foundation::{ERROR_INSUFFICIENT_BUFFER, FILETIME};
 use windows_sys::Win32::System::JobObjects::{
     JOB_OBJECT_LIMIT_JOB_MEMORY, JOB_OBJECT_LIMIT_PROCESS_MEMORY, JOBOBJECT_EXTENDED_LIMIT_INFORMATION,
     JobObjectExtendedLimitInformation, QueryInformationJobObject,
@@ -14,7 +15,8 @@ use windows_sys::Win32::System::Memory::{
     MEM_COMMIT, MEM_IMAGE, MEM_MAPPED, MEMORY_BASIC_INFORMATION, VirtualQuery,
 };
 use windows_sys::Win32::System::ProcessStatus::{
-    GetProcessMemoryInfo, PROCESS_MEMORY_COUNTERS_EX, PSAPI_WORKING_SET_EX_INFORMATION, QueryWorkingSetEx,
+    GetMappedFileNameW, GetProcessMemoryInfo, PROCESS_MEMORY_COUNTERS_EX, PSAPI_WORKING_SET_EX_INFORMATION,
+    QueryWorkingSetEx,
 };
 use windows_sys::Win32::System::SystemInformation::{
     ComputerNamePhysicalDnsHostname, GetComputerNameExW, GlobalMemoryStatusEx, MEMORYSTATUSEX,
@@ -91,7 +93,13 @@ pub(crate) fn mapped_files() -> io::Result<MappedFiles> {
             return Ok(files);
         }
         let start = region.BaseAddress.addr();
-        if region.State == MEM_COMMIT && (region.Type == MEM_IMAGE || region.Type == MEM_MAPPED) {
+        let is_file = match region.Type {
+            MEM_IMAGE => true,
+            // Also memory that programs share.
+            MEM_MAPPED => is_of_file(region.BaseAddress),
+            _ => false,
+        };
+        if region.State == MEM_COMMIT && is_file {
             files.mapped += Bytes::from_len(region.RegionSize);
             files.resident += resident_part(start, region.RegionSize)?;
         }
@@ -100,6 +108,15 @@ pub(crate) fn mapped_files() -> io::Result<MappedFiles> {
             _ => return Ok(files),
         }
     }
+}
+
+/// Returns `true` if the mapping at an address is of a file, not of memory.
+fn is_of_file(address: *const c_void) -> bool {
+    let mut name = [0; 1024];
+    // SAFETY: the buffer is valid for writes of its length; any address may be asked for.
+    let length =
+        unsafe { GetMappedFileNameW(GetCurrentProcess(), address, name.as_mut_ptr(), name.len() as u32) };
+    length > 0 || io::Error::last_os_error().raw_os_error() == Some(ERROR_INSUFFICIENT_BUFFER.cast_signed())
 }
 
 /// The resident bytes of a region.
@@ -260,6 +277,7 @@ pub(crate) fn available(_: &System, own: Bytes, unread: &mut Vec<Unread>) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Budget, Mapped};
 
     /// Counters that are read beside running threads may lag behind each other.
     const LAG: Bytes = Bytes::mib(4);
@@ -276,6 +294,10 @@ mod tests {
         let after = resident().unwrap();
         assert!(after.now - before.now >= Bytes::mib(60), "{before:?} {after:?}");
         assert!(resident_anonymous().unwrap() >= Bytes::mib(60));
+        let budget = Budget::new(Bytes::mib(64));
+        let mut map = Mapped::<u8>::zeroed(&budget, "test", 64 << 20).unwrap();
+        map.fill(1);
+        assert!(resident_anonymous().unwrap() >= Bytes::mib(120), "mapped memory belongs to no file");
         let files = mapped_files().unwrap();
         assert!(files.resident > Bytes::ZERO && files.resident <= files.mapped, "{files:?}");
     }
