@@ -170,7 +170,12 @@ impl Backend for CpuBackend {
 
     fn arithmetic(&self) -> String {
         let pinned = if self.pinned.is_some() { ", one kernel" } else { "" };
-        format!("CPU, {}{}{pinned}", self.options.level, self.products())
+        // Exponentials and logarithms come from the C library of the system, and each library rounds in its own way.
+        let library = match std::env::consts::OS {
+            "linux" => String::new(),
+            system => format!(", functions of {system}"),
+        };
+        format!("CPU, {}{}{pinned}{library}", self.options.level, self.products())
     }
 
     fn storage(&self, precision: DType) -> DType {
