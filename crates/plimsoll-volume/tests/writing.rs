@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Read;
 use std::path::Path;
+#[cfg(unix)]
 use std::process::Command;
 
 use crate::support::{Raw, data};
