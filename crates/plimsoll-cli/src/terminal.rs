@@ -40,6 +40,7 @@ pub fn context(as_json: bool) -> Outcome<Context> {
 }
 
 /// A context whose job is ended by signals and reports nothing: another process reports the same events.
+#[cfg(unix)]
 pub fn silent_context() -> Outcome<Context> {
     let stop = StopToken::default();
     signals::listen(&stop)?;

@@ -1,4 +1,4 @@
-//! MeshNets of TensorFlow.js: labels of an imported model are those of PyTorch, in the axes of brainchop's images.
+//! MeshNets of TensorFlow.js: labels of an imported model equal PyTorch's, in the axes of brainchop's images.
 //! `oracles/meshnets.py` made models, images and logits.
 
 use std::fs;

@@ -55,8 +55,8 @@ pub enum WindowLayout {
         /// count alike.
         sigma_scale: Option<f64>,
     },
-    /// Windows of which the voxels count that are further than a margin from each face, or that no other window has. Logits are then those of
-    /// one window over all of the image, if they depend on voxels no further than the margin. Under a low memory limit windows are smaller.
+    /// Windows of which the voxels count that are further than a margin from each face, or that no other window has. Logits then equal the
+    /// logits of one window over all of the image, if they depend on voxels no further than the margin. Under a low memory limit windows are smaller.
     Interior {
         /// Voxels at each face.
         margin: usize,

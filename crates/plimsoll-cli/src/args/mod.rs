@@ -53,7 +53,9 @@ use plimsoll_run::CheckpointKind;
 pub use postprocess::Postprocess;
 pub use predict::Predict;
 pub use report::Report;
-pub use run::{Plan, RecordArgs, RunArgs, Train, TransportName};
+#[cfg(unix)]
+pub use run::TransportName;
+pub use run::{Plan, RecordArgs, RunArgs, Train};
 pub use segment::Segment;
 pub use sweep::Sweep;
 pub use unread::warn_of_unread;

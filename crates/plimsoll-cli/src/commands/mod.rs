@@ -34,6 +34,7 @@ mod settings;
 mod status;
 mod sweep;
 mod train;
+#[cfg_attr(not(unix), path = "no_train_ranks.rs")]
 mod train_ranks;
 mod watch;
 

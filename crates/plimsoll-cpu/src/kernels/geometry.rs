@@ -54,7 +54,7 @@ pub(crate) struct TapGrid {
     pub(crate) span: [usize; 3],
     /// The most positions that a phase has.
     pub(crate) positions: [usize; 3],
-    /// The dilation along depth and height: steps and shifts are of every so many planes and rows of the source, from the phase's first
+    /// The dilation along depth and height: steps and shifts count each d-th plane and row of the source, from the phase's first
     /// result on.
     pub(crate) spacing: [usize; 2],
 }

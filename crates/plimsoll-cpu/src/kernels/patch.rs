@@ -32,7 +32,7 @@ pub(crate) struct PatchShape {
     pitch: [usize; 3],
     low: [isize; 3],
     source: [usize; 3],
-    /// Planes and rows of the source from one that is stored to the next, and the first: those of a phase of a dilated convolution.
+    /// Planes and rows of the source from one that is stored to the next, and the first one, for a phase of a dilated convolution.
     spacing: [usize; 2],
     start: [usize; 2],
     /// `true` if the position at each place reads the source's voxel at that place, and no other.

@@ -43,7 +43,7 @@ impl Starts {
         Starts::apart(image, window, window.saturating_sub(2 * margin).max(1))
     }
 
-    /// Places windows so many voxels apart, at least one.
+    /// Places windows `stride` voxels apart, at least one.
     fn apart(image: usize, window: usize, stride: usize) -> Starts {
         let room = image.saturating_sub(window);
         Starts { count: room.div_ceil(stride).saturating_add(1), stride: stride as f64, last: room }

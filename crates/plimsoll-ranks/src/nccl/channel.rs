@@ -179,7 +179,7 @@ impl Channel {
                 unsafe { library.enqueue_send(address, bytes, End::Receiver as c_int, self.comm, stream) }
             }
             End::Receiver => {
-                // SAFETY: as above; it is read when the piece has arrived.
+                // SAFETY: the buffer has that many bytes, and is read only when the piece has arrived. The lanes outlive the channel's work, or are leaked.
                 unsafe { library.enqueue_receive(address, bytes, End::Sender as c_int, self.comm, stream) }
             }
         };
