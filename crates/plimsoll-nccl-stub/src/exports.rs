@@ -158,7 +158,7 @@ unsafe extern "C" fn ncclCommAbort(comm: *const Comm) -> c_int {
 /// Enqueues a message: every second one in the background.
 ///
 /// # Safety
-/// As the calls of NCCL.
+/// The contract is the one of NCCL's calls.
 unsafe fn enqueue(
     comm: *const Comm,
     stream: *const Stream,

@@ -1,7 +1,7 @@
 //! MeshNet (Fedorov et al. 2017, arXiv:1612.00940): convolutions of 3×3×3 voxels whose dilation grows and shrinks again, all at the extent of
 //! the image, then one of 1×1×1 to the classes. It has few parameters and sees far.
 //!
-//! As brainchop has it (Masoud et al. 2023, doi:10.21105/joss.05098): convolutions with biases and ReLU or ELU, or without biases, with
+//! The variants are brainchop's (Masoud et al. 2023, doi:10.21105/joss.05098): convolutions with biases and ReLU or ELU, or without biases, with
 //! instance normalisation and GELU. The paper's batch normalisation is part of the weights of such networks.
 
 use plimsoll_graph::ops::{Elu, Gelu, LeakyRelu, Over};

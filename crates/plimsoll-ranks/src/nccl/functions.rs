@@ -208,7 +208,7 @@ impl NcclLibrary {
     /// Enqueues the receipt of a message from the other process of a communicator.
     ///
     /// # Safety
-    /// As [`enqueue_send`](Self::enqueue_send), and nothing else uses these bytes meanwhile.
+    /// The contract is the one of [`enqueue_send`](Self::enqueue_send), and nothing else uses these bytes meanwhile.
     pub(super) unsafe fn enqueue_receive(
         &self,
         to: u64,
