@@ -52,7 +52,7 @@ pub enum MorphologyError {
     #[error("0 threads were given")]
     NoThreads,
     /// Memory for intermediate results is not available.
-    #[error(transparent)]
+    #[error("{0}")]
     Memory(#[from] MapError),
 }
 

@@ -3,6 +3,7 @@
 //! Algorithms are compiled once and not per label type, so they read rows through the trait object [`Rows`].
 
 use plimsoll_parallel::prefetch;
+use plimsoll_parallel::{each, each_index};
 
 use crate::Label;
 use crate::simd::{Instructions, Kernel, LANES, Simd, Supported};
@@ -114,13 +115,13 @@ impl<L: Label> Kernel for Read<'_, L> {
 fn read_foreground<L: Label, S: Simd>(on: Supported<S>, row: &[L], foreground: &mut [u64]) {
     let (whole, rest) = row.as_chunks::<WORD>();
     for (word, labels) in foreground.iter_mut().zip(whole) {
-        *word = S::bits(on, &labels.map(|label| u8::from(label.is_foreground())));
+        *word = S::bits(on, &each(*labels, |label| u8::from(label.is_foreground())));
     }
     if let (Some(last), 1..) = (foreground.last_mut(), rest.len()) {
         *last = match row.last_chunk::<WORD>() {
             // Those that the word before has already are shifted out.
             Some(labels) => {
-                S::bits(on, &labels.map(|label| u8::from(label.is_foreground()))) >> (WORD - rest.len())
+                S::bits(on, &each(*labels, |label| u8::from(label.is_foreground()))) >> (WORD - rest.len())
             }
             None => few_bits(rest.iter().map(|label| label.is_foreground())),
         };
@@ -152,7 +153,7 @@ fn label_boundaries<L: Label, S: Simd>(on: Supported<S>, row: &[L], boundary: &m
 /// A bit for each voxel that differs from its neighbour.
 #[inline(always)]
 fn differing<L: Label, S: Simd>(on: Supported<S>, labels: &[L; WORD], neighbours: &[L; WORD]) -> u64 {
-    S::bits(on, &std::array::from_fn(|at| u8::from(labels[at] != neighbours[at])))
+    S::bits(on, &each_index(|at| u8::from(labels[at] != neighbours[at])))
 }
 
 #[inline(always)]

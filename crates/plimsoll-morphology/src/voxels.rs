@@ -2,6 +2,7 @@
 
 use crate::rows::{Bits, Rows, WORD, foreground_boundaries, only_label, words};
 use crate::simd::{Instructions, Kernel, LANES, Simd, Supported};
+use plimsoll_parallel::{each, each_index};
 
 /// A mask in any memory layout and of any integer type.
 pub trait Voxels: Sync {
@@ -76,7 +77,7 @@ impl<V: Voxels> Kernel for ReadRows<'_, '_, V> {
                 let mut labels = [0; WORD];
                 let busy = WORD.min(width - at * WORD);
                 rows.read(first + at * WORD, &mut labels[..busy]);
-                *word = S::bits(on, &labels.map(|label| u8::from(label != 0)));
+                *word = S::bits(on, &each(labels, |label| u8::from(label != 0)));
                 if let Some(boundary) = boundary.as_mut().filter(|_| all_labels) {
                     boundary[at] = label_boundaries(on, &labels, left, busy);
                 }
@@ -100,6 +101,6 @@ impl<V: Voxels> Kernel for ReadRows<'_, '_, V> {
 fn label_boundaries<S: Simd>(on: Supported<S>, labels: &[u32; WORD], left: Option<u32>, busy: usize) -> u64 {
     let mut before = [left.unwrap_or(labels[0]); WORD];
     before[1..].copy_from_slice(&labels[..WORD - 1]);
-    let differs = S::bits(on, &std::array::from_fn(|at| u8::from(labels[at] != before[at])));
+    let differs = S::bits(on, &each_index(|at| u8::from(labels[at] != before[at])));
     differs & (u64::MAX >> (WORD - busy))
 }

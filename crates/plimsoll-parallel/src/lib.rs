@@ -2,8 +2,11 @@
 //!
 //! [`Pool`] runs tasks on a fixed number of threads, [`Level`] names the instruction sets that kernels are compiled for, and
 //! [`Parts`] lets threads write disjoint parts of one slice. Work is divided by shape, never by the number of threads, so the
-//! results have the same bits on any number of them. [`catch_panic`] turns the panic of a decoder into an error.
+//! results have the same bits on any number of them. [`each`] and [`pairs`] keep
+//! arrays of loops in registers.
+//! [`catch_panic`] turns the panic of a decoder into an error.
 
+mod arrays;
 mod guard;
 mod level;
 mod parts;
@@ -12,6 +15,7 @@ mod prefetch;
 mod share;
 mod widest;
 
+pub use arrays::{Pairs, each, each_index, pairs};
 pub use guard::{Panicked, catch_panic};
 pub use level::Level;
 pub use parts::Parts;

@@ -1,6 +1,7 @@
 //! Dropout of features.
 
 use plimsoll_graph::ops::{Dropout as Op, NOISE, Noise, philox};
+use plimsoll_parallel::{each, pairs};
 
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{Element, LANES, Simd};
@@ -43,7 +44,7 @@ impl<T: Element> Kernel for Dropout<T> {
             let mut factors = [[0.0f32; LANES]; LANES];
             for of_block in 0..LANES / GROUP {
                 let counter = self.op.counter(sample, (group + of_block) as u32, first as u32);
-                let mut counters = counter.map(|word| [word; LANES]);
+                let mut counters = each(counter, |word| [word; LANES]);
                 if !self.op.whole_channels {
                     for voxel in 0..LANES {
                         counters[0][voxel] = counters[0][voxel].wrapping_add(voxel as u32);
@@ -57,7 +58,7 @@ impl<T: Element> Kernel for Dropout<T> {
                     }
                 }
             }
-            for (voxel, factors) in (first..end).zip(&factors) {
+            for (voxel, factors) in pairs(first..end, &factors) {
                 let place = (block * self.voxels + voxel) * LANES;
                 // SAFETY: `task < tasks`, so the block is one of all samples', and `voxel < voxels`; no other task touches
                 // the voxel, and it is written after it is read.

@@ -184,3 +184,35 @@ impl TapGrid {
         TapGrid { step, out_stride, source, result, phases, low, span, positions, spacing: [1; 2] }
     }
 }
+
+/// The places of a grid, row by row. Nested `flat_map`s are not always inlined into a kernel.
+pub(crate) struct Places {
+    extent: [usize; 3],
+    /// The next place. Along the first axis it is behind the grid when there is none.
+    next: [usize; 3],
+}
+
+/// Returns the places of a grid.
+#[inline(always)]
+pub(crate) fn places(extent: [usize; 3]) -> Places {
+    let first = if extent.contains(&0) { extent[0] } else { 0 };
+    Places { extent, next: [first, 0, 0] }
+}
+
+impl Iterator for Places {
+    type Item = [usize; 3];
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<[usize; 3]> {
+        let place = self.next;
+        if place[0] == self.extent[0] {
+            return None;
+        }
+        self.next = match place {
+            [d, h, w] if w + 1 < self.extent[2] => [d, h, w + 1],
+            [d, h, _] if h + 1 < self.extent[1] => [d, h + 1, 0],
+            [d, ..] => [d + 1, 0, 0],
+        };
+        Some(place)
+    }
+}

@@ -4,6 +4,7 @@
 //! sixteen channels are transposed in registers, once for all classes. Rows of logits are far apart, often by a power of two, so that a
 //! cache holds the ends of few of them: a class is written for a whole tile of voxels at a time.
 
+use plimsoll_parallel::pairs;
 use std::mem::MaybeUninit;
 
 use super::patch::{Affine, SourceBlock, norm_act};
@@ -158,7 +159,7 @@ unsafe fn transposed<S: Simd, T: Element>(
         for (i, row) in rows.iter_mut().enumerate().take(count - square * LANES) {
             *row = reader.voxel::<S>(first + square * LANES + i);
         }
-        for (column, lanes) in columns.iter_mut().zip(S::transpose(rows)) {
+        for (column, lanes) in pairs(columns.iter_mut(), S::transpose(rows)) {
             S::store(column.as_mut_ptr(), lanes);
         }
     }
@@ -209,7 +210,7 @@ impl<T: Element, O: Element> HeadLogits<T, O> {
                         }
                     }
                 }
-                for (row, sum) in rows.iter_mut().zip(sums) {
+                for (row, sum) in pairs(rows.iter_mut(), sums) {
                     O::store::<S>(row.as_mut_ptr().cast::<O>().add(square * LANES), sum);
                 }
             }

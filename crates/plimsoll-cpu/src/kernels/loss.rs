@@ -1,6 +1,7 @@
 //! The sums over voxels of losses and scores, and the gradient of plain losses, sixteen voxels at a time.
 
 use plimsoll_graph::ops::VoxelSum;
+use plimsoll_parallel::each;
 
 use super::voxel_loss::{ClassLanes, complements};
 use super::voxels::{Group, Voxels};
@@ -50,7 +51,7 @@ impl ChunkSums {
                 let lanes = |from: *mut f32| &*from.add(class * LANES).cast::<[f32; LANES]>();
                 let here = ClassLanes {
                     class,
-                    here: group.labels.map(|label| label == class),
+                    here: each(group.labels, |label| label == class),
                     p: lanes(p),
                     rest: lanes(rest),
                     logits: self.voxels.logits(task, class, group),

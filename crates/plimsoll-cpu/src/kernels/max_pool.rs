@@ -1,5 +1,7 @@
 //! The largest voxel of each window of features, and the gradient that goes to it.
 
+use super::geometry::places;
+use plimsoll_parallel::each;
 use std::ops::Range;
 
 use plimsoll_graph::ops::MaxPool as Op;
@@ -28,12 +30,11 @@ impl PoolWindows {
 
     /// The voxels of a window, the first first.
     fn window(&self, at: [usize; 3]) -> impl Iterator<Item = usize> {
-        let [z, y, x] = [0, 1, 2].map(|axis| self.op.places(axis, at[axis], self.input[axis]));
+        let along = |axis: usize| self.op.places(axis, at[axis], self.input[axis]);
+        let (z, y, x) = (along(0), along(1), along(2));
         let [_, height, width] = self.input;
-        z.flat_map(move |z| {
-            let x = x.clone();
-            y.clone().flat_map(move |y| x.clone().map(move |x| (z * height + y) * width + x))
-        })
+        places([z.len(), y.len(), x.len()])
+            .map(move |[a, b, c]| ((z.start + a) * height + y.start + b) * width + x.start + c)
     }
 
     /// Lane by lane, the largest voxel of a window; what is no number is larger than any.
@@ -64,7 +65,7 @@ impl PoolWindows {
     /// The contract is the one of [`PoolWindows::largest`].
     #[inline(always)]
     unsafe fn place_of_largest<S: Simd, T: Element>(&self, block: *const T, at: [usize; 3]) -> [u32; LANES] {
-        let [z, y, x] = [0, 1, 2].map(|axis| self.op.places(axis, at[axis], self.input[axis]).start);
+        let [z, y, x] = each([0, 1, 2], |axis| self.op.places(axis, at[axis], self.input[axis]).start);
         let first = ((z * self.input[1] + y) * self.input[2] + x) as u32;
         let (mut largest, mut place) = ([f32::NEG_INFINITY; LANES], [first; LANES]);
         for voxel in self.window(at) {
@@ -150,10 +151,6 @@ impl<T: Element> Kernel for MaxPoolGrad<T> {
     unsafe fn task<S: Simd>(&self, task: usize, thread: usize) {
         let (voxels, count) = (self.windows.voxels(), self.windows.count());
         let [_, height, width] = self.windows.output;
-        let places = |extent: [usize; 3]| {
-            let [d, h, w] = extent;
-            (0..d).flat_map(move |z| (0..h).flat_map(move |y| (0..w).map(move |x| [z, y, x])))
-        };
         // SAFETY: `task` is a block of all buffers, and each writes its own; windows and voxels are below their numbers, and
         // the thread has a part of the scratch.
         unsafe {

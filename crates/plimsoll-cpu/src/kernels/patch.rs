@@ -10,6 +10,7 @@ mod operands;
 pub(crate) use block::{Affine, BlockConstants, BlockNorm, SourceBlock, norm_act};
 pub(crate) use operands::operand_value;
 
+use plimsoll_parallel::each;
 use std::ops::Range;
 
 use super::geometry::TapGrid;
@@ -42,7 +43,7 @@ pub(crate) struct PatchShape {
 impl PatchShape {
     /// For chunks of some positions along depth and height.
     pub(crate) fn new(grid: &TapGrid, chunk: [usize; 2], lanes: usize) -> PatchShape {
-        let pitch = [0, 1, 2].map(|axis| grid.step[axis].min(grid.span[axis] + 1));
+        let pitch = each([0, 1, 2], |axis| grid.step[axis].min(grid.span[axis] + 1));
         let extent = |axis: usize| (chunk[axis] - 1) * pitch[axis] + grid.span[axis] + 1;
         // A transposed convolution with padding of its result has positions beyond the end of its source.
         let are_voxels =
@@ -103,7 +104,7 @@ impl PatchShape {
 
     /// The place of a tap's source relative to the position's.
     pub(crate) fn tap_offset(&self, shift: [isize; 3]) -> usize {
-        let [d, h, w] = [0, 1, 2].map(|axis| (shift[axis] - self.low[axis]) as usize);
+        let [d, h, w] = each([0, 1, 2], |axis| (shift[axis] - self.low[axis]) as usize);
         let column = (w % self.step[2]) * self.columns + w / self.step[2];
         d * self.plane() + h * self.row() + column * self.lanes
     }

@@ -4,6 +4,7 @@ use super::lane_sums::{PART, in_turn, part, total_of};
 use super::patch::{Affine, BlockNorm, norm_act};
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{Element, LANES, Simd, exp::exp};
+use plimsoll_parallel::pairs;
 
 /// Voxels of a task that writes voxels.
 const CHUNK: usize = 4096;
@@ -116,7 +117,7 @@ impl<T: Element> Kernel for PlaneSums<T> {
                 );
                 S::to_array(total_of::<S>(sums))
             };
-            for (total, sum) in total.iter_mut().zip(sum) {
+            for (total, sum) in pairs(total.iter_mut(), sum) {
                 *total += f64::from(sum);
             }
         }
@@ -277,7 +278,7 @@ impl<T: Element> Kernel for Logistic<T> {
                 let mut x = S::to_array(T::load::<S>(self.data.0.add(place)));
                 x.iter_mut().for_each(|x| *x = -*x);
                 let mut result = [0.0f32; LANES];
-                for (result, e) in result.iter_mut().zip(exp(&x)).take(filled) {
+                for (result, e) in pairs(result.iter_mut(), exp(&x)).take(filled) {
                     *result = 1.0 / (1.0 + e);
                 }
                 T::store::<S>(self.result.0.add(place), S::load(result.as_ptr()));

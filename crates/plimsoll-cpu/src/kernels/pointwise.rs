@@ -5,6 +5,7 @@ use crate::kernel::{Kernel, Ptr};
 use crate::simd::exp::exp;
 use crate::simd::normal::normal;
 use crate::simd::{Element, LANES, Simd};
+use plimsoll_parallel::{each, each_index, pairs};
 
 /// Elements of a task.
 const CHUNK: usize = 1 << 15;
@@ -33,22 +34,22 @@ pub(crate) enum Function {
 /// Sixteen a, or eᵃ − 1 where it is not positive.
 #[inline(always)]
 fn elu(a: &[f32; LANES]) -> [f32; LANES] {
-    let exp = exp(&a.map(|a| a.min(0.0)));
-    std::array::from_fn(|lane| if a[lane] > 0.0 { a[lane] } else { exp[lane] - 1.0 })
+    let exp = exp(&each(*a, |a| a.min(0.0)));
+    each_index(|lane| if a[lane] > 0.0 { a[lane] } else { exp[lane] - 1.0 })
 }
 
 /// Sixteen a Φ(a).
 #[inline(always)]
 fn gelu(a: &[f32; LANES]) -> [f32; LANES] {
     let (distribution, _) = normal(a);
-    std::array::from_fn(|lane| a[lane] * distribution[lane])
+    each_index(|lane| a[lane] * distribution[lane])
 }
 
 /// Sixteen a · (Φ(b) + b φ(b)).
 #[inline(always)]
 fn gelu_grad(a: &[f32; LANES], b: &[f32; LANES]) -> [f32; LANES] {
     let (distribution, density) = normal(b);
-    std::array::from_fn(|lane| a[lane] * (distribution[lane] + b[lane] * density[lane]))
+    each_index(|lane| a[lane] * (distribution[lane] + b[lane] * density[lane]))
 }
 
 /// result = function(a, b), over `count` stored elements each. The result may alias any of the operands.
@@ -156,7 +157,7 @@ impl<T: Element> Kernel for FeatureSums<T> {
                 }
                 S::to_array(sum)
             };
-            for (total, sum) in total.iter_mut().zip(sum) {
+            for (total, sum) in pairs(total.iter_mut(), sum) {
                 *total += f64::from(sum);
             }
         }

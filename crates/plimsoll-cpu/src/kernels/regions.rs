@@ -1,5 +1,6 @@
 //! Sums, gradients and counts of regions, each of which has a logit of its own, sixteen voxels at a time.
 
+use plimsoll_parallel::{each, each_index};
 use std::sync::Arc;
 
 use plimsoll_graph::ops::{Regions, VoxelSum};
@@ -21,7 +22,7 @@ pub(crate) struct RegionVoxels {
 impl RegionVoxels {
     /// Regions of logits and labels, of which those below `regions.labels` count.
     pub(crate) fn new(voxels: Voxels, regions: &Regions) -> RegionVoxels {
-        let members = |region: usize| std::array::from_fn(|label| regions.contain(region, label as u8));
+        let members = |region: usize| each_index(|label| regions.contain(region, label as u8));
         let voxels = Voxels { known: regions.labels, ..voxels };
         RegionVoxels { voxels, members: (0..regions.sets.len()).map(members).collect() }
     }
@@ -30,7 +31,7 @@ impl RegionVoxels {
     #[inline(always)]
     fn here(&self, region: usize, group: &Group) -> [bool; LANES] {
         let members = &self.members[region];
-        group.labels.map(|label| members.get(label).copied().unwrap_or(false))
+        each(group.labels, |label| members.get(label).copied().unwrap_or(false))
     }
 
     /// A region of a group, from its logits, their probabilities and the opposite probabilities.
@@ -53,7 +54,7 @@ impl RegionVoxels {
 /// σ(x) and σ(−x), both exact where they are small.
 #[inline(always)]
 fn sigmoids(logits: &[f32; LANES]) -> ([f32; LANES], [f32; LANES]) {
-    let e = exp(&logits.map(|x| -x.abs()));
+    let e = exp(&each(*logits, |x| -x.abs()));
     let (mut p, mut rest) = ([0.0; LANES], [0.0; LANES]);
     for i in 0..LANES {
         let (small, large) = (e[i] / (1.0 + e[i]), 1.0 / (1.0 + e[i]));
@@ -152,7 +153,7 @@ impl Kernel for RegionGrad {
             let slopes = self.slopes.0.add(voxels.sample(task) * regions * 3);
             voxels.for_each_group(task, |group| {
                 for region in 0..regions {
-                    let [by_overlap, by_size, by_squares] = [0, 1, 2].map(|k| *slopes.add(region * 3 + k));
+                    let [by_overlap, by_size, by_squares] = each([0, 1, 2], |k| *slopes.add(region * 3 + k));
                     let logits = voxels.logits(task, region, group);
                     let (p, rest) = sigmoids(&logits);
                     let lanes = self.of.lanes(region, group, &logits, &p, &rest);

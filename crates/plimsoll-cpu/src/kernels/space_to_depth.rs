@@ -1,7 +1,9 @@
 //! Voxels of a block one behind the other along the channels, and the gradient of that.
 
 use plimsoll_graph::ops::SpaceToDepth as Op;
+use plimsoll_parallel::each_index;
 
+use super::geometry::places;
 use crate::kernel::{Kernel, Ptr};
 use crate::layout::blocks;
 use crate::simd::{Element, LANES, Simd};
@@ -110,7 +112,7 @@ impl<T: Element> Kernel for SpaceToDepth<T> {
         let shape = &self.shape;
         let (of_sample, d) = (task / shape.deep[0], task % shape.deep[0]);
         let (sample, block) = (of_sample / shape.deep_blocks, of_sample % shape.deep_blocks);
-        for (h, w) in (0..shape.deep[1]).flat_map(|h| (0..shape.deep[2]).map(move |w| (h, w))) {
+        for [_, h, w] in places([1, shape.deep[1], shape.deep[2]]) {
             let to = place(sample, shape.deep_blocks, block, shape.deep, [d, h, w]);
             // SAFETY: `task < tasks`, so the voxel `to` is one of the result's, and in no other task; runs are within blocks of
             // their volumes, and only voxels within the source's extent are read.
@@ -164,10 +166,10 @@ impl<T: Element> Kernel for SpaceToDepthGrad<T> {
         let shape = &self.shape;
         let (of_sample, d) = (task / shape.flat[0], task % shape.flat[0]);
         let (sample, block) = (of_sample / shape.flat_blocks, of_sample % shape.flat_blocks);
-        for (h, w) in (0..shape.flat[1]).flat_map(|h| (0..shape.flat[2]).map(move |w| (h, w))) {
+        for [_, h, w] in places([1, shape.flat[1], shape.flat[2]]) {
             let at = [d, h, w];
-            let of_block: [usize; 3] = std::array::from_fn(|axis| at[axis] / shape.op.block[axis]);
-            let within: [usize; 3] = std::array::from_fn(|axis| at[axis] % shape.op.block[axis]);
+            let of_block: [usize; 3] = each_index(|axis| at[axis] / shape.op.block[axis]);
+            let within: [usize; 3] = each_index(|axis| at[axis] % shape.op.block[axis]);
             let mut sum = [0.0f32; LANES];
             for run in shape.runs[block].iter().filter(|run| shape.op.offsets[run.offset] == within) {
                 let from = place(sample, shape.deep_blocks, run.deep.0, shape.deep, of_block) + run.deep.1;

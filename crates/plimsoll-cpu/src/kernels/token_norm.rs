@@ -6,6 +6,7 @@
 use crate::kernel::{Kernel, Ptr};
 use crate::layout::blocks;
 use crate::simd::{Element, LANES, Simd};
+use plimsoll_parallel::{each_index, pairs};
 
 /// Tokens taken at a time.
 const CHUNK: usize = 32;
@@ -61,7 +62,7 @@ impl Tokens {
     /// 1 for lanes that are channels, 0 for those that fill up the last block.
     #[inline(always)]
     fn mask(&self, block: usize) -> [f32; LANES] {
-        std::array::from_fn(|lane| if block * LANES + lane < self.channels { 1.0 } else { 0.0 })
+        each_index(|lane| if block * LANES + lane < self.channels { 1.0 } else { 0.0 })
     }
 
     /// Mean and reciprocal standard deviation of each of a few tokens.
@@ -112,8 +113,8 @@ impl Tokens {
 /// The sum of sixteen numbers, by halves.
 #[inline(always)]
 fn total(lanes: [f32; LANES]) -> f32 {
-    let eight: [f32; 8] = std::array::from_fn(|i| lanes[i] + lanes[i + 8]);
-    let four: [f32; 4] = std::array::from_fn(|i| eight[i] + eight[i + 4]);
+    let eight: [f32; 8] = each_index(|i| lanes[i] + lanes[i + 8]);
+    let four: [f32; 4] = each_index(|i| eight[i] + eight[i + 4]);
     (four[0] + four[2]) + (four[1] + four[3])
 }
 
@@ -249,7 +250,7 @@ impl<T: Element> Kernel for TokenNormGrad<T> {
                             dshift = S::fma(g, mask, dshift);
                         }
                         if let Some((_, partial)) = self.affine {
-                            for (sum, to) in [dscale, dshift].into_iter().zip(partial) {
+                            for (sum, to) in pairs([dscale, dshift].into_iter(), partial) {
                                 let to = to.0.add((task * tokens.blocks() + block) * LANES);
                                 S::store(to, if is_first { sum } else { S::add(S::load(to), sum) });
                             }

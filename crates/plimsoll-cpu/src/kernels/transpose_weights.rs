@@ -3,6 +3,7 @@
 use crate::kernel::{Kernel, Ptr};
 use crate::layout::{Lanes, WeightBlocks};
 use crate::simd::{LANES, Simd};
+use plimsoll_parallel::pairs;
 
 /// Transposes weights between features, both `[output block][reach][tap][input][16]` as their [`WeightBlocks`] say.
 pub(crate) struct TransposeWeights {
@@ -65,10 +66,10 @@ unsafe fn transpose_square<S: Simd>(from: &[f32], to: &mut [f32]) {
     // SAFETY: both have sixteen rows of sixteen, as was checked; the machine has the instruction set, as this function's contract says.
     unsafe {
         let mut rows = [S::zero(); LANES];
-        for (row, from) in rows.iter_mut().zip(from.chunks_exact(LANES)) {
+        for (row, from) in pairs(rows.iter_mut(), from.chunks_exact(LANES)) {
             *row = S::load(from.as_ptr());
         }
-        for (row, to) in S::transpose(rows).into_iter().zip(to.chunks_exact_mut(LANES)) {
+        for (row, to) in pairs(S::transpose(rows).into_iter(), to.chunks_exact_mut(LANES)) {
             S::store(to.as_mut_ptr(), row);
         }
     }

@@ -4,6 +4,7 @@
 //! or quotient of it is one of rounding errors.
 
 use plimsoll_graph::ops::{Activation, VoxelSum};
+use plimsoll_parallel::{each, pairs};
 
 use super::voxels::Voxels;
 use crate::kernel::{Kernel, Ptr};
@@ -106,7 +107,7 @@ impl ClassLanes<'_> {
         let mut value = [0.0; LANES];
         match *sum {
             VoxelSum::Squares => {
-                for (value, p) in value.iter_mut().zip(self.p) {
+                for (value, p) in pairs(value.iter_mut(), self.p) {
                     *value = p * p;
                 }
             }
@@ -159,7 +160,7 @@ impl ClassLanes<'_> {
     ) {
         match *sum {
             VoxelSum::Squares => {
-                for (by_p, p) in by_p.iter_mut().zip(self.p) {
+                for (by_p, p) in pairs(by_p.iter_mut(), self.p) {
                     *by_p += factor * (2.0 * p * p);
                 }
             }
@@ -236,22 +237,22 @@ impl Kernel for TermGrad {
         // before the first is written.
         unsafe {
             let place = |k: usize| self.scratch.0.add((thread * 4 + k) * classes * LANES);
-            let [p, rest, by_p, direct] = [0, 1, 2, 3].map(place);
+            let [p, rest, by_p, direct] = each([0, 1, 2, 3], place);
             let lanes = |from: *mut f32, class: usize| &mut *from.add(class * LANES).cast::<LaneArray>();
             let slopes = self.slopes.0.add(self.voxels.sample(task) * classes * 3);
             self.voxels.for_each_group(task, |group| {
                 let (top, total) = self.voxels.softmax(task, group, p);
                 let best = complements(classes, p, rest);
                 let mut entropy = [0.0; LANES];
-                for (entropy, label) in entropy.iter_mut().zip(group.labels) {
+                for (entropy, label) in pairs(entropy.iter_mut(), group.labels) {
                     *entropy = if label < classes { *self.factors.0.add(label) } else { 0.0 };
                 }
                 // Sums of p times derivatives: of the most probable class, and of all others.
                 let (mut of_best, mut of_others) = ([0.0; LANES], [0.0; LANES]);
                 for class in 0..classes {
-                    let [by_overlap, by_size, by_squares] = [0, 1, 2].map(|k| *slopes.add(class * 3 + k));
+                    let [by_overlap, by_size, by_squares] = each([0, 1, 2], |k| *slopes.add(class * 3 + k));
                     let (q, direct) = (lanes(by_p, class), lanes(direct, class));
-                    let here = group.labels.map(|label| label == class);
+                    let here = each(group.labels, |label| label == class);
                     let p = &*lanes(p, class);
                     for i in 0..LANES {
                         let (overlap, one) = if here[i] { (by_overlap, 1.0) } else { (0.0, 0.0) };
@@ -274,7 +275,7 @@ impl Kernel for TermGrad {
                     }
                 }
                 for class in 0..classes {
-                    let [p, rest, q, direct] = [p, rest, by_p, direct].map(|from| &*lanes(from, class));
+                    let [p, rest, q, direct] = each([p, rest, by_p, direct], |from| &*lanes(from, class));
                     let mut gradient = [0.0; LANES];
                     for i in 0..LANES {
                         let others = match best[i] == class {

@@ -1,6 +1,7 @@
 //! Logits and labels, sixteen voxels at a time, and their softmax over a few classes.
 
 use plimsoll_graph::Shape;
+use plimsoll_parallel::pairs;
 
 use crate::kernel::Ptr;
 use crate::simd::{LANES, exp::exp};
@@ -60,7 +61,9 @@ impl Voxels {
     pub(super) unsafe fn for_each_group(&self, task: usize, mut visit: impl FnMut(&Group)) {
         let chunk = task % self.chunks();
         let end = self.voxels.min((chunk + 1) * CHUNK);
-        for first in (chunk * CHUNK..end).step_by(LANES) {
+        // `step_by` would take the first step by itself, with a second copy of what is called.
+        let mut first = chunk * CHUNK;
+        while first < end {
             let count = LANES.min(end - first);
             let mut group = Group { labels: [usize::MAX; LANES], counts: [0.0; LANES], first, count };
             for i in 0..count {
@@ -72,6 +75,7 @@ impl Voxels {
                 }
             }
             visit(&group);
+            first += LANES;
         }
     }
 
@@ -80,9 +84,11 @@ impl Voxels {
     pub(super) fn for_each_sixteen(&self, task: usize, mut visit: impl FnMut(&Group)) {
         let chunk = task % self.chunks();
         let end = self.voxels.min((chunk + 1) * CHUNK);
-        for first in (chunk * CHUNK..end).step_by(LANES) {
+        let mut first = chunk * CHUNK;
+        while first < end {
             let count = LANES.min(end - first);
             visit(&Group { labels: [usize::MAX; LANES], counts: [1.0; LANES], first, count });
+            first += LANES;
         }
     }
 
@@ -124,23 +130,23 @@ impl Voxels {
         unsafe {
             for class in 0..self.classes {
                 let logits = self.logits(task, class, group);
-                for (top, logit) in top.iter_mut().zip(logits) {
+                for (top, logit) in pairs(top.iter_mut(), logits) {
                     *top = if logit > *top { logit } else { *top };
                 }
             }
             for class in 0..self.classes {
                 let mut x = self.logits(task, class, group);
-                for (x, top) in x.iter_mut().zip(&top) {
+                for (x, top) in pairs(x.iter_mut(), &top) {
                     *x -= top;
                 }
                 let e = exp(&x);
-                for (sum, e) in sum.iter_mut().zip(&e) {
+                for (sum, e) in pairs(sum.iter_mut(), &e) {
                     *sum += e;
                 }
                 std::ptr::copy_nonoverlapping(e.as_ptr(), p.add(class * LANES), LANES);
             }
             let mut factor = [0.0; LANES];
-            for (factor, sum) in factor.iter_mut().zip(&sum) {
+            for (factor, sum) in pairs(factor.iter_mut(), &sum) {
                 *factor = 1.0 / sum;
             }
             for class in 0..self.classes {

@@ -7,6 +7,7 @@
 
 mod run;
 
+use plimsoll_parallel::each;
 use std::ops::Range;
 
 use run::{ALL, OWN, OWN_HALVES, OWN_QUARTERS, Run};
@@ -403,7 +404,7 @@ impl Kernel for WeightGrad {
                 let first = [chunk_d * tiling.shape.chunk[0], chunk_h * tiling.shape.chunk[1]];
                 // A phase may have fewer positions than the first, and none in its last chunk.
                 let left = |axis: usize| count[axis].saturating_sub(first[axis]);
-                let count = [0, 1].map(|axis| tiling.shape.chunk[axis].min(left(axis)));
+                let count = each([0, 1], |axis| tiling.shape.chunk[axis].min(left(axis)));
                 if count.contains(&0) {
                     continue;
                 }

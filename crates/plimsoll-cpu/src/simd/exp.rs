@@ -1,6 +1,7 @@
 //! The exponential of sixteen numbers, in arithmetic that every compiler turns into vector instructions.
 
 use super::LANES;
+use plimsoll_parallel::pairs;
 
 /// eˣ to about one unit in the last place, for x ≤ 88; below −87 the result is that for −87.
 ///
@@ -14,7 +15,7 @@ pub(crate) fn exp(x: &[f32; LANES]) -> [f32; LANES] {
     const POLYNOMIAL: [f32; 6] =
         [1.987_569_1e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
     let mut result = [0.0; LANES];
-    for (result, x) in result.iter_mut().zip(x) {
+    for (result, x) in pairs(result.iter_mut(), x) {
         let x = x.clamp(-87.0, 88.0);
         let n = (x * std::f32::consts::LOG2_E + ROUND) - ROUND;
         let r = (x - n * LN2_HIGH) - n * LN2_LOW;

@@ -3,6 +3,8 @@
 //! Kernels are written once, over this trait, and compiled for each level; which one runs is decided when the program
 //! starts. A vector is always sixteen lanes wide, one block of channels: one register with AVX-512, two with AVX2, four with NEON.
 
+use plimsoll_parallel::pairs;
+
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -225,12 +227,12 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         unsafe {
             for (j, row) in rows.into_iter().enumerate() {
                 let lanes = Self::to_array(row);
-                for (column, lane) in columns.iter_mut().zip(lanes) {
+                for (column, lane) in pairs(columns.iter_mut(), lanes) {
                     column[j] = lane;
                 }
             }
             let mut result = rows;
-            for (result, column) in result.iter_mut().zip(&columns) {
+            for (result, column) in pairs(result.iter_mut(), &columns) {
                 *result = Self::load(column.as_ptr());
             }
             result

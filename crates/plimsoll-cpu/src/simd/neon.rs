@@ -1,5 +1,6 @@
 //! Four 128-bit registers.
 
+use plimsoll_parallel::{each, pairs};
 use std::arch::aarch64::*;
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -160,7 +161,7 @@ impl Simd for Neon {
         for i in 0..QUARTERS {
             for j in 0..QUARTERS {
                 let square: [float32x4_t; LANES_OF_QUARTER] =
-                    [0, 1, 2, 3].map(|row| rows[LANES_OF_QUARTER * i + row][j]);
+                    each([0, 1, 2, 3], |row| rows[LANES_OF_QUARTER * i + row][j]);
                 let square = unsafe { transpose_square(square) };
                 for (column, quarter) in square.into_iter().enumerate() {
                     columns[LANES_OF_QUARTER * j + column][i] = quarter;
@@ -187,7 +188,7 @@ impl Simd for Neon {
         unsafe {
             for first in (0..I).step_by(LANES_OF_QUARTER) {
                 let x = vld1q_f32(x.add(first));
-                for (sums, g) in sums.iter_mut().zip(g) {
+                for (sums, g) in pairs(sums.iter_mut(), g) {
                     for q in 0..QUARTERS {
                         sums[first][q] = vfmaq_laneq_f32::<0>(sums[first][q], g[q], x);
                         sums[first + 1][q] = vfmaq_laneq_f32::<1>(sums[first + 1][q], g[q], x);
@@ -244,9 +245,11 @@ unsafe fn add_lane<const L: i32, const B: usize, const R: usize, const W: usize>
             for q in [2 * half, 2 * half + 1] {
                 // SAFETY: the quarter is among sixteen floats of one of `B` blocks, as this function's contract says.
                 let w = unsafe { vld1q_f32(weights.add(b * block + q * LANES_OF_QUARTER)) };
-                for (sums, x) in sums.as_flattened_mut().iter_mut().zip(x.as_flattened()) {
-                    // SAFETY: NEON is part of every aarch64.
-                    sums[q] = unsafe { vfmaq_laneq_f32::<L>(sums[q], w, *x) };
+                for r in 0..R {
+                    for p in 0..W {
+                        // SAFETY: NEON is part of every aarch64.
+                        sums[r][p][q] = unsafe { vfmaq_laneq_f32::<L>(sums[r][p][q], w, x[r][p]) };
+                    }
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 use super::LANES;
 use super::exp::exp;
+use plimsoll_parallel::pairs;
 
 /// The distribution function Φ(x) and the density φ(x), both to 2 · 10⁻⁷.
 ///
@@ -24,7 +25,7 @@ pub(crate) fn normal(x: &[f32; LANES]) -> ([f32; LANES], [f32; LANES]) {
     ];
     const AT_ZERO: f32 = 0.398_942_3;
     let mut exponents = [0.0; LANES];
-    for (exponent, x) in exponents.iter_mut().zip(x) {
+    for (exponent, x) in pairs(exponents.iter_mut(), x) {
         *exponent = -0.5 * x * x;
     }
     let mut density = exp(&exponents);

@@ -1,6 +1,7 @@
 //! Plain loops over sixteen lanes.
 
 use super::{Bf16, Body, LANES, Simd};
+use plimsoll_parallel::{each, pairs};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Portable;
@@ -10,7 +11,7 @@ type V = [f32; LANES];
 #[inline(always)]
 fn zip(a: V, b: V, f: impl Fn(f32, f32) -> f32) -> V {
     let mut r = a;
-    for (r, b) in r.iter_mut().zip(b) {
+    for (r, b) in pairs(r.iter_mut(), b) {
         *r = f(*r, b);
     }
     r
@@ -67,7 +68,7 @@ impl Simd for Portable {
     #[inline(always)]
     unsafe fn where_positive(x: V, a: V, b: V) -> V {
         let mut r = b;
-        for ((r, a), x) in r.iter_mut().zip(a).zip(x) {
+        for ((r, a), x) in pairs(pairs(r.iter_mut(), a), x) {
             if x > 0.0 {
                 *r = a;
             }
@@ -76,12 +77,12 @@ impl Simd for Portable {
     }
     #[inline(always)]
     unsafe fn pick(v: V, from: &[i32; LANES]) -> V {
-        from.map(|lane| v[lane as usize])
+        each(*from, |lane| v[lane as usize])
     }
     #[inline(always)]
     unsafe fn where_less(x: V, y: V, a: V, b: V) -> V {
         let mut r = b;
-        for ((r, a), (x, y)) in r.iter_mut().zip(a).zip(x.into_iter().zip(y)) {
+        for ((r, a), (x, y)) in pairs(pairs(r.iter_mut(), a), pairs(x, y)) {
             if x < y {
                 *r = a;
             }

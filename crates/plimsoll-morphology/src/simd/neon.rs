@@ -3,6 +3,7 @@
 //! SAFETY of all that follows: NEON is part of every aarch64; loads and stores are of as many elements as a slice was just checked to have.
 #![allow(unsafe_code)]
 
+use plimsoll_parallel::each;
 use std::arch::aarch64::*;
 
 use super::portable::NEAR;
@@ -160,7 +161,7 @@ impl Simd for TwoQuads {
         // SAFETY: see above.
         unsafe {
             let signed = |v| vreinterpretq_s32_u32(v);
-            let (low, high) = (low.0.map(signed), high.0.map(signed));
+            let (low, high) = (each(low.0, signed), each(high.0, signed));
             (vminvq_s32(vminq_s32(low[0], low[1])), vmaxvq_s32(vmaxq_s32(high[0], high[1])))
         }
     }

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "a proof for a pair is one for its halves")]
 
 use super::vector::{Simd, Supported};
+use plimsoll_parallel::{each, each_index};
 
 /// Two narrower blocks as one, with the same instruction set.
 #[derive(Clone, Copy)]
@@ -121,7 +122,7 @@ pub(super) struct Eight([f32; 8]);
 impl Eight {
     #[inline(always)]
     fn zip(self, other: Eight, operation: impl Fn(f32, f32) -> f32) -> Eight {
-        Eight(std::array::from_fn(|lane| operation(self.0[lane], other.0[lane])))
+        Eight(each_index(|lane| operation(self.0[lane], other.0[lane])))
     }
 }
 
@@ -171,9 +172,8 @@ impl Simd for Eight {
     }
     #[inline(always)]
     fn load(_: Supported<Self>, from: &[f32]) -> Self {
-        let mut lanes = [0.0; 8];
-        lanes.copy_from_slice(&from[..8]);
-        Eight(lanes)
+        let from = &from[..8];
+        Eight(each_index(|lane| from[lane]))
     }
     #[inline(always)]
     fn store(self, to: &mut [f32]) {
@@ -209,7 +209,7 @@ impl Simd for Eight {
     }
     #[inline(always)]
     fn root(self) -> Self {
-        Eight(self.0.map(f32::sqrt))
+        Eight(each(self.0, f32::sqrt))
     }
     #[inline(always)]
     fn lower(self, index: u32, lowest: &mut Self, at: &mut Self::Index) {

@@ -6,6 +6,7 @@ use crate::kernels::lane_sums::{in_turn, total_of};
 use crate::layout::blocks;
 use crate::simd::exp::exp;
 use crate::simd::{Element, LANES, Simd};
+use plimsoll_parallel::pairs;
 
 impl AttentionShape {
     /// Channels of a head, filled up to whole vectors.
@@ -173,7 +174,7 @@ impl<T: Element> AttentionGrad<T> {
         unsafe {
             // Lanes without a query have probabilities of almost nothing, and no gradient.
             let mut logs = [f32::MAX; LANES];
-            for (log, voxel) in logs.iter_mut().zip(voxels).filter(|(_, voxel)| **voxel != PADDING) {
+            for (log, voxel) in pairs(logs.iter_mut(), voxels).filter(|(_, voxel)| **voxel != PADDING) {
                 let row = (at.sample * shape.op.heads + at.head) * shape.voxels();
                 *log = *self.attended.logs.0.add(row + *voxel as usize);
             }

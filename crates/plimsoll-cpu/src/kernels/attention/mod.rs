@@ -9,6 +9,7 @@ mod backward;
 mod forward;
 mod products;
 
+use plimsoll_parallel::{each, pairs};
 use std::ops::Range;
 
 use plimsoll_graph::ops::{AttentionWindows, NOISE, Noise, OTHER_REGION, WindowAttention, philox};
@@ -280,7 +281,7 @@ impl<T: Element> Window<T> {
     #[inline(always)]
     unsafe fn tile(&self, tile: usize, scratch: &Scratch) -> Option<[u32; LANES]> {
         let mut voxels = [PADDING; LANES];
-        for (token, voxel) in (tile * LANES..self.shape.tokens()).zip(&mut voxels) {
+        for (token, voxel) in pairs(tile * LANES..self.shape.tokens(), &mut voxels) {
             // SAFETY: `token` is below the number of tokens.
             *voxel = unsafe { *scratch.voxels.add(token) };
         }
@@ -328,7 +329,7 @@ impl<T: Element> Window<T> {
                 return;
             }
             let mut regions = [0.0; LANES];
-            for (token, region) in (tile * LANES..tokens).zip(&mut regions) {
+            for (token, region) in pairs(tile * LANES..tokens, &mut regions) {
                 *region = *scratch.regions.add(token);
             }
             let regions = S::load(regions.as_ptr());
@@ -390,13 +391,13 @@ impl<T: Element> Window<T> {
         let mut counters = [[0; LANES]; 4];
         for lane in 0..LANES {
             let counter = op.counter(sample, [at.head, at.window, tile * LANES + lane, group], &windows);
-            for (words, word) in counters.iter_mut().zip(counter) {
+            for (words, word) in pairs(counters.iter_mut(), counter) {
                 words[lane] = word;
             }
         }
         let (threshold, scale) = (op.threshold(), op.kept_scale());
         let random = philox(counters, noise.key);
-        Some(random.map(|words| words.map(|word| if word < threshold { 0.0 } else { scale })))
+        Some(each(random, |words| each(words, |word| if word < threshold { 0.0 } else { scale })))
     }
 
     /// Multiplies rows of sixteen with the factors of dropout: `from` to `to`, `[key][16]` each, which may be one.
@@ -411,7 +412,7 @@ impl<T: Element> Window<T> {
             // SAFETY: keys are below the number of tokens; the noise is initialised, as this function's contract says.
             unsafe {
                 let Some(factors) = self.factors(at, tile, group) else { return };
-                for (key, factor) in (4 * group..tokens).zip(&factors) {
+                for (key, factor) in pairs(4 * group..tokens, &factors) {
                     let x = S::load(from.add(key * LANES));
                     S::store(to.add(key * LANES), S::mul(x, S::load(factor.as_ptr())));
                 }
@@ -433,7 +434,7 @@ unsafe fn for_each_pair(
     let (tokens, centre) = (shape.tokens(), shape.op.positions().centre());
     for tile in 0..shape.tiles() {
         let mut of_queries = [None; LANES];
-        for (query, code) in (tile * LANES..tokens).zip(&mut of_queries) {
+        for (query, code) in pairs(tile * LANES..tokens, &mut of_queries) {
             // SAFETY: `query` is below the number of tokens.
             *code = Some(unsafe { *codes.add(query) } as usize + centre);
         }

@@ -3,6 +3,7 @@
 //! A tap meets positions whose first is at an even column of the gradient, but at any column of the source. So the source has a pair
 //! for each column, that and the next, and the gradient one for every two.
 
+use plimsoll_parallel::each;
 use std::ops::Range;
 
 use super::grad_run::{COLUMN, GradRun};
@@ -296,7 +297,7 @@ impl DotKernel for DirectGrad {
                 let (chunk_d, sample) = (chunk % tiling.chunks[0], chunk / tiling.chunks[0]);
                 let first = [chunk_d * tiling.shape.chunk[0], chunk_h * tiling.shape.chunk[1]];
                 let count =
-                    [0, 1].map(|axis| tiling.shape.chunk[axis].min(tiling.positions[axis] - first[axis]));
+                    each([0, 1], |axis| tiling.shape.chunk[axis].min(tiling.positions[axis] - first[axis]));
                 let chunk = Chunk { sample, first, count };
                 self.source.gather_pairs::<D>(source, &tiling.shape, sample, first, patch);
                 for block in shared.clone().step_by(TOGETHER) {

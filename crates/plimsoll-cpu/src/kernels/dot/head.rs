@@ -1,5 +1,6 @@
 //! Heads whose products are of bf16: as [`HeadLogits`](crate::kernels::head::HeadLogits), in pairs of channels.
 
+use plimsoll_parallel::pairs;
 use std::mem::MaybeUninit;
 
 use crate::kernel::{DotKernel, Ptr};
@@ -116,10 +117,10 @@ impl DotHead {
                 }
             }
             let mut rows = [D::S::zero(); LANES];
-            for (row, operands) in rows.iter_mut().zip(&operands) {
+            for (row, operands) in pairs(rows.iter_mut(), &operands) {
                 *row = D::S::load(operands.as_ptr().cast());
             }
-            for (column, lanes) in columns.iter_mut().zip(D::S::transpose(rows)) {
+            for (column, lanes) in pairs(columns.iter_mut(), D::S::transpose(rows)) {
                 D::S::store(column.as_mut_ptr().cast(), lanes);
             }
         }
@@ -166,7 +167,7 @@ impl DotHead {
                         }
                     }
                 }
-                for (c, (row, sum)) in rows.iter_mut().zip(sums).enumerate() {
+                for (c, (row, sum)) in pairs(rows.iter_mut(), sums).enumerate() {
                     let sum = match self.bias {
                         Some(bias) => D::S::add(sum, D::S::splat(*bias.0.add(group + c))),
                         None => sum,

@@ -97,8 +97,12 @@ impl<const B: usize, const R: usize, const W: usize> DotBody for SumTile<'_, B, 
                 }
             }
             let sums = D::finish(sums);
-            for (i, sum) in sums.as_flattened().as_flattened().iter().enumerate() {
-                D::S::store(tile.sums.add(i * LANES), *sum);
+            for (b, rows) in sums.iter().enumerate() {
+                for (r, row) in rows.iter().enumerate() {
+                    for (p, sum) in row.iter().enumerate() {
+                        D::S::store(tile.sums.add(((b * R + r) * W + p) * LANES), *sum);
+                    }
+                }
             }
         }
     }

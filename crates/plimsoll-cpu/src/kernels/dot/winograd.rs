@@ -16,6 +16,7 @@ use crate::kernel::DotKernel;
 use crate::kernels::f23::{POINTS, RESULTS, WIDTH, results};
 use crate::simd::dot::{Dot, DotBody};
 use crate::simd::{LANES, Products, Simd};
+use plimsoll_parallel::each;
 
 /// A convolution between features or its transpose, bound to memory.
 pub(crate) struct StripConv {
@@ -100,7 +101,7 @@ impl StripConv {
                     sample: strip.sample,
                     plane,
                     extent: [height, width],
-                    low: [0, 1].map(|axis| strip.first[axis] as isize + tiling.low[axis + 1]),
+                    low: each([0, 1], |axis| strip.first[axis] as isize + tiling.low[axis + 1]),
                     tiles: strip.tiles,
                     to,
                     point: tiling.point(),
@@ -362,7 +363,7 @@ impl<const B: usize, const W: usize> DotBody for SumPiece<'_, B, W> {
             }
             let sums = D::finish(sums);
             let sum_block = SQUARE_POINTS * tiling.sum_point();
-            for (b, sums) in sums.as_flattened().iter().enumerate() {
+            for (b, [sums]) in sums.iter().enumerate() {
                 for (p, sum) in sums.iter().enumerate() {
                     D::S::store(to.add(b * sum_block + p * LANES), *sum);
                 }

@@ -6,6 +6,7 @@ use crate::kernel::{DotKernel, Ptr};
 use crate::kernels::f23::{POINTS, WIDTH, weights};
 use crate::simd::dot::{Dot, PAIR, PAIRS};
 use crate::simd::{LANES, Simd};
+use plimsoll_parallel::pairs;
 
 /// Transforms weights along height and width, and packs them in pairs of inputs.
 pub(crate) struct PackWinogradWeights {
@@ -37,9 +38,9 @@ impl DotKernel for PackWinogradWeights {
                     for half in 0..PAIR {
                         // Along the width, then along the height.
                         let mut rows = [[D::S::zero(); POINTS]; WIDTH];
-                        for (row, taps) in rows.iter_mut().zip(taps) {
+                        for (row, taps) in pairs(rows.iter_mut(), taps) {
                             let mut g = [D::S::zero(); WIDTH];
-                            for (g, tap) in g.iter_mut().zip(taps) {
+                            for (g, tap) in pairs(g.iter_mut(), taps) {
                                 *g = D::S::load(from.add(tap * LANES * LANES + half * LANES));
                             }
                             *row = weights::<D::S>(g);
@@ -51,9 +52,12 @@ impl DotKernel for PackWinogradWeights {
                             }
                         }
                     }
-                    for (point, u) in points.as_flattened().iter().enumerate() {
-                        let square = (point * self.pairs + task) * self.planes.len() + plane;
-                        D::store_weights(self.packed.0.add(square * SQUARE), pair, *u);
+                    for (row, points) in points.iter().enumerate() {
+                        for (column, u) in points.iter().enumerate() {
+                            let point = row * POINTS + column;
+                            let square = (point * self.pairs + task) * self.planes.len() + plane;
+                            D::store_weights(self.packed.0.add(square * SQUARE), pair, *u);
+                        }
                     }
                 }
             }

@@ -5,6 +5,7 @@ use crate::kernel::{Kernel, Ptr};
 use crate::kernels::lane_sums::{in_turn, total_of};
 use crate::kernels::patch::{BlockConstants, BlockNorm};
 use crate::simd::{Element, LANES, Simd};
+use plimsoll_parallel::each;
 
 /// The operands that the two passes of the gradient share.
 pub(crate) struct NormGrad<T> {
@@ -80,8 +81,8 @@ impl<T: Element> Kernel for NormGradSums<T> {
                 },
             );
             let to = self.partial.0.add(task * 2 * LANES);
-            S::store(to, total_of::<S>(sums.map(|[sum, _]| sum)));
-            S::store(to.add(LANES), total_of::<S>(sums.map(|[_, product]| product)));
+            S::store(to, total_of::<S>(each(sums, |[sum, _]| sum)));
+            S::store(to.add(LANES), total_of::<S>(each(sums, |[_, product]| product)));
         }
     }
 }
@@ -154,7 +155,7 @@ impl NormGradMeans {
             planes += 1;
         }
         let count = (planes * self.sharing.extent.voxels) as f64;
-        let means = total.map(|total| (rstd * total / count) as f32);
+        let means = each(total, |total| (rstd * total / count) as f32);
         for (block, lane) in self.sharing.planes_of(set) {
             // SAFETY: there is a pair of lanes for each block of a sample.
             unsafe { write_pair(self.means, block, lane, means) };

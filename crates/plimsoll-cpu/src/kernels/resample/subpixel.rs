@@ -3,6 +3,7 @@
 //! Channels of one side are strided over blocks of the other, so lanes are taken one by one.
 
 use plimsoll_graph::ops::Subpixel as Op;
+use plimsoll_parallel::each;
 
 use super::Rows;
 use crate::kernel::{Kernel, Ptr};
@@ -36,7 +37,7 @@ impl Spread {
     }
 
     fn fine(&self) -> Rows {
-        let extent = [0, 1, 2].map(|axis| self.coarse[axis] * self.factor()[axis]);
+        let extent = each([0, 1, 2], |axis| self.coarse[axis] * self.factor()[axis]);
         Rows { blocks: self.batch * self.fine_blocks(), extent }
     }
 
@@ -140,7 +141,7 @@ impl<T: Element> Kernel for SubpixelGrad<T> {
                     let own = [d * factor[0], h * factor[1], w * factor[2]];
                     let from = sample * spread.fine_blocks() + channel / LANES;
                     for step in spread.steps() {
-                        let at = [0, 1, 2].map(|axis| own[axis] + steps[part][axis] + step[axis]);
+                        let at = each([0, 1, 2], |axis| own[axis] + steps[part][axis] + step[axis]);
                         if (0..3).any(|axis| at[axis] >= fine.extent[axis]) {
                             continue;
                         }

@@ -3,6 +3,7 @@
 use super::Rows;
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{Element, LANES, Simd};
+use plimsoll_parallel::each;
 
 /// A grid and the one that is twice as fine along some axes.
 #[derive(Clone, Copy)]
@@ -55,7 +56,7 @@ impl<const N: usize> WeightedRows<N> {
 
 impl Doubling {
     fn fine(&self) -> Rows {
-        let extent = [0, 1, 2].map(|axis| self.coarse[axis] * (1 + usize::from(self.axes[axis])));
+        let extent = each([0, 1, 2], |axis| self.coarse[axis] * (1 + usize::from(self.axes[axis])));
         Rows { blocks: self.blocks, extent }
     }
 

@@ -1,6 +1,7 @@
 //! The difference of two soft boundaries, and its gradient.
 
 use plimsoll_graph::Shape;
+use plimsoll_parallel::each;
 
 use super::super::voxels::Voxels;
 use crate::kernel::{Kernel, Ptr};
@@ -96,7 +97,7 @@ impl Boundaries {
                 let (p, label) = unsafe {
                     let labels = self.voxels.labels.0.add(sample * voxels);
                     let p = self.probabilities.0.add(channel);
-                    (around.map(|at| *p.add(at)), around.map(|at| *labels.add(at)))
+                    (each(around, |at| *p.add(at)), each(around, |at| *labels.add(at)))
                 };
                 let value = |k: usize| if self.counts(label[k]) { p[k] } else { 0.0 };
                 let target =

@@ -1,6 +1,7 @@
 //! Terms of probabilities and distances: their sum, and their gradient.
 
 use plimsoll_graph::ops::{DistanceTerm, SurfaceForm};
+use plimsoll_parallel::each;
 
 use super::super::voxels::{Group, Voxels};
 use crate::kernel::{Kernel, Ptr};
@@ -58,7 +59,7 @@ impl Field {
                 unsafe { std::ptr::copy_nonoverlapping(from.0.add(place), lanes.as_mut_ptr(), group.count) };
                 lanes
             };
-            let t = group.labels.map(|label| f32::from(u8::from(label == class)));
+            let t = each(group.labels, |label| f32::from(u8::from(label == class)));
             visit(place, &read(self.probabilities), &t, &read(self.target), &read(self.predicted));
         }
     }

@@ -208,13 +208,12 @@ impl TapConv {
                         }
                     }
                 }
-                for (total, sum) in total
-                    .as_flattened_mut()
-                    .as_flattened_mut()
-                    .iter_mut()
-                    .zip(sums.as_flattened().as_flattened())
-                {
-                    *total = S::add(*total, *sum);
+                for b in 0..B {
+                    for r in 0..R {
+                        for p in 0..W {
+                            total[b][r][p] = S::add(total[b][r][p], sums[b][r][p]);
+                        }
+                    }
                 }
             }
             total

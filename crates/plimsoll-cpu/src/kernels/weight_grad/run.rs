@@ -1,6 +1,7 @@
 //! The register tiles of a weight gradient: blocks of gradients × inputs, summed over a run of positions.
 
 use crate::simd::{LANES, Simd};
+use plimsoll_parallel::{each_index, pairs};
 
 /// Inputs of a tile that are one number for all lanes.
 pub(super) const ALL: u8 = 0;
@@ -62,9 +63,7 @@ impl Run<'_> {
                 inputs_of_tile[i] = source.add(inputs[i] + lane);
             }
             let lanes: [_; I] = match L {
-                OWN | OWN_QUARTERS => {
-                    std::array::from_fn(|i| &self.own_lanes[(first + i) % self.own_lanes.len()])
-                }
+                OWN | OWN_QUARTERS => each_index(|i| &self.own_lanes[(first + i) % self.own_lanes.len()]),
                 _ => [&[0; LANES]; I],
             };
             let mut held = [[S::zero(); I]; B];
@@ -77,7 +76,7 @@ impl Run<'_> {
                     }
                     for _ in 0..self.width {
                         let mut g = [S::zero(); B];
-                        for (g, from) in g.iter_mut().zip(&mut from) {
+                        for (g, from) in pairs(g.iter_mut(), &mut from) {
                             *g = S::load(*from);
                             *from = from.add(LANES);
                         }

@@ -13,6 +13,7 @@ use crate::kernels::chunk::{TASKS, largest_chunk};
 use crate::kernels::geometry::TapGrid;
 use crate::kernels::tap_conv::{Destination, Operands};
 use crate::simd::{Bf16, Element, LANES, Simd};
+use plimsoll_parallel::{each, pairs};
 
 /// Output blocks that are summed at a time, at most.
 const PAIR: usize = 2;
@@ -60,7 +61,7 @@ impl WinogradTiling {
         source_blocks: usize,
         out_blocks: usize,
     ) -> WinogradTiling {
-        let chunks = [0, 1].map(|axis| grid.positions[axis].div_ceil(chunk[axis]));
+        let chunks = each([0, 1], |axis| grid.positions[axis].div_ceil(chunk[axis]));
         let pairs = out_blocks.div_ceil(PAIR);
         let splits = TASKS.div_ceil(batch * chunks[0] * chunks[1]).min(pairs).max(1);
         WinogradTiling {
@@ -169,7 +170,7 @@ impl WinogradConv {
                             ((block + b) * self.tiling.source_blocks + source_block) * pair + lane * LANES,
                         );
                         let mut g = [S::zero(); WIDTH];
-                        for (g, index) in g.iter_mut().zip(tap.index) {
+                        for (g, index) in pairs(g.iter_mut(), tap.index) {
                             *g = S::load(from.add(index * LANES * LANES));
                         }
                         let to = to.add(((t * LANES + lane) * B + b) * LANES);
@@ -347,7 +348,7 @@ impl Kernel for WinogradConv {
         let (chunk_h, task) = (task % tiling.chunks[1], task / tiling.chunks[1]);
         let (chunk_d, sample) = (task % tiling.chunks[0], task / tiling.chunks[0]);
         let first = [chunk_d * tiling.patch.chunk[0], chunk_h * tiling.patch.chunk[1]];
-        let count = [0, 1].map(|axis| tiling.patch.chunk[axis].min(tiling.extent[axis] - first[axis]));
+        let count = each([0, 1], |axis| tiling.patch.chunk[axis].min(tiling.extent[axis] - first[axis]));
         let chunk = Chunk { sample, first, count };
         // SAFETY: scratch has a part for `thread`, and the parts add up to `per_thread`. The chunk is one of the
         // grid's, whose first position is inside the extent; blocks end at `out_blocks`.

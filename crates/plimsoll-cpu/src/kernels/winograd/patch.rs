@@ -8,6 +8,7 @@ use super::{POINTS, RESULTS};
 use crate::kernels::geometry::TapGrid;
 use crate::kernels::patch::{PatchShape, Source};
 use crate::simd::{LANES, Simd};
+use plimsoll_parallel::each;
 
 /// The shape of transformed patches.
 #[derive(Clone, Debug)]
@@ -70,7 +71,7 @@ impl TilePatch {
 
     /// The place of the row of a tap relative to the position's.
     pub(super) fn tap_offset(&self, shift: [isize; 2]) -> usize {
-        let [d, h] = [0, 1].map(|axis| (shift[axis] - self.low[axis]) as usize);
+        let [d, h] = each([0, 1], |axis| (shift[axis] - self.low[axis]) as usize);
         d * self.plane() + h * self.tiles * LANES
     }
 

@@ -64,7 +64,7 @@ impl<const B: usize, const W: usize> Body for Sum<'_, B, W> {
                 S::add_products(&mut held, &of);
                 weights = weights.add(LANES * B * LANES);
             }
-            for (b, held) in held.as_flattened().iter().enumerate() {
+            for (b, [held]) in held.iter().enumerate() {
                 for (p, held) in held.iter().enumerate() {
                     let sum = sums.add(b * sums_stride + p * LANES);
                     S::store(sum, if first { *held } else { S::add(S::load(sum), *held) });

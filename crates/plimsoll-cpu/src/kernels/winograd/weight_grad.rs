@@ -14,6 +14,7 @@ use crate::kernels::geometry::TapGrid;
 use crate::kernels::patch::{Blocks, Source};
 use crate::kernels::weight_grad::SumParts;
 use crate::simd::{LANES, Simd};
+use plimsoll_parallel::{each, pairs};
 
 /// Output blocks of a task, and source blocks: all pairs of them share what is gathered.
 const GROUP: usize = 2;
@@ -207,7 +208,7 @@ impl WinogradWeightGrad {
                 let (chunk_d, sample) = (chunk % tiling.chunks[0], chunk / tiling.chunks[0]);
                 let first = [chunk_d * tiling.source.chunk[0], chunk_h * tiling.source.chunk[1]];
                 let count =
-                    [0, 1].map(|axis| tiling.source.chunk[axis].min(tiling.extent[axis] - first[axis]));
+                    each([0, 1], |axis| tiling.source.chunk[axis].min(tiling.extent[axis] - first[axis]));
                 for s in 0..at.sources {
                     let (block, to) = (at.source_block + s, scratch.source.add(s * tiling.source.block()));
                     let source = &self.source;
@@ -246,7 +247,7 @@ impl WinogradWeightGrad {
                     for (point, u) in u.iter_mut().enumerate() {
                         *u = S::load(sums.add(point * self.tiling.point() + (t * LANES + lane) * LANES));
                     }
-                    for (index, g) in tap.index.iter().zip(weight_gradients::<S>(u)) {
+                    for (index, g) in pairs(tap.index.iter(), weight_gradients::<S>(u)) {
                         S::store(to.add((index * LANES + lane) * LANES), g);
                     }
                 }

@@ -1,5 +1,6 @@
 //! Two multiply-adds of AVX2.
 
+use plimsoll_parallel::each_index;
 use std::arch::x86_64::*;
 
 use super::{Dot, DotBody, exact, sums_are_vectors};
@@ -145,7 +146,7 @@ unsafe fn settle(a: __m256, b: __m256, c: __m256) -> __m256 {
             lanes
         };
         let (a, b, c) = (lanes(a), lanes(b), lanes(c));
-        let sums: [f32; HALF] = std::array::from_fn(|lane| exact::step(a[lane], b[lane], c[lane]));
+        let sums: [f32; HALF] = each_index(|lane| exact::step(a[lane], b[lane], c[lane]));
         _mm256_loadu_ps(sums.as_ptr())
     }
 }

@@ -189,8 +189,8 @@ pub(crate) trait Dot: Copy + Send + Sync + 'static {
         let mut halves = [[0u16; LANES]; PAIR];
         // SAFETY: each half has sixteen elements; `i` is below sixteen and `half` below two, so places are below 32.
         unsafe {
-            for (half, v) in halves.iter_mut().zip(pairs) {
-                Self::store_operand(half.as_mut_ptr(), v);
+            for (i, half) in halves.iter_mut().enumerate() {
+                Self::store_operand(half.as_mut_ptr(), pairs[i]);
             }
             for i in 0..LANES {
                 for (half, values) in halves.iter().enumerate() {

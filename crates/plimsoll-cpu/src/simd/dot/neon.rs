@@ -1,5 +1,6 @@
 //! Two multiply-adds of NEON.
 
+use plimsoll_parallel::{each, each_index};
 use std::arch::aarch64::*;
 
 use super::{Dot, DotBody, exact, sums_are_vectors};
@@ -75,7 +76,7 @@ pub(super) unsafe fn load_pairs(p: *const u16) -> Pairs {
 #[inline(always)]
 pub(super) unsafe fn store_operand(p: *mut u16, v: V) {
     // SAFETY: NEON is part of every aarch64; `p` is valid for sixteen elements, as this function's contract says.
-    unsafe { Neon::store_bf16(p, [0, 1, 2, 3].map(|q: usize| without_tiny(v[q]))) }
+    unsafe { Neon::store_bf16(p, each([0, 1, 2, 3], |q: usize| without_tiny(v[q]))) }
 }
 
 /// Tiny values as zero of their sign.
@@ -130,7 +131,7 @@ fn settle(a: float32x4_t, b: float32x4_t, c: float32x4_t) -> float32x4_t {
         lanes
     };
     let (a, b, c) = (lanes(a), lanes(b), lanes(c));
-    let sums: [f32; QUARTER] = std::array::from_fn(|lane| exact::step(a[lane], b[lane], c[lane]));
+    let sums: [f32; QUARTER] = each_index(|lane| exact::step(a[lane], b[lane], c[lane]));
     // SAFETY: the array has four elements.
     unsafe { vld1q_f32(sums.as_ptr()) }
 }

@@ -4,6 +4,7 @@
 //! bits are the same, and a register tile takes half the instructions. Its registers have two positions × two outputs, so its weights are
 //! `[four inputs][16 outputs][4]`.
 
+use plimsoll_parallel::pairs;
 use std::arch::aarch64::*;
 use std::arch::asm;
 
@@ -71,13 +72,12 @@ impl Dot for NeonBf16 {
             // Four inputs of two positions are a register: with eight, the tile would spill.
             for first in (0..LANES).step_by(FOUR) {
                 let mut x = [[vdupq_n_u16(0); W]; R];
-                let inputs = x.as_flattened_mut();
                 for i in (0..R * W).step_by(2) {
                     let load =
                         |i: usize| vld1_u16(of.source.add(i / W * of.source_row + i % W * LANES + first));
                     let one = load(i);
                     // A position without another has a product with itself that nothing reads.
-                    inputs[i] = vcombine_u16(one, if i + 1 < R * W { load(i + 1) } else { one });
+                    x[i / W][i % W] = vcombine_u16(one, if i + 1 < R * W { load(i + 1) } else { one });
                 }
                 let weights = of.weights.add(first / PAIR * of.weight_step);
                 add_square::<0, B, R, W>(sums, &x, weights, of.weight_block);
@@ -97,11 +97,10 @@ impl Dot for NeonBf16 {
     ) -> [[[V; W]; R]; B] {
         unsafe {
             let mut rows = [[[[vdupq_n_f32(0.0); QUARTERS]; W]; R]; B];
-            for (rows, sums) in rows.iter_mut().zip(&sums) {
-                let (rows, sums) = (rows.as_flattened_mut(), sums.as_flattened());
+            for (rows, sums) in pairs(rows.iter_mut(), &sums) {
                 for i in 0..R * W {
-                    let squares = &sums[i / 2 * 2];
-                    for (q, quarter) in rows[i].iter_mut().enumerate() {
+                    let squares = &sums[i / 2 * 2 / W][i / 2 * 2 % W];
+                    for (q, quarter) in rows[i / W][i % W].iter_mut().enumerate() {
                         let wide = |square: usize| vreinterpretq_f64_f32(squares[square]);
                         let (low, high) = (wide(2 * q), wide(2 * q + 1));
                         let row =
@@ -174,12 +173,12 @@ unsafe fn add_square<const S: usize, const B: usize, const R: usize, const W: us
     block: usize,
 ) {
     for (b, sums) in sums.iter_mut().enumerate() {
-        let (sums, x) = (sums.as_flattened_mut(), x.as_flattened());
         // SAFETY: the two outputs are among sixteen of one of `B` blocks; the machine has FEAT_BF16, as this function's contract says.
         unsafe {
             let w = vld1q_u16(weights.add(b * block + S * 2 * FOUR));
             for i in (0..R * W).step_by(2) {
-                sums[i][S] = multiply(sums[i][S], x[i], w);
+                let (r, p) = (i / W, i % W);
+                sums[r][p][S] = multiply(sums[r][p][S], x[r][p], w);
             }
         }
     }

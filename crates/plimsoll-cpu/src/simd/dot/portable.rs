@@ -2,6 +2,7 @@
 
 use super::{Dot, DotBody, PAIR, exact, sums_are_vectors};
 use crate::simd::{Bf16, LANES, Portable, Simd};
+use plimsoll_parallel::each;
 
 /// Any machine.
 #[derive(Clone, Copy)]
@@ -60,7 +61,7 @@ impl Dot for PortableDot {
     #[inline(always)]
     unsafe fn store_operand(p: *mut u16, v: V) {
         // SAFETY: `Dot::store_operand` asks for what `Simd::store_bf16` does.
-        unsafe { Portable::store_bf16(p, v.map(exact::without_tiny)) }
+        unsafe { Portable::store_bf16(p, each(v, exact::without_tiny)) }
     }
 }
 

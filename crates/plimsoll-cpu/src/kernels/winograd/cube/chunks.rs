@@ -2,9 +2,11 @@
 
 use super::{PLANE_POINTS, READ};
 use crate::kernels::f23::{POINTS, RESULTS, gradients, inputs};
+use crate::kernels::geometry::{Places, places};
 use crate::kernels::patch::Blocks;
 use crate::lower::product;
 use crate::simd::{LANES, Simd};
+use plimsoll_parallel::each;
 
 /// The chunks in which the tiles of a result read a map.
 #[derive(Clone, Debug)]
@@ -42,16 +44,15 @@ struct Columns {
 impl Chunk {
     /// The places of its tiles along each axis, row by row.
     #[inline(always)]
-    pub(super) fn places(&self) -> impl Iterator<Item = [usize; 3]> {
-        let [deep, high, wide] = self.count;
-        (0..deep).flat_map(move |d| (0..high).flat_map(move |h| (0..wide).map(move |w| [d, h, w])))
+    pub(super) fn places(&self) -> Places {
+        places(self.count)
     }
 }
 
 impl ChunkGrid {
     /// Chunks along each axis.
     fn chunks(&self) -> [usize; 3] {
-        [0, 1, 2].map(|axis| self.all[axis].div_ceil(self.chunk[axis]))
+        each([0, 1, 2], |axis| self.all[axis].div_ceil(self.chunk[axis]))
     }
 
     /// Chunks of all samples.
@@ -65,9 +66,9 @@ impl ChunkGrid {
         let (w, number) = (number % chunks[2], number / chunks[2]);
         let (h, number) = (number % chunks[1], number / chunks[1]);
         let (d, sample) = (number % chunks[0], number / chunks[0]);
-        let at = [0, 1, 2].map(|axis| [d, h, w][axis] * self.chunk[axis]);
-        let count = [0, 1, 2].map(|axis| self.chunk[axis].min(self.all[axis] - at[axis]));
-        Chunk { sample, first: at.map(|at| at * RESULTS), count }
+        let at = each([0, 1, 2], |axis| [d, h, w][axis] * self.chunk[axis]);
+        let count = each([0, 1, 2], |axis| self.chunk[axis].min(self.all[axis] - at[axis]));
+        Chunk { sample, first: each(at, |at| at * RESULTS), count }
     }
 
     /// Tiles of a chunk.
@@ -200,8 +201,9 @@ impl ChunkGrid {
                 let mut points = [[S::zero(); POINTS]; RESULTS];
                 for (i, points) in points.iter_mut().enumerate() {
                     let from = from.add(i * row);
-                    let y = [0, 1].map(|j| gradient_along_depth::<S, Z>(from.add(j * LANES), plane));
-                    *points = gradients::<S>(y);
+                    let left = gradient_along_depth::<S, Z>(from, plane);
+                    let right = gradient_along_depth::<S, Z>(from.add(LANES), plane);
+                    *points = gradients::<S>([left, right]);
                 }
                 for j in 0..POINTS {
                     let v = gradients::<S>([points[0][j], points[1][j]]);
@@ -273,7 +275,7 @@ pub(super) fn chunk(all: [usize; 3], most: usize, widest: usize) -> [usize; 3] {
         chunk[axis] = (2 * chunk[axis]).min(all[axis]);
     }
     let even = |axis: usize| all[axis].div_ceil(all[axis].div_ceil(chunk[axis]).max(1)).max(1);
-    [0, 1, 2].map(even)
+    each([0, 1, 2], even)
 }
 
 #[cfg(test)]

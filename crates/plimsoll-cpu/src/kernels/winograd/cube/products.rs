@@ -81,12 +81,14 @@ impl CubeConv {
                         for (h, row) in rows.iter_mut().enumerate() {
                             let mut g = [S::zero(); WIDTH];
                             for (w, g) in g.iter_mut().enumerate() {
-                                let tap = |d: usize| S::load(from.add(self.places[d][h][w] * SQUARE));
+                                let front = S::load(from.add(self.places[0][h][w] * SQUARE));
+                                let middle = S::load(from.add(self.places[1][h][w] * SQUARE));
+                                let back = S::load(from.add(self.places[2][h][w] * SQUARE));
                                 *g = match Z {
-                                    0 => tap(0),
-                                    1 => S::mul(S::splat(0.5), S::add(S::add(tap(0), tap(2)), tap(1))),
-                                    2 => S::mul(S::splat(0.5), S::sub(S::add(tap(0), tap(2)), tap(1))),
-                                    _ => tap(2),
+                                    0 => front,
+                                    1 => S::mul(S::splat(0.5), S::add(S::add(front, back), middle)),
+                                    2 => S::mul(S::splat(0.5), S::sub(S::add(front, back), middle)),
+                                    _ => back,
                                 };
                             }
                             *row = weights::<S>(g);

@@ -6,6 +6,7 @@ use super::{PLANE_POINTS, TILE_RESULTS};
 use crate::kernel::Ptr;
 use crate::kernels::f23::{POINTS, RESULTS, results};
 use crate::simd::{Element, LANES, Simd};
+use plimsoll_parallel::each;
 
 /// Results of a tile in one plane.
 const PLANE_RESULTS: usize = RESULTS * RESULTS;
@@ -50,7 +51,7 @@ impl CubeConv {
             // results; what is read of these was written at the depths before. The tile is one of the chunk's.
             unsafe {
                 let [first, second] =
-                    [0, 1].map(|plane| held.add((tile * RESULTS + plane) * PLANE_RESULTS * LANES));
+                    each([0, 1], |plane| held.add((tile * RESULTS + plane) * PLANE_RESULTS * LANES));
                 let y = self.plane_results::<S>(sums.add(tile * LANES));
                 let tile = [d, h, w];
                 match Z {
@@ -105,7 +106,7 @@ impl CubeConv {
         added_to: Option<Ptr<T>>,
     ) {
         let [depth, height, width] = self.tiling.result;
-        let [d, h, w] = [0, 1, 2].map(|axis| chunk.first[axis] + RESULTS * tile[axis]);
+        let [d, h, w] = each([0, 1, 2], |axis| chunk.first[axis] + RESULTS * tile[axis]);
         let d = d + plane;
         if d >= depth {
             return;
@@ -145,8 +146,8 @@ impl CubeConv {
                 }
                 *row = results::<S>(m);
             }
-            let [left, right] = [0, 1].map(|j| [rows[0][j], rows[1][j], rows[2][j], rows[3][j]]);
-            let (left, right) = (results::<S>(left), results::<S>(right));
+            let left = results::<S>([rows[0][0], rows[1][0], rows[2][0], rows[3][0]]);
+            let right = results::<S>([rows[0][1], rows[1][1], rows[2][1], rows[3][1]]);
             [left[0], right[0], left[1], right[1]]
         }
     }
