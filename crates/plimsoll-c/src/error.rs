@@ -3,16 +3,15 @@
 use std::error::Error;
 use std::iter::successors;
 
-use plimsoll_data::{InspectError, PatchError, PrepareError};
+use plimsoll_data::PrepareError;
 use plimsoll_infer::{ArrayError, InferError};
 use plimsoll_memory::{Bytes, MapError, OverBudget};
 use plimsoll_metrics::MetricError;
 use plimsoll_models::ModelError;
-use plimsoll_morphology::MorphologyError;
 use plimsoll_plan::EngineError;
 use plimsoll_remedy::render;
 use plimsoll_run::{RunError, one_line};
-use plimsoll_volume::{GeometryError, MemoryVolumeError, VolumeError};
+use plimsoll_volume::{GeometryError, MemoryVolumeError};
 
 use crate::wording::Fields;
 
@@ -44,22 +43,22 @@ pub(crate) enum Failure {
     Argument { what: String },
     #[error("invalid image geometry: {0}")]
     Grid(#[from] GeometryError),
-    #[error(transparent)]
+    #[error("{0}")]
     Model(#[from] ModelError),
     #[error("{0}")]
     Unsupported(String),
     #[error("a memory limit of {asked} is above the {limit} that this process may use")]
     AboveLimit { asked: Bytes, limit: Bytes },
-    #[error(transparent)]
+    #[error("{0}")]
     Engine(#[from] EngineError),
     #[error("{text}")]
     // The text has the causes in it already, with names of channels in the places of paths.
     Infer { text: String, cause: Box<InferError> },
-    #[error(transparent)]
+    #[error("{0}")]
     Memory(#[from] OverBudget),
-    #[error(transparent)]
+    #[error("{0}")]
     Copy(#[from] MemoryVolumeError),
-    #[error(transparent)]
+    #[error("{0}")]
     Metric(#[from] MetricError),
     #[error("label {label} was not scored")]
     NoScores { label: u8 },
@@ -103,13 +102,19 @@ impl Failure {
 
     /// Returns `true` if the memory limit is too low, or the system refuses memory.
     fn is_of_memory(&self) -> bool {
-        match self {
-            Failure::Memory(_) | Failure::Copy(MemoryVolumeError::OverBudget(_)) => true,
-            Failure::Model(error) => is_model_of_memory(error),
-            Failure::Infer { cause, .. } => is_case_of_memory(cause),
-            Failure::Metric(error) => is_score_of_memory(error),
-            _ => is_caused_by_memory(self),
-        }
+        let error: &(dyn Error + 'static) = match self {
+            Failure::Infer { cause, .. } => &**cause,
+            other => other,
+        };
+        successors(Some(error), |&error| error.source()).any(|cause| {
+            cause.is::<OverBudget>()
+                || cause.is::<MapError>()
+                || match cause.downcast_ref() {
+                    Some(InferError::Infeasible { .. } | InferError::Overhead(_)) => true,
+                    Some(InferError::Prepare { source, .. }) => matches!(**source, PrepareError::Zoom { .. }),
+                    _ => false,
+                }
+        })
     }
 
     /// The error in one line, and its remedy in another one, if there is one.
@@ -157,54 +162,5 @@ impl From<ArrayError> for Failure {
                 Failure::argument(error.to_string())
             }
         }
-    }
-}
-
-/// Returns `true` if refused memory is among the causes of an error. Errors without such a cause, whose text alone shows it, are
-/// recognised by [`is_run_of_memory`] and [`is_case_of_memory`].
-fn is_caused_by_memory(error: &(dyn Error + 'static)) -> bool {
-    successors(Some(error), |&error| error.source())
-        .any(|cause| cause.is::<OverBudget>() || cause.is::<MapError>())
-}
-
-fn is_score_of_memory(error: &MetricError) -> bool {
-    match error {
-        MetricError::Memory(_) | MetricError::Morphology(MorphologyError::Memory(_)) => true,
-        MetricError::Class { source, .. } => is_score_of_memory(source),
-        _ => is_caused_by_memory(error),
-    }
-}
-
-fn is_model_of_memory(error: &ModelError) -> bool {
-    match error {
-        ModelError::Memory(_) => true,
-        ModelError::Run(error) => is_run_of_memory(error),
-        _ => is_caused_by_memory(error),
-    }
-}
-
-fn is_run_of_memory(error: &RunError) -> bool {
-    matches!(error, RunError::Memory(_)) || is_caused_by_memory(error)
-}
-
-fn is_case_of_memory(error: &InferError) -> bool {
-    let of_file = |error: &VolumeError| matches!(error, VolumeError::Memory { .. });
-    let of_window = |error: &PatchError| matches!(error, PatchError::Volume(error) if of_file(error));
-    match error {
-        InferError::Infeasible { .. }
-        | InferError::OverBudget(_)
-        | InferError::Overhead(_)
-        | InferError::Memory(_)
-        | InferError::Inspect(InspectError::Case { .. } | InspectError::Memory(_)) => true,
-        InferError::Run(error) => is_run_of_memory(error),
-        InferError::Volume(error) | InferError::Write(error) => of_file(error),
-        InferError::Patch(error) => of_window(error),
-        InferError::Prepare { source, .. } => match &**source {
-            PrepareError::Memory(_) | PrepareError::Zoom { .. } => true,
-            PrepareError::Volume(error) => of_file(error),
-            PrepareError::Patch(error) => of_window(error),
-            _ => false,
-        },
-        _ => is_caused_by_memory(error),
     }
 }

@@ -126,7 +126,7 @@ pub enum SamplerError {
         found: f64,
     },
     /// A setting of the augmentation is out of range.
-    #[error(transparent)]
+    #[error("{0}")]
     Augmentation(#[from] AugmentationError),
 }
 

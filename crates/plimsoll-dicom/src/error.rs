@@ -295,13 +295,13 @@ pub enum DicomError {
         source: GeometryError,
     },
     /// The image cannot be written.
-    #[error(transparent)]
+    #[error("{0}")]
     Volume(#[from] VolumeError),
     /// The budget has no room for a slice.
-    #[error(transparent)]
+    #[error("{0}")]
     Memory(#[from] MapError),
     /// The budget has no room for a file.
-    #[error(transparent)]
+    #[error("{0}")]
     OverBudget(#[from] OverBudget),
     /// A label map is not on the grid of the series.
     #[error(

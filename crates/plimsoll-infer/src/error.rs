@@ -17,10 +17,10 @@ use crate::options::RingStorage;
 #[derive(Debug, thiserror::Error)]
 pub enum InferError {
     /// The run has no configuration that can be read.
-    #[error(transparent)]
+    #[error("{0}")]
     Run(#[from] RunError),
     /// The configuration is impossible.
-    #[error(transparent)]
+    #[error("{0}")]
     Config(#[from] ConfigError),
     /// The description of a model contradicts its network.
     #[error(
@@ -37,22 +37,22 @@ pub enum InferError {
         found: (usize, usize),
     },
     /// The program cannot be planned.
-    #[error(transparent)]
+    #[error("{0}")]
     Plan(#[from] PlanError),
     /// No engine can run the plan.
-    #[error(transparent)]
+    #[error("{0}")]
     Engine(#[from] EngineError),
     /// Images cannot be brought to the size of the model.
-    #[error(transparent)]
+    #[error("{0}")]
     Images(#[from] plimsoll_data::pictures::SettingError),
     /// An image cannot be read.
-    #[error(transparent)]
+    #[error("{0}")]
     Image(#[from] plimsoll_image::ImageError),
     /// The files of a case are not those that the model needs.
-    #[error(transparent)]
-    Files(Box<DatasetError>),
+    #[error("{0}")]
+    Files(#[source] Box<DatasetError>),
     /// A case's images cannot be inspected.
-    #[error(transparent)]
+    #[error("{0}")]
     Inspect(#[from] InspectError),
     /// Resampled to the spacing at which it is seen, a case would have a shape that nobody can mean.
     #[error("{case}: {fault}")]
@@ -125,7 +125,7 @@ pub enum InferError {
         source: io::Error,
     },
     /// A window cannot be pulled.
-    #[error(transparent)]
+    #[error("{0}")]
     Patch(#[from] PatchError),
     /// Features were to be summed in place of logits.
     #[error("{model}: features cannot be summed in place of logits: {why}")]
@@ -154,16 +154,16 @@ pub enum InferError {
         in_f32: Option<&'static str>,
     },
     /// Labels cannot be written.
-    #[error(transparent)]
-    Write(VolumeError),
+    #[error("{0}")]
+    Write(#[source] VolumeError),
     /// A file cannot be read.
-    #[error(transparent)]
+    #[error("{0}")]
     Volume(#[from] VolumeError),
     /// Memory is refused.
-    #[error(transparent)]
+    #[error("{0}")]
     Memory(#[from] MapError),
     /// Memory that was planned for is not there.
-    #[error(transparent)]
+    #[error("{0}")]
     OverBudget(#[from] OverBudget),
     /// The memory limit is below what the process itself needs.
     #[error("the process itself needs {}, but the limit is {}", .0.needed, .0.limit)]

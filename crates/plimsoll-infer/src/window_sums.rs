@@ -107,13 +107,13 @@ pub enum WindowError {
         windows: usize,
     },
     /// The budget has no room.
-    #[error(transparent)]
+    #[error("{0}")]
     OverBudget(#[from] OverBudget),
     /// Memory is refused.
-    #[error(transparent)]
+    #[error("{0}")]
     Memory(#[from] MapError),
     /// A fault of this crate.
-    #[error(transparent)]
+    #[error("{0}")]
     Internal(#[from] EngineError),
 }
 

@@ -9,7 +9,9 @@
 //! deadlock.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::error::Error;
 use std::fmt;
+use std::iter::successors;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
@@ -68,6 +70,11 @@ pub struct OverBudget {
 }
 
 impl OverBudget {
+    /// The refused request among an error and its causes, if there is one.
+    pub fn among_causes<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a OverBudget> {
+        successors(Some(error), |&error| error.source()).find_map(|cause| cause.downcast_ref())
+    }
+
     /// The remedy for a limit of memory: the bytes that are missing, in whole MiB. Requests that follow may need more.
     pub fn remedy(&self) -> String {
         self.remedy_for("‹ram›")

@@ -19,7 +19,7 @@ use crate::{Budget, Bytes, OverBudget, Reservation};
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
     /// The budget has no room for it.
-    #[error(transparent)]
+    #[error("{0}")]
     OverBudget(#[from] OverBudget),
     /// The length does not fit the address space.
     #[error("a buffer of {count} elements of {size} bytes does not fit the address space")]

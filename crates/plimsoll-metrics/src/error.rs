@@ -10,13 +10,13 @@ use plimsoll_volume::{GeometryDifference, VolumeError};
 #[derive(Debug, thiserror::Error)]
 pub enum MetricError {
     /// A file cannot be read.
-    #[error(transparent)]
+    #[error("{0}")]
     Volume(#[from] VolumeError),
     /// The budget has no room for the comparison.
-    #[error(transparent)]
+    #[error("{0}")]
     Memory(#[from] MapError),
     /// A mask cannot be measured.
-    #[error(transparent)]
+    #[error("{0}")]
     Morphology(#[from] MorphologyError),
     /// The lengths of two label maps do not match the shape.
     #[error("a prediction of {} voxels and a reference of {} voxels do not have the shape {shape:?}", found[0], found[1])]

@@ -16,20 +16,20 @@ use crate::tensorflow_js::TensorFlowError;
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     /// A run or one of its files cannot be read.
-    #[error(transparent)]
+    #[error("{0}")]
     Run(#[from] RunError),
     /// The configuration is impossible.
-    #[error(transparent)]
+    #[error("{0}")]
     Config(#[from] ConfigError),
     /// A weight file cannot be used.
-    #[error(transparent)]
+    #[error("{0}")]
     Weights(#[from] WeightError),
     /// Memory cannot be mapped.
-    #[error(transparent)]
+    #[error("{0}")]
     Memory(#[from] MapError),
     /// A model of nnU-Net cannot be used.
-    #[error(transparent)]
-    NnUnet(Box<NnUnetError>),
+    #[error("{0}")]
+    NnUnet(#[source] Box<NnUnetError>),
     /// A model cannot be exported in the requested format.
     #[error("{what}")]
     NotExported {
@@ -39,11 +39,11 @@ pub enum ModelError {
         hint: &'static str,
     },
     /// A model of MONAI cannot be used.
-    #[error(transparent)]
-    Monai(Box<MonaiError>),
+    #[error("{0}")]
+    Monai(#[source] Box<MonaiError>),
     /// A model of TensorFlow.js cannot be imported.
-    #[error(transparent)]
-    TensorFlow(Box<TensorFlowError>),
+    #[error("{0}")]
+    TensorFlow(#[source] Box<TensorFlowError>),
     /// The files of a folder show two uses.
     #[error("{} is ambiguous: it holds {} and {}", folder.display(), found.0, found.1)]
     SeveralUses {

@@ -102,7 +102,7 @@ pub enum ConfigError {
         extents: Extents,
     },
     /// The ops do not fit together.
-    #[error(transparent)]
+    #[error("{0}")]
     Graph(#[from] GraphError),
 }
 

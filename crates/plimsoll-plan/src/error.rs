@@ -18,10 +18,10 @@ pub struct Unsupported {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// A program is not well formed.
-    #[error(transparent)]
+    #[error("{0}")]
     Graph(#[from] GraphError),
     /// A backend has no kernel for a node.
-    #[error(transparent)]
+    #[error("{0}")]
     Unsupported(#[from] Unsupported),
     /// A backend has no kernels for a type that feature maps are to be stored as.
     #[error("{backend} has no kernels for features that are stored as {dtype}")]

@@ -11,13 +11,13 @@ use plimsoll_volume::{GeometryDifference, GeometryError, VolumeError};
 #[derive(Debug, thiserror::Error)]
 pub enum PostprocessError {
     /// A label map cannot be read or written.
-    #[error(transparent)]
+    #[error("{0}")]
     Volume(#[from] VolumeError),
     /// The budget has no room for a label map.
-    #[error(transparent)]
+    #[error("{0}")]
     Memory(#[from] MapError),
     /// Components, holes or distances of a mask cannot be found.
-    #[error(transparent)]
+    #[error("{0}")]
     Morphology(#[from] MorphologyError),
     /// A voxel is no label.
     #[error("{}: voxel {voxel:?} is {value}, but labels are whole numbers from 0 to 65535", path.display())]

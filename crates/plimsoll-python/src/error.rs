@@ -1,9 +1,14 @@
 //! Failures as Python sees them.
 
+use std::error::Error as StdError;
+use std::iter::successors;
+
+use plimsoll_infer::InferError;
 use plimsoll_memory::{Bytes, HolderUse, MapError, OverBudget};
 use plimsoll_metrics::MetricError;
 use plimsoll_morphology::MorphologyError;
 use plimsoll_remedy::render;
+use plimsoll_run::RunError;
 
 use crate::{JobFailure, Keywords, Kind};
 
@@ -75,6 +80,30 @@ impl std::fmt::Display for Failure {
             Failure::Job(job) => write!(to, "{job}"),
         }
     }
+}
+
+/// Returns the request that a limit of memory refuses, if that is the cause of an error: one of a budget, or a plan that does not fit.
+pub(crate) fn over_limit(error: &(dyn StdError + 'static)) -> Option<OverBudget> {
+    if let Some(over) = OverBudget::among_causes(error) {
+        return Some(over.clone());
+    }
+    let plan =
+        |holder: String, needed, limit| OverBudget { holder, needed, free: limit, limit, top: Vec::new() };
+    successors(Some(error), |&error| error.source()).find_map(|cause| {
+        if let Some(InferError::Overhead(over)) = cause.downcast_ref() {
+            return Some(over.clone());
+        }
+        if let Some(InferError::Infeasible { case, needed, limit, .. }) = cause.downcast_ref() {
+            return Some(plan(case.clone(), *needed, *limit));
+        }
+        match cause.downcast_ref()? {
+            RunError::Infeasible { needed, limit, .. } => Some(plan("the run".into(), *needed, *limit)),
+            RunError::InfeasibleOnDevice { needed, limit, .. } => {
+                Some(plan("the run on the device".into(), *needed, *limit))
+            }
+            _ => None,
+        }
+    })
 }
 
 impl From<MapError> for Failure {

@@ -42,7 +42,7 @@ pub enum ReportError {
         folder: PathBuf,
     },
     /// The data set of a run cannot be opened.
-    #[error(transparent)]
+    #[error("{0}")]
     Dataset(#[from] Unavailable),
     /// A fold does not record the place of its data set.
     #[error("{} does not name its data set", fold.display())]
@@ -104,28 +104,28 @@ pub enum ReportError {
     #[error("{0}")]
     Pixels(#[source] io::Error),
     /// A file beside the page cannot be read or written.
-    #[error(transparent)]
+    #[error("{0}")]
     Io(#[from] io::Error),
     /// JSON cannot be read or written.
-    #[error(transparent)]
+    #[error("{0}")]
     Json(#[from] serde_json::Error),
     /// The memory limit does not suffice.
-    #[error(transparent)]
+    #[error("{0}")]
     Memory(#[from] OverBudget),
     /// Memory cannot be mapped.
-    #[error(transparent)]
+    #[error("{0}")]
     Map(#[from] MapError),
     /// Scores cannot be computed.
-    #[error(transparent)]
+    #[error("{0}")]
     Metric(#[from] MetricError),
     /// A run cannot be read.
-    #[error(transparent)]
+    #[error("{0}")]
     Run(#[from] RunError),
     /// A table of predictions cannot be read.
-    #[error(transparent)]
+    #[error("{0}")]
     Table(#[from] TableError),
     /// A volume cannot be read or written.
-    #[error(transparent)]
+    #[error("{0}")]
     Volume(#[from] VolumeError),
 }
 

@@ -16,10 +16,10 @@ use crate::{FolderUse, SettingChange, WayOut};
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The configuration is impossible.
-    #[error(transparent)]
+    #[error("{0}")]
     Config(#[from] ConfigError),
     /// A weight file cannot be used.
-    #[error(transparent)]
+    #[error("{0}")]
     Weights(#[from] WeightError),
     /// A weight file holds tensors that the network has no place for.
     #[error("{}: {count} tensors have no place in {network}: {names}", path.display())]
@@ -34,10 +34,10 @@ pub enum RunError {
         names: String,
     },
     /// An engine refuses what a checkpoint holds.
-    #[error(transparent)]
+    #[error("{0}")]
     Engine(#[from] EngineError),
     /// Memory cannot be mapped.
-    #[error(transparent)]
+    #[error("{0}")]
     Memory(#[from] MapError),
     /// The limit is too low for the run.
     #[error(

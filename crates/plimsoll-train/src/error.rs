@@ -15,31 +15,31 @@ use plimsoll_run::RunError;
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
     /// The configuration is impossible.
-    #[error(transparent)]
+    #[error("{0}")]
     Config(#[from] ConfigError),
     /// The programs cannot be planned.
-    #[error(transparent)]
+    #[error("{0}")]
     Plan(#[from] PlanError),
     /// No engine can run the plan.
-    #[error(transparent)]
+    #[error("{0}")]
     Engine(#[from] EngineError),
     /// Patches cannot be chosen.
-    #[error(transparent)]
+    #[error("{0}")]
     Sampler(#[from] SamplerError),
     /// Batches cannot be made.
-    #[error(transparent)]
+    #[error("{0}")]
     Loader(#[from] LoaderError),
     /// Images cannot be brought to one size as it is set.
-    #[error(transparent)]
+    #[error("{0}")]
     Images(#[from] SettingError),
     /// The run's folder cannot be used, or its files cannot.
-    #[error(transparent)]
+    #[error("{0}")]
     Run(#[from] RunError),
     /// Memory that was planned for is not there.
-    #[error(transparent)]
+    #[error("{0}")]
     OverBudget(#[from] OverBudget),
     /// Memory cannot be mapped.
-    #[error(transparent)]
+    #[error("{0}")]
     Memory(#[from] MapError),
     /// Numbers of a step went wrong.
     #[error("step {step}: the loss is {loss} and the gradient norm {norm}; patches: {patches}")]
@@ -59,7 +59,7 @@ pub enum TrainError {
     #[error("the inspection of the data set cannot be written: {0}")]
     Unkept(#[source] io::Error),
     /// Ranks cannot communicate.
-    #[error(transparent)]
+    #[error("{0}")]
     Ranks(#[from] RanksError),
     /// Ranks are about to train something else than the first one.
     #[error("rank {rank} has another {what} than rank 0")]
@@ -70,7 +70,7 @@ pub enum TrainError {
         what: &'static str,
     },
     /// Folds cannot be written.
-    #[error(transparent)]
+    #[error("{0}")]
     Splits(#[from] SplitsError),
 }
 

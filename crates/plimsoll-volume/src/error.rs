@@ -68,9 +68,10 @@ pub enum VolumeError {
         tried: Vec<PathBuf>,
     },
     /// A picture cannot be used.
-    #[error(transparent)]
+    #[error("{problem}")]
     Picture {
         /// Why not, with the file.
+        #[source]
         problem: Box<ImageError>,
     },
     /// A TIFF file of several pages, or a folder of slices, cannot be read as a volume.
@@ -150,6 +151,7 @@ pub enum VolumeError {
         /// The file with the header.
         path: PathBuf,
         /// The header's error.
+        #[source]
         problem: HeaderError,
     },
     /// The file is too short to be an image.
@@ -208,6 +210,7 @@ pub enum VolumeError {
         /// The number of bytes that were decompressed.
         got: u64,
         /// The decompressor's error.
+        #[source]
         problem: io::Error,
     },
     /// The file does not have this channel.
@@ -319,6 +322,7 @@ pub enum VolumeError {
         /// The file.
         path: PathBuf,
         /// The holder, the bytes needed and the bytes free.
+        #[source]
         problem: Box<MapError>,
     },
     /// Pairs are read, but not written.
@@ -341,6 +345,7 @@ pub enum VolumeError {
         /// The file that was to be written.
         path: PathBuf,
         /// The error of the template's header.
+        #[source]
         problem: HeaderError,
     },
     /// The volume to be written does not fit the address space, or is empty.

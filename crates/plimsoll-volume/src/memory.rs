@@ -23,7 +23,7 @@ pub struct MemoryVolume {
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryVolumeError {
     /// The budget has no room for the copy.
-    #[error(transparent)]
+    #[error("{0}")]
     OverBudget(#[from] OverBudget),
     /// The buffer is not as long as the grid asks for.
     #[error("an image of shape {shape:?} in {} takes {} bytes, but the buffer has {found}", element.name(), one_of(*needed))]

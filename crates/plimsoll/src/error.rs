@@ -127,89 +127,89 @@ pub enum Cause {
         message: String,
     },
     /// An output would replace an input, or cannot be written.
-    #[error(transparent)]
-    Output(OutputError),
+    #[error("{0}")]
+    Output(#[source] OutputError),
     /// A page or a picture.
-    #[error(transparent)]
-    Report(ReportError),
+    #[error("{0}")]
+    Report(#[source] ReportError),
     /// A data set of volumes.
-    #[error(transparent)]
-    Dataset(plimsoll_data::DatasetError),
+    #[error("{0}")]
+    Dataset(#[source] plimsoll_data::DatasetError),
     /// The inspection of a data set.
-    #[error(transparent)]
-    Inspect(plimsoll_data::InspectError),
+    #[error("{0}")]
+    Inspect(#[source] plimsoll_data::InspectError),
     /// Loading batches.
-    #[error(transparent)]
-    Loader(plimsoll_data::LoaderError),
+    #[error("{0}")]
+    Loader(#[source] plimsoll_data::LoaderError),
     /// Sampling patches.
-    #[error(transparent)]
-    Sampler(plimsoll_data::SamplerError),
+    #[error("{0}")]
+    Sampler(#[source] plimsoll_data::SamplerError),
     /// The folds of a data set.
-    #[error(transparent)]
-    Splits(plimsoll_data::SplitsError),
+    #[error("{0}")]
+    Splits(#[source] plimsoll_data::SplitsError),
     /// A data set that is made up.
-    #[error(transparent)]
-    Phantom(plimsoll_data::phantom::PhantomError),
+    #[error("{0}")]
+    Phantom(#[source] plimsoll_data::phantom::PhantomError),
     /// A DICOM file.
-    #[error(transparent)]
-    Dicom(plimsoll_dicom::DicomError),
+    #[error("{0}")]
+    Dicom(#[source] plimsoll_dicom::DicomError),
     /// A data set of pictures.
-    #[error(transparent)]
-    Images(plimsoll_data::pictures::DatasetError),
+    #[error("{0}")]
+    Images(#[source] plimsoll_data::pictures::DatasetError),
     /// A prediction.
-    #[error(transparent)]
-    Infer(plimsoll_infer::InferError),
+    #[error("{0}")]
+    Infer(#[source] plimsoll_infer::InferError),
     /// Scores.
-    #[error(transparent)]
-    Metric(plimsoll_metrics::MetricError),
+    #[error("{0}")]
+    Metric(#[source] plimsoll_metrics::MetricError),
     /// A table of probabilities.
-    #[error(transparent)]
-    Table(plimsoll_metrics::classification::TableError),
+    #[error("{0}")]
+    Table(#[source] plimsoll_metrics::classification::TableError),
     /// A comparison of models.
-    #[error(transparent)]
-    Comparison(plimsoll_metrics::comparison::ComparisonError),
+    #[error("{0}")]
+    Comparison(#[source] plimsoll_metrics::comparison::ComparisonError),
     /// The settings of a network or a loss.
-    #[error(transparent)]
-    Config(plimsoll_nn::ConfigError),
+    #[error("{0}")]
+    Config(#[source] plimsoll_nn::ConfigError),
     /// Steps on label maps.
-    #[error(transparent)]
-    Postprocess(plimsoll_postprocess::PostprocessError),
+    #[error("{0}")]
+    Postprocess(#[source] plimsoll_postprocess::PostprocessError),
     /// A file of weights.
-    #[error(transparent)]
-    Weights(plimsoll_nn::weights::WeightError),
+    #[error("{0}")]
+    Weights(#[source] plimsoll_nn::weights::WeightError),
     /// A model.
-    #[error(transparent)]
-    Model(plimsoll_models::ModelError),
+    #[error("{0}")]
+    Model(#[source] plimsoll_models::ModelError),
     /// A run on disk.
-    #[error(transparent)]
-    Run(plimsoll_run::RunError),
+    #[error("{0}")]
+    Run(#[source] plimsoll_run::RunError),
     /// Training.
-    #[error(transparent)]
-    Train(plimsoll_train::TrainError),
+    #[error("{0}")]
+    Train(#[source] plimsoll_train::TrainError),
     /// A file of a volume.
-    #[error(transparent)]
-    Volume(plimsoll_volume::VolumeError),
+    #[error("{0}")]
+    Volume(#[source] plimsoll_volume::VolumeError),
     /// Running a program.
-    #[error(transparent)]
-    Engine(plimsoll_plan::EngineError),
+    #[error("{0}")]
+    Engine(#[source] plimsoll_plan::EngineError),
     /// Planning a program.
-    #[error(transparent)]
-    Plan(plimsoll_plan::PlanError),
+    #[error("{0}")]
+    Plan(#[source] plimsoll_plan::PlanError),
     /// A system call.
-    #[error(transparent)]
-    Io(io::Error),
+    #[error("{0}")]
+    Io(#[source] io::Error),
     /// JSON.
-    #[error(transparent)]
-    Json(serde_json::Error),
+    #[error("{0}")]
+    Json(#[source] serde_json::Error),
     /// A tensor program.
-    #[error(transparent)]
-    Graph(plimsoll_graph::GraphError),
+    #[error("{0}")]
+    Graph(#[source] plimsoll_graph::GraphError),
     /// Mapped memory.
-    #[error(transparent)]
-    Map(plimsoll_memory::MapError),
+    #[error("{0}")]
+    Map(#[source] plimsoll_memory::MapError),
     /// The memory limit.
-    #[error(transparent)]
-    Memory(plimsoll_memory::OverBudget),
+    #[error("{0}")]
+    Memory(#[source] plimsoll_memory::OverBudget),
 }
 
 /// The remedy of an error of the system.

@@ -137,6 +137,7 @@ pub enum DatasetError {
         /// The file.
         path: PathBuf,
         /// The parser's message with the position.
+        #[source]
         problem: serde_json::Error,
     },
     /// The description lacks an entry.
@@ -328,7 +329,7 @@ pub enum DatasetError {
         expected: usize,
     },
     /// An image cannot be opened.
-    #[error(transparent)]
+    #[error("{0}")]
     Volume(#[from] VolumeError),
 }
 

@@ -17,10 +17,11 @@ pub enum InspectError {
         /// The case.
         case: String,
         /// The holder, the bytes needed and the bytes free.
+        #[source]
         problem: MapError,
     },
     /// The budget has no room.
-    #[error(transparent)]
+    #[error("{0}")]
     Memory(#[from] MapError),
     /// The operating system could not start a thread.
     #[error("cannot start a thread to read images")]

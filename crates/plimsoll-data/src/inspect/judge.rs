@@ -24,7 +24,10 @@ pub(crate) fn unreadable(problems: &mut Problems, path: &Path, problem: &VolumeE
     let mut text = problem.to_string();
     let mut cause = problem.source();
     while let Some(error) = cause {
-        text = format!("{text}: {error}");
+        let why = error.to_string();
+        if !text.contains(&why) {
+            text = format!("{text}: {why}");
+        }
         cause = error.source();
     }
     problems.add(Severity::Error, path, text, problem.remedy());

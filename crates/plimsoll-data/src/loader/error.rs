@@ -21,7 +21,7 @@ pub enum LoaderError {
         setting: &'static str,
     },
     /// The budget has no room.
-    #[error(transparent)]
+    #[error("{0}")]
     Memory(#[from] MapError),
     /// The operating system could not start a thread.
     #[error("cannot start a thread to load batches")]
@@ -38,6 +38,7 @@ pub enum LoaderError {
         /// The case.
         case: String,
         /// Why.
+        #[source]
         problem: NoStatistics,
     },
     /// A patch cannot be loaded.
@@ -74,7 +75,7 @@ pub enum LoaderError {
         problem: Box<ImageError>,
     },
     /// Images cannot be brought to one size as it is set.
-    #[error(transparent)]
+    #[error("{0}")]
     Pipeline(#[from] SettingError),
     /// A target map cannot be computed.
     #[error("label map: {0}")]

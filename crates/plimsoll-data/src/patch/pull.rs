@@ -76,7 +76,7 @@ impl fmt::Debug for Scratch {
 #[derive(Debug, thiserror::Error)]
 pub enum PatchError {
     /// A file cannot be read.
-    #[error(transparent)]
+    #[error("{0}")]
     Volume(#[from] VolumeError),
     /// An image's shape has changed since the data set was inspected.
     #[error("{path} has shape {found:?}, but had {expected:?} when the data set was inspected")]
@@ -123,6 +123,7 @@ pub enum PatchError {
         /// The file.
         path: PathBuf,
         /// The reason.
+        #[source]
         problem: Box<PullError>,
     },
 }

@@ -68,10 +68,10 @@ pub enum PhantomError {
         source: io::Error,
     },
     /// An image cannot be written.
-    #[error(transparent)]
+    #[error("{0}")]
     Volume(#[from] VolumeError),
     /// The grid of a case is invalid.
-    #[error(transparent)]
+    #[error("{0}")]
     Geometry(#[from] GeometryError),
 }
 

@@ -24,7 +24,7 @@ pub enum SettingError {
         problem: &'static str,
     },
     /// The budget has no room.
-    #[error(transparent)]
+    #[error("{0}")]
     Memory(#[from] MapError),
 }
 

@@ -79,19 +79,19 @@ pub enum PrepareError {
         room: usize,
     },
     /// The voxels of a zoomed image cannot be numbered.
-    #[error(transparent)]
+    #[error("{0}")]
     Geometry(#[from] GeometryError),
     /// A channel cannot be normalised.
-    #[error(transparent)]
+    #[error("{0}")]
     Normalisation(#[from] NoStatistics),
     /// A part of an image cannot be pulled.
-    #[error(transparent)]
+    #[error("{0}")]
     Patch(#[from] PatchError),
     /// An image cannot be read.
-    #[error(transparent)]
+    #[error("{0}")]
     Volume(#[from] VolumeError),
     /// Memory is refused.
-    #[error(transparent)]
+    #[error("{0}")]
     Memory(#[from] MapError),
     /// It was interrupted.
     #[error("interrupted")]

@@ -152,6 +152,7 @@ pub enum SplitsError {
         /// The file.
         path: PathBuf,
         /// The parser's message with the position.
+        #[source]
         problem: serde_json::Error,
     },
     /// The file has no folds.

@@ -75,10 +75,10 @@ pub enum ArrayError {
         shape: [usize; 3],
     },
     /// The image cannot be copied.
-    #[error(transparent)]
+    #[error("{0}")]
     Copy(#[from] MemoryVolumeError),
     /// The budget has no room for a copy.
-    #[error(transparent)]
+    #[error("{0}")]
     Memory(#[from] OverBudget),
     /// The prediction failed.
     #[error("{text}")]

@@ -101,7 +101,7 @@ pub enum TableError {
         path: PathBuf,
     },
     /// The budget has no room for the table.
-    #[error(transparent)]
+    #[error("{0}")]
     Memory(#[from] MapError),
     /// Cases of one class and of several are in one table.
     #[error("the cases of a table must all have one class, or all have any number of labels")]

@@ -190,10 +190,10 @@ pub enum ComparisonError {
         repeats: [usize; 2],
     },
     /// A table of what a classifier says cannot be used.
-    #[error(transparent)]
+    #[error("{0}")]
     Table(#[from] TableError),
     /// There is no memory for the resamples.
-    #[error(transparent)]
+    #[error("{0}")]
     Memory(#[from] MapError),
 }
 

@@ -1,16 +1,12 @@
 //! Failures of jobs.
 
-use std::error::Error as StdError;
 use std::fmt;
-use std::iter::successors;
 
-use plimsoll::{Cause, Error};
-use plimsoll_infer::InferError;
-use plimsoll_memory::{HolderUse, MapError, OverBudget};
+use plimsoll::Error;
+use plimsoll_memory::{HolderUse, OverBudget};
 use plimsoll_remedy::render;
-use plimsoll_run::RunError;
-use plimsoll_train::TrainError;
 
+use crate::error::over_limit;
 use crate::{Failure, Keywords};
 
 /// The failure of a job, in the words of Python.
@@ -46,6 +42,13 @@ pub enum Kind {
     Failed,
 }
 
+impl From<OverBudget> for Kind {
+    fn from(over: OverBudget) -> Kind {
+        let holders = over.top.into_iter().map(|HolderUse { holder, now, .. }| (holder, now.0)).collect();
+        Kind::OverLimit { needed: over.needed.0, available: over.free.0, limit: over.limit.0, holders }
+    }
+}
+
 impl JobFailure {
     /// Reports that an argument has a wrong value. The message names it.
     pub fn argument(message: impl Into<String>) -> Failure {
@@ -63,7 +66,7 @@ impl JobFailure {
         let kind = if error.is_stopped() {
             Kind::Stopped
         } else {
-            exceeded_limit(error.cause()).unwrap_or(Kind::Failed)
+            over_limit(error.cause()).map_or(Kind::Failed, Kind::from)
         };
         JobFailure {
             message: render(&error.line(), &Keywords),
@@ -86,41 +89,12 @@ impl fmt::Display for JobFailure {
     }
 }
 
-/// The exceeded limit of memory, if it is the cause of an error.
-fn exceeded_limit(cause: &Cause) -> Option<Kind> {
-    // Transparent causes have the source of the error that they wrap, which would be passed over.
-    let error: &(dyn StdError + 'static) = match cause {
-        Cause::Memory(error) | Cause::Map(MapError::OverBudget(error)) => error,
-        Cause::Infer(
-            InferError::OverBudget(error)
-            | InferError::Overhead(error)
-            | InferError::Memory(MapError::OverBudget(error)),
-        ) => error,
-        Cause::Run(error) | Cause::Train(TrainError::Run(error)) => error,
-        Cause::Train(error) => error,
-        Cause::Inspect(error) => error,
-        Cause::Loader(error) => error,
-        Cause::Metric(error) => error,
-        other => other,
-    };
-    let chain = || successors(Some(error), |&error: &&(dyn StdError + 'static)| error.source());
-    if let Some(over) = chain().find_map(|cause| cause.downcast_ref::<OverBudget>()) {
-        let holders = over.top.iter().map(|HolderUse { holder, now, .. }| (holder.clone(), now.0)).collect();
-        let (needed, available, limit) = (over.needed.0, over.free.0, over.limit.0);
-        return Some(Kind::OverLimit { needed, available, limit, holders });
-    }
-    match chain().find_map(|cause| cause.downcast_ref::<RunError>())? {
-        RunError::Infeasible { needed, limit, .. } | RunError::InfeasibleOnDevice { needed, limit, .. } => {
-            let (needed, limit) = (needed.0, limit.0);
-            Some(Kind::OverLimit { needed, available: limit, limit, holders: Vec::new() })
-        }
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use plimsoll_data::InspectError;
     use plimsoll_memory::{Budget, Bytes};
+    use plimsoll_run::RunError;
+    use plimsoll_train::TrainError;
 
     use super::*;
 
@@ -133,7 +107,14 @@ mod tests {
             parts: String::new(),
             ways_out: Vec::new(),
         };
-        for failure in [JobFailure::wrap(over), JobFailure::wrap(infeasible)] {
+        let case = InspectError::Case { case: "a".into(), problem: over.clone().into() };
+        let failures = [
+            JobFailure::wrap(over.clone()),
+            JobFailure::wrap(case),
+            JobFailure::wrap(TrainError::Run(RunError::Memory(over.into()))),
+            JobFailure::wrap(infeasible),
+        ];
+        for failure in failures {
             let Failure::Job(job) = failure else { panic!("a failure of a job") };
             let Kind::OverLimit { needed: 12, available: 10, limit: 10, .. } = job.kind else {
                 panic!("{job:?}")

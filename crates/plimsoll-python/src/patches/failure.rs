@@ -1,29 +1,23 @@
 //! Errors of data sets and loaders as Python sees them.
 
 use plimsoll::{Cause, Error};
-use plimsoll_data::pictures::{self, SettingError};
-use plimsoll_data::{DatasetError, InspectError, LoaderError, SamplerError, SplitsError};
-use plimsoll_memory::{MapError, OverBudget};
+use plimsoll_data::{DatasetError, InspectError, LoaderError, SamplerError};
+use plimsoll_memory::OverBudget;
 use plimsoll_nn::ConfigError;
 use plimsoll_remedy::render;
 use plimsoll_run::{RunError, one_line};
 
+use crate::error::over_limit;
 use crate::{Failure, Keywords};
 
 /// The failure of opening a data set.
 pub(super) fn opening_failure(error: &Error) -> Failure {
-    let over = match error.cause() {
-        Cause::Memory(over)
-        | Cause::Map(MapError::OverBudget(over))
-        | Cause::Dataset(DatasetError::Memory { source: over, .. })
-        | Cause::Splits(SplitsError::Memory { source: over, .. })
-        | Cause::Images(pictures::DatasetError::Memory { source: over, .. })
-        | Cause::Inspect(InspectError::Memory(MapError::OverBudget(over))) => Some(over.clone()),
-        Cause::Inspect(InspectError::Case { case, problem: MapError::OverBudget(over) }) => {
-            Some(OverBudget { holder: format!("case {case}: {}", over.holder), ..over.clone() })
+    let over = over_limit(error.cause()).map(|over| match error.cause() {
+        Cause::Inspect(InspectError::Case { case, .. }) => {
+            OverBudget { holder: format!("case {case}: {}", over.holder), ..over }
         }
-        _ => None,
-    };
+        _ => over,
+    });
     if let Some(over) = over {
         return Failure::OverLimit(over);
     }
@@ -76,11 +70,10 @@ pub(super) fn image_failure(error: &RunError) -> Failure {
 
 /// The failure of loading a batch.
 pub(super) fn loader_failure(error: &LoaderError) -> Failure {
+    if let Some(over) = over_limit(error) {
+        return Failure::OverLimit(over);
+    }
     let remedy = match error {
-        LoaderError::Memory(MapError::OverBudget(over))
-        | LoaderError::Pipeline(SettingError::Memory(MapError::OverBudget(over))) => {
-            return Failure::OverLimit(over.clone());
-        }
         LoaderError::AllLent { slots } => {
             return Failure::Failed {
                 message: format!("all {slots} batches are still in use, so that the next cannot be made"),

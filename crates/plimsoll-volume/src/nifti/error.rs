@@ -98,6 +98,7 @@ pub enum HeaderError {
     #[error("{problem} (from the {source_field})")]
     Geometry {
         /// The grid's error.
+        #[source]
         problem: GeometryError,
         /// The fields that the grid was taken from: sform, qform or pixdim.
         source_field: &'static str,
