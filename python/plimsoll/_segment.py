@@ -19,7 +19,7 @@ from ._model import Path, Progress, _expect_no_geometry, _expect_none_failed, _f
 
 
 def segment(
-    task: str,
+    task: str | Sequence[str],
     image: Any,
     output: Path | None = None,
     *,
@@ -56,8 +56,9 @@ def segment(
 
     Parameters
     ----------
-    task : str
-        The task: ``"total"``, ``"total_mr"``, ``"lung_vessels"`` and so on.
+    task : str or sequence of str
+        The task: ``"total"``, ``"total_mr"``, ``"lung_vessels"`` and so on. Several need `output`, a folder into which each
+        writes under its name; they share the image and the search for regions of interest.
     image : array, tensor, image or path
         An image as in `Model.predict`, or a folder of images or a DICOM series as a path.
     output : path-like, optional
@@ -108,7 +109,7 @@ def segment(
     -------
     object
         Without `output` the labels in the kind of the image, as `Model.predict` returns them. With it the path of the
-        label map or of the folder of masks.
+        label map, of the folder of masks, or of the folder of several tasks.
 
     Raises
     ------
@@ -123,8 +124,13 @@ def segment(
     >>> names[5]
     'liver'
     """
-    if not isinstance(task, str):
-        raise TypeError(f"task must be a name, not {type(task).__name__}")
+    if not isinstance(task, (str, Sequence)):
+        raise TypeError(f"task must be a name or a sequence of names, not {type(task).__name__}")
+    tasks = names_of(task, "task")
+    if not tasks:
+        raise ValueError("task names no task; pass a name, like 'total'")
+    if len(tasks) > 1 and output is None:
+        raise ValueError("task names several tasks, which need output, a folder")
     flags = {
         "ml": ml,
         "fast": fast,
@@ -154,13 +160,13 @@ def segment(
     subset = names_of(roi_subset_robust, "roi_subset_robust") or names_of(roi_subset, "roi_subset")
     is_dicom = output is not None and as_path(output, "output").lower().endswith(".dcm")
     without_effect = {
-        "roi_subset": bool(subset) and not task.startswith("total"),
-        "model_size": model_size == "small" and task != "total_v3",
-        "no_derived_masks": no_derived_masks and (task != "body" or ml or is_dicom or output is None),
+        "roi_subset": bool(subset) and not all(name.startswith("total") for name in tasks),
+        "model_size": model_size == "small" and tasks != ["total_v3"],
+        "no_derived_masks": no_derived_masks and ("body" not in tasks or ml or is_dicom or output is None),
         "statistics_exclude_masks_at_border": not statistics_exclude_masks_at_border and not statistics,
         "segmentation_type": segmentation_type is not None and not is_dicom,
     }
-    _expect_effects(without_effect, f"with the task {task} and these arguments")
+    _expect_effects(without_effect, f"with the task {', '.join(tasks)} and these arguments")
     blobs = 200.0 if remove_small_blobs is True else float(remove_small_blobs)
     options: dict[str, Any] = {
         "mode": "fast" if fast else "fastest" if fastest else "default",
@@ -192,10 +198,10 @@ def segment(
     if output is not None:
         if paths is None:
             raise ValueError("output needs an image that is given as a path; save the returned labels instead")
-        return _to_files(task, paths[0], pathlib.Path(output), {**options, "one_file": ml or is_dicom})
+        return _to_files(tasks, paths[0], pathlib.Path(output), {**options, "one_file": ml or is_dicom})
     files = {"statistics": statistics, "preview": preview, "overwrite": overwrite, "part": part is not None}
     _expect_effects(files, "without output")
-    return _labels(task, image, spacing, affine, {**options, "one_file": True})
+    return _labels(tasks, image, spacing, affine, {**options, "one_file": True})
 
 
 def segmentation_labels(task: str) -> dict[int, str]:
@@ -219,7 +225,7 @@ def _expect_effects(without: dict[str, bool], when: str) -> None:
             raise ValueError(f"{name} has no effect {when}; leave it out")
 
 
-def _labels(task: str, image: Any, spacing: Any, affine: Any, options: dict[str, Any]) -> Any:
+def _labels(tasks: list[str], image: Any, spacing: Any, affine: Any, options: dict[str, Any]) -> Any:
     """Return the labels of an image in its kind."""
     import tempfile
 
@@ -227,7 +233,7 @@ def _labels(task: str, image: Any, spacing: Any, affine: Any, options: dict[str,
     with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
         labels = pathlib.Path(folder) / "labels.nii"
         if paths is not None:
-            _to_files(task, paths[0], labels, options)
+            _to_files(tasks, paths[0], labels, options)
             if labels.is_dir():
                 raise ValueError(f"image {paths[0]} is a folder of images; pass output, a folder for their labels")
             return _read_labels(labels)
@@ -236,11 +242,11 @@ def _labels(task: str, image: Any, spacing: Any, affine: Any, options: dict[str,
             raise ValueError(f"image has {len(volume.channels)} channels; tasks take images of one")
         file = os.path.join(folder, "image.nii")
         _plimsoll.write_image(file, volume.shape, volume.affine, volume.element, _flat(volume.channels[0]))
-        return volume.restore(_read_labels(_to_files(task, file, labels, options)))
+        return volume.restore(_read_labels(_to_files(tasks, file, labels, options)))
 
 
-def _to_files(task: str, image: str, output: pathlib.Path, options: dict[str, Any]) -> pathlib.Path:
-    text, told = _plimsoll.segment(task, image, os.fspath(output), **options)
+def _to_files(tasks: list[str], image: str, output: pathlib.Path, options: dict[str, Any]) -> pathlib.Path:
+    text, told = _plimsoll.segment(tasks, image, os.fspath(output), **options)
     _warn(told)
     _expect_none_failed(json.loads(text)["failed"], "image")
     return output

@@ -120,6 +120,60 @@ fn a_task_is_cut_to_what_another_finds_that_is_cut_itself() {
 }
 
 #[test]
+fn several_tasks_have_the_labels_of_each_alone_and_run_what_they_share_once() {
+    let tasks = ["teeth", "craniofacial_structures", "body"];
+    let dir = tempfile::tempdir().unwrap();
+    let (all, alone) = (dir.path().join("all"), dir.path().join("alone"));
+    let report = segment(&tasks.join(","), "small.nii.gz", &all, &["--ml"]);
+    assert_eq!(report["tasks"].as_array().unwrap().len(), 3);
+    assert_eq!(
+        report["images"].as_array().unwrap().iter().map(|image| &image["task"]).collect::<Vec<_>>(),
+        tasks
+    );
+    // Nothing else is left.
+    assert_eq!(fs::read_dir(&all).unwrap().count(), 3);
+    for task in tasks {
+        let name = format!("{task}.nii.gz");
+        segment(task, "small.nii.gz", &alone.join(&name), &["--ml"]);
+        assert_eq!(fs::read(all.join(&name)).unwrap(), fs::read(alone.join(&name)).unwrap(), "{task}");
+    }
+    // What exists is kept, and what is missing is made.
+    fs::remove_file(all.join("body.nii.gz")).unwrap();
+    let again = segment(&tasks.join(","), "small.nii.gz", &all, &["--ml"]);
+    assert_eq!(
+        (again["kept"].as_array().unwrap().len(), again["images"][0]["task"].as_str()),
+        (2, Some("body"))
+    );
+    // Masks go into a folder of each.
+    let masks = dir.path().join("masks");
+    segment("teeth,body", "small.nii.gz", &masks, &[]);
+    assert!(masks.join("body/skin.nii.gz").exists() && masks.join("teeth").is_dir());
+
+    let (image, weights) = (oracle("small.nii.gz"), oracle("weights"));
+    let args = ["-i", &image, "--ml", "--weights", &weights, "--ram", "400MiB"];
+    let plan = run_json(&[&["segment", &tasks.join(","), "-o", "none", "--plan"], &args[..]].concat());
+    let models: Vec<&str> =
+        plan.as_array().unwrap().iter().map(|plan| plan["model"].as_str().unwrap()).collect();
+    let expected = [
+        "total, data set 298",
+        "craniofacial_structures, data set 115",
+        "teeth, data set 113",
+        "body, data set 299",
+    ];
+    assert_eq!(models, expected);
+    let refused = |task: &str, out: &str, rest: &[&str], expected: &str| {
+        let error = run_error(&[&["segment", task, "-o", out], &args[..], rest].concat());
+        assert!(error.contains(expected) && error.contains("hint: "), "{error}");
+    };
+    refused("body,body", "none", &[], "the task body is named twice");
+    refused("total,total_mr", "none", &["--roi-subset", "liver"], "--roi-subset selects labels of one task");
+    refused("total,body", "labels.nii.gz", &[], "several tasks write into a folder");
+    refused("body,nothing", "none", &[], "`nothing`");
+    refused("total_v3,body", "none", &["-ms", "small"], "--model-size has no effect with body");
+    assert!(!Path::new("none").exists());
+}
+
+#[test]
 fn vertebrae_are_numbered_and_refined() {
     let numbered = expect_labels("vertebrae_pp", "ct.nii.gz", "vertebrae_pp.nii.gz", &[]);
     assert!(numbered.len() > 3, "{numbered:?}");

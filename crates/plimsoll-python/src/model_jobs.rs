@@ -97,8 +97,8 @@ fn beside_code(ram: Option<Bytes>) -> Option<Bytes> {
 /// The options of a task of TotalSegmentator.
 #[derive(Clone, Debug)]
 pub struct SegmentOptions {
-    /// The task.
-    pub task: String,
+    /// The tasks.
+    pub tasks: Vec<String>,
     /// An image, a folder of images, or a series of DICOM.
     pub input: PathBuf,
     /// The folder of masks, or the label map.
@@ -145,7 +145,7 @@ pub struct SegmentOptions {
     pub ram: Option<Bytes>,
 }
 
-/// Runs a task of TotalSegmentator.
+/// Runs tasks of TotalSegmentator.
 ///
 /// # Errors
 /// If the task or a label is unknown, weights are missing, an option has no effect on the task, or an image cannot be segmented.
@@ -174,7 +174,7 @@ pub fn segment_images(options: SegmentOptions, context: &Context) -> Result<Segm
     let context = files.check(context)?;
     let SegmentOptions { statistics, incomplete, preview, .. } = options;
     let request = SegmentRequest {
-        task: options.task,
+        tasks: options.tasks,
         mode,
         input: options.input,
         output: options.output,

@@ -33,12 +33,13 @@ pub enum Size {
 /// Images to segment as TotalSegmentator does it.
 #[derive(Debug, ClapArgs)]
 pub struct Segment {
-    /// The task: total, total_mr, lung_vessels, … [default: total].
-    #[arg(value_name = "TASK")]
-    pub named: Option<String>,
+    /// The task: total, total_mr, lung_vessels, … [default: total]. Several, like total,body,lung_vessels, share the image and the search for
+    /// regions of interest, and each writes into OUT under its name.
+    #[arg(value_name = "TASK", value_delimiter = ',')]
+    pub named: Vec<String>,
     /// The same as an option, also -ta [default: total].
-    #[arg(long, value_name = "TASK", conflicts_with = "named")]
-    pub task: Option<String>,
+    #[arg(long, value_name = "TASK", conflicts_with = "named", value_delimiter = ',')]
+    pub task: Vec<String>,
     /// A .nii.gz or .nii image, a folder of .nii.gz images, or one series of DICOM: a folder, a ZIP archive, or a file of many slices.
     #[arg(short, long, value_name = "IN", required_unless_present = "list")]
     pub input: Option<PathBuf>,
@@ -135,13 +136,16 @@ impl Segment {
         let (Some(input), Some(output)) = (&self.input, &self.output) else {
             return Err(Failure::new("no image is named", "name an image with -i and an output with -o"));
         };
-        let task = self.named.as_deref().or(self.task.as_deref()).unwrap_or("total");
-        if self.model_size.is_some() && task != "total_v3" {
+        let named = if self.named.is_empty() { &self.task } else { &self.named };
+        let tasks = if named.is_empty() { vec!["total".to_string()] } else { named.clone() };
+        let other_than = |known: &str| tasks.iter().find(|task| *task != known);
+        if let (Some(_), Some(task)) = (self.model_size, other_than("total_v3")) {
             let message = format!("--model-size has no effect with {task}: only total_v3 has two");
             return Err(Failure::new(message, "leave it out"));
         }
-        if self.no_derived_masks && task != "body" {
-            let message = format!("--no-derived-masks has no effect with {task}: only body has such masks");
+        if self.no_derived_masks && !tasks.iter().any(|task| task == "body") {
+            let tasks = tasks.join(",");
+            let message = format!("--no-derived-masks has no effect with {tasks}: only body has such masks");
             return Err(Failure::new(message, "leave it out"));
         }
         if self.no_derived_masks && is_dicom_name(output) {
@@ -153,7 +157,8 @@ impl Segment {
         }
         let is_robust = !self.roi_subset_robust.is_empty();
         let subset = if is_robust { &self.roi_subset_robust } else { &self.roi_subset };
-        if !subset.is_empty() && !task.starts_with("total") {
+        let of_parts = tasks.iter().find(|task| !task.starts_with("total"));
+        if let (false, Some(task)) = (subset.is_empty(), of_parts) {
             let flag = if is_robust { "--roi-subset-robust" } else { "--roi-subset" };
             let message = format!("{flag} has no effect with {task}: it applies to tasks of the whole body");
             return Err(Failure::new(message, "leave it out"));
@@ -163,7 +168,7 @@ impl Segment {
             return Err(Failure::new(message, "leave it out, or let the output end in .dcm"));
         }
         Ok(SegmentRequest {
-            task: task.into(),
+            tasks,
             mode: match (self.fast, self.fastest) {
                 (true, _) => Mode::Fast,
                 (_, true) => Mode::Fastest,

@@ -38,7 +38,9 @@ pub fn run(args: &Segment, as_json: bool) -> Outcome {
     if as_json {
         json(&report)?;
     } else {
-        println!("weights of {}: {}", report.task, report.license);
+        for used in &report.tasks {
+            println!("weights of {}: {}", used.task, used.license);
+        }
         for image in &report.images {
             println!("{} in {:.1} s, holding {}", image.output.display(), image.seconds, image.planned_bytes);
         }
@@ -51,9 +53,12 @@ pub fn run(args: &Segment, as_json: bool) -> Outcome {
         None => Ok(()),
         Some(first) => {
             let of = report.failed.len() + report.images.len() + report.kept.len();
+            let task = first.task.as_ref().filter(|_| report.tasks.len() > 1);
+            let task = task.map(|task| format!("{task}: ")).unwrap_or_default();
             let message = format!(
-                "{} of {of} images could not be segmented, the first: {}: {}",
+                "{} of {of} {} could not be segmented, the first: {}: {task}{}",
                 report.failed.len(),
+                if report.tasks.len() > 1 { "tasks of images" } else { "images" },
                 first.image.display(),
                 first.error
             );

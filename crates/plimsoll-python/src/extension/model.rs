@@ -401,13 +401,13 @@ fn run_job<T: Serialize + Send>(
     Ok((json(&report?)?, warnings))
 }
 
-/// Runs a task of TotalSegmentator on files, and returns the report as JSON and warnings.
+/// Runs tasks of TotalSegmentator on files, and returns the report as JSON and warnings.
 #[pyfunction]
-#[pyo3(signature = (task, input, output, *, one_file, mode, subset, body_seg, robust_crop, by_logits, small, remove_small_blobs, derived, statistics, incomplete, preview, dicom, weights, overwrite, part, device, vram, threads, ram, progress=None))]
+#[pyo3(signature = (tasks, input, output, *, one_file, mode, subset, body_seg, robust_crop, by_logits, small, remove_small_blobs, derived, statistics, incomplete, preview, dicom, weights, overwrite, part, device, vram, threads, ram, progress=None))]
 #[allow(clippy::too_many_arguments, reason = "the package passes keyword arguments")]
 fn segment(
     py: Python<'_>,
-    task: String,
+    tasks: Vec<String>,
     input: PathBuf,
     output: PathBuf,
     one_file: bool,
@@ -434,7 +434,7 @@ fn segment(
 ) -> PyResult<(String, Vec<String>)> {
     let threads = resources(py, None, threads)?.threads;
     let options = SegmentOptions {
-        task,
+        tasks,
         input,
         output,
         one_file,

@@ -9,6 +9,7 @@ mod parts;
 mod plan;
 mod refine;
 mod share;
+mod shared;
 mod stages;
 
 use std::collections::HashSet;
@@ -35,6 +36,8 @@ use self::extras::{Extras, written};
 use self::input::{Input, InputKind};
 use self::parts::PartsFolder;
 pub use self::plan::plan_segmentation;
+use self::share::share;
+use self::shared::Shared;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 use crate::jobs::predict::image_warnings::SHEARED;
@@ -51,13 +54,14 @@ const STEPS: [f64; 2] = [0.8, 0.5];
 
 /// Images to be segmented.
 pub struct SegmentRequest {
-    /// The name of the task.
-    pub task: String,
-    /// The resolution of the task.
+    /// The names of the tasks, which are run one after the other on each image.
+    pub tasks: Vec<String>,
+    /// The resolution of the tasks.
     pub mode: Mode,
     /// An image, a folder of images, or one series of DICOM: a folder, a ZIP archive, or a file of many slices.
     pub input: PathBuf,
-    /// The folder of an image's masks; with `one_file`, the label map of an image. Of a folder of images, a folder of these.
+    /// The folder of an image's masks; with `one_file`, the label map of an image. Of a folder of images, a folder of these. Of several tasks, a
+    /// folder in which each has the place of its name.
     pub output: PathBuf,
     /// Writes labels into one file with names instead of a file for each.
     pub one_file: bool,
@@ -96,6 +100,8 @@ pub struct SegmentRequest {
 /// An image that was segmented.
 #[derive(Serialize)]
 pub struct Segmented {
+    /// The task.
+    pub task: String,
     /// The image.
     pub image: PathBuf,
     /// Its label map, or the folder of its masks.
@@ -109,6 +115,9 @@ pub struct Segmented {
 /// An image that could not be segmented.
 #[derive(Serialize)]
 pub struct Failed {
+    /// The task; `None` if no task can read the image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
     /// The image.
     pub image: PathBuf,
     /// The error in one line.
@@ -117,13 +126,20 @@ pub struct Failed {
     pub hint: String,
 }
 
+/// A task of TotalSegmentator whose weights were used.
+#[derive(Serialize)]
+pub struct UsedTask {
+    /// The task.
+    pub task: String,
+    /// The licence of its weights.
+    pub license: String,
+}
+
 /// The report of a segmentation.
 #[derive(Serialize)]
 pub struct SegmentationReport {
-    /// The task of TotalSegmentator.
-    pub task: String,
-    /// The licence of the weights.
-    pub license: String,
+    /// The tasks.
+    pub tasks: Vec<UsedTask>,
     /// Warnings about the input.
     pub warnings: Vec<String>,
     /// The images.
@@ -143,8 +159,8 @@ pub struct SegmentationReport {
 
 /// Segments every image of the input.
 pub fn segment(request: &SegmentRequest, context: &Context) -> Outcome<SegmentationReport> {
-    let (job, kind) = Job::checked(request, context)?;
-    let series = kind.series(&job.budget)?;
+    let tasks = Tasks::checked(request, context)?;
+    let series = tasks.kind.series(&tasks.budget)?;
     let mut warnings = series.as_ref().map_or_else(Vec::new, Series::warnings);
     if series.as_ref().is_some_and(|series| is_sheared(series.geometry())) {
         warnings.push(SHEARED.into());
@@ -152,9 +168,9 @@ pub fn segment(request: &SegmentRequest, context: &Context) -> Outcome<Segmentat
     for warning in &warnings {
         context.warn(format_args!("{}: {warning}", request.input.display()));
     }
+    let used = |job: &Job<'_>| UsedTask { task: job.name.into(), license: job.task.license.clone() };
     let mut report = SegmentationReport {
-        task: request.task.clone(),
-        license: job.task.license.clone(),
+        tasks: tasks.jobs.iter().map(used).collect(),
         warnings,
         images: Vec::new(),
         kept: Vec::new(),
@@ -164,22 +180,100 @@ pub fn segment(request: &SegmentRequest, context: &Context) -> Outcome<Segmentat
         code: mapped_files()?,
     };
     if let Some(series) = &series {
-        job.expect_no_slice(series)?;
+        tasks.jobs.iter().try_for_each(|job| job.expect_no_slice(series))?;
     }
     // The pixels of a series are not read where nothing is to be made of them.
-    if series.is_some() && job.has_all(&request.output) {
-        Input::sweep(&request.input, job.beside(&request.output))?;
-        report.kept.push(request.output.clone());
+    if series.is_some() && tasks.jobs.iter().all(|job| job.has_all(&job.output)) {
+        Input::sweep(&request.input, tasks.beside())?;
+        report.kept.extend(tasks.jobs.iter().map(|job| job.output.clone()));
     } else {
-        job.segment_each(&kind, series.as_ref(), &mut report)?;
+        tasks.segment_each(series.as_ref(), &mut report)?;
     }
     report.peak_rss_bytes = resident()?.peak;
     Ok(report)
 }
 
+/// The tasks of a request, which share its images.
+struct Tasks<'a> {
+    request: &'a SegmentRequest,
+    jobs: Vec<Job<'a>>,
+    kind: InputKind,
+    budget: Budget,
+    context: &'a Context,
+}
+
+impl Tasks<'_> {
+    /// The folder that all outputs are in.
+    fn beside(&self) -> &Path {
+        match self.jobs.as_slice() {
+            [job] => job.beside(&job.output),
+            _ => &self.request.output,
+        }
+    }
+
+    /// Makes what is missing of each image.
+    fn segment_each(&self, series: Option<&Series>, report: &mut SegmentationReport) -> Outcome {
+        let Tasks { request, jobs, kind, context, .. } = self;
+        if let Some(series) = series {
+            jobs.iter().try_for_each(|job| job.expect_referable(series))?;
+        }
+        let mut input =
+            Input::open(&request.input, kind, series, self.beside(), &self.budget, context.stop.flag())?;
+        // Checked for all, so that every part refuses what one of them would.
+        jobs.iter().try_for_each(|job| job.outputs(&input.cases, kind).map(|_| ()))?;
+        if let Some(part) = request.part {
+            let share = share(part, &input, context);
+            input.cases.retain(|case| share.has(&case.id));
+            input.refused.retain(|image| share.has(&image.case));
+            report.part = Some(share.record());
+        }
+        for RefusedImage { case, error } in input.refused {
+            let failure = Error::from(error);
+            let (error, hint) = (failure.line(), failure.remedy().clone().into());
+            report.failed.push(Failed { task: None, image: request.input.join(case), error, hint });
+        }
+        let cases = &input.cases;
+        // The series itself was looked at before it was brought into an image.
+        for image in cases.iter().filter(|_| series.is_none()).flat_map(Case::image_files) {
+            let is_tilted = VolumeFile::open(image).is_ok_and(|file| is_sheared(file.geometry()));
+            let warning = format!("{}: {SHEARED}", image.display());
+            if is_tilted {
+                context.warn(&warning);
+            }
+            report.warnings.extend(is_tilted.then_some(warning));
+        }
+        let outputs: Vec<Vec<PathBuf>> =
+            jobs.iter().map(|job| job.outputs(cases, kind)).collect::<Outcome<_>>()?;
+        for (at, case) in cases.iter().enumerate() {
+            let place = self.beside();
+            if place.is_dir() {
+                Shared::sweep(place, &case.id)?;
+            }
+            let mut shared = None;
+            for (job, outputs) in jobs.iter().zip(&outputs) {
+                let place = Place { kind, series, output: &outputs[at], beside: place };
+                job.segment_case(case, &place, &mut shared, report)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The place of an image and its labels.
+struct Place<'a> {
+    kind: &'a InputKind,
+    series: Option<&'a Series>,
+    /// The label map, or the folder of masks.
+    output: &'a Path,
+    /// The folder that the outputs of all tasks are in.
+    beside: &'a Path,
+}
+
 /// A task with all that its stages share.
 struct Job<'a> {
     request: &'a SegmentRequest,
+    name: &'a str,
+    output: PathBuf,
     task: &'static SegmentatorTask,
     models: &'static TaskModels,
     weights: PathBuf,
@@ -196,74 +290,53 @@ impl Job<'_> {
         labels.is_some_and(|labels| self.extras(output).missing(labels).is_empty())
     }
 
-    /// Makes what is missing of each image.
-    fn segment_each(
+    /// Makes what is missing of an image, and reports it.
+    fn segment_case(
         &self,
-        kind: &InputKind,
-        series: Option<&Series>,
+        case: &Case,
+        place: &Place<'_>,
+        shared: &mut Option<Shared>,
         report: &mut SegmentationReport,
     ) -> Outcome {
         let Job { request, context, .. } = self;
-        if let Some(series) = series {
-            self.expect_referable(series)?;
-        }
-        let beside = self.beside(&request.output);
-        let mut input = Input::open(&request.input, kind, series, beside, &self.budget, context.stop.flag())?;
-        // Checked for all, so that every part refuses what one of them would.
-        self.outputs(&input.cases, kind)?;
-        if let Some(part) = request.part {
-            let share = self.share(part, &input);
-            input.cases.retain(|case| share.has(&case.id));
-            input.refused.retain(|image| share.has(&image.case));
-            report.part = Some(share.record());
-        }
-        for RefusedImage { case, error } in input.refused {
-            let failure = Error::from(error);
-            let (error, hint) = (failure.line(), failure.remedy().clone().into());
-            report.failed.push(Failed { image: request.input.join(case), error, hint });
-        }
-        let cases = &input.cases;
-        // The series itself was looked at before it was brought into an image.
-        for image in cases.iter().filter(|_| series.is_none()).flat_map(Case::image_files) {
-            let is_tilted = VolumeFile::open(image).is_ok_and(|file| is_sheared(file.geometry()));
-            let warning = format!("{}: {SHEARED}", image.display());
-            if is_tilted {
-                context.warn(&warning);
+        let Place { kind, series, output, .. } = *place;
+        let Some(image) = case.images.first().map(|image| image.path.clone()) else { return Ok(()) };
+        // The path that the user named, not the image that a series was converted to.
+        let named = if series.is_some() { request.input.clone() } else { image.clone() };
+        self.sweep(output, case)?;
+        let extras = self.extras(output);
+        let labels = self.labels_written(output).filter(|_| !request.overwrite);
+        let missing = labels.map(|labels| extras.missing(labels));
+        let start = std::time::Instant::now();
+        let made = match missing {
+            Some(missing) if missing.is_empty() => Ok(None),
+            // Statistics and previews can be made from an existing label map.
+            Some(missing) if request.one_file && !is_encoded(output) => {
+                self.make(&missing, &image, output).map(|()| None)
             }
-            report.warnings.extend(is_tilted.then_some(warning));
-        }
-        let outputs = self.outputs(cases, kind)?;
-        for (case, output) in cases.iter().zip(outputs) {
-            let Some(image) = case.images.first().map(|image| image.path.clone()) else { continue };
-            // The path that the user named, not the image that a series was converted to.
-            let named = if series.is_some() { request.input.clone() } else { image.clone() };
-            self.sweep(&output, case)?;
-            let extras = self.extras(&output);
-            let labels = self.labels_written(&output).filter(|_| !request.overwrite);
-            let missing = labels.map(|labels| extras.missing(labels));
-            let start = std::time::Instant::now();
-            let made = match missing {
-                Some(missing) if missing.is_empty() => Ok(None),
-                // Statistics and previews can be made from an existing label map.
-                Some(missing) if request.one_file && !is_encoded(&output) => {
-                    self.make(&missing, &image, &output).map(|()| None)
-                }
-                _ => self.segment(case, series, &output, &extras).map(Some),
-            };
-            match made {
-                Ok(None) => report.kept.push(output),
-                Ok(Some(planned_bytes)) => {
-                    let seconds = start.elapsed().as_secs_f64();
-                    report.images.push(Segmented { image: named, output, seconds, planned_bytes });
-                }
-                Err(failure) if kind.is_one() || context.stop.is_asked() => return Err(failure),
-                Err(failure) => {
-                    report.failed.push(Failed {
-                        image: named,
-                        error: failure.line(),
-                        hint: failure.remedy().clone().into(),
-                    });
-                }
+            _ => self.segment(case, place, &extras, shared).map(Some),
+        };
+        let task = self.name.to_string();
+        match made {
+            Ok(None) => report.kept.push(output.into()),
+            Ok(Some(planned_bytes)) => {
+                let seconds = start.elapsed().as_secs_f64();
+                report.images.push(Segmented {
+                    task,
+                    image: named,
+                    output: output.into(),
+                    seconds,
+                    planned_bytes,
+                });
+            }
+            Err(failure) if kind.is_one() || context.stop.is_asked() => return Err(failure),
+            Err(failure) => {
+                report.failed.push(Failed {
+                    task: Some(task),
+                    image: named,
+                    error: failure.line(),
+                    hint: failure.remedy().clone().into(),
+                });
             }
         }
         Ok(())
@@ -282,11 +355,19 @@ impl Job<'_> {
 
     /// The size of a task's networks. The requested size applies to the task itself, not to tasks that find the region of interest.
     fn size_of(&self, task: &str) -> ModelSize {
-        if task == self.request.task { self.request.size } else { ModelSize::Big }
+        if task == self.name { self.request.size } else { ModelSize::Big }
     }
 
     /// All tasks that are run, in their order, those that find where to look before those that look there.
     fn tasks(&self) -> Outcome<Vec<(String, Mode)>> {
+        let mut all = self.rough_tasks()?;
+        all.push((self.name.into(), self.request.mode));
+        all.extend(self.task.refinement.as_ref().map(|refinement| (refinement.task.clone(), Mode::Default)));
+        Ok(all)
+    }
+
+    /// The tasks that find where to look, in their order.
+    fn rough_tasks(&self) -> Outcome<Vec<(String, Mode)>> {
         let mut all = Vec::new();
         let mut next = self.rough();
         while let Some((name, mode)) = next {
@@ -295,8 +376,6 @@ impl Job<'_> {
             all.push((name, mode));
         }
         all.reverse();
-        all.push((self.request.task.clone(), self.request.mode));
-        all.extend(self.task.refinement.as_ref().map(|refinement| (refinement.task.clone(), Mode::Default)));
         Ok(all)
     }
 
@@ -347,7 +426,7 @@ impl Job<'_> {
 
     /// The task that finds the box which images are cut to.
     fn rough(&self) -> Option<(String, Mode)> {
-        self.crop().map(|crop| crop.task_and_mode(&self.request.task))
+        self.crop().map(|crop| crop.task_and_mode(self.name))
     }
 
     /// The region that images are cut to: of the task, around the requested labels, or the body.
@@ -362,7 +441,8 @@ impl Job<'_> {
 
     /// Refuses what would have no effect.
     fn expect_effect(&self) -> Outcome {
-        let SegmentRequest { task, body_seg, robust_crop, remove_small_blobs, by_logits, .. } = self.request;
+        let SegmentRequest { body_seg, robust_crop, remove_small_blobs, by_logits, .. } = self.request;
+        let task = self.name;
         let none = |flag: &str, why: String| {
             Err(Error::new(format!("{flag} has no effect with {task}: {why}"), "leave it out"))
         };
@@ -447,10 +527,11 @@ impl Job<'_> {
     fn segment(
         &self,
         case: &Case,
-        series: Option<&Series>,
-        output: &Path,
+        place: &Place<'_>,
         extras: &Extras,
+        shared: &mut Option<Shared>,
     ) -> Outcome<Bytes> {
+        let Place { series, output, .. } = *place;
         let Some(image) = case.images.first().map(|image| image.path.as_path()) else {
             return Err(Error::new(format!("{} has no image", case.id), "name an image"));
         };
@@ -460,7 +541,11 @@ impl Job<'_> {
         let mut most = Bytes::ZERO;
         let names = self.names();
         let mut found = Vec::new();
-        let looked = self.look(case, &parts, &mut most)?;
+        let shared = match shared {
+            Some(shared) => shared,
+            none => none.insert(Shared::new(place.beside, &case.id)?),
+        };
+        let looked = self.look(case, &parts, shared, &mut most)?;
         if let Some(labels) = looked {
             found = match &self.task.refinement {
                 None => labels,

@@ -8,45 +8,65 @@ use plimsoll_models::total_segmentator::{Crop, SegmentatorTask};
 
 use super::encoded::is_encoded;
 use super::input::InputKind;
-use super::{ENDING, Job, SegmentRequest};
+use super::{ENDING, Job, SegmentRequest, Tasks};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 
-impl<'a> Job<'a> {
-    /// The job of a request, and what its input is.
+impl<'a> Tasks<'a> {
+    /// The job of each task of a request, and the kind of its input.
     ///
-    /// Refuses labels that the task does not have, options that have no effect on it, names that no label map can be written under, labels that cannot be looked for, and
-    /// weights that are not there.
-    pub(super) fn checked(
-        request: &'a SegmentRequest,
-        context: &'a Context,
-    ) -> Outcome<(Job<'a>, InputKind)> {
-        let task = SegmentatorTask::named(&request.task)?;
-        let models = task.models(&request.task, request.mode)?;
-        if let Some(unknown) = request.subset.iter().find(|class| task.value(class).is_none()) {
-            let message = format!("`{unknown}` is not a label of {}", request.task);
-            return Err(Error::new(message, "‹job segment +list› names the labels of each task"));
-        }
-        let weights = request.weights.clone();
-        let budget = Budget::new(context.limits(request.ram).limit);
-        let body = if request.body_seg { Some(Crop::body()?) } else { None };
-        let job = Job { request, task, models, weights, body, budget, context };
+    /// Refuses labels that a task does not have, options that have no effect on it, names that no label map can be written under, labels that
+    /// cannot be looked for, and missing weights.
+    pub(super) fn checked(request: &'a SegmentRequest, context: &'a Context) -> Outcome<Tasks<'a>> {
+        expect_tasks(request)?;
         let kind = InputKind::detect(&request.input)?;
         if let Some(part) = request.part.filter(|_| kind.is_one()) {
             let message = format!("‹part={part}› has no effect: {} is one image", request.input.display());
             return Err(Error::new(message, "leave ‹part› out, or name a folder of images"));
         }
-        job.expect_effect()?;
-        job.expect_series(&kind)?;
-        job.expect_writable(kind.is_one())?;
-        job.expect_findable()?;
-        job.expect_weights()?;
-        Ok((job, kind))
+        let budget = Budget::new(context.limits(request.ram).limit);
+        let jobs = request.tasks.iter().map(|name| {
+            let job = Job::of_task(name, request, &kind, budget.clone(), context)?;
+            job.expect_effect()?;
+            job.expect_series(&kind)?;
+            job.expect_writable(kind.is_one())?;
+            job.expect_findable()?;
+            job.expect_weights()?;
+            Ok(job)
+        });
+        let jobs = jobs.collect::<Outcome<Vec<_>>>()?;
+        Ok(Tasks { request, jobs, kind, budget, context })
+    }
+}
+
+impl<'a> Job<'a> {
+    /// The job of one task. Of several, each has a place of its name in the output: a file for one image, and a folder otherwise.
+    fn of_task(
+        name: &'a str,
+        request: &'a SegmentRequest,
+        kind: &InputKind,
+        budget: Budget,
+        context: &'a Context,
+    ) -> Outcome<Job<'a>> {
+        let task = SegmentatorTask::named(name)?;
+        let models = task.models(name, request.mode)?;
+        if let Some(unknown) = request.subset.iter().find(|class| task.value(class).is_none()) {
+            let message = format!("`{unknown}` is not a label of {name}");
+            return Err(Error::new(message, "‹job segment +list› names the labels of each task"));
+        }
+        let output = match (request.tasks.len(), kind.is_one() && request.one_file) {
+            (1, _) => request.output.clone(),
+            (_, true) => request.output.join(format!("{name}{ENDING}")),
+            (_, false) => request.output.join(name),
+        };
+        let weights = request.weights.clone();
+        let body = if request.body_seg { Some(Crop::body()?) } else { None };
+        Ok(Job { request, name, output, task, models, weights, body, budget, context })
     }
 
     /// The output of each image: its label map, or the folder of its masks. Refuses to write over any of the images.
     pub(super) fn outputs(&self, cases: &[Case], kind: &InputKind) -> Outcome<Vec<PathBuf>> {
-        let SegmentRequest { output, one_file, .. } = self.request;
+        let (SegmentRequest { one_file, .. }, output) = (self.request, &self.output);
         let of_case = |case: &Case| match (kind.is_one(), one_file) {
             (true, _) => output.clone(),
             (false, true) => output.join(format!("{}{ENDING}", case.id)),
@@ -59,7 +79,7 @@ impl<'a> Job<'a> {
 
     /// Refuses names that no label map can be written under, before anything is computed.
     fn expect_writable(&self, is_one: bool) -> Outcome {
-        let (output, one_file) = (&self.request.output, self.request.one_file);
+        let (output, one_file) = (&self.output, self.request.one_file);
         let name = output.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
         let is_file = is_encoded(output) || [".nii", ".nii.gz"].iter().any(|ending| name.ends_with(ending));
         let wrong = |why: &str, hint: &str| Err(Error::new(format!("{} {why}", output.display()), hint));
@@ -75,4 +95,30 @@ impl<'a> Job<'a> {
             _ => Ok(()),
         }
     }
+}
+
+/// Refuses a request without tasks, a task that is named twice, and what several tasks cannot share.
+fn expect_tasks(request: &SegmentRequest) -> Outcome {
+    let SegmentRequest { tasks, output, subset, .. } = request;
+    if tasks.is_empty() {
+        return Err(Error::new("no task is named", "name one, like total"));
+    }
+    let twice = tasks.iter().enumerate().find(|(at, name)| tasks[..*at].contains(name));
+    if let Some((_, name)) = twice {
+        return Err(Error::new(format!("the task {name} is named twice"), "name each task once"));
+    }
+    if tasks.len() == 1 {
+        return Ok(());
+    }
+    if !subset.is_empty() {
+        let message = "‹roi_subset› selects labels of one task, but several are named";
+        return Err(Error::new(message, "leave ‹roi_subset› out, or name one task"));
+    }
+    let name = output.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    if is_encoded(output) || [".nii", ".nii.gz"].iter().any(|ending| name.ends_with(ending)) {
+        let message =
+            format!("{} is the name of a file, but several tasks write into a folder", output.display());
+        return Err(Error::new(message, "name a folder, or one task"));
+    }
+    Ok(())
 }

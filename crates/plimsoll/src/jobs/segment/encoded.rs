@@ -29,7 +29,7 @@ pub(super) fn is_encoded(output: &Path) -> bool {
 impl Job<'_> {
     /// Refuses a segmentation of DICOM where the input is no series that it could refer to, before anything is computed.
     pub(super) fn expect_series(&self, kind: &InputKind) -> Outcome {
-        let (input, output) = (&self.request.input, &self.request.output);
+        let (input, output) = (&self.request.input, &self.output);
         match kind {
             InputKind::Image | InputKind::Folder if is_dicom_name(output) => Err(no_series(input, output)),
             _ => Ok(()),
@@ -38,7 +38,7 @@ impl Job<'_> {
 
     /// Refuses to write labels over a slice of the series, or the archive that it is in, under whatever name it is reached.
     pub(super) fn expect_no_slice(&self, series: &Series) -> Outcome {
-        let SegmentRequest { input, output, one_file, .. } = self.request;
+        let (SegmentRequest { input, one_file, .. }, output) = (self.request, &self.output);
         let real = |path: &Path| path.canonicalize().ok();
         // A path without a file is no slice.
         let (Some(to), true) = (real(output), *one_file) else { return Ok(()) };
@@ -56,7 +56,7 @@ impl Job<'_> {
 
     /// Refuses a series that a segmentation of DICOM cannot refer to, before anything is computed.
     pub(super) fn expect_referable(&self, series: &Series) -> Outcome {
-        if !is_dicom_name(&self.request.output) {
+        if !is_dicom_name(&self.output) {
             return Ok(());
         }
         series.expect_referable(&self.budget).map_err(|error| match error {
@@ -75,7 +75,7 @@ impl Job<'_> {
             return Ok(write_segmentation(labels, output, &names, &self.budget, self.context.stop.flag())?);
         }
         let Some(series) = series else { return Err(no_series(&self.request.input, output)) };
-        let (names, description) = (&names, &self.request.task);
+        let (names, description) = (&names, self.name);
         let algorithm = &format!("TotalSegmentator {description}");
         match self.request.dicom {
             DicomForm::Segmentation(kind) => {

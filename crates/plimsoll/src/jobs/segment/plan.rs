@@ -9,7 +9,7 @@ use plimsoll_models::total_segmentator::{PartModel, SegmentatorTask};
 use super::encoded::is_encoded;
 use super::input::images;
 use super::stages::{Stage, least_limit, open};
-use super::{Job, STEPS, SegmentRequest};
+use super::{Job, STEPS, SegmentRequest, Tasks};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 use crate::jobs::outliers::OutlierRemedy;
@@ -24,35 +24,49 @@ pub fn plan_segmentation(request: &SegmentRequest, context: &Context) -> Outcome
         let message = format!("‹part={part}› has no effect: {PLANS_ALL}");
         return Err(Error::new(message, "leave ‹part› out"));
     }
-    let (job, kind) = Job::checked(request, context)?;
-    if let Some(series) = kind.series(&job.budget)? {
-        job.expect_no_slice(&series)?;
-        job.expect_referable(&series)?;
+    let Tasks { jobs, kind, budget, .. } = Tasks::checked(request, context)?;
+    if let Some(series) = kind.series(&budget)? {
+        for job in &jobs {
+            job.expect_no_slice(&series)?;
+            job.expect_referable(&series)?;
+        }
     }
-    let FoundImages { cases, refused, memory: _memory } = images(&request.input, &kind, &job.budget)?;
+    let FoundImages { cases, refused, memory: _memory } = images(&request.input, &kind, &budget)?;
     let refused: Vec<Failed> =
         refused.into_iter().map(|image| Failed::new(image.case, image.error)).collect();
-    let outputs = job.outputs(&cases, &kind)?;
-    let (mut files, mut kept) = (Vec::new(), Vec::new());
-    for (case, labels) in cases.into_iter().zip(outputs) {
-        let of = if job.is_kept(&labels) { &mut kept } else { &mut files };
-        of.push(CaseFiles { case, earlier: None, labels, probabilities: None });
-    }
     let mut plans = Vec::new();
-    // All but the task itself run with all of their models, and with no changes but their own.
-    for (name, mode) in job.tasks()? {
-        let task = SegmentatorTask::named(&name)?;
-        let models = task.models(&name, mode)?;
-        let is_asked = (&name, mode) == (&request.task, request.mode);
-        let (subset, changes, spacing): (&[String], _, _) = match is_asked {
-            true => (&request.subset, job.changes(), job.spacing()),
-            false => (&[], models.changes.clone(), models.spacing()),
-        };
-        let stage = Stage { name: &name, task, models, spacing, within: None, subset, changes };
-        for part in stage.parts() {
-            let mut plan = job.plan_part(&stage, part, &files, &kept)?;
-            plan.refused.splice(..0, refused.iter().cloned());
-            plans.push(plan);
+    // Tasks whose labels are made once for all that need them.
+    let mut shared = Vec::new();
+    for job in &jobs {
+        let (mut files, mut kept) = (Vec::new(), Vec::new());
+        for (case, labels) in cases.iter().zip(job.outputs(&cases, &kind)?) {
+            let of = if job.is_kept(&labels) { &mut kept } else { &mut files };
+            of.push(CaseFiles { case: case.clone(), earlier: None, labels, probabilities: None });
+        }
+        let rough = job.rough_tasks()?;
+        // All but the task itself run with all of their models, and with no changes but their own.
+        for (name, mode) in job.tasks()? {
+            let task = SegmentatorTask::named(&name)?;
+            let models = task.models(&name, mode)?;
+            let is_asked = (name.as_str(), mode) == (job.name, request.mode);
+            let (subset, changes, spacing): (&[String], _, _) = match is_asked {
+                true => (&request.subset, job.changes(), job.spacing()),
+                false => (&[], models.changes.clone(), models.spacing()),
+            };
+            let key = (name.clone(), mode);
+            let is_shared = if is_asked { job.is_shareable() } else { rough.contains(&key) };
+            if is_shared {
+                if shared.contains(&key) {
+                    continue;
+                }
+                shared.push(key);
+            }
+            let stage = Stage { name: &name, task, models, spacing, within: None, subset, changes };
+            for part in stage.parts() {
+                let mut plan = job.plan_part(&stage, part, &files, &kept)?;
+                plan.refused.splice(..0, refused.iter().cloned());
+                plans.push(plan);
+            }
         }
     }
     Ok(plans)

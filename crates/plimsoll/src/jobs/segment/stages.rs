@@ -8,12 +8,13 @@ use plimsoll_infer::{CaseRequest, PartLabels, PredictOptions, PredictedCase, Pre
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_models::SegmentationModel;
 use plimsoll_models::nnunet::{NnUnetChoice, NnUnetModel};
-use plimsoll_models::total_segmentator::{Change, Crop, PartModel, SegmentatorTask, TaskModels};
+use plimsoll_models::total_segmentator::{Change, Crop, ModelSize, PartModel, SegmentatorTask, TaskModels};
 use plimsoll_run::FoldName;
 use plimsoll_volume::{Spacing, VolumeFile, VoxelBox};
 
 use super::parts::PartsFolder;
-use super::{Job, STEPS};
+use super::shared::Shared;
+use super::{Job, STEPS, SegmentRequest};
 use crate::context::Progress;
 use crate::error::Outcome;
 use crate::jobs::predict::plan::{ring_line, strips_line};
@@ -61,17 +62,18 @@ impl Job<'_> {
         &self,
         case: &Case,
         parts: &PartsFolder,
+        shared: &mut Shared,
         most: &mut Bytes,
     ) -> Outcome<Option<Vec<PartLabels>>> {
         let within = match self.crop() {
             None => None,
-            Some(crop) => match self.find(&self.request.task, &crop, case, parts, most)? {
+            Some(crop) => match self.find(self.name, &crop, case, shared, most)? {
                 None => return Ok(None),
                 found => found,
             },
         };
         let stage = Stage {
-            name: &self.request.task,
+            name: self.name,
             task: self.task,
             models: self.models,
             spacing: self.spacing(),
@@ -79,7 +81,22 @@ impl Job<'_> {
             subset: &self.request.subset,
             changes: self.changes(),
         };
-        self.labels(&stage, case, parts, most).map(Some)
+        let mode = self.request.mode;
+        if !self.is_shareable() {
+            return self.labels(&stage, case, parts, most).map(Some);
+        }
+        if shared.labels(self.name, mode).is_none() {
+            let found = self.labels(&stage, case, shared.folder(), most)?;
+            shared.keep(self.name, mode, found);
+        }
+        Ok(shared.labels(self.name, mode).map(<[PartLabels]>::to_vec))
+    }
+
+    /// Returns `true` if the labels of the task are those that it has where it finds a region of interest for another task.
+    pub(super) fn is_shareable(&self) -> bool {
+        let SegmentRequest { subset, robust_crop, by_logits, remove_small_blobs, size, .. } = self.request;
+        let is_changed = *robust_crop || *by_logits || remove_small_blobs.is_some() || self.body.is_some();
+        !is_changed && subset.is_empty() && *size == ModelSize::Big
     }
 
     /// The spacing that images are resampled to before the steps of the task's networks; `None` if these steps resample.
@@ -99,7 +116,7 @@ impl Job<'_> {
         name: &str,
         crop: &Crop,
         case: &Case,
-        parts: &PartsFolder,
+        shared: &mut Shared,
         most: &mut Bytes,
     ) -> Outcome<Option<VoxelBox>> {
         let Some(image) = case.images.first() else { return Ok(None) };
@@ -111,14 +128,18 @@ impl Job<'_> {
             Some(own) => {
                 // As TotalSegmentator does it: the whole image where a task is to find another's box, and its own is around nothing.
                 let whole = VoxelBox::whole(VolumeFile::open(&image.path)?.geometry().shape());
-                Some(self.find(&name, own, case, parts, most)?.unwrap_or(whole))
+                Some(self.find(&name, own, case, shared, most)?.unwrap_or(whole))
             }
         };
         let changes = models.changes.clone();
         let spacing = models.spacing();
         let stage = Stage { name: &name, task, models, spacing, within, subset: &[], changes };
-        let rough = self.labels(&stage, case, parts, most)?;
-        self.box_around(&image.path, &rough, crop, task)
+        if shared.labels(&name, mode).is_none() {
+            let found = self.labels(&stage, case, shared.folder(), most)?;
+            shared.keep(&name, mode, found);
+        }
+        let rough = shared.labels(&name, mode).unwrap_or_default();
+        self.box_around(&image.path, rough, crop, task)
     }
 
     /// The labels of each model of a task, in files.
