@@ -1,4 +1,4 @@
-"""Packs a wheel from a module and a program that are built already: python pack.py MODULE PROGRAM FOLDER.
+"""Packs a wheel from a module that is built already: python pack.py MODULE FOLDER.
 
 The module is of the stable interface, or, if the interpreter that runs this has no global lock, of its version alone.
 
@@ -24,15 +24,7 @@ HERE = Path(__file__).resolve().parent
 def metadata(folder: Path) -> Path:
     """Let maturin write the metadata, and return its folder."""
     command = ["maturin", "pep517", "write-dist-info", "--metadata-directory", str(folder)]
-    data = HERE / "plimsoll.data"
-    is_made = not data.exists()
-    # maturin refuses to work without it.
-    data.mkdir(exist_ok=True)
-    try:
-        subprocess.run(command, cwd=HERE, check=True, stdout=subprocess.DEVNULL)
-    finally:
-        if is_made:
-            data.rmdir()
+    subprocess.run(command, cwd=HERE, check=True, stdout=subprocess.DEVNULL)
     (found,) = folder.glob("*.dist-info")
     return found
 
@@ -46,19 +38,18 @@ def names() -> tuple[str, str]:
     return "cp310-abi3", "_plimsoll.abi3.so"
 
 
-def files(info: Path, module: Path, program: Path) -> Iterator[tuple[str, bytes, int]]:
+def files(info: Path, module: Path) -> Iterator[tuple[str, bytes, int]]:
     """Return the files of the wheel: their names, their contents and their modes."""
     for path in sorted((HERE / "plimsoll").rglob("*")):
         if path.suffix in (".py", ".pyi", ".typed"):
             yield path.relative_to(HERE).as_posix(), path.read_bytes(), 0o644
     yield f"plimsoll/{names()[1]}", module.read_bytes(), 0o755
-    yield f"{info.stem}.data/scripts/plimsoll", program.read_bytes(), 0o755
     for path in sorted(info.rglob("*")):
         if path.is_file() and path.name != "RECORD":
             yield f"{info.name}/{path.relative_to(info).as_posix()}", path.read_bytes(), 0o644
 
 
-def pack(module: Path, program: Path, folder: Path) -> Path:
+def pack(module: Path, folder: Path) -> Path:
     """Write the wheel, and return its path."""
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     with tempfile.TemporaryDirectory() as temporary:
@@ -67,7 +58,7 @@ def pack(module: Path, program: Path, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         record = []
         with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as to:
-            for name, contents, mode in files(info, module, program):
+            for name, contents, mode in files(info, module):
                 entry = zipfile.ZipInfo(name)
                 entry.compress_type = zipfile.ZIP_DEFLATED
                 entry.external_attr = (0o100000 | mode) << 16
@@ -79,4 +70,4 @@ def pack(module: Path, program: Path, folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    print(pack(*map(Path, sys.argv[1:4])))
+    print(pack(*map(Path, sys.argv[1:3])))

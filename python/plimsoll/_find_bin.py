@@ -1,4 +1,4 @@
-"""The command line that the wheel carries."""
+"""The script of the command line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def find_plimsoll_bin() -> str:
-    """Return the path of the program ``plimsoll`` that was installed with this package.
+    """Return the path of the script ``plimsoll`` that was installed with this package.
 
     Raises
     ------
@@ -23,7 +23,7 @@ def find_plimsoll_bin() -> str:
         path = Path(folder) / name
         if path.is_file() and os.access(path, os.X_OK):
             return str(path)
-    raise FileNotFoundError(f"the program {name} is in none of {', '.join(folders)}; install the wheel of plimsoll")
+    raise FileNotFoundError(f"the script {name} is in none of {', '.join(folders)}; install the wheel of plimsoll")
 
 
 def _folders() -> list[str]:

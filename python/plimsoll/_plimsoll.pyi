@@ -11,6 +11,8 @@ from ._step_trace import Op, Storage
 __all__: list[str]
 __version__: str
 
+def command_line(program: str | PathLike[str], arguments: Sequence[str]) -> int: ...
+
 @final
 class Budget:
     def __new__(cls, limit: int, *, of_process: bool = False) -> Budget: ...
@@ -229,7 +231,7 @@ class Model:
     ) -> tuple[str, list[str]]: ...
 
 def segment(
-    task: str,
+    tasks: list[str],
     input: _Path,
     output: _Path,
     *,

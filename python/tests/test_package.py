@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -43,17 +47,46 @@ def test_every_public_name_exists() -> None:
         plimsoll.Modell  # noqa: B018
 
 
-def test_the_wheel_carries_the_command_line() -> None:
-    try:
-        program = plimsoll.find_plimsoll_bin()
-    except FileNotFoundError as error:
-        pytest.skip(str(error))
-    shown = subprocess.run([program, "--version"], capture_output=True, check=True, text=True).stdout
+def test_the_script_and_the_module_are_the_command_line() -> None:
+    script = plimsoll.find_plimsoll_bin()
+    shown = subprocess.run([script, "--version"], capture_output=True, check=True, text=True).stdout
     assert shown.split() == ["plimsoll", plimsoll.__version__]
     module = subprocess.run([sys.executable, "-m", "plimsoll", "--version"], capture_output=True, check=True, text=True)
     assert module.stdout == shown
     failed = subprocess.run([sys.executable, "-m", "plimsoll", "inspect", "nowhere"], capture_output=True)
     assert failed.returncode == 1
+    wrong = subprocess.run([script, "inspct"], capture_output=True, text=True)
+    assert wrong.returncode == 2 and wrong.stderr.startswith("error: ") and "Traceback" not in wrong.stderr
+
+
+def test_a_job_of_a_batch_system_starts_the_script_again(dataset: Path, tmp_path: Path) -> None:
+    script, job = plimsoll.find_plimsoll_bin(), tmp_path / "job.sbatch"
+    arguments = [str(dataset), "--nodes", "2", "--ram", "1GiB", "--threads", "2", "--slurm", str(job)]
+    train = ["train", *arguments, "--out", str(tmp_path / "run"), "--net", "dynunet", "--patch-size", "16,16,16"]
+    for command in ([script], [sys.executable, "-m", "plimsoll"]):
+        job.unlink(missing_ok=True)
+        subprocess.run([*command, *train], capture_output=True, check=True)
+        assert f"{script} train {dataset}" in job.read_text()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other signals")
+def test_the_script_ends_by_signals_as_a_program(dataset: Path, tmp_path: Path) -> None:
+    script, out = plimsoll.find_plimsoll_bin(), tmp_path / "run"
+    small = "--fold 0 --ram 1GiB --threads 2 --net dynunet --features 8,16,24 --patch-size 16,16,16 --epochs 50"
+    command = [script, "train", str(dataset), "--out", str(out), *small.split()]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not (out / "fold_0" / "checkpoint_latest.safetensors").exists():
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        errors = process.stderr.read()
+    assert process.returncode == 130 and "error: SIGINT: stopped after step" in errors and "Traceback" not in errors
+    # The reader of a pipe goes away.
+    with subprocess.Popen([script, "settings"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        errors = process.stderr.read()
+    assert process.returncode == -signal.SIGPIPE and errors == ""
 
 
 def test_a_missing_command_line_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use plimsoll::BatchSystem;
 
 use crate::failure::Outcome;
+use crate::invocation::Invocation;
 
 /// A requested file.
 pub struct AskedFile {
@@ -17,12 +18,16 @@ pub struct AskedFile {
 }
 
 /// The requested files.
-pub fn asked_files(slurm: Option<&PathBuf>, kubernetes: Option<&PathBuf>) -> Outcome<Vec<AskedFile>> {
+pub fn asked_files(
+    slurm: Option<&PathBuf>,
+    kubernetes: Option<&PathBuf>,
+    invocation: &Invocation,
+) -> Outcome<Vec<AskedFile>> {
     let mut files = Vec::new();
     for (system, path) in [(BatchSystem::Slurm, slurm), (BatchSystem::Kubernetes, kubernetes)] {
         let Some(path) = path else { continue };
         let program = match system {
-            BatchSystem::Slurm => std::env::current_exe()?.to_string_lossy().into_owned(),
+            BatchSystem::Slurm => invocation.program()?.to_string_lossy().into_owned(),
             BatchSystem::Kubernetes => "plimsoll".into(),
         };
         files.push(AskedFile { system, path: path.clone(), program });

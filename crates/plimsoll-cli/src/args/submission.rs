@@ -13,6 +13,7 @@ use super::batch_files::{AskedFile, asked_files};
 use super::run::rank_count;
 use super::sweep::other_card;
 use crate::failure::{Failure, Outcome};
+use crate::invocation::Invocation;
 
 /// A job of a batch system that trains by several ranks.
 #[derive(Debug, Default, ClapArgs)]
@@ -62,10 +63,10 @@ impl Submission {
     }
 
     /// The files to be written, whose jobs run this command.
-    pub fn files(&self) -> Outcome<Vec<SubmissionFile>> {
-        let asked = asked_files(self.slurm.as_ref(), self.kubernetes.as_ref())?;
+    pub fn files(&self, invocation: &Invocation) -> Outcome<Vec<SubmissionFile>> {
+        let asked = asked_files(self.slurm.as_ref(), self.kubernetes.as_ref(), invocation)?;
         let file = |AskedFile { system, path, program }| {
-            let given = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+            let given = invocation.arguments().iter().map(|word| word.to_string_lossy().into_owned());
             let command = std::iter::once(program).chain(words(given)).collect();
             SubmissionFile { system, path, command, resume_argument: "--resume" }
         };

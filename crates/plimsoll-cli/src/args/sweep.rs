@@ -11,6 +11,7 @@ use super::batch_files::{AskedFile, asked_files};
 use super::run::Allowed;
 use super::{Compute, MissingScores, Ram, RecordArgs, thread_count};
 use crate::failure::{Failure, Outcome};
+use crate::invocation::Invocation;
 
 /// Several choices of settings, each trained with several seeds and folds.
 #[derive(Debug, ClapArgs)]
@@ -125,8 +126,13 @@ impl Sweep {
     }
 
     /// The files for batch systems, with the limit of their tasks.
-    pub fn batch_files(&self, job: &SweepJob, limit: plimsoll_memory::Bytes) -> Outcome<Vec<BatchFile>> {
-        let asked = asked_files(self.slurm.as_ref(), self.kubernetes.as_ref())?;
+    pub fn batch_files(
+        &self,
+        job: &SweepJob,
+        limit: plimsoll_memory::Bytes,
+        invocation: &Invocation,
+    ) -> Outcome<Vec<BatchFile>> {
+        let asked = asked_files(self.slurm.as_ref(), self.kubernetes.as_ref(), invocation)?;
         let file = |AskedFile { system, path, program }| BatchFile {
             system,
             path,

@@ -42,6 +42,7 @@ use std::path::PathBuf;
 
 use crate::args::{Args, Command};
 use crate::failure::{Failure, Outcome};
+use crate::invocation::Invocation;
 use crate::terminal;
 use plimsoll::backend::limit_instruction_set;
 use plimsoll::expect_apart_from_data;
@@ -60,7 +61,7 @@ fn limit_by_environment() -> Outcome {
 }
 
 /// Runs a command.
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args, invocation: &Invocation) -> Outcome {
     limit_by_environment()?;
     let files = args.command.files()?;
     files.check()?;
@@ -73,8 +74,8 @@ pub fn run(args: &Args) -> Outcome {
         Command::Inspect(inspect) => inspect::run(inspect, args.json),
         Command::Plan(plan) => plan::run(plan, args.json),
         Command::Settings => settings::run(args.json),
-        Command::Train(train) => train::run(train, args.json),
-        Command::Sweep(sweep) => sweep::run(sweep, args.json),
+        Command::Train(train) => train::run(train, invocation, args.json),
+        Command::Sweep(sweep) => sweep::run(sweep, invocation, args.json),
         Command::Predict(predict) => predict::run(predict, args.json),
         Command::Segment(segment) => segment::run(segment, args.json),
         Command::Postprocess(postprocess) => postprocess::run(postprocess, args.json),

@@ -8,6 +8,7 @@ use plimsoll_report::duration::duration;
 
 use crate::args::Sweep as Arguments;
 use crate::failure::{Failure, Outcome};
+use crate::invocation::Invocation;
 use crate::report::{Table, json, or_dash};
 use crate::terminal;
 
@@ -15,7 +16,7 @@ use crate::terminal;
 const MOST_NAMED: usize = 5;
 
 /// Plans a sweep and trains its trials.
-pub fn run(args: &Arguments, as_json: bool) -> Outcome {
+pub fn run(args: &Arguments, invocation: &Invocation, as_json: bool) -> Outcome {
     let context = terminal::context(as_json)?;
     let mut job = args.job()?;
     // A sweep that has begun can be planned, too.
@@ -33,7 +34,7 @@ pub fn run(args: &Arguments, as_json: bool) -> Outcome {
         return Ok(());
     }
     sweep.record()?;
-    let files = args.batch_files(&job, report.ram_budget_bytes)?;
+    let files = args.batch_files(&job, report.ram_budget_bytes, invocation)?;
     if !files.is_empty() {
         for file in &files {
             sweep.write_batch(file)?;

@@ -8,6 +8,7 @@ use super::scores::{print_folds, print_scores};
 use super::train_ranks;
 use crate::args::{Train, warn_of_unread};
 use crate::failure::{Failure, Outcome};
+use crate::invocation::Invocation;
 use crate::launch;
 use crate::report::{Table, json, or_dash};
 use crate::terminal;
@@ -16,9 +17,9 @@ use crate::terminal;
 const LONGEST: usize = 4;
 
 /// Trains folds.
-pub fn run(args: &Train, as_json: bool) -> Outcome {
+pub fn run(args: &Train, invocation: &Invocation, as_json: bool) -> Outcome {
     if args.submission.is_some() {
-        return submit(args, as_json);
+        return submit(args, invocation, as_json);
     }
     if let Some(launch) = launch::launched_ranks()?.filter(|_| !args.print_settings) {
         return train_ranks::run(args, &launch, as_json);
@@ -55,11 +56,11 @@ pub fn run(args: &Train, as_json: bool) -> Outcome {
 }
 
 /// Writes files that submit the training.
-fn submit(args: &Train, as_json: bool) -> Outcome {
+fn submit(args: &Train, invocation: &Invocation, as_json: bool) -> Outcome {
     let context = terminal::context(as_json)?;
     let request = args.request()?;
     warn_of_unread(&args.run.dataset, args.run.config.as_deref(), &context);
-    let (nodes, files) = (args.submission.nodes(args.run.compute)?, args.submission.files()?);
+    let (nodes, files) = (args.submission.nodes(args.run.compute)?, args.submission.files(invocation)?);
     let numbers = write_submissions(&request, &nodes, &files, &context)?;
     if as_json {
         return json(&numbers);

@@ -3,6 +3,7 @@
 #![allow(missing_docs, reason = "functions are documented where the package wraps them")]
 
 mod arrays;
+mod command_line;
 mod estimate;
 mod geometry;
 mod jobs;
@@ -70,6 +71,7 @@ fn resources(
 #[pyo3(name = "_plimsoll")]
 fn extension(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    command_line::register(module)?;
     estimate::register(module)?;
     geometry::register(module)?;
     jobs::register(module)?;
