@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bounds::{check_near, check_spacing, check_steps, check_validation};
 use crate::slices;
+use crate::topology::SMALLEST;
 use crate::{
     BadNumbers, ClassWeights, ClassificationTask, EarlyStopping, ImageSource, ImageTarget, Precision,
     Products, RunError, SegmentationTask, Settings, Task, Topology,
@@ -91,7 +92,7 @@ impl RunConfig {
             return Ok(Vec::new());
         }
         let mut patches: Vec<[usize; 3]> = Vec::new();
-        for topology in Topology::sequence(spacing, median_shape(fingerprint)) {
+        for topology in Topology::sequence(spacing, fingerprint.median_shape, SMALLEST) {
             if !patches.is_empty() && topology.voxels() < LEAST_VOXELS {
                 break;
             }
@@ -128,7 +129,7 @@ impl RunConfig {
         let most = if spacing.is_of_slices() { MOST_PIXELS } else { MOST_VOXELS };
         let topology = match settings.patch_size.or(patch) {
             Some(patch) => Topology::new(spacing, patch),
-            None => Topology::for_images(spacing, median, most),
+            None => Topology::for_images(spacing, fingerprint.median_shape, most),
         };
         let design = topology.design(dataset.channels.len(), dataset.labels.outputs());
         let net = Network::design(&design, &settings.network)?;
