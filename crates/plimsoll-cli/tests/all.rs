@@ -37,6 +37,7 @@ mod plan;
 mod plan_ranks;
 mod postprocess;
 mod predict;
+mod presets;
 mod products;
 mod rates;
 mod regions;

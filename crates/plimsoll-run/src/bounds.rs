@@ -129,12 +129,32 @@ impl Settings {
         }
     }
 
+    /// Checks that nothing contradicts the preset.
+    fn check_preset(&self) -> Result<(), ConfigError> {
+        let is_low = self.lowres == Some(true);
+        match (self.preset, self.network.net) {
+            (Some(preset), Some(net)) if net != preset.network() => {
+                return refuse("net", net, format!("the preset `{preset}` is of `{}`", preset.network()));
+            }
+            (None, _) if is_low => return refuse("lowres", true, "only a `preset` has a low resolution"),
+            _ => {}
+        }
+        if is_low && self.spacing.is_some() {
+            return refuse("spacing", "set", "with `lowres` the preset chooses the spacing");
+        }
+        if is_low && self.dimensions == Some(2) {
+            return refuse("lowres", true, "nnU-Net has no low resolution of slices");
+        }
+        Ok(())
+    }
+
     /// Checks all bounds that need no data set.
     ///
     /// # Errors
     /// Returns an error if a setting exceeds its bound; the error names the setting, the value and the bound.
     pub fn check(&self) -> Result<(), RunError> {
         self.network.check_bounds()?;
+        self.check_preset()?;
         check_count("dimensions", self.dimensions.unwrap_or(3), 2, 3)?;
         self.patch_size.map_or(Ok(()), check_patch_size)?;
         if let Some(SpacingSetting::To(spacing)) = self.spacing {

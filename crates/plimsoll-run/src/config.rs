@@ -1,8 +1,8 @@
 //! All that the result of a run depends on, written down.
 
-use plimsoll_data::{Dataset, Fingerprint, Fold};
+use plimsoll_data::{Dataset, Fingerprint, Fold, TargetSpacing};
 use plimsoll_graph::ops::{Activation, Component, CrossEntropy, Loss, SoftDice, WeightedBce};
-use plimsoll_nn::bounds::{check_batch, check_count};
+use plimsoll_nn::bounds::{MOST_BATCH, check_batch, check_count};
 use plimsoll_nn::{
     Classifies, ConfigError, Decay, Design, Network, NetworkName, NetworkSettings, Objective, Optimizer,
     Schedule, Term, Training,
@@ -14,7 +14,7 @@ use crate::slices;
 use crate::topology::SMALLEST;
 use crate::{
     BadNumbers, ClassWeights, ClassificationTask, EarlyStopping, ImageSource, ImageTarget, Precision,
-    Products, RunError, SegmentationTask, Settings, Task, Topology,
+    PresetPlan, Products, RunError, SegmentationTask, Settings, Task, Topology,
 };
 
 /// The most voxels of the default patch, as many as nnU-Net's at its reference memory of 8 GB: larger patches cost time in proportion, and
@@ -84,10 +84,13 @@ impl RunConfig {
     ///
     /// # Errors
     /// Returns an error if the settings contradict each other.
-    pub fn patches(settings: &Settings, fingerprint: &Fingerprint) -> Result<Vec<[usize; 3]>, RunError> {
+    pub fn patches(
+        settings: &Settings,
+        dataset: &Dataset,
+        fingerprint: &Fingerprint,
+    ) -> Result<Vec<[usize; 3]>, RunError> {
         settings.check()?;
-        let spacing = slices::target_spacing(settings, fingerprint)?;
-        check_spacing(spacing)?;
+        let (spacing, _) = spacing_and_preset(settings, dataset, fingerprint)?;
         if settings.patch_size.is_some() || spacing.is_of_slices() {
             return Ok(Vec::new());
         }
@@ -122,17 +125,17 @@ impl RunConfig {
             settings.images.is_some(),
             "volumes are labelled voxel by voxel",
         )?;
-        let spacing = slices::target_spacing(settings, fingerprint)?;
-        check_spacing(spacing)?;
+        let (spacing, preset) = spacing_and_preset(settings, dataset, fingerprint)?;
         check_near(spacing, fingerprint)?;
-        let median = median_shape(fingerprint);
         let most = if spacing.is_of_slices() { MOST_PIXELS } else { MOST_VOXELS };
-        let topology = match settings.patch_size.or(patch) {
-            Some(patch) => Topology::new(spacing, patch),
-            None => Topology::for_images(spacing, fingerprint.median_shape, most),
+        let topology = match (settings.patch_size.or(patch), &preset) {
+            (Some(patch), _) => Topology::new(spacing, patch),
+            (None, Some(preset)) => preset.topology(),
+            (None, None) => Topology::for_images(spacing, fingerprint.median_shape, most),
         };
         let design = topology.design(dataset.channels.len(), dataset.labels.outputs());
-        let net = Network::design(&design, &settings.network)?;
+        let named = NetworkSettings { net: settings.network_name(), ..settings.network.clone() };
+        let net = Network::design(&design, &named)?;
         if net.classifies() == Classifies::Images {
             return Err(ConfigError::Value {
                 setting: "net",
@@ -144,15 +147,24 @@ impl RunConfig {
         // The network may have been given strides of its own.
         let patch = settings.patch_size.unwrap_or_else(|| net.extents().next_larger(topology.patch));
         net.check_patch(patch)?;
-        let usual = match (spacing.is_of_slices(), settings.patch_size) {
-            (true, _) => Usual { batch: slices::batch(fingerprint, patch), ..Usual::SEGMENTATION },
-            (false, None) => Usual { batch: volumes(fingerprint, patch), ..Usual::SEGMENTATION },
-            (false, Some(_)) => Usual::SEGMENTATION,
+        let batch = match (&preset, spacing.is_of_slices(), settings.patch_size) {
+            // A patch that is set leaves the batch as it is, so that a smaller one needs less memory.
+            (Some(preset), ..) => preset.batch_size.min(MOST_BATCH),
+            (None, true, _) => slices::batch(fingerprint, patch),
+            (None, false, None) => volumes(fingerprint, patch),
+            (None, false, Some(_)) => Usual::SEGMENTATION.batch,
         };
+        let usual = Usual { batch, ..Usual::SEGMENTATION };
         // A single slice, or a small part of an image, often has no voxel of a class, so nnU-Net takes the Dice of these over the
         // whole batch. It cannot where a smaller part of it is to go through the network at a time, unless shards exchange their sums.
         let voxels = |shape: [usize; 3]| shape.iter().map(|extent| *extent as f64).product::<f64>();
-        let is_part = settings.patch_size.is_none() && voxels(median) > MANY_PATCHES * voxels(patch);
+        let is_part = match &preset {
+            Some(preset) => preset.batch_dice,
+            None => {
+                let median = median_shape(fingerprint);
+                settings.patch_size.is_none() && voxels(median) > MANY_PATCHES * voxels(patch)
+            }
+        };
         let in_parts = settings.shards.unwrap_or(1) == 1
             && settings.micro_batch.is_some_and(|size| size < settings.batch_size.unwrap_or(usual.batch));
         let batch = spacing.is_of_slices() || (is_part && !in_parts);
@@ -385,6 +397,21 @@ impl RunConfig {
     }
 }
 
+/// The spacing that images are brought to, and the plan of the preset, if there is one.
+fn spacing_and_preset(
+    settings: &Settings,
+    dataset: &Dataset,
+    fingerprint: &Fingerprint,
+) -> Result<(TargetSpacing, Option<PresetPlan>), RunError> {
+    let preset = PresetPlan::asked_by(settings, &dataset.labels, fingerprint)?;
+    let spacing = match &preset {
+        Some(preset) => preset.spacing,
+        None => slices::target_spacing(settings, fingerprint)?,
+    };
+    check_spacing(spacing)?;
+    Ok((spacing, preset))
+}
+
 fn median_shape(fingerprint: &Fingerprint) -> [usize; 3] {
     fingerprint.median_shape.map(|extent| extent.round().max(1.0) as usize)
 }
@@ -484,6 +511,8 @@ impl Usual {
 /// Refuses settings of volumes for images with classes.
 fn expect_no_volume_settings(settings: &Settings) -> Result<(), RunError> {
     for (setting, is_given) in [
+        ("preset", settings.preset.is_some()),
+        ("lowres", settings.lowres.is_some()),
         ("dimensions", settings.dimensions.is_some()),
         ("patch_size", settings.patch_size.is_some()),
         ("spacing", settings.spacing.is_some()),

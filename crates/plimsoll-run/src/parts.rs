@@ -5,7 +5,7 @@ use plimsoll_memory::{Bytes, Overhead};
 use plimsoll_plan::DriverUse;
 use serde::{Deserialize, Serialize};
 
-use crate::{Products, RunError, WayOut};
+use crate::{PresetPlan, Products, RunError, WayOut};
 
 /// The share of a machine that a run gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +79,9 @@ pub struct RunPlan {
     pub changes: Vec<String>,
     /// The changes that would make a run fit that does not.
     pub ways_out: Vec<WayOut>,
+    /// The configuration that the preset asked for, which other settings and allowed changes may have altered; `None` without a preset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preset: Option<PresetPlan>,
     /// 2 if patches are slices or images, 3 if they are volumes.
     pub dimensions: usize,
     /// Depth, height, width of a patch.

@@ -101,6 +101,10 @@ const LOSS: &str = "loss.components";
 /// All settings, table by table.
 #[rustfmt::skip]
 pub const SETTING_LINES: &[SettingLine] = &[
+    line("", &[], "preset", Follows("none"), "nnU-Net's planner that chooses network, patch and batch where they are not set: \"nnunet\", its \
+                                               default; \"resenc-m\", \"resenc-l\" or \"resenc-xl\", its presets with a residual encoder for \
+                                               GPUs of 8, 24 and 40 GB"),
+    line("", &[], "lowres", Is("false"), "whether the preset's 3d_lowres is trained, with a coarser spacing, where images are so large that it has one"),
     line("", &[], "dimensions", Follows("2 for patches of one slice, and where images have one; else 3"), "2: patches are slices across the depth, resampled in their plane; 3: they are volumes"),
     line("", &[], "patch_size", Follows("the largest of nnU-Net's sequence that fits the limit, at most 128³ voxels"), "depth, height, width of a patch in voxels; 1,H,W of slices"),
     line("", &[], "spacing", Follows("nnU-Net's rule"), "spacing that images are brought to, in millimetres: depth, height, width; of slices height, width; or \"native\": none is resampled"),

@@ -3,15 +3,19 @@
 use std::collections::BTreeMap;
 
 use plimsoll_data::{Augmentation, DataOptions, DataSettings, Oversampling, RegionSettings, SpacingSetting};
-use plimsoll_nn::{Decay, NetworkSettings, Objective, Optimizer, ParameterGroup, or_infinity};
+use plimsoll_nn::{Decay, NetworkName, NetworkSettings, Objective, Optimizer, ParameterGroup, or_infinity};
 use serde::{Deserialize, Serialize};
 
-use crate::{BadNumbers, EarlyStoppingSettings, ImageSettings, Precision};
+use crate::{BadNumbers, EarlyStoppingSettings, ImageSettings, Precision, Preset};
 
 /// The settings of a run, in `plimsoll.toml` or as flags. Unknown keys are errors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
+    /// nnU-Net's planner that chooses network, patch and batch, where they are not set [default: none].
+    pub preset: Option<Preset>,
+    /// `true` for the configuration of low resolution that the preset has for large images [default: no].
+    pub lowres: Option<bool>,
     /// The network.
     pub network: NetworkSettings,
     /// 2: patches are slices across the depth; 3: they are volumes [default: 2 for patches of one slice, and where images have
@@ -87,9 +91,16 @@ impl Settings {
         DataOptions { data, labels: self.labels.clone(), regions: self.regions.clone(), allow_outside }
     }
 
+    /// The network that is set, for itself or by the preset.
+    pub fn network_name(&self) -> Option<NetworkName> {
+        self.network.net.or(self.preset.map(Preset::network))
+    }
+
     /// These settings, completed by the settings of `other`.
     pub fn or(self, other: Settings) -> Settings {
         Settings {
+            preset: self.preset.or(other.preset),
+            lowres: self.lowres.or(other.lowres),
             network: self.network.or(other.network),
             dimensions: self.dimensions.or(other.dimensions),
             patch_size: self.patch_size.or(other.patch_size),

@@ -227,6 +227,7 @@ fn finish(
         minimum_ram_bytes: minimum.ram,
         changes: Vec::new(),
         ways_out: Vec::new(),
+        preset: None,
         dimensions: if training.patch[0] == 1 { 2 } else { 3 },
         patch_size: training.patch,
         batch_size: training.batch,

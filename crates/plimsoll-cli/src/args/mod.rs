@@ -49,7 +49,7 @@ use plimsoll_memory::Bytes;
 use plimsoll_nn::NetworkName;
 use plimsoll_plan::Backend;
 use plimsoll_plan::Bf16Products;
-use plimsoll_run::CheckpointKind;
+use plimsoll_run::{CheckpointKind, Preset};
 pub use postprocess::Postprocess;
 pub use predict::Predict;
 pub use report::Report;
@@ -171,6 +171,12 @@ fn target_spacing(text: &str) -> Result<SpacingSetting, String> {
 fn network() -> impl TypedValueParser<Value = NetworkName> {
     let named = NetworkName::ALL.iter().map(|net| PossibleValue::new(net.as_str()).help(net.summary()));
     PossibleValuesParser::new(named).try_map(|name| name.parse::<NetworkName>())
+}
+
+/// Reads the name of a preset.
+fn preset() -> impl TypedValueParser<Value = Preset> {
+    let named = Preset::ALL.iter().map(|preset| PossibleValue::new(preset.as_str()).help(preset.summary()));
+    PossibleValuesParser::new(named).try_map(|name| name.parse::<Preset>())
 }
 
 /// Numbers without a unit below this are no memory that anything runs in, but a forgotten unit.

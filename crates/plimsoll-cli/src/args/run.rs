@@ -9,11 +9,13 @@ use plimsoll_data::SpacingSetting;
 use plimsoll_models::Model;
 use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer};
 use plimsoll_plan::Backend;
-use plimsoll_run::{FoldName, RunFolder, Settings};
+use plimsoll_run::{FoldName, Preset, RunFolder, Settings};
 use plimsoll_train::{Concession, Link};
 
 use super::submission::Submission;
-use super::{Compute, Files, MissingScores, Precision, Ram, network, target_spacing, thread_count, triple};
+use super::{
+    Compute, Files, MissingScores, Precision, Ram, network, preset, target_spacing, thread_count, triple,
+};
 use crate::failure::{Failure, Outcome};
 
 /// A run that is planned.
@@ -236,6 +238,12 @@ pub struct RunArgs {
     /// The file of settings [default: plimsoll.toml if it exists].
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// nnU-Net's planner that chooses network, patch and batch, where they are not set.
+    #[arg(long, value_parser = preset())]
+    pub preset: Option<Preset>,
+    /// With a preset: its 3d_lowres, with a coarser spacing, where images are so large that it has one.
+    #[arg(long)]
+    pub lowres: bool,
     /// 2: patches are slices across the depth, resampled in their plane alone; 3: they are volumes.
     #[arg(long, value_parser = clap::value_parser!(u8).range(2..=3), value_name = "N")]
     pub dimensions: Option<u8>,
@@ -366,6 +374,8 @@ impl RunArgs {
                 dropout: self.dropout,
                 ..NetworkSettings::default()
             },
+            preset: self.preset,
+            lowres: self.lowres.then_some(true),
             dimensions: self.dimensions.map(usize::from),
             patch_size: self.patch_size,
             spacing: self.spacing,

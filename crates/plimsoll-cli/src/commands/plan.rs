@@ -103,6 +103,14 @@ pub fn print(planned: &PlannedRun) {
         &planned.numbers;
     let numbers = &planned.numbers;
     let [d, h, w] = numbers.patch_size;
+    if let Some(preset) = &numbers.preset {
+        println!("preset {preset}");
+        if preset.has_low_resolution() {
+            println!(
+                "a patch covers less than a quarter of the median image: the preset has a 3d_lowres as well (--lowres)"
+            );
+        }
+    }
     println!(
         "{}, {:.1} million parameters",
         planned.config.training.net.describe(),
@@ -377,6 +385,7 @@ mod tests {
             minimum_ram_bytes: bytes,
             changes: Vec::new(),
             ways_out: Vec::new(),
+            preset: None,
             dimensions: 3,
             patch_size: [8; 3],
             batch_size: 1,

@@ -212,6 +212,17 @@ impl Fingerprint {
         )
     }
 
+    /// The median shape of the cropped images at a spacing, axis by axis.
+    pub fn median_shape_at(&self, spacing: Spacing) -> [f64; 3] {
+        rules::median_shape(&self.spacings, &self.shapes_after_crop, spacing)
+    }
+
+    /// The median shape of the cropped images as they are stored, axis by axis.
+    pub fn median_shape_after_crop(&self) -> [f64; 3] {
+        let along = |axis: usize| self.shapes_after_crop.iter().map(move |shape| shape[axis] as f64);
+        [0, 1, 2].map(|axis| percentile::from_values(along(axis), 50.0))
+    }
+
     /// The case of this name.
     pub fn case(&self, id: &str) -> Option<&CaseFingerprint> {
         self.cases.binary_search_by(|case| case.id.as_str().cmp(id)).ok().map(|at| &self.cases[at])

@@ -7,7 +7,9 @@ use plimsoll_data::{Fold, FoldsNeeds};
 use plimsoll_memory::Bytes;
 use plimsoll_nn::RankPlace;
 use plimsoll_plan::{Backend, Plans};
-use plimsoll_run::{CacheFolder, ImageSource, Machine, PatchCost, RunConfig, RunPlan, Settings, Task};
+use plimsoll_run::{
+    CacheFolder, ImageSource, Machine, PatchCost, PresetPlan, RunConfig, RunPlan, Settings, Task,
+};
 use plimsoll_train::{
     Concession, DataFacts, PlannedRun, Planning, PlanningStep, RunData, TrainError, largest_patch,
     patch_costs, plan_run_allowing,
@@ -182,7 +184,11 @@ impl PlanRequest {
                     Error::new(message, "images belong in imagesTr, and their labels in labelsTr")
                 })?;
                 let resolved = |patch| RunConfig::resolve_with(settings, patch, dataset, fingerprint);
-                let mut patches = RunConfig::patches(settings, fingerprint)?;
+                // A preset chooses the patch for a data set, whatever the memory limit.
+                let mut patches = match settings.preset {
+                    Some(_) => Vec::new(),
+                    None => RunConfig::patches(settings, dataset, fingerprint)?,
+                };
                 // A network that is set may have no use for some, such as those that it would halve too often.
                 patches.retain(|patch| RunConfig::is_usual_patch(*patch) && resolved(Some(*patch)).is_ok());
                 match patches.first() {
@@ -241,6 +247,7 @@ impl PlanRequest {
         );
         drop(progress);
         let mut planned = planned?;
+        planned.numbers.preset = self.asked_by_preset(opened)?;
         // A part of the machine opens nothing: the data set was opened with the whole limit.
         if opened.machine.limit == opened.memory.limits.limit {
             let opening = opened.memory.own_bytes() + opened.data.opening_bytes(opened.folds)?;
@@ -264,6 +271,13 @@ impl PlanRequest {
         Ok(planned)
     }
 
+    /// The configuration that the preset of the settings asks for.
+    fn asked_by_preset(&self, opened: &Opened) -> Outcome<Option<PresetPlan>> {
+        let RunData::Volumes { dataset, inspection } = &opened.data else { return Ok(None) };
+        let Some(fingerprint) = &inspection.fingerprint else { return Ok(None) };
+        Ok(PresetPlan::asked_by(&self.settings, &dataset.labels, fingerprint)?)
+    }
+
     /// The costs of patches with about a quarter, half, twice and four times as many voxels as the planned one, and of the planned one,
     /// the smallest first. They are of nnU-Net's sequence of patches. Empty for slices and whole images.
     pub fn patch_costs(&self, opened: &Opened, planned: &PlannedRun, fold: &Fold) -> Outcome<Vec<PatchCost>> {
@@ -274,7 +288,7 @@ impl PlanRequest {
             return Ok(Vec::new());
         }
         let any = Settings { patch_size: None, ..self.settings.clone() };
-        let patches = RunConfig::patches(&any, fingerprint)?;
+        let patches = RunConfig::patches(&any, dataset, fingerprint)?;
         let own = planned.config.training.patch;
         let voxels = |patch: [usize; 3]| patch.iter().product::<usize>() as f64;
         let near = |times: f64| {
