@@ -209,8 +209,9 @@ def plan(
     callbacks, progress
         As for `inspect`.
     **settings
-        Keys of the settings file, such as ``patch_size=(64, 64, 64)``, ``epochs=100``, ``network={"net": "dynunet"}``.
-        ``net``, ``features``, ``init_filters``, ``feature_size`` and ``dropout`` may be given without ``network``.
+        Keys of the settings file, such as ``preset="resenc-m"``, ``patch_size=(64, 64, 64)``, ``epochs=100``,
+        ``network={"net": "dynunet"}``. ``net``, ``features``, ``init_filters``, ``feature_size`` and
+        ``dropout`` may be given without ``network``.
 
     Returns
     -------
