@@ -18,6 +18,14 @@ pub enum RanksError {
         /// The libraries that were tried, each with the reason.
         tried: String,
     },
+    /// The launcher has started several processes of a program that is linked statically and can load no library.
+    #[error(
+        "{launcher} started several processes, but this program is linked statically, so it cannot load an MPI library"
+    )]
+    StaticProgram {
+        /// The launcher.
+        launcher: Launcher,
+    },
     /// The launcher has started several processes on a system whose MPI has an interface that is not supported.
     #[error(
         "{launcher} started several processes, which cannot communicate on this system: the interface of msmpi.dll is not supported"
@@ -184,6 +192,9 @@ impl RanksError {
                 "put the folder of the launcher's MPI library into LD_LIBRARY_PATH, or install one: \
                  `pip install mpich` has mpiexec and a library"
                     .into()
+            }
+            RanksError::StaticProgram { .. } => {
+                "use the program for `linux-gnu` or the one of the Python wheel, or train in one process".into()
             }
             RanksError::NoMpiHere { .. } => "train in one process, or on Linux".into(),
             RanksError::NoFunction { .. } | RanksError::ThreadLevel { .. } => {

@@ -15,6 +15,9 @@ pub enum DeviceError {
     /// There is no driver, or it is not to be loaded.
     #[error("there is no NVIDIA driver: `{CUDA}` cannot be loaded")]
     NoDriver,
+    /// The program is linked statically and can load no library.
+    #[error("this program is linked statically, so it cannot load the NVIDIA driver")]
+    StaticProgram,
     /// There is no card of this number.
     #[error("there is no GPU {ordinal}: the driver found {found}")]
     NoDevice {
@@ -99,6 +102,9 @@ impl DeviceError {
                 "install the driver (`nvidia-smi` shows whether it works), or in a container pass the GPUs \
                                       through (`--gpus all`); ‹device=cpu› needs none"
                     .into()
+            }
+            DeviceError::StaticProgram => {
+                "use the program for `linux-gnu` or the one of the Python wheel; ‹device=cpu› needs no driver".into()
             }
             DeviceError::NoDevice { found: 0, .. } => {
                 "`nvidia-smi -L` lists the GPUs; CUDA_VISIBLE_DEVICES may hide them".into()

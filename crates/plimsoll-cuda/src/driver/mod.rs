@@ -157,8 +157,11 @@ impl Driver {
     /// The card of a number, from 0.
     ///
     /// # Errors
-    /// Returns an error if there is no driver, no such card, or one of them is too old.
+    /// Returns an error if there is no driver, no such card, one of them is too old, or the program is linked statically.
     pub fn find(ordinal: usize) -> Result<Driver, DeviceError> {
+        if cfg!(all(target_os = "linux", target_feature = "crt-static")) {
+            return Err(DeviceError::StaticProgram);
+        }
         // SAFETY: loads the system's driver library by its name; its initialisers are safe to run.
         if !unsafe { sys::is_culib_present() } {
             return Err(DeviceError::NoDriver);
@@ -309,6 +312,7 @@ mod tests {
     fn expected(error: &DeviceError) -> Option<(&'static str, &'static str)> {
         match error {
             DeviceError::NoDriver => Some(("cannot be loaded", "install the driver")),
+            DeviceError::StaticProgram => Some(("linked statically", "`linux-gnu`")),
             DeviceError::NoDevice { found: 0, .. } => Some(("the driver has found 0", "nvidia-smi -L")),
             DeviceError::TooOld { .. } => Some(("the kernels need sm_70 (Volta, 2017)", "‹device=cpu›")),
             DeviceError::TooOldDriver { needed: OLDEST_FOR_GROUPS, .. } => {

@@ -31,7 +31,7 @@ static IS_OPENED: AtomicBool = AtomicBool::new(false);
 /// other ranks would wait.
 ///
 /// # Errors
-/// Returns an error if no library can be loaded, it lacks a function or support of threads, it does not count the processes that the launcher
+/// Returns an error if no library can be loaded, which a statically linked program cannot do at all, it lacks a function or support of threads, it does not count the processes that the launcher
 /// started, or MPI was opened before.
 pub fn open_mpi(launch: &Launch, options: &MpiOptions) -> Result<Box<dyn Communicator + Send>, RanksError> {
     let (launch, options) = (*launch, options.clone());
@@ -40,6 +40,9 @@ pub fn open_mpi(launch: &Launch, options: &MpiOptions) -> Result<Box<dyn Communi
 
 /// Loads the library, and initialises it in this thread, to which the communicator belongs.
 fn open_here(launch: &Launch, options: &MpiOptions) -> Result<Box<dyn Communicator>, RanksError> {
+    if cfg!(all(target_os = "linux", target_feature = "crt-static")) {
+        return Err(RanksError::StaticProgram { launcher: launch.launcher });
+    }
     let mut tried = Vec::new();
     let given = options.libraries.iter().filter_map(|path| Some((Interface::from_file(path)?, path.clone())));
     let usual =
