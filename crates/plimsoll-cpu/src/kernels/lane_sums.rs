@@ -9,6 +9,7 @@ use crate::simd::{LANES, Simd};
 pub(crate) const PART: usize = 16 << 10;
 
 /// The voxels of each of the parts that `voxels` voxels are divided into.
+#[inline]
 pub(crate) fn part(voxels: usize, part: usize) -> Range<usize> {
     part * PART..voxels.min((part + 1) * PART)
 }

@@ -20,15 +20,18 @@ pub(crate) struct PoolWindows {
 }
 
 impl PoolWindows {
+    #[inline]
     pub(crate) fn voxels(&self) -> usize {
         self.input.iter().product()
     }
 
+    #[inline]
     pub(crate) fn count(&self) -> usize {
         self.output.iter().product()
     }
 
     /// The voxels of a window, the first first.
+    #[inline]
     fn window(&self, at: [usize; 3]) -> impl Iterator<Item = usize> {
         let along = |axis: usize| self.op.places(axis, at[axis], self.input[axis]);
         let (z, y, x) = (along(0), along(1), along(2));
@@ -133,6 +136,7 @@ pub(crate) struct MaxPoolGrad<T> {
 
 impl<T> MaxPoolGrad<T> {
     /// The windows along an axis that take a place.
+    #[inline]
     fn windows_of(&self, axis: usize, place: usize) -> Range<usize> {
         let window = self.windows.op.window;
         let (kernel, stride) = (window.kernel[axis], window.stride[axis]);

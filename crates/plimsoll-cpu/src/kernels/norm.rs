@@ -39,6 +39,7 @@ impl Extent {
         (task / self.chunks(), task % self.chunks())
     }
 
+    #[inline]
     pub(super) fn voxels_of(&self, chunk: usize) -> std::ops::Range<usize> {
         chunk * CHUNK..self.voxels.min((chunk + 1) * CHUNK)
     }
@@ -81,12 +82,14 @@ impl Sharing {
         self.sets().div_ceil(self.sets_per_task()) + 1
     }
 
+    #[inline]
     fn sets_of(&self, task: usize) -> std::ops::Range<usize> {
         let count = self.sets_per_task();
         (task * count).min(self.sets())..((task + 1) * count).min(self.sets())
     }
 
     /// (Block of a sample, lane) of the planes of a set, in order.
+    #[inline]
     fn planes_of(&self, set: usize) -> impl Iterator<Item = (usize, usize)> {
         let lanes = self.extent.blocks * LANES;
         let planes = self.over.set(set, self.extent.batch, self.channels).planes(lanes);
@@ -94,6 +97,7 @@ impl Sharing {
     }
 
     /// (Block of a sample, lane) of what fills up the last block, for the task that is behind all sets.
+    #[inline]
     fn padding_of(&self, task: usize) -> impl Iterator<Item = (usize, usize)> {
         let samples = if task + 1 == self.tasks() { self.extent.batch } else { 0 };
         let (blocks, filled) = (self.extent.blocks, self.channels % LANES);

@@ -29,6 +29,7 @@ impl Planes {
     }
 
     /// The block and the voxels of a chunk.
+    #[inline]
     fn chunk(&self, task: usize) -> (usize, std::ops::Range<usize>) {
         let chunks = self.voxels.div_ceil(CHUNK);
         let first = task % chunks * CHUNK;

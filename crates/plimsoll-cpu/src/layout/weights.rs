@@ -165,6 +165,7 @@ impl WeightBlocks {
     }
 
     /// The lanes of a block of results that an input belongs to: `at` of the blocks that it reads, `lane` of that.
+    #[inline]
     pub(crate) fn met_by(&self, output: usize, at: usize, lane: usize) -> Range<usize> {
         let channel = (self.first[output] + at) * LANES + lane;
         if channel >= self.inputs.len() {

@@ -44,15 +44,18 @@ impl AttentionShape {
     }
 
     /// Tokens of a window.
+    #[inline]
     fn tokens(&self) -> usize {
         self.windows().tokens()
     }
 
     /// Sixteens of queries of a window.
+    #[inline]
     fn tiles(&self) -> usize {
         self.tokens().div_ceil(LANES)
     }
 
+    #[inline]
     fn voxels(&self) -> usize {
         self.extent.iter().product()
     }
@@ -62,6 +65,7 @@ impl AttentionShape {
     }
 
     /// Rows of the table.
+    #[inline]
     pub(crate) fn rows(&self) -> usize {
         self.op.positions().rows()
     }
@@ -81,17 +85,20 @@ impl AttentionShape {
     }
 
     /// Head and chunk of a task.
+    #[inline]
     fn at(&self, task: usize) -> (usize, usize) {
         (task / self.chunks(), task % self.chunks())
     }
 
     /// The windows of a chunk, counted through all samples.
+    #[inline]
     fn windows_of(&self, chunk: usize) -> Range<usize> {
         let all = self.batch * self.windows().count();
         chunk * self.chunk_windows()..all.min((chunk + 1) * self.chunk_windows())
     }
 
     /// Floats of what both directions need.
+    #[inline]
     fn pieces(&self) -> [usize; 9] {
         let (tokens, width) = (self.tokens(), self.head_channels());
         let rows = width * LANES;
@@ -179,6 +186,7 @@ struct At {
 }
 
 impl<T: Element> Window<T> {
+    #[inline]
     fn at(&self, head: usize, window: usize) -> At {
         let count = self.shape.windows().count();
         At { head, sample: window / count, window: window % count }

@@ -108,6 +108,7 @@ impl DirectGradTiling {
     }
 
     /// Elements of a chunk of one block of the gradient.
+    #[inline]
     fn gradient(&self) -> usize {
         product([self.shape.chunk[0], self.shape.chunk[1], self.pairs(), COLUMN])
     }
@@ -126,16 +127,19 @@ impl DirectGradTiling {
     }
 
     /// Floats of the weights of one pair of blocks.
+    #[inline]
     fn pair_weights(&self) -> usize {
         product([self.taps.len(), LANES * LANES])
     }
 
     /// Floats of the weights of one output block.
+    #[inline]
     fn out_block_weights(&self) -> usize {
         product([self.source_blocks, self.pair_weights()])
     }
 
     /// Floats of one copy of the gradient.
+    #[inline]
     fn weights(&self) -> usize {
         product([self.out_blocks, self.out_block_weights()])
     }
@@ -230,7 +234,7 @@ impl DirectGrad {
     unsafe fn add<D: Dot>(&self, chunk: &Chunk, count: usize, scratch: Scratch, sums: *mut f32) {
         let tiling = &self.tiling;
         let [planes, rows] = tiling.run;
-        let source_strides = tiling.shape.position_strides().map(|stride| PAIR * stride);
+        let source_strides = each(tiling.shape.position_strides(), |stride| PAIR * stride);
         let (pairs, gradient_block) = (tiling.pairs(), tiling.gradient());
         let out_block = tiling.out_block_weights();
         let row = pairs * COLUMN;

@@ -44,8 +44,9 @@ struct Strip {
 
 impl Strip {
     /// Rows and columns that it reads.
+    #[inline]
     fn read(&self) -> [usize; 2] {
-        self.tiles.map(|tiles| tiles * RESULTS + WIDTH - 1)
+        each(self.tiles, |tiles| tiles * RESULTS + WIDTH - 1)
     }
 }
 

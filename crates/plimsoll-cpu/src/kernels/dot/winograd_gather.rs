@@ -4,6 +4,7 @@ use crate::kernels::f23::{POINTS, RESULTS, inputs};
 use crate::kernels::patch::{Affine, Blocks, SourceBlock, operand_value};
 use crate::simd::dot::{Dot, DotBody};
 use crate::simd::{Element, LANES, Simd};
+use plimsoll_parallel::each;
 
 /// Tiles of a plane of a block of the source, to be gathered and transformed; beyond the source there are zeroes.
 ///
@@ -136,7 +137,7 @@ impl TransformPlane<'_> {
         at: usize,
         w: isize,
     ) -> [<D::S as Simd>::V; POINTS] {
-        let [height, width] = self.extent.map(|extent| extent as isize);
+        let [height, width] = each(self.extent, |extent| extent as isize);
         let h = self.low[0] + at as isize;
         // SAFETY: a value is read only where its row and its column are inside of the plane.
         unsafe {

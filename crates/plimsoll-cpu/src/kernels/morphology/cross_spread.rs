@@ -59,6 +59,7 @@ struct Neighbours<T> {
 }
 
 impl<T> Neighbours<T> {
+    #[inline]
     fn map<U>(self, f: impl Fn(T) -> U) -> Neighbours<U> {
         Neighbours { front: f(self.front), back: f(self.back), top: f(self.top), bottom: f(self.bottom) }
     }

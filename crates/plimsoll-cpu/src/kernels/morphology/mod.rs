@@ -47,6 +47,7 @@ impl Grid {
     }
 
     /// The rows of a task.
+    #[inline]
     pub(super) fn rows(&self, task: usize, rows: usize) -> Rows {
         let [depth, height, _] = self.extent;
         let blocks = height.div_ceil(rows);
@@ -56,6 +57,7 @@ impl Grid {
 }
 
 /// The places around `at` that are in bounds.
+#[inline]
 pub(super) fn around(at: usize, reach: usize, extent: usize) -> std::ops::Range<usize> {
     at.saturating_sub(reach)..extent.min(at + reach + 1)
 }

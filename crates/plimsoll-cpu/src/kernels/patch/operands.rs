@@ -80,6 +80,7 @@ impl Blocks {
     }
 
     /// Asks the processor for `count` voxels of one of the blocks, from one on.
+    #[inline]
     pub(crate) fn fetch(&self, block: usize, sample: usize, first: usize, count: usize) {
         match self {
             Blocks::F32(blocks) => blocks[block].fetch(sample, first, count),
@@ -140,6 +141,7 @@ pub(crate) unsafe fn operand_value<D: Dot, T: Element, const NORM: bool>(
 }
 
 /// The columns of a row that are inside of the source: those whose place, column · step + shift, is from 0 to below the width.
+#[inline]
 fn inside(columns: usize, step: usize, shift: isize, width: usize) -> std::ops::Range<usize> {
     let reach =
         |place: isize| usize::try_from(place - shift).map_or(0, |past| past.div_ceil(step)).min(columns);
@@ -249,6 +251,7 @@ impl<T: AsOperand> SourceBlock<T> {
     }
 
     /// [`Blocks::fetch`] of this block.
+    #[inline]
     fn fetch(&self, sample: usize, first: usize, count: usize) {
         let place = sample * self.sample_stride + first * LANES;
         prefetch(self.data.0.cast_const().wrapping_add(place), count * LANES);

@@ -24,6 +24,7 @@ impl MeanWindows {
     }
 
     /// One by the voxels of a window.
+    #[inline]
     fn share(&self) -> f32 {
         1.0 / self.window.iter().map(|extent| *extent as f32).product::<f32>()
     }

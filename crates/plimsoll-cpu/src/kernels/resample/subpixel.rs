@@ -24,6 +24,7 @@ pub(crate) struct Spread {
 const MOST_PARTS: usize = 8;
 
 impl Spread {
+    #[inline]
     fn factor(&self) -> [usize; 3] {
         self.op.axes.map(|doubled| 1 + usize::from(doubled))
     }
@@ -32,15 +33,18 @@ impl Spread {
         blocks(self.channels)
     }
 
+    #[inline]
     fn coarse_blocks(&self) -> usize {
         blocks(self.channels * self.op.parts())
     }
 
+    #[inline]
     fn fine(&self) -> Rows {
         let extent = each([0, 1, 2], |axis| self.coarse[axis] * self.factor()[axis]);
         Rows { blocks: self.batch * self.fine_blocks(), extent }
     }
 
+    #[inline]
     fn coarse(&self) -> Rows {
         Rows { blocks: self.batch * self.coarse_blocks(), extent: self.coarse }
     }

@@ -55,6 +55,7 @@ impl<const N: usize> WeightedRows<N> {
 }
 
 impl Doubling {
+    #[inline]
     fn fine(&self) -> Rows {
         let extent = each([0, 1, 2], |axis| self.coarse[axis] * (1 + usize::from(self.axes[axis])));
         Rows { blocks: self.blocks, extent }

@@ -39,6 +39,7 @@ fn sign(code: u8) -> f32 {
     }
 }
 
+#[inline]
 fn neighbour(code: u8) -> usize {
     (usize::from(code).max(1) - 1) % NEIGHBOURS
 }

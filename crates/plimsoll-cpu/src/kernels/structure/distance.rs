@@ -34,6 +34,7 @@ impl Distances {
     }
 
     /// Bytes of scratch of a task: a mask, and what the transform takes.
+    #[inline]
     pub(crate) fn per_task(extent: [usize; 3], signed: bool) -> usize {
         extent.iter().product::<usize>() + scratch_bytes(extent, &options(signed), 1)
     }

@@ -70,6 +70,7 @@ impl TilePatch {
     }
 
     /// The place of the row of a tap relative to the position's.
+    #[inline]
     pub(super) fn tap_offset(&self, shift: [isize; 2]) -> usize {
         let [d, h] = each([0, 1], |axis| (shift[axis] - self.low[axis]) as usize);
         d * self.plane() + h * self.tiles * LANES

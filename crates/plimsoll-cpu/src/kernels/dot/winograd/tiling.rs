@@ -59,6 +59,7 @@ pub(crate) fn plane_taps(grid: &TapGrid) -> Vec<PlaneTaps> {
 }
 
 /// The place of what is read, if it is inside of an extent: the least shift of all taps from a position.
+#[inline]
 pub(in crate::kernels::dot) fn inside(low: isize, at: usize, extent: usize) -> Option<usize> {
     usize::try_from(at as isize + low).ok().filter(|place| *place < extent)
 }
@@ -131,20 +132,24 @@ impl StripTiling {
     }
 
     /// Elements of a plane of the ring, of one point.
+    #[inline]
     pub(super) fn plane(&self) -> usize {
         product([self.rows, self.tiles, LANES])
     }
 
     /// Elements of the ring of one point and a column more, so that the points of a tile do not fall into the same sets of a cache.
+    #[inline]
     pub(super) fn point(&self) -> usize {
         product([self.planes, self.plane()]).saturating_add(LANES)
     }
 
     /// Floats of the sums of one point, and a column more.
+    #[inline]
     pub(super) fn sum_point(&self) -> usize {
         product([product([self.held, self.tiles]).saturating_add(1), LANES])
     }
 
+    #[inline]
     pub(super) fn ring_bytes(&self) -> usize {
         let bytes = product([self.source_blocks, SQUARE_POINTS, self.point(), size_of::<u16>()]);
         bytes.checked_next_multiple_of(LINE).unwrap_or(usize::MAX)

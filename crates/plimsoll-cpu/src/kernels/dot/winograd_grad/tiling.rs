@@ -134,29 +134,35 @@ impl StripGradTiling {
     }
 
     /// The same of the source, and of the gradients.
+    #[inline]
     pub(super) fn source_point(&self) -> usize {
         self.point(self.step.saturating_add(self.taps.len() - 1))
     }
 
+    #[inline]
     pub(super) fn gradient_point(&self) -> usize {
         self.point(self.step)
     }
 
     /// Bytes of all points of a group of blocks.
+    #[inline]
     pub(super) fn group_bytes(point: usize) -> usize {
         product([GROUP, SQUARE_POINTS, point, size_of::<u16>()])
     }
 
     /// Floats of the sums of one point of a pair of blocks.
+    #[inline]
     pub(super) fn sum_point(&self) -> usize {
         product([self.taps.len(), LANES, LANES])
     }
 
+    #[inline]
     pub(super) fn sum_bytes(&self) -> usize {
         product([GROUP * GROUP * SQUARE_POINTS, self.sum_point(), size_of::<f32>()])
     }
 
     /// Columns that the tiles of a row read.
+    #[inline]
     pub(super) fn columns(&self) -> usize {
         product([self.pairs, PAIR_RESULTS]).saturating_add(WIDTH - 1)
     }
@@ -170,11 +176,13 @@ impl StripGradTiling {
     }
 
     /// Floats of the weights of one pair of blocks.
+    #[inline]
     pub(super) fn pair_weights(&self) -> usize {
         product([self.taps.len(), WIDTH * WIDTH * LANES * LANES])
     }
 
     /// Floats of one copy of the gradient.
+    #[inline]
     pub(super) fn weights(&self) -> usize {
         product([self.out_blocks, self.source_blocks, self.pair_weights()])
     }

@@ -51,16 +51,19 @@ impl Chunk {
 
 impl ChunkGrid {
     /// Chunks along each axis.
+    #[inline]
     fn chunks(&self) -> [usize; 3] {
         each([0, 1, 2], |axis| self.all[axis].div_ceil(self.chunk[axis]))
     }
 
     /// Chunks of all samples.
+    #[inline]
     pub(super) fn count(&self) -> usize {
         product([self.batch, product(self.chunks())])
     }
 
     /// The chunk of a number.
+    #[inline]
     pub(super) fn chunk(&self, number: usize) -> Chunk {
         let chunks = self.chunks();
         let (w, number) = (number % chunks[2], number / chunks[2]);
@@ -72,30 +75,36 @@ impl ChunkGrid {
     }
 
     /// Tiles of a chunk.
+    #[inline]
     pub(super) fn tiles(&self) -> usize {
         product(self.chunk)
     }
 
     /// Floats of one point of some tiles and a column more, so that the points of a tile do not fall into the same sets of a cache.
+    #[inline]
     pub(super) fn point(&self) -> usize {
         product([self.tiles().saturating_add(1), LANES])
     }
 
     /// Planes, rows and columns that a number of tiles along each axis reads.
+    #[inline]
     fn read_by(&self, tiles: [usize; 3]) -> [usize; 3] {
-        tiles.map(|tiles| (tiles - 1) * RESULTS + self.reads)
+        each(tiles, |tiles| (tiles - 1) * RESULTS + self.reads)
     }
 
     /// Floats of a block before it is transformed.
+    #[inline]
     pub(super) fn gathered(&self) -> usize {
         product([product(self.read_by(self.chunk)), LANES])
     }
 
     /// Floats of a block that is transformed.
+    #[inline]
     pub(super) fn transformed(&self) -> usize {
         product([PLANE_POINTS, self.point()])
     }
 
+    #[inline]
     fn columns(&self, chunk: &Chunk) -> Columns {
         let [_, _, read] = self.read_by(chunk.count);
         let left = chunk.first[2] as isize + self.low[2];
@@ -105,6 +114,7 @@ impl ChunkGrid {
     }
 
     /// The first voxel of the source's row that a chunk reads as its `plane`th and `row`th, if there is one.
+    #[inline]
     fn row_of(&self, chunk: &Chunk, at: [usize; 2]) -> Option<usize> {
         let inside = |axis: usize| {
             let place = (chunk.first[axis] + at[axis]) as isize + self.low[axis];
@@ -265,6 +275,7 @@ unsafe fn clear<S: Simd>(row: *mut f32, columns: std::ops::Range<usize>) {
 }
 
 /// The tiles of a chunk along each axis: of `all`, about `most` in all and `widest` along the width, wide first, and as many in each chunk.
+#[inline]
 pub(super) fn chunk(all: [usize; 3], most: usize, widest: usize) -> [usize; 3] {
     let mut chunk = [1, 1, all[2].clamp(1, widest.min(most))];
     loop {

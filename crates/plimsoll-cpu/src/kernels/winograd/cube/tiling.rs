@@ -87,6 +87,7 @@ impl CubeTiling {
     }
 
     /// Floats of the results of an output block.
+    #[inline]
     pub(super) fn results(&self) -> usize {
         product([self.grid.tiles(), TILE_RESULTS, LANES])
     }
