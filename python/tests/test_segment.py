@@ -65,6 +65,8 @@ def test_arguments_without_effect_are_refused(tmp_path: pathlib.Path) -> None:
         ({"preview": True}, ValueError, "preview has no effect"),
         ({"model_size": "small"}, ValueError, "model_size"),
         ({"roi_subset": ["livre"]}, plimsoll.Error, "livre"),
+        ({"task": ["total", "body"]}, ValueError, "several tasks, which need output"),
+        ({"task": []}, ValueError, "task names no task"),
         ({"task": "breasts", "roi_subset": ["liver"]}, ValueError, "roi_subset"),
         ({"segmentation_type": "binary"}, ValueError, "segmentation_type"),
         ({"statistics_exclude_masks_at_border": False}, ValueError, "statistics_exclude_masks_at_border"),

@@ -1,8 +1,9 @@
 //! Masks that are no slices, such as views of arrays with any strides, read row by row.
 
+use plimsoll_parallel::{each, each_index};
+
 use crate::rows::{Bits, Rows, WORD, foreground_boundaries, only_label, words};
 use crate::simd::{Instructions, Kernel, LANES, Simd, Supported};
-use plimsoll_parallel::{each, each_index};
 
 /// A mask in any memory layout and of any integer type.
 pub trait Voxels: Sync {

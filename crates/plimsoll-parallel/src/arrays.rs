@@ -3,6 +3,10 @@
 //! Generic functions of the standard library that are not marked for inlining may be compiled as functions of their own. These lack the
 //! instruction set of the loop, and arrays that they are given stay in memory, where the loop would have them in registers.
 #![forbid(unsafe_code)]
+#![allow(
+    clippy::needless_range_loop,
+    reason = "adaptors of iterators may be compiled as functions of their own"
+)]
 
 /// The results of a function for all elements of an array, in place of `array::map`.
 #[inline(always)]

@@ -1,10 +1,11 @@
 //! A number for each channel of each sample, and all voxels of that channel: sums, factors, shares.
 
+use plimsoll_parallel::pairs;
+
 use super::lane_sums::{PART, in_turn, part, total_of};
 use super::patch::{Affine, BlockNorm, norm_act};
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{Element, LANES, Simd, exp::exp};
-use plimsoll_parallel::pairs;
 
 /// Voxels of a task that writes voxels.
 const CHUNK: usize = 4096;

@@ -1,11 +1,12 @@
 //! Element by element, and sums of a channel.
 
+use plimsoll_parallel::{each, each_index, pairs};
+
 use super::lane_sums::{self, in_turn};
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::exp::exp;
 use crate::simd::normal::normal;
 use crate::simd::{Element, LANES, Simd};
-use plimsoll_parallel::{each, each_index, pairs};
 
 /// Elements of a task.
 const CHUNK: usize = 1 << 15;

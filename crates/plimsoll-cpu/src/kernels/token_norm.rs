@@ -3,10 +3,11 @@
 //! The channels of a token lie in as many places as it has blocks. So a few tokens are taken at a time, block by block, with a
 //! vector of sums for each; all passes over them but the first find them in the cache.
 
+use plimsoll_parallel::{each_index, pairs};
+
 use crate::kernel::{Kernel, Ptr};
 use crate::layout::blocks;
 use crate::simd::{Element, LANES, Simd};
-use plimsoll_parallel::{each_index, pairs};
 
 /// Tokens taken at a time.
 const CHUNK: usize = 32;
@@ -250,7 +251,7 @@ impl<T: Element> Kernel for TokenNormGrad<T> {
                             dshift = S::fma(g, mask, dshift);
                         }
                         if let Some((_, partial)) = self.affine {
-                            for (sum, to) in pairs([dscale, dshift].into_iter(), partial) {
+                            for (sum, to) in pairs([dscale, dshift], partial) {
                                 let to = to.0.add((task * tokens.blocks() + block) * LANES);
                                 S::store(to, if is_first { sum } else { S::add(S::load(to), sum) });
                             }

@@ -1,9 +1,10 @@
 //! Transposed weights, with inputs as outputs and outputs as inputs, for transposed convolutions.
 
+use plimsoll_parallel::pairs;
+
 use crate::kernel::{Kernel, Ptr};
 use crate::layout::{Lanes, WeightBlocks};
 use crate::simd::{LANES, Simd};
-use plimsoll_parallel::pairs;
 
 /// Transposes weights between features, both `[output block][reach][tap][input][16]` as their [`WeightBlocks`] say.
 pub(crate) struct TransposeWeights {
@@ -69,7 +70,7 @@ unsafe fn transpose_square<S: Simd>(from: &[f32], to: &mut [f32]) {
         for (row, from) in pairs(rows.iter_mut(), from.chunks_exact(LANES)) {
             *row = S::load(from.as_ptr());
         }
-        for (row, to) in pairs(S::transpose(rows).into_iter(), to.chunks_exact_mut(LANES)) {
+        for (row, to) in pairs(S::transpose(rows), to.chunks_exact_mut(LANES)) {
             S::store(to.as_mut_ptr(), row);
         }
     }

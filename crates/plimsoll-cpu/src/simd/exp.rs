@@ -1,7 +1,8 @@
 //! The exponential of sixteen numbers, in arithmetic that every compiler turns into vector instructions.
 
-use super::LANES;
 use plimsoll_parallel::pairs;
+
+use super::LANES;
 
 /// eˣ to about one unit in the last place, for x ≤ 88; below −87 the result is that for −87.
 ///

@@ -1,8 +1,9 @@
 //! The standard normal distribution of sixteen numbers, in arithmetic that every compiler turns into vector instructions.
 
+use plimsoll_parallel::pairs;
+
 use super::LANES;
 use super::exp::exp;
-use plimsoll_parallel::pairs;
 
 /// The distribution function Φ(x) and the density φ(x), both to 2 · 10⁻⁷.
 ///

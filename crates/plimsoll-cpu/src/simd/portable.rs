@@ -1,7 +1,8 @@
 //! Plain loops over sixteen lanes.
 
-use super::{Bf16, Body, LANES, Simd};
 use plimsoll_parallel::{each, pairs};
+
+use super::{Bf16, Body, LANES, Simd};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Portable;

@@ -1,8 +1,9 @@
 //! Blocks in portable Rust, and blocks composed of two narrower ones.
 #![allow(unsafe_code, reason = "a proof for a pair is one for its halves")]
 
-use super::vector::{Simd, Supported};
 use plimsoll_parallel::{each, each_index};
+
+use super::vector::{Simd, Supported};
 
 /// Two narrower blocks as one, with the same instruction set.
 #[derive(Clone, Copy)]

@@ -1,12 +1,13 @@
 //! The gradient of attention: probabilities are recomputed from the logarithms of their sums.
 
+use plimsoll_parallel::pairs;
+
 use super::{At, AttentionShape, Carver, PADDING, Scratch, Window, floats, for_each_pair, products};
 use crate::kernel::{Kernel, Ptr};
 use crate::kernels::lane_sums::{in_turn, total_of};
 use crate::layout::blocks;
 use crate::simd::exp::exp;
 use crate::simd::{Element, LANES, Simd};
-use plimsoll_parallel::pairs;
 
 impl AttentionShape {
     /// Channels of a head, filled up to whole vectors.

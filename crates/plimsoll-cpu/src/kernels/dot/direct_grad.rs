@@ -6,8 +6,9 @@
 use plimsoll_parallel::each;
 use std::ops::Range;
 
-use super::grad_run::{COLUMN, GradRun};
 use plimsoll_parallel::LINE;
+
+use super::grad_run::{COLUMN, GradRun};
 
 use crate::kernel::{DotKernel, Ptr};
 use crate::kernels::chunk::TASKS;

@@ -1,10 +1,11 @@
 //! The source as the Winograd kernel reads it: gathered and transformed at once, so that nothing but transformed values is stored.
 
+use plimsoll_parallel::each;
+
 use crate::kernels::f23::{POINTS, RESULTS, inputs};
 use crate::kernels::patch::{Affine, Blocks, SourceBlock, operand_value};
 use crate::simd::dot::{Dot, DotBody};
 use crate::simd::{Element, LANES, Simd};
-use plimsoll_parallel::each;
 
 /// Tiles of a plane of a block of the source, to be gathered and transformed; beyond the source there are zeroes.
 ///

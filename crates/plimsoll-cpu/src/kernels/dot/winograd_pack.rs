@@ -1,12 +1,13 @@
 //! Weights as the Winograd kernel reads them.
 
+use plimsoll_parallel::pairs;
+
 use super::SQUARE;
 use super::winograd::PlaneTaps;
 use crate::kernel::{DotKernel, Ptr};
 use crate::kernels::f23::{POINTS, WIDTH, weights};
 use crate::simd::dot::{Dot, PAIR, PAIRS};
 use crate::simd::{LANES, Simd};
-use plimsoll_parallel::pairs;
 
 /// Transforms weights along height and width, and packs them in pairs of inputs.
 pub(crate) struct PackWinogradWeights {

@@ -1,11 +1,12 @@
 //! The gradient of a normalised and activated map: sums over chunks, means over those that share statistics, and the map.
 
+use plimsoll_parallel::each;
+
 use super::{Extent, Sharing, write_pair};
 use crate::kernel::{Kernel, Ptr};
 use crate::kernels::lane_sums::{in_turn, total_of};
 use crate::kernels::patch::{BlockConstants, BlockNorm};
 use crate::simd::{Element, LANES, Simd};
-use plimsoll_parallel::each;
 
 /// The operands that the two passes of the gradient share.
 pub(crate) struct NormGrad<T> {

@@ -1,9 +1,10 @@
 //! Linear interpolation of features to twice the extent, and its gradient.
 
+use plimsoll_parallel::each;
+
 use super::Rows;
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{Element, LANES, Simd};
-use plimsoll_parallel::each;
 
 /// A grid and the one that is twice as fine along some axes.
 #[derive(Clone, Copy)]

@@ -1,7 +1,8 @@
 //! The register tiles of a weight gradient: blocks of gradients × inputs, summed over a run of positions.
 
-use crate::simd::{LANES, Simd};
 use plimsoll_parallel::{each_index, pairs};
+
+use crate::simd::{LANES, Simd};
 
 /// Inputs of a tile that are one number for all lanes.
 pub(super) const ALL: u8 = 0;

@@ -4,6 +4,8 @@
 //! each block of inputs, it transforms the weights into the first- and second-level cache and multiplies them with all
 //! tiles of the chunk, point by point.
 
+use plimsoll_parallel::{each, pairs};
+
 use super::patch::TilePatch;
 use super::product::Product;
 use super::transform::{Inputs, TileTransform, results, weights};
@@ -13,7 +15,6 @@ use crate::kernels::chunk::{TASKS, largest_chunk};
 use crate::kernels::geometry::TapGrid;
 use crate::kernels::tap_conv::{Destination, Operands};
 use crate::simd::{Bf16, Element, LANES, Simd};
-use plimsoll_parallel::{each, pairs};
 
 /// Output blocks that are summed at a time, at most.
 const PAIR: usize = 2;

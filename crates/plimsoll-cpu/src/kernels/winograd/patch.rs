@@ -3,12 +3,13 @@
 //! Transformed tiles share no columns, so the tiles of a plane are contiguous, and a tap is the same
 //! offset for all of them.
 
+use plimsoll_parallel::each;
+
 use super::transform::TileTransform;
 use super::{POINTS, RESULTS};
 use crate::kernels::geometry::TapGrid;
 use crate::kernels::patch::{PatchShape, Source};
 use crate::simd::{LANES, Simd};
-use plimsoll_parallel::each;
 
 /// The shape of transformed patches.
 #[derive(Clone, Debug)]

@@ -4,6 +4,8 @@
 //! gradient chunk by chunk and adds their products to sums of its own, point by point. Parts are added up as those of
 //! [`super::super::weight_grad`].
 
+use plimsoll_parallel::{each, pairs};
+
 use super::grad_run::Run;
 use super::patch::TilePatch;
 use super::transform::{Gradients, Inputs, TileTransform, weight_gradients};
@@ -14,7 +16,6 @@ use crate::kernels::geometry::TapGrid;
 use crate::kernels::patch::{Blocks, Source};
 use crate::kernels::weight_grad::SumParts;
 use crate::simd::{LANES, Simd};
-use plimsoll_parallel::{each, pairs};
 
 /// Output blocks of a task, and source blocks: all pairs of them share what is gathered.
 const GROUP: usize = 2;

@@ -1,8 +1,9 @@
 //! Plain loops over sixteen lanes.
 
+use plimsoll_parallel::each;
+
 use super::{Dot, DotBody, PAIR, exact, sums_are_vectors};
 use crate::simd::{Bf16, LANES, Portable, Simd};
-use plimsoll_parallel::each;
 
 /// Any machine.
 #[derive(Clone, Copy)]

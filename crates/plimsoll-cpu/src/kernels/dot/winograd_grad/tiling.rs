@@ -1,9 +1,9 @@
 //! The tiling of the work, which depends on shapes alone.
 
 use plimsoll_graph::Window;
+use plimsoll_parallel::LINE;
 
 use super::{GROUP, PAIR_RESULTS, RUN_PAIRS};
-use plimsoll_parallel::LINE;
 
 use crate::kernels::chunk::TASKS;
 use crate::kernels::dot::grad_run::COLUMN;

@@ -1,12 +1,13 @@
 //! Chunks of tiles, what they read of a map, and the points of it with the same depth.
 
+use plimsoll_parallel::each;
+
 use super::{PLANE_POINTS, READ};
 use crate::kernels::f23::{POINTS, RESULTS, gradients, inputs};
 use crate::kernels::geometry::{Places, places};
 use crate::kernels::patch::Blocks;
 use crate::lower::product;
 use crate::simd::{LANES, Simd};
-use plimsoll_parallel::each;
 
 /// The chunks in which the tiles of a result read a map.
 #[derive(Clone, Debug)]

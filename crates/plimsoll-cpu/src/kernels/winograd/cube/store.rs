@@ -1,12 +1,13 @@
 //! From sums at the points of one depth to results.
 
+use plimsoll_parallel::each;
+
 use super::chunks::Chunk;
 use super::conv::CubeConv;
 use super::{PLANE_POINTS, TILE_RESULTS};
 use crate::kernel::Ptr;
 use crate::kernels::f23::{POINTS, RESULTS, results};
 use crate::simd::{Element, LANES, Simd};
-use plimsoll_parallel::each;
 
 /// Results of a tile in one plane.
 const PLANE_RESULTS: usize = RESULTS * RESULTS;
