@@ -57,8 +57,8 @@ def segment(
     Parameters
     ----------
     task : str or sequence of str
-        The task: ``"total"``, ``"total_mr"``, ``"lung_vessels"`` and so on. Several need `output`, a folder into which each
-        writes under its name; they share the image and the search for regions of interest.
+        The task: ``"total"``, ``"total_mr"``, ``"lung_vessels"`` and so on. Several need `output`, a folder into which
+        each writes under its name; they share the image and the search for regions of interest.
     image : array, tensor, image or path
         An image as in `Model.predict`, or a folder of images or a DICOM series as a path.
     output : path-like, optional
