@@ -25,21 +25,23 @@ impl Shared {
         PartsFolder::sweep(beside, &name_of(case))
     }
 
-    /// The folder for files of labels.
-    pub(super) fn folder(&self) -> &PartsFolder {
-        &self.folder
-    }
-
-    /// The labels that a task has found in the image; `None` if it was not run.
-    pub(super) fn labels(&self, task: &str, mode: Mode) -> Option<&[PartLabels]> {
-        let is_it =
-            |((name, of_mode), _): &&((String, Mode), Vec<PartLabels>)| name == task && *of_mode == mode;
-        self.found.iter().find(is_it).map(|(_, labels)| labels.as_slice())
-    }
-
-    /// Keeps the labels of a task.
-    pub(super) fn keep(&mut self, task: &str, mode: Mode, labels: Vec<PartLabels>) {
-        self.found.push(((task.into(), mode), labels));
+    /// The labels that a task has found in the image. If it was not run, `find` runs it, with a folder for files of labels.
+    pub(super) fn labels(
+        &mut self,
+        task: &str,
+        mode: Mode,
+        find: impl FnOnce(&PartsFolder) -> Outcome<Vec<PartLabels>>,
+    ) -> Outcome<&[PartLabels]> {
+        let known = self.found.iter().position(|((name, of_mode), _)| name == task && *of_mode == mode);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                let labels = find(&self.folder)?;
+                self.found.push(((task.into(), mode), labels));
+                self.found.len() - 1
+            }
+        };
+        Ok(&self.found[at].1)
     }
 }
 

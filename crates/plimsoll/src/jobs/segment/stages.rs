@@ -85,11 +85,8 @@ impl Job<'_> {
         if !self.is_shareable() {
             return self.labels(&stage, case, parts, most).map(Some);
         }
-        if shared.labels(self.name, mode).is_none() {
-            let found = self.labels(&stage, case, shared.folder(), most)?;
-            shared.keep(self.name, mode, found);
-        }
-        Ok(shared.labels(self.name, mode).map(<[PartLabels]>::to_vec))
+        let find = |folder: &PartsFolder| self.labels(&stage, case, folder, most);
+        Ok(Some(shared.labels(self.name, mode, find)?.to_vec()))
     }
 
     /// Returns `true` if the labels of the task are those that it has where it finds a region of interest for another task.
@@ -134,11 +131,7 @@ impl Job<'_> {
         let changes = models.changes.clone();
         let spacing = models.spacing();
         let stage = Stage { name: &name, task, models, spacing, within, subset: &[], changes };
-        if shared.labels(&name, mode).is_none() {
-            let found = self.labels(&stage, case, shared.folder(), most)?;
-            shared.keep(&name, mode, found);
-        }
-        let rough = shared.labels(&name, mode).unwrap_or_default();
+        let rough = shared.labels(&name, mode, |folder| self.labels(&stage, case, folder, most))?;
         self.box_around(&image.path, rough, crop, task)
     }
 
