@@ -26,8 +26,8 @@ pub(crate) trait Kernel: Sync {
     /// Runs one task.
     ///
     /// Everything that an implementation calls in its loops is inlined: with `#[inline(always)]` if it uses `S`, and with `#[inline]` if it
-    /// computes places. Generic functions of the standard library may lack such a mark; [`plimsoll_parallel::each`] and its siblings stand
-    /// in for those of arrays.
+    /// computes places. Generic functions of the standard library may lack such a mark; [`plimsoll_parallel::each`] and its siblings replace
+    /// the ones of arrays.
     ///
     /// An implementation keeps to its buffers, writes only to results and scratch, uses only its thread's part of scratch,
     /// and no two of its tasks touch the same element of a result. Where a result aliases an operand, a task reads of it

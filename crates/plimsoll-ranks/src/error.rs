@@ -194,7 +194,7 @@ impl RanksError {
                     .into()
             }
             RanksError::StaticProgram { .. } => {
-                "use the program for `linux-gnu` or the one of the Python wheel, or train in one process".into()
+                "use the program for `linux-gnu` or the command of the Python wheel, or train in one process".into()
             }
             RanksError::NoMpiHere { .. } => "train in one process, or on Linux".into(),
             RanksError::NoFunction { .. } | RanksError::ThreadLevel { .. } => {

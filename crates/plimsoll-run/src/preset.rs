@@ -1,6 +1,6 @@
 //! nnU-Net's presets: the network, the patch and the batch that its planners choose for a data set.
 //!
-//! The rules are those of `ExperimentPlanner` and of `nnUNetPlannerResEncM`, `L` and `XL` in nnU-Net 2.8.1 (Isensee et al. 2021, 2024).
+//! The rules come from `ExperimentPlanner` and `nnUNetPlannerResEncM`, `L` and `XL` in nnU-Net 2.8.1 (Isensee et al. 2021, 2024).
 //! A planner shortens the patch until the estimated memory of the network is within the memory of its reference, and enlarges the batch
 //! if memory is left. The estimate is the number of values that convolutions return for one sample, not bytes; each planner has a number
 //! of such values as its reference.

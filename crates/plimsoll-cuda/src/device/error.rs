@@ -104,7 +104,7 @@ impl DeviceError {
                     .into()
             }
             DeviceError::StaticProgram => {
-                "use the program for `linux-gnu` or the one of the Python wheel; ‹device=cpu› needs no driver".into()
+                "use the program for `linux-gnu` or the command of the Python wheel; ‹device=cpu› needs no driver".into()
             }
             DeviceError::NoDevice { found: 0, .. } => {
                 "`nvidia-smi -L` lists the GPUs; CUDA_VISIBLE_DEVICES may hide them".into()

@@ -148,7 +148,8 @@ impl Topology {
                     convs.push((Conv { name, features, dilation, has_bias }, kernel_size, None));
                 }
                 "Activation" => {
-                    let function = layer.config.get("activation").and_then(Value::as_str).unwrap_or_default();
+                    let function = layer.config.get("activation").and_then(Value::as_str);
+                    let function = function.ok_or_else(|| format!("layer `{before}` names no activation"))?;
                     let function = activation(before, function)?;
                     match convs.last_mut() {
                         Some((_, _, activation @ None)) => *activation = Some(function),

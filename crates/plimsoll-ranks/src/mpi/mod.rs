@@ -31,8 +31,8 @@ static IS_OPENED: AtomicBool = AtomicBool::new(false);
 /// other ranks would wait.
 ///
 /// # Errors
-/// Returns an error if no library can be loaded, which a statically linked program cannot do at all, it lacks a function or support of threads, it does not count the processes that the launcher
-/// started, or MPI was opened before.
+/// Returns an error if the program is linked statically, no library can be loaded, it lacks a function or support of threads, it does not
+/// count the processes that the launcher started, or MPI was opened before.
 pub fn open_mpi(launch: &Launch, options: &MpiOptions) -> Result<Box<dyn Communicator + Send>, RanksError> {
     let (launch, options) = (*launch, options.clone());
     in_background(options.patience, move || open_here(&launch, &options))

@@ -1,6 +1,6 @@
 //! Checks before any image is read, for segmentations and their plans.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use plimsoll_data::Case;
 use plimsoll_memory::Budget;
@@ -80,8 +80,7 @@ impl<'a> Job<'a> {
     /// Refuses names that no label map can be written under, before anything is computed.
     fn expect_writable(&self, is_one: bool) -> Outcome {
         let (output, one_file) = (&self.output, self.request.one_file);
-        let name = output.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-        let is_file = is_encoded(output) || [".nii", ".nii.gz"].iter().any(|ending| name.ends_with(ending));
+        let is_file = names_file(output);
         let wrong = |why: &str, hint: &str| Err(Error::new(format!("{} {why}", output.display()), hint));
         match (is_one && one_file, is_file) {
             (true, false) => wrong(
@@ -95,6 +94,13 @@ impl<'a> Job<'a> {
             _ => Ok(()),
         }
     }
+}
+
+/// Returns `true` for the name of a label map.
+fn names_file(output: &Path) -> bool {
+    let name = output.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase());
+    let is_nifti = name.is_some_and(|name| [".nii", ".nii.gz"].iter().any(|ending| name.ends_with(ending)));
+    is_nifti || is_encoded(output)
 }
 
 /// Refuses a request without tasks, a task that is named twice, and what several tasks cannot share.
@@ -114,8 +120,7 @@ fn expect_tasks(request: &SegmentRequest) -> Outcome {
         let message = "‹roi_subset› selects labels of one task, but several are named";
         return Err(Error::new(message, "leave ‹roi_subset› out, or name one task"));
     }
-    let name = output.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    if is_encoded(output) || [".nii", ".nii.gz"].iter().any(|ending| name.ends_with(ending)) {
+    if names_file(output) {
         let message =
             format!("{} is the name of a file, but several tasks write into a folder", output.display());
         return Err(Error::new(message, "name a folder, or one task"));

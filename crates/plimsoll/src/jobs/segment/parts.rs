@@ -126,7 +126,7 @@ fn remove_if_abandoned(path: PathBuf) {
 
 /// Returns `true` if a path is the folder of some process for a case.
 fn is_of(path: &Path, case: &str) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return false };
     let middle =
         name.strip_prefix(&format!(".{case}.")).and_then(|name| name.strip_suffix(&format!(".{ENDING}")));
     middle.is_some_and(|process| !process.is_empty() && process.bytes().all(|byte| byte.is_ascii_digit()))
