@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use plimsoll_memory::Digest;
 use plimsoll_run::{CheckpointKind, FoldName, RunConfig, Settings};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// The version of the description; other versions are refused.
 const VERSION: u32 = 1;
@@ -63,11 +64,12 @@ impl ModelRecord {
         }
         let problem =
             |problem: serde_json::Error| format!("its description of the model cannot be read: {problem}");
-        let Versioned { version } = serde_json::from_str(text).map_err(problem)?;
+        let value: Value = serde_json::from_str(text).map_err(problem)?;
+        let Versioned { version } = Versioned::deserialize(&value).map_err(problem)?;
         if version != VERSION {
             return Err(format!("it has version {version}, but this program reads version {VERSION}"));
         }
-        let mut record: ModelRecord = serde_json::from_str(text).map_err(problem)?;
+        let mut record: ModelRecord = serde_json::from_value(value).map_err(problem)?;
         record.config.restore();
         record
             .settings

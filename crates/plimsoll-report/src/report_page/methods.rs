@@ -7,10 +7,10 @@ use plimsoll_graph::DType;
 use plimsoll_nn::{Decay, NetworkName, Optimizer};
 use plimsoll_run::{
     ClassificationTask, FoldName, ImageTarget, InitialWeights, SegmentationTask, Specification, Task,
+    as_written,
 };
 use serde_json::Value;
 
-use super::overview::as_written;
 use super::read::Fold;
 use crate::error::Outcome;
 use crate::markup::{escaped, number};

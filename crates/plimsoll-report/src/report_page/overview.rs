@@ -6,8 +6,7 @@ use std::path::Path;
 use plimsoll_memory::Budget;
 use plimsoll_metrics::classification::Bootstrap;
 use plimsoll_metrics::{Metric, mean_interval};
-use plimsoll_run::{Settings, Specification, Task};
-use serde::Serialize;
+use plimsoll_run::{Settings, Specification, Task, as_written};
 use serde_json::Value;
 
 use super::methods::network;
@@ -155,11 +154,6 @@ fn command(words: &[String]) -> String {
         false => format!("'{}'", word.replace('\'', "'\\''")),
     };
     words.iter().map(quoted).collect::<Vec<_>>().join(" ")
-}
-
-/// A value as files have it: numbers of 32 bits have the digits that tell them apart, and not the digits of 64 bits.
-pub fn as_written(value: &impl Serialize) -> Outcome<Value> {
-    Ok(serde_json::from_str(&serde_json::to_string(value)?)?)
 }
 
 /// Settings without the values that follow from the others: what reads the same without a key was not decided by it. A component of which a

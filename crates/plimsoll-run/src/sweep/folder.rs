@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{Trial, TrialFailure};
 use crate::{
@@ -39,7 +40,7 @@ pub struct Arm {
     /// Its name: a part of a path, and unique in the sweep.
     pub name: String,
     /// Its settings, by the dotted keys of `plimsoll.toml`.
-    pub settings: BTreeMap<String, serde_json::Value>,
+    pub settings: BTreeMap<String, Value>,
 }
 
 /// The trials of a sweep: each arm, with each seed, on each fold.
@@ -188,7 +189,9 @@ impl SweepFolder {
     /// Returns an error if they are not there, or are none.
     pub fn read_resolved(&self, arm: &str) -> Result<Resolved, RunError> {
         let path = self.resolved(arm);
-        let mut resolved: Resolved = read_json(&path, MOST_BYTES_BESIDE)?;
+        let value: Value = read_json(&path, MOST_BYTES_BESIDE)?;
+        let mut resolved: Resolved = serde_json::from_value(value)
+            .map_err(|problem| RunError::Json { path: path.clone(), why: problem.to_string() })?;
         resolved.config.restore();
         let checked = resolved.settings.check().and_then(|()| resolved.config.check());
         match checked {

@@ -180,8 +180,8 @@ fn parse<T: for<'de> Deserialize<'de>>(text: &str, path: &Path) -> Result<T, Run
 
 /// Settings of a table, each within its bounds.
 fn settings_of(table: &Table) -> Result<Settings, String> {
-    let settings: Settings =
-        table.clone().try_into().map_err(|problem: toml::de::Error| problem.message().to_string())?;
+    let value = as_json(&Value::Table(table.clone()));
+    let settings: Settings = serde_json::from_value(value).map_err(|problem| problem.to_string())?;
     settings.check().map_err(|problem| problem.to_string())?;
     Ok(settings)
 }

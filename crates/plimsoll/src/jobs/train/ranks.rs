@@ -6,6 +6,7 @@ use plimsoll_nn::RankPlace;
 use plimsoll_ranks::{Communicator, RanksError, Segment};
 use plimsoll_run::{EpochCost, EpochRecord, RunConfig, RunRecord, Sample, Specification, StopReason};
 use plimsoll_train::{Observer, RankedRun, StepReport, train_rank as train_fold_of_rank};
+use serde_json::Value;
 
 use super::check::{FoldToTrain, no_fold};
 use super::node_limit::limit_of_rank;
@@ -72,7 +73,9 @@ pub fn train_rank(
         }
         false => {
             let config = broadcast(communicator, &[])?;
-            let mut config: RunConfig = serde_json::from_slice(&config).map_err(unwritten)?;
+            let config =
+                serde_json::from_slice::<Value>(&config).and_then(serde_json::from_value::<RunConfig>);
+            let mut config = config.map_err(unwritten)?;
             config.restore();
             let prepared = prepare_like(&request, checked, &mut opened, &config, context)?;
             prepared.planned.numbers.check()?;
