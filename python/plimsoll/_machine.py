@@ -35,8 +35,10 @@ class Machine:
     ----------
     version : str
         The version of Plimsoll.
-    cores : int
-        The cores that this process may use.
+    cores : int or None
+        The cores that this process may use, where the system describes them.
+    threads : int
+        The threads of kernels by default: one for each core.
     processor : str or None
         The name of the processor, where the system tells it.
     simd : str
@@ -56,7 +58,8 @@ class Machine:
     """
 
     version: str
-    cores: int
+    cores: int | None
+    threads: int
     processor: str | None
     simd: str
     multiplies_bf16: bool
@@ -86,8 +89,11 @@ def doctor(*, ram: Memory = None) -> Machine:
     """
     found = call("doctor", {"ram": as_bytes(ram, "ram")})
     limits = found["limits"]
+    cores = found["cores"]
+    keys = ("version", "threads", "processor", "simd", "multiplies_bf16", "gpu", "no_gpu")
     return Machine(
-        **{key: found[key] for key in ("version", "cores", "processor", "simd", "multiplies_bf16", "gpu", "no_gpu")},
+        **{key: found[key] for key in keys},
+        cores=None if cores is None else cores["count"],
         limit=limits["limit"],
         limits=[MemoryLimit(one["source"], one["bytes"], one["ceiling"]) for one in limits["found"]],
         numbers=found,

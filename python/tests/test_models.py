@@ -145,7 +145,8 @@ def test_models_of_nnunet_are_exported_imported_and_shown(dataset: Path, small: 
 
 def test_the_machine_has_cores_and_limits() -> None:
     machine = plimsoll.doctor()
-    assert machine.version == plimsoll.__version__ and machine.cores >= 1 and machine.simd
+    assert machine.version == plimsoll.__version__ and machine.simd
+    assert machine.cores and machine.threads >= 1
     assert (machine.gpu is None) == (machine.no_gpu is not None)
     bytes = [limit.bytes for limit in machine.limits]
     assert bytes == sorted(bytes) and all(limit.bytes <= limit.ceiling for limit in machine.limits)

@@ -209,7 +209,7 @@ extern "C" {
 // The program's version, such as `1.2.3`. The text is valid for the life of the process.
 const char *plimsoll_version(void);
 
-// The default options, as on the command line: the machine's memory, one thread per processor up to 256, windows that overlap by half.
+// The default options, as on the command line: the machine's memory, one thread per core up to 256, windows that overlap by half.
 struct PlimsollOptions plimsoll_usual_options(void);
 
 // The affine of an image by its spacing in millimetres along depth, height, width; the unit vectors of depth, height and width as the

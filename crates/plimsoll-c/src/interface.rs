@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use plimsoll_infer::ArrayOutput;
 use plimsoll_memory::{System, limits};
+use plimsoll_parallel::default_threads;
 
 use crate::arguments::{MOST_THREADS, channels, element_type, expect_bytes, geometry, settings};
 use crate::error::{Failure, PlimsollStatus};
@@ -39,12 +40,10 @@ pub extern "C" fn plimsoll_version() -> *const c_char {
     VERSION.as_ptr().cast()
 }
 
-/// The default options, as on the command line: the machine's memory, one thread per processor up to 256, windows that overlap by half.
+/// The default options, as on the command line: the machine's memory, one thread per core up to 256, windows that overlap by half.
 #[unsafe(no_mangle)]
 pub extern "C" fn plimsoll_usual_options() -> PlimsollOptions {
-    // Where the number of processors is not known, one computes.
-    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
-    let threads = threads.min(MOST_THREADS);
+    let threads = (default_threads() as u64).min(MOST_THREADS);
     PlimsollOptions { ram_bytes: 0, threads, step: 0.5, mirror: PLIMSOLL_MIRROR_USUAL }
 }
 

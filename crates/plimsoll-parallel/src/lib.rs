@@ -13,6 +13,7 @@ mod parts;
 mod pool;
 mod prefetch;
 mod share;
+mod threads;
 mod widest;
 
 pub use arrays::{Pairs, each, each_index, pairs};
@@ -22,4 +23,5 @@ pub use parts::Parts;
 pub use pool::{LaunchTasks, MOST_THREADS, Pool, STACK_BYTES, TaskLog, barrier_seconds};
 pub use prefetch::{LINE, prefetch};
 pub use share::Phase;
+pub use threads::default_threads;
 pub use widest::{Loop, widest};

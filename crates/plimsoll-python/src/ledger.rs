@@ -1,8 +1,8 @@
 //! Budgets of a Python process, and the memory that is reserved from them.
 
-use std::num::NonZero;
 use std::sync::OnceLock;
 
+use plimsoll::backend::default_threads;
 use plimsoll_memory::{Budget, Bytes, HolderUse, Resident, mapped_data, mapped_files, resident};
 
 use crate::Failure;
@@ -18,7 +18,7 @@ pub struct Resources {
 
 impl Resources {
     /// The resources of a call: a budget, else the process-wide one without a limit, and a number of threads, else one for each
-    /// processor that the process may use.
+    /// core that the process may use.
     ///
     /// # Errors
     /// If the number of threads is 0.
@@ -26,7 +26,7 @@ impl Resources {
         let threads = match threads {
             Some(0) => return Err(Failure::argument("threads", "is 0; pass at least 1")),
             Some(threads) => threads,
-            None => std::thread::available_parallelism().map_or(1, NonZero::get),
+            None => default_threads(),
         };
         let budget = budget.cloned().unwrap_or_else(unlimited);
         Ok(Resources { budget, threads })

@@ -323,9 +323,9 @@ pub fn multiplies_bf16() -> bool {
 /// The most threads of kernels.
 pub const MOST_THREADS: usize = 256;
 
-/// The number of cores that this process may use.
-pub fn all_cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from).clamp(1, MOST_THREADS)
+/// The threads of kernels by default: one for each core that this process may use, as [`plimsoll_parallel::default_threads`] counts them.
+pub fn default_threads() -> usize {
+    plimsoll_parallel::default_threads().min(MOST_THREADS)
 }
 
 /// The instruction set that kernels are chosen for on this machine.

@@ -63,7 +63,7 @@ pub use unread::warn_of_unread;
 use crate::failure::Outcome;
 #[cfg(unix)]
 use plimsoll::backend::LinkMemory;
-use plimsoll::backend::{DeviceName, MOST_THREADS, all_cores};
+use plimsoll::backend::{DeviceName, MOST_THREADS, default_threads};
 
 /// Trains and runs medical-image networks within a memory limit, and never exceeds it.
 #[derive(Debug, Parser)]
@@ -289,7 +289,7 @@ impl Precision {
 impl Threads {
     /// The requested number of threads, or the number of cores.
     pub fn count(self) -> usize {
-        self.threads.unwrap_or_else(all_cores).clamp(1, MOST_THREADS)
+        self.threads.unwrap_or_else(default_threads).clamp(1, MOST_THREADS)
     }
 }
 

@@ -8,6 +8,7 @@ use std::{fs, io, ptr};
 
 use libc::{c_int, host_statistics64, mach_host_self, mach_task_self, sysctlbyname, vm_statistics64};
 
+use crate::host::Cores;
 use crate::limit::{Limit, System, Unread};
 use crate::{Bytes, MappedFiles, Resident};
 
@@ -90,6 +91,19 @@ pub(crate) fn processor_model() -> Option<String> {
     let length = sysctl(c"machdep.cpu.brand_string", &mut text).ok()?;
     let text = CStr::from_bytes_until_nul(text.get(..length)?).ok()?;
     Some(text.to_string_lossy().into_owned()).filter(|name| !name.is_empty())
+}
+
+/// `hw.perflevel0` are the performance cores of Apple's processors, and `hw.perflevel1` the efficiency cores. Macs of Intel have neither.
+pub(crate) fn cores(_: &System) -> io::Result<Cores> {
+    let number = |name: &CStr| {
+        let mut bytes = [0; size_of::<u32>()];
+        sysctl(name, &mut bytes).map(|_| u32::from_ne_bytes(bytes) as usize)
+    };
+    Ok(Cores {
+        count: number(c"hw.physicalcpu")?,
+        efficient: number(c"hw.perflevel1.physicalcpu").unwrap_or(0),
+        hardware_threads: number(c"hw.logicalcpu")?,
+    })
 }
 
 /// Threads of macOS have no affinity to cores.

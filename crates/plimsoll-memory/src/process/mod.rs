@@ -6,6 +6,8 @@ mod macos;
 mod no_groups;
 #[cfg(not(any(target_os = "macos", windows)))]
 mod procfs;
+#[cfg(not(any(target_os = "macos", windows)))]
+mod sysfs;
 #[cfg(unix)]
 mod unix;
 #[cfg(windows)]
@@ -17,6 +19,8 @@ pub(crate) use macos::*;
 pub(crate) use no_groups::*;
 #[cfg(not(any(target_os = "macos", windows)))]
 pub(crate) use procfs::*;
+#[cfg(not(any(target_os = "macos", windows)))]
+pub(crate) use sysfs::*;
 #[cfg(unix)]
 pub(crate) use unix::*;
 #[cfg(windows)]

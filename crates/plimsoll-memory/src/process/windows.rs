@@ -19,12 +19,14 @@ use windows_sys::Win32::System::ProcessStatus::{
     QueryWorkingSetEx,
 };
 use windows_sys::Win32::System::SystemInformation::{
-    ComputerNamePhysicalDnsHostname, GetComputerNameExW, GlobalMemoryStatusEx, MEMORYSTATUSEX,
+    ComputerNamePhysicalDnsHostname, GetComputerNameExW, GetLogicalProcessorInformationEx,
+    GlobalMemoryStatusEx, MEMORYSTATUSEX, RelationProcessorCore,
 };
 use windows_sys::Win32::System::Threading::{
     GetCurrentProcess, GetCurrentThread, GetProcessTimes, GetThreadTimes,
 };
 
+use crate::host::Cores;
 use crate::limit::{Limit, System, Unread};
 use crate::{Bytes, MappedFiles, Resident};
 
@@ -206,6 +208,50 @@ fn processor_time(call: impl FnOnce([&mut FILETIME; 4]) -> i32) -> Duration {
     let ticks = |time: FILETIME| u64::from(time.dwHighDateTime) << 32 | u64::from(time.dwLowDateTime);
     // A tick is 100 ns.
     Duration::from_nanos(100 * (ticks(kernel) + ticks(user)))
+}
+
+/// All cores of the machine, in all groups of processors.
+pub(crate) fn cores(_: &System) -> io::Result<Cores> {
+    let mut length = 0u32;
+    // SAFETY: a null buffer of length 0 is allowed: the call writes the length that it needs, and fails.
+    unsafe { GetLogicalProcessorInformationEx(RelationProcessorCore, ptr::null_mut(), &mut length) };
+    // Records hold numbers of 64 bits and begin at multiples of that.
+    let mut records = vec![0u64; (length as usize).div_ceil(size_of::<u64>())];
+    // SAFETY: the buffer is valid for writes of at least `length` bytes, and aligned as records are.
+    let read = unsafe {
+        GetLogicalProcessorInformationEx(RelationProcessorCore, records.as_mut_ptr().cast(), &mut length)
+    };
+    if read == 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let bytes = bytemuck::cast_slice::<u64, u8>(&records);
+    bytes
+        .get(..length as usize)
+        .and_then(cores_of)
+        .ok_or_else(|| io::Error::other("Windows describes the cores of the machine in an unknown form"))
+}
+
+/// Reads records of `SYSTEM_LOGICAL_PROCESSOR_INFORMATION_EX` for cores. A record has its length at 4; its efficiency class, which is higher
+/// for faster cores, at 9; the number of its masks at 30; and from 32 on the masks, of a multiple of eight bytes each: bits of hardware
+/// threads, and the number of their group.
+fn cores_of(mut records: &[u8]) -> Option<Cores> {
+    /// A mask of 64 hardware threads, its group, and six bytes that are reserved.
+    const MASK: usize = 16;
+    let mut classes = Vec::new();
+    let mut hardware_threads = 0;
+    while !records.is_empty() {
+        let length = u32::from_le_bytes(records.get(4..8)?.try_into().ok()?) as usize;
+        let record = records.get(..length).filter(|record| !record.is_empty())?;
+        let masks = u16::from_le_bytes(record.get(30..32)?.try_into().ok()?) as usize;
+        for mask in record.get(32..32 + masks * MASK)?.chunks_exact(MASK) {
+            hardware_threads += u64::from_le_bytes(mask.get(..8)?.try_into().ok()?).count_ones() as usize;
+        }
+        classes.push(*record.get(9)?);
+        records = &records[length..];
+    }
+    let fastest = classes.iter().max()?;
+    let efficient = classes.iter().filter(|class| *class < fastest).count();
+    Some(Cores { count: classes.len(), efficient, hardware_threads })
 }
 
 /// Affinities are not read: ranks, which would divide the cores, do not run on Windows.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use plimsoll::backend::{DeviceName, MOST_THREADS, all_cores};
+use plimsoll::backend::{DeviceName, MOST_THREADS, default_threads};
 use plimsoll::{PlanRequest, read_settings};
 use plimsoll_memory::Bytes;
 use plimsoll_models::Model;
@@ -38,7 +38,7 @@ impl Machine {
     /// The number of threads.
     pub fn threads(&self) -> Result<usize, Failure> {
         match self.threads {
-            None => Ok(all_cores()),
+            None => Ok(default_threads()),
             Some(threads @ 1..=MOST_THREADS) => Ok(threads),
             Some(threads) => Err(JobFailure::argument(format!(
                 "threads is {threads}, but must be from 1 to {MOST_THREADS}"

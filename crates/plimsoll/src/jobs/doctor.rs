@@ -1,17 +1,20 @@
 //! Describing the machine: cores, instruction sets, and the limits of memory.
 
-use plimsoll_memory::{Bytes, Limits, System, host, limits};
+use plimsoll_memory::host::{self, Cores};
+use plimsoll_memory::{Bytes, Limits, System, limits};
 use serde::Serialize;
 
-use crate::backend::{Card, CardReport, instruction_set, multiplies_bf16};
+use crate::backend::{Card, CardReport, default_threads, instruction_set, multiplies_bf16};
 
 /// A machine, as jobs of this process see it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
     /// The version of this library.
     pub version: &'static str,
-    /// Cores that this process may use.
-    pub cores: usize,
+    /// Cores that this process may use, where the system describes them.
+    pub cores: Option<Cores>,
+    /// The threads of kernels by default.
+    pub threads: usize,
     /// The processor's name, where the system tells it.
     pub processor: Option<String>,
     /// The instruction set that kernels are chosen for.
@@ -31,7 +34,8 @@ pub fn doctor(ram: Option<Bytes>) -> Machine {
     let gpu = Card::find(0).map(|card| card.report()).map_err(|error| format!("{error}; {}", error.remedy()));
     Machine {
         version: env!("CARGO_PKG_VERSION"),
-        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        cores: host::cores().ok(),
+        threads: default_threads(),
         processor: host::processor_model(),
         simd: instruction_set(),
         multiplies_bf16: multiplies_bf16(),

@@ -15,7 +15,7 @@ use plimsoll_report::{ClassNames, box_plots};
 use self::references::References;
 use super::evaluation_parts::ScoredPart;
 use super::memory_limit::MemoryLimit;
-use crate::backend::all_cores;
+use crate::backend::default_threads;
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 use crate::files::{write, write_json};
@@ -71,7 +71,7 @@ impl EvaluateRequest {
             pictures: None,
             output: None,
             ram: None,
-            threads: all_cores(),
+            threads: default_threads(),
         }
     }
 }

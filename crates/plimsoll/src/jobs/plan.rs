@@ -17,7 +17,7 @@ use plimsoll_train::{
 
 use super::listed::{InspectedData, Inspecting, Listed, Opening};
 use super::memory_limit::{MemoryLimit, driver_bytes};
-use crate::backend::{DeviceName, all_cores};
+use crate::backend::{DeviceName, default_threads};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 
@@ -98,7 +98,7 @@ impl PlanRequest {
     /// # Errors
     /// Returns an error if the processor's threads cannot be started.
     pub fn new(dataset: impl Into<PathBuf>) -> Outcome<PlanRequest> {
-        let threads = all_cores();
+        let threads = default_threads();
         Ok(PlanRequest {
             dataset: dataset.into(),
             settings: Settings::default(),

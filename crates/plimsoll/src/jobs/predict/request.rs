@@ -12,7 +12,7 @@ use plimsoll_plan::Backend;
 use plimsoll_run::CheckpointKind;
 
 use super::bids;
-use crate::backend::{DeviceName, all_cores};
+use crate::backend::{DeviceName, default_threads};
 use crate::error::{Error, Outcome};
 use crate::jobs::steps::StepChoice;
 use crate::part::Part;
@@ -86,7 +86,7 @@ impl PredictRequest {
         input: impl Into<PathBuf>,
         output: impl Into<PathBuf>,
     ) -> Outcome<PredictRequest> {
-        let threads = all_cores();
+        let threads = default_threads();
         Ok(PredictRequest {
             model: model.into(),
             checkpoint: CheckpointKind::Final,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use plimsoll_memory::host;
 use plimsoll_ranks::{Communicator, Launcher};
 
-use crate::backend::all_cores;
+use crate::backend::default_threads;
 use crate::context::Context;
 use crate::error::Outcome;
 
@@ -49,5 +49,5 @@ pub fn rank_cores(communicator: &mut dyn Communicator, context: &Context) -> Out
         other.strip_prefix(own.as_bytes()).is_some_and(|rest| rest.iter().all(|byte| *byte == 0))
     };
     let alike = all.bytes().chunks(LONGEST).filter(is_same).count();
-    Ok((all_cores() / alike.max(1)).max(1))
+    Ok((default_threads() / alike.max(1)).max(1))
 }
