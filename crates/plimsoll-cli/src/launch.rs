@@ -1,22 +1,65 @@
 //! The place of this process among the processes of a launcher or a job array: commands whose cases can be divided take a part of them, and others
 //! are refused, so that processes never write into one folder at the same time.
 
-use plimsoll::Part;
-use plimsoll_ranks::{ArrayTask, Launch};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use plimsoll::{Part, mpi_libraries, rank_watch};
+use plimsoll_ranks::{ArrayTask, Communicator, Launch, Launcher, MpiOptions, RanksError, Watch, open_mpi};
 use plimsoll_remedy::Remedy;
 
 use crate::args::{Args, Command, PartArgs};
 use crate::failure::{Failure, Outcome};
 use crate::terminal;
 
-/// Takes the part of the cases that belongs to this process, unless the arguments name one.
+/// The time that a launcher is given to forward an error: it drops what it has not yet forwarded when a process aborts.
+pub const FORWARDING: Duration = Duration::from_millis(500);
+
+/// Takes the part of the cases that belongs to this process, unless the arguments name one. Returns the watch over the other processes, if it was
+/// requested.
 ///
 /// # Errors
-/// Returns an error if a launcher has started several processes of a command that has no parts.
-pub fn choose_part(args: &mut Args) -> Outcome {
+/// Returns an error if a launcher has started several processes of a command that has no parts, or they cannot watch over each other.
+pub fn choose_part(args: &mut Args) -> Outcome<Option<Box<dyn Communicator + Send>>> {
     if args.command.writes_nothing() {
-        return Ok(());
+        return Ok(None);
     }
+    let patience = args.command.part().and_then(|part| part.patience);
+    take_part(args)?;
+    patience.map(|seconds| watch_processes(Duration::from_secs(seconds.into()))).transpose()
+}
+
+/// Opens MPI, by which the processes of a launcher watch over each other. They exchange nothing else.
+fn watch_processes(patience: Duration) -> Outcome<Box<dyn Communicator + Send>> {
+    let Some(launch) = launched_ranks()? else {
+        return Err(Failure::new(
+            "--patience is the time after which processes of mpirun end all if one hangs, but this process is alone",
+            "leave it out, or start several with `mpirun -n N plimsoll …`",
+        ));
+    };
+    let libraries = mpi_libraries(launch.launcher, std::env::var_os("PATH").as_deref());
+    let watch = watch_of(&launch);
+    let options = MpiOptions { libraries, patience, watch: Some(watch), ..MpiOptions::default() };
+    open_mpi(&launch, &options).map_err(|error| ranks_failure(&error))
+}
+
+/// The watch of a rank, which reports another one that hangs as an error of this process.
+pub fn watch_of(launch: &Launch) -> Watch {
+    let rank = launch.rank;
+    rank_watch(move |hang| {
+        let host = plimsoll_memory::host::name();
+        ranks_failure(hang).named_for_process(&format!("rank {rank} on {host}")).print();
+        std::thread::sleep(FORWARDING);
+    })
+}
+
+/// An error of communication, with its hint.
+pub fn ranks_failure(error: &RanksError) -> Failure {
+    Failure::new(error, String::from(Remedy::from(error.remedy().as_str())))
+}
+
+/// Takes the part of the cases that belongs to this process, unless the arguments name one.
+fn take_part(args: &mut Args) -> Outcome {
     let variable = |name: &str| std::env::var(name).ok();
     let launch = launched_ranks()?;
     let json = args.json;
@@ -63,6 +106,13 @@ pub fn choose_part(args: &mut Args) -> Outcome {
 pub fn launched_ranks() -> Outcome<Option<Launch>> {
     let variable = |name: &str| std::env::var(name).ok();
     Ok(Launch::from_variables(&variable).map_err(refused)?.filter(|launch| !launch.is_alone()))
+}
+
+/// The MPI libraries of this machine's launchers.
+pub fn installed_mpi() -> Vec<PathBuf> {
+    let path = std::env::var_os("PATH");
+    let of = |launcher| mpi_libraries(launcher, path.as_deref());
+    [Launcher::Pmi, Launcher::OpenMpi].into_iter().flat_map(of).collect()
 }
 
 fn refused(error: plimsoll_ranks::LaunchError) -> Failure {

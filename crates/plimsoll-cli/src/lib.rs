@@ -61,21 +61,24 @@ pub fn run(invocation: &Invocation) -> u8 {
             return WRONG_ARGUMENTS;
         }
     };
+    let mut watch = None;
+    let begun = launch::choose_part(&mut args).map(|found| watch = found);
     let ended =
-        launch::choose_part(&mut args).and_then(|()| commands::run(&args, invocation)).and_then(|()| {
-            match args.may_lose_output() {
-                true => Ok(()),
-                false => output::check(),
-            }
+        begun.and_then(|()| commands::run(&args, invocation)).and_then(|()| match args.may_lose_output() {
+            true => Ok(()),
+            false => output::check(),
         });
-    match ended {
+    let status = match ended {
         Ok(()) => 0,
         Err(failure) => {
             let failure = signals::with_received_signal(failure);
             failure.print();
             failure.status()
         }
-    }
+    };
+    // Waits for the other processes, unless they do not know of each other.
+    drop(watch);
+    status
 }
 
 /// The parser's message, a paragraph that may list arguments, tips and the usage, as one line and a hint.

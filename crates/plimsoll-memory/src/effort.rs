@@ -14,6 +14,11 @@ pub fn process_time() -> Duration {
     process::process_time()
 }
 
+/// The bytes that calls of this process have read from files and written to them; `None` where the system does not count them. Only Linux does.
+pub fn moved_bytes() -> Option<u64> {
+    process::moved_bytes()
+}
+
 /// Page faults of this process that waited for a disk; `None` where the system does not count them, as on Windows.
 pub fn major_faults() -> Option<u64> {
     process::major_faults()
@@ -31,6 +36,15 @@ mod tests {
             (0..1 << 16).for_each(|number| sum = std::hint::black_box(sum ^ number));
         }
         assert!(process_time() - process >= Duration::from_millis(20));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    #[cfg_attr(miri, ignore = "/proc describes the interpreter")]
+    fn bytes_of_files_are_counted_when_they_are_read() {
+        let before = moved_bytes().unwrap();
+        let bytes = std::fs::read("/proc/self/exe").unwrap().len() as u64;
+        assert!(moved_bytes().unwrap() - before >= bytes);
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub use allocator::{
 pub use budget::{Budget, HolderUse, OverBudget, Reservation};
 pub use bytes::{Bytes, ParseBytesError};
 pub use digest::{Digest, Digester};
-pub use effort::{major_faults, process_time, thread_time};
+pub use effort::{major_faults, moved_bytes, process_time, thread_time};
 pub use hash::{Fnv1a, fnv1a};
 pub use limit::{Limit, System, Unread};
 pub use limits::{Limits, limits, shortfall};

@@ -13,12 +13,17 @@ use std::time::{Duration, Instant};
 use crate::communicator::{Communicator, NodePlace, Tag, Transfer, check_rank};
 use crate::error::RanksError;
 use crate::segment::Segment;
+use crate::watch::Watch;
+use crate::watcher::{Watcher, longest_wait};
 
 /// Tests without a pause while the rank waits, before the thread gives its processor to others.
 const SPINS: u32 = 2000;
 
 /// The pause between tests after these, and while the rank computes.
 const PAUSE: Duration = Duration::from_micros(100);
+
+/// The status of a job that ends because a rank hangs.
+const FAILED: i32 = 1;
 
 /// A command of the rank.
 enum Command {
@@ -43,6 +48,8 @@ struct BackgroundRank {
     next: u64,
     /// `true` while the rank waits, so that the thread need not leave it the processor.
     is_waiting: Arc<AtomicBool>,
+    /// Set if the rank has rested since the thread last looked.
+    has_rested: Arc<AtomicBool>,
     failure: Option<RanksError>,
     thread: Option<JoinHandle<()>>,
 }
@@ -52,14 +59,17 @@ struct Place {
     rank: usize,
     size: usize,
     node: NodePlace,
+    is_watched: bool,
 }
 
 /// Opens a communicator in a thread of its own, and returns one that passes everything on to it. Its messages move on while the caller computes.
+/// With a watch the thread ends the job if the rank before this one hangs.
 ///
 /// # Errors
 /// Returns the error of `open`, or an error if there is no thread.
 pub(crate) fn in_background(
     patience: Duration,
+    watch: Option<Watch>,
     open: impl FnOnce() -> Result<Box<dyn Communicator>, RanksError> + Send + 'static,
 ) -> Result<Box<dyn Communicator + Send>, RanksError> {
     let (commands, received) = mpsc::channel();
@@ -67,12 +77,23 @@ pub(crate) fn in_background(
     let (opened, is_open) = mpsc::channel();
     let is_waiting = Arc::new(AtomicBool::new(false));
     let waits = Arc::clone(&is_waiting);
-    let run = move || match open() {
-        Ok(communicator) => {
+    let has_rested = Arc::new(AtomicBool::new(false));
+    let rested = Arc::clone(&has_rested);
+    let begin = move || {
+        let mut communicator = open()?;
+        let watch = watch.filter(|_| communicator.size() > 1);
+        let begin = |watch: Watch| Watcher::begin(communicator.as_mut(), &watch, patience);
+        let watcher = watch.map(begin).transpose()?;
+        Ok::<_, RanksError>((communicator, watcher))
+    };
+    let run = move || match begin() {
+        Ok((communicator, watcher)) => {
             let (rank, size, node) = (communicator.rank(), communicator.size(), communicator.node());
+            // A wait for cards, whose queues may wait for each other, stays as short as it was.
+            let is_watched = watcher.is_some();
             // Without a receiver the rank is gone, and there is no command.
-            if opened.send(Ok(Place { rank, size, node })).is_ok() {
-                Progress { communicator, commands: received, finished: sender, waits }.run();
+            if opened.send(Ok(Place { rank, size, node, is_watched })).is_ok() {
+                Progress { communicator, commands: received, finished: sender, waits, rested, watcher }.run();
             }
         }
         Err(error) => drop(opened.send(Err(error))),
@@ -89,6 +110,7 @@ pub(crate) fn in_background(
         ended: BTreeMap::new(),
         next: 0,
         is_waiting,
+        has_rested,
         failure: None,
         thread: Some(thread),
     }))
@@ -100,6 +122,8 @@ struct Progress {
     commands: Receiver<Command>,
     finished: Sender<Finished>,
     waits: Arc<AtomicBool>,
+    rested: Arc<AtomicBool>,
+    watcher: Option<Watcher>,
 }
 
 impl Progress {
@@ -107,6 +131,12 @@ impl Progress {
     fn run(mut self) {
         let mut in_flight = Vec::new();
         if let Err(error) = self.serve(&mut in_flight) {
+            if matches!(error, RanksError::Hangs { .. }) {
+                // It is reported, and the rank may compute for long before it asks.
+                let _ = self.finished.send(Err(error));
+                self.communicator.abort(FAILED);
+                return;
+            }
             // If the rank is gone, dropping the communicator aborts the job.
             let _ = self.finished.send(Err(error));
             // After an error the only command that counts is to abort.
@@ -120,16 +150,28 @@ impl Progress {
     }
 
     fn serve(&mut self, in_flight: &mut Vec<(u64, Transfer)>) -> Result<(), RanksError> {
-        let mut idle = 0;
+        let (mut idle, is_watched) = (0u32, self.communicator.is_watched());
         loop {
-            let command = match in_flight.is_empty() {
-                true => self.commands.recv().map_err(|_| TryRecvError::Disconnected),
-                false if idle <= SPINS && self.waits.load(Ordering::Relaxed) => self.commands.try_recv(),
-                false => self.commands.recv_timeout(PAUSE).map_err(|error| match error {
+            let within = |pause: Duration| {
+                self.commands.recv_timeout(pause).map_err(|error| match error {
                     RecvTimeoutError::Timeout => TryRecvError::Empty,
                     RecvTimeoutError::Disconnected => TryRecvError::Disconnected,
-                }),
+                })
             };
+            let command = match (in_flight.is_empty(), &self.watcher) {
+                (true, None) => self.commands.recv().map_err(|_| TryRecvError::Disconnected),
+                (true, Some(watcher)) => within(watcher.period()),
+                (false, _) if idle <= SPINS && self.waits.load(Ordering::Relaxed) => self.commands.try_recv(),
+                (false, _) => within(PAUSE),
+            };
+            let has_rested = || self.rested.swap(false, Ordering::Relaxed);
+            let is_excused = || has_rested() | self.waits.load(Ordering::Relaxed);
+            match &mut self.watcher {
+                Some(watcher) => watcher.look(self.communicator.as_mut(), is_excused)?,
+                // The watch is another thread's, below this one.
+                None if is_watched && is_excused() => self.communicator.rest(Duration::ZERO),
+                None => {}
+            }
             match command {
                 Ok(Command::Begin { number, peer, tag, segment, is_received }) => {
                     let transfer = match is_received {
@@ -146,9 +188,12 @@ impl Progress {
                     return Ok(());
                 }
                 Err(TryRecvError::Empty) => {}
-                Err(TryRecvError::Disconnected) => return Ok(()),
+                Err(TryRecvError::Disconnected) => {
+                    let watcher = self.watcher.take();
+                    return watcher.map_or(Ok(()), |watcher| watcher.end(self.communicator.as_mut()));
+                }
             }
-            idle = if self.finish(in_flight)? { 0 } else { idle + 1 };
+            idle = if self.finish(in_flight)? { 0 } else { idle.saturating_add(1) };
             if idle > 0 {
                 thread::yield_now();
             }
@@ -237,16 +282,16 @@ impl BackgroundRank {
         self.is_waiting.store(true, Ordering::Relaxed);
         let mut last = Instant::now();
         let mut waited = Ok(());
+        let limit = longest_wait(self.patience, self.place.is_watched);
         while waited.is_ok() && !is_true(self) {
-            let left = self.patience.saturating_sub(last.elapsed());
+            let left = limit.saturating_sub(last.elapsed());
             waited = match self.finished.recv_timeout(left) {
                 Ok(finished) => {
                     last = Instant::now();
                     self.note(finished)
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    let (rank, limit) = (self.place.rank, self.patience);
-                    Err(RanksError::NoProgress { rank, peer: for_rank, limit })
+                    Err(RanksError::NoProgress { rank: self.place.rank, peer: for_rank, limit })
                 }
                 Err(RecvTimeoutError::Disconnected) => Err(self.lost()),
             };
@@ -276,6 +321,10 @@ impl Communicator for BackgroundRank {
 
     fn node(&self) -> NodePlace {
         self.place.node
+    }
+
+    fn is_watched(&self) -> bool {
+        self.place.is_watched
     }
 
     fn set_patience(&mut self, patience: Duration) {
@@ -314,6 +363,12 @@ impl Communicator for BackgroundRank {
         self.wait_until(peer, |rank| transfers.iter().any(|transfer| rank.ended.contains_key(&transfer.0)))
     }
 
+    fn rest(&mut self, pause: Duration) {
+        self.has_rested.store(true, Ordering::Relaxed);
+        thread::sleep(pause);
+        self.has_rested.store(true, Ordering::Relaxed);
+    }
+
     fn abort(&mut self, status: i32) {
         // If the thread has ended, so has the job.
         let _ = self.commands.send(Command::Abort(status));
@@ -337,114 +392,5 @@ impl Drop for BackgroundRank {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::thread_ranks;
-
-    const PATIENCE: Duration = Duration::from_secs(20);
-
-    /// Runs a function on ranks that work in the background, and returns their results by rank.
-    fn on_ranks<T: Send>(
-        size: usize,
-        patience: Duration,
-        run: impl Fn(&mut dyn Communicator) -> T + Sync,
-    ) -> Vec<T> {
-        thread::scope(|scope| {
-            let run = &run;
-            let start = |rank: crate::ThreadRank| {
-                scope.spawn(move || {
-                    let mut rank = in_background(patience, move || Ok(Box::new(rank) as _)).unwrap();
-                    run(rank.as_mut())
-                })
-            };
-            let threads: Vec<_> = thread_ranks(size, patience).into_iter().map(start).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-        })
-    }
-
-    #[test]
-    fn messages_and_collective_operations_are_those_of_the_communicator() {
-        let found = on_ranks(3, PATIENCE, |rank| {
-            let (own, size) = (rank.rank(), rank.size());
-            let (to, from) = ((own + 1) % size, (own + size - 1) % size);
-            let received = rank.receive(from, Tag::from_u8(1), Segment::zeroed(3)).unwrap();
-            let sent = rank.send(to, Tag::from_u8(1), Segment::copy_of(&[own as u8; 3])).unwrap();
-            rank.wait_any(&[&sent, &received]).unwrap();
-            let around = rank.wait(received).unwrap();
-            rank.wait(sent).unwrap();
-            rank.barrier().unwrap();
-            let gathered = rank.gather(1, &vec![own as u8; own], 2).unwrap();
-            let all = Segment::copy_of(&[if own == 1 { 7 } else { 0 }]);
-            let all = rank.broadcast(1, all).unwrap();
-            (around.bytes().to_vec(), gathered.len(), all.bytes()[0])
-        });
-        assert_eq!(found, [(vec![2; 3], 0, 7), (vec![0; 3], 3, 7), (vec![1; 3], 0, 7)]);
-    }
-
-    #[test]
-    fn messages_arrive_while_the_receiver_computes() {
-        on_ranks(2, PATIENCE, |rank| {
-            let (own, peer) = (rank.rank(), 1 - rank.rank());
-            if own == 1 {
-                let received = rank.receive(peer, Tag::from_u8(1), Segment::zeroed(1)).unwrap();
-                let start = Instant::now();
-                while !rank.is_done(&received).unwrap() {
-                    assert!(start.elapsed() < PATIENCE);
-                }
-                assert_eq!(rank.wait(received).unwrap().bytes(), [5]);
-            } else {
-                let sent = rank.send(peer, Tag::from_u8(1), Segment::copy_of(&[5])).unwrap();
-                rank.wait(sent).unwrap();
-            }
-        });
-    }
-
-    #[test]
-    fn errors_of_the_communicator_reach_the_rank_and_stay() {
-        let late = Duration::from_millis(50);
-        let found = on_ranks(2, late, |rank| {
-            if rank.rank() == 1 {
-                return Vec::new();
-            }
-            let absent = rank.send(2, Tag::from_u8(1), Segment::default()).unwrap_err();
-            let never = rank.receive(1, Tag::from_u8(1), Segment::zeroed(1)).unwrap();
-            let late = rank.wait(never).unwrap_err();
-            vec![absent, late]
-        });
-        let limit = late;
-        let expected =
-            [RanksError::NoRank { rank: 2, size: 2 }, RanksError::NoProgress { rank: 0, peer: 1, limit }];
-        assert_eq!(found[0], expected);
-
-        let found = on_ranks(2, PATIENCE, |rank| {
-            let peer = 1 - rank.rank();
-            let sent = rank.send(peer, Tag::from_u8(1), Segment::zeroed(8)).unwrap();
-            let received = rank.receive(peer, Tag::from_u8(1), Segment::zeroed(4)).unwrap();
-            let first = rank.wait(received).unwrap_err();
-            let again = rank.wait(sent).err().or_else(|| rank.barrier().err()).unwrap();
-            (first, again)
-        });
-        for (rank, (first, again)) in found.into_iter().enumerate() {
-            assert_eq!(first, RanksError::Length { rank, peer: 1 - rank, expected: 4, found: 8 });
-            assert_eq!(first, again);
-        }
-    }
-
-    #[test]
-    fn an_abort_reaches_the_others() {
-        let found = on_ranks(2, PATIENCE, |rank| {
-            if rank.rank() == 0 {
-                rank.abort(3);
-                return None;
-            }
-            rank.barrier().err()
-        });
-        assert_eq!(found[1], Some(RanksError::Aborted { rank: 0, status: 3 }));
-    }
-
-    #[test]
-    fn an_error_while_opening_is_returned() {
-        let opened = in_background(PATIENCE, || Err(RanksError::OpenedBefore));
-        assert_eq!(opened.err(), Some(RanksError::OpenedBefore));
-    }
-}
+#[path = "background_tests.rs"]
+mod tests;

@@ -3,6 +3,7 @@
 //! An implementation sends and receives segments without blocking. All collective operations are built on that here, once: their messages
 //! are in the same order everywhere, and hangs are detected in one place, [`Communicator::wait`].
 
+use std::thread;
 use std::time::Duration;
 
 use crate::error::RanksError;
@@ -29,6 +30,9 @@ impl Tag {
     pub(crate) const NOTICE: Tag = Tag(COLLECTIVE + 4);
     #[cfg(unix)]
     pub(crate) const CARD_ID: Tag = Tag(COLLECTIVE + 5);
+    /// Notices of ranks that watch over each other.
+    #[cfg(any(unix, test))]
+    pub(crate) const WATCH: Tag = Tag(COLLECTIVE + 6);
 
     /// The tag of a number; `None` from 16,384, which collective operations use.
     pub fn new(number: u16) -> Option<Tag> {
@@ -82,6 +86,11 @@ pub trait Communicator {
     /// Sets the longest time that this rank waits without progress.
     fn set_patience(&mut self, patience: Duration);
 
+    /// Returns `true` if a rank that hangs is noticed without a wait for it, so that waits may be longer than the patience.
+    fn is_watched(&self) -> bool {
+        false
+    }
+
     /// Begins to send a segment.
     ///
     /// # Errors
@@ -111,6 +120,11 @@ pub trait Communicator {
     /// # Errors
     /// Returns the errors of [`wait`](Self::wait).
     fn wait_any(&mut self, transfers: &[&Transfer]) -> Result<(), RanksError>;
+
+    /// Sleeps because this rank has nothing to do until others have: no rank that watches over it misses its progress meanwhile.
+    fn rest(&mut self, pause: Duration) {
+        thread::sleep(pause);
+    }
 
     /// Ends the job of all ranks with a status. Processes are killed, this one as well: report errors before.
     fn abort(&mut self, status: i32);

@@ -103,6 +103,16 @@ pub enum RanksError {
         /// The longest time without progress.
         limit: Duration,
     },
+    /// The process of a rank uses no processor, moves no files and waits for no other rank.
+    #[error("rank {peer} on {host} hangs: it has made no progress for {} s", limit.as_secs_f64())]
+    Hangs {
+        /// The rank that hangs.
+        peer: usize,
+        /// Its node.
+        host: String,
+        /// The longest time without progress.
+        limit: Duration,
+    },
     /// A rank that does not exist.
     #[error("there is no rank {rank} of {size}")]
     NoRank {
@@ -211,6 +221,11 @@ impl RanksError {
             }
             RanksError::Failed { .. } | RanksError::NoProgress { .. } | RanksError::Aborted { .. } => {
                 "look for the first error of another rank, then start all ranks again with ‹resume›".into()
+            }
+            RanksError::Hangs { .. } => {
+                "look at that process and at the file systems of its node, then start all ranks again with ‹resume›; \
+                 ‹patience› is the longest time"
+                    .into()
             }
             RanksError::NoThread { .. } => {
                 "allow this process one thread more, or start fewer ranks on the node, then start all ranks again".into()

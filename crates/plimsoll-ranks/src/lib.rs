@@ -23,13 +23,16 @@ mod nccl;
 mod segment;
 mod threads;
 mod traffic;
+mod watch;
+#[cfg(any(unix, test))]
+mod watcher;
 
 pub use communicator::{Communicator, NodePlace, Tag, Transfer};
 #[cfg(unix)]
 pub use error::NoNccl;
 pub use error::RanksError;
 pub use launch::{ArrayTask, Launch, LaunchError, Launcher};
-pub use mpi::open_mpi;
+pub use mpi::{map_mpi, open_mpi};
 pub use mpi_options::MpiOptions;
 #[cfg(unix)]
 pub use nccl::{
@@ -39,3 +42,4 @@ pub use nccl::{
 pub use segment::Segment;
 pub use threads::{ThreadRank, alone, thread_ranks};
 pub use traffic::{Messages, Traffic};
+pub use watch::{Effort, MeasureEffort, ReportHang, Watch};

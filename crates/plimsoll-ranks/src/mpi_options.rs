@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::watch::Watch;
+
 /// The most bytes of one message by default: counts of MPI have 31 bits.
 pub(crate) const LARGEST_MESSAGE: usize = 1 << 30;
 
@@ -15,6 +17,8 @@ pub struct MpiOptions {
     pub patience: Duration,
     /// The most bytes of one message; longer segments are sent in several.
     pub largest_message: usize,
+    /// The watch over ranks that compute for long between two messages; `None` for none. All ranks have one, or none has.
+    pub watch: Option<Watch>,
 }
 
 impl Default for MpiOptions {
@@ -23,6 +27,7 @@ impl Default for MpiOptions {
             libraries: Vec::new(),
             patience: Duration::from_secs(30),
             largest_message: LARGEST_MESSAGE,
+            watch: None,
         }
     }
 }

@@ -105,7 +105,8 @@ pub use jobs::sweep::{
 };
 pub use jobs::train::{
     FoldChoice, Nodes, RankResult, RankTraining, SubmissionFile, TrainRequest, Trained, TrainedFold,
-    WeightChoice, describe, mpi_libraries, rank_cores, train, train_rank, train_together, write_submissions,
+    WeightChoice, describe, mpi_libraries, rank_cores, rank_watch, train, train_rank, train_together,
+    write_submissions,
 };
 #[cfg(unix)]
 pub use jobs::train::{LinkFailure, LinkOptions, LinkedRanks, Transport, link_ranks};

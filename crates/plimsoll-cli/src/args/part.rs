@@ -10,4 +10,7 @@ pub struct PartArgs {
     /// rank of mpirun, mpiexec or srun and the task of a Slurm array, if there are several; else all cases].
     #[arg(long, value_name = "I/N")]
     pub part: Option<Part>,
+    /// Under mpirun or mpiexec: load MPI, and end all processes if one makes no progress for this time [default: processes do not know of each other].
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub patience: Option<u32>,
 }

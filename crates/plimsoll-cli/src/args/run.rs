@@ -107,7 +107,7 @@ pub struct Train {
     /// Keep a text file with the numbers of the last epoch for Prometheus, as OpenMetrics; node_exporter reads names like FILE.prom.
     #[arg(long, value_name = "FILE")]
     pub openmetrics: Option<PathBuf>,
-    /// With several ranks: the longest wait for a rank that makes no progress, at least ten steps as predicted [default: 30].
+    /// With several ranks: the time after which a rank that makes no progress ends all [default: 30].
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub patience: Option<u32>,
     /// With several ranks: the way of their messages [default: NCCL if each rank has a GPU of its own and NCCL 2.18, else MPI].

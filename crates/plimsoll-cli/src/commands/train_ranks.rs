@@ -6,20 +6,18 @@ use plimsoll::{
     Context, LinkFailure, LinkOptions, LinkedRanks, RankResult, Transport, link_ranks, mpi_libraries,
     rank_cores, train_rank,
 };
-use plimsoll_ranks::{Communicator, Launch, MpiOptions, RanksError, open_mpi};
-use plimsoll_remedy::Remedy;
+use plimsoll_ranks::{Communicator, Launch, MpiOptions, open_mpi};
 
 use super::train;
 use crate::args::{Threads, Train, TransportName, warn_of_unread};
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
+use crate::launch::{FORWARDING, ranks_failure, watch_of};
 use crate::terminal;
 
 /// The status of a process that should be started again: `EX_TEMPFAIL` of sysexits.h.
 const TRY_AGAIN: u8 = 75;
 /// The queues of work that CUDA makes for a GPU unless the environment states another number.
 const USUAL_QUEUES: usize = 8;
-/// The time that a launcher is given to forward an error.
-const FORWARDING: Duration = Duration::from_millis(500);
 
 /// Trains and validates a fold together with the other processes. The first reports; the others report errors alone.
 pub fn run(args: &Train, launch: &Launch, as_json: bool) -> Outcome {
@@ -29,7 +27,8 @@ pub fn run(args: &Train, launch: &Launch, as_json: bool) -> Outcome {
         options.patience = Duration::from_secs(seconds.into());
     }
     let patience = options.patience;
-    let communicator = open_mpi(launch, &options).map_err(failure)?;
+    options.watch = Some(watch_of(launch));
+    let communicator = open_mpi(launch, &options).map_err(|error| ranks_failure(&error))?;
     let (rank, ranks) = (communicator.rank(), communicator.size());
     let (ended, mut communicator) = link_and_train(args, communicator, patience, as_json);
     match ended {
@@ -55,10 +54,6 @@ pub fn run(args: &Train, launch: &Launch, as_json: bool) -> Outcome {
             Err(failure)
         }
     }
-}
-
-fn failure(error: RanksError) -> Failure {
-    Failure::new(&error, String::from(Remedy::from(error.remedy().as_str())))
 }
 
 /// Returns the communicator as well, which other ranks may wait for.

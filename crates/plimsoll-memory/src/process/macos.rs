@@ -111,6 +111,11 @@ pub(crate) fn allowed_cores() -> io::Result<String> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "macOS binds no process to cores"))
 }
 
+/// Bytes of files are not counted.
+pub(crate) fn moved_bytes() -> Option<u64> {
+    None
+}
+
 /// Page faults that waited for a disk.
 pub(crate) fn major_faults() -> Option<u64> {
     Some(usage().ok()?.ri_pageins)

@@ -61,6 +61,16 @@ pub(crate) fn major_faults() -> Option<u64> {
     faults_of(&fs::read_to_string("/proc/self/stat").ok()?)
 }
 
+/// The bytes of all calls that read and write, from `/proc/self/io`.
+pub(crate) fn moved_bytes() -> Option<u64> {
+    moved_of(&fs::read_to_string("/proc/self/io").ok()?)
+}
+
+fn moved_of(io: &str) -> Option<u64> {
+    let field = |name: &str| io.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+    Some(field("rchar:")?.saturating_add(field("wchar:")?))
+}
+
 /// The twelfth field of `/proc/self/stat`. The second, the program's name in parentheses, may have spaces.
 fn faults_of(stat: &str) -> Option<u64> {
     let (_, behind) = stat.rsplit_once(')')?;
@@ -257,6 +267,12 @@ VmFlags: rd sh mr mw me ms sd
                        processor\t: 1\nmodel name\t: another\n";
         assert_eq!(model_name(cpuinfo).as_deref(), Some("Intel(R) Xeon(R) 8481C @ 2.70GHz"));
         assert_eq!(model_name("processor\t: 0\nBogoMIPS\t: 50.00\n"), None);
+    }
+
+    #[test]
+    fn moved_bytes_are_those_read_and_those_written() {
+        assert_eq!(moved_of("rchar: 1200\nwchar: 34\nsyscr: 7\nread_bytes: 4096\n"), Some(1234));
+        assert_eq!(moved_of("rchar: 1200\n"), None);
     }
 
     #[test]

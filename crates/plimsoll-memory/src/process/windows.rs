@@ -259,6 +259,11 @@ pub(crate) fn allowed_cores() -> io::Result<String> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "the affinity of processes is not read on Windows"))
 }
 
+/// Bytes of files are not counted.
+pub(crate) fn moved_bytes() -> Option<u64> {
+    None
+}
+
 /// Windows counts page faults together, whether they waited for a disk or not.
 pub(crate) fn major_faults() -> Option<u64> {
     None

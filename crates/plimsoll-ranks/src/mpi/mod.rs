@@ -8,6 +8,7 @@ mod functions;
 mod interface;
 mod rank;
 
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -35,7 +36,23 @@ static IS_OPENED: AtomicBool = AtomicBool::new(false);
 /// count the processes that the launcher started, or MPI was opened before.
 pub fn open_mpi(launch: &Launch, options: &MpiOptions) -> Result<Box<dyn Communicator + Send>, RanksError> {
     let (launch, options) = (*launch, options.clone());
-    in_background(options.patience, move || open_here(&launch, &options))
+    in_background(options.patience, options.watch.clone(), move || open_here(&launch, &options))
+}
+
+/// Maps the code of an MPI library into this process without initialising it, so that a plan counts the code as a rank does. Takes the first of
+/// `libraries`, and of the usual names, that can be loaded, and returns its path; `None` if there is none. Of several with usual names it takes the one
+/// with the most code. The library stays mapped.
+pub fn map_mpi(libraries: &[PathBuf]) -> Option<String> {
+    let usual = [Launcher::Pmi, Launcher::OpenMpi].map(usual_libraries).concat();
+    let usual = usual.into_iter().map(|(_, name)| PathBuf::from(name));
+    let given = libraries.iter().filter(|path| Interface::from_file(path).is_some()).cloned();
+    let mut all =
+        given.chain(usual).filter(|_| !cfg!(all(target_os = "linux", target_feature = "crt-static")));
+    all.find_map(|path| {
+        // Libraries of MPI register functions that run at the end of the process.
+        let _stays = ManuallyDrop::new(load(&path).ok()?);
+        Some(path.display().to_string())
+    })
 }
 
 /// Loads the library, and initialises it in this thread, to which the communicator belongs.

@@ -91,7 +91,7 @@ pub fn open_nccl(
         let mut place = held.lock().unwrap_or_else(PoisonError::into_inner);
         NcclRank::open(&mut place, library, lanes, options).map(|rank| Box::new(rank) as _)
     };
-    in_background(options.patience, open).map_err(|error| match taken() {
+    in_background(options.patience, None, open).map_err(|error| match taken() {
         Some(control) => NcclFailure { error, control },
         // The thread has ended with the communicator.
         None => NcclFailure { error, control: Box::new(crate::alone()) },

@@ -183,7 +183,7 @@ impl NcclRank {
     ) -> Result<(), RanksError> {
         let (start, mut rounds) = (Instant::now(), 0);
         while !is_true(self)? {
-            pause(&mut rounds);
+            pause(self.control.as_mut(), &mut rounds);
             if start.elapsed() > self.options.patience {
                 let (rank, limit) = (self.control.rank(), self.options.patience);
                 return Err(RanksError::NoProgress { rank, peer, limit });
@@ -334,7 +334,7 @@ impl NcclRank {
                 (last, rounds) = (Instant::now(), 0);
                 continue;
             }
-            pause(&mut rounds);
+            pause(self.control.as_mut(), &mut rounds);
             if last.elapsed() > self.options.patience {
                 let (rank, limit) = (self.control.rank(), self.options.patience);
                 let peer = match self.in_flight.get(&first.0) {
@@ -362,7 +362,7 @@ impl NcclRank {
         let mut rounds = 0;
         while !self.notices.is_empty() || self.peers.iter().any(|peer| peer.notice.is_some()) {
             if !self.progress()? {
-                pause(&mut rounds);
+                pause(self.control.as_mut(), &mut rounds);
             }
         }
         // No channel has a message in flight: a rank ends only when its own have ended.
@@ -372,7 +372,7 @@ impl NcclRank {
         for channel in self.channels.values() {
             let mut rounds = 0;
             while !channel.is_settled(&self.library, "ncclCommFinalize")? {
-                pause(&mut rounds);
+                pause(self.control.as_mut(), &mut rounds);
             }
         }
         while let Some((_, channel)) = self.channels.pop_first() {
@@ -383,10 +383,10 @@ impl NcclRank {
 }
 
 /// Waits a little, at first not at all.
-fn pause(rounds: &mut u32) {
+fn pause(control: &mut dyn Communicator, rounds: &mut u32) {
     *rounds = rounds.saturating_add(1);
     match *rounds > SPINS {
-        true => thread::sleep(PAUSE),
+        true => control.rest(PAUSE),
         false => thread::yield_now(),
     }
 }
@@ -422,6 +422,14 @@ impl Communicator for NcclRank {
     fn is_done(&mut self, transfer: &Transfer) -> Result<bool, RanksError> {
         let is_done = self.progress().and_then(|_| self.is_here(transfer));
         self.noted(is_done)
+    }
+
+    fn rest(&mut self, pause: Duration) {
+        self.control.rest(pause);
+    }
+
+    fn is_watched(&self) -> bool {
+        self.control.is_watched()
     }
 
     fn wait(&mut self, transfer: Transfer) -> Result<Segment, RanksError> {

@@ -20,7 +20,7 @@ use serde::Serialize;
 
 pub(super) use self::check::Checked;
 use self::check::{FoldToTrain, no_fold};
-pub use self::launched::{mpi_libraries, rank_cores};
+pub use self::launched::{mpi_libraries, rank_cores, rank_watch};
 #[cfg(unix)]
 pub use self::link::{LinkFailure, LinkOptions, LinkedRanks, Transport, link_ranks};
 pub(super) use self::prepare::{Prepared, prepare_part};

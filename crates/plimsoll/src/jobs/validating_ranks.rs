@@ -1,9 +1,8 @@
 //! The ranks that validate a fold together: each computes cases of its own, and the first has the results of all.
 //!
 //! Ranks need different times, so nobody waits before its own cases are done, and then as long as others compute: how long a case takes is not
-//! known. A rank that is killed ends all others by the launcher. A wish to stop goes to the first rank, which passes it on to all.
+//! known. A rank that is killed ends all others by the launcher, and one that hangs by their watch over each other. A wish to stop goes to the first rank, which passes it on to all.
 
-use std::thread;
 use std::time::Duration;
 
 use plimsoll_memory::{Budget, Bytes, Reservation};
@@ -187,19 +186,19 @@ impl<'a> ValidatingRanks<'a> {
                     self.send(0, Notice::Closed)?;
                     return Ok(is_stopped);
                 }
-                thread::sleep(PAUSE);
+                self.communicator.rest(PAUSE);
             }
         }
         while !self.finished.iter().all(|is_finished| *is_finished) {
             self.exchange()?;
-            thread::sleep(PAUSE);
+            self.communicator.rest(PAUSE);
         }
         let is_stopped = self.stop.is_asked();
         self.is_told = true;
         self.send_all(Notice::End { is_stopped })?;
         while self.expected.iter().any(Option::is_some) {
             self.exchange()?;
-            thread::sleep(PAUSE);
+            self.communicator.rest(PAUSE);
         }
         Ok(is_stopped)
     }
@@ -245,6 +244,8 @@ fn in_order<T>(parts: Vec<Vec<T>>) -> Vec<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use plimsoll_ranks::{ThreadRank, thread_ranks};
 
     use super::*;

@@ -2,9 +2,10 @@
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use plimsoll_memory::host;
-use plimsoll_ranks::{Communicator, Launcher};
+use plimsoll_memory::{host, moved_bytes, process_time, thread_time};
+use plimsoll_ranks::{Communicator, Effort, Launcher, RanksError, Watch};
 
 use crate::backend::default_threads;
 use crate::context::Context;
@@ -27,6 +28,16 @@ pub fn mpi_libraries(launcher: Launcher, path: Option<&OsStr>) -> Vec<PathBuf> {
     };
     let beside = |name: &&str| folder.join("../lib").join(name).canonicalize().ok();
     names.iter().filter_map(beside).collect()
+}
+
+/// The watch over the ranks of a job by what their processes do. `report` reports a rank that hangs; the job is ended afterwards.
+pub fn rank_watch(report: impl Fn(&RanksError) + Send + Sync + 'static) -> Watch {
+    // It is called in the thread of messages, which looks for them all the time.
+    let effort = || Effort {
+        processor: process_time().saturating_sub(thread_time()),
+        bytes: moved_bytes().unwrap_or(0),
+    };
+    Watch { host: host::name(), effort: Arc::new(effort), report: Arc::new(report) }
 }
 
 /// Returns the number of cores of this rank: its cores, divided among the ranks on its node that may use the same. A launcher that binds
