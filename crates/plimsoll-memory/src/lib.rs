@@ -44,6 +44,6 @@ pub use limit::{Limit, System, Unread};
 pub use limits::{Limits, limits, shortfall};
 pub use mapped::{MapError, Mapped};
 pub use mappings::{MappedFiles, mapped_data, mapped_files};
-pub use overhead::Overhead;
+pub use overhead::{Overhead, messages};
 pub use pressure::{CgroupUse, Pressure, oom_kills};
 pub use resident::{Resident, forget_resident_peak, resident, resident_anonymous};

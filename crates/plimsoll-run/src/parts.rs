@@ -181,6 +181,7 @@ impl RunPlan {
             ("code", Some(self.overhead.code)),
             ("heap", Some(self.overhead.heap)),
             ("stacks", Some(self.overhead.stacks)),
+            ("messages", Some(self.overhead.messages).filter(|bytes| *bytes > Bytes::ZERO)),
             ("driver", of_device.map(|device| device.driver.host)),
             ("staging", of_device.map(|device| device.staging_bytes)),
             ("arena", Some(arena).filter(|_| of_device.is_none())),

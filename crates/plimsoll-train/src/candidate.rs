@@ -165,6 +165,8 @@ impl Candidate {
         let training = &config.training;
         let programs = RunPrograms::new(training, site.planning.place)?;
         let overhead = overhead.with_nodes(programs.all().iter().map(|program| program.nodes.len()).sum());
+        let mut overhead = overhead.with_ranks(site.planning.place.ranks);
+        overhead.code += site.planning.later_code;
         let shares = training.loss.shares(config.iterations_per_epoch, config.epochs);
         let loader = LoaderConfig {
             mode: Mode::Training,

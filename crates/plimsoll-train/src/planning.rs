@@ -25,6 +25,8 @@ pub struct Planning<'a> {
     pub observer: &'a (dyn Fn(PlanningStep) + 'a),
     /// The process that is planned, among those that train together.
     pub place: RankPlace,
+    /// Code that the run maps only when it begins, like the plugins of its MPI library.
+    pub later_code: Bytes,
     /// The folder of the machine's measured rates; without one they are measured each time.
     pub cache: Option<&'a CacheFolder>,
 }
@@ -32,6 +34,6 @@ pub struct Planning<'a> {
 impl<'a> Planning<'a> {
     /// Planning of a process that trains alone, without an observer.
     pub fn unobserved(plans: &'a Plans, cache: Option<&'a CacheFolder>) -> Planning<'a> {
-        Planning { plans, observer: &|_| {}, place: RankPlace::ALONE, cache }
+        Planning { plans, observer: &|_| {}, place: RankPlace::ALONE, later_code: Bytes::ZERO, cache }
     }
 }

@@ -5,7 +5,7 @@
 //! backward pass goes on, which hides a part of their time; parameters are passed on after the update, and their time is added. The host's work on
 //! messages, such as the addition of gradients and copies from a device, is not counted.
 
-use plimsoll_graph::Program;
+use plimsoll_graph::{Program, Role};
 use plimsoll_memory::Bytes;
 use plimsoll_nn::{RankPlace, TrainedTensor, Training, names, trained_tensors};
 use plimsoll_ranks::Traffic;
@@ -182,6 +182,8 @@ pub struct RankCost {
     pub fits: bool,
     /// The planned memory of that rank, its cache included.
     pub total_bytes: Bytes,
+    /// The moments and averages of that rank, which are divided among the ranks.
+    pub state_bytes: Bytes,
     /// The least limit for that rank.
     pub minimum_ram_bytes: Bytes,
     /// The least limit of the memory of its device; `None` on the processor.
@@ -217,6 +219,7 @@ impl RankCost {
             samples: training.batch / ranks,
             fits: numbers.feasible,
             total_bytes: numbers.total_bytes,
+            state_bytes: state_bytes(&programs[programs.updating()]),
             minimum_ram_bytes: numbers.minimum_ram_bytes,
             minimum_vram_bytes: numbers.device.as_ref().map(|device| device.minimum_vram_bytes),
             sent_bytes_per_step: most(|traffic| traffic.sent.bytes),
@@ -227,6 +230,12 @@ impl RankCost {
             efficiency: None,
         }
     }
+}
+
+/// The bytes of moments and averages of the program that updates them.
+fn state_bytes(updating: &Program) -> Bytes {
+    let states = updating.with_role(Role::State).map(|id| updating.shape(id).count());
+    Bytes::from_len(states.sum::<usize>() * size_of::<f32>())
 }
 
 /// A training by more and more ranks.

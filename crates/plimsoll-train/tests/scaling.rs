@@ -111,6 +111,7 @@ fn one_rank_sends_nothing() {
 
 fn cost(ranks: usize, seconds: f64) -> RankCost {
     RankCost {
+        state_bytes: Bytes::ZERO,
         ranks,
         samples: 8 / ranks,
         fits: true,

@@ -79,7 +79,7 @@ pub use jobs::pairs::{
     DescribedPair, PlannedPair, PlannedPairs, TrainedPair, describe_pairs, pair_run, plan_pairs, train_pairs,
 };
 pub use jobs::plan::{Opened, PlanRequest, SETTINGS_FILE, plan, read_settings};
-pub use jobs::plan_ranks::{RanksReport, plan_ranks};
+pub use jobs::plan_ranks::{PlannedRanks, RanksReport, plan_ranks};
 pub use jobs::plan_report::{PlanDetails, PlanReport, plan_with_details};
 pub use jobs::postprocess::{
     Change, ChoiceReport, PostprocessRequest, PostprocessingReport, Processed, choose_postprocessing,

@@ -14,6 +14,7 @@ use super::run::rank_count;
 use super::sweep::other_card;
 use crate::failure::{Failure, Outcome};
 use crate::invocation::Invocation;
+use crate::launch::installed_mpi;
 
 /// A job of a batch system that trains by several ranks.
 #[derive(Debug, Default, ClapArgs)]
@@ -59,6 +60,7 @@ impl Submission {
             count,
             folder: std::env::current_dir()?,
             with_gpu: matches!(compute.device, DeviceName::Kind(_)),
+            libraries: installed_mpi(),
         })
     }
 

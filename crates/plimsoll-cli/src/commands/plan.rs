@@ -135,6 +135,7 @@ pub fn print(planned: &PlannedRun) {
             "code" => "the program and its libraries".into(),
             "heap" => "programs, plans, settings, file buffers".into(),
             "stacks" => "stacks of kernel threads".into(),
+            "messages" => "buffers of messages between ranks".into(),
             "driver" => "memory of the device's driver in this process; a reserve".into(),
             "staging" => "buffers for transfers to and from the device".into(),
             "arena" => arena(numbers),
@@ -370,7 +371,7 @@ mod tests {
         let bytes = Bytes::mib(1);
         RunPlan {
             ram_budget_bytes: bytes,
-            overhead: Overhead { code: bytes, heap: bytes, stacks: bytes },
+            overhead: Overhead { code: bytes, heap: bytes, stacks: bytes, messages: Bytes::ZERO },
             device: None,
             arena_bytes: bytes,
             arena_lower_bound_bytes: bytes,

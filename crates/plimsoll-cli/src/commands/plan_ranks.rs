@@ -1,15 +1,17 @@
 //! `plimsoll plan --ranks`
 
-use plimsoll::{Context, PlanRequest, RanksReport, plan_ranks};
+use plimsoll::{Context, PlanRequest, PlannedRanks, RanksReport, plan_ranks};
 use plimsoll_report::duration::duration;
 use plimsoll_train::{Link, RankCost};
 
 use crate::failure::Outcome;
+use crate::launch::installed_mpi;
 use crate::report::{Table, json, or_dash};
 
 /// Plans a training by several ranks; fails if it does not fit the limit.
 pub fn run(request: &PlanRequest, ranks: usize, link: Link, as_json: bool, context: &Context) -> Outcome {
-    let report = plan_ranks(request, ranks, link, context)?;
+    let planned = PlannedRanks { ranks, link, libraries: installed_mpi() };
+    let report = plan_ranks(request, &planned, context)?;
     if as_json {
         json(&report)?;
     } else {

@@ -1,6 +1,6 @@
 //! The memory limit, and the process's own memory below it.
 
-use plimsoll_memory::{Budget, Bytes, Limits, Overhead, Reservation};
+use plimsoll_memory::{Budget, Bytes, Limits, Overhead, Reservation, messages};
 use plimsoll_plan::Backend;
 
 use crate::context::Context;
@@ -14,6 +14,8 @@ pub struct MemoryLimit {
     pub budget: Budget,
     /// Code, heap and stacks; given back while a part of the job reserves its own.
     overhead: Option<Reservation>,
+    /// The buffers of messages between ranks.
+    messages: Option<Reservation>,
     threads: usize,
     /// The host memory of the device's driver.
     driver: Bytes,
@@ -48,7 +50,7 @@ impl MemoryLimit {
             return Err(Error::new(message, hint));
         }
         let budget = Budget::new(limits.limit);
-        let mut memory = MemoryLimit { limits, budget, overhead: None, threads, driver };
+        let mut memory = MemoryLimit { limits, budget, overhead: None, messages: None, threads, driver };
         memory.hold_overhead()?;
         Ok(memory)
     }
@@ -59,6 +61,23 @@ impl MemoryLimit {
         let done = part(&self.budget);
         self.hold_overhead()?;
         done
+    }
+
+    /// Reserves the buffers of messages of one of `ranks` ranks, for the whole job.
+    pub(super) fn hold_messages(&mut self, ranks: usize) -> Outcome {
+        let needed = messages(ranks);
+        let held = self.budget.reserve("messages", needed).map_err(|_| {
+            let limit = self.limits.limit;
+            let message = format!(
+                "messages between {ranks} ranks need {needed}, which the limit of {limit} does not leave"
+            );
+            Error::new(
+                message,
+                "raise ‹ram›, or start fewer ranks; ‹job plan› with ‹ranks› states the least limit",
+            )
+        })?;
+        self.messages = Some(held);
+        Ok(())
     }
 
     /// From now on a part of the job reserves an overhead of its own.

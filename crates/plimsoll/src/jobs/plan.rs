@@ -67,6 +67,8 @@ pub struct Opened {
     pub machine: Machine,
     /// The place of this process among those that train together.
     pub place: RankPlace,
+    /// Code that the run maps only when it begins, like the plugins of its MPI library.
+    pub later_code: Bytes,
     /// The memory limit.
     pub memory: MemoryLimit,
     /// Plans of runs on it, which others of the same shape share.
@@ -82,7 +84,8 @@ pub struct Opened {
 impl Opened {
     /// The surroundings of planning, with an observer.
     fn planning<'a>(&'a self, observer: &'a (dyn Fn(PlanningStep) + 'a)) -> Planning<'a> {
-        Planning { plans: &self.plans, observer, place: self.place, cache: self.cache.as_ref() }
+        let (place, later_code) = (self.place, self.later_code);
+        Planning { plans: &self.plans, observer, place, later_code, cache: self.cache.as_ref() }
     }
 
     /// The facts about the data that the plan of a run depends on.
@@ -160,6 +163,7 @@ impl PlanRequest {
             name,
             machine,
             place: RankPlace::ALONE,
+            later_code: Bytes::ZERO,
             memory,
             plans: Plans::default(),
             skipped,

@@ -1,7 +1,11 @@
 //! The plan of a training by several ranks: memory, messages and time of a step for each number of ranks.
 
+use std::path::PathBuf;
+
 use plimsoll_data::Fold;
+use plimsoll_memory::Bytes;
 use plimsoll_nn::RankPlace;
+use plimsoll_ranks::map_mpi;
 use plimsoll_run::{RunConfig, RunPlan, Settings};
 use plimsoll_train::{
     FoldsAtOnce, Link, PlannedRun, RankCost, RankScaling, RunPrograms, StepExchange, TrainError,
@@ -12,6 +16,20 @@ use super::listed::folds_needs;
 use super::plan::{Opened, PlanRequest};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
+
+/// The code of plugins that MPI libraries load when they are initialised: those of MPICH and Open MPI on a machine without InfiniBand take 36 KiB.
+const PLUGINS: Bytes = Bytes::mib(1);
+
+/// The ranks that are planned.
+#[derive(Clone, Debug)]
+pub struct PlannedRanks {
+    /// Their largest number.
+    pub ranks: usize,
+    /// The network of a rank.
+    pub link: Link,
+    /// MPI libraries to look for before those that the system finds by their usual names. The code of the first is planned.
+    pub libraries: Vec<PathBuf>,
+}
 
 /// The plan of a training by several ranks.
 #[derive(Serialize)]
@@ -24,27 +42,30 @@ pub struct RanksReport {
     pub scaling: RankScaling,
 }
 
-/// Plans the first fold of a run by each number of ranks up to `ranks` among which its shards can be divided. All have the patch and the batch
-/// of the run by `ranks` ranks; each number is planned for the limit by itself.
+/// Plans the first fold of a run by each number of ranks up to the planned one among which its shards can be divided. All have the patch and the batch
+/// of the run by the most ranks; each number is planned for the limit by itself.
 ///
 /// # Errors
 /// Returns the errors of [`plan`](super::plan::plan), and an error if the batch cannot be divided among the ranks. A run that does not fit is no
 /// error here: see [`RunPlan::check`].
-pub fn plan_ranks(
-    request: &PlanRequest,
-    ranks: usize,
-    link: Link,
-    context: &Context,
-) -> Outcome<RanksReport> {
+pub fn plan_ranks(request: &PlanRequest, planned: &PlannedRanks, context: &Context) -> Outcome<RanksReport> {
+    let PlannedRanks { ranks, link, libraries } = planned;
+    let (ranks, link) = (*ranks, *link);
     let mut ranked = RankedRun::open(request, ranks, context)?;
     let shards = ranked.config.training.shards;
     let counts: Vec<usize> = divisors(shards).filter(|count| *count <= ranks).collect();
     let progress = context.work("planning", counts.len() as u64);
     let (mut costs, mut last) = (Vec::new(), None);
+    // A process alone loads no MPI.
+    let mut counts_no_mpi = true;
     for count in counts {
         progress.set(costs.len() as u64, format!("{count} rank(s)"));
         // Warnings are the same for all numbers.
         let silent = context.silent();
+        if count > 1 && counts_no_mpi {
+            count_mpi(libraries, context);
+            counts_no_mpi = false;
+        }
         let planned = ranked.plan(count, if count == ranks { context } else { &silent })?;
         costs.push(RankCost::new(&planned, link));
         last = Some(planned);
@@ -59,10 +80,28 @@ pub fn plan_ranks(
     Ok(RanksReport { numbers: planned.numbers, network, scaling })
 }
 
-/// Plans the first fold of a run for one of `ranks` ranks: that with the most moments.
-pub(super) fn plan_rank(request: &PlanRequest, ranks: usize, context: &Context) -> Outcome<RunPlan> {
+/// Plans the first fold of a run for one of `ranks` ranks: that with the most moments. `libraries` are those of [`PlannedRanks`].
+pub(super) fn plan_rank(
+    request: &PlanRequest,
+    ranks: usize,
+    libraries: &[PathBuf],
+    context: &Context,
+) -> Outcome<RunPlan> {
+    if ranks > 1 {
+        count_mpi(libraries, context);
+    }
     let mut ranked = RankedRun::open(request, ranks, context)?;
     Ok(ranked.plan(ranks, context)?.numbers)
+}
+
+/// Maps the MPI library of this machine, whose code each rank has within its limit.
+fn count_mpi(libraries: &[PathBuf], context: &Context) {
+    match map_mpi(libraries) {
+        Some(library) => context.note(format_args!("memory of ranks includes the code of {library}")),
+        None => context.warn(
+            "no MPI library is found on this machine, so its code is not planned: libraries of MPICH and Open MPI take 11 to 42 MiB of each rank",
+        ),
+    }
 }
 
 /// A run by several ranks that is planned.
@@ -102,6 +141,7 @@ impl RankedRun {
         let program = &self.alone[self.alone.fullest()];
         let exchange = StepExchange::new(&self.config.training, program, ranks);
         self.opened.place = RankPlace { rank: exchange.largest_owner(), ranks };
+        self.opened.later_code = if ranks > 1 { PLUGINS } else { Bytes::ZERO };
         let is_set = self.request.settings.micro_batch.is_some();
         self.request.plan(&self.opened, &self.config, &self.fold, is_set, context)
     }

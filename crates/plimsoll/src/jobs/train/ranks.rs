@@ -60,6 +60,7 @@ pub fn train_rank(
     }
     let (checked, mut opened) = open(&request, context)?;
     opened.place = place;
+    opened.memory.hold_messages(place.ranks)?;
     if is_first {
         communicator.barrier()?;
     }

@@ -41,6 +41,8 @@ pub struct Nodes {
 
 /// Plans a training by one rank on each node, and writes files that submit it. Trains nothing. Returns the plan of the rank with the most moments.
 ///
+    /// MPI libraries to look for before those that the system finds by their usual names: the memory of their code is planned.
+    pub libraries: Vec<PathBuf>,
 /// # Errors
 /// Returns an error if the training is impossible or does not fit the memory limit, or a file cannot be written.
 pub fn write_submissions(
@@ -50,7 +52,7 @@ pub fn write_submissions(
     context: &Context,
 ) -> Outcome<RunPlan> {
     let fold = only_fold(request)?;
-    let numbers = plan_rank(&request.plan, nodes.count, context)?;
+    let numbers = plan_rank(&request.plan, nodes.count, &nodes.libraries, context)?;
     numbers.check()?;
     let (run, dataset) = (absolute(request.run.path())?, absolute(&request.plan.dataset)?);
     let submission = Submission {
