@@ -1,8 +1,14 @@
 //! Files that submit a training by ranks to batch systems.
 
+#[path = "support/manifest.rs"]
+mod manifest;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+
+use manifest::{faults, read};
+use serde_json::Value;
 
 use crate::support::{Ended, Tiny};
 
@@ -94,6 +100,7 @@ spec:
   trainer:
     image: plimsoll:latest
     numNodes: 2
+    numProcPerNode: 1
     command: [\"/bin/sh\", \"-c\"]
     args:
     resourcesPerNode:
@@ -110,6 +117,58 @@ spec:
     assert!(run.ends_with(" --batch-size 2 $resume"), "{run}");
     fs::write(&script, run).unwrap();
     assert!(is_a_script("sh", &script));
+}
+
+/// The schema of Kubeflow Trainer, by `oracles/kubeflow_trainjob.py`.
+fn published() -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles/kubeflow_trainjob.json");
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[test]
+fn a_manifest_satisfies_the_published_schema_of_train_jobs() {
+    let tiny = Tiny::new();
+    let published = published();
+    assert_eq!(written(&tiny, &["--kubernetes", "job.yaml"]).status, Some(0));
+    let job = read(&fs::read_to_string(tiny.path("job.yaml")).unwrap());
+    assert_eq!(faults(&job, &published["schema"]), Vec::<String>::new());
+    let version =
+        format!("{}/{}", published["group"].as_str().unwrap(), published["version"].as_str().unwrap());
+    assert_eq!((job["apiVersion"].as_str(), &job["kind"]), (Some(&*version), &published["kind"]));
+    // What the comment asks of the runtime is a policy that there is, whose MPI is one that we load.
+    assert_eq!(published["mpi"]["properties"]["mpiImplementation"]["enum"][0], "OpenMPI");
+    // A longer name of the run is cut, so that names of pods are no longer than a label.
+    let long = tiny.path(&"a long name ".repeat(8));
+    let mut command = tiny.train(&long, &["--nodes", "2", "--batch-size", "2", "--kubernetes", "long.yaml"]);
+    assert_eq!(Ended::run(command.current_dir(tiny.dir.path())).status, Some(0));
+    let long = read(&fs::read_to_string(tiny.path("long.yaml")).unwrap());
+    assert_eq!(faults(&long, &published["schema"]), Vec::<String>::new());
+    let pod = format!("{}-launcher-0-0-abcde", long["metadata"]["name"].as_str().unwrap());
+    assert!(pod.len() <= 63 && !pod.contains("--"), "{pod}");
+}
+
+#[test]
+fn faults_of_a_manifest_are_found() {
+    let schema = &published()["schema"];
+    let job = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata:\n  name: NAME\nspec:\n  runtimeRef:\n    RUNTIME\n  trainer:\n    NODES\n    \
+               resourcesPerNode:\n      limits:\n        memory: MEMORY\n";
+    let found = |name: &str, runtime: &str, nodes: &str, memory: &str| {
+        let text = job.replace("NAME", name).replace("RUNTIME", runtime).replace("NODES", nodes);
+        faults(&read(&text.replace("MEMORY", memory)), schema)
+    };
+    assert_eq!(found("a-run", "name: mpi", "numNodes: 2", "544Mi"), Vec::<String>::new());
+    assert_eq!(found("a-run", "kind: mpi", "numNodes: 2", "544Mi"), ["spec.runtimeRef has no name"]);
+    assert_eq!(found("1-run", "name: mpi", "numNodes: 2", "544Mi"), ["metadata.name is 1-run"]);
+    assert_eq!(found("a-run", "name: mpi", "nodes: 2", "544Mi"), ["spec.trainer.nodes is unknown"]);
+    assert_eq!(
+        found("a-run", "name: mpi", "numNodes: two", "544Mi"),
+        ["spec.trainer.numNodes is no integer: \"two\""]
+    );
+    assert_eq!(found("a-run", "name: mpi", "numNodes: -1", "544Mi"), ["spec.trainer.numNodes is below 0"]);
+    assert_eq!(
+        found("a-run", "name: mpi", "numNodes: 2", "544MB"),
+        ["spec.trainer.resourcesPerNode.limits.memory is no quantity: 544MB"]
+    );
 }
 
 #[test]

@@ -16,6 +16,10 @@ use crate::jobs::sweep::batch::{
     requeueing, sbatch_word,
 };
 
+/// The longest name of a training for Kubeflow: with `plimsoll-` before it and `-launcher-0-0-` and five letters behind it, it names a pod, which takes 63
+/// bytes.
+const LONGEST_NAME: usize = 35;
+
 /// A file that submits a training by several ranks.
 pub struct SubmissionFile {
     /// The batch system.
@@ -37,12 +41,12 @@ pub struct Nodes {
     pub folder: PathBuf,
     /// Requests a GPU of each.
     pub with_gpu: bool,
+    /// MPI libraries to look for before those that the system finds by their usual names: the memory of their code is planned.
+    pub libraries: Vec<PathBuf>,
 }
 
 /// Plans a training by one rank on each node, and writes files that submit it. Trains nothing. Returns the plan of the rank with the most moments.
 ///
-    /// MPI libraries to look for before those that the system finds by their usual names: the memory of their code is planned.
-    pub libraries: Vec<PathBuf>,
 /// # Errors
 /// Returns an error if the training is impossible or does not fit the memory limit, or a file cannot be written.
 pub fn write_submissions(
@@ -176,12 +180,14 @@ child=$!
         let script = format!("{}exec mpirun -n {count} {}", self.prepared(file), self.command(file));
         // Kubernetes replaces $(NAME) before the shell sees it, unless its dollar is doubled.
         let script = json_text(&script.replace("$(", "$$("));
+        let name: String = self.name.chars().take(LONGEST_NAME).collect();
+        let name = name.trim_end_matches('-');
         let gpu = if self.nodes.with_gpu { "\n        nvidia.com/gpu: 1" } else { "" };
         format!(
             "\
-# A training by {count} ranks, one on each node: kubectl apply -f FILE. Needs Kubeflow Trainer 2, and a runtime of your cluster with `mlPolicy.mpi`
-# and `numProcPerNode: 1`. Before that, put in your own image (with `plimsoll`, an MPI and a shell) and the name of the runtime. The runtime
-# mounts the data set and the folder of the run on all nodes where they are named here:
+# A training by {count} ranks, one on each node: kubectl apply -f FILE. Needs Kubeflow Trainer 2, and a runtime of your cluster with
+# `mlPolicy.mpi`, such as a copy of its own `deepspeed-distributed`. Before that, put in your own image (with `plimsoll`, a shell, Open MPI and the sshd
+# of the runtime) and the name of the runtime. The runtime mounts the data set and the folder of the run on all nodes where they are named here:
 #   {dataset}
 #   {run}
 # A node of the job has the memory limit and a sixteenth more. 75 is the status of a training that received a signal and has written a
@@ -196,6 +202,7 @@ spec:
   trainer:
     image: plimsoll:latest
     numNodes: {count}
+    numProcPerNode: 1
     command: [\"/bin/sh\", \"-c\"]
     args:
       - {script}
@@ -208,7 +215,6 @@ spec:
 ",
             dataset = self.dataset.display(),
             run = self.run.display(),
-            name = self.name,
         )
     }
 }
