@@ -7,16 +7,20 @@ mod losses;
 mod morphology;
 mod networks;
 mod pooling;
+mod processors;
 mod resample;
 mod tokens;
 
-pub use convolutions::{convolutions, convolutions_of_rows, dilated, grouped, transposed, upsampling};
+pub use convolutions::{
+    convolutions, convolutions_of_rows, depthwise, dilated, grouped, transposed, upsampling,
+};
 pub use fusion::unusual;
 pub use long_sums::long_sums;
 pub use losses::{components, heads, losses, regions, structures};
 pub use morphology::morphology;
 pub use networks::networks;
 pub use pooling::{gates, max_pools, running, zero_classes};
+pub use processors::of_processors;
 pub use resample::resampled;
 pub use tokens::tokens;
 
@@ -317,6 +321,7 @@ pub fn rest() -> Vec<Case> {
 pub fn all_convolutions(precision: DType) -> Vec<Case> {
     let mut cases = convolutions(precision);
     cases.extend(grouped(precision));
+    cases.extend(depthwise(precision));
     cases.extend(dilated(precision));
     cases.extend(convolutions_of_rows(precision));
     cases.extend(transposed(precision));
@@ -354,6 +359,7 @@ pub fn all_others() -> Vec<Case> {
 pub fn all(precision: DType) -> Vec<Case> {
     let mut cases = all_convolutions(precision);
     cases.extend(all_of_maps(precision));
+    cases.extend(of_processors(precision));
     if precision == DType::F32 {
         cases.extend(all_others());
     }

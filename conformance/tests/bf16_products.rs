@@ -67,6 +67,7 @@ fn convolutions_agree_with_the_definitions() {
 #[test]
 fn maps_and_heads_agree_with_the_definitions() {
     check_all(cases::all_of_maps);
+    check_all(cases::of_processors);
 }
 
 /// A convolution, its transpose and its gradient by the weights, of a volume as it is and one that is normalised and activated by given statistics. (Statistics that

@@ -64,6 +64,11 @@ fn maps_and_heads_agree_with_the_definitions_in_f32_and_bf16() {
 }
 
 #[test]
+fn ops_of_processors_agree_with_the_definitions_in_f32_and_bf16() {
+    check_all(cases::of_processors);
+}
+
+#[test]
 fn all_other_ops_agree_with_the_definitions() {
     let backends = backends();
     cases::all_others().iter().for_each(|case| check_both(&backends, case, None));

@@ -94,7 +94,10 @@ fn is_free(op: &Op, operand: usize, operands: usize, change: Change) -> bool {
             | Op::SpaceToDepth(_)
             | Op::SpaceToDepthGrad(_)
             | Op::TokenNorm(_)
-            | Op::WindowAttention(_),
+            | Op::WindowAttention(_)
+            | Op::PadFront(_)
+            | Op::PadFrontGrad(_)
+            | Op::ResponseNorm(_),
             0,
             DType,
         ) => true,
@@ -105,7 +108,7 @@ fn is_free(op: &Op, operand: usize, operands: usize, change: Change) -> bool {
         // The statistics of a batch are alike for all its samples.
         (Op::RunningUpdate(_), 3, Extent(0)) => true,
         (Op::Normalise(_), 0, Extent(2..=4)) | (Op::Dropout(_) | Op::SampleDrop(_), 0, Extent(_)) => true,
-        (Op::TokenNorm(_) | Op::WindowAttention(_), 0, Extent(0 | 2..=4)) => true,
+        (Op::TokenNorm(_) | Op::WindowAttention(_) | Op::ResponseNorm(_), 0, Extent(0 | 2..=4)) => true,
         // As many classes as there are.
         (
             Op::SoftmaxStats(_)

@@ -167,6 +167,49 @@ pub fn grouped(precision: DType) -> Vec<Case> {
     cases
 }
 
+/// Depthwise convolutions, as MedNeXt has them: with stride 1, and between stages with stride 2, down and up.
+pub fn depthwise(precision: DType) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let flat = |kernel: usize| [1, kernel, kernel];
+    for (i, (channels, window, extent)) in [
+        (32, Window::same([3; 3], [1; 3]), [5, 19, 37]),
+        (17, Window::same([3; 3], [2; 3]), [6, 9, 31]),
+        (33, Window::same([5; 3], [1; 3]), [4, 7, 29]),
+        (5, Window::same([5; 3], [2; 3]), [5, 8, 17]),
+        (16, Window::same([7; 3], [1; 3]), [3, 4, 5]),
+        (20, Window::same(flat(5), [1, 2, 2]), [1, 23, 18]),
+        (48, Window::same(flat(3), [1; 3]), [1, 33, 20]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let groups = channels;
+        let Some(coarse) = window.output(extent) else { continue };
+        let mut w = Writer::new(precision);
+        let y = w.features("y", 2, channels, extent);
+        let x = if i % 2 == 1 { w.norm_act(y, true) } else { y };
+        let weights = w.weights(channels, 1, window.kernel);
+        w.result(Conv::new(window, false, precision).grouped(groups), &[x, weights]);
+        let dy = w.features("dy", 2, channels, coarse);
+        w.result(ConvWeightGrad { window, groups }, &[x, dy]);
+        // The gradient of the source, and the least extent, to which a decoder upsamples.
+        for output in [Some(extent), window.transposed_output(coarse)].into_iter().flatten() {
+            let back = ConvTranspose {
+                window,
+                groups,
+                first_channel: 0,
+                channels,
+                output,
+                dtype: precision,
+                bias: false,
+            };
+            w.result(back, &[dy, weights]);
+        }
+        cases.push(w.maps(format!("depthwise {channels} of {extent:?}, {window:?}, {precision:?}")));
+    }
+    cases
+}
+
 /// Convolutions three wide, to results of widths that tiles of a row fill, do not fill, or run over.
 pub fn convolutions_of_rows(precision: DType) -> Vec<Case> {
     let window = |kernel, padding| Window::new(kernel, [1; 3], padding);

@@ -20,6 +20,7 @@ pub(crate) mod pointwise;
 pub(crate) mod regions;
 pub(crate) mod resample;
 pub(crate) mod residual;
+pub(crate) mod response;
 pub(crate) mod sample_drop;
 pub(crate) mod space_to_depth;
 pub(crate) mod structure;

@@ -25,13 +25,13 @@ impl Planes {
         self.voxels.div_ceil(PART)
     }
 
-    fn chunks(&self) -> usize {
+    pub(super) fn chunks(&self) -> usize {
         self.blocks * self.voxels.div_ceil(CHUNK)
     }
 
     /// The block and the voxels of a chunk.
     #[inline]
-    fn chunk(&self, task: usize) -> (usize, std::ops::Range<usize>) {
+    pub(super) fn chunk(&self, task: usize) -> (usize, std::ops::Range<usize>) {
         let chunks = self.voxels.div_ceil(CHUNK);
         let first = task % chunks * CHUNK;
         (task / chunks, first..self.voxels.min(first + CHUNK))

@@ -10,7 +10,7 @@ mod run;
 use plimsoll_parallel::each;
 use std::ops::Range;
 
-use run::{ALL, OWN, OWN_HALVES, OWN_QUARTERS, Run};
+use run::{ALL, DEPTHWISE, OWN, OWN_HALVES, OWN_QUARTERS, Run, is_tile, tile_inputs};
 
 pub(crate) use super::sum_parts::SumParts;
 
@@ -236,17 +236,18 @@ impl WeightGrad {
                     let (mut sums, mut inputs) = (sums, self.inputs.as_slice());
                     let mut first = 0;
                     while !inputs.is_empty() {
-                        let tile = match inputs.len() >= S::GRAD_INPUTS {
-                            true => S::GRAD_INPUTS,
-                            false => 1 << inputs.len().ilog2(),
-                        };
-                        match tile {
-                            6 => run.accumulate::<S, B, 6, L>(sums, source, inputs, first, from),
-                            8 => run.accumulate::<S, B, 8, L>(sums, source, inputs, first, from),
-                            4 => run.accumulate::<S, B, 4, L>(sums, source, inputs, first, from),
-                            2 => run.accumulate::<S, B, 2, L>(sums, source, inputs, first, from),
-                            _ => run.accumulate::<S, B, 1, L>(sums, source, inputs, first, from),
+                        let tile = tile_inputs::<S, L>(inputs.len());
+                        macro_rules! accumulate {
+                            ($($inputs:literal),*) => {
+                                match tile {
+                                    $($inputs if const { is_tile::<S, B, L>($inputs) } => {
+                                        run.accumulate::<S, B, $inputs, L>(sums, source, inputs, first, from);
+                                    })*
+                                    _ => unreachable!("no tile of {tile} inputs"),
+                                }
+                            };
                         }
+                        accumulate!(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14);
                         sums = sums.add(tile * LANES);
                         (first, inputs) = (first + tile, &inputs[tile..]);
                     }
@@ -336,6 +337,7 @@ impl WeightGrad {
                 let (block, sums) = (shared.start + b, sums.add(b * tiling.out_block_weights));
                 match (tiling.blocks.lanes, S::GRAD_BLOCKS.min(shared.len() - b)) {
                     // Each block of results reads a block of its own, so none are shared.
+                    (Lanes::Own(1), _) => self.add::<S, 1, DEPTHWISE>(block, at, sums, patch),
                     (Lanes::Own(..=4), _) => self.add::<S, 1, OWN_QUARTERS>(block, at, sums, patch),
                     (Lanes::Own(_), _) if S::READS_HALVES => {
                         self.add::<S, 1, OWN_HALVES>(block, at, sums, patch);

@@ -13,6 +13,7 @@ mod norm;
 mod regions;
 mod resample;
 mod residual;
+mod response;
 mod running;
 mod source;
 mod squeeze;

@@ -9,6 +9,7 @@ mod loss;
 mod morphology;
 mod norm;
 mod overlap;
+mod processors;
 mod regions;
 mod resample;
 mod shape_loss;
@@ -33,5 +34,5 @@ macro_rules! lowered {
     };
 }
 
-// Every op has kernels; one without does not compile.
+// Every op has kernels, or says that it has none; one without a lowering does not compile.
 plimsoll_graph::for_each_op!(lowered);

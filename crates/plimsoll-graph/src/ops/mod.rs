@@ -71,7 +71,9 @@ ops! { $
     norm_stats: NormStats;
     normalise: Normalise, NormaliseGrad;
     optimizer: AdamW, Sgd;
+    pad_front: PadFront, PadFrontGrad;
     regions: RegionCounts, RegionLossGrad, RegionStats;
+    response_norm: ResponseNorm, ResponseNormGrad;
     running: NormFromRunning, RunningFactors, RunningUpdate;
     sample_drop: SampleDrop;
     sigmoid: Sigmoid, SigmoidGrad;
@@ -96,6 +98,7 @@ pub use morphology::{Extreme, Union};
 pub use norm_stats::{Over, SharedPlanes};
 pub use optimizer::{NormUse, RATES};
 pub use regions::{Regions, is_of_regions};
+pub use response_norm::{ChannelSums, Response, SampleResponse};
 pub use structure::{DistanceTerm, SurfaceForm};
 pub use window_attention::{
     AttentionWindows, MOST_WINDOW_TOKENS, OTHER_REGION, RelativePositions, WindowToken,

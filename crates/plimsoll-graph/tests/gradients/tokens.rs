@@ -1,7 +1,8 @@
 //! Gradients of ops on tokens.
 
 use plimsoll_graph::ops::{
-    CompositeLoss, Conv, Gelu, Loss, NOISE, SampleDrop, SpaceToDepth, TokenNorm, WindowAttention,
+    CompositeLoss, Conv, Gelu, Loss, NOISE, PadFront, ResponseNorm, SampleDrop, SpaceToDepth, TokenNorm,
+    WindowAttention,
 };
 use plimsoll_graph::{DType, Kind, Op, Program, Shape, TensorId, Window};
 
@@ -35,7 +36,9 @@ fn ops_with_one_operand() {
         // With two offsets twice, and two not at all.
         offsets: vec![[0; 3], [1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [0, 1, 0], [0, 0, 1], [1; 3]],
     };
-    let ops: [Op; 3] = [Gelu.into(), TokenNorm { epsilon: 1e-5, affine: false }.into(), merging.into()];
+    let norm = TokenNorm { epsilon: 1e-5, affine: false };
+    let padding = PadFront { axes: [true, false, true] };
+    let ops: [Op; 4] = [Gelu.into(), norm.into(), merging.into(), padding.into()];
     for op in ops {
         let (program, loss) = loss_of(2, 3, [3, 4, 5], |p, x| p.push_one(op, &[x]).unwrap());
         check(program, loss, 2);
@@ -47,6 +50,15 @@ fn a_normalisation_of_tokens_with_scale_and_shift() {
     let (program, loss) = loss_of(2, 5, [2, 3, 4], |p, x| {
         let [scale, shift] = ["scale", "shift"].map(|name| p.parameter(name, Shape(vec![5]), Kind::Channels));
         p.push_one(TokenNorm { epsilon: 1e-5, affine: true }, &[x, scale, shift]).unwrap()
+    });
+    check(program, loss, 2);
+}
+
+#[test]
+fn responses_of_channels() {
+    let (program, loss) = loss_of(2, 5, [2, 3, 4], |p, x| {
+        let [scale, shift] = ["scale", "shift"].map(|name| p.parameter(name, Shape(vec![5]), Kind::Channels));
+        p.push_one(ResponseNorm { epsilon: 1e-6 }, &[x, scale, shift]).unwrap()
     });
     check(program, loss, 2);
 }

@@ -1,6 +1,8 @@
-//! Feature maps on grids that are coarser or finer by a factor: means over windows, linear interpolation, channels to voxels.
+//! Feature maps on grids that are coarser or finer by a factor: means over windows, linear interpolation, channels to voxels;
+//! and on grids with a plane more.
 
 pub(crate) mod avg_pool;
+pub(crate) mod pad_front;
 pub(crate) mod subpixel;
 pub(crate) mod upsample;
 

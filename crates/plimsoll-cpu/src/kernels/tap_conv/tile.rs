@@ -15,6 +15,8 @@ const OWN_QUARTERS: u8 = 2;
 const OWN_HALVES: u8 = 3;
 /// A tile of the channels of an image.
 const IMAGE: u8 = 4;
+/// A tile of lanes that are groups by themselves, as they are in depthwise convolutions.
+const DEPTHWISE: u8 = 5;
 
 /// The widest tile of an image.
 pub(super) const IMAGE_POSITIONS: usize = 8;
@@ -124,6 +126,7 @@ impl TapConv {
             Lanes::Blocks => choose_of_features!(BLOCKS),
             // Every block of results reads a block of its own, so there is one at a time.
             Lanes::Own(_) if B > 1 => unreachable!("{B} blocks at once in groups"),
+            Lanes::Own(1) => choose_of_features!(DEPTHWISE),
             Lanes::Own(width) if width <= LANES / 4 => choose_of_features!(OWN_QUARTERS),
             Lanes::Own(_) if S::READS_HALVES => choose_of_features!(OWN_HALVES),
             Lanes::Own(_) => choose_of_features!(OWN),
@@ -134,7 +137,7 @@ impl TapConv {
     }
 
     /// Sums and stores one tile: `B` blocks of outputs × `R` rows of `W` positions, of the inputs that `L` says:
-    /// those of [`BLOCKS`], of their [`OWN`] groups in one of three ways, or of an [`IMAGE`].
+    /// those of [`BLOCKS`], of their [`OWN`] groups in one of three ways, of [`DEPTHWISE`] lanes, or of an [`IMAGE`].
     ///
     /// # Safety
     /// [`Kernel::task`](crate::kernel::Kernel::task)'s contract for this kernel. `args.source` is the place of
@@ -147,7 +150,7 @@ impl TapConv {
     ) {
         let (inputs, column) = match L {
             BLOCKS => (LANES, LANES),
-            OWN | OWN_QUARTERS | OWN_HALVES => (self.blocks.inputs(), LANES),
+            OWN | OWN_QUARTERS | OWN_HALVES | DEPTHWISE => (self.blocks.inputs(), LANES),
             _ => (self.blocks.inputs(), self.tiling.shape.lanes),
         };
         let pair = self.taps * inputs * LANES;
@@ -198,6 +201,7 @@ impl TapConv {
                                             S::pick_in_quarters(S::load(x), &self.own_lanes[input])
                                         }
                                         OWN_HALVES => S::halves(x.add(input)),
+                                        DEPTHWISE => S::load(x),
                                         _ => S::splat(*x.add(input)),
                                     };
                                     for b in 0..B {

@@ -12,6 +12,33 @@ pub(super) const OWN: u8 = 1;
 pub(super) const OWN_QUARTERS: u8 = 2;
 /// The same where groups are halves of a block.
 pub(super) const OWN_HALVES: u8 = 3;
+/// One number for each lane, which is a group by itself: the taps of a depthwise convolution.
+pub(super) const DEPTHWISE: u8 = 4;
+
+/// Returns `true` if registers hold the sums of a tile of `B` blocks and some inputs, and an instruction set reads inputs in this way.
+pub(super) const fn is_tile<S: Simd, const B: usize, const L: u8>(inputs: usize) -> bool {
+    let is_read = match L {
+        OWN => !S::READS_HALVES,
+        OWN_HALVES => S::READS_HALVES,
+        _ => true,
+    };
+    let is_tile = match L {
+        DEPTHWISE => B == 1 && inputs <= S::TILE_POSITIONS,
+        _ => inputs == S::GRAD_INPUTS || (inputs < S::GRAD_INPUTS && inputs.is_power_of_two()),
+    };
+    B <= S::GRAD_BLOCKS && is_tile && is_read
+}
+
+/// The inputs of the next tile, where some are left: as many as there are tiles for; taps of a depthwise convolution in equal parts, since
+/// the sums of a narrow tile wait for each other.
+#[inline]
+pub(super) fn tile_inputs<S: Simd, const L: u8>(left: usize) -> usize {
+    match L {
+        DEPTHWISE => left.div_ceil(left.div_ceil(S::TILE_POSITIONS)),
+        _ if left >= S::GRAD_INPUTS => S::GRAD_INPUTS,
+        _ => 1 << left.ilog2(),
+    }
+}
 
 /// A run of positions, as the innermost loops see it: `planes` × `rows` × `width` of them.
 pub(super) struct Run<'a> {
@@ -27,7 +54,7 @@ pub(super) struct Run<'a> {
 
 impl Run<'_> {
     /// Adds the products of `I` inputs, from number `first` on, with `B` blocks of gradients over all positions of the run.
-    /// `L` says how inputs are read: [`ALL`], or each lane's [`OWN`] in one of three ways.
+    /// `L` says how inputs are read: [`ALL`], each lane's [`OWN`] in one of three ways, or [`DEPTHWISE`].
     ///
     /// # Safety
     /// The machine has the instruction set of `S`. `inputs` has at least `I` offsets. From each of them on, `source` is
@@ -44,15 +71,7 @@ impl Run<'_> {
         gradient: [*const f32; B],
     ) {
         // Registers cannot hold other tiles: callers never choose them, so they are not compiled.
-        if const {
-            let is_tile = I == S::GRAD_INPUTS || (I < S::GRAD_INPUTS && I.is_power_of_two());
-            let is_read = match L {
-                OWN => !S::READS_HALVES,
-                OWN_HALVES => S::READS_HALVES,
-                _ => true,
-            };
-            B > S::GRAD_BLOCKS || !is_tile || !is_read
-        } {
+        if const { !is_tile::<S, B, L>(I) } {
             unreachable!("no tile of {B} blocks × {I} inputs");
         }
         // SAFETY: planes, rows and columns are below the bounds of the run, `i < I` and `b < B`: all places are as this
@@ -87,6 +106,7 @@ impl Run<'_> {
                                 OWN => S::pick(S::load(x), lanes[i]),
                                 OWN_QUARTERS => S::pick_in_quarters(S::load(x), lanes[i]),
                                 OWN_HALVES => S::halves(x),
+                                DEPTHWISE => S::load(x),
                                 _ => S::splat(*x),
                             };
                             for b in 0..B {

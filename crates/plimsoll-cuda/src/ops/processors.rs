@@ -1,0 +1,23 @@
+//! Ops that have kernels for processors alone. A plan refuses a network with one of them.
+
+use plimsoll_graph::ops::{PadFront, PadFrontGrad, ResponseNorm, ResponseNormGrad};
+use plimsoll_plan::Unsupported;
+
+use crate::lower::{Context, Lower, Work};
+
+/// The refusal of an op.
+fn refused(cx: &Context<'_>) -> Unsupported {
+    cx.unsupported("it has kernels for processors alone")
+}
+
+macro_rules! refuse {
+    ($($op:ident),+) => {
+        $(impl Lower for $op {
+            fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+                Err(refused(cx))
+            }
+        })+
+    };
+}
+
+refuse!(PadFront, PadFrontGrad, ResponseNorm, ResponseNormGrad);
