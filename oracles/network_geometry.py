@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from monai.networks.nets import DynUNet, SegResNet, SwinUNETR, UNet
+from monai.networks.nets import DynUNet, MedNeXt, SegResNet, SwinUNETR, UNet
 
 from residual_training import MAKERS, Flat, dimensions
 from unet_training import noise
 
 torch.set_num_threads(1)
-NETS = {"DynUNet": DynUNet, "SegResNet": SegResNet, "SwinUNETR": SwinUNETR, "UNet": UNet}
+NETS = {"DynUNet": DynUNet, "MedNeXt": MedNeXt, "SegResNet": SegResNet, "SwinUNETR": SwinUNETR, "UNet": UNet}
 
 
 def fill(net):
@@ -124,6 +124,17 @@ def swinunetrs():
     yield monai("SwinUNETR", [48, 32, 32], **base, depths=[1, 1, 1, 1], window_size=4)
 
 
+def mednexts():
+    base = dict(init_filters=4, in_channels=1, out_channels=2, use_residual_connection=True)
+    for kernel in (1, 3, 5, 7):
+        more = dict(blocks_down=[1, 2], blocks_bottleneck=1, blocks_up=[2, 1], encoder_expansion_ratio=[2, 3])
+        yield monai("MedNeXt", [8, 12, 4], **base, **more, kernel_size=kernel, bottleneck_expansion_ratio=4)
+        yield monai("MedNeXt", [4, 4, 8], **base, **more, kernel_size=kernel, decoder_expansion_ratio=3, global_resp_norm=True)
+    yield monai("MedNeXt", [16, 32, 16], **base, kernel_size=3, deep_supervision=True)
+    yield monai("MedNeXt", [8, 6, 8], **base, kernel_size=3, blocks_down=[1, 1], blocks_up=[1, 1])
+    yield monai("MedNeXt", [8, 8, 8], **base | dict(use_residual_connection=False), blocks_down=[1], blocks_up=[1], kernel_size=3)
+
+
 def own(net, patch):
     flat = dimensions(net) == 2
     return case({"net": net}, lambda: MAKERS[net["name"]](net), net["in_channels"], patch, flat)
@@ -162,7 +173,7 @@ def segresnet_ds():
 
 
 def main():
-    records = [*dynunets(), *segresnets(), *unets(), *swinunetrs(), *u_nets(), *segresnet_ds()]
+    records = [*dynunets(), *segresnets(), *unets(), *swinunetrs(), *mednexts(), *u_nets(), *segresnet_ds()]
     lines = ",\n".join(json.dumps(record) for record in records)
     (Path(__file__).parent / "network_geometry.json").write_text(f"[\n{lines}\n]\n")
     print(len(records), "networks,", sum("refused" in record for record in records), "refused")

@@ -1,4 +1,4 @@
-"""One training step of MONAI's DynUNet, SegResNet or SwinUNETR, of nnU-Net's PlainConvUNet or ResidualEncoderUNet, or of timm's SE-ResNeXt50 in PyTorch: seconds and peak resident memory, as a line of JSON.
+"""One training step of MONAI's DynUNet, SegResNet, SwinUNETR or small MedNeXt, of nnU-Net's PlainConvUNet or ResidualEncoderUNet, or of timm's SE-ResNeXt50 in PyTorch: seconds and peak resident memory, as a line of JSON.
 
     python benches/step/pytorch_step.py --size 64 [--net plain] [--features 32,64,128,256] [--precision bf16] [--checkpoint] [--compile]
 
@@ -19,10 +19,11 @@ from dynamic_network_architectures.building_blocks.simple_conv_blocks import Sta
 from monai.losses import DiceCELoss
 from monai.networks.blocks.dynunet_block import UnetBasicBlock
 from monai.networks.blocks.segresnet_block import ResBlock
-from monai.networks.nets import DynUNet, SegResNet, SwinUNETR
+from monai.networks.blocks.mednext_block import MedNeXtBlock
+from monai.networks.nets import DynUNet, MedNeXt, SegResNet, SwinUNETR
 from torch.utils.checkpoint import checkpoint
 
-STAGES = {"dynunet": 5, "plain": 6, "resenc": 6, "segresnet": 1, "swinunetr": 1, "seresnext50": 4}
+STAGES = {"dynunet": 5, "plain": 6, "resenc": 6, "segresnet": 1, "swinunetr": 1, "mednext": 1, "seresnext50": 4}
 FIRST = {"segresnet": 16, "swinunetr": 24}
 
 
@@ -101,6 +102,11 @@ def swinunetr(features):
     return SwinUNETR(in_channels=1, out_channels=2, feature_size=features[0], use_checkpoint=args.checkpoint)
 
 
+def mednext(features):
+    """The small one of the paper, with kernels of three voxels."""
+    return MedNeXt(init_filters=features[0], in_channels=1, out_channels=2, kernel_size=3, use_residual_connection=True)
+
+
 def loss_of_heads(logits, label):
     """Dice and cross-entropy of each head except the coarsest, each weighted half of the next finer one."""
     if args.net == "seresnext50":
@@ -149,6 +155,7 @@ networks = {
     "resenc": resenc,
     "segresnet": segresnet,
     "swinunetr": swinunetr,
+    "mednext": mednext,
     "seresnext50": seresnext50,
 }
 model = networks[args.net](features)
@@ -157,7 +164,7 @@ if args.checkpoint:
     if args.net == "seresnext50":
         model.set_grad_checkpointing()
     for module in model.modules():
-        if isinstance(module, (UnetBasicBlock, StackedConvBlocks, BasicBlockD, ResBlock)):
+        if isinstance(module, (UnetBasicBlock, StackedConvBlocks, BasicBlockD, ResBlock, MedNeXtBlock)):
             module.forward = checkpointed(module)
 step_model = torch.compile(model) if args.compile else model
 if args.net == "seresnext50":

@@ -13,7 +13,7 @@ use plimsoll_memory::{Budget, Bytes};
 use plimsoll_nn::{
     Classifies, DynUNet, Network, NetworkName, Objective, Optimizer, Training, names, predict,
 };
-use plimsoll_plan::{Backend, HostSlice, HostSliceMut, Options, ProgramId, plan};
+use plimsoll_plan::{Backend, HostSlice, HostSliceMut, Options, PlanError, ProgramId, plan};
 
 const STEPS: usize = 4;
 
@@ -191,6 +191,12 @@ fn networks_of_full_size_can_be_planned_without_a_card() {
         programs.extend(written.update);
         programs.extend([written.validate, predict]);
         let plan = plan(&programs, card, Options::default());
+        if *name == NetworkName::MedNeXt {
+            // Its planes of zeroes in front have kernels for processors alone.
+            let is_refused = matches!(&plan, Err(PlanError::Unsupported(fault)) if fault.op == "pad_front");
+            assert!(is_refused, "{name}");
+            continue;
+        }
         let arena_bytes = plan.unwrap_or_else(|error| panic!("{name}: {error}")).arena_bytes;
         assert!(arena_bytes > 1 << 27, "{name}: {arena_bytes}");
     }

@@ -273,6 +273,7 @@ def train(
     allow_extra: bool = False,
     new_head: bool = False,
     sum_stem: bool = False,
+    upkern: bool = False,
     splits: PathLike | None = None,
     skip_validation: bool = False,
     missing: Missing = "ignore",
@@ -323,9 +324,9 @@ def train(
         The treatment of cases that were added to the data set after the run began.
     weights : path, optional
         Initial weights: ``.safetensors``, ``.pt`` or ``.pth``.
-    allow_extra, new_head, sum_stem : bool, optional
+    allow_extra, new_head, sum_stem, upkern : bool, optional
         Ignore tensors of the file that the network lacks; initialise heads at random if their shapes differ; sum the
-        weights of three channels for images of one.
+        weights of three channels for images of one; resample kernels of another size, as MedNeXt's UpKern does.
     splits : path, optional
         The file of folds; by default ``splits_final.json`` of the run or the data set.
     skip_validation : bool, optional
@@ -398,6 +399,7 @@ def train(
         "allow_extra": allow_extra,
         "new_head": new_head,
         "sum_stem": sum_stem,
+        "upkern": upkern,
         "splits": optional_path(splits, "splits"),
         "skip_validation": skip_validation,
         "missing": missing,

@@ -25,6 +25,7 @@ mod large_volumes;
 mod layouts;
 mod manual;
 mod masked;
+mod mednext;
 mod meshnets;
 mod micro_batches;
 mod model_file;

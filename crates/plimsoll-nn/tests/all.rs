@@ -5,6 +5,7 @@ mod archive;
 mod batch_sums;
 mod fusion;
 mod geometry;
+mod mednext;
 mod monai_unet;
 mod objective;
 mod parameters;

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_disk::atomic::{AtomicFile, BUFFER};
 use plimsoll_graph::{Program, Shape, TensorId};
 use plimsoll_memory::{Budget, Digest, MapError, Mapped};
-use plimsoll_nn::weights::{SafetensorsFile, safetensors};
+use plimsoll_nn::weights::{SafetensorsFile, exchange_axes, safetensors};
 use plimsoll_nn::{Architecture, PlateauState};
 use plimsoll_plan::{Engine, HostSlice, HostSliceMut, ProgramId};
 use serde::{Deserialize, Serialize};
@@ -290,12 +290,15 @@ impl Checkpoints {
         // The header is written once more when the checksums are known, so the file must be one that can be sought in.
         let mut file = BufWriter::with_capacity(BUFFER, AtomicFile::create(path)?);
         safetensors::write(&mut file, &tensors, &metadata, buffer, |i, values| match kept.get(i) {
-            Some(Stored { id, name, .. }) => {
+            Some(Stored { id, name, shape }) => {
                 match id {
                     Some(id) => {
                         engine.read(program, *id, HostSliceMut::F32(values)).map_err(io::Error::other)?;
                     }
                     None => elsewhere(name, values)?,
+                }
+                if net.is_exchanged(name) {
+                    exchange_axes(values, shape.dim(0));
                 }
                 match values.iter().all(|value| value.is_finite()) {
                     true => Ok(()),
@@ -363,10 +366,17 @@ impl Checkpoints {
         }
         // A fault in a tensor that this program does not use still shows that the file is damaged.
         file.verify_others(&BTreeSet::new())?;
+        let net = specification.config.training.net.as_architecture();
         for Stored { id, name, shape } in &self.tensors {
             let Some(id) = id else { continue };
             let values = &mut self.buffer[..shape.count()];
-            file.read(name, shape, values)?;
+            if net.is_exchanged(name) {
+                let stored = net.stored_shape(name, shape);
+                file.read(name, &stored, values)?;
+                exchange_axes(values, stored.dim(0));
+            } else {
+                file.read(name, shape, values)?;
+            }
             engine.write(program, *id, HostSlice::F32(values))?;
         }
         Ok(progress)

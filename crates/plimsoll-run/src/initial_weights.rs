@@ -32,6 +32,9 @@ pub enum InitialWeights {
         /// `true` if weights of three image channels were summed for one.
         #[serde(default)]
         sum_stem: bool,
+        /// `true` if kernels of another extent were resampled.
+        #[serde(default)]
+        upkern: bool,
     },
 }
 
@@ -45,9 +48,10 @@ impl InitialWeights {
         allow_extra: bool,
         new_head: bool,
         sum_stem: bool,
+        upkern: bool,
     ) -> Result<InitialWeights, RunError> {
         let content = digest_of(path)?;
-        Ok(InitialWeights::File { path: path.into(), content, allow_extra, new_head, sum_stem })
+        Ok(InitialWeights::File { path: path.into(), content, allow_extra, new_head, sum_stem, upkern })
     }
 
     /// Checks that the file of initial weights, if there is one, has not changed since the run began.

@@ -140,7 +140,7 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line("data", &[], "unit", Follows("as headers say"), "the unit that lengths in headers are in, whatever they say: \"µm\", \"mm\" or \"m\""),
 
     line("network", &[], "net", Is("\"plain\""), "\"plain\" or \"resenc\", nnU-Net's PlainConvUNet and ResidualEncoderUNet; \"dynunet\", \
-                                                  \"segresnet\", \"segresnetds\" or \"swinunetr\", MONAI's; \"meshnet\", dilated \
+                                                  \"segresnet\", \"segresnetds\", \"swinunetr\" or \"mednext\", MONAI's; \"meshnet\", dilated \
                                                   convolutions at the extent of the image; \"seresnext50\", SE-ResNeXt50 \
                                                   32×4d, which classifies images"),
     line("network", &[], "features", Follows("32, doubled from stage to stage to at most 320, of slices 512"), "channels of each stage, the finest first, or of each layer, 16 (U-Nets, seresnext50, meshnet)"),
@@ -149,9 +149,14 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line("network", &[], "strides", Follows("from spacing and patch"), "stride into each stage; into the first 1 (U-Nets)"),
     line("network", &[], "encoder_convs", Follows("2 for each stage"), "convolutions of each stage of the encoder (plain)"),
     line("network", &[], "decoder_convs", Follows("2 for each stage; 1 of resenc"), "convolutions of each stage of the decoder, which has none for the coarsest (plain, resenc)"),
-    line("network", &[], "encoder_blocks", Follows("1, 3, 4, 6, 6, ... of resenc; 1, 2, 2, 4 of segresnet and segresnetds"), "residual blocks of each stage of the encoder (resenc, segresnet, segresnetds)"),
-    line("network", &[], "decoder_blocks", Follows("1 for each stage"), "residual blocks of each stage of the decoder, which has none for the coarsest (segresnet, segresnetds)"),
-    line("network", &[], "init_filters", Follows("16 of segresnet, 32 of segresnetds"), "channels of the finest stage, doubled from stage to stage (segresnet, segresnetds)"),
+    line("network", &[], "encoder_blocks", Follows("1, 3, 4, 6, 6, ... of resenc; 1, 2, 2, 4 of segresnet and segresnetds; 2 of mednext, or of its size"), "residual blocks of each stage of the encoder (resenc, segresnet, segresnetds, mednext)"),
+    line("network", &[], "decoder_blocks", Follows("1 for each stage; 2 of mednext, or of its size"), "residual blocks of each stage of the decoder, which has none for the coarsest (segresnet, segresnetds, mednext)"),
+    line("network", &[], "init_filters", Follows("16 of segresnet, 32 of segresnetds and mednext"), "channels of the finest stage, doubled from stage to stage (segresnet, segresnetds, mednext)"),
+    line("network", &[], "size", Follows("\"s\""), "the size of the paper, from which blocks and expansions follow: \"s\", \"b\", \"m\" or \"l\" (mednext)"),
+    line("network", &[], "kernel_size", Follows("3"), "extent of the depthwise kernels, odd (mednext)"),
+    line("network", &[], "encoder_expansion", Follows("2 for each stage, or of the size"), "channels inside of the blocks of each stage of the encoder, as a multiple of their input's (mednext)"),
+    line("network", &[], "decoder_expansion", Follows("2 for each stage, or of the size"), "channels inside of the blocks of each stage of the decoder, which has none for the coarsest, as a multiple of their input's (mednext)"),
+    line("network", &[], "grn", Follows("false"), "whether blocks have global response normalisation (mednext)"),
     line("network", &[], "norm_groups", Follows("8"), "groups of channels of group normalisation (segresnet)"),
     line("network", &[], "upsample", Follows("\"nontrainable\" of segresnet, \"deconv\" of segresnetds"), "the upsampling of the decoder: \
                                                                                                            \"nontrainable\", \"deconv\" \
@@ -159,9 +164,9 @@ pub const SETTING_LINES: &[SettingLine] = &[
                                                                                                            (segresnet, segresnetds)"),
     line("network", &[], "resolution", Follows("all axes alike"), "spacing along depth, height, width by which finer axes are halved first (segresnetds)"),
     line("network", &[], "affine", Is("true"), "whether normalisations have a scale and a shift (U-Nets)"),
-    line("network", &[], "deep_supervision", Follows("all but the two coarsest stages; 0 of segresnetds"), "the number of coarser stages \
+    line("network", &[], "deep_supervision", Follows("all but the two coarsest stages; 0 of segresnetds and mednext"), "the number of coarser stages \
                                                                                                             with their own head in \
-                                                                                                            training (U-Nets, segresnetds)"),
+                                                                                                            training (U-Nets, segresnetds, mednext)"),
     line("network", &[], "dropout", Is("0.0"), "the probability with which an element of a convolution's or linear layer's result, a channel of segresnet's first or of meshnet's, or an element of the vector that seresnext50 classifies, is dropped while training (plain, dynunet, segresnet, swinunetr, meshnet, seresnext50)"),
     line("network", &[], "feature_size", Follows("24"), "channels behind the patch embedding, doubled from stage to stage; any that `num_heads` divide (swinunetr)"),
     line("network", &[], "depths", Follows("[2, 2, 2, 2]"), "transformer blocks of each of four stages (swinunetr)"),

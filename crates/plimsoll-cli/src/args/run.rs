@@ -98,6 +98,9 @@ pub struct Train {
     /// With --weights: sum weights of images of three channels over these, for images of one.
     #[arg(long, requires = "weights")]
     pub sum_stem: bool,
+    /// With --weights: resample kernels of another size linearly, as MedNeXt's UpKern starts a network with larger kernels.
+    #[arg(long, requires = "weights")]
+    pub upkern: bool,
     /// The file of folds [default: the folds of the run, or of the data set's splits_final.json].
     #[arg(long, value_name = "FILE")]
     pub splits: Option<PathBuf>,
@@ -185,6 +188,7 @@ impl Train {
                 allow_extra: self.allow_extra,
                 new_head: self.new_head,
                 sum_stem: self.sum_stem,
+                upkern: self.upkern,
             }),
             splits: self.splits.clone(),
             monitoring: Monitoring {

@@ -246,7 +246,7 @@ impl Running {
 
 /// The options of reading weights: averages over the steps, if the file has them.
 const LOADED: LoadOptions =
-    LoadOptions { allow_extra: false, new_head: None, sum_stem: false, averaged: true };
+    LoadOptions { allow_extra: false, new_head: None, sum_stem: false, upkern: false, averaged: true };
 
 /// The engine of the case that was planned last.
 pub(crate) fn planned(running: &mut Option<Running>) -> Result<&mut Running, InferError> {

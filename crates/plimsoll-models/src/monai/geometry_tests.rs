@@ -31,16 +31,22 @@ fn values(net: &Network, parameter: &TensorInfo) -> Array {
     let scheme = if matches!(net, Network::MonaiUNet(_)) { schemes.last() } else { schemes.first() };
     let name = scheme.unwrap().weight_name(&parameter.name);
     let shape = &parameter.shape;
-    let fan = shape.count() / shape.dim(0);
+    // The axes that a parameter has in files, in their order.
+    let stored = net.stored_shape(&parameter.name, shape);
+    let is_exchanged = net.is_exchanged(&parameter.name);
+    let fan = stored.count() / stored.dim(0);
     // MONAI's UNet has one tensor of weights over a stage's map and the map from below, the rows of the first before the rows of the second.
     let is_below = parameter.name.contains(".below.");
     let stage = parameter.name.matches("submodule").count();
     let first = if is_below { net.features()[stage] * fan } else { 0 };
+    let (rows, columns) = (shape.dim(0), shape.count() / shape.dim(0));
     Array::from_fn(shape.clone(), |i| {
+        let i = if is_exchanged { i % columns * rows + i / columns } else { i };
         let x = noise(seed(&name), first + i);
+        let has_axes = stored.0.len() > 1 || parameter.kind == Kind::Weights;
         match (parameter.kind, name.ends_with(".weight") || name.ends_with(".running_var")) {
             (Kind::Table, _) => 0.5 * x,
-            (Kind::Weights, _) => (6.0 / fan as f64).sqrt() * x,
+            _ if has_axes => (6.0 / fan as f64).sqrt() * x,
             (_, true) => 1.0 + 0.2 * x,
             (_, false) => 0.1 * x,
         }
@@ -90,6 +96,7 @@ fn is_refused_here(arguments: &Value) -> Option<&'static str> {
     match arguments["name"].as_str() {
         Some("DynUNet") if longest(&each("strides")[0]) > Some(1) => Some("`strides`"),
         // A transposed convolution whose kernel is shorter than its stride leaves voxels that no tap reaches.
+        Some("MedNeXt") if arguments["use_residual_connection"] == false => Some("use_residual_connection"),
         Some("UNet") if arguments["up_kernel_size"].as_u64() == Some(1) => Some("`strides`"),
         _ => None,
     }

@@ -16,6 +16,7 @@ mod description;
 mod error;
 #[cfg(test)]
 mod geometry_tests;
+mod mednext;
 mod network;
 mod transforms;
 mod values;

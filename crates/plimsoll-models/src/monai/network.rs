@@ -7,6 +7,8 @@ use plimsoll_nn::{
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::mednext::MedNextArguments;
+
 /// The network of a model. An argument that is not among these is refused by its name.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "name")]
@@ -20,6 +22,8 @@ pub enum NetworkArguments {
     SegResNet(SegResNetArguments),
     /// `monai.networks.nets.SwinUNETR`
     SwinUNETR(SwinArguments),
+    /// `monai.networks.nets.MedNeXt`
+    MedNeXt(MedNextArguments),
     /// MeshNet, which MONAI does not have.
     MeshNet(MeshArguments),
 }
@@ -206,15 +210,15 @@ impl MeshArguments {
     }
 }
 
-fn one() -> usize {
+pub(super) fn one() -> usize {
     1
 }
 
-fn two() -> usize {
+pub(super) fn two() -> usize {
     2
 }
 
-fn dimensions() -> usize {
+pub(super) fn dimensions() -> usize {
     3
 }
 
@@ -304,7 +308,7 @@ fn norm(layer: Option<&Layer>, usual_affine: bool) -> Result<(UNetNorm, bool), S
     }
 }
 
-fn three_dimensions(found: usize) -> Result<(), String> {
+pub(super) fn three_dimensions(found: usize) -> Result<(), String> {
     match found {
         3 => Ok(()),
         _ => Err(format!("spatial_dims is {found}, but only 3 is supported")),
@@ -386,7 +390,7 @@ impl SegResNetArguments {
 }
 
 /// MONAI lists the blocks of a decoder from its coarsest stage on.
-fn finest_first(blocks: &[usize]) -> Vec<usize> {
+pub(super) fn finest_first(blocks: &[usize]) -> Vec<usize> {
     blocks.iter().rev().copied().collect()
 }
 
@@ -462,6 +466,7 @@ impl NetworkArguments {
             NetworkArguments::UNet(arguments) => arguments.network(),
             NetworkArguments::SegResNet(arguments) => arguments.network().map(without),
             NetworkArguments::SwinUNETR(arguments) => arguments.network(version).map(without),
+            NetworkArguments::MedNeXt(arguments) => arguments.network().map(without),
             NetworkArguments::MeshNet(arguments) => Ok(without(arguments.network())),
         }
     }

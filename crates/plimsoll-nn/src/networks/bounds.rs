@@ -13,6 +13,8 @@ pub const MOST_STAGES: usize = 16;
 pub const MOST_FEATURES: usize = 4096;
 /// The most convolutions or residual blocks of a stage, in the encoder and in the decoder.
 pub const MOST_CONVOLUTIONS: usize = 64;
+/// The largest multiple of channels inside of a block.
+pub const MOST_EXPANSION: usize = 32;
 /// The largest kernel along an axis.
 pub const LARGEST_KERNEL: usize = 31;
 /// The largest stride along an axis.
@@ -115,6 +117,13 @@ impl NetworkSettings {
         .check()?;
         let dilations = self.dilations.as_deref().unwrap_or_default();
         check_list("dilations", dilations.len(), dilations, MOST_PATCH_EXTENT)?;
+        for (setting, list) in
+            [("encoder_expansion", &self.encoder_expansion), ("decoder_expansion", &self.decoder_expansion)]
+        {
+            let list = list.as_deref().unwrap_or_default();
+            check_list(setting, list.len(), list, MOST_EXPANSION)?;
+        }
+        check_count("kernel_size", self.kernel_size.unwrap_or(1), 1, LARGEST_KERNEL)?;
         check_count("init_filters", self.init_filters.unwrap_or(1), 1, MOST_FEATURES)?;
         check_count("norm_groups", self.norm_groups.unwrap_or(1), 1, MOST_FEATURES)?;
         let heads = self.deep_supervision.unwrap_or(0);

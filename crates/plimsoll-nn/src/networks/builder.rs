@@ -69,6 +69,16 @@ impl ConvShape {
     }
 }
 
+/// A transposed convolution.
+struct Transposition {
+    features: usize,
+    groups: usize,
+    window: Window,
+    bias: bool,
+    /// The extent of the result.
+    output: [usize; 3],
+}
+
 /// The statistics that a map is normalised with.
 #[derive(Clone, Copy)]
 pub(crate) enum Statistics {
@@ -369,25 +379,82 @@ impl<'p> NetBuilder<'p> {
         window: Window,
         bias: bool,
     ) -> Result<TensorId, GraphError> {
-        let shape = self.program.shape(map).clone();
-        let weights = self.weights(name, shape.channels(), features, window.kernel);
+        let spatial = self.program.shape(map).spatial();
+        let output = [0, 1, 2].map(|axis| spatial[axis] * window.stride[axis]);
+        self.transposition(name, map, Transposition { features, groups: 1, window, bias, output })
+    }
+
+    /// A convolution of each channel by itself, without a bias.
+    pub(crate) fn depthwise(
+        &mut self,
+        name: &str,
+        map: TensorId,
+        window: Window,
+    ) -> Result<TensorId, GraphError> {
+        let channels = self.program.shape(map).channels();
+        let weights = self.weights(name, channels, 1, window.kernel);
+        let conv = Conv::new(window, false, self.precision).grouped(channels);
+        self.push(name, conv, &[map, weights])
+    }
+
+    /// The transpose of such a convolution, to the least extent that it leads to.
+    pub(crate) fn depthwise_transposed(
+        &mut self,
+        name: &str,
+        map: TensorId,
+        window: Window,
+    ) -> Result<TensorId, GraphError> {
+        let channels = self.program.shape(map).channels();
+        let output = self.least_output(map, window)?;
+        let of = Transposition { features: channels, groups: channels, window, bias: false, output };
+        self.transposition(name, map, of)
+    }
+
+    /// A transposed convolution with bias, to the least extent that it leads to.
+    pub(crate) fn transposed_to_least(
+        &mut self,
+        name: &str,
+        map: TensorId,
+        features: usize,
+        window: Window,
+    ) -> Result<TensorId, GraphError> {
+        let output = self.least_output(map, window)?;
+        self.transposition(name, map, Transposition { features, groups: 1, window, bias: true, output })
+    }
+
+    /// The least extent that a transposed convolution of a map leads to.
+    fn least_output(&self, map: TensorId, window: Window) -> Result<[usize; 3], GraphError> {
+        let shape = self.program.shape(map);
+        window.transposed_output(shape.spatial()).ok_or_else(|| GraphError::Shape {
+            op: "conv_transpose",
+            operand: "the source",
+            found: shape.clone(),
+            expected: format!("the kernel {:?} leads to no voxel", window.kernel),
+        })
+    }
+
+    fn transposition(
+        &mut self,
+        name: &str,
+        map: TensorId,
+        Transposition { features, groups, window, bias, output }: Transposition,
+    ) -> Result<TensorId, GraphError> {
+        let inputs = self.program.shape(map).channels();
+        let weights = self.weights(name, inputs, features / groups, window.kernel);
         let mut operands = vec![map, weights];
         if bias {
             operands.push(self.channels(format!("{name}.bias"), features));
         }
-        let spatial = shape.spatial();
         let up = ConvTranspose {
             window,
-            groups: 1,
+            groups,
             first_channel: 0,
             channels: features,
-            output: [0, 1, 2].map(|axis| spatial[axis] * window.stride[axis]),
+            output,
             bias,
             dtype: self.precision,
         };
-        let up = self.program.push_one(up, &operands)?;
-        self.program.rename(up, name);
-        Ok(up)
+        self.push(name, up, &operands)
     }
 
     /// The logits of a map: a 1×1×1 convolution with bias.

@@ -43,6 +43,23 @@ pub enum UpsampleMode {
     PixelShuffle,
 }
 
+/// A size of the authors of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NetworkSize {
+    /// Small.
+    S,
+    /// Base.
+    B,
+    /// Medium.
+    M,
+    /// Large.
+    L,
+}
+
+/// Settings from which others follow: networks keep only those.
+pub(super) const SHORTHANDS: &[&str] = &["size"];
+
 /// Defines [`NetworkSettings`].
 macro_rules! network_settings {
     ($($(#[$doc:meta])* $field:ident: $type:ty,)*) => {
@@ -90,6 +107,17 @@ network_settings! {
     encoder_blocks: Vec<usize>,
     /// Residual blocks of each stage of the decoder, which has none for the coarsest [default: 1].
     decoder_blocks: Vec<usize>,
+    /// The size of the network's authors, from which blocks and expansions follow [default: s].
+    size: NetworkSize,
+    /// Extent of the depthwise kernels, odd [default: 3].
+    kernel_size: usize,
+    /// Channels inside of the blocks of each stage of the encoder, as a multiple of their input's [default: of the size].
+    encoder_expansion: Vec<usize>,
+    /// Channels inside of the blocks of each stage of the decoder, which has none for the coarsest, as a multiple of their input's
+    /// [default: of the size].
+    decoder_expansion: Vec<usize>,
+    /// `true` if blocks have global response normalisation [default: no].
+    grn: bool,
     /// Channels of the finest stage, doubled from stage to stage [default: the value of the network's authors].
     init_filters: usize,
     /// Groups of channels of group normalisation [default: 8].

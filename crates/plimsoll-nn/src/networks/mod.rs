@@ -9,6 +9,7 @@ mod builder;
 mod design;
 mod dynunet;
 mod extents;
+mod mednext;
 mod meshnet;
 mod monai_unet;
 mod plain;
@@ -31,9 +32,10 @@ use serde::{Deserialize, Serialize};
 use crate::ConfigError;
 use crate::weights::NamingScheme;
 
-pub use design::{Design, NetworkSettings, UpsampleMode};
+pub use design::{Design, NetworkSettings, NetworkSize, UpsampleMode};
 pub use dynunet::DynUNet;
 pub use extents::Extents;
+pub use mednext::MedNeXt;
 pub use meshnet::{MeshActivation, MeshNet};
 pub use monai_unet::MonaiUNet;
 pub use plain::PlainConvUNet;
@@ -156,6 +158,13 @@ pub trait Architecture: fmt::Debug + Send + Sync {
     fn stored_shape(&self, tensor: &str, shape: &Shape) -> Shape {
         let _ = tensor;
         without_depth(self.dimensions(), shape)
+    }
+
+    /// Returns `true` if the first two axes of weights, of a moment or of an average, stand in the opposite order in weight files: a
+    /// convolution that is a transposed one in its authors' program. Its kernel has one voxel.
+    fn is_exchanged(&self, tensor: &str) -> bool {
+        let _ = tensor;
+        false
     }
 
     /// Other names under which its authors' state dicts hold the tensor of a name, idle biases among them: what
@@ -327,7 +336,8 @@ macro_rules! networks {
                 };
                 let mut said = serde_json::Map::new();
                 said.insert("net".into(), kind.into());
-                for key in used {
+                let kept = used.iter().filter(|key| !design::SHORTHANDS.contains(key));
+                for key in kept {
                     let value = stored.get(*key).ok_or_else(|| unsaid(format!("it has no `{key}`")))?;
                     said.insert((*key).into(), value.clone());
                 }
@@ -389,6 +399,7 @@ networks! {
     "segresnet" => SegResNet: "MONAI's SegResNet",
     "segresnetds" => SegResNetDS: "MONAI's SegResNetDS",
     "swinunetr" => SwinUnetr: "MONAI's SwinUNETR",
+    "mednext" => MedNeXt: "MONAI's MedNeXt",
     "meshnet" => MeshNet: "MeshNet, dilated convolutions at the extent of the image",
     "unet" => MonaiUNet: "MONAI's UNet, for prediction only",
     "seresnext50" => SEResNeXt50: "SE-ResNeXt50 32×4d, which gives an image one class",
@@ -448,7 +459,7 @@ mod tests {
         let error = "swine".parse::<NetworkName>().unwrap_err().to_string();
         assert_eq!(
             error,
-            "unknown network `swine`; known: plain, dynunet, resenc, segresnet, segresnetds, swinunetr, meshnet, unet, seresnext50"
+            "unknown network `swine`; known: plain, dynunet, resenc, segresnet, segresnetds, swinunetr, mednext, meshnet, unet, seresnext50"
         );
     }
 

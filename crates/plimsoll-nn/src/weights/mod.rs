@@ -3,6 +3,7 @@
 //! Tensors are in PyTorch's layout and under PyTorch's names in both, so that weights travel both ways.
 
 mod archive;
+mod exchange;
 mod header;
 mod naming;
 mod pickle;
@@ -19,6 +20,7 @@ use plimsoll_graph::{Shape, TensorInfo};
 use plimsoll_memory::{Budget, OverBudget};
 
 pub use archive::archive_directory_bytes;
+pub use exchange::exchange_axes;
 pub use naming::NamingScheme;
 pub use pytorch::{PytorchFile, Said};
 pub use safetensors::{SafetensorsFile, TensorFault};

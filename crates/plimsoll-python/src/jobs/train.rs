@@ -32,6 +32,7 @@ pub(super) struct TrainArguments {
     allow_extra: bool,
     new_head: bool,
     sum_stem: bool,
+    upkern: bool,
     splits: Option<PathBuf>,
     skip_validation: bool,
     missing: Missing,
@@ -57,8 +58,12 @@ impl TrainArguments {
     }
 
     pub fn request(self) -> Result<TrainRequest, Failure> {
-        let of_weights =
-            [("allow_extra", self.allow_extra), ("new_head", self.new_head), ("sum_stem", self.sum_stem)];
+        let of_weights = [
+            ("allow_extra", self.allow_extra),
+            ("new_head", self.new_head),
+            ("sum_stem", self.sum_stem),
+            ("upkern", self.upkern),
+        ];
         if let Some((name, _)) = of_weights.iter().find(|(_, is_given)| *is_given && self.weights.is_none()) {
             return Err(JobFailure::argument(format!("{name} has no effect without weights")));
         }
@@ -79,6 +84,7 @@ impl TrainArguments {
                 allow_extra: self.allow_extra,
                 new_head: self.new_head,
                 sum_stem: self.sum_stem,
+                upkern: self.upkern,
             }),
             splits: self.splits,
             monitoring: Monitoring {

@@ -7,6 +7,7 @@ use plimsoll_graph::{DType, Kind, Program, Role, Shape, TensorId};
 use plimsoll_nn::weights::{self, NamingScheme, WeightError, WeightFile};
 use plimsoll_nn::{Architecture, ConfigError, ForwardMode, names};
 
+use super::kernels::other_kernel;
 use super::storage::{Found, ParameterStorage, coloured};
 use super::{LoadOptions, some_of};
 use crate::RunError;
@@ -50,14 +51,23 @@ impl Matched {
         let named = by_file_name(program, &scheme, &parameters);
         let part =
             |id: TensorId| part_of(program, named.get(&scheme.weight_name(&program.tensor(id).name))?, id);
+        let exchanged = |id: TensorId| {
+            let info = program.tensor(id);
+            net.is_exchanged(&info.name).then(|| net.stored_shape(&info.name, &info.shape))
+        };
+        let resampled = |id: TensorId| {
+            let is_wanted =
+                options.upkern && program.tensor(id).kind == Kind::Weights && exchanged(id).is_none();
+            other_kernel(&file.shape(&name_of(id)).filter(|_| is_wanted)?, program.shape(id))
+        };
         let fault = |id: TensorId| {
             let name = name_of(id);
-            if is_summed(id) {
+            if is_summed(id) || resampled(id).is_some() {
                 return None;
             }
             let expected = match part(id) {
                 Some(ParameterStorage::Part { whole, .. }) => whole,
-                _ => program.shape(id).clone(),
+                _ => exchanged(id).unwrap_or_else(|| program.shape(id).clone()),
             };
             match file.shape(&name) {
                 None => Some(WeightError::Missing { path: path.into(), name, shape: expected }),
@@ -93,7 +103,11 @@ impl Matched {
         let found = found.into_iter();
         let held = |id: TensorId| match is_summed(id) {
             true => ParameterStorage::OfColours,
-            false => part(id).unwrap_or(ParameterStorage::Itself),
+            false => match (exchanged(id), resampled(id)) {
+                (Some(stored), _) => ParameterStorage::Exchanged { stored },
+                (None, Some(stored)) => ParameterStorage::OtherKernel { stored },
+                (None, None) => part(id).unwrap_or(ParameterStorage::Itself),
+            },
         };
         let found = found.map(|id| Found { id, name: name_of(id), held: held(id) }).collect();
         Ok(Matched { found, initialised, skipped })
@@ -186,7 +200,9 @@ mod tests {
 
     use plimsoll_memory::{Budget, Bytes};
     use plimsoll_nn::weights::safetensors;
-    use plimsoll_nn::{DynUNet, Network, PlainConvUNet, SEResNeXt50, SwinUnetr, predict};
+    use plimsoll_nn::{
+        DynUNet, MedNeXt, Network, NetworkSize, PlainConvUNet, SEResNeXt50, SwinUnetr, predict,
+    };
 
     use super::super::storage::read_summed;
     use super::*;
@@ -255,6 +271,42 @@ mod tests {
         let mut values = vec![0.0; 64 * 49];
         read_summed(&mut of_file, "conv1.weight", &Shape(vec![64, 1, 1, 7, 7]), &mut values).unwrap();
         assert!(values.iter().all(|value| *value == 1.5), "thrice one half");
+    }
+
+    #[test]
+    fn weights_of_transposed_heads_are_read_with_their_axes_exchanged() {
+        let folder = tempfile::tempdir().unwrap();
+        let net = MedNeXt {
+            init_filters: 8,
+            encoder_blocks: vec![1, 1],
+            decoder_blocks: vec![1],
+            encoder_expansion: vec![2, 2],
+            decoder_expansion: vec![2],
+            ..MedNeXt::new(1, 3, NetworkSize::S, 3)
+        };
+        let net = Network::from(net);
+        let stored: Vec<(String, Shape)> = tensors(&net)
+            .into_iter()
+            .map(|(name, shape)| (name.clone(), net.stored_shape(&name, &shape)))
+            .collect();
+        let path = folder.path().join("weights.safetensors");
+        let fill = |_, values: &mut [f32]| {
+            values.iter_mut().enumerate().for_each(|(place, value)| *value = place as f32);
+            Ok(())
+        };
+        let mut to = File::create(&path).unwrap();
+        safetensors::write(&mut to, &stored, &BTreeMap::new(), &mut vec![0.0; 1 << 12], fill).unwrap();
+        let matched = matched(&path, &net, LoadOptions::default()).unwrap();
+        let program =
+            predict(net.as_architecture(), net.extents().next_larger([1; 3]), 1, DType::F32).unwrap();
+        let head = matched.found.iter().find(|found| found.name == "out_0.conv_out.weight").unwrap();
+        let mut file = WeightFile::open(&path, &Budget::new(Bytes::mib(1))).unwrap();
+        let mut values = vec![f32::NAN; 3 * 8];
+        head.read(&mut file, &path, program.tensor(head.id), &mut values).unwrap();
+        for (place, value) in values.iter().enumerate() {
+            let (class, feature) = (place / 8, place % 8);
+            assert_eq!(*value, (feature * 3 + class) as f32, "class {class}, feature {feature}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Loading the parameters of a network from a weight file, with a report of each tensor.
 
+mod kernels;
 mod matched;
 mod storage;
 
@@ -28,6 +29,8 @@ pub struct LoadOptions {
     /// Sums the weights of the first convolution over three image channels for a network of one channel, as timm does: an image with three
     /// equal channels has the same result.
     pub sum_stem: bool,
+    /// Resamples kernels of another extent linearly, as the authors of MedNeXt do to start a network with larger kernels.
+    pub upkern: bool,
     /// Reads the moving average `NAME/ema` of a parameter instead of the parameter, if the file has one.
     pub averaged: bool,
 }

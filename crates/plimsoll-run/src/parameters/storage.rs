@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use plimsoll_graph::{Shape, TensorId, TensorInfo};
-use plimsoll_nn::weights::{WeightError, WeightFile};
+use plimsoll_nn::weights::{WeightError, WeightFile, exchange_axes};
+
+use super::kernels::read_resampled;
 
 /// Channels of images that networks for photographs are trained on.
 const COLOURS: usize = 3;
@@ -80,6 +82,13 @@ impl Found {
         match &self.held {
             ParameterStorage::Itself => file.read_named(&self.name, &info.shape, values)?,
             ParameterStorage::OfColours => read_summed(file, &self.name, &info.shape, values)?,
+            ParameterStorage::OtherKernel { stored } => {
+                read_resampled(file, &self.name, stored, &info.shape, values)?;
+            }
+            ParameterStorage::Exchanged { stored } => {
+                file.read_named(&self.name, stored, values)?;
+                exchange_axes(values, stored.dim(0));
+            }
             ParameterStorage::Part { whole, first } => read_part(file, &self.name, whole, *first, values)?,
         }
         check_finite(path, &self.name, values)
@@ -93,6 +102,16 @@ pub(super) enum ParameterStorage {
     Itself,
     /// With weights for three channels of an image, which are summed.
     OfColours,
+    /// With kernels of another extent, which are resampled.
+    OtherKernel {
+        /// The shape of the tensor.
+        stored: Shape,
+    },
+    /// With the first two axes in the opposite order.
+    Exchanged {
+        /// The shape of the tensor.
+        stored: Shape,
+    },
     /// A part of a tensor: parameters that share a name in files are rows of one tensor, in the order of the program.
     Part {
         /// The shape of the tensor.

@@ -466,13 +466,15 @@ pub(super) fn initialise(
     }
     let mut loaded = None;
     specification.initial.check()?;
-    if let InitialWeights::File { path, allow_extra, new_head, sum_stem, .. } = &specification.initial {
+    if let InitialWeights::File { path, allow_extra, new_head, sum_stem, upkern, .. } = &specification.initial
+    {
         let program = NumberedProgram { number: fullest, program: &programs[fullest] };
         let net = config.training.net.as_architecture();
         let options = LoadOptions {
             allow_extra: *allow_extra,
             new_head: new_head.then_some(config.seed),
             sum_stem: *sum_stem,
+            upkern: *upkern,
             averaged: false,
         };
         loaded = Some(checkpoints.load_parameters(path, net, engine, program, options)?);

@@ -200,10 +200,10 @@ impl TrainRequest {
 
     /// The initial weights.
     fn initial(&self) -> Outcome<InitialWeights> {
-        let Some(WeightChoice { path, allow_extra, new_head, sum_stem }) = &self.weights else {
+        let Some(WeightChoice { path, allow_extra, new_head, sum_stem, upkern }) = &self.weights else {
             return Ok(InitialWeights::Seed);
         };
-        Ok(InitialWeights::from_file(path, *allow_extra, *new_head, *sum_stem)?)
+        Ok(InitialWeights::from_file(path, *allow_extra, *new_head, *sum_stem, *upkern)?)
     }
 }
 

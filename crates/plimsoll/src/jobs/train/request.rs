@@ -58,6 +58,8 @@ pub struct WeightChoice {
     pub new_head: bool,
     /// Sums the weights of three image channels for a network of one channel.
     pub sum_stem: bool,
+    /// Resamples kernels of another extent.
+    pub upkern: bool,
 }
 
 /// A choice of folds of a run.
