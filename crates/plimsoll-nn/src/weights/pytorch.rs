@@ -2,6 +2,7 @@
 
 mod container;
 mod elements;
+mod plain_data;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,6 +14,7 @@ use plimsoll_memory::{Budget, Reservation};
 
 use self::container::{Places, read_values, state_dict};
 use self::elements::{Elements, checksum_of};
+pub use self::plain_data::JSON_BYTES;
 use super::archive::Member;
 use super::pickle::{Id, Refusal, Room, Tensor, Value, Values};
 use super::prefix::by_bare_name;
@@ -100,6 +102,16 @@ impl PytorchFile {
     pub fn said(&self, path: &[&str]) -> Option<Said<'_>> {
         let id = path.iter().try_fold(self.values.root(), |dict, name| self.values.entry(dict, name))?;
         Some(self.said_by(id))
+    }
+
+    /// Returns an entry of a checkpoint beside its tensors as JSON; `None` if there is none. It takes up to [`JSON_BYTES`].
+    ///
+    /// # Errors
+    /// Returns an error if a part of it is no data, or it is larger than a description.
+    pub fn json(&self, name: &str) -> Result<Option<serde_json::Value>, WeightError> {
+        let Some(id) = self.values.entry(self.values.root(), name) else { return Ok(None) };
+        let refused = |why| WeightError::format(&self.path, format!("`{name}` cannot be read: {why}"));
+        plain_data::json(&self.values, id).map(Some).map_err(refused)
     }
 
     fn said_by(&self, id: Id) -> Said<'_> {

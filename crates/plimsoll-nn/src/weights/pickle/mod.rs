@@ -106,7 +106,7 @@ impl<R: BufRead> Machine<'_, '_, R> {
             0x80 => self.skip(1)?,
             0x95 => self.skip(8)?,
             b'N' => self.push(Value::None)?,
-            0x88 | 0x89 => self.push(Value::Opaque)?,
+            truth @ (0x88 | 0x89) => self.push(Value::Bool(truth == 0x88))?,
             b')' => self.push(Value::Tuple(Vec::new()))?,
             b']' | 0x8f => self.push(Value::List(Vec::new()))?,
             b'}' => self.push(Value::Dict(Vec::new()))?,
@@ -116,10 +116,7 @@ impl<R: BufRead> Machine<'_, '_, R> {
                 let number = self.number(4)? as u32 as i32;
                 self.push(Value::Int(number.into()))?;
             }
-            b'G' => {
-                self.skip(8)?;
-                self.push(Value::Opaque)?;
-            }
+            b'G' => self.fraction()?,
             0x8a => self.long(1)?,
             0x8b => self.long(4)?,
             0x8c | b'U' => self.text(1)?,
@@ -130,8 +127,8 @@ impl<R: BufRead> Machine<'_, '_, R> {
             0x8e | 0x96 => self.bytes(8)?,
             b'I' | b'L' => self.decimal()?,
             b'F' => {
-                self.line()?;
-                self.push(Value::Opaque)?;
+                let line = self.line()?;
+                self.push(line.trim().parse().map_or(Value::Opaque, Value::Float))?;
             }
             b'V' => {
                 let line = self.line()?;

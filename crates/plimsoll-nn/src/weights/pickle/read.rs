@@ -13,6 +13,13 @@ impl<R: BufRead> Machine<'_, '_, R> {
         self.push(Value::Int(number as i64))
     }
 
+    /// A number with a fraction, big-endian.
+    pub(super) fn fraction(&mut self) -> Result<(), Refusal> {
+        let mut bytes = [0; 8];
+        self.pickle.read_exact(&mut bytes)?;
+        self.push(Value::Float(f64::from_be_bytes(bytes)))
+    }
+
     /// A whole number of as many bytes as it says, little-endian with a sign.
     pub(super) fn long(&mut self, digits: u64) -> Result<(), Refusal> {
         let length = self.number(digits)?;
@@ -30,8 +37,8 @@ impl<R: BufRead> Machine<'_, '_, R> {
     pub(super) fn decimal(&mut self) -> Result<(), Refusal> {
         let line = self.line()?;
         self.push(match line.trim() {
-            // Truths.
-            "00" | "01" => Value::Opaque,
+            "00" => Value::Bool(false),
+            "01" => Value::Bool(true),
             digits => digits.trim_end_matches('L').parse().map_or(Value::Opaque, Value::Int),
         })
     }

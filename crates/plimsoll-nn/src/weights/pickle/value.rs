@@ -9,8 +9,12 @@ pub(crate) type Id = u32;
 pub(crate) enum Value {
     /// `None`
     None,
+    /// A truth.
+    Bool(bool),
     /// A whole number of up to 64 bits.
     Int(i64),
+    /// A number with a fraction.
+    Float(f64),
     /// A text.
     Text(Box<str>),
     /// A list.
@@ -25,7 +29,7 @@ pub(crate) enum Value {
     Storage(Box<Storage>),
     /// A tensor.
     Tensor(Box<Tensor>),
-    /// Something else: a truth, a fraction, bytes, a number of more digits, an object that is made by a call.
+    /// Something else: bytes, a number of more digits, an object that is made by a call.
     Opaque,
 }
 
