@@ -37,4 +37,4 @@ pub use programs::{
     Headless, RankPlace, TrainedTensor, Training, TrainingPrograms, WeightPart, WholePrograms, averages,
     explain, names, predict, split_sources, trained_tensors,
 };
-pub use schedule::{Decay, Schedule};
+pub use schedule::{Decay, RateInterval, Schedule};

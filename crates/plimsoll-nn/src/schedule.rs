@@ -35,17 +35,44 @@ pub struct Schedule {
     pub decay: Decay,
     /// After which it has fallen.
     pub total_steps: u64,
+    /// Steps that have the same rate: 1, or the steps of an epoch.
+    #[serde(default = "each", skip_serializing_if = "is_each")]
+    pub interval: u64,
+}
+
+fn each() -> u64 {
+    1
+}
+
+fn is_each(interval: &u64) -> bool {
+    *interval == each()
+}
+
+/// The time between changes of the learning rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RateInterval {
+    /// Each step has its own rate.
+    #[default]
+    Step,
+    /// All steps of an epoch have the same rate, as in nnU-Net.
+    Epoch,
 }
 
 impl Schedule {
     /// The learning rate of a step, counted from 0, as far as it follows from the step alone: with [`Decay::Plateau`] it is still to
     /// be multiplied by [`PlateauState::factor`].
+    ///
+    /// Steps are counted in intervals. The warm-up is `Lin_incr_LRScheduler` of nnU-Net 2.8.1, and with [`Decay::Poly`] the rest
+    /// is its `PolyLRScheduler_offset`.
     pub fn at(&self, step: u64) -> f64 {
-        if step < self.warmup_steps {
-            return self.learning_rate * (step + 1) as f64 / self.warmup_steps as f64;
+        let intervals = |steps: u64| steps / self.interval.max(1);
+        let (step, warmup) = (intervals(step), intervals(self.warmup_steps));
+        if step < warmup {
+            return self.learning_rate / warmup as f64 * (step + 1) as f64;
         }
-        let span = self.total_steps.saturating_sub(self.warmup_steps).max(1);
-        let done = ((step - self.warmup_steps) as f64 / span as f64).min(1.0);
+        let span = intervals(self.total_steps).saturating_sub(warmup).max(1);
+        let done = ((step - warmup) as f64 / span as f64).min(1.0);
         let least = self.min_learning_rate;
         let between = |share: f64| least + (self.learning_rate - least) * share;
         match self.decay {
@@ -71,7 +98,7 @@ impl Schedule {
     /// # Errors
     /// At the first that is not or has none, by its setting.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let Schedule { learning_rate, min_learning_rate, warmup_steps, decay, total_steps } = *self;
+        let Schedule { learning_rate, min_learning_rate, warmup_steps, decay, total_steps, interval } = *self;
         // Steps read it as f32.
         let read = learning_rate as f32;
         ConfigError::expect(
@@ -98,6 +125,14 @@ impl Schedule {
             warmup_steps,
             format_args!("it must be less than the {total_steps} steps of the run"),
         )?;
+        ConfigError::expect(
+            interval > 0 && warmup_steps.is_multiple_of(interval),
+            "warmup_steps",
+            warmup_steps,
+            format_args!(
+                "the learning rate changes every {interval} steps, so it must be a multiple of that"
+            ),
+        )?;
         match decay {
             Decay::Constant | Decay::Cosine => Ok(()),
             Decay::Poly { power } => ConfigError::expect(
@@ -116,7 +151,14 @@ mod tests {
     use super::*;
 
     fn schedule(decay: Decay, warmup_steps: u64) -> Schedule {
-        Schedule { learning_rate: 0.01, min_learning_rate: 0.0, warmup_steps, decay, total_steps: 100 }
+        Schedule {
+            learning_rate: 0.01,
+            min_learning_rate: 0.0,
+            warmup_steps,
+            decay,
+            total_steps: 100,
+            interval: 1,
+        }
     }
 
     #[test]

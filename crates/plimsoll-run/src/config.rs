@@ -5,7 +5,7 @@ use plimsoll_graph::ops::{Activation, Component, CrossEntropy, Loss, SoftDice, W
 use plimsoll_nn::bounds::{MOST_BATCH, check_batch, check_count};
 use plimsoll_nn::{
     Classifies, ConfigError, Decay, Design, Network, NetworkName, NetworkSettings, Objective, Optimizer,
-    Schedule, Term, Training,
+    RateInterval, Schedule, Term, Training,
 };
 use serde::{Deserialize, Serialize};
 
@@ -305,6 +305,10 @@ impl RunConfig {
                 warmup_steps: settings.warmup_steps.unwrap_or(0),
                 decay: settings.decay.unwrap_or(usual.decay),
                 total_steps: epochs * iterations_per_epoch,
+                interval: match settings.learning_rate_interval.unwrap_or_default() {
+                    RateInterval::Step => 1,
+                    RateInterval::Epoch => iterations_per_epoch,
+                },
             },
             epochs,
             iterations_per_epoch,

@@ -242,6 +242,7 @@ fn setting_name(place: &[String]) -> String {
         ["training", "net", rest @ ..] => [&["network"], rest].concat(),
         ["training", "patch"] => vec!["patch_size"],
         ["training", "batch"] => vec!["batch_size"],
+        ["schedule", "interval"] => vec!["learning_rate_interval"],
         ["training", rest @ ..] | ["schedule", rest @ ..] => rest.to_vec(),
         ["task", "segmentation", rest @ ..] => rest.to_vec(),
         ["task", "classification", rest @ ..] => [&["images"], rest].concat(),

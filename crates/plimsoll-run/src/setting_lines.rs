@@ -118,6 +118,7 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line("", &[], "learning_rate", Follows("0.01 for sgd, 0.001 for adamw and adam"), "the highest learning rate"),
     line("", &[], "min_learning_rate", Is("0.0"), "the least learning rate after the warm-up"),
     line("", &[], "warmup_steps", Is("0"), "steps over which the learning rate rises"),
+    line("", &[], "learning_rate_interval", Is("\"step\""), "how often the learning rate changes: \"step\", or \"epoch\" as in nnU-Net"),
     line("", &[], "max_grad_norm", Is("12.0"), "the norm that gradients are scaled down to, or inf"),
     line("", &[], "ema", Follows("no averages are taken"), "decay of averages of the parameters, with which is validated and predicted"),
     line("", &[], "frozen", Follows("none"), "a list of prefixes of names of parameters that keep their values"),

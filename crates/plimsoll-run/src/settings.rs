@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use plimsoll_data::{Augmentation, DataOptions, DataSettings, Oversampling, RegionSettings, SpacingSetting};
-use plimsoll_nn::{Decay, NetworkName, NetworkSettings, Objective, Optimizer, ParameterGroup, or_infinity};
+use plimsoll_nn::{
+    Decay, NetworkName, NetworkSettings, Objective, Optimizer, ParameterGroup, RateInterval, or_infinity,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{BadNumbers, EarlyStoppingSettings, ImageSettings, Precision, Preset};
@@ -49,6 +51,8 @@ pub struct Settings {
     pub min_learning_rate: Option<f64>,
     /// Steps over which the learning rate rises [default: 0].
     pub warmup_steps: Option<u64>,
+    /// The time between changes of the learning rate [default: a step].
+    pub learning_rate_interval: Option<RateInterval>,
     /// The decay of the learning rate [default: poly with power 0.9].
     pub decay: Option<Decay>,
     /// The norm that gradients are scaled down to, or `inf` [default: 12].
@@ -116,6 +120,7 @@ impl Settings {
             learning_rate: self.learning_rate.or(other.learning_rate),
             min_learning_rate: self.min_learning_rate.or(other.min_learning_rate),
             warmup_steps: self.warmup_steps.or(other.warmup_steps),
+            learning_rate_interval: self.learning_rate_interval.or(other.learning_rate_interval),
             decay: self.decay.or(other.decay),
             max_grad_norm: self.max_grad_norm.or(other.max_grad_norm),
             ema: self.ema.or(other.ema),
