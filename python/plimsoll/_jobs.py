@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas
 
 Allowed = Literal["precision", "loss-scale", "patch", "features"]
+Adopted = Literal["patch", "spacing", "normalisation", "topology"]
 Missing = Literal["ignore", "worst", "diagonal"]
 
 
@@ -162,6 +163,12 @@ def plan(
     skip_bad_cases: bool = False,
     allow_outside: bool = False,
     plans_from: PathLike | None = None,
+    start: PathLike | None = None,
+    adopt: str | Sequence[Adopted] = (),
+    allow_extra: bool = False,
+    new_head: bool = False,
+    sum_stem: bool = False,
+    upkern: bool = False,
     patches: bool = True,
     pareto: bool = False,
     explain: str | None = None,
@@ -200,6 +207,15 @@ def plan(
         Let lists name files outside of the data set's folder.
     plans_from : path, optional
         A run whose patch, spacing, network and normalisation are taken where nothing else is set.
+    start : path, optional
+        Trained weights to start from: a ``.safetensors``, ``.pt`` or ``.pth`` file; or the folder of a run, of a model
+        of nnU-Net, or of a checkpoint of nnssl with its ``adaptation_plan.json``, whose stem and encoder are adapted.
+    adopt : sequence of str, optional
+        Settings that are taken from the start where they are not set: ``"patch"``, ``"spacing"``, ``"normalisation"``,
+        ``"topology"``.
+    allow_extra, new_head, sum_stem, upkern : bool, optional
+        Ignore tensors of the start that the network lacks; initialise heads at random if their shapes differ; sum the
+        weights of three channels for images of one; resample kernels of another size, as MedNeXt's UpKern does.
     patches : bool, optional
         Also return the costs of smaller and larger patches.
     pareto : bool, optional
@@ -242,6 +258,7 @@ def plan(
         skip_bad_cases=skip_bad_cases,
         allow_outside=allow_outside,
         plans_from=plans_from,
+        start=_start(start, adopt, allow_extra, new_head, sum_stem, upkern),
     )
     arguments = {"run": run, "patches": patches, "pareto": pareto, "explain": explain}
     return RunPlan(call("plan", arguments, callbacks=callbacks, progress=progress))
@@ -269,7 +286,8 @@ def train(
     warm: bool = False,
     accept_changed_data: bool = False,
     new_cases: Literal["include", "leave-out"] | None = None,
-    weights: PathLike | None = None,
+    start: PathLike | None = None,
+    adopt: str | Sequence[Adopted] = (),
     allow_extra: bool = False,
     new_head: bool = False,
     sum_stem: bool = False,
@@ -322,11 +340,8 @@ def train(
         Resume although images, labels or classes have changed.
     new_cases : {"include", "leave-out"}, optional
         The treatment of cases that were added to the data set after the run began.
-    weights : path, optional
-        Initial weights: ``.safetensors``, ``.pt`` or ``.pth``.
-    allow_extra, new_head, sum_stem, upkern : bool, optional
-        Ignore tensors of the file that the network lacks; initialise heads at random if their shapes differ; sum the
-        weights of three channels for images of one; resample kernels of another size, as MedNeXt's UpKern does.
+    start, adopt, allow_extra, new_head, sum_stem, upkern
+        As for `plan`. A run that resumes does not need the start.
     splits : path, optional
         The file of folds; by default ``splits_final.json`` of the run or the data set.
     skip_validation : bool, optional
@@ -379,6 +394,7 @@ def train(
         skip_bad_cases=skip_bad_cases,
         allow_outside=allow_outside,
         plans_from=plans_from,
+        start=_start(start, adopt, allow_extra, new_head, sum_stem, upkern),
     )
     out = as_path(out, "out")
     if one_vs_one and folds is not None:
@@ -395,11 +411,6 @@ def train(
         "resume": resume,
         "accept_changed_data": accept_changed_data,
         "new_cases": new_cases,
-        "weights": optional_path(weights, "weights"),
-        "allow_extra": allow_extra,
-        "new_head": new_head,
-        "sum_stem": sum_stem,
-        "upkern": upkern,
         "splits": optional_path(splits, "splits"),
         "skip_validation": skip_validation,
         "missing": missing,
@@ -580,6 +591,7 @@ def _run_arguments(
     skip_bad_cases: bool,
     allow_outside: bool,
     plans_from: PathLike | None,
+    start: dict[str, Any] | None,
 ) -> dict[str, Any]:
     """Return the arguments that `plan` and `train` share."""
     return {
@@ -592,7 +604,27 @@ def _run_arguments(
         "skip_bad_cases": skip_bad_cases,
         "allow_outside": allow_outside,
         "plans_from": optional_path(plans_from, "plans_from"),
+        "start": start,
     }
+
+
+def _start(
+    start: PathLike | None,
+    adopt: str | Sequence[str],
+    allow_extra: bool,
+    new_head: bool,
+    sum_stem: bool,
+    upkern: bool,
+) -> dict[str, Any] | None:
+    """Return the arguments of a start from trained weights, or `None` for random ones."""
+    options = {"allow_extra": allow_extra, "new_head": new_head, "sum_stem": sum_stem, "upkern": upkern}
+    adopted = names_of(adopt, "adopt")
+    if start is not None:
+        return {"path": as_path(start, "start"), "adopt": adopted, **options}
+    for name, is_given in {"adopt": bool(adopted), **options}.items():
+        if is_given:
+            raise ValueError(f"{name} has no effect without start")
+    return None
 
 
 def _folds(fold: FoldName, folds: Sequence[int] | str | None) -> list[str] | None:

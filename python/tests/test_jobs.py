@@ -101,8 +101,12 @@ def test_a_wrong_argument_is_named(dataset: Path, tmp_path: Path) -> None:
         plimsoll.plan(dataset, callbacks=[3])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="threads"):
         plimsoll.train(dataset, out=tmp_path / "run", threads=0)
-    with pytest.raises(ValueError, match="new_head has no effect without weights"):
+    with pytest.raises(ValueError, match="new_head has no effect without start"):
         plimsoll.train(dataset, out=tmp_path / "run", new_head=True)
+    with pytest.raises(ValueError, match='adopt has "network", but must be of "patch"'):
+        plimsoll.plan(dataset, start=dataset, adopt=["network"])  # type: ignore[list-item]
+    with pytest.raises(plimsoll.Error, match="cannot be started from"):
+        plimsoll.plan(dataset, start=dataset)
     assert not (tmp_path / "run").exists()
 
 

@@ -52,6 +52,7 @@ mod segment;
 mod segment_more;
 mod segments;
 mod slices;
+mod starts;
 mod structures;
 mod submissions;
 mod support;

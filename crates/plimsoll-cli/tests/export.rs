@@ -44,7 +44,7 @@ fn a_file_has_every_name_of_the_authors_and_trains_on() {
     let again = path("again");
     let mut args: Vec<&str> =
         args.iter().map(|arg| if *arg == run { again.as_str() } else { *arg }).collect();
-    args.extend(["--weights", &out]);
+    args.extend(["--start", &out]);
     run_json(&args);
 
     let error = run_error(&["export", &run, "-o", &out]);

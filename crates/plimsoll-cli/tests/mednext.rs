@@ -91,7 +91,7 @@ fn a_trained_network_predicts_and_its_checkpoint_is_read_as_it_was_written() {
     assert_eq!(shape, Shape(vec![4, 2, 1, 1, 1]));
     assert_eq!(tensor(&first, "bottleneck.0.global_resp_gamma").0, Shape(vec![1, 32, 1, 1, 1]));
     // A step of no length.
-    let second = step.train("second", &["--weights", first.to_str().unwrap(), "--learning-rate", "1e-20"]);
+    let second = step.train("second", &["--start", first.to_str().unwrap(), "--learning-rate", "1e-20"]);
     assert_eq!(tensor(&second, HEAD).1, head);
     let labels = step.path("labels");
     let images = step.tiny.data.join("imagesTs");
@@ -113,7 +113,7 @@ fn larger_kernels_start_from_smaller_ones_if_that_is_asked_for() {
     let step = Step::new();
     let small = step.train("small", &[]);
     fs::write(&step.settings, format!("{SETTINGS}kernel_size = 5\n")).unwrap();
-    let weights = ["--weights", small.to_str().unwrap(), "--learning-rate", "1e-20"];
+    let weights = ["--start", small.to_str().unwrap(), "--learning-rate", "1e-20"];
     let arguments = step.arguments("refused", &weights);
     let said = run_error(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
     assert!(said.contains("has shape [4×1×3×3×3], but the network needs [4×1×5×5×5]"), "{said}");

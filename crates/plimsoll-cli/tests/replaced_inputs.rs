@@ -119,10 +119,7 @@ const FILES: &[Row<'_>] = &[
         &["train", "@dataset", "--out", "@new", "--splits", "@splits.json", "--openmetrics", OUT],
         &["splits.json"],
     ),
-    (
-        &["train", "@dataset", "--out", "@new", "--weights", "@table.csv", "--openmetrics", OUT],
-        &["table.csv"],
-    ),
+    (&["train", "@dataset", "--out", "@new", "--start", "@table.csv", "--openmetrics", OUT], &["table.csv"]),
     (&["train", "@dataset", "--out", "@new", "--openmetrics", OUT], &DATASET),
     (
         &[

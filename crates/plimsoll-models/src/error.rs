@@ -164,6 +164,24 @@ pub enum ModelError {
         /// The assumed kind.
         why: String,
     },
+    /// A run cannot start from a file or folder.
+    #[error("{} cannot be started from: {why}", path.display())]
+    NoStart {
+        /// The file or folder.
+        path: PathBuf,
+        /// The obstacle.
+        why: String,
+    },
+    /// Something cannot be adopted from a start.
+    #[error("{what} cannot be adopted from {}: {why}", path.display())]
+    NotAdopted {
+        /// The file or folder.
+        path: PathBuf,
+        /// The parts of the settings.
+        what: &'static str,
+        /// The obstacle.
+        why: String,
+    },
     /// A folder holds no model.
     #[error("{} holds no model: there is no {file} in it or in folders fold_0, fold_1, …", folder.display())]
     NoModel {
@@ -238,6 +256,14 @@ impl ModelError {
             ),
             ModelError::NoModel { .. } | ModelError::NoRun { .. } => {
                 Some("name the folder that ‹job train +out› wrote, or one of its folds".into())
+            }
+            ModelError::NoStart { .. } => Some(
+                "name a file of weights, a folder with adaptation_plan.json and checkpoint_final.pth, the folder of a run or of one of its \
+                 folds, or a model of nnU-Net with one fold"
+                    .into(),
+            ),
+            ModelError::NotAdopted { .. } => {
+                Some("leave it out of ‹adopt›, and set it yourself".into())
             }
             ModelError::NoTask { .. } => Some("‹job segment +list› names the tasks".into()),
             ModelError::LicensedTask { .. } => Some(

@@ -18,6 +18,7 @@ pub mod nnunet;
 pub mod onnx;
 mod open;
 mod segmentation_model;
+mod start;
 pub mod tensorflow_js;
 pub mod total_segmentator;
 
@@ -27,3 +28,4 @@ pub use model::Model;
 pub use model_source::ModelSource;
 pub use open::{OpenOptions, OpenedModel};
 pub use segmentation_model::{Answers, Interpolated, SegmentationModel, WindowLayout};
+pub use start::{Adoption, FineTuning, NormalisationOf, Start, StartOptions};

@@ -34,6 +34,8 @@ names! {
     Parameter {
         /// Accepts changed data on resume.
         AcceptChangedData = "accept_changed_data",
+        /// Settings that are adopted from a start.
+        Adopt = "adopt",
         /// Changes that planning may make so that a run fits.
         Allow = "allow",
         /// Allows weights to have tensors that the network lacks.
@@ -108,6 +110,8 @@ names! {
         Mistakes = "mistakes",
         /// The treatment of cases that the data set has gained.
         NewCases = "new_cases",
+        /// Initialises heads at random.
+        NewHead = "new_head",
         /// Leaves post-processing out.
         NoPostprocessing = "no_postprocessing",
         /// Trains a classifier for each pair of classes.
@@ -170,6 +174,12 @@ names! {
         Spacing = "spacing",
         /// A file of folds.
         Splits = "splits",
+        /// The trained weights that a run starts from.
+        Start = "start",
+        /// Sums weights over image channels.
+        SumStem = "sum_stem",
+        /// Resamples kernels of weights linearly.
+        Upkern = "upkern",
         /// The quantity that windows are summed as.
         Sum = "sum",
         /// The definition of surfaces.
@@ -190,7 +200,7 @@ names! {
         Vram = "vram",
         /// Reads cases into the cache first.
         Warm = "warm",
-        /// A file of weights to start from, or a folder of weights.
+        /// The folder of weights.
         Weights = "weights",
         /// Windows that are predicted together.
         WindowBatch = "window_batch",

@@ -21,7 +21,7 @@ use plimsoll_plan::{Engine, HostSlice, HostSliceMut, ProgramId};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    FoldFolder, LoadOptions, LoadReport, LossScale, NumberedProgram, RunError, Specification, read_parameters,
+    FoldFolder, LossScale, NumberedProgram, RunError, Specification, StartRule, StartTable, each_started,
 };
 
 /// The kind of a checkpoint of a run.
@@ -382,18 +382,21 @@ impl Checkpoints {
         Ok(progress)
     }
 
-    /// Reads initial parameters from a weight file of the same network into an engine, and says which.
+    /// Writes the parameters that a start has into an engine, in which all have their initial values. Returns the fate of each tensor.
     ///
     /// # Errors
-    /// Returns the errors of [`read_parameters`].
-    pub fn load_parameters(
+    /// Returns the errors of [`each_started`].
+    pub fn read_start(
         &mut self,
-        weights: &Path,
+        path: &Path,
+        rule: &StartRule,
         net: &dyn Architecture,
         engine: &mut dyn Engine,
         program: NumberedProgram<'_>,
-        options: LoadOptions,
-    ) -> Result<LoadReport, RunError> {
-        read_parameters(&weights.into(), net, engine, program, &mut self.buffer, options, &self.budget)
+    ) -> Result<StartTable, RunError> {
+        let NumberedProgram { number, program } = program;
+        each_started(path, rule, net, program, &mut self.buffer, &self.budget, &mut |id, values| {
+            Ok(engine.write(number, id, HostSlice::F32(values))?)
+        })
     }
 }

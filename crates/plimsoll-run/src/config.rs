@@ -13,8 +13,8 @@ use crate::bounds::{check_near, check_spacing, check_steps, check_validation};
 use crate::slices;
 use crate::topology::SMALLEST;
 use crate::{
-    BadNumbers, ClassWeights, ClassificationTask, EarlyStopping, ImageSource, ImageTarget, Precision,
-    PresetPlan, Products, RunError, SegmentationTask, Settings, Task, Topology,
+    BadNumbers, ChannelNormalisation, ClassWeights, ClassificationTask, EarlyStopping, ImageSource,
+    ImageTarget, Precision, PresetPlan, Products, RunError, SegmentationTask, Settings, Task, Topology,
 };
 
 /// The most voxels of the default patch, as many as nnU-Net's at its reference memory of 8 GB: larger patches cost time in proportion, and
@@ -339,6 +339,17 @@ impl RunConfig {
                 decode.range_16_bit = decode.range_16_bit.or(range_16_bit);
                 Ok(())
             }
+        }
+    }
+
+    /// Normalises the channels of volumes as another model does.
+    ///
+    /// # Errors
+    /// Returns an error if images have a class each, or the model has another number of channels.
+    pub fn adopt_channels(&mut self, theirs: &ChannelNormalisation) -> Result<(), RunError> {
+        match &mut self.task {
+            Task::Segmentation(own) => own.adopt_channels(theirs),
+            Task::Classification(_) => self.task.segmentation().map(|_| ()),
         }
     }
 

@@ -182,6 +182,37 @@ pub enum RunError {
         /// The file.
         path: PathBuf,
     },
+    /// A network has no encoder that nnssl pre-trains.
+    #[error("{network} cannot start from a pre-trained encoder, which is one of plain or resenc on volumes")]
+    NoEncoder {
+        /// The network.
+        network: String,
+    },
+    /// A pre-trained encoder is of other image channels.
+    #[error(
+        "{}: it was pre-trained on {found} image channels, but the images have {images}: only the weights of one channel can be repeated",
+        path.display()
+    )]
+    StartChannels {
+        /// The file.
+        path: PathBuf,
+        /// Channels of the pre-training.
+        found: usize,
+        /// Channels of the images.
+        images: usize,
+    },
+    /// A pre-trained encoder has another topology that cannot be adapted.
+    #[error("{}: `{name}` is {found}, which cannot be adapted to {needed}", path.display())]
+    OtherTopology {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// Its shape or its absence.
+        found: String,
+        /// The shape or the network that is needed.
+        needed: String,
+    },
     /// A run is to end before where it is.
     #[error("{done} epochs are already finished, but `epochs` is {epochs}")]
     Shortened {
@@ -380,6 +411,12 @@ impl RunError {
             ),
             RunError::OtherWeights { .. } => {
                 Some("restore the file, or start another run with ‹out›".into())
+            }
+            RunError::NoEncoder { .. } | RunError::OtherTopology { .. } => {
+                Some("adopt the network of the pre-training with ‹adopt=topology›, without settings of the network".into())
+            }
+            RunError::StartChannels { .. } => {
+                Some("take a start that was pre-trained on one channel, or on as many as the images have".into())
             }
             RunError::Shortened { done, .. } => Some(format!("set ‹epochs={done}› or more")),
             RunError::OtherTask { .. } => Some("name the folder of a run of that kind".into()),

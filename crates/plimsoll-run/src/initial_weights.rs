@@ -8,7 +8,7 @@ use plimsoll_disk::File;
 use plimsoll_memory::{Digest, Digester};
 use serde::{Deserialize, Serialize};
 
-use crate::RunError;
+use crate::{RunError, StartRule};
 
 /// Bytes of a weight file that are read at a time.
 const PIECE: usize = 64 << 10;
@@ -25,16 +25,8 @@ pub enum InitialWeights {
         path: PathBuf,
         /// Its contents.
         content: Digest,
-        /// `true` if tensors that the network does not have were ignored.
-        allow_extra: bool,
-        /// `true` if heads of other shapes were initialised at random.
-        new_head: bool,
-        /// `true` if weights of three image channels were summed for one.
-        #[serde(default)]
-        sum_stem: bool,
-        /// `true` if kernels of another extent were resampled.
-        #[serde(default)]
-        upkern: bool,
+        /// The rule by which its tensors became parameters.
+        rule: StartRule,
     },
 }
 
@@ -43,15 +35,9 @@ impl InitialWeights {
     ///
     /// # Errors
     /// Returns an error if it cannot be read.
-    pub fn from_file(
-        path: &Path,
-        allow_extra: bool,
-        new_head: bool,
-        sum_stem: bool,
-        upkern: bool,
-    ) -> Result<InitialWeights, RunError> {
+    pub fn from_file(path: &Path, rule: StartRule) -> Result<InitialWeights, RunError> {
         let content = digest_of(path)?;
-        Ok(InitialWeights::File { path: path.into(), content, allow_extra, new_head, sum_stem, upkern })
+        Ok(InitialWeights::File { path: path.into(), content, rule })
     }
 
     /// Checks that the file of initial weights, if there is one, has not changed since the run began.

@@ -36,6 +36,7 @@ mod setting_lines;
 mod settings;
 mod slices;
 mod specification;
+mod start;
 mod state;
 mod sweep;
 mod task;
@@ -63,8 +64,8 @@ pub use lines::{LONGEST_LINE, each_line, each_line_behind};
 pub use lock::{Holder, Lock, holder};
 pub use loss_scale::LossScale;
 pub use parameters::{
-    LoadOptions, LoadReport, NumberedProgram, Visit, each_parameter, expect_weights, read_parameters,
-    read_some_parameters,
+    LoadOptions, NumberedProgram, Visit, each_parameter, each_started, expect_weights, read_parameters,
+    read_some_parameters, start_table,
 };
 pub use parts::{DevicePlan, Machine, Part, PatchCost, RunPlan};
 pub use plimsoll_plan::DeviceState;
@@ -76,10 +77,14 @@ pub use sample::{Sample, SystemSample};
 pub use setting_lines::{ALL_COMPONENTS, SETTING_LINES, SettingLine, Usual};
 pub use settings::Settings;
 pub use specification::{Amendment, Continuation, FoldRequest, Specification};
+pub use start::{
+    Adaptation, HeadRule, NewReason, PretrainedEncoder, StartRule, StartTable, StartedTensor, TensorFate,
+    UnusedReason,
+};
 pub use state::{Account, AskedOf, FoldState, Status};
 pub use sweep::{
     Arm, ArmRequest, Resolved, SweepFolder, SweepRequest, Trial, TrialFailure, TrialPattern, Trials,
 };
-pub use task::{DatasetSummary, SegmentationTask, Task};
+pub use task::{ChannelNormalisation, DatasetSummary, SegmentationTask, Task};
 pub use topology::Topology;
 pub use way_out::WayOut;

@@ -5,7 +5,7 @@ use plimsoll_memory::{Bytes, Overhead};
 use plimsoll_plan::DriverUse;
 use serde::{Deserialize, Serialize};
 
-use crate::{PresetPlan, Products, RunError, WayOut};
+use crate::{PresetPlan, Products, RunError, StartTable, WayOut};
 
 /// The share of a machine that a run gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +82,9 @@ pub struct RunPlan {
     /// The configuration that the preset asked for, which other settings and allowed changes may have altered; `None` without a preset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<PresetPlan>,
+    /// The fate of each tensor of the weights that the run starts from; `None` if it starts from random ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<StartTable>,
     /// 2 if patches are slices or images, 3 if they are volumes.
     pub dimensions: usize,
     /// Depth, height, width of a patch.

@@ -199,16 +199,8 @@ impl Specification {
         let Specification { version, config, fold, cases, data, initial, programs, amendments, .. } = self;
         let initial = match initial {
             InitialWeights::Seed => None,
-            InitialWeights::File { content, new_head, sum_stem, upkern, .. } => {
-                // Digests of runs without it are as they were before it existed.
-                let upkern = upkern.then_some("upkern");
-                Some((content, new_head, sum_stem, upkern))
-            }
+            InitialWeights::File { content, rule, .. } => Some((content, rule)),
         };
-        let initial = initial.map(|(content, new_head, sum_stem, upkern)| match upkern {
-            None => serde_json::json!([content, new_head, sum_stem]),
-            Some(upkern) => serde_json::json!([content, new_head, sum_stem, upkern]),
-        });
         let mut config = config.clone();
         // The rules that end a run do not change any step.
         (config.bad_numbers, config.early_stopping) = Default::default();

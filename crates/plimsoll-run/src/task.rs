@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use plimsoll_data::{
-    Augmentation, Channel, Dataset, Fingerprint, IntensityProperties, Labels, Oversampling, PatchGrid,
-    SamplerConfig, TargetSpacing, is_case_name, is_image_ending,
+    Augmentation, Channel, Dataset, Fingerprint, IntensityProperties, Labels, Normalisation, Oversampling,
+    PatchGrid, SamplerConfig, TargetSpacing, is_case_name, is_image_ending,
 };
 use plimsoll_graph::ops::Regions;
 use plimsoll_nn::{ConfigError, SoftTargets};
@@ -305,18 +305,50 @@ impl SegmentationTask {
 
     /// Takes over how another model normalises images, whose weights are to be trained on.
     pub(crate) fn adopt_normalisation(&mut self, model: &SegmentationTask) -> Result<(), RunError> {
-        let (own, theirs) = (&mut self.dataset, &model.dataset);
-        if own.channels.len() != theirs.channels.len() {
-            let (found, expected) = (own.channels.len(), theirs.channels.len());
-            return Err(RunError::OtherChannels { found, expected });
+        let theirs = &model.dataset;
+        self.adopt_channels(&ChannelNormalisation::Each {
+            channels: theirs.channels.iter().map(|channel| channel.normalisation).collect(),
+            foreground: theirs.foreground_intensity_properties_per_channel.clone(),
+        })
+    }
+
+    /// Normalises channels as another program does.
+    ///
+    /// # Errors
+    /// Returns an error if it has another number of channels.
+    pub(crate) fn adopt_channels(&mut self, theirs: &ChannelNormalisation) -> Result<(), RunError> {
+        let own = &mut self.dataset;
+        match theirs {
+            ChannelNormalisation::Alike(normalisation) => {
+                own.channels.iter_mut().for_each(|channel| channel.normalisation = *normalisation);
+            }
+            ChannelNormalisation::Each { channels, foreground } => {
+                if own.channels.len() != channels.len() {
+                    let (found, expected) = (own.channels.len(), channels.len());
+                    return Err(RunError::OtherChannels { found, expected });
+                }
+                for (own, theirs) in own.channels.iter_mut().zip(channels) {
+                    own.normalisation = *theirs;
+                }
+                own.foreground_intensity_properties_per_channel.clone_from(foreground);
+            }
         }
-        for (own, theirs) in own.channels.iter_mut().zip(&theirs.channels) {
-            own.normalisation = theirs.normalisation;
-        }
-        own.foreground_intensity_properties_per_channel
-            .clone_from(&theirs.foreground_intensity_properties_per_channel);
         Ok(())
     }
+}
+
+/// The normalisation of channels that a run takes over from another model.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ChannelNormalisation {
+    /// All channels alike, by their own statistics.
+    Alike(Normalisation),
+    /// Each channel as the channel of the model at its place.
+    Each {
+        /// By channel.
+        channels: Vec<Normalisation>,
+        /// Intensities of the foreground of the model's data set, by channel.
+        foreground: BTreeMap<usize, IntensityProperties>,
+    },
 }
 
 /// The augmentation of patches: as set, or nnU-Net's. Slices are not mirrored across slices.

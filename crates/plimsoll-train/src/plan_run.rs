@@ -228,6 +228,7 @@ fn finish(
         changes: Vec::new(),
         ways_out: Vec::new(),
         preset: None,
+        start: None,
         dimensions: if training.patch[0] == 1 { 2 } else { 3 },
         patch_size: training.patch,
         batch_size: training.batch,

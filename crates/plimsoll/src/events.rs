@@ -3,7 +3,7 @@
 use std::fmt;
 
 use plimsoll_remedy::Remedy;
-use plimsoll_run::{EpochCost, EpochRecord, FoldName};
+use plimsoll_run::{EpochCost, EpochRecord, FoldName, StartTable};
 use plimsoll_train::PlannedRun;
 
 use crate::folds_at_once::AtOnce;
@@ -101,6 +101,11 @@ pub enum Event<'a> {
         /// The memory of all folds, where several train at the same time.
         at_once: Option<&'a AtOnce>,
     },
+    /// The run that was planned starts from trained weights.
+    Started {
+        /// The fate of each tensor.
+        table: &'a StartTable,
+    },
     /// A part of the job begins that has a title of its own, such as a trial of a sweep.
     Part {
         /// The title.
@@ -133,6 +138,7 @@ impl fmt::Display for Event<'_> {
             Event::Planned { planned, .. } => {
                 write!(f, "planned: {} of {}", planned.numbers.total_bytes, planned.numbers.ram_budget_bytes)
             }
+            Event::Started { table } => write!(f, "start: {table}"),
             Event::Part { title } => f.write_str(title),
             Event::ResultsToKeep => f.write_str("results are saved when the job is stopped"),
             Event::Epoch { fold, record, .. } => write!(f, "fold {fold}: epoch {} is finished", record.epoch),

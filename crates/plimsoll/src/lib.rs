@@ -98,6 +98,7 @@ pub use jobs::report::{ReportRequest, WrittenPage, report};
 pub use jobs::segment::{
     DicomForm, ExtraChoice, SegmentRequest, SegmentationReport, Segmented, plan_segmentation, segment,
 };
+pub use jobs::start::{OpenedStart, StartRequest};
 pub use jobs::status::{FoldStatus, OpenTrial, RunStatus, status};
 pub use jobs::steps::{StepChoice, model_steps};
 pub use jobs::sweep::{
@@ -105,11 +106,11 @@ pub use jobs::sweep::{
 };
 pub use jobs::train::{
     FoldChoice, Nodes, RankResult, RankTraining, SubmissionFile, TrainRequest, Trained, TrainedFold,
-    WeightChoice, describe, mpi_libraries, rank_cores, rank_watch, train, train_rank, train_together,
-    write_submissions,
+    describe, mpi_libraries, rank_cores, rank_watch, train, train_rank, train_together, write_submissions,
 };
 #[cfg(unix)]
 pub use jobs::train::{LinkFailure, LinkOptions, LinkedRanks, Transport, link_ranks};
 pub use monitors::Monitoring;
 pub use part::{Part, PartError, PartRecord};
 pub use plimsoll_data::phantom::{PhantomConfig, write as write_phantoms};
+pub use plimsoll_models::{Adoption, StartOptions};

@@ -18,6 +18,7 @@ mod predict;
 mod report;
 mod run;
 mod segment;
+mod start;
 mod submission;
 mod sweep;
 mod unread;

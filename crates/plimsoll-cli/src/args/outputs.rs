@@ -151,13 +151,14 @@ fn run_files(args: &RunArgs) -> CommandFiles {
 
 fn plan_files(args: &Plan) -> CommandFiles {
     let mut files = run_files(&args.run);
+    files.read("the start", &args.start.start);
     files.write(args.draw.as_deref().map(|path| ("--draw", path)), contents::DRAWING);
     files
 }
 
 fn train_files(args: &Train) -> CommandFiles {
     let mut files = run_files(&args.run);
-    files.read("the weights", &args.weights);
+    files.read("the start", &args.start.start);
     files.read("the folds", &args.splits);
     files.write_into("--out", args.out.as_ref());
     files.write(args.openmetrics.as_deref().map(|path| ("--openmetrics", path)), contents::METRICS);

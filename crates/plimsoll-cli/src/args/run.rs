@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args as ClapArgs, ValueEnum};
-use plimsoll::{FoldChoice, Monitoring, NewCases, PlanRequest, TrainRequest, WeightChoice, read_settings};
+use plimsoll::{FoldChoice, Monitoring, NewCases, PlanRequest, TrainRequest, read_settings};
 use plimsoll_data::SpacingSetting;
 use plimsoll_models::Model;
 use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer};
@@ -12,6 +12,7 @@ use plimsoll_plan::Backend;
 use plimsoll_run::{FoldName, Preset, RunFolder, Settings};
 use plimsoll_train::{Concession, Link};
 
+use super::start::StartArgs;
 use super::submission::Submission;
 use super::{
     Compute, Files, MissingScores, Precision, Ram, network, preset, target_spacing, thread_count, triple,
@@ -23,6 +24,8 @@ use crate::failure::{Failure, Outcome};
 pub struct Plan {
     #[command(flatten)]
     pub run: RunArgs,
+    #[command(flatten)]
+    pub start: StartArgs,
     /// Print the trade-off between memory and time.
     #[arg(long, conflicts_with = "explain")]
     pub pareto: bool,
@@ -86,21 +89,8 @@ pub struct Train {
     /// or they are left out.
     #[arg(long, value_name = "CHOICE")]
     pub new_cases: Option<WhatOfNewCases>,
-    /// Start from these weights: .safetensors, .pt or .pth.
-    #[arg(long, value_name = "FILE")]
-    pub weights: Option<PathBuf>,
-    /// With --weights: ignore tensors that the network does not have.
-    #[arg(long, requires = "weights")]
-    pub allow_extra: bool,
-    /// With --weights: initialise heads at random if the file's heads have other classes or are missing.
-    #[arg(long, requires = "weights")]
-    pub new_head: bool,
-    /// With --weights: sum weights of images of three channels over these, for images of one.
-    #[arg(long, requires = "weights")]
-    pub sum_stem: bool,
-    /// With --weights: resample kernels of another size linearly, as MedNeXt's UpKern starts a network with larger kernels.
-    #[arg(long, requires = "weights")]
-    pub upkern: bool,
+    #[command(flatten)]
+    pub start: StartArgs,
     /// The file of folds [default: the folds of the run, or of the data set's splits_final.json].
     #[arg(long, value_name = "FILE")]
     pub splits: Option<PathBuf>,
@@ -174,7 +164,7 @@ impl Train {
             return Err(Failure::new(message, format!("--parallel {threads} at most, or more --threads")));
         }
         Ok(TrainRequest {
-            plan: self.run.request(backend)?,
+            plan: self.run.request_from(&self.start, self.resume, backend)?,
             parallel: self.parallel,
             device: self.run.compute.device,
             run: RunFolder::new(run),
@@ -183,13 +173,6 @@ impl Train {
             resume: self.resume,
             accept_changed_data: self.accept_changed_data,
             new_cases: self.new_cases.map(NewCases::from),
-            weights: self.weights.as_ref().map(|path| WeightChoice {
-                path: path.clone(),
-                allow_extra: self.allow_extra,
-                new_head: self.new_head,
-                sum_stem: self.sum_stem,
-                upkern: self.upkern,
-            }),
             splits: self.splits.clone(),
             monitoring: Monitoring {
                 steps: self.records.log_steps,
@@ -347,11 +330,22 @@ impl From<Allowed> for Concession {
 impl RunArgs {
     /// The request, with a backend.
     pub fn request(&self, backend: Arc<dyn Backend>) -> Outcome<PlanRequest> {
+        self.request_from(&StartArgs::default(), false, backend)
+    }
+
+    /// The request of a run from trained weights, with a backend.
+    pub fn request_from(
+        &self,
+        start: &StartArgs,
+        resumes: bool,
+        backend: Arc<dyn Backend>,
+    ) -> Outcome<PlanRequest> {
         let plans_from = self.plans_from.as_deref().map(Model::plans).transpose()?;
         let mut settings = read_settings(self.config.as_deref(), self.settings())?;
         if let Some(model) = &plans_from {
             settings = settings.or(model.plans()?);
         }
+        let (settings, start) = start.open(settings, resumes)?;
         Ok(PlanRequest {
             dataset: self.dataset.clone(),
             settings,
@@ -362,6 +356,7 @@ impl RunArgs {
             backend,
             allowed: self.allow.iter().map(|allowed| (*allowed).into()).collect(),
             plans_from,
+            start,
             allow_outside: self.files.allow_outside,
         })
     }

@@ -101,6 +101,7 @@ impl Sweep {
                 backend: compute,
                 allowed: self.allow.iter().map(|allowed| (*allowed).into()).collect(),
                 plans_from: None,
+                start: None,
                 allow_outside: self.allow_outside,
             },
             asked,

@@ -187,6 +187,7 @@ pub fn training(
         backend,
         allowed: Vec::new(),
         plans_from: None,
+        start: None,
         allow_outside: false,
     };
     TrainRequest { device: args.compute.device, ..TrainRequest::new(plan, run) }

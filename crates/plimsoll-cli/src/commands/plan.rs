@@ -10,7 +10,7 @@ use plimsoll_graph::Role;
 use plimsoll_memory::Bytes;
 use plimsoll_plan::explain::{Explanation, Fate, Maker};
 use plimsoll_report::duration::{duration, grouped};
-use plimsoll_run::{DevicePlan, RunPlan};
+use plimsoll_run::{DevicePlan, RunPlan, StartTable, printable};
 use plimsoll_train::{PlannedRun, RunPoint};
 
 use super::plan_ranks;
@@ -21,7 +21,7 @@ use crate::terminal;
 
 /// Plans a run; fails if it does not fit the limit.
 pub fn run(args: &Plan, as_json: bool) -> Outcome {
-    let request = args.run.request(args.run.compute.open_to_plan()?)?;
+    let request = args.run.request_from(&args.start, false, args.run.compute.open_to_plan()?)?;
     let context = terminal::observed(as_json);
     warn_of_unread(&args.run.dataset, args.run.config.as_deref(), &context);
     if args.one_vs_one {
@@ -48,6 +48,9 @@ pub fn run(args: &Plan, as_json: bool) -> Outcome {
         json(numbers)?;
     } else {
         print(&report.planned);
+        if let Some(start) = &numbers.start {
+            print_start(start);
+        }
         print_patches(&report);
     }
     numbers.check()?;
@@ -95,6 +98,18 @@ fn print_pairs(planned: &PlannedPairs) {
             eprintln!("warning: {one} and {other}: changed so that the run fits: {change}");
         }
     }
+}
+
+/// Prints the fate of each tensor of a start.
+fn print_start(start: &StartTable) {
+    let mut table = Table::new(["tensor", "shape", "fate", "why"]);
+    for tensor in &start.tensors {
+        let extents: Vec<String> = tensor.shape.iter().map(usize::to_string).collect();
+        let (shape, kind) = (extents.join("×"), tensor.fate.kind().to_string());
+        table.row([printable(&tensor.name), shape, kind, tensor.fate.note()]);
+    }
+    table.print();
+    println!("start: {start}");
 }
 
 /// Prints a plan as a table.
@@ -387,6 +402,7 @@ mod tests {
             changes: Vec::new(),
             ways_out: Vec::new(),
             preset: None,
+            start: None,
             dimensions: 3,
             patch_size: [8; 3],
             batch_size: 1,

@@ -59,7 +59,7 @@ fn weights_that_are_no_numbers_begin_no_run() {
     };
     safetensors::write(&mut to, &tensors, &BTreeMap::new(), &mut vec![0.0; largest], fill).unwrap();
     let next = tiny.path("next");
-    let error = Ended::run(&mut tiny.train(&next, &["--weights", weights.to_str().unwrap()])).error(1);
+    let error = Ended::run(&mut tiny.train(&next, &["--start", weights.to_str().unwrap()])).error(1);
     assert!(error.contains("weights.safetensors") && error.contains(&tensors[0].0), "{error}");
     assert!(!next.exists(), "nothing is left");
 }

@@ -137,9 +137,9 @@ fn pairs_begin_from_the_weights_of_another_run_and_say_what_they_are() {
     run_json(&[&train(data, settings, &first)[..], &["--epochs", "1"]].concat());
     let weights = format!("{first}/fold_0/checkpoint_final.safetensors");
     let args = [&train(data, settings, &pairs)[..], &["--one-vs-one", "--epochs", "1"]].concat();
-    let error = run_error(&[&args[..], &["--weights", &weights]].concat());
+    let error = run_error(&[&args[..], &["--start", &weights]].concat());
     assert!(error.contains("`fc.weight` has shape [3×128]"), "three classes are not two: {error}");
-    let from = [&args[..], &["--weights", &weights, "--new-head"]].concat();
+    let from = [&args[..], &["--start", &weights, "--new-head"]].concat();
     // What is said is what runs: a specification for each pair, of two classes.
     let described = run_json(&[&from[..], &["--print-settings"]].concat());
     let described = described.as_array().unwrap();

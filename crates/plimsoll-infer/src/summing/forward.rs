@@ -9,7 +9,7 @@ use plimsoll_nn::{Headless, WeightPart, names, predict, split_sources};
 use plimsoll_plan::{
     Backend, Engine, HostSlice, HostSliceMut, PlanError, ProgramId, VerifiedPlan, open_engine,
 };
-use plimsoll_run::{LoadOptions, NumberedProgram, read_parameters};
+use plimsoll_run::{HeadRule, LoadOptions, NumberedProgram, read_parameters};
 
 use crate::error::{InferError, internal};
 use crate::options::{PredictOptions, Summed};
@@ -245,8 +245,13 @@ impl Running {
 }
 
 /// The options of reading weights: averages over the steps, if the file has them.
-const LOADED: LoadOptions =
-    LoadOptions { allow_extra: false, new_head: None, sum_stem: false, upkern: false, averaged: true };
+const LOADED: LoadOptions = LoadOptions {
+    allow_extra: false,
+    heads: HeadRule::Taken,
+    sum_stem: false,
+    upkern: false,
+    averaged: true,
+};
 
 /// The engine of the case that was planned last.
 pub(crate) fn planned(running: &mut Option<Running>) -> Result<&mut Running, InferError> {

@@ -111,6 +111,9 @@ impl NnUnetError {
                  fit that network"
                     .into()
             }
+            NnUnetError::Unknown { what: "pre-trained network", .. } => {
+                "start from a checkpoint of one of these; other networks, such as Primus, are not supported".into()
+            }
             NnUnetError::Unknown { .. } => {
                 "predict with nnU-Net itself, or train again with plans that use a known one".into()
             }

@@ -11,6 +11,7 @@
 //! as nnU-Net does are refused; the error names the file and quotes the entry. Each entry has its meaning in nnU-Net 2.8.1 (Isensee
 //! et al. 2021, doi:10.1038/s41592-020-01008-z).
 
+mod adaptation_plan;
 mod dataset;
 mod entry;
 mod error;
@@ -25,6 +26,7 @@ mod preparation;
 mod resampling;
 mod trainers;
 
+pub use adaptation_plan::{AdaptationPlan, PLAN_FILE};
 pub use error::NnUnetError;
 pub use export::{DIFFERENCES, ExportedFolder, export_nnunet};
 pub use find::{find_model, is_nnunet, models_below};

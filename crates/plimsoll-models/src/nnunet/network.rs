@@ -47,15 +47,15 @@ pub(super) fn network(
     trainer: Trainer,
 ) -> Result<Network, NnUnetError> {
     let described = match configuration.get("architecture") {
-        Some(architecture) => from_arguments(&architecture, patch.1, trainer)?,
+        Some(architecture) => {
+            let (class, arguments) =
+                (architecture.need("network_class_name")?, architecture.need("arch_kwargs")?);
+            from_arguments(&class, &arguments, patch.1, trainer)?
+        }
         None => from_old_plans(configuration, patch.1, trainer)?,
     };
-    let Described { is_residual, shape, key } = described;
-    let shape = UNet { in_channels: ends.inputs, classes: ends.outputs, ..shape };
-    let network = match is_residual {
-        true => Network::from(ResidualEncoderUNet { shape }),
-        false => PlainConvUNet { shape }.into(),
-    };
+    let key = described.key.clone();
+    let network = described.network(ends);
     let refused = |source| NnUnetError::Network {
         path: configuration.path().into(),
         key: key.clone(),
@@ -77,6 +77,33 @@ struct Described {
     key: String,
 }
 
+impl Described {
+    fn network(self, ends: Ends) -> Network {
+        let shape = UNet { in_channels: ends.inputs, classes: ends.outputs, ..self.shape };
+        match self.is_residual {
+            true => ResidualEncoderUNet { shape }.into(),
+            false => PlainConvUNet { shape }.into(),
+        }
+    }
+}
+
+/// The network of volumes that a class makes with arguments, with one head.
+pub(super) fn pretrained(
+    class: &Entry<'_>,
+    arguments: &Entry<'_>,
+    ends: Ends,
+) -> Result<Network, NnUnetError> {
+    let mut described = from_arguments(class, arguments, 3, Trainer::AsPlanned)?;
+    described.shape.deep_supervision = 0;
+    let network = described.network(ends);
+    network.check().map_err(|source| NnUnetError::Network {
+        path: arguments.path().into(),
+        key: arguments.key().into(),
+        source: Box::new(source),
+    })?;
+    Ok(network)
+}
+
 /// Windows of each stage: a list for each, or a number for all axes, or for all stages.
 fn windows(
     entry: &Entry<'_>,
@@ -95,8 +122,12 @@ fn windows(
 }
 
 /// The network whose class and arguments are written out.
-fn from_arguments(architecture: &Entry<'_>, axes: usize, trainer: Trainer) -> Result<Described, NnUnetError> {
-    let class = architecture.need("network_class_name")?;
+fn from_arguments(
+    class: &Entry<'_>,
+    arguments: &Entry<'_>,
+    axes: usize,
+    trainer: Trainer,
+) -> Result<Described, NnUnetError> {
     // Modules were moved; classes kept their names.
     let name = class.text()?.rsplit('.').next().unwrap_or_default();
     if ![PLAIN, RESIDUAL].contains(&name) {
@@ -109,14 +140,16 @@ fn from_arguments(architecture: &Entry<'_>, axes: usize, trainer: Trainer) -> Re
         });
     }
     let is_residual = name == RESIDUAL;
-    let arguments = architecture.need("arch_kwargs")?;
     let stages = arguments.need("n_stages")?.whole(2, MOST_STAGES)?;
     let list = |key: &str, count: usize, most: usize| arguments.need(key)?.wholes(count, 1, most);
-    let blocks = if is_residual { "n_blocks_per_stage" } else { "n_conv_per_stage" };
-    expect_operation(&arguments, "conv_op", &[["Conv2d", "Conv3d"][axes - 2]])?;
+    // nnssl has one name for both.
+    let is_of_nnssl =
+        arguments.get("n_conv_per_stage")?.is_none() && arguments.get("n_blocks_per_stage")?.is_some();
+    let blocks = if is_residual || is_of_nnssl { "n_blocks_per_stage" } else { "n_conv_per_stage" };
+    expect_operation(arguments, "conv_op", &[["Conv2d", "Conv3d"][axes - 2]])?;
     let conv_bias = arguments.get("conv_bias")?.map_or(Ok(false), |bias| bias.truth())?;
-    let (norm, epsilon, affine) = normalisation(&arguments, axes, conv_bias, trainer)?;
-    expect_only(&arguments, blocks)?;
+    let (norm, epsilon, affine) = normalisation(arguments, axes, conv_bias, trainer)?;
+    expect_only(arguments, blocks)?;
     let shape = UNet {
         in_channels: 1,
         classes: 1,
@@ -127,7 +160,7 @@ fn from_arguments(architecture: &Entry<'_>, axes: usize, trainer: Trainer) -> Re
         decoder_convs: finest_first(list("n_conv_per_stage_decoder", stages - 1, MOST_CONVOLUTIONS)?),
         affine,
         epsilon,
-        slope: slope(&arguments)?,
+        slope: slope(arguments)?,
         norm,
         transposed_bias: conv_bias,
         deep_supervision: stages - 2,

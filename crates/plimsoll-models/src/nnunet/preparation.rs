@@ -50,7 +50,7 @@ pub(super) fn endings() -> Vec<&'static str> {
     all.into_iter().collect()
 }
 
-const NORMALISATIONS: [(&str, Normalisation); 5] = [
+pub(super) const NORMALISATIONS: [(&str, Normalisation); 5] = [
     ("CTNormalization", Normalisation::Ct),
     ("ZScoreNormalization", Normalisation::ZScore),
     ("NoNormalization", Normalisation::None),

@@ -139,7 +139,7 @@ pub fn export_onnx(
     let mut buffer = Mapped::<f32>::zeroed(budget, "weights to export", largest.unwrap_or(1))?;
     let options = LoadOptions { averaged: true, ..LoadOptions::default() };
     let data = file.write(to, weights, &mut |visit| {
-        each_parameter(model.weights, net, &program, &mut buffer, options, budget, visit).map(|_| ())
+        each_parameter(model.weights, net, &program, &mut buffer, options, budget, visit)
     })?;
     Ok(exported(&file, data))
 }

@@ -20,6 +20,7 @@ mod segresnet_ds;
 mod segresnet_stages;
 mod swinunetr;
 mod unet;
+mod unet_norm;
 
 use std::fmt;
 use std::ops::Deref;
@@ -44,7 +45,8 @@ pub use se_resnext::{Head, SEResNeXt50, StemPool};
 pub use segresnet::SegResNet;
 pub use segresnet_ds::SegResNetDS;
 pub use swinunetr::{Merging, SwinUnetr};
-pub use unet::{UNet, UNetNorm};
+pub use unet::UNet;
+pub use unet_norm::UNetNorm;
 
 /// The purpose of a forward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,6 +188,11 @@ pub trait Architecture: fmt::Debug + Send + Sync {
         None
     }
 
+    /// The names of its stem and its encoder, if nnssl pre-trains networks of this kind.
+    fn encoder_names(&self) -> Option<EncoderNames> {
+        None
+    }
+
     /// The values that a parameter has before the first step, in the logical order of its shape.
     fn initialise(&self, parameter: &TensorInfo, seed: u64, values: &mut [f32]);
 
@@ -228,6 +235,17 @@ pub trait Architecture: fmt::Debug + Send + Sync {
 
     /// Returns a short description of the network for the first line of a plan.
     fn describe(&self) -> String;
+}
+
+/// The names of the parts of a network that pre-training learns: prefixes of the names of their parameters, without the dot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EncoderNames {
+    /// The stages of the encoder (`key_to_encoder` in dynamic_network_architectures).
+    pub stages: &'static str,
+    /// The stem, which may be the first stage (`key_to_stem`).
+    pub stem: &'static str,
+    /// The convolution of the image (`keys_to_in_proj`).
+    pub input: &'static str,
 }
 
 /// A tensor of weight files that follows from the configuration: for each pair of tokens of an attention window, the row of their

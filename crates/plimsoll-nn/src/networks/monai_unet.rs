@@ -14,11 +14,12 @@ use serde::{Deserialize, Serialize};
 
 use self::forward::{Forward, PARTS, internal};
 use self::layers::Layer;
+use super::UNetNorm;
 use super::batch_norm::is_running;
 use super::bounds::{MOST_CONVOLUTIONS, MOST_FEATURES, MOST_STAGES, check_count, check_probability};
 use super::builder::NetBuilder;
 use super::segresnet_stages::along;
-use super::unet::{UNetNorm, narrower};
+use super::unet::narrower;
 use super::{Architecture, Design, Extents, Network, NetworkSettings};
 use crate::init::uniform;
 use crate::weights::NamingScheme;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::builder::ConvNames;
 use super::unet::UNetStyle;
-use super::{Design, Network, NetworkSettings, UNet};
+use super::{Design, EncoderNames, Network, NetworkSettings, UNet};
 
 /// nnU-Net's plain U-Net.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,6 +81,11 @@ impl UNetStyle for PlainConvUNet {
     const NAME: &str = "plain";
     const TITLE: &str = "PlainConvUNet";
     const SCHEME: &str = "nnunet";
+    const ENCODER_NAMES: Option<EncoderNames> = Some(EncoderNames {
+        stages: "encoder.stages",
+        stem: "encoder.stages.0",
+        input: "encoder.stages.0.0.convs.0.conv",
+    });
 
     fn shape(&self) -> &UNet {
         &self.shape

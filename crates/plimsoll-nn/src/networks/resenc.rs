@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::builder::{ConvNames, ConvShape, NetBuilder};
 use super::unet::UNetStyle;
-use super::{Design, Network, NetworkSettings, UNet, UNetNorm};
+use super::{Design, EncoderNames, Network, NetworkSettings, UNet, UNetNorm};
 use crate::ConfigError;
 
 /// nnU-Net's U-Net with a residual encoder.
@@ -182,6 +182,11 @@ impl UNetStyle for ResidualEncoderUNet {
     const TITLE: &str = "ResidualEncoderUNet";
     const SCHEME: &str = "nnunet";
     const ENCODER: (&str, usize) = ("encoder_blocks", 2);
+    const ENCODER_NAMES: Option<EncoderNames> = Some(EncoderNames {
+        stages: "encoder.stages",
+        stem: "encoder.stem",
+        input: "encoder.stem.convs.0.conv",
+    });
 
     fn shape(&self) -> &UNet {
         &self.shape

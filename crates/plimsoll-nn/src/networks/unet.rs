@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::batch_norm::is_running;
 use super::bounds::{Lists, MOST_FEATURES, check_count, check_probability};
 use super::builder::{ConvNames, ConvShape, NetBuilder, NormActOptions, Statistics};
-use super::{Architecture, Design, Extents, Network, NetworkSettings};
+use super::{Architecture, Design, EncoderNames, Extents, Network, NetworkSettings, UNetNorm};
 use crate::init::kaiming_normal;
 use crate::weights::NamingScheme;
 use crate::{ConfigError, ForwardMode};
@@ -55,20 +55,6 @@ pub struct UNet {
     pub dropout: f32,
 }
 
-/// The statistics that the maps of a U-Net are normalised with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum UNetNorm {
-    /// The statistics of each map of each sample. They cancel biases of the convolution before, so that it has none.
-    #[default]
-    Instance,
-    /// The statistics of a batch while training; otherwise the running ones, which do not cancel a bias.
-    Batch {
-        /// `true` if convolutions before a normalisation have biases.
-        conv_bias: bool,
-    },
-}
-
 /// The differences between U-Nets: the names of their parameters, and the options that belong to them. Stages are
 /// counted from the finest.
 pub(crate) trait UNetStyle: Debug + Send + Sync {
@@ -87,6 +73,9 @@ pub(crate) trait UNetStyle: Debug + Send + Sync {
 
     /// The setting that counts what the stages of the encoder consist of, and how many convolutions each of those has.
     const ENCODER: (&str, usize) = ("encoder_convs", 1);
+
+    /// See [`Architecture::encoder_names`].
+    const ENCODER_NAMES: Option<EncoderNames> = None;
 
     /// Checks what only this U-Net asks for.
     fn check_style(&self) -> Result<(), ConfigError> {
@@ -427,6 +416,10 @@ impl<T: UNetStyle> Architecture for T {
 
     fn heads(&self) -> Vec<String> {
         (0..self.shape().stages().saturating_sub(1)).map(|stage| self.head(stage)).collect()
+    }
+
+    fn encoder_names(&self) -> Option<EncoderNames> {
+        T::ENCODER_NAMES
     }
 
     fn idle_biases(&self) -> Vec<(String, usize)> {

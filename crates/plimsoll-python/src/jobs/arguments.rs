@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use plimsoll::backend::{DeviceName, MOST_THREADS, default_threads};
-use plimsoll::{PlanRequest, read_settings};
+use plimsoll::{Adoption, PlanRequest, StartOptions, StartRequest, read_settings};
 use plimsoll_memory::Bytes;
 use plimsoll_models::Model;
 use plimsoll_plan::Backend;
@@ -74,16 +74,56 @@ pub(super) struct RunArguments {
     pub allow_outside: bool,
     /// The folder of a run whose patch, spacing, network and normalisation are taken.
     pub plans_from: Option<PathBuf>,
+    /// The trained weights that the run starts from.
+    pub start: Option<StartArguments>,
+}
+
+/// Trained weights that a run starts from.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StartArguments {
+    pub path: PathBuf,
+    /// Names of settings that are taken from it.
+    adopt: Vec<String>,
+    allow_extra: bool,
+    new_head: bool,
+    sum_stem: bool,
+    upkern: bool,
+}
+
+impl StartArguments {
+    fn request(self) -> Result<StartRequest, Failure> {
+        let adopted = |name: &String| {
+            Adoption::from_name(name).ok_or_else(|| {
+                let known = Adoption::ALL.map(|known| format!("\"{}\"", known.name())).join(", ");
+                JobFailure::argument(format!("adopt has \"{name}\", but must be of {known}"))
+            })
+        };
+        Ok(StartRequest {
+            adopt: self.adopt.iter().map(adopted).collect::<Result<_, _>>()?,
+            path: self.path,
+            options: StartOptions {
+                allow_extra: self.allow_extra,
+                new_head: self.new_head,
+                sum_stem: self.sum_stem,
+                upkern: self.upkern,
+            },
+        })
+    }
 }
 
 impl RunArguments {
-    /// The request, with a backend.
-    pub fn request(self, backend: Arc<dyn Backend>) -> Result<PlanRequest, Failure> {
+    /// The request, with a backend. A run that resumes needs no start.
+    pub fn request(self, resumes: bool, backend: Arc<dyn Backend>) -> Result<PlanRequest, Failure> {
         let plans_from =
             self.plans_from.as_deref().map(Model::plans).transpose().map_err(JobFailure::wrap)?;
         let mut settings = settings(self.settings, self.config.as_deref())?;
         if let Some(model) = &plans_from {
             settings = settings.or(model.plans().map_err(JobFailure::wrap)?);
+        }
+        let mut start = None;
+        if let Some(arguments) = self.start {
+            (settings, start) = arguments.request()?.open(settings, resumes).map_err(JobFailure::wrap)?;
         }
         let allowed = self.allow.iter().map(|name| concession(name)).collect::<Result<_, _>>()?;
         Ok(PlanRequest {
@@ -96,6 +136,7 @@ impl RunArguments {
             backend,
             allowed,
             plans_from,
+            start,
             allow_outside: self.allow_outside,
         })
     }

@@ -37,7 +37,8 @@ pub(super) fn plan(arguments: &str, context: &Context) -> Result<String, Failure
     let PlanArguments { run, patches, pareto, explain } = parsed(arguments)?;
     let backend = run.machine.open_to_plan()?;
     let details = PlanDetails { patches, curve: pareto, explain, drawing: None };
-    let report = plan_with_details(&run.request(backend)?, &details, context).map_err(JobFailure::wrap)?;
+    let report =
+        plan_with_details(&run.request(false, backend)?, &details, context).map_err(JobFailure::wrap)?;
     let numbers = &report.numbers;
     written(&PlanResult {
         parts: numbers.parts(),

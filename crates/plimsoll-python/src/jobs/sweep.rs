@@ -108,6 +108,7 @@ impl SweepArguments {
                 backend,
                 allowed,
                 plans_from: None,
+                start: None,
                 allow_outside: self.allow_outside,
             },
             asked,

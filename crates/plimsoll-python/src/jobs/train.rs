@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use plimsoll::{Context, FoldChoice, Monitoring, NewCases, TrainRequest, TrainedPair, WeightChoice};
+use plimsoll::{Context, FoldChoice, Monitoring, NewCases, TrainRequest, TrainedPair};
 use plimsoll_metrics::Missing;
 use plimsoll_report::contents;
 use plimsoll_run::{FoldName, RunFolder};
@@ -28,11 +28,6 @@ pub(super) struct TrainArguments {
     resume: bool,
     accept_changed_data: bool,
     new_cases: Option<String>,
-    weights: Option<PathBuf>,
-    allow_extra: bool,
-    new_head: bool,
-    sum_stem: bool,
-    upkern: bool,
     splits: Option<PathBuf>,
     skip_validation: bool,
     missing: Missing,
@@ -51,27 +46,18 @@ impl TrainArguments {
             .read("the data set", [&self.run.dataset])
             .read("the model", &self.run.plans_from)
             .read("the settings", &self.run.config)
-            .read("the weights", &self.weights)
+            .read("the start", self.run.start.as_ref().map(|start| &start.path))
             .read("the folds", &self.splits)
             .write_into("out", Some(&self.out))
             .write("openmetrics", self.openmetrics.as_deref(), contents::METRICS)
     }
 
     pub fn request(self) -> Result<TrainRequest, Failure> {
-        let of_weights = [
-            ("allow_extra", self.allow_extra),
-            ("new_head", self.new_head),
-            ("sum_stem", self.sum_stem),
-            ("upkern", self.upkern),
-        ];
-        if let Some((name, _)) = of_weights.iter().find(|(_, is_given)| *is_given && self.weights.is_none()) {
-            return Err(JobFailure::argument(format!("{name} has no effect without weights")));
-        }
         let device = self.run.machine.device;
         let backend = self.run.machine.open()?;
         Ok(TrainRequest {
             parallel: parallel(self.parallel, self.run.machine.threads()?)?,
-            plan: self.run.request(backend)?,
+            plan: self.run.request(self.resume, backend)?,
             run: RunFolder::new(self.out),
             folds: folds(self.folds)?,
             device,
@@ -79,13 +65,6 @@ impl TrainArguments {
             resume: self.resume,
             accept_changed_data: self.accept_changed_data,
             new_cases: self.new_cases.as_deref().map(new_cases).transpose()?,
-            weights: self.weights.map(|path| WeightChoice {
-                path,
-                allow_extra: self.allow_extra,
-                new_head: self.new_head,
-                sum_stem: self.sum_stem,
-                upkern: self.upkern,
-            }),
             splits: self.splits,
             monitoring: Monitoring {
                 steps: self.log_steps,

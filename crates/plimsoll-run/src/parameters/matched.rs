@@ -7,17 +7,17 @@ use plimsoll_graph::{DType, Kind, Program, Role, Shape, TensorId};
 use plimsoll_nn::weights::{self, NamingScheme, WeightError, WeightFile};
 use plimsoll_nn::{Architecture, ConfigError, ForwardMode, names};
 
-use super::kernels::other_kernel;
-use super::storage::{Found, ParameterStorage, coloured};
-use super::{LoadOptions, some_of};
-use crate::RunError;
+use super::storage::{COLOURS, Found, ParameterStorage, coloured};
+use super::upkern::other_kernel;
+use super::{Assigned, LoadOptions, some_of};
+use crate::{Adaptation, HeadRule, NewReason, RunError, StartTable, StartedTensor, TensorFate, UnusedReason};
 
 /// The assignment of tensors to parameters.
 #[derive(Debug)]
 pub(super) struct Matched {
     pub(super) found: Vec<Found>,
-    pub(super) initialised: Vec<TensorId>,
-    pub(super) skipped: Vec<String>,
+    pub(super) initialised: Vec<(TensorId, NewReason)>,
+    pub(super) skipped: Vec<(String, UnusedReason)>,
 }
 
 impl Matched {
@@ -85,22 +85,33 @@ impl Matched {
         let is_elsewhere = |id: &TensorId| !scheme.holds(&program.tensor(*id).name);
         for id in &parameters {
             // In a file with a part of a network, the rest is initialised like a head.
-            if is_elsewhere(id) && options.new_head.is_some() {
+            if is_elsewhere(id) && options.heads != HeadRule::Taken {
                 continue;
             }
-            match (fault(*id), head_of(*id)) {
-                (Some(_), Some(head)) if options.new_head.is_some() => {
+            match (fault(*id), head_of(*id), options.heads) {
+                (_, Some(head), HeadRule::New) | (Some(_), Some(head), HeadRule::NewUnlessFitting) => {
                     new_heads.insert(head);
                 }
-                (Some(fault), _) => return Err(fault.into()),
-                (None, _) => {}
+                (Some(fault), ..) => return Err(fault.into()),
+                (None, ..) => {}
             }
         }
-        let is_new =
-            |id: &TensorId| is_elsewhere(id) || head_of(*id).is_some_and(|head| new_heads.contains(head));
-        let (initialised, found): (Vec<TensorId>, Vec<TensorId>) = parameters.into_iter().partition(is_new);
-        let skipped = extra_names(file, path, net, &scheme, options)?;
-        let found = found.into_iter();
+        let new_reason = |id: TensorId| match head_of(id) {
+            Some(head) if new_heads.contains(head) => Some(NewReason::Head),
+            _ => is_elsewhere(&id).then_some(NewReason::Missing),
+        };
+        let initialised = parameters.iter().filter_map(|id| Some((*id, new_reason(*id)?))).collect();
+        let extra = extra_names(file, path, net, &scheme, options)?;
+        let mut skipped: Vec<_> = extra.into_iter().map(|name| (name, UnusedReason::NoPlace)).collect();
+        let replaced: Vec<&String> = match options.heads {
+            HeadRule::New => heads.iter().collect(),
+            HeadRule::Taken | HeadRule::NewUnlessFitting => new_heads.iter().copied().collect(),
+        };
+        let replaced: Vec<String> = replaced.into_iter().map(|head| scheme.weight_name(head)).collect();
+        let of_heads =
+            file.names().into_iter().filter(|name| replaced.iter().any(|head| name.starts_with(head)));
+        skipped.extend(of_heads.map(|name| (name.to_string(), UnusedReason::Head)));
+        let found = parameters.iter().copied().filter(|id| new_reason(*id).is_none());
         let held = |id: TensorId| match is_summed(id) {
             true => ParameterStorage::OfColours,
             false => match (exchanged(id), resampled(id)) {
@@ -111,6 +122,36 @@ impl Matched {
         };
         let found = found.map(|id| Found { id, name: name_of(id), held: held(id) }).collect();
         Ok(Matched { found, initialised, skipped })
+    }
+}
+
+impl Matched {
+    /// The same, with the fate of every tensor.
+    pub(super) fn assigned(self, file: &WeightFile, program: &Program) -> Assigned {
+        let row = |id: TensorId, fate: TensorFate| {
+            let info = program.tensor(id);
+            (id, StartedTensor { name: info.name.clone(), shape: info.shape.0.clone(), fate })
+        };
+        let fate = |found: &Found| match &found.held {
+            ParameterStorage::OfColours => {
+                TensorFate::Adapted { how: vec![Adaptation::Summed { channels: COLOURS }] }
+            }
+            ParameterStorage::OtherKernel { stored } => {
+                let (from, to) = (stored.spatial(), program.shape(found.id).spatial());
+                TensorFate::Adapted { how: vec![Adaptation::Resampled { from, to }] }
+            }
+            _ => TensorFate::Taken,
+        };
+        let taken = self.found.iter().map(|found| row(found.id, fate(found)));
+        let new = self.initialised.into_iter().map(|(id, why)| row(id, TensorFate::New { why }));
+        let mut rows: Vec<(TensorId, StartedTensor)> = taken.chain(new).collect();
+        rows.sort_by_key(|(id, _)| *id);
+        let unused = self.skipped.into_iter().map(|(name, why)| {
+            let shape = file.shape(&name).map_or_else(Vec::new, |shape| shape.0);
+            StartedTensor { name, shape, fate: TensorFate::Unused { why } }
+        });
+        let tensors = rows.into_iter().map(|(_, row)| row).chain(unused).collect();
+        Assigned { found: self.found, table: StartTable { tensors } }
     }
 }
 
@@ -188,7 +229,7 @@ fn is_known(name: &str, known: &HashSet<String>, scheme: &NamingScheme) -> bool 
 }
 
 /// Returns `true` if a tensor counts the batches that a normalisation has seen.
-fn is_count(name: &str) -> bool {
+pub(super) fn is_count(name: &str) -> bool {
     name.ends_with(".num_batches_tracked")
 }
 
@@ -388,7 +429,7 @@ mod tests {
         let path = file(folder.path(), &tensors(&classes(2)));
         let strict = matched(&path, &classes(5), LoadOptions::default()).unwrap_err();
         assert!(matches!(strict, RunError::Weights(WeightError::Shape { .. })), "{strict}");
-        let options = LoadOptions { new_head: Some(0), ..LoadOptions::default() };
+        let options = LoadOptions { heads: HeadRule::NewUnlessFitting, ..LoadOptions::default() };
         let new = matched(&path, &classes(5), options).unwrap();
         assert_eq!(new.initialised.len(), 2);
         assert!(new.found.iter().all(|found| !found.name.starts_with("decoder.seg_layers")));
@@ -429,7 +470,7 @@ mod tests {
             let path = file(folder.path(), &file_of);
             let error = matched(&path, &net, LoadOptions::default()).unwrap_err().to_string();
             assert!(error.contains("there is no tensor"), "{error}");
-            let options = LoadOptions { new_head: Some(1), ..LoadOptions::default() };
+            let options = LoadOptions { heads: HeadRule::NewUnlessFitting, ..LoadOptions::default() };
             let found = matched(&path, &net, options).unwrap();
             assert_eq!(found.found.len() + 1, file_of.len());
             assert_eq!(found.found.len() + found.initialised.len(), all.len());

@@ -1,10 +1,12 @@
-//! Loading the parameters of a network from a weight file, with a report of each tensor.
+//! Loading the parameters of a network from a weight file, with the fate of each tensor.
 
-mod kernels;
+mod encoder;
+mod kernel;
 mod matched;
 mod storage;
+mod upkern;
 
-use std::fmt;
+use std::path::Path;
 
 use plimsoll_graph::{Program, TensorId};
 use plimsoll_memory::Budget;
@@ -13,7 +15,8 @@ use plimsoll_nn::weights::{WeightError, WeightFile, WeightSource};
 use plimsoll_plan::{Engine, HostSlice, ProgramId};
 
 use self::matched::Matched;
-use crate::RunError;
+use self::storage::Found;
+use crate::{HeadRule, RunError, StartRule, StartTable};
 
 /// The most names in an error or a report; further ones are only counted.
 const MOST_NAMES: usize = 4;
@@ -23,9 +26,8 @@ const MOST_NAMES: usize = 4;
 pub struct LoadOptions {
     /// Ignores tensors that the network does not have.
     pub allow_extra: bool,
-    /// With a seed, heads may be missing or have another shape, and so may all that is no part of an encoder in files that are
-    /// of one alone: they get the initial values of that seed.
-    pub new_head: Option<u64>,
+    /// The treatment of heads.
+    pub heads: HeadRule,
     /// Sums the weights of the first convolution over three image channels for a network of one channel, as timm does: an image with three
     /// equal channels has the same result.
     pub sum_stem: bool,
@@ -35,34 +37,34 @@ pub struct LoadOptions {
     pub averaged: bool,
 }
 
-/// The result of loading: the fate of each tensor of the file and each parameter of the network.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LoadReport {
-    /// Parameters that have the file's values.
-    pub loaded: Vec<String>,
-    /// Tensors of the file that the network has no place for.
-    pub skipped: Vec<String>,
-    /// Parameters that have initial values.
-    pub initialised: Vec<String>,
+/// The tensors of a file that are parameters of a network, and the fate of all.
+struct Assigned {
+    found: Vec<Found>,
+    table: StartTable,
 }
 
-impl LoadReport {
-    /// A line for each tensor.
-    pub fn lines(&self) -> impl Iterator<Item = String> {
-        let all = [("loaded", &self.loaded), ("initialised", &self.initialised), ("skipped", &self.skipped)];
-        all.into_iter().flat_map(|(what, names)| names.iter().map(move |name| format!("{name}: {what}")))
-    }
-}
-
-impl fmt::Display for LoadReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} parameters loaded", self.loaded.len())?;
-        for (what, names) in [("initialised", &self.initialised), ("skipped", &self.skipped)] {
-            if !names.is_empty() {
-                write!(f, ", {} {what} ({})", names.len(), some_of(names))?;
+impl Assigned {
+    /// Assigns tensors by a rule.
+    fn by(
+        rule: &StartRule,
+        file: &WeightFile,
+        path: &Path,
+        net: &dyn Architecture,
+        program: &Program,
+    ) -> Result<Assigned, RunError> {
+        match rule {
+            StartRule::Names { allow_extra, heads, sum_stem, upkern } => {
+                let options = LoadOptions {
+                    allow_extra: *allow_extra,
+                    heads: *heads,
+                    sum_stem: *sum_stem,
+                    upkern: *upkern,
+                    averaged: false,
+                };
+                Ok(Matched::new(file, path, net, program, options)?.assigned(file, program))
             }
+            StartRule::Encoder(encoder) => encoder::assign(file, path, net, program, encoder),
         }
-        Ok(())
     }
 }
 
@@ -97,27 +99,53 @@ pub fn read_parameters(
     buffer: &mut [f32],
     options: LoadOptions,
     budget: &Budget,
-) -> Result<LoadReport, RunError> {
+) -> Result<(), RunError> {
     let NumberedProgram { number, program } = program;
-    let (initialised, mut report) =
-        each_parameter::<RunError>(source, net, program, buffer, options, budget, &mut |id, values| {
-            Ok(engine.write(number, id, HostSlice::F32(values))?)
-        })?;
-    if let Some(seed) = options.new_head {
-        for id in initialised {
-            let info = program.tensor(id);
-            engine.write(number, id, HostSlice::F32(&net.initial_values(info, seed)))?;
-            report.initialised.push(info.name.clone());
-        }
-    }
-    Ok(report)
+    each_parameter::<RunError>(source, net, program, buffer, options, budget, &mut |id, values| {
+        Ok(engine.write(number, id, HostSlice::F32(values))?)
+    })
+}
+
+/// Passes the parameters that a start has to `visit`, one by one; all others keep their initial values. `buffer` must have room for the
+/// largest. The file is checked before the first call. Returns the fate of each tensor.
+///
+/// # Errors
+/// Returns an error if the file cannot be read, is of another network, or has values that are not finite; or the first error of `visit`.
+pub fn each_started(
+    path: &Path,
+    rule: &StartRule,
+    net: &dyn Architecture,
+    program: &Program,
+    buffer: &mut [f32],
+    budget: &Budget,
+    visit: &mut Visit<'_>,
+) -> Result<StartTable, RunError> {
+    let mut file = WeightFile::open(path, budget)?;
+    let Assigned { found, table } = Assigned::by(rule, &file, path, net, program)?;
+    each_found(&mut file, path, program, &found, buffer, visit)?;
+    Ok(table)
+}
+
+/// The fate of each tensor of a start, by names and shapes, without reading their values.
+///
+/// # Errors
+/// Returns an error if the file cannot be read, or is of another network.
+pub fn start_table(
+    path: &Path,
+    rule: &StartRule,
+    net: &dyn Architecture,
+    program: &Program,
+    budget: &Budget,
+) -> Result<StartTable, RunError> {
+    let file = WeightFile::open(path, budget)?;
+    Ok(Assigned::by(rule, &file, path, net, program)?.table)
 }
 
 /// A function that takes a parameter and its values.
 pub type Visit<'a, E = RunError> = dyn FnMut(TensorId, &[f32]) -> Result<(), E> + 'a;
 
 /// Reads the parameters of a network's program from a weight file one by one, and passes each to `visit`. `buffer` must have room for the
-/// largest. The file is checked before the first call. Returns the parameters that the file lacks and may lack.
+/// largest. The file is checked before the first call.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read, is of another network, has tensors that the network lacks, or values that are not finite;
@@ -130,21 +158,31 @@ pub fn each_parameter<E: From<RunError> + From<WeightError>>(
     options: LoadOptions,
     budget: &Budget,
     visit: &mut Visit<'_, E>,
-) -> Result<(Vec<TensorId>, LoadReport), E> {
+) -> Result<(), E> {
     let mut file = WeightFile::open_source(source, budget)?;
     let weights = &*source.path;
-    let Matched { found, initialised, skipped } = Matched::new(&file, weights, net, program, options)?;
-    let mut report = LoadReport { skipped, ..LoadReport::default() };
-    for found in &found {
+    let found = Matched::new(&file, weights, net, program, options)?.found;
+    each_found(&mut file, weights, program, &found, buffer, visit)
+}
+
+/// Reads tensors one by one, and checks all others.
+fn each_found<E: From<RunError> + From<WeightError>>(
+    file: &mut WeightFile,
+    path: &Path,
+    program: &Program,
+    found: &[Found],
+    buffer: &mut [f32],
+    visit: &mut Visit<'_, E>,
+) -> Result<(), E> {
+    for found in found {
         let info = program.tensor(found.id);
         let values = &mut buffer[..info.shape.count()];
-        found.read(&mut file, weights, info, values)?;
+        found.read(file, path, info, values)?;
         visit(found.id, values)?;
-        report.loaded.push(info.name.clone());
     }
     // A fault in a tensor that no result depends on still shows that the file is damaged.
     file.verify_others(&found.iter().map(|found| found.name.as_str()).collect())?;
-    Ok((initialised, report))
+    Ok(())
 }
 
 /// Reads some parameters of a network's program from a weight file, each into as many values as it has.
@@ -186,23 +224,4 @@ pub fn expect_weights(
 ) -> Result<(), RunError> {
     let file = WeightFile::open_source(source, budget)?;
     Matched::new(&file, &source.path, net, program, options).map(|_| ())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_report_counts_and_names() {
-        let name = |i: usize| format!("t{i}");
-        let report = LoadReport {
-            loaded: (0..7).map(name).collect(),
-            skipped: (0..6).map(name).collect(),
-            initialised: vec!["head".into()],
-        };
-        assert_eq!(
-            report.to_string(),
-            "7 parameters loaded, 1 initialised (head), 6 skipped (t0, t1, t2, t3, …)"
-        );
-    }
 }

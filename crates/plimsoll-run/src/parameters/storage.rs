@@ -5,10 +5,11 @@ use std::path::Path;
 use plimsoll_graph::{Shape, TensorId, TensorInfo};
 use plimsoll_nn::weights::{WeightError, WeightFile, exchange_axes};
 
-use super::kernels::read_resampled;
+use super::kernel::AdaptedKernel;
+use super::upkern::read_resampled;
 
 /// Channels of images that networks for photographs are trained on.
-const COLOURS: usize = 3;
+pub(super) const COLOURS: usize = 3;
 
 /// The shape of weights with three times as many input channels.
 pub(super) fn coloured(shape: &Shape) -> Shape {
@@ -90,6 +91,7 @@ impl Found {
                 exchange_axes(values, stored.dim(0));
             }
             ParameterStorage::Part { whole, first } => read_part(file, &self.name, whole, *first, values)?,
+            ParameterStorage::Adapted(kernel) => kernel.read(file, path, &self.name, values)?,
         }
         check_finite(path, &self.name, values)
     }
@@ -112,6 +114,8 @@ pub(super) enum ParameterStorage {
         /// The shape of the tensor.
         stored: Shape,
     },
+    /// With another kernel, or for one image channel.
+    Adapted(AdaptedKernel),
     /// A part of a tensor: parameters that share a name in files are rows of one tensor, in the order of the program.
     Part {
         /// The shape of the tensor.

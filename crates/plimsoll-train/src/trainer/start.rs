@@ -10,8 +10,7 @@ use plimsoll_memory::{Budget, Digest, forget_heap_peak, forget_resident_peak, re
 use plimsoll_plan::{Engine, EngineError, HostSlice, open_engine};
 use plimsoll_run::{
     CheckpointKind, Checkpoints, Event, EventLog, FoldFolder, FoldRequest, Holder, InitialWeights, Journal,
-    LoadOptions, LoadReport, Lock, NumberedProgram, Progress, RunError, Specification, each_event,
-    start_averages,
+    Lock, NumberedProgram, Progress, RunError, Specification, StartTable, each_event, start_averages,
 };
 
 use super::source::Source;
@@ -446,7 +445,7 @@ pub(super) fn initialise(
     planned: &PlannedRun,
     specification: &Specification,
     checkpoints: &mut Checkpoints,
-) -> Result<Option<LoadReport>, TrainError> {
+) -> Result<Option<StartTable>, TrainError> {
     let programs: &RunPrograms = &planned.programs;
     let config = &specification.config;
     let updating = programs.updating();
@@ -466,18 +465,10 @@ pub(super) fn initialise(
     }
     let mut loaded = None;
     specification.initial.check()?;
-    if let InitialWeights::File { path, allow_extra, new_head, sum_stem, upkern, .. } = &specification.initial
-    {
+    if let InitialWeights::File { path, rule, .. } = &specification.initial {
         let program = NumberedProgram { number: fullest, program: &programs[fullest] };
         let net = config.training.net.as_architecture();
-        let options = LoadOptions {
-            allow_extra: *allow_extra,
-            new_head: new_head.then_some(config.seed),
-            sum_stem: *sum_stem,
-            upkern: *upkern,
-            averaged: false,
-        };
-        loaded = Some(checkpoints.load_parameters(path, net, engine, program, options)?);
+        loaded = Some(checkpoints.read_start(path, rule, net, engine, program)?);
     }
     start_averages(engine, updating, &programs[updating], checkpoints.buffer())?;
     Ok(loaded)

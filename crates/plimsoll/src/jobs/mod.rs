@@ -31,6 +31,7 @@ pub mod predict;
 pub mod prediction_table;
 pub mod report;
 pub mod segment;
+pub mod start;
 pub mod status;
 pub mod steps;
 pub mod sweep;

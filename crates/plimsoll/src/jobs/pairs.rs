@@ -88,7 +88,7 @@ fn open(request: &TrainRequest, context: &Context) -> Outcome<(Vec<CheckedPair>,
     for (pair, own) in pair_requests(request, begun.as_ref(), &listed)? {
         let mut checked = own.check(&listed, &memory.budget, context)?;
         // Pairs that are begun now begin as the others did.
-        if let Some(begun) = begun.as_ref().filter(|_| request.weights.is_none()) {
+        if let Some(begun) = begun.as_ref().filter(|_| request.plan.start.is_none()) {
             checked = checked.with_initial(begun.initial.clone());
         }
         pairs.push(CheckedPair { pair, request: own, checked });

@@ -17,6 +17,7 @@ use plimsoll_train::{
 
 use super::listed::{InspectedData, Inspecting, Listed, Opening};
 use super::memory_limit::{MemoryLimit, driver_bytes};
+use super::start::OpenedStart;
 use crate::backend::{DeviceName, default_threads};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
@@ -53,6 +54,8 @@ pub struct PlanRequest {
     /// A model whose patch, spacing, network and normalisation are taken, where settings do not say otherwise: its weights are to be
     /// trained on.
     pub plans_from: Option<RunConfig>,
+    /// The trained weights that the run starts from; `None` for random ones.
+    pub start: Option<OpenedStart>,
     /// Allows lists to name files outside the data set's folder.
     pub allow_outside: bool,
 }
@@ -112,6 +115,7 @@ impl PlanRequest {
             backend: DeviceName::Cpu.open(threads, None)?,
             allowed: Vec::new(),
             plans_from: None,
+            start: None,
             allow_outside: false,
         })
     }
@@ -141,6 +145,9 @@ impl PlanRequest {
         }
         for warning in listed.warnings() {
             context.warn(warning);
+        }
+        if let Some(start) = &self.start {
+            start.report(context);
         }
         Ok(listed)
     }
@@ -225,6 +232,9 @@ impl PlanRequest {
         if let Some(model) = &self.plans_from {
             config.adopt_normalisation(model)?;
         }
+        if let Some(start) = &self.start {
+            start.normalise(&mut config)?;
+        }
         Ok(config)
     }
 
@@ -252,6 +262,9 @@ impl PlanRequest {
         drop(progress);
         let mut planned = planned?;
         planned.numbers.preset = self.asked_by_preset(opened)?;
+        if let Some(start) = &self.start {
+            planned.numbers.start = Some(start.table(&planned, &opened.memory.budget)?);
+        }
         // A part of the machine opens nothing: the data set was opened with the whole limit.
         if opened.machine.limit == opened.memory.limits.limit {
             let opening = opened.memory.own_bytes() + opened.data.opening_bytes(opened.folds)?;

@@ -26,7 +26,7 @@ pub use self::link::{LinkFailure, LinkOptions, LinkedRanks, Transport, link_rank
 pub(super) use self::prepare::{Prepared, prepare_part};
 use self::prepare::{class_warnings, fold_request, prepare};
 pub use self::ranks::{RankResult, RankTraining, train_rank};
-pub use self::request::{FoldChoice, TrainRequest, WeightChoice};
+pub use self::request::{FoldChoice, TrainRequest};
 pub use self::submit::{Nodes, SubmissionFile, write_submissions};
 pub use self::together::train_together;
 use super::listed::Listed;
@@ -167,6 +167,9 @@ fn validate_fold(
 fn begin(request: &TrainRequest, prepared: &Prepared, opened: &Opened, context: &Context) -> Outcome {
     let Prepared { folds, splits, replaces_splits, planned, at_once, .. } = prepared;
     context.emit(&Event::Planned { planned, at_once: at_once.as_ref() });
+    if let Some(table) = &planned.numbers.start {
+        context.emit(&Event::Started { table });
+    }
     for FoldToTrain { folder, cases, .. } in folds {
         for warning in class_warnings(&opened.data, &planned.config.task, folder.name(), cases) {
             context.warn(warning);

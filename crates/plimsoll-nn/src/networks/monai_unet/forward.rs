@@ -6,8 +6,8 @@ use plimsoll_graph::{DType, TensorId, Window};
 use super::layers::Layer;
 use super::{EPSILON, MonaiUNet};
 use crate::ConfigError;
+use crate::UNetNorm;
 use crate::networks::builder::{NetBuilder, NormActOptions, Statistics};
-use crate::networks::unet::UNetNorm;
 
 /// A network being appended.
 pub(super) struct Forward<'n, 'b, 'p> {

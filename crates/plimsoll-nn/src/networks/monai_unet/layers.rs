@@ -1,7 +1,7 @@
 //! The layers of the network, with the names that MONAI gives them.
 
 use super::MonaiUNet;
-use crate::networks::unet::UNetNorm;
+use crate::UNetNorm;
 
 /// A convolution, and what is behind it.
 pub(super) struct Layer {

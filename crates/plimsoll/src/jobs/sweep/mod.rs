@@ -204,7 +204,6 @@ impl<'a> Sweep<'a> {
             resume: fold.is_begun(),
             accept_changed_data: false,
             new_cases: None,
-            weights: None,
             splits: None,
             monitoring: job.monitoring.clone(),
             validate: job.validate,

@@ -7,7 +7,7 @@ use plimsoll_memory::Budget;
 use plimsoll_remedy::Remedy;
 use plimsoll_run::{FoldFolder, FoldName, InitialWeights, RunError, RunFolder, holder};
 
-use super::request::{FoldChoice, TrainRequest, WeightChoice};
+use super::request::{FoldChoice, TrainRequest};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 use crate::jobs::data_changes::{Begun, unassigned};
@@ -200,10 +200,8 @@ impl TrainRequest {
 
     /// The initial weights.
     fn initial(&self) -> Outcome<InitialWeights> {
-        let Some(WeightChoice { path, allow_extra, new_head, sum_stem, upkern }) = &self.weights else {
-            return Ok(InitialWeights::Seed);
-        };
-        Ok(InitialWeights::from_file(path, *allow_extra, *new_head, *sum_stem, *upkern)?)
+        let Some(start) = &self.plan.start else { return Ok(InitialWeights::Seed) };
+        Ok(InitialWeights::from_file(start.weights(), start.rule().clone())?)
     }
 }
 

@@ -178,7 +178,7 @@ pub(super) fn fold_request(
     Ok(FoldRequest {
         specification,
         names_cases,
-        names_weights: request.weights.is_some(),
+        names_weights: request.plan.start.is_some(),
         accepts_changed_data: request.accept_changed_data,
     })
 }

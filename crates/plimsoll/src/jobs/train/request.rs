@@ -31,8 +31,6 @@ pub struct TrainRequest {
     pub accept_changed_data: bool,
     /// The treatment of cases that were added to the data set after the run began.
     pub new_cases: Option<NewCases>,
-    /// The file of initial weights; `None` for random ones.
-    pub weights: Option<WeightChoice>,
     /// The file of folds; `None` for the folds of the run, or else of the data set.
     pub splits: Option<PathBuf>,
     /// Files and events for dashboards.
@@ -45,21 +43,6 @@ pub struct TrainRequest {
     pub like: Option<Resolved>,
     /// Facts about this process for the journal of the run.
     pub notes: Vec<String>,
-}
-
-/// A file of initial weights.
-#[derive(Clone)]
-pub struct WeightChoice {
-    /// The file of weights.
-    pub path: PathBuf,
-    /// Ignores tensors that the network does not have.
-    pub allow_extra: bool,
-    /// Initialises heads at random if their shapes differ.
-    pub new_head: bool,
-    /// Sums the weights of three image channels for a network of one channel.
-    pub sum_stem: bool,
-    /// Resamples kernels of another extent.
-    pub upkern: bool,
 }
 
 /// A choice of folds of a run.
@@ -84,7 +67,6 @@ impl TrainRequest {
             resume: false,
             accept_changed_data: false,
             new_cases: None,
-            weights: None,
             splits: None,
             monitoring: Monitoring::default(),
             validate: true,

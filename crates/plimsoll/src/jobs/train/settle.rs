@@ -37,7 +37,7 @@ pub(super) fn settle(
         Some(fold) => Some(Specification::read(&fold)?),
         None => None,
     };
-    if let Some(begun) = begun.as_ref().filter(|_| request.weights.is_none()) {
+    if let Some(begun) = begun.as_ref().filter(|_| request.plan.start.is_none()) {
         // New folds begin with the same initial weights as the others.
         initial = begun.initial.clone();
     }

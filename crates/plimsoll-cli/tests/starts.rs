@@ -1,0 +1,195 @@
+//! Runs that start from trained weights. `oracles/pretrained.py` made the checkpoints.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::support::{Tiny, run, run_error, run_json};
+
+fn oracle(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles/pretrained").join(name)
+}
+
+/// The arguments of a short run from a start.
+fn from<'a>(job: &'a str, tiny: &'a Tiny, start: &'a Path, more: &[&'a str]) -> Vec<&'a str> {
+    let mut args = vec![job, tiny.data.to_str().unwrap(), "--start", start.to_str().unwrap()];
+    args.extend([
+        "--ram",
+        "512MiB",
+        "--threads",
+        "1",
+        "--config",
+        "/dev/null",
+        "--validation-iterations",
+        "1",
+    ]);
+    args.extend(["--iterations", "2"]);
+    args.extend(more);
+    args
+}
+
+/// The arguments of a training into a folder, of which no fold is validated.
+fn training<'a>(tiny: &'a Tiny, start: &'a Path, out: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    from("train", tiny, start, &[&["--out", out, "--skip-validation"][..], more].concat())
+}
+
+/// The number of tensors of a kind of fate in a plan.
+fn count(plan: &Value, fate: &str) -> usize {
+    plan["start"]["tensors"].as_array().unwrap().iter().filter(|tensor| tensor["fate"] == fate).count()
+}
+
+/// A folder with the plan of the oracle, changed, and weights.
+fn changed(tiny: &Tiny, name: &str, weights: &str, change: &dyn Fn(&mut Value)) -> PathBuf {
+    let folder = tiny.path(name);
+    fs::create_dir(&folder).unwrap();
+    let mut plan: Value =
+        serde_json::from_slice(&fs::read(oracle("resenc/adaptation_plan.json")).unwrap()).unwrap();
+    change(&mut plan);
+    fs::write(folder.join("adaptation_plan.json"), plan.to_string()).unwrap();
+    fs::copy(oracle(weights), folder.join(weights)).unwrap();
+    folder
+}
+
+#[test]
+fn a_plan_shows_the_fate_of_each_tensor_and_settings_are_adopted_on_request() {
+    let tiny = Tiny::new();
+    let folder = oracle("resenc");
+    let plan = |more: &[&str]| run_json(&from("plan", &tiny, &folder, more));
+    let own = plan(&["--adopt", "topology,patch,normalisation"]);
+    assert_eq!(own["patch_size"], serde_json::json!([16, 16, 16]));
+    assert_eq!(own["batch_size"], 2);
+    // Stem, eight convolutions of blocks and two of shortcuts, each with scale and shift.
+    assert_eq!((count(&own, "taken"), count(&own, "adapted")), (33, 0));
+    // The encoder for another patch, kernel and depth.
+    let flat = ["--net", "resenc", "--patch-size", "8,16,16", "--features", "4,6"];
+    let flat = plan(&flat);
+    assert_eq!(flat["patch_size"], serde_json::json!([8, 16, 16]));
+    assert!(count(&flat, "unused") > 0, "{flat}");
+    // The data set is finer by far than the pre-training, so that its spacing is refused, and one that is like it is adopted.
+    let error = run_error(&from("plan", &tiny, &folder, &["--adopt", "spacing"]));
+    assert!(error.contains("`spacing` is 1, 1, 1 mm"), "{error}");
+    let fine = changed(&tiny, "fine", "same.safetensors", &|plan| {
+        plan["pretrain_plan"]["configurations"]["onemmiso"]["spacing"] =
+            serde_json::json!([0.002, 0.001, 0.001]);
+    });
+    let out = tiny.path("none").to_str().unwrap().to_string();
+    let adopted = ["--adopt", "spacing,topology,normalisation", "--print-settings"];
+    let described = run_json(&training(&tiny, &fine, &out, &adopted));
+    let task = &described["config"]["task"]["segmentation"];
+    assert_eq!(task["spacing"], serde_json::json!([0.002, 0.001, 0.001]), "{described}");
+    assert_eq!(task["dataset"]["channels"][0]["normalisation"], "ZScoreNormalization", "{described}");
+    // A checkpoint without its folder has the plan as well.
+    let file = oracle("resenc/checkpoint_final.pth");
+    let alone = run_json(&from("plan", &tiny, &file, &["--adopt", "topology,patch"]));
+    assert_eq!(alone["start"], own["start"]);
+}
+
+#[test]
+fn a_run_records_its_start_follows_nnu_nets_schedule_and_resumes_without_the_file() {
+    let tiny = Tiny::new();
+    let start = tiny.path("start");
+    fs::create_dir(&start).unwrap();
+    for file in ["adaptation_plan.json", "checkpoint_final.pth"] {
+        fs::copy(oracle("resenc").join(file), start.join(file)).unwrap();
+    }
+    let out = tiny.path("run");
+    let out_text = out.to_str().unwrap().to_string();
+    let adopted = ["--adopt", "topology,patch,normalisation"];
+    run_json(&training(&tiny, &start, &out_text, &[&adopted[..], &["--epochs", "10"]].concat()));
+    let fold = out.join("fold_0");
+    let read = |name: &str| fs::read_to_string(fold.join(name)).unwrap();
+    let specification: Value = serde_json::from_str(&read("specification.json")).unwrap();
+    let initial = &specification["initial"];
+    assert_eq!(
+        (&initial["rule"]["name"], &initial["rule"]["stem"]),
+        (&"encoder".into(), &"encoder.stem".into())
+    );
+    assert!(initial["content"].is_string() || initial["content"].is_number(), "{initial}");
+    // PretrainedTrainer: 0.001 · (1 − (epoch − warm-up) / (epochs − warm-up))^0.9, with one epoch of warm-up.
+    let rates: Vec<f64> = read("metrics.jsonl")
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["learning_rate"].as_f64().unwrap())
+        .collect();
+    assert_eq!(rates.len(), 10);
+    for (epoch, rate) in rates.iter().enumerate() {
+        let expected = 1e-3 * (1.0 - epoch.saturating_sub(1) as f64 / 9.0).powf(0.9);
+        assert!((rate - expected).abs() < 1e-9, "epoch {epoch}: {rate} for {expected}");
+    }
+    // A table of all tensors is printed.
+    let again = tiny.path("again").to_str().unwrap().to_string();
+    let args = training(&tiny, &start, &again, &[&adopted[..], &["--epochs", "1"]].concat());
+    let printed = run(&args);
+    let printed = String::from_utf8([printed.stdout, printed.stderr].concat()).unwrap();
+    for line in [
+        "encoder.stem.convs.0.conv.weight: taken",
+        "decoder.stages.0.convs.0.conv.weight: new (decoder)",
+        "start: 33 tensors taken, ",
+    ] {
+        assert!(printed.contains(line), "{line}: {printed}");
+    }
+    fs::remove_dir_all(&start).unwrap();
+    let more = [&adopted[..], &["--epochs", "12", "--resume"]].concat();
+    let resumed = run_json(&training(&tiny, &start, &out_text, &more));
+    assert_eq!(resumed["steps"], 24, "{resumed}");
+}
+
+#[test]
+fn starts_that_cannot_be_used_are_refused_by_name_and_leave_nothing_behind() {
+    let tiny = Tiny::new();
+    let out = tiny.path("none").to_str().unwrap().to_string();
+    let truncated = tiny.path("truncated.pth");
+    let whole = fs::read(oracle("resenc/checkpoint_final.pth")).unwrap();
+    fs::write(&truncated, &whole[..whole.len() / 2]).unwrap();
+    let no_plan = tiny.path("no_plan");
+    fs::create_dir(&no_plan).unwrap();
+    fs::copy(oracle("nnunet.pth"), no_plan.join("checkpoint_final.pth")).unwrap();
+    let with = |name: &str, change: &dyn Fn(&mut Value)| changed(&tiny, name, "same.safetensors", change);
+    let unknown = with("unknown", &|plan| plan["architecture_plans"]["arch_class_name"] = "PrimusM".into());
+    let channels = with("channels", &|plan| plan["pretrain_num_input_channels"] = 2.into());
+    let entry = with("entry", &|plan| plan["key_to_adapter"] = "adapter".into());
+    let mask =
+        with("argument", &|plan| plan["architecture_plans"]["arch_kwargs"]["stem_channels"] = 7.into());
+    let missing = with("missing", &|plan| drop(plan.as_object_mut().unwrap().remove("key_to_stem")));
+    let renamed = with("renamed", &|plan| plan["key_to_encoder"] = "backbone".into());
+    let adopted: &[&str] = &["--adopt", "topology,patch"];
+    let file = oracle("nnunet.pth");
+    for (start, more, says) in [
+        (&truncated, adopted, "truncated.pth"),
+        (&no_plan, adopted, "it has no adaptation_plan.json"),
+        (&unknown, adopted, "unknown pre-trained network `PrimusM`; known: ResEncL, ResidualEncoderUNet"),
+        (&channels, adopted, "pre-trained on 2 image channels, but the images have 1"),
+        (&entry, adopted, "plans with `key_to_adapter` are not supported"),
+        (&mask, adopted, "`architecture_plans.arch_kwargs.stem_channels` is 7"),
+        (&missing, adopted, "there is no `key_to_stem`"),
+        (&renamed, adopted, "`backbone.…` is without a tensor that fits"),
+        (
+            &oracle("resenc"),
+            &["--net", "resenc", "--patch-size", "16", "--features", "8,8"],
+            "cannot be adapted to",
+        ),
+        (
+            &oracle("resenc"),
+            &["--net", "dynunet", "--patch-size", "16"],
+            "cannot start from a pre-trained encoder",
+        ),
+        (&oracle("resenc"), &["--new-head"], "--new-head has no effect"),
+        (&file, &["--adopt", "patch"], "a file of weights does not describe it"),
+        (&tiny.data, &[], "it holds neither a run"),
+        (&tiny.path("nowhere"), &[], "it does not exist"),
+    ] {
+        let error = run_error(&training(&tiny, start, &out, more));
+        assert!(error.contains(says), "{}: {error}", start.display());
+        assert!(!Path::new(&out).exists(), "{}", start.display());
+    }
+    // The hint of both errors about the network is followed.
+    for network in [&["--features", "8,8", "--net", "resenc"][..], &["--net", "dynunet"]] {
+        let start = oracle("resenc");
+        let size = ["--patch-size", "16"];
+        let error = run_error(&from("plan", &tiny, &start, &[network, &size].concat()));
+        assert!(error.contains("with --adopt topology, without settings of the network"), "{error}");
+        run_json(&from("plan", &tiny, &start, &[&["--adopt", "topology"][..], &size].concat()));
+    }
+    let error = run_error(&["plan", tiny.data.to_str().unwrap(), "--adopt", "patch"]);
+    assert!(error.contains("--start"), "{error}");
+}
