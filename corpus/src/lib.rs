@@ -22,7 +22,7 @@ use plimsoll_memory::{Bytes, forget_heap_peak, heap_use};
 pub use data::{dataset, fingerprint, is_fingerprint, splits};
 pub use dicom::{dicom, dicom_archive};
 pub use images::{image, image_table};
-pub use models::{model_file, monai_bundle, monai_config};
+pub use models::{adaptation_plan, model_file, monai_bundle, monai_config};
 pub use probabilities::npz;
 pub use runs::{events, lock, metrics, settings, specification};
 pub use volumes::{meta_image, nifti, nifti_gz, nifti_pair, nifti_zst, npy, npz_image, nrrd, tiff, zarr};
@@ -32,7 +32,8 @@ pub use weights::{pytorch, safetensors};
 pub type Body = fn(&[u8]);
 
 /// All bodies, by the names of their fuzz targets and of the folders of their inputs.
-pub const TARGETS: [(&str, Body); 28] = [
+pub const TARGETS: [(&str, Body); 29] = [
+    ("adaptation_plan", adaptation_plan),
     ("dataset", dataset),
     ("dicom", dicom),
     ("dicom_archive", dicom_archive),

@@ -5,8 +5,8 @@ use std::path::Path;
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_models::model_file::{MODEL_ENDING, ModelFile};
 use plimsoll_models::monai::MonaiModel;
-use plimsoll_models::{ModelError, ModelSource};
-use plimsoll_run::one_line;
+use plimsoll_models::{Adoption, ModelError, ModelSource, Start};
+use plimsoll_run::{Settings, one_line};
 
 use crate::folder::Folder;
 use crate::granted;
@@ -23,7 +23,10 @@ const PLAIN: &[u8] = include_bytes!("../../oracles/monai/unet_plain/model.pt");
 const BUNDLE: &[u8] = include_bytes!("../../oracles/monai/bundle/models/model.pt");
 const METADATA: &[u8] = include_bytes!("../../oracles/monai/bundle/configs/metadata.json");
 
+const ENCODER: &[u8] = include_bytes!("../../oracles/pretrained/same.safetensors");
+
 thread_local! {
+    static PLAN_FOLDER: Folder = Folder::with("encoder.safetensors", ENCODER);
     static CONFIG_FOLDER: Folder = Folder::with("model.pt", PLAIN);
     static BUNDLE_FOLDER: Folder = Folder::with("models/model.pt", BUNDLE);
 }
@@ -33,6 +36,26 @@ pub fn monai_config(bytes: &[u8]) {
     CONFIG_FOLDER.with(|folder| {
         let path = folder.write("model.toml", bytes);
         open(folder.path(), |budget| MonaiModel::open_config(&path, budget));
+    });
+}
+
+/// An `adaptation_plan.json` beside weights.
+pub fn adaptation_plan(bytes: &[u8]) {
+    PLAN_FOLDER.with(|folder| {
+        folder.write("adaptation_plan.json", bytes);
+        let budget = Budget::new(ROOM);
+        let adopted = Adoption::ALL.into_iter().collect();
+        let used = Start::open(folder.path(), &budget).and_then(|start| {
+            assert!(start.is_encoder() && start.notes().iter().all(|line| line.lines().count() == 1));
+            start.normalisation(&adopted)?;
+            start.complete(Settings::default(), &adopted)
+        });
+        match used {
+            Ok(settings) => assert!(settings.check().is_ok(), "adopted settings are possible"),
+            Err(error) => expect_told(&error, folder.path()),
+        }
+        assert_eq!(budget.used(), Bytes::ZERO);
+        granted(budget.peak() + Bytes(NETWORK));
     });
 }
 
