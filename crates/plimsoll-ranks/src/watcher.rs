@@ -229,6 +229,7 @@ mod tests {
         communicator: Box<dyn Communicator + Send>,
         milliseconds: Arc<AtomicU64>,
         bytes: Arc<AtomicU64>,
+        reports: Arc<Mutex<Vec<RanksError>>>,
     }
 
     impl Rank {
@@ -236,8 +237,20 @@ mod tests {
         fn compute(&self) {
             let begin = Instant::now();
             while begin.elapsed() < LONG {
-                thread::sleep(Duration::from_millis(20));
-                self.milliseconds.fetch_add(20, Ordering::Relaxed);
+                self.compute_a_little();
+            }
+        }
+
+        fn compute_a_little(&self) {
+            thread::sleep(Duration::from_millis(20));
+            self.milliseconds.fetch_add(20, Ordering::Relaxed);
+        }
+
+        /// Repeats `work` until a hang is reported. A busy machine may take longer than the patience for that.
+        fn until_a_report(&self, work: impl Fn()) {
+            let begin = Instant::now();
+            while self.reports.lock().unwrap().is_empty() && begin.elapsed() < 40 * LONG {
+                work();
             }
         }
     }
@@ -254,12 +267,12 @@ mod tests {
                     bytes: bytes.load(Ordering::Relaxed),
                 }
             };
-            let reports = Arc::clone(&reports);
+            let (reports, noted) = (Arc::clone(&reports), Arc::clone(&reports));
             let report = move |error: &RanksError| reports.lock().unwrap().push(error.clone());
             let watch =
                 Watch { host: format!("node {number}"), effort: Arc::new(effort), report: Arc::new(report) };
             let communicator = in_background(PATIENCE, Some(watch), move || Ok(Box::new(rank) as _)).unwrap();
-            run(&mut Rank { communicator, milliseconds, bytes })
+            run(&mut Rank { communicator, milliseconds, bytes, reports: noted })
         };
         let results = thread::scope(|scope| {
             let one = &one;
@@ -277,8 +290,8 @@ mod tests {
         for hangs in 0..3 {
             let (ended, reports) = on_ranks(3, |rank| {
                 match rank.communicator.rank() == hangs {
-                    true => thread::sleep(LONG),
-                    false => rank.compute(),
+                    true => rank.until_a_report(|| thread::sleep(Duration::from_millis(20))),
+                    false => rank.until_a_report(|| rank.compute_a_little()),
                 }
                 rank.communicator.barrier()
             });
