@@ -45,8 +45,10 @@ pub fn run(args: &BenchPlan, as_json: bool) -> Outcome {
     for net in nets {
         for (name, loss) in &losses {
             progress.set((rows.len() + refused.len()) as u64, format!("{net}, {name}"));
-            match programs(args, *net, loss) {
-                Ok(programs) => rows.push(row(*net, name, &programs, &*backend)?),
+            let planned =
+                programs(args, *net, loss).and_then(|programs| row(*net, name, &programs, &*backend));
+            match planned {
+                Ok(row) => rows.push(row),
                 Err(why) => refused.push(format!("{net}, {name}: {}", why.line())),
             }
         }
