@@ -66,8 +66,11 @@ fn convolutions_agree_with_the_definitions() {
 
 #[test]
 fn maps_and_heads_agree_with_the_definitions() {
-    check_all(cases::all_of_maps);
-    check_all(cases::of_processors);
+    check_all(|precision| {
+        let mut cases = cases::all_of_maps(precision);
+        cases.extend(cases::of_processors(precision));
+        cases
+    });
 }
 
 /// A convolution, its transpose and its gradient by the weights, of a volume as it is and one that is normalised and activated by given statistics. (Statistics that
