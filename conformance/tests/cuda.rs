@@ -438,8 +438,10 @@ fn every_op_is_in_a_case_that_is_run() {
     all.extend(cases::all_others());
     let nodes = chosen(&all, FEW_FLOPS).into_iter().flat_map(|place| &all[place].program.nodes);
     let found: BTreeSet<&str> = nodes.map(|node| node.op.variant()).collect();
-    let missing: Vec<&&str> = Op::VARIANTS.iter().filter(|variant| !found.contains(**variant)).collect();
-    assert!(missing.is_empty(), "{missing:?}");
+    let missing: Vec<&str> =
+        Op::VARIANTS.iter().copied().filter(|variant| !found.contains(variant)).collect();
+    // Ops with kernels for processors alone: a plan refuses them by name.
+    assert_eq!(missing, ["PadFront", "PadFrontGrad", "ResponseNorm", "ResponseNormGrad"]);
 }
 
 #[test]

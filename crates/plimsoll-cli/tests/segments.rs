@@ -134,7 +134,7 @@ fn what_is_no_file_among_images_is_refused_by_its_kind_in_every_command() {
     let data = text(&tiny.data);
     let pointer = tiny.path("weights.pth");
     fs::write(&pointer, "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n").unwrap();
-    let out = ["--out", text(&run_folder), "--ram", "512MiB", "--weights", text(&pointer)];
+    let out = ["--out", text(&run_folder), "--ram", "512MiB", "--start", text(&pointer)];
     let error = run_error(&[&["train", data][..], &out].concat());
     assert!(error.contains("it is a Git LFS pointer"), "{error}");
     fs::write(tiny.data.join("dataset.json"), "<html>").unwrap();
